@@ -1,0 +1,94 @@
+"""One class for each kind of failure, each with its own exit code.
+
+A message says what happened, where (file, line, field) and what to do. The command-line entry points of all rooms
+print the message and end with ``exit_code``; nothing else is caught. Codes 2-19 belong to matrix/, 20-39 to kernels/,
+40-59 to reports/.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class CkPrefillError(Exception):
+    """Base of every failure that a user can cause or mend."""
+
+    exit_code = 1
+
+
+class UsageError(CkPrefillError):
+    """A command line that says something impossible: an unknown option, a malformed shard, an empty value."""
+
+    exit_code = 2
+
+
+class UnknownWordError(CkPrefillError):
+    """A word that is not in the table it should come from. Subclasses name the table."""
+
+    kind = "word"
+
+    def __init__(self, word: str, known: Iterable[str]) -> None:
+        names = [str(k) for k in known]
+        close = difflib.get_close_matches(word, names, n=1)
+        hint = f"; did you mean '{close[0]}'?" if close else "."
+        super().__init__(f"unknown {self.kind} '{word}'{hint} Known: {', '.join(names)}.")
+        self.word = word
+
+
+class UnknownArchError(UnknownWordError):
+    kind, exit_code = "arch", 3
+
+
+class UnknownReceiptError(UnknownWordError):
+    kind, exit_code = "receipt", 4
+
+
+class UnknownProfileError(UnknownWordError):
+    kind, exit_code = "profile", 5
+
+
+class UnknownTierError(UnknownWordError):
+    kind, exit_code = "tier", 6
+
+
+class UnknownDialectError(UnknownWordError):
+    kind, exit_code = "dialect", 7
+
+
+class UnknownUpstreamError(UnknownWordError):
+    kind, exit_code = "upstream", 8
+
+
+class UnknownFamilyError(UnknownWordError):
+    kind, exit_code = "family", 9
+
+
+class TableError(CkPrefillError):
+    """A YAML table that can't be read or says something impossible. The message starts with file:line: field."""
+
+    exit_code = 10
+
+
+class EmptySelectionError(CkPrefillError):
+    """Filters, shard, receipt and tier together leave no kernel."""
+
+    exit_code = 11
+
+
+class WhereError(CkPrefillError):
+    """A --where expression that does not parse, names an unknown field, or uses more than comparisons and logic."""
+
+    exit_code = 12
+
+
+class FilterFileError(CkPrefillError):
+    """A --filter-file that can't be loaded, has no keep(key), raises, or returns no bool."""
+
+    exit_code = 13
+
+
+class NameSyntaxError(CkPrefillError):
+    """A kernel name that the dialect's grammar can't parse, or a name outside the matrix."""
+
+    exit_code = 14

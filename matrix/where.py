@@ -1,0 +1,107 @@
+"""``--where``: a Python expression over one key, restricted to fields, constants, comparisons and logic.
+
+Nothing is ever evaluated as Python: the expression's syntax tree is turned into closures, node by node, and anything
+else (calls, subscripts, arithmetic, other names) is refused.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from matrix.errors import WhereError
+from matrix.keys import KEY_FIELDS, TILE_FIELDS, Key
+
+Predicate = Callable[[Key], bool]
+Getter = Callable[[Key], Any]
+
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda value, group: value in group,
+    ast.NotIn: lambda value, group: value not in group,
+}
+
+
+def compile_where(text: str) -> Predicate:
+    """A predicate over keys, e.g. ``key.hdim_q == 128 and key.tile.bm0 in (64, 128)``.
+
+    A comparison with a field that the dialect doesn't have (None) is False unless it asks for equality.
+
+    Raises:
+        WhereError: the text does not parse, names an unknown field, or uses anything but fields, constants,
+            comparisons, ``in``, ``and``, ``or``, ``not``.
+    """
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError) as error:
+        place = getattr(error, "offset", None)
+        raise WhereError(f"--where {text!r}: does not parse at column {place}: {error.args[0]}") from error
+    getter = _getter(tree.body, text)
+    return lambda key: bool(getter(key))
+
+
+def _getter(node: ast.expr, text: str) -> Getter:
+    if isinstance(node, ast.Constant):
+        value = node.value
+        return lambda key: value
+    if isinstance(node, ast.Tuple | ast.List | ast.Set):
+        items = [_getter(item, text) for item in node.elts]
+        return lambda key: [item(key) for item in items]
+    if isinstance(node, ast.Attribute):
+        return operator.attrgetter(_field(node, text))
+    if isinstance(node, ast.BoolOp):
+        parts = [_getter(part, text) for part in node.values]
+        if isinstance(node.op, ast.And):
+            return lambda key: all(part(key) for part in parts)
+        return lambda key: any(part(key) for part in parts)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        inner = _getter(node.operand, text)
+        return lambda key: not inner(key)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+        number = node.operand.value
+        if isinstance(number, int | float):
+            return lambda key: -number
+    if isinstance(node, ast.Compare):
+        return _comparison(node, text)
+    raise WhereError(
+        f"--where {text!r}: '{ast.unparse(node)}' is not allowed; use key.FIELD, constants, comparisons, in, and, or, not"
+    )
+
+
+def _comparison(node: ast.Compare, text: str) -> Getter:
+    operands = [_getter(item, text) for item in (node.left, *node.comparators)]
+    compares = []
+    for operation in node.ops:
+        if type(operation) not in _COMPARE:
+            raise WhereError(f"--where {text!r}: 'is' is not allowed; compare with == or !=")
+        compares.append(_COMPARE[type(operation)])
+
+    def compare(key: Key) -> bool:
+        values = [operand(key) for operand in operands]
+        try:
+            return all(test(a, b) for test, a, b in zip(compares, values, values[1:], strict=False))
+        except TypeError as error:
+            if None in values:
+                return False
+            raise WhereError(f"--where {text!r}: {error} (in '{ast.unparse(node)}' for {key.name})") from error
+
+    return compare
+
+
+def _field(node: ast.Attribute, text: str) -> str:
+    path = ast.unparse(node).split(".")
+    known = [*(f"key.{name}" for name in KEY_FIELDS), *(f"key.tile.{name}" for name in (*TILE_FIELDS, "word"))]
+    dotted = ".".join(path)
+    if dotted in known:
+        return ".".join(path[1:])
+    close = difflib.get_close_matches(dotted, known, n=1)
+    hint = f"; did you mean '{close[0]}'?" if close else f". Known: {', '.join(known)}"
+    raise WhereError(f"--where {text!r}: unknown field '{dotted}'{hint}")

@@ -5,26 +5,39 @@ A dialect file names its parent and says only what differs from it.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from matrix.errors import (
-    TableError,
     UnknownArchError,
     UnknownDialectError,
     UnknownFamilyError,
     UnknownReceiptError,
     UnknownUpstreamError,
 )
-from matrix.keys import KEY_FIELDS, Tile
+from matrix.keys import KEY_FIELDS, Key, Tile
 from matrix.rules import RULES, Rule
 from matrix.tablefile import Field, load, overlay
 
 TABLES = Path(__file__).parent / "tables"
 
 Value = str | int | bool
+
+MASK_IMPLS = ("simplified", "generic")
+
+# Axes that a key can't do without, and readers of those whose values are not text.
+_DERIVED = ("name", "family", "hdim_v", "mask_impl")
+_REQUIRED = tuple(
+    f.name for f in dataclasses.fields(Key) if f.default is dataclasses.MISSING and f.name not in _DERIVED
+)
+_READERS: Mapping[str, Callable[[Field], Value]] = {
+    **dict.fromkeys(("hdim_q", "page_size"), Field.integer),
+    **dict.fromkeys(("logits", "lse", "dropout", "sink"), Field.boolean),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +53,8 @@ class TileRow:
 class Family:
     """The axes, rules, tiles, receipts and name grammar of one kernel family in one dialect.
 
-    ``order`` lists the axes, outermost loop first. ``receipts`` maps a receipt to allow-lists by axis; a receipt that is
-    missing here means receipt 0 (everything).
+    ``order`` lists the axes, outermost loop first. ``receipts`` maps a receipt to allow-lists by axis; a receipt that
+    is missing here means receipt 0 (everything).
     """
 
     name: str
@@ -107,16 +120,17 @@ class Arch:
 @functools.cache
 def archs() -> Mapping[str, Arch]:
     table = load(TABLES / "archs.yaml").get("archs")
-    return {
-        name: Arch(
+    found = {}
+    for name, row in table.mapping().items():
+        row.allow(("device", "generation", "wave_size", "lds_bytes"))
+        found[name] = Arch(
             name,
-            row.get("device").text(),
-            row.get("generation").text(),
-            row.get("wave_size").integer(),
-            row.get("lds_bytes").integer(),
+            device=row.get("device").text(),
+            generation=row.get("generation").text(),
+            wave_size=row.get("wave_size").integer(),
+            lds_bytes=row.get("lds_bytes").integer(),
         )
-        for name, row in table.mapping().items()
-    }
+    return found
 
 
 def check_arch(name: str) -> Arch:
@@ -136,7 +150,7 @@ def receipts() -> Mapping[int, str]:
 def check_receipt(receipt: str | int) -> int:
     """The number of a receipt given as text. Raises UnknownReceiptError."""
     known = receipts()
-    if not str(receipt).isdigit() or int(receipt) not in known:
+    if str(receipt) not in map(str, known):
         raise UnknownReceiptError(str(receipt), [str(number) for number in known])
     return int(receipt)
 
@@ -177,9 +191,15 @@ def dialect(name: str) -> Dialect:
 
 
 def read_dialect(file: Path) -> Dialect:
-    """Read a dialect file and the parents it names, which lie beside it."""
-    table = _with_parents(file, ())
+    """Read a dialect file and the parents it names, which lie beside it.
+
+    Raises:
+        TableError: a file is malformed or says something impossible.
+    """
+    table = dialect_table(file)
     table.allow(("dialect", "parent", "summary", "detect", "families"))
+    if table.get("dialect").text() != file.stem:
+        raise table.get("dialect").fail(f"a dialect has the name of its file, here '{file.stem}'")
     return Dialect(
         name=table.get("dialect").text(),
         summary=table.get("summary").text(),
@@ -188,7 +208,8 @@ def read_dialect(file: Path) -> Dialect:
     )
 
 
-def _with_parents(file: Path, children: tuple[Path, ...]) -> Field:
+def dialect_table(file: Path, children: tuple[Path, ...] = ()) -> Field:
+    """A dialect file laid over the parents it names; each field still knows the file and line it was written in."""
     table = load(file)
     parent = table.find("parent")
     if parent is None:
@@ -198,7 +219,7 @@ def _with_parents(file: Path, children: tuple[Path, ...]) -> Field:
         raise parent.fail("a dialect can't be its own ancestor")
     if not parent_file.exists():
         raise parent.fail(f"no dialect file '{parent_file.name}' beside this one")
-    return overlay(_with_parents(parent_file, (*children, file)), table)
+    return overlay(dialect_table(parent_file, (*children, file)), table)
 
 
 def _detection(field: Field) -> Detection:
@@ -214,37 +235,64 @@ def _detection(field: Field) -> Detection:
 
 def _family(name: str, field: Field) -> Family:
     field.allow(("archs", "absent", "name", "order", "axes", "masks", "words", "tiles", "rules", "receipts"))
-    axes = {axis: _values(values) for axis, values in field.get("axes").mapping().items()}
     order = field.get("order").texts()
-    for axis in order:
-        if axis not in KEY_FIELDS:
-            raise field.get("order").fail(f"'{axis}' is no field of a key")
-        if axis not in axes and axis not in ("tile", "mask"):
-            raise field.get("order").fail(f"axis '{axis}' has no values in axes")
-    for axis, values in field.get("axes").mapping().items():
-        if axis not in order:
-            raise values.fail(f"axis '{axis}' is missing in order")
+    field.get("axes").allow(axis for axis in order if axis not in ("tile", "mask"))
+    axes = {axis: _values(axis, values) for axis, values in field.get("axes").mapping().items()}
+    _check_order(field.get("order"), axes)
+    field.get("masks").allow(MASK_IMPLS)
+    masks = {name: field.get("masks").get(name).texts() for name in MASK_IMPLS}
+    field.get("words").allow(order)
+    _check_grammar(field.get("name"), order, axes)
     for arch in field.get("archs").items():
         if arch.text() not in archs():
             raise arch.fail(f"'{arch.text()}' is not in archs.yaml")
-    family = Family(
+    return Family(
         name=name,
         archs=field.get("archs").texts(),
         absent=field.get("absent").text(),
         grammar=field.get("name").text(),
         order=order,
         axes=axes,
-        masks=field.get("masks").map(Field.texts),
+        masks=masks,
         words={axis: _words(axis, words) for axis, words in field.get("words").mapping().items()},
-        tiles=tuple(_tile_row(row) for row in field.get("tiles").items()),
+        tiles=tuple(_tile_row(row, axes) for row in field.get("tiles").items()),
         rules=tuple(_rule(row, order) for row in field.get("rules").items()),
-        receipts=_receipts(field.get("receipts"), order),
+        receipts=_receipts(field.get("receipts"), {**axes, "mask": tuple(m for some in masks.values() for m in some)}),
     )
-    return family
 
 
-def _values(field: Field) -> tuple[Value, ...]:
-    values = tuple(item.scalar() for item in field.items())
+def _check_order(field: Field, axes: Mapping[str, tuple[Value, ...]]) -> None:
+    """Every axis once, none missing, none that a key lacks, and tiles after what they depend on."""
+    order = field.texts()
+    for axis in order:
+        if axis not in KEY_FIELDS or axis in _DERIVED:
+            raise field.fail(f"'{axis}' is no axis of a key")
+        if axis not in axes and axis not in ("tile", "mask"):
+            raise field.fail(f"axis '{axis}' has no values in axes")
+    if len(set(order)) != len(order):
+        raise field.fail("an axis is listed twice")
+    if missing := [axis for axis in _REQUIRED if axis not in order]:
+        raise field.fail(f"axis '{missing[0]}' is missing; every key has one")
+    if order.index("tile") < max(order.index("dtype"), order.index("hdim_q")):
+        raise field.fail("tile depends on dtype and hdim_q and must come after them")
+
+
+def _check_grammar(field: Field, order: tuple[str, ...], axes: Mapping[str, tuple[Value, ...]]) -> None:
+    """A name must tell every kernel from every other: each axis with a choice has its slot, once."""
+    slots = re.findall(r"\{(\w+)\}", field.text())
+    for slot in slots:
+        if slot not in order:
+            raise field.fail(f"slot '{slot}' is no axis; known: {', '.join(order)}")
+        if slots.count(slot) > 1:
+            raise field.fail(f"slot '{slot}' is written twice")
+    for axis in order:
+        if axis not in slots and len(axes.get(axis, "..")) > 1:
+            raise field.fail(f"axis '{axis}' has several values and needs a slot {{{axis}}}")
+
+
+def _values(axis: str, field: Field) -> tuple[Value, ...]:
+    read = _READERS.get(axis, Field.text)
+    values = tuple(read(item) for item in field.items())
     if len(set(values)) != len(values):
         raise field.fail("a value is listed twice")
     return values
@@ -255,8 +303,13 @@ def _words(axis: str, field: Field) -> Mapping[Value, str]:
     return {read.get(value, value): word.text() for value, word in field.mapping().items()}
 
 
-def _tile_row(field: Field) -> TileRow:
+def _tile_row(field: Field, axes: Mapping[str, tuple[Value, ...]]) -> TileRow:
     field.allow(("dtype", "hdim", "block", "waves", "warp_tile", "occupancy", "when"))
+    for dtype in field.get("dtype").items():
+        if dtype.text() not in axes["dtype"]:
+            raise dtype.fail(f"'{dtype.text()}' is not among the axis's values: {', '.join(map(str, axes['dtype']))}")
+    if field.get("hdim").integer() not in axes["hdim_q"]:
+        raise field.get("hdim").fail(f"not among the values of hdim_q: {', '.join(map(str, axes['hdim_q']))}")
     occupancy, when = field.find("occupancy"), field.find("when")
     tile = Tile(
         *field.get("block").integers(6),
@@ -277,17 +330,21 @@ def _rule(field: Field, order: tuple[str, ...]) -> Rule:
     return rule
 
 
-def _receipts(field: Field, order: tuple[str, ...]) -> Mapping[int, Mapping[str, tuple[Value, ...]]]:
+def _receipts(field: Field, axes: Mapping[str, tuple[Value, ...]]) -> Mapping[int, Mapping[str, tuple[Value, ...]]]:
     table = {}
     for name, row in field.mapping().items():
         if _number(name, row) not in receipts():
             raise row.fail("this receipt is not in receipts.yaml")
-        row.allow(order)
-        table[int(name)] = {axis: _values(values) for axis, values in row.mapping().items()}
+        row.allow(axes)
+        table[int(name)] = {axis: _values(axis, values) for axis, values in row.mapping().items()}
+        for axis, allowed in table[int(name)].items():
+            if unknown := [value for value in allowed if value not in axes[axis]]:
+                known = ", ".join(map(str, axes[axis]))
+                raise row.get(axis).fail(f"'{unknown[0]}' is not among the axis's values: {known}")
     return table
 
 
 def _number(name: str, field: Field) -> int:
-    if not name.isdigit():
-        raise TableError(f"{field.file}:{field.line}: {field.path}: a receipt is a number, not '{name}'")
+    if not re.fullmatch("0|[1-9][0-9]*", name):
+        raise field.fail(f"a receipt is a number, not '{name}'")
     return int(name)

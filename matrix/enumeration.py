@@ -32,16 +32,14 @@ def enumerate_keys(family: Family, *, arch: str, receipt: int = 0, mask_impl: st
         for rule in family.rules:
             if max(position[name] for name in rule.fields) == depth:
                 partials = _prune(partials, rule, position)
-    _, write = writer(family)
-    constant = {"name": "", "family": family.name, "mask_impl": mask_impl}
-    defaults = {"sink": None, "page_size": None, "load": None, "kv_layout": None, "kv_table": None}
-    keys = []
-    for partial in partials:
-        values = {**defaults, **constant, **dict(zip(order, partial, strict=True))}
-        values["name"] = write(values)
-        values["hdim_v"] = values["tile"].bn1
-        keys.append(Key(*[values[field] for field in KEY_FIELDS]))
-    return keys
+    write, tile = writer(family), position["tile"]
+    # A key's fields are picked from one tuple: these five, then the axes. None stands for axes the dialect lacks.
+    derived = ("name", "family", "mask_impl", "hdim_v", None)
+    place = {field: index for index, field in enumerate((*derived, *order))}
+    pick = itemgetter(*(place.get(field, place[None]) for field in KEY_FIELDS))
+    return [
+        Key(*pick((write(partial), family.name, mask_impl, partial[tile].bn1, None, *partial))) for partial in partials
+    ]
 
 
 def _extend(

@@ -92,3 +92,15 @@ class NameSyntaxError(CkPrefillError):
     """A kernel name that the dialect's grammar can't parse, or a name outside the matrix."""
 
     exit_code = 14
+
+
+class RowError(CkPrefillError):
+    """A row of an exported kernel list that lacks a column or holds an impossible value."""
+
+    exit_code = 15
+
+
+class OutputError(CkPrefillError):
+    """A result that can't be written: a full disk, no permission, no such folder."""
+
+    exit_code = 16

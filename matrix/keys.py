@@ -6,7 +6,7 @@ Field names and values are those of CK's own codegen, so that ``--where`` reads 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -37,13 +37,13 @@ class Tile:
     wm1: int
     wn1: int
     wk1: int
-    occupancy: int = -1
-    when: str = "always"
+    occupancy: int = field(default=-1, kw_only=True)
+    when: str = field(default="always", kw_only=True)
 
     @property
     def word(self) -> str:
         """The tile's part of a kernel name, e.g. ``b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16``."""
-        numbers = [str(value) for value in dataclasses.astuple(self)[:18]]
+        numbers = [str(getattr(self, name)) for name in TILE_FIELDS[:18]]
         parts = (numbers[:6], numbers[6:9], numbers[9:12], numbers[12:15], numbers[15:18])
         word = "_".join(letter + "x".join(part) for letter, part in zip("brrww", parts, strict=True))
         return word if self.occupancy == -1 else f"{word}_o{self.occupancy}"
@@ -83,12 +83,12 @@ class Key:
     def row(self) -> dict[str, Any]:
         """All fields flat, tile fields as ``tile.bm0``: what exports write, enough to rebuild the key."""
         row: dict[str, Any] = {}
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
+        for name in KEY_FIELDS:
+            value = getattr(self, name)
             if isinstance(value, Tile):
-                row |= {f"tile.{f.name}": getattr(value, f.name) for f in dataclasses.fields(value)}
+                row |= {f"tile.{part}": getattr(value, part) for part in TILE_FIELDS}
             else:
-                row[field.name] = value
+                row[name] = value
         return row
 
 

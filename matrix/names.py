@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from operator import getitem, itemgetter
 from typing import Any
 
 from matrix.dialects import Family, Value
@@ -16,21 +17,37 @@ from matrix.errors import NameSyntaxError
 from matrix.keys import KEY_FIELDS, Key, Tile
 
 _SLOT = re.compile(r"\{(\w+)\}")
-_TILE = r"b\d+(?:x\d+){5}_r\d+(?:x\d+){2}_r\d+(?:x\d+){2}_w\d+(?:x\d+){2}_w\d+(?:x\d+){2}(?:_o\d+)?"
+_NUMBER = "(?:0|[1-9][0-9]{0,5})"  # as upstream writes them: no leading zeros, so that a name has one spelling only
 
 
-def writer(family: Family) -> tuple[tuple[str, ...], Callable[[Mapping[str, Any]], str]]:
-    """The fields that the grammar uses, and a function from a mapping of them to the kernel's name."""
-    slots = tuple(_SLOT.findall(family.grammar))
-    pattern = _SLOT.sub("%s", family.grammar)
-    words = [(slot, family.words.get(slot, {})) for slot in slots]
+def _dimensions(letter: str, count: int) -> str:
+    return letter + "x".join([_NUMBER] * count)
 
-    def write(values: Mapping[str, Any]) -> str:
-        return pattern % tuple(
-            value.word if isinstance(value := values[slot], Tile) else table.get(value, value) for slot, table in words
-        )
 
-    return slots, write
+_TILE = "_".join([_dimensions("b", 6), *(_dimensions(letter, 3) for letter in "rrww")]) + f"(?:_o{_NUMBER})?"
+
+
+def writer(family: Family) -> Callable[[Sequence[Any]], str]:
+    """A function from axis values, in the sequence of ``family.order``, to the kernel's name.
+
+    It makes one table look-up for each slot and one join, since it runs for every key; the literal text before a slot
+    is part of the slot's words. Tiles must be those of the family's table.
+    """
+    *parts, tail = _SLOT.split(family.grammar)
+    literals, slots = parts[::2], parts[1::2]
+    tables: list[dict[Any, str]] = []
+    for literal, slot in zip(literals, slots, strict=True):
+        if slot == "tile":
+            tables.append({row.tile: literal + row.tile.word for row in family.tiles})
+        else:
+            words = family.words.get(slot, {})
+            tables.append({value: f"{literal}{words.get(value, value)}" for value in _values(family, slot)})
+    pick = itemgetter(*(family.order.index(slot) for slot in slots))
+
+    def write(values: Sequence[Any]) -> str:
+        return "".join(map(getitem, tables, pick(values))) + tail
+
+    return write
 
 
 def make_key(family: Family, values: Mapping[str, Any], name: str) -> Key:
@@ -73,15 +90,17 @@ def _field_words(family: Family, slot: str) -> tuple[str, ...]:
     """The words a slot can hold, longest first so that ``kv_blockscale`` wins over a shorter prefix; () for numbers."""
     if slot == "tile":
         return (_TILE,)
-    if slot == "mask":
-        values: set[Value] = {mask for masks in family.masks.values() for mask in masks}
-    else:
-        values = set(family.axes[slot])
     words = family.words.get(slot, {})
-    values |= set(words)
+    values = {*_values(family, slot), *words}
     if all(isinstance(value, int) and not isinstance(value, bool) for value in values):
-        return (r"\d+",)
+        return (_NUMBER,)
     return tuple(sorted((re.escape(str(words.get(value, value))) for value in values), key=lambda w: (-len(w), w)))
+
+
+def _values(family: Family, slot: str) -> tuple[Value, ...]:
+    if slot == "mask":
+        return tuple(mask for masks in family.masks.values() for mask in masks)
+    return family.axes[slot]
 
 
 @functools.cache
@@ -96,8 +115,8 @@ def _patterns(grammar: str, words: tuple[tuple[str, tuple[str, ...]], ...]) -> t
 
 def _read(family: Family, slot: str, word: str) -> Value | Tile:
     if slot == "tile":
-        blocks = [int(n) for n in re.findall(r"\d+", word)]
-        return Tile(*blocks[:18], occupancy=blocks[18] if len(blocks) > 18 else -1)
+        numbers = [int(number) for number in re.findall(r"\d+", word)]
+        return Tile(*numbers[:18], occupancy=numbers[18] if len(numbers) > 18 else -1)
     for value, written in family.words.get(slot, {}).items():
         if written == word:
             return value
@@ -130,6 +149,6 @@ def _explain(family: Family, patterns: tuple[str, ...], name: str) -> str:
     else:
         expected = f"'{_SLOT.split(family.grammar)[count]}'"
     return (
-        f"'{name}' is no {family.name} name of this dialect: {where}, expected {expected}, found '{rest or 'the end'}'. "
-        f"The grammar is {family.grammar}"
+        f"'{name}' is no {family.name} name of this dialect: {where}, expected {expected}, "
+        f"found '{rest or 'the end'}'. The grammar is {family.grammar}"
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import fnmatch
 import functools
 import hashlib
-import importlib.util
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from matrix.dialects import TABLES, Dialect, check_arch
 from matrix.enumeration import enumerate_keys
@@ -19,12 +19,11 @@ from matrix.errors import (
     UnknownProfileError,
     UnknownTierError,
     UsageError,
+    WhereError,
 )
 from matrix.keys import Key
-from matrix.tablefile import load
+from matrix.tablefile import Field, load
 from matrix.where import Predicate, compile_where
-
-MASK_IMPLS = ("simplified", "generic")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,17 +58,28 @@ class Selection:
 
 @functools.cache
 def tiers() -> Mapping[str, tuple[str, ...]]:
-    return load(TABLES / "tiers.yaml").get("tiers").map(lambda field: field.texts())
+    """Tier -> --where expressions of which a key must meet one. Raises TableError."""
+    table = load(TABLES / "tiers.yaml").get("tiers")
+    return table.map(lambda field: tuple(_expression(item) for item in field.items()))
 
 
 @functools.cache
 def profiles() -> Mapping[str, str]:
-    return load(TABLES / "profiles.yaml").get("profiles").map(lambda field: field.text())
+    """Profile -> --where expression. Raises TableError."""
+    return load(TABLES / "profiles.yaml").get("profiles").map(_expression)
+
+
+def _expression(field: Field) -> str:
+    try:
+        compile_where(field.text())
+    except WhereError as error:
+        raise field.fail(str(error).removeprefix("--where ")) from error
+    return field.text()
 
 
 def parse_shard(text: str) -> tuple[int, int]:
     """``3/16`` -> (3, 16). Raises UsageError."""
-    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
     if not match or not 1 <= int(match[1]) <= int(match[2]):
         raise UsageError(f"--shard {text!r}: write I/N with 1 <= I <= N, e.g. 3/16")
     return int(match[1]), int(match[2])
@@ -79,17 +89,12 @@ def select(dialect: Dialect, selection: Selection) -> list[Key]:
     """The selected keys, without repetition, in upstream's order of emission. May be empty.
 
     With several archs the result is the union: one library serves them all.
+
+    Raises:
+        UnknownFamilyError, UnknownArchError, UnknownTierError, UnknownProfileError, WhereError, FilterFileError.
     """
-    found: dict[str, Key] = {}
-    for family_name in selection.families:
-        family = dialect.family(family_name)
-        for arch in selection.archs:
-            check_arch(arch)
-            keys = enumerate_keys(family, arch=arch, receipt=selection.receipt, mask_impl=selection.mask_impl)
-            found |= {key.name: key for key in keys}
-    predicates = [keep for _, keep in conditions(selection)]
-    chosen = [key for key in found.values() if all(keep(key) for keep in predicates)]
-    return take_shard(chosen, selection.shard) if selection.shard else chosen
+    keys, _ = _narrow(dialect, selection)
+    return keys
 
 
 def select_some(dialect: Dialect, selection: Selection) -> list[Key]:
@@ -98,36 +103,52 @@ def select_some(dialect: Dialect, selection: Selection) -> list[Key]:
     Raises:
         EmptySelectionError: nothing is left; the message says which condition removed the last key.
     """
-    keys = select(dialect, selection)
-    if keys:
-        return keys
-    raise EmptySelectionError(f"no kernel is selected ({selection.summary()}). {_what_emptied(dialect, selection)}")
-
-
-def _what_emptied(dialect: Dialect, selection: Selection) -> str:
-    for name in selection.families:
-        family = dialect.family(name)
-        if not set(selection.archs) & set(family.archs):
-            return f"{dialect.name} has no {name} kernel for {', '.join(selection.archs)}: {family.absent}."
-    bare = Selection(archs=selection.archs, families=selection.families, receipt=selection.receipt)
-    keys = [*select(dialect, bare)]
+    keys, emptied = _narrow(dialect, selection)
     if not keys:
-        return f"Receipt {selection.receipt} keeps no kernel of {', '.join(selection.families)} in {dialect.name}."
-    keys = select(
-        dialect,
-        Selection(
-            archs=selection.archs,
-            families=selection.families,
-            receipt=selection.receipt,
-            mask_impl=selection.mask_impl,
-        ),
-    )
-    for label, keep in conditions(selection):
-        left = [key for key in keys if keep(key)]
+        raise EmptySelectionError(f"no kernel is selected ({selection.summary()}). {emptied}")
+    return keys
+
+
+def absences(dialect: Dialect, selection: Selection) -> list[tuple[str, str, str]]:
+    """(arch, family, reason) for each arch of the selection that a family has no kernels for.
+
+    Raises:
+        UnknownFamilyError, UnknownArchError.
+    """
+    return [
+        (check_arch(arch).name, name, f"{dialect.name} has no {name} kernel for {arch}: {dialect.family(name).absent}")
+        for name in selection.families
+        for arch in selection.archs
+        if arch not in dialect.family(name).archs
+    ]
+
+
+def _narrow(dialect: Dialect, selection: Selection) -> tuple[list[Key], str]:
+    """The selected keys and, if there are none, what removed the last of them."""
+    tests = conditions(selection)  # first of all: a mistyped tier is an error for an arch without kernels too
+    absent = absences(dialect, selection)
+    found: dict[str, Key] = {}
+    for name in selection.families:
+        for arch in selection.archs:
+            keys = enumerate_keys(
+                dialect.family(name), arch=arch, receipt=selection.receipt, mask_impl=selection.mask_impl
+            )
+            found |= {key.name: key for key in keys}
+    left = list(found.values())
+    if not left and len(absent) == len(selection.families) * len(selection.archs):
+        return [], "; ".join(reason for _, _, reason in absent) + "."
+    if not left:
+        return [], f"Receipt {selection.receipt} keeps no kernel of {', '.join(selection.families)} in {dialect.name}."
+    for label, keep in tests:
+        before, left = left, [key for key in left if keep(key)]
         if not left:
-            return f"{label} removes the last {len(keys)}, e.g. {keys[0].name}."
-        keys = left
-    return f"Shard {selection.shard} of {len(keys)} kernels is empty: use fewer shards."
+            return [], f"{label} removes the last {len(before)}, e.g. {before[0].name}."
+    if selection.shard:
+        before, left = left, take_shard(left, selection.shard)
+        if not left:
+            index, count = selection.shard
+            return [], f"Shard {index}/{count} of {len(before)} kernels is empty: use fewer shards."
+    return left, ""
 
 
 def conditions(selection: Selection) -> list[tuple[str, Predicate]]:
@@ -178,22 +199,22 @@ def load_filter_file(file: Path) -> Callable[[Key], bool]:
         FilterFileError: it can't be read, does not run, has no ``keep``; later, when ``keep`` raises or returns
             something else than a bool.
     """
-    spec = importlib.util.spec_from_file_location("ck_prefill_filter_file", file)
-    if not file.is_file() or spec is None or spec.loader is None:
-        raise FilterFileError(f"--filter-file {file}: no such Python file. It must define keep(key) -> bool.")
-    module = importlib.util.module_from_spec(spec)
+    if not file.is_file():
+        raise FilterFileError(f"--filter-file {file}: no such file. It must be Python and define keep(key) -> bool.")
+    names: dict[str, Any] = {"__name__": "ck_prefill_filter_file", "__file__": str(file)}
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:
+        # Not imported: that would leave a __pycache__ beside the user's file, and read it back when it is stale.
+        exec(compile(file.read_bytes(), str(file), "exec"), names)
+    except (Exception, SystemExit) as error:
         raise FilterFileError(f"--filter-file {file}: {_place(error, file)}") from error
-    keep = getattr(module, "keep", None)
+    keep = names.get("keep")
     if not callable(keep):
         raise FilterFileError(f"--filter-file {file}: it defines no function keep(key) -> bool.")
 
     def checked(key: Key) -> bool:
         try:
             verdict = keep(key)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise FilterFileError(f"--filter-file {file}: keep({key.name}): {_place(error, file)}") from error
         if not isinstance(verdict, bool):
             raise FilterFileError(f"--filter-file {file}: keep({key.name}) returned {verdict!r}; return True or False.")
@@ -202,11 +223,11 @@ def load_filter_file(file: Path) -> Callable[[Key], bool]:
     return checked
 
 
-def _place(error: Exception, file: Path) -> str:
+def _place(error: BaseException, file: Path) -> str:
     line = error.lineno if isinstance(error, SyntaxError) else None
     trace = error.__traceback__
     while trace is not None:
-        if Path(trace.tb_frame.f_code.co_filename).name == file.name:
+        if trace.tb_frame.f_code.co_filename == str(file):
             line = trace.tb_lineno
         trace = trace.tb_next
     where = f"line {line}: " if line else ""
@@ -220,7 +241,14 @@ def take_shard(keys: Sequence[Key], shard: tuple[int, int]) -> list[Key]:
     tiles evenly. The keys keep their order.
     """
     index, count = shard
-    dealt = sorted(keys, key=lambda key: hashlib.sha256(key.name.encode()).digest())
-    mine = {key.name for key in dealt[index - 1 :: count]}
+    mine = set(_dealt(keys)[index - 1 :: count])
     return [key for key in keys if key.name in mine]
 
+
+def shard_of(keys: Sequence[Key], name: str, count: int) -> int:
+    """Which shard of ``count`` (from 1) the kernel ``name`` of ``keys`` is dealt to."""
+    return _dealt(keys).index(name) % count + 1
+
+
+def _dealt(keys: Sequence[Key]) -> list[str]:
+    return sorted((key.name for key in keys), key=lambda name: hashlib.sha256(name.encode()).digest())

@@ -42,16 +42,14 @@ class Field:
     def integer(self) -> int:
         return self._typed(int, "a whole number")
 
+    def boolean(self) -> bool:
+        return self._typed(bool, "true or false")
+
     def items(self) -> list[Field]:
         return self._typed(list, "a list")
 
     def mapping(self) -> dict[str, Field]:
         return self._typed(dict, "a mapping")
-
-    def scalar(self) -> str | int | bool:
-        if isinstance(self.value, str | int):
-            return self.value
-        raise self.fail(f"must be text, a whole number or true/false, not {_describe(self.value)}")
 
     def texts(self) -> tuple[str, ...]:
         return tuple(item.text() for item in self.items())
@@ -91,7 +89,8 @@ def load(file: Path) -> Field:
     """Read one YAML file.
 
     Raises:
-        TableError: the file is missing, is no YAML, repeats a name in a mapping, or is not a mapping at the top.
+        TableError: the file is missing, is no YAML, repeats a name in a mapping, is nested without end, or is not a
+            mapping at the top.
     """
     try:
         text = file.read_text(encoding="utf-8")
@@ -99,13 +98,18 @@ def load(file: Path) -> Field:
         raise TableError(f"{file}:1: the table can't be read: {error}. Restore the file.") from error
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = _field(node, file, "") if node else None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = mark.line + 1 if mark else 1
         raise TableError(f"{file}:{line}: not valid YAML: {error.problem}. Mend that line.") from error
-    if node is None:
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise TableError(f"{file}:{line}: not valid YAML: {error.reason}. Mend that line.") from error
+    except RecursionError:
+        raise TableError(f"{file}:1: not a table: nested without end (an anchor that holds itself?).") from None
+    if root is None:
         raise TableError(f"{file}:1: the table is empty.")
-    root = _field(node, file, "")
     root.mapping()
     return root
 

@@ -18,6 +18,11 @@ from matrix.keys import KEY_FIELDS, TILE_FIELDS, Key
 Predicate = Callable[[Key], bool]
 Getter = Callable[[Key], Any]
 
+_FIELDS = tuple(
+    f"key.{name}" for name in (*KEY_FIELDS, *(f"tile.{part}" for part in (*TILE_FIELDS, "word"))) if name != "tile"
+)
+_MAX_DEPTH = 50  # of nested nodes: far more than a person writes, far less than Python's stack holds
+
 _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -37,19 +42,31 @@ def compile_where(text: str) -> Predicate:
 
     Raises:
         WhereError: the text does not parse, names an unknown field, or uses anything but fields, constants,
-            comparisons, ``in``, ``and``, ``or``, ``not``.
+            comparisons, ``in``, ``and``, ``or``, ``not``; or it is nested too deeply.
     """
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError) as error:
         place = getattr(error, "offset", None)
         raise WhereError(f"--where {text!r}: does not parse at column {place}: {error.args[0]}") from error
+    except (RecursionError, MemoryError):  # CPython's parser gives up in either way
+        raise _too_deep(text) from None
+    level: list[ast.AST] = [tree.body]
+    for _ in range(_MAX_DEPTH):
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+    if level:
+        raise _too_deep(text)
     getter = _getter(tree.body, text)
     return lambda key: bool(getter(key))
 
 
+def _too_deep(text: str) -> WhereError:
+    shown = text if len(text) < 80 else text[:77] + "..."
+    return WhereError(f"--where {shown!r}: nested more than {_MAX_DEPTH} deep; write it flatter or use --filter-file")
+
+
 def _getter(node: ast.expr, text: str) -> Getter:
-    if isinstance(node, ast.Constant):
+    if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float | None):
         value = node.value
         return lambda key: value
     if isinstance(node, ast.Tuple | ast.List | ast.Set):
@@ -72,7 +89,8 @@ def _getter(node: ast.expr, text: str) -> Getter:
     if isinstance(node, ast.Compare):
         return _comparison(node, text)
     raise WhereError(
-        f"--where {text!r}: '{ast.unparse(node)}' is not allowed; use key.FIELD, constants, comparisons, in, and, or, not"
+        f"--where {text!r}: '{ast.unparse(node)}' is not allowed; "
+        "use key.FIELD, constants, comparisons, in, and, or, not"
     )
 
 
@@ -97,11 +115,9 @@ def _comparison(node: ast.Compare, text: str) -> Getter:
 
 
 def _field(node: ast.Attribute, text: str) -> str:
-    path = ast.unparse(node).split(".")
-    known = [*(f"key.{name}" for name in KEY_FIELDS), *(f"key.tile.{name}" for name in (*TILE_FIELDS, "word"))]
-    dotted = ".".join(path)
-    if dotted in known:
-        return ".".join(path[1:])
-    close = difflib.get_close_matches(dotted, known, n=1)
-    hint = f"; did you mean '{close[0]}'?" if close else f". Known: {', '.join(known)}"
+    dotted = ast.unparse(node)
+    if dotted in _FIELDS:
+        return dotted.removeprefix("key.")
+    close = difflib.get_close_matches(dotted, _FIELDS, n=1)
+    hint = f"; did you mean '{close[0]}'?" if close else f". Known: {', '.join(_FIELDS)}"
     raise WhereError(f"--where {text!r}: unknown field '{dotted}'{hint}")

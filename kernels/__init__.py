@@ -1,0 +1,1 @@
+"""How kernels are built: templates, HIP headers, toolchains, upstream trees, units, code-object metadata."""

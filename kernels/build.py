@@ -1,0 +1,184 @@
+"""Build a library: select keys, render them, plan the graph, run SCons on it, report.
+
+Output in ``build/<arch>/<upstream>/``: ``libckpm.so``, ``manifest.json``, ``plan.json``, ``compile_commands.json``,
+``src/`` and ``obj/``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+
+from kernels import cpp
+from kernels.files import disk_full_is_an_error, write_if_changed
+from kernels.plan import Plan, Step, signature
+from kernels.render import render
+from kernels.toolchains import Toolchain, compile_command, describe, link_command
+from kernels.units import DEFAULT_SIZE, Unit
+from kernels.units import plan as plan_units
+from kernels.upstream import Tree
+from matrix.dialects import dialect
+from matrix.keys import Key
+from matrix.selection import Selection, select_some
+
+LIBRARY = "libckpm.so"
+PROJECT = Path(__file__).resolve().parent.parent
+INCLUDE = Path(__file__).resolve().parent / "include"
+VERSION_SCRIPT = Path(__file__).resolve().parent / "ckpm.map"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What to build and where. ``work`` holds ``build/``; ``cache`` is the shared object cache, None for none."""
+
+    selection: Selection
+    tree: Tree
+    toolchain: Toolchain
+    work: Path
+    object_cache: Path | None
+    unit_size: int = DEFAULT_SIZE
+
+    @property
+    def folder(self) -> str:
+        """Output folder relative to the work folder."""
+        return f"build/{'+'.join(self.selection.archs)}/{self.tree.name}"
+
+
+def prepare(request: Request) -> tuple[Plan, list[Key]]:
+    """Select, render and plan; nothing is compiled.
+
+    Raises:
+        EmptySelectionError and the other errors of matrix.selection; DiskFullError.
+    """
+    keys = select_some(dialect(request.tree.dialect), request.selection)
+    units = plan_units(keys, request.unit_size)
+    features = cpp.features(request.tree.dialect, selector_takes_base=request.tree.selector_takes_base)
+    place = request.work / request.folder
+    files = render(keys, units, request.tree.dialect, features, place / "src")
+    plan = _plan(request, units, files["units"], [*files["dispatch"], *files["harness"]])
+    plan.write(place / "plan.json")
+    write_if_changed(place / "compile_commands.json", _compile_commands(request, plan))
+    return plan, keys
+
+
+def _plan(request: Request, units: Sequence[Unit], unit_files: Sequence[Path], host_files: Sequence[Path]) -> Plan:
+    toolchain, folder = request.toolchain, request.folder
+    identity = (toolchain.identity, request.tree.identity, _digest(INCLUDE))
+    compiled = []
+    for file, unit in [*zip(unit_files, units, strict=True), *((file, None) for file in host_files)]:
+        source = f"{folder}/src/{file.name}"
+        target = f"{folder}/obj/{file.stem}.o"
+        # dispatch and harness hold no kernel: their device pass is left out
+        extra = () if unit else ("--offload-host-only",)
+        cuid = hashlib.sha256(f"{request.folder}\0{file.name}\0".encode() + file.read_bytes()).hexdigest()[:16]
+        argv = compile_command(
+            toolchain,
+            archs=request.selection.archs,
+            source=source,
+            output=target,
+            includes=[str(folder) for folder in (*request.tree.includes, INCLUDE)],
+            cuid=cuid,
+            prefix_map={str(request.tree.root): "ck", str(PROJECT): "ckpm"},
+            extra=extra,
+        )
+        compiled.append(
+            Step(
+                kind="unit" if unit else "host",
+                target=target,
+                sources=(source,),
+                argv=tuple(argv),
+                signature=signature(identity, toolchain.flags, request.selection.archs, extra, cuid),
+                label=unit.name if unit else file.stem,
+                kernels=tuple(key.name for key in unit.keys) if unit else (),
+            )
+        )
+    objects = [step.target for step in compiled]
+    library = f"{folder}/{LIBRARY}"
+    link = link_command(
+        toolchain, objects=objects, output=library, version_script=str(VERSION_SCRIPT), soname=LIBRARY
+    )
+    linked = Step(
+        kind="library",
+        target=library,
+        sources=tuple(objects),
+        argv=tuple(link),
+        signature=signature(identity, toolchain.link_flags, VERSION_SCRIPT.read_text()),
+        label=LIBRARY,
+    )
+    manifest = Step(
+        kind="manifest",
+        target=f"{folder}/manifest.json",
+        sources=(library, f"{folder}/plan.json", *objects),
+        argv=(sys.executable, "-m", "kernels", "manifest", f"{folder}/plan.json"),
+        signature=signature("manifest 1"),
+        label="manifest.json",
+    )
+    # the longest compiles first: a unit of 128-row tiles started last would run alone
+    compiled.sort(key=lambda step: (step.kind != "unit", -len(step.kernels)))
+    return Plan(
+        folder=folder,
+        steps=(*compiled, linked, manifest),
+        environment={**toolchain.environment, "PYTHONPATH": str(PROJECT)},
+        facts={
+            "library": LIBRARY,
+            "archs": list(request.selection.archs),
+            "upstream": request.tree.name,
+            "upstream_identity": request.tree.identity,
+            "dialect": request.tree.dialect,
+            "mask_impl": request.selection.mask_impl,
+            "selection": request.selection.summary(),
+            "unit_size": request.unit_size,
+            **describe(toolchain),
+        },
+    )
+
+
+def _digest(folder: Path) -> str:
+    """sha256 over the names and bytes of a small folder of our own headers."""
+    total = hashlib.sha256()
+    for file in sorted(folder.rglob("*")):
+        if file.is_file():
+            total.update(str(file.relative_to(folder)).encode() + b"\0" + file.read_bytes())
+    return total.hexdigest()
+
+
+def _compile_commands(request: Request, plan: Plan) -> str:
+    """The compilation database that clangd and other tools read."""
+    entries = [
+        {"directory": str(request.work), "file": step.sources[0], "output": step.target, "arguments": list(step.argv)}
+        for step in plan.steps
+        if step.kind in ("unit", "host")
+    ]
+    return json.dumps(entries, indent=1) + "\n"
+
+
+def scons_command(plan_file: str, jobs: int, object_cache: Path | None) -> list[str]:
+    """SCons on one plan: goes on after failures, quiet apart from events."""
+    command = [sys.executable, "-m", "SCons", "-f", str(PROJECT / "SConstruct"), "--keep-going", "-Q"]
+    command += ["-j", str(jobs), f"plan={plan_file}"]
+    return [*command, f"cache={object_cache}"] if object_cache else command
+
+
+def lock(request: Request) -> FileLock:
+    """One build at a time in one output folder; another waits."""
+    place = request.work / request.folder
+    with disk_full_is_an_error(place):
+        place.mkdir(parents=True, exist_ok=True)
+    return FileLock(place / ".lock")
+
+
+def clear_failures(request: Request) -> None:
+    for record in (request.work / request.folder).rglob("*.failure.json"):
+        record.unlink()
+
+
+def discard_library(request: Request) -> None:
+    """After a failed build the library and manifest of an earlier selection must not be mistaken for this one's."""
+    for name in (LIBRARY, "manifest.json"):
+        (request.work / request.folder / name).unlink(missing_ok=True)

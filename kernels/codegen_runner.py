@@ -1,0 +1,96 @@
+"""An upstream's own code generator, run as a program: what it lists and what it renders.
+
+It is never imported (its modules have names such as ``codegen`` and do work when imported) and never writes to its tree.
+Note for Python 3.15: upstream's generate.py calls ``loader.load_module``, which that version no longer has; until a tree
+mends it, parity needs an older Python, and the failure says so in upstream's own words.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels.errors import CodegenError
+from kernels.upstream import Tree
+
+TIMEOUT_SECONDS = 600
+_STDERR_LINES = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """What a run of generate.py wrote: instance text by kernel name, and the text of the dispatch file."""
+
+    instances: Mapping[str, str]
+    dispatch: str
+
+
+def knows_targets(tree: Tree) -> bool:
+    """Whether the tree's generate.py takes ``--targets``; older ones list the same kernels whatever the arch."""
+    return '"--targets"' in (tree.fmha / "generate.py").read_text(encoding="utf-8").replace("'", '"')
+
+
+def list_names(tree: Tree, arch: str, family: str, receipt: int, mask: str) -> list[str]:
+    """Kernel names in upstream's order of emission; repetitions and all, without the dispatch file.
+
+    ``mask`` is ``simplified`` or ``generic``. Raises CodegenError.
+    """
+    with tempfile.TemporaryDirectory(prefix="ckpm-list-") as folder:
+        file = Path(folder) / "blobs.txt"
+        _generate(tree, arch, family, receipt, mask, ("--list_blobs", str(file)))
+        lines = file.read_text(encoding="utf-8").splitlines()
+    names = [Path(line).stem for line in lines if line.strip()]
+    return [name for name in names if name != dispatch_name(family)]
+
+
+def render(tree: Tree, arch: str, family: str, receipt: int, mask: str, folder: Path) -> Rendered:
+    """Render all instances and the dispatch into ``folder``, which must exist and be empty.
+
+    Raises:
+        CodegenError: generate.py failed, or wrote no dispatch file.
+    """
+    _generate(tree, arch, family, receipt, mask, ("--output_dir", str(folder)))
+    texts = {file.stem: file.read_text(encoding="utf-8") for file in sorted(folder.rglob("*.cpp"))}
+    dispatch = texts.pop(dispatch_name(family), None)
+    if dispatch is None:
+        raise CodegenError(f"{tree.fmha / 'generate.py'} wrote no {dispatch_name(family)}.cpp for receipt {receipt}.")
+    return Rendered(texts, dispatch)
+
+
+def dispatch_name(family: str) -> str:
+    """Stem of the dispatch file among a family's files."""
+    return f"fmha_{family}_api"
+
+
+def _generate(tree: Tree, arch: str, family: str, receipt: int, mask: str, output: Sequence[str]) -> None:
+    script = tree.fmha.absolute() / "generate.py"
+    command = [sys.executable, str(script), "--api", family, "--receipt", str(receipt), "--mask", mask, *output]
+    if knows_targets(tree):
+        command += ["--targets", arch]
+    # The script finds its modules beside itself; nothing of this process's search path may shadow them.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment |= {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0", "PYTHONWARNINGS": "ignore"}
+    with tempfile.TemporaryDirectory(prefix="ckpm-codegen-") as empty:
+        try:
+            run = subprocess.run(
+                command,
+                cwd=empty,
+                env=environment,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=TIMEOUT_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise CodegenError(f"{' '.join(command)}: not done after {TIMEOUT_SECONDS} s.") from error
+    if run.returncode != 0:
+        tail = "\n".join(run.stderr.strip().splitlines()[-_STDERR_LINES:])
+        raise CodegenError(
+            f"{' '.join(command)} ended with {run.returncode}. Try the same command by hand; it said:\n{tail}"
+        )

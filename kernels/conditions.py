@@ -1,0 +1,133 @@
+"""Boolean conditions in a canonical form: two conditions that differ in layout, brackets, order or ``true`` are equal.
+
+Works on tokens of C++ or of a preprocessor line. What is between ``&&``, ``||`` and ``!`` is a leaf and compared by its
+tokens. Order may be ignored because no condition here has an effect besides its value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kernels.errors import CppTextError
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """``kind`` is ``leaf`` (tokens), ``not`` (one part), ``and`` or ``or`` (parts); an empty ``and`` is true."""
+
+    kind: str
+    leaf: tuple[str, ...] = ()
+    parts: frozenset[Condition] = frozenset()
+
+
+TRUE = Condition("and")
+FALSE = Condition("or")
+_CONSTANTS = {("true",): TRUE, ("1",): TRUE, ("false",): FALSE, ("0",): FALSE}
+_OPERATORS = {"==", "!=", "<", ">", "<=", ">=", "<<", "+", "-", "*", "/", "%", "&", "|", "^", "?"}
+
+
+def conjunction(parts: Iterable[Condition]) -> Condition:
+    return _join("and", parts, TRUE, FALSE)
+
+
+def disjunction(parts: Iterable[Condition]) -> Condition:
+    return _join("or", parts, FALSE, TRUE)
+
+
+def negation(part: Condition) -> Condition:
+    if part.kind == "not":
+        return next(iter(part.parts))
+    if part in (TRUE, FALSE):
+        return FALSE if part == TRUE else TRUE
+    return Condition("not", parts=frozenset((part,)))
+
+
+def _join(kind: str, parts: Iterable[Condition], neutral: Condition, absorbing: Condition) -> Condition:
+    flat: set[Condition] = set()
+    for part in parts:
+        if part == absorbing:
+            return absorbing
+        if part != neutral:
+            flat |= part.parts if part.kind == kind else {part}
+    return next(iter(flat)) if len(flat) == 1 else Condition(kind, parts=frozenset(flat))
+
+
+def conjuncts(condition: Condition) -> frozenset[Condition]:
+    """What must hold all at once."""
+    return condition.parts if condition.kind == "and" else frozenset((condition,))
+
+
+def parse_condition(tokens: Sequence[str]) -> Condition:
+    """Raises CppTextError if brackets don't match or an operand is missing."""
+    condition, at = _alternatives(tokens, 0)
+    if at != len(tokens):
+        raise CppTextError(f"'{' '.join(tokens)}': unexpected '{tokens[at]}'")
+    return condition
+
+
+def _alternatives(tokens: Sequence[str], at: int) -> tuple[Condition, int]:
+    parts = []
+    while True:
+        part, at = _requirements(tokens, at)
+        parts.append(part)
+        if at >= len(tokens) or tokens[at] != "||":
+            return disjunction(parts), at
+        at += 1
+
+
+def _requirements(tokens: Sequence[str], at: int) -> tuple[Condition, int]:
+    parts = []
+    while True:
+        part, at = _operand(tokens, at)
+        parts.append(part)
+        if at >= len(tokens) or tokens[at] != "&&":
+            return conjunction(parts), at
+        at += 1
+
+
+def _operand(tokens: Sequence[str], at: int) -> tuple[Condition, int]:
+    end = _end_of_operand(tokens, at)
+    operand = tokens[at:end]
+    if not operand:
+        raise CppTextError(f"'{' '.join(tokens)}': an operand is missing")
+    if operand[0] == "(" and _is_bracketed(operand):
+        return parse_condition(operand[1:-1]), end
+    if operand[0] == "!" and not _has_operator(operand[1:]):
+        return negation(parse_condition(operand[1:])), end
+    if len(operand) == 2 and operand[0] == "defined":
+        operand = ("defined", "(", operand[1], ")")
+    leaf = tuple(operand)
+    return _CONSTANTS.get(leaf, Condition("leaf", leaf)), end
+
+
+def _end_of_operand(tokens: Sequence[str], at: int) -> int:
+    depth = 0
+    for index in range(at, len(tokens)):
+        token = tokens[index]
+        if depth == 0 and token in ("&&", "||", ")"):
+            return index
+        depth += (token in ("(", "[", "{")) - (token in (")", "]", "}"))
+    if depth:
+        raise CppTextError(f"'{' '.join(tokens)}': a bracket is never closed")
+    return len(tokens)
+
+
+def _has_operator(tokens: Sequence[str]) -> bool:
+    """Whether ``!`` in front would bind to a part of the tokens only, as in ``!a == b``."""
+    depth = 0
+    for token in tokens:
+        if depth == 0 and token in _OPERATORS:
+            return True
+        depth += (token in ("(", "[", "{")) - (token in (")", "]", "}"))
+    return False
+
+
+def _is_bracketed(tokens: Sequence[str]) -> bool:
+    """Whether the first bracket closes at the very end."""
+    depth = 0
+    for index, token in enumerate(tokens):
+        depth += (token == "(") - (token == ")")
+        if depth == 0:
+            return index == len(tokens) - 1
+    return False

@@ -1,0 +1,434 @@
+"""The part of C++ that dispatch and instance files are written in: tokens, statements, namespaces, aliases, constants.
+
+It reads generated text, upstream's and ours, far enough that two texts with different aliases, namespaces, layout and
+comments give the same canonical words. It is no compiler: names that the text itself does not declare stay as they are
+written, and what it cannot follow (an alias declared twice with two meanings) is an error and never a guess.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kernels.conditions import TRUE, Condition, conjunction, negation, parse_condition
+from kernels.errors import CppTextError
+
+Tokens = tuple[str, ...]
+Scope = tuple[str, ...]
+
+_TOKEN = re.compile(
+    r"""
+    (?P<skip>     \s+ | //[^\n]* | /\*.*?\*/ )
+  | (?P<text>     "(?:[^"\\\n]|\\.)*" | '(?:[^'\\\n]|\\.)*' )
+  | (?P<number>   \.?\d(?:[eE][+-]|['.\w])* )
+  | (?P<word>     [A-Za-z_]\w* )
+  | (?P<line>     \#(?:[^\n\\]|\\.)* )
+  | (?P<operator> ::|->|&&|\|\||[=!<>]=|\+\+|--|[-+*/%&|^]=|<<|[-\[\](){}<>,;:.=+*/%!?&|^~] )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|\\\n", re.DOTALL)
+_OPEN = {"(": ")", "[": "]", "{": "}"}
+_SPACED = {"=", "==", "!=", "&&", "||", "<=", ">=", "*", "/", "%", "+", "?", ":", "<<"}
+_BINARY = {"==", "!=", "&&", "||", "<=", ">=", "*", "/", "%", "+", "-", "?", "&", "|", "^", "<<"}
+_SCALARS = {"float", "double"}
+
+
+def tokenize(text: str) -> Tokens:
+    """The tokens of C++ text without comments; ``>>`` is two tokens, a preprocessor line is one (it starts with #).
+
+    Raises CppTextError naming the line of a character that starts no token.
+    """
+    tokens = []
+    at = 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise CppTextError(f"line {text.count(chr(10), 0, at) + 1}: cannot read {text[at : at + 20]!r} as C++")
+        if match.lastgroup == "line":
+            tokens.append(" ".join(_COMMENT.sub(" ", match[0]).replace("#", "# ", 1).split()))
+        elif match.lastgroup != "skip":
+            tokens.append(match[0])
+        at = match.end()
+    return tuple(tokens)
+
+
+def spell(tokens: Sequence[str]) -> str:
+    """Canonical text of tokens: the same tokens always read the same, and different tokens differently."""
+    parts: list[str] = []
+    for token in tokens:
+        if parts:
+            last = parts[-1]
+            both_words = (last[-1].isalnum() or last[-1] == "_") and (token[0].isalnum() or token[0] == "_")
+            spaced = last == "," or last in _SPACED or token in _SPACED
+            if both_words or spaced or (last + token in ("::", "->", "&&", "||", "<<", "++", "--")):
+                parts.append(" ")
+        parts.append(token)
+    return "".join(parts)
+
+
+def condition_text(condition: Condition) -> str:
+    """Canonical text of a condition, '' if it always holds."""
+    if condition.kind == "leaf":
+        return spell(condition.leaf)
+    words = sorted(condition_text(part) for part in condition.parts)
+    if condition.kind == "not":
+        return f"!({words[0]})"
+    if condition.kind == "and":
+        return " && ".join(f"({word})" for word in words)
+    return " || ".join(words) if words else "false"
+
+
+def closing(tokens: Sequence[str], at: int) -> int:
+    """Index of the bracket that closes the ``( [ {`` at ``at``. Raises CppTextError if there is none."""
+    pending: list[str] = []
+    for index in range(at, len(tokens)):
+        token = tokens[index]
+        if token in _OPEN:
+            pending.append(_OPEN[token])
+        elif pending and token == pending[-1]:
+            pending.pop()
+            if not pending:
+                return index
+    raise CppTextError(f"the bracket of '{spell(tokens[at : at + 8])}' is never closed")
+
+
+def closing_angle(tokens: Sequence[str], at: int) -> int:
+    """Index of the ``>`` that closes the template argument list opened at ``at``. Raises CppTextError."""
+    depth, index = 0, at
+    while index < len(tokens):
+        token = tokens[index]
+        if token in _OPEN:
+            index = closing(tokens, index)
+        elif token == "<":
+            depth += 1
+        elif token == ">":
+            depth -= 1
+            if depth == 0:
+                return index
+        elif token == ";":
+            break
+        index += 1
+    raise CppTextError(f"the template arguments of '{spell(tokens[max(0, at - 1) : at + 8])}' never end")
+
+
+def split_arguments(tokens: Sequence[str]) -> list[Tokens]:
+    """The parts between commas that are in no bracket and in no template argument list."""
+    parts: list[list[str]] = [[]]
+    depth, index = 0, 0
+    while index < len(tokens):
+        token = tokens[index]
+        if token in _OPEN:
+            end = closing(tokens, index)
+            parts[-1] += tokens[index : end + 1]
+            index = end + 1
+            continue
+        depth += (token == "<") - (token == ">")
+        if token == "," and depth == 0:
+            parts.append([])
+        else:
+            parts[-1].append(token)
+        index += 1
+    return [tuple(part) for part in parts if part]
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A statement up to its semicolon (left out), or a preprocessor line."""
+
+    tokens: Tokens
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """An if / else-if chain: (condition, body) in order; the condition of a final else is empty."""
+
+    branches: tuple[tuple[Tokens, Tokens], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Braces:
+    """A compound statement, or the body of a loop."""
+
+    body: Tokens
+
+
+Statement = Plain | If | Braces
+
+
+def statements(tokens: Sequence[str]) -> Iterator[Statement]:
+    """The statements of a function body or block, in order."""
+    at = 0
+    while at < len(tokens):
+        statement, at = _statement(tokens, at)
+        if statement != Plain(()):
+            yield statement
+
+
+def _statement(tokens: Sequence[str], at: int) -> tuple[Statement, int]:
+    token = tokens[at]
+    if token == "{":
+        end = closing(tokens, at)
+        return Braces(tuple(tokens[at + 1 : end])), end + 1
+    if token in ("for", "while", "switch"):
+        _, end = _statement(tokens, closing(tokens, at + 1) + 1)
+        return Braces(tuple(tokens[closing(tokens, at + 1) + 1 : end])), end
+    if token == "if":
+        return _chain(tokens, at)
+    if token.startswith("#"):
+        return Plain((token,)), at + 1
+    end = at
+    while end < len(tokens) and tokens[end] != ";":
+        end = closing(tokens, end) + 1 if tokens[end] in _OPEN else end + 1
+    return Plain(tuple(tokens[at:end])), end + 1
+
+
+def _chain(tokens: Sequence[str], at: int) -> tuple[If, int]:
+    branches = []
+    while True:
+        start = at + 2 if tokens[at + 1] == "constexpr" else at + 1
+        end = closing(tokens, start)
+        condition = tuple(tokens[start + 1 : end])
+        _, after = _statement(tokens, end + 1)
+        branches.append((condition, _inside(tokens[end + 1 : after])))
+        at = after
+        if tuple(tokens[at : at + 2]) == ("else", "if"):
+            at += 1
+            continue
+        if tuple(tokens[at : at + 1]) == ("else",):
+            _, after = _statement(tokens, at + 1)
+            branches.append(((), _inside(tokens[at + 1 : after])))
+            at = after
+        return If(tuple(branches)), at
+
+
+def _inside(tokens: Sequence[str]) -> Tokens:
+    return tuple(tokens[1:-1] if tokens[0] == "{" else tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function definition. ``argument`` is the explicit specialisation's template argument list, else None.
+
+    ``result`` is what stands before the name, ``parameters`` whole declarations; ``guard`` is the preprocessor
+    condition under which the definition is compiled (TRUE if always).
+    """
+
+    name: str
+    argument: Tokens | None
+    result: Tokens
+    parameters: tuple[Tokens, ...]
+    body: Tokens
+    scope: Scope
+    guard: Condition
+
+
+@dataclass(slots=True)
+class Program:
+    """What a text declares. Aliases and constants are keyed by qualified name and already canonical."""
+
+    names: dict[Scope, Tokens] = field(default_factory=dict)
+    namespaces: set[Scope] = field(default_factory=set)
+    functions: list[Function] = field(default_factory=list)
+
+    def resolve(self, tokens: Sequence[str], scope: Scope, local: Mapping[str, Tokens]) -> Tokens:
+        """Tokens with every alias and constant that is visible from ``scope`` put in place, ``typename`` dropped."""
+        found: list[str] = []
+        at = 0
+        while at < len(tokens):
+            token = tokens[at]
+            if token in ("typename", "template"):
+                at += 1
+                continue
+            if not (token[0].isalpha() or token[0] == "_") or (found and found[-1] in (".", "->")):
+                found.append(token)
+                at += 1
+                continue
+            if found and found[-1] == "::" and len(found) > 1 and (found[-2] == ">" or found[-2].isidentifier()):
+                found.append(token)  # a member of a type that was not declared here
+                at += 1
+                continue
+            end = at + 1
+            while tuple(tokens[end : end + 1]) == ("::",) and tokens[end + 1].isidentifier():
+                end += 2
+            path = tuple(tokens[at:end:2])
+            rooted = bool(found) and found[-1] == "::"
+            meaning, used = self._look_up(path, () if rooted else scope, {} if rooted else local)
+            if meaning is None:
+                found += tokens[at:end]
+            else:
+                if rooted:
+                    found.pop()
+                before, after = tuple(found[-1:]), tuple(tokens[end : end + 1])
+                alone = before in ((), ("<",), (",",), ("(",)) and after in ((), (">",), (",",), (")",))
+                bracketed = meaning[:1] == ("(",) and closing(meaning, 0) == len(meaning) - 1
+                found += meaning[1:-1] if alone and bracketed else meaning
+                for member in path[used:]:
+                    found += ("::", member)
+            at = end
+        return tuple(found)
+
+    def _look_up(self, path: Scope, scope: Scope, local: Mapping[str, Tokens]) -> tuple[Tokens | None, int]:
+        """The meaning of the longest known start of ``path`` and how many of its names that start has."""
+        if path[0] in local:
+            return local[path[0]], 1
+        for depth in range(len(scope), -1, -1):
+            here = scope[:depth]
+            for length in range(1, len(path) + 1):
+                name = here + path[:length]
+                if name in self.names:
+                    return self.names[name], length
+                if name not in self.namespaces:
+                    break
+            else:
+                return None, 0
+            if length > 1:  # the first name is a namespace of this scope: outer scopes are hidden
+                return None, 0
+        return None, 0
+
+    def declare(self, name: Scope, meaning: Tokens) -> None:
+        """Raises CppTextError if the name already means something else."""
+        if self.names.setdefault(name, meaning) != meaning:
+            raise CppTextError(f"'{'::'.join(name)}' means '{spell(self.names[name])}' and '{spell(meaning)}'")
+
+
+def _is_binary(tokens: Sequence[str]) -> bool:
+    """Whether an operator with two sides stands outside all brackets."""
+    at = 0
+    while at < len(tokens):
+        if tokens[at] in _OPEN:
+            at = closing(tokens, at) + 1
+            continue
+        if tokens[at] in _BINARY and at > 0:
+            return True
+        at += 1
+    return False
+
+
+def declaration(statement: Sequence[str]) -> tuple[str, Tokens] | None:
+    """(name, tokens of its value) of ``using NAME = VALUE`` or ``[constexpr] const TYPE NAME = VALUE``, else None.
+
+    A floating type stays as a cast around the value, because it decides how a comparison rounds; other types of
+    constants only repeat what the place of use converts to anyway. A value with an operator comes in brackets, so that
+    it can be put in the name's place.
+    """
+    if "=" not in statement:
+        return None
+    equals = statement.index("=")
+    left, right = list(statement[:equals]), tuple(statement[equals + 1 :])
+    if left[:1] == ["using"] and len(left) == 2:
+        return left[1], right
+    if "const" not in left and "constexpr" not in left or not left[-1].isidentifier():
+        return None
+    if kinds := _SCALARS & set(left):
+        return left[-1], (kinds.pop(), "(", *right, ")")
+    return left[-1], ("(", *right, ")") if _is_binary(right) else right
+
+
+def read(text: str) -> Program:
+    """Everything that a file declares at namespace scope, with explicit specialisations and other functions.
+
+    Raises CppTextError if the text can't be followed.
+    """
+    return _Reader(tokenize(text)).program()
+
+
+class _Reader:
+    """Walks namespace scope; keeps the open namespaces and the open preprocessor conditions."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self.tokens = tokens
+        self.at = 0
+        self.found = Program()
+        self.scopes: list[Scope] = [()]
+        self.guards: list[list[Condition]] = []
+
+    def program(self) -> Program:
+        while self.at < len(self.tokens):
+            token = self.tokens[self.at]
+            if token.startswith("#"):
+                self._directive(token)
+                self.at += 1
+            elif token == "}":
+                if len(self.scopes) == 1:
+                    raise CppTextError("a '}' closes nothing")
+                self.scopes.pop()
+                self.at += 1
+            elif token == "namespace":
+                self._open_namespace()
+            elif token == "extern" and self.tokens[self.at + 2] == "{":
+                self.scopes.append(self.scopes[-1])
+                self.at += 3
+            else:
+                self._definition()
+        if self.guards or len(self.scopes) > 1:
+            raise CppTextError("an #if or a namespace is never closed")
+        return self.found
+
+    def _open_namespace(self) -> None:
+        end = self.tokens.index("{", self.at)
+        scope = self.scopes[-1]
+        for name in self.tokens[self.at + 1 : end : 2]:
+            scope = (*scope, name)
+            self.found.namespaces.add(scope)
+        self.scopes.append(scope)
+        self.at = end + 1
+
+    def _directive(self, line: str) -> None:
+        """``guards`` holds for each open #if its branches so far, the current one last."""
+        word, _, rest = line[2:].partition(" ")
+        if word in ("if", "ifdef", "ifndef"):
+            self.guards.append([_directive_condition(word, rest)])
+        elif word in ("elif", "else", "endif") and not self.guards:
+            raise CppTextError(f"#{word} without #if")
+        elif word == "elif":
+            self.guards[-1].append(_directive_condition("if", rest))
+        elif word == "else":
+            self.guards[-1].append(TRUE)
+        elif word == "endif":
+            self.guards.pop()
+
+    def _guard(self) -> Condition:
+        parts = [part for branches in self.guards for part in (*map(negation, branches[:-1]), branches[-1])]
+        return conjunction(parts)
+
+    def _definition(self) -> None:
+        """A statement up to its semicolon, or a function with its body."""
+        tokens, start, end = self.tokens, self.at, self.at
+        parameters = -1
+        while end < len(tokens) and tokens[end] != ";":
+            if tokens[end] == "(" and parameters < 0 and "=" not in tokens[start:end]:
+                parameters = end
+            if tokens[end] == "{" and parameters >= 0:
+                break
+            end = closing(tokens, end) + 1 if tokens[end] in _OPEN else end + 1
+        if end < len(tokens) and tokens[end] == "{":
+            close = closing(tokens, end)
+            self._function(tokens[start:parameters], tokens[parameters:end], tokens[end + 1 : close])
+            self.at = close + 1
+            return
+        declared = declaration(tokens[start:end])
+        scope = self.scopes[-1]
+        if declared is not None:
+            self.found.declare((*scope, declared[0]), self.found.resolve(declared[1], scope, {}))
+        self.at = end + 1
+
+    def _function(self, head: Tokens, parameters: Tokens, body: Tokens) -> None:
+        argument = None
+        name = len(head) - 1
+        if head[-1] == ">":
+            name = next(at for at in range(len(head)) if head[at] == "<" and closing_angle(head, at) == len(head) - 1)
+            argument = head[name + 1 : -1]
+            name -= 1
+        declared = tuple(split_arguments(parameters[1 : closing(parameters, 0)]))
+        self.found.functions.append(
+            Function(head[name], argument, head[:name], declared, body, self.scopes[-1], self._guard())
+        )
+
+
+def _directive_condition(word: str, rest: str) -> Condition:
+    if word == "if":
+        return parse_condition(tokenize(rest))
+    condition = parse_condition(("defined", "(", rest, ")"))
+    return condition if word == "ifdef" else negation(condition)

@@ -1,0 +1,270 @@
+"""A dispatch function read out of generated text: which request takes which kernel, in which order; and comparing two.
+
+Upstream's fmha_batch_prefill_api.cpp and our dispatch.hip are nests of if / else-if chains (dtype, head dim, kernel).
+Conditions are compared as sets of requirements, the tile condition's workgroup count by its values.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kernels.bindings import SPECIALISED, declared
+from kernels.c_arithmetic import Formula, Number, call, make
+from kernels.conditions import conjuncts, parse_condition
+from kernels.cpp_text import (
+    If,
+    Plain,
+    Program,
+    Scope,
+    Tokens,
+    closing,
+    closing_angle,
+    condition_text,
+    read,
+    spell,
+    split_arguments,
+    statements,
+)
+from kernels.errors import CppTextError
+
+FUNCTION = "fmha_batch_prefill"
+# The parameters in canonical text: the request's traits, its arguments, the stream.
+_PARAMETERS = ("t", "a", "s")
+_UTILISATION = "min_cu_util_rate"
+_BLOCKS = "get_num_blocks"
+_LEVELS = ("dtype", "head dim", "kernel")
+_SHOWN = 5
+
+# Batch, heads and lengths as requests have them, and values at which 32-bit arithmetic wraps.
+_SAMPLES = {
+    "a.batch": (0, 1, 3, 257, 65_536),
+    "a.nhead_q": (1, 5, 128, 65_537),
+    "a.max_seqlen_q": (0, 1, 63, 64, 127, 128, 129, 100_000, 2**31 - 1),
+    "kM0": (64, 128),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One branch. ``requires`` holds canonical conditions that must hold all; ``takes`` is the kernel's trait or ''.
+
+    ``chained`` is True for else-if. ``nodes`` are the branches inside, in order.
+    """
+
+    requires: frozenset[str]
+    chained: bool
+    takes: str = ""
+    arguments: str = ""
+    nodes: tuple[Node, ...] = ()
+
+    def __str__(self) -> str:
+        return " && ".join(sorted(self.requires)) or "always"
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """``utilisation`` is the constant of the tile condition; ``blocks`` its workgroup count; '' and None if absent."""
+
+    nodes: tuple[Node, ...]
+    utilisation: str
+    blocks: Formula | None
+    functions: Mapping[str, Formula] = field(default_factory=dict)
+
+    def kernels(self) -> Iterator[Node]:
+        """All branches that take a kernel, in the order in which they are tried."""
+        pending = list(reversed(self.nodes))
+        while pending:
+            node = pending.pop()
+            if node.takes:
+                yield node
+            pending += reversed(node.nodes)
+
+
+def parse(text: str) -> Dispatch:
+    """Raises CppTextError if the text holds no dispatch function, or one that can't be followed."""
+    program = read(text)
+    found = [function for function in program.functions if function.name == FUNCTION and function.argument is None]
+    if len(found) != 1:
+        raise CppTextError(f"expected one function {FUNCTION}, found {len(found)}")
+    function = found[0]
+    local: dict[str, Tokens] = {
+        parameter[-1]: (name,) for parameter, name in zip(function.parameters, _PARAMETERS, strict=True)
+    }
+    scope = function.scope
+    nodes: list[Node] = []
+    blocks = None
+    for statement in statements(function.body):
+        if isinstance(statement, If):
+            nodes += _branches(program, statement, scope, local)
+        elif isinstance(statement, Plain):
+            if statement.tokens[:2] == ("using", "namespace"):
+                scope = (*function.scope, *statement.tokens[2::2])
+            elif _BLOCKS in statement.tokens[: statement.tokens.index("=") if "=" in statement.tokens else 0]:
+                blocks = _lambda(statement.tokens)
+            else:
+                local |= declared(program, statement.tokens, scope, local)
+    functions = {
+        helper.name: _formula(helper.parameters, helper.result, helper.body)
+        for helper in program.functions
+        if blocks is not None and helper.name in blocks.returned
+    }
+    return Dispatch(tuple(nodes), spell(local.get(_UTILISATION, ())), blocks, functions)
+
+
+def _branches(program: Program, chain: If, scope: Scope, outer: Mapping[str, Tokens]) -> Iterator[Node]:
+    """The branches of a chain that lead to kernels; one that only returns early (no device) leads to none."""
+    for index, (condition, body) in enumerate(chain.branches):
+        if SPECIALISED not in body:
+            continue
+        parts = conjuncts(parse_condition(program.resolve(condition or ("true",), scope, outer)))
+        requires = frozenset(filter(None, map(condition_text, parts)))
+        local = dict(outer)
+        inside: list[Node] = []
+        takes = arguments = ""
+        for statement in statements(body):
+            if isinstance(statement, If):
+                inside += _branches(program, statement, scope, local)
+            elif isinstance(statement, Plain) and statement.tokens[0] == "return":
+                takes, arguments = _taken(program.resolve(statement.tokens[1:], scope, local))
+            elif isinstance(statement, Plain):
+                local |= declared(program, statement.tokens, scope, local)
+        yield Node(requires, index > 0, takes, arguments, tuple(inside))
+
+
+def _taken(returned: Tokens) -> tuple[str, str]:
+    if returned[:2] != (SPECIALISED, "<"):
+        raise CppTextError(f"a branch returns '{spell(returned)[:120]}' and not {SPECIALISED}<TRAIT>(...)")
+    end = closing_angle(returned, 1)
+    return spell(returned[2:end]), spell(returned[end + 1 :])
+
+
+def _lambda(tokens: Tokens) -> Formula:
+    """``auto NAME = [&](TYPE a) { ...; return VALUE; }``."""
+    start = closing(tokens, tokens.index("=") + 1) + 1
+    end = closing(tokens, start)
+    body = closing(tokens, end + 1)
+    return _formula(tuple(split_arguments(tokens[start + 1 : end])), (), tokens[end + 2 : body])
+
+
+def _formula(parameters: Sequence[Tokens], result: Tokens, body: Tokens) -> Formula:
+    constants = []
+    returned: Tokens = ()
+    for statement in statements(body):
+        if not isinstance(statement, Plain):
+            raise CppTextError(f"'{spell(body)[:120]}' is more than constants and one returned value")
+        tokens = statement.tokens
+        if tokens[0] == "return":
+            returned = tokens[1:]
+        elif "=" in tokens:
+            equals = tokens.index("=")
+            constants.append((tokens[equals - 1], _type(tokens[: equals - 1]), tokens[equals + 1 :]))
+    return Formula(
+        tuple((parameter[-1], _type(parameter[:-1])) for parameter in parameters),
+        tuple(constants),
+        returned,
+        _type(result),
+    )
+
+
+def _type(tokens: Sequence[str]) -> Tokens:
+    return tuple(token for token in tokens if token not in ("const", "constexpr", "auto", "static", "inline"))
+
+
+def compare(upstream: Dispatch, ours: Dispatch, names: Mapping[str, str]) -> list[str]:
+    """Lines that name each difference; empty if both dispatch alike.
+
+    ``names`` gives the kernel's name for a dispatch trait, for messages.
+    """
+    lines = _compare_level(upstream.nodes, ours.nodes, names, ())
+    if upstream.utilisation != ours.utilisation:
+        lines.append(f"{_UTILISATION}: upstream {upstream.utilisation or 'absent'}, ours {ours.utilisation or 'absent'}")
+    return lines + _compare_blocks(upstream, ours)
+
+
+def _compare_level(
+    upstream: Sequence[Node], ours: Sequence[Node], names: Mapping[str, str], path: tuple[str, ...]
+) -> list[str]:
+    level = _LEVELS[min(len(path), len(_LEVELS) - 1)]
+    where = f" in {' / '.join(path)}" if path else ""
+
+    def label(node: Node) -> str:
+        return names.get(node.takes, node.takes) if node.takes else f"'{node}'"
+
+    # A kernel is known by its trait, a level by its condition: repeated ones are told apart by their turn.
+    theirs, mine = _by_label(upstream, label), _by_label(ours, label)
+    lines = []
+    if missing := [key for key in theirs if key not in mine]:
+        lines.append(f"{level}: {len(missing)} branches of upstream are missing{where}: {_some(missing)}")
+    if extra := [key for key in mine if key not in theirs]:
+        lines.append(f"{level}: {len(extra)} branches are not upstream's{where}: {_some(extra)}")
+    left, right = [key for key in theirs if key in mine], [key for key in mine if key in theirs]
+    if left != right:
+        at, one, other = next((at, a, b) for at, (a, b) in enumerate(zip(left, right, strict=True)) if a != b)
+        lines.append(f"{level}: another order{where}: branch {at} is upstream's {one}, ours {other}")
+    changed = []
+    for key in left:
+        a, b = theirs[key], mine[key]
+        if found := _compare_node(a, b):
+            changed.append(f"{level} {key}{where}: {found}")
+        if a.nodes or b.nodes:
+            lines += _compare_level(a.nodes, b.nodes, names, (*path, key))
+    lines += changed[:_SHOWN]
+    if len(changed) > _SHOWN:
+        lines.append(f"{level}: {len(changed) - _SHOWN} more branches differ{where}")
+    return lines
+
+
+def _compare_node(upstream: Node, ours: Node) -> str:
+    found = []
+    if only := upstream.requires - ours.requires:
+        found.append(f"only upstream requires {' && '.join(sorted(only))}")
+    if only := ours.requires - upstream.requires:
+        found.append(f"only ours requires {' && '.join(sorted(only))}")
+    if upstream.takes != ours.takes or upstream.arguments != ours.arguments:
+        found.append(f"upstream calls <{upstream.takes}>{upstream.arguments}, ours <{ours.takes}>{ours.arguments}")
+    if not upstream.takes and upstream.chained != ours.chained:
+        found.append(f"upstream {'else if' if upstream.chained else 'if'}, ours {'else if' if ours.chained else 'if'}")
+    return "; ".join(found)
+
+
+def _by_label(nodes: Sequence[Node], label: object) -> dict[str, Node]:
+    assert callable(label)
+    found: dict[str, Node] = {}
+    for node in nodes:
+        key = word = str(label(node))
+        turn = itertools.count(2)
+        while key in found:
+            key = f"{word} ({next(turn)})"
+        found[key] = node
+    return found
+
+
+def _some(words: Sequence[str]) -> str:
+    more = f", and {len(words) - _SHOWN} more" if len(words) > _SHOWN else ""
+    return ", ".join(words[:_SHOWN]) + more
+
+
+def _compare_blocks(upstream: Dispatch, ours: Dispatch) -> list[str]:
+    if upstream.blocks is None or ours.blocks is None:
+        if (upstream.blocks is None) == (ours.blocks is None):
+            return []
+        return [f"{_BLOCKS}: only {'ours' if upstream.blocks is None else 'upstream'} has it"]
+    for sample in itertools.product(*_SAMPLES.values()):
+        values = {name: make(value, False) for name, value in zip(_SAMPLES, sample, strict=True)}
+        rows = values.pop("kM0")
+        theirs, mine = _blocks(upstream, rows, values), _blocks(ours, rows, values)
+        if theirs != mine:
+            words = ", ".join(f"{name} {value}" for name, value in zip(_SAMPLES, sample, strict=True))
+            return [f"{_BLOCKS}: for {words} upstream gives {_word(theirs)}, ours {_word(mine)}"]
+    return []
+
+
+def _blocks(dispatch: Dispatch, rows: Number, values: Mapping[str, Number]) -> Number:
+    assert dispatch.blocks is not None
+    return call(dispatch.blocks, (rows,), values, dispatch.functions)
+
+
+def _word(number: Number) -> str:
+    return f"{number.value}{'u' if number.unsigned else ''}"

@@ -1,0 +1,46 @@
+"""What failed in a build, kernel by kernel, with the compiler's own words."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kernels.run_step import FAILURE
+
+_LINES = 25  # of the compiler's message shown for each unit; all of it stays in the record
+
+
+def collect(folder: Path) -> list[Mapping[str, Any]]:
+    """The failure records below an output folder, in the order of their labels."""
+    records = [json.loads(file.read_text()) for file in folder.rglob(f"*{FAILURE}")]
+    return sorted(records, key=lambda record: str(record["label"]))
+
+
+def describe(record: Mapping[str, Any], work: Path) -> str:
+    """One failed step: the kernels to blame, the command's exit code, the compiler's first lines."""
+    kernels = failing_kernels(record, work)
+    head = f"{record['label']}: {Path(record['argv'][0]).name} ended with {record['code']}"
+    if kernels:
+        head += f"; at fault: {len(kernels)} of {len(record['kernels'])} kernels of this unit"
+    lines = str(record["output"]).strip().splitlines()
+    shown = lines[:_LINES] + ([f"... {len(lines) - _LINES} more lines"] if len(lines) > _LINES else [])
+    return "\n".join([head, *(f"  {name}" for name in kernels), *(f"    {line}" for line in shown)])
+
+
+def failing_kernels(record: Mapping[str, Any], work: Path) -> list[str]:
+    """Kernels whose instance a compiler message points into; all of the unit's if no message points anywhere.
+
+    A message about a template names the place in our source that asked for it, and each instance has its own lines.
+    """
+    if not record["kernels"]:
+        return []
+    source = work / str(record["source"])
+    lines = source.read_text(encoding="utf-8").splitlines() if source.is_file() else []
+    starts = [number for number, line in enumerate(lines, 1) if line.startswith("namespace ckpm::k")]
+    pointed = [int(n) for n in re.findall(rf"{re.escape(source.name)}:(\d+)", str(record["output"]))]
+    blamed = {sum(start <= line for start in starts) - 1 for line in pointed}
+    names = list(record["kernels"])
+    return [names[index] for index in sorted(blamed) if 0 <= index < len(names)] or names

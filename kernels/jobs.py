@@ -1,0 +1,44 @@
+"""How many compilers may run at once: bounded by processors and by memory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+# Peak of a merged unit of eight kernels, measured with the embedded toolchain (user guide: README, Requirements).
+UNIT_BYTES = 1_400_000_000
+
+
+def processors() -> int:
+    """Processors this process may use (affinity, not the machine's count)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def available_bytes(root: Path = Path("/")) -> int | None:
+    """Memory that can be had without swapping: the smaller of MemAvailable and what the cgroup leaves; None if unknown."""
+    found = []
+    meminfo = root / "proc/meminfo"
+    if meminfo.is_file():
+        for line in meminfo.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                found.append(int(line.split()[1]) * 1024)
+    for limit, used in (
+        ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current"),
+        ("sys/fs/cgroup/memory/memory.limit_in_bytes", "sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ):
+        try:
+            most, now = (root / limit).read_text().strip(), (root / used).read_text().strip()
+        except OSError:
+            continue
+        if most.isdigit() and now.isdigit():
+            found.append(int(most) - int(now))
+    return min(found) if found else None
+
+
+def job_count(asked: int | None = None, *, root: Path = Path("/")) -> int:
+    """``asked`` jobs if given, else as many as processors and memory allow, at least one."""
+    if asked is not None:
+        return asked
+    memory = available_bytes(root)
+    by_memory = processors() if memory is None else memory // UNIT_BYTES
+    return max(1, min(processors(), by_memory))

@@ -1,0 +1,84 @@
+"""manifest.json: what a built library is, in figures: keys, sha256 of every artifact, identities, flags, resources."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kernels import codeobject, symbols
+from kernels.errors import CodeObjectError
+from kernels.files import write_atomically
+from kernels.plan import Plan
+from matrix.dialects import Family, dialect
+from matrix.names import parse
+
+
+def write_manifest(plan_file: Path) -> Path:
+    """Read the plan and the objects it built and write manifest.json beside it; the manifest's path.
+
+    Raises:
+        CodeObjectError: an object holds other kernels than planned.
+        DiskFullError.
+    """
+    plan = Plan.read(plan_file)
+    folder = plan_file.parent
+    work = folder
+    for _ in Path(plan.folder).parts:
+        work = work.parent
+    facts = plan.facts
+    family = dialect(plan.facts["dialect"]).family("batch_prefill")
+    kernels: dict[str, Any] = {}
+    artifacts: dict[str, str] = {}
+    for step in plan.steps:
+        if step.kind == "manifest":
+            continue
+        for source in step.sources if step.kind in ("unit", "host") else ():
+            artifacts[_relative(source, plan)] = _sha256(work / source)
+        artifacts[_relative(step.target, plan)] = _sha256(work / step.target)
+        if step.kind == "unit":
+            kernels |= _unit_resources(work / step.target, step.kernels, family, facts["mask_impl"], facts["archs"])
+    manifest = {
+        **plan.facts,
+        "kernel_count": len(kernels),
+        "kernels": kernels,
+        "artifacts": dict(sorted(artifacts.items())),
+    }
+    target = folder / "manifest.json"
+    write_atomically(target, (json.dumps(manifest, indent=1) + "\n").encode())
+    return target
+
+
+def _unit_resources(
+    unit: Path, names: tuple[str, ...], family: Family, mask_impl: str, archs: list[str]
+) -> dict[str, Any]:
+    """Resources of a unit's kernels by name, then arch. A gload kernel has no code on gfx90a (its guard)."""
+    found: dict[str, Any] = {name: {"unit": unit.stem, "archs": {}} for name in names}
+    bundles = codeobject.bundles(unit)
+    if missing := set(archs) - set(bundles):
+        raise CodeObjectError(f"{unit}: no code object for {', '.join(sorted(missing))}.")
+    for arch, images in bundles.items():
+        planned = {name: values for name in names if not _guarded(values := parse(family, name, mask_impl), arch)}
+        resources = {kernel.symbol: kernel for image in images for kernel in codeobject.kernels(image)}
+        for name, symbol in symbols.match(planned, list(resources), f"{unit} ({arch})").items():
+            figures = dataclasses.asdict(resources[symbol])
+            figures.pop("arch")
+            found[name]["archs"][arch] = figures
+    return found
+
+
+def _guarded(values: Mapping[str, Any], arch: str) -> bool:
+    """gload bodies are compiled for gfx94x and gfx950 alone (see kernels/cpp.py)."""
+    return values.get("load") == "gload" and arch == "gfx90a"
+
+
+def _relative(path: str, plan: Plan) -> str:
+    return path.removeprefix(f"{plan.folder}/")
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

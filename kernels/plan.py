@@ -1,0 +1,65 @@
+"""A plan: everything that SConstruct needs to build one library, as data in a file (build/<arch>/<upstream>/plan.json).
+
+Paths below the work folder are relative, so that two checkouts have the same build signatures and share a cache. What
+holds machine paths (compiler, include folders) is kept apart from what decides about the output (``signature``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernels.files import write_if_changed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One node of the build graph: a command that makes ``target`` from ``sources``.
+
+    ``argv`` is run in the work folder. ``signature`` names everything that decides about the output besides the
+    sources' content: flags, archs, identities of toolchain and upstream. ``environment`` is added to the process's own.
+    """
+
+    kind: str  # "unit", "host", "library", "manifest"
+    target: str
+    sources: tuple[str, ...]
+    argv: tuple[str, ...]
+    signature: str
+    label: str
+    kernels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A library's build graph and what its manifest records.
+
+    ``folder`` is the output folder relative to the work folder; ``facts`` goes into the manifest as it is.
+    """
+
+    folder: str
+    steps: tuple[Step, ...]
+    environment: Mapping[str, str]
+    facts: Mapping[str, Any]
+
+    def write(self, file: Path) -> None:
+        """Raises DiskFullError."""
+        write_if_changed(file, json.dumps(dataclasses.asdict(self), indent=1) + "\n")
+
+    @classmethod
+    def read(cls, file: Path) -> Plan:
+        data = json.loads(file.read_text(encoding="utf-8"))
+        steps = tuple(
+            Step(**{name: tuple(value) if isinstance(value, list) else value for name, value in step.items()})
+            for step in data["steps"]
+        )
+        return cls(folder=data["folder"], steps=steps, environment=data["environment"], facts=data["facts"])
+
+
+def signature(*parts: str | Sequence[str]) -> str:
+    """A digest of words that decide about an output."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

@@ -1,0 +1,89 @@
+"""From keys to C++ text: units of instances, the dispatch and the harness, written only where they changed."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import jinja2
+
+from kernels import cpp
+from kernels.files import write_if_changed
+from kernels.units import Unit
+from matrix.keys import Key
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 - C++ is written, not HTML
+    )
+
+
+def instance_text(key: Key, features: cpp.Features, space: str = "ckpm::k0") -> str:
+    """One kernel's specialisation."""
+    return _environment().get_template("instance.hip.j2").render(k=cpp.instance(key, features, space), d=features)
+
+
+def unit_text(unit: Unit, features: cpp.Features) -> str:
+    """One translation unit; instances are numbered apart by their namespace."""
+    texts = [instance_text(key, features, f"ckpm::k{index}") for index, key in enumerate(unit.keys)]
+    return _environment().get_template("unit.hip.j2").render(instances=texts)
+
+
+def dispatch_text(keys: Sequence[Key], features: cpp.Features) -> str:
+    """The host dispatch over ``keys``, which must be in upstream's order of emission."""
+    words = cpp.spellings()
+    arms = []
+    tree: dict[str, dict[int, list[dict[str, object]]]] = {}
+    hdim_v: dict[tuple[str, int], int] = {}
+    for index, key in enumerate(keys):
+        arm = {
+            "alias": f"T{index}",
+            "name": key.name,
+            "trait": cpp.dispatch_trait(key, features),
+            "conditions": cpp.conditions(key, features),
+        }
+        arms.append(arm)
+        tree.setdefault(key.dtype, {}).setdefault(key.hdim_q, []).append(arm)
+        hdim_v[key.dtype, key.hdim_q] = key.hdim_v
+    dtypes = [
+        (dtype, words["dtype"][dtype]["bytes"], [(hdim, hdim_v[dtype, hdim], group) for hdim, group in hdims.items()])
+        for dtype, hdims in tree.items()
+    ]
+    return _environment().get_template("dispatch.hip.j2").render(dtypes=dtypes, arms=arms, d=features)
+
+
+def harness_text(dialect: str, features: cpp.Features) -> str:
+    """The C ABI of kernels/include/ckpm.h for one dialect's argument structures."""
+    return _environment().get_template("harness.hip.j2").render(dialect=dialect, d=features, cpp=cpp.spellings())
+
+
+def render(
+    keys: Sequence[Key], units: Sequence[Unit], dialect: str, features: cpp.Features, folder: Path
+) -> Mapping[str, list[Path]]:
+    """Write all sources of a library below ``folder`` and remove sources of kernels that are no longer selected.
+
+    Returns:
+        the paths by kind: ``units``, ``dispatch``, ``harness``.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {
+        "units": [folder / f"{unit.name}.hip" for unit in units],
+        "dispatch": [folder / "dispatch.hip"],
+        "harness": [folder / "harness.hip"],
+    }
+    for unit, file in zip(units, files["units"], strict=True):
+        write_if_changed(file, unit_text(unit, features))
+    write_if_changed(files["dispatch"][0], dispatch_text(keys, features))
+    write_if_changed(files["harness"][0], harness_text(dialect, features))
+    wanted = {file for group in files.values() for file in group}
+    for stale in set(folder.glob("*.hip")) - wanted:
+        stale.unlink()
+    return files

@@ -1,0 +1,124 @@
+"""What a toolchain is, and the command lines made from it. Pure: nothing here touches the file system.
+
+Flags that decide about the output are kept apart from machine paths, so that the former can enter build signatures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+# Shared by all toolchains: what CK's own build gives its FMHA kernels.
+# NDEBUG: a release build; with it no assert of CK's headers is left in device code.
+# FAST_EXP2 and flushed denormals belong together: exp2 is then one v_exp_f32 (CK's FMHA build file pairs them too).
+KERNEL_FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-fPIC",
+    "-DNDEBUG",
+    "-D__HIP_PLATFORM_AMD__=1",
+    "-DCK_TILE_FMHA_FWD_FAST_EXP2=1",
+    "-fgpu-flush-denormals-to-zero",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Toolchain:
+    """A compiler and linker with everything needed to call them.
+
+    ``identity``, ``flags`` and ``link_flags`` hold no machine paths and belong into build signatures and manifests;
+    ``compiler``, ``linker``, ``search`` and ``environment`` hold machine paths and belong into neither.
+    """
+
+    name: str
+    identity: str
+    compiler: tuple[str, ...]
+    search: tuple[str, ...]
+    flags: tuple[str, ...]
+    linker: tuple[str, ...]
+    link_flags: tuple[str, ...]
+    environment: Mapping[str, str]
+
+
+def compile_command(
+    tc: Toolchain,
+    *,
+    archs: Sequence[str],
+    source: str,
+    output: str,
+    includes: Sequence[str],
+    cuid: str,
+    prefix_map: Mapping[str, str],
+    extra: Sequence[str] = (),
+) -> list[str]:
+    """The command that makes one host object with the code objects of all ``archs`` inside.
+
+    ``cuid`` (16 hex digits of a content hash) names the unit's symbols: without it clang derives them from the path.
+    ``prefix_map`` maps machine paths to fixed words; __FILE__ then reads the same in every checkout.
+    ``includes`` go in as system folders: warnings of upstream's headers are not ours to mend.
+    """
+    return [
+        *tc.compiler,
+        *tc.flags,
+        *(f"--offload-arch={arch}" for arch in archs),
+        *_common(tc, includes=includes, cuid=cuid, prefix_map=prefix_map, extra=extra),
+        *("-c", source, "-o", output),
+    ]
+
+
+def device_command(
+    tc: Toolchain,
+    *,
+    arch: str,
+    source: str,
+    output: str,
+    includes: Sequence[str],
+    cuid: str,
+    prefix_map: Mapping[str, str],
+    extra: Sequence[str] = (),
+) -> list[str]:
+    """The command that makes the bare AMDGPU ELF code object of one ``arch``, without a host part."""
+    return [
+        *tc.compiler,
+        *tc.flags,
+        *("--offload-device-only", "--no-gpu-bundle-output", f"--offload-arch={arch}"),
+        *_common(tc, includes=includes, cuid=cuid, prefix_map=prefix_map, extra=extra),
+        *("-c", source, "-o", output),
+    ]
+
+
+def link_command(tc: Toolchain, *, objects: Sequence[str], output: str, version_script: str, soname: str) -> list[str]:
+    """The command that links ``objects`` to a shared library exporting what ``version_script`` lists.
+
+    HIP symbols stay undefined and no DT_NEEDED names a HIP library: the program that loads the result loads a
+    ``libamdhip64.so`` of its choice (a GPU's or an emulator's) with RTLD_GLOBAL first.
+    Many objects: write ``response_text(objects)`` to a file and pass ``objects=["@file"]``.
+    """
+    return [
+        *tc.linker,
+        *tc.link_flags,
+        f"-Wl,--version-script={version_script}",
+        f"-Wl,-soname,{soname}",
+        *("-o", output),
+        *objects,
+    ]
+
+
+def response_text(objects: Sequence[str]) -> str:
+    """The content of a response file (``@file``) naming ``objects``, one quoted path a line."""
+    quoted = (path.replace("\\", "\\\\").replace('"', '\\"') for path in objects)
+    return "".join(f'"{path}"\n' for path in quoted)
+
+
+def _common(
+    tc: Toolchain,
+    *,
+    includes: Sequence[str],
+    cuid: str,
+    prefix_map: Mapping[str, str],
+    extra: Sequence[str],
+) -> list[str]:
+    words = [f"-cuid={cuid}", *(f"-ffile-prefix-map={old}={new}" for old, new in prefix_map.items())]
+    for folder in includes:
+        words += ["-isystem", folder]
+    return [*words, *tc.search, *extra]

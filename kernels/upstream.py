@@ -1,0 +1,204 @@
+"""Where CK comes from: a pinned package, downloaded and unpacked once, or a checkout.
+
+A package is found with pip's own configuration (index, extra index, find-links, certificates, proxy), checked against
+the sha256 in matrix/tables/upstreams.yaml, and unpacked below the cache folder: first beside its place, then renamed, so
+that two runs at once or a killed run leave either the whole tree or none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+
+from kernels.errors import ChecksumError, DownloadError, NotACkTreeError, UnfitTreeError
+from kernels.files import disk_full_is_an_error
+from kernels.package_index import download
+from matrix.dialects import Dialect, PackagedUpstream, check_upstream, dialect, dialect_names
+
+FMHA = Path("example/ck_tile/01_fmha")
+_INCLUDE = re.compile(rb'^\s*#\s*include\s*[<"]((?:ck_tile|ck)/[^>"]+|[\w./]+\.hpp)[>"]', re.MULTILINE)
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """A CK source tree on this machine.
+
+    ``identity`` names its content without a path (package file and sha256, or the digest of the files that kernels
+    include) and enters every build signature.
+    """
+
+    name: str
+    root: Path
+    dialect: str
+    identity: str
+    selector_takes_base: bool
+
+    @property
+    def fmha(self) -> Path:
+        return self.root / FMHA
+
+    @property
+    def includes(self) -> tuple[Path, ...]:
+        return (self.root / "include", self.fmha)
+
+
+def locate(name: str, *, cache: Path, ck_root: Path | None = None, say: Say = print) -> Tree:
+    """The tree of an upstream: ``aiter``, ``flash-attn``, or ``checkout`` (needs ``ck_root``).
+
+    Raises:
+        UnknownUpstreamError, NotACkTreeError, UnfitTreeError, ChecksumError, DownloadError, DiskFullError.
+    """
+    if name == "checkout":
+        if ck_root is None:
+            raise NotACkTreeError("upstream 'checkout' needs a tree: set CK_ROOT or pass --ck-root DIR.")
+        return checkout(ck_root)
+    package = check_upstream(name)
+    root = _unpacked(package, cache, say)
+    return Tree(
+        name=name,
+        root=root,
+        dialect=package.dialect,
+        identity=f"{package.package} {package.version} sha256:{package.sha256}",
+        selector_takes_base=_selector_takes_base(root),
+    )
+
+
+def checkout(ck_root: Path) -> Tree:
+    """A checkout: a CK repository, or rocm-libraries with projects/composablekernel.
+
+    Raises:
+        NotACkTreeError: neither layout is found at or below ``ck_root``.
+        UnfitTreeError: the codegen fits no dialect, or more than one.
+    """
+    for root in (ck_root, ck_root / "projects" / "composablekernel", ck_root / "composable_kernel"):
+        if (root / FMHA / "generate.py").is_file() and (root / "include/ck_tile").is_dir():
+            break
+    else:
+        raise NotACkTreeError(
+            f"{ck_root}: no Composable Kernel tree. Expected {FMHA}/generate.py and include/ck_tile there or below "
+            "projects/composablekernel. Point CK_ROOT or --ck-root at the root of such a checkout."
+        )
+    root = root.resolve()
+    fitting = [name for name in dialect_names() if fits(dialect(name), root / FMHA)]
+    if len(fitting) != 1:
+        found = f"fits {len(fitting)} dialects ({', '.join(fitting)})" if fitting else "fits no dialect"
+        raise UnfitTreeError(
+            f"{root}: this tree's batch-prefill codegen {found} of: {', '.join(dialect_names())}. "
+            "A new age of CK needs a dialect file in matrix/tables/dialects."
+        )
+    return Tree(
+        name="checkout",
+        root=root,
+        dialect=fitting[0],
+        identity=f"checkout sha256:{digest(root)}",
+        selector_takes_base=_selector_takes_base(root),
+    )
+
+
+def fits(candidate: Dialect, fmha: Path) -> bool:
+    """Whether the words by which a dialect is told are (and are not) in the tree's codegen."""
+    tell = candidate.detection
+    file = fmha / tell.file
+    if not file.is_file() or (tell.lacks_file and (fmha / tell.lacks_file).exists()):
+        return False
+    text = file.read_text(encoding="utf-8", errors="replace")
+    return all(word in text for word in tell.has) and not any(word in text for word in tell.lacks)
+
+
+def digest(root: Path) -> str:
+    """sha256 over the files that a batch-prefill kernel includes, directly or not, and over the codegen.
+
+    Editing a header that no FMHA kernel includes therefore rebuilds nothing.
+    """
+    files = include_closure(root) | set((root / FMHA).rglob("*.py"))
+    total = hashlib.sha256()
+    for file in sorted(files):
+        total.update(str(file.relative_to(root)).encode() + b"\0")
+        total.update(hashlib.sha256(file.read_bytes()).digest())
+    return total.hexdigest()
+
+
+def include_closure(root: Path) -> set[Path]:
+    """Files of the tree reached from fmha_fwd.hpp by #include, under any preprocessor condition."""
+    pending = [root / FMHA / "fmha_fwd.hpp", root / "include/ck_tile/ops/fmha/block/variants.hpp"]
+    seen: set[Path] = set()
+    while pending:
+        file = pending.pop()
+        if file in seen or not file.is_file():
+            continue
+        seen.add(file)
+        for match in _INCLUDE.finditer(file.read_bytes()):
+            name = match[1].decode()
+            pending += [root / "include" / name, file.parent / name, root / FMHA / name]
+    return seen
+
+
+def _selector_takes_base(root: Path) -> bool:
+    header = root / FMHA / "fmha_fwd.hpp"
+    return header.is_file() and b"k_base_ptr" in header.read_bytes()
+
+
+def is_unpacked(package: PackagedUpstream, cache: Path) -> bool:
+    """Whether the package's tree is in the cache."""
+    return (_place(package, cache) / package.tree).is_dir()
+
+
+def _place(package: PackagedUpstream, cache: Path) -> Path:
+    return cache / "upstream" / f"{package.name}-{package.version}-{package.sha256[:16]}"
+
+
+def _unpacked(package: PackagedUpstream, cache: Path, say: Say) -> Path:
+    place = _place(package, cache)
+    if is_unpacked(package, cache):
+        return place / package.tree
+    with disk_full_is_an_error(place):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{place}.lock"):
+            if not is_unpacked(package, cache):
+                _fetch(package, place, say)
+    return place / package.tree
+
+
+def _fetch(package: PackagedUpstream, place: Path, say: Say) -> None:
+    """Download, check and unpack into a folder beside ``place``, then rename it there."""
+    with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.") as beside:
+        archive = Path(beside) / package.file
+        say(f"downloading {package.package} {package.version} ({package.summary})")
+        download(package.package, package.version, package.file, archive)
+        found = hashlib.sha256(archive.read_bytes()).hexdigest()
+        if found != package.sha256:
+            raise ChecksumError(
+                f"{package.file}: sha256 is {found}, pinned is {package.sha256} (matrix/tables/upstreams.yaml). "
+                "The file was thrown away. Check the package index that pip is configured for."
+            )
+        say(f"unpacking {package.file}")
+        tree = Path(beside) / "tree"
+        _extract(archive, tree, package.tree)
+        if not (tree / package.tree / FMHA / "generate.py").is_file():
+            raise DownloadError(f"{package.file}: holds no {package.tree}/{FMHA}. The upstreams table is wrong.")
+        if place.exists():  # a tree of another layout: cannot be used, must not be mixed
+            shutil.rmtree(place)
+        tree.rename(place)
+
+
+def _extract(archive: Path, tree: Path, prefix: str) -> None:
+    """Only the CK tree and its licences: a tenth of the package."""
+    parts = tuple(f"{prefix}/{part}" for part in ("include/", "example/ck_tile/01_fmha/", "LICENSE"))
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as wheel:
+            wheel.extractall(tree, [name for name in wheel.namelist() if name.startswith(parts)])
+        return
+    with tarfile.open(archive) as sdist:
+        members = [member for member in sdist if member.isfile() and member.name.startswith(parts)]
+        sdist.extractall(tree, members, filter="data")

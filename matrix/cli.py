@@ -1,0 +1,231 @@
+"""``python -m matrix list|count|show|why|export``: questions to the matrix; nothing is built or downloaded."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from matrix.dialects import Dialect
+from matrix.errors import CkPrefillError, OutputError
+from matrix.explain import find_key, profiles_with, receipts_with, tiers_with, why
+from matrix.export import COLUMNS, to_csv, to_json, write_atomically
+from matrix.keys import Key
+from matrix.options import Parser, add_dialect_options, add_selection_options, dialect_from, selection_from
+from matrix.selection import Selection, absences, select, select_some
+
+_CLOSED_PIPE = 141  # what a shell reports for a program that SIGPIPE ended, as `| head` does to any other
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code. Prints ``error: ...`` for failures that a user can mend."""
+    try:
+        args = _parser().parse_args(argv)
+        run: Callable[[argparse.Namespace], None] = args.run
+        run(args)
+    except CkPrefillError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        _abandon_stdout()
+        return _CLOSED_PIPE
+    return 0
+
+
+def _parser() -> Parser:
+    root = Parser(prog="python -m matrix", description="The build matrix of CK batch-prefill kernels.")
+    commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, run: Callable[[argparse.Namespace], None], summary: str) -> argparse.ArgumentParser:
+        # Abbreviations are refused: what works today must not mean something else once an option is added.
+        parser = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
+        parser.set_defaults(run=run)
+        return parser
+
+    formats = ("text", "json", "csv")
+    for name, run, summary in (
+        ("list", _list, "list the selected kernels"),
+        ("count", _count, "count the selected kernels by family and arch"),
+        ("why", _why, "which rule keeps a kernel out of the selection, or which axes bring it in"),
+    ):
+        parser = command(name, run, summary)
+        add_selection_options(parser)
+        parser.add_argument("--format", choices=formats, default="text", help="(default: %(default)s)")
+        if name == "why":
+            parser.add_argument("name", metavar="NAME")
+    show = command("show", _show, "every field of one kernel, and the receipts, profiles and tiers that hold it")
+    add_dialect_options(show)
+    show.add_argument("--format", choices=formats, default="text", help="(default: %(default)s)")
+    show.add_argument("name", metavar="NAME")
+    export = command("export", _export, "write the selected kernels with every field")
+    add_selection_options(export)
+    export.add_argument("--format", choices=formats[1:], default="json", help="(default: %(default)s)")
+    export.add_argument("--output", type=Path, default=None, metavar="FILE", help="(default: standard output)")
+    return root
+
+
+def _list(args: argparse.Namespace) -> None:
+    keys = _selected(*selection_from(args))
+    if args.format == "text":
+        _emit("".join(f"{key.name}\n" for key in keys))
+    else:
+        _emit(_rows(keys, args.format))
+
+
+def _export(args: argparse.Namespace) -> None:
+    text = _rows(_selected(*selection_from(args)), args.format)
+    if args.output is None:
+        _emit(text)
+    else:
+        write_atomically(args.output, text)
+
+
+def _count(args: argparse.Namespace) -> None:
+    """Counts by family and arch, 0 with the reason where an arch or the receipt has no kernel.
+
+    A filter that leaves nothing anywhere is an error, as for list.
+    """
+    chosen, selection = selection_from(args)
+    reasons = {(arch, family): reason for arch, family, reason in absences(chosen, selection)}
+    counts, totals = [], {}
+    for family in selection.families:
+        one_family = replace(selection, families=(family,))
+        for arch in selection.archs:
+            count = len(select(chosen, replace(one_family, archs=(arch,))))
+            counts.append({"family": family, "arch": arch, "count": count, "reason": reasons.get((arch, family), "")})
+        totals[family] = len(select(chosen, one_family))
+    receipt = Selection(
+        archs=selection.archs, families=selection.families, receipt=selection.receipt, mask_impl=selection.mask_impl
+    )
+    if not any(totals.values()) and select(chosen, receipt):
+        select_some(chosen, selection)
+    if args.format == "text":
+        _emit(_count_table(selection, counts, totals))
+    else:
+        _emit(_records(counts, args.format))
+
+
+def _count_table(selection: Selection, counts: Sequence[Mapping[str, Any]], totals: Mapping[str, int]) -> str:
+    """One line a family, one column an arch; ``distinct`` counts a kernel once however many archs have it."""
+    by_place = {(row["family"], row["arch"]): row["count"] for row in counts}
+    table = [["family", *selection.archs, "distinct"]]
+    for family in selection.families:
+        table.append([family, *(str(by_place[family, arch]) for arch in selection.archs), str(totals[family])])
+    sums = [sum(by_place[family, arch] for family in selection.families) for arch in selection.archs]
+    table.append(["total", *map(str, sums), str(sum(totals.values()))])
+    notes = [f"{row['reason']}\n" for row in counts if row["reason"]]
+    return _aligned(table, right=True) + "".join(notes)
+
+
+def _show(args: argparse.Namespace) -> None:
+    family, key = find_key(dialect_from(args), args.name, args.mask)
+    row: dict[str, Any] = {
+        **key.row(),
+        "archs": list(family.archs),
+        "receipts": list(receipts_with(family, key)),
+        "profiles": list(profiles_with(key)),
+        "tiers": list(tiers_with(key)),
+    }
+    if args.format == "json":
+        _emit(json.dumps(row, indent=1) + "\n")
+        return
+    fields = [{"field": name, "value": _plain(value)} for name, value in row.items()]
+    if args.format == "csv":
+        _emit(_records(fields, "csv"))
+    else:
+        _emit(_aligned([[field["field"], field["value"]] for field in fields]))
+
+
+def _why(args: argparse.Namespace) -> None:
+    chosen, selection = selection_from(args)
+    found = why(chosen, selection, args.name)
+    if args.format == "json":
+        _emit(json.dumps({"selected": not found.reasons, **asdict(found)}, indent=1) + "\n")
+    elif args.format == "csv" and found.reasons:
+        _emit(_records([asdict(reason) for reason in found.reasons], "csv"))
+    elif args.format == "csv":
+        _emit(_records([{**asdict(axis), "alternatives": _plain(axis.alternatives)} for axis in found.axes], "csv"))
+    elif found.reasons:
+        lines = [f"{found.name}", f"is not in {chosen.name} ({selection.summary()}):"]
+        for reason in found.reasons:
+            lines.append(f"  {reason.kind} {reason.name}: {reason.text}")
+            lines += [f"    source: {reason.source}"] if reason.source else []
+        _emit("\n".join(lines) + "\n")
+    else:
+        table = [["axis", "value", "other values", "written in"]]
+        table += [[axis.name, axis.value, _plain(axis.alternatives) or "-", axis.place] for axis in found.axes]
+        _emit(
+            f"{found.name}\nis in {chosen.name} ({selection.summary()}):\n{_aligned(table)}"
+            f"receipts that hold it: {_plain(found.receipts)}\n"
+        )
+
+
+def _selected(chosen: Dialect, selection: Selection) -> list[Key]:
+    """The selected keys; none where no arch has kernels, which is said on stderr.
+
+    Raises:
+        EmptySelectionError: something else than the archs leaves nothing.
+    """
+    absent = absences(chosen, selection)
+    for _, _, reason in absent:
+        print(reason, file=sys.stderr)
+    if len(absent) == len(selection.families) * len(selection.archs):
+        return select(chosen, selection)
+    return select_some(chosen, selection)
+
+
+def _rows(keys: Sequence[Key], form: str) -> str:
+    rows = (key.row() for key in keys)
+    return to_json(rows) if form == "json" else to_csv(COLUMNS, rows)
+
+
+def _records(records: Sequence[Mapping[str, Any]], form: str) -> str:
+    return to_json(records) if form == "json" else to_csv(list(records[0]), records)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_plain, value))
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "-" if value is None else str(value)
+
+
+def _aligned(table: Iterable[Sequence[str]], *, right: bool = False) -> str:
+    """Columns padded to their widest cell; with ``right`` all but the first are right-aligned."""
+    lines = list(table)
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    text = ""
+    for line in lines:
+        cells = [
+            cell.rjust(width) if right and column else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        text += "  ".join(cells).rstrip() + "\n"
+    return text
+
+
+def _emit(text: str) -> None:
+    """Write to stdout, at once, so that a failure is noticed here and not while Python shuts down.
+
+    Raises:
+        OutputError: e.g. the disk is full. BrokenPipeError: nobody reads any more.
+    """
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _abandon_stdout()
+        raise OutputError(f"standard output: can't be written: {error.strerror}.") from error
+
+
+def _abandon_stdout() -> None:
+    """Let Python's last flush go nowhere instead of failing again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

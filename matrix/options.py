@@ -1,0 +1,118 @@
+"""The command-line options that say which kernels are meant, for every entry point that selects kernels."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from matrix.dialects import (
+    MASK_IMPLS,
+    Dialect,
+    check_arch,
+    check_receipt,
+    check_upstream,
+    dialect,
+    dialect_names,
+    receipts,
+    upstreams,
+)
+from matrix.errors import UsageError
+from matrix.selection import Selection, parse_shard, profiles, tiers
+
+DEFAULT_UPSTREAM = "aiter"
+DEFAULT_ARCH = "gfx950"
+DEFAULT_FAMILY = "batch_prefill"
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose complaints are a UsageError like any other, instead of a print and an exit."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}. See {self.prog} --help.")
+
+
+def add_dialect_options(parser: argparse.ArgumentParser) -> None:
+    """Options that say whose kernels are meant: ``--upstream``, ``--dialect``, ``--mask``."""
+    known = ", ".join([*upstreams(), "checkout"])
+    parser.add_argument("--upstream", default=None, help=f"{known} (default: {DEFAULT_UPSTREAM})")
+    parser.add_argument(
+        "--dialect", default=None, help=f"{', '.join(dialect_names())} (default: the upstream's own dialect)"
+    )
+    parser.add_argument(
+        "--mask", choices=MASK_IMPLS, default="simplified", help="upstream's mask set (default: %(default)s)"
+    )
+
+
+def add_selection_options(parser: argparse.ArgumentParser, *, tier: str = "full") -> None:
+    """The options of a selection; everything combines with AND. ``tier`` is the default of ``--tier``."""
+    add_dialect_options(parser)
+    many, words = "append", "repeat it or separate by commas"
+    parser.add_argument("--arch", action=many, metavar="ARCH", help=f"{words} (default: {DEFAULT_ARCH})")
+    parser.add_argument("--family", action=many, metavar="NAME", help=f"or 'all'; {words} (default: {DEFAULT_FAMILY})")
+    parser.add_argument("--receipt", default="0", metavar="N", help=f"{', '.join(map(str, receipts()))} (default: 0)")
+    parser.add_argument("--tier", default=tier, help=f"{', '.join(tiers())} (default: %(default)s)")
+    parser.add_argument("--profile", default=None, help=", ".join(profiles()))
+    parser.add_argument("--filter", action=many, default=[], metavar="GLOB", help="glob over kernel names")
+    parser.add_argument(
+        "--where", action=many, default=[], metavar="EXPR", help="e.g. \"key.hdim_q == 128 and key.bias == 'no'\""
+    )
+    parser.add_argument(
+        "--filter-file", action=many, default=[], type=Path, metavar="FILE", help="Python: def keep(key) -> bool"
+    )
+    parser.add_argument("--shard", default=None, metavar="I/N", help="the I-th of N equal parts, e.g. 3/16")
+
+
+def dialect_from(args: argparse.Namespace) -> Dialect:
+    """The dialect that ``--dialect`` or ``--upstream`` names.
+
+    Raises:
+        UnknownDialectError, UnknownUpstreamError, TableError.
+        UsageError: the upstream is a checkout, whose dialect only kernels/ can tell by looking at it.
+    """
+    if args.dialect is not None:
+        return dialect(args.dialect)
+    upstream = args.upstream or DEFAULT_UPSTREAM
+    if upstream == "checkout":
+        raise UsageError(
+            "--upstream checkout: the matrix doesn't look at source trees. Name the tree's dialect with "
+            f"--dialect ({', '.join(dialect_names())})."
+        )
+    return dialect(check_upstream(upstream).dialect)
+
+
+def selection_from(args: argparse.Namespace) -> tuple[Dialect, Selection]:
+    """What parsed options ask for.
+
+    Raises:
+        what :func:`dialect_from` raises; UnknownArchError, UnknownFamilyError, UnknownReceiptError, UsageError.
+        Tier, profile, expressions and filter files are checked when keys are selected.
+    """
+    chosen = dialect_from(args)
+    families = _words("--family", args.family, DEFAULT_FAMILY)
+    if "all" in families:
+        families = tuple(chosen.families)
+    return chosen, Selection(
+        archs=tuple(check_arch(name).name for name in _words("--arch", args.arch, DEFAULT_ARCH)),
+        families=tuple(chosen.family(name).name for name in families),
+        receipt=check_receipt(args.receipt),
+        mask_impl=args.mask,
+        tier=args.tier,
+        profile=args.profile,
+        filters=tuple(args.filter),
+        where=tuple(args.where),
+        filter_files=tuple(args.filter_file),
+        shard=None if args.shard is None else parse_shard(args.shard),
+    )
+
+
+def _words(option: str, given: Sequence[str] | None, default: str) -> tuple[str, ...]:
+    """Comma-separated words of a repeatable option, each once, in the order given."""
+    if given is None:
+        return (default,)
+    words: Iterable[str] = (word.strip() for text in given for word in text.split(","))
+    found = tuple(dict.fromkeys(word for word in words if word))
+    if not found:
+        raise UsageError(f"{option} is empty; leave it out for {default}")
+    return found

@@ -1,0 +1,88 @@
+"""The task list. Each session is a few lines over `python -m matrix | kernels | reports`; options go after `--`.
+
+    nox -s build-gfx950                          the smoke tier, in minutes on two cores
+    nox -s build-gfx950 -- --tier full           every kernel of the default upstream
+    nox -s build-gfx950 -- --upstream flash-attn --where "key.dtype == 'bf16'"
+"""
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+nox.options.sessions = ["build-gfx950"]
+nox.options.reuse_existing_virtualenvs = True
+# pip, which also fetches the upstream packages, must be in the environment: virtualenv puts it there, uv does not
+nox.options.default_venv_backend = "virtualenv"
+
+ENVIRONMENT = ".nox/ck-prefill-matrix"  # one environment for all sessions: the compiler alone is 100 MB
+
+
+def session(name):
+    return nox.session(name=name, venv_location=ENVIRONMENT)
+
+
+def run(session, *command, **options):
+    """Install the pinned requirements, then run a command of ours, always in this checkout."""
+    session.install("--quiet", "--require-hashes", "-r", "requirements.txt")
+    session.run("python", "-m", *command, **options)
+
+
+def build(session, arch):
+    run(session, "kernels", "build", "--arch", arch, *session.posargs)
+    session.run("python", "-m", "reports", "resources", "--arch", arch, *session.posargs)
+
+
+@session("build-gfx90a")
+def build_gfx90a(session):
+    """Build a library for MI200."""
+    build(session, "gfx90a")
+
+
+@session("build-gfx942")
+def build_gfx942(session):
+    """Build a library for MI300."""
+    build(session, "gfx942")
+
+
+@session("build-gfx950")
+def build_gfx950(session):
+    """Build a library for MI350."""
+    build(session, "gfx950")
+
+
+@session("parity")
+def parity(session):
+    """Compare the matrix with the upstreams' own codegen: names, bindings, dispatch, machine code."""
+    run(session, "kernels", "parity", "--output", "build/parity.json", *session.posargs)
+    session.run("python", "-m", "reports", "junit", "build/parity.json", "--output", "build/parity.xml")
+
+
+@session("reproduce")
+def reproduce(session):
+    """Build twice in two folders without cache and compare every artifact."""
+    run(session, "kernels", "reproduce", *session.posargs)
+
+
+@session("bench")
+def bench(session):
+    """Measure the promised figures as ratios in one run."""
+    run(session, "kernels", "bench", "--output", "reports/bench.md", *session.posargs)
+
+
+@session("tests")
+def tests(session):
+    """Unit tests, then the tests that compile real kernels."""
+    run(session, "pytest", *(session.posargs or ["tests/unit", "tests/build"]))
+
+
+@session("lint")
+def lint(session):
+    """ruff and mypy."""
+    run(session, "ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("mypy")
+
+
+@session("doctor")
+def doctor(session):
+    """What was found here: toolchains, upstreams, device, caches; and what to do about what is missing."""
+    run(session, "kernels", "doctor", *session.posargs)

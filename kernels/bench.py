@@ -161,7 +161,7 @@ def _scons(request: Request, plan: Plan) -> tuple[float, int, int, int]:
     if process.returncode != 0:
         raise BenchError(f"the graph's build failed: {output[-2000:]}")
     compiled = sum('"done"' in line and '"library"' not in line for line in output.splitlines())
-    return seconds, peak, compiled, output.count("Retrieved `")
+    return seconds, peak, compiled, output.count('"retrieved"')
 
 
 def graph(tree: Tree, folder: Path) -> list[Figure]:

@@ -21,7 +21,6 @@ from kernels.cpp_text import (
     declaration,
     read,
     spell,
-    split_arguments,
     statements,
 )
 from kernels.errors import CppTextError
@@ -97,9 +96,7 @@ def declared(
 
 def _returned(program: Program, function: Function) -> Tokens:
     """The function's returned expression in canonical tokens; parameters are ``argument0``, ``argument1``..."""
-    local: dict[str, Tokens] = {
-        parameter[-1]: (f"argument{at}",) for at, parameter in enumerate(function.parameters)
-    }
+    local: dict[str, Tokens] = {parameter[-1]: (f"argument{at}",) for at, parameter in enumerate(function.parameters)}
     returned: Tokens = ()
     for statement in statements(function.body):
         if isinstance(statement, Plain):
@@ -117,10 +114,10 @@ def _binding(program: Program, function: Function) -> Binding:
         raise CppTextError(f"{SPECIALISED}<{spell(trait)[:80]}...> returns no {LAUNCHER}<...>(...)")
     start = returned.index(LAUNCHER) + 1
     end = closing_angle(returned, start)
-    arguments = split_arguments(returned[end + 2 : closing(returned, end + 1)])
-    if not arguments or arguments[0][-2:] != ("{", "}"):
+    braces = returned.index("{", end) if "{" in returned[end:] else 0
+    if returned[braces : braces + 3] != ("{", "}", ","):
         raise CppTextError(f"{SPECIALISED}<{spell(trait)[:80]}...>: {LAUNCHER} is not given a kernel object KERNEL{{}}")
-    kernel = arguments[0][:-2]
+    kernel = returned[end + 2 : braces]
     return Binding(
         dispatch_trait=spell(trait),
         kernel=spell(kernel),
@@ -142,4 +139,3 @@ def _named(tokens: Sequence[str], kernel: Tokens) -> Tokens:
             found.append(tokens[at])
             at += 1
     return tuple(found)
-

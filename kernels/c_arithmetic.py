@@ -107,25 +107,25 @@ class _Evaluator:
         tokens = self.tokens
         if at >= len(tokens):
             raise CppTextError(f"'{spell(tokens)}': an operand is missing")
-        token = tokens[at]
-        if token == "-":
+        piece = tokens[at]
+        if piece == "-":
             value, after = self.operand(at + 1)
             return make(-value.value, value.unsigned), after
-        if token == "static_cast":
+        if piece == "static_cast":
             end = closing_angle(tokens, at + 1)
             close = closing(tokens, end + 1)
             return convert(self.inside(end + 1, close), tokens[at + 2 : end]), close + 1
-        if token == "(":
+        if piece == "(":
             end = closing(tokens, at)
             if tokens[at + 1 : end] in _UNSIGNED | _SIGNED:
                 value, after = self.operand(end + 1)
                 return convert(value, tokens[at + 1 : end]), after
             return self.inside(at, end), end + 1
-        if token[0].isdigit():
-            digits = token.rstrip("uU")
+        if piece[0].isdigit():
+            digits = piece.rstrip("uU")
             if not digits.isdigit():
-                raise CppTextError(f"'{token}' is no whole number")
-            return make(int(digits), digits != token), at + 1
+                raise CppTextError(f"'{piece}' is no whole number")
+            return make(int(digits), digits != piece), at + 1
         return self.name(at)
 
     def name(self, at: int) -> tuple[Number, int]:

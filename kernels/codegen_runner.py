@@ -1,8 +1,8 @@
 """An upstream's own code generator, run as a program: what it lists and what it renders.
 
-It is never imported (its modules have names such as ``codegen`` and do work when imported) and never writes to its tree.
-Note for Python 3.15: upstream's generate.py calls ``loader.load_module``, which that version no longer has; until a tree
-mends it, parity needs an older Python, and the failure says so in upstream's own words.
+It is never imported (its modules have names such as ``codegen`` and do work when imported) and never writes to its
+tree. Note for Python 3.15: upstream's generate.py calls ``loader.load_module``, which that version no longer has; until
+a tree mends it, parity needs an older Python, and the failure says so in upstream's own words.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgpack  # type: ignore[import-untyped]
+import msgpack
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection, SymbolTableSection
@@ -76,10 +76,13 @@ class KernelResources:
 def bundles(path: Path) -> dict[str, tuple[bytes, ...]]:
     """The code objects in the file, by arch; a library has one per arch for each unit linked into it, in link order.
 
-    A bare AMDGPU ELF counts as one code object. Raises CodeObjectError if the file is no ELF, is truncated, or holds no
-    GPU code.
+    A bare AMDGPU ELF counts as one code object. Raises CodeObjectError if the file can't be read, is no ELF, is
+    truncated, or holds no GPU code.
     """
-    data = path.read_bytes()
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise CodeObjectError(f"{path}: can't be read ({error.strerror}): build it first") from error
     elf = _open(data, str(path))
     if elf["e_machine"] == "EM_AMDGPU":
         return {_arch_of(_metadata(elf, str(path)), str(path)): (data,)}

@@ -23,7 +23,7 @@ class Condition:
 
 TRUE = Condition("and")
 FALSE = Condition("or")
-_CONSTANTS = {("true",): TRUE, ("1",): TRUE, ("false",): FALSE, ("0",): FALSE}
+_CONSTANTS: dict[tuple[str, ...], Condition] = {("true",): TRUE, ("1",): TRUE, ("false",): FALSE, ("0",): FALSE}
 _OPERATORS = {"==", "!=", "<", ">", "<=", ">=", "<<", "+", "-", "*", "/", "%", "&", "|", "^", "?"}
 
 
@@ -104,10 +104,10 @@ def _operand(tokens: Sequence[str], at: int) -> tuple[Condition, int]:
 def _end_of_operand(tokens: Sequence[str], at: int) -> int:
     depth = 0
     for index in range(at, len(tokens)):
-        token = tokens[index]
-        if depth == 0 and token in ("&&", "||", ")"):
+        piece = tokens[index]
+        if depth == 0 and piece in ("&&", "||", ")"):
             return index
-        depth += (token in ("(", "[", "{")) - (token in (")", "]", "}"))
+        depth += (piece in ("(", "[", "{")) - (piece in (")", "]", "}"))
     if depth:
         raise CppTextError(f"'{' '.join(tokens)}': a bracket is never closed")
     return len(tokens)
@@ -116,18 +116,18 @@ def _end_of_operand(tokens: Sequence[str], at: int) -> int:
 def _has_operator(tokens: Sequence[str]) -> bool:
     """Whether ``!`` in front would bind to a part of the tokens only, as in ``!a == b``."""
     depth = 0
-    for token in tokens:
-        if depth == 0 and token in _OPERATORS:
+    for piece in tokens:
+        if depth == 0 and piece in _OPERATORS:
             return True
-        depth += (token in ("(", "[", "{")) - (token in (")", "]", "}"))
+        depth += (piece in ("(", "[", "{")) - (piece in (")", "]", "}"))
     return False
 
 
 def _is_bracketed(tokens: Sequence[str]) -> bool:
     """Whether the first bracket closes at the very end."""
     depth = 0
-    for index, token in enumerate(tokens):
-        depth += (token == "(") - (token == ")")
+    for index, piece in enumerate(tokens):
+        depth += (piece == "(") - (piece == ")")
         if depth == 0:
             return index == len(tokens) - 1
     return False

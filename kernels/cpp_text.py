@@ -19,15 +19,18 @@ Scope = tuple[str, ...]
 
 _TOKEN = re.compile(
     r"""
-    (?P<skip>     \s+ | //[^\n]* | /\*.*?\*/ )
-  | (?P<text>     "(?:[^"\\\n]|\\.)*" | '(?:[^'\\\n]|\\.)*' )
-  | (?P<number>   \.?\d(?:[eE][+-]|['.\w])* )
-  | (?P<word>     [A-Za-z_]\w* )
-  | (?P<line>     \#(?:[^\n\\]|\\.)* )
-  | (?P<operator> ::|->|&&|\|\||[=!<>]=|\+\+|--|[-+*/%&|^]=|<<|[-\[\](){}<>,;:.=+*/%!?&|^~] )
+    (?: \s+ | //[^\n]* | /\*.*?\*/ )+
+  | ( [A-Za-z_]\w*
+    | \.?\d(?:[eE][+-]|['.\w])*
+    | "(?:[^"\\\n]|\\.)*" | '(?:[^'\\\n]|\\.)*'
+    | \#(?:[^\n\\]|\\.)*
+    | ::|->|&&|\|\||[=!<>]=|\+\+|--|[-+*/%&|^]=|<<
+    | .
+    )
     """,
     re.VERBOSE | re.DOTALL,
 )
+_OPERATORS = frozenset("-[](){}<>,;:.=+*/%!?&|^~")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|\\\n", re.DOTALL)
 _OPEN = {"(": ")", "[": "]", "{": "}"}
 _SPACED = {"=", "==", "!=", "&&", "||", "<=", ">=", "*", "/", "%", "+", "?", ":", "<<"}
@@ -38,33 +41,31 @@ _SCALARS = {"float", "double"}
 def tokenize(text: str) -> Tokens:
     """The tokens of C++ text without comments; ``>>`` is two tokens, a preprocessor line is one (it starts with #).
 
-    Raises CppTextError naming the line of a character that starts no token.
+    Raises CppTextError naming the line of a character that starts no token, such as a quote that is never closed.
     """
-    tokens = []
-    at = 0
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if match is None:
-            raise CppTextError(f"line {text.count(chr(10), 0, at) + 1}: cannot read {text[at : at + 20]!r} as C++")
-        if match.lastgroup == "line":
-            tokens.append(" ".join(_COMMENT.sub(" ", match[0]).replace("#", "# ", 1).split()))
-        elif match.lastgroup != "skip":
-            tokens.append(match[0])
-        at = match.end()
-    return tuple(tokens)
+    tokens = [piece for piece in _TOKEN.findall(text) if piece]
+    for odd in {piece for piece in set(tokens) if len(piece) == 1 and not piece.isalnum()} - _OPERATORS - {"_", "#"}:
+        line = text.count("\n", 0, text.index(odd)) + 1
+        raise CppTextError(f"line {line}: {odd!r} starts nothing that is C++")
+    return tuple(_directive_text(piece) if piece[0] == "#" else piece for piece in tokens)
+
+
+def _directive_text(line: str) -> str:
+    """A preprocessor line without comments and continuations, in one spacing: ``# if defined(X)``."""
+    return " ".join(_COMMENT.sub(" ", line).replace("#", "# ", 1).split())
 
 
 def spell(tokens: Sequence[str]) -> str:
     """Canonical text of tokens: the same tokens always read the same, and different tokens differently."""
     parts: list[str] = []
-    for token in tokens:
+    for piece in tokens:
         if parts:
             last = parts[-1]
-            both_words = (last[-1].isalnum() or last[-1] == "_") and (token[0].isalnum() or token[0] == "_")
-            spaced = last == "," or last in _SPACED or token in _SPACED
-            if both_words or spaced or (last + token in ("::", "->", "&&", "||", "<<", "++", "--")):
+            both_words = (last[-1].isalnum() or last[-1] == "_") and (piece[0].isalnum() or piece[0] == "_")
+            spaced = last == "," or last in _SPACED or piece in _SPACED
+            if both_words or spaced or (last + piece in ("::", "->", "&&", "||", "<<", "++", "--")):
                 parts.append(" ")
-        parts.append(token)
+        parts.append(piece)
     return "".join(parts)
 
 
@@ -84,10 +85,10 @@ def closing(tokens: Sequence[str], at: int) -> int:
     """Index of the bracket that closes the ``( [ {`` at ``at``. Raises CppTextError if there is none."""
     pending: list[str] = []
     for index in range(at, len(tokens)):
-        token = tokens[index]
-        if token in _OPEN:
-            pending.append(_OPEN[token])
-        elif pending and token == pending[-1]:
+        piece = tokens[index]
+        if piece in _OPEN:
+            pending.append(_OPEN[piece])
+        elif pending and piece == pending[-1]:
             pending.pop()
             if not pending:
                 return index
@@ -98,16 +99,16 @@ def closing_angle(tokens: Sequence[str], at: int) -> int:
     """Index of the ``>`` that closes the template argument list opened at ``at``. Raises CppTextError."""
     depth, index = 0, at
     while index < len(tokens):
-        token = tokens[index]
-        if token in _OPEN:
+        piece = tokens[index]
+        if piece in _OPEN:
             index = closing(tokens, index)
-        elif token == "<":
+        elif piece == "<":
             depth += 1
-        elif token == ">":
+        elif piece == ">":
             depth -= 1
             if depth == 0:
                 return index
-        elif token == ";":
+        elif piece == ";":
             break
         index += 1
     raise CppTextError(f"the template arguments of '{spell(tokens[max(0, at - 1) : at + 8])}' never end")
@@ -118,17 +119,17 @@ def split_arguments(tokens: Sequence[str]) -> list[Tokens]:
     parts: list[list[str]] = [[]]
     depth, index = 0, 0
     while index < len(tokens):
-        token = tokens[index]
-        if token in _OPEN:
+        piece = tokens[index]
+        if piece in _OPEN:
             end = closing(tokens, index)
             parts[-1] += tokens[index : end + 1]
             index = end + 1
             continue
-        depth += (token == "<") - (token == ">")
-        if token == "," and depth == 0:
+        depth += (piece == "<") - (piece == ">")
+        if piece == "," and depth == 0:
             parts.append([])
         else:
-            parts[-1].append(token)
+            parts[-1].append(piece)
         index += 1
     return [tuple(part) for part in parts if part]
 
@@ -167,17 +168,17 @@ def statements(tokens: Sequence[str]) -> Iterator[Statement]:
 
 
 def _statement(tokens: Sequence[str], at: int) -> tuple[Statement, int]:
-    token = tokens[at]
-    if token == "{":
+    piece = tokens[at]
+    if piece == "{":
         end = closing(tokens, at)
         return Braces(tuple(tokens[at + 1 : end])), end + 1
-    if token in ("for", "while", "switch"):
+    if piece in ("for", "while", "switch"):
         _, end = _statement(tokens, closing(tokens, at + 1) + 1)
         return Braces(tuple(tokens[closing(tokens, at + 1) + 1 : end])), end
-    if token == "if":
+    if piece == "if":
         return _chain(tokens, at)
-    if token.startswith("#"):
-        return Plain((token,)), at + 1
+    if piece.startswith("#"):
+        return Plain((piece,)), at + 1
     end = at
     while end < len(tokens) and tokens[end] != ";":
         end = closing(tokens, end) + 1 if tokens[end] in _OPEN else end + 1
@@ -237,16 +238,16 @@ class Program:
         found: list[str] = []
         at = 0
         while at < len(tokens):
-            token = tokens[at]
-            if token in ("typename", "template"):
+            piece = tokens[at]
+            if piece in ("typename", "template"):
                 at += 1
                 continue
-            if not (token[0].isalpha() or token[0] == "_") or (found and found[-1] in (".", "->")):
-                found.append(token)
+            if not (piece[0].isalpha() or piece[0] == "_") or (found and found[-1] in (".", "->")):
+                found.append(piece)
                 at += 1
                 continue
             if found and found[-1] == "::" and len(found) > 1 and (found[-2] == ">" or found[-2].isidentifier()):
-                found.append(token)  # a member of a type that was not declared here
+                found.append(piece)  # a member of a type that was not declared here
                 at += 1
                 continue
             end = at + 1
@@ -319,7 +320,7 @@ def declaration(statement: Sequence[str]) -> tuple[str, Tokens] | None:
     left, right = list(statement[:equals]), tuple(statement[equals + 1 :])
     if left[:1] == ["using"] and len(left) == 2:
         return left[1], right
-    if "const" not in left and "constexpr" not in left or not left[-1].isidentifier():
+    if not {"const", "constexpr"} & set(left) or not left[-1].isidentifier():
         return None
     if kinds := _SCALARS & set(left):
         return left[-1], (kinds.pop(), "(", *right, ")")
@@ -346,18 +347,18 @@ class _Reader:
 
     def program(self) -> Program:
         while self.at < len(self.tokens):
-            token = self.tokens[self.at]
-            if token.startswith("#"):
-                self._directive(token)
+            piece = self.tokens[self.at]
+            if piece.startswith("#"):
+                self._directive(piece)
                 self.at += 1
-            elif token == "}":
+            elif piece == "}":
                 if len(self.scopes) == 1:
                     raise CppTextError("a '}' closes nothing")
                 self.scopes.pop()
                 self.at += 1
-            elif token == "namespace":
+            elif piece == "namespace":
                 self._open_namespace()
-            elif token == "extern" and self.tokens[self.at + 2] == "{":
+            elif piece == "extern" and self.tokens[self.at + 2] == "{":
                 self.scopes.append(self.scopes[-1])
                 self.at += 3
             else:

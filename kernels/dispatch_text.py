@@ -179,7 +179,9 @@ def compare(upstream: Dispatch, ours: Dispatch, names: Mapping[str, str]) -> lis
     """
     lines = _compare_level(upstream.nodes, ours.nodes, names, ())
     if upstream.utilisation != ours.utilisation:
-        lines.append(f"{_UTILISATION}: upstream {upstream.utilisation or 'absent'}, ours {ours.utilisation or 'absent'}")
+        lines.append(
+            f"{_UTILISATION}: upstream {upstream.utilisation or 'absent'}, ours {ours.utilisation or 'absent'}"
+        )
     return lines + _compare_blocks(upstream, ours)
 
 

@@ -36,7 +36,10 @@ _ERROR_LINES = 8
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """``difference`` is '' if the .text of both is the same; ``code_bytes`` is its length; ``error`` a failed compile."""
+    """``difference`` is '' if the .text of both is the same; ``code_bytes`` is its length.
+
+    ``error`` is not '' if one of the two could not be compiled.
+    """
 
     name: str
     code_bytes: int
@@ -105,8 +108,7 @@ def compare(
     with ThreadPoolExecutor(job_count) as pool:
         codes = list(pool.map(attempt, texts))
     return [
-        _compare(key.name, theirs, ours)
-        for (key, _), theirs, ours in zip(pairs, codes[::2], codes[1::2], strict=True)
+        _compare(key.name, theirs, ours) for (key, _), theirs, ours in zip(pairs, codes[::2], codes[1::2], strict=True)
     ]
 
 

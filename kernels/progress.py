@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from kernels.plan import Step
 from kernels.run_step import EVENT
-
-_RETRIEVED = re.compile(r"Retrieved `(.+)' from cache")
-
 
 @dataclass
 class Tally:
@@ -70,20 +67,18 @@ def follow(lines: Iterable[str], steps: Sequence[Step], console: Console) -> Tal
     return tally
 
 
-def _event(line: str) -> dict[str, object] | None:
-    if line.startswith(EVENT):
-        event: dict[str, object] = json.loads(line[len(EVENT) :])
-        return event
-    if match := _RETRIEVED.search(line):
-        return {"event": "retrieved", "target": match[1], "kind": "", "label": match[1]}
-    return None
+def _event(line: str) -> dict[str, Any] | None:
+    if not line.startswith(EVENT):
+        return None
+    event: dict[str, Any] = json.loads(line[len(EVENT) :])
+    return event
 
 
-def _count(tally: Tally, event: dict[str, object], step: Step) -> None:
+def _count(tally: Tally, event: dict[str, Any], step: Step) -> None:
     if event["event"] == "retrieved":
         tally.retrieved += 1
         return
-    tally.seconds += float(str(event.get("seconds", 0)))
+    tally.seconds += event.get("seconds", 0)
     if event["event"] == "failed":
         tally.failed += 1
     else:

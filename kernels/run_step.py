@@ -53,6 +53,12 @@ def spawn(step: Step, environment: Mapping[str, str]) -> int:
     return code
 
 
+def announce(text: str, step: Step) -> None:
+    """SCons's words before an action: of these only the retrieval of an object from the cache is an event."""
+    if text.startswith("Retrieved "):
+        _emit("retrieved", step)
+
+
 def _emit(event: str, step: Step, **more: float) -> None:
     line = json.dumps({"event": event, "kind": step.kind, "label": step.label, "target": step.target, **more})
     sys.stdout.write(f"{EVENT}{line}{os.linesep}")

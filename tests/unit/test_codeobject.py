@@ -142,6 +142,13 @@ def test_truncated_host_object(objects: dict[str, Path], tmp_path: Path) -> None
         codeobject.bundles(tmp_path / "cut.o")
 
 
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(
+        CodeObjectError, match=r"absent\.o: can't be read \(No such file or directory\): build it first"
+    ):
+        codeobject.bundles(tmp_path / "absent.o")
+
+
 def test_host_elf_without_gpu_code(tmp_path: Path, objects: dict[str, Path]) -> None:
     renamed = objects["host"].read_bytes().replace(b".hip_fatbin\0", b".nothing_at\0")
     (tmp_path / "plain.o").write_bytes(renamed)

@@ -1,0 +1,310 @@
+"""Parity: the matrix and our C++ text against an upstream's own codegen, run live, and against stored name lists.
+
+Three things are compared for each arch, receipt and mask set: the names of the kernels with their order; what each
+rendered instance binds; the dispatch with its order and conditions. Machine code is compared for a sample of kernels.
+"""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels import codegen_runner, cpp, dispatch_text, jobs, machine_code
+from kernels.bindings import Binding, bindings, differences
+from kernels.codegen_runner import Rendered
+from kernels.errors import CodegenError, CppTextError
+from kernels.render import dispatch_text as render_dispatch
+from kernels.render import unit_text
+from kernels.results import Case, Results
+from kernels.toolchains import Toolchain
+from kernels.units import plan
+from kernels.upstream import Tree, locate
+from matrix.dialects import Family, dialect
+from matrix.enumeration import enumerate_keys
+from matrix.golden import StoredList, emission_sha256, stored_lists
+from matrix.keys import Key
+from matrix.parity import compare_names
+
+FAMILY = "batch_prefill"
+MACHINE_CODE_ARCHS = ("gfx942", "gfx950")
+_SHOWN = 5
+
+# A documented difference, see absent_arch(): its name is written into the case's text wherever it is accepted.
+ARCH_IGNORED = "codegen-ignores-arch"
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What to compare. ``toolchain`` None leaves machine code out; ``stored`` also checks the stored name lists."""
+
+    upstreams: tuple[str, ...]
+    archs: tuple[str, ...]
+    receipts: tuple[int, ...]
+    masks: tuple[str, ...]
+    cache: Path
+    ck_root: Path | None = None
+    toolchain: Toolchain | None = None
+    job_count: int = 1
+    stored: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one comparison found: lines that name differences (none if equal), and a note on what was compared."""
+
+    what: str
+    lines: tuple[str, ...]
+    note: str
+
+
+def run(request: Request, say: Say = print) -> Results:
+    """All cases of a request; a case that can't be checked has the outcome ``error`` and doesn't stop the others.
+
+    Raises:
+        what :func:`kernels.upstream.locate` raises: then there is nothing to compare with.
+    """
+    cases: list[Case] = []
+    for name in request.upstreams:
+        tree = locate(name, cache=request.cache, ck_root=request.ck_root, say=say)
+        say(f"{name}: names, bindings and dispatch against its generate.py ({tree.dialect})")
+        cases += live_cases(tree, request.archs, request.receipts, request.masks)
+        if request.toolchain is not None:
+            for arch in (arch for arch in request.archs if arch in MACHINE_CODE_ARCHS):
+                say(f"{name}: machine code of a sample for {arch}")
+                cases.append(machine_code_case(tree, arch, request, request.toolchain))
+    if request.stored:
+        say("stored name lists")
+        for entry in stored_lists():
+            if entry.arch in request.archs and entry.receipt in request.receipts and entry.mask_impl in request.masks:
+                cases.append(stored_case(entry))
+    return Results(tuple(cases))
+
+
+class Live:
+    """Runs of one tree's codegen, each done once and in the background as far as processors go."""
+
+    def __init__(self, tree: Tree, pool: ThreadPoolExecutor) -> None:
+        self.tree, self.pool = tree, pool
+        self.takes_arch = codegen_runner.knows_targets(tree)
+        self._lists: dict[tuple[str, int, str], Future[list[str]]] = {}
+        self._renders: dict[tuple[str, int, str], Future[Rendered]] = {}
+
+    def names(self, arch: str, receipt: int, mask: str) -> Future[list[str]]:
+        key = (arch if self.takes_arch else "", receipt, mask)
+        if key not in self._lists:
+            self._lists[key] = self.pool.submit(codegen_runner.list_names, self.tree, arch, FAMILY, receipt, mask)
+        return self._lists[key]
+
+    def rendered(self, arch: str, receipt: int, mask: str) -> Future[Rendered]:
+        key = (arch if self.takes_arch else "", receipt, mask)
+        if key not in self._renders:
+            self._renders[key] = self.pool.submit(_render, self.tree, arch, receipt, mask)
+        return self._renders[key]
+
+
+def _render(tree: Tree, arch: str, receipt: int, mask: str) -> Rendered:
+    with tempfile.TemporaryDirectory(prefix="ckpm-render-") as folder:
+        return codegen_runner.render(tree, arch, FAMILY, receipt, mask, Path(folder))
+
+
+def live_cases(tree: Tree, archs: Sequence[str], receipts: Sequence[int], masks: Sequence[str]) -> Iterator[Case]:
+    """One case for each arch, receipt and mask set, from a tree's own codegen.
+
+    Texts are rendered for the first arch alone and stand for all archs that list the same names: neither an instance
+    nor the dispatch of batch prefill holds anything of the arch.
+    """
+    family = dialect(tree.dialect).family(FAMILY)
+    built = [arch for arch in archs if arch in family.archs]
+    with ThreadPoolExecutor(jobs.processors()) as pool:
+        live = Live(tree, pool)
+        for mask in masks:
+            for receipt in receipts:
+                for arch in archs:
+                    live.names(arch, receipt, mask)
+                if built:
+                    live.rendered(built[0], receipt, mask)
+        texts: dict[tuple[int, str, tuple[str, ...]], list[Finding]] = {}
+        for arch in archs:
+            for receipt in receipts:
+                for mask in masks:
+                    yield _live_case(live, family, arch, receipt, mask, texts)
+
+
+def _live_case(
+    live: Live,
+    family: Family,
+    arch: str,
+    receipt: int,
+    mask: str,
+    texts: dict[tuple[int, str, tuple[str, ...]], list[Finding]],
+) -> Case:
+    started = time.monotonic()
+    title = _title(live.tree.name, arch, FAMILY, f"receipt {receipt}, {mask} masks")
+    try:
+        theirs = live.names(arch, receipt, mask).result()
+        keys = enumerate_keys(family, arch=arch, receipt=receipt, mask_impl=mask)
+        if arch not in family.archs:
+            reference = live.names(family.archs[0], receipt, mask).result()
+            findings = [absent_arch(family, arch, theirs, reference)]
+        else:
+            slot = (receipt, mask, tuple(theirs))
+            if slot not in texts:
+                texts[slot] = compare_texts(live.tree, keys, theirs, live.rendered(arch, receipt, mask).result())
+            findings = [compare_lists(keys, theirs), *texts[slot]]
+    except (CodegenError, CppTextError) as error:
+        return _error(title, error, started)
+    return _judge(title, findings, started)
+
+
+def absent_arch(family: Family, arch: str, theirs: Sequence[str], reference: Sequence[str]) -> Finding:
+    """An arch without kernels: ours is empty, and upstream's must be, with one documented difference.
+
+    codegen-ignores-arch: the codegens of 2025 list (and would render) the gfx9 kernels whatever the target is, or take
+    no target. The pipeline only exists for gfx9, so the matrix says none. Accepted only while upstream's list for the
+    arch is exactly its gfx9 list; later codegens return nothing for such an arch, and then nothing needs accepting.
+    """
+    if not theirs:
+        return Finding("names", (), f"no kernel on either side: {family.absent}")
+    if list(theirs) == list(reference):
+        note = (
+            f"documented difference '{ARCH_IGNORED}': upstream's codegen pays no heed to the arch and lists its "
+            f"{len(theirs)} gfx9 kernels for {arch}; the matrix has none: {family.absent}"
+        )
+        return Finding("names", (), note)
+    return Finding("names", (compare_names([], theirs).describe(),), f"{arch} should have no kernel")
+
+
+def compare_lists(keys: Sequence[Key], theirs: Sequence[str]) -> Finding:
+    """Names and their order."""
+    difference = compare_names([key.name for key in keys], theirs)
+    lines = () if difference.same else (difference.describe(),)
+    return Finding("names", lines, f"{len(theirs)} names in upstream's order")
+
+
+def compare_texts(tree: Tree, keys: Sequence[Key], listed: Sequence[str], rendered: Rendered) -> list[Finding]:
+    """Bindings and dispatch of our text for ``keys`` against upstream's rendered text.
+
+    Raises CppTextError if a text can't be followed.
+    """
+    features = cpp.features(tree.dialect, selector_takes_base=tree.selector_takes_base)
+    theirs = {name: _bindings(text) for name, text in rendered.instances.items()}
+    ours = {
+        key.name: binding
+        for unit in plan(keys)
+        for key, binding in zip(unit.keys, _bindings(unit_text(unit, features)), strict=True)
+    }
+    lines = [f"{name}: listed but not rendered" for name in listed if name not in theirs]
+    lines += [f"{name}: rendered but not listed" for name in theirs.keys() - set(listed)]
+    for name, found in theirs.items():
+        if len(found) != 1:
+            lines.append(f"{name}: upstream's text has {len(found)} specialisations, expected 1")
+        elif name in ours:
+            lines += [f"{name}: {line}" for line in differences(found[0], ours[name])]
+    names = {binding.dispatch_trait: name for name, found in theirs.items() for binding in found}
+    names |= {binding.dispatch_trait: name for name, binding in ours.items()}
+    dispatch = _dispatch(rendered.dispatch)
+    order = dispatch_text.compare(dispatch, _dispatch(render_dispatch(keys, features)), names)
+    branches = sum(1 for _ in dispatch.kernels())
+    return [
+        Finding("bindings", tuple(lines), f"bindings of {len(theirs)} instances"),
+        Finding("dispatch", tuple(order), f"order and conditions of {branches} dispatch branches"),
+    ]
+
+
+# Receipts, archs and runs share most of their texts.
+@functools.lru_cache(maxsize=20_000)
+def _bindings(text: str) -> tuple[Binding, ...]:
+    return tuple(bindings(text))
+
+
+@functools.lru_cache(maxsize=200)
+def _dispatch(text: str) -> dispatch_text.Dispatch:
+    return dispatch_text.parse(text)
+
+
+def stored_case(entry: StoredList) -> Case:
+    """A stored list of upstream's names against ours: as a set, and in order by its hash.
+
+    Raises TableError: the stored file is damaged.
+    """
+    started = time.monotonic()
+    title = _title(f"{entry.dialect} (stored list)", entry.arch, entry.family, f"receipt {entry.receipt}")
+    family = dialect(entry.dialect).family(entry.family)
+    keys = enumerate_keys(family, arch=entry.arch, receipt=entry.receipt, mask_impl=entry.mask_impl)
+    ours = [key.name for key in keys]
+    difference = compare_names(sorted(ours), entry.names())
+    lines = [] if difference.same else [difference.describe()]
+    if difference.same and emission_sha256(ours) != entry.sha256_emission_order:
+        lines.append("the names are the same, their order is not upstream's order of emission")
+    finding = Finding("names", tuple(lines), f"{entry.count} names in upstream's order")
+    return _judge({**title, "name": f"{title['name']}, {entry.mask_impl} masks"}, [finding], started)
+
+
+def machine_code_case(tree: Tree, arch: str, request: Request, toolchain: Toolchain) -> Case:
+    """A sample of an upstream's kernels compiled from upstream's text and from ours, on one arch."""
+    started = time.monotonic()
+    title = _title(tree.name, arch, FAMILY, "machine code")
+    family = dialect(tree.dialect).family(FAMILY)
+    keys = [key for mask in request.masks for key in enumerate_keys(family, arch=arch, mask_impl=mask)]
+    chosen = machine_code.sample(keys)
+    try:
+        texts = {mask: _render(tree, arch, 0, mask).instances for mask in request.masks}
+    except CodegenError as error:
+        return _error(title, error, started)
+    if unknown := [key.name for key in chosen if key.name not in texts[key.mask_impl]]:
+        finding = Finding("machine code", tuple(f"{name}: upstream renders no such kernel" for name in unknown), "")
+        return _judge(title, [finding], started)
+    compared = machine_code.compare(
+        [(key, texts[key.mask_impl][key.name]) for key in chosen],
+        tree,
+        toolchain,
+        arch,
+        cache=request.cache,
+        job_count=request.job_count,
+    )
+    if errors := [f"{row.name}: {row.error}" for row in compared if row.error]:
+        return _error(title, CodegenError("\n".join(errors)), started)
+    labels = [f"{key.name} ({key.mask_impl} masks)" for key in chosen]
+    lines = [f"{label}: {row.difference}" for label, row in zip(labels, compared, strict=True) if row.difference]
+    note = f".text of {len(compared)} kernels that hold every axis value ({toolchain.identity}):\n" + "\n".join(
+        f"  {row.code_bytes} bytes  {label}" for label, row in zip(labels, compared, strict=True)
+    )
+    return _judge(title, [Finding("machine code", tuple(lines), note)], started)
+
+
+def _title(suite: str, arch: str, family: str, name: str) -> dict[str, str]:
+    return {
+        "suite": f"parity {suite}",
+        "classname": f"parity.{suite}.{arch}.{family}",
+        "name": f"{arch} {family} {name}",
+    }
+
+
+def _judge(title: dict[str, str], findings: Sequence[Finding], started: float) -> Case:
+    seconds = round(time.monotonic() - started, 3)
+    wrong = [finding for finding in findings if finding.lines]
+    if not wrong:
+        text = "\n".join(f"the same: {f.note}" if ARCH_IGNORED not in f.note else f.note for f in findings)
+        return Case(**title, outcome="passed", text=text, seconds=seconds)
+    message = "; ".join(f"{finding.what}: {_first_line(finding.lines[0])}" for finding in wrong)
+    parts = []
+    for finding in wrong:
+        more = [f"and {len(finding.lines) - _SHOWN} more lines"] if len(finding.lines) > _SHOWN else []
+        parts.append("\n".join([f"{finding.what} differ:", *finding.lines[:_SHOWN], *more]))
+    return Case(**title, outcome="failed", message=message, text="\n\n".join(parts), seconds=seconds)
+
+
+def _error(title: dict[str, str], error: Exception, started: float) -> Case:
+    seconds = round(time.monotonic() - started, 3)
+    return Case(**title, outcome="error", message=_first_line(str(error)), text=str(error), seconds=seconds)
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]

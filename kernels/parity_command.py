@@ -1,0 +1,92 @@
+"""``python -m kernels parity``: options, a run, a table, the results file."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+from pathlib import Path
+
+from kernels import machine_code, settings
+from kernels.errors import ParityError
+from kernels.parity import Request, run
+from kernels.results import Results
+from kernels.toolchains import detect
+from matrix.dialects import MASK_IMPLS, archs, check_arch, check_receipt, receipts, upstreams
+from matrix.errors import UsageError
+
+_SHOWN = 10
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Everything is compared unless an option narrows it; lists are repeated or separated by commas."""
+    parser.add_argument("--upstream", action="append", metavar="NAME", help="default: all packages; or checkout")
+    parser.add_argument("--arch", action="append", metavar="ARCH", help=f"default: {', '.join(archs())}")
+    parser.add_argument("--receipt", action="append", metavar="N", help="default: all")
+    parser.add_argument("--mask", choices=MASK_IMPLS, action="append", help="default: both mask sets")
+    parser.add_argument("--ck-root", type=Path, default=None, help="a CK checkout to compare with; default: CK_ROOT")
+    parser.add_argument("--no-machine-code", action="store_true", help="start no compiler")
+    parser.add_argument("--no-stored", action="store_true", help="leave the stored name lists out")
+    parser.add_argument("--toolchain", default="auto", help="auto, embedded or rocm (default: auto)")
+    parser.add_argument("--jobs", "-j", type=int, default=None, help="compilers at once; default: by memory")
+    parser.add_argument("--output", type=Path, default=None, metavar="FILE", help="write the results as JSON")
+
+
+def request_from(args: argparse.Namespace) -> Request:
+    """What the options ask for. Raises UnknownArchError, UnknownReceiptError, UsageError, ToolchainMissingError."""
+    if args.jobs is not None and args.jobs < 1:
+        raise UsageError("--jobs must be at least 1")
+    cache = settings.cache_folder()
+    ck_root = args.ck_root or settings.ck_root()
+    # A checkout takes part as soon as one is named: that is why somebody names one.
+    every = [*upstreams(), *(["checkout"] if ck_root else [])]
+    return Request(
+        upstreams=tuple(_words(args.upstream, every)),
+        archs=tuple(check_arch(name).name for name in _words(args.arch, list(archs()))),
+        receipts=tuple(check_receipt(number) for number in _words(args.receipt, [str(n) for n in receipts()])),
+        masks=tuple(args.mask or MASK_IMPLS),
+        cache=cache,
+        ck_root=ck_root,
+        toolchain=None if args.no_machine_code else detect(args.toolchain, cache=cache),
+        job_count=args.jobs or machine_code.default_jobs(),
+        stored=not args.no_stored,
+    )
+
+
+def run_command(args: argparse.Namespace) -> int:
+    """The command: 0 if everything agrees. The results are written before a difference is raised.
+
+    Raises ParityError, DiskFullError, and what :func:`request_from` and :func:`kernels.parity.run` raise.
+    """
+    started = time.monotonic()
+    results = run(request_from(args))
+    if args.output is not None:
+        results.write(args.output)
+    print(table(results))
+    print(f"{len(results.cases)} cases in {time.monotonic() - started:.1f} s")
+    if results.failing:
+        lines = [f"  {case.classname}: {case.name}: {case.message}" for case in results.failing[:_SHOWN]]
+        rest = [f"  and {len(results.failing) - _SHOWN} more"] if len(results.failing) > _SHOWN else []
+        where = f" Read {args.output}." if args.output else ""
+        raise ParityError("\n".join([f"{len(results.failing)} cases differ or failed.{where}", *lines, *rest]))
+    return 0
+
+
+def table(results: Results) -> str:
+    """Cases by suite and outcome."""
+    suites = list(dict.fromkeys(case.suite for case in results.cases))
+    width = max((len(suite) for suite in suites), default=0)
+    lines = []
+    for suite in suites:
+        counts = Counter(case.outcome for case in results.cases if case.suite == suite)
+        lines.append(f"{suite:<{width}}  " + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
+    return "\n".join(lines)
+
+
+def _words(given: list[str] | None, default: list[str]) -> list[str]:
+    if given is None:
+        return default
+    words = list(dict.fromkeys(word.strip() for text in given for word in text.split(",") if word.strip()))
+    if not words:
+        raise UsageError("an option that takes a list is empty; leave it out for everything")
+    return words

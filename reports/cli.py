@@ -1,0 +1,44 @@
+"""The command line of reports/: ``python -m reports junit RESULTS --output FILE``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from kernels.results import read_results
+from matrix.errors import CkPrefillError
+from matrix.options import Parser
+from reports.errors import FailedCasesError
+from reports.junit import summary, write_junit
+
+
+def parser() -> argparse.ArgumentParser:
+    root = Parser(prog="python -m reports", description="Reports from the results of checks.")
+    commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    junit = commands.add_parser("junit", help="write results as JUnit XML and print a table")
+    junit.add_argument("results", type=Path, metavar="RESULTS", help="the JSON file of a check's --output")
+    junit.add_argument("--output", type=Path, required=True, metavar="FILE", help="the XML file to write")
+    junit.set_defaults(run=_junit)
+    return root
+
+
+def _junit(args: argparse.Namespace) -> None:
+    """Raises ResultsError, DiskFullError; FailedCasesError after the report is written."""
+    results = read_results(args.results)
+    write_junit(results, args.output)
+    print(summary(results))
+    if results.failing:
+        raise FailedCasesError(f"{len(results.failing)} of {len(results.cases)} cases failed; see {args.output}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; its exit code. Prints ``error: ...`` for failures that a user can mend."""
+    try:
+        args = parser().parse_args(argv)
+        args.run(args)
+    except CkPrefillError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0

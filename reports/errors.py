@@ -1,0 +1,11 @@
+"""Failures of reporting. Exit codes 40-59, one for each class."""
+
+from __future__ import annotations
+
+from matrix.errors import CkPrefillError
+
+
+class FailedCasesError(CkPrefillError):
+    """A results file holds cases that failed or could not be checked; the report was written nevertheless."""
+
+    exit_code = 40

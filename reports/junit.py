@@ -1,0 +1,64 @@
+"""JUnit XML from results: one test suite for each suite of cases, the difference in the failure's text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from junit_xml import TestCase, TestSuite, to_xml_report_string
+
+from kernels.files import write_atomically
+from kernels.results import Case, Results
+
+
+def junit_text(results: Results) -> str:
+    """The XML document. A passed case carries what was compared as its system-out."""
+    by_suite: dict[str, list[TestCase]] = {}
+    for case in results.cases:
+        by_suite.setdefault(case.suite, []).append(_test_case(case))
+    text: str = to_xml_report_string([TestSuite(name, cases) for name, cases in by_suite.items()])
+    return text
+
+
+def write_junit(results: Results, file: Path) -> None:
+    """Replace ``file`` in one step. Raises DiskFullError."""
+    write_atomically(file, junit_text(results).encode())
+
+
+def _test_case(case: Case) -> TestCase:
+    passed = case.outcome == "passed"
+    found = TestCase(
+        case.name, classname=case.classname, elapsed_sec=case.seconds, stdout=case.text if passed else None
+    )
+    match case.outcome:
+        case "failed":
+            found.add_failure_info(message=case.message, output=case.text)
+        case "error":
+            found.add_error_info(message=case.message, output=case.text)
+        case "skipped":
+            found.add_skipped_info(message=case.message, output=case.text)
+    return found
+
+
+def summary(results: Results) -> str:
+    """A table of suites and outcomes, and below it every case that is not in order."""
+    suites = list(dict.fromkeys(case.suite for case in results.cases))
+    rows = [("suite", "cases", *results.counts(), "seconds")]
+    for suite in suites:
+        mine = Results(tuple(case for case in results.cases if case.suite == suite))
+        seconds = sum(case.seconds for case in mine.cases)
+        rows.append((suite, str(len(mine.cases)), *map(str, mine.counts().values()), f"{seconds:.1f}"))
+    lines = _columns(rows)
+    lines += [f"{case.outcome}: {case.name}: {case.message}" for case in results.failing]
+    return "\n".join(lines)
+
+
+def _columns(rows: Iterable[tuple[str, ...]]) -> list[str]:
+    table = list(rows)
+    widths = [max(len(row[at]) for row in table) for at in range(len(table[0]))]
+    return [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(word.rjust(width) for word, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in table
+    ]

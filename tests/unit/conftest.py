@@ -1,0 +1,72 @@
+"""Shared by the unit tests: keys of every dialect, and a toolchain whose compiler is a shell script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernels.build import Request
+from kernels.toolchains import Toolchain
+from kernels.upstream import FMHA, Tree
+from matrix.selection import Selection
+
+# Copies the source to the object and logs its name; a source that holds the word BROKEN fails as a compiler would.
+STUB = """#!/bin/sh
+for word; do case $previous in -c) in=$word;; -o) out=$word;; esac; previous=$word; done
+echo "${in:-link}" >> "$CKPM_STUB_LOG"
+if [ -n "$in" ] && grep -q "$CKPM_STUB_BREAKS" "$in"; then
+  line=$(grep -n "$CKPM_STUB_BREAKS" "$in" | head -1 | cut -d: -f1)
+  echo "$in:$line:1: error: no such thing"; echo half > "$out"; exit 1
+fi
+if [ -n "$in" ]; then cp "$in" "$out"; else echo library > "$out"; fi
+"""
+
+
+@pytest.fixture
+def stub_toolchain(tmp_path: Path) -> Callable[..., Toolchain]:
+    """``stub_toolchain(breaks="x")``: compiles whatever does not contain x."""
+
+    def make(breaks: str = "@nothing@") -> Toolchain:
+        script = tmp_path / "stub-compiler"
+        script.write_text(STUB)
+        script.chmod(0o755)
+        return Toolchain(
+            name="stub",
+            identity="stub 1",
+            compiler=(str(script),),
+            search=(),
+            flags=("-O3",),
+            linker=(str(script),),
+            link_flags=("-shared",),
+            environment={"CKPM_STUB_LOG": str(tmp_path / "stub.log"), "CKPM_STUB_BREAKS": breaks},
+        )
+
+    return make
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    """A tree of November 2025 by name alone: enough for rendering and planning."""
+    root = tmp_path / "ck"
+    (root / FMHA).mkdir(parents=True)
+    return Tree(name="aiter", root=root, dialect="ck-2025-11", identity="test tree", selector_takes_base=False)
+
+
+@pytest.fixture
+def request_for(tree: Tree, tmp_path: Path) -> Callable[..., Request]:
+    """``request_for(toolchain, work="a", where=("..",))``: a build request in a folder of its own."""
+
+    def make(toolchain: Toolchain, work: str = "work", cached: bool = True, **selection: object) -> Request:
+        place = tmp_path / work
+        place.mkdir(exist_ok=True)
+        return Request(
+            selection=Selection(archs=("gfx950",), receipt=200, **selection),  # type: ignore[arg-type]
+            tree=tree,
+            toolchain=toolchain,
+            work=place,
+            object_cache=tmp_path / "objects" if cached else None,
+        )
+
+    return make

@@ -1,9 +1,11 @@
 """The task list. Each session is a few lines over `python -m matrix | kernels | reports`; options go after `--`.
 
-    nox -s build-gfx950                          the smoke tier, in minutes on two cores
-    nox -s build-gfx950 -- --tier full           every kernel of the default upstream
-    nox -s build-gfx950 -- --upstream flash-attn --where "key.dtype == 'bf16'"
+nox -s build-gfx950                          the smoke tier, in minutes on two cores
+nox -s build-gfx950 -- --tier full           every kernel of the default upstream
+nox -s build-gfx950 -- --upstream flash-attn --where "key.dtype == 'bf16'"
 """
+
+from pathlib import Path
 
 import nox
 
@@ -14,6 +16,7 @@ nox.options.reuse_existing_virtualenvs = True
 nox.options.default_venv_backend = "virtualenv"
 
 ENVIRONMENT = ".nox/ck-prefill-matrix"  # one environment for all sessions: the compiler alone is 100 MB
+LAST_BUILD = "build/.last"  # written by a build: the path of its manifest
 
 
 def session(name):
@@ -27,8 +30,9 @@ def run(session, *command, **options):
 
 
 def build(session, arch):
-    run(session, "kernels", "build", "--arch", arch, *session.posargs)
-    session.run("python", "-m", "reports", "resources", "--arch", arch, *session.posargs)
+    """Build for one arch; the manifest's path is what the build hands to the table."""
+    run(session, "kernels", "build", "--arch", arch, "--built", LAST_BUILD, *session.posargs)
+    session.run("python", "-m", "reports", "resources", Path(LAST_BUILD).read_text().strip())
 
 
 @session("build-gfx90a")
@@ -52,7 +56,9 @@ def build_gfx950(session):
 @session("parity")
 def parity(session):
     """Compare the matrix with the upstreams' own codegen: names, bindings, dispatch, machine code."""
-    run(session, "kernels", "parity", "--output", "build/parity.json", *session.posargs)
+    differences = 30  # kernels.errors.ParityError: the report is written all the same, and fails the session
+    output = ["--output", "build/parity.json"]
+    run(session, "kernels", "parity", *output, *session.posargs, success_codes=[0, differences])
     session.run("python", "-m", "reports", "junit", "build/parity.json", "--output", "build/parity.xml")
 
 

@@ -25,6 +25,7 @@ from rich.console import Console
 from kernels import cpp, jobs, settings
 from kernels.build import PROJECT, Request, prepare, scons_command
 from kernels.errors import BenchError
+from kernels.files import write_atomically
 from kernels.plan import Plan
 from kernels.render import render
 from kernels.toolchains import Toolchain, compile_command, detect
@@ -91,7 +92,9 @@ def rendering(tree: Tree, folder: Path) -> list[Figure]:
     packaged = len(select(dialect(tree.dialect), Selection(archs=("gfx950",))))
     ratio = their_seconds / our_seconds
     return [
-        Figure(f"enumerate and render {count} kernels ({NEWEST}, receipt 200)", f"{newest:.2f} s", "< 1.5 s", newest < 1.5),
+        Figure(
+            f"enumerate and render {count} kernels ({NEWEST}, receipt 200)", f"{newest:.2f} s", "< 1.5 s", newest < 1.5
+        ),
         Figure(
             f"the same for {packaged} kernels of {tree.name}, against its own codegen",
             f"{our_seconds:.2f} s against {their_seconds:.2f} s: {ratio:.1f} times faster",
@@ -135,13 +138,21 @@ def merging(tree: Tree, toolchain: Toolchain, folder: Path) -> Figure:
 def _stub(folder: Path) -> Toolchain:
     """A toolchain whose compiler copies the source to the object: for measuring the build graph alone."""
     script = folder / "stub.sh"
-    script.write_text('#!/bin/sh\nwhile [ $# -gt 1 ]; do\n[ "$1" = -c ] && in=$2\n[ "$1" = -o ] && out=$2\nshift\ndone\n'
-                      'echo "$$" >> "$CKPM_STUB_LOG"\n[ -n "$in" ] && exec cp "$in" "$out"\n: > "$out"\n')
+    script.write_text(
+        '#!/bin/sh\nwhile [ $# -gt 1 ]; do\n[ "$1" = -c ] && in=$2\n[ "$1" = -o ] && out=$2\nshift\ndone\n'
+        'echo "$$" >> "$CKPM_STUB_LOG"\n[ -n "$in" ] && exec cp "$in" "$out"\n: > "$out"\n'
+    )
     script.chmod(0o755)
     log = str(folder / "stub.log")
     return Toolchain(
-        name="stub", identity="stub", compiler=(str(script),), search=(), flags=(), linker=(str(script),),
-        link_flags=(), environment={"CKPM_STUB_LOG": log},
+        name="stub",
+        identity="stub",
+        compiler=(str(script),),
+        search=(),
+        flags=(),
+        linker=(str(script),),
+        link_flags=(),
+        environment={"CKPM_STUB_LOG": log},
     )
 
 
@@ -167,7 +178,8 @@ def _scons(request: Request, plan: Plan) -> tuple[float, int, int, int]:
 def graph(tree: Tree, folder: Path) -> list[Figure]:
     """A build with nothing to do, one in a second checkout with a warm cache, one after an axis value changed."""
     first, second = folder / "first", folder / "second"
-    first.mkdir(), second.mkdir()
+    first.mkdir()
+    second.mkdir()
     keys = select(dialect(NEWEST), Selection(archs=("gfx950",), receipt=200, mask_impl="generic"))[:6000]
     names = frozenset(key.name for key in keys)
     filter_file = folder / "first6000.py"
@@ -175,7 +187,10 @@ def graph(tree: Tree, folder: Path) -> list[Figure]:
     newest = dataclasses.replace(tree, dialect=NEWEST)
     request = Request(
         selection=Selection(archs=("gfx950",), receipt=200, mask_impl="generic", filter_files=(filter_file,)),
-        tree=newest, toolchain=_stub(folder), work=first, object_cache=folder / "cache",
+        tree=newest,
+        toolchain=_stub(folder),
+        work=first,
+        object_cache=folder / "cache",
     )
     plan, _ = prepare(request)
     _scons(request, plan)
@@ -258,8 +273,6 @@ def run(args: argparse.Namespace) -> int:
     text = table(figures)
     console.print(text, markup=False, highlight=False, soft_wrap=True)
     if args.output:
-        from kernels.files import write_atomically
-
         write_atomically(args.output, text.encode())
     missed = [figure.what for figure in figures if figure.met is False]
     if missed:

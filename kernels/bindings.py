@@ -10,19 +10,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kernels.cpp_text import (
-    Function,
-    Plain,
-    Program,
-    Tokens,
-    closing,
-    closing_angle,
-    condition_text,
-    declaration,
-    read,
-    spell,
-    statements,
-)
+from kernels.cpp_text import Function, Plain, Program, declaration, read, statements
+from kernels.cpp_tokens import Tokens, closing, closing_angle, condition_text, spell
 from kernels.errors import CppTextError
 
 SPECIALISED = "fmha_batch_prefill_"

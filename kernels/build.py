@@ -100,9 +100,7 @@ def _plan(request: Request, units: Sequence[Unit], unit_files: Sequence[Path], h
         )
     objects = [step.target for step in compiled]
     library = f"{folder}/{LIBRARY}"
-    link = link_command(
-        toolchain, objects=objects, output=library, version_script=str(VERSION_SCRIPT), soname=LIBRARY
-    )
+    link = link_command(toolchain, objects=objects, output=library, version_script=str(VERSION_SCRIPT), soname=LIBRARY)
     linked = Step(
         kind="library",
         target=library,

@@ -12,7 +12,8 @@ from rich.console import Console
 
 from kernels import failures, settings
 from kernels.build import LIBRARY, Request, clear_failures, discard_library, lock, prepare, scons_command
-from kernels.errors import CompileError, LinkError
+from kernels.errors import CompileError, DiskFullError, LinkError
+from kernels.files import write_atomically
 from kernels.jobs import job_count
 from kernels.progress import Tally, follow
 from kernels.toolchains import detect
@@ -48,6 +49,10 @@ def run(request: Request, *, jobs: int, console: Console) -> Tally:
 
 def _raise_failures(request: Request, tally: Tally) -> None:
     records = failures.collect(request.work / request.folder)
+    if full := next((record for record in records if "No space left on device" in str(record["output"])), None):
+        raise DiskFullError(
+            f"{full['label']}: no space left on the disk. Free some and build again; it goes on from here."
+        )
     texts = [failures.describe(record, request.work) for record in records]
     if any(record["kind"] in ("unit", "host") for record in records):
         count = sum(len(failures.failing_kernels(record, request.work)) for record in records)
@@ -70,7 +75,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--unit-size", type=int, default=8, help="kernels compiled together (default: 8)")
     parser.add_argument("--jobs", "-j", type=int, default=None, help="default: by processors and memory")
     parser.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
-    parser.add_argument("--no-cache", action="store_true", help="neither take objects from the shared cache nor add any")
+    parser.add_argument("--built", type=Path, default=None, metavar="FILE", help="write the manifest's path to FILE")
+    parser.add_argument(
+        "--no-cache", action="store_true", help="neither take objects from the shared cache nor add any"
+    )
 
 
 def request_from(args: argparse.Namespace, console: Console) -> Request:
@@ -102,5 +110,7 @@ def build(args: argparse.Namespace) -> int:
     what = f"{tally.compiled} compiled ({tally.kernels_compiled} kernels), {tally.retrieved} from the cache"
     if not tally.compiled and not tally.retrieved:
         what = "nothing to do"
+    if args.built:
+        write_atomically(args.built, f"{request.work / request.folder}/manifest.json\n".encode())
     _say(console, f"{request.folder}/{LIBRARY}: {what}, {time.monotonic() - started:.1f} s")
     return 0

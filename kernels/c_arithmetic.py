@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kernels.cpp_text import Tokens, closing, closing_angle, spell, split_arguments
+from kernels.cpp_tokens import Tokens, closing, closing_angle, spell, split_arguments
 from kernels.errors import CppTextError
 
 _MODULUS = 1 << 32

@@ -4,35 +4,48 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from kernels import bench, build_command, doctor, parity_command, reproduce
+from kernels.manifest import write_manifest
 from matrix.errors import CkPrefillError
+from matrix.options import Parser, add_selection_options
 
 
-def parser() -> argparse.ArgumentParser:
-    from kernels import build_command
-    from matrix.options import add_selection_options
+def _selects_and_builds(parser: argparse.ArgumentParser) -> None:
+    add_selection_options(parser, tier="smoke")
+    build_command.add_options(parser)
 
-    root = argparse.ArgumentParser(prog="python -m kernels", description="Build and check CK batch-prefill kernels.")
-    commands = root.add_subparsers(dest="command", required=True)
 
-    build = commands.add_parser("build", help="build a library of kernels")
-    add_selection_options(build, tier="smoke")
-    build_command.add_options(build)
-    build.set_defaults(run=build_command.build)
-
-    manifest = commands.add_parser("manifest", help="write manifest.json for a built plan (called by the build)")
-    manifest.add_argument("plan", type=Path)
-    manifest.set_defaults(run=_manifest)
-    return root
+def _manifest_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("plan", type=Path)
 
 
 def _manifest(args: argparse.Namespace) -> int:
-    from kernels.manifest import write_manifest
-
     write_manifest(args.plan)
     return 0
+
+
+# name: (what it is for, its options, its function)
+COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], int]]] = {
+    "build": ("build a library of kernels", _selects_and_builds, build_command.build),
+    "manifest": ("write manifest.json for a built plan (called by the build)", _manifest_options, _manifest),
+    "parity": ("compare with the upstreams' own codegen", parity_command.add_options, parity_command.run_command),
+    "reproduce": ("build twice and compare every artifact", _selects_and_builds, reproduce.run),
+    "bench": ("measure the promised figures", bench.add_options, bench.run),
+    "doctor": ("what a build finds on this machine", doctor.add_options, doctor.run),
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    root = Parser(prog="python -m kernels", description="Build and check CK batch-prefill kernels.")
+    commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, (purpose, add_options, run) in COMMANDS.items():
+        command = commands.add_parser(name, help=purpose)
+        add_options(command)
+        command.set_defaults(run=run)
+    return root
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -13,20 +13,8 @@ from dataclasses import dataclass, field
 from kernels.bindings import SPECIALISED, declared
 from kernels.c_arithmetic import Formula, Number, call, make
 from kernels.conditions import conjuncts, parse_condition
-from kernels.cpp_text import (
-    If,
-    Plain,
-    Program,
-    Scope,
-    Tokens,
-    closing,
-    closing_angle,
-    condition_text,
-    read,
-    spell,
-    split_arguments,
-    statements,
-)
+from kernels.cpp_text import If, Plain, Program, Scope, read, statements
+from kernels.cpp_tokens import Tokens, closing, closing_angle, condition_text, spell, split_arguments
 from kernels.errors import CppTextError
 
 FUNCTION = "fmha_batch_prefill"

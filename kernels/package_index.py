@@ -20,6 +20,7 @@ from unearth.fetchers import PyPIClient
 from kernels.errors import DownloadError
 from kernels.files import disk_full_is_an_error
 
+
 def pip_settings() -> Mapping[str, str]:
     """pip's global settings from its files and the environment, e.g. ``index-url``, ``cert``.
 
@@ -64,9 +65,7 @@ def download(package: str, version: str, file: str, place: Path) -> None:
         _download(client, finder, package, version, file, place)
 
 
-def _download(
-    client: PyPIClient, finder: PackageFinder, package: str, version: str, file: str, place: Path
-) -> None:
+def _download(client: PyPIClient, finder: PackageFinder, package: str, version: str, file: str, place: Path) -> None:
     try:
         found = finder.find_matches(f"{package}=={version}", allow_prereleases=True)
     except (httpx2.HTTPError, UnpackError, OSError) as error:

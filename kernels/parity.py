@@ -124,17 +124,14 @@ def live_cases(tree: Tree, archs: Sequence[str], receipts: Sequence[int], masks:
     built = [arch for arch in archs if arch in family.archs]
     with ThreadPoolExecutor(jobs.processors()) as pool:
         live = Live(tree, pool)
-        for mask in masks:
-            for receipt in receipts:
-                for arch in archs:
-                    live.names(arch, receipt, mask)
-                if built:
-                    live.rendered(built[0], receipt, mask)
         texts: dict[tuple[int, str, tuple[str, ...]], list[Finding]] = {}
-        for arch in archs:
-            for receipt in receipts:
-                for mask in masks:
-                    yield _live_case(live, family, arch, receipt, mask, texts)
+        wanted = [(arch, receipt, mask) for mask in masks for receipt in receipts for arch in archs]
+        for arch, receipt, mask in wanted:
+            live.names(arch, receipt, mask)
+            if arch in built[:1]:
+                live.rendered(arch, receipt, mask)
+        for arch, receipt, mask in wanted:
+            yield _live_case(live, family, arch, receipt, mask, texts)
 
 
 def _live_case(

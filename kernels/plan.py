@@ -53,11 +53,14 @@ class Plan:
     @classmethod
     def read(cls, file: Path) -> Plan:
         data = json.loads(file.read_text(encoding="utf-8"))
-        steps = tuple(
-            Step(**{name: tuple(value) if isinstance(value, list) else value for name, value in step.items()})
-            for step in data["steps"]
-        )
+        steps = tuple(_step(step) for step in data["steps"])
         return cls(folder=data["folder"], steps=steps, environment=data["environment"], facts=data["facts"])
+
+
+def _step(data: Mapping[str, Any]) -> Step:
+    lists = {name: tuple(data[name]) for name in ("sources", "argv", "kernels")}
+    texts = {name: str(data[name]) for name in ("kind", "target", "signature", "label")}
+    return Step(**texts, **lists)
 
 
 def signature(*parts: str | Sequence[str]) -> str:

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from kernels.plan import Step
 from kernels.run_step import EVENT
 
+
 @dataclass
 class Tally:
     """What happened to the steps that compile: counts, and SCons's own words that belong to no event."""
@@ -33,7 +34,11 @@ def follow(lines: Iterable[str], steps: Sequence[Step], console: Console) -> Tal
     tally = Tally()
     plain = not console.is_terminal or "CI" in os.environ
     bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console,
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
         disable=plain,
     )
     started = time.monotonic()
@@ -62,7 +67,9 @@ def follow(lines: Iterable[str], steps: Sequence[Step], console: Console) -> Tal
                 number = f" ({len(step.kernels)} kernels)" if step.kernels else ""
                 console.print(
                     f"[{done}/{len(compiles)}] {time.monotonic() - started:5.0f} s  {word} {step.label}{number}{took}",
-                    markup=False, highlight=False, soft_wrap=True,
+                    markup=False,
+                    highlight=False,
+                    soft_wrap=True,
                 )
     return tally
 

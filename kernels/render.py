@@ -40,11 +40,11 @@ def unit_text(unit: Unit, features: cpp.Features) -> str:
 def dispatch_text(keys: Sequence[Key], features: cpp.Features) -> str:
     """The host dispatch over ``keys``, which must be in upstream's order of emission."""
     words = cpp.spellings()
-    arms = []
+    arms: list[dict[str, object]] = []
     tree: dict[str, dict[int, list[dict[str, object]]]] = {}
     hdim_v: dict[tuple[str, int], int] = {}
     for index, key in enumerate(keys):
-        arm = {
+        arm: dict[str, object] = {
             "alias": f"T{index}",
             "name": key.name,
             "trait": cpp.dispatch_trait(key, features),

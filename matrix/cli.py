@@ -153,7 +153,8 @@ def _why(args: argparse.Namespace) -> None:
     elif found.reasons:
         lines = [f"{found.name}", f"is not in {chosen.name} ({selection.summary()}):"]
         for reason in found.reasons:
-            lines.append(f"  {reason.kind} {reason.name}: {reason.text}")
+            label = reason.kind if reason.name in reason.text else f"{reason.kind} {reason.name}"
+            lines.append(f"  {label}: {reason.text}")
             lines += [f"    source: {reason.source}"] if reason.source else []
         _emit("\n".join(lines) + "\n")
     else:

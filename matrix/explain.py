@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,6 +14,7 @@ from matrix.keys import Key, Tile
 from matrix.names import make_key, parse
 from matrix.rules import broken
 from matrix.selection import Selection, absences, conditions, profiles, select, shard_of, tiers
+from matrix.tablefile import Field
 from matrix.where import compile_where
 
 
@@ -192,9 +194,14 @@ def _place(chosen: Dialect, family: Family, axis: str, values: Mapping[str, Any]
 
 def _line(chosen: Dialect, family: Family, path: tuple[str, ...], item: int | None = None) -> str:
     """Where a field of a family is written, as ``matrix/tables/dialects/FILE:LINE``."""
-    field = dialect_table(TABLES / "dialects" / f"{chosen.name}.yaml").get("families").get(family.name)
+    field = _table(chosen.name).get("families").get(family.name)
     for name in path:
         field = field.get(name)
     if item is not None:
         field = field.items()[item]
     return f"{field.file.relative_to(TABLES.parent.parent)}:{field.line}"
+
+
+@functools.cache
+def _table(name: str) -> Field:
+    return dialect_table(TABLES / "dialects" / f"{name}.yaml")

@@ -224,8 +224,10 @@ def load_filter_file(file: Path) -> Callable[[Key], bool]:
 
 
 def _place(error: BaseException, file: Path) -> str:
-    line = error.lineno if isinstance(error, SyntaxError) else None
-    trace = error.__traceback__
+    """The error with the line of the user's file that it comes from, if any."""
+    if isinstance(error, SyntaxError) and error.filename == str(file):
+        return f"line {error.lineno}: SyntaxError: {error.msg}. Mend the file."
+    line, trace = None, error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == str(file):
             line = trace.tb_lineno

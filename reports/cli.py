@@ -1,4 +1,4 @@
-"""The command line of reports/: ``python -m reports junit RESULTS --output FILE``."""
+"""The command line of reports/: ``python -m reports junit|resources``."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.console import Console
+
 from kernels.results import read_results
 from matrix.errors import CkPrefillError
 from matrix.options import Parser
 from reports.errors import FailedCasesError
 from reports.junit import summary, write_junit
+from reports.resources import read_manifest, show
 
 
 def parser() -> argparse.ArgumentParser:
@@ -21,6 +24,9 @@ def parser() -> argparse.ArgumentParser:
     junit.add_argument("results", type=Path, metavar="RESULTS", help="the JSON file of a check's --output")
     junit.add_argument("--output", type=Path, required=True, metavar="FILE", help="the XML file to write")
     junit.set_defaults(run=_junit)
+    resources = commands.add_parser("resources", help="print a library's kernels with their registers, LDS and scratch")
+    resources.add_argument("manifest", type=Path, metavar="MANIFEST", help="build/<arch>/<upstream>/manifest.json")
+    resources.set_defaults(run=_resources)
     return root
 
 
@@ -31,6 +37,11 @@ def _junit(args: argparse.Namespace) -> None:
     print(summary(results))
     if results.failing:
         raise FailedCasesError(f"{len(results.failing)} of {len(results.cases)} cases failed; see {args.output}")
+
+
+def _resources(args: argparse.Namespace) -> None:
+    """Raises NoManifestError."""
+    show(read_manifest(args.manifest), Console())
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,3 +9,9 @@ class FailedCasesError(CkPrefillError):
     """A results file holds cases that failed or could not be checked; the report was written nevertheless."""
 
     exit_code = 40
+
+
+class NoManifestError(CkPrefillError):
+    """There is no manifest.json where a built library was expected."""
+
+    exit_code = 41

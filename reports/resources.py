@@ -12,13 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kernels.codeobject import LIMITS
-from matrix.errors import CkPrefillError
-
-
-class NoManifestError(CkPrefillError):
-    """There is no manifest.json where a built library was expected."""
-
-    exit_code = 40
+from reports.errors import NoManifestError
 
 
 def read_manifest(file: Path) -> Mapping[str, Any]:

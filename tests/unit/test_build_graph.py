@@ -70,7 +70,9 @@ def test_builds_everything_once_and_then_nothing(stub_toolchain: Stub, request_f
     steps = prepare(request)[0].steps
     units = [step for step in steps if step.kind == "unit"]
     assert sum(len(step.kernels) for step in units) == 128  # aiter, receipt 200
-    assert sorted(calls(toolchain)) == sorted([*(Path(step.target).stem for step in units), "dispatch", "harness", "link"])
+    assert sorted(calls(toolchain)) == sorted(
+        [*(Path(step.target).stem for step in units), "dispatch", "harness", "link"]
+    )
     assert tally.compiled == len(units) + 2
     assert (request.work / request.folder / LIBRARY).read_text() == "library\n"
     assert f"[{len(units) + 2}/{len(units) + 2}]" in text
@@ -188,11 +190,17 @@ def test_a_killed_build_resumes(stub_toolchain: Stub, request_for: Make) -> None
     slow = {**os.environ, **plan.environment}
     process = subprocess.Popen(
         scons_command(f"{plan.folder}/plan.json", 2, request.object_cache),
-        cwd=request.work, env=slow, stdout=subprocess.PIPE, text=True, start_new_session=True,
+        cwd=request.work,
+        env=slow,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     assert process.stdout is not None
     done = 0
-    for line in process.stdout:  # two jobs: when the fourth is done, the first two are in the cache; then the power goes
+    for (
+        line
+    ) in process.stdout:  # two jobs: when the fourth is done, the first two are in the cache; then the power goes
         done += '"done"' in line
         if done == 4:
             break

@@ -1,0 +1,127 @@
+"""An exported row is enough to rebuild its key, and an export is written whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import io
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from matrix.dialects import dialect, dialect_names
+from matrix.enumeration import enumerate_keys
+from matrix.errors import OutputError, RowError
+from matrix.export import COLUMNS, key_from_row, to_csv, to_json, write_atomically
+from matrix.keys import Key
+
+TILE = "tile.bm0 tile.bn0 tile.bk0 tile.bn1 tile.bk1 tile.bk0max tile.rm0 tile.rn0 tile.rk0 tile.rm1 tile.rn1 tile.rk1"
+
+
+@functools.cache
+def keys(name: str) -> list[Key]:
+    return enumerate_keys(dialect(name).families["batch_prefill"], arch="gfx950")
+
+
+@pytest.mark.parametrize("name", dialect_names())
+def test_all_keys_come_back_through_csv_and_json(name: str) -> None:
+    text = to_csv(COLUMNS, [key.row() for key in keys(name)])
+    assert [key_from_row(row) for row in csv.DictReader(io.StringIO(text))] == keys(name)
+    assert [key_from_row(row) for row in json.loads(to_json([key.row() for key in keys(name)]))] == keys(name)
+
+
+@pytest.mark.parametrize("name", dialect_names())
+@given(data=st.data())
+def test_any_row_comes_back(name: str, data: st.DataObject) -> None:
+    key = data.draw(st.sampled_from(keys(name)))
+    assert key_from_row(key.row()) == key
+
+
+def test_the_columns_say_everything_about_a_key() -> None:
+    assert " ".join(COLUMNS) == (
+        f"name family dtype hdim_q hdim_v mode {TILE} tile.wm0 tile.wn0 tile.wk0 tile.wm1 tile.wn1 tile.wk1 "
+        "tile.occupancy tile.when pipeline vlayout pad logits bias mask mask_impl lse dropout qscale sink page_size load "
+        "kv_layout kv_table"
+    )
+    assert list(keys("ck-2025-11")[0].row()) == list(COLUMNS)
+
+
+def test_none_is_empty_and_booleans_are_words_in_csv() -> None:
+    rows = list(csv.reader(io.StringIO(to_csv(COLUMNS, [keys("ck-2025-11")[0].row()]))))
+    cells = dict(zip(*rows, strict=True))
+    assert (cells["logits"], cells["sink"], cells["tile.occupancy"]) == ("true", "", "-1")
+
+
+def test_an_empty_list_is_valid_json_and_csv() -> None:
+    assert json.loads(to_json([])) == []
+    assert to_csv(["a", "b"], []) == "a,b\n"
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("logits", "yes", "column 'logits' must be bool, not 'yes'"),
+        ("logits", 1, "column 'logits' must be bool, not 1"),
+        ("logits", "", "column 'logits' must be bool, not ''"),
+        ("hdim_q", "x", "column 'hdim_q' must be int, not 'x'"),
+        ("hdim_q", 128.5, "column 'hdim_q' must be int, not 128.5"),
+        ("hdim_q", True, "column 'hdim_q' must be int, not True"),
+        ("hdim_q", None, "column 'hdim_q' must be int, not None"),
+        ("page_size", "big", "column 'page_size' must be int or empty, not 'big'"),
+        ("dtype", "", "column 'dtype' must be str, not ''"),
+        ("dtype", 16, "column 'dtype' must be str, not 16"),
+        ("tile.bm0", "b64", "column 'tile.bm0' must be int, not 'b64'"),
+    ],
+)
+def test_rows_with_impossible_values(column: str, value: object, message: str) -> None:
+    with pytest.raises(RowError) as caught:
+        key_from_row({**keys("ck-2025-11")[0].row(), column: value})
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_missing_column_is_named(column: str) -> None:
+    row = keys("ck-2025-11")[0].row()
+    del row[column]
+    with pytest.raises(RowError, match=f"^column '{column}' is missing; a row needs name, family, "):
+        key_from_row(row)
+
+
+def test_writing_replaces_the_file_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    file = tmp_path / "list.csv"
+    file.write_text("old")
+    link = tmp_path / "link.csv"
+    link.symlink_to(file)
+    write_atomically(link, "new")
+    assert (file.read_text(), link.is_symlink()) == ("new", True)
+    assert sorted(tmp_path.iterdir()) == [link, file]
+
+
+def test_a_failed_write_keeps_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "list.csv"
+    file.write_text("old")
+
+    def full(self: Path, text: str, **_: object) -> None:
+        with self.open("w") as half:
+            half.write(text[:1])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OutputError) as caught:
+        write_atomically(file, "new")
+    assert str(caught.value) == (f"{file}: can't be written: No space left on device. Mend that or name another file.")
+    assert file.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_places_that_can_not_be_written(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="/no/list.csv: can't be written: No such file or directory"):
+        write_atomically(tmp_path / "no" / "list.csv", "x")
+    with pytest.raises(OutputError, match="not a file that can be replaced. Name a file, or leave --output out"):
+        write_atomically(tmp_path, "x")
+    with pytest.raises(OutputError, match="not a file that can be replaced"):
+        write_atomically(Path(os.devnull), "x")

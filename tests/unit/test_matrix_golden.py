@@ -1,0 +1,118 @@
+"""The stored lists are whole and as published; a comparison of names sees every difference."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from matrix.errors import TableError
+from matrix.golden import GOLDEN, emission_sha256, stored_lists
+from matrix.parity import NameDifference, OrderDifference, compare_names
+
+# Published counts of the newest state (facts), and the sha256 of its emission order for receipt 0 as upstream gave it.
+SIMPLIFIED = {0: 4848, 1: 4848, 2: 3456, 3: 3456, 4: 3456, 200: 4848, 300: 4848, 400: 4848, 600: 4608, 888: 4848}
+EMISSION = "2ddd7cb60e9965f0d6d22fd563f3548dcec30b983d0c2e28164d882166e3c2fe"
+
+
+def test_the_stored_lists_are_those_of_upstream() -> None:
+    counts = {(s.dialect, s.arch, s.family, s.mask_impl, s.receipt): s.count for s in stored_lists()}
+    newest = "rocm-libraries-2026"
+    assert counts == {
+        (newest, arch, "batch_prefill", "simplified", receipt): count
+        for arch in ("gfx942", "gfx950")
+        for receipt, count in SIMPLIFIED.items()
+    } | {
+        (newest, "gfx950", "batch_prefill", "generic", receipt): count
+        for receipt, count in {0: 8080, 2: 5760, 200: 8080, 600: 7680}.items()
+    }
+    assert {s.sha256_emission_order for s in stored_lists() if s.receipt == 0 and s.mask_impl == "simplified"} == {
+        EMISSION
+    }
+
+
+def test_every_stored_list_is_whole_sorted_and_without_repetition() -> None:
+    for stored in stored_lists():
+        names = stored.names()
+        assert list(names) == sorted(set(names))
+        assert len(names) == stored.count
+        assert emission_sha256(names) == stored.sha256
+
+
+def test_no_stored_file_is_without_an_entry_and_all_are_small() -> None:
+    files = set(GOLDEN.rglob("*.gz"))
+    assert files == {stored.file for stored in stored_lists()}
+    assert sum(file.stat().st_size for file in files) < 200_000
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (gzip.compress(b"fmha_x\n"), ":1: sha256 is 5bfa00"),
+        (b"no gzip", ":1: the stored list can't be read: Not a gzipped file"),
+        (b"", ":1: sha256 is e3b0c4"),
+        (None, ":1: the stored list can't be read: [Errno 2] No such file"),
+    ],
+    ids=["other names", "no gzip", "empty", "missing"],
+)
+def test_a_damaged_list_is_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
+    file = tmp_path / "list.txt.gz"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(TableError) as caught:
+        dataclasses.replace(stored_lists()[0], file=file).names()
+    assert str(caught.value).startswith(f"{file}{message}")
+    assert str(caught.value).endswith("Restore the file.")
+
+
+def test_a_cut_list_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "list.txt.gz"
+    file.write_bytes(stored_lists()[0].file.read_bytes()[:-100])
+    with pytest.raises(TableError, match="the stored list can't be read: Compressed file ended"):
+        dataclasses.replace(stored_lists()[0], file=file).names()
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "missing", "extra", "order"),
+    [
+        ("abc", "abc", "", "", None),
+        ("", "", "", "", None),
+        ("ab", "abc", "c", "", None),
+        ("abcd", "abc", "", "d", None),
+        ("xbc", "abc", "a", "x", None),
+        ("acb", "abc", "", "", (1, "c", "b")),
+        ("xcba", "abcy", "y", "x", (0, "c", "a")),
+        ("abb", "ab", "", "b", None),
+        ("ab", "abb", "b", "", None),
+        ("bab", "abb", "", "", (0, "b", "a")),
+    ],
+)
+def test_differences(ours: str, theirs: str, missing: str, extra: str, order: tuple[int, str, str] | None) -> None:
+    found = compare_names(list(ours), list(theirs))
+    expected = OrderDifference(*order) if order else None
+    assert found == NameDifference(tuple(missing), tuple(extra), expected)
+    assert found.same == (ours == theirs)
+
+
+names = st.lists(st.sampled_from("abcdefgh"), max_size=12)
+
+
+@given(names, names)
+def test_nothing_is_the_same_but_equal_lists(ours: list[str], theirs: list[str]) -> None:
+    found = compare_names(ours, theirs)
+    assert found.same == (ours == theirs)
+    assert Counter(ours) + Counter(found.missing) == Counter(theirs) + Counter(found.extra)
+
+
+def test_a_description_counts_names_the_first_few_and_the_place() -> None:
+    assert compare_names(["a"], ["a"]).describe() == "the names are the same, in the same order"
+    assert compare_names(["y", "x", "new"], ["x", "y", *"abcdefg"]).describe() == (
+        "7 missing:\n  a\n  b\n  c\n  d\n  e\n  and 2 more\n"
+        "1 extra:\n  new\n"
+        "the order differs from position 0 on (of the names that both have):\n  ours   y\n  theirs x"
+    )

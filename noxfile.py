@@ -12,27 +12,32 @@ import nox
 nox.needs_version = ">=2025.2.9"
 nox.options.sessions = ["build-gfx950"]
 nox.options.reuse_existing_virtualenvs = True
-# pip, which also fetches the upstream packages, must be in the environment: virtualenv puts it there, uv does not
-nox.options.default_venv_backend = "virtualenv"
 
-ENVIRONMENT = ".nox/ck-prefill-matrix"  # one environment for all sessions: the compiler alone is 100 MB
+PYTHON = Path(nox.options.envdir or ".nox") / "environment" / "bin" / "python"
 LAST_BUILD = "build/.last"  # written by a build: the path of its manifest
 
 
 def session(name):
-    return nox.session(name=name, venv_location=ENVIRONMENT)
+    """A session in the shared environment (the compiler alone is 100 MB: one copy is enough)."""
+    return nox.session(name=name, venv_backend="none", requires=["environment"])
 
 
 def run(session, *command, **options):
-    """Install the pinned requirements, then run a command of ours, always in this checkout."""
-    session.install("--quiet", "--require-hashes", "-r", "requirements.txt")
-    session.run("python", "-m", *command, **options)
+    """Run a command of ours with the environment's Python."""
+    session.run(str(PYTHON.absolute()), "-m", *command, **options)
 
 
 def build(session, arch):
-    """Build for one arch; the manifest's path is what the build hands to the table."""
+    """Build for one arch, then print its kernels."""
     run(session, "kernels", "build", "--arch", arch, "--built", LAST_BUILD, *session.posargs)
-    session.run("python", "-m", "reports", "resources", Path(LAST_BUILD).read_text().strip())
+    run(session, "reports", "resources", Path(LAST_BUILD).read_text().strip())
+
+
+# virtualenv and not uv: upstream packages are fetched with pip's configuration, so pip must be in the environment
+@nox.session(venv_backend="virtualenv")
+def environment(session):
+    """Install the pinned requirements; every other session asks for this one."""
+    session.install("--quiet", "--require-hashes", "-r", "requirements.txt")
 
 
 @session("build-gfx90a")
@@ -59,7 +64,7 @@ def parity(session):
     differences = 30  # kernels.errors.ParityError: the report is written all the same, and fails the session
     output = ["--output", "build/parity.json"]
     run(session, "kernels", "parity", *output, *session.posargs, success_codes=[0, differences])
-    session.run("python", "-m", "reports", "junit", "build/parity.json", "--output", "build/parity.xml")
+    run(session, "reports", "junit", "build/parity.json", "--output", "build/parity.xml")
 
 
 @session("reproduce")
@@ -84,8 +89,8 @@ def tests(session):
 def lint(session):
     """ruff and mypy."""
     run(session, "ruff", "check", ".")
-    session.run("ruff", "format", "--check", ".")
-    session.run("mypy")
+    run(session, "ruff", "format", "--check", ".")
+    run(session, "mypy")
 
 
 @session("doctor")

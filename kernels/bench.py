@@ -263,13 +263,12 @@ def run(args: argparse.Namespace) -> int:
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="ckpm-bench-") as base:
         folder = Path(base)
-        for label, measure in (
-            ("rendering", lambda: rendering(tree, folder)),
-            ("build graph", lambda: graph(tree, folder)),
-            ("merged units", lambda: [merging(tree, detect(args.toolchain, cache=cache), folder / "merge")]),
-        ):
-            console.print(f"measuring {label}", highlight=False)
-            figures += measure()
+        console.print("measuring rendering")
+        figures += rendering(tree, folder)
+        console.print("measuring the build graph")
+        figures += graph(tree, folder)
+        console.print("measuring merged units")
+        figures.append(merging(tree, detect(args.toolchain, cache=cache), folder / "merge"))
     text = table(figures)
     console.print(text, markup=False, highlight=False, soft_wrap=True)
     if args.output:

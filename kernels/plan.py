@@ -58,9 +58,15 @@ class Plan:
 
 
 def _step(data: Mapping[str, Any]) -> Step:
-    lists = {name: tuple(data[name]) for name in ("sources", "argv", "kernels")}
-    texts = {name: str(data[name]) for name in ("kind", "target", "signature", "label")}
-    return Step(**texts, **lists)
+    return Step(
+        kind=data["kind"],
+        target=data["target"],
+        sources=tuple(data["sources"]),
+        argv=tuple(data["argv"]),
+        signature=data["signature"],
+        label=data["label"],
+        kernels=tuple(data["kernels"]),
+    )
 
 
 def signature(*parts: str | Sequence[str]) -> str:

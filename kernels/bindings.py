@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kernels.cpp_text import Function, Plain, Program, declaration, read, statements
+from kernels.cpp_text import Braces, If, Function, Plain, Program, declaration, read, statements
 from kernels.cpp_tokens import Tokens, closing, closing_angle, condition_text, spell
 from kernels.errors import CppTextError
 
@@ -88,11 +88,18 @@ def _returned(program: Program, function: Function) -> Tokens:
     local: dict[str, Tokens] = {parameter[-1]: (f"argument{at}",) for at, parameter in enumerate(function.parameters)}
     returned: Tokens = ()
     for statement in statements(function.body):
-        if isinstance(statement, Plain):
-            if statement.tokens[0] == "return":
-                returned = program.resolve(statement.tokens[1:], function.scope, local)
+        if not isinstance(statement, Plain):
+            if "return" in _words(statement):
+                raise CppTextError(f"{function.name} returns in more than one place")
+        elif statement.tokens[0] == "return":
+            returned = program.resolve(statement.tokens[1:], function.scope, local)
+        else:
             local |= declared(program, statement.tokens, function.scope, local)
     return returned
+
+
+def _words(statement: If | Braces) -> Tokens:
+    return statement.body if isinstance(statement, Braces) else sum((body for _, body in statement.branches), ())
 
 
 def _binding(program: Program, function: Function) -> Binding:

@@ -71,7 +71,9 @@ def _plan(request: Request, units: Sequence[Unit], unit_files: Sequence[Path], h
     toolchain, folder = request.toolchain, request.folder
     identity = (toolchain.identity, request.tree.identity, _digest(INCLUDE))
     compiled = []
-    for file, unit in [*zip(unit_files, units, strict=True), *((file, None) for file in host_files)]:
+    # the longest first, or it would run alone at the end: SCons starts nodes in this order
+    by_length = sorted(zip(unit_files, units, strict=True), key=lambda pair: -_seconds(pair[1]))
+    for file, unit in [*by_length, *((file, None) for file in host_files)]:
         source = f"{folder}/src/{file.name}"
         target = f"{folder}/obj/{file.stem}.o"
         # dispatch and harness hold no kernel: their device pass is left out
@@ -117,8 +119,6 @@ def _plan(request: Request, units: Sequence[Unit], unit_files: Sequence[Path], h
         signature=signature("manifest 1"),
         label="manifest.json",
     )
-    # the longest compiles first: a unit of 128-row tiles started last would run alone
-    compiled.sort(key=lambda step: (step.kind != "unit", -len(step.kernels)))
     return Plan(
         folder=folder,
         steps=(*compiled, linked, manifest),
@@ -135,6 +135,11 @@ def _plan(request: Request, units: Sequence[Unit], unit_files: Sequence[Path], h
             **describe(toolchain),
         },
     )
+
+
+def _seconds(unit: Unit) -> float:
+    """A unit's rough compile time: headers, then each kernel, larger tiles longer (measured with the embedded clang)."""
+    return 12 + sum(8 * (1 + key.tile.bm0 * key.hdim_q / (256 * 128)) for key in unit.keys)
 
 
 def _digest(folder: Path) -> str:

@@ -89,6 +89,8 @@ def request_from(args: argparse.Namespace, console: Console) -> Request:
     ck_root = args.ck_root or settings.ck_root()
     upstream = args.upstream or ("checkout" if ck_root else "aiter")
     tree = locate(upstream, cache=cache, ck_root=ck_root, say=lambda text: _say(console, text))
+    if args.dialect not in (None, tree.dialect):
+        raise UsageError(f"{tree.name} is of dialect {tree.dialect}, not {args.dialect}. Leave --dialect out.")
     args.dialect = tree.dialect
     _, selection = selection_from(args)
     return Request(

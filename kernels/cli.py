@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from kernels import bench, build_command, doctor, parity_command, reproduce
+from kernels import bench, build_command, doctor, parity_command, render_command, reproduce
 from kernels.manifest import write_manifest
 from matrix.errors import CkPrefillError
 from matrix.options import Parser, add_selection_options
@@ -30,6 +30,7 @@ def _manifest(args: argparse.Namespace) -> int:
 # name: (what it is for, its options, its function)
 COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], int]]] = {
     "build": ("build a library of kernels", _selects_and_builds, build_command.build),
+    "render": ("write a library's sources without compiling them", render_command.add_options, render_command.run),
     "manifest": ("write manifest.json for a built plan (called by the build)", _manifest_options, _manifest),
     "parity": ("compare with the upstreams' own codegen", parity_command.add_options, parity_command.run_command),
     "reproduce": ("build twice and compare every artifact", _selects_and_builds, reproduce.run),

@@ -7,6 +7,7 @@ a tree mends it, parity needs an older Python, and the failure says so in upstre
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -67,6 +68,15 @@ def dispatch_name(family: str) -> str:
     return f"fmha_{family}_api"
 
 
+@functools.cache
+def _bytecode() -> tempfile.TemporaryDirectory[str]:
+    """A folder of this process for the bytecode of upstream's modules, which must not be written into its tree.
+
+    Removed when the process ends. Without it each of a hundred runs would compile all modules anew.
+    """
+    return tempfile.TemporaryDirectory(prefix="ckpm-bytecode-")
+
+
 def _generate(tree: Tree, arch: str, family: str, receipt: int, mask: str, output: Sequence[str]) -> None:
     script = tree.fmha.absolute() / "generate.py"
     command = [sys.executable, str(script), "--api", family, "--receipt", str(receipt), "--mask", mask, *output]
@@ -74,7 +84,7 @@ def _generate(tree: Tree, arch: str, family: str, receipt: int, mask: str, outpu
         command += ["--targets", arch]
     # The script finds its modules beside itself; nothing of this process's search path may shadow them.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    environment |= {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0", "PYTHONWARNINGS": "ignore"}
+    environment |= {"PYTHONPYCACHEPREFIX": _bytecode().name, "PYTHONHASHSEED": "0", "PYTHONWARNINGS": "ignore"}
     with tempfile.TemporaryDirectory(prefix="ckpm-codegen-") as empty:
         try:
             run = subprocess.run(

@@ -74,7 +74,7 @@ def _statement(tokens: Sequence[str], at: int) -> tuple[Statement, int]:
 def _chain(tokens: Sequence[str], at: int) -> tuple[If, int]:
     branches = []
     while True:
-        start = at + 2 if tokens[at + 1] == "constexpr" else at + 1
+        start = at + 2 if tokens[at + 1 : at + 2] == ("constexpr",) else at + 1
         end = closing(tokens, start)
         condition = tuple(tokens[start + 1 : end])
         _, after = _statement(tokens, end + 1)
@@ -137,7 +137,7 @@ class Program:
                 at += 1
                 continue
             end = at + 1
-            while tuple(tokens[end : end + 1]) == ("::",) and tokens[end + 1].isidentifier():
+            while tuple(tokens[end : end + 1]) == ("::",) and "".join(tokens[end + 1 : end + 2]).isidentifier():
                 end += 2
             path = tuple(tokens[at:end:2])
             rooted = bool(found) and found[-1] == "::"
@@ -254,7 +254,11 @@ class _Reader:
         return self.found
 
     def _open_namespace(self) -> None:
-        end = self.tokens.index("{", self.at)
+        end = self.at
+        while end < len(self.tokens) and self.tokens[end] not in ("{", ";", "="):
+            end += 1
+        if self.tokens[end : end + 1] != ("{",):
+            raise CppTextError(f"'{spell(self.tokens[self.at : end + 4])}' opens no namespace")
         scope = self.scopes[-1]
         for name in self.tokens[self.at + 1 : end : 2]:
             scope = (*scope, name)
@@ -275,6 +279,8 @@ class _Reader:
             self.guards[-1].append(TRUE)
         elif word == "endif":
             self.guards.pop()
+        elif word == "define" and len(rest.split()) > 1:
+            raise CppTextError(f"'#{word} {rest}': macros are not followed")
 
     def _guard(self) -> Condition:
         parts = [part for branches in self.guards for part in (*map(negation, branches[:-1]), branches[-1])]
@@ -295,7 +301,10 @@ class _Reader:
             self._function(tokens[start:parameters], tokens[parameters:end], tokens[end + 1 : close])
             self.at = close + 1
             return
-        declared = declaration(tokens[start:end])
+        statement = tokens[start:end]
+        if statement[:1] == ("typedef",) or (statement[:1] == ("template",) and "using" in statement):
+            raise CppTextError(f"'{spell(statement)[:80]}': only plain aliases are followed")
+        declared = declaration(statement)
         scope = self.scopes[-1]
         if declared is not None:
             self.found.declare((*scope, declared[0]), self.found.resolve(declared[1], scope, {}))
@@ -305,7 +314,10 @@ class _Reader:
         argument = None
         name = len(head) - 1
         if head[-1] == ">":
-            name = next(at for at in range(len(head)) if head[at] == "<" and closing_angle(head, at) == len(head) - 1)
+            opening = [at for at in range(len(head)) if head[at] == "<" and closing_angle(head, at) == len(head) - 1]
+            if not opening or opening[0] == 0:
+                raise CppTextError(f"'{spell(head)[:80]}' is no name of a function")
+            name = opening[0]
             argument = head[name + 1 : -1]
             name -= 1
         declared = tuple(split_arguments(parameters[1 : closing(parameters, 0)]))

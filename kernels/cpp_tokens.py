@@ -26,6 +26,8 @@ _TOKEN = re.compile(
 _OPERATORS = frozenset("-[](){}<>,;:.=+*/%!?&|^~")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|\\\n", re.DOTALL)
 OPEN = {"(": ")", "[": "]", "{": "}"}
+# Two pieces that would be read as one if nothing stood between them.
+_JOINED = {"::", "->", "&&", "||", "<<", "++", "--"}
 _SPACED = {"=", "==", "!=", "&&", "||", "<=", ">=", "*", "/", "%", "+", "?", ":", "<<"}
 
 
@@ -54,7 +56,8 @@ def spell(tokens: Sequence[str]) -> str:
             last = parts[-1]
             both_words = (last[-1].isalnum() or last[-1] == "_") and (piece[0].isalnum() or piece[0] == "_")
             spaced = last == "," or last in _SPACED or piece in _SPACED
-            if both_words or spaced or (last + piece in ("::", "->", "&&", "||", "<<", "++", "--")):
+            numeric = "." in (last, piece) and (last + piece).strip("0123456789.'") == ""
+            if both_words or spaced or numeric or last[-1] + piece[0] in _JOINED:
                 parts.append(" ")
         parts.append(piece)
     return "".join(parts)

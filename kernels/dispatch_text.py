@@ -53,9 +53,13 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """``utilisation`` is the constant of the tile condition; ``blocks`` its workgroup count; '' and None if absent."""
+    """``utilisation`` is the constant of the tile condition; ``blocks`` its workgroup count; '' and None if absent.
+
+    ``early`` counts the conditions under which the function returns before it looks for a kernel (no device).
+    """
 
     nodes: tuple[Node, ...]
+    early: int
     utilisation: str
     blocks: Formula | None
     functions: Mapping[str, Formula] = field(default_factory=dict)
@@ -98,19 +102,21 @@ def parse(text: str) -> Dispatch:
         for helper in program.functions
         if blocks is not None and helper.name in blocks.returned
     }
-    return Dispatch(tuple(nodes), spell(local.get(_UTILISATION, ())), blocks, functions)
+    kernels = tuple(node for node in nodes if node.takes or node.nodes)
+    return Dispatch(kernels, len(nodes) - len(kernels), spell(local.get(_UTILISATION, ())), blocks, functions)
 
 
 def _branches(program: Program, chain: If, scope: Scope, outer: Mapping[str, Tokens]) -> Iterator[Node]:
-    """The branches of a chain that lead to kernels; one that only returns early (no device) leads to none."""
+    """The branches of a chain. One that leads to no kernel has neither nodes nor a trait; its text is compared."""
     for index, (condition, body) in enumerate(chain.branches):
-        if SPECIALISED not in body:
-            continue
         parts = conjuncts(parse_condition(program.resolve(condition or ("true",), scope, outer)))
         requires = frozenset(filter(None, map(condition_text, parts)))
         local = dict(outer)
         inside: list[Node] = []
         takes = arguments = ""
+        if SPECIALISED not in body:
+            yield Node(requires, index > 0, arguments=spell(body))
+            continue
         for statement in statements(body):
             if isinstance(statement, If):
                 inside += _branches(program, statement, scope, local)
@@ -165,12 +171,14 @@ def compare(upstream: Dispatch, ours: Dispatch, names: Mapping[str, str]) -> lis
 
     ``names`` gives the kernel's name for a dispatch trait, for messages.
     """
-    lines = _compare_level(upstream.nodes, ours.nodes, names, ())
+    lines = []
     if upstream.utilisation != ours.utilisation:
         lines.append(
             f"{_UTILISATION}: upstream {upstream.utilisation or 'absent'}, ours {ours.utilisation or 'absent'}"
         )
-    return lines + _compare_blocks(upstream, ours)
+    if upstream.early != ours.early:
+        lines.append(f"early returns: upstream has {upstream.early}, ours {ours.early}")
+    return lines + _compare_blocks(upstream, ours) + _compare_level(upstream.nodes, ours.nodes, names, ())
 
 
 def _compare_level(

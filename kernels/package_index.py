@@ -6,7 +6,7 @@ links and only fetches them. Index, find-links, certificates and time-out are re
 
 from __future__ import annotations
 
-import shlex
+import ast
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ def pip_settings() -> Mapping[str, str]:
         for line in result.stdout.splitlines():
             name, _, value = line.partition("=")
             if name.startswith(section):
-                settings[name.removeprefix(section)] = " ".join(shlex.split(value))
+                settings[name.removeprefix(section)] = ast.literal_eval(value)
     return settings
 
 
@@ -47,8 +47,6 @@ def download(package: str, version: str, file: str, place: Path) -> None:
         DiskFullError: the disk is full.
     """
     settings = pip_settings()
-    offline = settings.get("no-index", "") in ("1", "true", "yes", "on")
-    indexes = [settings.get("index-url") or _default_index(), *settings.get("extra-index-url", "").split()]
     with PyPIClient(
         trusted_hosts=settings.get("trusted-host", "").split(),
         verify=settings.get("cert") or True,
@@ -56,13 +54,22 @@ def download(package: str, version: str, file: str, place: Path) -> None:
         proxy=settings.get("proxy"),
         timeout=float(settings.get("timeout") or settings.get("default-timeout") or 15),
     ) as client:
-        finder = PackageFinder(
-            session=client,
-            index_urls=[] if offline else indexes,
-            find_links=settings.get("find-links", "").split(),
-            ignore_compatibility=True,
-        )
-        _download(client, finder, package, version, file, place)
+        _download(client, _finder(client, settings), package, version, file, place)
+
+
+def _finder(client: PyPIClient, settings: Mapping[str, str]) -> PackageFinder:
+    """Where pip would look. A finder without any place takes the public index by itself, as pip does."""
+    if settings.get("no-index", "") in ("1", "true", "yes", "on"):
+        nowhere = Path(__file__).with_name("no-index").as_uri()
+        finder = PackageFinder(session=client, find_links=[nowhere], ignore_compatibility=True)
+    else:
+        index = settings.get("index-url", "").split()
+        finder = PackageFinder(session=client, index_urls=index, ignore_compatibility=True)
+        for url in settings.get("extra-index-url", "").split():
+            finder.add_index_url(url)
+    for place in settings.get("find-links", "").split():
+        finder.add_find_links(place)
+    return finder
 
 
 def _download(client: PyPIClient, finder: PackageFinder, package: str, version: str, file: str, place: Path) -> None:
@@ -82,12 +89,6 @@ def _download(client: PyPIClient, finder: PackageFinder, package: str, version: 
                     stream.write(chunk)
     except httpx2.HTTPError as error:
         raise _unreachable(package, version, file, str(error)) from error
-
-
-def _default_index() -> str:
-    """The index pip uses when nothing is configured. Asked of pip itself, so that no host is written here."""
-    code = "from pip._internal.models.index import PyPI; print(PyPI.simple_url)"
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _unreachable(package: str, version: str, file: str, reason: str) -> DownloadError:

@@ -192,11 +192,12 @@ def compare_texts(tree: Tree, keys: Sequence[Key], listed: Sequence[str], render
     """
     features = cpp.features(tree.dialect, selector_takes_base=tree.selector_takes_base)
     theirs = {name: _bindings(text) for name, text in rendered.instances.items()}
-    ours = {
-        key.name: binding
-        for unit in plan(keys)
-        for key, binding in zip(unit.keys, _bindings(unit_text(unit, features)), strict=True)
-    }
+    ours: dict[str, Binding] = {}
+    for unit in plan(keys):
+        found = _bindings(unit_text(unit, features))
+        if len(found) != len(unit.keys):
+            raise CppTextError(f"our unit {unit.name} has {len(found)} specialisations for {len(unit.keys)} kernels")
+        ours |= {key.name: binding for key, binding in zip(unit.keys, found, strict=True)}
     lines = [f"{name}: listed but not rendered" for name in listed if name not in theirs]
     lines += [f"{name}: rendered but not listed" for name in theirs.keys() - set(listed)]
     for name, found in theirs.items():

@@ -173,11 +173,11 @@ def _selected(chosen: Dialect, selection: Selection) -> list[Key]:
         EmptySelectionError: something else than the archs leaves nothing.
     """
     absent = absences(chosen, selection)
+    nowhere = len(absent) == len(selection.families) * len(selection.archs)
+    keys = select(chosen, selection) if nowhere else select_some(chosen, selection)
     for _, _, reason in absent:
         print(reason, file=sys.stderr)
-    if len(absent) == len(selection.families) * len(selection.archs):
-        return select(chosen, selection)
-    return select_some(chosen, selection)
+    return keys
 
 
 def _rows(keys: Sequence[Key], form: str) -> str:

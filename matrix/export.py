@@ -80,7 +80,7 @@ def _value(row: Mapping[str, Any], column: str, kind: Any) -> Any:
         return None
     if bool in kinds and (isinstance(value, bool) or value in ("true", "false")):
         return value in (True, "true")
-    if int in kinds and not isinstance(value, bool) and re.fullmatch("-?[0-9]{1,9}", str(value)):
+    if int in kinds and re.fullmatch("-?[0-9]{1,9}", str(value)):
         return int(value)
     if str in kinds and isinstance(value, str) and value:
         return value

@@ -41,7 +41,9 @@ def _junit(args: argparse.Namespace) -> None:
 
 def _resources(args: argparse.Namespace) -> None:
     """Raises NoManifestError."""
-    show(read_manifest(args.manifest), Console())
+    terminal = Console()
+    # a log has no width: rows there stay on one line
+    show(read_manifest(args.manifest), terminal if terminal.is_terminal else Console(width=180))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -33,7 +33,7 @@ def show(manifest: Mapping[str, Any], console: Console) -> None:
         limits = LIMITS[arch]
         title = f"{manifest['upstream']} on {arch}: {manifest['kernel_count']} kernels"
         table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-        table.add_column("kernel", overflow="fold", ratio=1)
+        table.add_column("kernel", overflow="fold", min_width=40)
         for column in (f"VGPR/{limits.vgprs}", "AGPR", "SGPR", "V spills", "S spills", "LDS", "scratch", "waves"):
             table.add_column(column, justify="right", no_wrap=True)
         table.add_column("", no_wrap=True)

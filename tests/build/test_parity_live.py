@@ -1,0 +1,105 @@
+"""The matrix and our text agree with the packaged upstreams' own codegen; a changed upstream is noticed."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from kernels import codegen_runner, cpp, machine_code, parity, settings
+from kernels.bindings import bindings
+from kernels.render import unit_text
+from kernels.results import Case
+from kernels.toolchains import detect
+from kernels.units import plan
+from kernels.upstream import FMHA, Tree
+from matrix.dialects import MASK_IMPLS, dialect, upstreams
+from matrix.enumeration import enumerate_keys
+
+NAMES = tuple(upstreams())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_receipts_of_every_kind_agree(trees: Mapping[str, Tree], name: str) -> None:
+    """A full, a partial and (in one of the trees) an empty receipt; ``nox -s parity`` does all receipts and archs."""
+    found = list(parity.live_cases(trees[name], ("gfx950", "gfx90a", "gfx1100"), (0, 100, 800), MASK_IMPLS))
+    assert len(found) == 3 * 3 * 2
+    assert [(case.name, case.text) for case in found if case.outcome != "passed"] == []
+    assert {parity.ARCH_IGNORED in case.text for case in found if "gfx1100 batch_prefill receipt 0" in case.name} == {
+        True
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_tree_is_only_read(trees: Mapping[str, Tree], name: str, tmp_path: Path) -> None:
+    before = {file: file.stat().st_mtime_ns for file in trees[name].fmha.rglob("*")}
+    codegen_runner.render(trees[name], "gfx950", "batch_prefill", 200, "simplified", tmp_path)
+    assert {file: file.stat().st_mtime_ns for file in trees[name].fmha.rglob("*")} == before
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_units_bind_what_upstream_binds(trees: Mapping[str, Tree], name: str, tmp_path: Path) -> None:
+    tree = trees[name]
+    keys = enumerate_keys(dialect(tree.dialect).family("batch_prefill"), arch="gfx950", receipt=200)
+    rendered = codegen_runner.render(tree, "gfx950", "batch_prefill", 200, "simplified", tmp_path)
+    for unit in plan(keys):
+        ours = bindings(unit_text(unit, cpp.features(tree.dialect)))
+        assert ours == [bindings(rendered.instances[key.name])[0] for key in unit.keys]
+
+
+def changed(tree: Tree, folder: Path, old: str, new: str) -> Tree:
+    """A copy of a tree's codegen with one word of batch prefill's replaced throughout."""
+    shutil.copytree(tree.fmha, folder / FMHA)
+    file = folder / FMHA / "codegen/ops/fmha_batch_prefill.py"
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+    return dataclasses.replace(tree, root=folder)
+
+
+def only_case(tree: Tree) -> Case:
+    (case,) = parity.live_cases(tree, ("gfx950",), (200,), ("simplified",))
+    return case
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "where", "named"),
+    [
+        ("receipt == 200", "receipt == 201", "names", "missing"),
+        ("result[128].insert(0,", "result[128].insert(1,", "names", "order differs"),
+        ("min_cu_util_rate = 0.8", "min_cu_util_rate = 0.7", "dispatch", "min_cu_util_rate: upstream float(0.7)"),
+        ("kM0 - 1) / kM0", "kM0) / kM0", "dispatch", "get_num_blocks: for a.batch 1"),
+        ("t.has_lse == {F_lse}", "t.has_lse != {F_lse}", "dispatch", "only upstream requires t.has_lse != "),
+        ("{F_vlayout}>;", "false>;", "bindings", "kernel: upstream"),
+        ("blocks, 0, kargs", "blocks, 1024, kargs", "bindings", "call: upstream"),
+    ],
+)
+def test_a_changed_upstream_is_noticed(
+    trees: Mapping[str, Tree], tmp_path: Path, old: str, new: str, where: str, named: str
+) -> None:
+    case = only_case(changed(trees["aiter"], tmp_path, old, new))
+    assert case.outcome == "failed"
+    assert f"{where} differ:" in case.text
+    assert named in case.text
+
+
+def test_a_broken_upstream_is_an_error_with_its_words(trees: Mapping[str, Tree], tmp_path: Path) -> None:
+    case = only_case(changed(trees["flash-attn"], tmp_path, "class FmhaFwdKernel:", "class FmhaFwdKernel(Nothing):"))
+    assert case.outcome == "error"
+    assert "NameError: name 'Nothing' is not defined" in case.text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_kernel_has_the_same_machine_code(trees: Mapping[str, Tree], name: str, tmp_path: Path) -> None:
+    """One small kernel compiled from both texts, on one arch; ``nox -s parity`` does a covering sample on two."""
+    tree, cache = trees[name], settings.cache_folder()
+    keys = enumerate_keys(dialect(tree.dialect).family("batch_prefill"), arch="gfx942", receipt=200)
+    key = next(key for key in keys if key.tile.bm0 == 64 and not (key.lse or key.dropout or key.logits))
+    rendered = codegen_runner.render(tree, "gfx942", "batch_prefill", 200, "simplified", tmp_path)
+    pair = (key, rendered.instances[key.name])
+    (found,) = machine_code.compare([pair], tree, detect("auto", cache=cache), "gfx942", cache=cache, job_count=1)
+    assert found == machine_code.Comparison(key.name, found.code_bytes, "")
+    assert found.code_bytes > 4000

@@ -1,0 +1,248 @@
+"""Parity finds each kind of difference and names it. The upstream here is invented: a tree whose generate.py prints
+what a test wants, and instances that are our own text in other clothes."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernels import codegen_runner, cpp, machine_code, parity, parity_command
+from kernels.codegen_runner import Rendered
+from kernels.errors import CodegenError, CppTextError, ParityError
+from kernels.render import dispatch_text, instance_text, unit_text
+from kernels.results import Case, Results, read_results
+from kernels.toolchains import Toolchain
+from kernels.units import Unit
+from kernels.upstream import FMHA, Tree
+from matrix.dialects import dialect
+from matrix.enumeration import enumerate_keys
+from matrix.golden import stored_lists
+from matrix.keys import Key
+
+DIALECT = "ck-2025-11"
+FEATURES = cpp.features(DIALECT)
+BATCH_PREFILL = dialect(DIALECT).family("batch_prefill")
+
+
+@pytest.fixture
+def keys() -> list[Key]:
+    return enumerate_keys(BATCH_PREFILL, arch="gfx950", receipt=2)[::23]
+
+
+def rendered(keys: list[Key]) -> Rendered:
+    """What an upstream would render that agrees with us."""
+    return Rendered(
+        {key.name: instance_text(key, FEATURES, "theirs::n") for key in keys},
+        dispatch_text(keys, FEATURES).replace("ckpm", "theirs"),
+    )
+
+
+def lines(tree: Tree, keys: list[Key], upstream: Rendered) -> list[str]:
+    found = parity.compare_texts(tree, keys, list(upstream.instances), upstream)
+    return [f"{finding.what}: {line}" for finding in found for line in finding.lines]
+
+
+def test_equal_texts_have_no_difference(tree: Tree, keys: list[Key]) -> None:
+    assert len(keys) > 10
+    assert lines(tree, keys, rendered(keys)) == []
+
+
+def test_every_template_argument_counts(tree: Tree, keys: list[Key]) -> None:
+    key = keys[3]
+    upstream = rendered(keys)
+    text = upstream.instances[key.name]
+    for old, new in (
+        ("sequence<4, 1, 1>", "sequence<2, 1, 1>"),
+        ("ELEMENTWISE_BIAS" if "ELEMENTWISE_BIAS" in text else "NO_BIAS", "ALIBI"),
+        ("Types::PDataType", "Types::ODataType"),
+        ("QRKSVSAsync<", "QRKSVS<"),
+        ("Kernel::kBlockPerCu", "Kernel::kBlockPerCu + 1"),
+    ):
+        assert old in text
+        changed = dataclasses.replace(upstream, instances={**upstream.instances, key.name: text.replace(old, new, 1)})
+        found = lines(tree, keys, changed)
+        assert found, (old, new)
+        assert all(line.startswith(f"bindings: {key.name}: ") for line in found if line.startswith("bindings"))
+
+
+def test_a_missing_and_an_unlisted_instance_are_named(tree: Tree, keys: list[Key]) -> None:
+    upstream = rendered(keys)
+    few = {name: text for name, text in upstream.instances.items() if name != keys[0].name}
+    found = parity.compare_texts(tree, keys, [key.name for key in keys], Rendered(few, upstream.dispatch))
+    assert found[0].lines == (f"{keys[0].name}: listed but not rendered",)
+    found = parity.compare_texts(tree, keys, list(few), upstream)
+    assert found[0].lines == (f"{keys[0].name}: rendered but not listed",)
+
+
+def test_dispatch_differences_are_named(tree: Tree, keys: list[Key]) -> None:
+    same = rendered(keys)
+    swapped = [keys[0], keys[2], keys[1], *keys[3:]]
+    (found,) = lines(tree, keys, Rendered(same.instances, dispatch_text(swapped, FEATURES)))
+    assert "dispatch: kernel: another order" in found
+    assert f"branch 1 is upstream's {keys[2].name}, ours {keys[1].name}" in found
+    (found,) = lines(tree, keys, Rendered(same.instances, dispatch_text(keys[:-1], FEATURES)))
+    assert "1 branches are not upstream's" in found
+    assert keys[-1].name in found
+    condition = f"t.has_lse == {str(keys[0].lse).lower()}"
+    assert condition in same.dispatch
+    (found,) = lines(tree, keys, Rendered(same.instances, same.dispatch.replace(condition, "t.lse", 1)))
+    assert f"kernel {keys[0].name}" in found
+    assert f"only upstream requires t.lse; only ours requires {condition}" in found
+
+
+def test_text_that_cannot_be_followed_is_an_error_case_and_no_agreement(tree: Tree, keys: list[Key]) -> None:
+    with pytest.raises(CppTextError):
+        parity.compare_texts(tree, keys, [key.name for key in keys], Rendered(rendered(keys).instances, "int x;"))
+
+
+GENERATE = """
+import argparse, json, pathlib
+parser = argparse.ArgumentParser()
+for word in ("--api", "--receipt", "--mask", "--list_blobs", "--output_dir"{targets}):
+    parser.add_argument(word)
+args = parser.parse_args()
+here = json.loads((pathlib.Path(__file__).parent / "answers.json").read_text())
+texts = here.get(getattr(args, "targets", None) or "all", {{}})
+if args.list_blobs:
+    folder = pathlib.Path(args.list_blobs).parent
+    names = [name for name in texts if not name.endswith("_api")] + ["fmha_" + args.api + "_api"]
+    pathlib.Path(args.list_blobs).write_text("".join(str(folder / (name + ".cpp")) + "\\n" for name in names))
+else:
+    for name, text in texts.items():
+        (pathlib.Path(args.output_dir) / (name + ".cpp")).write_text(text)
+"""
+
+
+@pytest.fixture
+def answers(tree: Tree) -> Callable[..., None]:
+    """``answers(all=TEXTS)`` or ``answers(gfx950=TEXTS, gfx1100={})``: what the tree's generate.py writes."""
+
+    def write(**texts: dict[str, str]) -> None:
+        targets = "" if "all" in texts else ', "--targets"'
+        (tree.root / FMHA / "generate.py").write_text(GENERATE.format(targets=targets))
+        (tree.root / FMHA / "answers.json").write_text(json.dumps(texts))
+
+    return write
+
+
+def texts_of(keys: list[Key]) -> dict[str, str]:
+    upstream = rendered(keys)
+    return {**upstream.instances, "fmha_batch_prefill_api": upstream.dispatch}
+
+
+def cases(tree: Tree, *archs: str) -> dict[str, Case]:
+    found = parity.live_cases(tree, archs, [200], ["simplified"])
+    return {case.classname.split(".")[2]: case for case in found}
+
+
+def test_a_live_run_compares_names_bindings_and_dispatch(tree: Tree, answers: Callable[..., None]) -> None:
+    keys = enumerate_keys(BATCH_PREFILL, arch="gfx950", receipt=200)
+    answers(all=texts_of(keys))
+    before = sorted(file.name for file in tree.root.rglob("*"))
+    case = cases(tree, "gfx950")["gfx950"]
+    assert (case.outcome, case.message) == ("passed", "")
+    assert "128 names in upstream's order" in case.text
+    assert "bindings of 128 instances" in case.text
+    assert "conditions of 128 dispatch branches" in case.text
+    assert sorted(file.name for file in tree.root.rglob("*")) == before
+
+    renamed = {"x" + name if name == keys[7].name else name: text for name, text in texts_of(keys).items()}
+    answers(all=renamed)
+    case = cases(tree, "gfx950")["gfx950"]
+    assert case.outcome == "failed"
+    assert case.message.startswith("names: ")
+    assert keys[7].name in case.text
+    assert f"x{keys[7].name}" in case.text
+
+
+def test_archs_without_kernels(tree: Tree, answers: Callable[..., None]) -> None:
+    texts = texts_of(enumerate_keys(BATCH_PREFILL, arch="gfx950", receipt=200))
+    api = {"fmha_batch_prefill_api": ""}
+    answers(gfx90a=texts, gfx950=texts, gfx1100=api, gfx1201=texts)
+    found = cases(tree, "gfx950", "gfx1100", "gfx1201")
+    assert {case.outcome for case in found.values()} == {"passed"}
+    assert "no kernel on either side" in found["gfx1100"].text
+    assert parity.ARCH_IGNORED in found["gfx1201"].text
+    answers(gfx90a=texts, gfx950=texts, gfx1100=dict(list(texts.items())[3:]))
+    case = cases(tree, "gfx1100")["gfx1100"]
+    assert case.outcome == "failed"
+    assert "125 missing" in case.text
+
+
+def test_a_failing_generator_is_an_error_with_its_words(tree: Tree) -> None:
+    (tree.root / FMHA / "generate.py").write_text("raise SystemExit('no such luck')")
+    with pytest.raises(CodegenError, match=r"(?s)generate.py --api batch_prefill .* ended with 1.*no such luck"):
+        codegen_runner.list_names(tree, "gfx950", "batch_prefill", 0, "simplified")
+    case = cases(tree, "gfx950")["gfx950"]
+    assert case.outcome == "error"
+    assert "no such luck" in case.text
+
+
+def test_stored_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = min(stored_lists(), key=lambda entry: entry.count)
+    case = parity.stored_case(entry)
+    assert case.outcome == "passed"
+    wrong = dataclasses.replace(entry, sha256_emission_order="0" * 64)
+    assert "order is not upstream's" in parity.stored_case(wrong).text
+    all_keys = enumerate_keys
+    monkeypatch.setattr(parity, "enumerate_keys", lambda *args, **words: all_keys(*args, **words)[1:])
+    assert parity.stored_case(entry).text.startswith("names differ:\n1 missing")
+
+
+@pytest.mark.parametrize("name", ["ck-2025-06", DIALECT, "rocm-libraries-2026"])
+def test_a_sample_covers_every_axis_value(name: str) -> None:
+    family = dialect(name).family("batch_prefill")
+    keys = [key for mask in family.masks for key in enumerate_keys(family, arch="gfx950", mask_impl=mask)]
+    chosen = machine_code.sample(keys)
+    assert len(chosen) <= 8
+    every = frozenset().union(*map(machine_code.axis_values, keys))
+    assert frozenset().union(*map(machine_code.axis_values, chosen)) == every
+    assert chosen == machine_code.sample(list(keys))
+    assert [key.tile.bm0 for key in chosen] == sorted(key.tile.bm0 for key in chosen)
+
+
+def test_machine_code_is_compared_byte_for_byte(
+    tree: Tree,
+    keys: list[Key],
+    stub_toolchain: Callable[..., Toolchain],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(machine_code, "machine_text", bytes)  # the stub's object is the source
+    same = unit_text(Unit("theirs", (keys[0],)), FEATURES)
+    pairs = [(keys[0], same), (keys[1], "int x;"), (keys[2], "BROKEN")]
+    found = machine_code.compare(
+        pairs, tree, stub_toolchain(breaks="BROKEN"), "gfx950", cache=tmp_path / "cache", job_count=2
+    )
+    assert found[0] == machine_code.Comparison(keys[0].name, len(same), "")
+    assert found[1].difference.startswith("upstream's .text has 6 bytes, ours ")
+    assert "upstream's text does not compile" in found[2].error
+    log = tmp_path / "stub.log"
+    count = len(log.read_text().splitlines())
+    machine_code.compare(pairs[:2], tree, stub_toolchain(), "gfx950", cache=tmp_path / "cache", job_count=1)
+    assert len(log.read_text().splitlines()) == count  # all from the cache
+
+
+def test_the_command_writes_results_before_it_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = Case(suite="s", classname="c", name="n", outcome="failed", message="odd", text="text")
+    monkeypatch.setattr(parity_command, "run", lambda request: Results((bad,)))
+    monkeypatch.setenv("CKPM_CACHE", str(tmp_path))
+    monkeypatch.delenv("CK_ROOT", raising=False)
+    output = tmp_path / "results.json"
+    parser = argparse.ArgumentParser()
+    parity_command.add_options(parser)
+    args = parser.parse_args(["--no-machine-code", "--arch", "gfx950,gfx942", "--output", str(output)])
+    with pytest.raises(ParityError, match=r"1 cases differ or failed.*\n  c: n: odd"):
+        parity_command.run_command(args)
+    assert read_results(output).cases == (bad,)
+    request = parity_command.request_from(args)
+    assert request.archs == ("gfx950", "gfx942")
+    assert request.upstreams == ("aiter", "flash-attn")
+    assert "s  1 failed" in capsys.readouterr().out

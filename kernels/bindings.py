@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kernels.cpp_text import Braces, If, Function, Plain, Program, declaration, read, statements
+from kernels.cpp_text import Braces, Function, If, Plain, Program, declaration, read, statements
 from kernels.cpp_tokens import Tokens, closing, closing_angle, condition_text, spell
 from kernels.errors import CppTextError
 

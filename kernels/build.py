@@ -138,7 +138,7 @@ def _plan(request: Request, units: Sequence[Unit], unit_files: Sequence[Path], h
 
 
 def _seconds(unit: Unit) -> float:
-    """A unit's rough compile time: headers, then each kernel, larger tiles longer (measured with the embedded clang)."""
+    """A unit's rough compile time: headers, then each kernel, larger tiles longer (measured, embedded clang)."""
     return 12 + sum(8 * (1 + key.tile.bm0 * key.hdim_q / (256 * 128)) for key in unit.keys)
 
 

@@ -37,7 +37,8 @@ class Features:
 @functools.cache
 def spellings() -> Mapping[str, Any]:
     """The C++ words of every axis value, keyed by axis. YAML's ``no`` stays text here (BaseLoader)."""
-    table: Mapping[str, Any] = yaml.load(_SPELLINGS.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+    text = _SPELLINGS.read_text(encoding="utf-8")
+    table: Mapping[str, Any] = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - the one that keeps `no` as text
     return table
 
 
@@ -55,6 +56,7 @@ def _flag(value: bool | None) -> str:
     return "true" if value else "false"
 
 
+@functools.cache
 def pad_flags(pad: str) -> tuple[bool, bool, bool, bool]:
     """``psskddv`` -> whether seqlen_q, seqlen_k, hdim_q, hdim_v are padded (CK: kPadSeqLenQ, K, HeadDimQ, HeadDimV)."""
     match = re.fullmatch(r"p(s)?(sk)?(d)?(dv)?", pad)

@@ -6,7 +6,6 @@ import argparse
 import os
 import platform
 import shutil
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,8 +47,6 @@ def examine(cache: Path, ck_root: Path | None) -> list[Finding]:
 
 def _python() -> Finding:
     version = platform.python_version()
-    if sys.version_info < (3, 11):
-        return Finding("python", "broken", version, "use Python 3.11 or newer")
     return Finding("python", "ok", version)
 
 

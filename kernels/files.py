@@ -35,10 +35,10 @@ def write_atomically(file: Path, data: bytes) -> None:
         try:
             with os.fdopen(handle, "wb") as stream:
                 stream.write(data)
-            os.chmod(beside, 0o644)
-            os.replace(beside, file)
+            Path(beside).chmod(0o644)
+            Path(beside).replace(file)
         except BaseException:
-            os.unlink(beside)
+            Path(beside).unlink()
             raise
 
 

@@ -15,7 +15,7 @@ def processors() -> int:
 
 
 def available_bytes(root: Path = Path("/")) -> int | None:
-    """Memory that can be had without swapping: the smaller of MemAvailable and what the cgroup leaves; None if unknown."""
+    """Memory to be had without swapping: the smaller of MemAvailable and what the cgroup leaves; None if unknown."""
     found = []
     meminfo = root / "proc/meminfo"
     if meminfo.is_file():

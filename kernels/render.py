@@ -28,7 +28,7 @@ def _environment() -> jinja2.Environment:
 
 def instance_text(key: Key, features: cpp.Features, space: str = "ckpm::k0") -> str:
     """One kernel's specialisation."""
-    return _environment().get_template("instance.hip.j2").render(k=cpp.instance(key, features, space), d=features)
+    return _environment().get_template("instance.hip.j2").render(cpp.instance(key, features, space), d=features)
 
 
 def unit_text(unit: Unit, features: cpp.Features) -> str:

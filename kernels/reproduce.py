@@ -1,4 +1,4 @@
-"""``python -m kernels reproduce``: build the same selection twice, in two folders, without cache; compare every byte."""
+"""``python -m kernels reproduce``: build a selection twice, in two folders, without cache; compare every byte."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Runs one step of a plan inside SCons and tells the surrounding build what happened, one JSON line an event.
 
-A step that fails leaves ``<target>.failure.json`` with the compiler's words; the build reads them at the end, so that one
-failing kernel neither stops the others nor gets lost among their output.
+A step that fails leaves ``<target>.failure.json`` with the compiler's words; the build reads them at the end, so that
+one failing kernel neither stops the others nor gets lost among their output.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Units: which instances are compiled together.
 
-Merging pays because the front end dominates (eight instances a unit take a third of the time of one each). A unit holds
-kernels that share their tile and dtype, and grouping follows axis values rather than positions in a list: a changed axis
-value touches the units that hold it and leaves the others byte for byte as they were.
+Merging pays because the front end dominates (eight instances a unit take a third of the time of one each). A unit
+holds kernels that share their tile and dtype, and grouping follows axis values rather than positions in a list: a
+changed axis value touches the units that hold it and leaves the others byte for byte as they were.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Unit:
 def plan(keys: Sequence[Key], size: int = DEFAULT_SIZE) -> list[Unit]:
     """Group keys into units of at most ``size``.
 
-    A block is the keys that share everything but the cheap flags (logits, lse, dropout, sink, KV layout and table). Blocks
-    of at least half a unit are cut into units of their own; smaller ones fill units together with their neighbours of the
-    same dtype and tile.
+    A block is the keys that share everything but the cheap flags (logits, lse, dropout, sink, KV layout and table).
+    Blocks of at least half a unit are cut into units of their own; smaller ones fill units together with their
+    neighbours of the same dtype and tile.
     """
     blocks: dict[tuple[object, ...], dict[tuple[object, ...], list[Key]]] = {}
     for key in keys:

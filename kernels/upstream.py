@@ -1,8 +1,8 @@
 """Where CK comes from: a pinned package, downloaded and unpacked once, or a checkout.
 
 A package is found with pip's own configuration (index, extra index, find-links, certificates, proxy), checked against
-the sha256 in matrix/tables/upstreams.yaml, and unpacked below the cache folder: first beside its place, then renamed, so
-that two runs at once or a killed run leave either the whole tree or none.
+the sha256 in matrix/tables/upstreams.yaml, and unpacked below the cache folder: first beside its place, then renamed,
+so that two runs at once or a killed run leave either the whole tree or none.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ def read_manifest(file: Path) -> Mapping[str, Any]:
 def show(manifest: Mapping[str, Any], console: Console) -> None:
     """One table for each arch: a row a kernel, marked where it spills, uses scratch or cannot be launched.
 
-    VGPR counts the unified file (AGPR included) of 512; LDS is bytes a workgroup, scratch bytes a lane, waves those that
-    fit one SIMD.
+    VGPR counts the unified file (AGPR included) of 512; LDS is bytes a workgroup, scratch bytes a lane, waves those
+    that fit one SIMD.
     """
     for arch in manifest["archs"]:
         limits = LIMITS[arch]

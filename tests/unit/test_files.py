@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ def test_writes_and_replaces(tmp_path: Path) -> None:
     write_atomically(file, b"one")
     write_atomically(file, b"two")
     assert file.read_bytes() == b"two"
-    assert os.listdir(file.parent) == ["file"]
+    assert [place.name for place in file.parent.iterdir()] == ["file"]
 
 
 def test_an_unchanged_file_is_not_touched(tmp_path: Path) -> None:
@@ -36,15 +35,15 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkey
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "replace", full)
+    monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(DiskFullError, match=r"file: no space left on the disk\. Free some"):
         write_atomically(file, b"new")
     assert file.read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["file"]
+    assert [place.name for place in tmp_path.iterdir()] == ["file"]
 
 
 def test_other_errors_of_the_disk_are_not_swallowed(tmp_path: Path) -> None:
     (tmp_path / "file").mkdir()
     with pytest.raises(IsADirectoryError):
         write_atomically(tmp_path / "file", b"x")
-    assert os.listdir(tmp_path) == ["file"]
+    assert [place.name for place in tmp_path.iterdir()] == ["file"]

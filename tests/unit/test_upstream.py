@@ -69,7 +69,7 @@ def test_a_tree_of_another_age_is_refused(tmp_path: Path, codegen: str) -> None:
 def test_what_is_no_ck_tree_is_refused(tmp_path: Path, make: object) -> None:
     make(tmp_path / "root")  # type: ignore[operator]
     with pytest.raises(
-        NotACkTreeError, match="no Composable Kernel tree. Expected example/ck_tile/01_fmha/generate.py"
+        NotACkTreeError, match=r"no Composable Kernel tree\. Expected example/ck_tile/01_fmha/generate\.py"
     ):
         checkout(tmp_path / "root")
 

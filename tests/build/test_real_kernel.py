@@ -1,0 +1,146 @@
+"""One real kernel of the default upstream, compiled for gfx942 and gfx950 by the embedded toolchain into a library.
+
+Expectations are the hardware's limits and the figures published in the project's facts (64-row tile: no spill, no scratch).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from kernels import build_command, codeobject
+from kernels.build import LIBRARY, Request
+from kernels.toolchains import detect
+from kernels.upstream import Tree
+from matrix.selection import Selection
+from reports.resources import read_manifest, show
+
+NAME = (
+    "fmha_batch_prefill_d128_bf16_group_b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16_qr_async_vr_psskddv"
+    "_nlogits_nbias_nmask_nlse_ndropout_nsquant"
+)
+LDS_LIMIT = {"gfx942": 64 * 1024, "gfx950": 160 * 1024}  # CDNA3 and CDNA4 ISA documents
+
+
+@pytest.fixture(scope="module")
+def built(trees: Mapping[str, Tree], cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The output folder of a library with one kernel for two archs, built without the shared cache."""
+    request = Request(
+        selection=Selection(archs=("gfx942", "gfx950"), filters=(NAME,)),
+        tree=trees["aiter"],
+        toolchain=detect("embedded", cache=cache),
+        work=tmp_path_factory.mktemp("work"),
+        object_cache=None,
+    )
+    tally = build_command.run(request, jobs=2, console=Console(file=StringIO()))
+    assert (tally.compiled, tally.failed) == (3, 0)
+    return request.work / request.folder
+
+
+@pytest.fixture(scope="module")
+def manifest(built: Path) -> Mapping[str, Any]:
+    return read_manifest(built / "manifest.json")
+
+
+@pytest.mark.parametrize("arch", LDS_LIMIT)
+def test_the_machine_code_s_resources(built: Path, manifest: Mapping[str, Any], arch: str) -> None:
+    images = codeobject.bundles(built / LIBRARY)[arch]
+    found = [kernel for image in images for kernel in codeobject.kernels(image)]
+    assert len(found) == 1  # one kernel symbol
+    kernel = found[0]
+    assert kernel.symbol.startswith("_ZN7ck_tile6kentry")
+    assert 0 < kernel.lds_bytes <= LDS_LIMIT[arch]
+    assert (kernel.scratch_bytes, kernel.vgpr_spills) == (0, 0)
+    assert 128 < kernel.vgpr <= 256
+    assert kernel.max_workgroup == 256  # 4 waves of 64 lanes
+    assert kernel.wavefront == 64
+    assert kernel.occupancy_waves >= 1
+    assert kernel.text_bytes > 10_000
+    recorded = manifest["kernels"][NAME]["archs"][arch]
+    assert {name: recorded[name] for name in ("vgpr", "lds_bytes", "text_sha256")} == {
+        name: getattr(kernel, name) for name in ("vgpr", "lds_bytes", "text_sha256")
+    }
+
+
+def test_the_two_archs_have_their_own_code(manifest: Mapping[str, Any]) -> None:
+    archs = manifest["kernels"][NAME]["archs"]
+    assert archs["gfx942"]["text_sha256"] != archs["gfx950"]["text_sha256"]
+
+
+def test_the_manifest_says_what_was_built_and_holds_no_path(built: Path, manifest: Mapping[str, Any]) -> None:
+    assert manifest["archs"] == ["gfx942", "gfx950"]
+    assert manifest["kernel_count"] == 1
+    assert manifest["upstream_identity"].startswith("amd-aiter 0.1.7.post2.dev18 sha256:fe139d74")
+    assert "ziglang 0.17.0 clang 22.1.8" in manifest["identity"]
+    assert "-O3" in manifest["flags"]
+    for name, digest in manifest["artifacts"].items():
+        checked = subprocess.run(["sha256sum", built / name], capture_output=True, text=True, check=True)
+        assert checked.stdout.split()[0] == digest
+    assert f'"{str(built.parent.parent.parent)[:5]}' not in json.dumps(manifest)
+
+
+# A HIP runtime of five functions: enough to load a library and ask it what it holds.
+RUNTIME = """
+#include <stddef.h>
+void **__hipRegisterFatBinary(const void *data) { static void *h; return (void **)&h; }
+void __hipRegisterFunction(void) {}
+void __hipUnregisterFatBinary(void) {}
+"""
+
+
+def test_the_library_loads_and_knows_its_kernel(built: Path, cache: Path, tmp_path: Path) -> None:
+    source, runtime = tmp_path / "hip.c", tmp_path / "libhip.so"
+    source.write_text(RUNTIME)
+    toolchain = detect("embedded", cache=cache)
+    compiler = [toolchain.compiler[0], "cc", "-shared", "-fPIC", "-o", str(runtime), str(source)]
+    subprocess.run(compiler, env={**dict(toolchain.environment), "PATH": "/usr/bin"}, check=True, capture_output=True)
+    code = (
+        "import ctypes, sys\n"
+        "ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_GLOBAL)\n"
+        "library = ctypes.CDLL(sys.argv[2])\n"
+        "library.ckpm_kernel_name.restype = ctypes.c_char_p\n"
+        "library.ckpm_dialect.restype = ctypes.c_char_p\n"
+        "print(library.ckpm_kernel_count(), library.ckpm_kernel_name(0).decode(), library.ckpm_kernel_name(1))\n"
+        "print(library.ckpm_abi_version(), library.ckpm_dialect().decode())\n"
+        "message = ctypes.create_string_buffer(200)\n"
+        "print(library.ckpm_launch(None, None, None, message, 200), message.value.decode())\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, str(runtime), str(built / LIBRARY)], capture_output=True, text=True, check=True
+    )
+    assert run.stdout.splitlines() == [f"1 {NAME} None", "1 ck-2025-11", "2 no problem given"]
+
+
+def test_without_a_hip_runtime_the_library_names_what_it_lacks(built: Path) -> None:
+    with pytest.raises(OSError, match=r"undefined symbol: (__)?hip"):
+        ctypes.CDLL(str(built / LIBRARY), mode=ctypes.RTLD_LOCAL | 0x2)  # RTLD_NOW
+
+
+def test_only_the_c_abi_is_exported(built: Path) -> None:
+    from elftools.elf.elffile import ELFFile
+
+    with (built / LIBRARY).open("rb") as stream:
+        symbols = ELFFile(stream).get_section_by_name(".dynsym").iter_symbols()
+        exported = {s.name for s in symbols if s["st_shndx"] != "SHN_UNDEF" and s["st_info"]["bind"] != "STB_LOCAL"}
+    assert exported == {
+        "ckpm_abi_version", "ckpm_problem_bytes", "ckpm_dialect", "ckpm_kernel_count", "ckpm_kernel_name",
+        "ckpm_launch", "ckpm_selected_kernel",
+    }
+
+
+def test_the_table_shows_the_kernel_against_its_budget(manifest: Mapping[str, Any]) -> None:
+    output = StringIO()
+    show(manifest, Console(file=output, width=180))
+    row = next(line for line in output.getvalue().splitlines() if "d128_bf16_group_b64x128_qr_async" in line)
+    vgpr = manifest["kernels"][NAME]["archs"]["gfx942"]["vgpr"]
+    assert f" {vgpr} " in row
+    assert "SPILLS" not in row

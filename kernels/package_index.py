@@ -7,6 +7,7 @@ links and only fetches them. Index, find-links, certificates and time-out are re
 from __future__ import annotations
 
 import ast
+import ssl
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -49,7 +50,7 @@ def download(package: str, version: str, file: str, place: Path) -> None:
     settings = pip_settings()
     with PyPIClient(
         trusted_hosts=settings.get("trusted-host", "").split(),
-        verify=settings.get("cert") or True,
+        verify=ssl.create_default_context(cafile=settings["cert"]) if settings.get("cert") else True,
         cert=settings.get("client-cert"),
         proxy=settings.get("proxy"),
         timeout=float(settings.get("timeout") or settings.get("default-timeout") or 15),

@@ -1,6 +1,7 @@
 """One real kernel of the default upstream, compiled for gfx942 and gfx950 by the embedded toolchain into a library.
 
-Expectations are the hardware's limits and the figures published in the project's facts (64-row tile: no spill, no scratch).
+Expectations are the hardware's limits and the figures measured beforehand: the 64-row tile neither
+spills nor uses scratch.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from elftools.elf.elffile import ELFFile
 from rich.console import Console
 
 from kernels import build_command, codeobject
 from kernels.build import LIBRARY, Request
+from kernels.settings import cache_folder
 from kernels.toolchains import detect
 from kernels.upstream import Tree
 from matrix.selection import Selection
@@ -32,12 +35,12 @@ LDS_LIMIT = {"gfx942": 64 * 1024, "gfx950": 160 * 1024}  # CDNA3 and CDNA4 ISA d
 
 
 @pytest.fixture(scope="module")
-def built(trees: Mapping[str, Tree], cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(trees: Mapping[str, Tree], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The output folder of a library with one kernel for two archs, built without the shared cache."""
     request = Request(
         selection=Selection(archs=("gfx942", "gfx950"), filters=(NAME,)),
         tree=trees["aiter"],
-        toolchain=detect("embedded", cache=cache),
+        toolchain=detect("embedded", cache=cache_folder()),
         work=tmp_path_factory.mktemp("work"),
         object_cache=None,
     )
@@ -64,7 +67,7 @@ def test_the_machine_code_s_resources(built: Path, manifest: Mapping[str, Any], 
     assert kernel.max_workgroup == 256  # 4 waves of 64 lanes
     assert kernel.wavefront == 64
     assert kernel.occupancy_waves >= 1
-    assert kernel.text_bytes > 10_000
+    assert kernel.text_bytes > 4096
     recorded = manifest["kernels"][NAME]["archs"][arch]
     assert {name: recorded[name] for name in ("vgpr", "lds_bytes", "text_sha256")} == {
         name: getattr(kernel, name) for name in ("vgpr", "lds_bytes", "text_sha256")
@@ -88,19 +91,22 @@ def test_the_manifest_says_what_was_built_and_holds_no_path(built: Path, manifes
     assert f'"{str(built.parent.parent.parent)[:5]}' not in json.dumps(manifest)
 
 
-# A HIP runtime of five functions: enough to load a library and ask it what it holds.
-RUNTIME = """
-#include <stddef.h>
-void **__hipRegisterFatBinary(const void *data) { static void *h; return (void **)&h; }
-void __hipRegisterFunction(void) {}
-void __hipUnregisterFatBinary(void) {}
-"""
+def dynamic_symbols(library: Path, *, defined: bool) -> set[str]:
+    with library.open("rb") as stream:
+        symbols = list(ELFFile(stream).get_section_by_name(".dynsym").iter_symbols())
+    found = [s for s in symbols if s["st_info"]["bind"] != "STB_LOCAL"]
+    return {s.name for s in found if (s["st_shndx"] != "SHN_UNDEF") == defined}
 
 
-def test_the_library_loads_and_knows_its_kernel(built: Path, cache: Path, tmp_path: Path) -> None:
+def test_the_library_loads_and_knows_its_kernel(built: Path, tmp_path: Path) -> None:
     source, runtime = tmp_path / "hip.c", tmp_path / "libhip.so"
-    source.write_text(RUNTIME)
-    toolchain = detect("embedded", cache=cache)
+    # a HIP runtime of empty functions is enough to load a library and ask it what it holds
+    wanted = [name for name in dynamic_symbols(built / LIBRARY, defined=False) if "hip" in name]
+    assert {"hipLaunchKernel", "__hipRegisterFatBinary", "hipGetDevicePropertiesR0600"} <= set(wanted)
+    source.write_text(
+        "static void *image;\n" + "".join(f"void *{name}(void) {{ return &image; }}\n" for name in wanted)
+    )
+    toolchain = detect("embedded", cache=cache_folder())
     compiler = [toolchain.compiler[0], "cc", "-shared", "-fPIC", "-o", str(runtime), str(source)]
     subprocess.run(compiler, env={**dict(toolchain.environment), "PATH": "/usr/bin"}, check=True, capture_output=True)
     code = (
@@ -126,14 +132,14 @@ def test_without_a_hip_runtime_the_library_names_what_it_lacks(built: Path) -> N
 
 
 def test_only_the_c_abi_is_exported(built: Path) -> None:
-    from elftools.elf.elffile import ELFFile
-
-    with (built / LIBRARY).open("rb") as stream:
-        symbols = ELFFile(stream).get_section_by_name(".dynsym").iter_symbols()
-        exported = {s.name for s in symbols if s["st_shndx"] != "SHN_UNDEF" and s["st_info"]["bind"] != "STB_LOCAL"}
-    assert exported == {
-        "ckpm_abi_version", "ckpm_problem_bytes", "ckpm_dialect", "ckpm_kernel_count", "ckpm_kernel_name",
-        "ckpm_launch", "ckpm_selected_kernel",
+    assert dynamic_symbols(built / LIBRARY, defined=True) == {
+        "ckpm_abi_version",
+        "ckpm_problem_bytes",
+        "ckpm_dialect",
+        "ckpm_kernel_count",
+        "ckpm_kernel_name",
+        "ckpm_launch",
+        "ckpm_selected_kernel",
     }
 
 

@@ -9,10 +9,10 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from kernels import jobs, settings
+from kernels.console import console
 from kernels.toolchains import detect, rocm
 from kernels.upstream import checkout, is_unpacked
 from matrix.dialects import upstreams
@@ -123,5 +123,5 @@ def run(args: argparse.Namespace) -> int:
         table.add_column(column, overflow="fold")
     for finding in findings:
         table.add_row(finding.state, finding.subject, finding.found, finding.advice)
-    Console().print(table)
+    console().print(table)
     return 1 if any(finding.state == "broken" for finding in findings) else 0

@@ -7,8 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
+from kernels.console import console
 from kernels.results import read_results
 from matrix.errors import CkPrefillError
 from matrix.options import Parser
@@ -41,9 +40,7 @@ def _junit(args: argparse.Namespace) -> None:
 
 def _resources(args: argparse.Namespace) -> None:
     """Raises NoManifestError."""
-    terminal = Console()
-    # a log has no width: rows there stay on one line
-    show(read_manifest(args.manifest), terminal if terminal.is_terminal else Console(width=180))
+    show(read_manifest(args.manifest), console())
 
 
 def main(argv: Sequence[str] | None = None) -> int:

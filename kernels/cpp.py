@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from matrix.keys import Key
+from matrix.keys import Key, Tile
 
 _SPELLINGS = Path(__file__).with_name("spellings.yaml")
 
@@ -52,8 +52,11 @@ def features(dialect: str, *, selector_takes_base: bool = True) -> Features:
     )
 
 
+_FLAG: Mapping[bool | None, str] = {True: "true", False: "false", None: "false"}
+
+
 def _flag(value: bool | None) -> str:
-    return "true" if value else "false"
+    return _FLAG[value]
 
 
 @functools.cache
@@ -66,119 +69,162 @@ def pad_flags(pad: str) -> tuple[bool, bool, bool, bool]:
     return seqlen_q, seqlen_k, hdim_q, hdim_v
 
 
-def instance(key: Key, cpp: Features, space: str) -> dict[str, str]:
-    """The context of instance.hip.j2 for one key; ``space`` is the namespace of its aliases."""
-    words, tile = spellings(), key.tile
-    spad, skpad, dpad, dvpad = (_flag(flag) for flag in pad_flags(key.pad))
+@functools.cache
+def _tile_words(tile: Tile) -> Mapping[str, str]:
     return {
-        "space": space,
-        "name": key.name,
-        "element": words["dtype"][key.dtype]["type"],
-        "mask": words["mask"][key.mask_impl][key.mask]["type"],
-        "logits": _flag(key.logits),
-        "bias": words["bias"][key.bias]["enum"],
-        "lse": _flag(key.lse),
-        "dropout": _flag(key.dropout),
-        "qscale": words["qscale"][key.qscale]["enum"],
-        "sink": _flag(key.sink),
-        "page_size": str(key.page_size),
-        "kv_layout": words["kv_layout"].get(key.kv_layout, ""),
-        "kv_table": words["kv_table"].get(key.kv_table, ""),
-        "load": words["load"].get(key.load, ""),
-        "guard": "defined(__gfx94__) || defined(__gfx950__)" if key.load == "gload" else "",
-        "pads": f"{spad}, {skpad}, {dpad}, {dvpad}",
-        "spad": spad,
-        "dvpad": dvpad,
-        "v_rowmajor": _flag(key.vlayout == "row"),
-        "group_mode": _flag(key.mode == "group"),
         "occupancy": str(tile.occupancy),
         "block": f"{tile.bm0}, {tile.bn0}, {tile.bk0}, {tile.bn1}, {tile.bk1}, {tile.bk0max}",
         "waves0": f"{tile.rm0}, {tile.rn0}, {tile.rk0}",
         "waves1": f"{tile.rm1}, {tile.rn1}, {tile.rk1}",
         "warp_tile0": f"{tile.wm0}, {tile.wn0}, {tile.wk0}",
         "warp_tile1": f"{tile.wm1}, {tile.wn1}, {tile.wk1}",
-        "pipeline": words["pipeline"][key.pipeline]["type"],
+    }
+
+
+@functools.cache
+def _type_words(dtype: str, pipeline: str, mask_impl: str, mask: str, bias: str, qscale: str) -> Mapping[str, str]:
+    words = spellings()
+    return {
+        "element": words["dtype"][dtype]["type"],
+        "pipeline": words["pipeline"][pipeline]["type"],
+        "pipeline_enum": words["pipeline"][pipeline]["enum"],
+        "mask": words["mask"][mask_impl][mask]["type"],
+        "bias": words["bias"][bias]["enum"],
+        "qscale": words["qscale"][qscale]["enum"],
+    }
+
+
+@functools.cache
+def _layout_words(mode: str, vlayout: str, pad: str) -> Mapping[str, str]:
+    spad, skpad, dpad, dvpad = (_flag(flag) for flag in pad_flags(pad))
+    return {
+        "group_mode": _flag(mode == "group"),
+        "v_rowmajor": _flag(vlayout == "row"),
+        "pads": f"{spad}, {skpad}, {dpad}, {dvpad}",
+        "spad": spad,
+        "dvpad": dvpad,
+    }
+
+
+@functools.cache
+def _page_words(
+    page_size: int | None, kv_layout: str | None, kv_table: str | None, load: str | None
+) -> Mapping[str, str]:
+    """Words that only paged dialects use; gload bodies are for gfx94x and gfx950, which have the instruction."""
+    words = spellings()
+    return {
+        "page_size": str(page_size),
+        "kv_layout": words["kv_layout"].get(kv_layout, ""),
+        "kv_table": words["kv_table"].get(kv_table, ""),
+        "load": words["load"].get(load, ""),
+        "guard": "defined(__gfx94__) || defined(__gfx950__)" if load == "gload" else "",
+    }
+
+
+def instance(key: Key, cpp: Features, space: str) -> dict[str, str]:
+    """The words of instance.hip.j2 for one key; ``space`` is the namespace of its aliases.
+
+    Words that depend on a few axes are made once for each of their combinations: there are far fewer than keys.
+    """
+    return {
+        **_tile_words(key.tile),
+        **_type_words(key.dtype, key.pipeline, key.mask_impl, key.mask, key.bias, key.qscale),
+        **_layout_words(key.mode, key.vlayout, key.pad),
+        **_page_words(key.page_size, key.kv_layout, key.kv_table, key.load),
+        "space": space,
+        "name": key.name,
+        "logits": _FLAG[key.logits],
+        "lse": _FLAG[key.lse],
+        "dropout": _FLAG[key.dropout],
+        "sink": _FLAG[key.sink],
         "trait": dispatch_trait(key, cpp),
     }
 
 
 def dispatch_trait(key: Key, cpp: Features) -> str:
     """The type by which dispatch and instance find each other."""
-    words, tile = spellings(), key.tile
-    arguments = [
-        str(key.hdim_q),
-        words["dtype"][key.dtype]["type"],
-        _flag(key.mode == "group"),
-        *(str(n) for n in (tile.bm0, tile.bn0, tile.bk0, tile.bn1, tile.bk1, tile.bk0max)),
-        _flag(key.vlayout == "row"),
-        words["pipeline"][key.pipeline]["enum"],
-        _flag(key.logits),
-        words["mask"][key.mask_impl][key.mask]["type"],
-        words["bias"][key.bias]["enum"],
-        _flag(key.lse),
-        _flag(key.dropout),
-        words["qscale"][key.qscale]["enum"] if cpp.paged else "false",
-        *(_flag(flag) for flag in pad_flags(key.pad)),
-    ]
-    if cpp.trait_names_trload:
-        arguments.append("false")
+    types = _type_words(key.dtype, key.pipeline, key.mask_impl, key.mask, key.bias, key.qscale)
+    layout = _layout_words(key.mode, key.vlayout, key.pad)
+    common = (
+        f"{key.hdim_q}, {types['element']}, {layout['group_mode']}, {_tile_words(key.tile)['block']}, "
+        f"{layout['v_rowmajor']}, {types['pipeline_enum']}, {_FLAG[key.logits]}, {types['mask']}, {types['bias']}, "
+        f"{_FLAG[key.lse]}, {_FLAG[key.dropout]}, "
+    )
     if not cpp.paged:
-        return f"fmha_fwd_traits_<{', '.join(arguments)}>"
-    arguments += [
-        "false",
-        _flag(key.sink),
-        str(key.page_size),
-        words["kv_layout"][key.kv_layout],
-        words["kv_table"][key.kv_table],
-        words["load"][key.load],
-    ]
-    return f"fmha_fwd_batch_prefill_traits_<{', '.join(arguments)}>"
+        trload = ", false" if cpp.trait_names_trload else ""
+        return f"fmha_fwd_traits_<{common}false, {layout['pads']}{trload}>"
+    page = _page_words(key.page_size, key.kv_layout, key.kv_table, key.load)
+    return (
+        f"fmha_fwd_batch_prefill_traits_<{common}{types['qscale']}, {layout['pads']}, false, false, {_FLAG[key.sink]}, "
+        f"{page['page_size']}, {page['kv_layout']}, {page['kv_table']}, {page['load']}>"
+    )
 
 
-def conditions(key: Key, cpp: Features) -> list[str]:
+def conditions(key: Key, cpp: Features) -> tuple[str, ...]:
     """What a request must meet for this kernel, beyond dtype and head dim: joined by && in the dispatch.
 
-    Source: fmha_batch_prefill.py of each age (FmhaFwdApiTrait checks). Group mode always pads seqlens. ``vec`` is the
-    number of elements of a 16-byte load, which hdim must be a multiple of.
+    Source: fmha_batch_prefill.py of each age (FmhaFwdApiTrait checks).
     """
-    words = spellings()
-    vec = 16 // int(words["dtype"][key.dtype]["bytes"])
-    found = [
-        f"t.is_group_mode == {_flag(key.mode == 'group')}",
-        f"t.is_v_rowmajor == {_flag(key.vlayout == 'row')}",
-        f"t.has_logits_soft_cap == {_flag(key.logits)}",
-        words["mask"][key.mask_impl][key.mask]["check"],
-        f"t.bias_type == {words['bias'][key.bias]['check']}",
-        f"t.has_lse == {_flag(key.lse)}",
-        f"t.has_dropout == {_flag(key.dropout)}",
-    ]
-    if cpp.paged:
-        found += [f"t.qscale_type == {words['qscale'][key.qscale]['check']}", f"t.has_sink == {_flag(key.sink)}"]
-    else:
-        found.append("t.do_fp8_static_quant == false")
-    if key.mode == "batch":
-        whole = key.pad == "psddv"
-        bn0 = key.tile.bn0
-        found.append(
-            f"a.seqlen_k != 0 && a.seqlen_k % {bn0} == 0" if whole else f"(a.seqlen_k == 0 || a.seqlen_k % {bn0} != 0)"
-        )
-    found += [f"a.hdim_q % {vec} == 0", f"a.hdim_v % {vec} == 0"]
-    if when := words["when"][key.tile.when]:
-        found.append(when)
-    if cpp.paged:
-        found += [
-            f"t.kv_memory_layout == {words['kv_layout'][key.kv_layout]}",
-            f"t.kv_lookup_table == {words['kv_table'][key.kv_table]}",
-            f"t.page_size == {key.page_size}",
-            f"{_load_selector(key, cpp)} == {words['load'][key.load]}",
-        ]
-    return found
-
-
-def _load_selector(key: Key, cpp: Features) -> str:
-    base = ", a.k_ptr, a.v_ptr" if cpp.selector_takes_base else ""
-    strides = "a.batch_stride_k, a.batch_stride_v" if cpp.selector_takes_base else "a.batch_stride_k"
     return (
-        f"fmha_batch_prefill_select_kv_load_mode(a.page_block_size, {key.tile.bn0}, a.num_total_pages, "
-        f"{strides}, kElementBytes{base})"
+        *_layout_conditions(key.mode, key.vlayout),
+        f"t.has_logits_soft_cap == {_FLAG[key.logits]}",
+        *_type_conditions(key.mask_impl, key.mask, key.bias),
+        f"t.has_lse == {_FLAG[key.lse]}",
+        f"t.has_dropout == {_FLAG[key.dropout]}",
+        *_scale_conditions(cpp.paged, key.qscale, key.sink),
+        *_shape_conditions(key.mode, key.pad, key.dtype, key.tile),
+        *(
+            _page_conditions(cpp, key.tile.bn0, key.page_size, key.kv_layout, key.kv_table, key.load)
+            if cpp.paged
+            else ()
+        ),
+    )
+
+
+@functools.cache
+def _layout_conditions(mode: str, vlayout: str) -> tuple[str, ...]:
+    return f"t.is_group_mode == {_flag(mode == 'group')}", f"t.is_v_rowmajor == {_flag(vlayout == 'row')}"
+
+
+@functools.cache
+def _type_conditions(mask_impl: str, mask: str, bias: str) -> tuple[str, ...]:
+    words = spellings()
+    return words["mask"][mask_impl][mask]["check"], f"t.bias_type == {words['bias'][bias]['check']}"
+
+
+@functools.cache
+def _scale_conditions(paged: bool, qscale: str, sink: bool | None) -> tuple[str, ...]:
+    if not paged:
+        return ("t.do_fp8_static_quant == false",)
+    return f"t.qscale_type == {spellings()['qscale'][qscale]['check']}", f"t.has_sink == {_flag(sink)}"
+
+
+@functools.cache
+def _shape_conditions(mode: str, pad: str, dtype: str, tile: Tile) -> tuple[str, ...]:
+    """Sequence lengths (group mode always pads them), head dims in whole 16-byte loads, the tile's own condition."""
+    vec, bn0 = 16 // int(spellings()["dtype"][dtype]["bytes"]), tile.bn0
+    found = []
+    if mode == "batch":
+        whole = f"a.seqlen_k != 0 && a.seqlen_k % {bn0} == 0"
+        found.append(whole if pad == "psddv" else f"(a.seqlen_k == 0 || a.seqlen_k % {bn0} != 0)")
+    found += [f"a.hdim_q % {vec} == 0", f"a.hdim_v % {vec} == 0"]
+    if when := spellings()["when"][tile.when]:
+        found.append(when)
+    return tuple(found)
+
+
+@functools.cache
+def _page_conditions(
+    cpp: Features, bn0: int, page_size: int | None, kv_layout: str | None, kv_table: str | None, load: str | None
+) -> tuple[str, ...]:
+    """The load mode is compared with the header's own selector, called as that header declares it."""
+    page = _page_words(page_size, kv_layout, kv_table, load)
+    strides = "a.batch_stride_k, a.batch_stride_v" if cpp.selector_takes_base else "a.batch_stride_k"
+    base = ", a.k_ptr, a.v_ptr" if cpp.selector_takes_base else ""
+    arguments = f"a.page_block_size, {bn0}, a.num_total_pages, {strides}, kElementBytes{base}"
+    return (
+        f"t.kv_memory_layout == {page['kv_layout']}",
+        f"t.kv_lookup_table == {page['kv_table']}",
+        f"t.page_size == {page['page_size']}",
+        f"fmha_batch_prefill_select_kv_load_mode({arguments}) == {page['load']}",
     )

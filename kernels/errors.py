@@ -62,6 +62,12 @@ class CodeObjectError(CkPrefillError):
     exit_code = 28
 
 
+class LibraryError(CkPrefillError):
+    """A built library that can't be loaded, or speaks another version of the C ABI. The message names the file."""
+
+    exit_code = 29
+
+
 class ParityError(CkPrefillError):
     """The matrix and an upstream disagree: on names, bindings, dispatch or machine code."""
 
@@ -87,7 +93,7 @@ class NotReproducibleError(CkPrefillError):
 
 
 class BenchError(CkPrefillError):
-    """A measured figure misses its target; the message lists the figures."""
+    """A figure could not be measured."""
 
     exit_code = 34
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,23 +29,25 @@ def write_atomically(file: Path, data: bytes) -> None:
     Raises:
         DiskFullError: the disk is full.
     """
+    beside = f"{file.parent}/.{file.name}.{os.getpid()}.{threading.get_ident()}"
     with disk_full_is_an_error(file):
         file.parent.mkdir(parents=True, exist_ok=True)
-        handle, beside = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
         try:
-            with os.fdopen(handle, "wb") as stream:
+            with open(beside, "wb") as stream:  # noqa: PTH123 - thousands of files: Path.open takes twice as long
                 stream.write(data)
-            Path(beside).chmod(0o644)
-            Path(beside).replace(file)
+            os.replace(beside, file)  # noqa: PTH105
         except BaseException:
-            Path(beside).unlink()
+            Path(beside).unlink(missing_ok=True)
             raise
 
 
 def write_if_changed(file: Path, text: str) -> bool:
     """Write text unless the file already holds it; True if written. Raises DiskFullError."""
     data = text.encode("utf-8")
-    if file.is_file() and file.read_bytes() == data:
-        return False
+    try:
+        if file.read_bytes() == data:
+            return False
+    except FileNotFoundError:
+        pass
     write_atomically(file, data)
     return True

@@ -26,9 +26,24 @@ def _environment() -> jinja2.Environment:
     )
 
 
+class _Slot(jinja2.Undefined):
+    """A word that is not known yet: the template leaves a place for it."""
+
+    def __str__(self) -> str:
+        return f"%({self._undefined_name})s"
+
+
+@functools.cache
+def _instance_pattern(features: cpp.Features, guarded: bool) -> str:
+    """instance.hip.j2 with a place for each word: a template engine's work once, filling in for each of the kernels."""
+    template = _environment().overlay(undefined=_Slot).get_template("instance.hip.j2")
+    return template.render(d=features, guarded=guarded)
+
+
 def instance_text(key: Key, features: cpp.Features, space: str = "ckpm::k0") -> str:
     """One kernel's specialisation."""
-    return _environment().get_template("instance.hip.j2").render(cpp.instance(key, features, space), d=features)
+    words = cpp.instance(key, features, space)
+    return _instance_pattern(features, words["guard"] != "") % words
 
 
 def unit_text(unit: Unit, features: cpp.Features) -> str:
@@ -39,22 +54,18 @@ def unit_text(unit: Unit, features: cpp.Features) -> str:
 
 def dispatch_text(keys: Sequence[Key], features: cpp.Features) -> str:
     """The host dispatch over ``keys``, which must be in upstream's order of emission."""
-    words = cpp.spellings()
-    arms: list[dict[str, object]] = []
-    tree: dict[str, dict[int, list[dict[str, object]]]] = {}
+    arms: list[tuple[str, str, str, str]] = []
+    tree: dict[str, dict[int, list[tuple[str, str, str, str]]]] = {}
     hdim_v: dict[tuple[str, int], int] = {}
     for index, key in enumerate(keys):
-        arm: dict[str, object] = {
-            "alias": f"T{index}",
-            "name": key.name,
-            "trait": cpp.dispatch_trait(key, features),
-            "conditions": cpp.conditions(key, features),
-        }
+        conditions = " && ".join(cpp.conditions(key, features))
+        arm = (f"T{index}", key.name, cpp.dispatch_trait(key, features), conditions)
         arms.append(arm)
         tree.setdefault(key.dtype, {}).setdefault(key.hdim_q, []).append(arm)
         hdim_v[key.dtype, key.hdim_q] = key.hdim_v
+    words = cpp.spellings()["dtype"]
     dtypes = [
-        (dtype, words["dtype"][dtype]["bytes"], [(hdim, hdim_v[dtype, hdim], group) for hdim, group in hdims.items()])
+        (dtype, words[dtype]["bytes"], [(hdim, hdim_v[dtype, hdim], group) for hdim, group in hdims.items()])
         for dtype, hdims in tree.items()
     ]
     return _environment().get_template("dispatch.hip.j2").render(dtypes=dtypes, arms=arms, d=features)

@@ -33,7 +33,7 @@ def plan(keys: Sequence[Key], size: int = DEFAULT_SIZE) -> list[Unit]:
     """
     blocks: dict[tuple[object, ...], dict[tuple[object, ...], list[Key]]] = {}
     for key in keys:
-        kind = (key.family, key.dtype, key.hdim_q, key.tile.word, key.load)
+        kind = (key.family, key.dtype, key.hdim_q, key.tile, key.load)
         detail = (key.mode, key.vlayout, key.pad, key.mask, key.bias, key.qscale, key.page_size)
         blocks.setdefault(kind, {}).setdefault(detail, []).append(key)
     units = []

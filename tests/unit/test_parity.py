@@ -206,6 +206,30 @@ def test_a_sample_covers_every_axis_value(name: str) -> None:
     assert [key.tile.bm0 for key in chosen] == sorted(key.tile.bm0 for key in chosen)
 
 
+def test_a_known_defect_is_strict(
+    tree: Tree, stub_toolchain: Callable[..., Toolchain], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels that can't compile are sampled once more, must fail in both texts, and are reported when they compile."""
+    monkeypatch.setattr(machine_code, "machine_text", bytes)
+    old = dataclasses.replace(tree, dialect="ck-2025-06")
+    keys = enumerate_keys(dialect("ck-2025-06").family("batch_prefill"), arch="gfx950")
+    chosen = machine_code.choose(keys, "ck-2025-06")
+    assert [key.vlayout for key in chosen] == ["row"] * (len(chosen) - 1) + ["col"]
+    assert "col" not in {key.vlayout for key in machine_code.choose(keys[:1], "ck-2025-06")}
+    column = chosen[-1]
+    own = unit_text(Unit("u", (column,)), cpp.features("ck-2025-06"))
+
+    def result(theirs: str, breaks: str) -> machine_code.Comparison:
+        pair, toolchain, cache = (column, theirs), stub_toolchain(breaks=breaks), tmp_path / breaks.replace(" ", "")
+        return machine_code.compare([pair], old, toolchain, "gfx950", cache=cache, job_count=1)[0]
+
+    assert result(own, "template") == machine_code.Comparison(
+        column.name, 0, "", defect="column-major-v-does-not-compile"
+    )
+    assert "upstream's text compiles, but the known defect" in result("int x;", "template").difference
+    assert result("BROKEN", "BROKEN").difference.startswith("ours compiles, but")
+
+
 def test_machine_code_is_compared_byte_for_byte(
     tree: Tree,
     keys: list[Key],

@@ -23,8 +23,8 @@ enum ckpm_status
     CKPM_UNSUPPORTED = 1, /* dispatch found no kernel for the request */
     CKPM_BAD_PROBLEM = 2, /* a field is impossible, or the library's CK doesn't know the feature it asks for */
     CKPM_NO_KERNEL   = 3, /* no kernel of the given name in this library */
-    CKPM_HIP_ERROR   = 4, /* the HIP runtime reported an error */
-    CKPM_EXCEPTION   = 5  /* CK's host code threw */
+    CKPM_HIP_ERROR   = 4, /* the HIP runtime reported an error, to us or to CK's host code */
+    CKPM_EXCEPTION   = 5  /* CK's host code threw for another reason */
 };
 
 enum ckpm_mask { CKPM_MASK_NONE = 0, CKPM_MASK_TOP_LEFT = 1, CKPM_MASK_BOTTOM_RIGHT = 2, CKPM_MASK_WINDOW = 3 };

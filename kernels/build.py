@@ -77,7 +77,7 @@ def _plan(request: Request, units: Sequence[Unit], unit_files: Sequence[Path], h
         source = f"{folder}/src/{file.name}"
         target = f"{folder}/obj/{file.stem}.o"
         # dispatch and harness hold no kernel: their device pass is left out
-        extra = () if unit else ("--offload-host-only",)
+        extra = () if unit else ("--offload-host-only", "-Wno-unused-command-line-argument")
         cuid = hashlib.sha256(f"{request.folder}\0{file.name}\0".encode() + file.read_bytes()).hexdigest()[:16]
         argv = compile_command(
             toolchain,

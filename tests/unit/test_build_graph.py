@@ -20,7 +20,7 @@ from rich.console import Console
 
 from kernels import build_command
 from kernels.build import LIBRARY, Request, prepare, scons_command
-from kernels.errors import CompileError, LinkError
+from kernels.errors import CompileError, DiskFullError, LinkError
 from kernels.plan import Plan
 from kernels.progress import Tally
 from kernels.toolchains import Toolchain
@@ -181,6 +181,17 @@ def test_a_failing_linker_is_a_link_error(stub_toolchain: Stub, request_for: Mak
     toolchain = dataclasses.replace(stub_toolchain(), linker=("false",))
     with pytest.raises(LinkError, match=r"libckpm\.so could not be made"):
         build(request_for(toolchain, where=("key.logits", "key.lse")))
+
+
+def test_a_full_disk_is_told_as_such(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> None:
+    full = tmp_path / "full"
+    full.write_text("#!/bin/sh\necho 'LLVM ERROR: IO failure on output stream: No space left on device'; exit 1\n")
+    full.chmod(0o755)
+    toolchain = dataclasses.replace(stub_toolchain(), compiler=(str(full),))
+    request = request_for(toolchain, where=("key.logits", "key.lse"))
+    with pytest.raises(DiskFullError, match=r"no space left on the disk\. Free some and build again; it goes on"):
+        build(request)
+    assert not list((request.work / request.folder / "obj").glob("*.o"))
 
 
 def test_a_killed_build_resumes(stub_toolchain: Stub, request_for: Make) -> None:

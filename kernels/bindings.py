@@ -111,7 +111,7 @@ def _binding(program: Program, function: Function) -> Binding:
     start = returned.index(LAUNCHER) + 1
     end = closing_angle(returned, start)
     braces = returned.index("{", end) if "{" in returned[end:] else 0
-    if returned[braces : braces + 3] != ("{", "}", ","):
+    if returned[braces : braces + 3] != ("{", "}", ",") or braces == end + 2:
         raise CppTextError(f"{SPECIALISED}<{spell(trait)[:80]}...>: {LAUNCHER} is not given a kernel object KERNEL{{}}")
     kernel = returned[end + 2 : braces]
     return Binding(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,9 @@ from kernels.toolchains import Toolchain, compile_command, describe, link_comman
 from kernels.units import DEFAULT_SIZE, Unit
 from kernels.units import plan as plan_units
 from kernels.upstream import Tree
+from matrix.defects import split
 from matrix.dialects import dialect
+from matrix.errors import EmptySelectionError
 from matrix.keys import Key
 from matrix.selection import Selection, select_some
 
@@ -56,18 +58,29 @@ def prepare(request: Request) -> tuple[Plan, list[Key]]:
     Raises:
         EmptySelectionError and the other errors of matrix.selection; DiskFullError.
     """
-    keys = select_some(dialect(request.tree.dialect), request.selection)
+    selected = select_some(dialect(request.tree.dialect), request.selection)
+    keys, left_out = split(selected, request.tree.dialect)
+    if not keys:
+        reasons = "; ".join(f"{defect.name}: {defect.reason}" for defect in left_out)
+        raise EmptySelectionError(f"none of the {len(selected)} selected kernels compiles with this CK. {reasons}.")
     units = plan_units(keys, request.unit_size)
     features = cpp.features(request.tree.dialect, selector_takes_base=request.tree.selector_takes_base)
     place = request.work / request.folder
     files = render(keys, units, request.tree.dialect, features, place / "src")
-    plan = _plan(request, units, files["units"], [*files["dispatch"], *files["harness"]])
+    unbuilt = {d.name: {"reason": d.reason, "kernels": [key.name for key in group]} for d, group in left_out.items()}
+    plan = _plan(request, units, files["units"], [*files["dispatch"], *files["harness"]], unbuilt)
     plan.write(place / "plan.json")
     write_if_changed(place / "compile_commands.json", _compile_commands(request, plan))
     return plan, keys
 
 
-def _plan(request: Request, units: Sequence[Unit], unit_files: Sequence[Path], host_files: Sequence[Path]) -> Plan:
+def _plan(
+    request: Request,
+    units: Sequence[Unit],
+    unit_files: Sequence[Path],
+    host_files: Sequence[Path],
+    unbuilt: Mapping[str, object],
+) -> Plan:
     toolchain, folder = request.toolchain, request.folder
     identity = (toolchain.identity, request.tree.identity, _digest(INCLUDE))
     compiled = []
@@ -132,6 +145,7 @@ def _plan(request: Request, units: Sequence[Unit], unit_files: Sequence[Path], h
             "mask_impl": request.selection.mask_impl,
             "selection": request.selection.summary(),
             "unit_size": request.unit_size,
+            "left_out": unbuilt,
             **describe(toolchain),
         },
     )

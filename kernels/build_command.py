@@ -34,6 +34,11 @@ def run(request: Request, *, jobs: int, console: Console) -> Tally:
         clear_failures(request)
         units = sum(step.kind == "unit" for step in plan.steps)
         _say(console, f"{len(keys)} kernels in {units} units, {jobs} jobs, {request.toolchain.identity}")
+        for name, group in plan.facts["left_out"].items():
+            _say(
+                console,
+                f"left out: {len(group['kernels'])} kernels that this CK can't compile ({name}): {group['reason']}",
+            )
         command = scons_command(f"{request.folder}/plan.json", jobs, request.object_cache)
         environment = {**os.environ, **plan.environment}
         with subprocess.Popen(

@@ -54,6 +54,8 @@ def statements(tokens: Sequence[str]) -> Iterator[Statement]:
 
 
 def _statement(tokens: Sequence[str], at: int) -> tuple[Statement, int]:
+    if at >= len(tokens):
+        raise CppTextError("a statement is missing at the end of a block")
     piece = tokens[at]
     if piece == "{":
         end = closing(tokens, at)
@@ -311,6 +313,8 @@ class _Reader:
         self.at = end + 1
 
     def _function(self, head: Tokens, parameters: Tokens, body: Tokens) -> None:
+        if not head:
+            raise CppTextError(f"'{spell(parameters)}' follows no name of a function")
         argument = None
         name = len(head) - 1
         if head[-1] == ">":

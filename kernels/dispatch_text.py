@@ -81,6 +81,8 @@ def parse(text: str) -> Dispatch:
     if len(found) != 1:
         raise CppTextError(f"expected one function {FUNCTION}, found {len(found)}")
     function = found[0]
+    if len(function.parameters) != len(_PARAMETERS):
+        raise CppTextError(f"{FUNCTION} has {len(function.parameters)} parameters, expected {len(_PARAMETERS)}")
     local: dict[str, Tokens] = {
         parameter[-1]: (name,) for parameter, name in zip(function.parameters, _PARAMETERS, strict=True)
     }

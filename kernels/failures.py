@@ -10,6 +10,7 @@ from typing import Any
 
 from kernels.run_step import FAILURE
 
+_NOISE = re.compile(r"\s*(In file included from|from) ")
 _LINES = 25  # of the compiler's message shown for each unit; all of it stays in the record
 
 
@@ -25,7 +26,8 @@ def describe(record: Mapping[str, Any], work: Path) -> str:
     head = f"{record['label']}: {Path(record['argv'][0]).name} ended with {record['code']}"
     if kernels:
         head += f"; at fault: {len(kernels)} of {len(record['kernels'])} kernels of this unit"
-    lines = str(record["output"]).strip().splitlines()
+    # include chains and CK's own path say nothing about the kernel
+    lines = [line for line in str(record["output"]).splitlines() if line.strip() and not _NOISE.match(line)]
     shown = lines[:_LINES] + ([f"... {len(lines) - _LINES} more lines"] if len(lines) > _LINES else [])
     return "\n".join([head, *(f"  {name}" for name in kernels), *(f"    {line}" for line in shown)])
 

@@ -24,6 +24,7 @@ from kernels.render import unit_text
 from kernels.toolchains import Toolchain, device_command
 from kernels.units import Unit
 from kernels.upstream import Tree
+from matrix.defects import Defect, defect_of, split
 from matrix.keys import Key
 
 INCLUDE = Path(__file__).with_name("include")
@@ -38,13 +39,15 @@ _ERROR_LINES = 8
 class Comparison:
     """``difference`` is '' if the .text of both is the same; ``code_bytes`` is its length.
 
-    ``error`` is not '' if one of the two could not be compiled.
+    ``error`` is not '' if one of the two could not be compiled; ``defect`` names the known defect of a kernel for which
+    that was expected of both.
     """
 
     name: str
     code_bytes: int
     difference: str
     error: str = ""
+    defect: str = ""
 
 
 def axis_values(key: Key) -> frozenset[tuple[str, object]]:
@@ -54,6 +57,12 @@ def axis_values(key: Key) -> frozenset[tuple[str, object]]:
         if axis not in ("name", "family", "mask", "mask_impl") and not axis.startswith("tile."):
             pairs.add((axis, value))
     return frozenset(pairs | {("mask", (key.mask_impl, key.mask)), ("tile", key.tile.word)})
+
+
+def choose(keys: Sequence[Key], dialect: str) -> list[Key]:
+    """What to compile: a sample of the kernels that compile, and the cheapest kernel of each known defect."""
+    sound, left_out = split(keys, dialect)
+    return [*sample(sound), *(min(defective, key=_size) for defective in left_out.values())]
 
 
 def sample(keys: Sequence[Key]) -> list[Key]:
@@ -94,7 +103,7 @@ def compare(
     """Compile both texts of each (key, upstream's rendered text) for ``arch`` and compare their code.
 
     Code is kept in ``cache`` by everything that decides about it, so that a second run compiles nothing. A compile that
-    fails becomes that kernel's ``error``. Raises CodeObjectError, DiskFullError.
+    fails becomes that kernel's ``error``, unless a known defect says so. Raises CodeObjectError, DiskFullError.
     """
     features = cpp.features(tree.dialect, selector_takes_base=tree.selector_takes_base)
     texts = [text for key, theirs in pairs for text in (theirs, unit_text(Unit(key.name, (key,)), features))]
@@ -108,8 +117,24 @@ def compare(
     with ThreadPoolExecutor(job_count) as pool:
         codes = list(pool.map(attempt, texts))
     return [
-        _compare(key.name, theirs, ours) for (key, _), theirs, ours in zip(pairs, codes[::2], codes[1::2], strict=True)
+        _compare_failures(key.name, defect, theirs, ours)
+        if (defect := defect_of(key, tree.dialect))
+        else _compare(key.name, theirs, ours)
+        for (key, _), theirs, ours in zip(pairs, codes[::2], codes[1::2], strict=True)
     ]
+
+
+def _compare_failures(
+    name: str, defect: Defect, theirs: bytes | CompileError, ours: bytes | CompileError
+) -> Comparison:
+    if isinstance(theirs, CompileError) and isinstance(ours, CompileError):
+        words = [{line.partition("error: ")[2] for line in str(error).splitlines()} for error in (theirs, ours)]
+        if words[0] == words[1]:
+            return Comparison(name, 0, "", defect=defect.name)
+        return Comparison(name, 0, f"upstream's text fails otherwise than ours: {theirs}\nours: {ours}")
+    whose = "ours" if isinstance(theirs, CompileError) else "upstream's text"
+    gone = f"{whose} compiles, but the known defect '{defect.name}' says it can't: mend matrix/tables/defects.yaml"
+    return Comparison(name, 0, gone)
 
 
 def _compare(name: str, theirs: bytes | CompileError, ours: bytes | CompileError) -> Comparison:
@@ -129,7 +154,7 @@ def _compare(name: str, theirs: bytes | CompileError, ours: bytes | CompileError
 
 def _code(text: str, tree: Tree, toolchain: Toolchain, arch: str, cache: Path) -> bytes:
     """The .text of one source text, compiled or out of the cache."""
-    own = b"".join(file.read_bytes() for file in sorted(INCLUDE.iterdir()))
+    own = b"".join(file.read_bytes() for file in sorted(INCLUDE.iterdir()) if file.name in text)
     signature = "\0".join((toolchain.identity, *toolchain.flags, arch, tree.identity, text)).encode() + own
     place = cache / "parity" / f"{hashlib.sha256(signature).hexdigest()}.text"
     if place.is_file():

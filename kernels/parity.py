@@ -24,6 +24,7 @@ from kernels.results import Case, Results
 from kernels.toolchains import Toolchain
 from kernels.units import plan
 from kernels.upstream import Tree, locate
+from matrix.defects import defects
 from matrix.dialects import Family, dialect
 from matrix.enumeration import enumerate_keys
 from matrix.golden import StoredList, emission_sha256, stored_lists
@@ -168,7 +169,7 @@ def absent_arch(family: Family, arch: str, theirs: Sequence[str], reference: Seq
     arch is exactly its gfx9 list; later codegens return nothing for such an arch, and then nothing needs accepting.
     """
     if not theirs:
-        return Finding("names", (), f"no kernel on either side: {family.absent}")
+        return Finding("names", (), f"the same: no kernel on either side: {family.absent}")
     if list(theirs) == list(reference):
         note = (
             f"documented difference '{ARCH_IGNORED}': upstream's codegen pays no heed to the arch and lists its "
@@ -182,7 +183,7 @@ def compare_lists(keys: Sequence[Key], theirs: Sequence[str]) -> Finding:
     """Names and their order."""
     difference = compare_names([key.name for key in keys], theirs)
     lines = () if difference.same else (difference.describe(),)
-    return Finding("names", lines, f"{len(theirs)} names in upstream's order")
+    return Finding("names", lines, f"the same: {len(theirs)} names in upstream's order")
 
 
 def compare_texts(tree: Tree, keys: Sequence[Key], listed: Sequence[str], rendered: Rendered) -> list[Finding]:
@@ -211,8 +212,8 @@ def compare_texts(tree: Tree, keys: Sequence[Key], listed: Sequence[str], render
     order = dispatch_text.compare(dispatch, _dispatch(render_dispatch(keys, features)), names)
     branches = sum(1 for _ in dispatch.kernels())
     return [
-        Finding("bindings", tuple(lines), f"bindings of {len(theirs)} instances"),
-        Finding("dispatch", tuple(order), f"order and conditions of {branches} dispatch branches"),
+        Finding("bindings", tuple(lines), f"the same: bindings of {len(theirs)} instances"),
+        Finding("dispatch", tuple(order), f"the same: order and conditions of {branches} dispatch branches"),
     ]
 
 
@@ -241,7 +242,7 @@ def stored_case(entry: StoredList) -> Case:
     lines = [] if difference.same else [difference.describe()]
     if difference.same and emission_sha256(ours) != entry.sha256_emission_order:
         lines.append("the names are the same, their order is not upstream's order of emission")
-    finding = Finding("names", tuple(lines), f"{entry.count} names in upstream's order")
+    finding = Finding("names", tuple(lines), f"the same: {entry.count} names in upstream's order")
     return _judge({**title, "name": f"{title['name']}, {entry.mask_impl} masks"}, [finding], started)
 
 
@@ -251,7 +252,7 @@ def machine_code_case(tree: Tree, arch: str, request: Request, toolchain: Toolch
     title = _title(tree.name, arch, FAMILY, "machine code")
     family = dialect(tree.dialect).family(FAMILY)
     keys = [key for mask in request.masks for key in enumerate_keys(family, arch=arch, mask_impl=mask)]
-    chosen = machine_code.sample(keys)
+    chosen = machine_code.choose(keys, tree.dialect)
     try:
         texts = {mask: _render(tree, arch, 0, mask).instances for mask in request.masks}
     except CodegenError as error:
@@ -271,10 +272,15 @@ def machine_code_case(tree: Tree, arch: str, request: Request, toolchain: Toolch
         return _error(title, CodegenError("\n".join(errors)), started)
     labels = [f"{key.name} ({key.mask_impl} masks)" for key in chosen]
     lines = [f"{label}: {row.difference}" for label, row in zip(labels, compared, strict=True) if row.difference]
-    note = f".text of {len(compared)} kernels that hold every axis value ({toolchain.identity}):\n" + "\n".join(
-        f"  {row.code_bytes} bytes  {label}" for label, row in zip(labels, compared, strict=True)
-    )
-    return _judge(title, [Finding("machine code", tuple(lines), note)], started)
+    same = [f"  {row.code_bytes} bytes  {label}" for label, row in zip(labels, compared, strict=True) if not row.defect]
+    note = f"the same: .text of {len(same)} kernels that hold every axis value that compiles ({toolchain.identity}):"
+    findings = [Finding("machine code", tuple(lines), "\n".join([note, *same]))]
+    for defect in defects():
+        if hit := [label for label, row in zip(labels, compared, strict=True) if row.defect == defect.name]:
+            # Neither text compiles, so there is nothing to compare: said here wherever it is accepted.
+            told = f"neither text compiles, documented defect '{defect.name}': {defect.reason}"
+            findings.append(Finding("machine code", (), "\n".join([told, *(f"  {label}" for label in hit)])))
+    return _judge(title, findings, started)
 
 
 def _title(suite: str, arch: str, family: str, name: str) -> dict[str, str]:
@@ -289,7 +295,7 @@ def _judge(title: dict[str, str], findings: Sequence[Finding], started: float) -
     seconds = round(time.monotonic() - started, 3)
     wrong = [finding for finding in findings if finding.lines]
     if not wrong:
-        text = "\n".join(f"the same: {f.note}" if ARCH_IGNORED not in f.note else f.note for f in findings)
+        text = "\n".join(finding.note for finding in findings)
         return Case(**title, outcome="passed", text=text, seconds=seconds)
     message = "; ".join(f"{finding.what}: {_first_line(finding.lines[0])}" for finding in wrong)
     parts = []

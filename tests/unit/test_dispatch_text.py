@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -131,6 +133,15 @@ def test_swapped_branches_are_an_order_difference() -> None:
 def test_a_text_without_dispatch_is_an_error() -> None:
     with pytest.raises(CppTextError, match="expected one function fmha_batch_prefill, found 0"):
         parse("int x;")
+
+
+@pytest.mark.parametrize("piece", ["", "{", ">", "if"])
+def test_a_damaged_text_never_breaks_the_reader(piece: str) -> None:
+    """One token replaced, at every place: the text is read as something else, or refused."""
+    tokens = tokenize(OTHER)
+    for at in range(len(tokens)):
+        with contextlib.suppress(CppTextError):
+            parse(" ".join([*tokens[:at], piece, *tokens[at + 1 :]]))
 
 
 @pytest.mark.parametrize(

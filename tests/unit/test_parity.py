@@ -197,7 +197,7 @@ def test_stored_lists(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["ck-2025-06", DIALECT, "rocm-libraries-2026"])
 def test_a_sample_covers_every_axis_value(name: str) -> None:
     family = dialect(name).family("batch_prefill")
-    keys = [key for mask in family.masks for key in enumerate_keys(family, arch="gfx950", mask_impl=mask)]
+    keys = [key for mask in family.masks for key in enumerate_keys(family, arch="gfx950", mask_impl=mask)[::5]]
     chosen = machine_code.sample(keys)
     assert len(chosen) <= 8
     every = frozenset().union(*map(machine_code.axis_values, keys))

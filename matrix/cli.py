@@ -1,4 +1,4 @@
-"""``python -m matrix list|count|show|why|export``: questions to the matrix; nothing is built or downloaded."""
+"""``python -m matrix list|count|show|why|export|problems``: questions to the matrix; nothing is built or downloaded."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from matrix.explain import find_key, profiles_with, receipts_with, tiers_with, w
 from matrix.export import COLUMNS, to_csv, to_json, write_atomically
 from matrix.keys import Key
 from matrix.options import Parser, add_dialect_options, add_selection_options, dialect_from, selection_from
+from matrix.problem_tables import problems
+from matrix.problems import SUITES, TIERS, wave_instructions
 from matrix.selection import Selection, absences, select, select_some
 
 _CLOSED_PIPE = 141  # what a shell reports for a program that SIGPIPE ended, as `| head` does to any other
@@ -66,6 +68,11 @@ def _parser() -> Parser:
     add_selection_options(export)
     export.add_argument("--format", choices=formats[1:], default="json", help="(default: %(default)s)")
     export.add_argument("--output", type=Path, default=None, metavar="FILE", help="(default: standard output)")
+    cases = command("problems", _problems, "list the problems that a suite runs in a tier")
+    cases.add_argument("--suite", default=None, help=f"{', '.join(SUITES)} (default: all)")
+    cases.add_argument("--tier", default="smoke", help=f"{', '.join(TIERS)} (default: %(default)s)")
+    cases.add_argument("--count", action="store_true", help="how many, and an emulator's wave-instructions")
+    cases.add_argument("--format", choices=formats, default="text", help="(default: %(default)s)")
     return root
 
 
@@ -164,6 +171,28 @@ def _why(args: argparse.Namespace) -> None:
             f"{found.name}\nis in {chosen.name} ({selection.summary()}):\n{_aligned(table)}"
             f"receipts that hold it: {_plain(found.receipts)}\n"
         )
+
+
+def _problems(args: argparse.Namespace) -> None:
+    """Names of problems, or every field of them; with ``--count`` figures for each suite."""
+    found = {suite: problems(suite, args.tier) for suite in ((args.suite,) if args.suite else SUITES)}
+    if args.count:
+        rows = [
+            {
+                "suite": suite,
+                "problems": len(cases),
+                "million_wave_instructions": sum(map(wave_instructions, cases)) // 10**6,
+            }
+            for suite, cases in found.items()
+        ]
+        if args.format == "text":
+            _emit(_aligned([list(rows[0]), *([str(value) for value in row.values()] for row in rows)], right=True))
+        else:
+            _emit(_records(rows, args.format))
+    elif args.format == "text":
+        _emit("".join(f"{problem.name}\n" for cases in found.values() for problem in cases))
+    else:
+        _emit(_records([asdict(problem) for cases in found.values() for problem in cases], args.format))
 
 
 def _selected(chosen: Dialect, selection: Selection) -> list[Key]:

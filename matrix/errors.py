@@ -104,3 +104,19 @@ class OutputError(CkPrefillError):
     """A result that can't be written: a full disk, no permission, no such folder."""
 
     exit_code = 16
+
+
+class UnknownSuiteError(UnknownWordError):
+    kind, exit_code = "suite", 17
+
+
+class ProblemError(CkPrefillError):
+    """A problem that doesn't exist, or whose sizes, page ids or layout contradict one another."""
+
+    exit_code = 18
+
+
+class LedgerError(CkPrefillError):
+    """A ledger entry that has expired: the defect must be looked at again."""
+
+    exit_code = 19

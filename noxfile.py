@@ -1,8 +1,9 @@
-"""The task list. Each session is a few lines over `python -m matrix | kernels | reports`; options go after `--`.
+"""The task list. Sessions are a few lines over `python -m matrix|kernels|reports|tests.gpu`; options go after `--`.
 
 nox -s build-gfx950                          the smoke tier, in minutes on two cores
 nox -s build-gfx950 -- --tier full           every kernel of the default upstream
 nox -s build-gfx950 -- --upstream flash-attn --where "key.dtype == 'bf16'"
+nox -s build-gfx950 test-large-kv            then run what was built: on a GPU of the arch, else on the emulator
 """
 
 from pathlib import Path
@@ -33,6 +34,15 @@ def build(session, arch):
     run(session, "reports", "resources", Path(LAST_BUILD).read_text().strip())
 
 
+def run_suite(session, suite, *options):
+    """Run a suite of GPU tests on the library that was built; options after `--` are tests.gpu's."""
+    name = "-".join([suite, *options[1:]])
+    results, failed_cases = f"build/{name}.json", 80  # tests.gpu.errors.CasesFailedError: the report comes all the same
+    options = [*options, "--output", results, *session.posargs]
+    run(session, "tests.gpu", "--suite", suite, *options, success_codes=[0, failed_cases])
+    run(session, "reports", "junit", results, "--output", f"build/{name}.xml")
+
+
 # virtualenv and not uv: upstream packages are fetched with pip's configuration, so pip must be in the environment
 @nox.session(venv_backend="virtualenv")
 def environment(session):
@@ -56,6 +66,42 @@ def build_gfx942(session):
 def build_gfx950(session):
     """Build a library for MI350."""
     build(session, "gfx950")
+
+
+@session("test-batch-prefill")
+def test_batch_prefill(session):
+    """The functional matrix: masks, windows, bias, ALiBi, soft cap, dropout, LSE, layouts, lengths."""
+    run_suite(session, "batch-prefill")
+
+
+@session("test-large-kv")
+def test_large_kv(session):
+    """KV pools over 2 and 4 GB, very many pages, pools at every kind of base address."""
+    run_suite(session, "large-kv")
+
+
+@session("test-page-fault")
+def test_page_fault(session):
+    """Page tables and pools of exact length with unmapped memory behind them."""
+    run_suite(session, "page-fault")
+
+
+@session("test-dispatch")
+def test_dispatch(session):
+    """Which kernel the API chooses for which problem, and what it refuses."""
+    run_suite(session, "dispatch")
+
+
+@session("sanitize-gfx942")
+def sanitize_gfx942(session):
+    """Every check of the emulator on MI300 kernels: poison, wave orders, late loads, races, uninitialised reads."""
+    run_suite(session, "sanitize", "--arch", "gfx942")
+
+
+@session("sanitize-gfx950")
+def sanitize_gfx950(session):
+    """Every check of the emulator on MI350 kernels."""
+    run_suite(session, "sanitize", "--arch", "gfx950")
 
 
 @session("parity")

@@ -1,0 +1,32 @@
+"""``python -m emulator coverage FILE...``: which opcodes the files' GPU code needs, and which are missing."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from emulator import coverage
+from emulator.errors import EmulatorError, UnknownInstructionError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; 0, or the exit code of the error's class."""
+    parser = argparse.ArgumentParser(prog="python -m emulator", description="The emulated gfx9 device.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    cover = commands.add_parser("coverage", help="list the opcodes that files need and what is missing")
+    cover.add_argument("files", nargs="+", type=Path, metavar="FILE", help="library, object, bundle or code object")
+    cover.add_argument("-v", "--verbose", action="store_true", help="every opcode and modifier with its count")
+    chosen = parser.parse_args(arguments)
+    try:
+        found = [coverage.cover(path) for path in chosen.files]
+    except EmulatorError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    print(coverage.report(found, verbose=chosen.verbose))
+    return UnknownInstructionError.exit_code if any(one.missing for one in found) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

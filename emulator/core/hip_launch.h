@@ -1,0 +1,13 @@
+#pragma once
+
+#include "arch.h"
+#include "hip_types.h"
+#include "launch.h"
+
+namespace emu {
+
+// Launch with HIP's checks. Arguments either one by one, or packed in `extra`. Throws HipFailure; a fault is recorded.
+void launch_kernel(
+    const Kernel& kernel, dim3 grid, dim3 block, size_t dynamic_lds, hipStream_t stream, void** arguments, void** extra);
+
+} // namespace emu

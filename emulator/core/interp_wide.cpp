@@ -1,0 +1,161 @@
+// 64-bit vector arithmetic: integers and f64.
+#include "map.h"
+#include "registry.h"
+
+#include <cmath>
+
+namespace emu {
+
+namespace {
+
+using u64 = uint64_t;
+using i64 = int64_t;
+
+template <typename T>
+T load(const WideSource& source, unsigned l) {
+    return std::bit_cast<T>(source[l]);
+}
+
+struct WideRow {
+    Row low, high;
+    void put(unsigned l, u64 value) {
+        low.d[l] = static_cast<uint32_t>(value);
+        high.d[l] = static_cast<uint32_t>(value >> 32);
+    }
+    void put(unsigned l, double value) { put(l, std::bit_cast<u64>(value)); }
+    void put(unsigned l, i64 value) { put(l, static_cast<u64>(value)); }
+};
+
+// D = F(sources) on f64 with the output modifiers.
+template <unsigned N, auto F>
+const MicroOp* map_f64(Wave& w, const MicroOp* op) {
+    const WideMode mode(w);
+    WideRow b0, b1, b2, out;
+    const WideSource a = wide_source(w, op, 0, b0.low, b0.high);
+    if constexpr (N == 1) {
+        for (unsigned l = 0; l < LANES; ++l) out.put(l, F(load<double>(a, l)));
+    } else if constexpr (N == 2) {
+        const WideSource b = wide_source(w, op, 1, b1.low, b1.high);
+        for (unsigned l = 0; l < LANES; ++l) out.put(l, F(load<double>(a, l), load<double>(b, l)));
+    } else {
+        const WideSource b = wide_source(w, op, 1, b1.low, b1.high), c = wide_source(w, op, 2, b2.low, b2.high);
+        for (unsigned l = 0; l < LANES; ++l) out.put(l, F(load<double>(a, l), load<double>(b, l), load<double>(c, l)));
+    }
+    if (output_modified(op)) modify_f64(w, op, out.low.d, out.high.d);
+    commit_wide(w, op, out.low.d, out.high.d);
+    return advance(op);
+}
+
+const MicroOp* v_mov_b64(Wave& w, const MicroOp* op) {
+    WideRow b0;
+    const WideSource a = wide_source(w, op, 0, b0.low, b0.high);
+    // The destination may overlap the source by one register.
+    Row low, high;
+    for (unsigned l = 0; l < LANES; ++l) low.d[l] = a.low[l];
+    for (unsigned l = 0; l < LANES; ++l) high.d[l] = a.high[l];
+    commit_wide(w, op, low.d, high.d);
+    return advance(op);
+}
+
+// D = F(S1, S0 & 63): the shift amount comes first
+template <auto F>
+const MicroOp* shift(Wave& w, const MicroOp* op) {
+    WideRow b1, out;
+    Row b0;
+    const uint32_t* amount = source_row(w, op, 0, b0);
+    const WideSource b = wide_source(w, op, 1, b1.low, b1.high);
+    for (unsigned l = 0; l < LANES; ++l) out.put(l, F(b[l], amount[l] & 63));
+    commit_wide(w, op, out.low.d, out.high.d);
+    return advance(op);
+}
+
+const MicroOp* v_lshl_add_u64(Wave& w, const MicroOp* op) {
+    WideRow b0, b2, out;
+    Row b1;
+    const WideSource a = wide_source(w, op, 0, b0.low, b0.high), c = wide_source(w, op, 2, b2.low, b2.high);
+    const uint32_t* amount = source_row(w, op, 1, b1);
+    for (unsigned l = 0; l < LANES; ++l) out.put(l, (a[l] << (amount[l] & 7)) + c[l]);
+    commit_wide(w, op, out.low.d, out.high.d);
+    return advance(op);
+}
+
+// { carry-out, D } = S0 * S1 + S2
+template <bool Signed>
+const MicroOp* mad_wide(Wave& w, const MicroOp* op) {
+    WideRow b2, out;
+    Row b0, b1;
+    const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1);
+    const WideSource c = wide_source(w, op, 2, b2.low, b2.high);
+    u64 carries = 0;
+    for (unsigned l = 0; l < LANES; ++l) {
+        const u64 product = Signed ? static_cast<u64>(i64{static_cast<int32_t>(a[l])} * static_cast<int32_t>(b[l])) : u64{a[l]} * b[l];
+        const u64 addend = c[l], sum = product + addend;
+        // A 65-bit sum: for signed operands both are sign-extended.
+        const bool carry = Signed ? ((product >> 63) + (addend >> 63) + (sum < product)) & 1 : sum < product;
+        out.put(l, sum);
+        carries |= u64{carry} << l;
+    }
+    const u64 lanes = w.exec();
+    commit_wide(w, op, out.low.d, out.high.d);
+    w.set_pair(op->scalar_dst - SCALAR, carries & lanes);
+    return advance(op);
+}
+
+bool is_signalling(double x) { return x != x && !(std::bit_cast<u64>(x) >> 51 & 1); }
+
+template <bool Max>
+double extreme(double a, double b) {
+    if (is_signalling(a) || is_signalling(b)) return std::bit_cast<double>(std::bit_cast<u64>(is_signalling(a) ? a : b) | u64{1} << 51);
+    if (std::isnan(a)) return b;
+    if (std::isnan(b)) return a;
+    if (a == b) return std::signbit(a) == Max ? b : a;
+    return (Max ? a > b : a < b) ? a : b;
+}
+
+const MicroOp* v_ldexp_f64(Wave& w, const MicroOp* op) {
+    const WideMode mode(w);
+    WideRow b0, out;
+    Row b1;
+    const WideSource a = wide_source(w, op, 0, b0.low, b0.high);
+    const uint32_t* b = source_row(w, op, 1, b1);
+    for (unsigned l = 0; l < LANES; ++l) {
+        const int e = static_cast<int32_t>(b[l]);
+        out.put(l, std::ldexp(load<double>(a, l), e > 5000 ? 5000 : e < -5000 ? -5000 : e));
+    }
+    commit_wide(w, op, out.low.d, out.high.d);
+    return advance(op);
+}
+
+#define D1(NAME, ...) {NAME, map_f64<1, ([](double a) -> double { return __VA_ARGS__; })>}
+#define D2(NAME, ...) {NAME, map_f64<2, ([](double a, double b) -> double { return __VA_ARGS__; })>}
+#define D3(NAME, ...) {NAME, map_f64<3, ([](double a, double b, double c) -> double { return __VA_ARGS__; })>}
+
+constexpr Entry entries[] = {
+    {"v_mov_b64", v_mov_b64},
+    {"v_lshlrev_b64", shift<([](u64 a, uint32_t by) { return a << by; })>},
+    {"v_lshrrev_b64", shift<([](u64 a, uint32_t by) { return a >> by; })>},
+    {"v_ashrrev_i64", shift<([](u64 a, uint32_t by) { return static_cast<i64>(a) >> by; })>},
+    {"v_lshl_add_u64", v_lshl_add_u64},
+    {"v_mad_u64_u32", mad_wide<false>},
+    {"v_mad_i64_i32", mad_wide<true>},
+    D2("v_add_f64", a + b),
+    D2("v_mul_f64", a * b),
+    D2("v_min_f64", extreme<false>(a, b)),
+    D2("v_max_f64", extreme<true>(a, b)),
+    D3("v_fma_f64", std::fma(a, b, c)),
+    D3("v_fmac_f64", std::fma(a, b, c)),
+    D1("v_rcp_f64", 1.0 / a),
+    D1("v_sqrt_f64", std::sqrt(a)),
+    D1("v_rsq_f64", 1.0 / std::sqrt(a)),
+    D1("v_trunc_f64", std::trunc(a)),
+    D1("v_ceil_f64", std::ceil(a)),
+    D1("v_floor_f64", std::floor(a)),
+    D1("v_rndne_f64", __builtin_roundeven(a)),
+    {"v_ldexp_f64", v_ldexp_f64},
+};
+
+}  // namespace
+
+std::span<const Entry> wide_entries() { return entries; }
+
+}  // namespace emu

@@ -1,0 +1,45 @@
+#include "trace.h"
+
+#include <cinttypes>
+#include <memory>
+
+namespace emu {
+
+Trace::Trace(const char* path) : file_(std::fopen(path, "w")) {
+    if (file_ == nullptr) throw std::runtime_error(std::string("trace file can't be written: ") + path);
+}
+
+Trace::~Trace() { std::fclose(file_); }
+
+void Trace::before(const Wave& wave, const MicroOp* op) {
+    const auto& texts = wave.group->kernel->program->texts;
+    std::fprintf(file_, "%06x  %s\n", op->pc, op->text < texts.size() ? texts[op->text].c_str() : "?");
+}
+
+void Trace::after(const Wave& wave, const MicroOp* op) {
+    if (op->dst == NONE) return;
+    if (op->dst >= SCALAR) {
+        std::fprintf(file_, "        = %08x %08x  scc %u\n", wave.s[op->dst - SCALAR], wave.s[op->dst - SCALAR + 1], wave.s[SCC]);
+    } else {
+        const uint32_t* row = wave.v[op->dst];
+        std::fprintf(file_, "        = %08x %08x %08x %08x .. %08x  exec %016" PRIx64 "\n", row[0], row[1], row[2], row[3], row[63], wave.exec());
+    }
+    std::fflush(file_);
+}
+
+Trace* trace_of(const Wave& wave, uint64_t workgroup) {
+    const Options& o = options();
+    if (o.trace_file.empty() || wave.group->kernel == nullptr) return nullptr;
+    if (static_cast<int64_t>(workgroup) != o.trace_workgroup || wave.number != static_cast<uint64_t>(o.trace_wave)) return nullptr;
+    if (!o.trace_kernel.empty() && wave.group->kernel->name != o.trace_kernel) return nullptr;
+    // One file for all launches while the options name it.
+    static std::unique_ptr<Trace> trace;
+    static std::string path;
+    if (path != o.trace_file) {
+        trace = std::make_unique<Trace>(o.trace_file.c_str());
+        path = o.trace_file;
+    }
+    return trace.get();
+}
+
+}  // namespace emu

@@ -1,0 +1,60 @@
+"""What the device says about a launch that faulted, as Python objects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from emulator.errors import DeviceError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nearest:
+    """The allocation nearest to a faulting address."""
+
+    id: int
+    base: int
+    bytes: int
+    kind: str
+    label: str
+    freed: bool  # it was there once
+    distance: int  # of the address: negative before the first byte, 0 inside, else from the last byte
+    overrun: int  # of an access that begins inside: bytes behind the end
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """One fault: what, by which instruction, of which wave."""
+
+    kind: str  # FaultKind in core/fault.h: memory, srd_range, unknown, race, ..
+    access: str  # none, load, store, atomic
+    kernel: str
+    text: str  # the instruction
+    pc: int  # byte offset in the code object's .text
+    instruction: int
+    workgroup: tuple[int, int, int]
+    wave: int
+    lane: int | None  # None: of the whole wave
+    address: int
+    bytes: int
+    detail: str
+    message: str
+    error: int  # what HIP calls answer: 700, 702 or 719
+    nearest: Nearest | None
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Fault:
+        """From what emu_last_fault_json writes."""
+        near = data["nearest"]
+        rest = {**data, "workgroup": tuple(data["workgroup"]), "nearest": Nearest(**near) if near else None}
+        return cls(**rest)
+
+
+class DeviceFaultError(DeviceError):
+    """A launch faulted. The device refuses work until its fault is cleared; ``fault`` has all fields."""
+
+    exit_code = 68
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.message, fault.error)
+        self.fault = fault

@@ -1,0 +1,298 @@
+"""One case on a device: launches, and what is looked at afterwards (the CHECKS of matrix/problems.py).
+
+:func:`run_case` never raises for what a kernel did: a wrong number, a fault or a refusal is the case's result.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kernels import hip_api, launching
+from kernels.buffers import POISON, prepare
+from kernels.device import Device, Fault
+from kernels.harness import Library, Status
+from kernels.hip_api import HipError
+from kernels.launching import Outcome
+from matrix.keys import Key
+from matrix.problems import PAIRWISE, Problem, counterpart, missing, page_elements, serves
+from tests.gpu.reference import Expected, attention, keep_threshold, visible
+from tests.gpu.tolerances import all_zero_rows, compare_lse, compare_o
+
+RESULTS = ("passed", "wrong", "fault", "timeout", "unsupported", "infrastructure")
+_GPU_PAGE = 4096
+_BELOW_4_GB = (1 << 32) - (1 << 28)  # the program itself lies there as well
+_OTHER_FAULTS = {"timeout": "timeout", "unknown": "infrastructure", "internal": "infrastructure"}
+_BLOCK_ROWS = 128  # CK's dispatch: fewer blocks of so many rows than 0.8 a compute unit take the smaller tile
+_LEAST_USE = 0.8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """A library on a device. ``keys`` are its kernels in dispatch order."""
+
+    device: Device
+    library: Library
+    keys: tuple[Key, ...]
+
+    def key(self, name: str) -> Key | None:
+        return next((key for key in self.keys if key.name == name), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """``outcome`` is one of RESULTS; ``message`` one line of why; ``lines`` everything worth reading."""
+
+    outcome: str
+    message: str = ""
+    lines: tuple[str, ...] = ()
+    kernel: str = ""
+    seconds: float = 0.0
+    fault: Mapping[str, Any] = field(default_factory=dict)
+    counters: Mapping[str, Any] = field(default_factory=dict)
+
+
+class _EndError(Exception):
+    """Ends a case early with its outcome."""
+
+    def __init__(self, outcome: str, message: str, fault: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.outcome, self.message, self.fault = outcome, message, fault or {}
+
+
+class _Case:
+    """The state of one case: what was launched, what was found."""
+
+    def __init__(self, bench: Bench, problem: Problem) -> None:
+        self.bench, self.problem = bench, problem
+        self.lines: list[str] = []
+        self.kernel = ""
+        self.seconds = 0.0
+        self.counters: Mapping[str, Any] = {}
+        self.expected: tuple[bytes, Expected] | None = None
+
+    # ---- launching
+
+    def configure(self, options: Mapping[str, Any], label: str) -> None:
+        if self.bench.device.has("granularity"):
+            granularity = 1 if "guard_page" in self.problem.checks else _GPU_PAGE
+            self.bench.device.configure(**{"granularity": granularity, **options})
+        if label:
+            self.lines.append(f"{label}:")
+
+    def launch(self, problem: Problem, kernel: str | None) -> Outcome:
+        """Raises _EndError unless the launch succeeded."""
+        prepared = prepare(problem, self.bench.device.arch)
+        outcome = launching.run(self.bench.device, self.bench.library, prepared, kernel)
+        self.seconds += outcome.seconds
+        self.counters = outcome.counters or self.counters
+        self.kernel = outcome.launch.kernel or kernel or ""
+        if outcome.fault is not None:
+            raise _EndError(outcome_of(outcome.fault), told(outcome.fault), dict(outcome.fault.fields))
+        return outcome
+
+    def launched(self, problem: Problem, kernel: str | None) -> Outcome:
+        outcome = self.launch(problem, kernel)
+        status = outcome.launch.status
+        if status == Status.HIP_ERROR:
+            raise _EndError("infrastructure", f"the launch failed: {outcome.launch.message}")
+        if status != Status.OK:
+            raise _EndError("wrong", f"refused ({status.name.lower()}): {outcome.launch.message}")
+        return outcome
+
+    # ---- looking
+
+    def reference(self, outcome: Outcome) -> Expected:
+        """The same for every launch of the case, but for the random values that the kernel stored."""
+        random = outcome.random_values() if self.problem.p_drop else None
+        stored = b"".join(part.tobytes() for part in random or ())
+        if self.expected is None or self.expected[0] != stored:
+            self.expected = stored, attention(outcome.prepared.inputs, random)
+        return self.expected[1]
+
+    def examine(self, outcome: Outcome) -> None:
+        """Compare one launch with the reference. Raises _EndError with all that is wrong."""
+        p, expected, o = self.problem, self.reference(outcome), outcome.o()
+        bad = []
+        comparisons = [compare_o(p, o, expected)]
+        if p.lse:
+            comparisons.append(compare_lse(p, outcome.lse().astype(np.float64), expected))
+        for comparison in comparisons:
+            self.lines.append(str(comparison))
+            if not comparison.passed:
+                bad.append(str(comparison))
+        if "nan_canary" in p.checks and (count := int(np.isnan(o).sum())):
+            bad.append(f"{count} of {o.size} elements of O are NaN: something that no sequence owns was read")
+        if "nonzero" in p.checks and (rows := all_zero_rows(o, expected)):
+            bad.append(f"{rows} rows of O are all zero: a page was read as nothing")
+        if p.p_drop:
+            bad += self._random(outcome)
+        if bad:
+            raise _EndError("wrong", "; ".join(bad))
+
+    def _random(self, outcome: Outcome) -> list[str]:
+        """The kept share of visible scores must be what the threshold makes of a uniform byte, within 6 sigma."""
+        p = self.problem
+        kept = seen = 0
+        for index, values in enumerate(outcome.random_values()):
+            mask = visible(p, p.seqlens_q[index], p.seqlens_k[index])
+            kept += int((values[:, mask] <= keep_threshold(p.p_drop)).sum())
+            seen += int(mask.sum()) * p.nhead_q
+        share = (keep_threshold(p.p_drop) + 1) / 256
+        if abs(kept - share * seen) <= 6 * (share * (1 - share) * seen) ** 0.5 + 1:
+            return []
+        return [f"dropout kept {kept} of {seen} scores, expected {share:.4f} of them"]
+
+    def same_bits(self, check: str, first: Outcome) -> None:
+        """Launch what must give the same bits and compare. Raises _EndError."""
+        other = counterpart(self.problem, check)
+        key = self._matching(other)
+        if key is None:
+            self.lines.append(f"{check}: not compared, the library has no such kernel")
+            return
+        mine = self.kernel
+        second = self.launched(other, key.name)
+        self.kernel = mine
+        tokens = sum(other.seqlens_q)
+        pairs = {"O": (first.o_bits()[-tokens:], second.o_bits())} if tokens else {}
+        if self.problem.lse and tokens:
+            pairs["LSE"] = first.lse()[:, -tokens:].view(np.uint32), second.lse().view(np.uint32)
+        for name, (left, right) in pairs.items():
+            different = int((left != right).sum())
+            if different:
+                place = tuple(int(at) for at in np.argwhere(left != right)[0])
+                raise _EndError(
+                    "wrong", f"{check}: {different} of {left.size} elements of {name} differ, first {place}"
+                )
+        self.lines.append(f"{check}: same bits")
+
+    def _matching(self, other: Problem) -> Key | None:
+        """The kernel that differs from this case's in nothing but what the other problem needs."""
+        own = self.bench.key(self.kernel)
+        if own is None:
+            return None
+        wanted = dataclasses.replace(other, tile_rows=own.tile.bm0)
+        rows = own.row()
+        able = [key for key in self.bench.keys if serves(key, wanted)]
+        return min(able, key=lambda key: sum(key.row()[name] != rows[name] for name in rows), default=None)
+
+
+def run_case(bench: Bench, problem: Problem, variants: Sequence[Mapping[str, Any]] = ({},)) -> Result:
+    """Run a case once for each set of device options. The first that fails ends it."""
+    case = _Case(bench, problem)
+    try:
+        outcome, message, fault = _run(case, variants)
+    except _EndError as end:
+        outcome, message, fault = end.outcome, end.message, end.fault
+    except HipError as error:
+        lost = error.error in hip_api.INFRASTRUCTURE
+        outcome, message, fault = ("infrastructure" if lost else "fault"), str(error), {}
+    except MemoryError as error:
+        outcome, message, fault = "infrastructure", f"out of memory: {error}", {}
+    finally:
+        if bench.device.has("granularity"):
+            bench.device.configure()
+    return Result(
+        outcome=outcome,
+        message=message,
+        lines=tuple(case.lines),
+        kernel=case.kernel,
+        seconds=case.seconds,
+        fault=fault,
+        counters=case.counters,
+    )
+
+
+def outcome_of(fault: Fault) -> str:
+    """What a fault means: an unknown instruction is the emulator's lack, a lost device nobody's."""
+    if fault.kind == "hip":
+        if fault.error == hip_api.TIMED_OUT:
+            return "timeout"
+        return "infrastructure" if fault.error in hip_api.INFRASTRUCTURE else "fault"
+    return _OTHER_FAULTS.get(fault.kind, "fault")
+
+
+def told(fault: Fault) -> str:
+    """A fault in one line. The kernel's mangled name is left out: the result has its own."""
+    lines = (line.strip() for line in fault.message.splitlines())
+    return "; ".join(line for line in lines if not line.startswith("kernel "))
+
+
+def _run(case: _Case, variants: Sequence[Mapping[str, Any]]) -> tuple[str, str, Mapping[str, Any]]:
+    problem, bench = case.problem, case.bench
+    if problem.placement != "default" and not bench.device.has("placement"):
+        return "unsupported", "this device doesn't place buffers", {}
+    if problem.placement == "low" and (size := _pool_bytes(problem)) > _BELOW_4_GB:
+        return "unsupported", f"a pool of {size} bytes doesn't fit below 4 GiB", {}
+    if problem.expect != "ok":
+        return *_refusal(case), {}
+    if reason := missing(bench.keys, problem):
+        return "unsupported", reason, {}
+    if not problem.tile_rows and not _able(case):
+        return "unsupported", "dispatch takes this library's kernel for few blocks only", {}
+    if "guard_page" in problem.checks and not bench.device.has("granularity"):
+        case.lines.append("guard_page: this device maps what lies behind a buffer")
+    named = None
+    if problem.tile_rows:
+        named = next(key.name for key in bench.keys if serves(key, problem))
+    firsts: list[Outcome] = []
+    for options in variants:
+        case.configure(options, ", ".join(f"{name} {value}" for name, value in options.items()))
+        outcome = case.launched(problem, named)
+        if named is None:
+            _check_choice(case)
+            named = case.kernel
+        case.examine(outcome)
+        if firsts and not np.array_equal(firsts[0].o_bits(), outcome.o_bits()):
+            return "wrong", "O differs between two orders of the same waves: a race", {}
+        firsts.append(outcome)
+        for check in PAIRWISE:
+            if check in problem.checks:
+                case.same_bits(check, outcome)
+    return "passed", "", {}
+
+
+def _pool_bytes(problem: Problem) -> int:
+    return problem.pool_pages * page_elements(problem, "k") * problem.element_bytes
+
+
+def _check_choice(case: _Case) -> None:
+    """Dispatch must have chosen a kernel that can do it, and the tile that its count of blocks asks for."""
+    p, key = case.problem, case.bench.key(case.kernel)
+    if key is None:
+        raise _EndError("wrong", f"the library chose '{case.kernel}', which its manifest doesn't list")
+    if not serves(key, p):
+        raise _EndError("wrong", f"dispatch chose {key.name}: {missing([key], p)}")
+    case.lines.append(f"dispatch chose {key.name}")
+    first = _able(case)[0]
+    if key.tile != first.tile:
+        raise _EndError("wrong", f"dispatch chose a tile of {key.tile.bm0} rows where {first.name} comes first")
+
+
+def _able(case: _Case) -> list[Key]:
+    """Kernels that serve the problem and that dispatch may choose: some tiles are for few blocks alone."""
+    p, bench = case.problem, case.bench
+    blocks = p.batch * p.nhead_q * -(-max(p.seqlens_q) // _BLOCK_ROWS)
+    few = blocks < _LEAST_USE * bench.device.compute_units
+    return [key for key in bench.keys if serves(key, p) and (few or key.tile.when != "few_blocks")]
+
+
+def _refusal(case: _Case) -> tuple[str, str]:
+    """A request that no kernel can do must be refused with a reason, and nothing be written."""
+    p = case.problem
+    case.configure({}, "")
+    outcome = case.launch(p, None)
+    status, reason = outcome.launch.status, outcome.launch.message
+    case.lines.append(f"{status.name.lower()}: {reason}")
+    allowed = (Status.BAD_PROBLEM,) if p.expect == "refused" else (Status.UNSUPPORTED, Status.BAD_PROBLEM)
+    if status not in allowed:
+        return "wrong", f"should be refused, but ended with {status.name.lower()} {reason} {case.kernel}".rstrip()
+    if not reason:
+        return "wrong", "refused without a reason"
+    if not (outcome.outputs["o"] == POISON).all():
+        return "wrong", "refused, but O was written"
+    return "passed", ""

@@ -1,0 +1,171 @@
+"""``python -m tests.gpu --suite large-kv --arch gfx950``: run a suite, apply the ledger, report, write results.
+
+Exit code 0 only if every case passed, is a known defect, or is one that the library has no kernel for; and at least one
+of them ran.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from kernels import settings
+from kernels.console import console
+from kernels.device import CHOICES, default_workers, kind_of
+from matrix.dialects import check_arch, check_upstream
+from matrix.errors import CkPrefillError, UsageError
+from matrix.ledger import LEDGER, read_ledger
+from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM, Parser
+from matrix.problem_tables import find
+from matrix.problems import SUITES, TIERS
+from tests.gpu import suites
+from tests.gpu.errors import CasesFailedError, NothingRanError, WrongLibraryError
+from tests.gpu.pool import Pool, RefusedError
+from tests.gpu.suites import Built, Case, Judged
+from tests.gpu.telling import Progress, details, say, summary
+
+PROJECT = Path(__file__).resolve().parent.parent.parent
+
+
+def parser() -> argparse.ArgumentParser:
+    root = Parser(prog="python -m tests.gpu", description=__doc__, allow_abbrev=False)
+    root.add_argument("--suite", required=True, help=", ".join(SUITES))
+    root.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
+    root.add_argument("--upstream", default=None, help=f"(default: {DEFAULT_UPSTREAM}, checkout if CK_ROOT is set)")
+    root.add_argument("--tier", default="smoke", help=f"{', '.join(TIERS)} (default: %(default)s)")
+    root.add_argument("--device", default="auto", choices=CHOICES, help="(default: a GPU of the arch if there is one)")
+    root.add_argument("--case", default="*", metavar="GLOB", help="cases whose name fits, with or without the suite")
+    root.add_argument("--reproduce", default=None, metavar="CASE", help="run one case, tell everything, write a trace")
+    root.add_argument("--trace", type=Path, default=None, metavar="FILE", help="of --reproduce (default: build/trace)")
+    root.add_argument("--workgroup", type=int, default=0, help="whose instructions are traced (default: %(default)s)")
+    root.add_argument("--wave", type=int, default=0, help="whose instructions are traced (default: %(default)s)")
+    root.add_argument("--output", type=Path, default=None, metavar="FILE", help="write results as JSON")
+    root.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
+    root.add_argument("--library", type=Path, default=None, metavar="FILE", help="instead of the one in build/")
+    root.add_argument("--ledger", type=Path, default=LEDGER, metavar="FILE", help="known defects (default: ours)")
+    root.add_argument("--jobs", "-j", type=int, default=None, help="workers (default: one a processor, one on a GPU)")
+    return root
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run; the exit code. Prints ``error: ...`` for failures that a user can mend."""
+    try:
+        run(parser().parse_args(argv), console())
+    except RefusedError as refusal:
+        print(f"error: {refusal}", file=sys.stderr)
+        return refusal.exit_code
+    except CkPrefillError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("error: interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+def run(args: argparse.Namespace, out: Console) -> None:
+    """Raises CasesFailedError, NothingRanError and the errors of what it uses."""
+    if args.jobs is not None and args.jobs < 1:
+        raise UsageError("--jobs must be at least 1")
+    started = time.monotonic()
+    arch = check_arch(args.arch).name
+    library = _library(args, arch)
+    ledger = read_ledger(args.ledger)
+    ledger.check_dates(datetime.date.today())
+    kind = kind_of(args.device, arch)
+    cases = _cases(args, kind)
+    size = min(args.jobs or default_workers(kind), len(cases))
+    say(out, f"{len(cases)} cases of {args.suite} on {kind} {arch}, {library.upstream}, {size} at once")
+    pool = Pool(
+        command=_worker(kind, arch, library, threads=0 if size == 1 else 1),
+        size=size,
+        environment={"PYTHONPATH": str(PROJECT), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+    )
+    judged: list[Judged] = []
+    with Progress(out, len(cases)) as progress:
+        for case, reply in pool.run(cases):
+            judged.append(suites.judge(case, reply, ledger, library.upstream, arch))
+            progress.tell(judged[-1])
+    order = {case.name: index for index, case in enumerate(cases)}
+    judged.sort(key=lambda one: order[one.case.name])
+    commands = {case.name: _reproduce(args, arch, library, kind, case.name) for case in cases}
+    if args.output:
+        rows = [suites.recorded(one, args.suite, arch, library.upstream, commands[one.case.name]) for one in judged]
+        suites.results(rows).write(args.output)
+    if args.reproduce:
+        details(out, judged[0])
+        if kind == "emulator":
+            say(out, f"trace: {_trace_file(args)}")
+    summary(out, f"{args.suite} {arch} {library.upstream}", judged, commands, time.monotonic() - started)
+    _conclude(judged)
+
+
+def _conclude(judged: Sequence[Judged]) -> None:
+    bad = [one for one in judged if not one.verdict.good]
+    if bad:
+        raise CasesFailedError(f"{len(bad)} of {len(judged)} cases are not in order")
+    if all(one.outcome == "unsupported" for one in judged):
+        raise NothingRanError(
+            f"none of the {len(judged)} cases could be run by this library. Build more kernels: --tier full."
+        )
+
+
+def _library(args: argparse.Namespace, arch: str) -> Built:
+    """Raises NotBuiltError, WrongLibraryError, UnknownUpstreamError."""
+    upstream = args.upstream or ("checkout" if settings.ck_root() else DEFAULT_UPSTREAM)
+    if upstream != "checkout":
+        check_upstream(upstream)
+    if args.library is None:
+        return suites.locate(args.work.absolute(), arch, upstream)
+    found = suites.built(args.library.absolute())
+    if arch not in found.archs:
+        raise WrongLibraryError(f"{args.library} is built for {', '.join(found.archs)}, not for {arch}.")
+    if args.upstream and args.upstream != found.upstream:
+        raise WrongLibraryError(f"{args.library} is built from {found.upstream}, not from {args.upstream}.")
+    return found
+
+
+def _cases(args: argparse.Namespace, kind: str) -> tuple[Case, ...]:
+    if not args.reproduce:
+        return suites.cases(args.suite, args.tier, kind, args.case)
+    name = args.reproduce if "/" in args.reproduce else f"{args.suite}/{args.reproduce}"
+    problem = find(name)
+    case = next(case for case in suites.cases(problem.suite, problem.tier, kind) if case.name == name)
+    if kind != "emulator":
+        return (case,)
+    file = _trace_file(args)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    trace = {"file": str(file), "workgroup": args.workgroup, "wave": args.wave}
+    return (Case(problem=problem, variants=tuple({**variant, "trace": trace} for variant in case.variants)),)
+
+
+def _trace_file(args: argparse.Namespace) -> Path:
+    if args.trace is not None:
+        return Path(args.trace).absolute()
+    name: str = args.reproduce.replace("/", "-")
+    return Path(args.work).absolute() / "build" / "trace" / f"{name}.txt"
+
+
+def _worker(kind: str, arch: str, library: Built, threads: int) -> tuple[str, ...]:
+    setup = {
+        "device": kind,
+        "arch": arch,
+        "library": str(library.library),
+        "manifest": str(library.manifest),
+        "threads": threads,
+    }
+    return (sys.executable, "-m", "tests.gpu.worker", json.dumps(setup))
+
+
+def _reproduce(args: argparse.Namespace, arch: str, library: Built, kind: str, name: str) -> str:
+    command = suites.reproduce_command(args.suite, arch, library.upstream, kind, name)
+    if args.library is not None:
+        return f"{command} --library {library.library}"
+    return command if args.work == Path() else f"{command} --work {args.work}"

@@ -1,0 +1,81 @@
+"""A warm worker process: ``python -m tests.gpu.worker SETUP``. It loads the library once and runs cases until its end.
+
+Each line of standard input is a request (JSON), each line of its answers, written to the first standard output, a
+reply. The library's own printing goes to standard error. The first reply says that the worker is ready, or why not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from matrix.errors import CkPrefillError
+
+Runner = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+
+def serve(requests: Iterable[str], answers: TextIO, start: Callable[[], tuple[Mapping[str, Any], Runner]]) -> int:
+    """Answer requests until there are none. Every request gets one line, whatever its runner raises."""
+
+    def answer(reply: Mapping[str, Any]) -> None:
+        answers.write(json.dumps(reply) + "\n")
+        answers.flush()
+
+    try:
+        facts, run = start()
+    except CkPrefillError as error:
+        answer({"refused": str(error), "exit_code": error.exit_code})
+        return error.exit_code
+    answer({"ready": dict(facts)})
+    for line in requests:
+        try:
+            reply = run(json.loads(line))
+        except Exception as error:  # a mistake of ours or of the problem: no verdict on the kernel
+            told = str(error) if isinstance(error, CkPrefillError) else f"{type(error).__name__}: {error}"
+            reply = {"outcome": "infrastructure", "message": told, "lines": traceback.format_exc().splitlines()}
+        answer(reply)
+    return 0
+
+
+def start(setup: Mapping[str, Any]) -> tuple[Mapping[str, Any], Runner]:
+    """The device and the library of a setup: device, arch, library, keys (a manifest), threads.
+
+    Raises:
+        DeviceError, LibraryError: they can't be had.
+    """
+    # Only here: the tests of serve() do without NumPy and the emulator.
+    from kernels.device import choose
+    from matrix.problem_tables import find
+    from tests.gpu.checks import Bench, run_case
+    from tests.gpu.suites import manifest_keys
+
+    options = {"threads": setup["threads"]} if setup["device"] == "emulator" else {}
+    device = choose(setup["device"], setup["arch"], **options)
+    library = device.load(Path(setup["library"]))
+    keys = manifest_keys(Path(setup["manifest"]), library.kernels)
+    bench = Bench(device=device, library=library, keys=keys)
+
+    def run(request: Mapping[str, Any]) -> Mapping[str, Any]:
+        return dataclasses.asdict(run_case(bench, find(request["case"]), request["variants"]))
+
+    facts = {"device": device.kind, "arch": device.arch, "compute_units": device.compute_units, "kernels": len(keys)}
+    return facts, run
+
+
+def main(argv: list[str]) -> int:
+    setup = json.loads(argv[0])
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print must not be taken for an answer
+    return serve(sys.stdin, answers, lambda: start(setup))
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stderr.flush()
+    os._exit(code)  # the device goes with the process: destructors of libraries could only crash now

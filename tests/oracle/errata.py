@@ -1,0 +1,137 @@
+"""Where the manual's text, as tinygrad carries it, says what the hardware cannot mean; and opcodes it has no text for.
+
+Each change names its reason. They are the only edits: everything else is evaluated as printed.
+"""
+
+from __future__ import annotations
+
+_OFFSET = "signext(SIMM16.i16 * 16'4)"
+_WIDE = "signext(SIMM16.i16) * 4LL"
+_BRANCH = "the 16-bit product would wrap; SIMM16 is sign-extended first (CDNA3 ISA, section 4.1)"
+_BRANCHES = (
+    *("S_BRANCH", "S_CBRANCH_SCC0", "S_CBRANCH_SCC1", "S_CBRANCH_VCCZ", "S_CBRANCH_VCCNZ"),
+    *("S_CBRANCH_EXECZ", "S_CBRANCH_EXECNZ", "S_CALL_B64"),
+)
+_SCC_B64 = "the result of a bit count has 32 bits; SCC is said to be `result is non-zero`"
+_ONCE = "two roundings make more than the promised 1 ulp"
+_TURNS = "the operand is in turns and exact; outside [-256, 256] sine is 0 and cosine 1 (opcode description)"
+_FREXP = (
+    "the exponent that belongs to V_FREXP_MANT's result, of denormals too; 0 for zero (LLVM lowers frexp to the pair)"
+)
+_DENORM = "the quotient of f32 operands; in f64 it could not be denormal"
+_RNDNE = "adding 0.5 in f32 rounds; the description says round to nearest even"
+
+# opcode: (printed, meant, reason)
+CHANGED: dict[str, tuple[str, str, str]] = {
+    **dict.fromkeys(_BRANCHES, (_OFFSET, _WIDE, _BRANCH)),
+    "S_BCNT0_I32_B64": ("SCC = D0.u64", "SCC = D0.u32", _SCC_B64),
+    "S_BCNT1_I32_B64": ("SCC = D0.u64", "SCC = D0.u32", _SCC_B64),
+    "V_DIV_SCALE_F32": (
+        "VCC = 0x0LL;\nif ((64'F(S2.f32)",
+        "VCC = 0x0LL;\nD0.f32 = S0.f32;\nif ((64'F(S2.f32)",
+        "an operand that needs no scaling is passed on (description: `D = scaled or unscaled S0`)",
+    ),
+    "V_DIV_SCALE_F32 ": ("1.0 / 64'F(S1.f32) == DENORM.f64", "1.0F / S1.f32 == DENORM.f32", _DENORM),
+    "V_DIV_SCALE_F64": (
+        "VCC = 0x0LL;\nif ((S2.f64",
+        "VCC = 0x0LL;\nD0.f64 = S0.f64;\nif ((S2.f64",
+        "as V_DIV_SCALE_F32",
+    ),
+    **{
+        f"V_FRACT_{form}": (
+            f"D0.{form.lower()} = S0.{form.lower()} + -floor(S0.{form.lower()})",
+            f"D0.{form.lower()} = fract(S0.{form.lower()})",
+            "the result stays below 1 (LLVM folds `min(x - floor(x), largest below 1)` into it)",
+        )
+        for form in ("F16", "F32", "F64")
+    },
+    "V_RSQ_F32": ("1.0F / sqrt(S0.f32)", "rsq(S0.f32)", _ONCE),
+    "V_RSQ_F16": ("16'1.0 / sqrt(S0.f16)", "rsq(S0.f16)", _ONCE),
+    "V_RSQ_F64": ("1.0 / sqrt(S0.f64)", "rsq(S0.f64)", _ONCE),
+    "V_SIN_F32": ("sin(S0.f32 * 32'F(PI * 2.0))", "sin_turns(S0.f32)", _TURNS),
+    "V_COS_F32": ("cos(S0.f32 * 32'F(PI * 2.0))", "cos_turns(S0.f32)", _TURNS),
+    "V_FREXP_EXP_I32_F32": ("exponent(S0.f32) - 127 + 1", "frexp_exponent(S0.f32)", _FREXP),
+    "V_FREXP_EXP_I32_F64": ("exponent(S0.f64) - 1023 + 1", "frexp_exponent(S0.f64)", _FREXP),
+    "V_FREXP_EXP_I16_F16": ("16'I(exponent(S0.f16) - 15 + 1)", "frexp_exponent(S0.f16)", _FREXP),
+    "V_RNDNE_F32": (
+        "D0.f32 = floor(S0.f32 + 0.5F);\nif (isEven(64'F(floor(S0.f32))) && (fract(S0.f32) == 0.5F)) then\n"
+        "D0.f32 -= 1.0F\nendif",
+        "D0.f32 = round_even(S0.f32)",
+        _RNDNE,
+    ),
+    "V_RNDNE_F64": (
+        "D0.f64 = floor(S0.f64 + 0.5);\nif (isEven(floor(S0.f64)) && (fract(S0.f64) == 0.5)) then\n"
+        "D0.f64 -= 1.0\nendif",
+        "D0.f64 = round_even(S0.f64)",
+        _RNDNE,
+    ),
+    "V_RNDNE_F16": (
+        "D0.f16 = floor(S0.f16 + 16'0.5);\nif (isEven(64'F(floor(S0.f16))) && (fract(S0.f16) == 16'0.5)) then\n"
+        "D0.f16 -= 16'1.0\nendif",
+        "D0.f16 = round_even(S0.f16)",
+        _RNDNE,
+    ),
+    **{
+        f"V_MAD_MIX{part}": (
+            "in[0] * in[1] + in[2]",
+            "fma(in[0], in[1], in[2])",
+            "gfx940 and gfx950 have the fused V_FMA_MIX at this opcode (LLVM: FeatureFmaMixInsts)",
+        )
+        for part in ("_F32", "LO_F16", "HI_F16")
+    },
+}
+
+# Opcodes without a listing: the description in prose, written as pseudocode.
+ADDED: dict[str, str] = {
+    "S_NOP": "",
+    "S_WAITCNT": "",
+    "S_SETPRIO": "",
+    "S_SLEEP": "",
+    "S_ENDPGM": "",
+    "S_ENDPGM_SAVED": "",
+    "S_BARRIER": "",
+    "S_ICACHE_INV": "",
+    "S_DCACHE_INV_VOL": "",
+    "S_DCACHE_WB_VOL": "",
+    "DS_NOP": "",
+    "S_DCACHE_INV": "",
+    "S_DCACHE_WB": "",
+    "V_NOP": "",
+    "S_SETHALT": "",
+    "S_TTRACEDATA": "",
+    "S_INCPERFLEVEL": "",
+    "S_DECPERFLEVEL": "",
+    "S_MEMTIME": "",
+    "S_MEMREALTIME": "",
+    # The listing drops the carry of the mantissa and then rounds to nearest, which would double the bias. Meant is what
+    # AMD's HIP emulation of the instruction does: add the random bits below the result's last place and cut.
+    **{
+        f"V_CVT_SR_{form.upper()}_F32": "\n".join(
+            [
+                "prev_mode = ROUND_MODE;",
+                "ROUND_MODE = ROUND_TOWARD_ZERO;",
+                f"tmp.u32 = S0.u32 + S1[31 : {cut}].u32;",
+                f"VGPR[laneId][VDST.u32][OPSEL[3 : 2].i32 * 8 + 7 : OPSEL[3 : 2].i32 * 8].{form} "
+                f"= f32_to_{form}(tmp.f32);",
+                "ROUND_MODE = prev_mode",
+            ]
+        )
+        for form, cut in (("fp8", 12), ("bf8", 11))
+    },
+    # The listing's sums and shifts of 8-bit slices need 32 bits: it is the average of each byte, rounded by S2's bit.
+    "V_LERP_U8": "\n".join(
+        [
+            "tmp = 0U;",
+            *(
+                f"tmp += (32'U(S0.u32[{n + 7} : {n}]) + 32'U(S1.u32[{n + 7} : {n}]) + S2.u32[{n}].u32) >> 1U << {n}U;"
+                for n in (24, 16, 8, 0)
+            ),
+            "D0.u32 = tmp",
+        ]
+    ),
+    "BUFFER_WBL2": "",
+    "BUFFER_INV": "",
+    "V_ACCVGPR_READ": "D0.b32 = S0.b32",
+    "V_ACCVGPR_WRITE": "D0.b32 = S0.b32",
+    "V_ACCVGPR_MOV_B32": "D0.b32 = S0.b32",
+}

@@ -1,0 +1,166 @@
+"""Faults: what a launch that touched foreign memory says, in fields and in words."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from pathlib import Path
+
+import pytest
+from emulator_child import on_device
+from emulator_small import fat_binary, small_library
+
+from emulator.device import Buffer, Device
+from emulator.faults import DeviceFaultError, Fault
+
+PAGE = 4096
+
+
+@pytest.fixture(scope="module")
+def small() -> Path:
+    return small_library()
+
+
+def _touch(device: Device, image: Path, address: int, kernel: str = "touch", second: int = 0) -> Fault | None:
+    """Launch; the fault that it ends in, None if it ends well."""
+    device.clear_fault()
+    module = device.load_module(fat_binary(image))
+    try:
+        module.launch(kernel, (7, 1, 2), (64,), [ctypes.c_uint64(address), ctypes.c_uint64(second)])
+    except DeviceFaultError as error:
+        return error.fault
+    finally:
+        device.clear_fault()
+        module.unload()
+    return None
+
+
+@on_device("gfx950")
+def test_all_fields_and_the_message(device: Device, small: Path) -> None:
+    pool = device.malloc(100, "K pool")
+    fault = _touch(device, small, pool.address + 117)
+    assert fault
+    assert (fault.kind, fault.access, fault.kernel, fault.pc) == ("memory", "load", "touch", 0x48)
+    assert (fault.workgroup, fault.wave, fault.lane) == ((6, 0, 1), 1, 3)
+    assert (fault.address, fault.bytes, fault.error) == (pool.address + 117, 16, 700)
+    near = fault.nearest
+    assert near
+    assert (near.base, near.bytes, near.label, near.kind) == (pool.address, 100, "K pool", "device")
+    assert (near.freed, near.distance, near.overrun) == (False, 18, 0)
+    assert fault.message == (
+        f"load of 16 bytes at {pool.address + 117:#x} outside the allocations\n"
+        "  kernel touch\n"
+        '  pc 0x48  global_load_dwordx4 v[0:3], v4, s[0:1] "x"\n'
+        "  workgroup (6, 0, 1) wave 1 lane 3\n"
+        f"  nearest: 17 bytes past the end of allocation {near.id} 'K pool' (device, 100 bytes at {pool.address:#x})"
+    )
+
+
+@pytest.mark.parametrize(
+    ("offset", "distance", "overrun", "words"),
+    [
+        (-1, -1, 0, "1 byte before the start of"),
+        (-4000, -4000, 0, "4000 bytes before the start of"),
+        (90, 0, 6, "inside, with its last 6 bytes past the end of"),
+        (100, 1, 0, "right behind the end of"),
+    ],
+)
+@on_device("gfx950")
+def test_byte_exact(device: Device, small: Path, offset: int, distance: int, overrun: int, words: str) -> None:
+    buffer = device.malloc(100)
+    assert _touch(device, small, buffer.address + 84) is None
+    fault = _touch(device, small, buffer.address + offset)
+    assert fault
+    assert fault.nearest
+    assert (fault.nearest.distance, fault.nearest.overrun) == (distance, overrun)
+    assert f"nearest: {words} allocation {fault.nearest.id} (device, 100 bytes at {buffer.address:#x})" in fault.message
+
+
+@on_device("gfx950")
+def test_page_granular(device: Device, small: Path) -> None:
+    device.configure(granularity=PAGE)
+    buffer = device.malloc(100)
+    assert _touch(device, small, buffer.address + PAGE - 16) is None
+    assert _touch(device, small, buffer.address + PAGE - 15)
+    assert _touch(device, small, buffer.address - 1)
+
+
+@on_device("gfx950")
+def test_use_after_free_is_named(device: Device, small: Path) -> None:
+    buffer = device.malloc(100, "V pool")
+    device.free(buffer)
+    fault = _touch(device, small, buffer.address + 20)
+    assert fault
+    assert fault.nearest
+    assert fault.nearest.freed
+    assert "inside allocation" in fault.message
+    assert "'V pool'" in fault.message
+    assert "freed before" in fault.message
+
+
+@on_device("gfx950")
+def test_nothing_allocated_and_null(device: Device, small: Path) -> None:
+    fault = _touch(device, small, 0)
+    assert fault
+    assert (fault.kind, fault.address) == ("memory", 0)
+
+
+@on_device("gfx950")
+def test_gfx950_faults_for_the_whole_range(device: Device, small: Path) -> None:
+    buffer = device.malloc(3 * PAGE - 100, "K")
+    assert _touch(device, small, buffer.address, "srd", 3 * PAGE) is None
+    fault = _touch(device, small, buffer.address, "srd", 0xFFFFFFFF)
+    assert fault
+    assert (fault.kind, fault.address, fault.error) == ("srd_range", buffer.address + 3 * PAGE, 700)
+    assert "the range of a buffer resource touches an unmapped page" in fault.message
+    device.configure(srd_range_rule=False)
+    assert _touch(device, small, buffer.address, "srd", 0xFFFFFFFF) is None
+
+
+@on_device("gfx942")
+def test_gfx942_checks_the_addressed_bytes(device: Device, small: Path) -> None:
+    buffer = device.malloc(PAGE)
+    assert _touch(device, small, buffer.address, "srd", 0xFFFFFFFF) is None
+    device.configure(srd_range_rule=True)
+    assert _touch(device, small, buffer.address, "srd", 0xFFFFFFFF)
+
+
+@on_device("gfx950")
+def test_first_fault_stays(device: Device, small: Path) -> None:
+    module = device.load_module(fat_binary(small))
+    for address in (16, 32):
+        with pytest.raises(DeviceFaultError) as caught:
+            module.launch("touch", (1,), (64,), [ctypes.c_uint64(address), ctypes.c_uint64(0)])
+        assert caught.value.fault.address == 16
+
+
+@on_device("gfx950")
+def test_text_is_json_whatever_it_holds(device: Device, small: Path) -> None:
+    odd = 'a "b" \\ \n\t é'
+    buffer = device.malloc(10, odd)
+    _touch(device, small, buffer.address + 20)
+    assert [row.label for row in device.allocations() if row.kind == "device"] == [odd]
+    fault = _touch(device, small, buffer.address + 20)
+    assert fault
+    assert fault.nearest
+    assert fault.nearest.label == odd
+
+
+@on_device("gfx950")
+def test_memory_can_be_released_after_a_fault(device: Device, small: Path) -> None:
+    buffer, other = device.malloc(10), device.malloc(10)
+    module = device.load_module(fat_binary(small))
+    with pytest.raises(DeviceFaultError):
+        module.launch("touch", (1,), (64,), [ctypes.c_uint64(8), ctypes.c_uint64(0)])
+    device.free(buffer)
+    assert device._run.c.hipFree(other.address) == 700  # and it is gone
+    assert not [row for row in device.allocations() if row.kind == "device"]
+    with pytest.raises(DeviceFaultError):
+        device.read(Buffer(8, 8), "u1")
+
+
+def test_fault_without_allocations_reads() -> None:
+    data = dict.fromkeys(("pc", "instruction", "wave", "address", "bytes", "error"), 0)
+    texts = dict.fromkeys(("kind", "access", "kernel", "text", "detail", "message"), "")
+    rest = {"workgroup": [0, 0, 0], "lane": None, "nearest": None}
+    assert Fault.from_json(json.loads(json.dumps({**data, **texts, **rest}))).nearest is None

@@ -1,0 +1,76 @@
+"""Code objects are read as the compiler made them, and damaged ones are refused with the reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from emulator import coverage, image
+from emulator.__main__ import main
+from emulator.errors import CodeObjectError
+from tests.unit.emulator_small import small_library
+
+
+@pytest.fixture(scope="module")
+def objects() -> dict[str, bytes]:
+    return dict(image.code_objects(small_library()))
+
+
+def test_every_arch_is_found(objects: dict[str, bytes]) -> None:
+    assert sorted(target.partition(":")[0] for target in objects) == ["gfx942", "gfx950"]
+
+
+@pytest.mark.parametrize("arch", [942, 950])
+def test_kernels(objects: dict[str, bytes], arch: int) -> None:
+    read = image.read(objects[f"gfx{arch}"])
+    assert read.arch == arch
+    assert read.kernels
+    for kernel in read.kernels:
+        assert 0 <= kernel.function.address - read.text_address < len(read.text)
+        assert kernel.kernarg_bytes >= max((offset + size for offset, size in kernel.arguments), default=0)
+        assert kernel.rsrc2 >> 7 & 1  # every HIP kernel asks for its workgroup's x
+
+
+def test_truncated(objects: dict[str, bytes]) -> None:
+    with pytest.raises(CodeObjectError, match="truncated"):
+        image.read(objects["gfx950"][:-40])
+
+
+def test_no_elf() -> None:
+    with pytest.raises(CodeObjectError, match="no readable ELF file"):
+        image.read(b"not an ELF file at all")
+
+
+def test_no_gpu_code(tmp_path: Path) -> None:
+    with pytest.raises(CodeObjectError, match="can't be read"):
+        image.code_objects(tmp_path / "missing.so")
+    host = tmp_path / "host.so"
+    host.write_bytes(Path("/proc/self/exe").read_bytes())
+    with pytest.raises(CodeObjectError, match="holds no GPU code"):
+        image.code_objects(host)
+
+
+def test_without_metadata(objects: dict[str, bytes]) -> None:
+    stripped = objects["gfx950"].replace(b"AMDGPU\0", b"NOBODY\0")
+    with pytest.raises(CodeObjectError, match="no AMDGPU metadata note: was it stripped"):
+        image.read(stripped)
+
+
+def test_unknown_arch(objects: dict[str, bytes]) -> None:
+    with pytest.raises(CodeObjectError, match="it is for 'gfx000'"):
+        image.read(objects["gfx950"].replace(b"amdhsa--gfx950", b"amdhsa--gfx000"))
+
+
+def test_coverage(capsys: pytest.CaptureFixture[str]) -> None:
+    library = small_library()
+    found = coverage.cover(library)
+    assert (found.kernels > 0, found.missing) == (True, {})
+    assert found.opcodes["SOPP", "s_endpgm"] >= found.kernels
+    assert main(["coverage", str(library)]) == 0
+    assert "nothing missing" in capsys.readouterr().out
+
+
+def test_coverage_of_a_bad_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["coverage", str(tmp_path / "missing")]) == CodeObjectError.exit_code
+    assert capsys.readouterr().err.startswith("error: ")

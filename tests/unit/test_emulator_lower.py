@@ -1,0 +1,138 @@
+"""The records that Python writes are those that the core reads, and what is unknown becomes a trap with its reason."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from emulator import blob, opcodes, toolchain
+from emulator import microop as m
+from emulator.decode import Instruction, decode
+from emulator.lower import lower, lower_one, missing
+
+
+def instructions(*words: int) -> list[Instruction]:
+    return list(decode(b"".join(word.to_bytes(4, "little") for word in words)))
+
+
+@pytest.fixture(scope="module")
+def core() -> ctypes.CDLL:
+    library = ctypes.CDLL(str(toolchain.library()), mode=ctypes.RTLD_LOCAL)
+    library.emu_opcode_name.restype = ctypes.c_char_p
+    library.emu_opcode_count.restype = library.emu_micro_op_bytes.restype = ctypes.c_size_t
+    return library
+
+
+def test_opcodes_are_those_of_the_core(core: ctypes.CDLL) -> None:
+    names = [core.emu_opcode_name(i).decode() for i in range(core.emu_opcode_count())]
+    assert len(names) == len(set(names)) == len({m.name_hash(name) for name in names})
+    assert set(names) == opcodes.SUPPORTED
+
+
+def test_micro_op_has_the_layout_of_the_core(core: ctypes.CDLL) -> None:
+    assert m.MICRO_OP.itemsize == core.emu_micro_op_bytes()
+    text = (toolchain.CORE / "microop.h").read_text()
+    for field, offset in re.findall(r"offsetof\(MicroOp, (\w+)\) == (\d+)", text):
+        assert m.MICRO_OP.fields is not None
+        assert m.MICRO_OP.fields[field][1] == int(offset)
+
+
+def test_constants_are_those_of_the_core() -> None:
+    text = (toolchain.CORE / "microop.h").read_text()
+    flags = {name: int(value) for name, value in re.findall(r"^    ([A-Z_]+) = (\d+),", text, re.MULTILINE)}
+    assert len(flags) >= 17
+    assert {name: getattr(m, name) for name in flags} == flags
+    kinds = re.search(r"enum class Kind : uint8_t \{ (.*), COUNT \}", text)
+    assert kinds is not None
+    assert tuple(kinds[1].lower().split(", ")) == m.KINDS
+
+
+def test_blob_has_the_layout_of_the_core() -> None:
+    text = (toolchain.CORE / "blob.h").read_text()
+    for name, dtype in (("Kernel", blob.KERNEL), ("Segment", blob.SEGMENT), ("Variable", blob.VARIABLE)):
+        body = re.search(rf"struct Blob{name} \{{(.*?)\}};", text, re.DOTALL)
+        assert body is not None
+        declared = [
+            word.strip()
+            for _, words in re.findall(r"(uint\d+_t|BlobText) ([^;]*);", body[1])
+            for word in words.split(",")
+        ]
+        assert declared == list(dtype.names or ())
+
+
+def test_a_branch_is_counted_in_micro_ops() -> None:
+    # s_branch over a 8-byte instruction; v_add3_u32 v0, v1, v2, v3; s_endpgm
+    made = lower(instructions(0xBF820002, 0xD1FF0000, 0x040E0501, 0xBF810000))
+    assert made.ops["offset"][0] == 2
+    assert list(made.ops["pc"]) == [0, 4, 12]
+
+
+def test_a_branch_into_an_instruction_traps() -> None:
+    made = lower(instructions(0xBF820001, 0xD1FF0000, 0x040E0501))
+    assert made.ops["handler"][0] == m.name_hash("trap")
+    assert made.texts[made.ops["literal"][0]] == "a branch to 0x8, where no instruction starts"
+
+
+def test_unknown_bits_trap() -> None:
+    (only,) = instructions(0xFFFFFFFF)
+    assert lower_one(only)[1] == "the emulator lacks bits that no instruction has: .long 0xffffffff"
+    assert missing([only, only]) == {"the emulator lacks bits that no instruction has": 2}
+
+
+def test_an_unknown_modifier_traps() -> None:
+    # v_add3_u32 with clamp
+    (only,) = instructions(0xD1FF8000, 0x040E0501)
+    assert lower_one(only)[1].startswith("the emulator lacks clamp of v_add3_u32: v_add3_u32_e64(")
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "codes", "literal"),
+    [
+        ((0x02020501,), "v_add_f32", (1, 2, m.NONE), 0),
+        ((0x020204FF, 0x40490FDB), "v_add_f32", (m.LITERAL, 2, m.NONE), 0x40490FDB),
+        ((0xBE8000FF, 0x12345678), "s_mov_b32", (m.LITERAL, m.NONE, m.NONE), 0x12345678),
+        ((0xB000FFFF,), "s_mov_b32", (m.LITERAL, m.NONE, m.NONE), 0xFFFFFFFF),
+        ((0xBE8001C1,), "s_mov_b64", (m.SCALAR + 193, m.NONE, m.NONE), 0),
+    ],
+    ids=["vgprs", "literal", "scalar literal", "s_movk", "inline constant"],
+)
+def test_operands(words: tuple[int, ...], name: str, codes: tuple[int, ...], literal: int) -> None:
+    op, reason = lower_one(instructions(*words)[0])
+    assert reason == ""
+    assert (op.name, op.literal) == (name, literal)
+    assert tuple(source.code for source in op.src) == codes
+
+
+def test_waits_keep_their_counts() -> None:
+    made = lower(instructions(0xBF8C0F70))
+    assert made.ops["control"][0] == 0x0F70
+    assert m.KINDS[made.ops["kind"][0]] == "wait"
+
+
+def test_every_maker_counts_for_the_cache() -> None:
+    from emulator import program_cache
+
+    folder = Path(program_cache.__file__).parent
+    needed = {
+        "decode",
+        "image",
+        "lower",
+        "lower_memory",
+        "lower_scalar",
+        "lower_vector",
+        "microop",
+        "opcodes",
+        "operands",
+        "blob",
+    }
+    assert needed == set(program_cache._MAKERS)
+    assert all((folder / f"{name}.py").is_file() for name in needed)
+
+
+def test_matrix_work() -> None:
+    assert opcodes.MATRIX["v_mfma_f32_32x32x16_bf16"].flops == 2 * 32 * 32 * 16
+    assert np.all([work.passes in (4, 8, 16) for work in opcodes.MATRIX.values()])

@@ -131,6 +131,12 @@ def tests(session):
     run(session, "pytest", *(session.posargs or ["tests/unit", "tests/build"]))
 
 
+@session("test-emulator")
+def test_emulator(session):
+    """The emulated device: memory, faults, HIP ABI, interpreter; its opcodes against the ISA's pseudocode."""
+    run(session, "pytest", *(session.posargs or ["tests/emulator", "tests/opcodes"]))
+
+
 @session("lint")
 def lint(session):
     """ruff and mypy."""

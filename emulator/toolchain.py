@@ -66,7 +66,11 @@ class Compiler:
             if platform.machine() != "x86_64":
                 return base
             return (*base, *_ZIG_TARGET, f"-mcpu={_GCC_ARCH[isa].replace('-', '_')}")
-        return (f"-march={_GCC_ARCH[isa]}",) if platform.machine() == "x86_64" else ()
+        if platform.machine() != "x86_64":
+            return ()
+        # GCC prefers 256-bit vectors for its generic x86-64-v4; clang knows the option too.
+        width = ("-mprefer-vector-width=512",) if isa == "avx512" else ()
+        return (f"-march={_GCC_ARCH[isa]}", *width)
 
     def link_flags(self) -> tuple[str, ...]:
         """Flags of the link. For zig the very ones kernels are linked with: it builds its libc++ for each target."""

@@ -68,6 +68,25 @@ inline uint32_t f32_to_f16(uint32_t bits, Round round) {
     return sign | result;
 }
 
+// A subnormal becomes a zero of its sign.
+inline uint32_t flush_f16(uint32_t half) { return (half & 0x7c00) == 0 ? half & 0x8000 : half; }
+
+inline bool is_nan_f16(uint32_t half) { return (half & 0x7fff) > 0x7c00; }
+inline bool is_signalling_f16(uint32_t half) { return is_nan_f16(half) && !(half & 0x200); }
+
+// The greater, or with Max false the smaller, by bits: a conversion to f32 would quieten a signalling NaN. With MODE.IEEE
+// that one wins, as a quiet one; else a NaN loses (ISA document, v_min_f16 and v_max_f16).
+template <bool Max>
+inline uint32_t extreme_f16(bool ieee, uint32_t a, uint32_t b) {
+    // Ordered as the values are, with -0 below +0.
+    const auto order = [](uint32_t x) { return x & 0x8000 ? -1 - static_cast<int32_t>(x & 0x7fff) : static_cast<int32_t>(x); };
+    uint32_t result = (Max ? order(a) > order(b) : order(a) < order(b)) ? a : b;
+    result = is_nan_f16(b) ? a : result;
+    result = is_nan_f16(a) ? b : result;
+    result = ieee && is_signalling_f16(b) ? b | 0x200 : result;
+    return ieee && is_signalling_f16(a) ? a | 0x200 : result;
+}
+
 // One of the 8-bit formats.
 template <unsigned ExponentBits, unsigned MantissaBits, bool Fnuz>
 struct Float8 {

@@ -41,6 +41,12 @@ template <bool Exec, auto F>
 const MicroOp* compare_half(Wave& w, const MicroOp* op) {
     Row b0, b1, truth;
     const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1);
+    if ((w.mode >> 6 & 1) == 0) {  // MODE flushes f16 inputs
+        for (unsigned l = 0; l < LANES; ++l) b0.d[l] = flush_f16(a[l] & 0xffff);
+        for (unsigned l = 0; l < LANES; ++l) b1.d[l] = flush_f16(b[l] & 0xffff);
+        a = b0.d;
+        b = b1.d;
+    }
     for (unsigned l = 0; l < LANES; ++l) truth.d[l] = F(f16_to_f32(a[l] & 0xffff), f16_to_f32(b[l] & 0xffff));
     put_mask<Exec>(w, op, nonzero_lanes(truth.d));
     return advance(op);

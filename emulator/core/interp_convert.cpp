@@ -65,6 +65,7 @@ const MicroOp* v_cvt_f16_f32(Wave& w, const MicroOp* op) {
     const uint32_t* a = source_row(w, op, 0, b0);
     const auto round = static_cast<Round>(w.mode >> 2 & 3);
     const bool flush = (w.mode >> 7 & 1) == 0;
+    if ((w.mode >> 4 & 1) == 0) a = flushed_row(a, b0);  // MODE flushes f32 inputs
     Row modified;
     if (output_modified(op)) {
         for (unsigned l = 0; l < LANES; ++l) modified.d[l] = a[l];
@@ -110,7 +111,9 @@ const MicroOp* to_half(Wave& w, const MicroOp* op) {
     Row b0, out;
     const uint32_t* a = source_row(w, op, 0, b0);
     const auto round = static_cast<Round>(w.mode >> 2 & 3);
-    for (unsigned l = 0; l < LANES; ++l) out.d[l] = f32_to_f16(as_bits(F(a[l])), round);
+    for (unsigned l = 0; l < LANES; ++l) out.d[l] = as_bits(F(a[l]));
+    if (output_modified(op)) modify_f32(w, op, out.d);
+    for (unsigned l = 0; l < LANES; ++l) out.d[l] = f32_to_f16(out.d[l], round);
     commit(w, op, out.d);
     return advance(op);
 }
@@ -133,6 +136,20 @@ const MicroOp* to_wide(Wave& w, const MicroOp* op) {
     const uint32_t* a = source_row(w, op, 0, b0);
     for (unsigned l = 0; l < LANES; ++l) {
         const uint64_t bits = std::bit_cast<uint64_t>(static_cast<double>(F(a[l])));
+        low.d[l] = static_cast<uint32_t>(bits);
+        high.d[l] = static_cast<uint32_t>(bits >> 32);
+    }
+    if (output_modified(op)) modify_f64(w, op, low.d, high.d);
+    commit_wide(w, op, low.d, high.d);
+    return advance(op);
+}
+
+// In the host mode of f32, whose denormal control the source takes; the conversion is exact.
+const MicroOp* v_cvt_f64_f32(Wave& w, const MicroOp* op) {
+    Row b0, low, high;
+    const uint32_t* a = source_row(w, op, 0, b0);
+    for (unsigned l = 0; l < LANES; ++l) {
+        const uint64_t bits = std::bit_cast<uint64_t>(static_cast<double>(as_float(a[l])));
         low.d[l] = static_cast<uint32_t>(bits);
         high.d[l] = static_cast<uint32_t>(bits >> 32);
     }
@@ -263,7 +280,7 @@ constexpr Entry entries[] = {
     {"v_cvt_f32_f64", from_wide<([](double x) { return as_bits(static_cast<float>(x)); })>},
     {"v_cvt_i32_f64", from_wide<wide_to_i32>},
     {"v_cvt_u32_f64", from_wide<wide_to_u32>},
-    {"v_cvt_f64_f32", to_wide<as_float>},
+    {"v_cvt_f64_f32", v_cvt_f64_f32},
     {"v_cvt_f64_u32", to_wide<([](uint32_t a) { return a; })>},
     {"v_cvt_f64_i32", to_wide<([](uint32_t a) { return static_cast<int32_t>(a); })>},
     {"v_cvt_f32_fp8", decode_one<false>},

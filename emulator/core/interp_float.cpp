@@ -83,6 +83,7 @@ float rsq_f32(float x) {
 // The argument counts turns: 1.0 is 2 pi.
 float sine(float turns, bool cosine) {
     if (!std::isfinite(turns)) return NAN;
+    if (std::fabs(turns) > 256.0f) return cosine ? 1.0f : 0.0f;  // ISA document, v_sin_f32: out of range is an angle of 0
     const double angle = (static_cast<double>(turns) - std::rint(static_cast<double>(turns))) * 6.283185307179586;
     return static_cast<float>(cosine ? std::cos(angle) : std::sin(angle));
 }
@@ -171,7 +172,7 @@ float div_fixup(float quotient, float denominator, float numerator) {
     if (std::isinf(denominator) && std::isinf(numerator)) return as_float(0xffc00000);
     if (denominator == 0.0f || std::isinf(numerator)) return with_sign(0x7f800000);
     if (std::isinf(denominator) || numerator == 0.0f) return with_sign(0);
-    if (exponent_of(numerator) - exponent_of(denominator) < -150) return with_sign(1);
+    if (exponent_of(numerator) - exponent_of(denominator) < -150) return with_sign(0x00800000) * 0x1p-126f;  // an underflow: 0 or the least, as MODE rounds
     if (exponent_of(denominator) == 255) return with_sign(0x7f7fffff);
     return with_sign(as_bits(quotient) & 0x7fffffff);
 }
@@ -190,7 +191,18 @@ const MicroOp* v_ldexp_f32(Wave& w, const MicroOp* op) {
     return advance(op);
 }
 
+// The transcendental unit does not take MODE's rounding.
+template <auto F>
+const MicroOp* transcendental(Wave& w, const MicroOp* op) {
+    if ((w.mxcsr & 0x6000) == 0) [[likely]] return map_f32<1, F>(w, op);
+    load_host_mode(w.mxcsr & ~0x6000u);
+    const MicroOp* const next = map_f32<1, F>(w, op);
+    load_host_mode(w.mxcsr);
+    return next;
+}
+
 #define F1(NAME, ...) {NAME, map_f32<1, ([](float a) -> float { return __VA_ARGS__; })>}
+#define T1(NAME, ...) {NAME, transcendental<([](float a) -> float { return __VA_ARGS__; })>}
 #define F2(NAME, ...) {NAME, map_f32<2, ([](float a, float b) -> float { return __VA_ARGS__; })>}
 #define F3(NAME, ...) {NAME, map_f32<3, ([](float a, float b, float c) -> float { return __VA_ARGS__; })>}
 #define IEEE(NAME, N, F) {NAME, map_f32_mode<N, F, ieee_mode>}
@@ -210,13 +222,13 @@ constexpr Entry entries[] = {
     F3("v_fmac_f32", std::fma(a, b, c)),
     F3("v_mad_f32", a * b + c),
     F3("v_div_fixup_f32", div_fixup(a, b, c)),
-    F1("v_exp_f32", exp2_f32(a)),
-    F1("v_log_f32", log2_f32(a)),
-    F1("v_rcp_f32", rcp_f32(a)),
-    F1("v_rsq_f32", rsq_f32(a)),
-    F1("v_sqrt_f32", sqrt_f32(a)),
-    F1("v_sin_f32", sine(a, false)),
-    F1("v_cos_f32", sine(a, true)),
+    T1("v_exp_f32", exp2_f32(a)),
+    T1("v_log_f32", log2_f32(a)),
+    T1("v_rcp_f32", rcp_f32(a)),
+    T1("v_rsq_f32", rsq_f32(a)),
+    T1("v_sqrt_f32", sqrt_f32(a)),
+    T1("v_sin_f32", sine(a, false)),
+    T1("v_cos_f32", sine(a, true)),
     F1("v_fract_f32", fract(a)),
     F1("v_trunc_f32", std::trunc(a)),
     F1("v_ceil_f32", std::ceil(a)),

@@ -82,6 +82,8 @@ uint32_t half_of(uint32_t value, bool high) { return high ? value >> 16 : value 
 // Packed 16-bit: F on each pair of halves, N sources. Sign: the bit that a modifier flips, 0 for integers.
 template <unsigned N, uint32_t Sign, auto F>
 const MicroOp* packed_half(Wave& w, const MicroOp* op) {
+    // In the rounding of f16: it gives a zero sum its sign.
+    const WideMode mode(w);
     Row b0, b1, b2, out;
     const uint32_t* a = plain_row(w, op, op->src[0].code, b0);
     const uint32_t* b = plain_row(w, op, op->src[1].code, b1);
@@ -106,25 +108,32 @@ const MicroOp* packed_half(Wave& w, const MicroOp* op) {
 
 // An f16 result of an exact or once-rounded f64.
 uint32_t to_half(const Wave& w, const MicroOp* op, double value) {
-    if (op->flags & CLAMP) value = std::isnan(value) ? (dx10_clamp(w) ? 0.0 : value) : std::clamp(value, 0.0, 1.0);
+    if (op->flags & CLAMP) {
+        if (std::isnan(value))
+            value = dx10_clamp(w) ? 0.0 : value;
+        else
+            value = value > 1.0 ? 1.0 : std::signbit(value) ? 0.0 : value;  // -0 too becomes +0
+    }
     const float near = static_cast<float>(value);
     uint32_t bits = as_bits(near);
     if (std::isfinite(near) && static_cast<double>(near) != value) {
         if (std::fabs(static_cast<double>(near)) > std::fabs(value)) --bits;
         bits |= 1;
     }
-    return f32_to_f16(bits, static_cast<Round>(w.mode >> 2 & 3));
+    const uint32_t half = f32_to_f16(bits, static_cast<Round>(w.mode >> 2 & 3));
+    return (w.mode >> 7 & 1) == 0 ? flush_f16(half) : half;
 }
 
 double h(uint32_t bits) { return f16_to_f32(bits); }
+uint32_t input_half(const Wave& w, uint32_t bits) { return (w.mode >> 6 & 1) == 0 ? flush_f16(bits) : bits; }
 int32_t i16(uint32_t a) { return static_cast<int16_t>(a); }
 
 template <bool Max>
-double extreme(double a, double b) {
-    if (std::isnan(a)) return b;
-    if (std::isnan(b)) return a;
-    if (a == b) return std::signbit(a) == Max ? b : a;
-    return (Max ? a > b : a < b) ? a : b;
+uint32_t packed_extreme(const Wave& w, const MicroOp* op, uint32_t a, uint32_t b) {
+    const uint32_t chosen = extreme_f16<Max>(ieee_mode(w), input_half(w, a), input_half(w, b));
+    // A NaN keeps its bits: to_half would quieten it.
+    if (is_nan_f16(chosen) && !(op->flags & CLAMP)) return chosen;
+    return to_half(w, op, h(chosen));
 }
 
 // v_fma_mix: sources are f32, or a half taken as f16 where op_sel_hi (select bit 1) is set. neg is NEGATE, abs NEGATE_HIGH.
@@ -196,10 +205,10 @@ const MicroOp* dot4(Wave& w, const MicroOp* op) {
 #define PF3(NAME, ...) {NAME, packed_f32<3, ([](float a, float b, float c) -> float { return __VA_ARGS__; })>}
 #define PH2(NAME, ...) \
     {NAME, packed_half<2, 0x8000, [](const Wave& w, const MicroOp* op, uint32_t x, uint32_t y) -> uint32_t { \
-        const double a = h(x), b = h(y); return to_half(w, op, __VA_ARGS__); }>}
+        const double a = h(input_half(w, x)), b = h(input_half(w, y)); return to_half(w, op, __VA_ARGS__); }>}
 #define PH3(NAME, ...) \
     {NAME, packed_half<3, 0x8000, [](const Wave& w, const MicroOp* op, uint32_t x, uint32_t y, uint32_t z) -> uint32_t { \
-        const double a = h(x), b = h(y), c = h(z); return to_half(w, op, __VA_ARGS__); }>}
+        const double a = h(input_half(w, x)), b = h(input_half(w, y)), c = h(input_half(w, z)); return to_half(w, op, __VA_ARGS__); }>}
 #define PI2(NAME, ...) \
     {NAME, packed_half<2, 0, ([](const Wave&, const MicroOp*, uint32_t a, uint32_t b) -> uint32_t { return static_cast<uint32_t>(__VA_ARGS__); })>}
 #define PI3(NAME, ...) \
@@ -212,8 +221,8 @@ constexpr Entry entries[] = {
     {"v_pk_mov_b32", v_pk_mov_b32},
     PH2("v_pk_add_f16", a + b),
     PH2("v_pk_mul_f16", a * b),
-    PH2("v_pk_min_f16", extreme<false>(a, b)),
-    PH2("v_pk_max_f16", extreme<true>(a, b)),
+    {"v_pk_min_f16", packed_half<2, 0x8000, packed_extreme<false>>},
+    {"v_pk_max_f16", packed_half<2, 0x8000, packed_extreme<true>>},
     PH3("v_pk_fma_f16", a * b + c),
     PI2("v_pk_add_u16", a + b),
     PI2("v_pk_sub_u16", a - b),

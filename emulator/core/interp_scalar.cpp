@@ -86,9 +86,16 @@ T bfe_unsigned(T a, u32 b, u32& scc) {
 template <typename T, typename S>
 T bfe_signed(T a, u32 b, u32& scc) {
     const u32 bits = sizeof(T) * 8, width = b >> 16 & 0x7f;
-    T value = (a >> (b & (bits - 1))) & field_mask<T>(width);
+    // As the pseudocode has it: past the top the sign fills.
+    T value = static_cast<T>(static_cast<S>(a) >> (b & (bits - 1))) & field_mask<T>(width);
     if (width > 0 && width < bits && value >> (width - 1) & 1) value |= ~field_mask<T>(width);
     return flagged<T>(value, scc);
+}
+
+// The difference wraps before its sign is taken.
+i32 absolute_difference(i32 a, i32 b) {
+    const u32 difference = u32(a) - u32(b);
+    return static_cast<i32>(difference >> 31 ? 0 - difference : difference);
 }
 
 u32 quad_mask(u64 a) {
@@ -227,7 +234,7 @@ constexpr Entry entries[] = {
     TWO("s_bfe_i32", u32, u32, (bfe_signed<u32, i32>(a, b, scc))),
     TWO("s_bfe_u64", u64, u32, bfe_unsigned<u64>(a, b, scc)),
     TWO("s_bfe_i64", u64, u32, (bfe_signed<u64, i64>(a, b, scc))),
-    TWO("s_absdiff_i32", i32, i32, flagged(static_cast<i32>(a > b ? u32(a) - u32(b) : u32(b) - u32(a)), scc)),
+    TWO("s_absdiff_i32", i32, i32, flagged(absolute_difference(a, b), scc)),
     TWO("s_lshl1_add_u32", u32, u32, shift_add<1>(a, b, scc)),
     TWO("s_lshl2_add_u32", u32, u32, shift_add<2>(a, b, scc)),
     TWO("s_lshl3_add_u32", u32, u32, shift_add<3>(a, b, scc)),

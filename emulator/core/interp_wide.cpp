@@ -103,13 +103,33 @@ const MicroOp* mad_wide(Wave& w, const MicroOp* op) {
 
 bool is_signalling(double x) { return x != x && !(std::bit_cast<u64>(x) >> 51 & 1); }
 
+u64 flush_f64(u64 bits) { return bits >> 52 & 0x7ff ? bits : bits & u64{1} << 63; }
+
 template <bool Max>
-double extreme(double a, double b) {
-    if (is_signalling(a) || is_signalling(b)) return std::bit_cast<double>(std::bit_cast<u64>(is_signalling(a) ? a : b) | u64{1} << 51);
+double extreme(bool ieee, double a, double b) {
+    if (ieee && (is_signalling(a) || is_signalling(b)))
+        return std::bit_cast<double>(std::bit_cast<u64>(is_signalling(a) ? a : b) | u64{1} << 51);
     if (std::isnan(a)) return b;
     if (std::isnan(b)) return a;
     if (a == b) return std::signbit(a) == Max ? b : a;
     return (Max ? a > b : a < b) ? a : b;
+}
+
+// The result is one of the sources, so the host's own flushing does not reach it.
+template <bool Max>
+const MicroOp* extreme_f64(Wave& w, const MicroOp* op) {
+    const WideMode mode(w);
+    const bool ieee = ieee_mode(w), flush_inputs = (w.mode >> 6 & 1) == 0, flush_results = (w.mode >> 7 & 1) == 0;
+    WideRow b0, b1, out;
+    const WideSource a = wide_source(w, op, 0, b0.low, b0.high), b = wide_source(w, op, 1, b1.low, b1.high);
+    for (unsigned l = 0; l < LANES; ++l) {
+        const u64 x = flush_inputs ? flush_f64(a[l]) : a[l], y = flush_inputs ? flush_f64(b[l]) : b[l];
+        const u64 chosen = std::bit_cast<u64>(extreme<Max>(ieee, std::bit_cast<double>(x), std::bit_cast<double>(y)));
+        out.put(l, flush_results ? flush_f64(chosen) : chosen);
+    }
+    if (output_modified(op)) modify_f64(w, op, out.low.d, out.high.d);
+    commit_wide(w, op, out.low.d, out.high.d);
+    return advance(op);
 }
 
 const MicroOp* v_ldexp_f64(Wave& w, const MicroOp* op) {
@@ -122,6 +142,7 @@ const MicroOp* v_ldexp_f64(Wave& w, const MicroOp* op) {
         const int e = static_cast<int32_t>(b[l]);
         out.put(l, std::ldexp(load<double>(a, l), e > 5000 ? 5000 : e < -5000 ? -5000 : e));
     }
+    if (output_modified(op)) modify_f64(w, op, out.low.d, out.high.d);
     commit_wide(w, op, out.low.d, out.high.d);
     return advance(op);
 }
@@ -140,8 +161,8 @@ constexpr Entry entries[] = {
     {"v_mad_i64_i32", mad_wide<true>},
     D2("v_add_f64", a + b),
     D2("v_mul_f64", a * b),
-    D2("v_min_f64", extreme<false>(a, b)),
-    D2("v_max_f64", extreme<true>(a, b)),
+    {"v_min_f64", extreme_f64<false>},
+    {"v_max_f64", extreme_f64<true>},
     D3("v_fma_f64", std::fma(a, b, c)),
     D3("v_fmac_f64", std::fma(a, b, c)),
     D1("v_rcp_f64", 1.0 / a),

@@ -49,19 +49,33 @@ const MicroOp* map_f32(Wave& w, const MicroOp* op) {
     return advance(op);
 }
 
+// f32 subnormals made zeros of their sign. `from` may be the buffer itself.
+inline const uint32_t* flushed_row(const uint32_t* from, Row& buffer) {
+    for (unsigned l = 0; l < LANES; ++l) buffer.d[l] = from[l] & 0x7f800000 ? from[l] : from[l] & 0x80000000;
+    return buffer.d;
+}
+
 // The same with a first argument that is one value for all lanes: G(w).
 template <unsigned N, auto F, auto G>
 const MicroOp* map_f32_mode(Wave& w, const MicroOp* op) {
     Row b0, b1, b2, out;
     const auto mode = G(w);
+    // F takes bits, so the host's own flushing does not reach them.
+    const bool flush = (w.mode >> 4 & 1) == 0;
     const uint32_t* a = source_row(w, op, 0, b0);
     const uint32_t* b = source_row(w, op, 1, b1);
+    if (flush) [[unlikely]] {
+        a = flushed_row(a, b0);
+        b = flushed_row(b, b1);
+    }
     if constexpr (N == 2) {
         for (unsigned l = 0; l < LANES; ++l) out.d[l] = F(mode, a[l], b[l]);
     } else {
         const uint32_t* c = source_row(w, op, 2, b2);
+        if (flush) [[unlikely]] c = flushed_row(c, b2);
         for (unsigned l = 0; l < LANES; ++l) out.d[l] = F(mode, a[l], b[l], c[l]);
     }
+    if ((w.mode >> 5 & 1) == 0) [[unlikely]] flushed_row(out.d, out);
     if (output_modified(op)) [[unlikely]] modify_f32(w, op, out.d);
     commit(w, op, out.d);
     return advance(op);

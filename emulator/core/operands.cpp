@@ -106,15 +106,17 @@ void commit_part(Wave& w, const MicroOp* op, const uint32_t* data) {
 
 void modify_f32(const Wave& w, const MicroOp* op, uint32_t* data) {
     static constexpr float factors[] = {1.0f, 2.0f, 4.0f, 0.5f};
+    const unsigned omod = effective_omod(w, op, (w.mode >> 5 & 1) != 0);
     for (unsigned l = 0; l < LANES; ++l) {
         float value = as_float(data[l]);
-        if (op->omod) value *= factors[op->omod & 3];
+        if (omod) value *= factors[omod];
         if (op->flags & CLAMP) {
-            // DX10_CLAMP makes a NaN zero; without it a NaN stays.
+            // DX10_CLAMP makes a NaN zero; without it a NaN stays. Negative by the sign bit: a comparison with zero would
+            // take a subnormal result for zero where MODE flushes inputs only.
             if (std::isnan(value))
                 value = dx10_clamp(w) ? 0.0f : value;
             else
-                value = value > 1.0f ? 1.0f : value > 0.0f ? value : 0.0f;
+                value = value > 1.0f ? 1.0f : std::signbit(value) ? 0.0f : value;
         }
         data[l] = as_bits(value);
     }
@@ -122,14 +124,15 @@ void modify_f32(const Wave& w, const MicroOp* op, uint32_t* data) {
 
 void modify_f64(const Wave& w, const MicroOp* op, uint32_t* low, uint32_t* high) {
     static constexpr double factors[] = {1.0, 2.0, 4.0, 0.5};
+    const unsigned omod = effective_omod(w, op, (w.mode >> 7 & 1) != 0);
     for (unsigned l = 0; l < LANES; ++l) {
         double value = std::bit_cast<double>(uint64_t{high[l]} << 32 | low[l]);
-        if (op->omod) value *= factors[op->omod & 3];
+        if (omod) value *= factors[omod];
         if (op->flags & CLAMP) {
             if (std::isnan(value))
                 value = dx10_clamp(w) ? 0.0 : value;
             else
-                value = value > 1.0 ? 1.0 : value > 0.0 ? value : 0.0;
+                value = value > 1.0 ? 1.0 : std::signbit(value) ? 0.0 : value;
         }
         const uint64_t bits = std::bit_cast<uint64_t>(value);
         low[l] = static_cast<uint32_t>(bits);

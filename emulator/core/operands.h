@@ -135,6 +135,11 @@ inline void commit(Wave& w, const MicroOp* op, const uint32_t* data) {
 // omod and clamp of float results (ISA document, "Output modifiers").
 void modify_f32(const Wave& w, const MicroOp* op, uint32_t* data);
 void modify_f64(const Wave& w, const MicroOp* op, uint32_t* low, uint32_t* high);
+// omod as it takes effect: the hardware ignores it with MODE.IEEE and where results keep their denormals (LLVM,
+// SIFoldOperands::isOMod).
+inline unsigned effective_omod(const Wave& w, const MicroOp* op, bool denormal_results) {
+    return denormal_results || (w.mode >> 9 & 1) ? 0u : op->omod & 3u;
+}
 inline bool output_modified(const MicroOp* op) { return op->omod != 0 || (op->flags & CLAMP) != 0; }
 
 // Puts the host in the mode of f64 and f16 operations while one of them runs, if it differs from f32's.

@@ -12,6 +12,10 @@ namespace emu {
 
 namespace {
 
+// Under emu_execute: scratch bytes of a lane, and dwords of .text that a jump by address can reach.
+constexpr uint32_t EXECUTE_SCRATCH = 1024;
+constexpr size_t MOST_WORDS = size_t{1} << 24;
+
 void run_plain(Wave& wave) {
     const MicroOp* op = wave.next;
     const MicroOp* const first = wave.first;
@@ -60,7 +64,12 @@ int emu_execute(const void* micro_ops, size_t count, EmuWaveState* state) {
         set_last_error("more micro-ops than any function has");
         return 1;
     }
-    std::vector<MicroOp> ops(count + 1);
+    // A program and a kernel, so that jumps by address and faults find the micro-ops by their pc.
+    Program program;
+    Kernel kernel{};
+    kernel.program = &program;
+    std::vector<MicroOp>& ops = program.ops;
+    ops.resize(count + 1);
     std::memcpy(ops.data(), micro_ops, count * sizeof(MicroOp));
     for (size_t i = 0; i < count; ++i) {
         uint64_t hash;
@@ -76,7 +85,14 @@ int emu_execute(const void* micro_ops, size_t count, EmuWaveState* state) {
         w.next = op;
         return nullptr;
     };
+    for (size_t i = 0; i < count; ++i) {
+        const size_t word = ops[i].pc / 4;
+        if (word >= MOST_WORDS) continue;
+        if (word >= program.index_of_word.size()) program.index_of_word.resize(word + 1, UINT32_MAX);
+        if (program.index_of_word[word] == UINT32_MAX) program.index_of_word[word] = static_cast<uint32_t>(i);
+    }
     Workgroup group;
+    group.kernel = &kernel;
     group.lds = state->lds;
     group.lds_bytes = state->lds == nullptr ? 0 : state->lds_bytes;
     group.arch = static_cast<uint32_t>(options().arch);
@@ -88,6 +104,9 @@ int emu_execute(const void* micro_ops, size_t count, EmuWaveState* state) {
     std::memcpy(wave->s, state->scalar, sizeof wave->s);
     set_inline_constants(*wave);
     wave->group = &group;
+    std::vector<uint8_t> scratch(size_t{LANES} * EXECUTE_SCRATCH);
+    wave->scratch = scratch.data();
+    wave->scratch_bytes = EXECUTE_SCRATCH;
     wave->first = ops.data();
     wave->counts = counts.data();
     wave->next = ops.data();

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from emulator_small import small_library
 
 from emulator import coverage, image
 from emulator.__main__ import main
 from emulator.errors import CodeObjectError
-from tests.unit.emulator_small import small_library
 
 
 @pytest.fixture(scope="module")

@@ -169,7 +169,7 @@ def test_second_runtime_is_refused(tmp_path: Path) -> None:
 def test_reset_at_exit_is_quiet(small: Path, tmp_path: Path) -> None:
     """Libraries unregister when the interpreter is gone already."""
     text = (
-        "import sys; sys.path.insert(0, 'tests/unit')\n"
+        "import sys; sys.path.insert(0, 'tests/emulator')\n"
         "from emulator_child import Device, stub_core, _program\n"
         f"device = Device(core=stub_core(), program_builder=_program)\n"
         f"library = device.load_library({str(small)!r})\n"

@@ -30,15 +30,18 @@ def run(session, *command, **options):
 
 def build(session, arch):
     """Build for one arch, then print its kernels."""
-    run(session, "kernels", "build", "--arch", arch, "--built", LAST_BUILD, *session.posargs)
-    run(session, "reports", "resources", Path(LAST_BUILD).read_text().strip())
+    Path(LAST_BUILD).unlink(missing_ok=True)
+    run(session, "kernels", "build", "--arch", arch, *session.posargs, "--built", LAST_BUILD)
+    if Path(LAST_BUILD).exists():  # `-- --help` builds nothing
+        run(session, "reports", "resources", Path(LAST_BUILD).read_text().strip())
 
 
 def run_suite(session, suite, *options):
     """Run a suite of GPU tests on the library that was built; options after `--` are tests.gpu's."""
     name = "-".join([suite, *options[1:]])
     results, failed_cases = f"build/{name}.json", 80  # tests.gpu.errors.CasesFailedError: the report comes all the same
-    options = [*options, "--output", results, *session.posargs]
+    Path(results).unlink(missing_ok=True)
+    options = [*options, *session.posargs, "--output", results]
     run(session, "tests.gpu", "--suite", suite, *options, success_codes=[0, failed_cases])
     run(session, "reports", "junit", results, "--output", f"build/{name}.xml")
 
@@ -109,7 +112,8 @@ def parity(session):
     """Compare the matrix with the upstreams' own codegen: names, bindings, dispatch, machine code."""
     differences = 30  # kernels.errors.ParityError: the report is written all the same, and fails the session
     output = ["--output", "build/parity.json"]
-    run(session, "kernels", "parity", *output, *session.posargs, success_codes=[0, differences])
+    Path(output[1]).unlink(missing_ok=True)
+    run(session, "kernels", "parity", *session.posargs, *output, success_codes=[0, differences])
     run(session, "reports", "junit", "build/parity.json", "--output", "build/parity.xml")
 
 

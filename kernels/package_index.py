@@ -31,6 +31,8 @@ def pip_settings() -> Mapping[str, str]:
     result = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
     )
+    if result.returncode != 0:
+        raise DownloadError(f"pip's configuration can't be read, mend it: {result.stderr.strip()}")
     settings: dict[str, str] = {}
     for section in ("global.", "download.", ":env:."):
         for line in result.stdout.splitlines():

@@ -111,7 +111,14 @@ def find(*, cache: Path) -> Toolchain:
             *KERNEL_FLAGS,
         ),
         linker=(zig, "c++"),
-        link_flags=("-target", f"x86_64-linux-gnu.2.{GLIBC_MINOR}", "-shared", "-O2", "-Wl,--build-id=none"),
+        link_flags=(
+            "-target",
+            f"x86_64-linux-gnu.2.{GLIBC_MINOR}",
+            "-shared",
+            "-O2",
+            "-Wl,--build-id=none",
+            "-Wl,--strip-debug",
+        ),
         environment=environment,
     )
 

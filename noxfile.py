@@ -16,6 +16,7 @@ nox.options.reuse_existing_virtualenvs = True
 
 PYTHON = Path(nox.options.envdir or ".nox") / "environment" / "bin" / "python"
 LAST_BUILD = "build/.last"  # written by a build: the path of its manifest
+LAST_SUITE = "build/.last-suite"  # written by a suite: the path of its results
 
 
 def session(name):
@@ -38,12 +39,13 @@ def build(session, arch):
 
 def run_suite(session, suite, *options):
     """Run a suite of GPU tests on the library that was built; options after `--` are tests.gpu's."""
-    name = "-".join([suite, *options[1:]])
-    results, failed_cases = f"build/{name}.json", 80  # tests.gpu.errors.CasesFailedError: the report comes all the same
-    Path(results).unlink(missing_ok=True)
-    options = [*options, *session.posargs, "--output", results]
+    failed_cases = 80  # tests.gpu.errors.CasesFailedError: the report comes all the same
+    Path(LAST_SUITE).unlink(missing_ok=True)
+    options = [*options, *session.posargs, "--written", LAST_SUITE]
     run(session, "tests.gpu", "--suite", suite, *options, success_codes=[0, failed_cases])
-    run(session, "reports", "junit", results, "--output", f"build/{name}.xml")
+    if Path(LAST_SUITE).exists():  # `-- --help` runs nothing
+        results = Path(Path(LAST_SUITE).read_text().strip())
+        run(session, "reports", "junit", str(results), "--output", str(results.with_suffix(".xml")))
 
 
 # virtualenv and not uv: upstream packages are fetched with pip's configuration, so pip must be in the environment

@@ -135,12 +135,11 @@ def _table_arrays(p: Problem, table: PageTable) -> dict[str, NDArray[np.int32]]:
     if p.table_end != "exact":
         indices = np.concatenate((indices, np.full(PADDING, end, np.int32)))
     counts = [len(pages) for pages in table.pages]
-    last = [(length - 1) % p.page_size + 1 if length else 0 for length in p.seqlens_k]
-    return {
-        "kv_indptr": np.cumsum((0, *counts), dtype=np.int32),
-        "kv_page_indices": indices,
-        "kv_last_page_lens": np.array(last, np.int32),
-    }
+    arrays = {"kv_indptr": np.cumsum((0, *counts), dtype=np.int32), "kv_page_indices": indices}
+    if p.page_size > 1:  # with pages of one token no CK reads it, and the CK of 2025 doesn't know it
+        last = [(length - 1) % p.page_size + 1 if length else 0 for length in p.seqlens_k]
+        arrays["kv_last_page_lens"] = np.array(last, np.int32)
+    return arrays
 
 
 def _bias(p: Problem, arch: str) -> tuple[tuple[Floats, ...], Bits]:
@@ -298,10 +297,3 @@ def read(buffer: Buffer, offsets: NDArray[np.int64], kind: Any) -> NDArray[Any]:
         data = writes[number].data.reshape(-1).view(kind)
         found[mine] = data[(flat[mine] - starts[number]) // np.dtype(kind).itemsize]
     return found.reshape(offsets.shape)
-
-
-def decode_output(data: bytes, problem: Problem) -> Floats:
-    """O from its bytes: [token, head, dim]. fp8 kernels write bf16."""
-    dtype = "bf16" if problem.dtype == "fp8bf16" else problem.dtype
-    bits = np.frombuffer(data, bits_type(dtype))
-    return decode(bits, dtype, "").reshape(-1, problem.nhead_q, problem.hdim_v)

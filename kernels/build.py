@@ -1,4 +1,4 @@
-"""Build a library: select keys, render them, plan the graph, run SCons on it, report.
+"""What building a library takes: select keys, render them, plan the graph. build_command.py runs SCons on it.
 
 Output in ``build/<arch>/<upstream>/``: ``libckpm.so``, ``manifest.json``, ``plan.json``, ``compile_commands.json``,
 ``src/`` and ``obj/``.
@@ -13,10 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock
-
 from kernels import cpp
-from kernels.files import disk_full_is_an_error, write_if_changed
+from kernels.files import write_if_changed
 from kernels.plan import Plan, Step, signature
 from kernels.render import render
 from kernels.toolchains import Toolchain, compile_command, describe, link_command
@@ -53,10 +51,10 @@ class Request:
 
 
 def prepare(request: Request) -> tuple[Plan, list[Key]]:
-    """Select, render and plan; nothing is compiled.
+    """Select, render and plan; nothing is compiled. A library made from another plan is deleted.
 
     Raises:
-        EmptySelectionError and the other errors of matrix.selection; DiskFullError.
+        EmptySelectionError and the other errors of matrix.selection; DiskFullError, OutputError.
     """
     selected = select_some(dialect(request.tree.dialect), request.selection)
     keys, left_out = split(selected, request.tree.dialect)
@@ -69,6 +67,9 @@ def prepare(request: Request) -> tuple[Plan, list[Key]]:
     files = render(keys, units, request.tree.dialect, features, place / "src")
     unbuilt = {d.name: {"reason": d.reason, "kernels": [key.name for key in group]} for d, group in left_out.items()}
     plan = _plan(request, units, files["units"], [*files["dispatch"], *files["harness"]], unbuilt)
+    if not _holds(place / "plan.json", plan.text()):
+        # before the plan says otherwise, and before an interrupt can leave both
+        discard_library(request)
     plan.write(place / "plan.json")
     write_if_changed(place / "compile_commands.json", _compile_commands(request, plan))
     return plan, keys
@@ -128,7 +129,7 @@ def _plan(
         kind="manifest",
         target=f"{folder}/manifest.json",
         sources=(library, f"{folder}/plan.json", *objects),
-        argv=(sys.executable, "-m", "kernels", "manifest", f"{folder}/plan.json"),
+        argv=manifest_command(folder),
         signature=signature("manifest 1"),
         label="manifest.json",
     )
@@ -151,6 +152,11 @@ def _plan(
     )
 
 
+def manifest_command(folder: str) -> tuple[str, ...]:
+    """Writes manifest.json beside the plan of an output folder."""
+    return (sys.executable, "-m", "kernels", "manifest", f"{folder}/plan.json")
+
+
 def _seconds(unit: Unit) -> float:
     """A unit's rough compile time: headers, then each kernel, larger tiles longer (measured, embedded clang)."""
     return 12 + sum(8 * (1 + key.tile.bm0 * key.hdim_q / (256 * 128)) for key in unit.keys)
@@ -163,6 +169,13 @@ def _digest(folder: Path) -> str:
         if file.is_file():
             total.update(str(file.relative_to(folder)).encode() + b"\0" + file.read_bytes())
     return total.hexdigest()
+
+
+def _holds(file: Path, text: str) -> bool:
+    try:
+        return file.read_bytes() == text.encode()
+    except OSError:
+        return False
 
 
 def _compile_commands(request: Request, plan: Plan) -> str:
@@ -182,20 +195,13 @@ def scons_command(plan_file: str, jobs: int, object_cache: Path | None) -> list[
     return [*command, f"cache={object_cache}"] if object_cache else command
 
 
-def lock(request: Request) -> FileLock:
-    """One build at a time in one output folder; another waits."""
-    place = request.work / request.folder
-    with disk_full_is_an_error(place):
-        place.mkdir(parents=True, exist_ok=True)
-    return FileLock(place / ".lock")
-
-
 def clear_failures(request: Request) -> None:
+    """Forget the failures of earlier builds."""
     for record in (request.work / request.folder).rglob("*.failure.json"):
         record.unlink()
 
 
 def discard_library(request: Request) -> None:
-    """After a failed build the library and manifest of an earlier selection must not be mistaken for this one's."""
+    """The library and manifest of an earlier selection must not be mistaken for this one's."""
     for name in (LIBRARY, "manifest.json"):
         (request.work / request.folder / name).unlink(missing_ok=True)

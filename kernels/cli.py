@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kernels import bench, build_command, doctor, parity_command, render_command, reproduce
 from kernels.manifest import write_manifest
-from matrix.errors import CkPrefillError
+from matrix.entry import exit_code
 from matrix.options import Parser, add_selection_options
 
 
@@ -33,7 +32,7 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None], Callab
     "render": ("write a library's sources without compiling them", render_command.add_options, render_command.run),
     "manifest": ("write manifest.json for a built plan (called by the build)", _manifest_options, _manifest),
     "parity": ("compare with the upstreams' own codegen", parity_command.add_options, parity_command.run_command),
-    "reproduce": ("build twice and compare every artifact", _selects_and_builds, reproduce.run),
+    "reproduce": ("build twice and compare every artifact", reproduce.add_options, reproduce.run),
     "bench": ("measure the promised figures", bench.add_options, bench.run),
     "doctor": ("what a build finds on this machine", doctor.add_options, doctor.run),
 }
@@ -51,13 +50,10 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; its exit code. Prints ``error: ...`` for failures that a user can mend."""
-    try:
+
+    def command() -> int:
         args = parser().parse_args(argv)
         code: int = args.run(args)
-    except CkPrefillError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print("error: interrupted; run the same command again to go on", file=sys.stderr)
-        return 130
-    return code
+        return code
+
+    return exit_code(command)

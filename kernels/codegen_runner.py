@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -42,9 +43,8 @@ def list_names(tree: Tree, arch: str, family: str, receipt: int, mask: str) -> l
     ``mask`` is ``simplified`` or ``generic``. Raises CodegenError.
     """
     with tempfile.TemporaryDirectory(prefix="ckpm-list-") as folder:
-        file = Path(folder) / "blobs.txt"
-        _generate(tree, arch, family, receipt, mask, ("--list_blobs", str(file)))
-        lines = file.read_text(encoding="utf-8").splitlines()
+        _generate(tree, arch, family, receipt, mask, ("--list_blobs", "blobs.txt"), Path(folder))
+        lines = (Path(folder) / "blobs.txt").read_text(encoding="utf-8").splitlines()
     names = [Path(line).stem for line in lines if line.strip()]
     return [name for name in names if name != dispatch_name(family)]
 
@@ -55,7 +55,7 @@ def render(tree: Tree, arch: str, family: str, receipt: int, mask: str, folder: 
     Raises:
         CodegenError: generate.py failed, or wrote no dispatch file.
     """
-    _generate(tree, arch, family, receipt, mask, ("--output_dir", str(folder)))
+    _generate(tree, arch, family, receipt, mask, ("--output_dir", "."), folder)
     texts = {file.stem: file.read_text(encoding="utf-8") for file in sorted(folder.rglob("*.cpp"))}
     dispatch = texts.pop(dispatch_name(family), None)
     if dispatch is None:
@@ -77,30 +77,30 @@ def _bytecode() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="ckpm-bytecode-")
 
 
-def _generate(tree: Tree, arch: str, family: str, receipt: int, mask: str, output: Sequence[str]) -> None:
+def _generate(tree: Tree, arch: str, family: str, receipt: int, mask: str, output: Sequence[str], folder: Path) -> None:
+    """Run generate.py in ``folder``, which it is given by no name: the same command can then be run elsewhere."""
     script = tree.fmha.absolute() / "generate.py"
-    command = [sys.executable, str(script), "--api", family, "--receipt", str(receipt), "--mask", mask, *output]
+    words = [str(script), "--api", family, "--receipt", str(receipt), "--mask", mask, *output]
     if knows_targets(tree):
-        command += ["--targets", arch]
+        words += ["--targets", arch]
     # The script finds its modules beside itself; nothing of this process's search path may shadow them.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     environment |= {"PYTHONPYCACHEPREFIX": _bytecode().name, "PYTHONHASHSEED": "0", "PYTHONWARNINGS": "ignore"}
-    with tempfile.TemporaryDirectory(prefix="ckpm-codegen-") as empty:
-        try:
-            run = subprocess.run(
-                command,
-                cwd=empty,
-                env=environment,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=TIMEOUT_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise CodegenError(f"{' '.join(command)}: not done after {TIMEOUT_SECONDS} s.") from error
+    # -B stands in for the folder of bytecode: by hand, too, nothing is written into the tree
+    by_hand = f"To see it again, run in an empty folder: {shlex.join([sys.executable, '-B', *words])}"
+    try:
+        run = subprocess.run(
+            [sys.executable, *words],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise CodegenError(f"{script} is not done after {TIMEOUT_SECONDS} s. {by_hand}") from error
     if run.returncode != 0:
         tail = "\n".join(run.stderr.strip().splitlines()[-_STDERR_LINES:])
-        raise CodegenError(
-            f"{' '.join(command)} ended with {run.returncode}. Try the same command by hand; it said:\n{tail}"
-        )
+        raise CodegenError(f"{script} ended with {run.returncode}. {by_hand}\nIt said:\n{tail}")

@@ -162,17 +162,17 @@ def occupancy(limits: Limits, *, vgpr: int, lds_bytes: int, workgroup: int, wave
     return min(slots, -(-groups * waves_of_group // limits.simds))
 
 
-def text(elf_bytes: bytes) -> bytes:
-    """The machine code of a code object: its section .text. Raises CodeObjectError."""
-    section = _device_elf(elf_bytes).get_section_by_name(".text")
-    if section is None:
-        raise CodeObjectError("code object has no section .text")
-    return bytes(section.data())
-
-
-def kernel_text(elf_bytes: bytes, symbol: str) -> bytes:
-    """The machine code of one function of a code object. Raises CodeObjectError if there is no such function."""
-    return _function_bytes(_device_elf(elf_bytes), symbol)
+def functions(elf_bytes: bytes) -> dict[str, bytes]:
+    """The machine code of each function of a code object, by symbol. Raises CodeObjectError."""
+    elf = _device_elf(elf_bytes)
+    tables = [table for table in elf.iter_sections() if isinstance(table, SymbolTableSection)]
+    symbols = [symbol for table in tables for symbol in table.iter_symbols()]
+    names = {
+        symbol.name
+        for symbol in symbols
+        if symbol["st_info"]["type"] == "STT_FUNC" and isinstance(symbol["st_shndx"], int)
+    }
+    return {name: _function_bytes(elf, name) for name in sorted(names)}
 
 
 _NUMBERS = (

@@ -1,4 +1,4 @@
-"""The console that commands print to."""
+"""The console that commands print to, and words for it."""
 
 from __future__ import annotations
 
@@ -9,3 +9,8 @@ def console() -> Console:
     """Standard output. A log has no width: there, rows stay on one line."""
     terminal = Console(highlight=False)
     return terminal if terminal.is_terminal else Console(width=180, highlight=False)
+
+
+def number(count: int, noun: str) -> str:
+    """``1 kernel``, ``2 kernels``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -10,14 +10,9 @@ import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-import yaml
-
+from kernels.spellings import spellings
 from matrix.keys import Key, Tile
-
-_SPELLINGS = Path(__file__).with_name("spellings.yaml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,22 +29,8 @@ class Features:
     selector_takes_base: bool = True
 
 
-@functools.cache
-def spellings() -> Mapping[str, Any]:
-    """The C++ words of every axis value, keyed by axis. YAML's ``no`` stays text here (BaseLoader)."""
-    text = _SPELLINGS.read_text(encoding="utf-8")
-    table: Mapping[str, Any] = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - the one that keeps `no` as text
-    return table
-
-
 def features(dialect: str, *, selector_takes_base: bool = True) -> Features:
-    row = spellings()["dialects"][dialect]
-    return Features(
-        paged=row["paged"] == "true",
-        launch_takes_block_size=row["launch_takes_block_size"] == "true",
-        trait_names_trload=row["trait_names_trload"] == "true",
-        selector_takes_base=selector_takes_base,
-    )
+    return Features(**spellings()["dialects"][dialect], selector_takes_base=selector_takes_base)
 
 
 _FLAG: Mapping[bool | None, str] = {True: "true", False: "false", None: "false"}
@@ -114,9 +95,9 @@ def _page_words(
     words = spellings()
     return {
         "page_size": str(page_size),
-        "kv_layout": words["kv_layout"].get(kv_layout, ""),
-        "kv_table": words["kv_table"].get(kv_table, ""),
-        "load": words["load"].get(load, ""),
+        "kv_layout": words["kv_layout"][kv_layout] if kv_layout else "",
+        "kv_table": words["kv_table"][kv_table] if kv_table else "",
+        "load": words["load"][load] if load else "",
         "guard": "defined(__gfx94__) || defined(__gfx950__)" if load == "gload" else "",
     }
 
@@ -202,7 +183,7 @@ def _scale_conditions(paged: bool, qscale: str, sink: bool | None) -> tuple[str,
 @functools.cache
 def _shape_conditions(mode: str, pad: str, dtype: str, tile: Tile) -> tuple[str, ...]:
     """Sequence lengths (group mode always pads them), head dims in whole 16-byte loads, the tile's own condition."""
-    vec, bn0 = 16 // int(spellings()["dtype"][dtype]["bytes"]), tile.bn0
+    vec, bn0 = 16 // spellings()["dtype"][dtype]["bytes"], tile.bn0
     found = []
     if mode == "batch":
         whole = f"a.seqlen_k != 0 && a.seqlen_k % {bn0} == 0"

@@ -6,6 +6,7 @@ import argparse
 import os
 import platform
 import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,13 +14,15 @@ from rich.table import Table
 
 from kernels import jobs, settings
 from kernels.console import console
+from kernels.files import writing
 from kernels.toolchains import detect, rocm
-from kernels.upstream import checkout, is_unpacked
-from matrix.dialects import upstreams
+from kernels.upstream import checkout, damage, is_unpacked, place
+from matrix.dialects import PackagedUpstream, upstreams
 from matrix.errors import CkPrefillError
 
 # Free space that a first build needs: upstream trees, the compiler's cache, objects of the smoke tier.
 _NEEDED_BYTES = 3_000_000_000
+_OLDEST_PYTHON = (3, 11)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,7 @@ def examine(cache: Path, ck_root: Path | None) -> list[Finding]:
     """All findings; nothing is downloaded or built."""
     return [
         _python(),
+        _system(),
         _toolchain("embedded", cache),
         _rocm(cache),
         *_upstreams(cache, ck_root),
@@ -47,7 +51,16 @@ def examine(cache: Path, ck_root: Path | None) -> list[Finding]:
 
 def _python() -> Finding:
     version = platform.python_version()
+    if tuple(map(int, platform.python_version_tuple()[:2])) < _OLDEST_PYTHON:
+        return Finding("python", "broken", version, f"install Python {'.'.join(map(str, _OLDEST_PYTHON))} or newer")
     return Finding("python", "ok", version)
+
+
+def _system() -> Finding:
+    found = f"{platform.system()} on {platform.machine()}"
+    if found != "Linux on x86_64":
+        return Finding("system", "broken", found, "libraries are built on Linux on x86-64 alone: use such a machine")
+    return Finding("system", "ok", found)
 
 
 def _toolchain(name: str, cache: Path) -> Finding:
@@ -64,13 +77,7 @@ def _rocm(cache: Path) -> Finding:
 
 
 def _upstreams(cache: Path, ck_root: Path | None) -> list[Finding]:
-    found = []
-    for name, package in upstreams().items():
-        what = f"{package.package} {package.version}, {package.summary}"
-        if is_unpacked(package, cache):
-            found.append(Finding(f"upstream {name}", "ok", what))
-        else:
-            found.append(Finding(f"upstream {name}", "missing", what, "is downloaded by the first build that needs it"))
+    found = [_package(name, package, cache) for name, package in upstreams().items()]
     if ck_root is None:
         advice = "optional: set CK_ROOT to a CK repository or rocm-libraries"
         return [*found, Finding("upstream checkout", "missing", "CK_ROOT is not set", advice)]
@@ -79,6 +86,20 @@ def _upstreams(cache: Path, ck_root: Path | None) -> list[Finding]:
     except CkPrefillError as error:
         return [*found, Finding("upstream checkout", "broken", str(ck_root), str(error))]
     return [*found, Finding("upstream checkout", "ok", f"{tree.root}, dialect {tree.dialect}")]
+
+
+def _package(name: str, package: PackagedUpstream, cache: Path) -> Finding:
+    """Every file of an unpacked tree is read, some 10 MB."""
+    subject, what = f"upstream {name}", f"{package.package} {package.version}, {package.summary}"
+    if not is_unpacked(package, cache):
+        return Finding(subject, "missing", what, "is downloaded by the first build that needs it")
+    damaged, again = damage(package, cache), f"delete {place(package, cache)}: it is unpacked again"
+    if damaged is None:
+        return Finding(subject, "ok", what, f"can't be examined, it has no list of its files: {again}")
+    if damaged:
+        more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
+        return Finding(subject, "broken", f"{what}: {damaged[0]}{more}", again)
+    return Finding(subject, "ok", what)
 
 
 def _device() -> Finding:
@@ -90,13 +111,14 @@ def _device() -> Finding:
 
 
 def _cache(cache: Path) -> Finding:
-    place = cache
-    while not place.exists():
-        place = place.parent
-    free = shutil.disk_usage(place).free
+    """Writes into the cache, or into the folder where it will be made, what vanishes at once."""
+    there = next(folder for folder in (cache, *cache.parents) if os.path.lexists(folder))
+    try:
+        with writing(there, "set CKPM_CACHE to another folder"), tempfile.TemporaryFile(dir=there):
+            free = shutil.disk_usage(there).free
+    except CkPrefillError as error:
+        return Finding("cache", "broken", str(cache), str(error))
     text = f"{cache}, {free / 1e9:.0f} GB free"
-    if not os.access(place, os.W_OK):
-        return Finding("cache", "broken", text, "not writable: set CKPM_CACHE to another folder")
     if free < _NEEDED_BYTES:
         return Finding("cache", "broken", text, f"needs {_NEEDED_BYTES / 1e9:.0f} GB: set CKPM_CACHE to another disk")
     return Finding("cache", "ok", text)
@@ -117,7 +139,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings; 1 if something would make a build fail."""
-    findings = examine(settings.cache_folder(), args.ck_root or settings.ck_root())
+    findings = examine(settings.cache_folder(), settings.ck_root(args.ck_root))
     table = Table(box=None, pad_edge=False)
     for column in ("", "what", "found", "what to do"):
         table.add_column(column, overflow="fold")

@@ -6,6 +6,7 @@ Every message says what happened, where (command, path, symbol) and what to do a
 from __future__ import annotations
 
 from matrix.errors import CkPrefillError
+from matrix.errors import DiskFullError as DiskFullError  # 27 of these codes: matrix/ writes files, too
 
 
 class ToolchainMissingError(CkPrefillError):
@@ -48,12 +49,6 @@ class DownloadError(CkPrefillError):
     """A pinned package that could not be fetched."""
 
     exit_code = 26
-
-
-class DiskFullError(CkPrefillError):
-    """A build output or cache entry that could not be written because the disk is full."""
-
-    exit_code = 27
 
 
 class CodeObjectError(CkPrefillError):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kernels.run_step import FAILURE
 
+_ERROR = re.compile(r"[^\s:]+:\d+:\d+: (?:fatal )?error: .*")
 _NOISE = re.compile(r"\s*(In file included from|from) ")
 _LINES = 25  # of the compiler's message shown for each unit; all of it stays in the record
 
@@ -18,6 +19,18 @@ def collect(folder: Path) -> list[Mapping[str, Any]]:
     """The failure records below an output folder, in the order of their labels."""
     records = [json.loads(file.read_text()) for file in folder.rglob(f"*{FAILURE}")]
     return sorted(records, key=lambda record: str(record["label"]))
+
+
+def common_reason(records: Sequence[Mapping[str, Any]]) -> str | None:
+    """The compiler's first error if every failed step has the same, steps with kernels and steps without among them.
+
+    No kernel is to blame for such an error: its place is a file that all of them include.
+    """
+    found = {_ERROR.search(str(record["output"])) for record in records}
+    reasons = {match[0] if match else "" for match in found}
+    if len(reasons) != 1 or not {"unit", "host"} <= {str(record["kind"]) for record in records}:
+        return None
+    return reasons.pop() or None
 
 
 def describe(record: Mapping[str, Any], work: Path) -> str:

@@ -1,53 +1,52 @@
-"""Files that are whole or absent: written beside their place, then renamed into it."""
+"""Writing of builds: files that change only with their content, folders and locks with errors that name them."""
 
 from __future__ import annotations
 
-import errno
-import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kernels.errors import DiskFullError
+from filelock import FileLock
 
+from matrix.errors import OutputError
+from matrix.files import write_atomically, writing
 
-@contextmanager
-def disk_full_is_an_error(place: Path) -> Iterator[None]:
-    """Turn ENOSPC and EDQUOT into DiskFullError naming the place."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DiskFullError(f"{place}: no space left on the disk. Free some, or choose another folder.") from error
-        raise
-
-
-def write_atomically(file: Path, data: bytes) -> None:
-    """Replace ``file`` by ``data`` in one step; on failure the old file stays and nothing else is left.
-
-    Raises:
-        DiskFullError: the disk is full.
-    """
-    beside = f"{file.parent}/.{file.name}.{os.getpid()}.{threading.get_ident()}"
-    with disk_full_is_an_error(file):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with open(beside, "wb") as stream:  # noqa: PTH123 - thousands of files: Path.open takes twice as long
-                stream.write(data)
-            os.replace(beside, file)  # noqa: PTH105
-        except BaseException:
-            Path(beside).unlink(missing_ok=True)
-            raise
+__all__ = ["locked", "make_folder", "write_atomically", "write_if_changed", "writing"]
 
 
 def write_if_changed(file: Path, text: str) -> bool:
-    """Write text unless the file already holds it; True if written. Raises DiskFullError."""
+    """Write text unless the file already holds it; True if written. Raises DiskFullError, OutputError."""
     data = text.encode("utf-8")
     try:
         if file.read_bytes() == data:
             return False
-    except FileNotFoundError:
+    except OSError:  # absent, or writing tells what is the matter
         pass
     write_atomically(file, data)
     return True
+
+
+def make_folder(folder: Path, otherwise: str = "name another place") -> None:
+    """Make a folder and those above it. Raises DiskFullError, OutputError."""
+    with writing(folder, otherwise):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def locked(file: Path, otherwise: str = "name another place") -> Iterator[None]:
+    """Hold the lock of a file, made if missing; another process that wants it waits.
+
+    Raises:
+        DiskFullError, OutputError: it can't be made, or its file system has no locks.
+    """
+    make_folder(file.parent, otherwise)
+    lock = FileLock(file)
+    with writing(file, otherwise):
+        try:
+            lock.acquire()
+        except NotImplementedError as error:  # what filelock makes of ENOSYS
+            raise OutputError(f"{file}: its file system has no locks: {otherwise}.") from error
+    try:
+        yield
+    finally:
+        lock.release()

@@ -146,6 +146,10 @@ class HipApi:
         """The error of an earlier call of this thread, 0 if none; it is forgotten."""
         return int(self._c.hipGetLastError())
 
+    def explanation(self) -> str:
+        """What the runtime knows of the last failure beyond its number; empty on a GPU."""
+        return self._explain()
+
     def error_text(self, status: int) -> str:
         name, text = self._c.hipGetErrorName(status), self._c.hipGetErrorString(status)
         return f"{(name or b'?').decode()} ({status}): {(text or b'?').decode()}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-# Peak of a merged unit of eight kernels, measured with the embedded toolchain (user guide: README, Requirements).
+# Peak of a merged unit of eight kernels, measured with the embedded toolchain (the README's requirements say it, too).
 UNIT_BYTES = 1_400_000_000
 
 

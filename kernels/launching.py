@@ -91,8 +91,7 @@ def run(device: Device, library: Library, prepared: Prepared, kernel: str | None
     """
     check(prepared)
     with uploaded(device, prepared) as memory:
-        pointers = {name: memory[buffer].address + at for name, (buffer, at) in prepared.pointers.items()}
-        problem = Problem(**{**prepared.fields, **pointers})
+        problem = arguments(prepared, memory)
         device.reset_counters()
         started = time.perf_counter()
         launch = library.launch(problem, kernel)
@@ -107,6 +106,12 @@ def run(device: Device, library: Library, prepared: Prepared, kernel: str | None
         else:
             device.recover()
     return Outcome(prepared=prepared, launch=launch, fault=fault, seconds=seconds, outputs=outputs, counters=counters)
+
+
+def arguments(prepared: Prepared, memory: Mapping[str, Memory]) -> Problem:
+    """What a launch is given, once its buffers are on the device."""
+    pointers = {name: memory[buffer].address + at for name, (buffer, at) in prepared.pointers.items()}
+    return Problem(**{**prepared.fields, **pointers})
 
 
 @contextlib.contextmanager
@@ -186,8 +191,25 @@ def _entries(prepared: Prepared) -> Iterator[NDArray[np.int32]]:
         raise _contradiction(
             prepared, f"kv_indptr {ends.tolist()[:8]} doesn't ascend from 0 to at most {table.size} in {p.batch} steps"
         )
+    if p.page_size > 1:
+        _check_last_pages(prepared, np.diff(ends))
     for begin, end in itertools.pairwise(ends):
         yield table[begin:end]
+
+
+def _check_last_pages(prepared: Prepared, counts: NDArray[np.int32]) -> None:
+    """kv_last_page_lens and the number of pages must give each sequence's length."""
+    p, last = prepared.problem, _words(prepared, "kv_last_page_lens")
+    if last.size != p.batch:
+        raise _contradiction(prepared, f"kv_last_page_lens has {last.size} entries for {p.batch} sequences")
+    told = np.where(counts > 0, (counts - 1) * p.page_size + last, 0)
+    for sequence, (length, count) in enumerate(zip(told.tolist(), counts.tolist(), strict=True)):
+        if length != p.seqlens_k[sequence]:
+            raise _contradiction(
+                prepared,
+                f"sequence {sequence} has {p.seqlens_k[sequence]} keys, but {count} pages of {p.page_size} tokens with "
+                f"{last[sequence]} in the last one",
+            )
 
 
 def _words(prepared: Prepared, name: str) -> NDArray[np.int32]:
@@ -200,29 +222,53 @@ def _words(prepared: Prepared, name: str) -> NDArray[np.int32]:
 def _check_sizes(prepared: Prepared) -> None:
     """The last element that sizes and strides lead to must lie in its buffer."""
     p, f = prepared.problem, prepared.fields
-    element, tokens = p.element_bytes, sum(p.seqlens_q)
+    tokens, keys = sum(p.seqlens_q), max(p.seqlens_k)
     out = 4 if p.dtype == "fp32" else 2
-    ends = {"q": (tokens, "q", p.nhead_q, p.hdim_q, element), "o": (tokens, "o", p.nhead_q, p.hdim_v, out)}
-    for name, (count, word, heads, hdim, size) in ends.items():
-        last = (count - 1) * int(f[f"stride_{word}"]) + (heads - 1) * int(f[f"nhead_stride_{word}"]) + hdim
-        _require(prepared, name, last * size if count else 0)
+    _require(prepared, "q", _rows_end(prepared, "q", p.hdim_q) * p.element_bytes)
+    _require(prepared, "o", _rows_end(prepared, "o", p.hdim_v) * out)
     for name, hdim in (("k", p.hdim_q), ("v", p.hdim_v)):
-        if name == "v" and p.vlayout == "col":
-            continue
-        last = (int(f["num_total_pages"]) - 1) * int(f[f"batch_stride_{name}"])
-        if p.kv_layout == "vectorized":
-            last += p.page_size * p.nhead_k * hdim
-        else:
-            last += (
-                (p.page_size - 1) * int(f[f"stride_{name}"]) + (p.nhead_k - 1) * int(f[f"nhead_stride_{name}"]) + hdim
-            )
-        _require(prepared, name, last * element)
+        _require(prepared, name, _pool_end(prepared, name, hdim) * p.element_bytes)
     if p.lse:
-        _require(prepared, "lse", p.nhead_q * tokens * 4)
+        _require(prepared, "lse", _rows_end(prepared, "lse", 1) * 4)
+    if p.bias == "bias":
+        _require(prepared, "bias", _rows_end(prepared, "bias", keys) * (4 if p.dtype == "fp8bf16" else p.element_bytes))
+    elif p.bias == "alibi":
+        _require(prepared, "bias", ((p.batch - 1) * int(f["stride_bias"]) + p.nhead_q) * 4)
+    if p.p_drop:
+        _require(prepared, "rand_val", _rows_end(prepared, "randval", keys))
+    for name in ("q_descale", "k_descale", "v_descale") if p.qscale != "no" else ():
+        paged = p.qscale == "kv_blockscale" and name != "q_descale"
+        steps = (int(f["num_total_pages"]) - 1, p.nhead_k - 1) if paged else (0, 0)
+        strides = (int(f.get(f"{what}_stride_kv_descale", 0)) for what in ("block", "nhead"))
+        last = sum(step * stride for step, stride in zip(steps, strides, strict=True))
+        _require(prepared, name, (last + 1) * 4)
     if p.mode == "group":
         starts = _words(prepared, "seqstart_q")
-        if starts.size != p.batch + 1 or int(starts[-1]) != tokens:
+        if starts.size != p.batch + 1 or int(starts[-1]) != tokens or (np.diff(starts) < 0).any():
             raise _contradiction(prepared, f"seqstart_q {starts.tolist()[:8]} disagrees with {tokens} query tokens")
+
+
+def _rows_end(prepared: Prepared, word: str, length: int) -> int:
+    """The element behind the last row of a tensor with ``length`` elements for each head and query token."""
+    p, f = prepared.problem, prepared.fields
+    batches, rows = (p.batch, max(p.seqlens_q)) if p.mode == "batch" else (1, sum(p.seqlens_q))
+    if not rows:
+        return 0
+    steps = (f.get(f"batch_stride_{word}", 0), f[f"nhead_stride_{word}"], f.get(f"stride_{word}", 1))
+    counts = (batches - 1, p.nhead_q - 1, rows - 1)
+    return sum(int(step) * count for step, count in zip(steps, counts, strict=True)) + length
+
+
+def _pool_end(prepared: Prepared, tensor: str, hdim: int) -> int:
+    """The element behind the last page of K or V."""
+    p, f = prepared.problem, prepared.fields
+    pages, stride, heads = (int(f[name]) for name in ("num_total_pages", f"stride_{tensor}", f"nhead_stride_{tensor}"))
+    if tensor == "v" and p.vlayout == "col":
+        return (p.nhead_k - 1) * heads + (hdim - 1) * stride + pages
+    first = (pages - 1) * int(f[f"batch_stride_{tensor}"])
+    if p.kv_layout == "vectorized":
+        return first + p.page_size * p.nhead_k * hdim
+    return first + (p.page_size - 1) * stride + (p.nhead_k - 1) * heads + hdim
 
 
 def _require(prepared: Prepared, pointer: str, end: int) -> None:

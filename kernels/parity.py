@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,13 +32,14 @@ from matrix.keys import Key
 from matrix.parity import compare_names
 
 FAMILY = "batch_prefill"
-MACHINE_CODE_ARCHS = ("gfx942", "gfx950")
 _SHOWN = 5
+_TOLD_EVERY = 20  # cases of names, bindings and dispatch: each takes half a second
 
 # A documented difference, see absent_arch(): its name is written into the case's text wherever it is accepted.
 ARCH_IGNORED = "codegen-ignores-arch"
 
 Say = Callable[[str], None]
+_print: Say = functools.partial(print, flush=True)  # in a log, too, progress is seen when it is made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,27 +66,34 @@ class Finding:
     note: str
 
 
-def run(request: Request, say: Say = print) -> Results:
+def run(request: Request, say: Say = _print) -> Results:
     """All cases of a request; a case that can't be checked has the outcome ``error`` and doesn't stop the others.
 
     Raises:
         what :func:`kernels.upstream.locate` raises: then there is nothing to compare with.
     """
     cases: list[Case] = []
-    for name in request.upstreams:
-        tree = locate(name, cache=request.cache, ck_root=request.ck_root, say=say)
-        say(f"{name}: names, bindings and dispatch against its generate.py ({tree.dialect})")
-        cases += live_cases(tree, request.archs, request.receipts, request.masks)
-        if request.toolchain is not None:
-            for arch in (arch for arch in request.archs if arch in MACHINE_CODE_ARCHS):
-                say(f"{name}: machine code of a sample for {arch}")
-                cases.append(machine_code_case(tree, arch, request, request.toolchain))
+    trees = [locate(name, cache=request.cache, ck_root=request.ck_root, say=say) for name in request.upstreams]
+    for tree in trees:
+        say(f"{tree.name}: names, bindings and dispatch against its generate.py ({tree.dialect})")
+        for case in live_cases(tree, request.archs, request.receipts, request.masks):
+            cases.append(case)
+            if case.outcome != "passed" or len(cases) % _TOLD_EVERY == 0:
+                say(_progress(case, len(cases)))
+    if request.toolchain is not None:
+        for case in machine_code_cases(trees, request, request.toolchain, say):
+            cases.append(case)
+            say(_progress(case, len(cases)))
     if request.stored:
         say("stored name lists")
         for entry in stored_lists():
             if entry.arch in request.archs and entry.receipt in request.receipts and entry.mask_impl in request.masks:
                 cases.append(stored_case(entry))
     return Results(tuple(cases))
+
+
+def _progress(case: Case, number: int) -> str:
+    return f"  case {number}: {case.suite} {case.name}: {case.outcome} ({case.seconds:.1f} s)"
 
 
 class Live:
@@ -121,7 +129,7 @@ def live_cases(tree: Tree, archs: Sequence[str], receipts: Sequence[int], masks:
     Texts are rendered for the first arch alone and stand for all archs that list the same names: neither an instance
     nor the dispatch of batch prefill holds anything of the arch.
     """
-    family = dialect(tree.dialect).family(FAMILY)
+    family = _family(tree)
     built = [arch for arch in archs if arch in family.archs]
     with ThreadPoolExecutor(jobs.processors()) as pool:
         live = Live(tree, pool)
@@ -246,41 +254,94 @@ def stored_case(entry: StoredList) -> Case:
     return _judge({**title, "name": f"{title['name']}, {entry.mask_impl} masks"}, [finding], started)
 
 
-def machine_code_case(tree: Tree, arch: str, request: Request, toolchain: Toolchain) -> Case:
-    """A sample of an upstream's kernels compiled from upstream's text and from ours, on one arch."""
-    started = time.monotonic()
-    title = _title(tree.name, arch, FAMILY, "machine code")
-    family = dialect(tree.dialect).family(FAMILY)
-    keys = [key for mask in request.masks for key in enumerate_keys(family, arch=arch, mask_impl=mask)]
-    chosen = machine_code.choose(keys, tree.dialect)
+def machine_code_cases(
+    trees: Sequence[Tree], request: Request, toolchain: Toolchain, say: Say = _print
+) -> Iterator[Case]:
+    """One case for each tree and arch that has kernels. All compilers share one pool, so that none waits for a case."""
+    wanted = [(tree, arch) for tree in trees for arch in request.archs if arch in _family(tree).archs]
+    if wanted:
+        say(f"machine code of samples, {request.job_count} compilers at once ({toolchain.identity})")
+    pool = ThreadPoolExecutor(request.job_count)
     try:
-        texts = {mask: _render(tree, arch, 0, mask).instances for mask in request.masks}
+        lives = {tree.name: Live(tree, pool) for tree in trees}
+        renders = [{mask: lives[tree.name].rendered(arch, 0, mask) for mask in request.masks} for tree, arch in wanted]
+        started = [
+            machine_code_case(tree, arch, texts, request, toolchain, pool)
+            for (tree, arch), texts in zip(wanted, renders, strict=True)
+        ]
+        for finish in started:
+            yield finish()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def machine_code_case(
+    tree: Tree,
+    arch: str,
+    renders: Mapping[str, Future[Rendered]],
+    request: Request,
+    toolchain: Toolchain,
+    pool: Executor,
+) -> Callable[[], Case]:
+    """Start to compile a sample of an upstream's kernels from upstream's text and from ours, on one arch.
+
+    ``renders`` are upstream's texts by mask set. Returns a function that waits for the outcome.
+    """
+    title = _title(tree.name, arch, FAMILY, "machine code")
+    started = time.monotonic()
+    keys = [key for mask in request.masks for key in enumerate_keys(_family(tree), arch=arch, mask_impl=mask)]
+    chosen = machine_code.choose(keys, tree.dialect, arch)
+    try:
+        texts = {mask: render.result().instances for mask, render in renders.items()}
     except CodegenError as error:
-        return _error(title, error, started)
+        failed = _error(title, error, started)
+        return lambda: failed
     if unknown := [key.name for key in chosen if key.name not in texts[key.mask_impl]]:
         finding = Finding("machine code", tuple(f"{name}: upstream renders no such kernel" for name in unknown), "")
-        return _judge(title, [finding], started)
-    compared = machine_code.compare(
-        [(key, texts[key.mask_impl][key.name]) for key in chosen],
-        tree,
-        toolchain,
-        arch,
-        cache=request.cache,
-        job_count=request.job_count,
-    )
+        differs = _judge(title, [finding], started)
+        return lambda: differs
+    pairs = [(key, texts[key.mask_impl][key.name]) for key in chosen]
+    finish = machine_code.compare(pairs, tree, toolchain, arch, cache=request.cache, pool=pool)
+    bodiless = sum(not machine_code.has_device_code(key, arch) for key in keys)
+
+    def judged() -> Case:
+        waited = time.monotonic()
+        return _judge_code(title, chosen, finish(), bodiless, toolchain, waited)
+
+    return judged
+
+
+def _judge_code(
+    title: dict[str, str],
+    chosen: Sequence[Key],
+    compared: Sequence[machine_code.Comparison],
+    bodiless: int,
+    toolchain: Toolchain,
+    started: float,
+) -> Case:
     if errors := [f"{row.name}: {row.error}" for row in compared if row.error]:
         return _error(title, CodegenError("\n".join(errors)), started)
     labels = [f"{key.name} ({key.mask_impl} masks)" for key in chosen]
     lines = [f"{label}: {row.difference}" for label, row in zip(labels, compared, strict=True) if row.difference]
     same = [f"  {row.code_bytes} bytes  {label}" for label, row in zip(labels, compared, strict=True) if not row.defect]
-    note = f"the same: .text of {len(same)} kernels that hold every axis value that compiles ({toolchain.identity}):"
+    sampled = f"{len(same)} kernels that hold every axis value that compiles ({toolchain.identity})"
+    note = f"the same: machine code of {sampled}:"
     findings = [Finding("machine code", tuple(lines), "\n".join([note, *same]))]
+    if bodiless:
+        told = (
+            f"{bodiless} kernels of 64-bit loads were left out: upstream's text guards their device code from this arch"
+        )
+        findings.append(Finding("machine code", (), told))
     for defect in defects():
         if hit := [label for label, row in zip(labels, compared, strict=True) if row.defect == defect.name]:
             # Neither text compiles, so there is nothing to compare: said here wherever it is accepted.
             told = f"neither text compiles, documented defect '{defect.name}': {defect.reason}"
             findings.append(Finding("machine code", (), "\n".join([told, *(f"  {label}" for label in hit)])))
     return _judge(title, findings, started)
+
+
+def _family(tree: Tree) -> Family:
+    return dialect(tree.dialect).family(FAMILY)
 
 
 def _title(suite: str, arch: str, family: str, name: str) -> dict[str, str]:

@@ -7,13 +7,15 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from kernels import machine_code, settings
+from kernels import jobs, settings
 from kernels.errors import ParityError
 from kernels.parity import Request, run
+from kernels.processes import ended_by_signals
 from kernels.results import Results
 from kernels.toolchains import detect
 from matrix.dialects import MASK_IMPLS, archs, check_arch, check_receipt, receipts, upstreams
 from matrix.errors import UsageError
+from matrix.options import words
 
 _SHOWN = 10
 
@@ -37,18 +39,19 @@ def request_from(args: argparse.Namespace) -> Request:
     if args.jobs is not None and args.jobs < 1:
         raise UsageError("--jobs must be at least 1")
     cache = settings.cache_folder()
-    ck_root = args.ck_root or settings.ck_root()
+    asked = words("--upstream", args.upstream, tuple(upstreams()))
+    ck_root = settings.ck_root(args.ck_root, asked if args.upstream else ())
     # A checkout takes part as soon as one is named: that is why somebody names one.
-    every = [*upstreams(), *(["checkout"] if ck_root else [])]
+    checkout = ("checkout",) if ck_root and not args.upstream else ()
     return Request(
-        upstreams=tuple(_words(args.upstream, every)),
-        archs=tuple(check_arch(name).name for name in _words(args.arch, list(archs()))),
-        receipts=tuple(check_receipt(number) for number in _words(args.receipt, [str(n) for n in receipts()])),
+        upstreams=(*asked, *checkout),
+        archs=tuple(check_arch(name).name for name in words("--arch", args.arch, tuple(archs()))),
+        receipts=tuple(check_receipt(number) for number in words("--receipt", args.receipt, [*map(str, receipts())])),
         masks=tuple(args.mask or MASK_IMPLS),
         cache=cache,
         ck_root=ck_root,
         toolchain=None if args.no_machine_code else detect(args.toolchain, cache=cache),
-        job_count=args.jobs or machine_code.default_jobs(),
+        job_count=jobs.job_count(args.jobs),
         stored=not args.no_stored,
     )
 
@@ -59,7 +62,8 @@ def run_command(args: argparse.Namespace) -> int:
     Raises ParityError, DiskFullError, and what :func:`request_from` and :func:`kernels.parity.run` raise.
     """
     started = time.monotonic()
-    results = run(request_from(args))
+    with ended_by_signals():  # temporary folders go, too
+        results = run(request_from(args))
     if args.output is not None:
         results.write(args.output)
     print(table(results))
@@ -81,12 +85,3 @@ def table(results: Results) -> str:
         counts = Counter(case.outcome for case in results.cases if case.suite == suite)
         lines.append(f"{suite:<{width}}  " + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
     return "\n".join(lines)
-
-
-def _words(given: list[str] | None, default: list[str]) -> list[str]:
-    if given is None:
-        return default
-    words = list(dict.fromkeys(word.strip() for text in given for word in text.split(",") if word.strip()))
-    if not words:
-        raise UsageError("an option that takes a list is empty; leave it out for everything")
-    return words

@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from kernels.files import write_if_changed
+from matrix.errors import UsageError
+
+_REMEDY = "'python -m kernels build' writes plans, as build/<arch>/<upstream>/plan.json."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,15 +49,25 @@ class Plan:
     environment: Mapping[str, str]
     facts: Mapping[str, Any]
 
+    def text(self) -> str:
+        """What its file holds."""
+        return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
+
     def write(self, file: Path) -> None:
-        """Raises DiskFullError."""
-        write_if_changed(file, json.dumps(dataclasses.asdict(self), indent=1) + "\n")
+        """Raises DiskFullError, OutputError."""
+        write_if_changed(file, self.text())
 
     @classmethod
     def read(cls, file: Path) -> Plan:
-        data = json.loads(file.read_text(encoding="utf-8"))
-        steps = tuple(_step(step) for step in data["steps"])
-        return cls(folder=data["folder"], steps=steps, environment=data["environment"], facts=data["facts"])
+        """Raises UsageError for a file that is missing or no plan."""
+        try:
+            data = json.loads(file.read_text(encoding="utf-8"))
+            steps = tuple(_step(step) for step in data["steps"])
+            return cls(folder=data["folder"], steps=steps, environment=data["environment"], facts=data["facts"])
+        except OSError as error:
+            raise UsageError(f"{file}: no plan can be read there: {error.strerror}. {_REMEDY}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{file}: this is no plan of a build. {_REMEDY}") from error
 
 
 def _step(data: Mapping[str, Any]) -> Step:

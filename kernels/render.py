@@ -9,7 +9,8 @@ from pathlib import Path
 import jinja2
 
 from kernels import cpp
-from kernels.files import write_if_changed
+from kernels.files import make_folder, write_if_changed, writing
+from kernels.spellings import spellings
 from kernels.units import Unit
 from matrix.keys import Key
 
@@ -63,7 +64,7 @@ def dispatch_text(keys: Sequence[Key], features: cpp.Features) -> str:
         arms.append(arm)
         tree.setdefault(key.dtype, {}).setdefault(key.hdim_q, []).append(arm)
         hdim_v[key.dtype, key.hdim_q] = key.hdim_v
-    words = cpp.spellings()["dtype"]
+    words = spellings()["dtype"]
     dtypes = [
         (dtype, words[dtype]["bytes"], [(hdim, hdim_v[dtype, hdim], group) for hdim, group in hdims.items()])
         for dtype, hdims in tree.items()
@@ -73,7 +74,7 @@ def dispatch_text(keys: Sequence[Key], features: cpp.Features) -> str:
 
 def harness_text(dialect: str, features: cpp.Features) -> str:
     """The C ABI of kernels/include/ckpm.h for one dialect's argument structures."""
-    return _environment().get_template("harness.hip.j2").render(dialect=dialect, d=features, cpp=cpp.spellings())
+    return _environment().get_template("harness.hip.j2").render(dialect=dialect, d=features, cpp=spellings())
 
 
 def render(
@@ -83,8 +84,11 @@ def render(
 
     Returns:
         the paths by kind: ``units``, ``dispatch``, ``harness``.
+
+    Raises:
+        TableError: a value has no C++ word. DiskFullError, OutputError: ``folder`` can't be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     files = {
         "units": [folder / f"{unit.name}.hip" for unit in units],
         "dispatch": [folder / "dispatch.hip"],
@@ -96,5 +100,6 @@ def render(
     write_if_changed(files["harness"][0], harness_text(dialect, features))
     wanted = {file for group in files.values() for file in group}
     for stale in set(folder.glob("*.hip")) - wanted:
-        stale.unlink()
+        with writing(stale):
+            stale.unlink(missing_ok=True)
     return files

@@ -56,7 +56,7 @@ class Results:
         return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
     def write(self, file: Path) -> None:
-        """Replace ``file`` in one step. Raises DiskFullError."""
+        """Replace ``file`` in one step. Raises DiskFullError, OutputError."""
         write_atomically(file, self.to_json().encode())
 
 
@@ -64,7 +64,7 @@ def read_results(file: Path) -> Results:
     """Raises ResultsError: the file can't be read or is no results file; the message names the field."""
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ResultsError(f"{file}: can't be read as results: {error}. Run the check again with --output.") from error
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         raise ResultsError(f"{file}: no results of format {_FORMAT}. Run the check again with this version.")

@@ -2,12 +2,15 @@
 
 A package is found with pip's own configuration (index, extra index, find-links, certificates, proxy), checked against
 the sha256 in matrix/tables/upstreams.yaml, and unpacked below the cache folder: first beside its place, then renamed,
-so that two runs at once or a killed run leave either the whole tree or none.
+so that two runs at once or a killed run leave either the whole tree or none. The sha256 of each unpacked file lies
+beside the tree: a file that was changed or lost later is named by :func:`damage`, which reads the whole tree and is
+therefore asked by doctor alone.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
 import tarfile
@@ -17,14 +20,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock
-
 from kernels.errors import ChecksumError, DownloadError, NotACkTreeError, UnfitTreeError
-from kernels.files import disk_full_is_an_error
+from kernels.files import locked, writing
 from kernels.package_index import download
 from matrix.dialects import Dialect, PackagedUpstream, check_upstream, dialect, dialect_names
 
 FMHA = Path("example/ck_tile/01_fmha")
+_CHECKSUMS = "files.sha256"  # as sha256sum writes it: `sha256sum --check files.sha256` works, too
+_MEND = "set CKPM_CACHE to another folder"
 _INCLUDE = re.compile(rb'^\s*#\s*include\s*[<"]((?:ck_tile|ck)/[^>"]+|[\w./]+\.hpp)[>"]', re.MULTILINE)
 
 Say = Callable[[str], None]
@@ -57,7 +60,7 @@ def locate(name: str, *, cache: Path, ck_root: Path | None = None, say: Say = pr
     """The tree of an upstream: ``aiter``, ``flash-attn``, or ``checkout`` (needs ``ck_root``).
 
     Raises:
-        UnknownUpstreamError, NotACkTreeError, UnfitTreeError, ChecksumError, DownloadError, DiskFullError.
+        UnknownUpstreamError, NotACkTreeError, UnfitTreeError, ChecksumError, DownloadError, DiskFullError, OutputError.
     """
     if name == "checkout":
         if ck_root is None:
@@ -78,9 +81,18 @@ def checkout(ck_root: Path) -> Tree:
     """A checkout: a CK repository, or rocm-libraries with projects/composablekernel.
 
     Raises:
-        NotACkTreeError: neither layout is found at or below ``ck_root``.
+        NotACkTreeError: neither layout is found at or below ``ck_root``, or a file can't be read.
         UnfitTreeError: the codegen fits no dialect, or more than one.
     """
+    try:
+        return _checkout(ck_root)
+    except OSError as error:
+        raise NotACkTreeError(
+            f"{error.filename or ck_root}: this file of the CK tree can't be read: {error.strerror}. Mend that."
+        ) from error
+
+
+def _checkout(ck_root: Path) -> Tree:
     for root in (ck_root, ck_root / "projects" / "composablekernel", ck_root / "composable_kernel"):
         if (root / FMHA / "generate.py").is_file() and (root / "include/ck_tile").is_dir():
             break
@@ -124,7 +136,7 @@ def digest(root: Path) -> str:
     files = include_closure(root) | set((root / FMHA).rglob("*.py"))
     total = hashlib.sha256()
     for file in sorted(files):
-        total.update(str(file.relative_to(root)).encode() + b"\0")
+        total.update(os.fsencode(file.relative_to(root)) + b"\0")
         total.update(hashlib.sha256(file.read_bytes()).digest())
     return total.hexdigest()
 
@@ -139,7 +151,7 @@ def include_closure(root: Path) -> set[Path]:
             continue
         seen.add(file)
         for match in _INCLUDE.finditer(file.read_bytes()):
-            name = match[1].decode()
+            name = os.fsdecode(match[1])
             pending += [root / "include" / name, file.parent / name, root / FMHA / name]
     return seen
 
@@ -151,32 +163,50 @@ def _selector_takes_base(root: Path) -> bool:
 
 def is_unpacked(package: PackagedUpstream, cache: Path) -> bool:
     """Whether the package's tree is in the cache."""
-    return (_place(package, cache) / package.tree).is_dir()
+    return os.path.exists(place(package, cache) / package.tree / FMHA / "generate.py")  # noqa: PTH110 - never raises
 
 
-def _place(package: PackagedUpstream, cache: Path) -> Path:
+def place(package: PackagedUpstream, cache: Path) -> Path:
+    """The folder of an unpacked package. It may be deleted at any time: the next use unpacks it again."""
     return cache / "upstream" / f"{package.name}-{package.version}-{package.sha256[:16]}"
 
 
+def damage(package: PackagedUpstream, cache: Path) -> list[str] | None:
+    """Files of an unpacked tree that are gone, unreadable or not as they were unpacked, as ``path: what``.
+
+    None if the tree holds no list of its files (it was unpacked by a version that wrote none).
+    """
+    folder = place(package, cache)
+    try:
+        lines = (folder / _CHECKSUMS).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return None
+    found = []
+    for expected, _, name in (line.partition("  ") for line in lines):
+        try:
+            if _sha256(folder / name) != expected:
+                found.append(f"{name}: changed")
+        except OSError as error:
+            found.append(f"{name}: {error.strerror}")
+    return found
+
+
 def _unpacked(package: PackagedUpstream, cache: Path, say: Say) -> Path:
-    place = _place(package, cache)
-    if is_unpacked(package, cache):
-        return place / package.tree
-    with disk_full_is_an_error(place):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{place}.lock"):
+    folder = place(package, cache)
+    if not is_unpacked(package, cache):
+        with locked(Path(f"{folder}.lock"), _MEND), writing(folder, _MEND):
             if not is_unpacked(package, cache):
-                _fetch(package, place, say)
-    return place / package.tree
+                _fetch(package, folder, say)
+    return folder / package.tree
 
 
-def _fetch(package: PackagedUpstream, place: Path, say: Say) -> None:
-    """Download, check and unpack into a folder beside ``place``, then rename it there."""
-    with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.") as beside:
+def _fetch(package: PackagedUpstream, folder: Path, say: Say) -> None:
+    """Download, check and unpack into a folder beside ``folder``, then rename it there."""
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as beside:
         archive = Path(beside) / package.file
         say(f"downloading {package.package} {package.version} ({package.summary})")
         download(package.package, package.version, package.file, archive)
-        found = hashlib.sha256(archive.read_bytes()).hexdigest()
+        found = _sha256(archive)
         if found != package.sha256:
             raise ChecksumError(
                 f"{package.file}: sha256 is {found}, pinned is {package.sha256} (matrix/tables/upstreams.yaml). "
@@ -187,9 +217,20 @@ def _fetch(package: PackagedUpstream, place: Path, say: Say) -> None:
         _extract(archive, tree, package.tree)
         if not (tree / package.tree / FMHA / "generate.py").is_file():
             raise DownloadError(f"{package.file}: holds no {package.tree}/{FMHA}. The upstreams table is wrong.")
-        if place.exists():  # a tree of another layout: cannot be used, must not be mixed
-            shutil.rmtree(place)
-        tree.rename(place)
+        (tree / _CHECKSUMS).write_text(_checksums(tree), encoding="utf-8")
+        if folder.exists():  # a tree without its codegen: cannot be used, must not be mixed
+            shutil.rmtree(folder)
+        tree.rename(folder)
+
+
+def _checksums(tree: Path) -> str:
+    files = sorted(file for file in tree.rglob("*") if file.is_file())
+    return "".join(f"{_sha256(file)}  {file.relative_to(tree)}\n" for file in files)
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _extract(archive: Path, tree: Path, prefix: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -12,34 +11,29 @@ from pathlib import Path
 from typing import Any
 
 from matrix.dialects import Dialect
-from matrix.errors import CkPrefillError, OutputError
+from matrix.entry import exit_code
 from matrix.explain import find_key, profiles_with, receipts_with, tiers_with, why
-from matrix.export import COLUMNS, to_csv, to_json, write_atomically
+from matrix.export import COLUMNS, to_csv, to_json
+from matrix.files import write_atomically
 from matrix.keys import Key
 from matrix.options import Parser, add_dialect_options, add_selection_options, dialect_from, selection_from
 from matrix.problem_tables import problems
 from matrix.problems import SUITES, TIERS, wave_instructions
 from matrix.selection import Selection, absences, select, select_some
 
-_CLOSED_PIPE = 141  # what a shell reports for a program that SIGPIPE ended, as `| head` does to any other
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code. Prints ``error: ...`` for failures that a user can mend."""
-    try:
-        args = _parser().parse_args(argv)
-        run: Callable[[argparse.Namespace], None] = args.run
-        run(args)
-    except CkPrefillError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    except BrokenPipeError:
-        _abandon_stdout()
-        return _CLOSED_PIPE
-    return 0
+
+    def command() -> int:
+        args = parser().parse_args(argv)
+        args.run(args)
+        return 0
+
+    return exit_code(command)
 
 
-def _parser() -> Parser:
+def parser() -> Parser:
     root = Parser(prog="python -m matrix", description="The build matrix of CK batch-prefill kernels.")
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -89,7 +83,7 @@ def _export(args: argparse.Namespace) -> None:
     if args.output is None:
         _emit(text)
     else:
-        write_atomically(args.output, text)
+        write_atomically(args.output, text.encode())
 
 
 def _count(args: argparse.Namespace) -> None:
@@ -241,21 +235,4 @@ def _aligned(table: Iterable[Sequence[str]], *, right: bool = False) -> str:
 
 
 def _emit(text: str) -> None:
-    """Write to stdout, at once, so that a failure is noticed here and not while Python shuts down.
-
-    Raises:
-        OutputError: e.g. the disk is full. BrokenPipeError: nobody reads any more.
-    """
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        _abandon_stdout()
-        raise OutputError(f"standard output: can't be written: {error.strerror}.") from error
-
-
-def _abandon_stdout() -> None:
-    """Let Python's last flush go nowhere instead of failing again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    print(text, end="")

@@ -1,8 +1,7 @@
 """One class for each kind of failure, each with its own exit code.
 
 A message says what happened, where (file, line, field) and what to do. The command-line entry points of all rooms
-print the message and end with ``exit_code``; nothing else is caught. Codes 2-19 belong to matrix/, 20-39 to kernels/,
-40-59 to reports/.
+print the message and end with ``exit_code``. Codes 2-19 belong to matrix/, 20-39 to kernels/, 40-59 to reports/.
 """
 
 from __future__ import annotations
@@ -101,7 +100,7 @@ class RowError(CkPrefillError):
 
 
 class OutputError(CkPrefillError):
-    """A result that can't be written: a full disk, no permission, no such folder."""
+    """A result that can't be written: no permission, a file where a folder is needed, a device that refuses."""
 
     exit_code = 16
 
@@ -120,3 +119,9 @@ class LedgerError(CkPrefillError):
     """A ledger entry that has expired: the defect must be looked at again."""
 
     exit_code = 19
+
+
+class DiskFullError(OutputError):
+    """A result, build output or cache entry that can't be written because the disk is full."""
+
+    exit_code = 27  # of kernels/: builds fill disks

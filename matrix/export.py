@@ -5,15 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import re
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from matrix.errors import OutputError, RowError
+from matrix.errors import RowError
 from matrix.keys import KEY_FIELDS, TILE_FIELDS, Key, Tile
 
 COLUMNS = tuple(
@@ -45,25 +43,6 @@ def key_from_row(row: Mapping[str, Any]) -> Key:
     parts = {name: _value(row, f"tile.{name}", kind) for name, kind in _TILE_KINDS.items()}
     values = {name: _value(row, name, kind) for name, kind in _KEY_KINDS.items() if name != "tile"}
     return Key(tile=Tile(**parts), **values)
-
-
-def write_atomically(file: Path, text: str) -> None:
-    """Write beside ``file``, then rename: a reader sees the old content or the new one, and a failure leaves nothing.
-
-    Raises:
-        OutputError: it can't be written.
-    """
-    file = file.resolve()  # a link stays one, its target is replaced
-    if file.exists() and not file.is_file():
-        raise OutputError(f"{file}: not a file that can be replaced. Name a file, or leave --output out for stdout.")
-    beside = file.with_name(f".{file.name}.{os.getpid()}.part")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(file)
-    except OSError as error:
-        raise OutputError(f"{file}: can't be written: {error.strerror}. Mend that or name another file.") from error
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def _cell(value: Any) -> Any:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import gzip
 import hashlib
-import json
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from matrix.errors import TableError
+from matrix.tablefile import Field, load
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -52,21 +52,26 @@ class StoredList:
 
 @functools.cache
 def stored_lists(folder: Path = GOLDEN) -> tuple[StoredList, ...]:
-    """Every list that ``folder``/manifest.json describes."""
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-    return tuple(
-        StoredList(
-            dialect=entry["version"],
-            arch=entry["arch"],
-            family=entry["api"],
-            receipt=entry["receipt"],
-            mask_impl=entry["mask"],
-            count=entry["count"],
-            sha256=entry["sha256"],
-            sha256_emission_order=entry["sha256_emission_order"],
-            file=folder / entry["file"],
-        )
-        for entry in manifest["entries"]
+    """Every list that ``folder``/manifest.json describes.
+
+    Raises:
+        TableError: the manifest is missing, is no JSON, or lacks a field; the message names file, line and field.
+    """
+    entries = load(folder / "manifest.json").get("entries").items()  # JSON is YAML, too
+    return tuple(_stored_list(entry, folder) for entry in entries)
+
+
+def _stored_list(entry: Field, folder: Path) -> StoredList:
+    return StoredList(
+        dialect=entry.get("version").text(),
+        arch=entry.get("arch").text(),
+        family=entry.get("api").text(),
+        receipt=entry.get("receipt").integer(),
+        mask_impl=entry.get("mask").text(),
+        count=entry.get("count").integer(),
+        sha256=entry.get("sha256").text(),
+        sha256_emission_order=entry.get("sha256_emission_order").text(),
+        file=folder / entry.get("file").text(),
     )
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from matrix.dialects import (
     MASK_IMPLS,
@@ -29,6 +29,13 @@ DEFAULT_FAMILY = "batch_prefill"
 class Parser(argparse.ArgumentParser):
     """An argument parser whose complaints are a UsageError like any other, instead of a print and an exit."""
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """A command complains about its own unknown words: argparse would leave that to the program's parser."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}. See {self.prog} --help.")
 
@@ -48,9 +55,9 @@ def add_dialect_options(parser: argparse.ArgumentParser) -> None:
 def add_selection_options(parser: argparse.ArgumentParser, *, tier: str = "full") -> None:
     """The options of a selection; everything combines with AND. ``tier`` is the default of ``--tier``."""
     add_dialect_options(parser)
-    many, words = "append", "repeat it or separate by commas"
-    parser.add_argument("--arch", action=many, metavar="ARCH", help=f"{words} (default: {DEFAULT_ARCH})")
-    parser.add_argument("--family", action=many, metavar="NAME", help=f"or 'all'; {words} (default: {DEFAULT_FAMILY})")
+    many, lists = "append", "repeat it or separate by commas"
+    parser.add_argument("--arch", action=many, metavar="ARCH", help=f"{lists} (default: {DEFAULT_ARCH})")
+    parser.add_argument("--family", action=many, metavar="NAME", help=f"or 'all'; {lists} (default: {DEFAULT_FAMILY})")
     parser.add_argument("--receipt", default="0", metavar="N", help=f"{', '.join(map(str, receipts()))} (default: 0)")
     parser.add_argument("--tier", default=tier, help=f"{', '.join(tiers())} (default: %(default)s)")
     parser.add_argument("--profile", default=None, help=", ".join(profiles()))
@@ -90,11 +97,11 @@ def selection_from(args: argparse.Namespace) -> tuple[Dialect, Selection]:
         Tier, profile, expressions and filter files are checked when keys are selected.
     """
     chosen = dialect_from(args)
-    families = _words("--family", args.family, DEFAULT_FAMILY)
+    families = words("--family", args.family, [DEFAULT_FAMILY])
     if "all" in families:
         families = tuple(chosen.families)
     return chosen, Selection(
-        archs=tuple(check_arch(name).name for name in _words("--arch", args.arch, DEFAULT_ARCH)),
+        archs=tuple(check_arch(name).name for name in words("--arch", args.arch, [DEFAULT_ARCH])),
         families=tuple(chosen.family(name).name for name in families),
         receipt=check_receipt(args.receipt),
         mask_impl=args.mask,
@@ -107,12 +114,14 @@ def selection_from(args: argparse.Namespace) -> tuple[Dialect, Selection]:
     )
 
 
-def _words(option: str, given: Sequence[str] | None, default: str) -> tuple[str, ...]:
-    """Comma-separated words of a repeatable option, each once, in the order given."""
+def words(option: str, given: Sequence[str] | None, default: Sequence[str]) -> tuple[str, ...]:
+    """Comma-separated words of a repeatable option, each once, in the order given; ``default`` if it was left out.
+
+    Raises UsageError: it was given and holds no word.
+    """
     if given is None:
-        return (default,)
-    words: Iterable[str] = (word.strip() for text in given for word in text.split(","))
-    found = tuple(dict.fromkeys(word for word in words if word))
+        return tuple(default)
+    found = tuple(dict.fromkeys(word.strip() for text in given for word in text.split(",") if word.strip()))
     if not found:
-        raise UsageError(f"{option} is empty; leave it out for {default}")
+        raise UsageError(f"{option} is empty; leave it out for {', '.join(default)}")
     return found

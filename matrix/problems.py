@@ -17,6 +17,7 @@ from matrix.keys import Key
 
 SUITES = ("batch-prefill", "large-kv", "page-fault", "dispatch", "sanitize")
 TIERS = ("smoke", "full", "nightly")  # each contains the ones before it
+_BELOW_4_GB = (1 << 32) - (1 << 28)
 ELEMENT_BYTES = {"fp16": 2, "bf16": 2, "fp8bf16": 1, "fp32": 4}
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -168,6 +169,8 @@ def _combination_complaint(p: Problem) -> str | None:
         total = sum(map(p.pages_of, range(p.batch)))
         if p.pool_pages < total:
             return f"a pool of {p.pool_pages} pages can't hold the {total} pages of the sequences"
+    if p.placement == "low" and (size := 2 * p.pool_pages * page_elements(p, "k") * p.element_bytes) > _BELOW_4_GB:
+        return f"pools of {size} bytes don't fit below 4 GiB beside the program"
     if not 0 <= p.p_drop < 1 or p.logits_soft_cap < 0 or p.sink_size < 0:
         return "p_drop must be in [0, 1), logits_soft_cap and sink_size not negative"
     return None

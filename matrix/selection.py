@@ -45,13 +45,14 @@ class Selection:
     shard: tuple[int, int] | None = None
 
     def summary(self) -> str:
-        """One line that says what narrows the selection, for messages and manifests."""
+        """One line that says what narrows the selection, for messages and manifests; it holds no path."""
         parts = [f"archs {','.join(self.archs)}", f"family {','.join(self.families)}", f"receipt {self.receipt}"]
         parts += [f"masks {self.mask_impl}", f"tier {self.tier}"]
         parts += [f"profile {self.profile}"] if self.profile else []
         parts += [f"--filter '{glob}'" for glob in self.filters]
         parts += [f'--where "{text}"' for text in self.where]
-        parts += [f"--filter-file {file}" for file in self.filter_files]
+        for file in self.filter_files:
+            parts.append(f"--filter-file {file.name} (sha256 {hashlib.sha256(file.read_bytes()).hexdigest()})")
         parts += [f"shard {self.shard[0]}/{self.shard[1]}"] if self.shard else []
         return ", ".join(parts)
 
@@ -200,7 +201,8 @@ def load_filter_file(file: Path) -> Callable[[Key], bool]:
             something else than a bool.
     """
     if not file.is_file():
-        raise FilterFileError(f"--filter-file {file}: no such file. It must be Python and define keep(key) -> bool.")
+        what = "it is a folder, no file" if file.is_dir() else "no such file"
+        raise FilterFileError(f"--filter-file {file}: {what}. It must be Python and define keep(key) -> bool.")
     names: dict[str, Any] = {"__name__": "ck_prefill_filter_file", "__file__": str(file)}
     try:
         # Not imported: that would leave a __pycache__ beside the user's file, and read it back when it is stale.

@@ -44,6 +44,8 @@ def compile_where(text: str) -> Predicate:
         WhereError: the text does not parse, names an unknown field, or uses anything but fields, constants,
             comparisons, ``in``, ``and``, ``or``, ``not``; or it is nested too deeply.
     """
+    if not text.strip():
+        raise WhereError(f'--where {text!r}: it is empty; leave it out, or write e.g. --where "key.hdim_q == 128"')
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError) as error:

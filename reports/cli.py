@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from kernels.console import console
 from kernels.results import read_results
-from matrix.errors import CkPrefillError
+from matrix.entry import exit_code
 from matrix.options import Parser
 from reports.errors import FailedCasesError
 from reports.junit import summary, write_junit
@@ -30,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _junit(args: argparse.Namespace) -> None:
-    """Raises ResultsError, DiskFullError; FailedCasesError after the report is written."""
+    """Raises ResultsError, DiskFullError, OutputError; FailedCasesError after the report is written."""
     results = read_results(args.results)
     write_junit(results, args.output)
     print(summary(results))
@@ -39,16 +38,16 @@ def _junit(args: argparse.Namespace) -> None:
 
 
 def _resources(args: argparse.Namespace) -> None:
-    """Raises NoManifestError."""
+    """Raises NoManifestError, ManifestError."""
     show(read_manifest(args.manifest), console())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; its exit code. Prints ``error: ...`` for failures that a user can mend."""
-    try:
+
+    def command() -> int:
         args = parser().parse_args(argv)
         args.run(args)
-    except CkPrefillError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    return 0
+        return 0
+
+    return exit_code(command)

@@ -15,3 +15,9 @@ class NoManifestError(CkPrefillError):
     """There is no manifest.json where a built library was expected."""
 
     exit_code = 41
+
+
+class ManifestError(CkPrefillError):
+    """A file that is no manifest of a library: no JSON, or a field is missing or of another kind. Says which."""
+
+    exit_code = 42

@@ -21,7 +21,7 @@ def junit_text(results: Results) -> str:
 
 
 def write_junit(results: Results, file: Path) -> None:
-    """Replace ``file`` in one step. Raises DiskFullError."""
+    """Replace ``file`` in one step. Raises DiskFullError, OutputError."""
     write_atomically(file, junit_text(results).encode())
 
 

@@ -12,15 +12,54 @@ from rich.console import Console
 from rich.table import Table
 
 from kernels.codeobject import LIMITS
-from reports.errors import NoManifestError
+from reports.errors import ManifestError, NoManifestError
+
+_FIGURES = (
+    "vgpr", "agpr", "sgpr", "vgpr_spills", "sgpr_spills", "lds_bytes", "scratch_bytes", "occupancy_waves",
+)  # fmt: skip
 
 
 def read_manifest(file: Path) -> Mapping[str, Any]:
-    """Raises NoManifestError."""
-    if not file.is_file():
+    """A manifest with every field that :func:`show` needs.
+
+    Raises:
+        NoManifestError: there is none.
+        ManifestError: it can't be read, or a field is missing or of another kind.
+    """
+    if not file.exists():
         raise NoManifestError(f"{file}: no such manifest. Build first: python -m kernels build --help.")
-    manifest: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return manifest
+    try:
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ManifestError(f"{file}: can't be read as a manifest: {error}. {_REMEDY}") from error
+    found: Mapping[str, Any] = _expect(file, "the file", manifest, dict)
+    for field, kind in (("archs", list), ("upstream", str), ("kernel_count", int), ("kernels", dict)):
+        _expect(file, field, found.get(field), kind)
+    for at, arch in enumerate(found["archs"]):
+        if not isinstance(arch, str) or arch not in LIMITS:
+            raise ManifestError(f"{file}: archs[{at}]: {arch!r} is none of {', '.join(LIMITS)}. {_REMEDY}")
+    for name, row in found["kernels"].items():
+        _expect(file, f"kernels.{name}", row, dict)
+        _expect(file, f"kernels.{name}.archs", row.get("archs"), dict)
+        for arch, figures in row["archs"].items():
+            where = f"kernels.{name}.archs.{arch}"
+            _expect(file, where, figures, dict)
+            for figure in _FIGURES:
+                _expect(file, f"{where}.{figure}", figures.get(figure), int)
+    return found
+
+
+_REMEDY = "Name a library's manifest.json, or build again."
+
+
+def _expect(file: Path, where: str, value: Any, kind: type) -> Any:
+    if not isinstance(value, kind):
+        what = "is missing" if value is None else f"is {str(value)[:40]!r}"
+        raise ManifestError(f"{file}: {where}: {what}, expected {_KINDS[kind]}. {_REMEDY}")
+    return value
+
+
+_KINDS = {dict: "an object", list: "a list", str: "text", int: "a whole number"}
 
 
 def show(manifest: Mapping[str, Any], console: Console) -> None:
@@ -61,7 +100,6 @@ def _cells(figures: Mapping[str, Any]) -> list[str]:
         if true
     ]
     return [
-        *(str(figures[field]) for field in ("vgpr", "agpr", "sgpr", "vgpr_spills", "sgpr_spills")),
-        *(str(figures[field]) for field in ("lds_bytes", "scratch_bytes", "occupancy_waves")),
+        *(str(figures[field]) for field in _FIGURES),
         " ".join(remarks),
     ]

@@ -2,7 +2,8 @@
  *
  * Plain C types only, so that ctypes, cffi or C++ can call it. No exception leaves a function. Pointers inside a problem
  * are device addresses. Strides count elements. The struct is the same for every dialect; a field that the library's CK
- * doesn't know must hold its neutral value (0, null, page_size 1), otherwise the launch is refused.
+ * doesn't know must hold its neutral value (0, null, page_size 1), otherwise the launch is refused; so is one that asks
+ * for a feature without the pointer it needs. The message then begins with the field's name.
  */
 #ifndef CKPM_H
 #define CKPM_H
@@ -21,7 +22,7 @@ enum ckpm_status
 {
     CKPM_OK          = 0,
     CKPM_UNSUPPORTED = 1, /* dispatch found no kernel for the request */
-    CKPM_BAD_PROBLEM = 2, /* a field is impossible, or the library's CK doesn't know the feature it asks for */
+    CKPM_BAD_PROBLEM = 2, /* a field is impossible, or the library's CK doesn't know it */
     CKPM_NO_KERNEL   = 3, /* no kernel of the given name in this library */
     CKPM_HIP_ERROR   = 4, /* the HIP runtime reported an error, to us or to CK's host code */
     CKPM_EXCEPTION   = 5  /* CK's host code threw for another reason */
@@ -42,19 +43,19 @@ typedef struct ckpm_problem
     const void* q;
     const void* k;
     const void* v;
-    const void* bias; /* elementwise bias or ALiBi slopes */
-    const void* q_descale;
+    const void* bias;      /* elementwise bias or ALiBi slopes: with a bias_type */
+    const void* q_descale; /* the three descales: with a qscale_type */
     const void* k_descale;
     const void* v_descale;
-    void* rand_val;
-    void* lse;
+    void* rand_val; /* with store_randval, which needs has_dropout */
+    void* lse;      /* with has_lse */
     void* o;
-    const void* seqstart_q;
+    const void* seqstart_q; /* in group mode */
     const void* sink;
-    void* kv_indptr;
-    void* kv_page_indices; /* SGLang: 1-D page list; vLLM: 2-D block table */
-    void* kv_last_page_lens;
-    void* seqlen_k_ptr;
+    void* kv_indptr;         /* SGLang */
+    void* kv_page_indices;   /* SGLang: 1-D page list; vLLM: 2-D block table */
+    void* kv_last_page_lens; /* SGLang, with a page_size over 1 */
+    void* seqlen_k_ptr;      /* vLLM */
     void* stream;
     uint64_t dropout_seed;
     uint64_t dropout_offset;
@@ -84,7 +85,8 @@ CKPM_API const char* ckpm_dialect(void);
 CKPM_API int ckpm_kernel_count(void);
 /* Kernel `index` in dispatch order; null outside 0..count-1. */
 CKPM_API const char* ckpm_kernel_name(int index);
-/* Launch on the problem's stream. `kernel` null: the library's dispatch chooses; else that kernel, without its conditions.
+/* Launch on the problem's stream. `kernel` null: the library's dispatch chooses; else that kernel, without its conditions:
+ * whether the problem suits it is then the caller's affair.
  * `milliseconds` may be null. `message` (may be null) receives a zero-terminated text unless the result is CKPM_OK. */
 CKPM_API int
 ckpm_launch(const ckpm_problem* problem, const char* kernel, float* milliseconds, char* message, size_t message_bytes);

@@ -12,7 +12,6 @@ import importlib.metadata
 import importlib.util
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kernels.errors import ToolchainMissingError
-from kernels.files import disk_full_is_an_error
+from kernels.files import writing
 from kernels.toolchains.base import KERNEL_FLAGS, Toolchain
 
 # Objects run on machines with at least glibc 2.28 (RHEL 8, Ubuntu 18.10); zig's headers ask for the minor version.
@@ -73,7 +72,8 @@ _BUNDLER_TEXT = '#!/bin/sh\nexec {python} -I -S {bundler} "$@"\n'
 def find(*, cache: Path) -> Toolchain:
     """The embedded toolchain; its launchers, and later zig's libc++, live under ``cache``.
 
-    Raises ToolchainMissingError if the ziglang package is missing or broken, DiskFullError if the cache is full.
+    Raises ToolchainMissingError if the ziglang package is missing or broken, DiskFullError or OutputError if the cache
+    can't be written.
     """
     spec = importlib.util.find_spec("ziglang")
     if spec is None or not spec.submodule_search_locations:
@@ -90,7 +90,12 @@ def find(*, cache: Path) -> Toolchain:
         "C_INCLUDE_PATH": "",
         "CPLUS_INCLUDE_PATH": "",
     }
-    version = importlib.metadata.version("ziglang")
+    try:
+        version = importlib.metadata.version("ziglang")
+    except importlib.metadata.PackageNotFoundError as error:
+        raise ToolchainMissingError(
+            f"{package}: the Python package 'ziglang' is there without its metadata: reinstall it"
+        ) from error
     clang = _clang_version(zig, environment)
     helpers = _write_helpers(zig, cache)
     return Toolchain(
@@ -127,7 +132,12 @@ def _clang_version(zig: str, environment: Mapping[str, str]) -> str:
     """The version of the wheel's clang, such as ``22.1.8``."""
     try:
         run = subprocess.run(
-            [zig, "clang", "--version"], env={**os.environ, **environment}, capture_output=True, text=True, timeout=60
+            [zig, "clang", "--version"],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=60,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolchainMissingError(f"{zig} can't be started ({error}): reinstall the package 'ziglang'") from error
@@ -161,18 +171,17 @@ def _write_helpers(zig: str, cache: Path) -> Path:
     folder = cache / "launchers" / key
     if folder.is_dir():
         return folder
-    with disk_full_is_an_error(folder.parent):
+    with writing(folder.parent, "set CKPM_CACHE to another folder"):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f"{key}.", dir=folder.parent))
-        draft.chmod(0o755)
-        for name, text in texts.items():
-            (draft / name).write_text(text)
-            (draft / name).chmod(0o755)
-        try:
-            draft.rename(folder)
-        except OSError:
-            # Another process was first; its content is the same.
-            shutil.rmtree(draft)
-            if not folder.is_dir():
-                raise
+        with tempfile.TemporaryDirectory(prefix=f"{key}.", dir=folder.parent) as beside:
+            draft = Path(beside) / key
+            draft.mkdir()
+            for name, text in texts.items():
+                (draft / name).write_text(text)
+                (draft / name).chmod(0o755)
+            try:
+                draft.rename(folder)
+            except OSError:
+                if not folder.is_dir():  # else another process was first; its content is the same
+                    raise
     return folder

@@ -72,7 +72,12 @@ def _versions(compiler: str) -> str:
     """``HIP 7.1.x clang 20.0.0git``, or the clang part alone, out of the compiler's --version text."""
     try:
         run = subprocess.run(
-            [compiler, "--version"], env={**os.environ, **_ENVIRONMENT}, capture_output=True, text=True, timeout=60
+            [compiler, "--version"],
+            env={**os.environ, **_ENVIRONMENT},
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=60,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolchainMissingError(f"{compiler} can't be started ({error}): repair the ROCm installation") from error

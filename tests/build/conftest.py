@@ -1,17 +1,55 @@
-"""Fixtures of the tests that need an upstream's tree: fetched once into the user's cache folder, or CKPM_CACHE."""
+"""Fixtures of the tests that need an upstream's tree or a library of the newest dialect: each made once.
+
+Trees are fetched into the user's cache folder, or CKPM_CACHE.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
+from kernels.harness import Library
 from kernels.settings import cache_folder
 from kernels.upstream import Tree, locate
 from matrix.dialects import upstreams
+from matrix.keys import Key
+from tests.build import real_kernel
+from tests.build.newest import MASK_IMPLS, Compiler, build_samples, build_whole, sample
 
 
 @pytest.fixture(scope="session")
 def trees() -> Mapping[str, Tree]:
     """The tree of every packaged upstream, by name."""
     return {name: locate(name, cache=cache_folder()) for name in upstreams()}
+
+
+@pytest.fixture(scope="session")
+def built(trees: Mapping[str, Tree], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The output folder of a library with one real kernel for two archs."""
+    return real_kernel.build(trees["aiter"], tmp_path_factory.mktemp("work"))
+
+
+@pytest.fixture(scope="session")
+def compiler(tmp_path_factory: pytest.TempPathFactory) -> Compiler:
+    """The compiler over the interface of 2026."""
+    return Compiler(tmp_path_factory.mktemp("newest"))
+
+
+@pytest.fixture(scope="session")
+def samples() -> Mapping[str, list[Key]]:
+    """A sample of the newest dialect's kernels for each set of masks."""
+    return {mask_impl: sample(mask_impl) for mask_impl in MASK_IMPLS}
+
+
+@pytest.fixture(scope="session")
+def libraries(compiler: Compiler, samples: Mapping[str, list[Key]]) -> Mapping[tuple[str, str], Library]:
+    """The samples' libraries by masks and selector form."""
+    return build_samples(compiler, samples)
+
+
+@pytest.fixture(scope="session")
+def whole(compiler: Compiler, libraries: Mapping[tuple[str, str], Library]) -> Library:
+    """The dispatch over every kernel, without the kernels; it takes the harness of ``libraries``."""
+    return build_whole(compiler)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from kernels import codegen_runner, cpp, machine_code, parity, settings
+from kernels import codegen_runner, cpp, jobs, machine_code, parity, settings
 from kernels.bindings import bindings
 from kernels.render import unit_text
 from kernels.results import Case
@@ -100,6 +101,8 @@ def test_one_kernel_has_the_same_machine_code(trees: Mapping[str, Tree], name: s
     key = next(key for key in keys if key.tile.bm0 == 64 and not (key.lse or key.dropout or key.logits))
     rendered = codegen_runner.render(tree, "gfx942", "batch_prefill", 200, "simplified", tmp_path)
     pair = (key, rendered.instances[key.name])
-    (found,) = machine_code.compare([pair], tree, detect("auto", cache=cache), "gfx942", cache=cache, job_count=1)
+    with ThreadPoolExecutor(jobs.processors()) as pool:
+        started = machine_code.compare([pair], tree, detect("auto", cache=cache), "gfx942", cache=cache, pool=pool)
+    (found,) = started()
     assert found == machine_code.Comparison(key.name, found.code_bytes, "")
     assert found.code_bytes > 4000

@@ -19,34 +19,14 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from rich.console import Console
 
-from kernels import build_command, codeobject
-from kernels.build import LIBRARY, Request
+from kernels import codeobject
+from kernels.build import LIBRARY
 from kernels.settings import cache_folder
 from kernels.toolchains import detect
-from kernels.upstream import Tree
-from matrix.selection import Selection
 from reports.resources import read_manifest, show
+from tests.build.real_kernel import NAME
 
-NAME = (
-    "fmha_batch_prefill_d128_bf16_group_b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16_qr_async_vr_psskddv"
-    "_nlogits_nbias_nmask_nlse_ndropout_nsquant"
-)
 LDS_LIMIT = {"gfx942": 64 * 1024, "gfx950": 160 * 1024}  # CDNA3 and CDNA4 ISA documents
-
-
-@pytest.fixture(scope="module")
-def built(trees: Mapping[str, Tree], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The output folder of a library with one kernel for two archs, built without the shared cache."""
-    request = Request(
-        selection=Selection(archs=("gfx942", "gfx950"), filters=(NAME,)),
-        tree=trees["aiter"],
-        toolchain=detect("embedded", cache=cache_folder()),
-        work=tmp_path_factory.mktemp("work"),
-        object_cache=None,
-    )
-    tally = build_command.run(request, jobs=2, console=Console(file=StringIO()))
-    assert (tally.compiled, tally.failed) == (3, 0)
-    return request.work / request.folder
 
 
 @pytest.fixture(scope="module")

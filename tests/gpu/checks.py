@@ -19,13 +19,12 @@ from kernels.harness import Library, Status
 from kernels.hip_api import HipError
 from kernels.launching import Outcome
 from matrix.keys import Key
-from matrix.problems import PAIRWISE, Problem, counterpart, missing, page_elements, serves
+from matrix.problems import PAIRWISE, Problem, counterpart, missing, serves
 from tests.gpu.reference import Expected, attention, keep_threshold, visible
 from tests.gpu.tolerances import all_zero_rows, compare_lse, compare_o
 
 RESULTS = ("passed", "wrong", "fault", "timeout", "unsupported", "infrastructure")
 _GPU_PAGE = 4096
-_BELOW_4_GB = (1 << 32) - (1 << 28)  # the program itself lies there as well
 _OTHER_FAULTS = {"timeout": "timeout", "unknown": "infrastructure", "internal": "infrastructure"}
 _BLOCK_ROWS = 128  # CK's dispatch: fewer blocks of so many rows than 0.8 a compute unit take the smaller tile
 _LEAST_USE = 0.8
@@ -99,7 +98,8 @@ class _Case:
         outcome = self.launch(problem, kernel)
         status = outcome.launch.status
         if status == Status.HIP_ERROR:
-            raise _EndError("infrastructure", f"the launch failed: {outcome.launch.message}")
+            more = self.bench.device.hip.explanation()
+            raise _EndError("infrastructure", f"the launch failed: {outcome.launch.message}" + (more and f": {more}"))
         if status != Status.OK:
             raise _EndError("wrong", f"refused ({status.name.lower()}): {outcome.launch.message}")
         return outcome
@@ -226,8 +226,6 @@ def _run(case: _Case, variants: Sequence[Mapping[str, Any]]) -> tuple[str, str, 
     problem, bench = case.problem, case.bench
     if problem.placement != "default" and not bench.device.has("placement"):
         return "unsupported", "this device doesn't place buffers", {}
-    if problem.placement == "low" and (size := _pool_bytes(problem)) > _BELOW_4_GB:
-        return "unsupported", f"a pool of {size} bytes doesn't fit below 4 GiB", {}
     if problem.expect != "ok":
         return *_refusal(case), {}
     if reason := missing(bench.keys, problem):
@@ -254,10 +252,6 @@ def _run(case: _Case, variants: Sequence[Mapping[str, Any]]) -> tuple[str, str, 
             if check in problem.checks:
                 case.same_bits(check, outcome)
     return "passed", "", {}
-
-
-def _pool_bytes(problem: Problem) -> int:
-    return problem.pool_pages * page_elements(problem, "k") * problem.element_bytes
 
 
 def _check_choice(case: _Case) -> None:

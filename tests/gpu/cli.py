@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from rich.console import Console
 from kernels import settings
 from kernels.console import console
 from kernels.device import CHOICES, default_workers, kind_of
+from kernels.files import make_folder, write_atomically
 from matrix.dialects import check_arch, check_upstream
 from matrix.errors import CkPrefillError, UsageError
 from matrix.ledger import LEDGER, read_ledger
@@ -46,7 +48,10 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--trace", type=Path, default=None, metavar="FILE", help="of --reproduce (default: build/trace)")
     root.add_argument("--workgroup", type=int, default=0, help="whose instructions are traced (default: %(default)s)")
     root.add_argument("--wave", type=int, default=0, help="whose instructions are traced (default: %(default)s)")
-    root.add_argument("--output", type=Path, default=None, metavar="FILE", help="write results as JSON")
+    root.add_argument(
+        "--output", type=Path, metavar="FILE", help="results as JSON (default: build/ARCH/UPSTREAM/SUITE.json)"
+    )
+    root.add_argument("--written", type=Path, metavar="FILE", help="write the results file's path to FILE")
     root.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
     root.add_argument("--library", type=Path, default=None, metavar="FILE", help="instead of the one in build/")
     root.add_argument("--ledger", type=Path, default=LEDGER, metavar="FILE", help="known defects (default: ours)")
@@ -82,6 +87,9 @@ def run(args: argparse.Namespace, out: Console) -> None:
     kind = kind_of(args.device, arch)
     cases = _cases(args, kind)
     size = min(args.jobs or default_workers(kind), len(cases))
+    output = args.output or _results_file(args, arch, library.upstream)
+    if output.is_file():  # nobody reports on an earlier run
+        output.unlink()
     say(out, f"{len(cases)} cases of {args.suite} on {kind} {arch}, {library.upstream}, {size} at once")
     pool = Pool(
         command=_worker(kind, arch, library, threads=0 if size == 1 else 1),
@@ -96,13 +104,15 @@ def run(args: argparse.Namespace, out: Console) -> None:
     order = {case.name: index for index, case in enumerate(cases)}
     judged.sort(key=lambda one: order[one.case.name])
     commands = {case.name: _reproduce(args, arch, library, kind, case.name) for case in cases}
-    if args.output:
-        rows = [suites.recorded(one, args.suite, arch, library.upstream, commands[one.case.name]) for one in judged]
-        suites.results(rows).write(args.output)
+    rows = [suites.recorded(one, args.suite, arch, library.upstream, commands[one.case.name]) for one in judged]
+    suites.results(rows).write(output)
+    if args.written:
+        write_atomically(args.written, f"{output}\n".encode())
     if args.reproduce:
         details(out, judged[0])
         if kind == "emulator":
             say(out, f"trace: {_trace_file(args)}")
+    say(out, f"results: {output}")
     summary(out, f"{args.suite} {arch} {library.upstream}", judged, commands, time.monotonic() - started)
     _conclude(judged)
 
@@ -141,9 +151,15 @@ def _cases(args: argparse.Namespace, kind: str) -> tuple[Case, ...]:
     if kind != "emulator":
         return (case,)
     file = _trace_file(args)
-    file.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(file.parent)
     trace = {"file": str(file), "workgroup": args.workgroup, "wave": args.wave}
     return (Case(problem=problem, variants=tuple({**variant, "trace": trace} for variant in case.variants)),)
+
+
+def _results_file(args: argparse.Namespace, arch: str, upstream: str) -> Path:
+    """One for each suite, arch and upstream; a case run again does not replace its suite's."""
+    place: Path = args.work / "build" / arch / upstream
+    return place / f"{'reproduced' if args.reproduce else args.suite}.json"
 
 
 def _trace_file(args: argparse.Namespace) -> Path:
@@ -167,5 +183,5 @@ def _worker(kind: str, arch: str, library: Built, threads: int) -> tuple[str, ..
 def _reproduce(args: argparse.Namespace, arch: str, library: Built, kind: str, name: str) -> str:
     command = suites.reproduce_command(args.suite, arch, library.upstream, kind, name)
     if args.library is not None:
-        return f"{command} --library {library.library}"
-    return command if args.work == Path() else f"{command} --work {args.work}"
+        return f"{command} --library {shlex.quote(str(library.library))}"
+    return command if args.work == Path() else f"{command} --work {shlex.quote(str(args.work))}"

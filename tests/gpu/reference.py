@@ -26,7 +26,8 @@ class Expected:
 
     ``o`` [token, head, hdim_v]; ``lse`` [head, token]. With weights w = dropped and scaled softmax: ``magnitude`` is
     sum w|v|, ``energy`` the root of sum (w v)^2, ``floor`` sum |v| over the row's denominator. ``score`` [head, token]
-    is the largest sum of |terms| of a row's scores, ``keys`` [head, token] how many keys a row sees.
+    is the largest sum of |terms| of a row's scaled dot products, ``added`` [head, token] the largest size of what is
+    added to one (finite bias, ALiBi) or bounds it (the soft cap), ``keys`` [head, token] how many keys a row sees.
     """
 
     o: Floats
@@ -35,6 +36,7 @@ class Expected:
     energy: Floats
     floor: Floats
     score: Floats
+    added: Floats
     keys: Floats
 
 
@@ -87,7 +89,7 @@ def attention(inputs: Inputs, random_values: Sequence[Bytes] | None = None) -> E
     o_like: dict[str, Floats] = {
         name: np.zeros((total, p.nhead_q, p.hdim_v)) for name in ("o", "magnitude", "energy", "floor")
     }
-    row_like: dict[str, Floats] = {name: np.zeros((p.nhead_q, total)) for name in ("lse", "score", "keys")}
+    row_like: dict[str, Floats] = {name: np.zeros((p.nhead_q, total)) for name in ("lse", "score", "added", "keys")}
     for head, rows, values in parts:
         for name in o_like:
             o_like[name][rows, head] = values[name]
@@ -107,33 +109,34 @@ def _head(
     q = inputs.q[sequence][begin:end, head]
     k, v = inputs.k[sequence][:, kv_head], inputs.v[sequence][:, kv_head]
     seen = visible(p, p.seqlens_q[sequence], p.seqlens_k[sequence])[begin:end]
-    scores, score_size = _scores(inputs, sequence, head, slice(begin, end), q, k)
+    scores, sizes, added = _scores(inputs, sequence, head, slice(begin, end), q, k)
     sink = -np.inf if inputs.sink_logits is None else float(inputs.sink_logits[head])
     kept = None if random is None else random[begin:end] <= keep_threshold(p.p_drop)
     values = _softmax(p, np.where(seen, scores, -np.inf), v, sink, kept)
-    values["score"] = np.where(seen, score_size, 0.0).max(axis=1, initial=0.0)
+    values["score"] = np.where(seen, sizes, 0.0).max(axis=1, initial=0.0)
+    values["added"] = np.where(seen, added, 0.0).max(axis=1, initial=0.0)
     values["keys"] = seen.sum(axis=1).astype(np.float64)
     return head, slice(start + begin, start + end), values
 
 
-def _scores(inputs: Inputs, sequence: int, head: int, rows: slice, q: Floats, k: Floats) -> tuple[Floats, Floats]:
-    """Scaled, capped and biased scores, and the sum of the sizes of what they are made of."""
+def _scores(
+    inputs: Inputs, sequence: int, head: int, rows: slice, q: Floats, k: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Scaled, capped and biased scores; the sum of the sizes of each dot product's terms; the size of what is added."""
     p = inputs.problem
     scores = q @ k.T * p.softmax_scale
     sizes = np.abs(q) @ np.abs(k).T * p.softmax_scale
     if p.logits_soft_cap > 0:
         scores = p.logits_soft_cap * np.tanh(scores / p.logits_soft_cap)
-        sizes = sizes + p.logits_soft_cap
     added: Floats | None = None
     if inputs.bias is not None:
         added = inputs.bias[sequence][head, rows]
     elif inputs.slopes is not None:
         slope = float(inputs.slopes[sequence, head])
         added = alibi(p, slope, p.seqlens_q[sequence], p.seqlens_k[sequence])[rows]
-    if added is not None:
-        scores = scores + added
-        sizes = sizes + np.where(np.isinf(added), 0.0, np.abs(added))
-    return scores, sizes
+    if added is None:
+        return scores, sizes, np.full_like(sizes, p.logits_soft_cap)
+    return scores + added, sizes, np.where(np.isinf(added), 0.0, np.abs(added))
 
 
 def keep_threshold(p_drop: float) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -157,11 +158,9 @@ def judge(case: Case, reply: Mapping[str, Any], ledger: Ledger, upstream: str, a
 
 def reproduce_command(suite: str, arch: str, upstream: str, device: str, name: str) -> str:
     """The line that runs one case again, with a trace."""
-    root = f"CK_ROOT={os.environ.get('CK_ROOT', '')} " if upstream == "checkout" else ""
-    return (
-        f"{root}python -m tests.gpu --suite {suite} --arch {arch} --upstream {upstream} --device {device} "
-        f"--reproduce '{name}'"
-    )
+    root = f"CK_ROOT={shlex.quote(os.environ.get('CK_ROOT', ''))} " if upstream == "checkout" else ""
+    session = f"sanitize-{arch} --" if suite == "sanitize" else f"test-{suite} -- --arch {arch}"
+    return f"{root}nox -s {session} --upstream {upstream} --device {device} --reproduce {shlex.quote(name)}"
 
 
 def recorded(judged: Judged, suite: str, arch: str, upstream: str, command: str) -> Recorded:

@@ -105,7 +105,7 @@ def summary(out: Console, title: str, judged: Sequence[Judged], commands: Mappin
     for one in bad[:_SHOWN]:
         say(out, f"  {commands[one.case.name]}  # {_word(one)}")
     if len(bad) > _SHOWN:
-        say(out, f"  and {len(bad) - _SHOWN} more: see --output")
+        say(out, f"  and {len(bad) - _SHOWN} more: in the results file")
 
 
 def _word(judged: Judged) -> str:

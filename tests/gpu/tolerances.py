@@ -2,9 +2,13 @@
 
 Where an error comes from (qr_async pipeline; u = 2^-24, half an ulp of float32):
 
-* scores: products of two 16- or 8-bit numbers are exact in float32; MFMA adds hdim of them, then scale, cap and bias:
-  at most (hdim + 8) u times the sum of the terms' sizes. exp2's argument is rounded at twice that size and v_exp_f32 is
-  good to 1 ulp. The relative error of a weight follows: ``weight_error``.
+* scores: products of two 16- or 8-bit numbers are exact in float32; MFMA adds hdim of them, then the sum is scaled: at
+  most (hdim + 8) u times the sum of their sizes, ``score``. exp2's argument is rounded at twice that size: 4 u more.
+* what is added to a scaled score enters once, after the dot product (qr_async, stage 2; block_position_encoding.hpp):
+  float32 log2e * bias, log2e * slope * distance, or the soft cap's outer product. Five roundings touch it: the constant
+  log2e, the slope's product with it, the product itself, the sum, exp2's argument at twice its size (2): 6 u times
+  ``added``. tanh by exp2 and a reciprocal is good to 2^-21 of the cap besides.
+* v_exp_f32 is good to 1 ulp. The relative error of a weight follows from these: ``weight_error``.
 * weights are stored as P: bf16 is *truncated* (CK's default conversion, error 0 to 2^-7 of P, always downward), fp16
   is rounded to zero on gfx942 (v_cvt_pkrtz, 2^-10) with steps of 2^-24 below 2^-14, fp8 to nearest even (2^-4) with
   steps of 2^-9 below 2^-6 after scaling P to its largest number. The row sum is made of the unrounded weights.
@@ -59,8 +63,9 @@ ROUNDING = {
 def weight_error(problem: Problem, expected: Expected) -> Floats:
     """[head, token]: the largest relative error of a row's weights before they are stored."""
     terms = max(problem.hdim_q, 128) + 8
-    argument = terms * U * expected.score + 4 * U * expected.score
-    return np.expm1(argument) + 4 * U + 2.0**-21 * problem.logits_soft_cap
+    argument = (terms + 4) * U * expected.score + 6 * U * expected.added + 2.0**-21 * problem.logits_soft_cap
+    found: Floats = np.expm1(argument) + 4 * U
+    return found
 
 
 def o_tolerance(problem: Problem, expected: Expected) -> Floats:
@@ -79,9 +84,11 @@ def o_tolerance(problem: Problem, expected: Expected) -> Floats:
 
 
 def lse_tolerance(problem: Problem, expected: Expected) -> Floats:
-    """[head, token]. The logarithm (v_log_f32: 1 ulp) and the last sum round at LSE's own size."""
-    size = np.where(np.isfinite(expected.lse), np.abs(expected.lse), 0.0)
-    found: Floats = weight_error(problem, expected) + (expected.keys + 128) * U + 8 * U * (size + expected.score + 1)
+    """[head, token]. LSE is m / log2e + ln(row sum). The quotient rounds at m's size, which is LSE's but for the
+    logarithm of at most all keys, v_log_f32 (1 ulp) and its factor at that logarithm's, the sum at LSE's own.
+    """
+    size = np.where(np.isfinite(expected.lse), np.abs(expected.lse), 0.0) + np.log1p(expected.keys)
+    found: Floats = weight_error(problem, expected) + (expected.keys + 128) * U + 8 * U * (size + 1)
     return found
 
 

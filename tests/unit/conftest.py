@@ -1,4 +1,4 @@
-"""Shared by the unit tests: keys of every dialect, and a toolchain whose compiler is a shell script."""
+"""Shared by the unit tests: a toolchain whose compiler is a shell script, and calls of `python -m matrix`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from kernels.build import Request
 from kernels.toolchains import Toolchain
 from kernels.upstream import FMHA, Tree
+from matrix.cli import main
 from matrix.selection import Selection
 
 # Copies the source to the object and logs its name; a source that holds the word BROKEN fails as a compiler would.
@@ -70,3 +71,25 @@ def request_for(tree: Tree, tmp_path: Path) -> Callable[..., Request]:
         )
 
     return make
+
+
+@pytest.fixture
+def copied_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The manifest is a copy of the plan: the real one reads code objects, which the stub compiler doesn't make."""
+
+    def copy(folder: str) -> tuple[str, ...]:
+        return ("cp", f"{folder}/plan.json", f"{folder}/manifest.json")
+
+    monkeypatch.setattr("kernels.build.manifest_command", copy)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """``run("list", "--arch", "gfx950")`` of `python -m matrix`: exit code, standard output, standard error."""
+
+    def call(*argv: str) -> tuple[int, str, str]:
+        code = main(argv)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call

@@ -6,11 +6,11 @@ SCons itself, the plan and the cache are real.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -30,29 +30,14 @@ Stub = Callable[..., Toolchain]
 
 
 def build(request: Request, jobs: int = 2) -> tuple[Tally, str]:
-    """Build; the manifest step reads real code objects, so here it only copies the plan."""
     output = StringIO()
     tally = build_command.run(request, jobs=jobs, console=Console(file=output, width=200))
     return tally, output.getvalue()
 
 
 @pytest.fixture(autouse=True)
-def _no_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
-    planned = build_command.prepare
-
-    def without_manifest(request: Request) -> object:
-        plan, keys = planned(request)
-        steps = tuple(
-            dataclasses.replace(step, argv=("cp", f"{request.folder}/plan.json", step.target))
-            if step.kind == "manifest"
-            else step
-            for step in plan.steps
-        )
-        plan = dataclasses.replace(plan, steps=steps)
-        plan.write(request.work / request.folder / "plan.json")
-        return plan, keys
-
-    monkeypatch.setattr(build_command, "prepare", without_manifest)
+def _no_manifest(copied_manifest: None) -> None:
+    pass
 
 
 def calls(toolchain: Toolchain) -> list[str]:
@@ -78,6 +63,7 @@ def test_builds_everything_once_and_then_nothing(stub_toolchain: Stub, request_f
     assert f"[{len(units) + 2}/{len(units) + 2}]" in text
     tally, _ = build(request)
     assert (tally.compiled, tally.retrieved, calls(toolchain)) == (0, 0, [])
+    assert tally.summary() == "nothing to do"
 
 
 def test_a_second_checkout_takes_everything_from_the_cache(stub_toolchain: Stub, request_for: Make) -> None:
@@ -155,7 +141,7 @@ def test_a_failing_kernel_does_not_stop_the_others(stub_toolchain: Stub, request
     with pytest.raises(CompileError) as failure:
         build(request)
     message = str(failure.value)
-    assert f"{len(hit)} of the steps failed, {len(hit)} kernels at fault; everything else was compiled." in message
+    assert f"{len(hit)} steps failed, {len(hit)} kernels at fault; everything else was compiled." in message
     for step in hit:
         assert f"  {step.kernels[2]}\n" in message  # the kernel whose lines the compiler named, and no other
         assert step.kernels[0] not in message
@@ -250,13 +236,28 @@ def test_the_plan_survives_its_file(stub_toolchain: Stub, request_for: Make, tmp
     assert Plan.read(tmp_path / "plan.json") == plan
 
 
-def test_two_builds_of_one_output_wait_for_each_other(stub_toolchain: Stub, request_for: Make) -> None:
-    request = request_for(stub_toolchain(), where=("key.logits", "key.lse"))
-    from kernels.build import lock
+def test_what_fails_everywhere_is_blamed_on_the_tree(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> None:
+    script = tmp_path / "headerless"
+    script.write_text("#!/bin/sh\necho '/ck/core.hpp:7:10: fatal error: 'x.hpp' file not found'; exit 1\n")
+    script.chmod(0o755)
+    toolchain = dataclasses.replace(stub_toolchain(), compiler=(str(script),))
+    request = request_for(toolchain, where=("key.logits", "key.lse"))
+    with pytest.raises(CompileError) as failure:
+        build(request)
+    message = str(failure.value)
+    assert "this is common to them: /ck/core.hpp:7:10: fatal error: x.hpp file not found" in message
+    assert f"in {request.tree.root} may be damaged: 'python -m kernels doctor' examines it" in message
+    assert "at fault" not in message
 
-    with lock(request):
-        started = time.monotonic()
-        assert lock(request).lock_file == str(request.work / request.folder / ".lock")
-        with pytest.raises(TimeoutError), lock(request).acquire(timeout=0.05):
-            pass
-        assert time.monotonic() - started < 30
+
+def test_a_filter_file_is_told_by_name_and_content(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> None:
+    summaries = []
+    for folder in ("here", "there"):
+        file = tmp_path / folder / "mine.py"
+        file.parent.mkdir()
+        file.write_text("def keep(key):\n    return key.lse\n")
+        plan, _ = prepare(request_for(stub_toolchain(), folder, filter_files=(file,)))
+        summaries.append(plan.facts["selection"])
+    assert summaries[0] == summaries[1]
+    digest = hashlib.sha256(b"def keep(key):\n    return key.lse\n").hexdigest()
+    assert f"--filter-file mine.py (sha256 {digest})" in summaries[0]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
+from elftools.elf.elffile import ELFFile
 
 from kernels import codeobject, toolchains
 from kernels.codeobject import LIMITS, occupancy
@@ -76,7 +78,7 @@ def test_host_object_holds_every_arch(objects: dict[str, Path]) -> None:
 def test_bare_code_object_equals_the_embedded_one(objects: dict[str, Path]) -> None:
     (embedded,) = codeobject.bundles(objects["host"])["gfx950"]
     (bare,) = codeobject.bundles(objects["bare"])["gfx950"]
-    assert codeobject.text(embedded) == codeobject.text(bare)
+    assert codeobject.functions(embedded) == codeobject.functions(bare)
 
 
 def test_resources(bare: bytes) -> None:
@@ -89,12 +91,13 @@ def test_resources(bare: bytes) -> None:
     assert by_symbol["nothing"].max_workgroup == 1024
 
 
-def test_kernel_text(bare: bytes) -> None:
-    code = codeobject.kernel_text(bare, _SYMBOL)
+def test_a_kernel_s_text_is_told_by_size_and_sha256(bare: bytes) -> None:
     kernel = next(k for k in codeobject.kernels(bare) if k.symbol == _SYMBOL)
-    assert (kernel.text_bytes, kernel.text_sha256) == (len(code), hashlib.sha256(code).hexdigest())
-    assert code in codeobject.text(bare)
-    assert (0xBF810000).to_bytes(4, "little") in code  # s_endpgm
+    text, size = ELFFile(io.BytesIO(bare)).get_section_by_name(".text").data(), kernel.text_bytes
+    pieces = [text[start : start + size] for start in range(0, len(text) - size + 1, 4)]
+    found = [piece for piece in pieces if hashlib.sha256(piece).hexdigest() == kernel.text_sha256]
+    assert found == [codeobject.functions(bare)[_SYMBOL]]
+    assert (0xBF810000).to_bytes(4, "little") in found[0]  # s_endpgm
 
 
 @pytest.mark.parametrize(
@@ -172,8 +175,9 @@ def test_missing_field(bare: bytes) -> None:
 
 
 def test_missing_function(bare: bytes) -> None:
-    with pytest.raises(CodeObjectError, match="no function 'absent'"):
-        codeobject.kernel_text(bare, "absent")
+    symbol = _SYMBOL.encode() + b"\0"
+    with pytest.raises(CodeObjectError, match=f"no function '{_SYMBOL}'"):
+        codeobject.kernels(bare.replace(symbol, b"x" + symbol[1:]))
 
 
 def test_host_object_is_no_code_object(objects: dict[str, Path]) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from kernels import cpp, symbols
 from kernels.errors import CodeObjectError
+from kernels.harness import FIELDS
 from kernels.render import dispatch_text, harness_text, instance_text, unit_text
 from kernels.units import plan
 from matrix.dialects import dialect
@@ -87,8 +88,11 @@ def test_the_load_selector_is_called_as_the_header_declares_it(base: bool, call:
 @pytest.mark.parametrize("name", DIALECTS)
 def test_a_harness_refuses_what_its_dialect_does_not_know(name: str) -> None:
     text = harness_text(name, cpp.features(name))
-    assert ("only has page_size 1" in text) == (name != "rocm-libraries-2026")
+    for field in ("kv_last_page_lens", "batch_stride_block_table", "qscale_type", "page_size"):
+        assert (f"p.{field} != " in text) == (name != "rocm-libraries-2026" or field == "qscale_type")
     assert ("a.page_block_size" in text) == (name == "rocm-libraries-2026")
+    # a field is handed on, or refused unless neutral: none is passed over
+    assert {field for field, _ in FIELDS if not re.search(rf"\bp\.{field}\b", text)} == set()
     assert "catch(...)" in text
 
 

@@ -187,6 +187,8 @@ class FakePool:
     def run(self, todo: Sequence[Case]) -> Iterator[tuple[Case, dict[str, Any]]]:
         for case in reversed(todo):
             outcome = self.outcomes.get(case.name, self.outcomes.get("*", "passed"))
+            if outcome == "stop":
+                raise KeyboardInterrupt
             yield case, {"outcome": outcome, "message": "\x1bO differs", "lines": ["line"], "elapsed": 0.1}
 
 
@@ -217,6 +219,29 @@ def test_all_passed(run: Any, work: Path, capsys: pytest.CaptureFixture[str]) ->
     assert names == [problem.name for problem in problems("dispatch", "smoke")]
 
 
+def test_results_of_suites_archs_and_cases_run_again_lie_apart(run: Any, work: Path) -> None:
+    place, written = work / "build/gfx950/aiter", work / "build/.last-suite"
+    (place / "dispatch.json").write_text("of an earlier run")
+    assert run("--written", str(written), __="stop") == 130
+    assert not (place / "dispatch.json").exists()  # nobody reports on an earlier run
+    assert not written.exists()
+    assert run("--written", str(written)) == 0
+    assert written.read_text() == f"{place / 'dispatch.json'}\n"
+    before = (place / "dispatch.json").read_bytes()
+    assert run("--reproduce", "tiles.few", "--written", str(written)) == 0
+    assert written.read_text() == f"{place / 'reproduced.json'}\n"
+    assert (place / "dispatch.json").read_bytes() == before
+
+
+def test_a_sanitizer_s_case_is_run_again_by_its_arch_s_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CK_ROOT", "/my trees/ck")
+    command = suites.reproduce_command("sanitize", "gfx942", "checkout", "emulator", "sanitize/plain.x")
+    assert command == (
+        "CK_ROOT='/my trees/ck' nox -s sanitize-gfx942 -- --upstream checkout --device emulator "
+        "--reproduce sanitize/plain.x"
+    )
+
+
 def test_failures_are_told_with_commands_and_reach_junit(
     run: Any, work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -224,9 +249,7 @@ def test_failures_are_told_with_commands_and_reach_junit(
     assert run("--output", str(work / "r.json"), **{name: "wrong", "dispatch/tiles.many": "unsupported"}) == 80
     told = capsys.readouterr()
     assert f"wrong {name}: O differs" in told.out.replace("\x1b", "")
-    command = (
-        f"python -m tests.gpu --suite dispatch --arch gfx950 --upstream aiter --device emulator --reproduce '{name}'"
-    )
+    command = f"nox -s test-dispatch -- --arch gfx950 --upstream aiter --device emulator --reproduce {name}"
     assert command in told.out
     assert told.err == "error: 1 of 37 cases are not in order\n"
     assert report(["junit", str(work / "r.json"), "--output", str(work / "r.xml")]) == 40

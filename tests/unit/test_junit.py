@@ -95,3 +95,14 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["junit", str(source), "--output", str(output)]) == 0
     assert main(["junit", str(tmp_path / "none.json"), "--output", str(output)]) == 35
     assert main(["junit"]) == 2
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    assert main(["junit", str(tmp_path / "deep.json"), "--output", str(output)]) == 35
+
+
+@pytest.mark.parametrize("place", ["", "results.json/below.xml"])
+def test_a_report_that_can_not_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str) -> None:
+    source = tmp_path / "results.json"
+    RESULTS.write(source)
+    assert main(["junit", str(source), "--output", str(tmp_path / place)]) == 16
+    assert f"{tmp_path / place}: can't be written: " in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [source]

@@ -16,7 +16,7 @@ from kernels.device import Device, Fault, GpuDevice, choose, kind_of
 from kernels.encodings import encode
 from kernels.harness import Launch, Library, Status
 from kernels.harness import Problem as Launched
-from kernels.hip_api import OUT_OF_MEMORY, HipApi, HipError, Memory, Properties
+from kernels.hip_api import OUT_OF_MEMORY, DeviceError, HipApi, HipError, Memory, Properties
 from kernels.kv_pool import Buffer, Write
 from kernels.launching import check, run
 from matrix.dialects import dialect
@@ -57,6 +57,9 @@ class FakeHip:
 
     def synchronize(self) -> None:
         pass
+
+    def explanation(self) -> str:
+        return "the image was stripped"
 
     def properties(self) -> Properties:
         return Properties(arch="gfx950", compute_units=256, memory_bytes=1 << 38)
@@ -169,6 +172,7 @@ TWO = make(seqlens_q=(3, 4), seqlens_k=(5, 6))
         (lambda p: changed(p, "kv_indptr", [0, 5, 4]), "kv_indptr [0, 5, 4] doesn't ascend"),
         (lambda p: changed(p, "kv_indptr", [0, 5]), "kv_indptr [0, 5] doesn't ascend"),
         (lambda p: changed(p, "seqstart_q", [0, 3, 8]), "seqstart_q [0, 3, 8] disagrees with 7 query tokens."),
+        (lambda p: changed(p, "seqstart_q", [0, 9, 7]), "seqstart_q [0, 9, 7] disagrees with 7 query tokens."),
         (lambda p: changed(p, "q", [1, 2, 3]), "q ends at byte 1792 by its sizes and strides, its buffer has 12."),
         (lambda p: changed(p, "v", [0]), "v ends at byte 3584 by its sizes and strides, its buffer has 4."),
         (lambda p: dataclasses.replace(p, fields={**p.fields, "stride_k": 1 << 20, "batch_stride_k": 1 << 20}),
@@ -196,6 +200,32 @@ def test_a_block_table_is_checked_by_its_lengths() -> None:
         check(changed(prepared, "seqlen_k_ptr", [40, 4000]))
     with pytest.raises(ProblemError, match="a length of -1 needs"):
         check(changed(prepared, "seqlen_k_ptr", [-1, 6]))
+
+
+@pytest.mark.parametrize(
+    ("fields", "spoil", "message"),
+    [
+        ({"page_size": 16}, ("kv_last_page_lens", [8, 7]),
+         "sequence 1 has 6 keys, but 1 pages of 16 tokens with 7 in the last one."),
+        ({"page_size": 16}, ("kv_last_page_lens", [8]), "kv_last_page_lens has 1 entries for 2 sequences."),
+        ({"bias": "bias"}, ("bias", [0]), "bias ends at byte 596 by its sizes and strides, its buffer has 4."),
+        ({"bias": "alibi", "alibi_per_batch": True}, ("bias", [0]), "bias ends at byte 8 by its sizes"),
+        ({"p_drop": 0.2}, ("rand_val", [0]), "rand_val ends at byte 280 by its sizes"),
+        ({"lse": True}, ("lse", [0]), "lse ends at byte 28 by its sizes"),
+        ({"mode": "batch", "seqlens_q": (3, 3)}, ("o", [0]), "o ends at byte 1536 by its sizes"),
+        ({"vlayout": "col"}, ("v", [0]), "v ends at byte 12544 by its sizes"),
+        ({"dtype": "fp8bf16", "qscale": "kv_blockscale", "page_size": 128}, ("kv_descale", [0, 0]),
+         "k_descale ends at byte 36 by its sizes"),
+    ],
+)  # fmt: skip
+def test_every_buffer_is_as_large_as_its_strides_say(
+    fields: dict[str, Any], spoil: tuple[str, list[int]], message: str
+) -> None:
+    prepared = prepare(make(**{"seqlens_q": (3, 4), "seqlens_k": (40, 6), **fields}))
+    check(prepared)
+    with pytest.raises(ProblemError) as caught:
+        check(changed(prepared, *spoil))
+    assert message in str(caught.value)
 
 
 def test_padding_entries_may_hold_anything() -> None:
@@ -270,6 +300,13 @@ def test_outcomes_that_are_no_verdict_on_the_numbers(monkeypatch: pytest.MonkeyP
     assert cast(FakeHip, device.hip).memory == {}
 
 
+def test_a_launch_that_the_runtime_refuses_says_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    place, _, library = bench(monkeypatch)
+    library.status = Status.HIP_ERROR
+    result = run_case(place, make())
+    assert (result.outcome, result.message) == ("infrastructure", "the launch failed: said why: the image was stripped")
+
+
 def test_no_memory_is_infrastructure(monkeypatch: pytest.MonkeyPatch) -> None:
     place, device, _ = bench(monkeypatch, room=20_000)
     assert run_case(place, make()).outcome == "infrastructure"
@@ -317,6 +354,33 @@ def test_choices_of_devices() -> None:
     with pytest.raises(UsageError, match=r"unknown device 'cuda'\. Known: auto, hip, emulator\."):
         choose("cuda", "gfx950")
     assert kind_of("emulator", "gfx950") == "emulator"
+
+
+def test_a_gpu_that_is_absent_is_told_with_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernels.device.rocm_runtime", lambda: None)
+    with pytest.raises(DeviceError, match=r"ROCm's libamdhip64\.so was not found: install ROCm"):
+        choose("hip", "gfx950")
+    monkeypatch.setattr("kernels.device.rocm_runtime", lambda: "libc.so.6")  # anything that loads
+
+    class TwoGpus(FakeHip):
+        def __init__(self, runtime: Any) -> None:
+            super().__init__()
+
+        def device_count(self) -> int:
+            return 2
+
+        def properties(self, number: int = 0) -> Properties:
+            return Properties(arch=("gfx90a", "gfx942")[number], compute_units=104, memory_bytes=1 << 38)
+
+    monkeypatch.setattr("kernels.device.HipApi", TwoGpus)
+    with pytest.raises(DeviceError, match=r"no GPU of arch gfx950: there are gfx90a, gfx942\. Take --device emulator"):
+        choose("hip", "gfx950")
+    monkeypatch.setattr(TwoGpus, "device_count", lambda self: 0)
+    with pytest.raises(DeviceError, match="no GPU of arch gfx950: there is none"):
+        choose("hip", "gfx950")
+
+
+def test_a_gpu_has_no_options_of_the_emulator() -> None:
     assert kind_of("hip", "gfx950") == "hip"
     with pytest.raises(UsageError, match="a GPU has no option threads"):
         GpuDevice.configure(cast(GpuDevice, None), threads=1)

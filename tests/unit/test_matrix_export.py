@@ -1,4 +1,4 @@
-"""An exported row is enough to rebuild its key, and an export is written whole or not at all."""
+"""An exported row is enough to rebuild its key."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import csv
 import functools
 import io
 import json
-import os
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -15,8 +13,8 @@ from hypothesis import strategies as st
 
 from matrix.dialects import dialect, dialect_names
 from matrix.enumeration import enumerate_keys
-from matrix.errors import OutputError, RowError
-from matrix.export import COLUMNS, key_from_row, to_csv, to_json, write_atomically
+from matrix.errors import RowError
+from matrix.export import COLUMNS, key_from_row, to_csv, to_json
 from matrix.keys import Key
 
 TILE = "tile.bm0 tile.bn0 tile.bk0 tile.bn1 tile.bk1 tile.bk0max tile.rm0 tile.rn0 tile.rk0 tile.rm1 tile.rn1 tile.rk1"
@@ -90,39 +88,3 @@ def test_a_missing_column_is_named(column: str) -> None:
     del row[column]
     with pytest.raises(RowError, match=f"^column '{column}' is missing; a row needs name, family, "):
         key_from_row(row)
-
-
-def test_writing_replaces_the_file_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
-    file = tmp_path / "list.csv"
-    file.write_text("old")
-    link = tmp_path / "link.csv"
-    link.symlink_to(file)
-    write_atomically(link, "new")
-    assert (file.read_text(), link.is_symlink()) == ("new", True)
-    assert sorted(tmp_path.iterdir()) == [link, file]
-
-
-def test_a_failed_write_keeps_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "list.csv"
-    file.write_text("old")
-
-    def full(self: Path, text: str, **_: object) -> None:
-        with self.open("w") as half:
-            half.write(text[:1])
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(OutputError) as caught:
-        write_atomically(file, "new")
-    assert str(caught.value) == (f"{file}: can't be written: No space left on device. Mend that or name another file.")
-    assert file.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [file]
-
-
-def test_places_that_can_not_be_written(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match=r"/no/list\.csv: can't be written: No such file or directory"):
-        write_atomically(tmp_path / "no" / "list.csv", "x")
-    with pytest.raises(OutputError, match=r"not a file that can be replaced\. Name a file, or leave --output out"):
-        write_atomically(tmp_path, "x")
-    with pytest.raises(OutputError, match="not a file that can be replaced"):
-        write_atomically(Path(os.devnull), "x")

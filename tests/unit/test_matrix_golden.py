@@ -78,6 +78,26 @@ def test_a_cut_list_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, ":1: the table can't be read: [Errno 2] No such file"),
+        ("", ":1: the table is empty."),
+        ('{"entries": [', ":1: not valid YAML: "),
+        ("[]", ":1: top level: must be a mapping, not a list"),
+        ('{"x": 1}', ":1: top level: field 'entries' is missing; it has x"),
+        ('{"entries": [\n{"version": "a"}]}', ":2: entries[0]: field 'arch' is missing; it has version"),
+        ('{"entries": [\n3]}', ":2: entries[0]: must be a mapping, not 3"),
+    ],
+)
+def test_a_damaged_manifest_is_refused(tmp_path: Path, text: str | None, message: str) -> None:
+    if text is not None:
+        (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(TableError) as caught:
+        stored_lists(tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path / 'manifest.json'}{message}")
+
+
+@pytest.mark.parametrize(
     ("ours", "theirs", "missing", "extra", "order"),
     [
         ("abc", "abc", "", "", None),

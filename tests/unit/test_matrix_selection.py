@@ -265,11 +265,11 @@ def test_bad_filter_files(tmp_path: Path, text: str, message: str) -> None:
 
 
 def test_a_missing_filter_file(tmp_path: Path) -> None:
-    for file in (tmp_path / "no.py", tmp_path):
+    for file, what in ((tmp_path / "no.py", "no such file"), (tmp_path, "it is a folder, no file")):
         with pytest.raises(FilterFileError) as caught:
             chosen(filter_files=(file,))
         assert str(caught.value) == (
-            f"--filter-file {file}: no such file. It must be Python and define keep(key) -> bool."
+            f"--filter-file {file}: {what}. It must be Python and define keep(key) -> bool."
         )
 
 

@@ -85,7 +85,7 @@ REFUSED = [
     ("1j", "is not allowed; "),
     ("await key", "is not allowed; "),
     ("key.sink is None", "'is' is not allowed; compare with == or !="),
-    ("", "--where '': does not parse at column 0: "),
+    ("", "--where '': it is empty; leave it out, or write e.g. "),
     ("key.dtype = 'fp16'", "does not parse at column "),
     ("key.dtype ==", "does not parse at column "),
     ("import os", "does not parse at column "),

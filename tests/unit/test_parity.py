@@ -6,14 +6,19 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import re
+import shlex
+import subprocess
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from kernels import codegen_runner, cpp, machine_code, parity, parity_command
+from kernels import codegen_runner, codeobject, cpp, machine_code, parity, parity_command
 from kernels.codegen_runner import Rendered
-from kernels.errors import CodegenError, CppTextError, ParityError
+from kernels.errors import CodegenError, CodeObjectError, CppTextError, ParityError
+from kernels.machine_code import Comparison
 from kernels.render import dispatch_text, instance_text, unit_text
 from kernels.results import Case, Results, read_results
 from kernels.toolchains import Toolchain
@@ -21,6 +26,7 @@ from kernels.units import Unit
 from kernels.upstream import FMHA, Tree
 from matrix.dialects import dialect
 from matrix.enumeration import enumerate_keys
+from matrix.errors import UsageError
 from matrix.golden import stored_lists
 from matrix.keys import Key
 
@@ -174,10 +180,16 @@ def test_archs_without_kernels(tree: Tree, answers: Callable[..., None]) -> None
     assert "125 missing" in case.text
 
 
-def test_a_failing_generator_is_an_error_with_its_words(tree: Tree) -> None:
+def test_a_failing_generator_is_an_error_with_its_words(tree: Tree, tmp_path: Path) -> None:
+    """The command in the message can be run again: it names nothing that is gone by then."""
     (tree.root / FMHA / "generate.py").write_text("raise SystemExit('no such luck')")
-    with pytest.raises(CodegenError, match=r"(?s)generate.py --api batch_prefill .* ended with 1.*no such luck"):
+    with pytest.raises(CodegenError, match=r"generate.py ended with 1. To see it again") as caught:
         codegen_runner.list_names(tree, "gfx950", "batch_prefill", 0, "simplified")
+    first, _, words = str(caught.value).partition("\nIt said:\n")
+    command = shlex.split(first.partition("in an empty folder: ")[2])
+    assert command[-2:] == ["--list_blobs", "blobs.txt"]
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (again.returncode, again.stderr.strip(), words) == (1, "no such luck", "no such luck")
     case = cases(tree, "gfx950")["gfx950"]
     assert case.outcome == "error"
     assert "no such luck" in case.text
@@ -206,24 +218,48 @@ def test_a_sample_covers_every_axis_value(name: str) -> None:
     assert [key.tile.bm0 for key in chosen] == sorted(key.tile.bm0 for key in chosen)
 
 
-def test_a_known_defect_is_strict(
+def functions(image: bytes) -> dict[str, bytes]:
+    """The stub compiler's object is the source: a kernel's "code" is its text, whichever its place in a unit."""
+    if b"DAMAGED" in image:
+        raise CodeObjectError("truncated")
+    texts = re.sub(rb"ckpm::k\d+", b"", image).split(b"namespace  {")[1:]
+    found = {re.search(rb'note_selected\("(.*?)"\)', text): text for text in texts}
+    return {match[1].decode(): text[: text.index(b"kargs));")] for match, text in found.items() if match}
+
+
+@pytest.fixture
+def compared(
     tree: Tree, stub_toolchain: Callable[..., Toolchain], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+) -> Callable[..., list[Comparison]]:
+    """``compared(pairs, breaks=WORD)``: both texts of the pairs through a compiler that refuses the word."""
+    monkeypatch.setattr(codeobject, "functions", functions)
+
+    def run(pairs: list[tuple[Key, str]], name: str = DIALECT, breaks: str = "@nothing@") -> list[Comparison]:
+        old, cache = dataclasses.replace(tree, dialect=name), tmp_path / "cache" / breaks.replace(" ", "")
+        with ThreadPoolExecutor(2) as pool:
+            return machine_code.compare(pairs, old, stub_toolchain(breaks), "gfx950", cache=cache, pool=pool)()
+
+    return run
+
+
+def alone(key: Key, name: str = DIALECT) -> str:
+    """Our text of one kernel, which stands for upstream's."""
+    return unit_text(Unit("theirs", (key,)), cpp.features(name))
+
+
+def test_a_known_defect_is_strict(compared: Callable[..., list[Comparison]]) -> None:
     """Kernels that can't compile are sampled once more, must fail in both texts, and are reported when they compile."""
-    monkeypatch.setattr(machine_code, "machine_text", bytes)
-    old = dataclasses.replace(tree, dialect="ck-2025-06")
-    keys = enumerate_keys(dialect("ck-2025-06").family("batch_prefill"), arch="gfx950")
-    chosen = machine_code.choose(keys, "ck-2025-06")
+    name = "ck-2025-06"
+    keys = enumerate_keys(dialect(name).family("batch_prefill"), arch="gfx950")
+    chosen = machine_code.choose(keys, name, "gfx950")
     assert [key.vlayout for key in chosen] == ["row"] * (len(chosen) - 1) + ["col"]
-    assert "col" not in {key.vlayout for key in machine_code.choose(keys[:1], "ck-2025-06")}
+    assert "col" not in {key.vlayout for key in machine_code.choose(keys[:1], name, "gfx950")}
     column = chosen[-1]
-    own = unit_text(Unit("u", (column,)), cpp.features("ck-2025-06"))
 
-    def result(theirs: str, breaks: str) -> machine_code.Comparison:
-        pair, toolchain, cache = (column, theirs), stub_toolchain(breaks=breaks), tmp_path / breaks.replace(" ", "")
-        return machine_code.compare([pair], old, toolchain, "gfx950", cache=cache, job_count=1)[0]
+    def result(theirs: str, breaks: str) -> Comparison:
+        return compared([(column, theirs)], name, breaks)[0]
 
-    assert result(own, "template") == machine_code.Comparison(
+    assert result(alone(column, name), "template") == Comparison(
         column.name, 0, "", defect="column-major-v-does-not-compile"
     )
     assert "upstream's text compiles, but the known defect" in result("int x;", "template").difference
@@ -231,25 +267,76 @@ def test_a_known_defect_is_strict(
 
 
 def test_machine_code_is_compared_byte_for_byte(
+    keys: list[Key], compared: Callable[..., list[Comparison]], tmp_path: Path
+) -> None:
+    """Ours are compiled in one unit, upstream's one by one; a difference in one kernel is that kernel's alone."""
+    pairs = [(key, alone(key)) for key in keys[:4]]
+    pairs[1] = (keys[1], pairs[1][1].replace("kBlockPerCu", "kBlockPerCU"))
+    pairs[2] = (keys[2], alone(keys[5]))
+    pairs[3] = (keys[3], "int x;")
+    found = compared(pairs)
+    assert found[0] == Comparison(keys[0].name, len(functions(pairs[0][1].encode())[keys[0].name]), "")
+    assert found[0].code_bytes > 1000
+    assert found[1].difference.startswith("upstream's code has ")
+    assert "they differ from byte 0x" in found[1].difference
+    assert found[2].difference == f"upstream's text makes a function that ours doesn't: {keys[5].name}"
+    assert found[3].error == "upstream's text has no machine code on this arch"
+    log = (tmp_path / "stub.log").read_text().splitlines()
+    assert len(log) == 5  # four of upstream's and one of ours
+    assert compared(pairs) == found
+    assert (tmp_path / "stub.log").read_text().splitlines() == log  # all from the cache
+
+
+def test_a_text_that_does_not_compile_is_an_error(keys: list[Key], compared: Callable[..., list[Comparison]]) -> None:
+    found = compared([(keys[0], alone(keys[0])), (keys[1], "BROKEN")], breaks="BROKEN")
+    assert (found[0].error, found[0].difference) == ("", "")
+    assert "upstream's text does not compile: " in found[1].error
+    found = compared([(keys[0], "int x;"), (keys[1], "int y;")], breaks=keys[1].name)
+    assert ["our text does not compile" in one.error for one in found] == [True, True]
+
+
+def test_a_damaged_entry_of_the_cache_is_made_anew(
+    keys: list[Key], compared: Callable[..., list[Comparison]], tmp_path: Path
+) -> None:
+    pairs = [(keys[0], alone(keys[0]))]
+    found = compared(pairs)
+    for entry in (tmp_path / "cache").rglob("*.hsaco"):
+        entry.write_text("DAMAGED")
+    assert compared(pairs) == found
+    assert "DAMAGED" not in {entry.read_text() for entry in (tmp_path / "cache").rglob("*.hsaco")}
+
+
+def test_kernels_without_device_code_on_an_arch_are_no_sample() -> None:
+    family = dialect("rocm-libraries-2026").family("batch_prefill")
+    keys = enumerate_keys(family, arch="gfx90a", receipt=200)[::7]
+    loads = {
+        arch: {key.load for key in machine_code.choose(keys, "rocm-libraries-2026", arch)} for arch in family.archs
+    }
+    assert loads == {"gfx90a": {"bload"}, "gfx942": {"bload", "gload"}, "gfx950": {"bload", "gload"}}
+
+
+def test_every_arch_with_kernels_has_a_case_of_machine_code(
     tree: Tree,
-    keys: list[Key],
+    answers: Callable[..., None],
     stub_toolchain: Callable[..., Toolchain],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(machine_code, "machine_text", bytes)  # the stub's object is the source
-    same = unit_text(Unit("theirs", (keys[0],)), FEATURES)
-    pairs = [(keys[0], same), (keys[1], "int x;"), (keys[2], "BROKEN")]
-    found = machine_code.compare(
-        pairs, tree, stub_toolchain(breaks="BROKEN"), "gfx950", cache=tmp_path / "cache", job_count=2
+    monkeypatch.setattr(codeobject, "functions", functions)
+    keys = enumerate_keys(BATCH_PREFILL, arch="gfx950")
+    answers(all={**{key.name: alone(key) for key in keys}, "fmha_batch_prefill_api": ""})
+    archs, said = ("gfx90a", "gfx950", "gfx1100"), list[str]()
+    request = parity.Request(
+        upstreams=(), archs=archs, receipts=(), masks=("simplified",), cache=tmp_path / "cache", job_count=2
     )
-    assert found[0] == machine_code.Comparison(keys[0].name, len(same), "")
-    assert found[1].difference.startswith("upstream's .text has 6 bytes, ours ")
-    assert "upstream's text does not compile" in found[2].error
-    log = tmp_path / "stub.log"
-    count = len(log.read_text().splitlines())
-    machine_code.compare(pairs[:2], tree, stub_toolchain(), "gfx950", cache=tmp_path / "cache", job_count=1)
-    assert len(log.read_text().splitlines()) == count  # all from the cache
+    found = list(parity.machine_code_cases([tree], request, stub_toolchain(), said.append))
+    assert [(case.name, case.outcome) for case in found] == [
+        (f"{arch} batch_prefill machine code", "passed") for arch in ("gfx90a", "gfx950")
+    ]
+    assert said == ["machine code of samples, 2 compilers at once (stub 1)"]
+    monkeypatch.setattr(codeobject, "functions", lambda image: {"f": str(len(image)).encode()})
+    request = dataclasses.replace(request, cache=tmp_path / "other")
+    assert {case.outcome for case in parity.machine_code_cases([tree], request, stub_toolchain())} == {"failed"}
 
 
 def test_the_command_writes_results_before_it_fails(
@@ -269,4 +356,9 @@ def test_the_command_writes_results_before_it_fails(
     request = parity_command.request_from(args)
     assert request.archs == ("gfx950", "gfx942")
     assert request.upstreams == ("aiter", "flash-attn")
+    monkeypatch.setenv("CK_ROOT", str(tmp_path))
+    assert parity_command.request_from(args).upstreams == ("aiter", "flash-attn", "checkout")
+    args.upstream = [" ,"]
+    with pytest.raises(UsageError, match="--upstream is empty; leave it out for aiter, flash-attn"):
+        parity_command.request_from(args)
     assert "s  1 failed" in capsys.readouterr().out

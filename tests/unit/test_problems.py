@@ -62,6 +62,8 @@ def test_nothing_that_the_issue_asks_for_is_missing_from_smoke() -> None:
     assert any(p.window_left >= 0 and not p.sink_size for p in cases)
     assert any(p.pool_pages > 8_388_608 for p in cases)
     assert any(p.page_order == "lines" and size > 2**33 for p, size in byte)
+    assert any(p.page_order == "lines" and 2**31 < size < 2**32 for p, size in byte)
+    assert any("identity_vs_scrambled" in p.checks and size > 2**31 for p, size in byte)
     assert any(p.placement in ("high", "crossing") and size < 2**31 for p, size in byte)
     assert {check for p in cases for check in p.checks} == set(CHECKS)
     assert {p.page_order for p in cases} >= {"identity", "scrambled", "spread", "lines", "shared", "repeated"}
@@ -222,6 +224,7 @@ def test_counterparts_differ_where_they_say() -> None:
         ({"window_left": 3}, "need a mask"),
         ({"pool_pages": 10}, "can't hold the 128"),
         ({"p_drop": 1.0}, "p_drop"),
+        ({"placement": "low", "pool_pages": 8_000_000}, "pools of 4096000000 bytes don't fit below 4 GiB"),
         ({"mode": "batch", "seqlens_q": (1, 2), "seqlens_k": (1, 2)}, "one seqlen_q"),
         ({"checks": ("looks",)}, "unknown check 'looks'"),
     ],

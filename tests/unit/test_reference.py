@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from kernels.buffers import Inputs, prepare
 from kernels.encodings import OCP, decode, encode, from_bf16, from_fp8, to_fp8
@@ -214,9 +215,16 @@ def toward_zero_half(values: Floats) -> Floats:
     return np.where(over, np.nextafter(half, np.float16(0)), half).astype(np.float64)
 
 
-def kernel_model(problem: Problem, inputs: Inputs, dtype: str) -> tuple[Floats, Floats]:
-    """The pipeline's rounding in NumPy: tiles of 128 keys, float32 sums, rounded P and O; no mask."""
-    scale = np.float32(problem.softmax_scale * math.log2(math.e))
+def kernel_model(
+    problem: Problem, inputs: Inputs, dtype: str, positions: NDArray[np.float32] | None = None
+) -> tuple[Floats, Floats]:
+    """The pipeline's rounding in NumPy: tiles of 128 keys, float32 sums, rounded P and O; no mask.
+
+    With ``positions`` of the keys, ALiBi's product with the slope is added to the scaled scores.
+    """
+    scale = factor = np.float32(problem.softmax_scale * math.log2(math.e))
+    if positions is not None:
+        factor = np.float32(1)
     q, k, v = (part[0].astype(np.float32) for part in (inputs.q, inputs.k, inputs.v))
     o = np.zeros((q.shape[0], problem.nhead_q, problem.hdim_v))
     lse = np.zeros((problem.nhead_q, q.shape[0]))
@@ -227,9 +235,12 @@ def kernel_model(problem: Problem, inputs: Inputs, dtype: str) -> tuple[Floats, 
         acc = np.zeros((q.shape[0], problem.hdim_v), np.float32)
         for begin in range(0, k.shape[0], 128):
             s = q[:, head] @ k[begin : begin + 128, 0].T
+            if positions is not None and inputs.slopes is not None:
+                slope = np.float32(inputs.slopes[0, head]) * np.float32(math.log2(math.e))
+                s = s * scale + slope * positions[begin : begin + 128]
             new = np.maximum(m, s.max(axis=1))
-            p = np.exp2(scale * s - (scale * new)[:, None])
-            carry = np.exp2(scale * m - scale * new)
+            p = np.exp2(factor * s - (factor * new)[:, None])
+            carry = np.exp2(factor * m - factor * new)
             total = carry * total + p.sum(axis=1)
             if dtype == "fp8bf16":
                 stored = from_fp8(to_fp8(p.astype(np.float64) * 448, OCP), OCP) / 448
@@ -238,7 +249,7 @@ def kernel_model(problem: Problem, inputs: Inputs, dtype: str) -> tuple[Floats, 
             acc = carry[:, None] * acc + stored.astype(np.float32) @ v[begin : begin + 128, 0]
             m = new
         o[:, head] = store((acc / total[:, None]).astype(np.float64))
-        lse[head] = m * scale / np.float32(math.log2(math.e)) + np.log(total)
+        lse[head] = m * factor / np.float32(math.log2(math.e)) + np.log(total)
     return o, lse
 
 
@@ -262,6 +273,22 @@ def test_the_kernels_rounding_is_within_tolerance_and_a_wrong_page_is_not(
     if keys == 100 and ranges[1][0] < 0:  # the keys' values off by one; nearly uniform rows would not change
         wrong = attention(Inputs(problem=problem, q=inputs.q, k=inputs.k, v=(np.roll(inputs.v[0], 1, axis=0),)))
         assert compare_o(problem, wrong.o, expected).mismatches > o.size // 4
+
+
+def test_alibi_that_starts_again_at_key_65536_is_wrong_and_its_rounding_is_not() -> None:
+    problem = make(
+        seqlens_q=(2,), seqlens_k=(65537,), hdim_q=16, hdim_v=16, seed=3, lse=True, bias="alibi", mask="bottom_right",
+        window_right=0,
+    )  # fmt: skip
+    inputs = prepare(problem).inputs
+    expected = attention(inputs)
+    last = (slice(1, 2), slice(None))  # the query that sees every key
+    keys = np.arange(65537)
+    for positions, right in ((keys, True), (keys & 0xFFFF, False)):
+        o, lse = kernel_model(problem, inputs, "bf16", positions.astype(np.float32))
+        o_bounds, lse_bounds = o_tolerance(problem, expected), lse_tolerance(problem, expected)
+        assert compare("O", o[last], expected.o[last], o_bounds[last]).passed == right
+        assert compare("LSE", lse[:, 1:], expected.lse[:, 1:], lse_bounds[:, 1:]).passed == right
 
 
 def test_tolerances_are_tighter_than_the_peers() -> None:

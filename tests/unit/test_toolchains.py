@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import importlib.metadata
 import importlib.util
 import os
 import shutil
@@ -12,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kernels import toolchains
-from kernels.errors import ToolchainMissingError
+from kernels.errors import DiskFullError, ToolchainMissingError
 from kernels.toolchains import Toolchain, rocm
 from matrix.errors import UsageError
 
@@ -131,6 +133,25 @@ def test_ziglang_missing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ToolchainMissingError, match="pip install ziglang=="):
         toolchains.detect("embedded", cache=cache)
+
+
+def test_ziglang_without_its_metadata(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", absent)
+    with pytest.raises(ToolchainMissingError, match="'ziglang' is there without its metadata: reinstall it"):
+        toolchains.detect("embedded", cache=cache)
+
+
+def test_a_cache_without_room_for_launchers_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(DiskFullError, match=r"launchers: no space left on the disk\. Free some, or set CKPM_CACHE to "):
+        toolchains.detect("embedded", cache=tmp_path)
+    assert list((tmp_path / "launchers").iterdir()) == []
 
 
 def test_signature_fields_hold_no_machine_paths(built: tuple[Toolchain, Path]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
+import os
+import shutil
 import tarfile
 import threading
 import zipfile
@@ -14,9 +16,9 @@ import pytest
 
 from kernels import package_index, upstream
 from kernels.errors import ChecksumError, DownloadError, NotACkTreeError, UnfitTreeError
-from kernels.upstream import FMHA, checkout, digest, include_closure, locate
+from kernels.upstream import FMHA, checkout, damage, digest, include_closure, locate, place
 from matrix.dialects import upstreams
-from matrix.errors import UnknownUpstreamError
+from matrix.errors import OutputError, UnknownUpstreamError
 
 CODEGEN = {
     "ck-2025-06": "do_fp8_static_quant get_mask_map def list_blobs(file_path",
@@ -215,14 +217,55 @@ def test_without_network_the_message_says_what_to_set(
     assert leftovers(tmp_path) == []
 
 
-def test_pip_s_settings_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    config = tmp_path / "pip.conf"
-    config.write_text("[global]\ntimeout = 7\nfind-links =\n    /a\n    /b\n[download]\ntimeout = 9\n")
-    monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
-    for name in ("PIP_FIND_LINKS", "PIP_TIMEOUT", "PIP_DEFAULT_TIMEOUT"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PIP_PROXY", "http://127.0.0.1:1")
-    settings = package_index.pip_settings()
-    assert settings["timeout"] == "9"
-    assert settings["find-links"].split() == ["/a", "/b"]
-    assert settings["proxy"] == "http://127.0.0.1:1"
+def test_a_changed_or_lost_file_of_an_unpacked_tree_is_named(package: list[str], tmp_path: Path) -> None:
+    row = upstream.check_upstream("aiter")
+    tree = locate("aiter", cache=tmp_path, say=lambda text: None)
+    assert damage(row, tmp_path) == []
+    (tree.root / "include/ck_tile/core.hpp").write_text("/")
+    (tree.root / "LICENSE").unlink()
+    assert damage(row, tmp_path) == [
+        f"{row.tree}/LICENSE: No such file or directory",
+        f"{row.tree}/include/ck_tile/core.hpp: changed",
+    ]
+    (place(row, tmp_path) / "files.sha256").unlink()
+    assert damage(row, tmp_path) is None
+
+
+@pytest.mark.parametrize("lost", ["", str(FMHA / "generate.py")])
+def test_a_tree_that_was_deleted_is_unpacked_again(package: list[str], tmp_path: Path, lost: str) -> None:
+    row = upstream.check_upstream("aiter")
+    tree = locate("aiter", cache=tmp_path, say=lambda text: None)
+    (shutil.rmtree if not lost else Path.unlink)(tree.root / lost)
+    assert locate("aiter", cache=tmp_path, say=lambda text: None) == tree
+    assert (len(package), damage(row, tmp_path)) == (2, [])
+
+
+@pytest.mark.parametrize("below", ["", "deeper"])
+def test_a_cache_that_is_a_file(package: list[str], tmp_path: Path, below: str) -> None:
+    cache = tmp_path / "cache"
+    cache.write_text("")
+    with pytest.raises(OutputError, match=r"can't be written: Not a directory.*: set CKPM_CACHE to another folder\.$"):
+        locate("aiter", cache=cache / below, say=lambda text: None)
+    assert package == []
+
+
+def test_a_checkout_that_can_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_tree(tmp_path, CODEGEN["ck-2025-11"])
+
+    def refuse(file: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(file))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(
+        NotACkTreeError, match=r"fmha_fwd\.hpp: this file of the CK tree can't be read: Permission denied"
+    ):
+        checkout(tmp_path)
+
+
+def test_an_include_in_another_encoding_is_followed(tmp_path: Path) -> None:
+    root = make_tree(tmp_path, CODEGEN["ck-2025-11"])
+    header = root / "include/ck_tile/deep.hpp"
+    header.write_bytes(b'#include "ck_tile/\xe9.hpp"\n')
+    (root / "include/ck_tile" / os.fsdecode(b"\xe9.hpp")).write_text("")
+    assert os.fsdecode(b"\xe9.hpp") in {file.name for file in include_closure(root)}
+    assert len(digest(root)) == 64

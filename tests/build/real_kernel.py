@@ -1,0 +1,34 @@
+"""One real kernel of the default upstream, compiled for gfx942 and gfx950 into a library: the fixture ``built``."""
+
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+
+from rich.console import Console
+
+from kernels import build_command
+from kernels.build import Request
+from kernels.settings import cache_folder
+from kernels.toolchains import detect
+from kernels.upstream import Tree
+from matrix.selection import Selection
+
+NAME = (
+    "fmha_batch_prefill_d128_bf16_group_b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16_qr_async_vr_psskddv"
+    "_nlogits_nbias_nmask_nlse_ndropout_nsquant"
+)
+
+
+def build(tree: Tree, work: Path) -> Path:
+    """The output folder of a library with that kernel, built without the shared cache."""
+    request = Request(
+        selection=Selection(archs=("gfx942", "gfx950"), filters=(NAME,)),
+        tree=tree,
+        toolchain=detect("embedded", cache=cache_folder()),
+        work=work,
+        object_cache=None,
+    )
+    tally = build_command.run(request, jobs=2, console=Console(file=StringIO()))
+    assert (tally.compiled, tally.failed) == (3, 0)
+    return request.work / request.folder

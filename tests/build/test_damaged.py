@@ -1,0 +1,169 @@
+"""A library that is damaged, of another arch or short of its waits never passes, and what is wrong is said.
+
+The suites run on copies of one real library whose bytes were changed.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from elftools.elf.elffile import ELFFile
+
+from emulator.decode import decode
+from kernels import codeobject
+from kernels.build import LIBRARY, PROJECT
+from tests.gpu import cli
+from tests.gpu.pool import Worker
+from tests.gpu.suites import Case, cases
+
+ARCH = "gfx950"
+NOP = (0xBF800000).to_bytes(4, "little")  # s_nop 0, SOPP of the CDNA3 and CDNA4 ISA documents
+Damage = Callable[[Path], bytes]  # of the whole library
+
+
+@pytest.fixture
+def run(built: Path, tmp_path: Path) -> Callable[..., tuple[int, list[str]]]:
+    """``run(damage, words...)``: the exit code of a suite on a damaged copy, and its cases' outcomes as recorded."""
+
+    def call(damage: Damage, *words: str) -> tuple[int, list[str]]:
+        shutil.copy(built / "manifest.json", tmp_path)
+        (tmp_path / LIBRARY).write_bytes(damage(built / LIBRARY))
+        given = ["--arch", ARCH, "--device", "emulator", "--library", str(tmp_path / LIBRARY)]
+        results = tmp_path / "results.json"
+        code = cli.main([*given, "--output", str(results), *words])
+        rows = json.loads(results.read_text())["cases"] if results.exists() else []
+        return code, [row["outcome"] for row in rows]
+
+    return call
+
+
+def in_code_objects(library: Path, change: Callable[[bytearray], None]) -> bytes:
+    """The library with each code object of ARCH changed in its place."""
+    changed = bytearray(library.read_bytes())
+    for image in codeobject.bundles(library)[ARCH]:
+        at = changed.index(image)
+        part = bytearray(image)
+        change(part)
+        assert len(part) == len(image)
+        assert part != image
+        changed[at : at + len(image)] = part
+    return bytes(changed)
+
+
+def without(instruction: str) -> Damage:
+    """Every such instruction becomes an s_nop."""
+
+    def change(image: bytearray) -> None:
+        text = ELFFile(io.BytesIO(image)).get_section_by_name(".text")
+        for found in decode(text.data(), text["sh_offset"]):
+            if found.name == instruction:
+                image[found.pc : found.pc + 4] = NOP
+
+    return lambda library: in_code_objects(library, change)
+
+
+def cut(image: bytearray) -> None:
+    half = len(image) // 2
+    image[half:] = bytes(len(image) - half)
+
+
+def without_notes(image: bytearray) -> None:
+    note = ELFFile(io.BytesIO(image)).get_section_by_name(".note")
+    image[note["sh_offset"] : note["sh_offset"] + note["sh_size"]] = bytes(note["sh_size"])
+
+
+def without_sections(image: bytearray) -> None:
+    image[0x28:0x30] = bytes(8)  # e_shoff
+    image[0x3C:0x40] = bytes(4)  # e_shnum, e_shstrndx
+
+
+# ---- what the sanitizer is for
+
+SANITIZE = ("--suite", "sanitize", "--case", "plain.m64-full-*")
+
+
+def test_the_kernel_as_compiled_passes(run: Callable[..., tuple[int, list[str]]]) -> None:
+    assert run(Path.read_bytes, *SANITIZE) == (0, ["passed"] * 3)
+
+
+@pytest.mark.parametrize("instruction", ["s_waitcnt", "s_barrier"])
+def test_a_kernel_without_its_waits_or_barriers_fails_in_every_case(
+    run: Callable[..., tuple[int, list[str]]], instruction: str
+) -> None:
+    assert run(without(instruction), *SANITIZE) == (80, ["failed"] * 3)
+
+
+# ---- libraries that are no good
+
+ONE = ("--suite", "sanitize", "--case", "plain.m64-full-q40k100")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda library: library.read_bytes()[:200_000], f"{LIBRARY} is truncated"),
+        (lambda library: b"#!/bin/sh\n", f"{LIBRARY} is no shared library"),
+        (
+            lambda library: library.read_bytes().replace(
+                b"\0hipGetDevicePropertiesR0600", b"\0hipGetDevicePropertiesR0999"
+            ),
+            "undefined symbol: hipGetDevicePropertiesR0999",
+        ),
+    ],
+)
+def test_a_library_that_can_t_be_loaded_is_refused(
+    run: Callable[..., tuple[int, list[str]]], capsys: pytest.CaptureFixture[str], damage: Damage, message: str
+) -> None:
+    assert run(damage, *ONE) == (29, [])
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("change", [cut, without_notes, without_sections])
+def test_a_damaged_code_object_is_no_verdict_on_the_kernel_and_says_what_is_wrong(
+    run: Callable[..., tuple[int, list[str]]], tmp_path: Path, change: Callable[[bytearray], None]
+) -> None:
+    assert run(lambda library: in_code_objects(library, change), *ONE) == (80, ["error"])
+    (row,) = json.loads((tmp_path / "results.json").read_text())["cases"]
+    assert f"{LIBRARY}: code object: no AMDGPU metadata note: was it stripped?" in row["message"]
+
+
+def test_a_manifest_that_lies_about_the_arch(built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copy(built / LIBRARY, tmp_path)
+    text = (built / "manifest.json").read_text()
+    (tmp_path / "manifest.json").write_text(text.replace('"gfx942"', '"gfx90a"'))
+    given = ["--arch", "gfx90a", "--device", "emulator", "--library", str(tmp_path / LIBRARY)]
+    assert cli.main([*given, "--output", str(tmp_path / "r.json"), *ONE]) == 29
+    assert "it has code for gfx942, gfx950; the emulated device is gfx90a" in capsys.readouterr().err
+
+
+# ---- a fault and what comes after it
+
+
+def test_a_worker_launches_after_a_fault(built: Path) -> None:
+    setup = {
+        "device": "emulator",
+        "arch": ARCH,
+        "library": str(built / LIBRARY),
+        "manifest": str(built / "manifest.json"),
+        "threads": 1,
+    }
+    worker = Worker([sys.executable, "-m", "tests.gpu.worker", json.dumps(setup)], {"PYTHONPATH": str(PROJECT)}, 600)
+    try:
+        good, bad = case("sanitize", "plain.m64-full-q64k300"), case("page-fault", "lengths.m64-q64k33")
+        replies = [worker.run(one) for one in (good, bad, good, bad, good)]
+        assert [reply["outcome"] for reply in replies] == ["passed", "fault", "passed", "fault", "passed"]
+        assert replies[1]["fault"]["kind"] == "memory"
+        assert worker.alive  # the same process all along
+    finally:
+        worker.stop()
+
+
+def case(suite: str, name: str) -> Case:
+    (found,) = cases(suite, "smoke", "hip", name)
+    return found

@@ -1,0 +1,72 @@
+"""Failures at launch are told apart, with a message. What is refused beforehand: test_refusals.py."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from kernels.harness import Library, Status
+from matrix.keys import Key
+from tests.build.newest import EIGHT, NO_DEVICE, fake
+from tests.build.newest_requests import served
+
+
+def test_no_problem_and_short_messages(
+    libraries: Mapping[tuple[str, str], Library], samples: Mapping[str, list[Key]]
+) -> None:
+    library = libraries["simplified", EIGHT]
+    message = ctypes.create_string_buffer(b"xxxxxxxxxx", 10)
+    assert library.abi.ckpm_launch(None, None, None, message, 6) == Status.BAD_PROBLEM
+    assert message.raw == b"no pr\0xxxx"
+    assert library.abi.ckpm_launch(None, None, None, None, 0) == Status.BAD_PROBLEM
+    fake(library)
+    assert library.abi.ckpm_launch(served(samples), None, None, None, 0) == Status.OK
+
+
+def test_unknown_kernel(libraries: Mapping[tuple[str, str], Library], samples: Mapping[str, list[Key]]) -> None:
+    launch = libraries["simplified", EIGHT].launch(served(samples), "fmha_nothing")
+    assert (launch.status, launch.kernel) == (Status.NO_KERNEL, None)
+    assert launch.message == "no kernel 'fmha_nothing' in this library"
+
+
+@pytest.mark.parametrize(
+    ("set_up", "status", "message", "chooses"),
+    [
+        ({"device": NO_DEVICE}, Status.HIP_ERROR, "HIP: no device", False),
+        ({"launch": NO_DEVICE}, Status.HIP_ERROR, "HIP Function Failed (x.hpp,1) no device", True),
+        ({"stale": NO_DEVICE}, Status.OK, "", True),  # left behind by an earlier call
+        ({"throws": "wrong strides"}, Status.EXCEPTION, "wrong strides", True),
+        ({"throws": ""}, Status.EXCEPTION, "an exception that is no std::exception", True),
+    ],
+)
+@pytest.mark.parametrize("by_name", [False, True])
+def test_failures_are_told_apart(
+    libraries: Mapping[tuple[str, str], Library],
+    samples: Mapping[str, list[Key]],
+    set_up: Mapping[str, Any],
+    status: Status,
+    message: str,
+    chooses: bool,
+    by_name: bool,
+) -> None:
+    library, problem = libraries["simplified", EIGHT], served(samples)
+    fake(library)
+    name = library.launch(problem).kernel
+    if by_name and not chooses:
+        return  # only dispatch asks for the device
+    fake(library, **set_up)
+    launch = library.launch(problem, name if by_name else None)
+    assert (launch.status, launch.message, launch.kernel) == (status, message, name if chooses else None)
+    fake(library)
+    assert library.launch(problem).status == Status.OK
+
+
+def test_an_earlier_error_does_not_hide_that_nothing_fits(
+    libraries: Mapping[tuple[str, str], Library], samples: Mapping[str, list[Key]]
+) -> None:
+    library = libraries["simplified", EIGHT]
+    fake(library, stale=NO_DEVICE)
+    assert library.launch(served(samples).replace(data_type="fp32")).status == Status.UNSUPPORTED

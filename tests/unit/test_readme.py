@@ -1,0 +1,59 @@
+"""What README tells people to type exists: sessions, commands and options."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from kernels import cli as kernels_cli
+from matrix import cli as matrix_cli
+from matrix.dialects import dialect, upstreams
+from matrix.enumeration import enumerate_keys
+from matrix.selection import Selection, select
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+SESSIONS = set(re.findall(r'^@session\("([\w-]+)"\)', (ROOT / "noxfile.py").read_text(), re.MULTILINE))
+WORDS = {"NAME": "fmha", "DIR": "out", "F": "f.py"}
+COMMANDS = [line.strip().partition("   #")[0] for line in README.splitlines() if line.startswith("    ")]
+
+
+def test_every_session_is_in_the_table_and_every_one_there_exists() -> None:
+    table = README[README.index("## Sessions") : README.index("Options go after")]
+    first_cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    assert {name for cell in first_cells for name in re.findall(r"`([\w-]+)`", cell)} == SESSIONS
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if "nox -s" in command])
+def test_nox_commands(command: str) -> None:
+    words = shlex.split(command.partition("nox -s ")[2])
+    sessions, options = words, []
+    if "--" in words:
+        sessions, options = words[: words.index("--")], words[words.index("--") + 1 :]
+    assert set(sessions) <= SESSIONS
+    if options:
+        assert kernels_cli.parser().parse_args(["build", *options])
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith("python -m")])
+def test_module_commands(command: str) -> None:
+    room, *argv = [WORDS.get(word, word) for word in shlex.split(command)[2:]]
+    parser = {"matrix": matrix_cli.parser, "kernels": kernels_cli.parser}[room]()
+    assert parser.parse_args(argv)
+
+
+def test_the_counts_of_kernels_are_those_of_the_matrix() -> None:
+    for name in ("ck-2025-06", "ck-2025-11", "rocm-libraries-2026"):
+        family = dialect(name).family("batch_prefill")
+        row = next(line for line in README.splitlines() if line.startswith(f"| `{name}` |"))
+        counts = [int(number.replace(",", "")) for number in re.findall(r"[\d,]{3,}", row.split("|")[-2])]
+        assert counts[0] == len(enumerate_keys(family, arch="gfx950"))
+        assert counts[1:] in ([], [len(enumerate_keys(family, arch="gfx950", mask_impl="generic"))])
+    default = dialect(upstreams()["aiter"].dialect)
+    for tier in ("smoke", "full", "nightly"):
+        row = next(line for line in README.splitlines() if line.startswith(f"| `{tier}` |"))
+        count = int(re.findall(r"\d+", row.split("|")[2])[0])
+        assert count == len(select(default, Selection(archs=("gfx950",), tier=tier)))

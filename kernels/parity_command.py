@@ -12,7 +12,8 @@ from kernels.errors import ParityError
 from kernels.parity import Request, run
 from kernels.results import Results
 from kernels.toolchains import detect
-from matrix.dialects import MASK_IMPLS, archs, check_arch, check_receipt, receipts, upstreams
+from matrix.dialects import archs, check_arch, check_receipt, receipts, upstreams
+from matrix.families import MASK_IMPLS
 from matrix.errors import UsageError
 
 _SHOWN = 10

@@ -16,7 +16,8 @@ from kernels.results import Case
 from kernels.toolchains import detect
 from kernels.units import plan
 from kernels.upstream import FMHA, Tree
-from matrix.dialects import MASK_IMPLS, dialect, upstreams
+from matrix.dialects import dialect, upstreams
+from matrix.families import MASK_IMPLS
 from matrix.enumeration import enumerate_keys
 
 NAMES = tuple(upstreams())

@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from matrix.errors import UsageError
 from matrix.keys import Key, Tile
 
 _SPELLINGS = Path(__file__).with_name("spellings.yaml")
@@ -43,7 +44,14 @@ def spellings() -> Mapping[str, Any]:
 
 
 def features(dialect: str, *, selector_takes_base: bool = True) -> Features:
-    row = spellings()["dialects"][dialect]
+    """What the templates do differently for a dialect. Raises UsageError for one of which only names are known."""
+    known = spellings()["dialects"]
+    if dialect not in known:
+        raise UsageError(
+            f"of dialect {dialect} only the kernels' names are known, so there is no C++ to render. "
+            f"Dialects with C++: {', '.join(known)}."
+        )
+    row = known[dialect]
     return Features(
         paged=row["paged"] == "true",
         launch_takes_block_size=row["launch_takes_block_size"] == "true",

@@ -26,8 +26,8 @@ from kernels.units import plan
 from kernels.upstream import Tree, locate
 from matrix.defects import defects
 from matrix.dialects import dialect
-from matrix.families import Family
 from matrix.enumeration import enumerate_keys
+from matrix.families import Family
 from matrix.golden import StoredList, emission_sha256, stored_lists
 from matrix.keys import Key
 from matrix.parity import compare_names

@@ -13,8 +13,8 @@ from kernels.parity import Request, run
 from kernels.results import Results
 from kernels.toolchains import detect
 from matrix.dialects import archs, check_arch, check_receipt, receipts, upstreams
-from matrix.families import MASK_IMPLS
 from matrix.errors import UsageError
+from matrix.families import MASK_IMPLS
 
 _SHOWN = 10
 

@@ -49,9 +49,11 @@ class Detection:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
+    """``detection`` is None if only lists of names are known of that age: no checkout is taken for one of it."""
+
     name: str
     summary: str
-    detection: Detection
+    detection: Detection | None
     families: Families
 
     def family(self, name: str) -> Family:
@@ -168,10 +170,11 @@ def read_dialect(folder: Path) -> Dialect:
     if table.get("dialect").text() != folder.name:
         raise table.get("dialect").fail(f"a dialect has the name of its folder, here '{folder.name}'")
     line = lineage(folder)
+    detect = _overlaid([load(one / "dialect.yaml") for one in line]).find("detect")
     return Dialect(
         name=table.get("dialect").text(),
         summary=table.get("summary").text(),
-        detection=_detection(_overlaid([load(one / "dialect.yaml") for one in line]).get("detect")),
+        detection=_detection(detect) if detect else None,
         families=Families(tuple(line)),
     )
 
@@ -198,10 +201,11 @@ class Families(Mapping[str, Family]):
 
     def __init__(self, folders: tuple[Path, ...]) -> None:
         self._folders, self._read = folders, dict[str, Family]()
-        found = {file.stem for folder in folders for file in folder.glob("*.yaml")} - {"dialect"}
-        if unknown := sorted(found - set(FAMILIES)):
-            raise TableError(f"{unknown[0]}.yaml in {folders[-1]}: no such family. Known: {', '.join(FAMILIES)}.")
-        self._names = [name for name in FAMILIES if name in found]
+        files = {file.stem: file for folder in folders for file in folder.glob("*.yaml") if file.stem != "dialect"}
+        for name, file in files.items():
+            if name not in FAMILIES:
+                raise TableError(f"{file}:1: no such family; known: {', '.join(FAMILIES)}. Rename or remove the file.")
+        self._names = [name for name in FAMILIES if name in files]
 
     def table(self, name: str) -> Field:
         """A family's table laid over those of the ancestors; each field knows the file and line it was written in."""

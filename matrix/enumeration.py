@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from matrix.families import GIVEN, Axis, Box, Family, Pipelines, Row, Value
+from matrix.families import GIVEN, Axis, Box, Family, Pipelines, Row, TilePlace, Value, fits
 from matrix.keys import KEY_FIELDS, Key
 from matrix.names import writer
+from matrix.rules import broken
 
 Partial = tuple[Any, ...]
 Step = Callable[[list[Partial]], list[Partial]]
@@ -31,11 +32,8 @@ def enumerate_keys(family: Family, *, arch: str, receipt: int = 0, mask_impl: st
     bound: tuple[str, ...] = GIVEN
     for axis in family.axes:
         outer, bound = _loop(family, filters, outer, bound, axis, mask_impl)
-    if family.pipelines:
-        found = _inner(family, filters, outer, bound, mask_impl)
-    else:
-        found = outer
-    fields = (*GIVEN, *family.fields)
+    found = _inner(family, filters, outer, bound, mask_impl) if family.pipelines else outer
+    fields = (*GIVEN, *family.fields) if family.pipelines else bound
     write = writer(family, fields)
     # A key's fields are picked from one tuple: the name and the family, then what the loops bound.
     place = {field: index for index, field in enumerate(("name", "family", *fields))}
@@ -44,7 +42,7 @@ def enumerate_keys(family: Family, *, arch: str, receipt: int = 0, mask_impl: st
     make = _maker(known)
     names = list(map(write, found))
     if len(set(names)) < len(names):
-        first = {name: values for name, values in zip(reversed(names), reversed(found), strict=True)}
+        first = dict(zip(reversed(names), reversed(found), strict=True))
         names = list(dict.fromkeys(names))
         found = [first[name] for name in names]
     return [make(pick((name, family.name, *values))) for name, values in zip(names, found, strict=True)]
@@ -116,12 +114,18 @@ def _loop(
     if axis.name == "tile":
         pick = itemgetter(*(bound.index(name) for name in ("arch_trait", "dtype", "hdim_q", "hdim_v")))
         grown = [(*partial, tile) for partial in partials for tile in family.tiles.get(pick(partial), ())]
+        if family.tile_boxes:
+            grown = [one for one in grown if _tile_fits(family, pick(one), dict(zip(after, one, strict=True)))]
     else:
         values = axis.values
         if axis.name == "mask":
             values = tuple(step for step in values if step[0] in family.masks[mask_impl])
         grown = [partial + step for partial in partials for step in values]
     return filters.due(bound, after, grown), after
+
+
+def _tile_fits(family: Family, place: TilePlace, values: Mapping[str, Any]) -> bool:
+    return fits(family.tile_box(place, values["tile"]), values)
 
 
 def _inner(
@@ -139,7 +143,11 @@ def _inner(
         for block, permute in plans:
             if not all(values[name] in allowed for name, allowed in block.box.items()):
                 continue
-            grown = _block(family, filters, partial, bound, block, mask_impl)
+            if block.mask_impl and mask_impl != block.mask_impl:
+                own = tuple(block.mask_impl if name == "mask_impl" else values[name] for name in bound)
+                grown = _block(family, filters, own, bound, block, block.mask_impl)
+            else:
+                grown = _block(family, filters, partial, bound, block, mask_impl)
             found += grown if permute is None else map(permute, grown)
     return found
 
@@ -180,5 +188,8 @@ def _row_fits(row: Row, fields: tuple[str, ...], values: Partial) -> bool:
 
 
 def keeps(family: Family, receipt: int, values: Mapping[str, Any]) -> bool:
-    """Whether a receipt keeps a kernel with these values."""
-    return any(all(values[name] in allowed for name, allowed in box.items()) for box in family.boxes(receipt))
+    """Whether a receipt keeps a kernel with these values, and builds its pipeline."""
+    asked = {**values, "receipt": receipt}
+    if broken(family.receipt_rules, asked) or not any(fits(box, values) for box in family.boxes(receipt)):
+        return False
+    return not family.pipelines or any(block.holds(asked) for block in family.pipelines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from matrix.dialects import TABLES, Dialect, dialect, dialect_names, receipts
 from matrix.enumeration import keeps
 from matrix.errors import NameSyntaxError
-from matrix.families import Family, Pipelines, Value, fits
+from matrix.families import Box, Family, Pipelines, Value, fits, tile_place
 from matrix.keys import Key, Tile
 from matrix.names import make_key, parse
 from matrix.rules import broken
@@ -57,20 +58,26 @@ def find(chosen: Dialect, name: str, mask_impl: str) -> tuple[Family, dict[str, 
     """The family and axis values that a name spells, whether or not the matrix holds such a kernel.
 
     Raises:
-        NameSyntaxError: no family's grammar fits; the message names another dialect whose grammar does.
+        NameSyntaxError: no family's grammar fits; the message names another dialect whose grammar does, or says where
+            the name departs from the grammar that begins most like it.
     """
-    problems = []
+    problems: dict[str, NameSyntaxError] = {}
     for family in chosen.families.values():
         try:
             return family, parse(family, name, mask_impl)
         except NameSyntaxError as error:
-            problems.append(error)
+            problems[family.grammar] = error
     for other in dialect_names():
         if other != chosen.name and _fits(dialect(other), name):
             raise NameSyntaxError(
                 f"'{name}' is a name of dialect {other}, not of {chosen.name}. Use --dialect {other}."
             )
-    raise problems[0]
+    raise problems[max(problems, key=lambda grammar: _alike(grammar, name))]
+
+
+def _alike(grammar: str, name: str) -> int:
+    """How many characters of a name's beginning are a grammar's."""
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(grammar, name, strict=False)))
 
 
 def _fits(candidate: Dialect, name: str) -> bool:
@@ -110,29 +117,34 @@ def outside(chosen: Dialect, family: Family, values: Mapping[str, Any]) -> list[
         word, has = values["tile"].word, ", ".join(map(_text, tiles)) or "none"
         text = f"tile {word} is not in the table for {values['dtype']} d{values['hdim_q']}, which has {has}"
         reasons.append(Reason("tile", word, text, _line(chosen, family, ("tiles",))))
-    if not reasons and family.pipelines and not any(_in_block(block, values) for block in family.pipelines):
+    elif against := _misfits(family.tile_box(tile_place(values), values["tile"]), values):
+        limits = "; ".join(f"{name} {_list(allowed)}" for name, allowed in against.items())
+        text = f"tile {values['tile'].word} is only for {limits}"
+        reasons.append(Reason("tile", values["tile"].word, text, _place(chosen, family, "tile", values)))
+    if not reasons and family.pipelines and not any(block.holds(values) for block in family.pipelines):
         reasons.append(_no_pipeline(chosen, family, values))
     return reasons + [Reason("rule", rule.name, rule.reason, rule.source) for rule in broken(family.rules, values)]
 
 
-def _in_block(block: Pipelines, values: Mapping[str, Any]) -> bool:
-    return not _against(block, values)
-
-
 def _against(block: Pipelines, values: Mapping[str, Any]) -> list[str]:
     """What of a block doesn't allow a kernel, as words."""
-    found = [f"for {name} {_list(allowed)}" for name, allowed in block.box.items() if values[name] not in allowed]
+    found = [f"for {name} {_list(allowed)}" for name, allowed in _misfits(block.box, values).items()]
     for axis in block.axes:
         if tuple(values[name] for name in axis.fields) not in axis.values:
             found.append(f"with {axis.name} {_list([' '.join(map(_text, step)) for step in axis.values])}")
     own = tuple(values[name] for name in block.row_fields)
     rows = [row for row in block.rows if row.values == own]
     if not any(fits(row.box, values) for row in rows):
-        what = " ".join(_text(value) for value in own)
-        boxes = {name: allowed for row in rows for name, allowed in row.box.items() if values[name] not in allowed}
+        what = ", ".join(f"{name} {_text(value)}" for name, value in zip(block.row_fields, own, strict=True))
+        boxes = {name: allowed for row in rows for name, allowed in _misfits(row.box, values).items()}
         limits = "; ".join(f"{name} {_list(allowed)}" for name, allowed in boxes.items())
         found.append(f"with {what} only for {limits}" if rows else f"without {what}")
     return found
+
+
+def _misfits(box: Box, values: Mapping[str, Any]) -> Box:
+    """The part of a box that values don't fit."""
+    return {name: allowed for name, allowed in box.items() if name in values and values[name] not in allowed}
 
 
 def _no_pipeline(chosen: Dialect, family: Family, values: Mapping[str, Any]) -> Reason:
@@ -140,6 +152,16 @@ def _no_pipeline(chosen: Dialect, family: Family, values: Mapping[str, Any]) -> 
     nearest = min(family.pipelines, key=lambda block: len(_against(block, values)))
     text = f"no pipeline serves it; the nearest, {nearest.name}, is {', '.join(_against(nearest, values))}"
     return Reason("axis", nearest.name, text, _line(chosen, family, ("pipelines", nearest.name)))
+
+
+def _not_built(
+    chosen: Dialect, family: Family, receipt: int, values: Mapping[str, Any], others: Sequence[int]
+) -> Reason:
+    """Why a receipt that would keep a kernel lacks it: its pipeline is only built for other receipts."""
+    block = next(block for block in family.pipelines if block.holds(values))
+    text = f"receipt {receipt} ({receipts()[receipt]}) doesn't build this pipeline for it; receipts that do: "
+    text += ", ".join(map(str, others)) or "none"
+    return Reason("receipt", str(receipt), text, _line(chosen, family, ("pipelines", block.name, "rows")))
 
 
 def _list(values: Sequence[Value]) -> str:
@@ -155,7 +177,8 @@ def why(chosen: Dialect, selection: Selection, name: str) -> Explanation:
     family, values = find(chosen, name, selection.mask_impl)
     key = make_key(family, values, name)
     reasons = outside(chosen, family, values)
-    if values["mask_impl"] != selection.mask_impl:
+    built = not reasons
+    if family.masks and values["mask_impl"] not in (selection.mask_impl, family.own_masks(key.pipeline)):
         other = values["mask_impl"]
         reasons.append(Reason("masks", other, f"mask '{key.mask}' is of the {other} masks: use --mask {other}"))
     if family.name not in selection.families:
@@ -163,8 +186,15 @@ def why(chosen: Dialect, selection: Selection, name: str) -> Explanation:
     absent = absences(chosen, replace(selection, families=(family.name,)))
     if len(absent) == len(selection.archs):
         reasons += [Reason("arch", arch, reason) for arch, _, reason in absent]
-    if not keeps(family, selection.receipt, values):
+    elif key.arch_trait not in {family.archs.get(arch) for arch in selection.archs}:
+        text = f"it is built for {key.arch_trait}; {', '.join(selection.archs)} has kernels of its own"
+        reasons.append(Reason("arch", key.arch_trait, text))
+    if not any(fits(box, values) for box in family.boxes(selection.receipt)):
         reasons += _receipt(chosen, family, selection.receipt, values)
+    elif ruled := broken(family.receipt_rules, {**values, "receipt": selection.receipt}):
+        reasons += [Reason("receipt", rule.name, rule.reason, rule.source) for rule in ruled]
+    elif built and not keeps(family, selection.receipt, values):
+        reasons.append(_not_built(chosen, family, selection.receipt, values, receipts_with(family, key)))
     reasons += [
         Reason("condition", label, f"{label} doesn't keep it") for label, keep in conditions(selection) if not keep(key)
     ]
@@ -198,6 +228,8 @@ def _receipt(chosen: Dialect, family: Family, receipt: int, values: Mapping[str,
 def receipts_with(family: Family, key: Key) -> tuple[int, ...]:
     """The receipts that keep a key."""
     values = {field: getattr(key, field) for field in (*family.fields, "arch_trait")}
+    if family.masks:
+        values["mask_impl"] = key.mask_impl
     return tuple(receipt for receipt in receipts() if keeps(family, receipt, values))
 
 
@@ -210,7 +242,7 @@ def tiers_with(key: Key) -> tuple[str, ...]:
 
 
 def _tiles(family: Family, values: Mapping[str, Any]) -> tuple[Tile, ...]:
-    return family.tiles_of(values["arch_trait"], values["dtype"], values["hdim_q"], values["hdim_v"])
+    return family.tiles_of(*tile_place(values))
 
 
 def _alternatives(family: Family, field: str, values: Mapping[str, Any]) -> tuple[Value, ...] | tuple[Tile, ...]:

@@ -20,9 +20,14 @@ from matrix.tablefile import Field
 
 Value = str | int | bool
 Box = Mapping[str, tuple[Value, ...]]  # field -> the values it may have
+TilePlace = tuple[str, str, int, int]  # arch trait, dtype, hdim_q, hdim_v
 
 MASK_IMPLS = ("simplified", "generic")
 GIVEN = ("arch_trait", "receipt", "mask_impl")  # bound before the first axis: what the caller asks for
+
+# An axis that is no field of a key: upstream lists some tiles ahead of others, whatever their head dims, so it goes
+# over the head dims in rounds. A kernel that comes up in several rounds keeps its first place.
+ROUND = "round"
 
 SLOT = re.compile(r"\{(\w+)\}")
 NUMBER = "(?:0|[1-9][0-9]{0,5})"  # as upstream writes them: no leading zeros, so that a name has one spelling only
@@ -31,7 +36,7 @@ _DERIVED = ("name", "family", "tile", *GIVEN)
 _READERS: Mapping[str, Callable[[Field], Value]] = {
     **dict.fromkeys(("hdim_q", "hdim_v", "page_size", "dpad", "dvpad", "receipt"), Field.integer),
     **dict.fromkeys(
-        "logits lse dropout sink skip trload paged_kv dbias deterministic".split(),
+        ["logits", "lse", "dropout", "sink", "skip", "trload", "paged_kv", "dbias", "deterministic"],
         Field.boolean,
     ),
 }
@@ -59,21 +64,35 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Pipelines:
-    """A block of pipelines with loops of its own: for keys that ``box`` allows, the product of ``axes``, then rows."""
+    """A block of pipelines with loops of its own: for keys that ``box`` allows, the product of ``axes``, then rows.
+
+    ``mask_impl`` names the set that its masks are of if that is one whichever is asked for, else it is "".
+    """
 
     name: str
     box: Box
     axes: tuple[Axis, ...]
     row_fields: tuple[str, ...]
     rows: tuple[Row, ...]
+    mask_impl: str
+
+    def holds(self, values: Mapping[str, Any]) -> bool:
+        """Whether the block has a pipeline with these values; with any receipt if they have none."""
+        own = tuple(values[name] for name in self.row_fields)
+        return (
+            fits(self.box, values)
+            and all(tuple(values[name] for name in axis.fields) in axis.values for axis in self.axes)
+            and any(row.values == own and fits(row.box, values) for row in self.rows)
+        )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # equal is what is the same object, so that it can be a cache's key
 class Family:
     """A kernel family in one dialect.
 
     ``archs`` maps each arch that has kernels to its arch trait. ``tiles`` has the tiles by arch trait, dtype and
-    (hdim_q, hdim_v), in dispatch order. ``receipts`` maps a receipt to boxes of which a key must fit one; a receipt
+    (hdim_q, hdim_v), in dispatch order; ``tile_boxes`` says by tile word which keys have a tile that isn't for all of
+    these. ``receipts`` maps a receipt to boxes of which a key must fit one; a receipt
     that is missing has those of ``default_receipt``.
     """
 
@@ -86,7 +105,8 @@ class Family:
     pipelines: tuple[Pipelines, ...]
     masks: Mapping[str, tuple[str, ...]]
     words: Mapping[str, Mapping[Value, str]]
-    tiles: Mapping[tuple[str, str, int, int], tuple[Tile, ...]]
+    tiles: Mapping[TilePlace, tuple[Tile, ...]]
+    tile_boxes: Mapping[TilePlace, Mapping[str, Box]]
     rules: tuple[Rule, ...]
     receipts: Mapping[int, tuple[Box, ...]]
     default_receipt: tuple[Box, ...]
@@ -97,6 +117,22 @@ class Family:
 
     def tiles_of(self, arch_trait: str, dtype: str, hdim_q: int, hdim_v: int) -> tuple[Tile, ...]:
         return self.tiles.get((arch_trait, dtype, hdim_q, hdim_v), ())
+
+    def tile_box(self, place: TilePlace, tile: Tile) -> Box:
+        """The values that a key with this tile must have besides."""
+        return self.tile_boxes.get(place, {}).get(tile.word, {})
+
+    @property
+    def receipt_rules(self) -> tuple[Rule, ...]:
+        """The rules that hold for some receipts only."""
+        return tuple(rule for rule in self.rules if "receipt" in rule.fields)
+
+    def own_masks(self, pipeline: str) -> str:
+        """The set that a pipeline's masks are of whichever is asked for, "" if they are of the one asked for."""
+        for block in self.pipelines:
+            if block.mask_impl and any(pipeline in row.values for row in block.rows):
+                return block.mask_impl
+        return ""
 
     def values(self, field: str) -> tuple[Value, ...]:
         """Every value of a field in any block, in the order of the table; masks of both sets."""
@@ -118,7 +154,7 @@ class Family:
         if self.pipelines:
             first = self.pipelines[0]
             inner = (*(name for axis in first.axes for name in axis.fields), *first.row_fields)
-        return (*(name for axis in self.axes for name in axis.fields), *inner)
+        return tuple(name for name in (*(name for axis in self.axes for name in axis.fields), *inner) if name != ROUND)
 
 
 def read_family(name: str, field: Field, arch_names: Sequence[str], receipt_numbers: Sequence[int]) -> Family:
@@ -161,11 +197,13 @@ def read_family(name: str, field: Field, arch_names: Sequence[str], receipt_numb
         masks=masks,
         words=words.map(_words) if words else {},
         tiles={},
+        tile_boxes={},
         rules=(),
         receipts={},
         default_receipt=({},),
     )
     _check(bare, field)
+    tiles, tile_boxes = _tiles(field.get("tiles"), bare)
     receipts = field.get("receipts")
     boxes = {number: _boxes(row, bare) for number, row in receipts.mapping().items() if number != "default"}
     for number in boxes:
@@ -177,7 +215,8 @@ def read_family(name: str, field: Field, arch_names: Sequence[str], receipt_numb
     return Family(
         **{
             **{name: getattr(bare, name) for name in Family.__dataclass_fields__},
-            "tiles": _tiles(field.get("tiles"), bare),
+            "tiles": tiles,
+            "tile_boxes": tile_boxes,
             "rules": tuple(_rule(row, bare) for row in field.get("rules").items()),
             "receipts": {int(number): found for number, found in boxes.items()},
             "default_receipt": _boxes(default, bare) if default else ({},),
@@ -188,13 +227,13 @@ def read_family(name: str, field: Field, arch_names: Sequence[str], receipt_numb
 def _axes(order: Field, table: Field, masks: Mapping[str, tuple[str, ...]]) -> tuple[Axis, ...]:
     """The axes of an order, with their values; ``tile`` and ``mask`` take theirs from tables of their own."""
     names = order.texts()
+    for one in (one for name in names for one in name.split()):
+        if one not in ("tile", ROUND) and (one not in KEY_FIELDS or one in _DERIVED):
+            raise order.fail(f"'{one}' is no axis of a key")
     table.allow(name for name in names if name != "tile")
     found = []
     for name in names:
         fields = tuple(name.split())
-        for one in fields:
-            if one != "tile" and (one not in KEY_FIELDS or one in _DERIVED):
-                raise order.fail(f"'{one}' is no axis of a key")
         values = table.find(name)
         if values is None and name not in ("tile", "mask"):
             raise order.fail(f"axis '{name}' has no values in axes")
@@ -219,7 +258,7 @@ def _steps(fields: tuple[str, ...], field: Field) -> tuple[tuple[Value, ...], ..
 
 
 def _block(name: str, field: Field, masks: Mapping[str, tuple[str, ...]]) -> Pipelines:
-    field.allow(("for", "order", "axes", "rows"))
+    field.allow(("for", "masks", "order", "axes", "rows"))
     rows: list[Row] = []
     row_fields: tuple[str, ...] | None = None
     for item in field.get("rows").items():
@@ -237,7 +276,16 @@ def _block(name: str, field: Field, masks: Mapping[str, tuple[str, ...]]) -> Pip
         axes=_axes(field.get("order"), field.get("axes"), masks),
         row_fields=row_fields or (),
         rows=tuple(rows),
+        mask_impl=_mask_impl(field.find("masks")),
     )
+
+
+def _mask_impl(field: Field | None) -> str:
+    if field is None:
+        return ""
+    if field.text() not in MASK_IMPLS:
+        raise field.fail(f"must be one of {', '.join(MASK_IMPLS)}, not '{field.text()}'")
+    return field.text()
 
 
 def _many(field: Field) -> list[Field]:
@@ -266,6 +314,8 @@ def _check(family: Family, field: Field) -> None:
     for needed in ("dtype", "hdim_q", "hdim_v", "mode", "tile"):
         if needed not in order:
             raise field.get("order").fail(f"axis '{needed}' is missing; every key has one")
+    if not any({"hdim_q", "hdim_v"} <= set(axis.fields) for axis in family.axes):
+        raise field.get("order").fail("hdim_q and hdim_v are one axis, 'hdim_q hdim_v'")
     if order.index("tile") < max(order.index(name) for name in ("dtype", "hdim_q", "hdim_v")):
         raise field.get("order").fail("tile depends on dtype and head dims and must come after them")
     inner = set(family.fields) - set(order)
@@ -286,8 +336,10 @@ def _check(family: Family, field: Field) -> None:
         if slots.count(slot) > 1:
             raise field.get("name").fail(f"slot '{slot}' is written twice")
     for axis in (*family.axes, *(axis for block in family.pipelines for axis in block.axes)):
-        if axis.name != "tile" and len(axis.values) > 1 and not set(axis.fields) & set(slots):
+        if axis.name not in ("tile", ROUND) and len(axis.values) > 1 and not set(axis.fields) & set(slots):
             raise field.get("name").fail(f"axis '{axis.name}' has several values and needs a slot {{{axis.fields[0]}}}")
+    if "tile" not in slots:
+        raise field.get("name").fail("a kernel's tile needs a slot {tile}")
     if unknown := [name for name in family.words if name not in (*family.fields, "arch_trait")]:
         raise field.get("words").get(unknown[0]).fail(f"no axis of that name; known: {', '.join(family.fields)}")
     if unknown := [name for name in SLOT.findall(family.tile_grammar) if name not in TILE_NUMBERS]:
@@ -295,49 +347,84 @@ def _check(family: Family, field: Field) -> None:
 
 
 def tile_pattern(grammar: str) -> str:
-    """A regular expression for the family's tile words; ``[_o{occupancy}]`` is written unless occupancy is -1."""
+    """A regular expression for the family's tile words.
+
+    ``[_o{occupancy}]`` is written unless occupancy is -1, ``_o{occupancy}`` always.
+    """
     return "".join(
-        f"(?:{_slots(part[1:-1])})?" if part.startswith("[") else _slots(part)
+        f"(?:{_slots(part[1:-1])})?" if part.startswith("[") else _slots(part, occupancy=f"(?:-1|{NUMBER})")
         for part in re.split(r"(\[[^\]]*\])", grammar)
     )
 
 
-def _slots(text: str) -> str:
-    return "".join(NUMBER if i % 2 else re.escape(part) for i, part in enumerate(SLOT.split(text)))
+def _slots(text: str, occupancy: str = NUMBER) -> str:
+    return "".join(
+        (occupancy if part == "occupancy" else NUMBER) if i % 2 else re.escape(part)
+        for i, part in enumerate(SLOT.split(text))
+    )
 
 
 def parse_tile(grammar: str, word: str, when: str = "always") -> Tile | None:
     """The tile that a word spells, None if it doesn't fit the grammar."""
     if not re.fullmatch(tile_pattern(grammar), word):
         return None
-    numbers = [int(number) for number in re.findall(r"[0-9]+", word)]
+    numbers = [int(number) for number in re.findall(r"-?[0-9]+", word)]
     return Tile(**dict(zip(SLOT.findall(grammar), numbers, strict=False)), when=when, word=word)
 
 
-def _tiles(field: Field, family: Family) -> Mapping[tuple[str, str, int, int], tuple[Tile, ...]]:
-    """arch trait -> "dtype dtype" -> "hdim_qxhdim_v" -> tile words, flattened."""
+def _tiles(
+    field: Field, family: Family
+) -> tuple[Mapping[TilePlace, tuple[Tile, ...]], Mapping[TilePlace, Mapping[str, Box]]]:
+    """arch trait -> "dtype dtype" -> "hdim_qxhdim_v" -> tile words, flattened, and the boxes of those that have one."""
     field.allow(family.values("arch_trait"))  # type: ignore[arg-type]
-    found: dict[tuple[str, str, int, int], tuple[Tile, ...]] = {}
+    found: dict[TilePlace, tuple[Tile, ...]] = {}
+    boxes: dict[TilePlace, Mapping[str, Box]] = {}
     for trait, by_dtype in field.mapping().items():
         for dtypes, by_hdim in by_dtype.mapping().items():
             for hdims, words in by_hdim.mapping().items():
                 match = re.fullmatch(f"({NUMBER})x({NUMBER})", hdims)
                 if not match:
                     raise words.fail(f"head dims are written hdim_qxhdim_v, e.g. 128x128, not '{hdims}'")
+                pairs = next(axis for axis in family.axes if "hdim_q" in axis.fields)
+                if (int(match[1]), int(match[2])) not in _pairs(pairs):
+                    raise words.fail(f"not among the values of axis '{pairs.name}'")
                 tiles = tuple(_tile(item, family) for item in words.items())
+                if len({tile.word for tile in tiles}) != len(tiles):
+                    raise words.fail("a tile is listed twice")
+                own = {
+                    tile.word: _tile_box(item.get("for"), family)
+                    for tile, item in zip(tiles, words.items(), strict=True)
+                    if isinstance(item.value, dict) and item.find("for")
+                }
                 for dtype in dtypes.split():
                     if dtype not in family.values("dtype"):
                         known = ", ".join(map(str, family.values("dtype")))
                         raise by_hdim.fail(f"'{dtype}' is not among the axis's values: {known}")
-                    found[trait, dtype, int(match[1]), int(match[2])] = tiles
-    return found
+                    place = (trait, dtype, int(match[1]), int(match[2]))
+                    found[place] = tiles
+                    if own:
+                        boxes[place] = own
+    return found, boxes
+
+
+def _tile_box(field: Field, family: Family) -> Box:
+    """The box of a tile; its fields must be bound before the tile is."""
+    order = [name for axis in family.axes for name in axis.fields]
+    field.allow(order[: order.index("tile")])
+    return _known_box(field, family)
+
+
+def _pairs(axis: Axis) -> set[tuple[Value, Value]]:
+    """(hdim_q, hdim_v) of the axis that binds them."""
+    q, v = axis.fields.index("hdim_q"), axis.fields.index("hdim_v")
+    return {(step[q], step[v]) for step in axis.values}
 
 
 def _tile(field: Field, family: Family) -> Tile:
     when = None
     word = field
     if isinstance(field.value, dict):
-        field.allow(("tile", "when"))
+        field.allow(("tile", "when", "for"))
         word, when = field.get("tile"), field.find("when")
     tile = parse_tile(family.tile_grammar, word.text(), when.text() if when else "always")
     if tile is None:
@@ -361,6 +448,11 @@ def _boxes(field: Field, family: Family) -> tuple[Box, ...]:
 def _receipt_box(field: Field, family: Family) -> Box:
     known = (*family.fields, "arch_trait")
     field.allow(name for name in known if name != "tile")
+    return _known_box(field, family)
+
+
+def _known_box(field: Field, family: Family) -> Box:
+    """A box whose values are all among the axes' own."""
     box = _box(field)
     for name, allowed in box.items():
         values = family.values(name)
@@ -369,6 +461,11 @@ def _receipt_box(field: Field, family: Family) -> Box:
     return box
 
 
+def tile_place(values: Mapping[str, Any]) -> TilePlace:
+    """What a key's tiles are listed under."""
+    return values["arch_trait"], values["dtype"], values["hdim_q"], values["hdim_v"]
+
+
 def fits(box: Box, values: Mapping[str, Any]) -> bool:
-    """Whether values (field name to value) are all allowed by a box."""
-    return all(values[name] in allowed for name, allowed in box.items())
+    """Whether values (field name to value) are all allowed by a box; a field that they lack is not judged."""
+    return all(values[name] in allowed for name, allowed in box.items() if name in values)

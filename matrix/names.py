@@ -13,7 +13,7 @@ from operator import getitem, itemgetter
 from typing import Any
 
 from matrix.errors import NameSyntaxError
-from matrix.families import NUMBER, SLOT, Axis, Family, Value, parse_tile, tile_pattern
+from matrix.families import NUMBER, ROUND, SLOT, Axis, Family, Value, parse_tile, tile_pattern
 from matrix.keys import KEY_FIELDS, Key, Tile
 
 
@@ -55,18 +55,20 @@ def parse(family: Family, name: str, mask_impl: str = "simplified") -> dict[str,
     """The axis values that a kernel name spells, whether or not the matrix holds such a kernel.
 
     ``mask_impl`` tells which masks ``nmask`` means where the name alone doesn't (``mask`` is simplified, ``mc`` and
-    ``mg`` are generic). A tile that is in no table gets ``when='always'``.
+    ``mg`` are generic), unless the pipeline has masks of one set only. A tile that is in no table gets
+    ``when='always'``.
 
     Raises:
         NameSyntaxError: the name doesn't fit the grammar; the message says at which field and what was expected.
     """
-    patterns = _patterns(family.grammar, tuple((slot, _field_words(family, slot)) for slot in _slots(family)))
+    patterns = _patterns(family)
     match = re.fullmatch("".join(patterns), name)
     if match is None:
         raise NameSyntaxError(_explain(family, patterns, name))
     values: dict[str, Any] = {slot: _read(family, slot, match[slot]) for slot in _slots(family)}
     values.setdefault("arch_trait", next(iter(family.archs.values())))
     if family.masks:
+        mask_impl = family.own_masks(values.get("pipeline", "")) or mask_impl
         if values["mask"] not in family.masks[mask_impl]:
             mask_impl = next(impl for impl, masks in family.masks.items() if values["mask"] in masks)
         values["mask_impl"] = mask_impl
@@ -85,7 +87,7 @@ def _complete(axis: Axis, values: dict[str, Any]) -> None:
     if known and len(known) < len(axis.fields):
         for step in axis.values:
             if all(step[i] == values[name] for i, name in known):
-                values |= dict(zip(axis.fields, step, strict=True))
+                values |= {name: value for name, value in zip(axis.fields, step, strict=True) if name != ROUND}
                 return
 
 
@@ -104,11 +106,11 @@ def _field_words(family: Family, slot: str) -> tuple[str, ...]:
     return tuple(sorted((re.escape(words.get(value, str(value))) for value in values), key=lambda w: (-len(w), w)))
 
 
-@functools.cache
-def _patterns(grammar: str, words: tuple[tuple[str, tuple[str, ...]], ...]) -> tuple[str, ...]:
+@functools.lru_cache(maxsize=64)
+def _patterns(family: Family) -> tuple[str, ...]:
     """The grammar as regular expressions, one a part: literal text and slots by turns."""
-    table = dict(words)
-    parts = SLOT.split(grammar)
+    table = {slot: _field_words(family, slot) for slot in _slots(family)}
+    parts = SLOT.split(family.grammar)
     found = []
     for index, part in enumerate(parts):
         if index % 2 == 0:

@@ -17,7 +17,6 @@ from matrix.errors import TableError
 
 T = TypeVar("T")
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster where PyYAML was built with libyaml
 _CONSTRUCTOR = yaml.constructor.SafeConstructor()
 
 
@@ -36,7 +35,7 @@ class Field:
 
     def _typed(self, kind: type[T], what: str) -> T:
         if not isinstance(self.value, kind) or (kind is int and isinstance(self.value, bool)):
-            raise self.fail(f"must be {what}, not {_describe(self.value)}")
+            raise self.fail(f"must be {what}, not {describe(self.value)}")
         return self.value
 
     def text(self) -> str:
@@ -99,8 +98,10 @@ def load(file: Path) -> Field:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise TableError(f"{file}:1: the table can't be read: {error}. Restore the file.") from error
+    if file.suffix == ".json":
+        text = text.replace("\t", " ")  # between JSON's tokens a tab is a space, which YAML doesn't allow everywhere
     try:
-        node = yaml.compose(text, Loader=_LOADER)
+        node = _compose(text)
         root = _field(node, file, "") if node else None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
@@ -119,6 +120,14 @@ def load(file: Path) -> Field:
     return root
 
 
+def _compose(text: str) -> yaml.Node | None:
+    """By libyaml, ten times faster, where PyYAML was built with it; a mistake is described by the Python one."""
+    try:
+        return yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError:
+        return yaml.compose(text, Loader=yaml.SafeLoader)
+
+
 def overlay(parent: Field, child: Field) -> Field:
     """``child`` laid over ``parent``: mappings merge by name, everything else is replaced, null takes a name away."""
     if not (isinstance(parent.value, dict) and isinstance(child.value, dict)):
@@ -128,7 +137,7 @@ def overlay(parent: Field, child: Field) -> Field:
         if field.value is None:
             merged.pop(name, None)
         else:
-            merged[name] = overlay(merged[name], field) if name in merged else field
+            merged[name] = overlay(merged.get(name, Field({}, field.file, field.line, field.path)), field)
     return Field(merged, child.file, child.line, child.path)
 
 
@@ -154,7 +163,8 @@ def _field(node: yaml.Node, file: Path, path: str) -> Field:
     return Field(value, file, line, path)
 
 
-def _describe(value: object) -> str:
+def describe(value: object) -> str:
+    """A value in the words of a complaint."""
     if isinstance(value, Mapping):
         return "a mapping"
     if isinstance(value, list):

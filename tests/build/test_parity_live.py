@@ -17,8 +17,8 @@ from kernels.toolchains import detect
 from kernels.units import plan
 from kernels.upstream import FMHA, Tree
 from matrix.dialects import dialect, upstreams
-from matrix.families import MASK_IMPLS
 from matrix.enumeration import enumerate_keys
+from matrix.families import MASK_IMPLS
 
 NAMES = tuple(upstreams())
 

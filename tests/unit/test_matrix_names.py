@@ -38,7 +38,9 @@ def test_a_name_of_mid_2025() -> None:
     values = parse(family("ck-2025-06"), MID_2025)
     tile = values.pop("tile")
     assert values == {
-        "dtype": "fp16", "hdim_q": 128, "mode": "batch", "pipeline": "qr_async", "vlayout": "col", "pad": "psddv",
+        "arch_trait": "gfx9",
+        "dtype": "fp16", "hdim_q": 128, "hdim_v": 128, "mode": "batch", "pipeline": "qr_async", "vlayout": "col",
+        "pad": "psddv",
         "logits": False, "bias": "alibi", "mask": "mask", "mask_impl": "simplified", "lse": True, "dropout": False,
         "qscale": "no",
     }  # fmt: skip

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kernels.spellings import spellings
+from matrix.errors import UsageError
 from matrix.keys import Key, Tile
 
 
@@ -30,7 +31,14 @@ class Features:
 
 
 def features(dialect: str, *, selector_takes_base: bool = True) -> Features:
-    return Features(**spellings()["dialects"][dialect], selector_takes_base=selector_takes_base)
+    """What the templates do differently for a dialect. Raises UsageError for one of which only names are known."""
+    known = spellings()["dialects"]
+    if dialect not in known:
+        raise UsageError(
+            f"of dialect {dialect} only the kernels' names are known, so there is no C++ to render. "
+            f"Dialects with C++: {', '.join(known)}."
+        )
+    return Features(**known[dialect], selector_takes_base=selector_takes_base)
 
 
 _FLAG: Mapping[bool | None, str] = {True: "true", False: "false", None: "false"}

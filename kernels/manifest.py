@@ -13,7 +13,8 @@ from kernels import codeobject, symbols
 from kernels.errors import CodeObjectError
 from kernels.files import write_atomically
 from kernels.plan import Plan
-from matrix.dialects import Family, dialect
+from matrix.dialects import dialect
+from matrix.families import Family
 from matrix.names import parse
 
 

@@ -25,8 +25,9 @@ from kernels.toolchains import Toolchain
 from kernels.units import plan
 from kernels.upstream import Tree, locate
 from matrix.defects import defects
-from matrix.dialects import Family, dialect
+from matrix.dialects import dialect
 from matrix.enumeration import enumerate_keys
+from matrix.families import Family
 from matrix.golden import StoredList, emission_sha256, stored_lists
 from matrix.keys import Key
 from matrix.parity import compare_names
@@ -157,7 +158,7 @@ def _live_case(
         theirs = live.names(arch, receipt, mask).result()
         keys = enumerate_keys(family, arch=arch, receipt=receipt, mask_impl=mask)
         if arch not in family.archs:
-            reference = live.names(family.archs[0], receipt, mask).result()
+            reference = live.names(next(iter(family.archs)), receipt, mask).result()
             findings = [absent_arch(family, arch, theirs, reference)]
         else:
             slot = (receipt, mask, tuple(theirs))

@@ -13,8 +13,9 @@ from kernels.parity import Request, run
 from kernels.processes import ended_by_signals
 from kernels.results import Results
 from kernels.toolchains import detect
-from matrix.dialects import MASK_IMPLS, archs, check_arch, check_receipt, receipts, upstreams
+from matrix.dialects import archs, check_arch, check_receipt, receipts, upstreams
 from matrix.errors import UsageError
+from matrix.families import MASK_IMPLS
 from matrix.options import words
 
 _SHOWN = 10

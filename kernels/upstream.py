@@ -102,11 +102,12 @@ def _checkout(ck_root: Path) -> Tree:
             "projects/composablekernel. Point CK_ROOT or --ck-root at the root of such a checkout."
         )
     root = root.resolve()
-    fitting = [name for name in dialect_names() if fits(dialect(name), root / FMHA)]
+    ages = [name for name in dialect_names() if dialect(name).detection]
+    fitting = [name for name in ages if fits(dialect(name), root / FMHA)]
     if len(fitting) != 1:
         found = f"fits {len(fitting)} dialects ({', '.join(fitting)})" if fitting else "fits no dialect"
         raise UnfitTreeError(
-            f"{root}: this tree's batch-prefill codegen {found} of: {', '.join(dialect_names())}. "
+            f"{root}: this tree's batch-prefill codegen {found} of: {', '.join(ages)}. "
             "A new age of CK needs a dialect file in matrix/tables/dialects."
         )
     return Tree(
@@ -121,6 +122,8 @@ def _checkout(ck_root: Path) -> Tree:
 def fits(candidate: Dialect, fmha: Path) -> bool:
     """Whether the words by which a dialect is told are (and are not) in the tree's codegen."""
     tell = candidate.detection
+    if tell is None:
+        return False
     file = fmha / tell.file
     if not file.is_file() or (tell.lacks_file and (fmha / tell.lacks_file).exists()):
         return False

@@ -1,73 +1,40 @@
 """Dialects: what the codegen of an upstream's age knows, read from matrix/tables/dialects.
 
-A dialect file names its parent and says only what differs from it.
+A dialect is a folder: dialect.yaml names its parent, a file for each family says what differs from the parent's.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from matrix.errors import (
+    TableError,
     UnknownArchError,
     UnknownDialectError,
     UnknownFamilyError,
     UnknownReceiptError,
     UnknownUpstreamError,
 )
-from matrix.keys import KEY_FIELDS, Key, Tile
-from matrix.rules import RULES, Rule
+from matrix.families import Family, read_family
 from matrix.tablefile import Field, load, overlay
 
 TABLES = Path(__file__).parent / "tables"
 
-Value = str | int | bool
-
-MASK_IMPLS = ("simplified", "generic")
-
-# Axes that a key can't do without, and readers of those whose values are not text.
-_DERIVED = ("name", "family", "hdim_v", "mask_impl")
-_REQUIRED = tuple(
-    f.name for f in dataclasses.fields(Key) if f.default is dataclasses.MISSING and f.name not in _DERIVED
+FAMILIES = (  # in upstream's order of APIs
+    "fwd",
+    "fwd_splitkv_combine",
+    "fwd_splitkv",
+    "fwd_appendkv",
+    "fwd_pagedkv",
+    "batch_prefill",
+    "bwd_dot_do_o",
+    "bwd_dq_dk_dv",
+    "bwd_convert_dq",
 )
-_READERS: Mapping[str, Callable[[Field], Value]] = {
-    **dict.fromkeys(("hdim_q", "page_size"), Field.integer),
-    **dict.fromkeys(("logits", "lse", "dropout", "sink"), Field.boolean),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class TileRow:
-    """A tile and the keys it serves: dtypes x one head dim."""
-
-    dtypes: tuple[str, ...]
-    hdim: int
-    tile: Tile
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """The axes, rules, tiles, receipts and name grammar of one kernel family in one dialect.
-
-    ``order`` lists the axes, outermost loop first. ``receipts`` maps a receipt to allow-lists by axis; a receipt that
-    is missing here means receipt 0 (everything).
-    """
-
-    name: str
-    archs: tuple[str, ...]
-    absent: str
-    grammar: str
-    order: tuple[str, ...]
-    axes: Mapping[str, tuple[Value, ...]]
-    masks: Mapping[str, tuple[str, ...]]
-    words: Mapping[str, Mapping[Value, str]]
-    tiles: tuple[TileRow, ...]
-    rules: tuple[Rule, ...]
-    receipts: Mapping[int, Mapping[str, tuple[Value, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +49,12 @@ class Detection:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
+    """``detection`` is None if only lists of names are known of that age: no checkout is taken for one of it."""
+
     name: str
     summary: str
-    detection: Detection
-    families: Mapping[str, Family]
+    detection: Detection | None
+    families: Families
 
     def family(self, name: str) -> Family:
         """Raises UnknownFamilyError."""
@@ -174,7 +143,7 @@ def check_upstream(name: str) -> PackagedUpstream:
 
 
 def dialect_names() -> list[str]:
-    return sorted(file.stem for file in (TABLES / "dialects").glob("*.yaml"))
+    return sorted(file.parent.name for file in (TABLES / "dialects").glob("*/dialect.yaml"))
 
 
 @functools.cache
@@ -182,44 +151,79 @@ def dialect(name: str) -> Dialect:
     """Read a dialect.
 
     Raises:
-        UnknownDialectError: no such file; the message lists the known ones.
-        TableError: the file is malformed; the message starts with file:line: field.
+        UnknownDialectError: no such folder; the message lists the known ones.
+        TableError: a file is malformed; the message starts with file:line: field.
     """
     if name not in dialect_names():
         raise UnknownDialectError(name, dialect_names())
-    return read_dialect(TABLES / "dialects" / f"{name}.yaml")
+    return read_dialect(TABLES / "dialects" / name)
 
 
-def read_dialect(file: Path) -> Dialect:
-    """Read a dialect file and the parents it names, which lie beside it.
+def read_dialect(folder: Path) -> Dialect:
+    """Read a dialect's folder: dialect.yaml, a file for each family, and the parents it names, which lie beside it.
 
     Raises:
-        TableError: a file is malformed or says something impossible.
+        TableError: a file is malformed or says something impossible; for a family's file, when it is first asked for.
     """
-    table = dialect_table(file)
-    table.allow(("dialect", "parent", "summary", "detect", "families"))
-    if table.get("dialect").text() != file.stem:
-        raise table.get("dialect").fail(f"a dialect has the name of its file, here '{file.stem}'")
+    table = load(folder / "dialect.yaml")
+    table.allow(("dialect", "parent", "summary", "detect"))
+    if table.get("dialect").text() != folder.name:
+        raise table.get("dialect").fail(f"a dialect has the name of its folder, here '{folder.name}'")
+    line = lineage(folder)
+    detect = _overlaid([load(one / "dialect.yaml") for one in line]).find("detect")
     return Dialect(
         name=table.get("dialect").text(),
         summary=table.get("summary").text(),
-        detection=_detection(table.get("detect")),
-        families={name: _family(name, field) for name, field in table.get("families").mapping().items()},
+        detection=_detection(detect) if detect else None,
+        families=Families(tuple(line)),
     )
 
 
-def dialect_table(file: Path, children: tuple[Path, ...] = ()) -> Field:
-    """A dialect file laid over the parents it names; each field still knows the file and line it was written in."""
-    table = load(file)
-    parent = table.find("parent")
-    if parent is None:
-        return table
-    parent_file = file.with_name(f"{parent.text()}.yaml")
-    if parent_file in (file, *children):
-        raise parent.fail("a dialect can't be its own ancestor")
-    if not parent_file.exists():
-        raise parent.fail(f"no dialect file '{parent_file.name}' beside this one")
-    return overlay(dialect_table(parent_file, (*children, file)), table)
+def lineage(folder: Path) -> list[Path]:
+    """The folders of a dialect and its ancestors, the eldest first. Raises TableError."""
+    line = [folder]
+    while parent := load(line[0] / "dialect.yaml").find("parent"):
+        parent_folder = folder.parent / parent.text()
+        if parent_folder in line:
+            raise parent.fail("a dialect can't be its own ancestor")
+        if not (parent_folder / "dialect.yaml").exists():
+            raise parent.fail(f"no dialect '{parent.text()}' beside this one")
+        line.insert(0, parent_folder)
+    return line
+
+
+def _overlaid(tables: Sequence[Field]) -> Field:
+    return functools.reduce(overlay, tables)
+
+
+class Families(Mapping[str, Family]):
+    """The families of a dialect by name, each read when it is first asked for: a command seldom needs all nine."""
+
+    def __init__(self, folders: tuple[Path, ...]) -> None:
+        self._folders, self._read = folders, dict[str, Family]()
+        files = {file.stem: file for folder in folders for file in folder.glob("*.yaml") if file.stem != "dialect"}
+        for name, file in files.items():
+            if name not in FAMILIES:
+                raise TableError(f"{file}:1: no such family; known: {', '.join(FAMILIES)}. Rename or remove the file.")
+        self._names = [name for name in FAMILIES if name in files]
+
+    def table(self, name: str) -> Field:
+        """A family's table laid over those of the ancestors; each field knows the file and line it was written in."""
+        files = [folder / f"{name}.yaml" for folder in self._folders]
+        return _overlaid([load(file) for file in files if file.exists()])
+
+    def __getitem__(self, name: str) -> Family:
+        if name not in self._read:
+            if name not in self._names:
+                raise KeyError(name)
+            self._read[name] = read_family(name, self.table(name), tuple(archs()), tuple(receipts()))
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def _detection(field: Field) -> Detection:
@@ -231,117 +235,6 @@ def _detection(field: Field) -> Detection:
         lacks=field.get("lacks").texts(),
         lacks_file=lacks_file.text() if lacks_file else None,
     )
-
-
-def _family(name: str, field: Field) -> Family:
-    field.allow(("archs", "absent", "name", "order", "axes", "masks", "words", "tiles", "rules", "receipts"))
-    order = field.get("order").texts()
-    field.get("axes").allow(axis for axis in order if axis not in ("tile", "mask"))
-    axes = {axis: _values(axis, values) for axis, values in field.get("axes").mapping().items()}
-    _check_order(field.get("order"), axes)
-    field.get("masks").allow(MASK_IMPLS)
-    masks = {name: field.get("masks").get(name).texts() for name in MASK_IMPLS}
-    field.get("words").allow(order)
-    _check_grammar(field.get("name"), order, axes)
-    for arch in field.get("archs").items():
-        if arch.text() not in archs():
-            raise arch.fail(f"'{arch.text()}' is not in archs.yaml")
-    return Family(
-        name=name,
-        archs=field.get("archs").texts(),
-        absent=field.get("absent").text(),
-        grammar=field.get("name").text(),
-        order=order,
-        axes=axes,
-        masks=masks,
-        words={axis: _words(axis, words) for axis, words in field.get("words").mapping().items()},
-        tiles=tuple(_tile_row(row, axes) for row in field.get("tiles").items()),
-        rules=tuple(_rule(row, order) for row in field.get("rules").items()),
-        receipts=_receipts(field.get("receipts"), {**axes, "mask": tuple(m for some in masks.values() for m in some)}),
-    )
-
-
-def _check_order(field: Field, axes: Mapping[str, tuple[Value, ...]]) -> None:
-    """Every axis once, none missing, none that a key lacks, and tiles after what they depend on."""
-    order = field.texts()
-    for axis in order:
-        if axis not in KEY_FIELDS or axis in _DERIVED:
-            raise field.fail(f"'{axis}' is no axis of a key")
-        if axis not in axes and axis not in ("tile", "mask"):
-            raise field.fail(f"axis '{axis}' has no values in axes")
-    if len(set(order)) != len(order):
-        raise field.fail("an axis is listed twice")
-    if missing := [axis for axis in _REQUIRED if axis not in order]:
-        raise field.fail(f"axis '{missing[0]}' is missing; every key has one")
-    if order.index("tile") < max(order.index("dtype"), order.index("hdim_q")):
-        raise field.fail("tile depends on dtype and hdim_q and must come after them")
-
-
-def _check_grammar(field: Field, order: tuple[str, ...], axes: Mapping[str, tuple[Value, ...]]) -> None:
-    """A name must tell every kernel from every other: each axis with a choice has its slot, once."""
-    slots = re.findall(r"\{(\w+)\}", field.text())
-    for slot in slots:
-        if slot not in order:
-            raise field.fail(f"slot '{slot}' is no axis; known: {', '.join(order)}")
-        if slots.count(slot) > 1:
-            raise field.fail(f"slot '{slot}' is written twice")
-    for axis in order:
-        if axis not in slots and len(axes.get(axis, "..")) > 1:
-            raise field.fail(f"axis '{axis}' has several values and needs a slot {{{axis}}}")
-
-
-def _values(axis: str, field: Field) -> tuple[Value, ...]:
-    read = _READERS.get(axis, Field.text)
-    values = tuple(read(item) for item in field.items())
-    if len(set(values)) != len(values):
-        raise field.fail("a value is listed twice")
-    return values
-
-
-def _words(axis: str, field: Field) -> Mapping[Value, str]:
-    read: dict[str, Value] = {"true": True, "false": False}
-    return {read.get(value, value): word.text() for value, word in field.mapping().items()}
-
-
-def _tile_row(field: Field, axes: Mapping[str, tuple[Value, ...]]) -> TileRow:
-    field.allow(("dtype", "hdim", "block", "waves", "warp_tile", "occupancy", "when"))
-    for dtype in field.get("dtype").items():
-        if dtype.text() not in axes["dtype"]:
-            raise dtype.fail(f"'{dtype.text()}' is not among the axis's values: {', '.join(map(str, axes['dtype']))}")
-    if field.get("hdim").integer() not in axes["hdim_q"]:
-        raise field.get("hdim").fail(f"not among the values of hdim_q: {', '.join(map(str, axes['hdim_q']))}")
-    occupancy, when = field.find("occupancy"), field.find("when")
-    tile = Tile(
-        *field.get("block").integers(6),
-        *field.get("waves").integers(6),
-        *field.get("warp_tile").integers(6),
-        occupancy=occupancy.integer() if occupancy else -1,
-        when=when.text() if when else "always",
-    )
-    return TileRow(field.get("dtype").texts(), field.get("hdim").integer(), tile)
-
-
-def _rule(field: Field, order: tuple[str, ...]) -> Rule:
-    if field.text() not in RULES:
-        raise field.fail(f"no rule '{field.text()}' in matrix/rules.py; known: {', '.join(RULES)}")
-    rule = RULES[field.text()]
-    if missing := [name for name in rule.fields if name not in order]:
-        raise field.fail(f"rule '{rule.name}' reads {', '.join(missing)}, which this family has no axis for")
-    return rule
-
-
-def _receipts(field: Field, axes: Mapping[str, tuple[Value, ...]]) -> Mapping[int, Mapping[str, tuple[Value, ...]]]:
-    table = {}
-    for name, row in field.mapping().items():
-        if _number(name, row) not in receipts():
-            raise row.fail("this receipt is not in receipts.yaml")
-        row.allow(axes)
-        table[int(name)] = {axis: _values(axis, values) for axis, values in row.mapping().items()}
-        for axis, allowed in table[int(name)].items():
-            if unknown := [value for value in allowed if value not in axes[axis]]:
-                known = ", ".join(map(str, axes[axis]))
-                raise row.get(axis).fail(f"'{unknown[0]}' is not among the axis's values: {known}")
-    return table
 
 
 def _number(name: str, field: Field) -> int:

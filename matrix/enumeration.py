@@ -1,86 +1,195 @@
-"""All keys of a family: the product of its axes, less what the rules exclude, in upstream's order of emission.
+"""All keys of a family: the product of its loops, less what rules and receipt exclude, in upstream's order of emission.
 
-The product is grown axis by axis and a rule is applied as soon as its last field is bound, so that the cost follows the
-number of kernels and not that of combinations (55,000 for 4,848 kernels in the dialect of 2026).
+The product is grown loop by loop and a rule is applied as soon as its last field is bound, so that the cost follows the
+number of kernels and not that of combinations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from matrix.dialects import Family, Value
-from matrix.keys import KEY_FIELDS, Key, Tile
+from matrix.families import GIVEN, Axis, Box, Family, Pipelines, Row, TilePlace, Value, fits
+from matrix.keys import KEY_FIELDS, Key
 from matrix.names import writer
-from matrix.rules import Rule
+from matrix.rules import broken
+
+Partial = tuple[Any, ...]
+Step = Callable[[list[Partial]], list[Partial]]
 
 
 def enumerate_keys(family: Family, *, arch: str, receipt: int = 0, mask_impl: str = "simplified") -> list[Key]:
     """The keys of a family for one arch and receipt, in the order in which upstream emits and dispatches them.
 
-    An arch without kernels gives an empty list; ``family.absent`` says why.
+    A name comes once, where it comes first. An arch without kernels gives an empty list; ``family.absent`` says why.
     """
     if arch not in family.archs:
         return []
-    order = family.order
-    position = {axis: index for index, axis in enumerate(order)}
-    allowed = family.receipts.get(receipt, {})
-    partials: list[tuple[Any, ...]] = [()]
-    for depth, axis in enumerate(order):
-        partials = _extend(family, partials, axis, allowed.get(axis), mask_impl, position)
-        for rule in family.rules:
-            if max(position[name] for name in rule.fields) == depth:
-                partials = _prune(partials, rule, position)
-    write, tile = writer(family), position["tile"]
-    # A key's fields are picked from one tuple: these five, then the axes. None stands for axes the dialect lacks.
-    derived = ("name", "family", "mask_impl", "hdim_v", None)
-    place = {field: index for index, field in enumerate((*derived, *order))}
-    pick = itemgetter(*(place.get(field, place[None]) for field in KEY_FIELDS))
-    return [
-        Key(*pick((write(partial), family.name, mask_impl, partial[tile].bn1, None, *partial))) for partial in partials
-    ]
+    boxes = family.boxes(receipt)
+    filters = _Filters(family, boxes)
+    outer = filters.due((), GIVEN, [(family.archs[arch], receipt, mask_impl)])
+    bound: tuple[str, ...] = GIVEN
+    for axis in family.axes:
+        outer, bound = _loop(family, filters, outer, bound, axis, mask_impl)
+    found = _inner(family, filters, outer, bound, mask_impl) if family.pipelines else outer
+    fields = (*GIVEN, *family.fields) if family.pipelines else bound
+    write = writer(family, fields)
+    # A key's fields are picked from one tuple: the name and the family, then what the loops bound.
+    place = {field: index for index, field in enumerate(("name", "family", *fields))}
+    known = [field for field in KEY_FIELDS if field in place and (field != "mask_impl" or family.masks)]
+    pick = itemgetter(*(place[field] for field in known))
+    make = _maker(known)
+    names = list(map(write, found))
+    if len(set(names)) < len(names):
+        first = dict(zip(reversed(names), reversed(found), strict=True))
+        names = list(dict.fromkeys(names))
+        found = [first[name] for name in names]
+    return [make(pick((name, family.name, *values))) for name, values in zip(names, found, strict=True)]
 
 
-def _extend(
-    family: Family,
-    partials: list[tuple[Any, ...]],
-    axis: str,
-    allowed: Sequence[Value] | None,
-    mask_impl: str,
-    position: dict[str, int],
-) -> list[tuple[Any, ...]]:
-    if axis == "tile":
-        dtype, hdim = position["dtype"], position["hdim_q"]
-        return [
-            (*partial, row.tile)
-            for partial in partials
-            for row in family.tiles
-            if partial[hdim] == row.hdim and partial[dtype] in row.dtypes
+def _maker(known: Sequence[str]) -> Callable[[tuple[Any, ...]], Key]:
+    """Key from the values of ``known``, which are fields of Key in their order; the rest keep their defaults."""
+    if tuple(known) == KEY_FIELDS[: len(known)]:
+        return lambda values: Key(*values)
+    defaults = [Key.__dataclass_fields__[name].default for name in KEY_FIELDS]
+    order = itemgetter(*(known.index(n) if n in known else len(known) + i for i, n in enumerate(KEY_FIELDS)))
+    return lambda values: Key(*order((*values, *defaults)))
+
+
+class _Filters:
+    """The rules of a family and the boxes of a receipt as filters that each run once all their fields are bound."""
+
+    def __init__(self, family: Family, boxes: tuple[Box, ...]) -> None:
+        self.tests: list[tuple[tuple[str, ...], Callable[..., bool]]] = [
+            (rule.fields, lambda *values, excludes=rule.excludes: not excludes(*values)) for rule in family.rules
         ]
-    values: Sequence[Value] = family.masks[mask_impl] if axis == "mask" else family.axes[axis]
-    if allowed is not None:
-        values = [value for value in values if value in allowed]
-    return [(*partial, value) for partial in partials for value in values]
+        # a field that every box restricts can only have what some box allows: that prunes early, the boxes decide
+        everywhere = set.intersection(*(set(box) for box in boxes)) if boxes else set()
+        for field in everywhere:
+            allowed = {value for box in boxes for value in box[field]}
+            self.tests.append(((field,), allowed.__contains__))
+        if len(boxes) > 1:
+            fields = tuple(dict.fromkeys(name for box in boxes for name in box))
+            self.tests.append((fields, lambda *values: any(_fits(box, fields, values) for box in boxes)))
+        elif boxes:
+            self.tests += [((name,), set(box).__contains__) for name, box in boxes[0].items() if name not in everywhere]
+        else:
+            self.tests.append((("dtype",), lambda _: False))
+        self.verdicts: list[dict[Any, bool]] = [{} for _ in self.tests]
+
+    def due(self, before: tuple[str, ...], after: tuple[str, ...], partials: list[Partial]) -> list[Partial]:
+        """``partials``, which bind ``after``, less what is excluded by tests that ``before`` didn't suffice for."""
+        place = {name: index for index, name in enumerate(after)}
+        for (fields, keeps), verdicts in zip(self.tests, self.verdicts, strict=True):
+            if all(name in place for name in fields) and not all(name in before for name in fields):
+                pick = itemgetter(*(place[name] for name in fields))
+                single = len(fields) == 1
+                kept = []
+                for partial in partials:
+                    values = pick(partial)
+                    verdict = verdicts.get(values)
+                    if verdict is None:
+                        verdict = verdicts[values] = keeps(values) if single else keeps(*values)
+                    if verdict:
+                        kept.append(partial)
+                partials = kept
+        return partials
 
 
-def _prune(partials: list[tuple[Any, ...]], rule: Rule, position: dict[str, int]) -> list[tuple[Any, ...]]:
-    """Partials that the rule lets pass; its verdicts are kept, since few combinations of its own fields exist."""
-    if len(rule.fields) == 1:
-        index = position[rule.fields[0]]
-        return [partial for partial in partials if not rule.excludes(partial[index])]
-    pick = itemgetter(*(position[name] for name in rule.fields))
-    verdicts: dict[tuple[Any, ...], bool] = {}
-    kept = []
-    for partial in partials:
-        values = pick(partial)
-        if values not in verdicts:
-            verdicts[values] = rule.excludes(*values)
-        if not verdicts[values]:
-            kept.append(partial)
-    return kept
+def _fits(box: Box, fields: tuple[str, ...], values: tuple[Any, ...]) -> bool:
+    return all(value in box[name] for name, value in zip(fields, values, strict=True) if name in box)
 
 
-def tiles_of(family: Family, dtype: str, hdim: int) -> list[Tile]:
-    """The tiles that the table has for a dtype and head dim, in dispatch order."""
-    return [row.tile for row in family.tiles if dtype in row.dtypes and row.hdim == hdim]
+def _loop(
+    family: Family,
+    filters: _Filters,
+    partials: list[Partial],
+    bound: tuple[str, ...],
+    axis: Axis,
+    mask_impl: str,
+) -> tuple[list[Partial], tuple[str, ...]]:
+    """Partials grown by one axis, and the fields they bind then."""
+    after = (*bound, *axis.fields)
+    if axis.name == "tile":
+        pick = itemgetter(*(bound.index(name) for name in ("arch_trait", "dtype", "hdim_q", "hdim_v")))
+        grown = [(*partial, tile) for partial in partials for tile in family.tiles.get(pick(partial), ())]
+        if family.tile_boxes:
+            grown = [one for one in grown if _tile_fits(family, pick(one), dict(zip(after, one, strict=True)))]
+    else:
+        values = axis.values
+        if axis.name == "mask":
+            values = tuple(step for step in values if step[0] in family.masks[mask_impl])
+        grown = [partial + step for partial in partials for step in values]
+    return filters.due(bound, after, grown), after
+
+
+def _tile_fits(family: Family, place: TilePlace, values: Mapping[str, Any]) -> bool:
+    return fits(family.tile_box(place, values["tile"]), values)
+
+
+def _inner(
+    family: Family, filters: _Filters, outer: list[Partial], bound: tuple[str, ...], mask_impl: str
+) -> list[Partial]:
+    """Each outer combination with the pipelines of all its blocks, in the order of the first block's loops."""
+    target = (*GIVEN, *family.fields)
+    plans = []
+    for block in family.pipelines:
+        own = (*bound, *(name for axis in block.axes for name in axis.fields), *block.row_fields)
+        plans.append((block, None if own == target else itemgetter(*(own.index(name) for name in target))))
+    found: list[Partial] = []
+    for partial in outer:
+        values = dict(zip(bound, partial, strict=True))
+        for block, permute in plans:
+            if not all(values[name] in allowed for name, allowed in block.box.items()):
+                continue
+            if block.mask_impl and mask_impl != block.mask_impl:
+                own = tuple(block.mask_impl if name == "mask_impl" else values[name] for name in bound)
+                grown = _block(family, filters, own, bound, block, block.mask_impl)
+            else:
+                grown = _block(family, filters, partial, bound, block, mask_impl)
+            found += grown if permute is None else map(permute, grown)
+    return found
+
+
+def _block(
+    family: Family,
+    filters: _Filters,
+    partial: Partial,
+    bound: tuple[str, ...],
+    block: Pipelines,
+    mask_impl: str,
+) -> list[Partial]:
+    partials = [partial]
+    for axis in block.axes:
+        partials, bound = _loop(family, filters, partials, bound, axis, mask_impl)
+    after = (*bound, *block.row_fields)
+    fields = tuple(dict.fromkeys(name for row in block.rows for name in row.box))
+    pick = _picker(tuple(bound.index(name) for name in fields))
+    chosen: dict[Partial, list[tuple[Value, ...]]] = {}
+    grown: list[Partial] = []
+    for one in partials:
+        values = pick(one)
+        rows = chosen.get(values)
+        if rows is None:
+            rows = chosen[values] = [row.values for row in block.rows if _row_fits(row, fields, values)]
+        grown += [one + row for row in rows]
+    return filters.due(bound, after, grown)
+
+
+def _picker(places: tuple[int, ...]) -> Callable[[Partial], Partial]:
+    if len(places) == 1:
+        return lambda partial: (partial[places[0]],)
+    return itemgetter(*places) if places else lambda partial: ()
+
+
+def _row_fits(row: Row, fields: tuple[str, ...], values: Partial) -> bool:
+    return _fits(row.box, fields, values)
+
+
+def keeps(family: Family, receipt: int, values: Mapping[str, Any]) -> bool:
+    """Whether a receipt keeps a kernel with these values, and builds its pipeline."""
+    asked = {**values, "receipt": receipt}
+    if broken(family.receipt_rules, asked) or not any(fits(box, values) for box in family.boxes(receipt)):
+        return False
+    return not family.pipelines or any(block.holds(asked) for block in family.pipelines)

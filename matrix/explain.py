@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from matrix.dialects import TABLES, Dialect, Family, Value, dialect, dialect_names, dialect_table, receipts
-from matrix.enumeration import tiles_of
+from matrix.dialects import TABLES, Dialect, dialect, dialect_names, receipts
+from matrix.enumeration import keeps
 from matrix.errors import NameSyntaxError
+from matrix.families import Box, Family, Pipelines, Value, fits, tile_place
 from matrix.keys import Key, Tile
 from matrix.names import make_key, parse
 from matrix.rules import broken
@@ -56,20 +58,26 @@ def find(chosen: Dialect, name: str, mask_impl: str) -> tuple[Family, dict[str, 
     """The family and axis values that a name spells, whether or not the matrix holds such a kernel.
 
     Raises:
-        NameSyntaxError: no family's grammar fits; the message names another dialect whose grammar does.
+        NameSyntaxError: no family's grammar fits; the message names another dialect whose grammar does, or says where
+            the name departs from the grammar that begins most like it.
     """
-    problems = []
+    problems: dict[str, NameSyntaxError] = {}
     for family in chosen.families.values():
         try:
             return family, parse(family, name, mask_impl)
         except NameSyntaxError as error:
-            problems.append(error)
+            problems[family.grammar] = error
     for other in dialect_names():
         if other != chosen.name and _fits(dialect(other), name):
             raise NameSyntaxError(
                 f"'{name}' is a name of dialect {other}, not of {chosen.name}. Use --dialect {other}."
             )
-    raise problems[0]
+    raise problems[max(problems, key=lambda grammar: _alike(grammar, name))]
+
+
+def _alike(grammar: str, name: str) -> int:
+    """How many characters of a name's beginning are a grammar's."""
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(grammar, name, strict=False)))
 
 
 def _fits(candidate: Dialect, name: str) -> bool:
@@ -99,17 +107,65 @@ def find_key(chosen: Dialect, name: str, mask_impl: str) -> tuple[Family, Key]:
 def outside(chosen: Dialect, family: Family, values: Mapping[str, Any]) -> list[Reason]:
     """What keeps axis values out of the matrix, whatever is selected: unknown values, an unknown tile, rules."""
     reasons = []
-    for axis in family.order:
-        known = _alternatives(family, axis, values)
-        if values[axis] not in known and axis != "tile":
-            text = f"{axis} '{_text(values[axis])}' is not in the table, which has {', '.join(map(_text, known))}"
-            reasons.append(Reason("axis", axis, text, _place(chosen, family, axis, None)))
-    tiles = tiles_of(family, values["dtype"], values["hdim_q"])
+    for field in family.fields:
+        known = _alternatives(family, field, values)
+        if values[field] not in known and field != "tile":
+            text = f"{field} '{_text(values[field])}' is not in the table, which has {', '.join(map(_text, known))}"
+            reasons.append(Reason("axis", field, text, _place(chosen, family, field, values)))
+    tiles = _tiles(family, values)
     if values["tile"] not in tiles:
         word, has = values["tile"].word, ", ".join(map(_text, tiles)) or "none"
         text = f"tile {word} is not in the table for {values['dtype']} d{values['hdim_q']}, which has {has}"
-        reasons.append(Reason("tile", word, text, _place(chosen, family, "tile", None)))
+        reasons.append(Reason("tile", word, text, _line(chosen, family, ("tiles",))))
+    elif against := _misfits(family.tile_box(tile_place(values), values["tile"]), values):
+        limits = "; ".join(f"{name} {_list(allowed)}" for name, allowed in against.items())
+        text = f"tile {values['tile'].word} is only for {limits}"
+        reasons.append(Reason("tile", values["tile"].word, text, _place(chosen, family, "tile", values)))
+    if not reasons and family.pipelines and not any(block.holds(values) for block in family.pipelines):
+        reasons.append(_no_pipeline(chosen, family, values))
     return reasons + [Reason("rule", rule.name, rule.reason, rule.source) for rule in broken(family.rules, values)]
+
+
+def _against(block: Pipelines, values: Mapping[str, Any]) -> list[str]:
+    """What of a block doesn't allow a kernel, as words."""
+    found = [f"for {name} {_list(allowed)}" for name, allowed in _misfits(block.box, values).items()]
+    for axis in block.axes:
+        if tuple(values[name] for name in axis.fields) not in axis.values:
+            found.append(f"with {axis.name} {_list([' '.join(map(_text, step)) for step in axis.values])}")
+    own = tuple(values[name] for name in block.row_fields)
+    rows = [row for row in block.rows if row.values == own]
+    if not any(fits(row.box, values) for row in rows):
+        what = ", ".join(f"{name} {_text(value)}" for name, value in zip(block.row_fields, own, strict=True))
+        boxes = {name: allowed for row in rows for name, allowed in _misfits(row.box, values).items()}
+        limits = "; ".join(f"{name} {_list(allowed)}" for name, allowed in boxes.items())
+        found.append(f"with {what} only for {limits}" if rows else f"without {what}")
+    return found
+
+
+def _misfits(box: Box, values: Mapping[str, Any]) -> Box:
+    """The part of a box that values don't fit."""
+    return {name: allowed for name, allowed in box.items() if name in values and values[name] not in allowed}
+
+
+def _no_pipeline(chosen: Dialect, family: Family, values: Mapping[str, Any]) -> Reason:
+    """Why no block of pipelines holds a kernel: what the nearest block lacks."""
+    nearest = min(family.pipelines, key=lambda block: len(_against(block, values)))
+    text = f"no pipeline serves it; the nearest, {nearest.name}, is {', '.join(_against(nearest, values))}"
+    return Reason("axis", nearest.name, text, _line(chosen, family, ("pipelines", nearest.name)))
+
+
+def _not_built(
+    chosen: Dialect, family: Family, receipt: int, values: Mapping[str, Any], others: Sequence[int]
+) -> Reason:
+    """Why a receipt that would keep a kernel lacks it: its pipeline is only built for other receipts."""
+    block = next(block for block in family.pipelines if block.holds(values))
+    text = f"receipt {receipt} ({receipts()[receipt]}) doesn't build this pipeline for it; receipts that do: "
+    text += ", ".join(map(str, others)) or "none"
+    return Reason("receipt", str(receipt), text, _line(chosen, family, ("pipelines", block.name, "rows")))
+
+
+def _list(values: Sequence[Value]) -> str:
+    return "/".join(map(_text, values))
 
 
 def why(chosen: Dialect, selection: Selection, name: str) -> Explanation:
@@ -121,7 +177,8 @@ def why(chosen: Dialect, selection: Selection, name: str) -> Explanation:
     family, values = find(chosen, name, selection.mask_impl)
     key = make_key(family, values, name)
     reasons = outside(chosen, family, values)
-    if values["mask_impl"] != selection.mask_impl:
+    built = not reasons
+    if family.masks and values["mask_impl"] not in (selection.mask_impl, family.own_masks(key.pipeline)):
         other = values["mask_impl"]
         reasons.append(Reason("masks", other, f"mask '{key.mask}' is of the {other} masks: use --mask {other}"))
     if family.name not in selection.families:
@@ -129,12 +186,15 @@ def why(chosen: Dialect, selection: Selection, name: str) -> Explanation:
     absent = absences(chosen, replace(selection, families=(family.name,)))
     if len(absent) == len(selection.archs):
         reasons += [Reason("arch", arch, reason) for arch, _, reason in absent]
-    for axis, allowed in family.receipts.get(selection.receipt, {}).items():
-        if values[axis] not in allowed:
-            only = f"only has {axis} {', '.join(map(_text, allowed))}" if allowed else f"has no {family.name} kernel"
-            text = f"receipt {selection.receipt} ({receipts()[selection.receipt]}) {only}"
-            place = _line(chosen, family, ("receipts", str(selection.receipt), axis))
-            reasons.append(Reason("receipt", str(selection.receipt), text, place))
+    elif key.arch_trait not in {family.archs.get(arch) for arch in selection.archs}:
+        text = f"it is built for {key.arch_trait}; {', '.join(selection.archs)} has kernels of its own"
+        reasons.append(Reason("arch", key.arch_trait, text))
+    if not any(fits(box, values) for box in family.boxes(selection.receipt)):
+        reasons += _receipt(chosen, family, selection.receipt, values)
+    elif ruled := broken(family.receipt_rules, {**values, "receipt": selection.receipt}):
+        reasons += [Reason("receipt", rule.name, rule.reason, rule.source) for rule in ruled]
+    elif built and not keeps(family, selection.receipt, values):
+        reasons.append(_not_built(chosen, family, selection.receipt, values, receipts_with(family, key)))
     reasons += [
         Reason("condition", label, f"{label} doesn't keep it") for label, keep in conditions(selection) if not keep(key)
     ]
@@ -143,17 +203,34 @@ def why(chosen: Dialect, selection: Selection, name: str) -> Explanation:
         dealt = shard_of(select(chosen, replace(selection, shard=None)), name, count)
         if dealt != index:
             reasons.append(Reason("shard", f"{dealt}/{count}", f"it is in shard {dealt}/{count}, not {index}/{count}"))
-    axes = tuple(_axis(chosen, family, axis, values) for axis in family.order)
+    axes = tuple(_axis(chosen, family, field, values) for field in family.fields)
     return Explanation(name, tuple(reasons), axes, receipts_with(family, key))
 
 
+def _receipt(chosen: Dialect, family: Family, receipt: int, values: Mapping[str, Any]) -> list[Reason]:
+    """What of the receipt's nearest box doesn't allow a kernel, one reason a field."""
+    entry = str(receipt) if receipt in family.receipts else "default"
+    name = f"receipt {receipt} ({receipts()[receipt]})"
+    boxes = family.boxes(receipt)
+    place = _line(chosen, family, ("receipts", entry))
+    if not boxes or all(not allowed for box in boxes for allowed in box.values()):
+        return [Reason("receipt", str(receipt), f"{name} has no {family.name} kernel", place)]
+    against = min(([f for f, allowed in box.items() if values[f] not in allowed] for box in boxes), key=len)
+    box = next(box for box in boxes if [f for f, allowed in box.items() if values[f] not in allowed] == against)
+    return [
+        Reason("receipt", str(receipt), f"{name} only has {field} {', '.join(map(_text, box[field]))}", place)
+        if box[field]
+        else Reason("receipt", str(receipt), f"{name} has no {family.name} kernel", place)
+        for field in against
+    ]
+
+
 def receipts_with(family: Family, key: Key) -> tuple[int, ...]:
-    """The receipts whose allow-lists the key passes; one that the family doesn't name keeps everything."""
-    return tuple(
-        receipt
-        for receipt in receipts()
-        if all(getattr(key, axis) in allowed for axis, allowed in family.receipts.get(receipt, {}).items())
-    )
+    """The receipts that keep a key."""
+    values = {field: getattr(key, field) for field in (*family.fields, "arch_trait")}
+    if family.masks:
+        values["mask_impl"] = key.mask_impl
+    return tuple(receipt for receipt in receipts() if keeps(family, receipt, values))
 
 
 def profiles_with(key: Key) -> tuple[str, ...]:
@@ -164,16 +241,20 @@ def tiers_with(key: Key) -> tuple[str, ...]:
     return tuple(name for name, texts in tiers().items() if any(compile_where(text)(key) for text in texts))
 
 
-def _alternatives(family: Family, axis: str, values: Mapping[str, Any]) -> tuple[Value, ...] | tuple[Tile, ...]:
-    """All values of an axis: of the key's mask set for masks, for its dtype and head dim for tiles."""
-    if axis == "tile":
-        return tuple(tiles_of(family, values["dtype"], values["hdim_q"]))
-    return family.masks[values["mask_impl"]] if axis == "mask" else family.axes[axis]
+def _tiles(family: Family, values: Mapping[str, Any]) -> tuple[Tile, ...]:
+    return family.tiles_of(*tile_place(values))
 
 
-def _axis(chosen: Dialect, family: Family, axis: str, values: Mapping[str, Any]) -> Axis:
-    others = tuple(_text(value) for value in _alternatives(family, axis, values) if value != values[axis])
-    return Axis(axis, _text(values[axis]), others, _place(chosen, family, axis, values))
+def _alternatives(family: Family, field: str, values: Mapping[str, Any]) -> tuple[Value, ...] | tuple[Tile, ...]:
+    """All values of a field: of the key's mask set for masks, for its dtype and head dims for tiles."""
+    if field == "tile":
+        return _tiles(family, values)
+    return family.masks[values["mask_impl"]] if field == "mask" else family.values(field)
+
+
+def _axis(chosen: Dialect, family: Family, field: str, values: Mapping[str, Any]) -> Axis:
+    others = tuple(_text(value) for value in _alternatives(family, field, values) if value != values[field])
+    return Axis(field, _text(values[field]), others, _place(chosen, family, field, values))
 
 
 def _text(value: Value | Tile) -> str:
@@ -182,26 +263,34 @@ def _text(value: Value | Tile) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _place(chosen: Dialect, family: Family, axis: str, values: Mapping[str, Any] | None) -> str:
-    """file:line of an axis, or of the tile that ``values`` have."""
-    if axis == "tile":
-        rows = [row for row in family.tiles if values and row.tile == values["tile"] and values["dtype"] in row.dtypes]
-        return _line(chosen, family, ("tiles",), family.tiles.index(rows[0]) if rows else None)
-    if axis == "mask":
-        return _line(chosen, family, ("masks", values["mask_impl"]) if values else ("masks",))
-    return _line(chosen, family, ("axes", axis))
+def _place(chosen: Dialect, family: Family, field: str, values: Mapping[str, Any]) -> str:
+    """file:line of an axis, or of the tiles for a kernel's dtype and head dims."""
+    if field == "tile":
+        dtypes = _table(chosen.name, family.name).get("tiles").find(values["arch_trait"])
+        for names in dtypes.mapping() if dtypes else ():
+            hdims = f"{values['hdim_q']}x{values['hdim_v']}"
+            path = ("tiles", values["arch_trait"], names)
+            if values["dtype"] in names.split() and dtypes and dtypes.get(names).find(hdims):
+                return _line(chosen, family, (*path, hdims))
+        return _line(chosen, family, ("tiles",))
+    if field == "mask":
+        return _line(chosen, family, ("masks", values["mask_impl"]))
+    for axis in family.axes:
+        if field in axis.fields:
+            return _line(chosen, family, ("axes", axis.name))
+    nearest = min(family.pipelines, key=lambda block: len(_against(block, values)))
+    axes = [axis.name for axis in nearest.axes if field in axis.fields]
+    return _line(chosen, family, ("pipelines", nearest.name, *(("axes", *axes) if axes else ("rows",))))
 
 
-def _line(chosen: Dialect, family: Family, path: tuple[str, ...], item: int | None = None) -> str:
+def _line(chosen: Dialect, family: Family, path: tuple[str, ...]) -> str:
     """Where a field of a family is written, as ``matrix/tables/dialects/FILE:LINE``."""
-    field = _table(chosen.name).get("families").get(family.name)
+    field = _table(chosen.name, family.name)
     for name in path:
         field = field.get(name)
-    if item is not None:
-        field = field.items()[item]
     return f"{field.file.relative_to(TABLES.parent.parent)}:{field.line}"
 
 
 @functools.cache
-def _table(name: str) -> Field:
-    return dialect_table(TABLES / "dialects" / f"{name}.yaml")
+def _table(chosen: str, family: str) -> Field:
+    return dialect(chosen).families.table(family)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import re
@@ -41,7 +42,7 @@ def key_from_row(row: Mapping[str, Any]) -> Key:
         RowError: a column is missing or holds a value that its field can't have.
     """
     parts = {name: _value(row, f"tile.{name}", kind) for name, kind in _TILE_KINDS.items()}
-    values = {name: _value(row, name, kind) for name, kind in _KEY_KINDS.items() if name != "tile"}
+    values = {name: _value(row, name, kind, name in _OPTIONAL) for name, kind in _KEY_KINDS.items() if name != "tile"}
     return Key(tile=Tile(**parts), **values)
 
 
@@ -51,7 +52,7 @@ def _cell(value: Any) -> Any:
     return value
 
 
-def _value(row: Mapping[str, Any], column: str, kind: Any) -> Any:
+def _value(row: Mapping[str, Any], column: str, kind: Any, optional: bool = False) -> Any:
     if column not in row:
         raise RowError(f"column '{column}' is missing; a row needs {', '.join(COLUMNS)}")
     value, kinds = row[column], typing.get_args(kind) or (kind,)
@@ -61,11 +62,12 @@ def _value(row: Mapping[str, Any], column: str, kind: Any) -> Any:
         return value in (True, "true")
     if int in kinds and re.fullmatch("-?[0-9]{1,9}", str(value)):
         return int(value)
-    if str in kinds and isinstance(value, str) and value:
+    if str in kinds and isinstance(value, str) and (value or optional):
         return value
     names = " or ".join("empty" if one is types.NoneType else one.__name__ for one in kinds)
     raise RowError(f"column '{column}' must be {names}, not {value!r}")
 
 
+_OPTIONAL = {field.name for field in dataclasses.fields(Key) if field.default == ""}
 _KEY_KINDS = typing.get_type_hints(Key)
 _TILE_KINDS = typing.get_type_hints(Tile)

@@ -12,49 +12,62 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A block tile with its wave and MFMA layout, as CK's ``TileFmhaShape`` takes it.
+    """A block tile with its wave and MFMA layout; a length that the family doesn't have is 0.
 
-    bm0 is kM0 (rows of Q), bn0 kN0 (rows of K), bk0 kK0, bn1 kN1 (columns of V), bk1 kK1, bk0max kQKHeaddim;
-    r* are waves along m, n, k of gemm 0 and 1; w* the warp tile of gemm 0 and 1; ``occupancy`` -1 leaves
-    blocks per CU to the pipeline. ``when`` names the condition under which dispatch takes the tile (see dispatch.py).
+    Forward families (CK's ``TileFmhaShape``): bm0 is kM0 (rows of Q), bn0 kN0 (rows of K), bk0 kK0, bn1 kN1 (columns
+    of V), bk1 kK1, bk0max kQKHeaddim. Backward (``TileFmhaBwdShape``): bm0, bn0, then bk0..bk4 along K of its five
+    gemms, bhdq and bhdv the head dims, ``max_seq_q`` the longest seqlen_q it serves (0: any). Append-KV: bs, bsk rows
+    of Q and K, bd, bdv head dims. r* are waves along m, n, k of gemm 0, 1 (backward: 2), w* the warp tiles;
+    ``occupancy`` -1 leaves blocks per CU to the pipeline. ``when`` names the condition under which dispatch takes the
+    tile; ``word`` is its part of the kernel's name.
     """
 
-    bm0: int
-    bn0: int
-    bk0: int
-    bn1: int
-    bk1: int
-    bk0max: int
-    rm0: int
-    rn0: int
-    rk0: int
-    rm1: int
-    rn1: int
-    rk1: int
-    wm0: int
-    wn0: int
-    wk0: int
-    wm1: int
-    wn1: int
-    wk1: int
+    bm0: int = 0
+    bn0: int = 0
+    bk0: int = 0
+    bn1: int = 0
+    bk1: int = 0
+    bk0max: int = 0
+    rm0: int = 0
+    rn0: int = 0
+    rk0: int = 0
+    rm1: int = 0
+    rn1: int = 0
+    rk1: int = 0
+    wm0: int = 0
+    wn0: int = 0
+    wk0: int = 0
+    wm1: int = 0
+    wn1: int = 0
+    wk1: int = 0
+    bk2: int = 0
+    bk3: int = 0
+    bk4: int = 0
+    bhdq: int = 0
+    bhdv: int = 0
+    rm2: int = 0
+    rn2: int = 0
+    rk2: int = 0
+    max_seq_q: int = 0
+    bs: int = 0
+    bsk: int = 0
+    bd: int = 0
+    bdv: int = 0
     occupancy: int = field(default=-1, kw_only=True)
     when: str = field(default="always", kw_only=True)
+    word: str = field(default="", kw_only=True, compare=False)
 
-    @property
-    def word(self) -> str:
-        """The tile's part of a kernel name, e.g. ``b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16``."""
-        numbers = [str(getattr(self, name)) for name in TILE_FIELDS[:18]]
-        parts = (numbers[:6], numbers[6:9], numbers[9:12], numbers[12:15], numbers[15:18])
-        word = "_".join(letter + "x".join(part) for letter, part in zip("brrww", parts, strict=True))
-        return word if self.occupancy == -1 else f"{word}_o{self.occupancy}"
+    def __hash__(self) -> int:  # few of the fields tell nearly all tiles apart, and keys are made by the ten thousand
+        return hash((self.bm0, self.bn0, self.bk0, self.bn1, self.rm0, self.wk0, self.bhdq, self.max_seq_q, self.bd))
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One kernel of a dialect. A field that the dialect doesn't know is None.
+    """One kernel of a dialect. A field that its family or dialect doesn't have is "", False or None.
 
     ``name`` is the kernel's name in the dialect's grammar; it is derived from the other fields and parses back to them
-    (matrix.names).
+    (matrix.names). ``arch_trait`` is upstream's: the archs that the kernel is built for (gfx9 is all of gfx9, or all
+    but those with a trait of their own).
     """
 
     name: str
@@ -64,21 +77,31 @@ class Key:
     hdim_v: int
     mode: str
     tile: Tile
-    pipeline: str
-    vlayout: str
-    pad: str
-    logits: bool
-    bias: str
-    mask: str
-    mask_impl: str
-    lse: bool
-    dropout: bool
-    qscale: str
+    pipeline: str = ""
+    vlayout: str = ""
+    pad: str = ""
+    logits: bool = False
+    bias: str = ""
+    mask: str = ""
+    mask_impl: str = ""
+    lse: bool = False
+    dropout: bool = False
+    qscale: str = ""
     sink: bool | None = None
     page_size: int | None = None
     load: str | None = None
     kv_layout: str | None = None
     kv_table: str | None = None
+    skip: bool | None = None
+    trload: bool | None = None
+    paged_kv: bool | None = None
+    rope: str | None = None
+    dpad: int | None = None
+    dvpad: int | None = None
+    dbias: bool | None = None
+    dropout_impl: str | None = None
+    deterministic: bool | None = None
+    arch_trait: str = "gfx9"
 
     def row(self) -> dict[str, Any]:
         """All fields flat, tile fields as ``tile.bm0``: what exports write, enough to rebuild the key."""
@@ -94,3 +117,4 @@ class Key:
 
 KEY_FIELDS = tuple(field.name for field in dataclasses.fields(Key))
 TILE_FIELDS = tuple(field.name for field in dataclasses.fields(Tile))
+TILE_NUMBERS = tuple(name for name in TILE_FIELDS if name not in ("when", "word"))

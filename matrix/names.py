@@ -12,37 +12,27 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import getitem, itemgetter
 from typing import Any
 
-from matrix.dialects import Family, Value
 from matrix.errors import NameSyntaxError
+from matrix.families import NUMBER, ROUND, SLOT, Axis, Family, Value, parse_tile, tile_pattern
 from matrix.keys import KEY_FIELDS, Key, Tile
 
-_SLOT = re.compile(r"\{(\w+)\}")
-_NUMBER = "(?:0|[1-9][0-9]{0,5})"  # as upstream writes them: no leading zeros, so that a name has one spelling only
 
-
-def _dimensions(letter: str, count: int) -> str:
-    return letter + "x".join([_NUMBER] * count)
-
-
-_TILE = "_".join([_dimensions("b", 6), *(_dimensions(letter, 3) for letter in "rrww")]) + f"(?:_o{_NUMBER})?"
-
-
-def writer(family: Family) -> Callable[[Sequence[Any]], str]:
-    """A function from axis values, in the sequence of ``family.order``, to the kernel's name.
+def writer(family: Family, fields: Sequence[str]) -> Callable[[Sequence[Any]], str]:
+    """A function from the values of ``fields``, in their order, to the kernel's name.
 
     It makes one table look-up for each slot and one join, since it runs for every key; the literal text before a slot
     is part of the slot's words. Tiles must be those of the family's table.
     """
-    *parts, tail = _SLOT.split(family.grammar)
+    *parts, tail = SLOT.split(family.grammar)
     literals, slots = parts[::2], parts[1::2]
     tables: list[dict[Any, str]] = []
     for literal, slot in zip(literals, slots, strict=True):
         if slot == "tile":
-            tables.append({row.tile: literal + row.tile.word for row in family.tiles})
+            tables.append({tile: literal + tile.word for tiles in family.tiles.values() for tile in tiles})
         else:
             words = family.words.get(slot, {})
-            tables.append({value: f"{literal}{words.get(value, value)}" for value in _values(family, slot)})
-    pick = itemgetter(*(family.order.index(slot) for slot in slots))
+            tables.append({value: _joined(literal, words.get(value, str(value))) for value in family.values(slot)})
+    pick = itemgetter(*(fields.index(slot) for slot in slots))
 
     def write(values: Sequence[Any]) -> str:
         return "".join(map(getitem, tables, pick(values))) + tail
@@ -50,86 +40,109 @@ def writer(family: Family) -> Callable[[Sequence[Any]], str]:
     return write
 
 
+def _joined(literal: str, word: str) -> str:
+    """A word that is empty takes the separator before it away."""
+    return literal + word if word else literal.removesuffix("_")
+
+
 def make_key(family: Family, values: Mapping[str, Any], name: str) -> Key:
-    """A key from axis values (``tile`` gives hdim_v; mask_impl must be among the values)."""
+    """A key from the values of its fields (mask_impl must be among them if the family has masks)."""
     known = {field: values[field] for field in KEY_FIELDS if field in values}
-    return Key(**{"name": name, "family": family.name, "hdim_v": values["tile"].bn1, **known})
+    return Key(**{**known, "name": name, "family": family.name, "mask_impl": values.get("mask_impl", "")})
 
 
 def parse(family: Family, name: str, mask_impl: str = "simplified") -> dict[str, Any]:
     """The axis values that a kernel name spells, whether or not the matrix holds such a kernel.
 
     ``mask_impl`` tells which masks ``nmask`` means where the name alone doesn't (``mask`` is simplified, ``mc`` and
-    ``mg`` are generic). A tile that is in no table gets ``when='always'``.
+    ``mg`` are generic), unless the pipeline has masks of one set only. A tile that is in no table gets
+    ``when='always'``.
 
     Raises:
         NameSyntaxError: the name doesn't fit the grammar; the message says at which field and what was expected.
     """
-    patterns = _patterns(family.grammar, tuple((slot, _field_words(family, slot)) for slot in _slots(family)))
+    patterns = _patterns(family)
     match = re.fullmatch("".join(patterns), name)
     if match is None:
         raise NameSyntaxError(_explain(family, patterns, name))
-    values: dict[str, Any] = {}
-    for slot in _slots(family):
-        values[slot] = _read(family, slot, match[slot])
-    if values["mask"] not in family.masks[mask_impl]:
-        mask_impl = next(impl for impl, masks in family.masks.items() if values["mask"] in masks)
-    values["mask_impl"] = mask_impl
-    values["tile"] = _known_tile(family, values)
-    for axis in family.order:
-        if axis not in values:
-            values[axis] = family.axes[axis][0]
+    values: dict[str, Any] = {slot: _read(family, slot, match[slot]) for slot in _slots(family)}
+    values.setdefault("arch_trait", next(iter(family.archs.values())))
+    if family.masks:
+        mask_impl = family.own_masks(values.get("pipeline", "")) or mask_impl
+        if values["mask"] not in family.masks[mask_impl]:
+            mask_impl = next(impl for impl, masks in family.masks.items() if values["mask"] in masks)
+        values["mask_impl"] = mask_impl
+    _set_tile(family, values)
+    for axis in (*family.axes, *(axis for block in family.pipelines for axis in block.axes)):
+        _complete(axis, values)
+    for field in family.fields:
+        if field not in values:  # without a slot: it has one value
+            values[field] = family.values(field)[0]
     return values
 
 
+def _complete(axis: Axis, values: dict[str, Any]) -> None:
+    """The fields of an axis that the name doesn't spell, from a step that has those it does."""
+    known = [(i, name) for i, name in enumerate(axis.fields) if name in values]
+    if known and len(known) < len(axis.fields):
+        for step in axis.values:
+            if all(step[i] == values[name] for i, name in known):
+                values |= {name: value for name, value in zip(axis.fields, step, strict=True) if name != ROUND}
+                return
+
+
 def _slots(family: Family) -> list[str]:
-    return _SLOT.findall(family.grammar)
+    return SLOT.findall(family.grammar)
 
 
 def _field_words(family: Family, slot: str) -> tuple[str, ...]:
     """The words a slot can hold, longest first so that ``kv_blockscale`` wins over a shorter prefix; () for numbers."""
     if slot == "tile":
-        return (_TILE,)
+        return (tile_pattern(family.tile_grammar),)
     words = family.words.get(slot, {})
-    values = {*_values(family, slot), *words}
-    if all(isinstance(value, int) and not isinstance(value, bool) for value in values):
-        return (_NUMBER,)
-    return tuple(sorted((re.escape(str(words.get(value, value))) for value in values), key=lambda w: (-len(w), w)))
+    values = {*family.values(slot), *words}
+    if not words and all(isinstance(value, int) and not isinstance(value, bool) for value in values):
+        return (NUMBER,)
+    return tuple(sorted((re.escape(words.get(value, str(value))) for value in values), key=lambda w: (-len(w), w)))
 
 
-def _values(family: Family, slot: str) -> tuple[Value, ...]:
-    if slot == "mask":
-        return tuple(mask for masks in family.masks.values() for mask in masks)
-    return family.axes[slot]
-
-
-@functools.cache
-def _patterns(grammar: str, words: tuple[tuple[str, tuple[str, ...]], ...]) -> tuple[str, ...]:
+@functools.lru_cache(maxsize=64)
+def _patterns(family: Family) -> tuple[str, ...]:
     """The grammar as regular expressions, one a part: literal text and slots by turns."""
-    table = dict(words)
-    parts = _SLOT.split(grammar)
-    return tuple(
-        f"(?P<{part}>{'|'.join(table[part])})" if index % 2 else re.escape(part) for index, part in enumerate(parts)
-    )
+    table = {slot: _field_words(family, slot) for slot in _slots(family)}
+    parts = SLOT.split(family.grammar)
+    found = []
+    for index, part in enumerate(parts):
+        if index % 2 == 0:
+            optional = index + 1 < len(parts) and "" in table[parts[index + 1]]
+            found.append(re.escape(part[:-1]) + "_?" if optional else re.escape(part))
+        else:
+            found.append(f"(?P<{part}>{'|'.join(table[part])})")
+    return tuple(found)
 
 
 def _read(family: Family, slot: str, word: str) -> Value | Tile:
     if slot == "tile":
-        numbers = [int(number) for number in re.findall(r"\d+", word)]
-        return Tile(*numbers[:18], occupancy=numbers[18] if len(numbers) > 18 else -1)
+        tile = parse_tile(family.tile_grammar, word)
+        assert tile is not None  # the pattern has matched
+        return tile
     for value, written in family.words.get(slot, {}).items():
         if written == word:
             return value
     return int(word) if word.isdigit() else word
 
 
-def _known_tile(family: Family, values: Mapping[str, Any]) -> Tile:
-    for row in family.tiles:
-        same = row.tile.word == values["tile"].word
-        if same and values["dtype"] in row.dtypes and values["hdim_q"] == row.hdim:
-            return row.tile
-    tile: Tile = values["tile"]
-    return tile
+def _set_tile(family: Family, values: dict[str, Any]) -> None:
+    """The tile as the table has it, which also tells head dims that the name doesn't spell."""
+    word = values["tile"].word
+    for (trait, dtype, hdim_q, hdim_v), tiles in family.tiles.items():
+        if (trait, dtype, hdim_q) == (values["arch_trait"], values["dtype"], values["hdim_q"]):
+            for tile in tiles:
+                if tile.word == word:
+                    values |= {"tile": tile, "hdim_v": hdim_v}
+                    return
+    tile = values["tile"]
+    values.setdefault("hdim_v", tile.bn1 or tile.bhdv or tile.bdv or values["hdim_q"])
 
 
 def _explain(family: Family, patterns: tuple[str, ...], name: str) -> str:
@@ -143,11 +156,11 @@ def _explain(family: Family, patterns: tuple[str, ...], name: str) -> str:
     if count == len(patterns):
         expected = "the end"
     elif count % 2:
-        slot = _SLOT.split(family.grammar)[count]
+        slot = SLOT.split(family.grammar)[count]
         expected = f"{slot} ({', '.join(w.replace(chr(92), '') for w in _field_words(family, slot))})"
         expected = "a tile (b..x.._r.._r.._w.._w..)" if slot == "tile" else expected
     else:
-        expected = f"'{_SLOT.split(family.grammar)[count]}'"
+        expected = f"'{SLOT.split(family.grammar)[count]}'"
     return (
         f"'{name}' is no {family.name} name of this dialect: {where}, expected {expected}, "
         f"found '{rest or 'the end'}'. The grammar is {family.grammar}"

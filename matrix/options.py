@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from matrix.dialects import (
-    MASK_IMPLS,
     Dialect,
     check_arch,
     check_receipt,
@@ -19,6 +18,7 @@ from matrix.dialects import (
     upstreams,
 )
 from matrix.errors import UsageError
+from matrix.families import MASK_IMPLS
 from matrix.selection import Selection, parse_shard, profiles, tiers
 
 DEFAULT_UPSTREAM = "aiter"

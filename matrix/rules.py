@@ -29,7 +29,8 @@ class Rule:
 def group_mode_pads_both_seqlens(mode: str, pad: str) -> bool:
     """group mode needs seqlen_q and seqlen_k padding: the length of the next sequence is unknown
 
-    codegen/ops/fmha_batch_prefill.py, get_fwd_blobs: spad and skpad must be set in group mode.
+    codegen/ops, get_fwd_blobs of fmha_fwd.py, fmha_pagedkv_prefill.py and fmha_batch_prefill.py; fmha_fwd_splitkv.py,
+    get_fwd_splitkv_blobs: spad and skpad must be set in group mode.
     """
     return mode == "group" and not pad.startswith("pssk")
 
@@ -37,7 +38,8 @@ def group_mode_pads_both_seqlens(mode: str, pad: str) -> bool:
 def logits_soft_cap_without_bias(logits: bool, bias: str) -> bool:
     """a logits soft cap is only built without bias
 
-    codegen/ops/fmha_batch_prefill.py, get_fwd_blobs.
+    codegen/ops, get_fwd_blobs of fmha_fwd.py, fmha_pagedkv_prefill.py and fmha_batch_prefill.py; fmha_fwd_splitkv.py,
+    get_fwd_splitkv_blobs.
     """
     return logits and bias != "no"
 
@@ -82,6 +84,14 @@ def fp8_is_inference_only(dtype: str, bias: str, lse: bool, dropout: bool) -> bo
     return dtype == "fp8bf16" and (bias != "no" or lse or dropout)
 
 
+def fp8_has_no_sink(dtype: str, sink: bool) -> bool:
+    """until April 2026, fp8 kernels were built without sink
+
+    Upstream's published list of April 2026 (gfx950, receipt 0); the codegen of that date is not at hand.
+    """
+    return dtype == "fp8bf16" and sink
+
+
 def page_size_1_is_linear(page_size: int, kv_layout: str) -> bool:
     """the vectorized KV layout interleaves tokens of one page, so page size 1 has none
 
@@ -106,6 +116,156 @@ def gload_only_for_small_pages(load: str, page_size: int, tile: Tile) -> bool:
     return load == "gload" and page_size >= tile.bn0
 
 
+def group_mode_pads_seqlen_q(mode: str, pad: str) -> bool:
+    """group mode needs seqlen_q padding: the length of the next sequence is unknown
+
+    codegen/ops/fmha_fwd_splitkv.py, get_fwd_splitkv_combine_blobs: spad must be set in group mode. fmha_bwd.py,
+    get_bwd_blobs: so must spad1d, for dot_do_o and convert_dq.
+    """
+    return mode == "group" and pad not in ("ps", "psd", "psdv")
+
+
+def nwarp_pipeline_for_several_n_waves(pipeline: str, tile: Tile) -> bool:
+    """split-KV tiles with several waves along kN0 take qr_nwarp_sshuffle, which shuffles S between them; others take qr
+
+    codegen/ops/fmha_fwd_splitkv.py of 2026, get_fwd_splitkv_blobs.
+    """
+    return (pipeline == "qr_nwarp_sshuffle") != (tile.rn0 != 1)
+
+
+def d192x128_and_d160_are_inference_only(hdim_q: int, hdim_v: int, bias: str, dropout: bool) -> bool:
+    """head dims 192x128 and 160 are for prefill of inference: no bias, no dropout
+
+    codegen/ops/fmha_fwd.py, get_fwd_blobs; later CompatibilityRuleFactory.check_hdim.
+    """
+    return ((hdim_q, hdim_v) == (192, 128) or hdim_q == 160) and (bias != "no" or dropout)
+
+
+def _restricts_tiles(arch_trait: str, dtype: str) -> bool:
+    return arch_trait in ("gfx9", "gfx950") and dtype not in ("fp32", "mxfp8", "mxfp4")
+
+
+def qr_and_qr_async_take_128_row_tiles(
+    arch_trait: str, dtype: str, hdim_q: int, hdim_v: int, pipeline: str, tile: Tile
+) -> bool:
+    """on gfx9, qr and qr_async take tiles of 128 keys at head dims 128x128, and of 128 queries at all others
+
+    codegen/ops/fmha_fwd.py, get_fwd_blobs; later CompatibilityRuleFactoryGfx9.check_hdim_tile, which exempts fp32,
+    mxfp8 and mxfp4.
+    """
+    if not _restricts_tiles(arch_trait, dtype) or pipeline not in ("qr", "qr_async"):
+        return False
+    return tile.bn0 != 128 if (hdim_q, hdim_v) == (128, 128) else tile.bm0 != 128
+
+
+def qr_takes_no_64_wide_slices_at_d128(
+    arch_trait: str, dtype: str, hdim_q: int, hdim_v: int, pipeline: str, tile: Tile
+) -> bool:
+    """on gfx9 at head dims 128x128, only qr_async takes tiles whose first gemm unrolls kK0 = 64
+
+    codegen/ops/fmha_fwd.py of 2026, CompatibilityRuleFactoryGfx9.check_hdim_tile, which exempts fp32, mxfp8 and mxfp4.
+    """
+    return _restricts_tiles(arch_trait, dtype) and pipeline == "qr" and hdim_q == hdim_v == 128 and tile.bk0 == 64
+
+
+def trload_takes_narrow_tiles_at_d128(hdim_q: int, hdim_v: int, pipeline: str, tile: Tile) -> bool:
+    """qr_async_trload leaves the tiles of 128 keys at head dims 128x128 to the other pipelines
+
+    codegen/ops/fmha_fwd.py, get_fwd_blobs; later CompatibilityRuleFactoryGfx950.check_tile_pipeline.
+    """
+    return pipeline == "qr_async_trload" and (hdim_q, hdim_v) == (128, 128) and tile.bn0 == 128
+
+
+def v3_has_its_own_tiles(arch_trait: str, pipeline: str, tile: Tile) -> bool:
+    """on gfx950, tiles of 256 queries and 8 waves are for qr_async_trload_v3, which takes no other
+
+    codegen/ops/fmha_fwd.py of 2026, CompatibilityRuleFactoryGfx950.check_tile_pipeline.
+    """
+    waves = tile.rm0 * tile.rn0 * tile.rk0, tile.rm1 * tile.rn1 * tile.rk1
+    v3_tile = tile.bm0 == 256 and waves == (8, 8)
+    return arch_trait == "gfx950" and v3_tile != (pipeline == "qr_async_trload_v3")
+
+
+def fp32_minimal_set_has_simplified_masks(receipt: int, mask_impl: str) -> bool:
+    """receipt 801 asks for the simplified no-mask by its internal name, so it is empty with generic masks
+
+    codegen/ops/fmha_fwd.py, get_fwd_blobs; later get_product: F_mask is compared with "s_no".
+    """
+    return receipt == 801 and mask_impl != "simplified"
+
+
+def dbias_needs_bias(bias: str, dbias: bool) -> bool:
+    """only an elementwise bias has a gradient
+
+    codegen/ops/fmha_bwd.py, get_bwd_blobs.
+    """
+    return dbias and bias != "bias"
+
+
+def trload_on_gfx950_in_16_bits(arch_trait: str, dtype: str, trload: bool) -> bool:
+    """transposing loads from LDS are instructions of gfx950; codegen uses them for fp16 and bf16
+
+    codegen/ops/fmha_bwd.py, get_dq_dk_dv_tiles of each factory.
+    """
+    return trload and (arch_trait != "gfx950" or dtype == "fp32")
+
+
+def trload_pads_both_head_dims_by_8(trload: bool, dpad: int, dvpad: int) -> bool:
+    """with transposing loads, both head dims are padded to a multiple of 8 or neither is
+
+    codegen/ops/fmha_bwd.py, get_bwd_blobs.
+    """
+    return trload and (dpad, dvpad) not in ((0, 0), (8, 8))
+
+
+def hdim_q_padded_by_8_needs_hdim_v_too(trload: bool, dpad: int, dvpad: int) -> bool:
+    """hdim_q isn't padded to a multiple of 8 unless hdim_v is (the other way round it is)
+
+    codegen/ops/fmha_bwd.py, get_bwd_blobs: its comment rules out either being 8 alone, its test only hdim_q.
+    """
+    return not trload and dpad == 8 and dvpad != 8
+
+
+def short_q_tiles_serve_unmasked_batches(mode: str, mask: str, tile: Tile) -> bool:
+    """tiles for a short seqlen_q have kernels for batch mode without mask only
+
+    codegen/ops/fmha_bwd.py, get_bwd_blobs.
+    """
+    return tile.max_seq_q != 0 and (mode == "group" or mask != "no")
+
+
+def deterministic_dq_is_split_by_kn0(deterministic: bool, tile: Tile) -> bool:
+    """a deterministic dQ has an accumulator for each kN0 tokens of K, so kN0 is part of the kernel; else it is 0
+
+    codegen/ops/fmha_bwd.py, convert_dq_bn0 of FmhaBwdApiTrait.
+    """
+    return deterministic != (tile.bn0 != 0)
+
+
+def integrations_pad_both_head_dims_alike(receipt: int, dpad: int, dvpad: int) -> bool:
+    """flash-attention's and PyTorch's receipts (2, 3, 4) have kernels that pad both head dims alike
+
+    codegen/ops/fmha_bwd.py, get_bwd_blobs.
+    """
+    return receipt in (2, 3, 4) and dpad != dvpad
+
+
+def fp32_pads_both_head_dims_alike(dtype: str, dpad: int, dvpad: int) -> bool:
+    """fp32 kernels pad both head dims alike
+
+    codegen/ops/fmha_bwd.py, get_bwd_blobs, receipts 800 and 801.
+    """
+    return dtype == "fp32" and dpad != dvpad
+
+
+def fp32_has_receipts_of_its_own(receipt: int, dtype: str) -> bool:
+    """fp32 is built by receipts 800 and 801, and nothing else is built by these
+
+    codegen/ops/fmha_bwd.py, get_bwd_blobs.
+    """
+    return (dtype == "fp32") != (receipt in (800, 801))
+
+
 def _rule(function: Callable[..., bool]) -> Rule:
     reason, _, source = (inspect.getdoc(function) or "").partition("\n\n")
     fields = tuple(inspect.signature(function).parameters)
@@ -122,13 +282,35 @@ RULES: Mapping[str, Rule] = {
         fp8_needs_qscale,
         qscale_needs_fp8,
         fp8_is_inference_only,
+        fp8_has_no_sink,
         page_size_1_is_linear,
         kv_blockscale_within_page,
         gload_only_for_small_pages,
+        d192x128_and_d160_are_inference_only,
+        qr_and_qr_async_take_128_row_tiles,
+        qr_takes_no_64_wide_slices_at_d128,
+        trload_takes_narrow_tiles_at_d128,
+        v3_has_its_own_tiles,
+        fp32_minimal_set_has_simplified_masks,
+        group_mode_pads_seqlen_q,
+        nwarp_pipeline_for_several_n_waves,
+        dbias_needs_bias,
+        trload_on_gfx950_in_16_bits,
+        trload_pads_both_head_dims_by_8,
+        hdim_q_padded_by_8_needs_hdim_v_too,
+        short_q_tiles_serve_unmasked_batches,
+        deterministic_dq_is_split_by_kn0,
+        integrations_pad_both_head_dims_alike,
+        fp32_pads_both_head_dims_alike,
+        fp32_has_receipts_of_its_own,
     )
 }
 
 
 def broken(rules: tuple[Rule, ...], values: Mapping[str, Any]) -> list[Rule]:
-    """The rules that exclude ``values`` (field name to value)."""
-    return [rule for rule in rules if rule.excludes(*(values[name] for name in rule.fields))]
+    """The rules that exclude ``values`` (field name to value); one that reads a field not among them doesn't."""
+    return [
+        rule
+        for rule in rules
+        if all(name in values for name in rule.fields) and rule.excludes(*(values[name] for name in rule.fields))
+    ]

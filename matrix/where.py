@@ -18,9 +18,7 @@ from matrix.keys import KEY_FIELDS, TILE_FIELDS, Key
 Predicate = Callable[[Key], bool]
 Getter = Callable[[Key], Any]
 
-_FIELDS = tuple(
-    f"key.{name}" for name in (*KEY_FIELDS, *(f"tile.{part}" for part in (*TILE_FIELDS, "word"))) if name != "tile"
-)
+_FIELDS = tuple(f"key.{name}" for name in (*KEY_FIELDS, *(f"tile.{part}" for part in TILE_FIELDS)) if name != "tile")
 _MAX_DEPTH = 50  # of nested nodes: far more than a person writes, far less than Python's stack holds
 
 _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {

@@ -17,8 +17,9 @@ from kernels.results import Case
 from kernels.toolchains import detect
 from kernels.units import plan
 from kernels.upstream import FMHA, Tree
-from matrix.dialects import MASK_IMPLS, dialect, upstreams
+from matrix.dialects import dialect, upstreams
 from matrix.enumeration import enumerate_keys
+from matrix.families import MASK_IMPLS
 
 NAMES = tuple(upstreams())
 

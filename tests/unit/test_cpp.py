@@ -12,7 +12,8 @@ from kernels.errors import CodeObjectError
 from kernels.harness import FIELDS
 from kernels.render import dispatch_text, harness_text, instance_text, unit_text
 from kernels.units import plan
-from matrix.dialects import dialect
+from matrix.dialects import dialect, dialect_names
+from matrix.errors import UsageError
 from matrix.names import parse
 from matrix.selection import Selection, select
 
@@ -171,3 +172,9 @@ def test_conditions_without_tile_condition() -> None:
     assert set(cpp.conditions(key, features)) - set(cpp.conditions(plain, features)) == {
         "get_num_blocks(128) < num_cus * min_cu_util_rate"
     }
+
+
+def test_a_dialect_of_names_only_has_no_cpp() -> None:
+    with pytest.raises(UsageError, match=r"of dialect rocm-libraries-2026-04 only the kernels' names are known"):
+        cpp.features("rocm-libraries-2026-04")
+    assert {name for name in dialect_names() if dialect(name).detection} == set(cpp.spellings()["dialects"])

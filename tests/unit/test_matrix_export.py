@@ -43,8 +43,10 @@ def test_any_row_comes_back(name: str, data: st.DataObject) -> None:
 def test_the_columns_say_everything_about_a_key() -> None:
     assert " ".join(COLUMNS) == (
         f"name family dtype hdim_q hdim_v mode {TILE} tile.wm0 tile.wn0 tile.wk0 tile.wm1 tile.wn1 tile.wk1 "
-        "tile.occupancy tile.when pipeline vlayout pad logits bias mask mask_impl lse dropout qscale sink page_size "
-        "load kv_layout kv_table"
+        "tile.bk2 tile.bk3 tile.bk4 tile.bhdq tile.bhdv tile.rm2 tile.rn2 tile.rk2 tile.max_seq_q tile.bs tile.bsk "
+        "tile.bd tile.bdv tile.occupancy tile.when tile.word pipeline vlayout pad logits bias mask mask_impl lse "
+        "dropout qscale sink page_size load kv_layout kv_table skip trload paged_kv rope dpad dvpad dbias dropout_impl "
+        "deterministic arch_trait"
     )
     assert list(keys("ck-2025-11")[0].row()) == list(COLUMNS)
 

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matrix.dialects import Family, dialect, dialect_names
+from matrix.dialects import dialect, dialect_names
 from matrix.enumeration import enumerate_keys
 from matrix.errors import NameSyntaxError
+from matrix.families import Family
 from matrix.keys import Key
 from matrix.names import make_key, parse
 
@@ -38,7 +39,9 @@ def test_a_name_of_mid_2025() -> None:
     values = parse(family("ck-2025-06"), MID_2025)
     tile = values.pop("tile")
     assert values == {
-        "dtype": "fp16", "hdim_q": 128, "mode": "batch", "pipeline": "qr_async", "vlayout": "col", "pad": "psddv",
+        "arch_trait": "gfx9",
+        "dtype": "fp16", "hdim_q": 128, "hdim_v": 128, "mode": "batch", "pipeline": "qr_async", "vlayout": "col",
+        "pad": "psddv",
         "logits": False, "bias": "alibi", "mask": "mask", "mask_impl": "simplified", "lse": True, "dropout": False,
         "qscale": "no",
     }  # fmt: skip

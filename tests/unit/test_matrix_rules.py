@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -11,6 +12,13 @@ from matrix.keys import Tile
 from matrix.rules import RULES, broken
 
 TILE = Tile(128, 128, 32, 128, 32, 128, 4, 1, 1, 4, 1, 1, 32, 32, 16, 32, 32, 16)  # kN0 is 128
+SHORT_Q = dataclasses.replace(TILE, max_seq_q=32)
+UNSPLIT = dataclasses.replace(TILE, bn0=0)
+SPLIT_N = dataclasses.replace(TILE, rm0=1, rn0=4)  # its waves lie along kN0
+NARROW = Tile(128, 64, 32, 128, 16, 128, 4, 1, 1, 4, 1, 1, 32, 32, 16, 32, 32, 16)
+LOW = Tile(64, 128, 64, 128, 64, 128, 4, 1, 1, 4, 1, 1, 16, 16, 16, 16, 16, 16)
+V3 = Tile(256, 64, 128, 128, 64, 128, 8, 1, 1, 8, 1, 1, 32, 32, 32, 32, 32, 32)
+GFX9 = {"arch_trait": "gfx9", "dtype": "fp16", "hdim_q": 128, "hdim_v": 128, "pipeline": "qr"}
 
 CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [  # rule, values it lets pass, values it excludes
     ("group_mode_pads_both_seqlens", {"mode": "group", "pad": "psskddv"}, {"mode": "group", "pad": "psddv"}),
@@ -56,6 +64,146 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [  # rule, values it l
         {"load": "bload", "page_size": 1024, "tile": TILE},
         {"load": "gload", "page_size": 1024, "tile": TILE},
     ),
+    ("group_mode_pads_seqlen_q", {"mode": "group", "pad": "psdv"}, {"mode": "group", "pad": "pdv"}),
+    ("group_mode_pads_seqlen_q", {"mode": "batch", "pad": "npad"}, {"mode": "group", "pad": "npad"}),
+    *[
+        (
+            "nwarp_pipeline_for_several_n_waves",
+            {"pipeline": pipeline, "tile": right},
+            {"pipeline": pipeline, "tile": wrong},
+        )
+        for pipeline, right, wrong in (("qr", TILE, SPLIT_N), ("qr_nwarp_sshuffle", SPLIT_N, TILE))
+    ],
+    ("group_mode_pads_seqlen_q", {"mode": "group", "pad": "psd"}, {"mode": "group", "pad": "pd"}),
+    ("dbias_needs_bias", {"bias": "bias", "dbias": True}, {"bias": "alibi", "dbias": True}),
+    ("dbias_needs_bias", {"bias": "no", "dbias": False}, {"bias": "no", "dbias": True}),
+    *[
+        (
+            "trload_on_gfx950_in_16_bits",
+            {"arch_trait": "gfx950", "dtype": "bf16", "trload": True},
+            {"arch_trait": "gfx950", "dtype": "bf16", "trload": True, **other},
+        )
+        for other in ({"arch_trait": "gfx9"}, {"arch_trait": "gfx12"}, {"dtype": "fp32"})
+    ],
+    *[
+        (
+            "trload_pads_both_head_dims_by_8",
+            {"trload": True, "dpad": dpad, "dvpad": dpad},
+            {"trload": True, "dpad": other, "dvpad": dpad},
+        )
+        for dpad, other in ((0, 8), (8, 0), (0, 1))
+    ],
+    (
+        "trload_pads_both_head_dims_by_8",
+        {"trload": False, "dpad": 1, "dvpad": 1},
+        {"trload": True, "dpad": 1, "dvpad": 1},
+    ),
+    *[
+        (
+            "hdim_q_padded_by_8_needs_hdim_v_too",
+            {"trload": False, "dpad": dpad, "dvpad": dvpad},
+            {"trload": False, "dpad": dvpad, "dvpad": dpad},
+        )
+        for dpad, dvpad in ((0, 8), (1, 8))
+    ],
+    *[
+        (
+            "short_q_tiles_serve_unmasked_batches",
+            {"mode": "batch", "mask": "no", "tile": SHORT_Q},
+            {"mode": "batch", "mask": "no", "tile": SHORT_Q, **other},
+        )
+        for other in ({"mode": "group"}, {"mask": "mask"}, {"mask": "causal"})
+    ],
+    (
+        "short_q_tiles_serve_unmasked_batches",
+        {"mode": "group", "mask": "mask", "tile": TILE},
+        {"mode": "group", "mask": "mask", "tile": SHORT_Q},
+    ),
+    *[
+        (
+            "deterministic_dq_is_split_by_kn0",
+            {"deterministic": deterministic, "tile": right},
+            {"deterministic": deterministic, "tile": wrong},
+        )
+        for deterministic, right, wrong in ((True, TILE, UNSPLIT), (False, UNSPLIT, TILE))
+    ],
+    *[
+        (
+            "integrations_pad_both_head_dims_alike",
+            {"receipt": receipt, "dpad": 1, "dvpad": 1},
+            {"receipt": receipt, "dpad": 0, "dvpad": 1},
+        )
+        for receipt in (2, 3, 4)
+    ],
+    (
+        "integrations_pad_both_head_dims_alike",
+        {"receipt": 300, "dpad": 0, "dvpad": 1},
+        {"receipt": 3, "dpad": 0, "dvpad": 1},
+    ),
+    (
+        "fp32_pads_both_head_dims_alike",
+        {"dtype": "fp16", "dpad": 0, "dvpad": 1},
+        {"dtype": "fp32", "dpad": 0, "dvpad": 1},
+    ),
+    ("fp32_has_receipts_of_its_own", {"receipt": 800, "dtype": "fp32"}, {"receipt": 600, "dtype": "fp32"}),
+    ("fp32_has_receipts_of_its_own", {"receipt": 0, "dtype": "bf16"}, {"receipt": 801, "dtype": "bf16"}),
+    ("fp8_has_no_sink", {"dtype": "bf16", "sink": True}, {"dtype": "fp8bf16", "sink": True}),
+    *[
+        (
+            "d192x128_and_d160_are_inference_only",
+            {"hdim_q": 192, "hdim_v": 192, "bias": "no", "dropout": False, **feature},
+            {"hdim_q": hdim_q, "hdim_v": hdim_v, "bias": "no", "dropout": False, **feature},
+        )
+        for hdim_q, hdim_v in ((192, 128), (160, 160))
+        for feature in ({"bias": "alibi"}, {"dropout": True})
+    ],
+    *[
+        ("qr_and_qr_async_take_128_row_tiles", {**GFX9, "tile": TILE, **passes}, {**GFX9, **excluded})
+        for passes, excluded in (
+            ({}, {"tile": NARROW}),  # 64 keys at d128
+            ({"hdim_q": 64, "hdim_v": 64, "tile": NARROW}, {"hdim_q": 64, "hdim_v": 64, "tile": LOW}),
+            ({"tile": LOW}, {"tile": NARROW}),
+            ({"tile": NARROW, "pipeline": "qr_async_trload"}, {"tile": NARROW, "pipeline": "qr_async"}),
+            ({"tile": NARROW, "arch_trait": "gfx12"}, {"tile": NARROW, "arch_trait": "gfx950"}),
+            ({"tile": NARROW, "dtype": "fp32"}, {"tile": NARROW, "dtype": "fp8bf16"}),
+        )
+    ],
+    *[
+        ("qr_takes_no_64_wide_slices_at_d128", {**GFX9, "tile": LOW, **passes}, {**GFX9, "tile": LOW})
+        for passes in (
+            {"tile": TILE},
+            {"pipeline": "qr_async"},
+            {"dtype": "mxfp8"},
+            {"hdim_q": 192},
+            {"arch_trait": "gfx12"},
+        )
+    ],
+    *[
+        (
+            "trload_takes_narrow_tiles_at_d128",
+            {"hdim_q": 128, "hdim_v": 128, "pipeline": "qr_async_trload", "tile": TILE, **passes},
+            {"hdim_q": 128, "hdim_v": 128, "pipeline": "qr_async_trload", "tile": TILE},
+        )
+        for passes in ({"tile": NARROW}, {"pipeline": "qr_async"}, {"hdim_q": 256, "hdim_v": 256})
+    ],
+    *[
+        (
+            "v3_has_its_own_tiles",
+            {"arch_trait": "gfx950", "pipeline": pipeline, "tile": tile},
+            {"arch_trait": "gfx950", "pipeline": pipeline, "tile": other},
+        )
+        for pipeline, tile, other in (("qr_async_trload_v3", V3, TILE), ("qr_async", TILE, V3))
+    ],
+    (
+        "fp32_minimal_set_has_simplified_masks",
+        {"receipt": 801, "mask_impl": "simplified"},
+        {"receipt": 801, "mask_impl": "generic"},
+    ),
+    (
+        "fp32_minimal_set_has_simplified_masks",
+        {"receipt": 800, "mask_impl": "generic"},
+        {"receipt": 801, "mask_impl": "generic"},
+    ),
 ]
 
 
@@ -69,7 +217,8 @@ def test_a_rule_accepts_and_refuses(name: str, accepted: dict[str, Any], refused
 
 def test_every_rule_is_tested_and_used_by_a_dialect() -> None:
     assert {name for name, _, _ in CASES} == set(RULES)
-    used = {rule.name for name in dialect_names() for rule in dialect(name).families["batch_prefill"].rules}
+    families = [family for name in dialect_names() for family in dialect(name).families.values()]
+    used = {rule.name for family in families for rule in family.rules}
     assert used == set(RULES)
 
 

@@ -31,8 +31,6 @@ from matrix.errors import (
 )
 from matrix.tablefile import load, overlay
 
-F = "families.batch_prefill"
-
 
 @pytest.mark.parametrize(
     ("text", "message"),
@@ -86,100 +84,114 @@ def test_overlay_merges_mappings_replaces_the_rest_and_null_takes_away(tmp_path:
     assert (merged.get("a").get("y").file.name, merged.get("a").get("y").line) == ("parent.yaml", 1)
 
 
+def copied(folder: Path) -> Path:
+    """The mid-2025 dialect in a folder of its own."""
+    return Path(shutil.copytree(TABLES / "dialects" / "ck-2025-06", folder / "ck-2025-06"))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "line", "message"),
     [
         ("summary: CK of mid", "sumary: CK of mid", 3, "sumary: unknown field; known here: dialect, parent, summary, "),
-        ("dialect: ck-2025-06", "dialect: ck", 2, "dialect: a dialect has the name of its file, here 'ck-2025-06'"),
+        ("dialect: ck-2025-06", "dialect: ck", 2, "dialect: a dialect has the name of its folder, here 'ck-2025-06'"),
         ("  lacks_file: codegen/utils.py", "  lack_file: x", 9, "detect.lack_file: unknown field; known here: file, "),
         ("has: [do_fp8_static_quant, get_mask_map]", "has: x", 7, "detect.has: must be a list, not 'x'"),
-        ("archs: [gfx90a,", "archs: [gfx90b,", 12, f"{F}.archs[0]: 'gfx90b' is not in archs.yaml"),
-        ("_{lse}_", "_{lsee}_", 14, f"{F}.name: slot 'lsee' is no axis; known: dtype, hdim_q, "),
-        ("_{lse}_", "_{lse}_{lse}_", 14, f"{F}.name: slot 'lse' is written twice"),
-        ("_{lse}_", "_", 14, f"{F}.name: axis 'lse' has several values and needs a slot {{lse}}"),
-        ("_{tile}_", "_", 14, f"{F}.name: axis 'tile' has several values and needs a slot {{tile}}"),
-        ("order: [dtype,", "order: [dytpe,", 18, f"{F}.axes.dtype: unknown field; known here: dytpe, hdim_q, "),
-        ("mode, tile, logits", "mode, tile, name, logits", 16, f"{F}.order: 'name' is no axis of a key"),
-        ("mode, tile, logits", "mode, tile, mode, logits", 16, f"{F}.order: an axis is listed twice"),
-        ("mode, tile, logits", "mode, logits", 16, f"{F}.order: axis 'tile' is missing; every key has one"),
-        (
-            "[dtype, hdim_q, mode, tile,",
-            "[dtype, tile, hdim_q, mode,",
-            16,
-            f"{F}.order: tile depends on dtype and hdim",
-        ),
-        ("      lse: [true, false]\n", "", 16, f"{F}.order: axis 'lse' has no values in axes"),
-        ("dtype: [fp16, bf16]", "dtype: [fp16, fp16]", 18, f"{F}.axes.dtype: a value is listed twice"),
-        ("dtype: [fp16, bf16]", "dtype: [fp16, 16]", 18, f"{F}.axes.dtype[1]: must be text, not 16"),
-        ("dtype: [fp16, bf16]", "dtype: fp16", 18, f"{F}.axes.dtype: must be a list, not 'fp16'"),
-        ("hdim_q: [128]", "hdim_q: ['128']", 19, f"{F}.axes.hdim_q[0]: must be a whole number, not '128'"),
-        ("lse: [true, false]", "lse: [yes, no]", 23, f"{F}.axes.lse[0]: must be true or false, not 'yes'"),
-        ("generic: [no,", "genric: [no,", 31, f"{F}.masks.genric: unknown field; known here: simplified, generic"),
-        ("      generic: [no, causal, generic]\n", "", 30, f"{F}.masks: field 'generic' is missing; it has simplified"),
-        ("qscale: {no: nsquant}", "scale: {no: nsquant}", 40, f"{F}.words.scale: unknown field; known here: dtype, "),
-        (
-            "- dtype: [fp16, bf16]",
-            "- dtype: [fp16, bf61]",
-            42,
-            f"{F}.tiles[0].dtype[1]: 'bf61' is not among the axis's ",
-        ),
-        ("hdim: 128", "hdim: 129", 43, f"{F}.tiles[0].hdim: not among the values of hdim_q: 128"),
-        (
-            "block: [64, 128, 64, 128, 64, 128]",
-            "block: [64]",
-            44,
-            f"{F}.tiles[0].block: must hold 6 whole numbers, not 1",
-        ),
-        ("block: [64,", "block: [true,", 44, f"{F}.tiles[0].block[0]: must be a whole number, not True"),
-        ("waves: ", "wave: ", 45, f"{F}.tiles[0].wave: unknown field; known here: dtype, hdim, block, waves, "),
-        (
-            "rules: [group_mode_pads",
-            "rules: [group_mode_pad",
-            53,
-            f"{F}.rules[0]: no rule 'group_mode_pad_both_seqlens' ",
-        ),
-        (
-            "rules: [",
-            "rules: [sink_needs_mask, ",
-            53,
-            f"{F}.rules[0]: rule 'sink_needs_mask' reads sink, which this family",
-        ),
-        ("      2: {", "      5: {", 55, f"{F}.receipts.5: this receipt is not in receipts.yaml"),
-        ("      2: {", "      two: {", 55, f"{F}.receipts.two: a receipt is a number, not 'two'"),
-        ("2: {vlayout: [row]", "2: {layout: [row]", 55, f"{F}.receipts.2.layout: unknown field; known here: dtype, "),
-        (
-            "2: {vlayout: [row]",
-            "2: {vlayout: [raw]",
-            55,
-            f"{F}.receipts.2.vlayout: 'raw' is not among the axis's values: ",
-        ),
-        ("2: {vlayout: [row]", "2: {tile: [64]", 55, f"{F}.receipts.2.tile: unknown field; known here: dtype, "),
     ],
 )
 def test_impossible_dialects(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
-    file = tmp_path / "ck-2025-06.yaml"
-    text = (TABLES / "dialects" / file.name).read_text()
+    folder = copied(tmp_path)
+    file = folder / "dialect.yaml"
+    text = file.read_text()
     assert old in text
     file.write_text(text.replace(old, new, 1))
     with pytest.raises(TableError) as caught:
-        read_dialect(file)
+        read_dialect(folder)
     assert str(caught.value).startswith(f"{file}:{line}: {message}")
+
+
+TILE = "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        ("archs: {gfx90a:", "archs: {gfx90b:", 1, "archs.gfx90b: 'gfx90b' is not in archs.yaml"),
+        ("_{lse}_", "_{lsee}_", 3, "name: slot 'lsee' is no axis; known: dtype, hdim_q, "),
+        ("_{lse}_", "_{lse}_{lse}_", 3, "name: slot 'lse' is written twice"),
+        ("_{lse}_", "_", 3, "name: axis 'lse' has several values and needs a slot {lse}"),
+        ("_{tile}_", "_", 3, "name: a kernel's tile needs a slot {tile}"),
+        ("[_o{occupancy}]", "_o{occupance}", 4, "tile: 'occupance' is no number of a tile; known: bm0, "),
+        ("order: [dtype,", "order: [dytpe,", 6, "order: 'dytpe' is no axis of a key"),
+        ("mode, tile, logits", "mode, tile, name, logits", 6, "order: 'name' is no axis of a key"),
+        ("mode, tile, logits", "mode, tile, mode, logits", 6, "order: an axis is listed twice"),
+        ("mode, tile, logits", "mode, logits", 6, "order: axis 'tile' is missing; every key has one"),
+        ("[dtype, hdim_q hdim_v, mode, tile,", "[dtype, tile, hdim_q hdim_v, mode,", 6, "order: tile depends on dtype"),
+        ("  lse: [true, false]\n", "", 6, "order: axis 'lse' has no values in axes"),
+        (
+            "  lse: [true, false]\n",
+            "  lsf: [true]\n  lse: [true]\n",
+            13,
+            "axes.lsf: unknown field; known here: ",
+        ),
+        ("dtype: [fp16, bf16]", "dtype: [fp16, fp16]", 8, "axes.dtype: a value is listed twice"),
+        ("dtype: [fp16, bf16]", "dtype: [fp16, 16]", 8, "axes.dtype[1]: must be text, not 16"),
+        ("dtype: [fp16, bf16]", "dtype: fp16", 8, "axes.dtype: must be a list, not 'fp16'"),
+        ("[[128, 128]]", "[['128', 128]]", 9, "axes.hdim_q hdim_v[0][0]: must be a whole number, not '128'"),
+        ("[[128, 128]]", "[[128]]", 9, "axes.hdim_q hdim_v[0]: must hold 2 values (hdim_q, hdim_v), not 1"),
+        ("  lse: [true, false]", "  lse: [yes, no]", 13, "axes.lse[0]: must be true or false, not 'yes'"),
+        ("generic: [no,", "genric: [no,", 21, "masks.genric: unknown field; known here: simplified, generic"),
+        ("  generic: [no, causal, generic]\n", "", 20, "masks: field 'generic' is missing; it has simplified"),
+        ("  qscale: {no: nsquant}", "  scale: {no: nsquant}", 30, "words.scale: no axis of that name; known: dtype, "),
+        ("    fp16 bf16:", "    fp16 bf61:", 35, "tiles.gfx9.fp16 bf61: 'bf61' is not among the axis's values: fp16, "),
+        ("  gfx9:\n", "  gfx8:\n", 34, "tiles.gfx8: unknown field; known here: gfx9"),
+        ("128x128:", "129x128:", 36, "tiles.gfx9.fp16 bf16.129x128: not among the values of axis 'hdim_q hdim_v'"),
+        ("128x128:", "d128:", 36, "tiles.gfx9.fp16 bf16.d128: head dims are written hdim_qxhdim_v, e.g. 128x128, "),
+        (TILE, TILE[:-3], 36, f"tiles.gfx9.fp16 bf16.128x128[0].tile: '{TILE[:-3]}' is no tile; the family writes"),
+        (f"tile: {TILE}", f"tle: {TILE}", 36, "tiles.gfx9.fp16 bf16.128x128[0].tle: unknown field; known here: tile, "),
+        ("when: few_blocks", "for: {lse: [true]}", 36, "tiles.gfx9.fp16 bf16.128x128[0].for.lse: unknown field"),
+        ("when: few_blocks", "for: {mode: [bath]}", 36, "tiles.gfx9.fp16 bf16.128x128[0].for.mode: 'bath' is"),
+        (f"- {{tile: {TILE}", f"- {TILE}\n        - {{tile: {TILE}", 36, "tiles.gfx9.fp16 bf16.128x128: a tile is"),
+        ("rules: [group_mode_pads", "rules: [group_mode_pad", 38, "rules[0]: no rule 'group_mode_pad_both_seqlens' "),
+        ("rules: [", "rules: [sink_needs_mask, ", 38, "rules[0]: rule 'sink_needs_mask' reads sink, which this family"),
+        ("  2: {", "  5: {", 40, "receipts.5: this receipt is not in receipts.yaml"),
+        ("  2: {", "  two: {", 40, "receipts.two: a receipt is a number, or 'default', not 'two'"),
+        ("2: {vlayout: [row]", "2: {layout: [row]", 40, "receipts.2.layout: unknown field; known here: dtype, "),
+        ("2: {vlayout: [row]", "2: {vlayout: [raw]", 40, "receipts.2.vlayout: 'raw' is not among the axis's values: "),
+        ("2: {vlayout: [row]", "2: {tile: [64]", 40, "receipts.2.tile: unknown field; known here: dtype, "),
+    ],
+)
+def test_impossible_families(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
+    folder = copied(tmp_path)
+    file = folder / "batch_prefill.yaml"
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+    with pytest.raises(TableError) as caught:
+        read_dialect(folder).families["batch_prefill"]
+    assert str(caught.value).startswith(f"{file}:{line}: {message}")
+
+
+def test_a_file_that_is_no_family(tmp_path: Path) -> None:
+    folder = copied(tmp_path)
+    (folder / "fwwd.yaml").write_text("archs: {}\n")
+    with pytest.raises(TableError, match=r"fwwd\.yaml:1: no such family; known: fwd, "):
+        read_dialect(folder)
 
 
 @pytest.mark.parametrize(
     ("parent", "message"),
     [
-        ("ck-2025-11", "ck-2025-06.yaml:3: parent: a dialect can't be its own ancestor"),
-        ("ck-2025-06", "ck-2025-06.yaml:3: parent: a dialect can't be its own ancestor"),
-        ("ck-1999", "ck-2025-06.yaml:3: parent: no dialect file 'ck-1999.yaml' beside this one"),
+        ("ck-2025-11", "ck-2025-06/dialect.yaml:3: parent: a dialect can't be its own ancestor"),
+        ("ck-2025-06", "ck-2025-06/dialect.yaml:3: parent: a dialect can't be its own ancestor"),
+        ("ck-1999", "ck-2025-06/dialect.yaml:3: parent: no dialect 'ck-1999' beside this one"),
     ],
 )
 def test_impossible_parents(tmp_path: Path, parent: str, message: str) -> None:
     shutil.copytree(TABLES / "dialects", tmp_path, dirs_exist_ok=True)
-    file = tmp_path / "ck-2025-06.yaml"
+    file = tmp_path / "ck-2025-06" / "dialect.yaml"
     file.write_text(file.read_text().replace("summary:", f"parent: {parent}\nsummary:", 1))
     with pytest.raises(TableError) as caught:
-        read_dialect(tmp_path / "ck-2025-11.yaml")
+        read_dialect(tmp_path / "ck-2025-11")
     assert str(caught.value) == f"{tmp_path}/{message}"
 
 
@@ -192,7 +204,9 @@ def test_the_tables_as_they_are() -> None:
         "aiter": "ck-2025-11",
         "flash-attn": "ck-2025-06",
     }
-    assert [dialect(name).name for name in dialect_names()] == ["ck-2025-06", "ck-2025-11", "rocm-libraries-2026"]
+    assert [dialect(name).name for name in dialect_names()] == [
+        "ck-2025-06", "ck-2025-11", "rocm-libraries-2026", "rocm-libraries-2026-04",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -221,13 +235,15 @@ def test_the_tables_as_they_are() -> None:
             dialect,
             "ck-2026",
             UnknownDialectError,
-            "unknown dialect 'ck-2026'; did you mean 'ck-2025-06'? Known: ck-2025-06, ck-2025-11, rocm-libraries-2026.",
+            "unknown dialect 'ck-2026'; did you mean 'ck-2025-06'? "
+            "Known: ck-2025-06, ck-2025-11, rocm-libraries-2026, rocm-libraries-2026-04.",
         ),
         (
             dialect("ck-2025-11").family,
-            "fwd",
+            "fwd_pagedvk",
             UnknownFamilyError,
-            "unknown family 'fwd'. Known: batch_prefill.",
+            "unknown family 'fwd_pagedvk'; did you mean 'fwd_pagedkv'? Known: fwd, fwd_splitkv_combine, fwd_splitkv, "
+            "fwd_appendkv, fwd_pagedkv, batch_prefill, bwd_dot_do_o, bwd_dq_dk_dv, bwd_convert_dq.",
         ),
     ],
 )

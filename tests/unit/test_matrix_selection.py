@@ -268,9 +268,7 @@ def test_a_missing_filter_file(tmp_path: Path) -> None:
     for file, what in ((tmp_path / "no.py", "no such file"), (tmp_path, "it is a folder, no file")):
         with pytest.raises(FilterFileError) as caught:
             chosen(filter_files=(file,))
-        assert str(caught.value) == (
-            f"--filter-file {file}: {what}. It must be Python and define keep(key) -> bool."
-        )
+        assert str(caught.value) == (f"--filter-file {file}: {what}. It must be Python and define keep(key) -> bool.")
 
 
 def test_a_filter_file_can_use_its_own_names_and_need_not_end_in_py(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from emulator import toolchain
+from emulator import program_cache, toolchain
 from emulator.errors import DeviceError, LibraryLoadError, OneDeviceError
 from emulator.faults import DeviceFaultError, Fault
 from emulator.options import Options
@@ -93,7 +93,7 @@ class Device:
         chosen = Options(arch=arch).replace(cu_count=cu_count, threads=threads, **options)
         with Device._lock:
             if Device._runtime is None:
-                Device._runtime = Runtime(core or toolchain.library(), program_builder or _decoder())
+                Device._runtime = Runtime(core or toolchain.library(), program_builder or program_cache.program)
                 Device._arch = arch
             elif Device._arch != arch:
                 raise OneDeviceError(
@@ -283,10 +283,3 @@ class Module:
     def unload(self) -> None:
         """Forget the code; launching again is an error, not a crash."""
         self._device._hip(self._c.hipModuleUnload(self._handle), "hipModuleUnload")
-
-
-def _decoder() -> ProgramBuilder:
-    # Only here: tests of the memory and the HIP ABI do without the decoder and what it imports.
-    from emulator import program_cache
-
-    return program_cache.program

@@ -30,7 +30,7 @@ class Fault:
     access: str  # none, load, store, atomic
     kernel: str
     text: str  # the instruction
-    pc: int  # byte offset in the code object's .text
+    pc: int  # virtual address in the code object, as disassemblers print it
     instruction: int
     workgroup: tuple[int, int, int]
     wave: int

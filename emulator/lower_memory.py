@@ -50,6 +50,8 @@ def lower_mubuf(instruction: Instruction, op: MicroOp) -> None:
     op.offset = record.offset
     op.flags |= m.OFFEN * record.offen | m.IDXEN * record.idxen | m.TO_LDS * record.lds
     demand(not (record.lds and "_d16" in name), "a d16 load to LDS")
+    if "store" in name or "atomic" in name:
+        op.flags |= m.WRITES
     if "atomic" in name and record.sc0:
         op.flags |= m.RETURN
 
@@ -70,6 +72,10 @@ def lower_flat(instruction: Instruction, op: MicroOp) -> None:
     if segment == "SCRATCH" and not record.sve:
         op.flags |= m.NO_ADDRESS
         op.words[0] = 0
+    if segment == "FLAT":
+        op.flags |= m.GENERIC
+    if segment != "SCRATCH" and ("store" in name or "atomic" in name):
+        op.flags |= m.WRITES
     if "data" in shapes:
         op.src[2] = Source(record.data.offset - 256 + accumulation)
         op.words[2] = shapes["data"].words

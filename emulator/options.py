@@ -35,7 +35,7 @@ class Options:
     poison_memory: bool = False  # fresh allocations too: bytes 0xff
     late_loads: bool = False  # asynchronous results land only at the wait that covers them
     lds_races: bool = False  # unordered LDS accesses of two waves are faults
-    uninitialised: bool = False  # reading registers and LDS that nobody wrote is a fault
+    uninitialised: bool = False  # letting a register, LDS or scratch that nobody wrote decide something is a fault
     wave_order: int = 0  # 0 forward, 1 backward, from 2 on a seed
     max_instructions: int = 0  # of one wave; 0: no limit
     memory_bytes: int | None = None  # of the device; None: what a board of the arch has

@@ -10,15 +10,11 @@ from functools import cache as memoised
 from importlib.metadata import version
 from pathlib import Path
 
-from emulator import image
-from emulator.blob import make_blob
-from emulator.decode import Instruction, decode
-from emulator.lower import lower
 from emulator.toolchain import cache_folder
 
 _MAKERS = (
     *("blob", "decode", "image", "lower", "lower_memory", "lower_scalar", "lower_vector"),
-    *("microop", "opcodes", "operands"),
+    *("microop", "opcodes", "operands", "translate"),
 )
 
 
@@ -32,6 +28,9 @@ def program(code_object: bytes, *, cache: Path | None = None) -> bytes:
     path = folder / f"{key}.blob"
     with contextlib.suppress(OSError):
         return path.read_bytes()
+    # Only now: the decoder's tables take longer to import than a launch may take to start.
+    from emulator.translate import translate
+
     made = translate(code_object)
     # A cache that can't be written costs time, nothing else.
     with contextlib.suppress(OSError):
@@ -41,27 +40,6 @@ def program(code_object: bytes, *, cache: Path | None = None) -> bytes:
             file.write(made)
         Path(draft).replace(path)
     return made
-
-
-def translate(code_object: bytes) -> bytes:
-    """The same without the cache."""
-    read = image.read(code_object)
-    instructions: list[Instruction] = []
-    spans: dict[str, tuple[int, int]] = {}
-    end = 0
-    for function in read.functions:
-        start = function.address - read.text_address
-        # Two names of one function, or an alias into it.
-        if start < end:
-            first = next((i for i, one in enumerate(instructions) if one.pc == start), None)
-            if first is not None:
-                spans[function.name] = (first, len(instructions))
-            continue
-        end = start + function.size
-        first = len(instructions)
-        instructions += decode(read.text[start:end], start)
-        spans[function.name] = (first, len(instructions))
-    return make_blob(read, lower(instructions), spans)
 
 
 @memoised

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "operands.h"
+#include "twin.h"
 
 #include <cstring>
 
@@ -16,6 +17,13 @@ struct alignas(64) Rows {
     uint32_t d[4][LANES];
 };
 
+// A guest address, or a byte of LDS. As integers: with a null base and whole addresses as offsets, pointer arithmetic would
+// be undefined, and clang makes use of that.
+template <typename Byte>
+Byte* place(Byte* base, uint64_t offset) {
+    return reinterpret_cast<Byte*>(reinterpret_cast<uintptr_t>(base) + offset);
+}
+
 // Read Dwords dwords for each lane of `mask` from base + offsets[lane]; other lanes of `to` are left alone.
 template <unsigned Dwords, typename Offset>
 void gather(const uint8_t* base, const Offset* offsets, uint64_t mask, uint32_t (*to)[LANES]) {
@@ -23,10 +31,10 @@ void gather(const uint8_t* base, const Offset* offsets, uint64_t mask, uint32_t 
     if constexpr (Dwords == 4) {
         if (mask == ALL_LANES) {
             for (unsigned l = 0; l < LANES; l += 4) {
-                __m128i a = _mm_loadu_si128(reinterpret_cast<const __m128i*>(base + offsets[l]));
-                __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(base + offsets[l + 1]));
-                __m128i c = _mm_loadu_si128(reinterpret_cast<const __m128i*>(base + offsets[l + 2]));
-                __m128i d = _mm_loadu_si128(reinterpret_cast<const __m128i*>(base + offsets[l + 3]));
+                __m128i a = _mm_loadu_si128(reinterpret_cast<const __m128i*>(place(base, offsets[l])));
+                __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(place(base, offsets[l + 1])));
+                __m128i c = _mm_loadu_si128(reinterpret_cast<const __m128i*>(place(base, offsets[l + 2])));
+                __m128i d = _mm_loadu_si128(reinterpret_cast<const __m128i*>(place(base, offsets[l + 3])));
                 const __m128i ab_low = _mm_unpacklo_epi32(a, b), ab_high = _mm_unpackhi_epi32(a, b);
                 const __m128i cd_low = _mm_unpacklo_epi32(c, d), cd_high = _mm_unpackhi_epi32(c, d);
                 _mm_storeu_si128(reinterpret_cast<__m128i*>(to[0] + l), _mm_unpacklo_epi64(ab_low, cd_low));
@@ -41,7 +49,7 @@ void gather(const uint8_t* base, const Offset* offsets, uint64_t mask, uint32_t 
     for (unsigned l = 0; l < LANES; ++l) {
         if (!(mask >> l & 1)) continue;
         uint32_t data[Dwords];
-        std::memcpy(data, base + offsets[l], 4 * Dwords);
+        std::memcpy(data, place(base, offsets[l]), 4 * Dwords);
         for (unsigned i = 0; i < Dwords; ++i) to[i][l] = data[i];
     }
 }
@@ -52,7 +60,7 @@ void scatter(uint8_t* base, const Offset* offsets, uint64_t mask, const uint32_t
         if (!(mask >> l & 1)) continue;
         uint32_t data[Dwords];
         for (unsigned i = 0; i < Dwords; ++i) data[i] = from[i][l];
-        std::memcpy(base + offsets[l], data, 4 * Dwords);
+        std::memcpy(place(base, offsets[l]), data, 4 * Dwords);
     }
 }
 
@@ -104,6 +112,11 @@ inline void deliver(
     fault.lane = lane;
     fault.address = address;
     fault.bytes = bytes;
+    const bool lds = kind == FaultKind::Lds;
+    if (lds || kind == FaultKind::Scratch)
+        fault.detail = "bytes " + std::to_string(address) + " to " + std::to_string(address + bytes - 1) + " of the " +
+                       std::to_string(lds ? w.group->lds_bytes : w.scratch_bytes) +
+                       (lds ? " bytes of LDS that the workgroup has" : " bytes of scratch that a lane has");
     raise(w, op, std::move(fault));
 }
 

@@ -5,6 +5,8 @@
 // emulator happens to run, the hardware may run another.
 #pragma once
 
+#include "banks.h"
+
 #include <cstdint>
 #include <vector>
 
@@ -23,8 +25,6 @@ struct LdsShadow {
     uint32_t epoch = 1;
     bool races = false, unwritten = false;
 };
-
-enum class LdsUse { Read, Write };
 
 // Record the use of [address, address + bytes) and throw LaunchFault if it is a race or reads what nobody wrote.
 void check_lds(Wave& wave, const MicroOp* op, unsigned lane, uint32_t address, uint32_t bytes, LdsUse use);

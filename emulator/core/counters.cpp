@@ -45,6 +45,7 @@ std::string json() {
             {"lds_load_bytes", t.lds_load_bytes},
             {"lds_store_bytes", t.lds_store_bytes},
             {"lds_dma_bytes", t.lds_dma_bytes},
+            {"lds_bank_conflicts", t.lds_bank_conflicts},
             {"barriers", t.barriers},
             {"workgroups", t.workgroups},
             {"waves", t.waves},
@@ -69,6 +70,7 @@ void add_traffic(Traffic& sum, const Traffic& part) {
     sum.lds_load_bytes += part.lds_load_bytes;
     sum.lds_store_bytes += part.lds_store_bytes;
     sum.lds_dma_bytes += part.lds_dma_bytes;
+    sum.lds_bank_conflicts += part.lds_bank_conflicts;
     sum.barriers += part.barriers;
     sum.workgroups += part.workgroups;
     sum.waves += part.waves;

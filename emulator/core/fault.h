@@ -44,7 +44,7 @@ struct Fault
     Access access  = Access::None;
     std::string kernel;
     std::string text;         // the instruction as the decoder printed it
-    uint64_t pc          = 0; // byte offset in .text, as MicroOp::pc
+    uint64_t pc          = 0; // virtual address in the code object, as disassemblers print it
     uint32_t instruction = 0; // its index in the kernel's micro-ops
     uint32_t workgroup[3] = {0, 0, 0};
     uint32_t wave = 0, lane = no_lane;

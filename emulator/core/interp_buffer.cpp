@@ -21,6 +21,7 @@ struct Resource {
 };
 
 Resource resource(Wave& w, const MicroOp* op) {
+    scalars_must_be_defined(w, op, op->src[1].code, 4, "the buffer resource");
     const uint32_t* srd = &w.s[op->src[1].code - SCALAR];
     if (srd[1] >> 31 || srd[3] >> 23 & 1) raise_unknown(w, op, "a buffer resource with swizzle or add_tid_enable");
     if (w.group->srd_range) {
@@ -55,9 +56,12 @@ uint64_t in_range(const Resource& r, const Lanes& lanes, unsigned skip, const ui
 }
 
 const uint32_t* offsets_of(Wave& w, const MicroOp* op, const Resource& r, Lanes& lanes) {
+    scalars_must_be_defined(w, op, op->src[2].code, 1, "the buffer offset");
     const uint64_t common = static_cast<uint64_t>(static_cast<uint32_t>(op->offset)) + scalar_value(w, op, op->src[2].code);
     const uint32_t* index = op->flags & IDXEN ? w.v[op->src[0].code] : nullptr;
+    if (index != nullptr) must_be_defined(w, op, op->src[0].code, w.exec(), "the buffer index");
     if (op->flags & OFFEN) {
+        must_be_defined(w, op, op->src[0].code + (index != nullptr), w.exec(), "the buffer offset");
         const uint32_t* voffset = w.v[op->src[0].code + (index != nullptr)];
         for (unsigned l = 0; l < LANES; ++l) lanes.offset[l] = common + voffset[l];
     } else {
@@ -116,6 +120,7 @@ void load_rows(Wave& w, const MicroOp* op, Rows& data, uint64_t mask) {
 // LDS-DMA: lane l's data go to M0 + inst_offset + l * bytes; lanes out of range write zeros, inactive ones nothing.
 void to_lds(Wave& w, const MicroOp* op, const uint32_t (*data)[LANES], unsigned dwords, uint64_t mask) {
     const unsigned bytes = 4 * dwords;
+    scalars_must_be_defined(w, op, SCALAR + M0, 1, "the LDS address");
     const uint64_t base = uint64_t{w.s[M0]} + static_cast<uint32_t>(op->offset);
     PendingWrite write;
     if (mask != 0 && base + LANES * bytes > w.group->lds_bytes)
@@ -185,7 +190,10 @@ const MicroOp* store(Wave& w, const MicroOp* op) {
     check(w, op, Access::Store, r, lanes, whole, 4 * Dwords);
     w.group->traffic.global_store_bytes += 4 * Dwords * static_cast<uint64_t>(std::popcount(whole));
     const uint32_t* rows[Dwords];
-    for (unsigned i = 0; i < Dwords; ++i) rows[i] = w.v[op->dst + i];
+    for (unsigned i = 0; i < Dwords; ++i) {
+        must_be_defined(w, op, op->dst + i, whole, "what is stored");
+        rows[i] = w.v[op->dst + i];
+    }
     scatter<Dwords>(reinterpret_cast<uint8_t*>(r.base), lanes.offset, whole, rows);
     for (unsigned i = 0; i + 1 < Dwords; ++i) {
         const uint64_t part = in_range(r, lanes, 4 * i, index) & mask & ~whole;
@@ -193,6 +201,7 @@ const MicroOp* store(Wave& w, const MicroOp* op) {
             if (!(part >> l & 1)) continue;
             const uint64_t address = r.base + lanes.offset[l] + 4 * i;
             if (!w.group->ranges.check(address, 4)) raise_memory(w, op, Access::Store, l, address, 4);
+            must_be_defined(w, op, op->dst + i, uint64_t{1} << l, "what is stored");
             std::memcpy(reinterpret_cast<void*>(address), &rows[i][l], 4);
         }
     }
@@ -208,6 +217,7 @@ const MicroOp* store_part(Wave& w, const MicroOp* op) {
     const uint32_t* index = offsets_of(w, op, r, lanes);
     const uint64_t inside = in_range(r, lanes, Bytes - 1, index) & mask;
     check(w, op, Access::Store, r, lanes, inside, Bytes);
+    must_be_defined(w, op, op->dst, inside, "what is stored", ((1u << 8 * Bytes) - 1) << Shift);
     w.group->traffic.global_store_bytes += Bytes * static_cast<uint64_t>(std::popcount(inside));
     const uint32_t* row = w.v[op->dst];
     for (unsigned l = 0; l < LANES; ++l) {
@@ -227,6 +237,7 @@ const MicroOp* atomic(Wave& w, const MicroOp* op) {
     const uint32_t* index = offsets_of(w, op, r, lanes);
     const uint64_t inside = in_range(r, lanes, sizeof(T) - 1, index) & mask;
     check(w, op, Access::Atomic, r, lanes, inside, sizeof(T));
+    for (unsigned i = 0; i < DWORDS; ++i) must_be_defined(w, op, op->dst + i, inside, "the atomic's operand");
     Rows old = {};
     for (unsigned l = 0; l < LANES; ++l) {
         if (!(inside >> l & 1)) continue;

@@ -25,11 +25,13 @@ uint64_t scratch_address(Wave& w, const MicroOp* op, Access access, unsigned lan
     return reinterpret_cast<uint64_t>(w.scratch) + uint64_t{lane} * w.scratch_bytes + offset;
 }
 
-// Host addresses of the lanes of `mask`, all checked.
+// Host addresses of the lanes of `mask`, all checked. Returns the lanes that go to global memory.
 template <Segment S>
-void resolve(Wave& w, const MicroOp* op, Access access, unsigned bytes, uint64_t mask, Addresses& out) {
+uint64_t resolve(Wave& w, const MicroOp* op, Access access, unsigned bytes, uint64_t mask, Addresses& out) {
     const auto offset = static_cast<int64_t>(op->offset);
     const uint16_t scalar = op->src[1].code;
+    if (scalar != NONE) scalars_must_be_defined(w, op, scalar, S == Segment::Scratch ? 1 : 2, "the address");
+    if (!(op->flags & NO_ADDRESS)) must_be_defined(w, op, op->src[0].code, mask, "the address");
     if constexpr (S == Segment::Scratch) {
         // vaddr and saddr are 32-bit offsets into the lane's scratch
         const uint32_t base = scalar == NONE ? 0 : w.s[scalar - SCALAR];
@@ -40,13 +42,14 @@ void resolve(Wave& w, const MicroOp* op, Access access, unsigned bytes, uint64_t
             out.d[l] = scratch_address(w, op, access, l, at, bytes);
         }
         w.group->traffic.scratch_bytes += bytes * static_cast<uint64_t>(std::popcount(mask));
-        return;
+        return 0;
     }
     const uint32_t* low = w.v[op->src[0].code];
     if (scalar != NONE) {
         const uint64_t base = w.pair(scalar - SCALAR) + static_cast<uint64_t>(offset);
         for (unsigned l = 0; l < LANES; ++l) out.d[l] = base + low[l];
     } else {
+        must_be_defined(w, op, op->src[0].code + 1u, mask, "the address");
         const uint32_t* high = w.v[op->src[0].code + 1];
         for (unsigned l = 0; l < LANES; ++l) out.d[l] = (uint64_t{high[l]} << 32 | low[l]) + static_cast<uint64_t>(offset);
     }
@@ -71,6 +74,7 @@ void resolve(Wave& w, const MicroOp* op, Access access, unsigned bytes, uint64_t
     check_lanes(w, op, access, out.d, global, bytes);
     const uint64_t traffic = bytes * static_cast<uint64_t>(std::popcount(mask));
     (access == Access::Load ? w.group->traffic.global_load_bytes : w.group->traffic.global_store_bytes) += traffic;
+    return global;
 }
 
 // FLAT counts on both counters, because a lane may go to LDS: then only a wait for both covers it. The vector one is used.
@@ -103,9 +107,12 @@ template <Segment S, unsigned Dwords>
 const MicroOp* store(Wave& w, const MicroOp* op) {
     const uint64_t mask = w.exec();
     Addresses at;
-    resolve<S>(w, op, Access::Store, 4 * Dwords, mask, at);
+    const uint64_t global = resolve<S>(w, op, Access::Store, 4 * Dwords, mask, at);
     const uint32_t* rows[Dwords];
-    for (unsigned i = 0; i < Dwords; ++i) rows[i] = w.v[op->src[2].code + i];
+    for (unsigned i = 0; i < Dwords; ++i) {
+        must_be_defined(w, op, op->src[2].code + i, global, "what is stored");
+        rows[i] = w.v[op->src[2].code + i];
+    }
     scatter<Dwords>(static_cast<uint8_t*>(nullptr), at.d, mask, rows);
     issue(w, counter);
     return advance(op);
@@ -115,7 +122,8 @@ template <Segment S, unsigned Bytes, unsigned Shift>
 const MicroOp* store_part(Wave& w, const MicroOp* op) {
     const uint64_t mask = w.exec();
     Addresses at;
-    resolve<S>(w, op, Access::Store, Bytes, mask, at);
+    const uint64_t global = resolve<S>(w, op, Access::Store, Bytes, mask, at);
+    must_be_defined(w, op, op->src[2].code, global, "what is stored", ((1u << 8 * Bytes) - 1) << Shift);
     const uint32_t* row = w.v[op->src[2].code];
     for (unsigned l = 0; l < LANES; ++l) {
         const uint32_t value = row[l] >> Shift;
@@ -133,6 +141,7 @@ const MicroOp* load_to_lds(Wave& w, const MicroOp* op) {
     Rows data;
     resolve<Segment::Global>(w, op, Access::Load, 4 * Dwords, mask, at);
     gather<Dwords>(static_cast<const uint8_t*>(nullptr), at.d, mask, data.d);
+    scalars_must_be_defined(w, op, SCALAR + M0, 1, "the LDS address");
     const uint64_t base = uint64_t{w.s[M0]} + static_cast<uint64_t>(static_cast<int64_t>(op->offset));
     if (mask != 0 && base + LANES * 4 * Dwords > w.group->lds_bytes)
         raise_memory(w, op, Access::Store, no_lane, base, uint64_t{LANES} * 4 * Dwords, FaultKind::Lds);
@@ -157,7 +166,8 @@ const MicroOp* atomic(Wave& w, const MicroOp* op) {
     constexpr unsigned DWORDS = sizeof(T) / 4;
     const uint64_t mask = w.exec();
     Addresses at;
-    resolve<S>(w, op, Access::Atomic, sizeof(T), mask, at);
+    const uint64_t global = resolve<S>(w, op, Access::Atomic, sizeof(T), mask, at);
+    for (unsigned i = 0; i < DWORDS; ++i) must_be_defined(w, op, op->src[2].code + i, global, "the atomic's operand");
     Rows old = {};
     for (unsigned l = 0; l < LANES; ++l) {
         if (!(mask >> l & 1)) continue;
@@ -181,7 +191,8 @@ template <Segment S>
 const MicroOp* compare_swap(Wave& w, const MicroOp* op) {
     const uint64_t mask = w.exec();
     Addresses at;
-    resolve<S>(w, op, Access::Atomic, 4, mask, at);
+    const uint64_t global = resolve<S>(w, op, Access::Atomic, 4, mask, at);
+    for (unsigned i = 0; i < 2; ++i) must_be_defined(w, op, op->src[2].code + i, global, "the atomic's operand");
     Rows old = {};
     for (unsigned l = 0; l < LANES; ++l) {
         if (!(mask >> l & 1)) continue;

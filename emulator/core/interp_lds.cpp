@@ -17,6 +17,7 @@ struct alignas(64) Offsets {
 
 // Byte addresses of all lanes, checked against the workgroup's LDS.
 void addresses(Wave& w, const MicroOp* op, uint32_t offset, unsigned bytes, uint64_t mask, LdsUse use, Offsets& out) {
+    must_be_defined(w, op, op->src[0].code, mask, "the LDS address");
     const uint32_t* base = w.v[op->src[0].code];
     uint32_t most = 0;
     for (unsigned l = 0; l < LANES; ++l) out.d[l] = base[l] + offset;
@@ -34,6 +35,7 @@ void addresses(Wave& w, const MicroOp* op, uint32_t offset, unsigned bytes, uint
     if (w.group->shadow != nullptr) [[unlikely]]
         for (unsigned l = 0; l < LANES; ++l)
             if (mask >> l & 1) check_lds(w, op, l, out.d[l], bytes, use);
+    if (w.group->banks != nullptr) w.group->traffic.lds_bank_conflicts += w.group->banks->of(op, out.d, mask, bytes, use);
     const uint64_t traffic = static_cast<uint64_t>(std::popcount(mask)) * bytes;
     (use == LdsUse::Read ? w.group->traffic.lds_load_bytes : w.group->traffic.lds_store_bytes) += traffic;
 }

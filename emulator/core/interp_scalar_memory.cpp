@@ -1,6 +1,7 @@
 // SMEM: scalar loads (CDNA3 ISA document, section 8).
 #include "operands.h"
 #include "registry.h"
+#include "twin.h"
 
 namespace emu {
 
@@ -32,13 +33,15 @@ void load(Wave& w, const MicroOp* op, uint64_t address, unsigned dwords) {
     std::memcpy(&w.s[code], reinterpret_cast<const void*>(address), 4 * dwords);
 }
 
-int64_t scalar_offset(const Wave& w, const MicroOp* op) {
+int64_t scalar_offset(const Wave& w, const MicroOp* op, unsigned dwords_of_base) {
+    scalars_must_be_defined(w, op, op->src[0].code, dwords_of_base, "the address");
+    if (op->src[1].code != NONE) scalars_must_be_defined(w, op, op->src[1].code, 1, "the address");
     return int64_t{op->offset} + (op->src[1].code == NONE ? 0 : w.s[op->src[1].code - SCALAR]);
 }
 
 template <unsigned Dwords>
 const MicroOp* s_load(Wave& w, const MicroOp* op) {
-    load(w, op, w.pair(op->src[0].code - SCALAR) + static_cast<uint64_t>(scalar_offset(w, op)), Dwords);
+    load(w, op, w.pair(op->src[0].code - SCALAR) + static_cast<uint64_t>(scalar_offset(w, op, 2)), Dwords);
     return advance(op);
 }
 
@@ -49,7 +52,7 @@ const MicroOp* s_buffer_load(Wave& w, const MicroOp* op) {
     const uint64_t base = srd[0] | uint64_t{srd[1] & 0xffff} << 32;
     const uint32_t stride = srd[1] >> 16 & 0x3fff;
     const uint64_t records = stride == 0 ? srd[2] : uint64_t{srd[2]} * stride;
-    const uint64_t offset = static_cast<uint64_t>(scalar_offset(w, op)) & ~uint64_t{3};
+    const uint64_t offset = static_cast<uint64_t>(scalar_offset(w, op, 4)) & ~uint64_t{3};
     uint32_t data[Dwords] = {};
     for (unsigned i = 0; i < Dwords; ++i) {
         if (offset + 4 * i + 4 > records) continue;

@@ -3,6 +3,7 @@
 #include "checks.h"
 #include "counters.h"
 #include "run.h"
+#include "twin.h"
 #include "wave.h"
 
 #include <algorithm>
@@ -63,15 +64,23 @@ uint64_t hidden_value(const Shape& s, const HiddenArgument& hidden, uint32_t dyn
     }
 }
 
+// What was never written: zeros, POISON, or in a twin something else again.
+enum class Contents { Zero, Poison, Twin };
+
+void fill(uint32_t* to, size_t count, Contents contents) {
+    for (size_t i = 0; i < count; ++i)
+        to[i] = contents == Contents::Zero ? 0 : contents == Contents::Poison ? POISON : twin_poison(static_cast<uint32_t>(i));
+}
+
 // Start state of a wave (LLVM AMDGPU usage, "Initial kernel execution state").
-void start_wave(Wave& w, const Shape& s, uint32_t number) {
+void start_wave(Wave& w, const Shape& s, uint32_t number, Contents unwritten) {
     const Kernel& kernel = s.kernel;
-    const bool poisoned = options().poison != 0;
     const unsigned total = ((kernel.rsrc1 & 63) + 1) * 8, vector = std::min(total, ((kernel.rsrc3 & 63) + 1) * 4);
-    const uint32_t fill = poisoned ? POISON : 0;
-    std::fill(&w.v[0][0], &w.v[0][0] + std::min(vector, 256u) * LANES, fill);
-    std::fill(&w.v[256][0], &w.v[256][0] + std::min(total - vector, 256u) * LANES, fill);
-    std::fill(std::begin(w.s), std::begin(w.s) + 128, fill);
+    fill(&w.v[0][0], std::min(vector, 256u) * LANES, unwritten);
+    fill(&w.v[256][0], std::min(total - vector, 256u) * LANES, unwritten);
+    fill(w.s, 128, unwritten);
+    if (unwritten == Contents::Twin)  // the sign that POISON has not
+        for (unsigned i = 0; i < 128; ++i) w.s[i] |= 0x80000000;
     set_inline_constants(w);
     w.s[SCC] = 0;
     w.s[125] = 0;
@@ -119,28 +128,69 @@ void start_wave(Wave& w, const Shape& s, uint32_t number) {
     w.scratch_bytes = kernel.scratch_bytes;
 }
 
+// A workgroup's waves with their LDS and scratch.
+class Waves {
+public:
+    explicit Waves(const Shape& shape)
+        : shape_(shape), waves_(shape.waves), lds_(shape.lds_bytes / 64 + 2),
+          scratch_(static_cast<size_t>(shape.waves) * LANES * shape.kernel.scratch_bytes / 4 + 16) {
+        const Options& o = options();
+        group.kernel = &shape.kernel;
+        group.lds = reinterpret_cast<uint8_t*>(lds_.data());
+        group.lds_bytes = shape.lds_bytes;
+        group.arch = shape.kernel.program->arch;
+        group.srd_range = o.srd_range();
+        group.late = o.late_loads != 0;
+        for (Wave& wave : waves_) {
+            wave.group = &group;
+            wave.first = shape.kernel.program->ops.data();
+        }
+    }
+    Waves(const Waves&) = delete;
+    Waves& operator=(const Waves&) = delete;
+
+    void start(Contents unwritten) {
+        fill(lds_.data()->d, 16 * lds_.size(), unwritten);
+        fill(scratch_.data(), scratch_.size(), unwritten);
+        for (uint32_t i = 0; i < shape_.waves; ++i) {
+            start_wave(waves_[i], shape_, i, unwritten);
+            waves_[i].scratch = reinterpret_cast<uint8_t*>(scratch_.data()) + static_cast<size_t>(i) * LANES * shape_.kernel.scratch_bytes;
+        }
+    }
+
+    Wave& operator[](size_t i) { return waves_[i]; }
+
+    Workgroup group;
+
+private:
+    struct alignas(64) Chunk {
+        uint32_t d[16];
+    };
+
+    const Shape& shape_;
+    std::vector<Wave> waves_;
+    std::vector<Chunk> lds_;
+    std::vector<uint32_t> scratch_;
+};
+
 // What one host thread needs to run workgroups.
 class Runner {
 public:
     Runner(const Shape& shape, size_t ops)
-        : counts(ops, 0), shape_(shape), waves_(shape.waves), lds_(shape.lds_bytes / 64 + 2),
-          scratch_(static_cast<size_t>(shape.waves) * LANES * shape.kernel.scratch_bytes + 64) {
+        : counts(ops, 0), shape_(shape), waves_(shape), group_(waves_.group), banks_(shape.kernel.program->arch) {
         const Options& o = options();
-        group_.kernel = &shape.kernel;
-        group_.lds = reinterpret_cast<uint8_t*>(lds_.data());
-        group_.lds_bytes = shape.lds_bytes;
-        group_.arch = shape.kernel.program->arch;
-        group_.srd_range = o.srd_range();
-        group_.late = o.late_loads != 0;
+        group_.banks = &banks_;
         if (o.lds_races || o.uninitialised) {
             shadow_.races = o.lds_races != 0;
             shadow_.unwritten = o.uninitialised != 0;
             group_.shadow = &shadow_;
         }
-        for (Wave& wave : waves_) {
-            wave.group = &group_;
-            wave.first = shape.kernel.program->ops.data();
-            wave.counts = counts.data();
+        if (o.uninitialised) twins_.emplace(shape);
+        for (uint32_t i = 0; i < shape.waves; ++i) {
+            waves_[i].counts = counts.data();
+            if (!twins_) continue;
+            waves_[i].twin = &(*twins_)[i];
+            (*twins_)[i].in_flight = twin_poison(i);
         }
     }
 
@@ -148,17 +198,14 @@ public:
         group_.id[0] = static_cast<uint32_t>(index % shape_.grid.x);
         group_.id[1] = static_cast<uint32_t>(index / shape_.grid.x % shape_.grid.y);
         group_.id[2] = static_cast<uint32_t>(index / (uint64_t{shape_.grid.x} * shape_.grid.y));
-        const bool poisoned = options().poison != 0;
-        const uint32_t pattern = poisoned ? POISON : 0;
-        for (Chunk& chunk : lds_) std::fill(std::begin(chunk.d), std::end(chunk.d), pattern);
-        std::fill(scratch_.begin(), scratch_.end(), static_cast<uint8_t>(poisoned ? 0xb3 : 0));
+        waves_.start(options().poison != 0 || twins_ ? Contents::Poison : Contents::Zero);
+        if (twins_) {
+            std::copy_n(group_.id, 3, twins_->group.id);
+            twins_->start(Contents::Twin);
+        }
         if (group_.shadow != nullptr) {
             shadow_.bytes.assign(shape_.lds_bytes, {});
             shadow_.epoch = 1;
-        }
-        for (uint32_t i = 0; i < shape_.waves; ++i) {
-            start_wave(waves_[i], shape_, i);
-            waves_[i].scratch = scratch_.data() + static_cast<size_t>(i) * LANES * shape_.kernel.scratch_bytes;
         }
         const uint64_t barriers = group_.traffic.barriers, stores = group_.traffic.global_store_bytes;
         run_waves(index);
@@ -172,10 +219,6 @@ public:
     std::vector<uint64_t> counts;
 
 private:
-    struct alignas(64) Chunk {
-        uint32_t d[16];
-    };
-
     // Each wave runs to its next barrier or its end; a barrier opens when all waves that still run have reached it.
     void run_waves(uint64_t index) {
         std::vector<uint32_t> order(shape_.waves);
@@ -201,10 +244,10 @@ private:
     }
 
     const Shape& shape_;
-    Workgroup group_;
-    std::vector<Wave> waves_;
-    std::vector<Chunk> lds_;
-    std::vector<uint8_t> scratch_;
+    Waves waves_;
+    std::optional<Waves> twins_;
+    Workgroup& group_;
+    BankConflicts banks_;
     LdsShadow shadow_;
 };
 

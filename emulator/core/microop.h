@@ -57,6 +57,8 @@ enum Flag : uint16_t {
     BOUND_CONTROL = 256,
     IDXEN = 512,
     LOW_HALF = 1024,   // write bits 15:0 alone
+    WRITES = 2048,     // stores to global memory, or an atomic of it
+    GENERIC = 4096,    // FLAT: an address may be of LDS or scratch
 };
 
 struct MicroOp {
@@ -69,7 +71,7 @@ struct MicroOp {
     int32_t offset;        // memory: byte offset; branches: distance in micro-ops
     uint16_t flags;        // Flag
     uint16_t control;      // meaning depends on the opcode: waitcnt, DPP, hwreg, bitop3, MFMA cbsz/abid/blgp, offset1
-    uint8_t words[4];      // dwords that src[0..2] and the destination take (0: none): uninitialised-read check
+    uint8_t words[4];      // dwords that src[0..2] and the destination take (0: none)
     uint8_t destination_select;  // SDWA Select
     uint8_t destination_unused;  // SDWA: 0 pad with zeros, 1 sign-extend, 2 preserve
     uint8_t omod;

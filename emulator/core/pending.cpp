@@ -15,13 +15,13 @@ void poison_target(Wave& wave, PendingWrite& write) {
         for (size_t r = 0; r * LANES < write.data.size(); ++r) {
             uint32_t* row = wave.v[write.index + r];
             for (unsigned l = 0; l < LANES; ++l)
-                if (write.lanes >> l & 1) row[l] = write.keep.empty() ? POISON : (row[l] & write.keep[0]) | (POISON & ~write.keep[0]);
+                if (write.lanes >> l & 1) row[l] = write.keep.empty() ? wave.in_flight : (row[l] & write.keep[0]) | (wave.in_flight & ~write.keep[0]);
         }
     } else if (write.target == PendingWrite::Target::ScalarRegister) {
-        for (size_t i = 0; i < write.data.size(); ++i) wave.s[write.index + i] = POISON;
+        for (size_t i = 0; i < write.data.size(); ++i) wave.s[write.index + i] = wave.in_flight;
     } else if (write.target == PendingWrite::Target::Lds) {
         for (const uint32_t address : write.addresses)
-            for (uint32_t at = 0; at < write.chunk; at += 4) std::memcpy(wave.group->lds + address + at, &POISON, std::min(4u, write.chunk - at));
+            for (uint32_t at = 0; at < write.chunk; at += 4) std::memcpy(wave.group->lds + address + at, &wave.in_flight, std::min(4u, write.chunk - at));
     }
 }
 

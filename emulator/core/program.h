@@ -68,6 +68,8 @@ struct Program {
     uint64_t text_address = 0;            // of .text, base added
     uint32_t arch = 0;                    // 942, 950, 910 for 90a
 
+    // What disassemblers print for a micro-op: its virtual address in the code object.
+    uint64_t virtual_address(const MicroOp& op) const { return text_address - base + op.pc; }
     const Kernel* find(const std::string& name) const;
     ~Program();
 };

@@ -4,6 +4,7 @@
 #include "device_api.h"
 #include "registry.h"
 #include "trace.h"
+#include "twin.h"
 
 #include <memory>
 #include <vector>
@@ -40,7 +41,7 @@ void run_watched(Wave& wave, Trace* trace) {
         }
         const MicroOp* const done = op;
         if (trace != nullptr) trace->before(wave, done);
-        op = op->handler(wave, op);
+        op = wave.twin != nullptr ? step_both(wave, op) : op->handler(wave, op);
         if (trace != nullptr) trace->after(wave, done);
     }
 }
@@ -50,7 +51,7 @@ void run_watched(Wave& wave, Trace* trace) {
 void run_wave(Wave& wave, uint64_t workgroup) {
     load_host_mode(wave.mxcsr);
     Trace* const trace = trace_of(wave, workgroup);
-    if (trace != nullptr || options().max_instructions != 0)
+    if (trace != nullptr || wave.twin != nullptr || options().max_instructions != 0)
         run_watched(wave, trace);
     else
         run_plain(wave);

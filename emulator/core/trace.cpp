@@ -13,7 +13,9 @@ Trace::~Trace() { std::fclose(file_); }
 
 void Trace::before(const Wave& wave, const MicroOp* op) {
     const auto& texts = wave.group->kernel->program->texts;
-    std::fprintf(file_, "%06x  %s\n", op->pc, op->text < texts.size() ? texts[op->text].c_str() : "?");
+    const uint64_t address = wave.group->kernel->program->virtual_address(*op);
+    std::fprintf(file_, "%06" PRIx64 "  %s\n", address, op->text < texts.size() ? texts[op->text].c_str() : "?");
+    std::fflush(file_);  // the instruction may be the launch's last
 }
 
 void Trace::after(const Wave& wave, const MicroOp* op) {
@@ -24,14 +26,13 @@ void Trace::after(const Wave& wave, const MicroOp* op) {
         const uint32_t* row = wave.v[op->dst];
         std::fprintf(file_, "        = %08x %08x %08x %08x .. %08x  exec %016" PRIx64 "\n", row[0], row[1], row[2], row[3], row[63], wave.exec());
     }
-    std::fflush(file_);
 }
 
 Trace* trace_of(const Wave& wave, uint64_t workgroup) {
     const Options& o = options();
     if (o.trace_file.empty() || wave.group->kernel == nullptr) return nullptr;
     if (static_cast<int64_t>(workgroup) != o.trace_workgroup || wave.number != static_cast<uint64_t>(o.trace_wave)) return nullptr;
-    if (!o.trace_kernel.empty() && wave.group->kernel->name != o.trace_kernel) return nullptr;
+    if (!o.trace_kernel.empty() && wave.group->kernel->name.find(o.trace_kernel) == std::string::npos) return nullptr;
     // One file for all launches while the options name it.
     static std::unique_ptr<Trace> trace;
     static std::string path;

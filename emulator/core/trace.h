@@ -1,4 +1,5 @@
-// A text file of what one wave executed: the instruction, and what its destination held afterwards.
+// A text file of what one wave executed: virtual address in the code object and text of each instruction, and what its
+// destination held afterwards.
 #pragma once
 
 #include "wave.h"

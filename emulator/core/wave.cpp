@@ -53,8 +53,7 @@ void raise(const Wave& wave, const MicroOp* op, Fault fault) {
             if (op != nullptr) {
                 const auto& texts = kernel.program->texts;
                 if (op->text < texts.size()) fault.text = texts[op->text];
-                const uint32_t entry_pc = kernel.program->ops[kernel.entry].pc;
-                fault.pc = op->pc - entry_pc;
+                fault.pc = kernel.program->virtual_address(*op);
                 fault.instruction = static_cast<uint32_t>(op - &kernel.program->ops[kernel.entry]);
             }
         }

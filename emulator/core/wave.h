@@ -30,10 +30,12 @@ enum class Stop : uint32_t { Running, End, Barrier };
 struct Traffic {
     uint64_t global_load_bytes = 0, global_store_bytes = 0, scalar_load_bytes = 0, scratch_bytes = 0;
     uint64_t lds_load_bytes = 0, lds_store_bytes = 0, lds_dma_bytes = 0;
+    uint64_t lds_bank_conflicts = 0;
     uint64_t barriers = 0, workgroups = 0, waves = 0, early_out_workgroups = 0;
 };
 
-struct LdsShadow;  // races and unwritten bytes, checks.h
+struct LdsShadow;     // races and unwritten bytes, checks.h
+class BankConflicts;  // banks.h
 
 struct Workgroup {
     const Kernel* kernel = nullptr;
@@ -41,6 +43,7 @@ struct Workgroup {
     uint32_t lds_bytes = 0;
     uint32_t id[3] = {};
     LdsShadow* shadow = nullptr;  // null unless a check is on
+    BankConflicts* banks = nullptr;  // null: not counted
     Traffic traffic;
     RangeCache ranges;
     SrdChecker srds;
@@ -64,6 +67,8 @@ struct alignas(64) Wave {
     uint64_t* counts = nullptr;  // executions of each micro-op
     const MicroOp* first = nullptr;
     uint64_t instructions = 0;
+    Wave* twin = nullptr;          // twin.h; null unless the check is on
+    uint32_t in_flight = POISON;   // what the target of a load holds until the wait
     Pending pending;
 
     uint64_t pair(unsigned code) const {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import multiprocessing
-import os
 import shutil
 import subprocess
 import sys
@@ -287,9 +286,9 @@ def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert toolchain.cache_folder() == tmp_path / "ck-prefill-matrix" / "emulator"
 
 
-@pytest.mark.skipif("CKPM_WARNINGS" not in os.environ, reason="half a minute: set CKPM_WARNINGS to run it")
 def test_core_is_free_of_warnings() -> None:
-    for compiler in toolchain.compilers():
-        for path in sorted(toolchain.CORE.glob("*.cpp")):
-            run = compiler.run("-std=c++20", *toolchain.WARNINGS, "-fsyntax-only", "-I", str(toolchain.CORE), str(path))
-            assert (run.returncode, run.stderr) == (0, "")
+    sources = [str(path) for path in sorted(toolchain.CORE.glob("*.cpp"))]
+    compiler = next(iter(toolchain.compilers()))  # one of them: this is half a minute of work
+    quiet = ("-fsyntax-only", "-Wno-unused-command-line-argument")  # zig adds a -c that it then finds unused
+    run = compiler.run("-std=c++20", *toolchain.WARNINGS, *quiet, "-I", str(toolchain.CORE), *sources)
+    assert (run.returncode, run.stderr) == (0, "")

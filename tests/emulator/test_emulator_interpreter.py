@@ -10,6 +10,7 @@ import ctypes
 import multiprocessing
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -275,3 +276,22 @@ def test_programs_are_cached(code: dict[str, bytes], tmp_path: Path) -> None:
     assert kept.read_bytes() == first
     kept.write_bytes(b"changed")
     assert program_cache.program(code["gfx950"], cache=tmp_path) == b"changed"
+
+
+FIRST_LAUNCH = """
+import ctypes, sys
+from pathlib import Path
+from emulator.device import Device
+device = Device("gfx950", threads=1)
+out = device.malloc(4)
+device.load_module(Path(sys.argv[1]).read_bytes()).launch("collect", (1,), (64,), [ctypes.c_void_p(out.address)])
+device.synchronize()
+sys.exit("the decoder was loaded" if "tinygrad" in sys.modules else 0)
+"""
+
+
+def test_a_cached_launch_does_without_the_decoder(code: dict[str, bytes], tmp_path: Path) -> None:
+    """The decoder's tables take most of a second to import."""
+    program_cache.program(code["gfx950"])
+    (image_file := tmp_path / "code.hsaco").write_bytes(code["gfx950"])
+    subprocess.run([sys.executable, "-c", FIRST_LAUNCH, str(image_file)], check=True)

@@ -86,7 +86,8 @@ def test_unknown_bits_trap() -> None:
 def test_an_unknown_modifier_traps() -> None:
     # v_add3_u32 with clamp
     (only,) = instructions(0xD1FF8000, 0x040E0501)
-    assert lower_one(only)[1].startswith("the emulator lacks clamp of v_add3_u32: v_add3_u32_e64(")
+    text = "v_add3_u32_e64 v[0], v[1], v[2], v[3] clmp:1"
+    assert lower_one(only)[1] == f"the emulator lacks clamp of v_add3_u32: {text}"
 
 
 @pytest.mark.parametrize(
@@ -128,6 +129,7 @@ def test_every_maker_counts_for_the_cache() -> None:
         "opcodes",
         "operands",
         "blob",
+        "translate",
     }
     assert needed == set(program_cache._MAKERS)
     assert all((folder / f"{name}.py").is_file() for name in needed)

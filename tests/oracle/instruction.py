@@ -159,12 +159,15 @@ class _Sources:
         self.acc = getattr(inst, "acc", 0) if self.packed else 0
         if self.name == "V_ACCVGPR_READ" or self.name == "V_ACCVGPR_MOV_B32":  # these read an AccVGPR
             self.acc = 1
-        if self.name.startswith("V_LDEXP"):  # the exponent is an integer whatever the operand table says
+        # How an inline constant is read. For the exponent of V_LDEXP_F16 the operand table says f16, and so does LLVM:
+        # its assembler encodes `v_ldexp_f16 v5, v1, 0x3800` with the inline 0.5, `v_lshlrev_b16` with a literal.
+        self.constants = list(self.kinds)
+        if self.name.startswith("V_LDEXP"):  # otherwise the exponent is an integer whatever the table says
             self.kinds[1] = Operand("I16" if self.name.endswith("F16") else "I32", 1, self.kinds[1].bits)
 
     def raw(self, n: int, lane: int) -> int | None:
         """Bits before modifiers; None if DPP disables the lane."""
-        inst, kind = self.inst, self.kinds[n]
+        inst, kind = self.inst, self.constants[n]
         field = self.fields[n]
         code = getattr(inst, field).offset
         if n == 0 and (self.sdwa or self.dpp):

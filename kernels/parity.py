@@ -1,8 +1,8 @@
 """Parity: the matrix and our C++ text against an upstream's own codegen, run live, and against stored name lists.
 
-For each arch, receipt and mask set the names of all families are compared, with their order (parity_names.py). For batch
-prefill also what each rendered instance binds, and the dispatch with its order and conditions; machine code for a sample
-of its kernels.
+For each arch, receipt and mask set the names of all families are compared, with their order (parity_names.py). For
+batch prefill also what each rendered instance binds, and the dispatch with its order and conditions; machine code for a
+sample of its kernels.
 """
 
 from __future__ import annotations

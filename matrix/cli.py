@@ -1,4 +1,4 @@
-"""``python -m matrix list|count|show|why|export|problems``: questions to the matrix; nothing is built or downloaded."""
+"""``python -m matrix COMMAND``: questions to the matrix; nothing is built or downloaded."""
 
 from __future__ import annotations
 
@@ -16,10 +16,14 @@ from matrix.explain import find_key, profiles_with, receipts_with, tiers_with, w
 from matrix.export import COLUMNS, to_csv, to_json
 from matrix.files import write_atomically
 from matrix.keys import Key
+from matrix.match_commands import add_match_options, add_testing_options, match, testing
 from matrix.options import Parser, add_dialect_options, add_selection_options, dialect_from, selection_from
 from matrix.problem_tables import problems
 from matrix.problems import SUITES, TIERS, wave_instructions
 from matrix.selection import Selection, absences, select, select_some
+from matrix.sweeps import sweep_selection
+from matrix.validate_command import SUMMARY as VALIDATE_SUMMARY
+from matrix.validate_command import add_validate_options, refuse_if_invalid, validate, written
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,6 +58,12 @@ def parser() -> Parser:
         parser.add_argument("--format", choices=formats, default="text", help="(default: %(default)s)")
         if name == "why":
             parser.add_argument("name", metavar="NAME")
+    sweep = command("sweep", _sweep, "list the kernels of a sweep configuration (upstream's JSON, or ours)")
+    add_selection_options(sweep)
+    sweep.add_argument("--count-only", action="store_true", help="count them by family and arch")
+    sweep.add_argument("--format", choices=formats, default="text", help="(default: %(default)s)")
+    sweep.add_argument("file", type=Path, metavar="FILE")
+    add_validate_options(command("validate", _validate, VALIDATE_SUMMARY))
     show = command("show", _show, "every field of one kernel, and the receipts, profiles and tiers that hold it")
     add_dialect_options(show)
     show.add_argument("--format", choices=formats, default="text", help="(default: %(default)s)")
@@ -62,6 +72,11 @@ def parser() -> Parser:
     add_selection_options(export)
     export.add_argument("--format", choices=formats[1:], default="json", help="(default: %(default)s)")
     export.add_argument("--output", type=Path, default=None, metavar="FILE", help="(default: standard output)")
+    for name, text, options, summary in (
+        ("testing", testing, add_testing_options, "list the shapes of the tile engine's testing matrix"),
+        ("match", match, add_match_options, "which kernels serve a shape, and which shapes exercise a kernel"),
+    ):
+        options(command(name, _emitting(text), summary))
     cases = command("problems", _problems, "list the problems that a suite runs in a tier")
     cases.add_argument("--suite", default=None, help=f"{', '.join(SUITES)} (default: all)")
     cases.add_argument("--tier", default="smoke", help=f"{', '.join(TIERS)} (default: %(default)s)")
@@ -71,7 +86,15 @@ def parser() -> Parser:
 
 
 def _list(args: argparse.Namespace) -> None:
-    keys = _selected(*selection_from(args))
+    _list_selected(args, *selection_from(args))
+
+
+def _sweep(args: argparse.Namespace) -> None:
+    (_count_selected if args.count_only else _list_selected)(args, *sweep_selection(args))
+
+
+def _list_selected(args: argparse.Namespace, chosen: Dialect, selection: Selection) -> None:
+    keys = _selected(chosen, selection)
     if args.format == "text":
         _emit("".join(f"{key.name}\n" for key in keys))
     else:
@@ -87,11 +110,14 @@ def _export(args: argparse.Namespace) -> None:
 
 
 def _count(args: argparse.Namespace) -> None:
+    _count_selected(args, *selection_from(args))
+
+
+def _count_selected(args: argparse.Namespace, chosen: Dialect, selection: Selection) -> None:
     """Counts by family and arch, 0 with the reason where an arch or the receipt has no kernel.
 
     A filter that leaves nothing anywhere is an error, as for list.
     """
-    chosen, selection = selection_from(args)
     reasons = {(arch, family): reason for arch, family, reason in absences(chosen, selection)}
     counts, totals = [], {}
     for family in selection.families:
@@ -167,6 +193,12 @@ def _why(args: argparse.Namespace) -> None:
         )
 
 
+def _validate(args: argparse.Namespace) -> None:
+    report = validate(args)
+    _emit(written(report, args.format))
+    refuse_if_invalid(report)
+
+
 def _problems(args: argparse.Namespace) -> None:
     """Names of problems, or every field of them; with ``--count`` figures for each suite."""
     found = {suite: problems(suite, args.tier) for suite in ((args.suite,) if args.suite else SUITES)}
@@ -187,6 +219,10 @@ def _problems(args: argparse.Namespace) -> None:
         _emit("".join(f"{problem.name}\n" for cases in found.values() for problem in cases))
     else:
         _emit(_records([asdict(problem) for cases in found.values() for problem in cases], args.format))
+
+
+def _emitting(text: Callable[[argparse.Namespace], str]) -> Callable[[argparse.Namespace], None]:
+    return lambda args: _emit(text(args))
 
 
 def _selected(chosen: Dialect, selection: Selection) -> list[Key]:

@@ -1,7 +1,8 @@
 """One class for each kind of failure, each with its own exit code.
 
 A message says what happened, where (file, line, field) and what to do. The command-line entry points of all rooms
-print the message and end with ``exit_code``. Codes 2-19 belong to matrix/, 20-39 to kernels/, 40-59 to reports/.
+print the message and end with ``exit_code``. Codes 2-19 belong to matrix/, 20-39 to kernels/, 40-59 to reports/; matrix/
+goes on at 90-99, since 2-19 are taken.
 """
 
 from __future__ import annotations
@@ -28,11 +29,16 @@ class UnknownWordError(CkPrefillError):
     kind = "word"
 
     def __init__(self, word: str, known: Iterable[str]) -> None:
-        names = [str(k) for k in known]
-        close = difflib.get_close_matches(word, names, n=1)
-        hint = f"; did you mean '{close[0]}'?" if close else "."
-        super().__init__(f"unknown {self.kind} '{word}'{hint} Known: {', '.join(names)}.")
+        super().__init__(unknown_word(self.kind, word, known))
         self.word = word
+
+
+def unknown_word(kind: str, word: str, known: Iterable[str]) -> str:
+    """The complaint about a word that is not in its table, with the nearest one that is."""
+    names = [str(k) for k in known]
+    close = difflib.get_close_matches(word, names, n=1)
+    hint = f"; did you mean '{close[0]}'?" if close else "."
+    return f"unknown {kind} '{word}'{hint} Known: {', '.join(names)}."
 
 
 class UnknownArchError(UnknownWordError):
@@ -125,3 +131,24 @@ class DiskFullError(OutputError):
     """A result, build output or cache entry that can't be written because the disk is full."""
 
     exit_code = 27  # of kernels/: builds fill disks
+
+
+class SweepError(CkPrefillError):
+    """A sweep configuration with an unknown variant, trait, family, field or value.
+
+    The message starts with file:line: path and names the nearest known word.
+    """
+
+    exit_code = 90
+
+
+class ConfigurationError(CkPrefillError):
+    """A hand-written configuration that can't be read at all: no such file, no YAML or JSON, no mapping."""
+
+    exit_code = 95
+
+
+class InvalidConfigurationError(CkPrefillError):
+    """A configuration or kernel that validation refuses; the report has said what is wrong."""
+
+    exit_code = 96

@@ -35,7 +35,7 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
             ("list", "--upstream", "checkout"),
             2,
             "--upstream checkout: the matrix doesn't look at source trees. Name the tree's dialect with --dialect "
-            "(ck-2025-06, ck-2025-11, rocm-libraries-2026).",
+            "(ck-2025-06, ck-2025-11, rocm-libraries-2026, rocm-libraries-2026-04).",
         ),
         (("list", "--arch", "gfx951"), 3, f"unknown arch 'gfx951'; did you mean 'gfx950'? {ARCHS}"),
         (("count", "--arch", "gfx950,cuda"), 3, f"unknown arch 'cuda'. {ARCHS}"),
@@ -47,13 +47,13 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
         (("list", "--receipt", "two"), 4, "unknown receipt 'two'. Known: 0, 1, 2, "),
         (("list", "--profile", "aiter"), 5, "unknown profile 'aiter'; did you mean 'aiter_cpp'? Known: ck_default, "),
         (("list", "--tier", "fast"), 6, "unknown tier 'fast'. Known: full, nightly, smoke."),
-        (("list", "--dialect", "ck"), 7, "unknown dialect 'ck'. Known: ck-2025-06, ck-2025-11, rocm-libraries-2026."),
+        (("list", "--dialect", "ck"), 7, "unknown dialect 'ck'. Known: ck-2025-06, ck-2025-11, rocm-libraries-2026, "),
         (
             ("list", "--upstream", "iter"),
             8,
             "unknown upstream 'iter'; did you mean 'aiter'? Known: aiter, flash-attn, ",
         ),
-        (("list", "--family", "fwd"), 9, "unknown family 'fwd'. Known: batch_prefill."),
+        (("list", "--family", "bwd"), 9, "unknown family 'bwd'; did you mean 'fwd'? Known: fwd, fwd_splitkv_combine, "),
         (("list", "--arch", "gfx1100,gfx950", "--filter", "x"), 11, "no kernel is selected (archs gfx1100,gfx950, "),
         (("list", "--filter", "x"), 11, "no kernel is selected (archs gfx950, family batch_prefill, receipt 0, masks "),
         (
@@ -76,12 +76,12 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
         (
             ("show", "fmha_fwd_d128"),
             14,
-            "'fmha_fwd_d128' is no batch_prefill name of this dialect: at its start, expected",
+            "'fmha_fwd_d128' is no fwd name of this dialect: after 'fmha_fwd_d128', expected '_', found",
         ),
         (
             ("why", "x"),
             14,
-            "'x' is no batch_prefill name of this dialect: at its start, expected 'fmha_batch_prefill_d', ",
+            "'x' is no fwd name of this dialect: at its start, expected 'fmha_fwd_d', ",
         ),
         (
             ("why", NEWEST),
@@ -143,13 +143,13 @@ def test_bad_filter_files(run, tmp_path: Path, text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("dtype: [fp16, bf16]", "dtype: [fp16, bf16", ":19: not valid YAML: expected ',' or ']', but got ':'"),
-        ("hdim_q: [128]", "hdim_q: [x]", ":19: families.batch_prefill.axes.hdim_q[0]: must be a whole number, not 'x'"),
+        ("dtype: [fp16, bf16]", "dtype: [fp16, bf16", ":9: not valid YAML: expected ',' or ']', but got ':'"),
+        ("[[128, 128]]", "[[128, x]]", ":9: axes.hdim_q hdim_v[0][1]: must be a whole number, not 'x'"),
     ],
 )
 def test_a_malformed_table(run, tmp_path: Path, monkeypatch, old: str, new: str, message: str) -> None:
     shutil.copytree(TABLES, tmp_path, dirs_exist_ok=True)
-    file = tmp_path / "dialects" / "ck-2025-06.yaml"
+    file = tmp_path / "dialects" / "ck-2025-06" / "batch_prefill.yaml"
     file.write_text(file.read_text().replace(old, new, 1))
     monkeypatch.setattr(dialects, "TABLES", tmp_path)
     dialect.cache_clear()

@@ -25,8 +25,14 @@ def test_why_a_kernel_is_in_names_axes_and_their_lines(run) -> None:
     for axis, (_, _, place) in ((name, cells) for name, cells in axes.items() if name != "axis"):
         file, line = place.split(":")
         written = (ROOT / file).read_text().splitlines()[int(line) - 1].strip(" -")
-        assert written.startswith({"mask": "simplified:", "tile": "dtype:"}.get(axis, f"{axis}:"))
-    assert axes["vlayout"][2].startswith("matrix/tables/dialects/ck-2025-11.yaml:")
+        shared = {
+            "mask": "simplified:",
+            "tile": "{tile: b64x128x",
+            "hdim_q": "hdim_q hdim_v:",
+            "hdim_v": "hdim_q hdim_v:",
+        }
+        assert written.startswith(shared.get(axis, f"{axis}:"))
+    assert axes["vlayout"][2].startswith("matrix/tables/dialects/ck-2025-11/batch_prefill.yaml:")
 
 
 N = ("--dialect", "rocm-libraries-2026")

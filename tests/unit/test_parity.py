@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels import codegen_runner, codeobject, cpp, machine_code, parity, parity_command
+from kernels import codegen_runner, codeobject, cpp, machine_code, parity, parity_command, parity_names
 from kernels.codegen_runner import Rendered
 from kernels.errors import CodegenError, CodeObjectError, CppTextError, ParityError
 from kernels.machine_code import Comparison
@@ -173,7 +173,7 @@ def test_archs_without_kernels(tree: Tree, answers: Callable[..., None]) -> None
     found = cases(tree, "gfx950", "gfx1100", "gfx1201")
     assert {case.outcome for case in found.values()} == {"passed"}
     assert "no kernel on either side" in found["gfx1100"].text
-    assert parity.ARCH_IGNORED in found["gfx1201"].text
+    assert parity_names.ARCH_IGNORED in found["gfx1201"].text
     answers(gfx90a=texts, gfx950=texts, gfx1100=dict(list(texts.items())[3:]))
     case = cases(tree, "gfx1100")["gfx1100"]
     assert case.outcome == "failed"
@@ -195,15 +195,44 @@ def test_a_failing_generator_is_an_error_with_its_words(tree: Tree, tmp_path: Pa
     assert "no such luck" in case.text
 
 
+LISTS = """import sys
+from pathlib import Path
+api, arch = (sys.argv[sys.argv.index(word) + 1] for word in ("--api", "--targets"))
+if arch == "gfx1100":
+    raise Exception("Unsupported device target gfx1100")
+names = {NAMES!r}
+Path("blobs.txt").write_text("".join(f"build/{name}.cpp\\n" for name in [*names, "fmha_fwd_splitkv_api"]))
+"""
+
+
+def test_names_of_an_api_of_two_families(tree: Tree) -> None:
+    """Combine before split-KV, in upstream's order; an arch that the codegen refuses is named; a lost name is seen."""
+    script = tree.root / FMHA / "generate.py"
+    families = [dialect(DIALECT).family(name) for name in ("fwd_splitkv_combine", "fwd_splitkv")]
+    names = [key.name for family in families for key in enumerate_keys(family, arch="gfx950")]
+
+    def outcomes(listed: list[str]) -> dict[str, Case]:
+        script.write_text('# "--targets"\n' + LISTS.replace("{NAMES!r}", repr(listed)))
+        archs = ("gfx950", "gfx1100")
+        found = parity_names.names_cases(tree, ["fwd_splitkv"], archs, [0], ["simplified"])
+        return dict(zip(archs, found, strict=True))
+
+    right = outcomes(names)
+    assert [case.outcome for case in right.values()] == ["passed", "passed"]
+    assert parity_names.ARCH_REFUSED in right["gfx1100"].text
+    assert "1 extra" in outcomes(names[1:])["gfx950"].text
+    assert "order differs" in outcomes([*names[1:], names[0]])["gfx950"].text
+
+
 def test_stored_lists(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = min(stored_lists(), key=lambda entry: entry.count)
-    case = parity.stored_case(entry)
+    entry = min((one for one in stored_lists() if one.sha256_emission_order), key=lambda entry: entry.count)
+    case = parity_names.stored_case(entry)
     assert case.outcome == "passed"
     wrong = dataclasses.replace(entry, sha256_emission_order="0" * 64)
-    assert "order is not upstream's" in parity.stored_case(wrong).text
+    assert "order is not upstream's" in parity_names.stored_case(wrong).text
     all_keys = enumerate_keys
-    monkeypatch.setattr(parity, "enumerate_keys", lambda *args, **words: all_keys(*args, **words)[1:])
-    assert parity.stored_case(entry).text.startswith("names differ:\n1 missing")
+    monkeypatch.setattr(parity_names, "enumerate_keys", lambda *args, **words: all_keys(*args, **words)[1:])
+    assert parity_names.stored_case(entry).text.startswith(f"names differ:\n{len(entry.families)} missing")
 
 
 @pytest.mark.parametrize("name", ["ck-2025-06", DIALECT, "rocm-libraries-2026"])
@@ -327,7 +356,13 @@ def test_every_arch_with_kernels_has_a_case_of_machine_code(
     answers(all={**{key.name: alone(key) for key in keys}, "fmha_batch_prefill_api": ""})
     archs, said = ("gfx90a", "gfx950", "gfx1100"), list[str]()
     request = parity.Request(
-        upstreams=(), archs=archs, receipts=(), masks=("simplified",), cache=tmp_path / "cache", job_count=2
+        upstreams=(),
+        families=("batch_prefill",),
+        archs=archs,
+        receipts=(),
+        masks=("simplified",),
+        cache=tmp_path / "cache",
+        job_count=2,
     )
     found = list(parity.machine_code_cases([tree], request, stub_toolchain(), said.append))
     assert [(case.name, case.outcome) for case in found] == [

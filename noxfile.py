@@ -133,14 +133,19 @@ def bench(session):
 
 @session("tests")
 def tests(session):
-    """Unit tests, then the tests that compile real kernels."""
-    run(session, "pytest", *(session.posargs or ["tests/unit", "tests/build"]))
+    """Unit tests, the emulated device and its opcodes, then the tests that compile real kernels."""
+    if session.posargs:
+        run(session, "pytest", *session.posargs)
+    else:
+        run(session, "pytest", "-n", "auto", "tests/unit", "tests/emulator", "tests/opcodes")
+        run(session, "pytest", "tests/build")  # one after the other: compilers take the processors
 
 
 @session("test-emulator")
 def test_emulator(session):
-    """The emulated device: memory, faults, HIP ABI, interpreter; its opcodes against the ISA's pseudocode."""
-    run(session, "pytest", *(session.posargs or ["tests/emulator", "tests/opcodes"]))
+    """The emulated device and its opcodes on a core built by zig, as on a machine without a compiler."""
+    session.env["CXX"] = f"{PYTHON.absolute()} -m ziglang c++"
+    run(session, "pytest", *(session.posargs or ["-n", "auto", "tests/emulator", "tests/opcodes"]))
 
 
 @session("lint")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from kernels import bench_build, settings
+from kernels import bench_build, bench_matrix, settings
 from kernels.figures import Figure, table
 from kernels.files import write_atomically
 from kernels.toolchains import detect
@@ -36,6 +36,8 @@ def run(args: argparse.Namespace) -> int:
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="ckpm-bench-") as base:
         folder = Path(base)
+        console.print("measuring enumeration")
+        figures += bench_matrix.figures(tree, folder / "matrix")
         console.print("measuring rendering")
         figures += bench_build.rendering(tree, folder)
         console.print("measuring the build graph")

@@ -19,7 +19,8 @@ from matrix.errors import (
     UnknownReceiptError,
     UnknownUpstreamError,
 )
-from matrix.families import Family, read_family
+from matrix.families import Family
+from matrix.family_tables import read_family
 from matrix.tablefile import Field, load, overlay
 
 TABLES = Path(__file__).parent / "tables"

@@ -1,0 +1,313 @@
+"""The table of a kernel family, read and checked: every complaint names file, line and field."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from matrix.families import (
+    GIVEN,
+    MASK_IMPLS,
+    NUMBER,
+    ROUND,
+    SLOT,
+    Axis,
+    Box,
+    Family,
+    Pipelines,
+    Row,
+    TilePlace,
+    Value,
+    parse_tile,
+)
+from matrix.keys import KEY_FIELDS, TILE_FIELDS, TILE_NUMBERS, Tile
+from matrix.rules import RULES, Rule
+from matrix.tablefile import Field
+
+_DERIVED = ("name", "family", "tile", *GIVEN)
+_READERS: Mapping[str, Callable[[Field], Value]] = {
+    **dict.fromkeys(("hdim_q", "hdim_v", "page_size", "dpad", "dvpad", "receipt"), Field.integer),
+    **dict.fromkeys(
+        ["logits", "lse", "dropout", "sink", "skip", "trload", "paged_kv", "dbias", "deterministic"],
+        Field.boolean,
+    ),
+}
+
+
+def read_family(name: str, field: Field, arch_names: Sequence[str], receipt_numbers: Sequence[int]) -> Family:
+    """Read a family's table. Raises TableError."""
+    field.allow(
+        (
+            "archs",
+            "absent",
+            "name",
+            "tile",
+            "order",
+            "axes",
+            "masks",
+            "words",
+            "tiles",
+            "pipelines",
+            "rules",
+            "receipts",
+        )
+    )
+    for arch, trait in field.get("archs").mapping().items():
+        if arch not in arch_names:
+            raise trait.fail(f"'{arch}' is not in archs.yaml")
+    masks_field, words, pipelines = field.find("masks"), field.find("words"), field.find("pipelines")
+    masks: Mapping[str, tuple[str, ...]] = {}
+    if masks_field:
+        masks_field.allow(MASK_IMPLS)
+        masks = {impl: masks_field.get(impl).texts() for impl in MASK_IMPLS}
+    blocks = tuple(_block(one, f, masks) for one, f in pipelines.mapping().items()) if pipelines else ()
+    archs = field.get("archs").map(Field.text)
+    axes = _axes(field.get("order"), field.get("axes"), masks)
+    bare = Family(
+        name=name,
+        archs=archs,
+        absent=field.get("absent").text(),
+        grammar=field.get("name").text(),
+        tile_grammar=field.get("tile").text(),
+        axes=axes,
+        pipelines=blocks,
+        masks=masks,
+        words=words.map(_words) if words else {},
+        tiles={},
+        tile_boxes={},
+        rules=(),
+        receipts={},
+        default_receipt=({},),
+    )
+    _check(bare, field)
+    tiles, tile_boxes = _tiles(field.get("tiles"), bare)
+    receipts = field.get("receipts")
+    boxes = {number: _boxes(row, bare) for number, row in receipts.mapping().items() if number != "default"}
+    for number in boxes:
+        if not re.fullmatch("0|[1-9][0-9]*", number):
+            raise receipts.get(number).fail(f"a receipt is a number, or 'default', not '{number}'")
+        if int(number) not in receipt_numbers:
+            raise receipts.get(number).fail("this receipt is not in receipts.yaml")
+    default = receipts.find("default")
+    return Family(
+        **{
+            **{name: getattr(bare, name) for name in Family.__dataclass_fields__},
+            "tiles": tiles,
+            "tile_boxes": tile_boxes,
+            "rules": tuple(_rule(row, bare) for row in field.get("rules").items()),
+            "receipts": {int(number): found for number, found in boxes.items()},
+            "default_receipt": _boxes(default, bare) if default else ({},),
+        }
+    )
+
+
+def _axes(order: Field, table: Field, masks: Mapping[str, tuple[str, ...]]) -> tuple[Axis, ...]:
+    """The axes of an order, with their values; ``tile`` and ``mask`` take theirs from tables of their own."""
+    names = order.texts()
+    for one in (one for name in names for one in name.split()):
+        if one not in ("tile", ROUND) and (one not in KEY_FIELDS or one in _DERIVED):
+            raise order.fail(f"'{one}' is no axis of a key")
+    table.allow(name for name in names if name != "tile")
+    found = []
+    for name in names:
+        fields = tuple(name.split())
+        values = table.find(name)
+        if values is None and name not in ("tile", "mask"):
+            raise order.fail(f"axis '{name}' has no values in axes")
+        if values is not None:
+            found.append(Axis(fields, _steps(fields, values)))
+        else:
+            every = dict.fromkeys(mask for some in masks.values() for mask in some)
+            found.append(Axis(fields, tuple((mask,) for mask in every) if name == "mask" else ()))
+    return tuple(found)
+
+
+def _steps(fields: tuple[str, ...], field: Field) -> tuple[tuple[Value, ...], ...]:
+    steps: list[tuple[Value, ...]] = []
+    for item in field.items():
+        parts = [item] if len(fields) == 1 else item.items()
+        if len(parts) != len(fields):
+            raise item.fail(f"must hold {len(fields)} values ({', '.join(fields)}), not {len(parts)}")
+        steps.append(tuple(_READERS.get(name, Field.text)(part) for name, part in zip(fields, parts, strict=True)))
+    if len(set(steps)) != len(steps):
+        raise field.fail("a value is listed twice")
+    return tuple(steps)
+
+
+def _block(name: str, field: Field, masks: Mapping[str, tuple[str, ...]]) -> Pipelines:
+    field.allow(("for", "masks", "order", "axes", "rows"))
+    rows: list[Row] = []
+    row_fields: tuple[str, ...] | None = None
+    for item in field.get("rows").items():
+        own = {key: value for key, value in item.mapping().items() if key != "for"}
+        if row_fields is None:
+            row_fields = tuple(own)
+        if tuple(own) != row_fields:
+            raise item.fail(f"must have {', '.join(row_fields)} in this order, as the first row has")
+        box = _box(item.find("for"))
+        choices = [[_READERS.get(key, Field.text)(v) for v in _many(value)] for key, value in own.items()]
+        rows += [Row(box, values) for values in itertools.product(*choices)]
+    return Pipelines(
+        name=name,
+        box=_box(field.find("for")),
+        axes=_axes(field.get("order"), field.get("axes"), masks),
+        row_fields=row_fields or (),
+        rows=tuple(rows),
+        mask_impl=_mask_impl(field.find("masks")),
+    )
+
+
+def _mask_impl(field: Field | None) -> str:
+    if field is None:
+        return ""
+    if field.text() not in MASK_IMPLS:
+        raise field.fail(f"must be one of {', '.join(MASK_IMPLS)}, not '{field.text()}'")
+    return field.text()
+
+
+def _many(field: Field) -> list[Field]:
+    return field.items() if isinstance(field.value, list) else [field]
+
+
+def _box(field: Field | None) -> Box:
+    if field is None:
+        return {}
+    return {
+        name: tuple(_READERS.get(name, Field.text)(item) for item in values.items())
+        for name, values in field.mapping().items()
+    }
+
+
+def _words(field: Field) -> Mapping[Value, str]:
+    read: dict[str, Value] = {"true": True, "false": False}
+    return {read.get(value, int(value) if value.isdigit() else value): w.text() for value, w in field.mapping().items()}
+
+
+def _check(family: Family, field: Field) -> None:
+    """Each field bound once and by every block, tiles after what they depend on, one slot for every choice."""
+    order = [name for axis in family.axes for name in axis.fields]
+    if len(set(family.fields)) != len(family.fields):
+        raise field.get("order").fail("an axis is listed twice")
+    for needed in ("dtype", "hdim_q", "hdim_v", "mode", "tile"):
+        if needed not in order:
+            raise field.get("order").fail(f"axis '{needed}' is missing; every key has one")
+    if not any({"hdim_q", "hdim_v"} <= set(axis.fields) for axis in family.axes):
+        raise field.get("order").fail("hdim_q and hdim_v are one axis, 'hdim_q hdim_v'")
+    if order.index("tile") < max(order.index(name) for name in ("dtype", "hdim_q", "hdim_v")):
+        raise field.get("order").fail("tile depends on dtype and head dims and must come after them")
+    inner = set(family.fields) - set(order)
+    for block in family.pipelines:
+        place = field.get("pipelines").get(block.name)
+        own = {*(name for axis in block.axes for name in axis.fields), *block.row_fields}
+        if own != inner:
+            raise place.fail(f"binds {', '.join(sorted(own))}; the first block binds {', '.join(sorted(inner))}")
+        known = (*order, *GIVEN, *own)
+        for box in (block.box, *(row.box for row in block.rows)):
+            for name in box:
+                if name not in known:
+                    raise place.fail(f"'{name}' in a 'for' is no field of this family; known: {', '.join(known)}")
+    slots = SLOT.findall(family.grammar)
+    for slot in slots:
+        if slot not in (*family.fields, "arch_trait"):
+            raise field.get("name").fail(f"slot '{slot}' is no axis; known: {', '.join(family.fields)}")
+        if slots.count(slot) > 1:
+            raise field.get("name").fail(f"slot '{slot}' is written twice")
+    for axis in (*family.axes, *(axis for block in family.pipelines for axis in block.axes)):
+        if axis.name not in ("tile", ROUND) and len(axis.values) > 1 and not set(axis.fields) & set(slots):
+            raise field.get("name").fail(f"axis '{axis.name}' has several values and needs a slot {{{axis.fields[0]}}}")
+    if "tile" not in slots:
+        raise field.get("name").fail("a kernel's tile needs a slot {tile}")
+    if unknown := [name for name in family.words if name not in (*family.fields, "arch_trait")]:
+        raise field.get("words").get(unknown[0]).fail(f"no axis of that name; known: {', '.join(family.fields)}")
+    if unknown := [name for name in SLOT.findall(family.tile_grammar) if name not in TILE_NUMBERS]:
+        raise field.get("tile").fail(f"'{unknown[0]}' is no number of a tile; known: {', '.join(TILE_FIELDS)}")
+
+
+def _tiles(
+    field: Field, family: Family
+) -> tuple[Mapping[TilePlace, tuple[Tile, ...]], Mapping[TilePlace, Mapping[str, Box]]]:
+    """arch trait -> "dtype dtype" -> "hdim_qxhdim_v" -> tile words, flattened, and the boxes of those that have one."""
+    field.allow(family.values("arch_trait"))  # type: ignore[arg-type]
+    found: dict[TilePlace, tuple[Tile, ...]] = {}
+    boxes: dict[TilePlace, Mapping[str, Box]] = {}
+    for trait, by_dtype in field.mapping().items():
+        for dtypes, by_hdim in by_dtype.mapping().items():
+            for hdims, words in by_hdim.mapping().items():
+                match = re.fullmatch(f"({NUMBER})x({NUMBER})", hdims)
+                if not match:
+                    raise words.fail(f"head dims are written hdim_qxhdim_v, e.g. 128x128, not '{hdims}'")
+                pairs = next(axis for axis in family.axes if "hdim_q" in axis.fields)
+                if (int(match[1]), int(match[2])) not in _pairs(pairs):
+                    raise words.fail(f"not among the values of axis '{pairs.name}'")
+                tiles = tuple(_tile(item, family) for item in words.items())
+                if len({tile.word for tile in tiles}) != len(tiles):
+                    raise words.fail("a tile is listed twice")
+                own = {
+                    tile.word: _tile_box(item.get("for"), family)
+                    for tile, item in zip(tiles, words.items(), strict=True)
+                    if isinstance(item.value, dict) and item.find("for")
+                }
+                for dtype in dtypes.split():
+                    if dtype not in family.values("dtype"):
+                        known = ", ".join(map(str, family.values("dtype")))
+                        raise by_hdim.fail(f"'{dtype}' is not among the axis's values: {known}")
+                    place = (trait, dtype, int(match[1]), int(match[2]))
+                    found[place] = tiles
+                    if own:
+                        boxes[place] = own
+    return found, boxes
+
+
+def _tile_box(field: Field, family: Family) -> Box:
+    """The box of a tile; its fields must be bound before the tile is."""
+    order = [name for axis in family.axes for name in axis.fields]
+    field.allow(order[: order.index("tile")])
+    return _known_box(field, family)
+
+
+def _pairs(axis: Axis) -> set[tuple[Value, Value]]:
+    """(hdim_q, hdim_v) of the axis that binds them."""
+    q, v = axis.fields.index("hdim_q"), axis.fields.index("hdim_v")
+    return {(step[q], step[v]) for step in axis.values}
+
+
+def _tile(field: Field, family: Family) -> Tile:
+    when = None
+    word = field
+    if isinstance(field.value, dict):
+        field.allow(("tile", "when", "for"))
+        word, when = field.get("tile"), field.find("when")
+    tile = parse_tile(family.tile_grammar, word.text(), when.text() if when else "always")
+    if tile is None:
+        raise word.fail(f"'{word.text()}' is no tile; the family writes them {family.tile_grammar}")
+    return tile
+
+
+def _rule(field: Field, family: Family) -> Rule:
+    if field.text() not in RULES:
+        raise field.fail(f"no rule '{field.text()}' in matrix/rules.py; known: {', '.join(RULES)}")
+    rule = RULES[field.text()]
+    if missing := [name for name in rule.fields if name not in (*family.fields, *GIVEN)]:
+        raise field.fail(f"rule '{rule.name}' reads {', '.join(missing)}, which this family has no axis for")
+    return rule
+
+
+def _boxes(field: Field, family: Family) -> tuple[Box, ...]:
+    return tuple(_receipt_box(item, family) for item in _many(field))
+
+
+def _receipt_box(field: Field, family: Family) -> Box:
+    known = (*family.fields, "arch_trait")
+    field.allow(name for name in known if name != "tile")
+    return _known_box(field, family)
+
+
+def _known_box(field: Field, family: Family) -> Box:
+    """A box whose values are all among the axes' own."""
+    box = _box(field)
+    for name, allowed in box.items():
+        values = family.values(name)
+        if unknown := [value for value in allowed if value not in values]:
+            raise field.get(name).fail(f"'{unknown[0]}' is not among the axis's values: {', '.join(map(str, values))}")
+    return box

@@ -47,6 +47,8 @@ def running(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> Iterator
     child = os.fork()
     if child == 0:
         code = 1
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored if these tests run under nohup
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         os.dup2(os.open(tmp_path / "stderr", os.O_WRONLY | os.O_CREAT, 0o666), 2)
         try:
             build_command.run(request, jobs=2, console=Console(file=StringIO()))

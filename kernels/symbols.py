@@ -29,7 +29,14 @@ _MASK = {
 }
 
 
-def pattern(values: Mapping[str, Any]) -> re.Pattern[str]:
+_FWD_PIPELINE = {
+    "qr": "BlockFmhaPipelineQRKSVS",
+    "qr_async": "BlockFmhaPipelineQRKSVSAsync",
+    "qr_async_trload": "BlockFmhaPipelineQRKSVSAsyncTrload",
+}
+
+
+def pattern(values: Mapping[str, Any], family: str = "batch_prefill") -> re.Pattern[str]:
     """What the symbol of the kernel with these axis values contains, in order. Paged dialects spell more."""
     tile = values["tile"]
     block = "".join(f"Li{n}E" for n in (tile.bm0, tile.bn0, tile.bk0, tile.bn1, tile.bk1, tile.bk0max))
@@ -44,18 +51,24 @@ def pattern(values: Mapping[str, Any]) -> re.Pattern[str]:
             rf"{_ENUM}{_QSCALE[values['qscale']]}ELi\w+?ELb0ELb{int(values['sink'])}ELi{values['page_size']}E"
             rf"{_ENUM}{_LAYOUT[values['kv_layout']]}E{_ENUM}{_TABLE[values['kv_table']]}E{_ENUM}{_LOAD[values['load']]}E"
         )
+    if family == "fwd":
+        occupancy = str(tile.occupancy).replace("-", "n")
+        traits += rf"Lb{int(values['qscale'] == 'pertensor')}ELi{occupancy}ELb{int(values['skip'])}E"
+        shape = rf"FmhaFwdKernelI.*?{_FWD_PIPELINE[values['pipeline']]}I.*?{shape}"
     return re.compile(rf"{shape}.*?{_MASK[values['mask_impl'], values['mask']]}.*?{traits}")
 
 
-def match(keys: Mapping[str, Mapping[str, Any]], symbols: Sequence[str], where: str) -> dict[str, str]:
-    """Kernel name -> symbol, for kernels of one unit (one dtype).
+def match(
+    keys: Mapping[str, Mapping[str, Any]], symbols: Sequence[str], where: str, family: str = "batch_prefill"
+) -> dict[str, str]:
+    """Kernel name -> symbol, for kernels of one unit (one family and dtype).
 
     Raises:
         CodeObjectError: a kernel has no symbol or several, or a symbol is left over.
     """
     found: dict[str, str] = {}
     for name, values in keys.items():
-        wanted = pattern(values)
+        wanted = pattern(values, family)
         fitting = [symbol for symbol in symbols if wanted.search(symbol)]
         if len(fitting) != 1:
             raise CodeObjectError(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from kernels.bindings import declared
 from kernels.c_arithmetic import Formula, Number, call, make
-from kernels.conditions import conjuncts, parse_condition
+from kernels.conditions import FALSE, TRUE, conjuncts, parse_condition
 from kernels.cpp_text import If, Plain, Program, Scope, read, statements
 from kernels.cpp_tokens import Tokens, closing, closing_angle, condition_text, spell, split_arguments
 from kernels.errors import CppTextError
@@ -22,7 +22,11 @@ FUNCTION = "fmha_batch_prefill"
 _PARAMETERS = ("t", "a", "s")
 _UTILISATION = "min_cu_util_rate"
 _BLOCKS = "get_num_blocks"
-_LEVELS = {FUNCTION: ("dtype", "head dim", "kernel"), "fmha_fwd": ("device", "dtype", "head dim", "kernel")}
+_LEVELS = {
+    FUNCTION: ("dtype", "head dim", "kernel"),
+    "fmha_fwd": ("device", "dtype", "head dim", "kernel"),
+    "fmha_fwd_splitkv": ("device", "dtype", "head dim", "kernel", "combine kernel"),
+}
 _SHOWN = 5
 
 # Batch, heads and lengths as requests have them, and values at which 32-bit arithmetic wraps.
@@ -77,7 +81,7 @@ class Dispatch:
 
 
 def parse(text: str, name: str = FUNCTION) -> Dispatch:
-    """Read the dispatch function ``name``: of batch prefill, or fmha_fwd.
+    """Read the dispatch function ``name``: of batch prefill, fmha_fwd or fmha_fwd_splitkv.
 
     Raises CppTextError if the text holds no such function, or one that can't be followed.
     """
@@ -117,15 +121,22 @@ def parse(text: str, name: str = FUNCTION) -> Dispatch:
 def _branches(
     program: Program, specialised: str, chain: If, scope: Scope, outer: Mapping[str, Tokens]
 ) -> Iterator[Node]:
-    """The branches of a chain. One that leads to no kernel has neither nodes nor a trait; its text is compared."""
+    """The branches of a chain. One that leads to no kernel has neither nodes nor a trait; its text is compared.
+
+    A branch that is never taken is left out; one that always is stands for what is in it.
+    """
     for index, (condition, body) in enumerate(chain.branches):
-        parts = conjuncts(parse_condition(program.resolve(condition or ("true",), scope, outer)))
-        requires = frozenset(filter(None, map(condition_text, parts)))
+        parsed = parse_condition(_known(program.resolve(condition or ("true",), scope, outer)))
+        if parsed == FALSE:
+            continue
+        requires = frozenset(filter(None, map(condition_text, conjuncts(parsed))))
         local = dict(outer)
         inside: list[Node] = []
         takes = arguments = ""
         if specialised not in body:
             yield Node(requires, index > 0, arguments=spell(body))
+            if parsed == TRUE:
+                return
             continue
         for statement in statements(body):
             if isinstance(statement, If):
@@ -134,7 +145,21 @@ def _branches(
                 takes, arguments = _taken(specialised, program.resolve(statement.tokens[1:], scope, local))
             elif isinstance(statement, Plain):
                 local |= declared(program, statement.tokens, scope, local)
+        if not takes and len(inside) == 1 and not inside[0].requires:
+            takes, arguments, inside = inside[0].takes, inside[0].arguments, list(inside[0].nodes)
         yield Node(requires, index > 0, takes, arguments, tuple(inside))
+
+
+def _known(condition: Tokens) -> Tokens:
+    """``std::is_same_v<A, B>`` put as true or false: types that are named apart here are different ones."""
+    start = ("std", "::", "is_same_v", "<")
+    for at in range(len(condition)):
+        if condition[at : at + 4] == start:
+            end = closing_angle(condition, at + 3)
+            first, second = split_arguments(condition[at + 4 : end])
+            value = "true" if tuple(first) == tuple(second) else "false"
+            return _known((*condition[:at], value, *condition[end + 1 :]))
+    return condition
 
 
 def _taken(specialised: str, returned: Tokens) -> tuple[str, str]:

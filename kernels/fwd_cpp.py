@@ -171,3 +171,14 @@ def _head_dims(key: Key) -> tuple[str, ...]:
     _, _, dpad, dvpad = pad_flags(key.pad)
     unit = _LOADED[key.tile.bk0max]
     return tuple(f"a.{name} % {unit} == 0" for name, padded in (("hdim_q", dpad), ("hdim_v", dvpad)) if not padded)
+
+
+def merges(hdim_q: int, bias: str, mask: str) -> bool:
+    """Whether such a key of fwd_splitkv also has kernels that merge the heads of one KV head into Q's rows."""
+    return hdim_q == 128 and bias == mask == "no"
+
+
+def combine_place(key: Key) -> tuple[object, ...]:
+    """What a kernel of fwd_splitkv and the combine kernels that serve it have in common."""
+    spad, _, _, dvpad = pad_flags(key.pad)
+    return key.arch_trait, key.dtype, key.hdim_q, key.mode, key.qscale, spad, dvpad

@@ -61,7 +61,10 @@ def family_of(name: str) -> str:
 def _unit_resources(
     unit: Path, names: tuple[str, ...], family: Family, mask_impl: str, archs: list[str]
 ) -> dict[str, Any]:
-    """Resources of a unit's kernels by name, then arch. A kernel has no code on archs that its guard leaves out."""
+    """Resources of a unit's kernels by name, then arch. A kernel has no code on archs that its guard leaves out.
+
+    Of a split-KV key, which is compiled to several kernels, the one with most registers is recorded.
+    """
     found: dict[str, Any] = {name: {"unit": unit.stem, "archs": {}} for name in names}
     bundles = codeobject.bundles(unit)
     if missing := set(archs) - set(bundles):
@@ -70,8 +73,9 @@ def _unit_resources(
         parsed = {name: parse(family, name, mask_impl) for name in names}
         planned = {name: values for name, values in parsed.items() if not _guarded(values, arch, family)}
         resources = {kernel.symbol: kernel for image in images for kernel in codeobject.kernels(image)}
-        for name, symbol in symbols.match(planned, list(resources), f"{unit} ({arch})", family.name).items():
-            figures = dataclasses.asdict(resources[symbol])
+        for name, found_symbols in symbols.match_all(planned, list(resources), f"{unit} ({arch})", family.name).items():
+            variants = [resources[symbol] for symbol in found_symbols]
+            figures = dataclasses.asdict(max(variants, key=lambda kernel: (kernel.vgpr, kernel.lds_bytes)))
             figures.pop("arch")
             found[name]["archs"][arch] = figures
     return found

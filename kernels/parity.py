@@ -1,8 +1,8 @@
 """Parity: the matrix and our C++ text against an upstream's own codegen, run live, and against stored name lists.
 
 For each arch, receipt and mask set the names of all families are compared, with their order (parity_names.py). For
-batch prefill and fwd also what each rendered instance binds, and the dispatch with its order and conditions; machine
-code for a sample of batch prefill's kernels.
+batch prefill and fwd also what each rendered instance binds; for these and split-KV the dispatch with its order and
+conditions; machine code for a sample of batch prefill's kernels.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from matrix.golden import StoredList, stored_lists
 from matrix.keys import Key
 
 FAMILY = "batch_prefill"
-FWD = "fwd"
+TEXT_APIS = ("fwd", "fwd_splitkv")
 _TOLD_EVERY = 20  # cases of names, bindings and dispatch: each takes half a second
 
 Say = Callable[[str], None]
@@ -91,8 +91,8 @@ def run(request: Request, say: Say = _print) -> Results:
             cases.append(case)
             if case.outcome != "passed" or len(cases) % _TOLD_EVERY == 0:
                 say(_progress(case, len(cases)))
-        if FWD in request.families:
-            for case in text_cases(tree, FWD, request.archs, request.receipts, request.masks):
+        for api in (api for api in TEXT_APIS if set(APIS[api]) & set(request.families)):
+            for case in text_cases(tree, api, request.archs, request.receipts, request.masks):
                 cases.append(case)
                 say(_progress(case, len(cases)))
     if request.toolchain is not None and FAMILY in request.families:
@@ -192,29 +192,35 @@ def _live_case(
 
 
 def text_cases(
-    tree: Tree, family: str, archs: Sequence[str], receipts: Sequence[int], masks: Sequence[str]
+    tree: Tree, api: str, archs: Sequence[str], receipts: Sequence[int], masks: Sequence[str]
 ) -> Iterator[Case]:
-    """One case for each arch with kernels, receipt and mask set: bindings and dispatch of another family.
+    """One case for each arch with kernels, receipt and mask set: the texts of one of TEXT_APIS.
 
-    None if there is no C++ for the tree's dialect. Archs with the same kernels share a comparison.
+    None if there is no C++ for the tree's dialect. Archs with the same kernels share a comparison. An instance of
+    split-KV is several kernels behind templates of its own, which are not followed: its dispatch alone is compared.
     """
-    if tree.dialect not in dialects(family):
+    if tree.dialect not in dialects(api):
         return
-    own = dialect(tree.dialect).family(family)
+    families = [dialect(tree.dialect).family(name) for name in APIS[api]]
+    built = families[0].archs
     done: dict[tuple[str, int, str], list[Finding]] = {}
     with ThreadPoolExecutor(jobs.processors()) as pool:
-        live = Live(tree, pool, family)
-        for arch, receipt, mask in [(a, r, m) for m in masks for r in receipts for a in archs if a in own.archs]:
+        live = Live(tree, pool, api)
+        for arch, receipt, mask in [(a, r, m) for m in masks for r in receipts for a in archs if a in built]:
             started = time.monotonic()
-            title = title_of(tree.name, arch, family, f"receipt {receipt}, {mask} masks, texts")
-            place = own.archs[arch], receipt, mask
-            keys = enumerate_keys(own, arch=arch, receipt=receipt, mask_impl=mask)
-            if not keys:
+            title = title_of(tree.name, arch, api, f"receipt {receipt}, {mask} masks, texts")
+            groups = [enumerate_keys(family, arch=arch, receipt=receipt, mask_impl=mask) for family in families]
+            if not all(groups):
                 continue
+            keys = [key for group in groups for key in group]
+            place = built[arch], receipt, mask
             try:
                 if place not in done:
                     rendered = live.rendered(arch, receipt, mask).result()
-                    done[place] = compare_texts(tree, keys, [key.name for key in keys], rendered, family)
+                    if api == "fwd":
+                        done[place] = compare_texts(tree, keys, [key.name for key in keys], rendered, api)
+                    else:
+                        done[place] = [compare_dispatch(tree, keys, rendered, api, {})]
                 yield judge(title, done[place], started)
             except (CodegenError, CppTextError) as error:
                 yield error_case(title, error, started)
@@ -244,13 +250,24 @@ def compare_texts(
             lines += [f"{name}: {line}" for line in differences(found[0], ours[name])]
     names = {binding.dispatch_trait: name for name, found in theirs.items() for binding in found}
     names |= {binding.dispatch_trait: name for name, binding in ours.items()}
-    dispatch = _dispatch(rendered.dispatch, family)
-    order = dispatch_text.compare(dispatch, _dispatch(render_dispatch(keys, features), family), names)
-    branches = sum(1 for _ in dispatch.kernels())
     return [
         Finding("bindings", tuple(lines), f"the same: bindings of {len(theirs)} instances"),
-        Finding("dispatch", tuple(order), f"the same: order and conditions of {branches} dispatch branches"),
+        compare_dispatch(tree, keys, rendered, family, names),
     ]
+
+
+def compare_dispatch(
+    tree: Tree, keys: Sequence[Key], rendered: Rendered, api: str, names: Mapping[str, str]
+) -> Finding:
+    """Order and conditions of our dispatch over ``keys`` against upstream's; ``names`` of kernels by their traits.
+
+    Raises CppTextError if a text can't be followed.
+    """
+    features = cpp.features(tree.dialect, selector_takes_base=tree.selector_takes_base)
+    dispatch = _dispatch(rendered.dispatch, api)
+    order = dispatch_text.compare(dispatch, _dispatch(render_dispatch(keys, features), api), names)
+    branches = sum(1 for _ in dispatch.kernels())
+    return Finding("dispatch", tuple(order), f"the same: order and conditions of {branches} dispatch branches")
 
 
 # Receipts, archs and runs share most of their texts.

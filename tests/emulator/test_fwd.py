@@ -7,81 +7,27 @@ what upstream's conditions say of it: a tile of 16 rows serves no more queries, 
 from __future__ import annotations
 
 import ctypes
-from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 from emulator_child import on_device
-from rich.console import Console
+from emulator_fwd import CHECKS, build, compared, problem, tensors
 
 from emulator.device import Device
-from kernels import build_command, fwd_harness
-from kernels.buffers import Inputs
-from kernels.build import LIBRARY, Request
-from kernels.encodings import from_bf16, to_bf16
-from kernels.fwd_launching import FwdOutcome, run
+from kernels import fwd_harness
+from kernels.fwd_launching import run
 from kernels.harness import Status
 from kernels.hip_api import HipApi
-from kernels.settings import cache_folder
-from kernels.toolchains import detect
-from kernels.upstream import locate
-from matrix.problems import Problem
-from matrix.selection import Selection
-from tests.gpu.reference import attention
-from tests.gpu.tolerances import compare_lse, compare_o
 
 # b16x32 with transposing loads and b128x128 in batch mode, with and without mask
 WHERE = "key.mode == 'batch' and key.tile.bm0 in (16, 128) and key.tile.bn0 != 64 and key.pad in ('psskddv', 'npad')"
-CHECKS = dict.fromkeys(("poison", "poison_memory", "late_loads", "lds_races"), True)
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four kernels: about a minute of compiling."""
-    request = Request(
-        selection=Selection(archs=("gfx950",), families=("fwd",), tier="smoke", where=(WHERE,)),
-        tree=locate("aiter", cache=cache_folder()),
-        toolchain=detect("embedded", cache=cache_folder()),
-        work=tmp_path_factory.mktemp("fwd"),
-        object_cache=cache_folder() / "objects",
-    )
-    build_command.run(request, jobs=2, console=Console(file=StringIO()))
-    return request.work / request.folder / LIBRARY
-
-
-def problem(seqlen_q: int, seqlen_k: int, nhead_q: int, nhead_k: int, causal: bool, *, batch: int = 1) -> Problem:
-    mask = {"mask": "bottom_right", "window_right": 0} if causal else {}
-    return Problem(
-        name="fwd", suite="batch-prefill", tier="full", group="fwd", mode="batch", seqlens_q=(seqlen_q,) * batch,
-        seqlens_k=(seqlen_k,) * batch, nhead_q=nhead_q, nhead_k=nhead_k, **mask,
-    )  # fmt: skip
-
-
-def tensors(p: Problem) -> dict[str, np.ndarray]:
-    random = np.random.default_rng([*p.seqlens_q, *p.seqlens_k])
-    shapes = {
-        "q": (sum(p.seqlens_q), p.nhead_q),
-        "k": (sum(p.seqlens_k), p.nhead_k),
-        "v": (sum(p.seqlens_k), p.nhead_k),
-    }
-    return {name: to_bf16(random.uniform(-2, 2, (*shape, 128))) for name, shape in shapes.items()}
-
-
-def compared(p: Problem, bits: dict[str, np.ndarray], outcome: FwdOutcome) -> None:
-    assert (outcome.launch.status, outcome.launch.message) == (Status.OK, "")
-    at = {
-        name: np.cumsum(lengths)[:-1] for name, lengths in (("q", p.seqlens_q), ("k", p.seqlens_k), ("v", p.seqlens_k))
-    }
-    parts = {name: tuple(np.split(from_bf16(bits[name]), at[name])) for name in at}
-    expected = attention(Inputs(problem=p, **parts))
-    found = compare_o(p, from_bf16(outcome.o), expected)
-    assert found.passed, str(found)
-    assert found.worst > 0.02  # the bound isn't so wide that it says nothing
-    if p.lse:
-        assert outcome.lse is not None
-        lse = compare_lse(p, outcome.lse, expected)
-        assert lse.passed, str(lse)
+    return build(tmp_path_factory.mktemp("fwd"), ("fwd",), WHERE)
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -1,7 +1,8 @@
 """What a kernel's host function binds: read out of upstream's rendered instance and out of ours, and compared.
 
-Both texts specialise ``fmha_batch_prefill_`` for a dispatch trait and launch one kernel type, through aliases and
-constants of their own. Here these are expanded until only CK's words are left, so that the texts need not look alike.
+Both texts specialise ``fmha_batch_prefill_`` (or ``fmha_fwd_``) for a dispatch trait and launch one kernel type through
+aliases and constants of their own. Here these are expanded until only CK's words are left, so that the texts need not
+look alike.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ class Binding:
     guard: str
 
 
-def bindings(text: str) -> list[Binding]:
+def bindings(text: str, specialised: str = SPECIALISED) -> list[Binding]:
     """One Binding for each ``template <> float fmha_batch_prefill_<TRAIT>(...) {...}``, in the order of the text.
+
+    ``specialised`` is the function's name in another family; its argument may hold more than the trait.
 
     Raises CppTextError if the text can't be followed or a specialisation launches no kernel.
     """
@@ -43,7 +46,7 @@ def bindings(text: str) -> list[Binding]:
     return [
         _binding(program, function)
         for function in program.functions
-        if function.name == SPECIALISED and function.argument is not None
+        if function.name == specialised and function.argument is not None
     ]
 
 
@@ -107,12 +110,14 @@ def _binding(program: Program, function: Function) -> Binding:
     trait = program.resolve(function.argument, function.scope, {})
     returned = _returned(program, function)
     if LAUNCHER not in returned:
-        raise CppTextError(f"{SPECIALISED}<{spell(trait)[:80]}...> returns no {LAUNCHER}<...>(...)")
+        raise CppTextError(f"{function.name}<{spell(trait)[:80]}...> returns no {LAUNCHER}<...>(...)")
     start = returned.index(LAUNCHER) + 1
     end = closing_angle(returned, start)
     braces = returned.index("{", end) if "{" in returned[end:] else 0
     if returned[braces : braces + 3] != ("{", "}", ",") or braces == end + 2:
-        raise CppTextError(f"{SPECIALISED}<{spell(trait)[:80]}...>: {LAUNCHER} is not given a kernel object KERNEL{{}}")
+        raise CppTextError(
+            f"{function.name}<{spell(trait)[:80]}...>: {LAUNCHER} is not given a kernel object KERNEL{{}}"
+        )
     kernel = returned[end + 2 : braces]
     return Binding(
         dispatch_trait=spell(trait),

@@ -1,7 +1,7 @@
 """What building a library takes: select keys, render them, plan the graph. build_command.py runs SCons on it.
 
-Output in ``build/<arch>/<upstream>/``: ``libckpm.so``, ``manifest.json``, ``plan.json``, ``compile_commands.json``,
-``src/`` and ``obj/``.
+Output in ``build/<arch>/<upstream>/`` (``<upstream>-fwd`` for the fwd library): ``libckpm.so``, ``manifest.json``,
+``plan.json``, ``compile_commands.json``, ``src/`` and ``obj/``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from kernels import cpp
 from kernels.files import write_if_changed
 from kernels.plan import Plan, Step, signature
 from kernels.render import render
+from kernels.renderable import PREFILL, library_of
 from kernels.toolchains import Toolchain, compile_command, describe, link_command
 from kernels.units import DEFAULT_SIZE, Unit
 from kernels.units import plan as plan_units
@@ -30,6 +31,7 @@ from matrix.selection import Selection, select_some
 LIBRARY = "libckpm.so"
 PROJECT = Path(__file__).resolve().parent.parent
 INCLUDE = Path(__file__).resolve().parent / "include"
+INCLUDE_FWD = Path(__file__).resolve().parent / "include_fwd"  # apart: a change there leaves batch prefill's objects
 VERSION_SCRIPT = Path(__file__).resolve().parent / "ckpm.map"
 
 
@@ -45,9 +47,20 @@ class Request:
     unit_size: int = DEFAULT_SIZE
 
     @property
+    def library(self) -> str:
+        """Which library the selected families make. Raises UsageError if they make none."""
+        return library_of(self.selection.families, self.tree.dialect)
+
+    @property
     def folder(self) -> str:
         """Output folder relative to the work folder."""
-        return f"build/{'+'.join(self.selection.archs)}/{self.tree.name}"
+        suffix = "" if self.library == PREFILL else f"-{self.library}"
+        return f"build/{'+'.join(self.selection.archs)}/{self.tree.name}{suffix}"
+
+    @property
+    def headers(self) -> tuple[Path, ...]:
+        """Folders of our own headers that the library's sources include."""
+        return (INCLUDE,) if self.library == PREFILL else (INCLUDE, INCLUDE_FWD)
 
 
 def prepare(request: Request) -> tuple[Plan, list[Key]]:
@@ -83,7 +96,7 @@ def _plan(
     unbuilt: Mapping[str, object],
 ) -> Plan:
     toolchain, folder = request.toolchain, request.folder
-    identity = (toolchain.identity, request.tree.identity, _digest(INCLUDE))
+    identity = (toolchain.identity, request.tree.identity, *map(_digest, request.headers))
     compiled = []
     # the longest first, or it would run alone at the end: SCons starts nodes in this order
     by_length = sorted(zip(unit_files, units, strict=True), key=lambda pair: -_seconds(pair[1]))
@@ -98,7 +111,7 @@ def _plan(
             archs=request.selection.archs,
             source=source,
             output=target,
-            includes=[str(folder) for folder in (*request.tree.includes, INCLUDE)],
+            includes=[str(folder) for folder in (*request.tree.includes, *request.headers)],
             cuid=cuid,
             prefix_map={str(request.tree.root): "ck", str(PROJECT): "ckpm"},
             extra=extra,

@@ -50,8 +50,11 @@ def _flag(value: bool | None) -> str:
 
 @functools.cache
 def pad_flags(pad: str) -> tuple[bool, bool, bool, bool]:
-    """``psskddv`` -> whether seqlen_q, seqlen_k, hdim_q, hdim_v are padded (CK: kPadSeqLenQ, K, HeadDimQ, HeadDimV)."""
-    match = re.fullmatch(r"p(s)?(sk)?(d)?(dv)?", pad)
+    """``psskddv`` -> whether seqlen_q, seqlen_k, hdim_q, hdim_v are padded (kPadSeqLenQ, kPadSeqLenK, kPadHeadDimQ, V).
+
+    ``npad`` is none of them. Raises ValueError for a word that is none.
+    """
+    match = re.fullmatch(r"p(s)?(sk)?(d)?(dv)?", "p" if pad == "npad" else pad)
     if match is None:
         raise ValueError(f"no padding word: {pad}")
     seqlen_q, seqlen_k, hdim_q, hdim_v = (group is not None for group in match.groups())

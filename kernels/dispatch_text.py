@@ -10,9 +10,9 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kernels.bindings import SPECIALISED, declared
+from kernels.bindings import declared
 from kernels.c_arithmetic import Formula, Number, call, make
-from kernels.conditions import conjuncts, parse_condition
+from kernels.conditions import FALSE, TRUE, conjuncts, parse_condition
 from kernels.cpp_text import If, Plain, Program, Scope, read, statements
 from kernels.cpp_tokens import Tokens, closing, closing_angle, condition_text, spell, split_arguments
 from kernels.errors import CppTextError
@@ -22,7 +22,11 @@ FUNCTION = "fmha_batch_prefill"
 _PARAMETERS = ("t", "a", "s")
 _UTILISATION = "min_cu_util_rate"
 _BLOCKS = "get_num_blocks"
-_LEVELS = ("dtype", "head dim", "kernel")
+_LEVELS = {
+    FUNCTION: ("dtype", "head dim", "kernel"),
+    "fmha_fwd": ("device", "dtype", "head dim", "kernel"),
+    "fmha_fwd_splitkv": ("device", "dtype", "head dim", "kernel", "combine kernel"),
+}
 _SHOWN = 5
 
 # Batch, heads and lengths as requests have them, and values at which 32-bit arithmetic wraps.
@@ -55,7 +59,8 @@ class Node:
 class Dispatch:
     """``utilisation`` is the constant of the tile condition; ``blocks`` its workgroup count; '' and None if absent.
 
-    ``early`` counts the conditions under which the function returns before it looks for a kernel (no device).
+    ``early`` counts the conditions under which the function returns before it looks for a kernel (no device);
+    ``levels`` says what each level of the nest asks for.
     """
 
     nodes: tuple[Node, ...]
@@ -63,6 +68,7 @@ class Dispatch:
     utilisation: str
     blocks: Formula | None
     functions: Mapping[str, Formula] = field(default_factory=dict)
+    levels: tuple[str, ...] = _LEVELS[FUNCTION]
 
     def kernels(self) -> Iterator[Node]:
         """All branches that take a kernel, in the order in which they are tried."""
@@ -74,15 +80,18 @@ class Dispatch:
             pending += reversed(node.nodes)
 
 
-def parse(text: str) -> Dispatch:
-    """Raises CppTextError if the text holds no dispatch function, or one that can't be followed."""
+def parse(text: str, name: str = FUNCTION) -> Dispatch:
+    """Read the dispatch function ``name``: of batch prefill, fmha_fwd or fmha_fwd_splitkv.
+
+    Raises CppTextError if the text holds no such function, or one that can't be followed.
+    """
     program = read(text)
-    found = [function for function in program.functions if function.name == FUNCTION and function.argument is None]
+    found = [function for function in program.functions if function.name == name and function.argument is None]
     if len(found) != 1:
-        raise CppTextError(f"expected one function {FUNCTION}, found {len(found)}")
+        raise CppTextError(f"expected one function {name}, found {len(found)}")
     function = found[0]
     if len(function.parameters) != len(_PARAMETERS):
-        raise CppTextError(f"{FUNCTION} has {len(function.parameters)} parameters, expected {len(_PARAMETERS)}")
+        raise CppTextError(f"{name} has {len(function.parameters)} parameters, expected {len(_PARAMETERS)}")
     local: dict[str, Tokens] = {
         parameter[-1]: (name,) for parameter, name in zip(function.parameters, _PARAMETERS, strict=True)
     }
@@ -91,7 +100,7 @@ def parse(text: str) -> Dispatch:
     blocks = None
     for statement in statements(function.body):
         if isinstance(statement, If):
-            nodes += _branches(program, statement, scope, local)
+            nodes += _branches(program, f"{name}_", statement, scope, local)
         elif isinstance(statement, Plain):
             if statement.tokens[:2] == ("using", "namespace"):
                 scope = (*function.scope, *statement.tokens[2::2])
@@ -105,33 +114,57 @@ def parse(text: str) -> Dispatch:
         if blocks is not None and helper.name in blocks.returned
     }
     kernels = tuple(node for node in nodes if node.takes or node.nodes)
-    return Dispatch(kernels, len(nodes) - len(kernels), spell(local.get(_UTILISATION, ())), blocks, functions)
+    early = len(nodes) - len(kernels)
+    return Dispatch(kernels, early, spell(local.get(_UTILISATION, ())), blocks, functions, _LEVELS[name])
 
 
-def _branches(program: Program, chain: If, scope: Scope, outer: Mapping[str, Tokens]) -> Iterator[Node]:
-    """The branches of a chain. One that leads to no kernel has neither nodes nor a trait; its text is compared."""
+def _branches(
+    program: Program, specialised: str, chain: If, scope: Scope, outer: Mapping[str, Tokens]
+) -> Iterator[Node]:
+    """The branches of a chain. One that leads to no kernel has neither nodes nor a trait; its text is compared.
+
+    A branch that is never taken is left out; one that always is stands for what is in it.
+    """
     for index, (condition, body) in enumerate(chain.branches):
-        parts = conjuncts(parse_condition(program.resolve(condition or ("true",), scope, outer)))
-        requires = frozenset(filter(None, map(condition_text, parts)))
+        parsed = parse_condition(_known(program.resolve(condition or ("true",), scope, outer)))
+        if parsed == FALSE:
+            continue
+        requires = frozenset(filter(None, map(condition_text, conjuncts(parsed))))
         local = dict(outer)
         inside: list[Node] = []
         takes = arguments = ""
-        if SPECIALISED not in body:
+        if specialised not in body:
             yield Node(requires, index > 0, arguments=spell(body))
+            if parsed == TRUE:
+                return
             continue
         for statement in statements(body):
             if isinstance(statement, If):
-                inside += _branches(program, statement, scope, local)
+                inside += _branches(program, specialised, statement, scope, local)
             elif isinstance(statement, Plain) and statement.tokens[0] == "return":
-                takes, arguments = _taken(program.resolve(statement.tokens[1:], scope, local))
+                takes, arguments = _taken(specialised, program.resolve(statement.tokens[1:], scope, local))
             elif isinstance(statement, Plain):
                 local |= declared(program, statement.tokens, scope, local)
+        if not takes and len(inside) == 1 and not inside[0].requires:
+            takes, arguments, inside = inside[0].takes, inside[0].arguments, list(inside[0].nodes)
         yield Node(requires, index > 0, takes, arguments, tuple(inside))
 
 
-def _taken(returned: Tokens) -> tuple[str, str]:
-    if returned[:2] != (SPECIALISED, "<"):
-        raise CppTextError(f"a branch returns '{spell(returned)[:120]}' and not {SPECIALISED}<TRAIT>(...)")
+def _known(condition: Tokens) -> Tokens:
+    """``std::is_same_v<A, B>`` put as true or false: types that are named apart here are different ones."""
+    start = ("std", "::", "is_same_v", "<")
+    for at in range(len(condition)):
+        if condition[at : at + 4] == start:
+            end = closing_angle(condition, at + 3)
+            first, second = split_arguments(condition[at + 4 : end])
+            value = "true" if tuple(first) == tuple(second) else "false"
+            return _known((*condition[:at], value, *condition[end + 1 :]))
+    return condition
+
+
+def _taken(specialised: str, returned: Tokens) -> tuple[str, str]:
+    if returned[:2] != (specialised, "<"):
+        raise CppTextError(f"a branch returns '{spell(returned)[:120]}' and not {specialised}<TRAIT>(...)")
     end = closing_angle(returned, 1)
     return spell(returned[2:end]), spell(returned[end + 1 :])
 
@@ -180,13 +213,19 @@ def compare(upstream: Dispatch, ours: Dispatch, names: Mapping[str, str]) -> lis
         )
     if upstream.early != ours.early:
         lines.append(f"early returns: upstream has {upstream.early}, ours {ours.early}")
-    return lines + _compare_blocks(upstream, ours) + _compare_level(upstream.nodes, ours.nodes, names, ())
+    return (
+        lines + _compare_blocks(upstream, ours) + _compare_level(upstream.nodes, ours.nodes, names, (), upstream.levels)
+    )
 
 
 def _compare_level(
-    upstream: Sequence[Node], ours: Sequence[Node], names: Mapping[str, str], path: tuple[str, ...]
+    upstream: Sequence[Node],
+    ours: Sequence[Node],
+    names: Mapping[str, str],
+    path: tuple[str, ...],
+    levels: tuple[str, ...],
 ) -> list[str]:
-    level = _LEVELS[min(len(path), len(_LEVELS) - 1)]
+    level = levels[min(len(path), len(levels) - 1)]
     where = f" in {' / '.join(path)}" if path else ""
 
     def label(node: Node) -> str:
@@ -209,7 +248,7 @@ def _compare_level(
         if found := _compare_node(a, b):
             changed.append(f"{level} {key}{where}: {found}")
         if a.nodes or b.nodes:
-            lines += _compare_level(a.nodes, b.nodes, names, (*path, key))
+            lines += _compare_level(a.nodes, b.nodes, names, (*path, key), levels)
     lines += changed[:_SHOWN]
     if len(changed) > _SHOWN:
         lines.append(f"{level}: {len(changed) - _SHOWN} more branches differ{where}")

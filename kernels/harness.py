@@ -109,7 +109,7 @@ class Problem(ctypes.Structure):
         for name, value in known.items():
             if name not in _NAMES:
                 raise TypeError(f"ckpm_problem has no field '{name}'")
-            super().__setattr__(name, _fitting(name, value))
+            super().__setattr__(name, fitting(name, value, _INTEGERS))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Problem is not changed: use replace({name}=...)")
@@ -131,13 +131,14 @@ class Problem(ctypes.Structure):
 _NAMES = {name for name, _ in FIELDS}
 
 
-def _fitting(name: str, value: Any) -> Any:
+def fitting(name: str, value: Any, integers: Mapping[str, Any]) -> Any:
+    """The value as its field takes it; ``integers``: C types of the integer fields. Raises OverflowError."""
     if name == "data_type":
         encoded = value.encode()
         if len(encoded) > 15:
             raise OverflowError(f"data_type '{value}' is longer than 15 bytes")
         return encoded
-    if kind := _INTEGERS.get(name):
+    if kind := integers.get(name):
         bits = 8 * ctypes.sizeof(kind)
         low, high = (-(1 << (bits - 1)), 1 << (bits - 1)) if kind is ctypes.c_int32 else (0, 1 << bits)
         if not low <= value < high:

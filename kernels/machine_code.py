@@ -2,7 +2,9 @@
 
 Bindings say that both texts mean the same type; this says that the compiler agrees. The sample holds every value of
 every axis, so that no word of the templates goes untested. Upstream's instances are compiled one by one, as upstream
-does; ours together in one unit, as our builds do, which takes half the time.
+does; ours together in one unit, as our builds do, which takes half the time. That is for batch prefill: a fwd kernel
+was seen to change by an instruction with its neighbours in the unit (qr_async beside qr_async_trload, from equal
+text), so other families' are compiled one by one, too.
 """
 
 from __future__ import annotations
@@ -21,13 +23,14 @@ from kernels import codeobject, cpp
 from kernels.errors import CodeObjectError, CompileError
 from kernels.files import write_atomically
 from kernels.render import unit_text
+from kernels.renderable import PREFILL
 from kernels.toolchains import Toolchain, device_command
 from kernels.units import Unit
 from kernels.upstream import Tree
 from matrix.defects import Defect, defect_of, split
 from matrix.keys import Key
 
-INCLUDE = Path(__file__).with_name("include")
+INCLUDES = tuple(Path(__file__).with_name(name) for name in ("include", "include_fwd"))
 # Names of both texts' symbols depend on it, so it must be the same.
 _CUID = "0" * 16
 _ERROR_LINES = 8
@@ -122,9 +125,9 @@ def compare(
     def unit(*keys: Key) -> str:
         return unit_text(Unit("sample", keys), features)
 
-    sound = tuple(key for key, _ in pairs if known[key] is None)
-    merged = pool.submit(attempt, unit(*sound)) if sound else None  # first, for it takes longest
-    alone = {key: pool.submit(attempt, unit(key)) for key, defect in known.items() if defect}
+    merging = [key for key, _ in pairs if known[key] is None and key.family == PREFILL]
+    merged = pool.submit(attempt, unit(*merging)) if merging else None  # first, for it takes longest
+    alone = {key: pool.submit(attempt, unit(key)) for key in known if key not in merging}
     theirs = [pool.submit(attempt, text) for _, text in pairs]
 
     def finish() -> list[Comparison]:
@@ -134,8 +137,9 @@ def compare(
             if defect is not None:
                 found.append(_compare_failures(key.name, defect, other.result(), alone[key].result()))
             else:
-                assert merged is not None
-                found.append(_compare(key.name, other.result(), merged.result()))
+                ours = merged if key in merging else alone[key]
+                assert ours is not None
+                found.append(_compare(key.name, other.result(), ours.result()))
         return found
 
     return finish
@@ -176,7 +180,8 @@ def _first_difference(theirs: bytes, ours: bytes) -> str:
 
 def _code(text: str, tree: Tree, toolchain: Toolchain, arch: str, cache: Path) -> Code:
     """The machine code of one source text, compiled or out of the cache."""
-    own = b"".join(file.read_bytes() for file in sorted(INCLUDE.iterdir()) if file.name in text)
+    headers = (file for folder in INCLUDES for file in sorted(folder.iterdir()))
+    own = b"".join(file.read_bytes() for file in headers if file.name in text)
     signature = "\0".join((toolchain.identity, *toolchain.flags, arch, tree.identity, text)).encode() + own
     place = cache / "parity" / f"{hashlib.sha256(signature).hexdigest()}.hsaco"
     if place.is_file():
@@ -193,7 +198,7 @@ def _code(text: str, tree: Tree, toolchain: Toolchain, arch: str, cache: Path) -
             arch=arch,
             source=str(source),
             output=str(output),
-            includes=[str(include) for include in (*tree.includes, INCLUDE)],
+            includes=[str(include) for include in (*tree.includes, *INCLUDES)],
             cuid=_CUID,
             prefix_map={str(folder): "parity", str(tree.root): "ck"},
         )

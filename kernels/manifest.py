@@ -13,7 +13,7 @@ from kernels import codeobject, symbols
 from kernels.errors import CodeObjectError
 from kernels.files import write_atomically
 from kernels.plan import Plan
-from matrix.dialects import dialect
+from matrix.dialects import FAMILIES, dialect
 from matrix.families import Family
 from matrix.names import parse
 
@@ -31,7 +31,6 @@ def write_manifest(plan_file: Path) -> Path:
     for _ in Path(plan.folder).parts:
         work = work.parent
     facts = plan.facts
-    family = dialect(plan.facts["dialect"]).family("batch_prefill")
     kernels: dict[str, Any] = {}
     artifacts: dict[str, str] = {}
     for step in plan.steps:
@@ -41,6 +40,7 @@ def write_manifest(plan_file: Path) -> Path:
             artifacts[_relative(source, plan)] = _sha256(work / source)
         artifacts[_relative(step.target, plan)] = _sha256(work / step.target)
         if step.kind == "unit":
+            family = dialect(facts["dialect"]).family(family_of(step.kernels[0]))
             kernels |= _unit_resources(work / step.target, step.kernels, family, facts["mask_impl"], facts["archs"])
     manifest = {
         **plan.facts,
@@ -53,26 +53,38 @@ def write_manifest(plan_file: Path) -> Path:
     return target
 
 
+def family_of(name: str) -> str:
+    """The family whose kernels' names begin as ``name`` does: those of fwd with ``fmha_fwd_d``, a head dim after it."""
+    return next(family for family in FAMILIES if name.startswith(f"fmha_{family}_d"))
+
+
 def _unit_resources(
     unit: Path, names: tuple[str, ...], family: Family, mask_impl: str, archs: list[str]
 ) -> dict[str, Any]:
-    """Resources of a unit's kernels by name, then arch. A gload kernel has no code on gfx90a (its guard)."""
+    """Resources of a unit's kernels by name, then arch. A kernel has no code on archs that its guard leaves out.
+
+    Of a split-KV key, which is compiled to several kernels, the one with most registers is recorded.
+    """
     found: dict[str, Any] = {name: {"unit": unit.stem, "archs": {}} for name in names}
     bundles = codeobject.bundles(unit)
     if missing := set(archs) - set(bundles):
         raise CodeObjectError(f"{unit}: no code object for {', '.join(sorted(missing))}.")
     for arch, images in bundles.items():
-        planned = {name: values for name in names if not _guarded(values := parse(family, name, mask_impl), arch)}
+        parsed = {name: parse(family, name, mask_impl) for name in names}
+        planned = {name: values for name, values in parsed.items() if not _guarded(values, arch, family)}
         resources = {kernel.symbol: kernel for image in images for kernel in codeobject.kernels(image)}
-        for name, symbol in symbols.match(planned, list(resources), f"{unit} ({arch})").items():
-            figures = dataclasses.asdict(resources[symbol])
+        for name, found_symbols in symbols.match_all(planned, list(resources), f"{unit} ({arch})", family.name).items():
+            variants = [resources[symbol] for symbol in found_symbols]
+            figures = dataclasses.asdict(max(variants, key=lambda kernel: (kernel.vgpr, kernel.lds_bytes)))
             figures.pop("arch")
             found[name]["archs"][arch] = figures
     return found
 
 
-def _guarded(values: Mapping[str, Any], arch: str) -> bool:
-    """gload bodies are compiled for gfx94x and gfx950 alone (see kernels/cpp.py)."""
+def _guarded(values: Mapping[str, Any], arch: str, family: Family) -> bool:
+    """gload bodies are compiled for gfx94x and gfx950 alone (see kernels/cpp.py), fwd's for their own arch trait."""
+    if family.name != "batch_prefill":
+        return bool(values["arch_trait"] != family.archs[arch])
     return values.get("load") == "gload" and arch == "gfx90a"
 
 

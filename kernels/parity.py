@@ -1,8 +1,8 @@
 """Parity: the matrix and our C++ text against an upstream's own codegen, run live, and against stored name lists.
 
 For each arch, receipt and mask set the names of all families are compared, with their order (parity_names.py). For
-batch prefill also what each rendered instance binds, and the dispatch with its order and conditions; machine code for a
-sample of its kernels.
+batch prefill and fwd also what each rendered instance binds; for these and split-KV the dispatch with its order and
+conditions; machine code for a sample of batch prefill's kernels.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from kernels.parity_names import (
 )
 from kernels.render import dispatch_text as render_dispatch
 from kernels.render import unit_text
+from kernels.renderable import dialects
 from kernels.results import Case, Results
 from kernels.toolchains import Toolchain
 from kernels.units import plan
@@ -43,6 +44,7 @@ from matrix.golden import StoredList, stored_lists
 from matrix.keys import Key
 
 FAMILY = "batch_prefill"
+TEXT_APIS = ("fwd", "fwd_splitkv")
 _TOLD_EVERY = 20  # cases of names, bindings and dispatch: each takes half a second
 
 Say = Callable[[str], None]
@@ -89,6 +91,10 @@ def run(request: Request, say: Say = _print) -> Results:
             cases.append(case)
             if case.outcome != "passed" or len(cases) % _TOLD_EVERY == 0:
                 say(_progress(case, len(cases)))
+        for api in (api for api in TEXT_APIS if set(APIS[api]) & set(request.families)):
+            for case in text_cases(tree, api, request.archs, request.receipts, request.masks):
+                cases.append(case)
+                say(_progress(case, len(cases)))
     if request.toolchain is not None and FAMILY in request.families:
         for case in machine_code_cases(trees, request, request.toolchain, say):
             cases.append(case)
@@ -115,8 +121,8 @@ def _progress(case: Case, number: int) -> str:
 class Live:
     """Runs of one tree's codegen, each done once and in the background as far as processors go."""
 
-    def __init__(self, tree: Tree, pool: ThreadPoolExecutor) -> None:
-        self.tree, self.pool = tree, pool
+    def __init__(self, tree: Tree, pool: ThreadPoolExecutor, family: str = FAMILY) -> None:
+        self.tree, self.pool, self.family = tree, pool, family
         self.takes_arch = codegen_runner.knows_targets(tree)
         self._lists: dict[tuple[str, int, str], Future[list[str]]] = {}
         self._renders: dict[tuple[str, int, str], Future[Rendered]] = {}
@@ -124,19 +130,19 @@ class Live:
     def names(self, arch: str, receipt: int, mask: str) -> Future[list[str]]:
         key = (arch if self.takes_arch else "", receipt, mask)
         if key not in self._lists:
-            self._lists[key] = self.pool.submit(codegen_runner.list_names, self.tree, arch, FAMILY, receipt, mask)
+            self._lists[key] = self.pool.submit(codegen_runner.list_names, self.tree, arch, self.family, receipt, mask)
         return self._lists[key]
 
     def rendered(self, arch: str, receipt: int, mask: str) -> Future[Rendered]:
         key = (arch if self.takes_arch else "", receipt, mask)
         if key not in self._renders:
-            self._renders[key] = self.pool.submit(_render, self.tree, arch, receipt, mask)
+            self._renders[key] = self.pool.submit(_render, self.tree, arch, self.family, receipt, mask)
         return self._renders[key]
 
 
-def _render(tree: Tree, arch: str, receipt: int, mask: str) -> Rendered:
+def _render(tree: Tree, arch: str, family: str, receipt: int, mask: str) -> Rendered:
     with tempfile.TemporaryDirectory(prefix="ckpm-render-") as folder:
-        return codegen_runner.render(tree, arch, FAMILY, receipt, mask, Path(folder))
+        return codegen_runner.render(tree, arch, family, receipt, mask, Path(folder))
 
 
 def live_cases(tree: Tree, archs: Sequence[str], receipts: Sequence[int], masks: Sequence[str]) -> Iterator[Case]:
@@ -185,16 +191,53 @@ def _live_case(
     return judge(title, findings, started)
 
 
-def compare_texts(tree: Tree, keys: Sequence[Key], listed: Sequence[str], rendered: Rendered) -> list[Finding]:
+def text_cases(
+    tree: Tree, api: str, archs: Sequence[str], receipts: Sequence[int], masks: Sequence[str]
+) -> Iterator[Case]:
+    """One case for each arch with kernels, receipt and mask set: the texts of one of TEXT_APIS.
+
+    None if there is no C++ for the tree's dialect. Archs with the same kernels share a comparison. An instance of
+    split-KV is several kernels behind templates of its own, which are not followed: its dispatch alone is compared.
+    """
+    if tree.dialect not in dialects(api):
+        return
+    families = [dialect(tree.dialect).family(name) for name in APIS[api]]
+    built = families[0].archs
+    done: dict[tuple[str, int, str], list[Finding]] = {}
+    with ThreadPoolExecutor(jobs.processors()) as pool:
+        live = Live(tree, pool, api)
+        for arch, receipt, mask in [(a, r, m) for m in masks for r in receipts for a in archs if a in built]:
+            started = time.monotonic()
+            title = title_of(tree.name, arch, api, f"receipt {receipt}, {mask} masks, texts")
+            groups = [enumerate_keys(family, arch=arch, receipt=receipt, mask_impl=mask) for family in families]
+            if not all(groups):
+                continue
+            keys = [key for group in groups for key in group]
+            place = built[arch], receipt, mask
+            try:
+                if place not in done:
+                    rendered = live.rendered(arch, receipt, mask).result()
+                    if api == "fwd":
+                        done[place] = compare_texts(tree, keys, [key.name for key in keys], rendered, api)
+                    else:
+                        done[place] = [compare_dispatch(tree, keys, rendered, api, {})]
+                yield judge(title, done[place], started)
+            except (CodegenError, CppTextError) as error:
+                yield error_case(title, error, started)
+
+
+def compare_texts(
+    tree: Tree, keys: Sequence[Key], listed: Sequence[str], rendered: Rendered, family: str = FAMILY
+) -> list[Finding]:
     """Bindings and dispatch of our text for ``keys`` against upstream's rendered text.
 
     Raises CppTextError if a text can't be followed.
     """
     features = cpp.features(tree.dialect, selector_takes_base=tree.selector_takes_base)
-    theirs = {name: _bindings(text) for name, text in rendered.instances.items()}
+    theirs = {name: _bindings(text, family) for name, text in rendered.instances.items()}
     ours: dict[str, Binding] = {}
     for unit in plan(keys):
-        found = _bindings(unit_text(unit, features))
+        found = _bindings(unit_text(unit, features), family)
         if len(found) != len(unit.keys):
             raise CppTextError(f"our unit {unit.name} has {len(found)} specialisations for {len(unit.keys)} kernels")
         ours |= {key.name: binding for key, binding in zip(unit.keys, found, strict=True)}
@@ -207,24 +250,35 @@ def compare_texts(tree: Tree, keys: Sequence[Key], listed: Sequence[str], render
             lines += [f"{name}: {line}" for line in differences(found[0], ours[name])]
     names = {binding.dispatch_trait: name for name, found in theirs.items() for binding in found}
     names |= {binding.dispatch_trait: name for name, binding in ours.items()}
-    dispatch = _dispatch(rendered.dispatch)
-    order = dispatch_text.compare(dispatch, _dispatch(render_dispatch(keys, features)), names)
-    branches = sum(1 for _ in dispatch.kernels())
     return [
         Finding("bindings", tuple(lines), f"the same: bindings of {len(theirs)} instances"),
-        Finding("dispatch", tuple(order), f"the same: order and conditions of {branches} dispatch branches"),
+        compare_dispatch(tree, keys, rendered, family, names),
     ]
+
+
+def compare_dispatch(
+    tree: Tree, keys: Sequence[Key], rendered: Rendered, api: str, names: Mapping[str, str]
+) -> Finding:
+    """Order and conditions of our dispatch over ``keys`` against upstream's; ``names`` of kernels by their traits.
+
+    Raises CppTextError if a text can't be followed.
+    """
+    features = cpp.features(tree.dialect, selector_takes_base=tree.selector_takes_base)
+    dispatch = _dispatch(rendered.dispatch, api)
+    order = dispatch_text.compare(dispatch, _dispatch(render_dispatch(keys, features), api), names)
+    branches = sum(1 for _ in dispatch.kernels())
+    return Finding("dispatch", tuple(order), f"the same: order and conditions of {branches} dispatch branches")
 
 
 # Receipts, archs and runs share most of their texts.
 @functools.lru_cache(maxsize=20_000)
-def _bindings(text: str) -> tuple[Binding, ...]:
-    return tuple(bindings(text))
+def _bindings(text: str, family: str) -> tuple[Binding, ...]:
+    return tuple(bindings(text, f"fmha_{family}_"))
 
 
 @functools.lru_cache(maxsize=200)
-def _dispatch(text: str) -> dispatch_text.Dispatch:
-    return dispatch_text.parse(text)
+def _dispatch(text: str, family: str) -> dispatch_text.Dispatch:
+    return dispatch_text.parse(text, f"fmha_{family}")
 
 
 def machine_code_cases(

@@ -2,59 +2,37 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import jinja2
-
-from kernels import cpp
+from kernels import cpp, fwd_render
 from kernels.files import make_folder, write_if_changed, writing
+from kernels.renderable import PREFILL, library_of
 from kernels.spellings import spellings
+from kernels.template_engine import environment, pattern
 from kernels.units import Unit
 from matrix.keys import Key
 
 
-@functools.cache
-def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - C++ is written, not HTML
-    )
-
-
-class _Slot(jinja2.Undefined):
-    """A word that is not known yet: the template leaves a place for it."""
-
-    def __str__(self) -> str:
-        return f"%({self._undefined_name})s"
-
-
-@functools.cache
-def _instance_pattern(features: cpp.Features, guarded: bool) -> str:
-    """instance.hip.j2 with a place for each word: a template engine's work once, filling in for each of the kernels."""
-    template = _environment().overlay(undefined=_Slot).get_template("instance.hip.j2")
-    return template.render(d=features, guarded=guarded)
-
-
 def instance_text(key: Key, features: cpp.Features, space: str = "ckpm::k0") -> str:
     """One kernel's specialisation."""
+    if key.family != PREFILL:
+        return fwd_render.instance_text(key, space)
     words = cpp.instance(key, features, space)
-    return _instance_pattern(features, words["guard"] != "") % words
+    return pattern("instance.hip.j2", d=features, guarded=words["guard"] != "") % words
 
 
 def unit_text(unit: Unit, features: cpp.Features) -> str:
     """One translation unit; instances are numbered apart by their namespace."""
     texts = [instance_text(key, features, f"ckpm::k{index}") for index, key in enumerate(unit.keys)]
-    return _environment().get_template("unit.hip.j2").render(instances=texts)
+    template = "unit.hip.j2" if unit.keys[0].family == PREFILL else "fwd_unit.hip.j2"
+    return environment().get_template(template).render(instances=texts)
 
 
 def dispatch_text(keys: Sequence[Key], features: cpp.Features) -> str:
     """The host dispatch over ``keys``, which must be in upstream's order of emission."""
+    if keys[0].family != PREFILL:
+        return fwd_render.dispatch_text(keys)
     arms: list[tuple[str, str, str, str]] = []
     tree: dict[str, dict[int, list[tuple[str, str, str, str]]]] = {}
     hdim_v: dict[tuple[str, int], int] = {}
@@ -69,12 +47,12 @@ def dispatch_text(keys: Sequence[Key], features: cpp.Features) -> str:
         (dtype, words[dtype]["bytes"], [(hdim, hdim_v[dtype, hdim], group) for hdim, group in hdims.items()])
         for dtype, hdims in tree.items()
     ]
-    return _environment().get_template("dispatch.hip.j2").render(dtypes=dtypes, arms=arms, d=features)
+    return environment().get_template("dispatch.hip.j2").render(dtypes=dtypes, arms=arms, d=features)
 
 
 def harness_text(dialect: str, features: cpp.Features) -> str:
     """The C ABI of kernels/include/ckpm.h for one dialect's argument structures."""
-    return _environment().get_template("harness.hip.j2").render(dialect=dialect, d=features, cpp=spellings())
+    return environment().get_template("harness.hip.j2").render(dialect=dialect, d=features, cpp=spellings())
 
 
 def render(
@@ -86,8 +64,10 @@ def render(
         the paths by kind: ``units``, ``dispatch``, ``harness``.
 
     Raises:
-        TableError: a value has no C++ word. DiskFullError, OutputError: ``folder`` can't be written.
+        UsageError: the kernels' families don't make a library. TableError: a value has no C++ word.
+        DiskFullError, OutputError: ``folder`` can't be written.
     """
+    library = library_of({key.family for key in keys}, dialect)
     make_folder(folder)
     files = {
         "units": [folder / f"{unit.name}.hip" for unit in units],
@@ -97,7 +77,8 @@ def render(
     for unit, file in zip(units, files["units"], strict=True):
         write_if_changed(file, unit_text(unit, features))
     write_if_changed(files["dispatch"][0], dispatch_text(keys, features))
-    write_if_changed(files["harness"][0], harness_text(dialect, features))
+    harness = harness_text(dialect, features) if library == PREFILL else fwd_render.harness_text(dialect, library)
+    write_if_changed(files["harness"][0], harness)
     wanted = {file for group in files.values() for file in group}
     for stale in set(folder.glob("*.hip")) - wanted:
         with writing(stale):

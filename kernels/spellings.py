@@ -23,6 +23,8 @@ _AXES: Mapping[str, tuple[str, ...]] = {
     "load": (),
     "when": (),
     "dialects": ("paged", "launch_takes_block_size", "trait_names_trload"),
+    "fwd_pipeline": ("type", "enum"),
+    "splitkv_pipeline": ("type", "enum"),
 }
 _KINDS = {"bytes": Field.integer} | dict.fromkeys(_AXES["dialects"], Field.boolean)
 

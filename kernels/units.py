@@ -34,7 +34,7 @@ def plan(keys: Sequence[Key], size: int = DEFAULT_SIZE) -> list[Unit]:
     blocks: dict[tuple[object, ...], dict[tuple[object, ...], list[Key]]] = {}
     for key in keys:
         kind = (key.family, key.dtype, key.hdim_q, key.tile, key.load)
-        detail = (key.mode, key.vlayout, key.pad, key.mask, key.bias, key.qscale, key.page_size)
+        detail = (key.mode, key.vlayout, key.pad, key.mask, key.bias, key.qscale, key.page_size, key.pipeline)
         blocks.setdefault(kind, {}).setdefault(detail, []).append(key)
     units = []
     for by_detail in blocks.values():
@@ -55,6 +55,7 @@ def plan(keys: Sequence[Key], size: int = DEFAULT_SIZE) -> list[Unit]:
 def _unit(keys: Sequence[Key]) -> Unit:
     first = keys[0]
     digest = hashlib.sha256("\n".join(key.name for key in keys).encode()).hexdigest()[:12]
-    tile = f"b{first.tile.bm0}x{first.tile.bn0}"
+    tile = f"b{first.tile.bm0}x{first.tile.bn0}" if first.tile.bm0 else f"b{first.tile.bn1}"
     load = f"_{first.load}" if first.load else ""
-    return Unit(f"d{first.hdim_q}_{first.dtype}{load}_{tile}_{digest}", tuple(keys))
+    family = "" if first.family == "batch_prefill" else f"{first.family}_"
+    return Unit(f"{family}d{first.hdim_q}_{first.dtype}{load}_{tile}_{digest}", tuple(keys))

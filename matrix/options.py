@@ -53,13 +53,18 @@ def add_dialect_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_selection_options(parser: argparse.ArgumentParser, *, tier: str = "full") -> None:
-    """The options of a selection; everything combines with AND. ``tier`` is the default of ``--tier``."""
+    """The options of a selection; everything combines with AND. ``tier`` is the default of ``--tier``.
+
+    The smoke tier has a few kernels of other families than batch prefill: who filters those means all of them.
+    """
     add_dialect_options(parser)
     many, lists = "append", "repeat it or separate by commas"
     parser.add_argument("--arch", action=many, metavar="ARCH", help=f"{lists} (default: {DEFAULT_ARCH})")
     parser.add_argument("--family", action=many, metavar="NAME", help=f"or 'all'; {lists} (default: {DEFAULT_FAMILY})")
     parser.add_argument("--receipt", default="0", metavar="N", help=f"{', '.join(map(str, receipts()))} (default: 0)")
-    parser.add_argument("--tier", default=tier, help=f"{', '.join(tiers())} (default: %(default)s)")
+    but = "" if tier == "full" else f"; full for families other than {DEFAULT_FAMILY} with a filter"
+    parser.add_argument("--tier", default=None, help=f"{', '.join(tiers())} (default: {tier}{but})")
+    parser.set_defaults(default_tier=tier)
     parser.add_argument("--profile", default=None, help=", ".join(profiles()))
     parser.add_argument("--filter", action=many, default=[], metavar="GLOB", help="glob over kernel names")
     parser.add_argument(
@@ -100,12 +105,13 @@ def selection_from(args: argparse.Namespace) -> tuple[Dialect, Selection]:
     families = words("--family", args.family, [DEFAULT_FAMILY])
     if "all" in families:
         families = tuple(chosen.families)
+    filtered = args.filter or args.where or args.filter_file
     return chosen, Selection(
         archs=tuple(check_arch(name).name for name in words("--arch", args.arch, [DEFAULT_ARCH])),
         families=tuple(chosen.family(name).name for name in families),
         receipt=check_receipt(args.receipt),
         mask_impl=args.mask,
-        tier=args.tier,
+        tier=args.tier or ("full" if filtered and DEFAULT_FAMILY not in families else args.default_tier),
         profile=args.profile,
         filters=tuple(args.filter),
         where=tuple(args.where),

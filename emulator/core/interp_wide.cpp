@@ -147,6 +147,83 @@ const MicroOp* v_ldexp_f64(Wave& w, const MicroOp* op) {
     return advance(op);
 }
 
+int exponent_of(double x) { return static_cast<int>(std::bit_cast<u64>(x) >> 52 & 0x7ff); }
+
+// A quotient below the normal numbers, also one that underflows to zero.
+bool is_denormal(double numerator, double denominator) {
+    return std::isfinite(numerator) && std::isfinite(denominator) && std::fabs(numerator / denominator) < 0x1p-1022;
+}
+
+// As v_div_scale_f32: pre-scale an operand of a division so that v_div_fmas_f64 does not lose precision.
+const MicroOp* v_div_scale_f64(Wave& w, const MicroOp* op) {
+    const WideMode mode(w);
+    WideRow b0, b1, b2, out;
+    const WideSource a = wide_source(w, op, 0, b0.low, b0.high), b = wide_source(w, op, 1, b1.low, b1.high),
+                     c = wide_source(w, op, 2, b2.low, b2.high);
+    u64 scaled = 0;
+    for (unsigned l = 0; l < LANES; ++l) {
+        const double s0 = load<double>(a, l), denominator = load<double>(b, l), numerator = load<double>(c, l);
+        const bool inverse_denormal = is_denormal(1.0, denominator), quotient_denormal = is_denormal(numerator, denominator);
+        double result = s0;
+        bool flag = false;
+        if (numerator == 0.0 || denominator == 0.0) {
+            result = NAN;
+        } else if (exponent_of(numerator) - exponent_of(denominator) >= 768) {
+            flag = true;
+            if (a[l] == b[l]) result = std::ldexp(s0, 128);
+        } else if (exponent_of(denominator) == 0) {
+            result = std::ldexp(s0, 128);
+        } else if (inverse_denormal && quotient_denormal) {
+            flag = true;
+            if (a[l] == b[l]) result = std::ldexp(s0, 128);
+        } else if (inverse_denormal) {
+            result = std::ldexp(s0, -128);
+        } else if (quotient_denormal) {
+            flag = true;
+            if (a[l] == c[l]) result = std::ldexp(s0, 128);
+        } else if (exponent_of(numerator) <= 53) {
+            result = std::ldexp(s0, 128);
+        }
+        out.put(l, result);
+        scaled |= u64{flag} << l;
+    }
+    const u64 lanes = w.exec();
+    commit_wide(w, op, out.low.d, out.high.d);
+    w.set_pair(op->scalar_dst - SCALAR, scaled & lanes);
+    return advance(op);
+}
+
+// VCC says which lanes v_div_scale_f64 scaled.
+const MicroOp* v_div_fmas_f64(Wave& w, const MicroOp* op) {
+    const WideMode mode(w);
+    WideRow b0, b1, b2, out;
+    const WideSource a = wide_source(w, op, 0, b0.low, b0.high), b = wide_source(w, op, 1, b1.low, b1.high),
+                     c = wide_source(w, op, 2, b2.low, b2.high);
+    const u64 scaled = w.pair(VCC);
+    for (unsigned l = 0; l < LANES; ++l) {
+        const double value = std::fma(load<double>(a, l), load<double>(b, l), load<double>(c, l));
+        out.put(l, scaled >> l & 1 ? value * 0x1p64 : value);
+    }
+    if (output_modified(op)) modify_f64(w, op, out.low.d, out.high.d);
+    commit_wide(w, op, out.low.d, out.high.d);
+    return advance(op);
+}
+
+double div_fixup(double quotient, double denominator, double numerator) {
+    const u64 sign = (std::bit_cast<u64>(denominator) ^ std::bit_cast<u64>(numerator)) & u64{1} << 63;
+    const auto with_sign = [&](u64 bits) { return std::bit_cast<double>(bits | sign); };
+    const auto quiet = [](double x) { return std::bit_cast<double>(std::bit_cast<u64>(x) | u64{1} << 51); };
+    if (std::isnan(numerator)) return quiet(numerator);
+    if (std::isnan(denominator)) return quiet(denominator);
+    const bool both_zero = denominator == 0.0 && numerator == 0.0;
+    if (both_zero || (std::isinf(denominator) && std::isinf(numerator))) return std::bit_cast<double>(u64{0xfff8} << 48);
+    if (denominator == 0.0 || std::isinf(numerator)) return with_sign(u64{0x7ff} << 52);
+    if (std::isinf(denominator) || numerator == 0.0) return with_sign(0);
+    // an underflow: 0 or the least, as MODE rounds
+    if (exponent_of(numerator) - exponent_of(denominator) < -1075) return with_sign(u64{1} << 52) * 0x1p-1022;
+    return with_sign(std::bit_cast<u64>(quotient) & ~(u64{1} << 63));
+}
+
 #define D1(NAME, ...) {NAME, map_f64<1, ([](double a) -> double { return __VA_ARGS__; })>}
 #define D2(NAME, ...) {NAME, map_f64<2, ([](double a, double b) -> double { return __VA_ARGS__; })>}
 #define D3(NAME, ...) {NAME, map_f64<3, ([](double a, double b, double c) -> double { return __VA_ARGS__; })>}
@@ -173,6 +250,9 @@ constexpr Entry entries[] = {
     D1("v_floor_f64", std::floor(a)),
     D1("v_rndne_f64", __builtin_roundeven(a)),
     {"v_ldexp_f64", v_ldexp_f64},
+    {"v_div_scale_f64", v_div_scale_f64},
+    {"v_div_fmas_f64", v_div_fmas_f64},
+    D3("v_div_fixup_f64", div_fixup(a, b, c)),
 };
 
 }  // namespace

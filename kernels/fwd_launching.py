@@ -1,0 +1,143 @@
+"""A problem of fwd or split-KV on a device: contiguous tensors uploaded, kernels launched, O and LSE read back.
+
+Q, K, V and O lie as [token, head, dim], LSE as [batch, head, token] (batch mode) or [head, token] (group mode), the
+accumulators of split-KV as [split] of these in float32, with O's as [head, token, dim].
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.encodings import bits_type
+from kernels.fwd_harness import FwdLaunch, FwdLibrary, FwdProblem
+from kernels.harness import Status
+from kernels.hip_api import HipApi, HipError, Memory
+from matrix.errors import ProblemError
+from matrix.problems import Problem
+
+_POISON = 0xFF  # NaN in every format
+_MASKS = {"no": 0, "top_left": 1, "bottom_right": 2, "window": 3}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FwdOutcome:
+    """``o`` are O's bits [token, head, hdim_v] and ``lse`` [head, token], None without; empty after a refusal."""
+
+    launch: FwdLaunch
+    o: NDArray[Any]
+    lse: NDArray[np.float32] | None
+
+
+def fields(problem: Problem, splits: int = 0) -> dict[str, int | float | str]:
+    """Sizes, strides (in elements) and switches of a launch; ``splits`` 0 is fwd, more is split-KV.
+
+    Raises:
+        ProblemError: it asks for what is not laid out here: a bias, dropout, pages, column-major V; or it is in batch
+            mode with several lengths.
+    """
+    p, batch = problem, problem.mode == "batch"
+    if p.bias != "no" or p.p_drop or p.qscale != "no" or p.vlayout != "row" or p.page_size != 1 or p.sink_size:
+        raise ProblemError(
+            f"{p.name}: bias, dropout, scales, pages, sinks and column-major V are not laid out for fwd."
+        )
+    if batch and len({*p.seqlens_q}) + len({*p.seqlens_k}) != 2:
+        raise ProblemError(f"{p.name}: in batch mode all sequences have one length.")
+    longest_q, longest_k = max(p.seqlens_q), max(p.seqlens_k)
+    rows = longest_q if batch else sum(p.seqlens_q)
+    found: dict[str, int | float | str] = {
+        "data_type": p.dtype, "batch": p.batch, "seqlen_q": longest_q, "seqlen_k": longest_k,
+        "max_seqlen_q": longest_q, "hdim_q": p.hdim_q, "hdim_v": p.hdim_v, "nhead_q": p.nhead_q, "nhead_k": p.nhead_k,
+        "mask_type": _MASKS[p.mask], "window_left": p.window_left, "window_right": p.window_right,
+        "is_group_mode": int(not batch), "is_v_rowmajor": 1, "has_lse": int(p.lse),
+        "has_logits_soft_cap": int(p.logits_soft_cap > 0), "logits_soft_cap": p.logits_soft_cap,
+        "scale_s": p.softmax_scale, "scale_p": 1.0, "scale_o": 1.0,
+        "nhead_stride_lse": rows, "batch_stride_lse": p.nhead_q * rows if batch else 0,
+    }  # fmt: skip
+    for name, heads, hdim, length in (
+        ("q", p.nhead_q, p.hdim_q, longest_q),
+        ("k", p.nhead_k, p.hdim_q, longest_k),
+        ("v", p.nhead_k, p.hdim_v, longest_k),
+        ("o", p.nhead_q, p.hdim_v, longest_q),
+    ):
+        found |= {f"stride_{name}": heads * hdim, f"nhead_stride_{name}": hdim}
+        found[f"batch_stride_{name}"] = length * heads * hdim if batch else 0
+    if splits:
+        total = sum(p.seqlens_q)
+        found |= {
+            "num_splits": splits,
+            "stride_o_acc": p.hdim_v,
+            "nhead_stride_o_acc": rows * p.hdim_v,
+            "batch_stride_o_acc": p.nhead_q * rows * p.hdim_v if batch else 0,
+            "split_stride_o_acc": p.nhead_q * total * p.hdim_v,
+            "nhead_stride_lse_acc": rows,
+            "batch_stride_lse_acc": p.nhead_q * rows if batch else 0,
+            "split_stride_lse_acc": p.nhead_q * total,
+        }
+    return found
+
+
+def run(
+    hip: HipApi, library: FwdLibrary, problem: Problem, tensors: Mapping[str, NDArray[Any]], *, splits: int = 0
+) -> FwdOutcome:
+    """Launch what dispatch chooses. ``tensors``: bits of q, k, v as [token, head, dim], sequences one after another.
+
+    Raises:
+        ProblemError: see :func:`fields`, or a tensor has another size than the problem says.
+        HipError: memory ran out, or the device faulted.
+    """
+    p, numbers = problem, fields(problem, splits)
+    tokens, kind = sum(p.seqlens_q), np.dtype(np.uint32 if p.dtype in ("fp32", "fp8fp32") else np.uint16)
+    for name, heads, hdim, lengths in (
+        ("q", p.nhead_q, p.hdim_q, p.seqlens_q),
+        ("k", p.nhead_k, p.hdim_q, p.seqlens_k),
+        ("v", p.nhead_k, p.hdim_v, p.seqlens_k),
+    ):
+        shape = (sum(lengths), heads, hdim)
+        if tensors[name].shape != shape or tensors[name].dtype != bits_type(p.dtype):
+            raise ProblemError(
+                f"{p.name}: {name} is {tensors[name].dtype}{list(tensors[name].shape)}, not {list(shape)}."
+            )
+    sizes = {"o": tokens * p.nhead_q * p.hdim_v * kind.itemsize}
+    if p.lse:
+        sizes["lse"] = tokens * p.nhead_q * 4
+    if splits:
+        sizes |= {"o_acc": splits * tokens * p.nhead_q * p.hdim_v * 4, "lse_acc": splits * tokens * p.nhead_q * 4}
+    given = dict(tensors)
+    if p.mode == "group":
+        given["seqstart_q"] = np.cumsum((0, *p.seqlens_q), dtype=np.int32)
+        given["seqstart_k"] = np.cumsum((0, *p.seqlens_k), dtype=np.int32)
+    with _uploaded(hip, given, sizes) as memory:
+        addresses = {name: part.address for name, part in memory.items()}
+        launch = library.launch(FwdProblem(**numbers, **addresses))
+        if launch.status != Status.OK:
+            return FwdOutcome(launch=launch, o=np.empty(0, kind), lse=None)
+        hip.synchronize()
+        o = hip.read(memory["o"]).view(kind).reshape(tokens, p.nhead_q, p.hdim_v)
+        lse = hip.read(memory["lse"]).view(np.float32) if p.lse else None
+    if lse is not None and p.mode == "batch":
+        lse = lse.reshape(p.batch, p.nhead_q, -1).transpose(1, 0, 2)
+    return FwdOutcome(launch=launch, o=o, lse=None if lse is None else lse.reshape(p.nhead_q, tokens))
+
+
+@contextlib.contextmanager
+def _uploaded(hip: HipApi, given: Mapping[str, NDArray[Any]], sizes: Mapping[str, int]) -> Iterator[dict[str, Memory]]:
+    """Inputs and poisoned outputs on the device; freed at the end whatever happened."""
+    memory: dict[str, Memory] = {}
+    try:
+        for name, array in given.items():
+            memory[name] = hip.malloc(array.nbytes)
+            hip.write(memory[name], array)
+        for name, size in sizes.items():
+            memory[name] = hip.malloc(size)
+            hip.fill(memory[name], _POISON)
+        yield memory
+    finally:
+        for part in memory.values():
+            with contextlib.suppress(HipError):  # of a lost device; what went wrong first is told
+                hip.free(part)

@@ -1,0 +1,35 @@
+"""Which families there is C++ for, in which dialects, and which of them make a library together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from kernels.fwd_cpp import COMBINE, FWD, SPLITKV
+from kernels.spellings import spellings
+from matrix.errors import UsageError
+
+PREFILL = "batch_prefill"
+# library -> the families in it: a library has one dispatch and one C ABI
+LIBRARIES: Mapping[str, tuple[str, ...]] = {PREFILL: (PREFILL,), FWD: (FWD,), SPLITKV: (SPLITKV, COMBINE)}
+# dialects whose templates are known; batch prefill's are those of spellings.yaml
+_DIALECTS: Mapping[str, tuple[str, ...]] = {FWD: ("ck-2025-11",), SPLITKV: ("ck-2025-11",)}
+
+
+def dialects(library: str) -> tuple[str, ...]:
+    """The dialects that a library can be rendered in."""
+    return _DIALECTS.get(library, tuple(spellings()["dialects"]))
+
+
+def library_of(families: Collection[str], dialect: str) -> str:
+    """The library that kernels of these families make in a dialect.
+
+    Raises:
+        UsageError: there is no C++ for one of them, they don't go together, or one of a library is missing.
+    """
+    for library, members in LIBRARIES.items():
+        if set(families) == set(members) and dialect in dialects(library):
+            return library
+    can = "; ".join(f"--family {','.join(LIBRARIES[name])} ({', '.join(dialects(name))})" for name in LIBRARIES)
+    raise UsageError(
+        f"{', '.join(families)} of dialect {dialect} can't be rendered into one library. What can be: {can}."
+    )

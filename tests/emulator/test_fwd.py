@@ -1,0 +1,88 @@
+"""Kernels of fwd as the default upstream's templates give them, chosen by our dispatch and run on the emulator.
+
+O and LSE are compared with the float64 reference within the suites' tolerances, and which kernel served a request with
+what upstream's conditions say of it: a tile of 16 rows serves no more queries, whole tiles of keys need no padding.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import numpy as np
+import pytest
+from emulator_child import on_device
+from emulator_fwd import CHECKS, build, compared, problem, tensors
+
+from emulator.device import Device
+from kernels import fwd_harness
+from kernels.fwd_launching import run
+from kernels.harness import Status
+from kernels.hip_api import HipApi
+
+# b16x32 with transposing loads and b128x128 in batch mode, with and without mask
+WHERE = "key.mode == 'batch' and key.tile.bm0 in (16, 128) and key.tile.bn0 != 64 and key.pad in ('psskddv', 'npad')"
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four kernels: about a minute of compiling."""
+    return build(tmp_path_factory.mktemp("fwd"), ("fwd",), WHERE)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("seqlen_q", "seqlen_k", "nhead_q", "nhead_k", "pipeline"),
+    [(16, 64, 2, 1, "qr_async_trload"), (1, 130, 1, 1, "qr_async_trload"), (200, 300, 2, 1, "qr_async")],
+)
+@on_device("gfx950", whole=True)
+def test_o_agrees_with_the_reference(
+    device: Device, library: Path, seqlen_q: int, seqlen_k: int, nhead_q: int, nhead_k: int, pipeline: str, causal: bool
+) -> None:
+    p = problem(seqlen_q, seqlen_k, nhead_q, nhead_k, causal, batch=2)
+    bits = tensors(p)
+    device.load_library(library)
+    opened, hip = fwd_harness.load(library), HipApi(ctypes.CDLL(None), device.last_error)
+    assert (opened.family, opened.dialect, len(opened.kernels)) == ("fwd", "ck-2025-11", 4)
+    first = run(hip, opened, p, bits)
+    compared(p, bits, first)
+    (kernel,) = first.launch.kernels
+    assert f"_{pipeline}_vr_" in kernel
+    assert ("_nmask_" in kernel) != causal
+    # nothing depends on what registers and LDS held, on loads that land early, or on the waves' order
+    device.configure(**CHECKS, wave_order=1)
+    assert np.array_equal(first.o, run(hip, opened, p, bits).o)
+
+
+@on_device("gfx950", whole=True)
+def test_what_no_kernel_serves_is_refused(device: Device, library: Path) -> None:
+    """The 128-row kernel here pads keys: whole tiles of them are another kernel's, which is not in the library."""
+    p = problem(200, 256, 1, 1, causal=False)
+    device.load_library(library)
+    opened, hip = fwd_harness.load(library), HipApi(ctypes.CDLL(None), device.last_error)
+    outcome = run(hip, opened, p, tensors(p))
+    assert (outcome.launch.status, outcome.launch.kernels) == (Status.UNSUPPORTED, ())
+    assert outcome.launch.message == "no kernel of this library serves the request"
+
+
+@on_device("gfx942", whole=True)
+def test_another_arch_has_no_kernel_here(device: Device, library: Path) -> None:
+    p = problem(16, 64, 1, 1, causal=False)
+    opened, hip = fwd_harness.load(library), HipApi(ctypes.CDLL(None), device.last_error)
+    assert run(hip, opened, p, tensors(p)).launch.status == Status.UNSUPPORTED
+
+
+@on_device("gfx950", whole=True)
+def test_a_problem_that_contradicts_itself_is_refused(device: Device, library: Path) -> None:
+    device.load_library(library)
+    opened = fwd_harness.load(library)
+    refused = {
+        "nhead_k must be positive": {"nhead_k": 0},
+        "num_splits must be 0: fwd doesn't know it": {"num_splits": 2},
+        "lse must not be null with has_lse": {"has_lse": 1},
+        "the caller's ckpm_fwd_problem is of another version: use this library's ckpm_fwd.h": {"abi_version": 2},
+    }
+    sound = {"batch": 1, "nhead_q": 1, "nhead_k": 1, "hdim_q": 128, "hdim_v": 128, "q": 1, "k": 1, "v": 1, "o": 1}
+    for message, wrong in refused.items():
+        launch = opened.launch(fwd_harness.FwdProblem(**{**sound, **wrong}))
+        assert (launch.status, launch.message) == (Status.BAD_PROBLEM, message)

@@ -1,0 +1,88 @@
+"""Split-KV and its combine stage as the default upstream's templates give them, run on the emulator.
+
+The keys are cut into splits, each gives an O and an LSE of its own in float32, and the combine kernel merges them: the
+result is compared with the float64 reference of the whole, within the suites' tolerances.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import numpy as np
+import pytest
+from emulator_child import on_device
+from emulator_fwd import CHECKS, build, compared, problem, tensors
+
+from emulator.device import Device
+from kernels import fwd_harness
+from kernels.fwd_launching import run
+from kernels.harness import Status
+from kernels.hip_api import HipApi
+
+FAMILIES = ("fwd_splitkv", "fwd_splitkv_combine")
+# Waves of the combine kernel beyond those that its LSE tile needs are replicas: they write the same numbers to the same
+# places in LDS, by design (Replicate in block_fmha_fwd_splitkv_combine_pipeline_default_policy.hpp).
+UNRACED = {**CHECKS, "lds_races": False}
+WHERE = "key.mode == 'batch' and key.pad in ('pssk', 'ps')"
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With and without mask, with and without LSE: 16 machine-code kernels, about two minutes of compiling."""
+    return build(tmp_path_factory.mktemp("splitkv"), FAMILIES, WHERE)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("seqlen_q", "seqlen_k", "nhead_q", "nhead_k", "splits", "lse"),
+    [
+        (70, 500, 2, 1, 3, True),  # uneven splits
+        (32, 512, 1, 1, 2, False),  # whole kN0 steps in each split
+        (1, 300, 4, 1, 2, True),  # one query: heads are merged into rows where there is no mask
+        (16, 200, 1, 1, 9, False),  # splits without a key; the combine kernel for up to 16
+    ],
+)
+@on_device("gfx950", whole=True)
+def test_o_agrees_with_the_reference(
+    device: Device,
+    library: Path,
+    seqlen_q: int,
+    seqlen_k: int,
+    nhead_q: int,
+    nhead_k: int,
+    splits: int,
+    lse: bool,
+    causal: bool,
+) -> None:
+    p = problem(seqlen_q, seqlen_k, nhead_q, nhead_k, causal, batch=2, lse=lse)
+    bits = tensors(p)
+    device.load_library(library)
+    opened, hip = fwd_harness.load(library), HipApi(ctypes.CDLL(None), device.last_error)
+    assert (opened.family, len(opened.kernels)) == ("fwd_splitkv", 4)
+    first = run(hip, opened, p, bits, splits=splits)
+    compared(p, bits, first)
+    split, combine = first.launch.kernels
+    assert (opened.kernels.index(split), opened.kernels.index(combine)) == (int(causal), 2 if lse else 3)
+    device.configure(**UNRACED, wave_order=1)
+    assert np.array_equal(first.o, run(hip, opened, p, bits, splits=splits).o)
+
+
+@on_device("gfx950", whole=True)
+def test_a_problem_that_contradicts_itself_is_refused(device: Device, library: Path) -> None:
+    device.load_library(library)
+    opened = fwd_harness.load(library)
+    sound = {"batch": 1, "nhead_q": 1, "nhead_k": 1, "hdim_q": 128, "hdim_v": 128, "q": 1, "k": 1, "v": 1, "o": 1}
+    refused = {
+        "num_splits must be 1 to 128": {"num_splits": 129},
+        "o_acc must not be null": {"num_splits": 2, "lse_acc": 1},
+        "has_dropout must be 0: fwd_splitkv doesn't know it": {
+            "num_splits": 2,
+            "lse_acc": 1,
+            "o_acc": 1,
+            "has_dropout": 1,
+        },
+    }
+    for message, wrong in refused.items():
+        launch = opened.launch(fwd_harness.FwdProblem(**{**sound, **wrong}))
+        assert (launch.status, launch.message) == (Status.BAD_PROBLEM, message)

@@ -1,0 +1,108 @@
+"""fwd in C++ words: texts without an upstream at hand, the struct of its C ABI, and what can't be rendered."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from test_harness import compile_c as compile_c
+from test_harness import toolchain as toolchain
+
+from kernels import cli, cpp, fwd_cpp, fwd_harness, symbols
+from kernels.build import INCLUDE_FWD
+from kernels.fwd_harness import FIELDS, FwdProblem
+from kernels.fwd_launching import fields
+from kernels.fwd_render import dispatch_text, harness_text
+from kernels.render import unit_text
+from kernels.units import plan
+from matrix.dialects import dialect
+from matrix.errors import ProblemError
+from matrix.names import parse
+from matrix.problems import Problem
+from matrix.selection import Selection, select
+
+DIALECT = "ck-2025-11"
+KEYS = select(dialect(DIALECT), Selection(archs=("gfx942", "gfx950"), families=("fwd",), where=("key.hdim_q == 128",)))
+
+
+def test_traits_and_tags_tell_all_kernels_apart() -> None:
+    """Two kernels of one trait and arch would be one definition twice."""
+    assert {key.arch_trait for key in KEYS} == {"gfx9", "gfx950"}
+    assert len({(fwd_cpp.trait(key), fwd_cpp.arch_tag(key.arch_trait)) for key in KEYS}) == len(KEYS)
+
+
+def test_a_dispatch_takes_every_kernel_once_the_specific_device_first() -> None:
+    text = dispatch_text(KEYS)
+    listed = re.findall(r'    "(fmha_fwd_\w+)",\n', text)
+    assert sorted(listed) == sorted(key.name for key in KEYS)
+    returned = re.findall(r"return fmha_fwd_<(T\d+), ck_tile::(\w+)_t>\(s, a\);", text)
+    assert [alias for alias, _ in returned] == [f"T{index}" for index in range(len(KEYS))]
+    assert [arch for _, arch in returned] == [name[name.rindex("_") + 1 :] for name in listed]
+    assert re.findall(r'device_name.compare\(0, \d, "(\w+)"\) == 0', text) == ["gfx950", "gfx9"]
+
+
+def test_a_smaller_tile_serves_no_more_queries_than_its_rows() -> None:
+    """The largest of the kernels beside it takes all that is left, also when that is the only one selected."""
+    small = next(key for key in KEYS if key.tile.bm0 == 16)
+    assert "a.seqlen_q <= 16" in fwd_cpp.conditions(small, 128)
+    assert "a.seqlen_q" not in dispatch_text([small])
+
+
+def test_symbols_tell_the_kernels_of_a_unit_apart() -> None:
+    family = dialect(DIALECT).family("fwd")
+    for arch in ("gfx942", "gfx950"):
+        for unit in plan([key for key in KEYS if key.arch_trait == family.archs[arch]]):
+            patterns = {symbols.pattern(parse(family, key.name), "fwd").pattern for key in unit.keys}
+            assert len(patterns) == len(unit.keys), unit.name
+
+
+def test_device_code_is_guarded_to_its_arch() -> None:
+    for key in KEYS[:1] + KEYS[-1:]:
+        text = unit_text(plan([key])[0], cpp.features(DIALECT))
+        guard = "defined(__gfx950__)" if key.arch_trait == "gfx950" else "defined(__gfx9__) && !defined(__gfx950__)"
+        assert f"#if !defined(__HIP_DEVICE_COMPILE__) || ({guard})\n" in text
+
+
+def test_the_problem_s_layout_is_that_of_the_header(compile_c: Callable[..., Path]) -> None:
+    facts = [f"sizeof(ckpm_fwd_problem) == {ctypes.sizeof(FwdProblem)}"]
+    facts.append(f"CKPM_FWD_ABI_VERSION == {fwd_harness.ABI_VERSION}")
+    end = 0
+    for name, _ in FIELDS:
+        field = getattr(FwdProblem, name)
+        facts.append(f"offsetof(ckpm_fwd_problem, {name}) == {field.offset}")
+        facts.append(f"sizeof(((ckpm_fwd_problem*)0)->{name}) == {field.size}")
+        assert field.offset == end  # without a gap, equal sizes and offsets mean equal fields
+        end += field.size
+    asserted = "".join(f'_Static_assert({fact}, "");\n' for fact in facts)
+    compile_c(f'#include "{INCLUDE_FWD}/ckpm_fwd.h"\n{asserted}')
+
+
+@pytest.mark.parametrize("family", ["fwd", "fwd_splitkv"])
+def test_a_harness_reads_or_refuses_every_field(family: str) -> None:
+    text = harness_text(DIALECT, family)
+    own_to_fwd = {"p_drop", "dropout_seed", "dropout_offset", "stride_randval"}
+    own_to_fwd |= {"nhead_stride_randval", "batch_stride_randval"}
+    own_to_split = {name for name, _ in FIELDS if name.endswith("_acc")} - {"lse_acc", "o_acc"}
+    unread = own_to_fwd if family == "fwd_splitkv" else own_to_split
+    for name, _ in FIELDS:
+        assert (re.search(rf"\bp\.{name}\b", text) is not None) != (name in unread), name
+
+
+def test_problems_that_are_not_laid_out_are_refused() -> None:
+    sound = {"name": "p", "suite": "batch-prefill", "tier": "full", "group": "g", "mode": "batch"}
+    with pytest.raises(ProblemError, match=r"^p: bias, dropout, scales, "):
+        fields(Problem(**sound, bias="alibi"))
+    with pytest.raises(ProblemError, match="in batch mode all sequences have one length"):
+        fields(Problem(**sound, seqlens_q=(1, 2), seqlens_k=(1, 1)))
+
+
+@pytest.mark.parametrize("words", [["fwd_pagedkv"], ["fwd,batch_prefill"], ["all"], ["fwd", "--dialect", "ck-2025-06"]])
+def test_what_can_t_be_rendered_is_said(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "sources"
+    code = cli.main(["render", "--output", str(folder), "--arch", "gfx950", "--tier", "full", "--family", *words])
+    assert code == 2
+    assert "can't be rendered into one library. What can be: --family batch_prefill (" in capsys.readouterr().err
+    assert not folder.exists()

@@ -34,7 +34,7 @@ from kernels.render import unit_text
 from kernels.renderable import dialects
 from kernels.results import Case, Results
 from kernels.toolchains import Toolchain
-from kernels.units import plan
+from kernels.units import DEFAULT_SIZE, plan
 from kernels.upstream import Tree, locate
 from matrix.defects import defects
 from matrix.dialects import APIS, dialect
@@ -236,7 +236,8 @@ def compare_texts(
     features = cpp.features(tree.dialect, selector_takes_base=tree.selector_takes_base)
     theirs = {name: _bindings(text, family) for name, text in rendered.instances.items()}
     ours: dict[str, Binding] = {}
-    for unit in plan(keys):
+    # one by one where receipts share most of many kernels: what a unit of one binds is known from the receipt before
+    for unit in plan(keys, DEFAULT_SIZE if family == FAMILY else 1):
         found = _bindings(unit_text(unit, features), family)
         if len(found) != len(unit.keys):
             raise CppTextError(f"our unit {unit.name} has {len(found)} specialisations for {len(unit.keys)} kernels")
@@ -271,7 +272,7 @@ def compare_dispatch(
 
 
 # Receipts, archs and runs share most of their texts.
-@functools.lru_cache(maxsize=20_000)
+@functools.lru_cache(maxsize=25_000)
 def _bindings(text: str, family: str) -> tuple[Binding, ...]:
     return tuple(bindings(text, f"fmha_{family}_"))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kernels import cpp, fwd_render
 from kernels.files import make_folder, write_if_changed, writing
-from kernels.renderable import PREFILL, library_of
+from kernels.renderable import PREFILL, library_of_keys
 from kernels.spellings import spellings
 from kernels.template_engine import environment, pattern
 from kernels.units import Unit
@@ -67,7 +67,7 @@ def render(
         UsageError: the kernels' families don't make a library. TableError: a value has no C++ word.
         DiskFullError, OutputError: ``folder`` can't be written.
     """
-    library = library_of({key.family for key in keys}, dialect)
+    library = library_of_keys(keys, dialect)
     make_folder(folder)
     files = {
         "units": [folder / f"{unit.name}.hip" for unit in units],

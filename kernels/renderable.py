@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from kernels.fwd_cpp import COMBINE, FWD, SPLITKV
 from kernels.spellings import spellings
 from matrix.errors import UsageError
+from matrix.keys import Key
 
 PREFILL = "batch_prefill"
 # library -> the families in it: a library has one dispatch and one C ABI
@@ -33,3 +34,20 @@ def library_of(families: Collection[str], dialect: str) -> str:
     raise UsageError(
         f"{', '.join(families)} of dialect {dialect} can't be rendered into one library. What can be: {can}."
     )
+
+
+def library_of_keys(keys: Sequence[Key], dialect: str) -> str:
+    """The library that selected kernels make.
+
+    Raises:
+        UsageError: as :func:`library_of`; or a family of the library has no kernel among them.
+    """
+    families = {key.family for key in keys}
+    for library, members in LIBRARIES.items():
+        if families < set(members):
+            missing = ", ".join(name for name in members if name not in families)
+            raise UsageError(
+                f"no kernel of {missing} is selected, which a library of {library} needs. "
+                f"Ask for --family {','.join(members)} and widen --filter or --where."
+            )
+    return library_of(families, dialect)

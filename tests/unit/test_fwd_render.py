@@ -13,6 +13,7 @@ from test_harness import toolchain as toolchain
 
 from kernels import cli, cpp, fwd_cpp, fwd_harness, symbols
 from kernels.build import INCLUDE_FWD
+from kernels.errors import CodeObjectError
 from kernels.fwd_harness import FIELDS, FwdProblem
 from kernels.fwd_launching import fields
 from kernels.fwd_render import dispatch_text, harness_text
@@ -57,6 +58,35 @@ def test_symbols_tell_the_kernels_of_a_unit_apart() -> None:
         for unit in plan([key for key in KEYS if key.arch_trait == family.archs[arch]]):
             patterns = {symbols.pattern(parse(family, key.name), "fwd").pattern for key in unit.keys}
             assert len(patterns) == len(unit.keys), unit.name
+
+
+def test_the_variants_of_split_kv_are_told_apart() -> None:
+    """A symbol of each variant (as the compiler spells them) is found, and counted."""
+    block = "b64x128x32x128x32x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16_qr_vr_pssk"
+    names = {
+        "fwd_splitkv": f"fmha_fwd_splitkv_d128_bf16_batch_{block}_nlogits_nbias_nmask_lse_nsquant_npagedkv_gfx9",
+        "fwd_splitkv_combine": "fmha_fwd_splitkv_combine_d128_bf16_batch_b32_unused_ps_lse_nsquant_gfx9",
+    }
+    start = (
+        "_ZN7ck_tile6kentryINS_6gfx9_tELi2ENS_20FmhaFwdSplitKVKernelINS_33BlockFmhaFwdSplitKVPipelineQRKSVSINS_34Block"
+        "FmhaFwdSplitKVPipelineProblemIDF16bDF16bDF16bffDF16bfDF16bffNS_13TileFmhaShapeINS_8sequenceIJLi64ELi128ELi32E"
+        "Li128ELi32ELi128EEEENS6_IJLi4ELi1ELi1EEEENS6_IJLi16ELi16ELi16EEEES8_S9_Lb1EEELb0ENS_17ComposedAttentionILj0ELb1"
+        "EEENS_30SimplifiedGenericAttentionMaskILb0EEENS_24TileFmhaFwdSplitKVTraitsILb1ELb1ELb0ELb0ELb0ELNS_22Block"
+        "AttentionBiasEnumE0ELb0ELb1ELb0ELb0E"
+    )
+    combine = (
+        "_ZN7ck_tile6kentryINS_6gfx9_tELi1ENS_27FmhaFwdSplitKVCombineKernelINS_34BlockFmhaFwdSplitKVCombinePipelineINS_38"
+        "BlockFmhaSplitKVCombinePipelineProblemIffDF16bLi128ELb0ELi32ENS_31TileFmhaFwdSplitKVCombineTraitsILb1ELb0ELb1ELb0"
+    )
+    made = {
+        "fwd_splitkv": [f"{start}Lb{a}ELb{b}ELin1EEEEE" for a in (0, 1) for b in (0, 1)],
+        "fwd_splitkv_combine": [f"{combine}ELi{log}ELin1EEEEE" for log in range(3, 8)],
+    }
+    for family, name in names.items():
+        values = {name: parse(dialect(DIALECT).family(family), name)}
+        assert symbols.match_all(values, made[family], "unit", family) == {name: made[family]}
+        with pytest.raises(CodeObjectError, match=f"kernel symbols are {name}; {len(made[family])} were planned"):
+            symbols.match_all(values, made[family][1:], "unit", family)
 
 
 def test_device_code_is_guarded_to_its_arch() -> None:
@@ -106,3 +136,21 @@ def test_what_can_t_be_rendered_is_said(words: list[str], tmp_path: Path, capsys
     assert code == 2
     assert "can't be rendered into one library. What can be: --family batch_prefill (" in capsys.readouterr().err
     assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        (
+            "key.lse and key.family == 'fwd_splitkv'",
+            "no kernel of fwd_splitkv_combine is selected, which a library of fwd_splitkv needs. ",
+        ),
+        ("key.pad in ('pssk', 'pdv')", "no combine kernel that serves it is selected. Widen --filter or --where."),
+    ],
+)
+def test_a_split_needs_its_combine_kernel(
+    where: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--arch", "gfx950", "--family", "fwd_splitkv,fwd_splitkv_combine", "--where", where]
+    assert cli.main(["render", "--output", str(tmp_path / "sources"), *words]) == 2
+    assert told in capsys.readouterr().err

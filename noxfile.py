@@ -109,6 +109,26 @@ def sanitize_gfx950(session):
     run_suite(session, "sanitize", "--arch", "gfx950")
 
 
+@session("perf-gate")
+def perf_gate(session):
+    """Judge a built library against its baseline: exit code 43 regressed, 44 inconclusive, 45 could not compare."""
+    run(session, "reports", "gate", *session.posargs)
+
+
+@session("perf-accept")
+def perf_accept(session):
+    """Make a built library's figures the baseline: `nox -s perf-accept -- --reason TEXT`."""
+    run(session, "reports", "accept", *session.posargs)
+
+
+@session("report")
+def report(session):
+    """All results in build/ as Markdown and as one HTML file; exit code 49 if they are no pass."""
+    not_passed = 49  # reports.errors.NotPassedError: the second command tells it again
+    run(session, "reports", "summary", "--output", "build/report.md", success_codes=[0, not_passed])
+    run(session, "reports", "html", "--output", "build/report.html")
+
+
 @session("parity")
 def parity(session):
     """Compare the matrix with the upstreams' own codegen: names, bindings, dispatch, machine code."""

@@ -1,4 +1,4 @@
-"""``python -m emulator coverage FILE...``: which opcodes the files' GPU code needs, and which are missing."""
+"""``python -m emulator coverage|inspect FILE...``: what files' GPU code needs of the emulator, and what it tells."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from emulator import coverage
+from emulator import coverage, image, inspection
 from emulator.errors import EmulatorError, UnknownInstructionError
 
 
@@ -18,8 +18,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cover = commands.add_parser("coverage", help="list the opcodes that files need and what is missing")
     cover.add_argument("files", nargs="+", type=Path, metavar="FILE", help="library, object, bundle or code object")
     cover.add_argument("-v", "--verbose", action="store_true", help="every opcode and modifier with its count")
+    look = commands.add_parser("inspect", help="each kernel's hot loop, and loads used before they are back, as JSON")
+    look.add_argument("file", type=Path, metavar="FILE", help="library, object, bundle or code object")
+    look.add_argument("--arch", choices=list(image.ARCHS), required=True, help="of which code objects")
     chosen = parser.parse_args(arguments)
     try:
+        if chosen.command == "inspect":
+            print(inspection.as_json(inspection.inspect(chosen.file, chosen.arch)))
+            return 0
         found = [coverage.cover(path) for path in chosen.files]
     except EmulatorError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from kernels import bench, build_command, doctor, parity_command, render_command, reproduce
+from kernels import bench, build_command, doctor, measure, parity_command, render_command, reproduce
 from kernels.manifest import write_manifest
 from matrix.entry import exit_code
 from matrix.options import Parser, add_selection_options
@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None], Callab
     "parity": ("compare with the upstreams' own codegen", parity_command.add_options, parity_command.run_command),
     "reproduce": ("build twice and compare every artifact", reproduce.add_options, reproduce.run),
     "bench": ("measure the promised figures", bench.add_options, bench.run),
+    "measure": ("count what the gates' problems do on the emulator", measure.add_options, measure.run),
     "doctor": ("what a build finds on this machine", doctor.add_options, doctor.run),
 }
 

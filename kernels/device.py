@@ -19,7 +19,7 @@ from typing import Any
 from emulator import device as emulated
 from emulator.errors import EmulatorError, LibraryLoadError
 from emulator.options import Trace
-from kernels import harness
+from kernels import gpu_context, harness
 from kernels.errors import LibraryError
 from kernels.hip_api import DeviceError, HipApi, HipError
 from kernels.jobs import processors
@@ -76,6 +76,14 @@ class Device(ABC):
     @abstractmethod
     def recover(self) -> None:
         """Forget a fault. Raises DeviceError if only a new process can."""
+
+    def context(self) -> Mapping[str, str]:
+        """In which circumstances times are taken here; what is not known is '' or left out."""
+        return {}
+
+    def sensors(self) -> Mapping[str, str]:
+        """Temperature, clock and power of this moment, as far as they are known."""
+        return {}
 
     def counters(self) -> Mapping[str, Any]:
         """Counts of the launches since :meth:`reset_counters`; empty if the device counts nothing."""
@@ -142,6 +150,11 @@ class EmulatedDevice(Device):
         self._device.clear_fault()
         self.hip.last_error()
 
+    def context(self) -> Mapping[str, str]:
+        """The host's clock is the timer: what it shows is the emulator's speed and not a GPU's."""
+        fixed = ("rocm", "driver", "clock_policy", "compute_partition", "memory_partition")
+        return {**_hardware(self), "gpu": f"emulated {self.arch}", **dict.fromkeys(fixed, "emulator")}
+
     def counters(self) -> Mapping[str, Any]:
         return self._device.counters()
 
@@ -193,6 +206,14 @@ class GpuDevice(Device):
             raise UsageError("a GPU's runtime chooses base addresses itself: take --device emulator")
         yield
 
+    def context(self) -> Mapping[str, str]:
+        rocm, bus = self.hip.runtime_version(), self.hip.bus_id(self._number)
+        gpu = self.hip.properties(self._number).name
+        return {**_hardware(self), "gpu": gpu, "rocm": rocm, **gpu_context.settings(bus)}
+
+    def sensors(self) -> Mapping[str, str]:
+        return gpu_context.sensors(self.hip.bus_id(self._number))
+
     def fault(self) -> Fault | None:
         try:
             self.hip.synchronize()
@@ -203,6 +224,10 @@ class GpuDevice(Device):
     def recover(self) -> None:
         if self.fault():
             raise DeviceError("the GPU's context is lost: only a new process gets another")
+
+
+def _hardware(device: Device) -> dict[str, str]:
+    return {"arch": device.arch, "compute_units": str(device.compute_units)}
 
 
 def choose(choice: str, arch: str, **options: Any) -> Device:

@@ -97,3 +97,9 @@ class ResultsError(CkPrefillError):
     """A results file that is missing, no JSON, or lacks a field. The message names file and field."""
 
     exit_code = 35
+
+
+class MeasureError(CkPrefillError):
+    """A problem of the gates could not be measured: no library, none of its kernels serves it, or the launch failed."""
+
+    exit_code = 36

@@ -44,6 +44,7 @@ class Properties:
     arch: str
     compute_units: int
     memory_bytes: int
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ class HipApi:
             "hipMemcpy": (number, [pointer, pointer, size, number]),
             "hipMemset": (number, [pointer, number, size]),
             "hipDeviceSynchronize": (number, []),
+            "hipRuntimeGetVersion": (number, [pointer]),
             "hipGetLastError": (number, []),
             "hipGetErrorName": (ctypes.c_char_p, [number]),
             "hipGetErrorString": (ctypes.c_char_p, [number]),
@@ -94,10 +96,22 @@ class HipApi:
         self._checked(self._c.hipGetDevicePropertiesR0600(block, number), "hipGetDeviceProperties")
         name = ctypes.string_at(ctypes.addressof(block) + _ARCH_AT).decode(errors="replace")
         return Properties(
+            name=block.value.decode(errors="replace"),
             arch=name.partition(":")[0],
             compute_units=ctypes.c_int.from_buffer(block, _COMPUTE_UNITS_AT).value,
             memory_bytes=ctypes.c_size_t.from_buffer(block, _MEMORY_AT).value,
         )
+
+    def runtime_version(self) -> str:
+        version = ctypes.c_int(0)
+        self._checked(self._c.hipRuntimeGetVersion(ctypes.byref(version)), "hipRuntimeGetVersion")
+        return str(version.value)
+
+    def bus_id(self, number: int) -> str:
+        """A device's place on the PCI bus, such as 0000:c1:00.0; '' if the runtime doesn't tell."""
+        text = ctypes.create_string_buffer(64)
+        function = getattr(self._c, "hipDeviceGetPCIBusId", None)
+        return text.value.decode() if function and function(text, ctypes.c_int(64), ctypes.c_int(number)) == 0 else ""
 
     def malloc(self, size: int) -> Memory:
         """Memory for ``size`` bytes. None are asked for as one, since a null pointer would mean another thing."""

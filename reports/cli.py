@@ -1,4 +1,4 @@
-"""The command line of reports/: ``python -m reports junit|resources``."""
+"""The command line of reports/: ``python -m reports --help`` lists the commands."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from kernels.console import console
 from kernels.results import read_results
 from matrix.entry import exit_code
 from matrix.options import Parser
+from reports import compare_command, gate_command, model_command, report_commands
 from reports.errors import FailedCasesError
 from reports.junit import summary, write_junit
 from reports.resources import read_manifest, show
@@ -25,6 +26,10 @@ def parser() -> argparse.ArgumentParser:
     resources = commands.add_parser("resources", help="print a library's kernels with their registers, LDS and scratch")
     resources.add_argument("manifest", type=Path, metavar="MANIFEST", help="build/<arch>/<upstream>/manifest.json")
     resources.set_defaults(run=_resources)
+    gate_command.add_commands(commands)
+    compare_command.add_commands(commands)
+    model_command.add_commands(commands)
+    report_commands.add_commands(commands)
     return root
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from junit_xml import TestCase, TestSuite, to_xml_report_string
 
 from kernels.files import write_atomically
 from kernels.results import Case, Results
+from reports.verdicts import Gate, Row, worst
 
 
 def junit_text(results: Results) -> str:
@@ -18,6 +19,28 @@ def junit_text(results: Results) -> str:
         by_suite.setdefault(case.suite, []).append(_test_case(case))
     text: str = to_xml_report_string([TestSuite(name, cases) for name, cases in by_suite.items()])
     return text
+
+
+def gate_results(gate: Gate) -> Results:
+    """A case for each kernel or problem of each gate: failed, or not decided (error), by its worst figure."""
+    by_subject: dict[tuple[str, str], list[Row]] = {}
+    for row in gate.rows:
+        by_subject.setdefault((row.gate, row.subject), []).append(row)
+    return Results(tuple(_judged(kind, subject, rows) for (kind, subject), rows in by_subject.items()))
+
+
+def _judged(kind: str, subject: str, rows: Sequence[Row]) -> Case:
+    bad = [str(row) for row in rows if row.verdict not in ("unchanged", "improved")]
+    verdict = worst(row.verdict for row in rows)
+    outcome = "passed" if not bad else "error" if verdict == "inconclusive" else "failed"
+    return Case(
+        suite=f"{kind}-gate",
+        classname=kind,
+        name=subject,
+        outcome=outcome,
+        message=f"{verdict}: {len(bad)} of {len(rows)} figures" if bad else "",
+        text="\n".join(bad) or f"{len(rows)} figures, {verdict}",
+    )
 
 
 def write_junit(results: Results, file: Path) -> None:

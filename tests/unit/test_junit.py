@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from junitparser import Error, Failure, JUnitXml, Skipped
 from kernels.errors import ResultsError
 from kernels.results import OUTCOMES, Case, Results, read_results
 from reports.cli import main
-from reports.junit import junit_text
+from reports.junit import gate_results, junit_text
+from reports.verdicts import Gate, Row
 
 PASSED = Case(suite="a", classname="a.gfx950", name="one", outcome="passed", text="same: 3 names", seconds=1.5)
 FAILED = Case(suite="a", classname="a.gfx950", name="two", outcome="failed", message="1 < 2 & 3", text=']]> "x"\n+ y')
@@ -106,3 +108,20 @@ def test_a_report_that_can_not_be_written(tmp_path: Path, capsys: pytest.Capture
     assert main(["junit", str(source), "--output", str(tmp_path / place)]) == 16
     assert f"{tmp_path / place}: can't be written: " in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == [source]
+
+
+def test_a_gate_is_a_case_for_each_kernel_with_its_worst_verdict() -> None:
+    row = Row(
+        gate="static", subject="k", metric="vgpr", unit="registers", baseline=1.0, candidate=1.0, threshold="",
+        verdict="unchanged",
+    )  # fmt: skip
+    worse = replace(row, metric="vgpr_spills", candidate=2.0, verdict="regressed")
+    noisy = replace(row, gate="gpu", subject="p", verdict="inconclusive")
+    found = gate_results(Gate.of([row, worse, noisy, replace(row, subject="l")], {}))
+    assert [(case.suite, case.name, case.outcome) for case in found.cases] == [
+        ("static-gate", "k", "failed"),
+        ("gpu-gate", "p", "error"),
+        ("static-gate", "l", "passed"),
+    ]
+    assert found.cases[0].message == "regressed: 1 of 2 figures"
+    assert "vgpr_spills: 1 -> 2" in found.cases[0].text

@@ -13,6 +13,7 @@ from matrix import cli as matrix_cli
 from matrix.dialects import dialect, dialect_names, upstreams
 from matrix.enumeration import enumerate_keys
 from matrix.selection import Selection, select
+from reports import cli as reports_cli
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -41,7 +42,7 @@ def test_nox_commands(command: str) -> None:
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith("python -m")])
 def test_module_commands(command: str) -> None:
     room, *argv = [WORDS.get(word, word) for word in shlex.split(command)[2:]]
-    parser = {"matrix": matrix_cli.parser, "kernels": kernels_cli.parser}[room]()
+    parser = {"matrix": matrix_cli.parser, "kernels": kernels_cli.parser, "reports": reports_cli.parser}[room]()
     assert parser.parse_args(argv)
 
 

@@ -1,0 +1,56 @@
+"""``python -m reports compare``: the GPU gate, of two built libraries on the device that is here."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from kernels.build import LIBRARY
+from kernels.measure import performance_problems
+from matrix.dialects import check_arch
+from matrix.errors import UsageError
+from matrix.options import DEFAULT_ARCH
+from matrix.problems import TIERS
+from reports.junit import gate_results, write_junit
+from reports.statistics import read_settings
+from reports.verdicts import VERDICTS, demand
+
+
+def add_commands(commands: Any) -> None:
+    """Add ``compare`` to the parser's commands."""
+    compare = commands.add_parser("compare", help="time two libraries on one device and judge the second")
+    compare.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
+    compare.add_argument("--device", default="auto", help="auto, hip or emulator (default: a GPU if there is one)")
+    for side in ("baseline", "candidate"):
+        compare.add_argument(f"--{side}", type=Path, required=True, metavar="FILE", help=f"its {LIBRARY}")
+    compare.add_argument("--tier", default="full", choices=TIERS, help="of the problems (default: %(default)s)")
+    compare.add_argument("--case", default="*", metavar="GLOB", help="problems whose name fits")
+    compare.add_argument("--output", type=Path, required=True, metavar="FILE", help="the result as JSON")
+    compare.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Raises MeasureError, DeviceError, LibraryError, UsageError; GateError, RegressedError, InconclusiveError."""
+    from kernels.device import choose  # only here: other commands do without NumPy and the emulator
+    from reports import gpu_gate
+
+    arch = check_arch(args.arch).name
+    chosen = [one for one in performance_problems(args.tier) if fnmatch.fnmatchcase(one.name, f"*{args.case}")]
+    if not chosen:
+        raise UsageError(f"no problem of tier {args.tier} fits '{args.case}'")
+    for older in (
+        args.output,
+        args.output.with_suffix(".xml"),
+    ):  # a gate that can't run must not leave an older one's verdict
+        older.unlink(missing_ok=True)
+    device = choose(args.device, arch)
+    baseline, candidate = (gpu_gate.side(device, path.absolute()) for path in (args.baseline, args.candidate))
+    gate = gpu_gate.compare(device, baseline, candidate, chosen, read_settings())
+    gate.write(args.output)
+    write_junit(gate_results(gate), args.output.with_suffix(".xml"))
+    counts = Counter(row.verdict for row in gate.rows)
+    print(f"{gate.verdict}: {', '.join(f'{counts[word]} {word}' for word in VERDICTS if counts[word])}; {args.output}")
+    demand(gate, args.output)

@@ -1,0 +1,174 @@
+"""``python -m reports gate|accept|history``: a built library against its accepted baseline, or as the new one.
+
+Each gate of GATES measures subjects (kernels, problems) and compares with its own baseline file; the verdict is over
+the rows of all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernels.settings import ck_root
+from matrix.dialects import check_arch
+from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
+from reports import baseline, emulated_gate, static_gate
+from reports.budgets import read_budgets
+from reports.comparing import Threshold, read_thresholds
+from reports.errors import GateError
+from reports.junit import gate_results, write_junit
+from reports.resources import read_manifest
+from reports.steps import steps
+from reports.verdicts import VERDICTS, Gate, Row, demand
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """A library, its manifest, and for which of its archs it is judged."""
+
+    library: Path
+    manifest: Mapping[str, Any]
+    arch: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """How one gate measures a library, and how it compares that with what was accepted."""
+
+    measure: Callable[[Built], baseline.Figures]
+    rows: Callable[[Built, baseline.Baseline, baseline.Figures, Mapping[str, Threshold]], tuple[Row, ...]]
+
+
+def _static_rows(
+    built: Built, accepted: baseline.Baseline, found: baseline.Figures, thresholds: Mapping[str, Threshold]
+) -> tuple[Row, ...]:
+    today = datetime.datetime.now(datetime.UTC).date()
+    budgets = read_budgets(thresholds)
+    return static_gate.rows(accepted, found, thresholds, budgets, built.manifest, arch=built.arch, today=today)
+
+
+def _emulated_rows(
+    built: Built, accepted: baseline.Baseline, found: baseline.Figures, _: Mapping[str, Threshold]
+) -> tuple[Row, ...]:
+    return emulated_gate.rows(accepted, found, emulated_gate.measured(built.library, built.arch))
+
+
+GATES: Mapping[str, Kind] = {
+    static_gate.GATE: Kind(
+        measure=lambda built: static_gate.figures(built.library, built.manifest, built.arch), rows=_static_rows
+    ),
+    emulated_gate.GATE: Kind(
+        measure=lambda built: emulated_gate.figures(emulated_gate.measured(built.library, built.arch)),
+        rows=_emulated_rows,
+    ),
+}
+
+
+def add_commands(commands: Any) -> None:
+    """Add ``gate`` and ``accept`` to the parser's commands."""
+    gate = commands.add_parser("gate", help="compare a built library with the accepted baseline")
+    _add_options(gate)
+    gate.add_argument("--output", type=Path, metavar="FILE", help="the result (default: gate.json beside the manifest)")
+    gate.set_defaults(run=run_gate)
+    accept = commands.add_parser("accept", help="make a built library's figures the baseline")
+    _add_options(accept)
+    accept.add_argument("--reason", required=True, metavar="TEXT", help="why these figures are right, for the history")
+    accept.set_defaults(run=run_accept)
+    history = commands.add_parser("history", help="when and why the accepted figures of a library's kind changed")
+    _add_options(history)
+    history.set_defaults(run=run_history)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
+    parser.add_argument("--upstream", default=None, help=f"(default: {DEFAULT_UPSTREAM}, checkout if CK_ROOT is set)")
+    parser.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
+    parser.add_argument("--only", choices=sorted(GATES), help="one gate instead of all")
+    parser.add_argument(
+        "--baselines", type=Path, default=baseline.FOLDER, metavar="FOLDER", help="(default: reports/baselines)"
+    )
+
+
+def run_gate(args: argparse.Namespace) -> None:
+    """Judge a library; the result is written whatever it says.
+
+    Raises:
+        UnknownArchError, NoManifestError, ManifestError, CodeObjectError, TableError.
+        GateError, RegressedError, InconclusiveError: it could not be compared, or does not pass.
+    """
+    built, file = _built(args)
+    output = args.output or file.with_name("gate.json")
+    for older in (output, output.with_suffix(".xml")):  # a gate that can't run must not leave an older one's verdict
+        older.unlink(missing_ok=True)
+    identity = baseline.identity_of(built.manifest, built.arch)
+    thresholds = read_thresholds()
+    rows: list[Row] = []
+    provenance = dict(identity)
+    for name in _chosen(args):
+        place = baseline.place(identity, name, args.baselines)
+        accepted = baseline.read(place)
+        baseline.demand_same(accepted, identity, place)
+        rows += GATES[name].rows(built, accepted, GATES[name].measure(built), thresholds)
+        provenance[f"baseline_{name}"] = f"accepted for: {accepted.facts.get('reason', 'no reason')}"
+    gate = Gate.of(rows, provenance)
+    gate.write(output)
+    write_junit(gate_results(gate), output.with_suffix(".xml"))
+    counts = Counter(row.verdict for row in gate.rows)
+    print(f"{gate.verdict}: {', '.join(f'{counts[word]} {word}' for word in VERDICTS if counts[word])}; see {output}")
+    for row in gate.rows:
+        if row.verdict == "improved":
+            print(f"  {row}")
+    demand(gate, output)
+
+
+def run_accept(args: argparse.Namespace) -> None:
+    """Store the library's figures as the baseline.
+
+    Raises:
+        UnknownArchError, NoManifestError, ManifestError, CodeObjectError, GateError, DiskFullError, OutputError.
+    """
+    built, _ = _built(args)
+    identity = baseline.identity_of(built.manifest, built.arch)
+    measured = {name: GATES[name].measure(built) for name in _chosen(args)}  # all of them before the first is stored
+    for name, figures in measured.items():
+        print(baseline.accept(identity, name, figures, args.reason, args.baselines))
+
+
+def run_history(args: argparse.Namespace) -> None:
+    """Print each gate's accepted baselines, each with the sums that stepped there.
+
+    Raises:
+        UnknownArchError, NoManifestError, ManifestError, GateError.
+    """
+    built, _ = _built(args)
+    identity = baseline.identity_of(built.manifest, built.arch)
+    for name in _chosen(args):
+        lines = baseline.read_history(identity, name, args.baselines)
+        metrics = dict.fromkeys(metric for line in lines for metric in line["sums"])
+        for at, line in enumerate(lines):
+            print(f"{line['date']} {name}: {line['subjects']} subjects: {line['reason']}")
+            for metric in metrics:
+                had = [(number, one["sums"][metric]) for number, one in enumerate(lines) if metric in one["sums"]]
+                for step in steps([value for _, value in had], noise=0):  # both gates count, they don't measure
+                    if had[step.at][0] == at:
+                        print(f"  {metric}: {step.before:g} -> {step.after:g}")
+
+
+def _chosen(args: argparse.Namespace) -> list[str]:
+    return [args.only] if args.only else list(GATES)
+
+
+def _built(args: argparse.Namespace) -> tuple[Built, Path]:
+    """The library to judge, and its manifest's path. Raises NoManifestError, ManifestError, GateError."""
+    check_arch(args.arch)
+    upstream = args.upstream or ("checkout" if ck_root() else DEFAULT_UPSTREAM)
+    file = args.work / "build" / args.arch / upstream / "manifest.json"
+    manifest = read_manifest(file)
+    if manifest["upstream"] != upstream:  # its figures would go to, or be compared with, those of another
+        raise GateError(f"{file}: a library of {manifest['upstream']}, not of {upstream}. Build {upstream} first.")
+    return Built(library=file.with_name("libckpm.so"), manifest=manifest, arch=args.arch), file

@@ -1,0 +1,111 @@
+"""The verdict over everything that was found, and the checks that lead to it, each in a line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kernels.results import Results
+from reports.case_text import STATUSES
+from reports.errors import NotPassedError
+from reports.inputs import Inputs, Library, gates_of
+
+# the worst first; 'not run' counts only if nothing at all passed, but every check that was not run is named
+VERDICTS = ("failed", "inconclusive", "passed", "not run")
+SYMBOLS = {"failed": "✗", "inconclusive": "?", "passed": "✓", "not run": "○"}
+_OF_A_GATE = {"unchanged": "passed", "improved": "passed", "inconclusive": "inconclusive"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    name: str
+    verdict: str  # one of VERDICTS
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overall:
+    verdict: str  # one of VERDICTS
+    checks: tuple[Check, ...]
+
+    @property
+    def headline(self) -> str:
+        """The verdict in a line, with what it does not speak of."""
+        bad = [check.name for check in self.checks if check.verdict == self.verdict]
+        missing = [check.name for check in self.checks if check.verdict == "not run"]
+        told = f": {', '.join(bad)}" if self.verdict in ("failed", "inconclusive") else ""
+        also = f"; not run: {', '.join(missing)}" if missing else ""
+        return f"{self.verdict}{told}{also}"
+
+
+def overall(inputs: Inputs) -> Overall:
+    """Failed if any check failed, else inconclusive if any is, else passed if any passed; nothing else is a pass."""
+    checks = tuple(
+        [check for library in inputs.libraries for check in _of_library(library, inputs)]
+        + [_of_parity(inputs.parity), *_of_gates(inputs), _of_ledger(inputs)]
+    )
+    # a ledger without expired entries tests nothing
+    found = {check.verdict for check in checks if check.name != "ledger" or check.verdict == "failed"}
+    return Overall(verdict=min(found, key=VERDICTS.index), checks=checks)
+
+
+def demand_pass(found: Overall) -> None:
+    """Raises NotPassedError: the verdict is another than passed."""
+    if found.verdict != "passed":
+        lines = [f"  {c.verdict}: {c.name}: {c.text}" for c in found.checks if c.verdict != "passed"]
+        raise NotPassedError("\n".join([f"the verdict is '{found.verdict}'", *lines]))
+
+
+def counted(inputs: Inputs, library: Library, suite: str) -> Counter[str]:
+    """A suite's cases by status (reports.case_text.STATUSES)."""
+    return Counter(one.told.status for one in inputs.cases if one.library is library and one.suite == suite)
+
+
+def _of_library(library: Library, inputs: Inputs) -> list[Check]:
+    if not library.suites:
+        return [Check(name=f"suites of {library.label}", verdict="not run", text="no suite was run on this library")]
+    return [_of_counts(f"{suite} of {library.label}", counted(inputs, library, suite)) for suite in library.suites]
+
+
+def _of_counts(name: str, counts: Mapping[str, int]) -> Check:
+    """Skipped cases are no pass: a suite of which nothing ran is not run."""
+    found = {status: counts.get(status, 0) for status in reversed(STATUSES)}
+    bad, ran = found["failed"] + found["error"], found["passed"] + found["known defect"]
+    text = ", ".join(f"{count} {status}" for status, count in found.items() if count)
+    return Check(
+        name=name, verdict="failed" if bad else "passed" if ran else "not run", text=text or "the file holds no case"
+    )
+
+
+def _of_parity(parity: Results | None) -> Check:
+    if parity is None:
+        return Check(name="parity", verdict="not run", text="no parity.json: nox -s parity")
+    return _of_counts("parity", parity.counts())
+
+
+def _of_gates(inputs: Inputs) -> list[Check]:
+    """A check for each gate, and one for each library that no gate judged."""
+    checks = []
+    for file, gate in inputs.gates.items():
+        counts = Counter(row.verdict for row in gate.rows)
+        checks.append(
+            Check(
+                name=f"gate {file.relative_to(inputs.folder).with_suffix('')}",
+                verdict=_OF_A_GATE.get(gate.verdict, "failed"),
+                text=f"{gate.verdict}: " + ", ".join(f"{count} {word}" for word, count in counts.items()),
+            )
+        )
+    for library in inputs.libraries:
+        for arch in library.manifest["archs"]:
+            if not gates_of(inputs, library, arch):
+                text = f"no gate.json: nox -s perf-gate -- --arch {arch} --upstream {library.upstream}"
+                checks.append(Check(name=f"gate of {library.upstream} on {arch}", verdict="not run", text=text))
+    return checks
+
+
+def _of_ledger(inputs: Inputs) -> Check:
+    expired = [entry.name for entry in inputs.ledger.entries if entry.expires < inputs.today]
+    if expired:
+        return Check(name="ledger", verdict="failed", text=f"expired: {', '.join(expired)}")
+    return Check(name="ledger", verdict="passed", text=f"{len(inputs.ledger.entries)} entries, none expired")

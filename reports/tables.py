@@ -1,0 +1,372 @@
+"""The report's tables as plain data: kernels, axes, cases, faults, figures of gates, parity, ledger."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
+from operator import attrgetter
+from typing import Any
+
+from kernels.codeobject import LIMITS
+from reports.case_text import STATUSES
+from reports.inputs import Inputs, Library, Tested, gates_of
+from reports.model import cannot_see, estimate, machines
+from reports.verdicts import VERDICTS
+from reports.work import known_problems
+
+Cell = str | int | float | None
+_AXES = (
+    "dtype", "mode", "hdim_q", "page_size", "kv_layout", "kv_table", "storage", "page_order", "table_end", "placement",
+    "mask", "bias", "logits_soft_cap", "lse", "p_drop", "qscale", "tile_rows",
+)  # fmt: skip
+_AXIS_VALUES = attrgetter(*_AXES)
+_GATE_SYMBOLS = dict(zip(VERDICTS, "✗✗✗?▼✓", strict=True))
+_NOT_IN_TEXT = "the text is left out to keep this report small; read it in "
+TEXT_BUDGET = 1_500_000  # characters of case texts in one report, and as many of faults
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """``kind``: number, status (begins with a symbol), choice (few values), name, kernel, prose or text."""
+
+    name: str
+    kind: str = "text"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """``details`` are further lines of a row, by the row's number."""
+
+    id: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: Sequence[Sequence[Cell]]
+    details: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    note: str = ""
+
+
+def tables(inputs: Inputs) -> tuple[Table, ...]:
+    """All tables in the order of the report. An empty one stays: that there is nothing is a finding, too."""
+    worst_first = list(STATUSES)
+    cases = sorted(inputs.cases, key=lambda one: worst_first.index(one.told.status))
+    return (
+        _kernels(inputs),
+        _axes(cases),
+        _cases(cases),
+        _faults(cases),
+        _model(inputs),
+        _figures(inputs),
+        _parity(inputs),
+        _ledger(inputs, cases),
+    )
+
+
+def _columns(*names: str, **kinds: str) -> tuple[Column, ...]:
+    return tuple(Column(name=name, kind=kinds.get(name.replace(" ", "_"), "text")) for name in names)
+
+
+def _kernels(inputs: Inputs) -> Table:
+    rows: list[list[Cell]] = []
+    for library in inputs.libraries:
+        budgets = {arch: _budgets(inputs, library, arch) for arch in library.manifest["archs"]}
+        for name, kernel in library.manifest["kernels"].items():
+            for arch, figures in kernel["archs"].items():
+                verdict = budgets.get(arch, {}).get(name)
+                remarks = [
+                    word
+                    for word, true in (
+                        ("spills", figures["vgpr_spills"] > 0),
+                        ("scratch", figures["scratch_bytes"] > 0),
+                        ("can't be launched", figures["occupancy_waves"] == 0),
+                    )
+                    if true
+                ]
+                status = f"{_GATE_SYMBOLS[verdict]} {verdict}" if verdict else "○ no gate"
+                rows.append(
+                    [
+                        status, name, arch, library.upstream, figures["vgpr"], figures["agpr"], figures["sgpr"],
+                        figures["vgpr_spills"], figures["sgpr_spills"], figures["lds_bytes"], figures["scratch_bytes"],
+                        figures["occupancy_waves"], figures.get("text_bytes"), ", ".join(remarks),
+                    ]
+                )  # fmt: skip
+    rows.sort(key=lambda row: _severity(str(row[0])))
+    numbers = ("VGPR", "AGPR", "SGPR", "V spills", "S spills", "LDS", "scratch", "waves", "code bytes")
+    limits = "; ".join(
+        f"{arch}: {limit.vgprs} VGPR (AGPR included), {limit.lds_bytes} bytes of LDS, {limit.waves} waves a SIMD"
+        for arch, limit in LIMITS.items()
+        if any(row[2] == arch for row in rows)
+    )
+    kinds = {name.replace(" ", "_"): "number" for name in numbers}
+    return Table(
+        id="kernels",
+        title="Kernels and their resources",
+        columns=_columns(
+            "budget", "kernel", "arch", "upstream", *numbers, "remarks",
+            budget="status", kernel="kernel", arch="choice", upstream="choice", **kinds,
+        ),
+        rows=rows,
+        note=f"Hardware: {limits}. LDS is bytes a workgroup, scratch bytes a lane; S spills go to VGPR lanes, V spills "
+        "to memory. The budget column is the static gate's worst figure of the kernel." if limits else "",
+    )  # fmt: skip
+
+
+def _severity(status: str) -> int:
+    """The worst verdict first; what no gate judged comes last."""
+    word = status.partition(" ")[2]
+    return VERDICTS.index(word) if word in VERDICTS else len(VERDICTS)
+
+
+def _budgets(inputs: Inputs, library: Library, arch: str) -> Mapping[str, str]:
+    """The worst verdict of the static gate for each kernel of a library."""
+    found: dict[str, str] = {}
+    for gate in gates_of(inputs, library, arch):
+        for row in gate.rows:
+            if row.gate == "static":
+                found[row.subject] = min(found.get(row.subject, row.verdict), row.verdict, key=VERDICTS.index)
+    return found
+
+
+def _axes(cases: Iterable[Tested]) -> Table:
+    counts: Counter[tuple[str, str, object, str]] = Counter()
+    for one in cases:
+        if problem := known_problems().get(one.case.name):
+            counts.update(zip(repeat(one.suite), _AXES, _AXIS_VALUES(problem), repeat(one.told.status)))
+    by_value: defaultdict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
+    for (suite, axis, value, status), count in counts.items():
+        by_value[suite, axis, str(value)][status] += count
+    statuses = list(reversed(STATUSES))
+    rows: list[list[Cell]] = []
+    for (suite, axis, text), found in by_value.items():
+        worst = next(status for status in STATUSES if found[status])
+        rows.append(
+            [
+                f"{STATUSES[worst]} {worst}", suite, axis, text, found.total(),
+                *(found[status] for status in statuses),
+            ]
+        )  # fmt: skip
+    return Table(
+        id="axes",
+        title="Correctness by suite and axis",
+        columns=_columns(
+            "worst", "suite", "axis", "value", "cases", *statuses,
+            worst="status", suite="choice", axis="choice", cases="number",
+            **{status.replace(" ", "_"): "number" for status in statuses},
+        ),
+        rows=rows,
+        note="Each case counts once in every axis. Skipped: the library has no kernel for the problem.",
+    )  # fmt: skip
+
+
+def _cases(cases: Sequence[Tested]) -> Table:
+    rows: list[list[Cell]] = []
+    for one in cases:
+        library, suite, case, found = one.library, one.suite, one.case, one.told
+        used = found.tolerance_used
+        rows.append(
+            [
+                f"{STATUSES[found.status]} {found.status}", case.name, library.label, suite, found.kernel,
+                # JSON has no infinity; the text says it
+                float(f"{used:.3g}") if used is not None and math.isfinite(used) else None,
+                round(case.seconds, 3), case.message or found.entry,
+            ]
+        )  # fmt: skip
+    return Table(
+        id="cases",
+        title="Cases",
+        columns=_columns(
+            "status", "case", "library", "suite", "kernel", "of tolerance", "seconds", "message or ledger entry",
+            status="status", library="choice", suite="choice", case="name", kernel="kernel", of_tolerance="number",
+            seconds="number", message_or_ledger_entry="prose",
+        ),
+        rows=rows,
+        details=_texts(cases),
+        note="Of tolerance: the largest error over what is allowed there.",
+    )  # fmt: skip
+
+
+def _texts(cases: Sequence[Tested]) -> dict[int, list[str]]:
+    """Texts of the cases as lines, in their order, until the budget is spent; faults have a table of their own.
+
+    Passed cases without a remark have none: their row says everything. A text that is left out is replaced by the
+    name of the file that holds it.
+    """
+    left = TEXT_BUDGET
+    found: dict[int, list[str]] = {}
+    seen: set[str] = set()
+    for at, one in enumerate(cases):
+        if one.told.status in ("passed", "skipped"):
+            continue
+        lines = [line for line in one.case.text.splitlines() if not line.startswith("fault: ")]
+        # lines that other cases have, too, are stored once
+        cost = sum(len(line) for line in lines if line not in seen) + 8 * len(lines)
+        if cost > left:
+            lines = [_NOT_IN_TEXT + str(one.library.results_file(one.suite))]
+        else:
+            left -= cost
+            seen.update(lines)
+        found[at] = lines
+    return found
+
+
+def _faults(cases: Iterable[Tested]) -> Table:
+    rows: list[list[Cell]] = []
+    details: dict[int, list[str]] = {}
+    left = TEXT_BUDGET
+    for one in cases:
+        library, suite, case, found = one.library, one.suite, one.case, one.told
+        if found.fault is None:
+            continue
+        lines = [line for name, value in found.fault.items() for line in _field(name, value)]
+        cost = sum(map(len, lines))
+        left -= cost
+        details[len(rows)] = lines if left > 0 else [_NOT_IN_TEXT + str(library.results_file(suite))]
+        rows.append(
+            [
+                f"{STATUSES[found.status]} {found.status}", case.name, _where(found.fault),
+                str(found.fault.get("text", "")), _hex(found.fault.get("pc")), library.label, found.kernel,
+                str(found.fault.get("kind", "")), found.entry,
+            ]
+        )  # fmt: skip
+    return Table(
+        id="faults",
+        title="Faults",
+        columns=_columns(
+            "status", "case", "what happened", "instruction", "pc", "library", "kernel", "kind", "ledger entry",
+            status="status", library="choice", kind="choice", case="name", kernel="kernel", ledger_entry="choice",
+            instruction="prose", what_happened="prose",
+        ),
+        rows=rows,
+        details=details,
+        note="A launch that a fault ended: the instruction at fault, the lane, the address and the nearest allocation.",
+    )  # fmt: skip
+
+
+def _where(fault: Mapping[str, Any]) -> str:
+    """The fault's first line and the nearest allocation, without what the other columns say."""
+    lines = [line.strip() for line in str(fault.get("message", "")).splitlines()]
+    return "; ".join(line for line in lines if line and not line.startswith(("kernel ", "pc ")))
+
+
+def _field(name: str, value: Any) -> list[str]:
+    if name in ("address", "pc", "base"):
+        return [f"{name}: {_hex(value)}"]
+    if isinstance(value, dict):
+        return [f"{name} {line}" for inner, found in value.items() for line in _field(inner, found)]
+    if name in ("message", "kernel", "text") or value == "":  # the row tells them
+        return []
+    return [f"{name}: {value}"]
+
+
+def _hex(value: Any) -> str:
+    return f"{value:#x}" if isinstance(value, int) else str(value if value is not None else "")
+
+
+def _model(inputs: Inputs) -> Table:
+    rows: list[list[Cell]] = []
+    known = machines()
+    for library in inputs.libraries:
+        for one in library.measured.problems if library.measured else ():
+            machine = known.get(library.measured.provenance["arch"]) if library.measured else None
+            if machine is None:
+                continue
+            guess = estimate(one, machine)
+            rows.append(
+                [
+                    one.problem, library.label, guess.bound, round(guess.workgroup_cycles),
+                    round(guess.steady_cycles), round(guess.grid_cycles), round(guess.steady_tflops, 1),
+                    round(100 * guess.of_roof, 1), round(guess.intensity, 1), one.counters["instructions"],
+                    one.counters["lds_bank_conflicts"], one.compulsory_bytes, one.kernel,
+                ]
+            )  # fmt: skip
+    numbers = (
+        "workgroup cycles", "steady cycles", "grid cycles", "TFLOP/s, full GPU", "% of roof", "flop/byte",
+        "wave-instructions", "LDS conflict cycles", "bytes at least",
+    )  # fmt: skip
+    return Table(
+        id="model",
+        title="Performance by the emulated gate's model",
+        columns=_columns(
+            "problem", "library", "bound by", *numbers, "kernel",
+            problem="name", library="choice", kernel="kernel", bound_by="choice",
+            **{name.replace(" ", "_"): "number" for name in numbers},
+        ),
+        rows=rows,
+        note="Cycles from what the emulator counts: a model, no measurement. It cannot see: " + "; ".join(cannot_see()),
+    )  # fmt: skip
+
+
+def _figures(inputs: Inputs) -> Table:
+    rows: list[list[Cell]] = []
+    left_out = 0
+    for file, gate in inputs.gates.items():
+        for row in gate.rows:
+            if row.gate == "static" and row.verdict == "unchanged":
+                left_out += 1
+                continue
+            ratio = row.candidate / row.baseline if row.baseline and row.candidate is not None else None
+            rows.append(
+                [
+                    f"{_GATE_SYMBOLS[row.verdict]} {row.verdict}", row.gate, row.subject, row.metric, row.unit,
+                    row.baseline, row.candidate, None if ratio is None else round(ratio, 4), row.threshold, row.note,
+                    str(file.relative_to(inputs.folder)),
+                ]
+            )  # fmt: skip
+    rows.sort(key=lambda row: _severity(str(row[0])))
+    return Table(
+        id="figures",
+        title="Figures of the gates",
+        columns=_columns(
+            "verdict", "gate", "subject", "metric", "unit", "baseline", "candidate", "ratio", "allowed", "note", "file",
+            verdict="status", gate="choice", metric="choice", subject="kernel", baseline="number", candidate="number",
+            ratio="number", file="choice",
+        ),
+        rows=rows,
+        note=f"{left_out} unchanged figures of the static gate are left out; the table of kernels shows them."
+        if left_out
+        else "",
+    )  # fmt: skip
+
+
+def _parity(inputs: Inputs) -> Table:
+    rows: list[list[Cell]] = []
+    details: dict[int, list[str]] = {}
+    for case in inputs.parity.cases if inputs.parity else ():
+        if case.text:
+            details[len(rows)] = case.text.splitlines()
+        rows.append([f"{STATUSES[case.outcome]} {case.outcome}", case.suite, case.name, case.message])
+    return Table(
+        id="parity",
+        title="Parity with upstream's codegen",
+        columns=_columns("status", "suite", "case", "message", status="status", suite="choice", message="prose"),
+        rows=rows,
+        details=details,
+    )
+
+
+def _ledger(inputs: Inputs, cases: Iterable[Tested]) -> Table:
+    used = Counter(one.told.entry for one in cases if one.told.status == "known defect")
+    rows: list[list[Cell]] = []
+    details: dict[int, list[str]] = {}
+    for entry in inputs.ledger.entries:
+        days = (entry.expires - inputs.today).days
+        status = "✗ expired" if days < 0 else "! expires soon" if days <= 30 else "✓ believed"
+        details[len(rows)] = [entry.reason, *([entry.link] if entry.link else []), *entry.problems]
+        rows.append(
+            [
+                status, entry.name, " or ".join(entry.outcomes), ", ".join(entry.upstreams), ", ".join(entry.archs),
+                used[entry.name], str(entry.expires), days, entry.place,
+            ]
+        )  # fmt: skip
+    return Table(
+        id="ledger",
+        title="Ledger of known defects",
+        columns=_columns(
+            "status", "entry", "outcome", "upstreams", "archs", "cases here", "expires", "days left", "place",
+            status="status", entry="name", cases_here="number", days_left="number",
+        ),
+        rows=rows,
+        details=details,
+    )  # fmt: skip

@@ -1,0 +1,145 @@
+"use strict";
+// Tables from the embedded data: sorted, filtered, a page of rows at a time. Texts are numbers into `strings`.
+(() => {
+  const { strings, tables } = JSON.parse(document.getElementById("data").textContent);
+  const lower = strings.map((text) => text.toLowerCase());
+  const order = new Intl.Collator("en", { numeric: true });
+  const PAGE = 50;
+
+  const element = (tag, properties, ...children) => {
+    const made = Object.assign(document.createElement(tag), properties);
+    made.append(...children);
+    return made;
+  };
+  const tone = (text) => ("✓▼".includes(text[0]) ? " good" : "✗!".includes(text[0]) ? " bad" : "?≈".includes(text[0]) ? " doubt" : "");
+
+  /* The strings that hold a word, as a mask: 40,000 rows share few of them. */
+  const holding = (word) => Uint8Array.from(lower, (text) => (text.includes(word) ? 1 : 0));
+
+  function show(place) {
+    const { columns, cells, details } = tables[place.dataset.table];
+    const count = cells[0].length;
+    const texts = columns.map((column, at) => at).filter((at) => columns[at].kind !== "number");
+    let rows = Array.from({ length: count }, (_, row) => row);
+    let sorted = rows;
+    let page = 0;
+    const chosen = new Map();
+
+    const search = element("input", { type: "search", placeholder: "words, all of which must occur" });
+    const told = element("span", { className: "note" });
+    told.setAttribute("role", "status");
+    const back = element("button", { type: "button", textContent: "‹ Previous" });
+    const next = element("button", { type: "button", textContent: "Next ›" });
+    const tools = element("div", { className: "tools" }, element("label", {}, "Filter", search));
+    columns.forEach((column, at) => {
+      if (column.kind !== "status" && column.kind !== "choice") return;
+      const found = new Map();
+      for (const cell of cells[at]) found.set(cell, (found.get(cell) || 0) + 1);
+      if (found.size < 2) return;
+      const select = element("select", {}, element("option", { value: "", textContent: "all" }));
+      for (const [cell, number] of [...found].sort((a, b) => order.compare(strings[a[0]], strings[b[0]])))
+        select.append(element("option", { value: cell, textContent: `${strings[cell] || "none"} (${number})` }));
+      select.addEventListener("change", () => {
+        if (select.value === "") chosen.delete(at);
+        else chosen.set(at, Number(select.value));
+        filter();
+      });
+      tools.append(element("label", {}, column.name, select));
+    });
+    tools.append(back, next, told);
+
+    const heads = columns.map((column, at) => {
+      const head = element("th", { scope: "col", className: column.kind });
+      head.append(element("button", { type: "button", textContent: column.name, onclick: () => sort(at, head) }));
+      return head;
+    });
+    const body = element("tbody");
+    const caption = `${place.dataset.title}: table, scrolls sideways`;
+    const wide = element("div", { className: "wide", tabIndex: 0 },
+      element("table", {}, element("thead", {}, element("tr", {}, ...heads)), body));
+    wide.setAttribute("role", "region");
+    wide.setAttribute("aria-label", caption);
+    place.append(tools, wide);
+
+    search.addEventListener("input", filter);
+    back.addEventListener("click", () => turn(-1));
+    next.addEventListener("click", () => turn(1));
+
+    function sort(at, head) {
+      const down = head.getAttribute("aria-sort") === "ascending";
+      heads.forEach((other) => other.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      const column = cells[at];
+      const sign = down ? -1 : 1;
+      let compare = (a, b) => (column[a] - column[b]) * sign;
+      if (columns[at].kind !== "number") {
+        const used = [...new Set(column)].sort((a, b) => order.compare(strings[a], strings[b]));
+        const rank = new Map(used.map((text, place) => [text, place]));
+        const ranks = column.map((text) => rank.get(text));
+        compare = (a, b) => (ranks[a] - ranks[b]) * sign;
+      } else {
+        // what was not measured comes last either way
+        compare = (a, b) => (column[a] === null) - (column[b] === null) || (column[a] - column[b]) * sign;
+      }
+      sorted = Array.from({ length: count }, (_, row) => row).sort(compare);
+      filter();
+    }
+
+    function filter() {
+      const words = search.value.toLowerCase().split(/\s+/).filter(Boolean).map(holding);
+      const picks = [...chosen];
+      rows = sorted.filter((row) =>
+        picks.every(([at, text]) => cells[at][row] === text) &&
+        words.every((mask) => texts.some((at) => mask[cells[at][row]])));
+      page = 0;
+      draw();
+    }
+
+    function turn(step) {
+      page += step;
+      draw();
+    }
+
+    function draw() {
+      const first = page * PAGE;
+      body.replaceChildren(...rows.slice(first, first + PAGE).map(line));
+      back.disabled = page === 0;
+      next.disabled = first + PAGE >= rows.length;
+      const last = Math.min(first + PAGE, rows.length);
+      told.textContent = rows.length ? `${first + 1} to ${last} of ${rows.length}${rows.length < count ? `, ${count} in all` : ""}`
+        : `none of ${count}`;
+    }
+
+    function line(row) {
+      const made = element("tr");
+      columns.forEach((column, at) => {
+        const value = cells[at][row];
+        const text = column.kind === "number" ? (value === null ? "" : value.toLocaleString("en")) : strings[value];
+        const cell = element("td", { className: column.kind + (column.kind === "status" ? tone(text) : ""), textContent: text });
+        if (at === 0 && details[row]) cell.prepend(more(made, row));
+        made.append(cell);
+      });
+      return made;
+    }
+
+    function more(owner, row) {
+      const button = element("button", { type: "button", textContent: "+" });
+      button.setAttribute("aria-expanded", "false");
+      button.setAttribute("aria-label", "details");
+      button.addEventListener("click", () => {
+        const open = button.getAttribute("aria-expanded") === "true";
+        button.setAttribute("aria-expanded", String(!open));
+        button.textContent = open ? "+" : "−";
+        if (open) return owner.nextElementSibling.remove();
+        const text = details[row].map((at) => strings[at]).join("\n");
+        owner.after(element("tr", { className: "detail" },
+          element("td", { colSpan: columns.length }, element("pre", { textContent: text }))));
+      });
+      return button;
+    }
+
+    draw();
+  }
+
+  document.querySelectorAll("[data-table]").forEach(show);
+})();

@@ -1,0 +1,38 @@
+"""Counts of a real kernel against arithmetic: 256 queries, 1024 keys, 4 heads, head dim 128."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernels.build import LIBRARY, PROJECT
+from kernels.counters import read_measurements
+from reports.emulated_gate import figures
+from tests.build.real_kernel import NAME
+
+
+def measured(library: Path, arch: str, output: Path) -> bytes:
+    command = (sys.executable, "-m", "kernels", "measure", "--library", str(library), "--arch", arch)
+    subprocess.run((*command, "--output", str(output)), cwd=PROJECT, check=True, capture_output=True)
+    return output.read_bytes()
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_the_counts_are_those_of_the_problem_and_always_the_same(built: Path, tmp_path: Path, arch: str) -> None:
+    first, again = (measured(built / LIBRARY, arch, tmp_path / name) for name in ("first.json", "again.json"))
+    assert first == again
+    found = read_measurements(tmp_path / "first.json")
+    (one,) = [one for one in found.problems if one.problem == "performance/prefill.m64-full-q256k1024"]
+    count = one.counters
+    assert one.kernel == NAME
+    assert count["mfma_flops"] == 2 * 256 * 1024 * 4 * (128 + 128)  # multiply and add, of S = QK and O = PV
+    assert (count["workgroups"], count["waves"]) == (4 * 256 // 64, 4 * 4 * 256 // 64)
+    assert count["global_store_bytes"] == 256 * 4 * 128 * 2  # O once
+    assert count["global_load_bytes"] >= (256 * 4 + 2 * 1024 * 4 * 256 // 64) * 128 * 2  # K and V once a workgroup
+    assert (count["scratch_bytes"], count["early_out_workgroups"]) == (0, 0)
+    assert "page_size 16" in found.left_out["performance/pages.linear-vllm"]
+    # 16 workgroups on 4 SIMDs, of which each executes at most 1024 flop a cycle (model.yaml: 4096 a compute unit)
+    assert figures(found)[one.problem]["model_workgroup_cycles"] >= count["mfma_flops"] / 16 / 4 / 1024

@@ -1,0 +1,112 @@
+"""Machine code judged without running: a use before its load is waited for is found, a sufficient wait not blamed."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+
+import pytest
+from emulator_assembly import assemble
+
+from emulator.__main__ import main
+from emulator.decode import Instruction, decode
+from emulator.image import read
+from emulator.inspection import inspect
+from emulator.waits import hazards
+
+LOAD = "global_load_dword v2, v0, s[4:5]\n"
+LOADS = LOAD + "global_load_dword v3, v0, s[4:5]\n"
+USE = "v_add_f32 v4, v2, v2\n"
+
+
+@functools.cache
+def programs() -> dict[str, list[Instruction]]:
+    """The instructions of every case of LATE and SOUND: one run of the assembler is enough for all of them."""
+    codes = {**{name: code for name, (code, _) in LATE.items()}, **SOUND}
+    image = read(assemble("".join(f"{code}s_endpgm\n" for code in codes.values())))
+    function = image.functions[0]
+    start = function.address - image.text_address
+    found: list[list[Instruction]] = [[]]
+    for instruction in decode(image.text[start : start + function.size], start):
+        found[-1].append(instruction)
+        if instruction.name == "s_endpgm":
+            found.append([])
+    return dict(zip(codes, found, strict=False))
+
+
+# (code, what the complaint names: the register, and the instruction)
+LATE = {
+    "no wait at all": (LOAD + USE, "v_add_f32_e32 v[4], v[2], v[2]: v2 "),
+    "the wait lets one operation be under way": (LOAD + "s_waitcnt vmcnt(1)\n" + USE, "v2 "),
+    "the second of two": (LOADS + "s_waitcnt vmcnt(1)\nv_mov_b32 v4, v3\n", "v3 "),
+    "the wrong counter": (LOAD + "s_waitcnt lgkmcnt(0)\n" + USE, "v2 "),
+    "overwritten, and then overwritten by the load": (LOAD + "v_mov_b32 v2, 0\n", "v_mov_b32_e32 v[2], 0: v2 "),
+    "stored": (LOAD + "global_store_dword v0, v2, s[4:5]\n", "v2 "),
+    "from LDS": ("ds_read_b64 v[2:3], v0\ns_waitcnt vmcnt(0)\nv_mov_b32 v4, v3\n", "v3 "),
+    "a scalar load, which needs 0": ("s_load_dword s6, s[0:1], 0\ns_waitcnt lgkmcnt(1)\ns_mov_b32 s7, s6\n", "s6 "),
+    "into an AGPR": ("global_load_dword a2, v0, s[4:5]\nv_accvgpr_read_b32 v4, a2\n", "a2 "),
+    "a matrix operand": (LOADS + "v_mfma_f32_16x16x16_f16 a[0:3], v[2:3], v[4:5], a[0:3]\n", "v2 "),
+    "on one of two ways": (
+        "s_cbranch_scc0 1f\n" + LOAD + "s_branch 2f\n1:\n" + LOAD + "s_waitcnt vmcnt(0)\n2:\n" + USE,
+        "v2 ",
+    ),
+    "from the loop's end to its start": (
+        "1:\n" + USE + "s_waitcnt vmcnt(0)\n" + LOAD + "s_cbranch_scc1 1b\n",
+        "v_add_f32_e32 v[4], v[2], v[2]: v2 ",
+    ),
+    "exec is set again": (
+        "s_mov_b64 s[8:9], 1\n" + LOAD + "s_cbranch_execnz 1f\ns_mov_b64 exec, s[8:9]\n" + USE + "1:\n",
+        "v2 ",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LATE)
+def test_a_use_before_the_load_is_back_is_found(case: str) -> None:
+    _, said = LATE[case]
+    (hazard,) = hazards(programs()[case])
+    assert said in str(hazard)
+    assert "no s_waitcnt" in str(hazard)
+
+
+SOUND = {
+    "waited for": LOAD + "s_waitcnt vmcnt(0)\n" + USE,
+    "the first of two": LOADS + "s_waitcnt vmcnt(1)\n" + USE,
+    "LDS after a scalar load": "ds_read_b32 v2, v0\ns_load_dword s6, s[0:1], 0\nds_read_b32 v3, v0\n"
+    "s_waitcnt lgkmcnt(1)\n" + USE,
+    "more operations than can be counted": LOAD + "global_store_dword v0, v1, s[4:5]\n" * 64 + USE,
+    "another load into it": LOAD + LOAD + "s_waitcnt vmcnt(0)\n" + USE,
+    "into LDS": "s_mov_b32 m0, 0\nbuffer_load_dword v2, s[4:7], 0 offen lds\n" + USE,
+    "waited for on both ways": "s_cbranch_scc0 1f\n" + LOAD + "s_waitcnt vmcnt(0)\n1:\n" + USE,
+    "nobody is there": LOAD + "s_cbranch_execnz 1f\n" + USE + "s_mov_b64 s[8:9], exec\nv_cmpx_lt_u32 exec, v1, v4\n"
+    "v_mov_b32 v4, 0\ns_mov_b64 exec, s[8:9]\n" + USE + "1:\n",
+}
+
+
+@pytest.mark.parametrize("case", SOUND)
+def test_a_sufficient_wait_is_not_blamed(case: str) -> None:
+    assert len(programs()[case]) > 2
+    assert hazards(programs()[case]) == []
+
+
+MFMA = "v_mfma_f32_16x16x16_f16 a[0:3], v[2:3], v[4:5], a[0:3]\n"
+LOOPS = (
+    "1:\nv_add_f32 v9, v9, v9\ns_cbranch_scc1 1b\n"  # hot by name only
+    "2:\n" + MFMA + "scratch_load_dword v9, off, off\ns_waitcnt vmcnt(0)\nv_readlane_b32 s9, v9, 3\n"
+    "3:\nds_write_b32 v0, v9\ns_barrier\ns_cbranch_scc0 3b\n" + MFMA + "s_addk_i32 s9, 1\ns_cbranch_scc1 2b\n" + MFMA
+)  # fmt: skip
+
+
+def test_the_hot_loop_is_the_one_with_the_matrix_instructions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "kernel.hsaco"
+    file.write_bytes(assemble(LOOPS + "s_endpgm\n"))
+    assert main(["inspect", str(file), "--arch", "gfx942"]) == 0
+    (kernel,) = json.loads(capsys.readouterr().out).values()
+    assert {name: count for name, count in kernel["loop"].items() if count} == {
+        "mfma": 2, "scratch": 1, "waits": 1, "lane_moves": 1, "lds": 1, "barriers": 1, "branches": 2, "salu": 1,
+    }  # fmt: skip
+    assert kernel["hazards"] == []
+    assert inspect(file, "gfx950") == []  # code of another arch is not judged

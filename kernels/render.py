@@ -30,8 +30,8 @@ def unit_text(unit: Unit, features: cpp.Features) -> str:
 
 
 def dispatch_text(keys: Sequence[Key], features: cpp.Features) -> str:
-    """The host dispatch over ``keys``, which must be in upstream's order of emission."""
-    if keys[0].family != PREFILL:
+    """The host dispatch over ``keys``, which must be in upstream's order of emission; of batch prefill if none."""
+    if keys and keys[0].family != PREFILL:
         return fwd_render.dispatch_text(keys)
     arms: list[tuple[str, str, str, str]] = []
     tree: dict[str, dict[int, list[tuple[str, str, str, str]]]] = {}

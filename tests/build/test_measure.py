@@ -33,6 +33,6 @@ def test_the_counts_are_those_of_the_problem_and_always_the_same(built: Path, tm
     assert count["global_store_bytes"] == 256 * 4 * 128 * 2  # O once
     assert count["global_load_bytes"] >= (256 * 4 + 2 * 1024 * 4 * 256 // 64) * 128 * 2  # K and V once a workgroup
     assert (count["scratch_bytes"], count["early_out_workgroups"]) == (0, 0)
-    assert "page_size 16" in found.left_out["performance/pages.linear-vllm"]
+    assert "no kernel with mask" in found.left_out["performance/pages.linear-vllm"]  # the library's only one has none
     # 16 workgroups on 4 SIMDs, of which each executes at most 1024 flop a cycle (model.yaml: 4096 a compute unit)
     assert figures(found)[one.problem]["model_workgroup_cycles"] >= count["mfma_flops"] / 16 / 4 / 1024

@@ -65,12 +65,12 @@ def stored_lists(folder: Path = GOLDEN) -> tuple[StoredList, ...]:
 
 
 def _stored_list(entry: Field, folder: Path) -> StoredList:
-    api, order = entry.get("api").text(), entry.get("sha256_emission_order")
+    api, order, alone = entry.get("api").text(), entry.get("sha256_emission_order"), entry.find("families")
     return StoredList(
         dialect=entry.get("version").text(),
         arch=entry.get("arch").text(),
         api=api,
-        families=APIS.get(api, (api,)),
+        families=alone.texts() if alone else APIS.get(api, (api,)),  # a list of one family of an API says which
         receipt=entry.get("receipt").integer(),
         mask_impl=entry.get("mask").text(),
         count=entry.get("count").integer(),

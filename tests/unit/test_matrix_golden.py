@@ -44,6 +44,7 @@ def test_published_totals() -> None:
     april = {s.api: s.count for s in stored_lists() if s.dialect == "rocm-libraries-2026-04"}
     assert april == README
     assert sum(april.values()) == 33541
+    assert all(len(s.families) == 1 for s in stored_lists() if s.dialect == "rocm-libraries-2026-04")
     for mask, total in (("simplified", 23225), ("generic", 35325)):
         newest = [s.count for s in stored_lists() if (s.arch, s.receipt, s.mask_impl) == ("gfx950", 0, mask)
                   and s.dialect == "rocm-libraries-2026"]  # fmt: skip

@@ -126,7 +126,7 @@ def request_from(args: argparse.Namespace, console: Console, *, work: Path, cach
         raise UsageError("--unit-size and --jobs must be at least 1")
     cache = settings.cache_folder()
     ck_root = settings.ck_root(args.ck_root, [args.upstream] if args.upstream else [])
-    upstream = args.upstream or ("checkout" if ck_root else "aiter")
+    upstream = settings.upstream(args.upstream, ck_root)
     tree = locate(upstream, cache=cache, ck_root=ck_root, say=lambda text: _say(console, text))
     if args.dialect not in (None, tree.dialect):
         raise UsageError(f"{tree.name} is of dialect {tree.dialect}, not {args.dialect}. Leave --dialect out.")

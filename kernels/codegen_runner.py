@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +62,33 @@ def render(tree: Tree, arch: str, family: str, receipt: int, mask: str, folder: 
     if dispatch is None:
         raise CodegenError(f"{tree.fmha / 'generate.py'} wrote no {dispatch_name(family)}.cpp for receipt {receipt}.")
     return Rendered(texts, dispatch)
+
+
+class Live:
+    """Runs of one API of a tree's codegen, each done once and in the background as far as processors go."""
+
+    def __init__(self, tree: Tree, pool: ThreadPoolExecutor, api: str) -> None:
+        self.tree, self.pool, self.api = tree, pool, api
+        self.takes_arch = knows_targets(tree)
+        self._lists: dict[tuple[str, int, str], Future[list[str]]] = {}
+        self._renders: dict[tuple[str, int, str], Future[Rendered]] = {}
+
+    def names(self, arch: str, receipt: int, mask: str) -> Future[list[str]]:
+        key = (arch if self.takes_arch else "", receipt, mask)
+        if key not in self._lists:
+            self._lists[key] = self.pool.submit(list_names, self.tree, arch, self.api, receipt, mask)
+        return self._lists[key]
+
+    def rendered(self, arch: str, receipt: int, mask: str) -> Future[Rendered]:
+        key = (arch if self.takes_arch else "", receipt, mask)
+        if key not in self._renders:
+            self._renders[key] = self.pool.submit(_render, self.tree, arch, self.api, receipt, mask)
+        return self._renders[key]
+
+
+def _render(tree: Tree, arch: str, api: str, receipt: int, mask: str) -> Rendered:
+    with tempfile.TemporaryDirectory(prefix="ckpm-render-") as folder:
+        return render(tree, arch, api, receipt, mask, Path(folder))
 
 
 def dispatch_name(family: str) -> str:

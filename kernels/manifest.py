@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ from kernels.files import write_atomically
 from kernels.plan import Plan
 from matrix.dialects import FAMILIES, dialect
 from matrix.families import Family
-from matrix.names import parse
+from matrix.keys import Key
+from matrix.names import make_key, parse
 
 
 def write_manifest(plan_file: Path) -> Path:
@@ -51,6 +52,15 @@ def write_manifest(plan_file: Path) -> Path:
     target = folder / "manifest.json"
     write_atomically(target, (json.dumps(manifest, indent=1) + "\n").encode())
     return target
+
+
+def keys_of(facts: Mapping[str, Any], names: Sequence[str]) -> tuple[Key, ...]:
+    """Keys of a batch-prefill library's kernels, in the order of ``names``; ``facts`` are its manifest's.
+
+    Raises NameSyntaxError: a name is none of the dialect's.
+    """
+    family = dialect(facts["dialect"]).family("batch_prefill")
+    return tuple(make_key(family, parse(family, name, facts["mask_impl"]), name) for name in names)
 
 
 def family_of(name: str) -> str:

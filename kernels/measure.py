@@ -11,14 +11,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kernels import manifest, settings
 from kernels.build import LIBRARY
 from kernels.counters import LIBRARY_FACTS, Measured, Measurements, flattened
 from kernels.errors import MeasureError
-from kernels.settings import ck_root
-from matrix.dialects import TABLES, check_arch, check_upstream, dialect
+from matrix.dialects import TABLES, check_arch, check_upstream
 from matrix.errors import CkPrefillError, UnknownTierError
 from matrix.keys import Key
-from matrix.names import make_key, parse
 from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
 from matrix.problem_tables import read
 from matrix.problems import TIERS, Problem, missing, serves
@@ -38,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     arch = check_arch(args.arch).name
-    upstream = args.upstream or ("checkout" if ck_root() else DEFAULT_UPSTREAM)
+    upstream = settings.upstream(args.upstream, settings.ck_root())
     if upstream != "checkout":
         check_upstream(upstream)
     library = args.library or args.work / "build" / arch / upstream / LIBRARY
@@ -136,5 +135,4 @@ def keys_of(facts: Mapping[str, Any], names: Sequence[str], library: Path) -> tu
     """Keys of the library's kernels in dispatch order. Raises MeasureError: its manifest is another library's."""
     if set(facts["kernels"]) != set(names):
         raise MeasureError(f"{library}: its manifest lists other kernels than it holds. Build it anew.")
-    family = dialect(facts["dialect"]).family("batch_prefill")
-    return tuple(make_key(family, parse(family, name, facts["mask_impl"]), name) for name in names)
+    return manifest.keys_of(facts, names)

@@ -8,16 +8,15 @@ conditions; machine code for a sample of batch prefill's kernels.
 from __future__ import annotations
 
 import functools
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels import codegen_runner, cpp, dispatch_text, jobs, machine_code
+from kernels import cpp, dispatch_text, jobs, machine_code
 from kernels.bindings import Binding, bindings, differences
-from kernels.codegen_runner import Rendered
+from kernels.codegen_runner import Live, Rendered
 from kernels.errors import CodegenError, CppTextError
 from kernels.parity_names import (
     Finding,
@@ -74,31 +73,28 @@ def run(request: Request, say: Say = _print) -> Results:
         what :func:`kernels.upstream.locate` raises: then there is nothing to compare with.
     """
     cases: list[Case] = []
+
+    def take(found: Iterable[Case], told_every: int = 1) -> None:
+        for case in found:
+            cases.append(case)
+            if case.outcome != "passed" or len(cases) % told_every == 0:
+                say(f"  case {len(cases)}: {case.suite} {case.name}: {case.outcome} ({case.seconds:.1f} s)")
+
     trees = [locate(name, cache=request.cache, ck_root=request.ck_root, say=say) for name in request.upstreams]
     for tree in trees:
         if FAMILY in request.families:
             say(f"{tree.name}: names, bindings and dispatch against its generate.py ({tree.dialect})")
-            for case in live_cases(tree, request.archs, request.receipts, request.masks):
-                cases.append(case)
-                if case.outcome != "passed" or len(cases) % _TOLD_EVERY == 0:
-                    say(_progress(case, len(cases)))
+            take(live_cases(tree, request.archs, request.receipts, request.masks), _TOLD_EVERY)
         apis = [
             api for api, families in APIS.items() if FAMILY not in families and set(families) & set(request.families)
         ]
         if apis:
             say(f"{tree.name}: names of {', '.join(apis)}")
-        for case in names_cases(tree, apis, request.archs, request.receipts, request.masks):
-            cases.append(case)
-            if case.outcome != "passed" or len(cases) % _TOLD_EVERY == 0:
-                say(_progress(case, len(cases)))
+        take(names_cases(tree, apis, request.archs, request.receipts, request.masks), _TOLD_EVERY)
         for api in (api for api in TEXT_APIS if set(APIS[api]) & set(request.families)):
-            for case in text_cases(tree, api, request.archs, request.receipts, request.masks):
-                cases.append(case)
-                say(_progress(case, len(cases)))
+            take(text_cases(tree, api, request.archs, request.receipts, request.masks))
     if request.toolchain is not None and FAMILY in request.families:
-        for case in machine_code_cases(trees, request, request.toolchain, say):
-            cases.append(case)
-            say(_progress(case, len(cases)))
+        take(machine_code_cases(trees, request, request.toolchain, say))
     if request.stored:
         say("stored name lists")
         cases += [stored_case(entry) for entry in stored_lists() if _wanted(entry, request)]
@@ -114,37 +110,6 @@ def _wanted(entry: StoredList, request: Request) -> bool:
     )
 
 
-def _progress(case: Case, number: int) -> str:
-    return f"  case {number}: {case.suite} {case.name}: {case.outcome} ({case.seconds:.1f} s)"
-
-
-class Live:
-    """Runs of one tree's codegen, each done once and in the background as far as processors go."""
-
-    def __init__(self, tree: Tree, pool: ThreadPoolExecutor, family: str = FAMILY) -> None:
-        self.tree, self.pool, self.family = tree, pool, family
-        self.takes_arch = codegen_runner.knows_targets(tree)
-        self._lists: dict[tuple[str, int, str], Future[list[str]]] = {}
-        self._renders: dict[tuple[str, int, str], Future[Rendered]] = {}
-
-    def names(self, arch: str, receipt: int, mask: str) -> Future[list[str]]:
-        key = (arch if self.takes_arch else "", receipt, mask)
-        if key not in self._lists:
-            self._lists[key] = self.pool.submit(codegen_runner.list_names, self.tree, arch, self.family, receipt, mask)
-        return self._lists[key]
-
-    def rendered(self, arch: str, receipt: int, mask: str) -> Future[Rendered]:
-        key = (arch if self.takes_arch else "", receipt, mask)
-        if key not in self._renders:
-            self._renders[key] = self.pool.submit(_render, self.tree, arch, self.family, receipt, mask)
-        return self._renders[key]
-
-
-def _render(tree: Tree, arch: str, family: str, receipt: int, mask: str) -> Rendered:
-    with tempfile.TemporaryDirectory(prefix="ckpm-render-") as folder:
-        return codegen_runner.render(tree, arch, family, receipt, mask, Path(folder))
-
-
 def live_cases(tree: Tree, archs: Sequence[str], receipts: Sequence[int], masks: Sequence[str]) -> Iterator[Case]:
     """One case for each arch, receipt and mask set, from a tree's own codegen.
 
@@ -154,7 +119,7 @@ def live_cases(tree: Tree, archs: Sequence[str], receipts: Sequence[int], masks:
     family = _family(tree)
     built = [arch for arch in archs if arch in family.archs]
     with ThreadPoolExecutor(jobs.processors()) as pool:
-        live = Live(tree, pool)
+        live = Live(tree, pool, FAMILY)
         texts: dict[tuple[int, str, tuple[str, ...]], list[Finding]] = {}
         wanted = [(arch, receipt, mask) for mask in masks for receipt in receipts for arch in archs]
         for arch, receipt, mask in wanted:
@@ -267,10 +232,7 @@ def compare_dispatch(
     features = cpp.features(tree.dialect, selector_takes_base=tree.selector_takes_base)
     dispatch = _dispatch(rendered.dispatch, api)
     branches = sum(1 for _ in dispatch.kernels())
-    if keys or api == FAMILY:
-        order = dispatch_text.compare(dispatch, _dispatch(render_dispatch(keys, features), api), names)
-    else:  # nothing is rendered of a family without kernels
-        order = [f"upstream dispatches to {branches} kernels, the matrix has none"] if branches else []
+    order = dispatch_text.compare(dispatch, _dispatch(render_dispatch(keys, features), api), names)
     return Finding("dispatch", tuple(order), f"the same: order and conditions of {branches} dispatch branches")
 
 
@@ -294,7 +256,7 @@ def machine_code_cases(
         say(f"machine code of samples, {request.job_count} compilers at once ({toolchain.identity})")
     pool = ThreadPoolExecutor(request.job_count)
     try:
-        lives = {tree.name: Live(tree, pool) for tree in trees}
+        lives = {tree.name: Live(tree, pool, FAMILY) for tree in trees}
         renders = [{mask: lives[tree.name].rendered(arch, 0, mask) for mask in request.masks} for tree, arch in wanted]
         started = [
             machine_code_case(tree, arch, texts, request, toolchain, pool)

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from kernels import codegen_runner, jobs
+from kernels import jobs
+from kernels.codegen_runner import Live
 from kernels.errors import CodegenError
 from kernels.results import Case
 from kernels.upstream import Tree
@@ -38,21 +39,14 @@ class Finding:
 def names_cases(
     tree: Tree, apis: Sequence[str], archs: Sequence[str], receipts: Sequence[int], masks: Sequence[str]
 ) -> Iterator[Case]:
-    """One case for each API, arch, receipt and mask set: the names of its families from a tree's own codegen.
-
-    A codegen that takes no target is run once for all archs.
-    """
-    takes_arch = codegen_runner.knows_targets(tree)
-    runs: dict[tuple[str, str, int, str], Future[list[str]]] = {}
+    """One case for each API, arch, receipt and mask set: the names of its families from a tree's own codegen."""
     wanted = [(api, arch, receipt, mask) for api in apis for mask in masks for receipt in receipts for arch in archs]
     pool = ThreadPoolExecutor(jobs.processors())
     try:
-        for api, arch, receipt, mask in wanted:
-            key = (api, arch if takes_arch else "", receipt, mask)
-            if key not in runs:
-                runs[key] = pool.submit(codegen_runner.list_names, tree, arch, api, receipt, mask)
-        for api, arch, receipt, mask in wanted:
-            yield _names_case(tree, api, arch, receipt, mask, runs[api, arch if takes_arch else "", receipt, mask])
+        lives = {api: Live(tree, pool, api) for api in apis}
+        listed = [lives[api].names(arch, receipt, mask) for api, arch, receipt, mask in wanted]  # all are started
+        for (api, arch, receipt, mask), names in zip(wanted, listed, strict=True):
+            yield _names_case(tree, api, arch, receipt, mask, names)
     finally:
         pool.shutdown(cancel_futures=True)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from matrix.errors import UsageError
+from matrix.options import DEFAULT_UPSTREAM
 
 
 def cache_folder() -> Path:
@@ -36,3 +37,8 @@ def ck_root(given: Path | None = None, upstreams: Sequence[str] = ()) -> Path | 
         )
     root = os.environ.get("CK_ROOT")
     return given or (Path(root) if root else None)
+
+
+def upstream(given: str | None, root: Path | None) -> str:
+    """The upstream asked for; else the checkout that :func:`ck_root` found, else the default package."""
+    return given or ("checkout" if root else DEFAULT_UPSTREAM)

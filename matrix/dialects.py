@@ -172,30 +172,30 @@ def read_dialect(folder: Path) -> Dialect:
     Raises:
         TableError: a file is malformed or says something impossible; for a family's file, when it is first asked for.
     """
-    table = load(folder / "dialect.yaml")
+    line = lineage(folder)
+    table = line[-1]
     table.allow(("dialect", "parent", "summary", "detect"))
     if table.get("dialect").text() != folder.name:
         raise table.get("dialect").fail(f"a dialect has the name of its folder, here '{folder.name}'")
-    line = lineage(folder)
-    detect = _overlaid([load(one / "dialect.yaml") for one in line]).find("detect")
+    detect = _overlaid(line).find("detect")
     return Dialect(
         name=table.get("dialect").text(),
         summary=table.get("summary").text(),
         detection=_detection(detect) if detect else None,
-        families=Families(tuple(line)),
+        families=Families(tuple(one.file.parent for one in line)),
     )
 
 
-def lineage(folder: Path) -> list[Path]:
-    """The folders of a dialect and its ancestors, the eldest first. Raises TableError."""
-    line = [folder]
-    while parent := load(line[0] / "dialect.yaml").find("parent"):
-        parent_folder = folder.parent / parent.text()
-        if parent_folder in line:
+def lineage(folder: Path) -> list[Field]:
+    """dialect.yaml of a dialect and of its ancestors, the eldest first. Raises TableError."""
+    line = [load(folder / "dialect.yaml")]
+    while parent := line[0].find("parent"):
+        file = folder.parent / parent.text() / "dialect.yaml"
+        if file in [one.file for one in line]:
             raise parent.fail("a dialect can't be its own ancestor")
-        if not (parent_folder / "dialect.yaml").exists():
+        if not file.exists():
             raise parent.fail(f"no dialect '{parent.text()}' beside this one")
-        line.insert(0, parent_folder)
+        line.insert(0, load(file))
     return line
 
 

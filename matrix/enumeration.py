@@ -10,13 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from matrix.families import GIVEN, Axis, Box, Family, Pipelines, Row, TilePlace, Value, fits
+from matrix.families import GIVEN, Axis, Box, Family, Pipelines, TilePlace, Value, fits
 from matrix.keys import KEY_FIELDS, Key
 from matrix.names import writer
 from matrix.rules import broken
 
 Partial = tuple[Any, ...]
-Step = Callable[[list[Partial]], list[Partial]]
 
 
 def enumerate_keys(family: Family, *, arch: str, receipt: int = 0, mask_impl: str = "simplified") -> list[Key]:
@@ -26,8 +25,7 @@ def enumerate_keys(family: Family, *, arch: str, receipt: int = 0, mask_impl: st
     """
     if arch not in family.archs:
         return []
-    boxes = family.boxes(receipt)
-    filters = _Filters(family, boxes)
+    filters = _Filters(family, family.boxes(receipt))
     outer = filters.due((), GIVEN, [(family.archs[arch], receipt, mask_impl)])
     bound: tuple[str, ...] = GIVEN
     for axis in family.axes:
@@ -72,9 +70,7 @@ class _Filters:
         if len(boxes) > 1:
             fields = tuple(dict.fromkeys(name for box in boxes for name in box))
             self.tests.append((fields, lambda *values: any(_fits(box, fields, values) for box in boxes)))
-        elif boxes:
-            self.tests += [((name,), set(box).__contains__) for name, box in boxes[0].items() if name not in everywhere]
-        else:
+        if not boxes:
             self.tests.append((("dtype",), lambda _: False))
         self.verdicts: list[dict[Any, bool]] = [{} for _ in self.tests]
 
@@ -141,7 +137,7 @@ def _inner(
     for partial in outer:
         values = dict(zip(bound, partial, strict=True))
         for block, permute in plans:
-            if not all(values[name] in allowed for name, allowed in block.box.items()):
+            if not fits(block.box, values):
                 continue
             if block.mask_impl and mask_impl != block.mask_impl:
                 own = tuple(block.mask_impl if name == "mask_impl" else values[name] for name in bound)
@@ -172,7 +168,7 @@ def _block(
         values = pick(one)
         rows = chosen.get(values)
         if rows is None:
-            rows = chosen[values] = [row.values for row in block.rows if _row_fits(row, fields, values)]
+            rows = chosen[values] = [row.values for row in block.rows if _fits(row.box, fields, values)]
         grown += [one + row for row in rows]
     return filters.due(bound, after, grown)
 
@@ -181,10 +177,6 @@ def _picker(places: tuple[int, ...]) -> Callable[[Partial], Partial]:
     if len(places) == 1:
         return lambda partial: (partial[places[0]],)
     return itemgetter(*places) if places else lambda partial: ()
-
-
-def _row_fits(row: Row, fields: tuple[str, ...], values: Partial) -> bool:
-    return _fits(row.box, fields, values)
 
 
 def keeps(family: Family, receipt: int, values: Mapping[str, Any]) -> bool:

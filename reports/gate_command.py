@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernels.settings import ck_root
+from kernels import settings
+from kernels.build import LIBRARY
 from matrix.dialects import check_arch
 from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
 from reports import baseline, emulated_gate, static_gate
@@ -166,9 +167,9 @@ def _chosen(args: argparse.Namespace) -> list[str]:
 def _built(args: argparse.Namespace) -> tuple[Built, Path]:
     """The library to judge, and its manifest's path. Raises NoManifestError, ManifestError, GateError."""
     check_arch(args.arch)
-    upstream = args.upstream or ("checkout" if ck_root() else DEFAULT_UPSTREAM)
+    upstream = settings.upstream(args.upstream, settings.ck_root())
     file = args.work / "build" / args.arch / upstream / "manifest.json"
     manifest = read_manifest(file)
     if manifest["upstream"] != upstream:  # its figures would go to, or be compared with, those of another
         raise GateError(f"{file}: a library of {manifest['upstream']}, not of {upstream}. Build {upstream} first.")
-    return Built(library=file.with_name("libckpm.so"), manifest=manifest, arch=args.arch), file
+    return Built(library=file.with_name(LIBRARY), manifest=manifest, arch=args.arch), file

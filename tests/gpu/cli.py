@@ -129,7 +129,7 @@ def _conclude(judged: Sequence[Judged]) -> None:
 
 def _library(args: argparse.Namespace, arch: str) -> Built:
     """Raises NotBuiltError, WrongLibraryError, UnknownUpstreamError."""
-    upstream = args.upstream or ("checkout" if settings.ck_root() else DEFAULT_UPSTREAM)
+    upstream = settings.upstream(args.upstream, settings.ck_root())
     if upstream != "checkout":
         check_upstream(upstream)
     if args.library is None:

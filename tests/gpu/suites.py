@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from kernels.build import LIBRARY
+from kernels.manifest import keys_of
 from kernels.results import Case as Recorded
 from kernels.results import Results
-from matrix.dialects import dialect
 from matrix.errors import NameSyntaxError
 from matrix.keys import Key
 from matrix.ledger import Entry, Ledger, Verdict
-from matrix.names import make_key, parse
 from matrix.problem_tables import problems
 from matrix.problems import Problem, wave_instructions
 from tests.gpu.errors import NotBuiltError, NothingRanError, WrongLibraryError
@@ -126,9 +125,8 @@ def manifest_keys(manifest: Path, names: Sequence[str]) -> tuple[Key, ...]:
     facts = json.loads(manifest.read_text(encoding="utf-8"))
     if set(facts["kernels"]) != set(names):
         raise WrongLibraryError(f"{manifest}: it lists other kernels than the library holds. Build it anew.")
-    family = dialect(facts["dialect"]).family("batch_prefill")
     try:
-        return tuple(make_key(family, parse(family, name, facts["mask_impl"]), name) for name in names)
+        return keys_of(facts, names)
     except NameSyntaxError as error:
         raise WrongLibraryError(f"{manifest}: {error}") from error
 

@@ -23,7 +23,7 @@ from kernels.errors import CodegenError
 from kernels.files import write_atomically
 from kernels.upstream import Tree
 
-TIMEOUT_SECONDS = 600
+TIMEOUT_SECONDS = 1800  # the backward list takes 26 s alone; on a crowded machine 600 s were seen
 _STDERR_LINES = 15
 
 

@@ -112,7 +112,7 @@ def run(
     if p.mode == "group":
         given["seqstart_q"] = np.cumsum((0, *p.seqlens_q), dtype=np.int32)
         given["seqstart_k"] = np.cumsum((0, *p.seqlens_k), dtype=np.int32)
-    with _uploaded(hip, given, sizes) as memory:
+    with uploaded(hip, given, sizes) as memory:
         addresses = {name: part.address for name, part in memory.items()}
         launch = library.launch(FwdProblem(**numbers, **addresses))
         if launch.status != Status.OK:
@@ -126,7 +126,7 @@ def run(
 
 
 @contextlib.contextmanager
-def _uploaded(hip: HipApi, given: Mapping[str, NDArray[Any]], sizes: Mapping[str, int]) -> Iterator[dict[str, Memory]]:
+def uploaded(hip: HipApi, given: Mapping[str, NDArray[Any]], sizes: Mapping[str, int]) -> Iterator[dict[str, Memory]]:
     """Inputs and poisoned outputs on the device; freed at the end whatever happened."""
     memory: dict[str, Memory] = {}
     try:

@@ -1,8 +1,8 @@
 """Parity: the matrix and our C++ text against an upstream's own codegen, run live, and against stored name lists.
 
 For each arch, receipt and mask set the names of all families are compared, with their order (parity_names.py). For
-batch prefill and fwd also what each rendered instance binds; for these and split-KV the dispatch with its order and
-conditions; machine code for a sample of batch prefill's kernels.
+batch prefill, fwd and append-KV also what each rendered instance binds; for these and split-KV the dispatch with its
+order and conditions; machine code for a sample of batch prefill's kernels.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from matrix.golden import StoredList, stored_lists
 from matrix.keys import Key
 
 FAMILY = "batch_prefill"
-TEXT_APIS = ("fwd", "fwd_splitkv")
+TEXT_APIS = ("fwd", "fwd_splitkv", "fwd_appendkv")
 _TOLD_EVERY = 20  # cases of names, bindings and dispatch: each takes half a second
 
 Say = Callable[[str], None]
@@ -182,7 +182,7 @@ def text_cases(
             try:
                 if place not in done:
                     rendered = live.rendered(arch, receipt, mask).result()
-                    if api == "fwd":
+                    if api != "fwd_splitkv":
                         done[place] = compare_texts(tree, keys, [key.name for key in keys], rendered, api)
                     else:
                         done[place] = [compare_dispatch(tree, keys, rendered, api, {})]

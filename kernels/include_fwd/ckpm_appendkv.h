@@ -51,7 +51,9 @@ typedef struct ckpm_appendkv_problem
     int32_t has_mask; /* with a rope_type: row i of Q has position seqlen_k_ptr[...] + i; else all have that of row 0 */
     int32_t is_v_rowmajor;
     int32_t batch_stride_block_table;
-    int32_t page_block_size; /* with a block_table: at least 64, so that 64 new rows lie in two pages at most */
+    /* With a block_table; at least the smaller of seqlen_knew and 64: of 64 new rows each, CK writes those in the first
+     * two pages that they meet, and loses the others. */
+    int32_t page_block_size;
     int32_t stride_q, stride_k, stride_knew, stride_v, stride_vnew;
     int32_t nhead_stride_q, nhead_stride_k, nhead_stride_knew, nhead_stride_v, nhead_stride_vnew;
     /* of K and V: from page to page with a block_table */

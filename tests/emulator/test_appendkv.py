@@ -127,7 +127,7 @@ CASES = {
     "psk": {"seqlen_q": 64, "seqlens_k": (0, 37), "seqlen_knew": 64},
     "pskd_inter": {"seqlen_q": 64, "seqlens_k": (5, 130), "seqlen_knew": 70, "rope": "inter", "hdim": (96, 128)},
     "pskd_half": {"seqlen_q": 128, "seqlens_k": (64, 1), "seqlen_knew": 1, "rope": "half"},
-    "psskddv_pagedkv": {"seqlen_q": 1, "seqlens_k": (100, 0, 63), "seqlen_knew": 1, "page": 64, "hdim": (72, 40)},
+    "psskddv_pagedkv": {"seqlen_q": 1, "seqlens_k": (100, 0, 63), "seqlen_knew": 16, "page": 16, "hdim": (72, 40)},
     "psskddv_inter_pagedkv": {"seqlen_q": 3, "seqlens_k": (127, 64), "seqlen_knew": 3, "rope": "inter", "page": 128},
     "psskddv_half_pagedkv": {"seqlen_q": 70, "seqlens_k": (50, 7), "seqlen_knew": 140, "rope": "half", "page": 64},
 }
@@ -209,7 +209,11 @@ REFUSED = {
     "rotary_cos must be null without a rope_type": {"rotary_cos": 1},
     "rotary_dim must be a multiple of 16, at most hdim_q, with a rope_type": {**ROTARY, "rotary_dim": 144},
     "rotary_dim must be 0 without a rope_type": {"rotary_dim": 16},
-    "page_block_size must be at least 64 with a block_table": {"block_table": 1, "page_block_size": 32},
+    "page_block_size must be positive, and at least the smaller of seqlen_knew and 64, with a block_table": {
+        "block_table": 1,
+        "page_block_size": 63,
+        "seqlen_knew": 64,
+    },
     "page_block_size must be 0 without a block_table": {"page_block_size": 64},
     "cache_batch_idx must be null with a block_table": {"block_table": 1, "page_block_size": 64, "cache_batch_idx": 1},
     "the caller's ckpm_appendkv_problem is of another version: use this library's ckpm_appendkv.h": {"abi_version": 2},

@@ -90,9 +90,9 @@ def test_append_kv_agrees(trees: Mapping[str, Tree], receipt: int) -> None:
     [
         ("{F_dvpad},\n ", "true,\n ", "bindings", "kernel: upstream"),
         ("    {F_vlayout},\n", "    false,\n", "bindings", "kernel: upstream"),
-        ('"a.seqlen_q % {self.bs} == 0"', '"a.seqlen_q % {self.bs} < 9"', "dispatch", "only upstream requires a.seqlen_q"),
+        ('"a.seqlen_q % {self.bs} == 0"', '"a.seqlen_q % {self.bs} < 9"', "dispatch", "upstream requires a.seqlen_q"),
         ('"a.hdim_v % {self.bdv} == 0"', '"true"', "dispatch", "only ours requires a.hdim_v"),
-        ("a.block_table_ptr != nullptr", "a.block_table_ptr == nullptr", "dispatch", "only ours requires (a.block_table_ptr"),
+        ("a.block_table_ptr != nullptr", "a.block_table_ptr == nullptr", "dispatch", "ours requires (a.block_table"),
         ('["row"], ["t", "f"]', '["row"], ["f", "t"]', "dispatch", "kernel: another order in "),
     ],
 )  # fmt: skip

@@ -16,9 +16,10 @@ from emulator_child import on_device
 from emulator_fwd import CHECKS, build
 
 from emulator.device import Device
-from kernels import appendkv_harness
+from kernels import appendkv_harness, fwd_harness
 from kernels.appendkv_launching import Append, fields, run
 from kernels.encodings import from_bf16, to_bf16
+from kernels.errors import LibraryError
 from kernels.harness import Status
 from kernels.hip_api import HipApi
 from matrix.errors import ProblemError
@@ -190,6 +191,12 @@ def test_what_no_kernel_serves_is_refused(device: Device, library: Path) -> None
     outcome = run(hip, opened, append)
     assert (outcome.launch.status, outcome.launch.kernels) == (Status.UNSUPPORTED, ())
     assert np.array_equal(outcome.k, append.k)
+
+
+@on_device("gfx950", whole=True)
+def test_a_library_of_another_c_abi_is_told_apart(device: Device, library: Path) -> None:
+    with pytest.raises(LibraryError, match="no library of ckpm_fwd's kernels"):
+        fwd_harness.load(library)
 
 
 SOUND = {

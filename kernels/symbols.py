@@ -41,6 +41,8 @@ def pattern(values: Mapping[str, Any], family: str = "batch_prefill") -> re.Patt
     """What the symbol of the kernel with these axis values contains, in order. Paged dialects spell more."""
     if family == "fwd_splitkv_combine":
         return _combine_pattern(values)
+    if family == "fwd_v3":
+        return _v3_pattern(values)
     tile = values["tile"]
     block = "".join(f"Li{n}E" for n in (tile.bm0, tile.bn0, tile.bk0, tile.bn1, tile.bk1, tile.bk0max))
     shape = rf"sequenceIJ{block}EEE.*?Lb{int(values['vlayout'] == 'row')}EEELb{int(values['mode'] == 'group')}E"
@@ -72,6 +74,12 @@ def _combine_pattern(values: Mapping[str, Any]) -> re.Pattern[str]:
     # the key's variants differ in the bound of the number of splits
     traits = rf"Lb{int(spad)}ELb{int(dvpad)}ELb{int(values['lse'])}ELb{int(values['qscale'] == 'pertensor')}ELi[3-7]E"
     return re.compile(rf"FmhaFwdSplitKVCombineKernelI.*?ProblemI\w+?{problem}\w+?CombineTraitsI{traits}")
+
+
+def _v3_pattern(values: Mapping[str, Any]) -> re.Pattern[str]:
+    """A unit's kernels are of one dtype and tile: only the mask tells them apart."""
+    mask = _MASK[values["mask_impl"], values["mask"]]
+    return re.compile(rf"FmhaFwdV3KernelI.*?BlockFmhaFwdV3PipelineProblemI.*?{mask}.*?TileFmhaFwdV3TraitsI")
 
 
 def _number(value: int) -> str:

@@ -1,8 +1,8 @@
-/* The C ABI of a library of CK forward kernels (fwd, or fwd_splitkv with its combine stage): a problem in, kernels
+/* The C ABI of a library of CK forward kernels (fwd, fwd_v3, or fwd_splitkv with its combine stage): a problem in, kernels
  * launched, an error code out.
  *
  * Plain C types only. No exception leaves a function. Pointers inside a problem are device addresses, strides count
- * elements. The struct is the same for both families; a field that the library's family doesn't know must hold 0 or
+ * elements. The struct is the same for all families; a field that the library's family doesn't know must hold 0 or
  * null, otherwise the launch is refused; so is one that asks for a feature without the pointer it needs. The message
  * then begins with the field's name. Values of mask_type and bias_type are those of ckpm.h, as are the status codes.
  */
@@ -65,7 +65,7 @@ typedef struct ckpm_fwd_problem
 
 CKPM_API int ckpm_fwd_abi_version(void);
 CKPM_API size_t ckpm_fwd_problem_bytes(void);
-CKPM_API const char* ckpm_fwd_family(void); /* "fwd" or "fwd_splitkv" */
+CKPM_API const char* ckpm_fwd_family(void); /* "fwd", "fwd_splitkv" or "fwd_v3" */
 CKPM_API const char* ckpm_fwd_dialect(void);
 CKPM_API int ckpm_fwd_kernel_count(void);
 /* Kernel `index` in dispatch order; null outside 0..count-1. Combine kernels come after those of fwd_splitkv. */

@@ -81,7 +81,7 @@ class FwdLaunch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FwdLibrary:
-    """A loaded library; ``family`` is fwd, fwd_splitkv or fwd_v3, ``kernels`` are its kernels' names in dispatch order."""
+    """A loaded library; ``kernels`` are the names of ``family``'s kernels in dispatch order."""
 
     path: Path
     family: str

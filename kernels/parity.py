@@ -14,10 +14,11 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels import cpp, dispatch_text, jobs, machine_code
+from kernels import cpp, dispatch_text, jobs, machine_code, parity_v3
 from kernels.bindings import Binding, bindings, differences
 from kernels.codegen_runner import Live, Rendered
 from kernels.errors import CodegenError, CppTextError
+from kernels.fwd_v3_render import FWD_V3
 from kernels.parity_names import (
     Finding,
     absent_arch,
@@ -93,6 +94,8 @@ def run(request: Request, say: Say = _print) -> Results:
         take(names_cases(tree, apis, request.archs, request.receipts, request.masks), _TOLD_EVERY)
         for api in (api for api in TEXT_APIS if set(APIS[api]) & set(request.families)):
             take(text_cases(tree, api, request.archs, request.receipts, request.masks))
+        if FWD_V3 in request.families and tree.dialect in dialects(FWD_V3):
+            take(v3_cases(tree, request))
     if request.toolchain is not None and FAMILY in request.families:
         take(machine_code_cases(trees, request, request.toolchain, say))
     if request.stored:
@@ -189,6 +192,16 @@ def text_cases(
                 yield judge(title, done[place], started)
             except (CodegenError, CppTextError) as error:
                 yield error_case(title, error, started)
+
+
+def v3_cases(tree: Tree, request: Request) -> Iterator[Case]:
+    """fwd_v3's files for each arch that has its kernels, then their machine code."""
+    for arch in (arch for arch in request.archs if arch in dialect(tree.dialect).family(FWD_V3).archs):
+        yield parity_v3.texts_case(tree, arch)
+        if request.toolchain is not None:
+            yield parity_v3.machine_code_case(
+                tree, arch, request.toolchain, cache=request.cache, jobs=request.job_count
+            )
 
 
 def compare_texts(

@@ -1,4 +1,4 @@
-"""fwd_v3 of the default upstream (bf16, gfx950) as our templates give it, chosen by our dispatch and run on the emulator.
+"""fwd_v3 of the default upstream (bf16) as our templates give it, chosen by our dispatch and run on the emulator.
 
 Its machine code has LDS reads that transpose, wide loads to LDS, swaps between lanes and packed conversions. O is
 compared with the float64 reference within the suites' tolerances.

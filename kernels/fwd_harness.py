@@ -81,7 +81,7 @@ class FwdLaunch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FwdLibrary:
-    """A loaded library; ``kernels`` are the names of ``family``'s kernels in dispatch order."""
+    """A loaded library; ``family`` is fwd or fwd_splitkv, ``kernels`` are its kernels' names in dispatch order."""
 
     path: Path
     family: str

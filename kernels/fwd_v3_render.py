@@ -7,16 +7,28 @@ kernels compute something else; here both are conditions of a kernel.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 
 from kernels.cpp import pad_flags
 from kernels.fwd_cpp import device_check, flag, guard
+from kernels.fwd_harness import FIELDS
 from kernels.spellings import spellings
 from kernels.template_engine import environment, pattern
 from matrix.keys import Key
 
 FWD_V3 = "fwd_v3"
 _ARGS = "ck_tile::fmha_fwd_v3_args"
+# fields of ckpm_fwd_problem that CK's arguments have a place for, and those of any launch
+_KNOWN = frozenset(
+    {
+        *("struct_bytes", "abi_version", "stream", "warmup", "repeat"),
+        *("data_type", "batch", "seqlen_q", "seqlen_k", "cu_seqlen_q", "cu_seqlen_k"),
+        *("nhead_q", "nhead_k", "hdim_q", "hdim_v", "scale_s", "mask_type", "window_left", "window_right"),
+        *("q", "k", "v", "o", "is_v_rowmajor"),
+        *(f"{kind}stride_{tensor}" for kind in ("", "nhead_", "batch_") for tensor in "qkvo"),
+    }
+)
 
 
 def data_type(key: Key) -> str:
@@ -78,5 +90,15 @@ def dispatch_text(keys: Sequence[Key]) -> str:
 
 
 def harness_text(dialect: str) -> str:
-    """The C ABI of kernels/include_fwd/ckpm_fwd.h."""
-    return environment().get_template("fwd_v3_harness.hip.j2").render(dialect=dialect, family=FWD_V3)
+    """The C ABI of kernels/include_fwd/ckpm_fwd.h. What of its struct isn't listed here must be 0 or null."""
+    foreign = [(name, kind is ctypes.c_void_p) for name, kind in FIELDS if name not in _KNOWN]
+    return (
+        environment()
+        .get_template("fwd_v3_harness.hip.j2")
+        .render(
+            dialect=dialect,
+            family=FWD_V3,
+            foreign_pointers=[name for name, pointer in foreign if pointer],
+            foreign_numbers=[name for name, pointer in foreign if not pointer],
+        )
+    )

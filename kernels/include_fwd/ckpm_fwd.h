@@ -1,8 +1,8 @@
-/* The C ABI of a library of CK forward kernels (fwd, fwd_v3, or fwd_splitkv with its combine stage): a problem in, kernels
+/* The C ABI of a library of CK forward kernels (fwd, or fwd_splitkv with its combine stage): a problem in, kernels
  * launched, an error code out.
  *
  * Plain C types only. No exception leaves a function. Pointers inside a problem are device addresses, strides count
- * elements. The struct is the same for all families; a field that the library's family doesn't know must hold 0 or
+ * elements. The struct is the same for both families; a field that the library's family doesn't know must hold 0 or
  * null, otherwise the launch is refused; so is one that asks for a feature without the pointer it needs. The message
  * then begins with the field's name. Values of mask_type and bias_type are those of ckpm.h, as are the status codes.
  */

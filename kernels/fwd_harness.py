@@ -1,4 +1,4 @@
-"""A built library of fwd or split-KV from Python: the C ABI of kernels/include_fwd/ckpm_fwd.h through ctypes.
+"""A built library of fwd, paged or split-KV from Python: the C ABI of kernels/include_fwd/ckpm_fwd.h through ctypes.
 
 As kernels/harness.py for batch prefill: a ``libamdhip64.so`` must be loaded with ``ctypes.RTLD_GLOBAL`` first.
 """
@@ -71,7 +71,7 @@ class FwdProblem(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FwdLaunch:
-    """How a launch ended. ``kernels`` are what was chosen: one of fwd, or one of split-KV and its combine kernel."""
+    """How a launch ended. ``kernels`` are what was chosen: one, or one of split-KV and its combine kernel."""
 
     status: Status
     message: str
@@ -81,7 +81,7 @@ class FwdLaunch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FwdLibrary:
-    """A loaded library; ``family`` is fwd or fwd_splitkv, ``kernels`` are its kernels' names in dispatch order."""
+    """A loaded library; ``family`` is fwd, fwd_pagedkv or fwd_splitkv, ``kernels`` are named in dispatch order."""
 
     path: Path
     family: str
@@ -104,7 +104,7 @@ class FwdLibrary:
 
 
 def load(path: Path) -> FwdLibrary:
-    """Open a library that ``kernels build --family fwd`` (or split-KV's families) made.
+    """Open a library that ``kernels build --family fwd`` (or another family of forward kernels) made.
 
     Raises:
         LibraryError: it can't be opened, is no such library, or has another version of the C ABI.

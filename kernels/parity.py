@@ -1,8 +1,8 @@
 """Parity: the matrix and our C++ text against an upstream's own codegen, run live, and against stored name lists.
 
 For each arch, receipt and mask set the names of all families are compared, with their order (parity_names.py). For
-batch prefill and fwd also what each rendered instance binds; for these and split-KV the dispatch with its order and
-conditions; machine code for a sample of batch prefill's kernels.
+batch prefill, fwd and its paged form also what each rendered instance binds; for these and split-KV the dispatch with
+its order and conditions; machine code for a sample of batch prefill's kernels.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kernels import cpp, dispatch_text, jobs, machine_code, parity_v3
 from kernels.bindings import Binding, bindings, differences
-from kernels.codegen_runner import Live, Rendered
+from kernels.codegen_runner import Live, Rendered, word_of
 from kernels.errors import CodegenError, CppTextError
 from kernels.fwd_v3_render import FWD_V3
 from kernels.parity_names import (
@@ -44,7 +44,7 @@ from matrix.golden import StoredList, stored_lists
 from matrix.keys import Key
 
 FAMILY = "batch_prefill"
-TEXT_APIS = ("fwd", "fwd_splitkv")
+TEXT_APIS = ("fwd", "pagedkv_prefill", "fwd_splitkv")
 _TOLD_EVERY = 20  # cases of names, bindings and dispatch: each takes half a second
 
 Say = Callable[[str], None]
@@ -167,7 +167,8 @@ def text_cases(
     None if there is no C++ for the tree's dialect. Archs with the same kernels share a comparison. An instance of
     split-KV is several kernels behind templates of its own, which are not followed: its dispatch alone is compared.
     """
-    if tree.dialect not in dialects(api):
+    library = word_of(api)
+    if tree.dialect not in dialects(library):
         return
     families = [dialect(tree.dialect).family(name) for name in APIS[api]]
     built = families[0].archs
@@ -185,10 +186,10 @@ def text_cases(
             try:
                 if place not in done:
                     rendered = live.rendered(arch, receipt, mask).result()
-                    if api == "fwd":
-                        done[place] = compare_texts(tree, keys, [key.name for key in keys], rendered, api)
+                    if len(families) == 1:
+                        done[place] = compare_texts(tree, keys, [key.name for key in keys], rendered, library)
                     else:
-                        done[place] = [compare_dispatch(tree, keys, rendered, api, {})]
+                        done[place] = [compare_dispatch(tree, keys, rendered, library, {})]
                 yield judge(title, done[place], started)
             except (CodegenError, CppTextError) as error:
                 yield error_case(title, error, started)
@@ -236,16 +237,16 @@ def compare_texts(
 
 
 def compare_dispatch(
-    tree: Tree, keys: Sequence[Key], rendered: Rendered, api: str, names: Mapping[str, str]
+    tree: Tree, keys: Sequence[Key], rendered: Rendered, family: str, names: Mapping[str, str]
 ) -> Finding:
     """Order and conditions of our dispatch over ``keys`` against upstream's; ``names`` of kernels by their traits.
 
     Raises CppTextError if a text can't be followed.
     """
     features = cpp.features(tree.dialect, selector_takes_base=tree.selector_takes_base)
-    dispatch = _dispatch(rendered.dispatch, api)
+    dispatch = _dispatch(rendered.dispatch, family)
     branches = sum(1 for _ in dispatch.kernels())
-    order = dispatch_text.compare(dispatch, _dispatch(render_dispatch(keys, features), api), names)
+    order = dispatch_text.compare(dispatch, _dispatch(render_dispatch(keys, features), family), names)
     return Finding("dispatch", tuple(order), f"the same: order and conditions of {branches} dispatch branches")
 
 

@@ -55,6 +55,10 @@ def pattern(values: Mapping[str, Any], family: str = "batch_prefill") -> re.Patt
         shape = rf"FmhaFwdSplitKVKernelI.*?{shape}"
         # the key's variants differ in what follows: whether splits are uneven, whether heads are merged
         traits += rf"Lb{int(values['qscale'] == 'pertensor')}ELb{int(values['paged_kv'])}E"
+    elif family == "fwd_pagedkv":
+        shape = rf"FmhaFwdPagedKVKernelI.*?{shape}"
+        traits += rf"Lb{int(values['paged_kv'])}ELb{int(values['qscale'] == 'pertensor')}E"
+        traits += rf"Li{_number(tile.occupancy)}ELb{int(values['skip'])}E"
     else:
         traits += rf"Lb{int(values['dropout'])}E"
     if values.get("page_size") is not None:

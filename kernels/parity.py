@@ -2,7 +2,8 @@
 
 For each arch, receipt and mask set the names of all families are compared, with their order (parity_names.py). For
 batch prefill, fwd and its paged form also what each rendered instance binds; for these and split-KV the dispatch with
-its order and conditions; machine code for a sample of batch prefill's kernels.
+its order and conditions; machine code for a sample of batch prefill's kernels. fwd_v3, which no codegen lists, is
+compared with upstream's files (parity_v3.py).
 """
 
 from __future__ import annotations

@@ -52,17 +52,17 @@ def list_names(tree: Tree, arch: str, api: str, receipt: int, mask: str) -> list
     return [name for name in names if not name.endswith("_api")]  # the dispatch file
 
 
-def render(tree: Tree, arch: str, family: str, receipt: int, mask: str, folder: Path) -> Rendered:
+def render(tree: Tree, arch: str, api: str, receipt: int, mask: str, folder: Path) -> Rendered:
     """Render all instances and the dispatch into ``folder``, which must exist and be empty.
 
     Raises:
         CodegenError: generate.py failed, or wrote no dispatch file.
     """
-    _generate(tree, arch, family, receipt, mask, ("--output_dir", "."), folder)
+    _generate(tree, arch, api, receipt, mask, ("--output_dir", "."), folder)
     texts = {file.stem: file.read_text(encoding="utf-8") for file in sorted(folder.rglob("*.cpp"))}
-    dispatch = texts.pop(dispatch_name(family), None)
+    dispatch = texts.pop(dispatch_name(api), None)
     if dispatch is None:
-        raise CodegenError(f"{tree.fmha / 'generate.py'} wrote no {dispatch_name(family)}.cpp for receipt {receipt}.")
+        raise CodegenError(f"{tree.fmha / 'generate.py'} wrote no {dispatch_name(api)}.cpp for receipt {receipt}.")
     return Rendered(texts, dispatch)
 
 
@@ -122,9 +122,14 @@ def _render(tree: Tree, arch: str, api: str, receipt: int, mask: str) -> Rendere
         return render(tree, arch, api, receipt, mask, Path(folder))
 
 
-def dispatch_name(family: str) -> str:
-    """Stem of the dispatch file among a family's files."""
-    return f"fmha_{family}_api"
+def word_of(api: str) -> str:
+    """What an API is called in the texts that it renders; one of them isn't called there as generate.py's option is."""
+    return "fwd_pagedkv" if api == "pagedkv_prefill" else api
+
+
+def dispatch_name(api: str) -> str:
+    """Stem of the dispatch file among an API's files."""
+    return f"fmha_{word_of(api)}_api"
 
 
 @functools.cache

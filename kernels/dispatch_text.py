@@ -26,6 +26,7 @@ _LEVELS = {
     FUNCTION: ("dtype", "head dim", "kernel"),
     "fmha_fwd": ("device", "dtype", "head dim", "kernel"),
     "fmha_fwd_appendkv": ("device", "dtype", "head dim", "kernel"),
+    "fmha_fwd_pagedkv": ("device", "dtype", "head dim", "kernel"),
     "fmha_fwd_splitkv": ("device", "dtype", "head dim", "kernel", "combine kernel"),
 }
 _SHOWN = 5

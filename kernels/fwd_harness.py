@@ -1,4 +1,4 @@
-"""A built library of fwd or split-KV from Python: the C ABI of kernels/include_fwd/ckpm_fwd.h through ctypes.
+"""A built library of fwd, paged or split-KV from Python: the C ABI of kernels/include_fwd/ckpm_fwd.h through ctypes.
 
 As kernels/harness.py for batch prefill: a ``libamdhip64.so`` must be loaded with ``ctypes.RTLD_GLOBAL`` first.
 """
@@ -82,7 +82,7 @@ class FwdProblem(CheckedProblem):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FwdLaunch:
-    """How a launch ended. ``kernels`` are what was chosen: one of fwd, or one of split-KV and its combine kernel."""
+    """How a launch ended. ``kernels`` are what was chosen: one, or one of split-KV and its combine kernel."""
 
     status: Status
     message: str
@@ -118,7 +118,9 @@ class FwdLibrary:
 
 
 def load(path: Path, problem: type[CheckedProblem] = FwdProblem) -> FwdLibrary:
-    """Open a library that ``kernels build --family fwd`` (or split-KV's families) made, or one of another ``problem``.
+    """Open a library that ``kernels build --family fwd`` (or another family of forward kernels) made.
+
+    ``problem`` is the struct of its C ABI.
 
     Raises:
         LibraryError: it can't be opened, is no such library, or has another version of the C ABI.

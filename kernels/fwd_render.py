@@ -1,4 +1,4 @@
-"""C++ text of the families fwd, fwd_splitkv, fwd_splitkv_combine and fwd_appendkv: instances, dispatch and harness.
+"""C++ text of fwd, fwd_pagedkv, fwd_splitkv, fwd_splitkv_combine and fwd_appendkv: instances, dispatch and harness.
 
 kernels/render.py asks here for keys that are not of batch prefill, whose texts it makes itself.
 """
@@ -21,6 +21,8 @@ def instance_text(key: Key, space: str = "ckpm::k0") -> str:
     words = fwd_cpp.instance(key, space)
     if key.family == fwd_cpp.FWD:
         return pattern("fwd_instance.hip.j2") % words
+    if key.family == fwd_cpp.PAGED:
+        return pattern("pagedkv_instance.hip.j2") % words
     if key.family == fwd_cpp.COMBINE:
         return pattern("combine_instance.hip.j2") % words
     batch, merges = key.mode == "batch", fwd_cpp.merges(key.hdim_q, key.bias, key.mask)
@@ -58,7 +60,8 @@ def dispatch_text(keys: Sequence[Key]) -> str:
         arm = (f"T{index}", key.name, fwd_cpp.trait(key), fwd_cpp.arch_tag(key.arch_trait), conditions)
         kernels.append(arm)
         _add(tree, key, arm)
-    return environment().get_template("fwd_dispatch.hip.j2").render(archs=_nested(tree), kernels=kernels)
+    family = ordered[0].family
+    return environment().get_template("fwd_dispatch.hip.j2").render(family=family, archs=_nested(tree), kernels=kernels)
 
 
 def _splitkv_dispatch(ordered: Sequence[Key]) -> str:

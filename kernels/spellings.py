@@ -24,6 +24,7 @@ _AXES: Mapping[str, tuple[str, ...]] = {
     "when": (),
     "dialects": ("paged", "launch_takes_block_size", "trait_names_trload"),
     "fwd_pipeline": ("type", "enum"),
+    "pagedkv_pipeline": ("type", "enum"),
     "splitkv_pipeline": ("type", "enum"),
     "rope": ("enum", "check"),
 }

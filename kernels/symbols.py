@@ -44,6 +44,8 @@ def pattern(values: Mapping[str, Any], family: str = "batch_prefill") -> re.Patt
         return _combine_pattern(values)
     if family == "fwd_appendkv":
         return _appendkv_pattern(values)
+    if family == "fwd_v3":
+        return _v3_pattern(values)
     tile = values["tile"]
     block = "".join(f"Li{n}E" for n in (tile.bm0, tile.bn0, tile.bk0, tile.bn1, tile.bk1, tile.bk0max))
     shape = rf"sequenceIJ{block}EEE.*?Lb{int(values['vlayout'] == 'row')}EEELb{int(values['mode'] == 'group')}E"
@@ -56,6 +58,10 @@ def pattern(values: Mapping[str, Any], family: str = "batch_prefill") -> re.Patt
         shape = rf"FmhaFwdSplitKVKernelI.*?{shape}"
         # the key's variants differ in what follows: whether splits are uneven, whether heads are merged
         traits += rf"Lb{int(values['qscale'] == 'pertensor')}ELb{int(values['paged_kv'])}E"
+    elif family == "fwd_pagedkv":
+        shape = rf"FmhaFwdPagedKVKernelI.*?{shape}"
+        traits += rf"Lb{int(values['paged_kv'])}ELb{int(values['qscale'] == 'pertensor')}E"
+        traits += rf"Li{_number(tile.occupancy)}ELb{int(values['skip'])}E"
     else:
         traits += rf"Lb{int(values['dropout'])}E"
     if values.get("page_size") is not None:
@@ -84,6 +90,12 @@ def _appendkv_pattern(values: Mapping[str, Any]) -> re.Pattern[str]:
     pads = "".join(f"Lb{int(flag)}E" for flag in pad_flags(values["pad"]))
     # element types come first, the same for all kernels of a unit
     return re.compile(rf"FmhaFwdAppendKVKernelI.*?ProblemI\w+?{problem}\w+?TraitsI{pads}Li{_number(tile.occupancy)}E")
+
+
+def _v3_pattern(values: Mapping[str, Any]) -> re.Pattern[str]:
+    """A unit's kernels are of one dtype and tile: only the mask tells them apart."""
+    mask = _MASK[values["mask_impl"], values["mask"]]
+    return re.compile(rf"FmhaFwdV3KernelI.*?BlockFmhaFwdV3PipelineProblemI.*?{mask}.*?TileFmhaFwdV3TraitsI")
 
 
 def _number(value: int) -> str:

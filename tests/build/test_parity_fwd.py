@@ -1,5 +1,5 @@
-"""fwd, split-KV and append-KV of the default upstream: our instances bind what its codegen binds, in its dispatch
-order, for the same machine code."""
+"""fwd, its paged form, split-KV and append-KV of the default upstream: our instances bind what its codegen binds, in
+its dispatch order, for the same machine code."""
 
 from __future__ import annotations
 
@@ -37,9 +37,18 @@ def changed(tree: Tree, folder: Path, name: str, old: str, new: str) -> Tree:
     return dataclasses.replace(tree, root=folder)
 
 
-@pytest.mark.parametrize(("receipt", "mask"), [(2, "simplified"), (4, "generic"), (888, "simplified")])
-def test_instances_and_dispatch_agree(trees: Mapping[str, Tree], receipt: int, mask: str) -> None:
-    found = cases(trees[TREE], "gfx950", "gfx1201", receipt=receipt, mask=mask)
+@pytest.mark.parametrize(
+    ("api", "receipt", "mask"),
+    [
+        ("fwd", 2, "simplified"),
+        ("fwd", 4, "generic"),
+        ("fwd", 888, "simplified"),
+        ("pagedkv_prefill", 0, "simplified"),
+        ("pagedkv_prefill", 0, "generic"),
+    ],
+)
+def test_instances_and_dispatch_agree(trees: Mapping[str, Tree], api: str, receipt: int, mask: str) -> None:
+    found = cases(trees[TREE], "gfx950", "gfx1201", api=api, receipt=receipt, mask=mask)
     assert [(case.name, case.text) for case in found if case.outcome != "passed"] == []
     assert len(found) == 2
     assert all("the same: bindings of " in case.text and " dispatch branches" in case.text for case in found)
@@ -105,6 +114,27 @@ def test_a_changed_append_kv_is_noticed(
     assert named in case.text
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "where", "named"),
+    [
+        ("{F_pagedkv},  //pagedkv", "false,", "bindings", "kernel: upstream"),
+        ("{F_spad}, {F_dvpad}>>;", "true, true>>;", "bindings", "kernel: upstream"),
+        ("{F_squant}, {F_spad}", "false, {F_spad}", "bindings", "dispatch_trait: upstream"),
+        ("(t.use_pagedkv == {F_pagedkv})", "(t.use_pagedkv)", "dispatch", "only upstream requires"),
+        ("a.seqlen_k_ptr == nullptr && ", "", "dispatch", "only ours requires a.seqlen_k_ptr"),
+        ('f"a.hdim_v % {bk0submax} == 0"', '"true"', "dispatch", "only ours requires a.hdim_v % 128 == 0"),
+    ],
+)
+def test_a_changed_paged_form_is_noticed(
+    trees: Mapping[str, Tree], tmp_path: Path, old: str, new: str, where: str, named: str
+) -> None:
+    tree = changed(trees[TREE], tmp_path, "fmha_pagedkv_prefill.py", old, new)
+    (case,) = cases(tree, "gfx950", api="pagedkv_prefill", receipt=0)
+    assert case.outcome == "failed"
+    assert f"{where} differ:" in case.text
+    assert named in case.text
+
+
 def test_an_upstream_without_our_c_words_has_no_such_cases(trees: Mapping[str, Tree]) -> None:
     other = trees["flash-attn"]
     assert other.dialect not in dialects("fwd")
@@ -157,6 +187,13 @@ def test_kernels_have_the_same_machine_code(trees: Mapping[str, Tree], tmp_path:
     ]
     chosen = [next(key for key in keys if key.pipeline == name) for name in ("qr_async", "qr_async_trload")]
     assert min(same_code(trees[TREE], "fwd", chosen, tmp_path)) > 4000
+
+
+def test_a_paged_kernel_has_the_same_machine_code(trees: Mapping[str, Tree], tmp_path: Path) -> None:
+    """ALiBi under a mask where keys are padded."""
+    found = d128_bf16(trees[TREE], "fwd_pagedkv")
+    (chosen,) = [key for key in found if (key.pad, key.bias, key.mask) == ("pssk", "alibi", "mask")]
+    assert min(same_code(trees[TREE], "pagedkv_prefill", [chosen], tmp_path)) > 4000
 
 
 def test_split_kv_s_kernels_have_the_same_machine_code(trees: Mapping[str, Tree], tmp_path: Path) -> None:

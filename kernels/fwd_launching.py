@@ -4,6 +4,7 @@ Q, K, V and O lie as [token, head, dim], LSE as [batch, head, token] (batch mode
 accumulators of split-KV as [split] of these in float32, with O's as [head, token, dim]. A problem with pages of more
 than one token has K and V in a paged cache (fwd_pages.py). An elementwise bias lies as [head, token, key], the tokens
 and the longest length of all sequences; ALiBi's slopes as [head], or [batch, head] if each sequence has its own.
+Dropout and fp8 are in fwd_features.py.
 """
 
 from __future__ import annotations
@@ -17,38 +18,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.encodings import bits_type
+from kernels.fwd_features import Descales, feature_fields, random_values
 from kernels.fwd_harness import FwdLaunch, FwdLibrary, FwdProblem
 from kernels.fwd_pages import page_fields, pages
+from kernels.fwd_v3_render import FWD_V3
 from kernels.harness import Status
 from kernels.hip_api import HipApi, HipError, Memory
 from matrix.errors import ProblemError
 from matrix.problems import Problem
 
 _POISON = 0xFF  # NaN in every format
+# what fields() gives that the other families read even where a problem says nothing of it; V3 must be given 0
+_NOT_OF_V3 = {"max_seqlen_q", "scale_p", "scale_o", "nhead_stride_lse", "batch_stride_lse"}
 _MASKS = {"no": 0, "top_left": 1, "bottom_right": 2, "window": 3}
 _BIASES = {"no": 0, "bias": 1, "alibi": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FwdOutcome:
-    """``o`` are O's bits [token, head, hdim_v] and ``lse`` [head, token], None without; empty after a refusal."""
+    """``o`` are O's bits [token, head, hdim_v] and ``lse`` [head, token], None without; empty after a refusal.
+
+    ``random_values`` of each sequence are [head, query, key], None without dropout.
+    """
 
     launch: FwdLaunch
     o: NDArray[Any]
     lse: NDArray[np.float32] | None
+    random_values: tuple[NDArray[Any], ...] | None = None
 
 
-def fields(problem: Problem, splits: int = 0) -> dict[str, int | float | str]:
+def fields(problem: Problem, splits: int = 0, descales: Descales | None = None) -> dict[str, int | float | str]:
     """Sizes, strides (in elements) and switches of a launch; ``splits`` 0 is one stage, more is split-KV.
 
     Raises:
-        ProblemError: it asks for what is not laid out here: dropout, scales, sinks, column-major V, a table other than
-            :func:`kernels.fwd_pages.page_fields` says; or it is in batch mode with several lengths, which only keys in
-            pages may have.
+        ProblemError: it asks for what is not laid out here: block scales, sinks, column-major V, a table other than
+            :func:`kernels.fwd_pages.page_fields` says; ``descales`` don't fit its scales; or it is in batch mode with
+            several lengths, which only keys in pages may have.
     """
     p, batch, paged = problem, problem.mode == "batch", problem.page_size > 1
-    if p.p_drop or p.qscale != "no" or p.vlayout != "row" or p.sink_size:
-        raise ProblemError(f"{p.name}: dropout, scales, sinks and column-major V are not laid out for fwd.")
+    if p.vlayout != "row" or p.sink_size:
+        raise ProblemError(f"{p.name}: sinks and column-major V are not laid out for fwd.")
     if batch and (len({*p.seqlens_q}) > 1 or (len({*p.seqlens_k}) > 1 and not paged)):
         raise ProblemError(f"{p.name}: in batch mode all sequences have one length.")
     longest_q, longest_k = max(p.seqlens_q), max(p.seqlens_k)
@@ -62,6 +71,7 @@ def fields(problem: Problem, splits: int = 0) -> dict[str, int | float | str]:
         "scale_s": p.softmax_scale, "scale_p": 1.0, "scale_o": 1.0,
         "nhead_stride_lse": rows, "batch_stride_lse": p.nhead_q * rows if batch else 0,
     }  # fmt: skip
+    found |= feature_fields(p, rows, descales)
     for name, heads, hdim, length in (
         ("q", p.nhead_q, p.hdim_q, longest_q),
         ("k", p.nhead_k, p.hdim_q, longest_k),
@@ -93,10 +103,16 @@ def fields(problem: Problem, splits: int = 0) -> dict[str, int | float | str]:
 
 
 def run(
-    hip: HipApi, library: FwdLibrary, problem: Problem, tensors: Mapping[str, NDArray[Any]], *, splits: int = 0
+    hip: HipApi,
+    library: FwdLibrary,
+    problem: Problem,
+    tensors: Mapping[str, NDArray[Any]],
+    *,
+    splits: int = 0,
+    descales: Descales | None = None,
 ) -> FwdOutcome:
     """:func:`launch` of :func:`laid_out` tensors."""
-    return launch(hip, library, problem, laid_out(problem, tensors), splits=splits)
+    return launch(hip, library, problem, laid_out(problem, tensors), splits=splits, descales=descales)
 
 
 def laid_out(problem: Problem, tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -133,7 +149,13 @@ def laid_out(problem: Problem, tensors: Mapping[str, NDArray[Any]]) -> dict[str,
 
 
 def launch(
-    hip: HipApi, library: FwdLibrary, problem: Problem, given: Mapping[str, NDArray[Any]], *, splits: int = 0
+    hip: HipApi,
+    library: FwdLibrary,
+    problem: Problem,
+    given: Mapping[str, NDArray[Any]],
+    *,
+    splits: int = 0,
+    descales: Descales | None = None,
 ) -> FwdOutcome:
     """Launch what dispatch chooses. ``given``: see :func:`laid_out`.
 
@@ -141,14 +163,18 @@ def launch(
         ProblemError: see :func:`fields`.
         HipError: memory ran out, or the device faulted.
     """
-    p, numbers = problem, fields(problem, splits)
+    p, numbers = problem, fields(problem, splits, descales)
+    if library.family == FWD_V3:
+        numbers = {name: value for name, value in numbers.items() if name not in _NOT_OF_V3}
     tokens, kind = sum(p.seqlens_q), np.dtype(np.uint32 if p.dtype in ("fp32", "fp8fp32") else np.uint16)
     sizes = {"o": tokens * p.nhead_q * p.hdim_v * kind.itemsize}
     if p.lse:
         sizes["lse"] = tokens * p.nhead_q * 4
+    if p.p_drop:
+        sizes["rand_val"] = tokens * p.nhead_q * max(p.seqlens_k)
     if splits:
         sizes |= {"o_acc": splits * tokens * p.nhead_q * p.hdim_v * 4, "lse_acc": splits * tokens * p.nhead_q * 4}
-    with _uploaded(hip, given, sizes) as memory:
+    with uploaded(hip, given, sizes) as memory:
         addresses = {name: part.address for name, part in memory.items()}
         ended = library.launch(FwdProblem(**numbers, **addresses))
         if ended.status != Status.OK:
@@ -156,13 +182,15 @@ def launch(
         hip.synchronize()
         o = hip.read(memory["o"]).view(kind).reshape(tokens, p.nhead_q, p.hdim_v)
         lse = hip.read(memory["lse"]).view(np.float32) if p.lse else None
+        drawn = random_values(p, hip.read(memory["rand_val"])) if p.p_drop else None
     if lse is not None and p.mode == "batch":
         lse = lse.reshape(p.batch, p.nhead_q, -1).transpose(1, 0, 2)
-    return FwdOutcome(launch=ended, o=o, lse=None if lse is None else lse.reshape(p.nhead_q, tokens))
+    lse = None if lse is None else lse.reshape(p.nhead_q, tokens)
+    return FwdOutcome(launch=ended, o=o, lse=lse, random_values=drawn)
 
 
 @contextlib.contextmanager
-def _uploaded(hip: HipApi, given: Mapping[str, NDArray[Any]], sizes: Mapping[str, int]) -> Iterator[dict[str, Memory]]:
+def uploaded(hip: HipApi, given: Mapping[str, NDArray[Any]], sizes: Mapping[str, int]) -> Iterator[dict[str, Memory]]:
     """Inputs and poisoned outputs on the device; freed at the end whatever happened."""
     memory: dict[str, Memory] = {}
     try:

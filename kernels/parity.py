@@ -1,8 +1,9 @@
 """Parity: the matrix and our C++ text against an upstream's own codegen, run live, and against stored name lists.
 
 For each arch, receipt and mask set the names of all families are compared, with their order (parity_names.py). For
-batch prefill, fwd and its paged form also what each rendered instance binds; for these and split-KV the dispatch with
-its order and conditions, and the machine code of a sample of kernels.
+batch prefill, fwd, its paged form and append-KV also what each rendered instance binds; for these and split-KV the
+dispatch with its order and conditions, and the machine code of a sample of kernels. fwd_v3, which no codegen lists, is
+compared with upstream's files (parity_v3.py).
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels import cpp, dispatch_text, jobs, machine_code
+from kernels import cpp, dispatch_text, jobs, machine_code, parity_v3
 from kernels.bindings import Binding, bindings, differences
 from kernels.codegen_runner import Live, Rendered, word_of
 from kernels.errors import CodegenError, CppTextError
+from kernels.fwd_v3_render import FWD_V3
 from kernels.parity_names import (
     Finding,
     absent_arch,
@@ -44,7 +46,7 @@ from matrix.golden import StoredList, stored_lists
 from matrix.keys import Key
 
 FAMILY = "batch_prefill"
-TEXT_APIS = ("fwd", "pagedkv_prefill", "fwd_splitkv")
+TEXT_APIS = ("fwd", "pagedkv_prefill", "fwd_splitkv", "fwd_appendkv")
 _TOLD_EVERY = 20  # cases of names, bindings and dispatch: each takes half a second
 
 Say = Callable[[str], None]
@@ -95,6 +97,8 @@ def run(request: Request, say: Say = _print) -> Results:
         take(found, _TOLD_EVERY)
         for api in (api for api in TEXT_APIS if set(APIS[api]) & set(request.families)):
             take(text_cases(tree, api, request.archs, request.receipts, request.masks))
+        if FWD_V3 in request.families and tree.dialect in dialects(FWD_V3):
+            take(v3_cases(tree, request))
     if request.toolchain is not None:
         take(machine_code_cases(trees, request, request.toolchain, say))
     if request.stored:
@@ -192,6 +196,16 @@ def text_cases(
                 yield judge(title, done[place], started)
             except (CodegenError, CppTextError) as error:
                 yield error_case(title, error, started)
+
+
+def v3_cases(tree: Tree, request: Request) -> Iterator[Case]:
+    """fwd_v3's files for each arch that has its kernels, then their machine code."""
+    for arch in (arch for arch in request.archs if arch in dialect(tree.dialect).family(FWD_V3).archs):
+        yield parity_v3.texts_case(tree, arch)
+        if request.toolchain is not None:
+            yield parity_v3.machine_code_case(
+                tree, arch, request.toolchain, cache=request.cache, jobs=request.job_count
+            )
 
 
 def compare_texts(

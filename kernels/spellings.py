@@ -26,6 +26,7 @@ _AXES: Mapping[str, tuple[str, ...]] = {
     "fwd_pipeline": ("type", "enum"),
     "pagedkv_pipeline": ("type", "enum"),
     "splitkv_pipeline": ("type", "enum"),
+    "rope": ("enum", "check"),
 }
 _KINDS = {"bytes": Field.integer} | dict.fromkeys(_AXES["dialects"], Field.boolean)
 

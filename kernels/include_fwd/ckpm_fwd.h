@@ -69,7 +69,7 @@ typedef struct ckpm_fwd_problem
 
 CKPM_API int ckpm_fwd_abi_version(void);
 CKPM_API size_t ckpm_fwd_problem_bytes(void);
-CKPM_API const char* ckpm_fwd_family(void); /* "fwd", "fwd_pagedkv" or "fwd_splitkv" */
+CKPM_API const char* ckpm_fwd_family(void); /* "fwd", "fwd_pagedkv", "fwd_splitkv" or "fwd_v3" */
 CKPM_API const char* ckpm_fwd_dialect(void);
 CKPM_API int ckpm_fwd_kernel_count(void);
 /* Kernel `index` in dispatch order; null outside 0..count-1. Combine kernels come after those of fwd_splitkv. */

@@ -1,5 +1,5 @@
-"""fwd, its paged form and split-KV of the default upstream: our instances bind what its codegen binds, in its dispatch
-order, for the same machine code."""
+"""fwd, its paged form, split-KV and append-KV of the default upstream: our instances bind what its codegen binds, in
+its dispatch order, for the same machine code."""
 
 from __future__ import annotations
 
@@ -80,6 +80,37 @@ def test_a_changed_split_kv_is_noticed(
     tree = changed(trees[TREE], tmp_path, "fmha_fwd_splitkv.py", old, new)
     (case,) = cases(tree, "gfx950", api="fwd_splitkv", receipt=200)
     assert case.outcome == "failed"
+    assert named in case.text
+
+
+@pytest.mark.parametrize("receipt", [0, 2])
+def test_append_kv_agrees(trees: Mapping[str, Tree], receipt: int) -> None:
+    found = cases(trees[TREE], "gfx942", "gfx950", "gfx1201", api="fwd_appendkv", receipt=receipt)
+    assert [(case.name, case.text) for case in found if case.outcome != "passed"] == []
+    branches = 99 if receipt == 0 else 96
+    assert len(found) == 3
+    for case in found:
+        assert f"the same: bindings of {branches} instances" in case.text
+        assert f"the same: order and conditions of {branches} dispatch branches" in case.text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "where", "named"),
+    [
+        ("{F_dvpad},\n ", "true,\n ", "bindings", "kernel: upstream"),
+        ("    {F_vlayout},\n", "    false,\n", "bindings", "kernel: upstream"),
+        ('"a.seqlen_q % {self.bs} == 0"', '"a.seqlen_q % {self.bs} < 9"', "dispatch", "upstream requires a.seqlen_q"),
+        ('"a.hdim_v % {self.bdv} == 0"', '"true"', "dispatch", "only ours requires a.hdim_v"),
+        ("a.block_table_ptr != nullptr", "a.block_table_ptr == nullptr", "dispatch", "ours requires (a.block_table"),
+        ('["row"], ["t", "f"]', '["row"], ["f", "t"]', "dispatch", "kernel: another order in "),
+    ],
+)  # fmt: skip
+def test_a_changed_append_kv_is_noticed(
+    trees: Mapping[str, Tree], tmp_path: Path, old: str, new: str, where: str, named: str
+) -> None:
+    (case,) = cases(changed(trees[TREE], tmp_path, "fmha_fwd_appendkv.py", old, new), "gfx950", api="fwd_appendkv")
+    assert case.outcome == "failed"
+    assert f"{where} differ:" in case.text
     assert named in case.text
 
 
@@ -173,3 +204,9 @@ def test_split_kv_s_kernels_have_the_same_machine_code(trees: Mapping[str, Tree]
     sizes = same_code(trees[TREE], "fwd_splitkv", [one, two], tmp_path)
     assert sizes[0] > 4 * 4000  # four variants
     assert sizes[1] > 5 * 500
+
+
+def test_an_append_kv_kernel_has_the_same_machine_code(trees: Mapping[str, Tree], tmp_path: Path) -> None:
+    keys = [key for key in d128_bf16(trees[TREE], "fwd_appendkv") if key.rope == "half" and key.paged_kv]
+    assert [key.pad for key in keys] == ["pskd", "psskddv"]
+    assert min(same_code(trees[TREE], "fwd_appendkv", keys[:1], tmp_path)) > 2000

@@ -11,9 +11,10 @@ import pytest
 from test_harness import compile_c as compile_c
 from test_harness import toolchain as toolchain
 
-from kernels import cli, cpp, fwd_cpp, fwd_harness, symbols
+from kernels import cli, cpp, fwd_cpp, fwd_harness, fwd_v3_render, symbols
 from kernels.build import INCLUDE_FWD
 from kernels.errors import CodeObjectError
+from kernels.fwd_features import Descales
 from kernels.fwd_harness import FIELDS, FwdProblem
 from kernels.fwd_launching import fields
 from kernels.fwd_render import dispatch_text, harness_text
@@ -134,10 +135,21 @@ def test_a_harness_reads_or_refuses_every_field(family: str) -> None:
         assert re.search(rf"\bp\.{name}\b", text), name
 
 
+def test_v3_s_harness_reads_or_refuses_every_field() -> None:
+    text = fwd_v3_render.harness_text(DIALECT)
+    assert [name for name, _ in FIELDS if not re.search(rf"\bp\.{name}\b", text)] == []
+
+
 def test_problems_that_are_not_laid_out_are_refused() -> None:
     sound = {"name": "p", "suite": "batch-prefill", "tier": "full", "group": "g", "mode": "batch"}
-    with pytest.raises(ProblemError, match=r"^p: dropout, scales, "):
-        fields(Problem(**sound, p_drop=0.1))
+    with pytest.raises(ProblemError, match=r"^p: sinks and column-major V "):
+        fields(Problem(**sound, sink_size=1))
+    descales = Descales(q=1, k=1, v=1, largest=448)
+    with pytest.raises(ProblemError, match=r"^p: qscale is pertensor, and no descales are given"):
+        fields(Problem(**sound, dtype="fp8bf16", qscale="pertensor"))
+    for qscale in ("no", "kv_blockscale"):
+        with pytest.raises(ProblemError, match=f"^p: qscale is {qscale}, and descales are given"):
+            fields(Problem(**sound, dtype="fp8bf16", qscale=qscale), descales=descales)
     with pytest.raises(ProblemError, match="in batch mode all sequences have one length"):
         fields(Problem(**sound, seqlens_q=(1, 2), seqlens_k=(1, 1)))
     with pytest.raises(ProblemError, match="pages are laid out for fwd in a vllm table"):

@@ -2,7 +2,7 @@
 
 Both texts specialise ``fmha_batch_prefill_`` (or ``fmha_fwd_``) for a dispatch trait and launch one kernel type through
 aliases and constants of their own. Here these are expanded until only CK's words are left, so that the texts need not
-look alike.
+look alike. A function that launches several kernels is read by kernels/launches.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The part of C++ that dispatch and instance files are written in: statements, namespaces, aliases, constants.
+"""The part of C++ that dispatch and instance files are written in: statements, namespaces, aliases, plain templates.
 
 It reads generated text, upstream's and ours, far enough that two texts with different aliases, namespaces, layout and
 comments give the same canonical words. It is no compiler: names that the text itself does not declare stay as they are
@@ -254,7 +254,7 @@ def declaration(statement: Sequence[str]) -> tuple[str, Tokens] | None:
 
 
 def read(text: str) -> Program:
-    """Everything that a file declares at namespace scope, with explicit specialisations and other functions.
+    """Everything that a file declares at namespace scope, with templates, explicit specialisations and other functions.
 
     Raises CppTextError if the text can't be followed.
     """

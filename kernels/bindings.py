@@ -2,7 +2,7 @@
 
 Both texts specialise ``fmha_batch_prefill_`` (or ``fmha_fwd_``) for a dispatch trait and launch one kernel type through
 aliases and constants of their own. Here these are expanded until only CK's words are left, so that the texts need not
-look alike.
+look alike. A function that launches several kernels is read by kernels/launches.py.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ LAUNCHER = "make_kernel"
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """One specialisation, all fields canonical text.
+    """One launch of a specialisation, all fields canonical text.
 
-    ``launch`` holds the template arguments of ``make_kernel<...>``; ``call`` the whole returned expression, in which
-    ``KERNEL`` stands for the kernel type and ``argument0``, ``argument1`` for the function's parameters; ``guard`` is
-    the preprocessor condition around it, '' if it is always compiled.
+    ``launch`` holds the template arguments of ``make_kernel<...>``; ``call`` the whole expression with the launch, in
+    which ``KERNEL`` stands for the kernel type and ``argument0``, ``argument1`` for the function's parameters;
+    ``guard`` is the preprocessor condition around it, '' if it is always compiled; ``when`` says for which request the
+    function launches this kernel, '' if for every one.
     """
 
     dispatch_trait: str
@@ -33,6 +34,7 @@ class Binding:
     launch: str
     call: str
     guard: str
+    when: str = ""
 
 
 def bindings(text: str, specialised: str = SPECIALISED) -> list[Binding]:
@@ -111,20 +113,26 @@ def _binding(program: Program, function: Function) -> Binding:
     returned = _returned(program, function)
     if LAUNCHER not in returned:
         raise CppTextError(f"{function.name}<{spell(trait)[:80]}...> returns no {LAUNCHER}<...>(...)")
-    start = returned.index(LAUNCHER) + 1
-    end = closing_angle(returned, start)
-    braces = returned.index("{", end) if "{" in returned[end:] else 0
-    if returned[braces : braces + 3] != ("{", "}", ",") or braces == end + 2:
+    return binding(trait, returned, function)
+
+
+def binding(trait: Tokens, launch: Tokens, function: Function, when: str = "") -> Binding:
+    """What a canonical expression with ``make_kernel<...>(KERNEL{}, ...)`` binds. Raises CppTextError."""
+    start = launch.index(LAUNCHER) + 1
+    end = closing_angle(launch, start)
+    braces = launch.index("{", end) if "{" in launch[end:] else 0
+    if launch[braces : braces + 3] != ("{", "}", ",") or braces == end + 2:
         raise CppTextError(
             f"{function.name}<{spell(trait)[:80]}...>: {LAUNCHER} is not given a kernel object KERNEL{{}}"
         )
-    kernel = returned[end + 2 : braces]
+    kernel = launch[end + 2 : braces]
     return Binding(
         dispatch_trait=spell(trait),
         kernel=spell(kernel),
-        launch=spell(_named(returned[start + 1 : end], kernel)),
-        call=spell(_named(returned, kernel)),
+        launch=spell(_named(launch[start + 1 : end], kernel)),
+        call=spell(_named(launch, kernel)),
         guard=condition_text(function.guard),
+        when=when,
     )
 
 

@@ -1,4 +1,4 @@
-"""The part of C++ that dispatch and instance files are written in: statements, namespaces, aliases, constants.
+"""The part of C++ that dispatch and instance files are written in: statements, namespaces, aliases, plain templates.
 
 It reads generated text, upstream's and ours, far enough that two texts with different aliases, namespaces, layout and
 comments give the same canonical words. It is no compiler: names that the text itself does not declare stay as they are
@@ -11,7 +11,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kernels.conditions import TRUE, Condition, conjunction, negation, parse_condition
-from kernels.cpp_tokens import OPEN, Tokens, closing, closing_angle, spell, split_arguments, tokenize
+from kernels.cpp_tokens import (
+    OPEN,
+    Tokens,
+    after_template_head,
+    closing,
+    closing_angle,
+    extent,
+    spell,
+    split_arguments,
+    template_parameters,
+    tokenize,
+)
 from kernels.errors import CppTextError
 
 Scope = tuple[str, ...]
@@ -113,13 +124,32 @@ class Function:
     guard: Condition
 
 
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A template whose parameters stand for nothing until it is used, so that its tokens are kept as they are written.
+
+    ``parameters`` are (name, default value or ()); ``members`` the aliases and constants of a class in order;
+    ``functions`` its functions by name, or the one function of a function template under ''.
+    """
+
+    parameters: tuple[tuple[str, Tokens], ...]
+    members: tuple[Tokens, ...]
+    functions: Mapping[str, Function]
+    scope: Scope
+    guard: Condition
+
+
 @dataclass(slots=True)
 class Program:
-    """What a text declares. Aliases and constants are keyed by qualified name and already canonical."""
+    """What a text declares. Aliases and constants are keyed by qualified name and already canonical.
+
+    A template's name means its qualified name, by whose tokens ``templates`` holds it.
+    """
 
     names: dict[Scope, Tokens] = field(default_factory=dict)
     namespaces: set[Scope] = field(default_factory=set)
     functions: list[Function] = field(default_factory=list)
+    templates: dict[Tokens, Template] = field(default_factory=dict)
 
     def resolve(self, tokens: Sequence[str], scope: Scope, local: Mapping[str, Tokens]) -> Tokens:
         """Tokens with every alias and constant that is visible from ``scope`` put in place, ``typename`` dropped."""
@@ -181,6 +211,14 @@ class Program:
         if self.names.setdefault(name, meaning) != meaning:
             raise CppTextError(f"'{'::'.join(name)}' means '{spell(self.names[name])}' and '{spell(meaning)}'")
 
+    def declare_template(self, name: str, template: Template) -> None:
+        """Raises CppTextError if there is another template or alias of that name: overloads are not followed."""
+        meaning = tuple(piece for part in (*template.scope, name) for piece in (part, "::"))[:-1]
+        if meaning in self.templates:
+            raise CppTextError(f"there are two templates '{spell(meaning)}'")
+        self.declare((*template.scope, name), meaning)
+        self.templates[meaning] = template
+
 
 def _is_binary(tokens: Sequence[str]) -> bool:
     """Whether an operator with two sides stands outside all brackets."""
@@ -216,7 +254,7 @@ def declaration(statement: Sequence[str]) -> tuple[str, Tokens] | None:
 
 
 def read(text: str) -> Program:
-    """Everything that a file declares at namespace scope, with explicit specialisations and other functions.
+    """Everything that a file declares at namespace scope, with templates, explicit specialisations and other functions.
 
     Raises CppTextError if the text can't be followed.
     """
@@ -289,22 +327,24 @@ class _Reader:
         return conjunction(parts)
 
     def _definition(self) -> None:
-        """A statement up to its semicolon, or a function with its body."""
-        tokens, start, end = self.tokens, self.at, self.at
-        parameters = -1
-        while end < len(tokens) and tokens[end] != ";":
-            if tokens[end] == "(" and parameters < 0 and "=" not in tokens[start:end]:
-                parameters = end
-            if tokens[end] == "{" and parameters >= 0:
-                break
-            end = closing(tokens, end) + 1 if tokens[end] in OPEN else end + 1
-        if end < len(tokens) and tokens[end] == "{":
+        """A statement up to its semicolon, a class template, or a function with its body."""
+        tokens, start = self.tokens, self.at
+        head = after_template_head(tokens, start)
+        if head > start and tokens[head : head + 1] in (("struct",), ("class",)):
+            self.at = self._class_template(start, head)
+            return
+        parameters, end = extent(tokens, start)
+        if tokens[end : end + 1] == ("{",):
             close = closing(tokens, end)
-            self._function(tokens[start:parameters], tokens[parameters:end], tokens[end + 1 : close])
+            function = self._function(tokens[start:parameters], tokens[parameters:end], tokens[end + 1 : close])
+            self.found.functions.append(function)
+            if function.argument is None and (names := template_parameters(tokens[start:head])):
+                template = Template(names, (), {"": function}, function.scope, function.guard)
+                self.found.declare_template(function.name, template)
             self.at = close + 1
             return
         statement = tokens[start:end]
-        if statement[:1] == ("typedef",) or (statement[:1] == ("template",) and "using" in statement):
+        if statement[:1] == ("typedef",) or (head > start and "using" in statement):
             raise CppTextError(f"'{spell(statement)[:80]}': only plain aliases are followed")
         declared = declaration(statement)
         scope = self.scopes[-1]
@@ -312,7 +352,37 @@ class _Reader:
             self.found.declare((*scope, declared[0]), self.found.resolve(declared[1], scope, {}))
         self.at = end + 1
 
-    def _function(self, head: Tokens, parameters: Tokens, body: Tokens) -> None:
+    def _class_template(self, start: int, head: int) -> int:
+        """Declares it; returns where the text goes on. One without a body declares nothing."""
+        tokens, brace = self.tokens, head + 2
+        if tokens[brace : brace + 1] == (";",):
+            return brace + 1
+        names = template_parameters(tokens[start:head])
+        end = closing(tokens, brace) if tokens[brace : brace + 1] == ("{",) else -1
+        if not names or end < 0 or tokens[end + 1 : end + 2] != (";",):
+            raise CppTextError(f"'{spell(tokens[start : brace + 4])[:120]}' is no plain class template")
+        members: list[Tokens] = []
+        functions: dict[str, Function] = {}
+        body, at = tokens[brace + 1 : end], 0
+        while at < len(body):
+            parameters, after = extent(body, at)
+            member = body[at:after]
+            if body[after : after + 1] == ("{",):
+                close = closing(body, after)
+                function = self._function(body[at:parameters], body[parameters:after], body[after + 1 : close])
+                if "template" in function.result or functions.setdefault(function.name, function) is not function:
+                    raise CppTextError(f"'{spell(member)[:80]}' is a template or an overload in a class template")
+                at = close + 1
+            elif declaration(member) is None:
+                raise CppTextError(f"'{spell(member)[:80]}' in a class template is no alias, constant or function")
+            else:
+                members.append(member)
+                at = after + 1
+        template = Template(names, tuple(members), functions, self.scopes[-1], self._guard())
+        self.found.declare_template(tokens[head + 1], template)
+        return end + 2
+
+    def _function(self, head: Tokens, parameters: Tokens, body: Tokens) -> Function:
         if not head:
             raise CppTextError(f"'{spell(parameters)}' follows no name of a function")
         argument = None
@@ -325,9 +395,7 @@ class _Reader:
             argument = head[name + 1 : -1]
             name -= 1
         declared = tuple(split_arguments(parameters[1 : closing(parameters, 0)]))
-        self.found.functions.append(
-            Function(head[name], argument, head[:name], declared, body, self.scopes[-1], self._guard())
-        )
+        return Function(head[name], argument, head[:name], declared, body, self.scopes[-1], self._guard())
 
 
 def _directive_condition(word: str, rest: str) -> Condition:

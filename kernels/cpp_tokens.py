@@ -126,3 +126,33 @@ def split_arguments(tokens: Sequence[str]) -> list[Tokens]:
             parts[-1].append(piece)
         index += 1
     return [tuple(part) for part in parts if part]
+
+
+def extent(tokens: Tokens, start: int) -> tuple[int, int]:
+    """Where a definition has its parameters and its body, or (-1, its semicolon or the end) if it is no function."""
+    head = end = after_template_head(tokens, start)
+    parameters = -1
+    while end < len(tokens) and tokens[end] != ";":
+        if tokens[end] == "(" and parameters < 0 and "=" not in tokens[head:end]:
+            parameters = end
+        if tokens[end] == "{" and parameters >= 0:
+            return parameters, end
+        end = closing(tokens, end) + 1 if tokens[end] in OPEN else end + 1
+    return -1, end
+
+
+def after_template_head(tokens: Tokens, start: int) -> int:
+    """Where a definition goes on after its ``template <...>``, if it has one."""
+    return closing_angle(tokens, start + 1) + 1 if tokens[start : start + 2] == ("template", "<") else start
+
+
+def template_parameters(head: Tokens) -> tuple[tuple[str, Tokens], ...]:
+    """(name, default) of ``template <TYPE NAME = DEFAULT, ...>``; none for ``template <>`` or no head."""
+    found = []
+    for parameter in split_arguments(head[2:-1]):
+        equals = parameter.index("=") if "=" in parameter else len(parameter)
+        kind, default = parameter[:equals], parameter[equals + 1 :]
+        if len(kind) < 2 or not kind[-1].isidentifier() or "." in kind:
+            raise CppTextError(f"'{spell(head)[:120]}': only parameters with one value each and a name are followed")
+        found.append((kind[-1], default))
+    return tuple(found)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from kernels.bindings import declared
 from kernels.c_arithmetic import Formula, Number, call, make
 from kernels.conditions import FALSE, TRUE, conjuncts, parse_condition
+from kernels.cpp_constants import decided
 from kernels.cpp_text import If, Plain, Program, Scope, read, statements
 from kernels.cpp_tokens import Tokens, closing, closing_angle, condition_text, spell, split_arguments
 from kernels.errors import CppTextError
@@ -128,7 +129,7 @@ def _branches(
     A branch that is never taken is left out; one that always is stands for what is in it.
     """
     for index, (condition, body) in enumerate(chain.branches):
-        parsed = parse_condition(_known(program.resolve(condition or ("true",), scope, outer)))
+        parsed = decided(parse_condition(program.resolve(condition or ("true",), scope, outer)))
         if parsed == FALSE:
             continue
         requires = frozenset(filter(None, map(condition_text, conjuncts(parsed))))
@@ -150,18 +151,6 @@ def _branches(
         if not takes and len(inside) == 1 and not inside[0].requires:
             takes, arguments, inside = inside[0].takes, inside[0].arguments, list(inside[0].nodes)
         yield Node(requires, index > 0, takes, arguments, tuple(inside))
-
-
-def _known(condition: Tokens) -> Tokens:
-    """``std::is_same_v<A, B>`` put as true or false: types that are named apart here are different ones."""
-    start = ("std", "::", "is_same_v", "<")
-    for at in range(len(condition)):
-        if condition[at : at + 4] == start:
-            end = closing_angle(condition, at + 3)
-            first, second = split_arguments(condition[at + 4 : end])
-            value = "true" if tuple(first) == tuple(second) else "false"
-            return _known((*condition[:at], value, *condition[end + 1 :]))
-    return condition
 
 
 def _taken(specialised: str, returned: Tokens) -> tuple[str, str]:

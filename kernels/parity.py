@@ -1,9 +1,8 @@
 """Parity: the matrix and our C++ text against an upstream's own codegen, run live, and against stored name lists.
 
 For each arch, receipt and mask set the names of all families are compared, with their order (parity_names.py). For
-batch prefill, fwd, its paged form and append-KV also what each rendered instance binds; for these and split-KV the
-dispatch with its order and conditions, and the machine code of a sample of kernels. fwd_v3, which no codegen lists, is
-compared with upstream's files (parity_v3.py).
+every API there is C++ for also what each rendered instance binds, the dispatch with its order and conditions, and the
+machine code of a sample of kernels. fwd_v3, which no codegen lists, is compared with upstream's files (parity_v3.py).
 """
 
 from __future__ import annotations
@@ -19,7 +18,9 @@ from kernels import cpp, dispatch_text, jobs, machine_code, parity_v3
 from kernels.bindings import Binding, bindings, differences
 from kernels.codegen_runner import Live, Rendered, word_of
 from kernels.errors import CodegenError, CppTextError
+from kernels.fwd_cpp import SPLITKV
 from kernels.fwd_v3_render import FWD_V3
+from kernels.launches import launches
 from kernels.parity_names import (
     Finding,
     absent_arch,
@@ -32,7 +33,7 @@ from kernels.parity_names import (
 )
 from kernels.render import dispatch_text as render_dispatch
 from kernels.render import unit_text
-from kernels.renderable import dialects
+from kernels.renderable import LIBRARIES, dialects
 from kernels.results import Case, Results
 from kernels.toolchains import Toolchain
 from kernels.units import DEFAULT_SIZE, plan
@@ -167,8 +168,7 @@ def text_cases(
 ) -> Iterator[Case]:
     """One case for each arch with kernels, receipt and mask set: the texts of one of TEXT_APIS.
 
-    None if there is no C++ for the tree's dialect. Archs with the same kernels share a comparison. An instance of
-    split-KV is several kernels behind templates of its own, which are not followed: its dispatch alone is compared.
+    None if there is no C++ for the tree's dialect. Archs with the same kernels share a comparison.
     """
     library = word_of(api)
     if tree.dialect not in dialects(library):
@@ -189,10 +189,7 @@ def text_cases(
             try:
                 if place not in done:
                     rendered = live.rendered(arch, receipt, mask).result()
-                    if len(families) == 1:
-                        done[place] = compare_texts(tree, keys, [key.name for key in keys], rendered, library)
-                    else:
-                        done[place] = [compare_dispatch(tree, keys, rendered, library, {})]
+                    done[place] = compare_texts(tree, keys, [key.name for key in keys], rendered, library)
                 yield judge(title, done[place], started)
             except (CodegenError, CppTextError) as error:
                 yield error_case(title, error, started)
@@ -217,26 +214,36 @@ def compare_texts(
     """
     features = cpp.features(tree.dialect, selector_takes_base=tree.selector_takes_base)
     theirs = {name: _bindings(text, family) for name, text in rendered.instances.items()}
-    ours: dict[str, Binding] = {}
+    ours: dict[str, tuple[Binding, ...]] = {}
     # one by one where receipts share most of many kernels: what a unit of one binds is known from the receipt before
     for unit in plan(keys, DEFAULT_SIZE if family == FAMILY else 1):
         found = _bindings(unit_text(unit, features), family)
         if len(found) != len(unit.keys):
             raise CppTextError(f"our unit {unit.name} has {len(found)} specialisations for {len(unit.keys)} kernels")
-        ours |= {key.name: binding for key, binding in zip(unit.keys, found, strict=True)}
+        ours |= {key.name: launched for key, launched in zip(unit.keys, found, strict=True)}
     lines = [f"{name}: listed but not rendered" for name in listed if name not in theirs]
     lines += [f"{name}: rendered but not listed" for name in theirs.keys() - set(listed)]
     for name, found in theirs.items():
         if len(found) != 1:
             lines.append(f"{name}: upstream's text has {len(found)} specialisations, expected 1")
         elif name in ours:
-            lines += [f"{name}: {line}" for line in differences(found[0], ours[name])]
-    names = {binding.dispatch_trait: name for name, found in theirs.items() for binding in found}
-    names |= {binding.dispatch_trait: name for name, binding in ours.items()}
+            lines += [f"{name}: {line}" for line in _launch_differences(found[0], ours[name])]
+    names = {
+        binding.dispatch_trait: name for name, found in theirs.items() for launched in found for binding in launched
+    }
+    names |= {binding.dispatch_trait: name for name, launched in ours.items() for binding in launched}
     return [
         Finding("bindings", tuple(lines), f"the same: bindings of {len(theirs)} instances"),
         compare_dispatch(tree, keys, rendered, family, names),
     ]
+
+
+def _launch_differences(upstream: Sequence[Binding], ours: Sequence[Binding]) -> list[str]:
+    if len(upstream) != len(ours):
+        return [f"upstream launches {len(upstream)} kernels, ours {len(ours)}"]
+    turns = [f"launch {turn} of {len(ours)}: " if len(ours) > 1 else "" for turn in range(1, len(ours) + 1)]
+    rows = zip(turns, upstream, ours, strict=True)
+    return [f"{turn}{line}" for turn, theirs, mine in rows for line in differences(theirs, mine)]
 
 
 def compare_dispatch(
@@ -255,8 +262,11 @@ def compare_dispatch(
 
 # Receipts, archs and runs share most of their texts.
 @functools.lru_cache(maxsize=25_000)
-def _bindings(text: str, family: str) -> tuple[Binding, ...]:
-    return tuple(bindings(text, f"fmha_{family}_"))
+def _bindings(text: str, family: str) -> tuple[tuple[Binding, ...], ...]:
+    """The launches of each specialisation of a text: several under conditions in split-KV, one elsewhere."""
+    if family == SPLITKV:
+        return tuple(launches(text, [f"fmha_{name}_oneshot_" for name in LIBRARIES[SPLITKV]]))
+    return tuple((binding,) for binding in bindings(text, f"fmha_{family}_"))
 
 
 @functools.lru_cache(maxsize=200)

@@ -55,10 +55,11 @@ def test_instances_and_dispatch_agree(trees: Mapping[str, Tree], api: str, recei
 
 
 @pytest.mark.parametrize(("receipt", "mask"), [(0, "simplified"), (200, "generic")])
-def test_the_dispatch_of_split_kv_agrees(trees: Mapping[str, Tree], receipt: int, mask: str) -> None:
+def test_split_kv_agrees(trees: Mapping[str, Tree], receipt: int, mask: str) -> None:
     found = cases(trees[TREE], "gfx950", "gfx1201", api="fwd_splitkv", receipt=receipt, mask=mask)
     assert [(case.name, case.text) for case in found if case.outcome != "passed"] == []
     assert len(found) == 2
+    assert all("the same: bindings of " in case.text and " dispatch branches" in case.text for case in found)
 
 
 @pytest.mark.parametrize(
@@ -80,6 +81,7 @@ def test_a_changed_split_kv_is_noticed(
     tree = changed(trees[TREE], tmp_path, "fmha_fwd_splitkv.py", old, new)
     (case,) = cases(tree, "gfx950", api="fwd_splitkv", receipt=200)
     assert case.outcome == "failed"
+    assert "dispatch differ:" in case.text
     assert named in case.text
 
 

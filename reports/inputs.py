@@ -18,7 +18,9 @@ from kernels.results import Case, Results, read_results
 from matrix.ledger import LEDGER, Ledger, read_ledger
 from matrix.problems import SUITES
 from reports import baseline
+from reports.budgets import Budgets, read_budgets
 from reports.case_text import Told, told
+from reports.comparing import read_thresholds
 from reports.emulated_gate import COUNTERS
 from reports.errors import GateError, NothingToReportError, OrphanResultsError
 from reports.resources import read_manifest
@@ -70,6 +72,7 @@ class Inputs:
     gates: Mapping[Path, Gate]
     history: Mapping[str, tuple[Mapping[str, Any], ...]]
     ledger: Ledger
+    budgets: Budgets
     today: datetime.date
 
 
@@ -141,6 +144,7 @@ def gather(
         gates={file: Gate.read(file) for file in gates},
         history=_history(libraries, baselines),
         ledger=read_ledger(ledger),
+        budgets=read_budgets(read_thresholds()),
         today=today or datetime.date.today(),
     )
 

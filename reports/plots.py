@@ -108,14 +108,14 @@ def _roofline(inputs: Inputs, library: Library, arch: str) -> list[Plot]:
         parts.append(_text(left - 6, y(value) + 4, f"{value / 1e12:,g}", "end", faint=True))
     parts.append(_text((left + width) / 2, height - 6, "FLOP for each byte that memory must move", "middle"))
     parts.append(_text(left + 6, 24, "TFLOP/s", "start"))
-    for dtype, roof in peaks.items():
+    for (dtype, roof), above in zip(peaks.items(), (False, True), strict=True):  # the lower roof's label is below it
         ridge = roof / bandwidth
         start = max(low_x, low_y / bandwidth)
         corners = [(start, start * bandwidth), (ridge, roof), (high_x, roof)]
         parts.append(f'<polyline class="roof" points="{" ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in corners)}"/>')
-        parts.append(_text(width - 14, y(roof) - 5, f"{dtype}: {roof / 1e12:,.0f} TFLOP/s", "end"))
+        parts.append(_text(width - 14, y(roof) + (-5 if above else 15), f"{dtype}: {roof / 1e12:,.0f} TFLOP/s", "end"))
     slope = max(low_x, low_y / bandwidth) * 1.1  # just inside, below the line
-    parts.append(_text(x(slope) + 12, y(slope * bandwidth) + 4, f"memory: {machine.hbm_gb_s:,.0f} GB/s", "start"))
+    parts.append(_text(x(slope) + 12, y(slope * bandwidth) + 16, f"memory: {machine.hbm_gb_s:,.0f} GB/s", "start"))
     parts += [_shape(x(a), y(b), verdict, title) for a, b, verdict, title in points]
     return [
         Plot(
@@ -161,7 +161,7 @@ def _history(inputs: Inputs) -> list[Plot]:
             parts.append(_text(_RIGHT, height - 6, str(mine[-1]["date"])[:10], "end", faint=True))
             note = (
                 f"Sums over the kernels or problems of {len(mine)} accepted baselines, each on a scale of its own; "
-                f"upright lines mark steps. {len(known) - len(metrics)} metrics never changed."
+                f"upright lines mark steps. Never changed: {', '.join(m for m in known if m not in metrics) or 'none'}."
             )
             label = f"{len(mine)} accepted baselines of {name}"
             title = f"History of {name}, {gate} gate"
@@ -183,13 +183,13 @@ def _series(metric: str, lines: Sequence[Mapping[str, Any]], base: float) -> lis
     for one in steps(values, 0.0):  # what is accepted is counted, and has no noise
         x, change = points[one.at][0], one.after - one.before
         parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{base - 34}" y2="{base + 6}"/>')
-        parts.append(_text(x - 4, base - 28, f"{change:+g}", "end", faint=True))
+        parts.append(_text(x - 4, base - 28, f"{change:+,.10g}", "end", faint=True))
     corners = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     parts.append(f'<polyline class="series" points="{corners}"/>')
     for (x, y), (_, value, line) in zip(points, told, strict=True):
         title = escape(f"{line['date']}: {value:g}: {line['reason']}")
         parts.append(f'<circle class="point" cx="{x:.1f}" cy="{y:.1f}" r="4"><title>{title}</title></circle>')
-    return [*parts, _text(_RIGHT + 10, base, f"{values[-1]:g}", "start")]
+    return [*parts, _text(_RIGHT + 10, base, f"{values[-1]:,.10g}", "start")]
 
 
 def _decades(low: float, high: float) -> Iterable[float]:

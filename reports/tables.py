@@ -94,8 +94,7 @@ def _kernels(inputs: Inputs) -> Table:
                     figures["lds_bytes"], figures["scratch_bytes"], figures["occupancy_waves"],
                     figures.get("text_bytes"), "; ".join(remarks),
                 ]  # fmt: skip
-                loop = [f"{row.metric}: {_number(row.candidate)}" for row in rows if row.metric.startswith("loop_")]
-                found.append((cells, [*(f"{row.metric}: {row.note}" for row in beyond), *dict.fromkeys(loop)]))
+                found.append((cells, [*(f"{row.metric}: {row.note}" for row in beyond), *_hot_loop(rows)]))
     found.sort(key=lambda pair: _severity(str(pair[0][0])))
     numbers = ("VGPR", "AGPR", "SGPR", "V spills", "S spills", "LDS", "scratch", "waves", "code")
     limits = "; ".join(
@@ -119,6 +118,13 @@ def _kernels(inputs: Inputs) -> Table:
         "from a budget." if limits else "",
         folded=_budgets(inputs) if found else (),
     )  # fmt: skip
+
+
+def _hot_loop(rows: Iterable[Row]) -> list[str]:
+    """Its instructions by class, in a line."""
+    counts = {row.metric.removeprefix("loop_"): row.candidate for row in rows if row.metric.startswith("loop_")}
+    told = ", ".join(f"{name.replace('_', ' ')} {_number(count)}" for name, count in counts.items())
+    return [f"instructions of the hot loop: {told}"] if told else []
 
 
 def _excesses(beyond: Iterable[Row]) -> list[str]:
@@ -418,12 +424,12 @@ def _ledger(inputs: Inputs, cases: Iterable[Tested]) -> Table:
         days = (entry.expires - inputs.today).days
         status = "✗ expired" if days < 0 else "! expires soon" if days <= 30 else "✓ believed"
         links = [entry.link] if entry.link else []
-        details[len(rows)] = [*links, *(f"problems: {glob}" for glob in entry.problems)]
+        details[len(rows)] = [entry.place, *links, *(f"problems: {glob}" for glob in entry.problems)]
         where = [", ".join(names).replace("*", "all") for names in (entry.upstreams, entry.archs)]
         rows.append(
             [
                 status, entry.name, " or ".join(entry.outcomes), *where, used[entry.name], str(entry.expires), days,
-                entry.reason, entry.place,
+                entry.reason,
             ]
         )  # fmt: skip
     return Table(
@@ -432,9 +438,8 @@ def _ledger(inputs: Inputs, cases: Iterable[Tested]) -> Table:
         title="Ledger of known defects",
         columns=_columns(
             "status", "entry", "outcome", "upstreams", "archs", "cases here", "expires", "days left", "reason",
-            "place",
-            status="status", entry="name", cases_here="number", days_left="number", expires="word", place="word",
-            reason="prose",
+            status="status", entry="name", cases_here="number", days_left="number", expires="word", reason="prose",
+            outcome="choice", archs="choice", upstreams="choice",
         ),
         rows=rows,
         details=details,

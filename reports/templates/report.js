@@ -126,7 +126,7 @@
       const last = Math.min(first + PAGE, rows.length);
       const place = rows.length ? `${first + 1} to ${last} of ${rows.length}${rows.length < count ? `, ${count} in all` : ""}`
         : `none of ${count}`;
-      told.textContent = shared.length ? `${place}; all: ${shared.join(", ")}` : place;
+      told.textContent = shared.length ? `${place}; in every row: ${shared.join(", ")}` : place;
     }
 
     function line(row) {
@@ -152,9 +152,10 @@
         button.setAttribute("aria-expanded", String(!open));
         button.textContent = open ? "+" : "−";
         if (open) return owner.nextElementSibling.remove();
-        const text = details[row].map((at) => strings[at]).join("\n");
+        const lines = details[row].map((at) => strings[at]);
+        const look = lines.every((line) => line.length < 40) ? "short" : "";
         owner.after(element("tr", { className: "detail" },
-          element("td", { colSpan: shown.length }, element("pre", { textContent: text }))));
+          element("td", { colSpan: shown.length }, element("pre", { className: look, textContent: lines.join("\n") }))));
       });
       return button;
     }

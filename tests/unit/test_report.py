@@ -306,7 +306,7 @@ def test_plots_tell_the_verdict_by_shape(tmp_path: Path) -> None:
     assert "1.250" in ratios.svg
     assert "L0,-6 Z" in ratios.svg  # a triangle that points up
     assert "MI355X" in roofline.title
-    assert "2319" in accepted.svg
+    assert "2,319" in accepted.svg
     assert "+1<" in accepted.svg  # a step up, by one
     assert "agpr" not in accepted.svg  # it never changed
     assert "&lt;new&gt;" in accepted.svg

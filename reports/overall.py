@@ -49,7 +49,8 @@ def overall(inputs: Inputs) -> Overall:
     )
     # a ledger without expired entries tests nothing
     found = {check.verdict for check in checks if check.name != "ledger" or check.verdict == "failed"}
-    return Overall(verdict=min(found, key=VERDICTS.index), checks=checks)
+    worst_first = sorted(checks, key=lambda check: VERDICTS.index(check.verdict))
+    return Overall(verdict=min(found, key=VERDICTS.index), checks=tuple(worst_first))
 
 
 def demand_pass(found: Overall) -> None:

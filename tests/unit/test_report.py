@@ -187,6 +187,10 @@ def test_a_damaged_input_is_named_and_leaves_no_report(
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(text)
     assert main(["html", "--input", str(folder), "--output", str(output)]) == code
+    summary = tmp_path / "report.md"
+    summary.write_text("an earlier run's")
+    assert main(["summary", "--input", str(folder), "--output", str(summary)]) == code
+    assert not summary.exists()
     assert str(folder / name) in capsys.readouterr().err
     assert not output.exists()
 
@@ -286,6 +290,27 @@ def test_counts_of_the_emulated_gate_are_shown_if_they_are_of_this_build(tmp_pat
     Measurements(provenance={**provenance, "flags": "-O1"}, problems=(one,)).write(place / "counters.json")
     with pytest.raises(OrphanResultsError, match=r"counters\.json: counted on another build .* flags differs"):
         inputs(folder)
+
+
+def test_what_is_excused_from_a_budget_is_told(tmp_path: Path) -> None:
+    excused = dataclasses.replace(
+        SLOWER, gate="static", subject=KERNEL, metric="vgpr_spills", unit="registers", baseline=None, candidate=8.0,
+        threshold="at most 0, budget no-spills", verdict="unchanged", note="allowed until 2027-06-30: no room (a, b:1)",
+    )  # fmt: skip
+    late = dataclasses.replace(excused, metric="scratch_bytes", candidate=36.0, verdict="regressed", note="expired")
+    loop = dataclasses.replace(
+        excused, metric="loop_mfma", baseline=64.0, candidate=64.0, threshold="no change", note=""
+    )
+    rows = shown(document(inputs(write(tmp_path, rows=[excused, late, loop]))))
+    (row,) = rows["kernels"]
+    assert (row[0], row[-1]) == (
+        "✗ regressed",
+        "vgpr_spills 8 (at most 0): allowed until 2027-06-30; scratch_bytes 36 (at most 0): regressed",
+    )
+    assert rows["kernels details"] == [
+        [0, f"vgpr_spills: {excused.note}", "scratch_bytes: expired", "instructions of the hot loop: mfma 64"]
+    ]
+    assert [row[3] for row in rows["figures"]] == ["scratch_bytes", "vgpr_spills"]  # the unchanged mix is left out
 
 
 def test_plots_tell_the_verdict_by_shape(tmp_path: Path) -> None:

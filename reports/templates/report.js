@@ -43,12 +43,14 @@
       const found = new Map();
       for (const cell of cells[at]) found.set(cell, (found.get(cell) || 0) + 1);
       const [only] = found.keys();
-      if (found.size === 1 && (only === null || strings[only] === "") && column.kind !== "number") return;
+      const empty = column.kind === "number" ? only === null : strings[only] === "";
+      if (found.size === 1 && empty) return;
       if (found.size === 1 && count > 1 && column.kind === "choice") return shared.push(`${column.name} ${strings[only]}`);
       shown.push(at);
       if (found.size < 2 || (column.kind !== "status" && column.kind !== "choice")) return;
       const select = element("select", {}, element("option", { value: "", textContent: "all" }));
-      const choices = column.kind === "status" ? [...found] : [...found].sort((a, b) => order.compare(strings[a[0]], strings[b[0]]));
+      const choices = [...found];
+      if (column.kind === "choice") choices.sort((a, b) => order.compare(strings[a[0]], strings[b[0]]));
       for (const [cell, number] of choices)
         select.append(element("option", { value: cell, textContent: `${strings[cell] || "none"} (${number})` }));
       select.addEventListener("change", () => {

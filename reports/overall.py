@@ -15,6 +15,7 @@ from reports.verdicts import VERDICTS as GATE_VERDICTS
 # the worst first; 'not run' counts only if nothing at all passed, but every check that was not run is named
 VERDICTS = ("failed", "inconclusive", "passed", "not run")
 SYMBOLS = {"failed": "✗", "inconclusive": "?", "passed": "✓", "not run": "○"}
+_ON = {"emulator": " on the emulator", "hip": " on a GPU"}
 _OF_A_GATE = {"unchanged": "passed", "improved": "passed", "inconclusive": "inconclusive"}
 
 
@@ -69,10 +70,11 @@ def _of_library(library: Library, inputs: Inputs) -> list[Check]:
     if not library.suites:
         text = "no suite was run on this library"
         return [Check(name=f"suites of {library.label}", verdict="not run", text=text, section="cases")]
-    return [
-        _of_counts(f"{suite} of {library.label}", counted(inputs, library, suite), found.failing, "cases")
-        for suite, found in library.suites.items()
-    ]
+    checks = []
+    for suite, found in library.suites.items():
+        name = f"{suite} of {library.label}{_ON.get(found.facts.get('device', ''), '')}"
+        checks.append(_of_counts(name, counted(inputs, library, suite), found.failing, "cases"))
+    return checks
 
 
 def _of_counts(name: str, counts: Mapping[str, int], failing: Sequence[Case], section: str) -> Check:

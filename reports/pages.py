@@ -93,6 +93,11 @@ def provenance(inputs: Inputs) -> list[tuple[str, list[tuple[str, str]]]]:
                 (f"sha256 of {name}", str(digest))
                 for name, digest in library.manifest.get("artifacts", {}).items()
                 if "/" not in name
+            ]
+            + [
+                (f"suite {suite}", ", ".join(f"{name} {value}" for name, value in results.facts.items()))
+                for suite, results in library.suites.items()
+                if results.facts
             ],
         )
         for library in inputs.libraries

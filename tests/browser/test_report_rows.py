@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.browser import sample
-from tests.browser.checks import shown
+from tests.browser.checks import TABLES, shown
 from tests.browser.chromium import Browser, Page
 
 Opened = Callable[..., Page]
@@ -86,6 +86,18 @@ def test_cases_are_filtered(opened: Opened, words: str, status: str) -> None:
     assert Counter(found.column("case")) == Counter(expected)
     said = page.run("() => document.querySelector('[data-table=cases] [role=status]').textContent")
     assert f"of {len(expected) or len(sample.cases())}" in said
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_table_is_filtered_by_a_word_of_a_row(opened: Opened, table: str) -> None:
+    page = opened()
+    every = shown(page, table)
+    wordy = [at for at, numeric in enumerate(every.numeric) if not numeric]
+    word = max(every.rows[len(every.rows) // 2][wordy[1]].split(), key=len).upper()  # of its name
+    filter_by(page, table, word)
+    expected = [row for row in every.rows if any(word.lower() in row[at].lower() for at in wordy)]
+    assert 0 < len(expected) <= len(every.rows)
+    assert shown(page, table).rows == expected
 
 
 def test_a_broken_filter_is_noticed(opened: Opened, report: Path, tmp_path: Path) -> None:

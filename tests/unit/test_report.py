@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kernels.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
-from kernels.results import Case, Results
+from kernels.results import LIBRARY_SHA256, Case, Results
 from matrix.errors import UsageError
 from reports import gpu_gate, report_commands
 from reports import tables as report_tables
@@ -25,7 +25,7 @@ from reports.inputs import WARM, Inputs, gather, measured_seconds
 from reports.markdown import markdown
 from reports.measurements import COLUMNS, write_measurements
 from reports.overall import overall
-from reports.pages import html
+from reports.pages import html, provenance
 from reports.plots import plots
 from reports.tables import tables
 from reports.verdicts import Gate
@@ -311,6 +311,22 @@ def test_what_is_excused_from_a_budget_is_told(tmp_path: Path) -> None:
         [0, f"vgpr_spills: {excused.note}", "scratch_bytes: expired", "instructions of the hot loop: mfma 64"]
     ]
     assert [row[3] for row in rows["figures"]] == ["scratch_bytes", "vgpr_spills"]  # the unchanged mix is left out
+
+
+def test_results_tell_their_device_and_belong_to_the_library(tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    place = folder / "gfx950" / "aiter"
+    (place / "manifest.json").write_text(json.dumps({**manifest(), "library": "libckpm.so"}))
+    facts = {"device": "emulator", LIBRARY_SHA256: manifest()["artifacts"]["libckpm.so"]}
+    Results((case(),), facts).write(place / "batch-prefill.json")
+    found = inputs(folder)
+    assert "batch-prefill of gfx950/aiter on the emulator" in [check.name for check in overall(found).checks]
+    assert "device emulator" in dict(provenance(found)[0][1])["suite batch-prefill"]
+    Results((case(),), {**facts, LIBRARY_SHA256: "0ld"}).write(place / "batch-prefill.json")
+    with pytest.raises(
+        OrphanResultsError, match=r"batch-prefill\.json: results of another build .* --suite batch-prefill --arch"
+    ):
+        inputs(folder)
 
 
 def test_plots_tell_the_verdict_by_shape(tmp_path: Path) -> None:

@@ -72,9 +72,9 @@ def lower_vop3(instruction: Instruction, op: MicroOp) -> None:
         if field in shapes:
             op.src[i] = source(op, getattr(record, field).offset, shapes[field])
             op.words[i] = shapes[field].words
-    if name == "v_bitop3_b32":
+    if name.startswith("v_bitop3"):
         op.control = record.neg | record.abs << 3 | record.omod << 6
-        demand(not record.opsel and not record.clmp, "op_sel or clamp of v_bitop3_b32")
+        demand(not record.opsel and not record.clmp, f"op_sel or clamp of {name}")
     else:
         _modifiers(op, record, shapes, name)
     _destination(instruction, op, shapes, record)

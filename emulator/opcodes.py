@@ -59,7 +59,7 @@ VECTOR = TRANSCENDENTAL | _expand("""
     v_{min,max,min3,max3,med3}_{u32,i32} v_mul_{i32_i24,u32_u24,hi_i32_i24,hi_u32_u24,lo_u32,hi_u32,hi_i32}
     v_bcnt_u32_b32 v_bfm_b32 v_bfe_{u32,i32} v_bfi_b32 v_alignbit_b32 v_alignbyte_b32 v_add3_u32 v_lshl_add_u32
     v_add_lshl_u32 v_lshl_or_b32 v_and_or_b32 v_or3_b32 v_xad_u32 v_mad_{i32_i24,u32_u24,u32_u16,i32_i16}
-    v_sad_{u8,hi_u8,u16,u32} v_lerp_u8 v_perm_b32 v_bitop3_b32 v_cndmask_b32 v_mbcnt_{lo,hi}_u32_b32
+    v_sad_{u8,hi_u8,u16,u32} v_lerp_u8 v_perm_b32 v_bitop3_{b32,b16} v_cndmask_b32 v_mbcnt_{lo,hi}_u32_b32
     v_{add,sub,subrev,addc,subb,subbrev}_co_u32
     v_{add,sub,subrev,mul_lo,min,max,mad,min3,max3,med3}_u16 v_{min,max,add,sub,mad,min3,max3,med3}_i16
     v_{lshlrev,lshrrev}_b16 v_ashrrev_i16 v_pack_b32_f16

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from kernels.encodings import Bits, Floats, bits_type, decode, encode, nan_bits
 from kernels.kv_pool import Buffer, Pool, Write, stream
-from kernels.page_tables import PageTable, page_table
+from kernels.page_tables import PageTable, block_table, page_table, unused_entry
 from matrix.errors import ProblemError
 from matrix.problems import Problem, launch_seqlen_k, page_elements
 
@@ -125,15 +125,11 @@ def _queries(p: Problem, arch: str) -> tuple[tuple[Floats, ...], Bits, float]:
 
 def _table_arrays(p: Problem, table: PageTable) -> dict[str, NDArray[np.int32]]:
     """The page table as the kernel reads it: kv_indptr and a list, or a 2-D block table and lengths."""
-    end = {"exact": 0, "zeros": 0, "minus_one": -1, "nan_page": table.nan_page or 0}[p.table_end]
     if p.kv_table == "vllm":
-        block_table = np.full((p.batch, table.width), end, np.int32)
-        for row, pages in zip(block_table, table.pages, strict=True):
-            row[: len(pages)] = pages
-        return {"kv_page_indices": block_table, "seqlen_k_ptr": np.array(p.seqlens_k, np.int32)}
+        return {"kv_page_indices": block_table(p, table), "seqlen_k_ptr": np.array(p.seqlens_k, np.int32)}
     indices = np.concatenate(table.pages).astype(np.int32)
     if p.table_end != "exact":
-        indices = np.concatenate((indices, np.full(PADDING, end, np.int32)))
+        indices = np.concatenate((indices, np.full(PADDING, unused_entry(p, table), np.int32)))
     counts = [len(pages) for pages in table.pages]
     arrays = {"kv_indptr": np.cumsum((0, *counts), dtype=np.int32), "kv_page_indices": indices}
     if p.page_size > 1:  # with pages of one token no CK reads it, and the CK of 2025 doesn't know it

@@ -25,6 +25,8 @@ _BLOCKS = "get_num_blocks"
 _LEVELS = {
     FUNCTION: ("dtype", "head dim", "kernel"),
     "fmha_fwd": ("device", "dtype", "head dim", "kernel"),
+    "fmha_fwd_appendkv": ("device", "dtype", "head dim", "kernel"),
+    "fmha_fwd_pagedkv": ("device", "dtype", "head dim", "kernel"),
     "fmha_fwd_splitkv": ("device", "dtype", "head dim", "kernel", "combine kernel"),
 }
 _SHOWN = 5
@@ -81,7 +83,7 @@ class Dispatch:
 
 
 def parse(text: str, name: str = FUNCTION) -> Dispatch:
-    """Read the dispatch function ``name``: of batch prefill, fmha_fwd or fmha_fwd_splitkv.
+    """Read the dispatch function ``name``: of batch prefill, or one that _LEVELS names.
 
     Raises CppTextError if the text holds no such function, or one that can't be followed.
     """

@@ -36,7 +36,7 @@ def fp8_of(arch: str) -> Fp8:
 
 def bits_type(dtype: str) -> Any:
     """The unsigned NumPy type that holds an element of a kernel dtype's Q, K and V."""
-    return {"fp16": np.uint16, "bf16": np.uint16, "fp8bf16": np.uint8, "fp32": np.uint32}[dtype]
+    return {"fp16": np.uint16, "bf16": np.uint16, "fp8bf16": np.uint8, "fp8": np.uint8, "fp32": np.uint32}[dtype]
 
 
 def encode(values: Floats, dtype: str, arch: str) -> Bits:

@@ -1,6 +1,6 @@
-"""Keys of fwd, fwd_splitkv and fwd_splitkv_combine in C++ words, as kernels/cpp.py has them for batch prefill.
+"""Keys of fwd, fwd_pagedkv, fwd_splitkv and its combine stage in C++ words, as kernels/cpp.py has batch prefill's.
 
-The order of template arguments is CK's own (fmha_fwd_traits_, fmha_fwd_splitkv_traits_,
+The order of template arguments is CK's own (fmha_fwd_traits_, fmha_fwd_pagedkv_traits_, fmha_fwd_splitkv_traits_,
 fmha_fwd_splitkv_combine_traits_ in fmha_fwd.hpp). An instance names the arch it is for: the same traits are built once
 for each arch trait, told apart by a tag type, and device code is guarded to its own arch.
 """
@@ -14,8 +14,10 @@ from kernels.spellings import Words, spellings
 from matrix.keys import Key
 
 FWD = "fwd"
+PAGED = "fwd_pagedkv"
 SPLITKV = "fwd_splitkv"
 COMBINE = "fwd_splitkv_combine"
+_PIPELINES = {FWD: "fwd_pipeline", PAGED: "pagedkv_pipeline", SPLITKV: "splitkv_pipeline"}
 
 # What CK's codegen loads at once along head dim, by the tile's kK0 block length (K0_MAX_SUBMAX_MAP).
 _LOADED = {32: 32, 48: 48, 64: 64, 96: 128, 128: 128, 192: 192, 256: 256}
@@ -48,7 +50,7 @@ def _pads(pad: str) -> tuple[str, str, str, str]:
 
 
 def _pipeline(key: Key) -> Words:
-    words: Words = spellings()["fwd_pipeline" if key.family == FWD else "splitkv_pipeline"][key.pipeline]
+    words: Words = spellings()[_PIPELINES[key.family]][key.pipeline]
     return words
 
 
@@ -111,15 +113,17 @@ def trait(key: Key) -> str:
     pads = f"{spad}, {skpad}, {dpad}, {dvpad}"
     if key.family == SPLITKV:
         return f"fmha_fwd_splitkv_traits_<{common}, {squant}, {flag(key.paged_kv)}, {pads}>"
+    if key.family == PAGED:
+        return f"fmha_fwd_pagedkv_traits_<{common}, {flag(key.paged_kv)}, {squant}, {pads}, {flag(key.skip)}>"
     return f"fmha_fwd_traits_<{common}, {flag(key.dropout)}, {squant}, {pads}, {flag(key.trload)}, {flag(key.skip)}>"
 
 
 def conditions(key: Key, largest_bm0: int) -> tuple[str, ...]:
-    """What a request must meet for a kernel of fwd or fwd_splitkv, beyond device, dtype and head dims.
+    """What a request must meet for a kernel of any family but the combine stage, beyond device, dtype and head dims.
 
     ``largest_bm0`` is the largest kM0 among the kernels of the same device, dtype and head dims: in fwd a smaller tile
-    serves no more queries than it has rows. Source: FmhaFwdApiTrait and FmhaFwdSplitKVApiTrait of fmha_fwd.py and
-    fmha_fwd_splitkv.py.
+    serves no more queries than it has rows. Source: FmhaFwdApiTrait and FmhaFwdSplitKVApiTrait of fmha_fwd.py,
+    fmha_pagedkv_prefill.py and fmha_fwd_splitkv.py.
     """
     words = spellings()
     found = [
@@ -138,6 +142,12 @@ def conditions(key: Key, largest_bm0: int) -> tuple[str, ...]:
         ]
         if key.tile.bm0 != largest_bm0:
             found.append(f"a.seqlen_q <= {key.tile.bm0}")
+    elif key.family == PAGED:
+        found += [
+            f"t.has_lse == {flag(key.lse)}",
+            f"t.use_pagedkv == {flag(key.paged_kv)}",
+            f"t.skip_min_seqlen_q == {flag(key.skip)}",
+        ]
     else:
         found.append(f"(a.block_table_ptr != nullptr) == {flag(key.paged_kv)}")
     if when := words["when"][key.tile.when]:
@@ -158,7 +168,7 @@ def _lengths(key: Key) -> tuple[str, ...]:
     found = () if spad else (f"a.seqlen_q % {key.tile.bm0} == 0",)
     if skpad:
         return found
-    if key.family == SPLITKV:
+    if key.family != FWD:
         return (*found, "a.seqlen_k_ptr == nullptr", whole)
     return (*found, "a.cu_seqlen_k_ptr == nullptr", "a.seqlen_k != 0", whole)
 

@@ -1,4 +1,4 @@
-"""A built library of fwd or split-KV from Python: the C ABI of kernels/include_fwd/ckpm_fwd.h through ctypes.
+"""A built library of fwd, paged or split-KV from Python: the C ABI of kernels/include_fwd/ckpm_fwd.h through ctypes.
 
 As kernels/harness.py for batch prefill: a ``libamdhip64.so`` must be loaded with ``ctypes.RTLD_GLOBAL`` first.
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from kernels.errors import LibraryError
 from kernels.harness import Status, fitting
@@ -44,34 +45,44 @@ def _table() -> tuple[tuple[str, Any], ...]:
 
 
 FIELDS = _table()
-_NAMES = {name for name, _ in FIELDS}
-_INTEGERS = {name: kind for name, kind in FIELDS if kind in (ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int32)}
 
 
-class FwdProblem(ctypes.Structure):
-    """One launch: ``FwdProblem(data_type="bf16", q=address, ...)``. Fields not given are 0 or null.
+class CheckedProblem(ctypes.Structure):
+    """A header's struct of one launch. ``START`` is what its functions begin with, ``VERSION`` its ABI's.
 
-    Pointers are device addresses, strides count elements.
+    Pointers are device addresses, strides count elements. Fields not given are 0 or null.
 
     Raises:
         TypeError: a field that doesn't exist.
         OverflowError: an integer, or the data type's name, that doesn't fit its field.
     """
 
-    _fields_ = FIELDS
+    START: ClassVar[str]
+    VERSION: ClassVar[int]
 
     def __init__(self, **values: Any) -> None:
         super().__init__()
-        known = {"struct_bytes": ctypes.sizeof(FwdProblem), "abi_version": ABI_VERSION, **values}
+        kinds: dict[str, Any] = {field[0]: field[1] for field in self._fields_}
+        numbers = (ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int32)
+        integers = {name: kind for name, kind in kinds.items() if kind in numbers}
+        known = {"struct_bytes": ctypes.sizeof(type(self)), "abi_version": self.VERSION, **values}
         for name, value in known.items():
-            if name not in _NAMES:
-                raise TypeError(f"ckpm_fwd_problem has no field '{name}'")
-            setattr(self, name, fitting(name, value, _INTEGERS))
+            if name not in kinds:
+                raise TypeError(f"{self.START}_problem has no field '{name}'")
+            setattr(self, name, fitting(name, value, integers))
+
+
+class FwdProblem(CheckedProblem):
+    """One launch: ``FwdProblem(data_type="bf16", q=address, ...)``."""
+
+    START = "ckpm_fwd"
+    VERSION = ABI_VERSION
+    _fields_ = FIELDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FwdLaunch:
-    """How a launch ended. ``kernels`` are what was chosen: one of fwd, or one of split-KV and its combine kernel."""
+    """How a launch ended. ``kernels`` are what was chosen: one, or one of split-KV and its combine kernel."""
 
     status: Status
     message: str
@@ -81,20 +92,23 @@ class FwdLaunch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FwdLibrary:
-    """A loaded library; ``family`` is fwd or fwd_splitkv, ``kernels`` are its kernels' names in dispatch order."""
+    """A loaded library; ``family`` is its name in kernels/renderable.py, ``kernels`` are in dispatch order.
+
+    ``calls`` are the functions of its C ABI, by their names without the start.
+    """
 
     path: Path
     family: str
     dialect: str
     kernels: tuple[str, ...]
-    abi: ctypes.CDLL
+    calls: Mapping[str, Any]
 
-    def launch(self, problem: FwdProblem) -> FwdLaunch:
+    def launch(self, problem: CheckedProblem) -> FwdLaunch:
         """Launch what dispatch chooses for ``problem``. A refusal is an outcome: see the result's status."""
         milliseconds = ctypes.c_float(0)
         message = ctypes.create_string_buffer(_MESSAGE_BYTES)
-        status = self.abi.ckpm_fwd_launch(ctypes.byref(problem), ctypes.byref(milliseconds), message, _MESSAGE_BYTES)
-        chosen = [self.abi.ckpm_fwd_selected_kernel(stage) for stage in (0, 1)]
+        status = self.calls["launch"](ctypes.byref(problem), ctypes.byref(milliseconds), message, _MESSAGE_BYTES)
+        chosen = [self.calls["selected_kernel"](stage) for stage in (0, 1)]
         return FwdLaunch(
             status=Status(status),
             message=message.value.decode(errors="replace"),
@@ -103,52 +117,56 @@ class FwdLibrary:
         )
 
 
-def load(path: Path) -> FwdLibrary:
-    """Open a library that ``kernels build --family fwd`` (or split-KV's families) made.
+def load(path: Path, problem: type[CheckedProblem] = FwdProblem) -> FwdLibrary:
+    """Open a library that ``kernels build --family fwd`` (or another family of forward kernels) made.
+
+    ``problem`` is the struct of its C ABI.
 
     Raises:
         LibraryError: it can't be opened, is no such library, or has another version of the C ABI.
     """
     try:
         abi = ctypes.CDLL(str(path.absolute()), mode=os.RTLD_NOW | os.RTLD_LOCAL)
-        _declare(abi)
+        calls = _declared(abi, problem)
     except OSError as error:
         hint = " Load a libamdhip64.so with RTLD_GLOBAL first." if "undefined symbol: hip" in str(error) else ""
         raise LibraryError(f"{path}: it can't be loaded: {error}.{hint}") from error
     except AttributeError as error:
-        raise LibraryError(f"{path}: no library of fwd kernels: {error}.") from error
-    version, size = abi.ckpm_fwd_abi_version(), abi.ckpm_fwd_problem_bytes()
-    if (version, size) != (ABI_VERSION, ctypes.sizeof(FwdProblem)):
+        raise LibraryError(f"{path}: no library of {problem.START}'s kernels: {error}.") from error
+    version, size = calls["abi_version"](), calls["problem_bytes"]()
+    if (version, size) != (problem.VERSION, ctypes.sizeof(problem)):
         raise LibraryError(
             f"{path}: its C ABI is version {version} with a problem of {size} bytes, "
-            f"ours is version {ABI_VERSION} with {ctypes.sizeof(FwdProblem)}. Build it anew with this checkout."
+            f"ours is version {problem.VERSION} with {ctypes.sizeof(problem)}. Build it anew with this checkout."
         )
-    names = [abi.ckpm_fwd_kernel_name(index) for index in range(abi.ckpm_fwd_kernel_count())]
+    names = [calls["kernel_name"](index) for index in range(calls["kernel_count"]())]
     return FwdLibrary(
         path=path,
-        family=abi.ckpm_fwd_family().decode(),
-        dialect=abi.ckpm_fwd_dialect().decode(),
+        family=calls["family"]().decode(),
+        dialect=calls["dialect"]().decode(),
         kernels=tuple(name.decode() for name in names),
-        abi=abi,
+        calls=calls,
     )
 
 
-def _declare(abi: ctypes.CDLL) -> None:
-    """Give the functions of ckpm_fwd.h their types. Raises AttributeError if one is missing."""
+def _declared(abi: ctypes.CDLL, problem: type[CheckedProblem]) -> dict[str, Any]:
+    """The functions of a problem's header with their types. Raises AttributeError if one is missing."""
     text, number = ctypes.c_char_p, ctypes.c_int
     signatures: dict[str, tuple[Any, list[Any]]] = {
-        "ckpm_fwd_abi_version": (number, []),
-        "ckpm_fwd_problem_bytes": (ctypes.c_size_t, []),
-        "ckpm_fwd_family": (text, []),
-        "ckpm_fwd_dialect": (text, []),
-        "ckpm_fwd_kernel_count": (number, []),
-        "ckpm_fwd_kernel_name": (text, [number]),
-        "ckpm_fwd_launch": (
+        "abi_version": (number, []),
+        "problem_bytes": (ctypes.c_size_t, []),
+        "family": (text, []),
+        "dialect": (text, []),
+        "kernel_count": (number, []),
+        "kernel_name": (text, [number]),
+        "launch": (
             number,
-            [ctypes.POINTER(FwdProblem), ctypes.POINTER(ctypes.c_float), text, ctypes.c_size_t],
+            [ctypes.POINTER(problem), ctypes.POINTER(ctypes.c_float), text, ctypes.c_size_t],
         ),
-        "ckpm_fwd_selected_kernel": (text, [number]),
+        "selected_kernel": (text, [number]),
     }
+    calls = {}
     for name, (result, arguments) in signatures.items():
-        function = getattr(abi, name)
-        function.restype, function.argtypes = result, arguments
+        calls[name] = getattr(abi, f"{problem.START}_{name}")
+        calls[name].restype, calls[name].argtypes = result, arguments
+    return calls

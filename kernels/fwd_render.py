@@ -1,4 +1,4 @@
-"""C++ text of the families fwd, fwd_splitkv and fwd_splitkv_combine: instances, dispatch and harness.
+"""C++ text of fwd, fwd_pagedkv, fwd_splitkv, fwd_splitkv_combine and fwd_appendkv: instances, dispatch and harness.
 
 kernels/render.py asks here for keys that are not of batch prefill, whose texts it makes itself.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from kernels import fwd_cpp
+from kernels import appendkv_cpp, fwd_cpp
 from kernels.template_engine import environment, pattern
 from matrix.errors import UsageError
 from matrix.keys import Key
@@ -16,9 +16,13 @@ from matrix.keys import Key
 
 def instance_text(key: Key, space: str = "ckpm::k0") -> str:
     """One key's specialisation."""
+    if key.family == appendkv_cpp.APPENDKV:
+        return pattern("appendkv_instance.hip.j2") % appendkv_cpp.instance(key, space)
     words = fwd_cpp.instance(key, space)
     if key.family == fwd_cpp.FWD:
         return pattern("fwd_instance.hip.j2") % words
+    if key.family == fwd_cpp.PAGED:
+        return pattern("pagedkv_instance.hip.j2") % words
     if key.family == fwd_cpp.COMBINE:
         return pattern("combine_instance.hip.j2") % words
     batch, merges = key.mode == "batch", fwd_cpp.merges(key.hdim_q, key.bias, key.mask)
@@ -27,6 +31,7 @@ def instance_text(key: Key, space: str = "ckpm::k0") -> str:
 
 Arm = tuple[str, str, str, str, str]  # alias, kernel's name, trait, arch tag, conditions
 SplitArm = tuple[str, str, str, dict[bool, str]]  # trait, arch tag, conditions, combine's trait by LSE
+AppendArm = tuple[str, str, str]  # trait, arch tag, conditions
 T = TypeVar("T")
 Tree = dict[str, dict[str, dict[tuple[int, int], list[T]]]]  # arch trait -> dtype -> head dims -> arms
 
@@ -41,6 +46,8 @@ def dispatch_text(keys: Sequence[Key]) -> str:
     ordered = sorted(keys, key=lambda key: -len(key.arch_trait))
     if any(key.family == fwd_cpp.SPLITKV for key in ordered):
         return _splitkv_dispatch(ordered)
+    if any(key.family == appendkv_cpp.APPENDKV for key in ordered):
+        return _appendkv_dispatch(ordered)
     kernels: list[Arm] = []
     tree: Tree[Arm] = {}
     largest: dict[tuple[str, str, int, int], int] = {}
@@ -53,7 +60,8 @@ def dispatch_text(keys: Sequence[Key]) -> str:
         arm = (f"T{index}", key.name, fwd_cpp.trait(key), fwd_cpp.arch_tag(key.arch_trait), conditions)
         kernels.append(arm)
         _add(tree, key, arm)
-    return environment().get_template("fwd_dispatch.hip.j2").render(archs=_nested(tree), kernels=kernels)
+    family = ordered[0].family
+    return environment().get_template("fwd_dispatch.hip.j2").render(family=family, archs=_nested(tree), kernels=kernels)
 
 
 def _splitkv_dispatch(ordered: Sequence[Key]) -> str:
@@ -74,6 +82,15 @@ def _splitkv_dispatch(ordered: Sequence[Key]) -> str:
     return environment().get_template("splitkv_dispatch.hip.j2").render(archs=_nested(tree), names=names)
 
 
+def _appendkv_dispatch(ordered: Sequence[Key]) -> str:
+    tree: Tree[AppendArm] = {}
+    for key in ordered:
+        conditions = " && ".join(appendkv_cpp.conditions(key))
+        _add(tree, key, (appendkv_cpp.trait(key), fwd_cpp.arch_tag(key.arch_trait), conditions))
+    names = [key.name for key in ordered]
+    return environment().get_template("appendkv_dispatch.hip.j2").render(archs=_nested(tree), names=names)
+
+
 def _add(tree: Tree[T], key: Key, arm: T) -> None:
     hdims = tree.setdefault(key.arch_trait, {}).setdefault(key.dtype, {})
     hdims.setdefault((key.hdim_q, key.hdim_v), []).append(arm)
@@ -91,5 +108,7 @@ def _nested(tree: Tree[T]) -> list[tuple[str, list[tuple[str, list[tuple[int, in
 
 
 def harness_text(dialect: str, family: str) -> str:
-    """The C ABI of kernels/include_fwd/ckpm_fwd.h; ``family`` is fwd or fwd_splitkv."""
-    return environment().get_template("fwd_harness.hip.j2").render(dialect=dialect, family=family)
+    """The C ABI of a library of ``family``: of kernels/include_fwd/ckpm_appendkv.h, or ckpm_fwd.h for all others."""
+    start = "appendkv" if family == appendkv_cpp.APPENDKV else "fwd"
+    template = environment().get_template(f"{start}_harness.hip.j2")
+    return template.render(dialect=dialect, family=family, function=f"fmha_{family}", abi=f"ckpm_{start}")

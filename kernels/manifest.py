@@ -13,7 +13,7 @@ from kernels import codeobject, symbols
 from kernels.errors import CodeObjectError
 from kernels.files import write_atomically
 from kernels.plan import Plan
-from matrix.dialects import FAMILIES, dialect
+from matrix.dialects import FAMILIES, HAND_WRITTEN, dialect
 from matrix.families import Family
 from matrix.keys import Key
 from matrix.names import make_key, parse
@@ -65,7 +65,7 @@ def keys_of(facts: Mapping[str, Any], names: Sequence[str]) -> tuple[Key, ...]:
 
 def family_of(name: str) -> str:
     """The family whose kernels' names begin as ``name`` does: those of fwd with ``fmha_fwd_d``, a head dim after it."""
-    return next(family for family in FAMILIES if name.startswith(f"fmha_{family}_d"))
+    return next(family for family in (*FAMILIES, *HAND_WRITTEN) if name.startswith(f"fmha_{family}_d"))
 
 
 def _unit_resources(
@@ -94,7 +94,7 @@ def _unit_resources(
 def _guarded(values: Mapping[str, Any], arch: str, family: Family) -> bool:
     """gload bodies are compiled for gfx94x and gfx950 alone (see kernels/cpp.py), fwd's for their own arch trait."""
     if family.name != "batch_prefill":
-        return bool(values["arch_trait"] != family.archs[arch])
+        return bool(values["arch_trait"] != family.archs.get(arch))
     return values.get("load") == "gload" and arch == "gfx90a"
 
 

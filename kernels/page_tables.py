@@ -54,6 +54,19 @@ def page_table(problem: Problem) -> PageTable:
     return PageTable(pages=pages, pool_pages=pool, width=width, nan_page=nan_page)
 
 
+def unused_entry(problem: Problem, table: PageTable) -> int:
+    """What the problem's ``table_end`` puts after the last valid entry."""
+    return {"exact": 0, "zeros": 0, "minus_one": -1, "nan_page": table.nan_page or 0}[problem.table_end]
+
+
+def block_table(problem: Problem, table: PageTable) -> NDArray[np.int32]:
+    """[sequence, entry]: each sequence's pages, and unused entries after them."""
+    found = np.full((problem.batch, table.width), unused_entry(problem, table), np.int32)
+    for row, pages in zip(found, table.pages, strict=True):
+        row[: len(pages)] = pages
+    return found
+
+
 def _shared(p: Problem, counts: list[int]) -> tuple[tuple[NDArray[np.int64], ...], int]:
     """A common first half of pages, or (repeated) one short cycle of pages for everything."""
     common = max(1, min(counts) // 2)

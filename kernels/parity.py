@@ -1,8 +1,9 @@
 """Parity: the matrix and our C++ text against an upstream's own codegen, run live, and against stored name lists.
 
 For each arch, receipt and mask set the names of all families are compared, with their order (parity_names.py). For
-batch prefill and fwd also what each rendered instance binds; for these and split-KV the dispatch with its order and
-conditions; machine code for a sample of batch prefill's kernels.
+batch prefill, fwd, its paged form and append-KV also what each rendered instance binds; for these and split-KV the
+dispatch with its order and conditions, and the machine code of a sample of kernels. fwd_v3, which no codegen lists, is
+compared with upstream's files (parity_v3.py).
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels import cpp, dispatch_text, jobs, machine_code
+from kernels import cpp, dispatch_text, jobs, machine_code, parity_v3
 from kernels.bindings import Binding, bindings, differences
-from kernels.codegen_runner import Live, Rendered
+from kernels.codegen_runner import Live, Rendered, word_of
 from kernels.errors import CodegenError, CppTextError
+from kernels.fwd_v3_render import FWD_V3
 from kernels.parity_names import (
     Finding,
     absent_arch,
@@ -37,13 +39,14 @@ from kernels.units import DEFAULT_SIZE, plan
 from kernels.upstream import Tree, locate
 from matrix.defects import defects
 from matrix.dialects import APIS, dialect
+from matrix.dialects import archs as archs_table
 from matrix.enumeration import enumerate_keys
 from matrix.families import Family
 from matrix.golden import StoredList, stored_lists
 from matrix.keys import Key
 
 FAMILY = "batch_prefill"
-TEXT_APIS = ("fwd", "fwd_splitkv")
+TEXT_APIS = ("fwd", "pagedkv_prefill", "fwd_splitkv", "fwd_appendkv")
 _TOLD_EVERY = 20  # cases of names, bindings and dispatch: each takes half a second
 
 Say = Callable[[str], None]
@@ -90,10 +93,13 @@ def run(request: Request, say: Say = _print) -> Results:
         ]
         if apis:
             say(f"{tree.name}: names of {', '.join(apis)}")
-        take(names_cases(tree, apis, request.archs, request.receipts, request.masks), _TOLD_EVERY)
+        found = names_cases(tree, apis, request.archs, request.receipts, request.masks, request.cache)
+        take(found, _TOLD_EVERY)
         for api in (api for api in TEXT_APIS if set(APIS[api]) & set(request.families)):
             take(text_cases(tree, api, request.archs, request.receipts, request.masks))
-    if request.toolchain is not None and FAMILY in request.families:
+        if FWD_V3 in request.families and tree.dialect in dialects(FWD_V3):
+            take(v3_cases(tree, request))
+    if request.toolchain is not None:
         take(machine_code_cases(trees, request, request.toolchain, say))
     if request.stored:
         say("stored name lists")
@@ -164,7 +170,8 @@ def text_cases(
     None if there is no C++ for the tree's dialect. Archs with the same kernels share a comparison. An instance of
     split-KV is several kernels behind templates of its own, which are not followed: its dispatch alone is compared.
     """
-    if tree.dialect not in dialects(api):
+    library = word_of(api)
+    if tree.dialect not in dialects(library):
         return
     families = [dialect(tree.dialect).family(name) for name in APIS[api]]
     built = families[0].archs
@@ -182,13 +189,23 @@ def text_cases(
             try:
                 if place not in done:
                     rendered = live.rendered(arch, receipt, mask).result()
-                    if api == "fwd":
-                        done[place] = compare_texts(tree, keys, [key.name for key in keys], rendered, api)
+                    if len(families) == 1:
+                        done[place] = compare_texts(tree, keys, [key.name for key in keys], rendered, library)
                     else:
-                        done[place] = [compare_dispatch(tree, keys, rendered, api, {})]
+                        done[place] = [compare_dispatch(tree, keys, rendered, library, {})]
                 yield judge(title, done[place], started)
             except (CodegenError, CppTextError) as error:
                 yield error_case(title, error, started)
+
+
+def v3_cases(tree: Tree, request: Request) -> Iterator[Case]:
+    """fwd_v3's files for each arch that has its kernels, then their machine code."""
+    for arch in (arch for arch in request.archs if arch in dialect(tree.dialect).family(FWD_V3).archs):
+        yield parity_v3.texts_case(tree, arch)
+        if request.toolchain is not None:
+            yield parity_v3.machine_code_case(
+                tree, arch, request.toolchain, cache=request.cache, jobs=request.job_count
+            )
 
 
 def compare_texts(
@@ -223,16 +240,16 @@ def compare_texts(
 
 
 def compare_dispatch(
-    tree: Tree, keys: Sequence[Key], rendered: Rendered, api: str, names: Mapping[str, str]
+    tree: Tree, keys: Sequence[Key], rendered: Rendered, family: str, names: Mapping[str, str]
 ) -> Finding:
     """Order and conditions of our dispatch over ``keys`` against upstream's; ``names`` of kernels by their traits.
 
     Raises CppTextError if a text can't be followed.
     """
     features = cpp.features(tree.dialect, selector_takes_base=tree.selector_takes_base)
-    dispatch = _dispatch(rendered.dispatch, api)
+    dispatch = _dispatch(rendered.dispatch, family)
     branches = sum(1 for _ in dispatch.kernels())
-    order = dispatch_text.compare(dispatch, _dispatch(render_dispatch(keys, features), api), names)
+    order = dispatch_text.compare(dispatch, _dispatch(render_dispatch(keys, features), family), names)
     return Finding("dispatch", tuple(order), f"the same: order and conditions of {branches} dispatch branches")
 
 
@@ -250,17 +267,21 @@ def _dispatch(text: str, family: str) -> dispatch_text.Dispatch:
 def machine_code_cases(
     trees: Sequence[Tree], request: Request, toolchain: Toolchain, say: Say = _print
 ) -> Iterator[Case]:
-    """One case for each tree and arch that has kernels. All compilers share one pool, so that none waits for a case."""
-    wanted = [(tree, arch) for tree in trees for arch in request.archs if arch in _family(tree).archs]
+    """One case for each tree, API and arch. All compilers share one pool, so that none waits for a case."""
+    apis = [api for api in (FAMILY, *TEXT_APIS) if set(APIS[api]) & set(request.families)]
+    wanted = [(tree, api, arch) for tree in trees for api in apis for arch in sampled_archs(tree, api, request.archs)]
     if wanted:
         say(f"machine code of samples, {request.job_count} compilers at once ({toolchain.identity})")
     pool = ThreadPoolExecutor(request.job_count)
     try:
-        lives = {tree.name: Live(tree, pool, FAMILY) for tree in trees}
-        renders = [{mask: lives[tree.name].rendered(arch, 0, mask) for mask in request.masks} for tree, arch in wanted]
+        lives = {(tree.name, api): Live(tree, pool, api) for tree, api, _ in wanted}
+        renders = [
+            {mask: lives[tree.name, api].rendered(arch, 0, mask) for mask in request.masks}
+            for tree, api, arch in wanted
+        ]
         started = [
-            machine_code_case(tree, arch, texts, request, toolchain, pool)
-            for (tree, arch), texts in zip(wanted, renders, strict=True)
+            machine_code_case(tree, api, arch, texts, request, toolchain, pool)
+            for (tree, api, arch), texts in zip(wanted, renders, strict=True)
         ]
         for finish in started:
             yield finish()
@@ -268,34 +289,53 @@ def machine_code_cases(
         pool.shutdown(cancel_futures=True)
 
 
+def sampled_archs(tree: Tree, api: str, archs: Sequence[str]) -> list[str]:
+    """The archs, of those asked for, whose machine code is compared: gfx9 ones that the API has kernels for.
+
+    Batch prefill is compared on each of them. In the other APIs the last of the archs that share an arch trait, and so
+    their kernels, stands for all: their samples are larger, and upstream compiles each of them alone.
+    """
+    if tree.dialect not in dialects(word_of(api)):
+        return []
+    traits = dialect(tree.dialect).family(APIS[api][0]).archs
+    known = archs_table()
+    built = [arch for arch in archs if arch in traits and known[arch].generation == "gfx9"]
+    return built if api == FAMILY else list({traits[arch]: arch for arch in built}.values())
+
+
 def machine_code_case(
     tree: Tree,
+    api: str,
     arch: str,
     renders: Mapping[str, Future[Rendered]],
     request: Request,
     toolchain: Toolchain,
     pool: Executor,
 ) -> Callable[[], Case]:
-    """Start to compile a sample of an upstream's kernels from upstream's text and from ours, on one arch.
+    """Start to compile a sample of each family's kernels from upstream's text and from ours, on one arch.
 
     ``renders`` are upstream's texts by mask set. Returns a function that waits for the outcome.
     """
-    title = title_of(tree.name, arch, FAMILY, "machine code")
+    title = title_of(tree.name, arch, api, "machine code")
     started = time.monotonic()
-    keys = [key for mask in request.masks for key in enumerate_keys(_family(tree), arch=arch, mask_impl=mask)]
-    chosen = machine_code.choose(keys, tree.dialect, arch)
+    families = [  # a family without masks has the same keys in both sets
+        list(dict.fromkeys(key for mask in request.masks for key in enumerate_keys(family, arch=arch, mask_impl=mask)))
+        for family in map(dialect(tree.dialect).family, APIS[api])
+    ]
+    chosen = [key for keys in families for key in machine_code.choose(keys, tree.dialect, arch)]
     try:
         texts = {mask: render.result().instances for mask, render in renders.items()}
     except CodegenError as error:
         failed = error_case(title, error, started)
         return lambda: failed
+    texts[""] = texts[request.masks[0]]
     if unknown := [key.name for key in chosen if key.name not in texts[key.mask_impl]]:
         finding = Finding("machine code", tuple(f"{name}: upstream renders no such kernel" for name in unknown), "")
         differs = judge(title, [finding], started)
         return lambda: differs
     pairs = [(key, texts[key.mask_impl][key.name]) for key in chosen]
     finish = machine_code.compare(pairs, tree, toolchain, arch, cache=request.cache, pool=pool)
-    bodiless = sum(not machine_code.has_device_code(key, arch) for key in keys)
+    bodiless = sum(not machine_code.has_device_code(key, arch) for keys in families for key in keys)
 
     def judged() -> Case:
         waited = time.monotonic()
@@ -314,7 +354,7 @@ def _judge_code(
 ) -> Case:
     if errors := [f"{row.name}: {row.error}" for row in compared if row.error]:
         return error_case(title, CodegenError("\n".join(errors)), started)
-    labels = [f"{key.name} ({key.mask_impl} masks)" for key in chosen]
+    labels = [f"{key.name} ({key.mask_impl} masks)" if key.mask_impl else key.name for key in chosen]
     lines = [f"{label}: {row.difference}" for label, row in zip(labels, compared, strict=True) if row.difference]
     same = [f"  {row.code_bytes} bytes  {label}" for label, row in zip(labels, compared, strict=True) if not row.defect]
     sampled = f"{len(same)} kernels that hold every axis value that compiles ({toolchain.identity})"

@@ -13,18 +13,19 @@ from kernels.parity import Request, run
 from kernels.processes import ended_by_signals
 from kernels.results import Results
 from kernels.toolchains import detect
-from matrix.dialects import FAMILIES, archs, check_arch, check_family, check_receipt, receipts, upstreams
+from matrix.dialects import FAMILIES, HAND_WRITTEN, archs, check_arch, check_family, check_receipt, receipts, upstreams
 from matrix.errors import UsageError
 from matrix.families import MASK_IMPLS
 from matrix.options import words
 
 _SHOWN = 10
+_FAMILIES = (*FAMILIES, *HAND_WRITTEN)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Everything is compared unless an option narrows it; lists are repeated or separated by commas."""
     parser.add_argument("--upstream", action="append", metavar="NAME", help="default: all packages; or checkout")
-    parser.add_argument("--family", action="append", metavar="FAMILY", help=f"default: {', '.join(FAMILIES)}")
+    parser.add_argument("--family", action="append", metavar="FAMILY", help=f"default: {', '.join(_FAMILIES)}")
     parser.add_argument("--arch", action="append", metavar="ARCH", help=f"default: {', '.join(archs())}")
     parser.add_argument("--receipt", action="append", metavar="N", help="default: all")
     parser.add_argument("--mask", choices=MASK_IMPLS, action="append", help="default: both mask sets")
@@ -47,7 +48,7 @@ def request_from(args: argparse.Namespace) -> Request:
     checkout = ("checkout",) if ck_root and not args.upstream else ()
     return Request(
         upstreams=(*asked, *checkout),
-        families=tuple(check_family(name) for name in words("--family", args.family, FAMILIES)),
+        families=tuple(check_family(name) for name in words("--family", args.family, _FAMILIES)),
         archs=tuple(check_arch(name).name for name in words("--arch", args.arch, tuple(archs()))),
         receipts=tuple(check_receipt(number) for number in words("--receipt", args.receipt, [*map(str, receipts())])),
         masks=tuple(args.mask or MASK_IMPLS),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kernels import cpp, fwd_render
+from kernels import cpp, fwd_render, fwd_v3_render
 from kernels.files import make_folder, write_if_changed, writing
+from kernels.fwd_v3_render import FWD_V3
 from kernels.renderable import PREFILL, library_of_keys
 from kernels.spellings import spellings
 from kernels.template_engine import environment, pattern
@@ -16,6 +17,8 @@ from matrix.keys import Key
 
 def instance_text(key: Key, features: cpp.Features, space: str = "ckpm::k0") -> str:
     """One kernel's specialisation."""
+    if key.family == FWD_V3:
+        return fwd_v3_render.instance_text(key, space)
     if key.family != PREFILL:
         return fwd_render.instance_text(key, space)
     words = cpp.instance(key, features, space)
@@ -25,12 +28,14 @@ def instance_text(key: Key, features: cpp.Features, space: str = "ckpm::k0") -> 
 def unit_text(unit: Unit, features: cpp.Features) -> str:
     """One translation unit; instances are numbered apart by their namespace."""
     texts = [instance_text(key, features, f"ckpm::k{index}") for index, key in enumerate(unit.keys)]
-    template = "unit.hip.j2" if unit.keys[0].family == PREFILL else "fwd_unit.hip.j2"
+    template = {PREFILL: "unit.hip.j2", FWD_V3: "fwd_v3_unit.hip.j2"}.get(unit.keys[0].family, "fwd_unit.hip.j2")
     return environment().get_template(template).render(instances=texts)
 
 
 def dispatch_text(keys: Sequence[Key], features: cpp.Features) -> str:
     """The host dispatch over ``keys``, which must be in upstream's order of emission; of batch prefill if none."""
+    if keys and keys[0].family == FWD_V3:
+        return fwd_v3_render.dispatch_text(keys)
     if keys and keys[0].family != PREFILL:
         return fwd_render.dispatch_text(keys)
     arms: list[tuple[str, str, str, str]] = []
@@ -77,7 +82,12 @@ def render(
     for unit, file in zip(units, files["units"], strict=True):
         write_if_changed(file, unit_text(unit, features))
     write_if_changed(files["dispatch"][0], dispatch_text(keys, features))
-    harness = harness_text(dialect, features) if library == PREFILL else fwd_render.harness_text(dialect, library)
+    if library == PREFILL:
+        harness = harness_text(dialect, features)
+    elif library == FWD_V3:
+        harness = fwd_v3_render.harness_text(dialect)
+    else:
+        harness = fwd_render.harness_text(dialect, library)
     write_if_changed(files["harness"][0], harness)
     wanted = {file for group in files.values() for file in group}
     for stale in set(folder.glob("*.hip")) - wanted:

@@ -4,16 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from kernels.fwd_cpp import COMBINE, FWD, SPLITKV
+from kernels.appendkv_cpp import APPENDKV
+from kernels.fwd_cpp import COMBINE, FWD, PAGED, SPLITKV
+from kernels.fwd_v3_render import FWD_V3
 from kernels.spellings import spellings
 from matrix.errors import UsageError
 from matrix.keys import Key
 
 PREFILL = "batch_prefill"
 # library -> the families in it: a library has one dispatch and one C ABI
-LIBRARIES: Mapping[str, tuple[str, ...]] = {PREFILL: (PREFILL,), FWD: (FWD,), SPLITKV: (SPLITKV, COMBINE)}
+LIBRARIES: Mapping[str, tuple[str, ...]] = {
+    PREFILL: (PREFILL,),
+    FWD: (FWD,),
+    PAGED: (PAGED,),
+    SPLITKV: (SPLITKV, COMBINE),
+    APPENDKV: (APPENDKV,),
+    FWD_V3: (FWD_V3,),
+}
 # dialects whose templates are known; batch prefill's are those of spellings.yaml
-_DIALECTS: Mapping[str, tuple[str, ...]] = {FWD: ("ck-2025-11",), SPLITKV: ("ck-2025-11",)}
+_DIALECTS: Mapping[str, tuple[str, ...]] = {
+    FWD: ("ck-2025-11",),
+    PAGED: ("ck-2025-11",),
+    SPLITKV: ("ck-2025-11",),
+    APPENDKV: ("ck-2025-11",),
+    FWD_V3: ("ck-2025-11",),
+}
 
 
 def dialects(library: str) -> tuple[str, ...]:

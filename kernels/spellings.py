@@ -24,7 +24,9 @@ _AXES: Mapping[str, tuple[str, ...]] = {
     "when": (),
     "dialects": ("paged", "launch_takes_block_size", "trait_names_trload"),
     "fwd_pipeline": ("type", "enum"),
+    "pagedkv_pipeline": ("type", "enum"),
     "splitkv_pipeline": ("type", "enum"),
+    "rope": ("enum", "check"),
 }
 _KINDS = {"bytes": Field.integer} | dict.fromkeys(_AXES["dialects"], Field.boolean)
 

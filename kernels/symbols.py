@@ -19,6 +19,7 @@ _BIAS = {"no": 0, "bias": 1, "alibi": 2}
 _QSCALE = {"no": 0, "pertensor": 1, "kv_blockscale": 3}
 _LAYOUT = {"vectorized": 0, "linear": 1}
 _TABLE = {"vllm": 0, "sglang": 1}
+_ROPE = {"no": 0, "inter": 1, "half": 2}
 _LOAD = {"bload": 0, "gload": 1}
 # GenericAttentionMask<IsMasking, IsLocal>; SimplifiedGenericAttentionMask<IsMasking>
 _MASK = {
@@ -41,6 +42,10 @@ def pattern(values: Mapping[str, Any], family: str = "batch_prefill") -> re.Patt
     """What the symbol of the kernel with these axis values contains, in order. Paged dialects spell more."""
     if family == "fwd_splitkv_combine":
         return _combine_pattern(values)
+    if family == "fwd_appendkv":
+        return _appendkv_pattern(values)
+    if family == "fwd_v3":
+        return _v3_pattern(values)
     tile = values["tile"]
     block = "".join(f"Li{n}E" for n in (tile.bm0, tile.bn0, tile.bk0, tile.bn1, tile.bk1, tile.bk0max))
     shape = rf"sequenceIJ{block}EEE.*?Lb{int(values['vlayout'] == 'row')}EEELb{int(values['mode'] == 'group')}E"
@@ -53,6 +58,10 @@ def pattern(values: Mapping[str, Any], family: str = "batch_prefill") -> re.Patt
         shape = rf"FmhaFwdSplitKVKernelI.*?{shape}"
         # the key's variants differ in what follows: whether splits are uneven, whether heads are merged
         traits += rf"Lb{int(values['qscale'] == 'pertensor')}ELb{int(values['paged_kv'])}E"
+    elif family == "fwd_pagedkv":
+        shape = rf"FmhaFwdPagedKVKernelI.*?{shape}"
+        traits += rf"Lb{int(values['paged_kv'])}ELb{int(values['qscale'] == 'pertensor')}E"
+        traits += rf"Li{_number(tile.occupancy)}ELb{int(values['skip'])}E"
     else:
         traits += rf"Lb{int(values['dropout'])}E"
     if values.get("page_size") is not None:
@@ -72,6 +81,21 @@ def _combine_pattern(values: Mapping[str, Any]) -> re.Pattern[str]:
     # the key's variants differ in the bound of the number of splits
     traits = rf"Lb{int(spad)}ELb{int(dvpad)}ELb{int(values['lse'])}ELb{int(values['qscale'] == 'pertensor')}ELi[3-7]E"
     return re.compile(rf"FmhaFwdSplitKVCombineKernelI.*?ProblemI\w+?{problem}\w+?CombineTraitsI{traits}")
+
+
+def _appendkv_pattern(values: Mapping[str, Any]) -> re.Pattern[str]:
+    tile = values["tile"]
+    block = "".join(f"Li{n}E" for n in (tile.bs, tile.bsk, tile.bd, tile.bdv))
+    problem = rf"{block}Lb{int(values['vlayout'] == 'row')}E{_ENUM}{_ROPE[values['rope']]}ELb{int(values['paged_kv'])}E"
+    pads = "".join(f"Lb{int(flag)}E" for flag in pad_flags(values["pad"]))
+    # element types come first, the same for all kernels of a unit
+    return re.compile(rf"FmhaFwdAppendKVKernelI.*?ProblemI\w+?{problem}\w+?TraitsI{pads}Li{_number(tile.occupancy)}E")
+
+
+def _v3_pattern(values: Mapping[str, Any]) -> re.Pattern[str]:
+    """A unit's kernels are of one dtype and tile: only the mask tells them apart."""
+    mask = _MASK[values["mask_impl"], values["mask"]]
+    return re.compile(rf"FmhaFwdV3KernelI.*?BlockFmhaFwdV3PipelineProblemI.*?{mask}.*?TileFmhaFwdV3TraitsI")
 
 
 def _number(value: int) -> str:

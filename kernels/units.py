@@ -55,7 +55,8 @@ def plan(keys: Sequence[Key], size: int = DEFAULT_SIZE) -> list[Unit]:
 def _unit(keys: Sequence[Key]) -> Unit:
     first = keys[0]
     digest = hashlib.sha256("\n".join(key.name for key in keys).encode()).hexdigest()[:12]
-    tile = f"b{first.tile.bm0}x{first.tile.bn0}" if first.tile.bm0 else f"b{first.tile.bn1}"
+    rows, columns = (first.tile.bm0, first.tile.bn0) if first.tile.bm0 else (first.tile.bs, first.tile.bsk)
+    tile = f"b{rows}x{columns}" if rows else f"b{first.tile.bn1}"
     load = f"_{first.load}" if first.load else ""
     family = "" if first.family == "batch_prefill" else f"{first.family}_"
     return Unit(f"{family}d{first.hdim_q}_{first.dtype}{load}_{tile}_{digest}", tuple(keys))

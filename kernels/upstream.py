@@ -145,8 +145,9 @@ def digest(root: Path) -> str:
 
 
 def include_closure(root: Path) -> set[Path]:
-    """Files of the tree reached from fmha_fwd.hpp by #include, under any preprocessor condition."""
+    """Files of the tree reached from fmha_fwd.hpp and V3's own header by #include, under any preprocessor condition."""
     pending = [root / FMHA / "fmha_fwd.hpp", root / "include/ck_tile/ops/fmha/block/variants.hpp"]
+    pending.append(root / FMHA / "fmha_fwd_v3_impl.hpp")  # trees of other ages have none
     seen: set[Path] = set()
     while pending:
         file = pending.pop()

@@ -62,7 +62,7 @@ def find(chosen: Dialect, name: str, mask_impl: str) -> tuple[Family, dict[str, 
             the name departs from the grammar that begins most like it.
     """
     problems: dict[str, NameSyntaxError] = {}
-    for family in chosen.families.values():
+    for family in chosen.all_families():
         try:
             return family, parse(family, name, mask_impl)
         except NameSyntaxError as error:
@@ -81,7 +81,7 @@ def _alike(grammar: str, name: str) -> int:
 
 
 def _fits(candidate: Dialect, name: str) -> bool:
-    for family in candidate.families.values():
+    for family in candidate.all_families():
         try:
             parse(family, name)
         except NameSyntaxError:
@@ -113,11 +113,11 @@ def outside(chosen: Dialect, family: Family, values: Mapping[str, Any]) -> list[
             text = f"{field} '{_text(values[field])}' is not in the table, which has {', '.join(map(_text, known))}"
             reasons.append(Reason("axis", field, text, _place(chosen, family, field, values)))
     tiles = _tiles(family, values)
-    if values["tile"] not in tiles:
+    if values["tile"] not in tiles and (values["tile"].word or not reasons):
         word, has = values["tile"].word, ", ".join(map(_text, tiles)) or "none"
         text = f"tile {word} is not in the table for {values['dtype']} d{values['hdim_q']}, which has {has}"
         reasons.append(Reason("tile", word, text, _line(chosen, family, ("tiles",))))
-    elif against := _misfits(family.tile_box(tile_place(values), values["tile"]), values):
+    elif values["tile"] in tiles and (against := _misfits(family.tile_box(tile_place(values), values["tile"]), values)):
         limits = "; ".join(f"{name} {_list(allowed)}" for name, allowed in against.items())
         text = f"tile {values['tile'].word} is only for {limits}"
         reasons.append(Reason("tile", values["tile"].word, text, _place(chosen, family, "tile", values)))
@@ -293,4 +293,4 @@ def _line(chosen: Dialect, family: Family, path: tuple[str, ...]) -> str:
 
 @functools.cache
 def _table(chosen: str, family: str) -> Field:
-    return dialect(chosen).families.table(family)
+    return dialect(chosen).table(family)

@@ -82,6 +82,8 @@ def read_family(name: str, field: Field, arch_names: Sequence[str], receipt_numb
     )
     _check(bare, field)
     tiles, tile_boxes = _tiles(field.get("tiles"), bare)
+    if "tile" not in SLOT.findall(bare.grammar) and any(len(some) > 1 for some in tiles.values()):
+        raise field.get("name").fail("a kernel's tile needs a slot {tile} where head dims have several")
     receipts = field.get("receipts")
     boxes = {number: _boxes(row, bare) for number, row in receipts.mapping().items() if number != "default"}
     for number in boxes:
@@ -216,8 +218,6 @@ def _check(family: Family, field: Field) -> None:
     for axis in (*family.axes, *(axis for block in family.pipelines for axis in block.axes)):
         if axis.name not in ("tile", ROUND) and len(axis.values) > 1 and not set(axis.fields) & set(slots):
             raise field.get("name").fail(f"axis '{axis.name}' has several values and needs a slot {{{axis.fields[0]}}}")
-    if "tile" not in slots:
-        raise field.get("name").fail("a kernel's tile needs a slot {tile}")
     if unknown := [name for name in family.words if name not in (*family.fields, "arch_trait")]:
         raise field.get("words").get(unknown[0]).fail(f"no axis of that name; known: {', '.join(family.fields)}")
     if unknown := [name for name in SLOT.findall(family.tile_grammar) if name not in TILE_NUMBERS]:

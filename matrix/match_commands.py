@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from matrix.dialects import FAMILIES
+from matrix.dialects import FAMILIES, HAND_WRITTEN
 from matrix.errors import EmptySelectionError, NameSyntaxError, UsageError
 from matrix.export import to_csv, to_json
 from matrix.keys import Key
@@ -147,7 +147,7 @@ def _counts(matcher: Matcher, keys: Sequence[Key], chosen: Sequence[Shape]) -> l
     """By family: shapes that are served, not served and impossible, kernels that are exercised or not."""
     counts = exercised(matcher, chosen)
     rows = []
-    for family in (name for name in FAMILIES if name in matcher.families):
+    for family in (name for name in (*FAMILIES, *HAND_WRITTEN) if name in matcher.families):
         mine = [shape for shape in chosen if tried(family, shape)]
         served = sum(bool(matcher(family, shape).kernels) for shape in mine)
         impossible = sum(bool(shape.impossible) for shape in mine)

@@ -30,6 +30,7 @@ _READS: Mapping[str, tuple[str, ...]] = {
     "fwd_appendkv": ("vlayout", "rope", "paged_kv"),
     "fwd_pagedkv": (*_ATTENTION, "lse", "dropout", "skip", "paged_kv"),
     "batch_prefill": (*_ATTENTION, "lse", "dropout", "page_size", "kv_layout", "kv_table"),
+    "fwd_v3": (*_ATTENTION, "lse", "dropout", "skip"),
     "bwd_dot_do_o": ("mode",),
     "bwd_dq_dk_dv": ("mode", "mask", "bias", "dbias", "dropout", "dropout_impl", "deterministic"),
     "bwd_convert_dq": ("mode", "deterministic"),

@@ -134,14 +134,14 @@ def _read(family: Family, slot: str, word: str) -> Value | Tile:
 
 def _set_tile(family: Family, values: dict[str, Any]) -> None:
     """The tile as the table has it, which also tells head dims that the name doesn't spell."""
-    word = values["tile"].word
+    word = values["tile"].word if "tile" in values else None  # a name that spells none is of the only one
     for (trait, dtype, hdim_q, hdim_v), tiles in family.tiles.items():
         if (trait, dtype, hdim_q) == (values["arch_trait"], values["dtype"], values["hdim_q"]):
             for tile in tiles:
-                if tile.word == word:
+                if word in (None, tile.word):
                     values |= {"tile": tile, "hdim_v": hdim_v}
                     return
-    tile = values["tile"]
+    tile = values.setdefault("tile", Tile())
     values.setdefault("hdim_v", tile.bn1 or tile.bhdv or tile.bdv or values["hdim_q"])
 
 

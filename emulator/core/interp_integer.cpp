@@ -98,12 +98,13 @@ u32 any_bits(u32 table, u32 a, u32 b, u32 c) {
     return result;
 }
 
-// control is the truth table.
-const MicroOp* v_bitop3_b32(Wave& w, const MicroOp* op) {
+// control is the truth table; the bits above Bits are 0.
+template <u32 Bits>
+const MicroOp* v_bitop3(Wave& w, const MicroOp* op) {
     Row b0, b1, b2, out;
     const u32 *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1), *c = source_row(w, op, 2, b2);
     const u32 table = op->control;
-    for (unsigned l = 0; l < LANES; ++l) out.d[l] = any_bits(table, a[l], b[l], c[l]);
+    for (unsigned l = 0; l < LANES; ++l) out.d[l] = any_bits(table, a[l], b[l], c[l]) & mask_of(Bits);
     commit(w, op, out.d);
     return advance(op);
 }
@@ -225,7 +226,8 @@ constexpr Entry entries[] = {
     I3("v_sad_u32", c + difference(a, b)),
     I3("v_lerp_u8", [&] { u32 r = 0; for (u32 i = 0; i < 32; i += 8) r |= ((a >> i & 0xff) + (b >> i & 0xff) + (c >> i & 1)) >> 1 << i; return r; }()),
     {"v_perm_b32", v_perm_b32},
-    {"v_bitop3_b32", v_bitop3_b32},
+    {"v_bitop3_b32", v_bitop3<32>},
+    {"v_bitop3_b16", v_bitop3<16>},
     {"v_cndmask_b32", v_cndmask_b32},
     {"v_mbcnt_lo_u32_b32", mbcnt<false>},
     {"v_mbcnt_hi_u32_b32", mbcnt<true>},

@@ -1,8 +1,8 @@
-/* The C ABI of a library of CK forward kernels (fwd, or fwd_splitkv with its combine stage): a problem in, kernels
- * launched, an error code out.
+/* The C ABI of a library of CK forward kernels (fwd, fwd_pagedkv, or fwd_splitkv with its combine stage): a problem in,
+ * kernels launched, an error code out.
  *
  * Plain C types only. No exception leaves a function. Pointers inside a problem are device addresses, strides count
- * elements. The struct is the same for both families; a field that the library's family doesn't know must hold 0 or
+ * elements. The struct is the same for all families; a field that the library's family doesn't know must hold 0 or
  * null, otherwise the launch is refused; so is one that asks for a feature without the pointer it needs. The message
  * then begins with the field's name. Values of mask_type and bias_type are those of ckpm.h, as are the status codes.
  */
@@ -33,13 +33,13 @@ typedef struct ckpm_fwd_problem
     const void* seqstart_q;    /* in group mode, as seqstart_k: where each sequence begins, [batch + 1] */
     const void* seqstart_k;
     const void* seqlen_q_ptr;  /* fwd, group mode: lengths without padding, [batch] */
-    const void* seqlen_k_ptr;  /* group mode: the same; split-KV, batch mode: lengths in a KV cache */
+    const void* seqlen_k_ptr;  /* group mode: the same; paged and split-KV, batch mode: lengths in a KV cache */
     const void* cu_seqlen_q;   /* fwd: cumulative lengths without padding, [batch + 1] */
     const void* cu_seqlen_k;
     void* lse_acc;             /* split-KV: [split, ...], float32 */
     void* o_acc;               /* split-KV: [split, ...], float32 */
-    void* block_table;         /* split-KV over a paged cache */
-    const void* cache_batch_idx; /* split-KV, batch mode */
+    void* block_table;         /* paged, and split-KV over a paged cache: page numbers, [batch, max pages], int32 */
+    const void* cache_batch_idx; /* split-KV in batch mode without a block_table: a sequence's place in the cache */
     void* stream;
     uint64_t dropout_seed;
     uint64_t dropout_offset;
@@ -52,7 +52,11 @@ typedef struct ckpm_fwd_problem
     int32_t batch_stride_q, batch_stride_k, batch_stride_v, batch_stride_bias, batch_stride_randval;
     int32_t batch_stride_lse, batch_stride_o, batch_stride_lse_acc, batch_stride_o_acc;
     int32_t split_stride_lse_acc, split_stride_o_acc;
-    int32_t num_splits, batch_stride_block_table, page_block_size, is_gappy;
+    int32_t num_splits;
+    /* With a block_table: entries from one sequence's row to the next; tokens of a page, a multiple of 128. batch_stride_k
+     * and batch_stride_v then lead from page to page. With is_gappy (group mode) seqstart_k holds at which token of its
+     * pages each sequence begins, and seqlen_k_ptr how long it is. */
+    int32_t batch_stride_block_table, page_block_size, is_gappy;
     int32_t mask_type, window_left, window_right, min_seqlen_q, bias_type;
     int32_t is_group_mode, is_v_rowmajor, has_logits_soft_cap, has_lse, has_dropout;
     int32_t do_fp8_static_quant, skip_min_seqlen_q, store_randval;
@@ -65,7 +69,7 @@ typedef struct ckpm_fwd_problem
 
 CKPM_API int ckpm_fwd_abi_version(void);
 CKPM_API size_t ckpm_fwd_problem_bytes(void);
-CKPM_API const char* ckpm_fwd_family(void); /* "fwd" or "fwd_splitkv" */
+CKPM_API const char* ckpm_fwd_family(void); /* "fwd", "fwd_pagedkv", "fwd_splitkv" or "fwd_v3" */
 CKPM_API const char* ckpm_fwd_dialect(void);
 CKPM_API int ckpm_fwd_kernel_count(void);
 /* Kernel `index` in dispatch order; null outside 0..count-1. Combine kernels come after those of fwd_splitkv. */

@@ -1,5 +1,5 @@
-"""fwd and split-KV of the default upstream: our instances bind what its codegen binds, in its dispatch order, for the
-same machine code."""
+"""fwd, its paged form, split-KV and append-KV of the default upstream: our instances bind what its codegen binds, in
+its dispatch order, for the same machine code."""
 
 from __future__ import annotations
 
@@ -37,9 +37,18 @@ def changed(tree: Tree, folder: Path, name: str, old: str, new: str) -> Tree:
     return dataclasses.replace(tree, root=folder)
 
 
-@pytest.mark.parametrize(("receipt", "mask"), [(2, "simplified"), (4, "generic"), (888, "simplified")])
-def test_instances_and_dispatch_agree(trees: Mapping[str, Tree], receipt: int, mask: str) -> None:
-    found = cases(trees[TREE], "gfx950", "gfx1201", receipt=receipt, mask=mask)
+@pytest.mark.parametrize(
+    ("api", "receipt", "mask"),
+    [
+        ("fwd", 2, "simplified"),
+        ("fwd", 4, "generic"),
+        ("fwd", 888, "simplified"),
+        ("pagedkv_prefill", 0, "simplified"),
+        ("pagedkv_prefill", 0, "generic"),
+    ],
+)
+def test_instances_and_dispatch_agree(trees: Mapping[str, Tree], api: str, receipt: int, mask: str) -> None:
+    found = cases(trees[TREE], "gfx950", "gfx1201", api=api, receipt=receipt, mask=mask)
     assert [(case.name, case.text) for case in found if case.outcome != "passed"] == []
     assert len(found) == 2
     assert all("the same: bindings of " in case.text and " dispatch branches" in case.text for case in found)
@@ -71,6 +80,58 @@ def test_a_changed_split_kv_is_noticed(
     tree = changed(trees[TREE], tmp_path, "fmha_fwd_splitkv.py", old, new)
     (case,) = cases(tree, "gfx950", api="fwd_splitkv", receipt=200)
     assert case.outcome == "failed"
+    assert named in case.text
+
+
+@pytest.mark.parametrize("receipt", [0, 2])
+def test_append_kv_agrees(trees: Mapping[str, Tree], receipt: int) -> None:
+    found = cases(trees[TREE], "gfx942", "gfx950", "gfx1201", api="fwd_appendkv", receipt=receipt)
+    assert [(case.name, case.text) for case in found if case.outcome != "passed"] == []
+    branches = 99 if receipt == 0 else 96
+    assert len(found) == 3
+    for case in found:
+        assert f"the same: bindings of {branches} instances" in case.text
+        assert f"the same: order and conditions of {branches} dispatch branches" in case.text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "where", "named"),
+    [
+        ("{F_dvpad},\n ", "true,\n ", "bindings", "kernel: upstream"),
+        ("    {F_vlayout},\n", "    false,\n", "bindings", "kernel: upstream"),
+        ('"a.seqlen_q % {self.bs} == 0"', '"a.seqlen_q % {self.bs} < 9"', "dispatch", "upstream requires a.seqlen_q"),
+        ('"a.hdim_v % {self.bdv} == 0"', '"true"', "dispatch", "only ours requires a.hdim_v"),
+        ("a.block_table_ptr != nullptr", "a.block_table_ptr == nullptr", "dispatch", "ours requires (a.block_table"),
+        ('["row"], ["t", "f"]', '["row"], ["f", "t"]', "dispatch", "kernel: another order in "),
+    ],
+)  # fmt: skip
+def test_a_changed_append_kv_is_noticed(
+    trees: Mapping[str, Tree], tmp_path: Path, old: str, new: str, where: str, named: str
+) -> None:
+    (case,) = cases(changed(trees[TREE], tmp_path, "fmha_fwd_appendkv.py", old, new), "gfx950", api="fwd_appendkv")
+    assert case.outcome == "failed"
+    assert f"{where} differ:" in case.text
+    assert named in case.text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "where", "named"),
+    [
+        ("{F_pagedkv},  //pagedkv", "false,", "bindings", "kernel: upstream"),
+        ("{F_spad}, {F_dvpad}>>;", "true, true>>;", "bindings", "kernel: upstream"),
+        ("{F_squant}, {F_spad}", "false, {F_spad}", "bindings", "dispatch_trait: upstream"),
+        ("(t.use_pagedkv == {F_pagedkv})", "(t.use_pagedkv)", "dispatch", "only upstream requires"),
+        ("a.seqlen_k_ptr == nullptr && ", "", "dispatch", "only ours requires a.seqlen_k_ptr"),
+        ('f"a.hdim_v % {bk0submax} == 0"', '"true"', "dispatch", "only ours requires a.hdim_v % 128 == 0"),
+    ],
+)
+def test_a_changed_paged_form_is_noticed(
+    trees: Mapping[str, Tree], tmp_path: Path, old: str, new: str, where: str, named: str
+) -> None:
+    tree = changed(trees[TREE], tmp_path, "fmha_pagedkv_prefill.py", old, new)
+    (case,) = cases(tree, "gfx950", api="pagedkv_prefill", receipt=0)
+    assert case.outcome == "failed"
+    assert f"{where} differ:" in case.text
     assert named in case.text
 
 
@@ -128,6 +189,13 @@ def test_kernels_have_the_same_machine_code(trees: Mapping[str, Tree], tmp_path:
     assert min(same_code(trees[TREE], "fwd", chosen, tmp_path)) > 4000
 
 
+def test_a_paged_kernel_has_the_same_machine_code(trees: Mapping[str, Tree], tmp_path: Path) -> None:
+    """ALiBi under a mask where keys are padded."""
+    found = d128_bf16(trees[TREE], "fwd_pagedkv")
+    (chosen,) = [key for key in found if (key.pad, key.bias, key.mask) == ("pssk", "alibi", "mask")]
+    assert min(same_code(trees[TREE], "pagedkv_prefill", [chosen], tmp_path)) > 4000
+
+
 def test_split_kv_s_kernels_have_the_same_machine_code(trees: Mapping[str, Tree], tmp_path: Path) -> None:
     """Every variant of a key of both stages: code that upstream's text makes and ours doesn't would be noticed."""
     first = [key for key in d128_bf16(trees[TREE], "fwd_splitkv") if (key.bias, key.mask) == ("no", "no")]
@@ -136,3 +204,9 @@ def test_split_kv_s_kernels_have_the_same_machine_code(trees: Mapping[str, Tree]
     sizes = same_code(trees[TREE], "fwd_splitkv", [one, two], tmp_path)
     assert sizes[0] > 4 * 4000  # four variants
     assert sizes[1] > 5 * 500
+
+
+def test_an_append_kv_kernel_has_the_same_machine_code(trees: Mapping[str, Tree], tmp_path: Path) -> None:
+    keys = [key for key in d128_bf16(trees[TREE], "fwd_appendkv") if key.rope == "half" and key.paged_kv]
+    assert [key.pad for key in keys] == ["pskd", "psskddv"]
+    assert min(same_code(trees[TREE], "fwd_appendkv", keys[:1], tmp_path)) > 2000

@@ -1,9 +1,10 @@
-"""Libraries of fwd and split-KV for the tests that run them on the emulator, their problems, and the comparison."""
+"""Libraries of fwd, paged and split-KV for tests that run them on the emulator, their problems, and the comparison."""
 
 from __future__ import annotations
 
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -25,10 +26,10 @@ from tests.gpu.tolerances import compare_lse, compare_o
 CHECKS = dict.fromkeys(("poison", "poison_memory", "late_loads", "lds_races"), True)
 
 
-def build(work: Path, families: tuple[str, ...], where: str) -> Path:
-    """A library of the default upstream for gfx950: the kernels of the smoke tier that meet a --where expression."""
+def build(work: Path, families: tuple[str, ...], where: str, tier: str = "smoke") -> Path:
+    """A library of the default upstream for gfx950: the kernels of a tier that meet a --where expression."""
     request = Request(
-        selection=Selection(archs=("gfx950",), families=families, tier="smoke", where=(where,)),
+        selection=Selection(archs=("gfx950",), families=families, tier=tier, where=(where,)),
         tree=locate("aiter", cache=cache_folder()),
         toolchain=detect("embedded", cache=cache_folder()),
         work=work,
@@ -50,14 +51,19 @@ def problem(
 
 
 def tensors(p: Problem) -> dict[str, np.ndarray]:
-    """Random bits of q, k and v."""
+    """Random bits of q, k and v, and of a bias if the problem has one; ALiBi's slopes as powers of two."""
     random = np.random.default_rng([*p.seqlens_q, *p.seqlens_k])
     shapes = {
         "q": (sum(p.seqlens_q), p.nhead_q),
         "k": (sum(p.seqlens_k), p.nhead_k),
         "v": (sum(p.seqlens_k), p.nhead_k),
     }
-    return {name: to_bf16(random.uniform(-2, 2, (*shape, 128))) for name, shape in shapes.items()}
+    found = {name: to_bf16(random.uniform(-2, 2, (*shape, 128))) for name, shape in shapes.items()}
+    if p.bias == "bias":
+        found["bias"] = to_bf16(random.uniform(-2, 2, (p.nhead_q, sum(p.seqlens_q), max(p.seqlens_k))))
+    elif p.bias == "alibi":
+        found["bias"] = 2.0 ** -(1 + np.arange(p.batch * p.nhead_q, dtype=np.float32)).reshape(p.batch, p.nhead_q)
+    return found
 
 
 def compared(p: Problem, bits: dict[str, np.ndarray], outcome: FwdOutcome) -> None:
@@ -66,7 +72,12 @@ def compared(p: Problem, bits: dict[str, np.ndarray], outcome: FwdOutcome) -> No
     at = {
         name: np.cumsum(lengths)[:-1] for name, lengths in (("q", p.seqlens_q), ("k", p.seqlens_k), ("v", p.seqlens_k))
     }
-    parts = {name: tuple(np.split(from_bf16(bits[name]), at[name])) for name in at}
+    parts: dict[str, Any] = {name: tuple(np.split(from_bf16(bits[name]), at[name])) for name in at}
+    if p.bias == "bias":
+        rows = np.split(from_bf16(bits["bias"]), at["q"], axis=1)
+        parts["bias"] = tuple(row[..., :length] for row, length in zip(rows, p.seqlens_k, strict=True))
+    elif p.bias == "alibi":
+        parts["slopes"] = bits["bias"].astype(np.float64)
     expected = attention(Inputs(problem=p, **parts))
     found = compare_o(p, from_bf16(outcome.o), expected)
     assert found.passed, str(found)

@@ -1,100 +1,93 @@
-"""CK's fmha_fwd_v3 (bf16, gfx950) as the default upstream ships it, compiled here and run on the emulator.
+"""fwd_v3 of the default upstream (bf16) as our templates give it, chosen by our dispatch and run on the emulator.
 
-It is no batch-prefill kernel: it stands for the machine code to come, with LDS reads that transpose, wide loads to LDS,
-swaps between lanes and packed conversions. O is compared with the float64 reference within the suites' tolerances.
+Its machine code has LDS reads that transpose, wide loads to LDS, swaps between lanes and packed conversions. O is
+compared with the float64 reference within the suites' tolerances.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
-import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from emulator_child import on_device
+from emulator_fwd import CHECKS, build, compared, problem, tensors
 
 from emulator.device import Device
-from kernels.buffers import Inputs
-from kernels.build import INCLUDE, PROJECT
-from kernels.encodings import from_bf16, to_bf16
-from kernels.settings import cache_folder
-from kernels.toolchains import compile_command, detect, link_command
-from kernels.upstream import locate
-from matrix.problems import Problem
-from tests.gpu.reference import attention
-from tests.gpu.tolerances import compare_o
-
-SOURCE = PROJECT / "tests/data/fwd_v3.hip"
-CHECKS = dict.fromkeys(("poison", "poison_memory", "late_loads", "lds_races"), True)
+from kernels import fwd_harness
+from kernels.fwd_launching import run
+from kernels.harness import Status
+from kernels.hip_api import HipApi
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Both kernels, with and without a causal mask: about a minute of compiling."""
-    folder = tmp_path_factory.mktemp("fwd_v3")
-    toolchain = detect("embedded", cache=cache_folder())
-    (folder / "exported.txt").write_text("{ global: fwd_v3; local: *; };\n")
-    commands = [
-        compile_command(
-            toolchain,
-            archs=["gfx950"],
-            source=str(SOURCE),
-            output=str(folder / "fwd_v3.o"),
-            includes=[str(place) for place in (*locate("aiter", cache=cache_folder()).includes, INCLUDE)],
-            cuid="0" * 16,
-            prefix_map={},
-        ),
-        link_command(
-            toolchain,
-            objects=[str(folder / "fwd_v3.o")],
-            output=str(folder / "libfwd_v3.so"),
-            version_script=str(folder / "exported.txt"),
-            soname="libfwd_v3.so",
-        ),
-    ]
-    for command in commands:
-        run = subprocess.run(command, env={**os.environ, **toolchain.environment}, capture_output=True, text=True)
-        assert run.returncode == 0, run.stderr
-    return folder / "libfwd_v3.so"
+    """Both kernels of a data type, with and without a causal mask: about a minute of compiling."""
+    return build(tmp_path_factory.mktemp("fwd_v3"), ("fwd_v3",), "key.dtype == 'bf16'")
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
-    ("seqlen_q", "seqlen_k", "nhead_q", "nhead_k"),
-    [(256, 256, 1, 1), (300, 500, 2, 1), (64, 130, 2, 2), (1024, 1024, 1, 1)],
+    ("seqlen_q", "seqlen_k", "nhead_q", "nhead_k", "batch"),
+    [(256, 256, 1, 1, 1), (300, 500, 2, 1, 1), (64, 130, 2, 2, 2), (1024, 1024, 1, 1, 1)],
 )
 @on_device("gfx950", whole=True)
 def test_o_agrees_with_the_reference(
-    device: Device, library: Path, seqlen_q: int, seqlen_k: int, nhead_q: int, nhead_k: int, causal: bool
+    device: Device, library: Path, seqlen_q: int, seqlen_k: int, nhead_q: int, nhead_k: int, batch: int, causal: bool
 ) -> None:
-    mask = {"mask": "bottom_right", "window_right": 0} if causal else {}
-    problem = Problem(
-        name="fwd_v3", suite="batch-prefill", tier="full", group="fwd_v3", mode="batch", seqlens_q=(seqlen_q,),
-        seqlens_k=(seqlen_k,), nhead_q=nhead_q, nhead_k=nhead_k, **mask,
-    )  # fmt: skip
-    random = np.random.default_rng([seqlen_q, seqlen_k])
-    shapes = ((seqlen_q, nhead_q, 128), (seqlen_k, nhead_k, 128), (seqlen_k, nhead_k, 128))
-    bits = [to_bf16(random.uniform(-2, 2, shape)) for shape in shapes]
-    q, k, v = (from_bf16(array) for array in bits)
-    expected = attention(Inputs(problem=problem, q=(q,), k=(k,), v=(v,)))
-
-    launch = device.load_library(library).fwd_v3
-    launch.argtypes = [*[ctypes.c_void_p] * 4, *[ctypes.c_int] * 4, ctypes.c_bool]
-    launch.restype = ctypes.c_bool
-    buffers = [device.upload(array) for array in (*bits, bits[0])]
-
-    def o() -> np.ndarray:
-        device.fill(buffers[3], 0xFF)  # NaN
-        assert launch(*(buffer.address for buffer in buffers), seqlen_q, seqlen_k, nhead_q, nhead_k, causal)
-        device.synchronize()
-        return device.read(buffers[3], np.uint16, shapes[0])
-
-    first = o()
-    found = compare_o(problem, from_bf16(first), expected)
-    assert found.passed, str(found)
-    assert found.worst > 0.02  # the bound isn't so wide that it says nothing
+    p = problem(seqlen_q, seqlen_k, nhead_q, nhead_k, causal, batch=batch)
+    bits = tensors(p)
+    device.load_library(library)
+    opened, hip = fwd_harness.load(library), HipApi(ctypes.CDLL(None), device.last_error)
+    assert (opened.family, opened.dialect, len(opened.kernels)) == ("fwd_v3", "ck-2025-11", 2)
+    first = run(hip, opened, p, bits)
+    compared(p, bits, first)
+    assert first.launch.kernels == (f"fmha_fwd_v3_d128_bf16_{'mask' if causal else 'nmask'}",)
     # nothing depends on what registers and LDS held, on loads that land early, or on the waves' order
     device.configure(**CHECKS, wave_order=1)
-    assert np.array_equal(first, o())
+    assert np.array_equal(first.o, run(hip, opened, p, bits).o)
+
+
+@on_device("gfx950", whole=True)
+def test_what_v3_would_compute_otherwise_or_not_at_all_is_refused(device: Device, library: Path) -> None:
+    """Upstream's own function launches for any head dims, and its arguments have no place for most features."""
+    device.load_library(library)
+    opened = fwd_harness.load(library)
+    served = {"data_type": "bf16", "batch": 1, "nhead_q": 1, "nhead_k": 1, "hdim_q": 128, "hdim_v": 128}
+    served |= {"q": 1, "k": 1, "v": 1, "o": 1, "is_v_rowmajor": 1}
+    foreign = [name for name, kind in fwd_harness.FIELDS if kind is ctypes.c_void_p and name not in (*"qkvo", "stream")]
+    refused = {f"{name} must be null: fwd_v3 doesn't know it": {name: 1} for name in foreign if "cu_seq" not in name}
+    known = {*served, "struct_bytes", "abi_version", "seqlen_q", "seqlen_k", "mask_type", "window_left", "window_right"}
+    known |= {f"{part}stride_{name}" for part in ("", "nhead_", "batch_") for name in "qkvo"}
+    known |= {"scale_s", "warmup", "repeat"}
+    numbers = [name for name, kind in fwd_harness.FIELDS if kind is not ctypes.c_void_p and name not in known]
+    assert {"is_group_mode", "has_lse", "num_splits", "p_drop", "scale_p", "bias_type"} <= set(numbers)
+    refused |= {f"{name} must be 0: fwd_v3 doesn't know it": {name: 1} for name in numbers}
+    refused |= {
+        "mask_type must be 0 to 2: fwd_v3 has no window": {"mask_type": 3, "window_left": 5},
+        "window_left must be negative: fwd_v3's masks end on the right alone": {"mask_type": 2, "window_left": 5},
+        "is_v_rowmajor must be 1: fwd_v3 has row-major V alone": {"is_v_rowmajor": 0},
+    }
+    for message, wrong in refused.items():
+        launch = opened.launch(fwd_harness.FwdProblem(**{**served, **wrong}))
+        assert (launch.status, launch.message) == (Status.BAD_PROBLEM, message)
+    for wrong in ({"hdim_q": 64}, {"hdim_v": 256}, {"data_type": "fp16"}, {"data_type": "fp32"}):
+        launch = opened.launch(fwd_harness.FwdProblem(**{**served, **wrong}))
+        assert (launch.status, launch.kernels) == (Status.UNSUPPORTED, ()), wrong
+
+
+@on_device("gfx942", whole=True)
+def test_another_arch_has_no_kernel_here(device: Device, library: Path) -> None:
+    p = problem(16, 64, 1, 1, causal=False)
+    opened, hip = fwd_harness.load(library), HipApi(ctypes.CDLL(None), device.last_error)
+    assert run(hip, opened, p, tensors(p)).launch.status == Status.UNSUPPORTED
+
+
+@on_device("gfx950", whole=True)
+def test_an_lse_is_refused_and_not_left_out(device: Device, library: Path) -> None:
+    p = replace(problem(16, 64, 1, 1, causal=False), lse=True)
+    device.load_library(library)
+    opened, hip = fwd_harness.load(library), HipApi(ctypes.CDLL(None), device.last_error)
+    assert run(hip, opened, p, tensors(p)).launch.status == Status.BAD_PROBLEM

@@ -11,9 +11,10 @@ import pytest
 from test_harness import compile_c as compile_c
 from test_harness import toolchain as toolchain
 
-from kernels import cli, cpp, fwd_cpp, fwd_harness, symbols
+from kernels import cli, cpp, fwd_cpp, fwd_harness, fwd_v3_render, symbols
 from kernels.build import INCLUDE_FWD
 from kernels.errors import CodeObjectError
+from kernels.fwd_features import Descales
 from kernels.fwd_harness import FIELDS, FwdProblem
 from kernels.fwd_launching import fields
 from kernels.fwd_render import dispatch_text, harness_text
@@ -45,6 +46,21 @@ def test_a_dispatch_takes_every_kernel_once_the_specific_device_first() -> None:
     assert re.findall(r'device_name.compare\(0, \d, "(\w+)"\) == 0', text) == ["gfx950", "gfx9"]
 
 
+def test_the_paged_form_takes_whole_tiles_before_what_pads_them() -> None:
+    """Without a length for each sequence and with whole tiles of keys nothing has to be padded."""
+    chosen = Selection(
+        archs=("gfx950",), families=("fwd_pagedkv",), where=("key.dtype == 'bf16' and key.mode == 'batch'",)
+    )
+    keys = [key for key in select(dialect(DIALECT), chosen) if (key.bias, key.mask, key.logits) == ("no", "no", False)]
+    assert [key.pad for key in keys] == ["ps", "pssk"]
+    whole, padded = (set(fwd_cpp.conditions(key, key.tile.bm0)) for key in keys)
+    assert whole - padded == {"a.seqlen_k_ptr == nullptr", "a.seqlen_k % 128 == 0"}
+    assert padded <= whole
+    text = dispatch_text(keys)
+    assert "num_cus" not in text
+    assert re.findall(r"return fmha_fwd_pagedkv_<(T\d), ck_tile::gfx9_t>", text) == ["T0", "T1"]
+
+
 def test_a_smaller_tile_serves_no_more_queries_than_its_rows() -> None:
     """The largest of the kernels beside it takes all that is left, also when that is the only one selected."""
     small = next(key for key in KEYS if key.tile.bm0 == 16)
@@ -52,11 +68,13 @@ def test_a_smaller_tile_serves_no_more_queries_than_its_rows() -> None:
     assert "a.seqlen_q" not in dispatch_text([small])
 
 
-def test_symbols_tell_the_kernels_of_a_unit_apart() -> None:
-    family = dialect(DIALECT).family("fwd")
+@pytest.mark.parametrize("name", ["fwd", "fwd_pagedkv"])
+def test_symbols_tell_the_kernels_of_a_unit_apart(name: str) -> None:
+    family = dialect(DIALECT).family(name)
     for arch in ("gfx942", "gfx950"):
-        for unit in plan([key for key in KEYS if key.arch_trait == family.archs[arch]]):
-            patterns = {symbols.pattern(parse(family, key.name), "fwd").pattern for key in unit.keys}
+        keys = select(dialect(DIALECT), Selection(archs=(arch,), families=(name,), where=("key.hdim_q == 128",)))
+        for unit in plan(keys):
+            patterns = {symbols.pattern(parse(family, key.name), name).pattern for key in unit.keys}
             assert len(patterns) == len(unit.keys), unit.name
 
 
@@ -110,26 +128,37 @@ def test_the_problem_s_layout_is_that_of_the_header(compile_c: Callable[..., Pat
     compile_c(f'#include "{INCLUDE_FWD}/ckpm_fwd.h"\n{asserted}')
 
 
-@pytest.mark.parametrize("family", ["fwd", "fwd_splitkv"])
+@pytest.mark.parametrize("family", ["fwd", "fwd_pagedkv", "fwd_splitkv"])
 def test_a_harness_reads_or_refuses_every_field(family: str) -> None:
     text = harness_text(DIALECT, family)
-    own_to_fwd = {"p_drop", "dropout_seed", "dropout_offset", "stride_randval"}
-    own_to_fwd |= {"nhead_stride_randval", "batch_stride_randval"}
-    own_to_split = {name for name, _ in FIELDS if name.endswith("_acc")} - {"lse_acc", "o_acc"}
-    unread = own_to_fwd if family == "fwd_splitkv" else own_to_split
     for name, _ in FIELDS:
-        assert (re.search(rf"\bp\.{name}\b", text) is not None) != (name in unread), name
+        assert re.search(rf"\bp\.{name}\b", text), name
+
+
+def test_v3_s_harness_reads_or_refuses_every_field() -> None:
+    text = fwd_v3_render.harness_text(DIALECT)
+    assert [name for name, _ in FIELDS if not re.search(rf"\bp\.{name}\b", text)] == []
 
 
 def test_problems_that_are_not_laid_out_are_refused() -> None:
     sound = {"name": "p", "suite": "batch-prefill", "tier": "full", "group": "g", "mode": "batch"}
-    with pytest.raises(ProblemError, match=r"^p: bias, dropout, scales, "):
-        fields(Problem(**sound, bias="alibi"))
+    with pytest.raises(ProblemError, match=r"^p: sinks and column-major V "):
+        fields(Problem(**sound, sink_size=1))
+    descales = Descales(q=1, k=1, v=1, largest=448)
+    with pytest.raises(ProblemError, match=r"^p: qscale is pertensor, and no descales are given"):
+        fields(Problem(**sound, dtype="fp8bf16", qscale="pertensor"))
+    for qscale in ("no", "kv_blockscale"):
+        with pytest.raises(ProblemError, match=f"^p: qscale is {qscale}, and descales are given"):
+            fields(Problem(**sound, dtype="fp8bf16", qscale=qscale), descales=descales)
     with pytest.raises(ProblemError, match="in batch mode all sequences have one length"):
         fields(Problem(**sound, seqlens_q=(1, 2), seqlens_k=(1, 1)))
+    with pytest.raises(ProblemError, match="pages are laid out for fwd in a vllm table"):
+        fields(Problem(**sound, page_size=128))
 
 
-@pytest.mark.parametrize("words", [["fwd_pagedkv"], ["fwd,batch_prefill"], ["all"], ["fwd", "--dialect", "ck-2025-06"]])
+@pytest.mark.parametrize(
+    "words", [["bwd_dot_do_o"], ["fwd,batch_prefill"], ["all"], ["fwd", "--dialect", "ck-2025-06"]]
+)
 def test_what_can_t_be_rendered_is_said(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "sources"
     code = cli.main(["render", "--output", str(folder), "--arch", "gfx950", "--tier", "full", "--family", *words])

@@ -243,7 +243,7 @@ def test_the_tables_as_they_are() -> None:
             "fwd_pagedvk",
             UnknownFamilyError,
             "unknown family 'fwd_pagedvk'; did you mean 'fwd_pagedkv'? Known: fwd, fwd_splitkv_combine, fwd_splitkv, "
-            "fwd_appendkv, fwd_pagedkv, batch_prefill, bwd_dot_do_o, bwd_dq_dk_dv, bwd_convert_dq.",
+            "fwd_appendkv, fwd_pagedkv, batch_prefill, bwd_dot_do_o, bwd_dq_dk_dv, bwd_convert_dq, fwd_v3.",
         ),
     ],
 )

@@ -1,0 +1,254 @@
+"""Append-KV as the default upstream's templates give it, chosen by our dispatch and run on the emulator.
+
+The caches before a launch hold random bits, NaNs among them: afterwards the rows that are appended hold K_new (rotated
+in float64, within bf16's rounding) and V_new, and all others what they held.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+from emulator_child import on_device
+from emulator_fwd import CHECKS, build
+
+from emulator.device import Device
+from kernels import appendkv_harness, fwd_harness
+from kernels.appendkv_launching import Append, fields, run
+from kernels.encodings import from_bf16, to_bf16
+from kernels.errors import LibraryError
+from kernels.harness import Status
+from kernels.hip_api import HipApi
+from matrix.errors import ProblemError
+
+# each rotary embedding with both caches: padded everywhere over pages, whole tiles of Q over a contiguous cache
+WHERE = "(key.pad == 'psskddv') == key.paged_kv"
+NHEAD_Q, NHEAD_K = 4, 2
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six kernels in one unit: half a minute of compiling."""
+    return build(tmp_path_factory.mktemp("appendkv"), ("fwd_appendkv",), WHERE)
+
+
+def appending(
+    *,
+    seqlen_q: int,
+    seqlens_k: tuple[int, ...],
+    seqlen_knew: int,
+    rope: str = "no",
+    rotary_dim: int = 128,
+    causal: bool = True,
+    page: int = 0,
+    hdim: tuple[int, int] = (128, 128),
+) -> Append:
+    """Sequences in shuffled places of a cache with two places too many; ``page`` 0 is a contiguous one."""
+    random = np.random.default_rng([seqlen_q, seqlen_knew, *seqlens_k])
+    batch, longest = len(seqlens_k), max(seqlens_k) + seqlen_knew
+    pages = -(-longest // page) + 1 if page else 0
+    places = random.permutation(batch * max(pages, 1) + 2)[: batch * max(pages, 1)].astype(np.int32)
+    shape = (len(places) + 2, page or longest + 5, NHEAD_K)
+    angles = random.uniform(0, 2 * np.pi, (longest + seqlen_q, rotary_dim // 2))
+
+    def tensor(length: int, heads: int, dim: int) -> np.ndarray:
+        return to_bf16(random.uniform(-2, 2, (batch, length, heads, dim)))
+
+    return Append(
+        dtype="bf16",
+        q=tensor(seqlen_q, NHEAD_Q, hdim[0]),
+        knew=tensor(seqlen_knew, NHEAD_K, hdim[0]),
+        vnew=tensor(seqlen_knew, NHEAD_K, hdim[1]),
+        k=random.integers(0, 1 << 16, (*shape, hdim[0]), dtype=np.uint16),
+        v=random.integers(0, 1 << 16, (*shape, hdim[1]), dtype=np.uint16),
+        seqlens_k=np.array(seqlens_k, np.int32),
+        rope=rope,
+        cos=None if rope == "no" else to_bf16(np.cos(angles)),
+        sin=None if rope == "no" else to_bf16(np.sin(angles)),
+        causal=causal,
+        block_table=places.reshape(batch, pages) if page else None,
+        cache_batch_idx=None if page else places,
+    )
+
+
+def rotated(append: Append, bits: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """The numbers of ``bits`` [row, head, dim], each pair of dims turned as a complex number by its row's angle."""
+    numbers = from_bf16(bits)
+    if append.rope == "no":
+        return numbers
+    assert append.cos is not None
+    assert append.sin is not None
+    pairs = append.cos.shape[1]
+    dims = np.arange(2 * pairs)
+    first, second = (dims[::2], dims[1::2]) if append.rope == "inter" else (dims[:pairs], dims[pairs:])
+    turn = (from_bf16(append.cos) + 1j * from_bf16(append.sin))[positions][:, None, :]
+    turned = (numbers[..., first] + 1j * numbers[..., second]) * turn
+    numbers[..., first], numbers[..., second] = turned.real, turned.imag
+    return numbers
+
+
+def differences(append: Append, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> list[str]:
+    """Which tensors are not what they must be after ``append``: new numbers within rounding, all else to the bit."""
+    found = {"q": q, "k": k, "v": v}
+    wrong = set()
+    untouched = {name: np.ones(bits.shape, bool) for name, bits in found.items()}
+
+    def check(name: str, at: tuple[object, ...], before: np.ndarray, expected: np.ndarray) -> None:
+        turns = append.rope != "no" and name != "v"
+        error = np.abs(from_bf16(found[name][at]) - expected)
+        # bf16 keeps 8 bits; products that cancel are off by float32's rounding
+        near = error <= np.abs(expected) * 2.0**-8 + 2.0**-20
+        if not (near if turns else found[name][at] == before).all():
+            wrong.add(name)
+        untouched[name][at] = False
+
+    for batch, length in enumerate(append.seqlens_k):
+        rows = np.arange(append.q.shape[1])
+        check("q", (batch,), append.q[batch], rotated(append, append.q[batch], length + rows * append.causal))
+        for new in range(append.knew.shape[1]):
+            row = length + new
+            if append.block_table is not None:
+                at = append.block_table[batch, row // append.k.shape[1]], row % append.k.shape[1]
+            else:
+                assert append.cache_batch_idx is not None
+                at = append.cache_batch_idx[batch], row
+            expected = rotated(append, append.knew[batch, new][None], np.array([row]))[0]
+            check("k", at, append.knew[batch, new], expected)
+            check("v", at, append.vnew[batch, new], from_bf16(append.vnew[batch, new]))
+    for name, where in untouched.items():
+        if not np.array_equal(found[name][where], getattr(append, name)[where]):
+            wrong.add(f"{name} elsewhere")
+    return sorted(wrong)
+
+
+CASES = {
+    "psk": {"seqlen_q": 64, "seqlens_k": (0, 37), "seqlen_knew": 64},
+    "pskd_inter": {"seqlen_q": 64, "seqlens_k": (5, 130), "seqlen_knew": 70, "rope": "inter", "hdim": (96, 128)},
+    "pskd_half": {"seqlen_q": 128, "seqlens_k": (64, 1), "seqlen_knew": 1, "rope": "half"},
+    "psskddv_pagedkv": {"seqlen_q": 1, "seqlens_k": (100, 0, 63), "seqlen_knew": 16, "page": 16, "hdim": (72, 40)},
+    "psskddv_inter_pagedkv": {"seqlen_q": 3, "seqlens_k": (127, 64), "seqlen_knew": 3, "rope": "inter", "page": 128},
+    "psskddv_half_pagedkv": {"seqlen_q": 70, "seqlens_k": (50, 7), "seqlen_knew": 140, "rope": "half", "page": 64},
+}
+CASES["pskd_inter"]["rotary_dim"] = 96
+CASES["pskd_half"] |= {"rotary_dim": 32, "causal": False}
+
+
+@pytest.mark.parametrize("kernel", CASES)
+@on_device("gfx950", whole=True)
+def test_new_rows_are_appended_and_nothing_else_is_written(device: Device, library: Path, kernel: str) -> None:
+    append = appending(**CASES[kernel])
+    device.load_library(library)
+    opened, hip = appendkv_harness.load(library), HipApi(ctypes.CDLL(None), device.last_error)
+    assert (opened.family, opened.dialect, len(opened.kernels)) == ("fwd_appendkv", "ck-2025-11", 6)
+    first = run(hip, opened, append)
+    assert first.launch.status == Status.OK, first.launch
+    assert first.launch.kernels == (f"fmha_fwd_appendkv_d128_bf16_b64x64x128x128_vr_{kernel}_gfx9",)
+    assert differences(append, first.q, first.k, first.v) == []
+    # nothing depends on what registers and LDS held, on loads that land early, or on the waves' order
+    device.configure(**CHECKS, wave_order=1)
+    again = run(hip, opened, append)
+    assert all(np.array_equal(getattr(first, name), getattr(again, name)) for name in ("q", "k", "v"))
+
+
+@on_device("gfx950", whole=True)
+def test_a_wrong_angle_page_or_row_is_noticed(device: Device, library: Path) -> None:
+    """The comparison fails for what it must: each error is planted in what is expected."""
+    append = appending(**CASES["psskddv_half_pagedkv"])
+    device.load_library(library)
+    opened, hip = appendkv_harness.load(library), HipApi(ctypes.CDLL(None), device.last_error)
+    found = run(hip, opened, append)
+    assert append.cos is not None
+    assert append.sin is not None
+    assert append.block_table is not None
+    planted = {
+        "angles of the position before": ({"cos": np.roll(append.cos, 1, 0), "sin": np.roll(append.sin, 1, 0)}, "q k"),
+        "the other direction": ({"sin": append.sin ^ 0x8000}, "q k"),
+        "pairs of neighbours": ({"rope": "inter"}, "q k"),
+        "one position for Q": ({"causal": False}, "q"),
+        "pages in another order": ({"block_table": append.block_table[:, ::-1].copy()}, "k v"),
+        "a row later": ({"seqlens_k": append.seqlens_k + 1}, "k q v"),
+        "no rotation": ({"rope": "no"}, "k q"),
+    }
+    for error, (changes, where) in planted.items():
+        noticed = differences(dataclasses.replace(append, **changes), found.q, found.k, found.v)
+        assert set(where.split()) <= set(noticed), error
+    k, v = found.k.copy(), found.v.copy()
+    unused = int(np.setdiff1d(np.arange(len(k)), append.block_table)[0])
+    k[unused, 0, 0, 0] ^= 1
+    v[unused, -1, -1, -1] ^= 1
+    assert differences(append, found.q, k, v) == ["k elsewhere", "v elsewhere"]
+
+
+@on_device("gfx950", whole=True)
+def test_what_no_kernel_serves_is_refused(device: Device, library: Path) -> None:
+    """Over a contiguous cache only whole tiles of Q have a kernel here; memory stays as it was."""
+    append = appending(seqlen_q=63, seqlens_k=(3,), seqlen_knew=1)
+    device.load_library(library)
+    opened, hip = appendkv_harness.load(library), HipApi(ctypes.CDLL(None), device.last_error)
+    outcome = run(hip, opened, append)
+    assert (outcome.launch.status, outcome.launch.kernels) == (Status.UNSUPPORTED, ())
+    assert np.array_equal(outcome.k, append.k)
+
+
+@on_device("gfx950", whole=True)
+def test_a_library_of_another_c_abi_is_told_apart(device: Device, library: Path) -> None:
+    with pytest.raises(LibraryError, match="no library of ckpm_fwd's kernels"):
+        fwd_harness.load(library)
+
+
+SOUND = {
+    "batch": 1, "nhead_q": 1, "nhead_k": 1, "hdim_q": 128, "hdim_v": 128, "seqlen_q": 1, "seqlen_knew": 1,
+    "q": 1, "k": 1, "v": 1, "knew": 1, "vnew": 1, "seqlen_k_ptr": 1,
+}  # fmt: skip
+ROTARY = {"rope_type": 1, "rotary_dim": 128, "rotary_cos": 1, "rotary_sin": 1}
+REFUSED = {
+    "nhead_k must be positive": {"nhead_k": 0},
+    "nhead_q must be a multiple of nhead_k": {"nhead_k": 2},
+    "rope_type must be 0 to 2": {"rope_type": 3},
+    "seqlen_knew must be positive: without it there is nothing to do but to rotate rows of Q": {"seqlen_knew": 0},
+    "seqlen_k_ptr must not be null": {"seqlen_k_ptr": None},
+    "vnew must not be null with seqlen_knew": {"vnew": None},
+    "q must not be null with a rope_type": {**ROTARY, "q": None},
+    "rotary_sin must not be null with a rope_type": {**ROTARY, "rotary_sin": None},
+    "rotary_cos must be null without a rope_type": {"rotary_cos": 1},
+    "rotary_dim must be a multiple of 16, at most hdim_q, with a rope_type": {**ROTARY, "rotary_dim": 144},
+    "rotary_dim must be 0 without a rope_type": {"rotary_dim": 16},
+    "page_block_size must be positive, and at least the smaller of seqlen_knew and 64, with a block_table": {
+        "block_table": 1,
+        "page_block_size": 63,
+        "seqlen_knew": 64,
+    },
+    "page_block_size must be 0 without a block_table": {"page_block_size": 64},
+    "cache_batch_idx must be null with a block_table": {"block_table": 1, "page_block_size": 64, "cache_batch_idx": 1},
+    "the caller's ckpm_appendkv_problem is of another version: use this library's ckpm_appendkv.h": {"abi_version": 2},
+}
+
+
+@on_device("gfx950", whole=True)
+def test_a_problem_that_contradicts_itself_is_refused(device: Device, library: Path) -> None:
+    device.load_library(library)
+    opened = appendkv_harness.load(library)
+    for message, wrong in REFUSED.items():
+        launch = opened.launch(appendkv_harness.AppendKvProblem(**{**SOUND, **wrong}))
+        assert (launch.status, launch.message) == (Status.BAD_PROBLEM, message)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"sin": np.zeros((100, 64), np.uint16)}, r"sin is \[100, 64\], not \[260, 64\]"),
+        ({"cos": np.zeros((100, 64), np.uint16)}, "100 positions of cosines are too few: 190 are read"),
+        ({"causal": False, "seqlens_k": np.array([7, 130], np.int32)}, "260 positions of cosines are too few: 270 are"),
+        ({"rope": "no", "seqlens_k": np.array([7, 130], np.int32)}, "a sequence of 270 keys doesn't fit the 256 rows"),
+        ({"block_table": np.full((2, 4), 10, np.int32)}, "places 10 to 10 are asked for in a cache of 10"),
+        ({"vnew": np.zeros((2, 139, 2, 128), np.uint16)}, r"knew is \[2, 140, 2, 128\], not \[2, 139, 2, 128\]"),
+        ({"knew": np.zeros((2, 140, 2, 128), np.float32)}, "knew is of float32, not of uint16"),
+        ({"sin": None}, "a rotary embedding needs cosines and sines"),
+    ],
+)
+def test_what_the_c_abi_can_t_see_is_refused_before(changes: dict[str, object], told: str) -> None:
+    with pytest.raises(ProblemError, match=told):
+        fields(dataclasses.replace(appending(**CASES["psskddv_half_pagedkv"]), **changes))

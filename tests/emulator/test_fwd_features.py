@@ -1,0 +1,96 @@
+"""Dropout and fp8 with static scales in fwd, run on the emulator: O against the float64 reference.
+
+Dropout is checked through the random bytes that the kernel stores: the reference drops what they say.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from emulator_child import on_device
+from emulator_fwd import CHECKS, build, problem, tensors
+
+from emulator.device import Device
+from kernels import fwd_harness
+from kernels.buffers import Inputs
+from kernels.encodings import OCP, decode, encode, from_bf16
+from kernels.fwd_features import Descales
+from kernels.fwd_launching import run
+from kernels.harness import Status
+from kernels.hip_api import HipApi
+from matrix.problems import Problem
+from tests.gpu.reference import attention
+from tests.gpu.tolerances import compare_lse, compare_o
+
+WHERE = (
+    "key.hdim_q == 128 and key.bias == 'no' and not key.logits and not key.skip and ("
+    "(key.dtype == 'bf16' and key.mode == 'group' and key.dropout and key.lse and key.mask == 'mask' "
+    "and key.pad == 'psskddv')"
+    " or (key.dtype == 'fp8bf16' and key.mode == 'batch' and key.qscale == 'pertensor' and key.mask == 'no' "
+    "and key.pad == 'pssk'))"
+)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two kernels: about half a minute of compiling."""
+    return build(tmp_path_factory.mktemp("features"), ("fwd",), WHERE, tier="full")
+
+
+def opened(device: Device, library: Path) -> tuple[HipApi, fwd_harness.FwdLibrary]:
+    device.load_library(library)
+    return HipApi(ctypes.CDLL(None), device.last_error), fwd_harness.load(library)
+
+
+def split(p: Problem, numbers: np.ndarray, lengths: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    return tuple(np.split(numbers, np.cumsum(lengths)[:-1]))
+
+
+@on_device("gfx950", whole=True)
+def test_dropout_drops_what_its_random_values_say(device: Device, library: Path) -> None:
+    """In group mode, with sequences of different lengths and a mask."""
+    base = problem(1, 1, 2, 1, causal=True, lse=True)
+    p = replace(base, mode="group", seqlens_q=(70, 33), seqlens_k=(150, 64), p_drop=0.25, seed=7)
+    bits = tensors(p)
+    hip, fwd = opened(device, library)
+    first = run(hip, fwd, p, bits)
+    assert first.launch.status == Status.OK, first.launch
+    assert "_lse_dropout_" in first.launch.kernels[0]
+    assert first.random_values is not None
+    q, k, v = (from_bf16(bits[name]) for name in "qkv")
+    inputs = Inputs(problem=p, q=split(p, q, p.seqlens_q), k=split(p, k, p.seqlens_k), v=split(p, v, p.seqlens_k))
+    expected = attention(inputs, first.random_values)
+    found = compare_o(p, from_bf16(first.o), expected)
+    assert found.passed, str(found)
+    assert first.lse is not None
+    assert compare_lse(p, first.lse, expected).passed
+    # a quarter of what is seen is dropped, and another seed drops something else
+    drawn = first.random_values[0][:, 69, :]
+    assert 0.1 < (drawn > 191).mean() < 0.4
+    other = run(hip, fwd, replace(p, seed=8), bits)
+    assert other.random_values is not None
+    assert not np.array_equal(other.random_values[0], first.random_values[0])
+    device.configure(**CHECKS, wave_order=1)
+    assert np.array_equal(first.o, run(hip, fwd, p, bits).o)
+
+
+@on_device("gfx950", whole=True)
+def test_fp8_is_what_its_scales_say(device: Device, library: Path) -> None:
+    p = replace(problem(40, 200, 2, 1, causal=False, batch=2), dtype="fp8bf16", qscale="pertensor")
+    random = np.random.default_rng(3)
+    descales = {"q": 0.01, "k": 0.02, "v": 0.05}
+    bits, parts = {}, {}
+    for name, lengths, heads in (("q", p.seqlens_q, 2), ("k", p.seqlens_k, 1), ("v", p.seqlens_k, 1)):
+        bits[name] = encode(random.uniform(-2, 2, (sum(lengths), heads, 128)) / descales[name], p.dtype, "gfx950")
+        parts[name] = split(p, decode(bits[name], p.dtype, "gfx950") * descales[name], lengths)
+    hip, fwd = opened(device, library)
+    outcome = run(hip, fwd, p, bits, descales=Descales(**descales, largest=OCP.largest))
+    assert outcome.launch.status == Status.OK, outcome.launch
+    assert "_squant_" in outcome.launch.kernels[0]
+    found = compare_o(p, from_bf16(outcome.o), attention(Inputs(problem=p, **parts)))
+    assert found.passed, str(found)
+    assert found.worst > 0.02  # the bound isn't so wide that it says nothing

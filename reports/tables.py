@@ -11,10 +11,11 @@ from operator import attrgetter
 from typing import Any
 
 from kernels.codeobject import LIMITS
+from reports import budget_text
 from reports.case_text import STATUSES
-from reports.inputs import Inputs, Library, Tested, gates_of
+from reports.inputs import Inputs, Tested
 from reports.model import cannot_see, estimate, machines
-from reports.verdicts import VERDICTS, Row
+from reports.verdicts import VERDICTS
 from reports.work import known_problems
 
 Cell = str | int | float | None
@@ -49,12 +50,12 @@ class Table:
     """Rows with the worst first. ``details`` are further lines of a row, by the row's number."""
 
     id: str
-    short: str  # the title in the navigation
     title: str
     columns: tuple[Column, ...]
     rows: Sequence[Sequence[Cell]]
     details: Mapping[int, Sequence[str]] = field(default_factory=dict)
     note: str = ""
+    short: str = ""  # the title in the navigation; the title itself if there is none
     folded: tuple[Folded, ...] = ()
 
 
@@ -81,20 +82,22 @@ def _columns(*names: str, **kinds: str) -> tuple[Column, ...]:
 def _kernels(inputs: Inputs) -> Table:
     found: list[tuple[list[Cell], list[str]]] = []
     for library in inputs.libraries:
-        judged = {arch: _static_rows(inputs, library, arch) for arch in library.manifest["archs"]}
+        judged = {arch: budget_text.static_rows(inputs, library, arch) for arch in library.manifest["archs"]}
         for name, kernel in library.manifest["kernels"].items():
             for arch, figures in kernel["archs"].items():
                 rows = judged.get(arch, {}).get(name, [])
                 verdict = min((row.verdict for row in rows), key=VERDICTS.index, default="")
-                beyond = [row for row in rows if ", budget " in row.threshold]
-                remarks = _excesses(beyond) if rows else [word for word, true in _remarks(figures).items() if true]
+                beyond = budget_text.beyond_budget(rows)
+                remarks = (
+                    budget_text.excesses(beyond) if rows else [word for word, true in _remarks(figures).items() if true]
+                )
                 cells: list[Cell] = [
                     f"{_GATE_SYMBOLS[verdict]} {verdict}" if verdict else "○ no gate", name, arch, library.upstream,
                     figures["vgpr"], figures["agpr"], figures["sgpr"], figures["vgpr_spills"], figures["sgpr_spills"],
                     figures["lds_bytes"], figures["scratch_bytes"], figures["occupancy_waves"],
                     figures.get("text_bytes"), "; ".join(remarks),
                 ]  # fmt: skip
-                found.append((cells, [*(f"{row.metric}: {row.note}" for row in beyond), *_hot_loop(rows)]))
+                found.append((cells, [*(f"{row.metric}: {row.note}" for row in beyond), *budget_text.hot_loop(rows)]))
     found.sort(key=lambda pair: _severity(str(pair[0][0])))
     numbers = ("VGPR", "AGPR", "SGPR", "V spills", "S spills", "LDS", "scratch", "waves", "code")
     limits = "; ".join(
@@ -116,25 +119,11 @@ def _kernels(inputs: Inputs) -> Table:
         note=f"Hardware: {limits}. LDS is bytes a workgroup, scratch bytes a lane, waves those of a SIMD, code bytes; "
         "S spills go to VGPR lanes, V spills to memory. A kernel's details are its hot loop, and why it is excused "
         "from a budget." if limits else "",
-        folded=_budgets(inputs) if found else (),
+        folded=(
+            Folded(title="Budgets", lines=budget_text.limits(inputs)),
+            Folded(title="Who is excused from them, until when", lines=budget_text.excuses(inputs)),
+        ) if found else (),
     )  # fmt: skip
-
-
-def _hot_loop(rows: Iterable[Row]) -> list[str]:
-    """Its instructions by class, in a line."""
-    counts = {row.metric.removeprefix("loop_"): row.candidate for row in rows if row.metric.startswith("loop_")}
-    told = ", ".join(f"{name.replace('_', ' ')} {_number(count)}" for name, count in counts.items())
-    return [f"instructions of the hot loop: {told}"] if told else []
-
-
-def _excesses(beyond: Iterable[Row]) -> list[str]:
-    """What is beyond a budget, told once for all that is excused until the same day."""
-    found: defaultdict[str, list[str]] = defaultdict(list)
-    for row in beyond:
-        excused = row.note.partition(":")[0] if row.verdict == "unchanged" else row.verdict
-        limit = row.threshold.partition(", budget ")[0]
-        found[excused].append(f"{row.metric} {_number(row.candidate)} ({limit})")
-    return [f"{', '.join(figures)}: {excused}" for excused, figures in found.items()]
 
 
 def _remarks(figures: Mapping[str, Any]) -> Mapping[str, bool]:
@@ -146,39 +135,10 @@ def _remarks(figures: Mapping[str, Any]) -> Mapping[str, bool]:
     }
 
 
-def _budgets(inputs: Inputs) -> tuple[Folded, ...]:
-    """The limits of reports/budgets.yaml, and who is excused until when."""
-    limits = [
-        f"{one.name} ({', '.join(one.archs).replace('*', 'every arch')}): "
-        f"{', '.join(f'{limit.metric} {limit}' for limit in one.limits)}: {one.reason}"
-        for one in inputs.budgets.budgets
-    ]
-    excused = [
-        f"{one.name}: {one.budget} up to {', '.join(f'{limit.metric} {limit}' for limit in one.limits)}, "
-        f"until {one.expires}{' (expired)' if one.expires < inputs.today else ''}: {one.reason} ({one.place})"
-        for one in inputs.budgets.allowed
-    ]
-    return Folded(title="Budgets", lines=limits), Folded(title="Who is excused from them, until when", lines=excused)
-
-
 def _severity(status: str) -> int:
     """The worst verdict first; what no gate judged comes last."""
     word = status.partition(" ")[2]
     return VERDICTS.index(word) if word in VERDICTS else len(VERDICTS)
-
-
-def _static_rows(inputs: Inputs, library: Library, arch: str) -> Mapping[str, list[Row]]:
-    """What the static gate says of each kernel of a library."""
-    found: defaultdict[str, list[Row]] = defaultdict(list)
-    for gate in gates_of(inputs, library, arch):
-        for row in gate.rows:
-            if row.gate == "static":
-                found[row.subject].append(row)
-    return found
-
-
-def _number(value: float | None) -> str:
-    return "no figure" if value is None else f"{value:g}"
 
 
 def _axes(cases: Iterable[Tested]) -> Table:

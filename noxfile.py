@@ -129,6 +129,12 @@ def report(session):
     run(session, "reports", "html", "--output", "build/report.html")
 
 
+@session("test-report")
+def test_report(session):
+    """The HTML report in a headless Chromium, which has to be installed (Debian: apt-get install chromium)."""
+    run(session, "pytest", *(session.posargs or ["tests/browser"]))
+
+
 @session("parity")
 def parity(session):
     """Compare the matrix with the upstreams' own codegen: names, bindings, dispatch, machine code."""

@@ -17,6 +17,7 @@ from kernels.errors import ResultsError
 from kernels.files import write_atomically
 
 OUTCOMES = ("passed", "failed", "error", "skipped")
+LIBRARY_SHA256 = "library sha256"  # a fact of results: of the library that was run
 _FORMAT = 1
 
 
@@ -39,7 +40,10 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Results:
+    """``facts`` is what all cases share: the device they ran on, the library, the day; empty if nobody told."""
+
     cases: tuple[Case, ...]
+    facts: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def failing(self) -> tuple[Case, ...]:
@@ -52,7 +56,8 @@ class Results:
         return {outcome: found[outcome] for outcome in OUTCOMES}
 
     def to_json(self) -> str:
-        document = {"format": _FORMAT, "cases": [dataclasses.asdict(case) for case in self.cases]}
+        facts = {"facts": dict(self.facts)} if self.facts else {}
+        document = {"format": _FORMAT, **facts, "cases": [dataclasses.asdict(case) for case in self.cases]}
         return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
     def write(self, file: Path) -> None:
@@ -71,7 +76,10 @@ def read_results(file: Path) -> Results:
     cases = document.get("cases")
     if not isinstance(cases, list):
         raise ResultsError(f"{file}: cases: expected a list.")
-    return Results(tuple(_case(file, f"cases[{at}]", row) for at, row in enumerate(cases)))
+    facts = document.get("facts", {})
+    if not isinstance(facts, dict) or not all(isinstance(value, str) for value in facts.values()):
+        raise ResultsError(f"{file}: facts: expected an object of texts.")
+    return Results(tuple(_case(file, f"cases[{at}]", row) for at, row in enumerate(cases)), facts)
 
 
 def _case(file: Path, where: str, row: Any) -> Case:

@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from kernels.counters import LIBRARY_FACTS, Measurements, read_measurements
-from kernels.results import Case, Results, read_results
+from kernels.results import LIBRARY_SHA256, Case, Results, read_results
 from matrix.ledger import LEDGER, Ledger, read_ledger
 from matrix.problems import SUITES
 from reports import baseline
+from reports.budgets import Budgets, read_budgets
 from reports.case_text import Told, told
+from reports.comparing import read_thresholds
 from reports.emulated_gate import COUNTERS
 from reports.errors import GateError, NothingToReportError, OrphanResultsError
 from reports.resources import read_manifest
@@ -70,6 +72,7 @@ class Inputs:
     gates: Mapping[Path, Gate]
     history: Mapping[str, tuple[Mapping[str, Any], ...]]
     ledger: Ledger
+    budgets: Budgets
     today: datetime.date
 
 
@@ -107,7 +110,7 @@ def gather(
 
     Raises:
         NothingToReportError: the folder holds none of them.
-        OrphanResultsError: results lie where no manifest is.
+        OrphanResultsError: results lie where no manifest is, or are those of another build.
         ManifestError, ResultsError, GateError, TableError: a file that can't be read; the message names it.
     """
     manifests = sorted(folder.glob("*/*/manifest.json"))
@@ -141,12 +144,13 @@ def gather(
         gates={file: Gate.read(file) for file in gates},
         history=_history(libraries, baselines),
         ledger=read_ledger(ledger),
+        budgets=read_budgets(read_thresholds()),
         today=today or datetime.date.today(),
     )
 
 
 def _library(file: Path) -> Library:
-    """Raises ManifestError, ResultsError; OrphanResultsError for counts of another build."""
+    """Raises ManifestError, ResultsError; OrphanResultsError for counts or results of another build."""
     counters = file.with_name(COUNTERS)
     places = {suite: file.with_name(f"{suite}.json") for suite in SUITES}
     manifest = read_manifest(file)
@@ -156,11 +160,20 @@ def _library(file: Path) -> Library:
         raise OrphanResultsError(
             f"{counters}: counted on another build than the one beside it: {other[0]} differs. Run the gate again."
         )
+    suites = {suite: read_results(place) for suite, place in places.items() if place.exists()}
+    digest = manifest.get("artifacts", {}).get(manifest.get("library"))
+    for suite, found in suites.items():
+        if digest and found.facts.get(LIBRARY_SHA256, digest) != digest:
+            raise OrphanResultsError(
+                f"{places[suite]}: results of another build than the one beside it: its library had the sha256 "
+                f"{found.facts[LIBRARY_SHA256]}. Run it again: python -m tests.gpu --suite {suite} "
+                f"--arch {manifest['archs'][0]} --upstream {manifest['upstream']}"
+            )
     return Library(
         place=file,
         label=f"{file.parent.parent.name}/{file.parent.name}",
         manifest=manifest,
-        suites={suite: read_results(place) for suite, place in places.items() if place.exists()},
+        suites=suites,
         measured=measured,
     )
 

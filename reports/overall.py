@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kernels.results import Results
+from kernels.results import Case, Results
 from reports.case_text import STATUSES
 from reports.errors import NotPassedError
 from reports.inputs import Inputs, Library, gates_of
+from reports.verdicts import VERDICTS as GATE_VERDICTS
 
 # the worst first; 'not run' counts only if nothing at all passed, but every check that was not run is named
 VERDICTS = ("failed", "inconclusive", "passed", "not run")
 SYMBOLS = {"failed": "✗", "inconclusive": "?", "passed": "✓", "not run": "○"}
+_ON = {"emulator": " on the emulator", "hip": " on a GPU"}
 _OF_A_GATE = {"unchanged": "passed", "improved": "passed", "inconclusive": "inconclusive"}
 
 
@@ -22,6 +24,7 @@ class Check:
     name: str
     verdict: str  # one of VERDICTS
     text: str
+    section: str  # of the HTML report that tells more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +50,8 @@ def overall(inputs: Inputs) -> Overall:
     )
     # a ledger without expired entries tests nothing
     found = {check.verdict for check in checks if check.name != "ledger" or check.verdict == "failed"}
-    return Overall(verdict=min(found, key=VERDICTS.index), checks=checks)
+    worst_first = sorted(checks, key=lambda check: VERDICTS.index(check.verdict))
+    return Overall(verdict=min(found, key=VERDICTS.index), checks=tuple(worst_first))
 
 
 def demand_pass(found: Overall) -> None:
@@ -64,24 +68,34 @@ def counted(inputs: Inputs, library: Library, suite: str) -> Counter[str]:
 
 def _of_library(library: Library, inputs: Inputs) -> list[Check]:
     if not library.suites:
-        return [Check(name=f"suites of {library.label}", verdict="not run", text="no suite was run on this library")]
-    return [_of_counts(f"{suite} of {library.label}", counted(inputs, library, suite)) for suite in library.suites]
+        text = "no suite was run on this library"
+        return [Check(name=f"suites of {library.label}", verdict="not run", text=text, section="cases")]
+    checks = []
+    for suite, found in library.suites.items():
+        name = f"{suite} of {library.label}{_ON.get(found.facts.get('device', ''), '')}"
+        checks.append(_of_counts(name, counted(inputs, library, suite), found.failing, "cases"))
+    return checks
 
 
-def _of_counts(name: str, counts: Mapping[str, int]) -> Check:
+def _of_counts(name: str, counts: Mapping[str, int], failing: Sequence[Case], section: str) -> Check:
     """Skipped cases are no pass: a suite of which nothing ran is not run."""
     found = {status: counts.get(status, 0) for status in reversed(STATUSES)}
     bad, ran = found["failed"] + found["error"], found["passed"] + found["known defect"]
-    text = ", ".join(f"{count} {status}" for status, count in found.items() if count)
+    bad_first = sorted(found.items(), key=lambda item: item[0] not in ("failed", "error"))
+    text = ", ".join(f"{count} {status}" for status, count in bad_first if count)
+    text += f"; the first: {': '.join(filter(None, (failing[0].name, failing[0].message)))}" if failing else ""
     return Check(
-        name=name, verdict="failed" if bad else "passed" if ran else "not run", text=text or "the file holds no case"
+        name=name,
+        verdict="failed" if bad else "passed" if ran else "not run",
+        text=text or "the file holds no case",
+        section=section,
     )
 
 
 def _of_parity(parity: Results | None) -> Check:
     if parity is None:
-        return Check(name="parity", verdict="not run", text="no parity.json: nox -s parity")
-    return _of_counts("parity", parity.counts())
+        return Check(name="parity", verdict="not run", text="no parity.json: nox -s parity", section="parity")
+    return _of_counts("parity", parity.counts(), parity.failing, "parity")
 
 
 def _of_gates(inputs: Inputs) -> list[Check]:
@@ -89,23 +103,29 @@ def _of_gates(inputs: Inputs) -> list[Check]:
     checks = []
     for file, gate in inputs.gates.items():
         counts = Counter(row.verdict for row in gate.rows)
+        text = f"{gate.verdict}: " + ", ".join(f"{counts[word]} {word}" for word in GATE_VERDICTS if counts[word])
         checks.append(
             Check(
                 name=f"gate {file.relative_to(inputs.folder).with_suffix('')}",
                 verdict=_OF_A_GATE.get(gate.verdict, "failed"),
-                text=f"{gate.verdict}: " + ", ".join(f"{count} {word}" for word, count in counts.items()),
+                text=text + (f"; the first: {gate.failing[0]}" if gate.failing else ""),
+                section="figures",
             )
         )
     for library in inputs.libraries:
         for arch in library.manifest["archs"]:
             if not gates_of(inputs, library, arch):
                 text = f"no gate.json: nox -s perf-gate -- --arch {arch} --upstream {library.upstream}"
-                checks.append(Check(name=f"gate of {library.upstream} on {arch}", verdict="not run", text=text))
+                name = f"gate of {library.upstream} on {arch}"
+                checks.append(Check(name=name, verdict="not run", text=text, section="figures"))
     return checks
 
 
 def _of_ledger(inputs: Inputs) -> Check:
     expired = [entry.name for entry in inputs.ledger.entries if entry.expires < inputs.today]
     if expired:
-        return Check(name="ledger", verdict="failed", text=f"expired: {', '.join(expired)}")
-    return Check(name="ledger", verdict="passed", text=f"{len(inputs.ledger.entries)} entries, none expired")
+        return Check(name="ledger", verdict="failed", text=f"expired: {', '.join(expired)}", section="ledger")
+    text = f"{len(inputs.ledger.entries)} entries, none expired"
+    if inputs.ledger.entries:
+        text += f"; the next expires on {min(entry.expires for entry in inputs.ledger.entries)}"
+    return Check(name="ledger", verdict="passed", text=text, section="ledger")

@@ -79,23 +79,41 @@ def _script_json(data: Any) -> str:
 
 
 def provenance(inputs: Inputs) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Where everything comes from: for each library and gate its facts by name."""
+    """Where everything comes from: for each library its facts by name, for each gate those that no library has."""
     found = [
         (
             library.label,
             [("manifest", str(library.place))]
-            + [(name, _fact(value)) for name, value in library.manifest.items() if name not in ("kernels", "artifacts")]
+            + [
+                (_words(name), _fact(value))
+                for name, value in library.manifest.items()
+                if name not in ("kernels", "artifacts")
+            ]
             + [
                 (f"sha256 of {name}", str(digest))
                 for name, digest in library.manifest.get("artifacts", {}).items()
                 if "/" not in name
+            ]
+            + [
+                (f"suite {suite}", ", ".join(f"{name} {value}" for name, value in results.facts.items()))
+                for suite, results in library.suites.items()
+                if results.facts
             ],
         )
         for library in inputs.libraries
     ]
-    found += [(str(file), list(gate.provenance.items())) for file, gate in inputs.gates.items()]
+    known = {fact for _, facts in found for fact in facts}
+    for file, gate in inputs.gates.items():
+        facts = [(_words(name), value) for name, value in gate.provenance.items()]
+        found.append((str(file), [fact for fact in facts if fact not in known] or [("all facts", "as above")]))
     return [*found, ("known defects", [("ledger", str(inputs.ledger.file)), ("looked at on", str(inputs.today))])]
 
 
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
 def _fact(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        value = ", ".join(value)
+    return value or "none" if isinstance(value, str) else json.dumps(value, ensure_ascii=False) if value else "none"

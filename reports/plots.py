@@ -11,7 +11,7 @@ from typing import Any
 from kernels.measure import compulsory_bytes
 from reports.emulated_gate import MODEL_METRICS
 from reports.inputs import Inputs, Library, measured_seconds
-from reports.model import Machine, cannot_see, estimate, machines
+from reports.model import Machine, estimate, machines
 from reports.steps import steps
 from reports.verdicts import Row
 from reports.work import flops, known_problems
@@ -87,37 +87,41 @@ def _roofline(inputs: Inputs, library: Library, arch: str) -> list[Plot]:
         return []
     peaks = {dtype: machine.peak_tflops(dtype) * 1e12 for dtype in ("bf16 and fp16", "fp8")}
     bandwidth, top = machine.hbm_gb_s * 1e9, max(peaks.values())
-    low_x, high_x = min(0.5, *(p[0] for p in points)) / 2, max(2 * top / bandwidth, *(p[0] for p in points)) * 6
-    low_y, high_y = min(top / 1e3, *(p[1] for p in points)) / 2, max(top, *(p[1] for p in points)) * 2
-    width, height, left, bottom = 820, 420, 90, 40
+    low_x, high_x = min(p[0] for p in points) / 4, max(2 * top / bandwidth, *(p[0] for p in points)) * 4
+    low_y, high_y = min(p[1] for p in points) / 4, max(top, *(p[1] for p in points)) * 2
+    width, height, left, bottom = 820, 430, 90, 52
 
     def x(value: float) -> float:
         return left + (width - left - 10) * math.log(value / low_x) / math.log(high_x / low_x)
 
     def y(value: float) -> float:
-        return (height - bottom) * (1 - math.log(value / low_y) / math.log(high_y / low_y)) + 5
+        return (height - bottom) * (1 - math.log(value / low_y) / math.log(high_y / low_y)) + 10
 
     parts = []
     for value in _decades(low_x, high_x):
-        parts.append(f'<line class="line" x1="{x(value):.1f}" x2="{x(value):.1f}" y1="5" y2="{height - bottom}"/>')
-        parts.append(_text(x(value), height - bottom + 16, f"{value:g}", "middle", faint=True))
+        parts.append(
+            f'<line class="line" x1="{x(value):.1f}" x2="{x(value):.1f}" y1="10" y2="{height - bottom + 10}"/>'
+        )
+        parts.append(_text(x(value), height - bottom + 26, f"{value:,g}", "middle", faint=True))
     for value in _decades(low_y, high_y):
         parts.append(f'<line class="line" x1="{left}" x2="{width - 10}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>')
-        parts.append(_text(left - 6, y(value) + 4, f"{value / 1e12:g}", "end", faint=True))
+        parts.append(_text(left - 6, y(value) + 4, f"{value / 1e12:,g}", "end", faint=True))
     parts.append(_text((left + width) / 2, height - 6, "FLOP for each byte that memory must move", "middle"))
-    parts.append(_text(left + 6, 18, "TFLOP/s", "start"))
-    for dtype, roof in peaks.items():
+    parts.append(_text(left + 6, 24, "TFLOP/s", "start"))
+    for (dtype, roof), above in zip(peaks.items(), (False, True), strict=True):  # the lower roof's label is below it
         ridge = roof / bandwidth
         start = max(low_x, low_y / bandwidth)
         corners = [(start, start * bandwidth), (ridge, roof), (high_x, roof)]
         parts.append(f'<polyline class="roof" points="{" ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in corners)}"/>')
-        parts.append(_text(width - 14, y(roof) - 5, f"{dtype}: {roof / 1e12:.0f} TFLOP/s", "end"))
+        parts.append(_text(width - 14, y(roof) + (-5 if above else 15), f"{dtype}: {roof / 1e12:,.0f} TFLOP/s", "end"))
+    slope = max(low_x, low_y / bandwidth) * 1.1  # just inside, below the line
+    parts.append(_text(x(slope) + 12, y(slope * bandwidth) + 16, f"memory: {machine.hbm_gb_s:,.0f} GB/s", "start"))
     parts += [_shape(x(a), y(b), verdict, title) for a, b, verdict, title in points]
     return [
         Plot(
             title=f"Roofline of {library.upstream} on {arch} ({machine.product})",
-            note="● the emulated gate's model of a full GPU; ■ times that were measured. The model cannot see: "
-            + "; ".join(cannot_see()),
+            note="● the emulated gate's model of a full GPU, by far not all that a GPU does (see Model); "
+            "■ times that were measured. Point at a mark for its problem.",
             svg=_svg(width, height, parts, f"{len(points)} problems below the roofs of {machine.product}"),
         )
     ]
@@ -157,7 +161,7 @@ def _history(inputs: Inputs) -> list[Plot]:
             parts.append(_text(_RIGHT, height - 6, str(mine[-1]["date"])[:10], "end", faint=True))
             note = (
                 f"Sums over the kernels or problems of {len(mine)} accepted baselines, each on a scale of its own; "
-                f"upright lines mark steps. {len(known) - len(metrics)} metrics never changed."
+                f"upright lines mark steps. Never changed: {', '.join(m for m in known if m not in metrics) or 'none'}."
             )
             label = f"{len(mine)} accepted baselines of {name}"
             title = f"History of {name}, {gate} gate"
@@ -179,13 +183,13 @@ def _series(metric: str, lines: Sequence[Mapping[str, Any]], base: float) -> lis
     for one in steps(values, 0.0):  # what is accepted is counted, and has no noise
         x, change = points[one.at][0], one.after - one.before
         parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{base - 34}" y2="{base + 6}"/>')
-        parts.append(_text(x - 4, base - 28, f"{change:+g}", "end", faint=True))
+        parts.append(_text(x - 4, base - 28, f"{change:+,.10g}", "end", faint=True))
     corners = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     parts.append(f'<polyline class="series" points="{corners}"/>')
     for (x, y), (_, value, line) in zip(points, told, strict=True):
         title = escape(f"{line['date']}: {value:g}: {line['reason']}")
         parts.append(f'<circle class="point" cx="{x:.1f}" cy="{y:.1f}" r="4"><title>{title}</title></circle>')
-    return [*parts, _text(_RIGHT + 10, base, f"{values[-1]:g}", "start")]
+    return [*parts, _text(_RIGHT + 10, base, f"{values[-1]:,.10g}", "start")]
 
 
 def _decades(low: float, high: float) -> Iterable[float]:

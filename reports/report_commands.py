@@ -57,10 +57,15 @@ def _collector_paused() -> Iterator[None]:
         gc.enable()
 
 
+def _forget(file: Path) -> None:
+    """Nobody shall read what an earlier run wrote when this one fails. Raises OutputError."""
+    with writing(file):
+        file.unlink(missing_ok=True)
+
+
 def _html(args: argparse.Namespace) -> None:
     """Raises what :func:`gather` and :func:`write_html` raise; NotPassedError after the report is written."""
-    with writing(args.output):  # nobody reads an earlier report when this one fails
-        args.output.unlink(missing_ok=True)
+    _forget(args.output)
     with _collector_paused():
         inputs = gather(args.input)
         found = overall(inputs)
@@ -71,6 +76,8 @@ def _html(args: argparse.Namespace) -> None:
 
 def _summary(args: argparse.Namespace) -> None:
     """Raises what :func:`gather` raises, DiskFullError, OutputError; NotPassedError after the summary is written."""
+    if args.output:
+        _forget(args.output)
     inputs = gather(args.input)
     found = overall(inputs)
     text = markdown(inputs, found)
@@ -96,7 +103,8 @@ def _table(args: argparse.Namespace) -> None:
 
 def _merge(args: argparse.Namespace) -> None:
     """Raises ShardError, DiskFullError, OutputError; FailedCasesError after the file is written."""
-    if args.output in args.shards:
+    if args.output.resolve() in [shard.resolve() for shard in args.shards]:
         raise UsageError(f"--output {args.output} is one of the shards")
+    _forget(args.output)
     demand_passed(merge(args.shards, args.output), args.output)
     print(f"{len(args.shards)} shards: {args.output}")

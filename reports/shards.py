@@ -57,7 +57,10 @@ def merge(shards: Sequence[Path], output: Path) -> JUnitXml:
             for case in suite:
                 name = (suite.name or "", case.classname or "", case.name or "")
                 if (first := origin.setdefault(name, at)) != at:
-                    raise ShardError(f"{file}: {name[2]} is in {shards[first]}, too: are these shards of one run?")
+                    raise ShardError(
+                        f"{file}: {name[2]} is in {shards[first]}, too. "
+                        "Was a shard given twice, or are they of two runs?"
+                    )
                 joined.add_testcase(case)
     whole = JUnitXml()
     for suite in suites.values():

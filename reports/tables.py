@@ -11,8 +11,9 @@ from operator import attrgetter
 from typing import Any
 
 from kernels.codeobject import LIMITS
+from reports import budget_text
 from reports.case_text import STATUSES
-from reports.inputs import Inputs, Library, Tested, gates_of
+from reports.inputs import Inputs, Tested
 from reports.model import cannot_see, estimate, machines
 from reports.verdicts import VERDICTS
 from reports.work import known_problems
@@ -30,15 +31,23 @@ TEXT_BUDGET = 1_500_000  # characters of case texts in one report, and as many o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """``kind``: number, status (begins with a symbol), choice (few values), name, kernel, prose or text."""
+    """``kind``: number, status (begins with a symbol), choice (few values), word, name, kernel, prose or text."""
 
     name: str
     kind: str = "text"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Folded:
+    """Lines that are read when wanted."""
+
+    title: str
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """``details`` are further lines of a row, by the row's number."""
+    """Rows with the worst first. ``details`` are further lines of a row, by the row's number."""
 
     id: str
     title: str
@@ -46,6 +55,8 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     details: Mapping[int, Sequence[str]] = field(default_factory=dict)
     note: str = ""
+    short: str = ""  # the title in the navigation; the title itself if there is none
+    folded: tuple[Folded, ...] = ()
 
 
 def tables(inputs: Inputs) -> tuple[Table, ...]:
@@ -69,64 +80,65 @@ def _columns(*names: str, **kinds: str) -> tuple[Column, ...]:
 
 
 def _kernels(inputs: Inputs) -> Table:
-    rows: list[list[Cell]] = []
+    found: list[tuple[list[Cell], list[str]]] = []
     for library in inputs.libraries:
-        budgets = {arch: _budgets(inputs, library, arch) for arch in library.manifest["archs"]}
+        judged = {arch: budget_text.static_rows(inputs, library, arch) for arch in library.manifest["archs"]}
         for name, kernel in library.manifest["kernels"].items():
             for arch, figures in kernel["archs"].items():
-                verdict = budgets.get(arch, {}).get(name)
-                remarks = [
-                    word
-                    for word, true in (
-                        ("spills", figures["vgpr_spills"] > 0),
-                        ("scratch", figures["scratch_bytes"] > 0),
-                        ("can't be launched", figures["occupancy_waves"] == 0),
-                    )
-                    if true
-                ]
-                status = f"{_GATE_SYMBOLS[verdict]} {verdict}" if verdict else "○ no gate"
-                rows.append(
-                    [
-                        status, name, arch, library.upstream, figures["vgpr"], figures["agpr"], figures["sgpr"],
-                        figures["vgpr_spills"], figures["sgpr_spills"], figures["lds_bytes"], figures["scratch_bytes"],
-                        figures["occupancy_waves"], figures.get("text_bytes"), ", ".join(remarks),
-                    ]
-                )  # fmt: skip
-    rows.sort(key=lambda row: _severity(str(row[0])))
-    numbers = ("VGPR", "AGPR", "SGPR", "V spills", "S spills", "LDS", "scratch", "waves", "code bytes")
+                rows = judged.get(arch, {}).get(name, [])
+                verdict = min((row.verdict for row in rows), key=VERDICTS.index, default="")
+                beyond = budget_text.beyond_budget(rows)
+                remarks = (
+                    budget_text.excesses(beyond) if rows else [word for word, true in _remarks(figures).items() if true]
+                )
+                cells: list[Cell] = [
+                    f"{_GATE_SYMBOLS[verdict]} {verdict}" if verdict else "○ no gate", name, arch, library.upstream,
+                    figures["vgpr"], figures["agpr"], figures["sgpr"], figures["vgpr_spills"], figures["sgpr_spills"],
+                    figures["lds_bytes"], figures["scratch_bytes"], figures["occupancy_waves"],
+                    figures.get("text_bytes"), "; ".join(remarks),
+                ]  # fmt: skip
+                found.append((cells, [*(f"{row.metric}: {row.note}" for row in beyond), *budget_text.hot_loop(rows)]))
+    found.sort(key=lambda pair: _severity(str(pair[0][0])))
+    numbers = ("VGPR", "AGPR", "SGPR", "V spills", "S spills", "LDS", "scratch", "waves", "code")
     limits = "; ".join(
-        f"{arch}: {limit.vgprs} VGPR (AGPR included), {limit.lds_bytes} bytes of LDS, {limit.waves} waves a SIMD"
+        f"{arch}: {limit.vgprs} VGPR (AGPR included), {limit.lds_bytes:,} bytes of LDS, {limit.waves} waves a SIMD"
         for arch, limit in LIMITS.items()
-        if any(row[2] == arch for row in rows)
+        if any(cells[2] == arch for cells, _ in found)
     )
     kinds = {name.replace(" ", "_"): "number" for name in numbers}
     return Table(
         id="kernels",
+        short="Kernels",
         title="Kernels and their resources",
         columns=_columns(
-            "budget", "kernel", "arch", "upstream", *numbers, "remarks",
-            budget="status", kernel="kernel", arch="choice", upstream="choice", **kinds,
+            "static gate", "kernel", "arch", "upstream", *numbers, "beyond its budget",
+            static_gate="status", kernel="kernel", arch="choice", upstream="choice", beyond_its_budget="prose", **kinds,
         ),
-        rows=rows,
-        note=f"Hardware: {limits}. LDS is bytes a workgroup, scratch bytes a lane; S spills go to VGPR lanes, V spills "
-        "to memory. The budget column is the static gate's worst figure of the kernel." if limits else "",
+        rows=[cells for cells, _ in found],
+        details={at: lines for at, (_, lines) in enumerate(found) if lines},
+        note=f"Hardware: {limits}. LDS is bytes a workgroup, scratch bytes a lane, waves those of a SIMD, code bytes; "
+        "S spills go to VGPR lanes, V spills to memory. A kernel's details are its hot loop, and why it is excused "
+        "from a budget." if limits else "",
+        folded=(
+            Folded(title="Budgets", lines=budget_text.limits(inputs)),
+            Folded(title="Who is excused from them, until when", lines=budget_text.excuses(inputs)),
+        ) if found else (),
     )  # fmt: skip
+
+
+def _remarks(figures: Mapping[str, Any]) -> Mapping[str, bool]:
+    """What strikes about a kernel that no gate judged."""
+    return {
+        "spills": figures["vgpr_spills"] > 0,
+        "scratch": figures["scratch_bytes"] > 0,
+        "can't be launched": figures["occupancy_waves"] == 0,
+    }
 
 
 def _severity(status: str) -> int:
     """The worst verdict first; what no gate judged comes last."""
     word = status.partition(" ")[2]
     return VERDICTS.index(word) if word in VERDICTS else len(VERDICTS)
-
-
-def _budgets(inputs: Inputs, library: Library, arch: str) -> Mapping[str, str]:
-    """The worst verdict of the static gate for each kernel of a library."""
-    found: dict[str, str] = {}
-    for gate in gates_of(inputs, library, arch):
-        for row in gate.rows:
-            if row.gate == "static":
-                found[row.subject] = min(found.get(row.subject, row.verdict), row.verdict, key=VERDICTS.index)
-    return found
 
 
 def _axes(cases: Iterable[Tested]) -> Table:
@@ -136,7 +148,7 @@ def _axes(cases: Iterable[Tested]) -> Table:
             counts.update(zip(repeat(one.suite), _AXES, _AXIS_VALUES(problem), repeat(one.told.status)))
     by_value: defaultdict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
     for (suite, axis, value, status), count in counts.items():
-        by_value[suite, axis, str(value)][status] += count
+        by_value[suite, axis, _axis_value(axis, value)][status] += count
     statuses = list(reversed(STATUSES))
     rows: list[list[Cell]] = []
     for (suite, axis, text), found in by_value.items():
@@ -147,8 +159,11 @@ def _axes(cases: Iterable[Tested]) -> Table:
                 *(found[status] for status in statuses),
             ]
         )  # fmt: skip
+    worst_first = {f"{symbol} {status}": at for at, (status, symbol) in enumerate(STATUSES.items())}
+    rows.sort(key=lambda row: worst_first[str(row[0])])
     return Table(
         id="axes",
+        short="Axes",
         title="Correctness by suite and axis",
         columns=_columns(
             "worst", "suite", "axis", "value", "cases", *statuses,
@@ -160,6 +175,12 @@ def _axes(cases: Iterable[Tested]) -> Table:
     )  # fmt: skip
 
 
+def _axis_value(axis: str, value: object) -> str:
+    if axis == "tile_rows" and not value:
+        return "any"
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
 def _cases(cases: Sequence[Tested]) -> Table:
     rows: list[list[Cell]] = []
     for one in cases:
@@ -167,23 +188,24 @@ def _cases(cases: Sequence[Tested]) -> Table:
         used = found.tolerance_used
         rows.append(
             [
-                f"{STATUSES[found.status]} {found.status}", case.name, library.label, suite, found.kernel,
+                f"{STATUSES[found.status]} {found.status}", case.name, case.message or found.entry,
                 # JSON has no infinity; the text says it
                 float(f"{used:.3g}") if used is not None and math.isfinite(used) else None,
-                round(case.seconds, 3), case.message or found.entry,
+                round(case.seconds, 3), suite, library.label, found.kernel,
             ]
         )  # fmt: skip
     return Table(
         id="cases",
+        short="Cases",
         title="Cases",
         columns=_columns(
-            "status", "case", "library", "suite", "kernel", "of tolerance", "seconds", "message or ledger entry",
+            "status", "case", "message or ledger entry", "of tolerance", "seconds", "suite", "library", "kernel",
             status="status", library="choice", suite="choice", case="name", kernel="kernel", of_tolerance="number",
             seconds="number", message_or_ledger_entry="prose",
         ),
         rows=rows,
         details=_texts(cases),
-        note="Of tolerance: the largest error over what is allowed there.",
+        note="Of tolerance: the largest error over what is allowed there. Seconds: of the case on this machine.",
     )  # fmt: skip
 
 
@@ -226,17 +248,18 @@ def _faults(cases: Iterable[Tested]) -> Table:
         rows.append(
             [
                 f"{STATUSES[found.status]} {found.status}", case.name, _where(found.fault),
-                str(found.fault.get("text", "")), _hex(found.fault.get("pc")), library.label, found.kernel,
-                str(found.fault.get("kind", "")), found.entry,
+                str(found.fault.get("text", "")), _hex(found.fault.get("pc")), found.entry,
+                str(found.fault.get("kind", "")), library.label, found.kernel,
             ]
         )  # fmt: skip
     return Table(
         id="faults",
+        short="Faults",
         title="Faults",
         columns=_columns(
-            "status", "case", "what happened", "instruction", "pc", "library", "kernel", "kind", "ledger entry",
+            "status", "case", "what happened", "instruction", "pc", "ledger entry", "kind", "library", "kernel",
             status="status", library="choice", kind="choice", case="name", kernel="kernel", ledger_entry="choice",
-            instruction="prose", what_happened="prose",
+            instruction="name", what_happened="prose", pc="word",
         ),
         rows=rows,
         details=details,
@@ -287,6 +310,7 @@ def _model(inputs: Inputs) -> Table:
     )  # fmt: skip
     return Table(
         id="model",
+        short="Model",
         title="Performance by the emulated gate's model",
         columns=_columns(
             "problem", "library", "bound by", *numbers, "kernel",
@@ -294,7 +318,8 @@ def _model(inputs: Inputs) -> Table:
             **{name.replace(" ", "_"): "number" for name in numbers},
         ),
         rows=rows,
-        note="Cycles from what the emulator counts: a model, no measurement. It cannot see: " + "; ".join(cannot_see()),
+        note="Cycles from what the emulator counts: a model, no measurement.",
+        folded=(Folded(title="What the model cannot see", lines=cannot_see()),) if rows else (),
     )  # fmt: skip
 
 
@@ -303,42 +328,47 @@ def _figures(inputs: Inputs) -> Table:
     left_out = 0
     for file, gate in inputs.gates.items():
         for row in gate.rows:
-            if row.gate == "static" and row.verdict == "unchanged":
+            if row.gate == "static" and row.verdict == "unchanged" and not row.note:
                 left_out += 1
                 continue
             ratio = row.candidate / row.baseline if row.baseline and row.candidate is not None else None
             rows.append(
                 [
                     f"{_GATE_SYMBOLS[row.verdict]} {row.verdict}", row.gate, row.subject, row.metric, row.unit,
-                    row.baseline, row.candidate, None if ratio is None else round(ratio, 4), row.threshold, row.note,
+                    row.baseline, row.candidate, None if ratio is None else round(ratio, 4), row.threshold,
+                    "" if row.verdict == "unchanged" and row.note.startswith("kernel ") else row.note,
                     str(file.relative_to(inputs.folder)),
                 ]
             )  # fmt: skip
     rows.sort(key=lambda row: _severity(str(row[0])))
     return Table(
         id="figures",
+        short="Figures",
         title="Figures of the gates",
         columns=_columns(
             "verdict", "gate", "subject", "metric", "unit", "baseline", "candidate", "ratio", "allowed", "note", "file",
-            verdict="status", gate="choice", metric="choice", subject="kernel", baseline="number", candidate="number",
-            ratio="number", file="choice",
+            verdict="status", gate="choice", metric="choice", subject="name", baseline="number", candidate="number",
+            ratio="number", file="choice", unit="word", note="prose",
         ),
         rows=rows,
-        note=f"{left_out} unchanged figures of the static gate are left out; the table of kernels shows them."
+        note=f"{left_out} unchanged figures of the static gate are left out; the table of kernels shows them. "
+        "What has no baseline is beyond a budget."
         if left_out
         else "",
     )  # fmt: skip
 
 
 def _parity(inputs: Inputs) -> Table:
+    worst_first = list(STATUSES)
     rows: list[list[Cell]] = []
     details: dict[int, list[str]] = {}
-    for case in inputs.parity.cases if inputs.parity else ():
+    for case in sorted(inputs.parity.cases if inputs.parity else (), key=lambda case: worst_first.index(case.outcome)):
         if case.text:
             details[len(rows)] = case.text.splitlines()
         rows.append([f"{STATUSES[case.outcome]} {case.outcome}", case.suite, case.name, case.message])
     return Table(
         id="parity",
+        short="Parity",
         title="Parity with upstream's codegen",
         columns=_columns("status", "suite", "case", "message", status="status", suite="choice", message="prose"),
         rows=rows,
@@ -350,22 +380,26 @@ def _ledger(inputs: Inputs, cases: Iterable[Tested]) -> Table:
     used = Counter(one.told.entry for one in cases if one.told.status == "known defect")
     rows: list[list[Cell]] = []
     details: dict[int, list[str]] = {}
-    for entry in inputs.ledger.entries:
+    for entry in sorted(inputs.ledger.entries, key=attrgetter("expires")):
         days = (entry.expires - inputs.today).days
         status = "✗ expired" if days < 0 else "! expires soon" if days <= 30 else "✓ believed"
-        details[len(rows)] = [entry.reason, *([entry.link] if entry.link else []), *entry.problems]
+        links = [entry.link] if entry.link else []
+        details[len(rows)] = [entry.place, *links, *(f"problems: {glob}" for glob in entry.problems)]
+        where = [", ".join(names).replace("*", "all") for names in (entry.upstreams, entry.archs)]
         rows.append(
             [
-                status, entry.name, " or ".join(entry.outcomes), ", ".join(entry.upstreams), ", ".join(entry.archs),
-                used[entry.name], str(entry.expires), days, entry.place,
+                status, entry.name, " or ".join(entry.outcomes), *where, used[entry.name], str(entry.expires), days,
+                entry.reason,
             ]
         )  # fmt: skip
     return Table(
         id="ledger",
+        short="Ledger",
         title="Ledger of known defects",
         columns=_columns(
-            "status", "entry", "outcome", "upstreams", "archs", "cases here", "expires", "days left", "place",
-            status="status", entry="name", cases_here="number", days_left="number",
+            "status", "entry", "outcome", "upstreams", "archs", "cases here", "expires", "days left", "reason",
+            status="status", entry="name", cases_here="number", days_left="number", expires="word", reason="prose",
+            outcome="choice", archs="choice", upstreams="choice",
         ),
         rows=rows,
         details=details,

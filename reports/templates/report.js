@@ -16,6 +16,12 @@
   /* The strings that hold a word, as a mask: 40,000 rows share few of them. */
   const holding = (word) => Uint8Array.from(lower, (text) => (text.includes(word) ? 1 : 0));
 
+  /* Long names may be broken after what separates their words. */
+  const parts = (kind, text) =>
+    kind === "name" || kind === "kernel" || kind === "prose"
+      ? text.split(/(?<=[_/.])/).flatMap((part, at) => (at ? [element("wbr"), part] : [part]))
+      : [text];
+
   function show(place) {
     const { columns, cells, details } = tables[place.dataset.table];
     const count = cells[0].length;
@@ -31,13 +37,21 @@
     const back = element("button", { type: "button", textContent: "‹ Previous" });
     const next = element("button", { type: "button", textContent: "Next ›" });
     const tools = element("div", { className: "tools" }, element("label", {}, "Filter", search));
+    const shown = []; // the columns that tell rows apart; what all rows share is said once
+    const shared = [];
     columns.forEach((column, at) => {
-      if (column.kind !== "status" && column.kind !== "choice") return;
       const found = new Map();
       for (const cell of cells[at]) found.set(cell, (found.get(cell) || 0) + 1);
-      if (found.size < 2) return;
+      const [only] = found.keys();
+      const empty = column.kind === "number" ? only === null : strings[only] === "";
+      if (found.size === 1 && empty) return;
+      if (found.size === 1 && count > 1 && column.kind === "choice") return shared.push(`${column.name} ${strings[only]}`);
+      shown.push(at);
+      if (found.size < 2 || (column.kind !== "status" && column.kind !== "choice")) return;
       const select = element("select", {}, element("option", { value: "", textContent: "all" }));
-      for (const [cell, number] of [...found].sort((a, b) => order.compare(strings[a[0]], strings[b[0]])))
+      const choices = [...found];
+      if (column.kind === "choice") choices.sort((a, b) => order.compare(strings[a[0]], strings[b[0]]));
+      for (const [cell, number] of choices)
         select.append(element("option", { value: cell, textContent: `${strings[cell] || "none"} (${number})` }));
       select.addEventListener("change", () => {
         if (select.value === "") chosen.delete(at);
@@ -46,9 +60,11 @@
       });
       tools.append(element("label", {}, column.name, select));
     });
-    tools.append(back, next, told);
+    if (count > PAGE) tools.append(back, next);
+    tools.append(told);
 
-    const heads = columns.map((column, at) => {
+    const heads = shown.map((at) => {
+      const column = columns[at];
       const head = element("th", { scope: "col", className: column.kind });
       head.append(element("button", { type: "button", textContent: column.name, onclick: () => sort(at, head) }));
       return head;
@@ -60,6 +76,8 @@
     wide.setAttribute("role", "region");
     wide.setAttribute("aria-label", caption);
     place.append(tools, wide);
+    // of what is half in sight, a browser shows no more when it gets the focus
+    wide.addEventListener("focusin", (event) => event.target.scrollIntoView({ block: "nearest", inline: "nearest" }));
 
     search.addEventListener("input", filter);
     back.addEventListener("click", () => turn(-1));
@@ -73,7 +91,9 @@
       const sign = down ? -1 : 1;
       let compare = (a, b) => (column[a] - column[b]) * sign;
       if (columns[at].kind !== "number") {
-        const used = [...new Set(column)].sort((a, b) => order.compare(strings[a], strings[b]));
+        // rows come with the worst status first, and that is the order of statuses
+        const used = [...new Set(column)];
+        if (columns[at].kind !== "status") used.sort((a, b) => order.compare(strings[a], strings[b]));
         const rank = new Map(used.map((text, place) => [text, place]));
         const ranks = column.map((text) => rank.get(text));
         compare = (a, b) => (ranks[a] - ranks[b]) * sign;
@@ -106,16 +126,19 @@
       back.disabled = page === 0;
       next.disabled = first + PAGE >= rows.length;
       const last = Math.min(first + PAGE, rows.length);
-      told.textContent = rows.length ? `${first + 1} to ${last} of ${rows.length}${rows.length < count ? `, ${count} in all` : ""}`
+      const place = rows.length ? `${first + 1} to ${last} of ${rows.length}${rows.length < count ? `, ${count} in all` : ""}`
         : `none of ${count}`;
+      told.textContent = shared.length ? `${place}; in every row: ${shared.join(", ")}` : place;
     }
 
     function line(row) {
       const made = element("tr");
-      columns.forEach((column, at) => {
+      shown.forEach((at) => {
+        const column = columns[at];
         const value = cells[at][row];
         const text = column.kind === "number" ? (value === null ? "" : value.toLocaleString("en")) : strings[value];
-        const cell = element("td", { className: column.kind + (column.kind === "status" ? tone(text) : ""), textContent: text });
+        const look = column.kind === "status" ? tone(text) : value === 0 && column.kind === "number" ? " zero" : "";
+        const cell = element("td", { className: column.kind + look }, ...parts(at === shown.at(-1) ? "text" : column.kind, text));
         if (at === 0 && details[row]) cell.prepend(more(made, row));
         made.append(cell);
       });
@@ -131,9 +154,10 @@
         button.setAttribute("aria-expanded", String(!open));
         button.textContent = open ? "+" : "−";
         if (open) return owner.nextElementSibling.remove();
-        const text = details[row].map((at) => strings[at]).join("\n");
+        const lines = details[row].map((at) => strings[at]);
+        const look = lines.every((line) => line.length < 40) ? "short" : "";
         owner.after(element("tr", { className: "detail" },
-          element("td", { colSpan: columns.length }, element("pre", { textContent: text }))));
+          element("td", { colSpan: shown.length }, element("pre", { className: look, textContent: lines.join("\n") }))));
       });
       return button;
     }

@@ -105,7 +105,7 @@ def run(args: argparse.Namespace, out: Console) -> None:
     judged.sort(key=lambda one: order[one.case.name])
     commands = {case.name: _reproduce(args, arch, library, kind, case.name) for case in cases}
     rows = [suites.recorded(one, args.suite, arch, library.upstream, commands[one.case.name]) for one in judged]
-    suites.results(rows).write(output)
+    suites.results(rows, library, kind, args.tier, datetime.date.today()).write(output)
     if args.written:
         write_atomically(args.written, f"{output}\n".encode())
     if args.reproduce:

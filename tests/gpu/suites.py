@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import fnmatch
 import json
 import os
@@ -13,8 +14,8 @@ from typing import Any
 
 from kernels.build import LIBRARY
 from kernels.manifest import keys_of
+from kernels.results import LIBRARY_SHA256, Results
 from kernels.results import Case as Recorded
-from kernels.results import Results
 from matrix.errors import NameSyntaxError
 from matrix.keys import Key
 from matrix.ledger import Entry, Ledger, Verdict
@@ -194,8 +195,11 @@ def message(judged: Judged) -> str:
     return told or judged.verdict.text
 
 
-def results(cases: Sequence[Recorded]) -> Results:
-    return Results(tuple(cases))
+def results(cases: Sequence[Recorded], library: Built, device: str, tier: str, day: datetime.date) -> Results:
+    """With what a report must know of the run: the device, and which build it was, by the manifest's sha256."""
+    facts = {"device": device, "tier": tier, "run on": str(day)}
+    digest = library.facts.get("artifacts", {}).get(library.library.name)
+    return Results(tuple(cases), {**facts, **({LIBRARY_SHA256: digest} if digest else {})})
 
 
 def entries_used(judged: Sequence[Judged]) -> Mapping[str, tuple[Entry, int]]:

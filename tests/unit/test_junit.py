@@ -70,6 +70,7 @@ def test_json_round_trip(tmp_path: Path) -> None:
     [
         ({"format": 2}, "no results of format 1"),
         ({"cases": {}}, "cases: expected a list"),
+        ({"facts": {"device": 3}}, "facts: expected an object of texts"),
         ({"cases": [3]}, "cases[0]: expected an object"),
         ({"cases": [{"suite": "s"}]}, "cases[0].classname: expected str, found None"),
         ({"cases": [{**json.loads(RESULTS.to_json())["cases"][0], "outcome": "odd"}]}, "outcome: 'odd' is none of"),

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kernels.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
-from kernels.results import Case, Results
+from kernels.results import LIBRARY_SHA256, Case, Results
 from matrix.errors import UsageError
 from reports import gpu_gate, report_commands
 from reports import tables as report_tables
@@ -25,7 +25,7 @@ from reports.inputs import WARM, Inputs, gather, measured_seconds
 from reports.markdown import markdown
 from reports.measurements import COLUMNS, write_measurements
 from reports.overall import overall
-from reports.pages import html
+from reports.pages import html, provenance
 from reports.plots import plots
 from reports.tables import tables
 from reports.verdicts import Gate
@@ -79,7 +79,7 @@ def test_the_page_holds_every_row_and_the_verdict_comes_first(tmp_path: Path) ->
         ["≈ known defect", KNOWN.name],
         ["✓ passed", PROBLEM],
     ]
-    assert rows["cases"][2][4:6] == [KERNEL, 0.19]
+    assert [rows["cases"][2][at] for at in (3, -1)] == [0.19, KERNEL]
     assert rows["kernels"][0][:6] == ["○ no gate", KERNEL, "gfx950", "aiter", 200, 0]
     assert ["✓ passed", "batch-prefill", "page_order", "scrambled", 1, 1, 0, 0, 0, 0] not in rows["axes"]  # 2 cases
     assert ["✗ failed", "batch-prefill", "tile_rows", "64", 2, 1, 0, 0, 1, 0] in rows["axes"]
@@ -95,7 +95,7 @@ def test_a_fault_is_told_decoded(tmp_path: Path) -> None:
     assert row[2:5] == [
         "load of 4 bytes outside; nearest: 12 bytes past the end of allocation 245", "global_load_dword(v[8])", "0x480",
     ]  # fmt: skip
-    assert row[-1] == "table-read-past-end"
+    assert row[5] == "table-read-past-end"
     assert "address: 0x10f4872f5010" in rows["faults details"][0]
     assert "nearest base: 0x10f4872f5000" in rows["faults details"][0]
 
@@ -187,6 +187,10 @@ def test_a_damaged_input_is_named_and_leaves_no_report(
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(text)
     assert main(["html", "--input", str(folder), "--output", str(output)]) == code
+    summary = tmp_path / "report.md"
+    summary.write_text("an earlier run's")
+    assert main(["summary", "--input", str(folder), "--output", str(summary)]) == code
+    assert not summary.exists()
     assert str(folder / name) in capsys.readouterr().err
     assert not output.exists()
 
@@ -288,6 +292,43 @@ def test_counts_of_the_emulated_gate_are_shown_if_they_are_of_this_build(tmp_pat
         inputs(folder)
 
 
+def test_what_is_excused_from_a_budget_is_told(tmp_path: Path) -> None:
+    excused = dataclasses.replace(
+        SLOWER, gate="static", subject=KERNEL, metric="vgpr_spills", unit="registers", baseline=None, candidate=8.0,
+        threshold="at most 0, budget no-spills", verdict="unchanged", note="allowed until 2027-06-30: no room (a, b:1)",
+    )  # fmt: skip
+    late = dataclasses.replace(excused, metric="scratch_bytes", candidate=36.0, verdict="regressed", note="expired")
+    loop = dataclasses.replace(
+        excused, metric="loop_mfma", baseline=64.0, candidate=64.0, threshold="no change", note=""
+    )
+    rows = shown(document(inputs(write(tmp_path, rows=[excused, late, loop]))))
+    (row,) = rows["kernels"]
+    assert (row[0], row[-1]) == (
+        "✗ regressed",
+        "vgpr_spills 8 (at most 0): allowed until 2027-06-30; scratch_bytes 36 (at most 0): regressed",
+    )
+    assert rows["kernels details"] == [
+        [0, f"vgpr_spills: {excused.note}", "scratch_bytes: expired", "instructions of the hot loop: mfma 64"]
+    ]
+    assert [row[3] for row in rows["figures"]] == ["scratch_bytes", "vgpr_spills"]  # the unchanged mix is left out
+
+
+def test_results_tell_their_device_and_belong_to_the_library(tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    place = folder / "gfx950" / "aiter"
+    (place / "manifest.json").write_text(json.dumps({**manifest(), "library": "libckpm.so"}))
+    facts = {"device": "emulator", LIBRARY_SHA256: manifest()["artifacts"]["libckpm.so"]}
+    Results((case(),), facts).write(place / "batch-prefill.json")
+    found = inputs(folder)
+    assert "batch-prefill of gfx950/aiter on the emulator" in [check.name for check in overall(found).checks]
+    assert "device emulator" in dict(provenance(found)[0][1])["suite batch-prefill"]
+    Results((case(),), {**facts, LIBRARY_SHA256: "0ld"}).write(place / "batch-prefill.json")
+    with pytest.raises(
+        OrphanResultsError, match=r"batch-prefill\.json: results of another build .* --suite batch-prefill --arch"
+    ):
+        inputs(folder)
+
+
 def test_plots_tell_the_verdict_by_shape(tmp_path: Path) -> None:
     history = tmp_path / "accepted" / "gfx950" / "embedded" / "aiter.history.jsonl"
     history.parent.mkdir(parents=True)
@@ -306,7 +347,7 @@ def test_plots_tell_the_verdict_by_shape(tmp_path: Path) -> None:
     assert "1.250" in ratios.svg
     assert "L0,-6 Z" in ratios.svg  # a triangle that points up
     assert "MI355X" in roofline.title
-    assert "2319" in accepted.svg
+    assert "2,319" in accepted.svg
     assert "+1<" in accepted.svg  # a step up, by one
     assert "agpr" not in accepted.svg  # it never changed
     assert "&lt;new&gt;" in accepted.svg

@@ -48,6 +48,7 @@ def test_a_damaged_shard_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     good, bad, output = shard(tmp_path / "1.xml", "a"), tmp_path / "2.xml", tmp_path / "merged.xml"
     shard(bad, "b", "c")
     bad.write_text(damage(bad.read_text()))
+    output.write_text("an earlier run's")
     assert main(["merge", good, str(bad), "--output", str(output)]) == 46
     told = capsys.readouterr().err
     assert f"error: {bad}: " in told
@@ -55,11 +56,15 @@ def test_a_damaged_shard_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert not output.exists()
 
 
-def test_a_missing_shard_and_one_given_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_shard_and_one_given_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     good, again, output = shard(tmp_path / "1.xml", "a"), shard(tmp_path / "2.xml", "a"), str(tmp_path / "merged.xml")
     assert main(["merge", good, str(tmp_path / "none.xml"), "--output", output]) == 46
     assert main(["merge", good, again, "--output", output]) == 46
     assert f"{again}: a is in {good}, too" in capsys.readouterr().err
     assert main(["merge", good, good, "--output", output]) == 46
     assert main(["merge", good, "--output", good]) == 2
+    monkeypatch.chdir(tmp_path)
+    assert main(["merge", good, "--output", "1.xml"]) == 2
     assert [case.name for suite in JUnitXml.fromfile(good) for case in suite] == ["a"]

@@ -1,0 +1,285 @@
+"""What a reader of the report relies on, each as a check of a page that raises AssertionError if it does not hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.browser.chromium import Page
+
+TABLES = ("kernels", "axes", "cases", "faults", "model", "figures", "parity", "ledger")
+# the order of a column that tells a state: the worst first
+_STATES = (
+    "! error", "✗ failed", "✗ not comparable", "✗ missing", "✗ regressed", "? inconclusive", "▼ improved",
+    "≈ known defect", "○ skipped", "✓ unchanged", "✓ passed", "✗ expired", "! expires soon", "✓ believed", "○ no gate",
+)  # fmt: skip
+# ICU's order of what our names hold beside digits and letters
+_MARKS = " _-,;:!?./'\"()[]{}@*\\&#%+<=>|~$"
+ENOUGH_CONTRAST = 4.5  # WCAG 2.2, 1.4.3: text of normal size
+
+_READ = """(id) => {
+  const place = document.querySelector(`[data-table="${id}"]`);
+  const heads = [...place.querySelectorAll("th")];
+  const [back, next] = ["‹ Previous", "Next ›"].map((text) =>
+    [...place.querySelectorAll(".tools button")].find((button) => button.textContent === text));
+  const rows = [];
+  for (;;) {
+    for (const row of place.querySelectorAll("tbody tr:not(.detail)"))
+      rows.push([...row.cells].map((cell) =>
+        [...cell.childNodes].filter((node) => node.nodeName !== "BUTTON").map((node) => node.textContent).join("")));
+    if (!next || next.disabled) break;
+    next.click();
+  }
+  while (back && !back.disabled) back.click();
+  return {
+    heads: heads.map((head) => head.textContent),
+    numeric: heads.map((head) => head.className === "number"),
+    sorts: heads.map((head) => head.getAttribute("aria-sort")),
+    rows,
+  };
+}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A table as it is on the screen, all of its pages."""
+
+    heads: Sequence[str]
+    numeric: Sequence[bool]
+    sorts: Sequence[str | None]
+    rows: Sequence[Sequence[str]]
+
+    def column(self, name: str) -> list[str]:
+        return [row[self.heads.index(name)] for row in self.rows]
+
+
+def shown(page: Page, table: str) -> Shown:
+    return Shown(**page.run(_READ, table))
+
+
+def needs_nothing_from_outside(page: Page) -> None:
+    requests = [address for address in page.requests() if not address.startswith("data:")]
+    assert requests == [page.address]
+    assert page.complaints() == []
+
+
+def verdict_comes_first(page: Page) -> None:
+    """The one h1 is the first heading, is on the first screen, and says the verdict in a word."""
+    seen = page.run("""() => {
+      const headings = [...document.querySelectorAll("h1, h2, h3")];
+      const { top, bottom } = headings[0].getBoundingClientRect();
+      const above = headings.filter((one) => one.getBoundingClientRect().top < top).length;
+      return { tags: headings.map((one) => one.tagName), text: headings[0].textContent, top, bottom, above,
+        height: innerHeight, title: document.title };
+    }""")
+    assert seen["tags"][0] == "H1"
+    assert seen["tags"].count("H1") == 1
+    assert seen["above"] == 0
+    assert seen["top"] >= 0
+    assert seen["bottom"] <= seen["height"]
+    words = re.findall(r"passed|failed|inconclusive|not run", seen["text"])
+    assert words
+    assert seen["title"].startswith(words[0])
+
+
+def tables_sort(page: Page) -> None:
+    """Every column of every table, by a click up and by another down; aria-sort tells it on that column alone."""
+    for table in TABLES:
+        before = shown(page, table)
+        for at, head in enumerate(before.heads):
+            for direction in ("ascending", "descending"):
+                page.click(f'[data-table="{table}"] th:nth-child({at + 1}) button')
+                after = shown(page, table)
+                assert list(after.sorts) == [direction if other == at else None for other in range(len(before.heads))]
+                expected = in_order([row[at] for row in before.rows], direction, numeric=before.numeric[at])
+                assert after.column(head) == expected, f"{table}: {head} {direction}"
+                assert sorted(map(tuple, after.rows)) == sorted(map(tuple, before.rows)), f"{table}: other rows"
+
+
+def in_order(cells: Sequence[str], direction: str, *, numeric: bool) -> list[str]:
+    """Cells sorted as a reader expects: numbers by value with the unknown last, states the worst first, names
+    naturally."""
+    down = direction == "descending"
+    if numeric:
+        known = sorted((cell for cell in cells if cell), key=lambda cell: float(cell.replace(",", "")), reverse=down)
+        return known + [""] * (len(cells) - len(known))
+    if set(cells) <= set(_STATES):
+        return sorted(cells, key=_STATES.index, reverse=down)
+    return sorted(cells, key=_natural, reverse=down)
+
+
+def _natural(text: str) -> list[tuple[int, Any]]:
+    parts = re.findall(r"\d+|\D", text)
+    return [
+        (1, int(part)) if part.isdigit() else (2, part.lower()) if part.isalpha() else (0, _MARKS.index(part))
+        for part in parts
+    ]
+
+
+_FOCUSABLE = """() => [...document.querySelectorAll("a[href], button, input, select, summary, [tabindex='0']")]
+  .filter((one) => !one.disabled && one.getClientRects().length)"""
+
+
+def keyboard_reaches_everything(page: Page, *, backwards: bool = False) -> None:
+    """Tab visits what can be operated in the order of the page, visibly, and under nothing that covers it."""
+    page.run(f"() => {{ window.stops = ({_FOCUSABLE})(); }}")
+    stops = page.run("() => stops.map((one) => one.textContent.slice(0, 30) || one.tagName)")
+    for at, name in reversed([*enumerate(stops)]) if backwards else enumerate(stops):
+        page.press("Tab", shift=backwards)
+        found = page.run("""() => {
+          const one = document.activeElement, box = one.getClientRects()[0], style = getComputedStyle(one);
+          const x = Math.max(box.x + Math.min(box.width, 20) / 2, 0);
+          const y = box.height < innerHeight / 2 ? box.y + box.height / 2 : innerHeight / 2;
+          return { at: stops.indexOf(one), top: box.top, bottom: box.bottom, height: innerHeight,
+            outline: style.outlineStyle === "none" ? 0 : parseFloat(style.outlineWidth),
+            uncovered: one.contains(document.elementFromPoint(x, y)) };
+        }""")
+        told = f"stop {at}, {name}: {found}"
+        assert found["at"] == at, told
+        assert found["outline"] >= 2, told
+        assert found["uncovered"], told
+        assert found["top"] < found["height"], told
+        assert found["bottom"] > 0, told
+
+
+def keyboard_goes_back(page: Page) -> None:
+    """The same with Shift, from the end: what lies further up comes out from under the navigation."""
+    keyboard_reaches_everything(page, backwards=True)
+
+
+def keyboard_operates(page: Page) -> None:
+    """Enter and Space sort, open and close details; the skip link leads to the verdict; what is typed filters."""
+    page.press("Tab")
+    assert page.run("() => document.activeElement.textContent") == "Skip to the verdict"
+    page.press("Enter")
+    page.press("Tab")
+    assert page.run("() => document.activeElement.closest('section').id") == "verdict"
+    for key, sort in (("Enter", "ascending"), (" ", "descending")):
+        page.run("() => document.querySelector('[data-table=kernels] th > *').focus()")
+        page.press(key)
+        assert shown(page, "kernels").sorts[0] == sort, f"{key!r} sorts"
+    button = "document.querySelector('[data-table=faults] td button')"
+    for key, opened in (("Enter", 1), ("Enter", 0), (" ", 1), (" ", 0)):
+        page.run(f"() => {button}.focus()")
+        page.press(key)
+        state = page.run(
+            f"() => [{button}.getAttribute('aria-expanded'), document.querySelectorAll('tr.detail').length]"
+        )
+        assert state == [str(bool(opened)).lower(), opened], f"{key!r} opens and closes details"
+    every = len(shown(page, "faults").rows)
+    page.run("() => document.querySelector('[data-table=faults] input').focus()")
+    page.type("no such word")
+    assert (every > 0, len(shown(page, "faults").rows)) == (True, 0)
+
+
+def text_is_legible(page: Page) -> None:
+    """The contrast of every text against what lies behind it, details and all; dimmed buttons are no text to read."""
+    page.run("""() => {
+      document.querySelectorAll("details").forEach((one) => { one.open = true; });
+      document.querySelectorAll("[data-table]").forEach((one) => one.querySelector("td button")?.click());
+    }""")
+    poor = page.run(
+        """(enough) => {
+      const pen = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+      const known = new Map();
+      const rgba = (color) => {
+        if (!known.has(color)) {
+          pen.clearRect(0, 0, 1, 1); pen.fillStyle = color; pen.fillRect(0, 0, 1, 1);
+          const [r, g, b, a] = pen.getImageData(0, 0, 1, 1).data;
+          known.set(color, [r, g, b, a / 255]);
+        }
+        return known.get(color);
+      };
+      const over = (top, under) => [0, 1, 2].map((at) => top[at] * top[3] + under[at] * (1 - top[3]));
+      const light = (color) => {
+        const linear = (one) => one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4;
+        const [r, g, b] = color.map((one) => linear(one / 255));
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+      };
+      const behind = (one) => {
+        const above = [];
+        for (let at = one; at; at = at.parentElement) above.push(rgba(getComputedStyle(at).backgroundColor));
+        return above.reverse().reduce((under, top) => over(top, under), [255, 255, 255]);
+      };
+      const poor = new Set();
+      const look = (one, color, text) => {
+        const back = behind(one), [high, low] = [light(over(rgba(color), back)), light(back)].sort((a, b) => b - a);
+        const ratio = (high + 0.05) / (low + 0.05);
+        if (ratio < enough) poor.add(`${one.tagName}: ${ratio.toFixed(2)}: ${text.trim().slice(0, 30)}`);
+      };
+      const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+      let count = 0;
+      while (walk.nextNode()) {
+        const text = walk.currentNode.data, one = walk.currentNode.parentElement, style = getComputedStyle(one);
+        if (!text.trim() || !one.getClientRects().length || one.closest(":disabled, script, style")) continue;
+        count += 1;
+        look(one, one.closest("svg") ? style.fill : style.color, text);
+      }
+      for (const one of document.querySelectorAll("input"))
+        look(one, getComputedStyle(one, "::placeholder").color, "placeholder");
+      if (count < 100) poor.add(`only ${count} texts found`);
+      return [...poor];
+    }""",
+        ENOUGH_CONTRAST,
+    )
+    assert poor == []
+
+
+def background(page: Page) -> float:
+    """How bright the page is, 0 to 255."""
+    color: str = page.run("() => getComputedStyle(document.body).backgroundColor")
+    return sum(map(int, re.findall(r"\d+", color)[:3])) / 3
+
+
+def nothing_overflows(page: Page) -> None:
+    """The page never scrolls sideways; what is wider scrolls in a box of its own."""
+    found = page.run("() => [document.documentElement.scrollWidth, innerWidth]")
+    assert found[0] <= found[1], f"{found[0]} px in a window of {found[1]}"
+
+
+def plots_are_readable(page: Page) -> None:
+    """No label of a plot lies over another or leaves the picture."""
+    found = page.run("""() => {
+      const bad = [], plots = [...document.querySelectorAll("svg")];
+      for (const plot of plots) {
+        const frame = plot.getBoundingClientRect();
+        const labels = [...plot.querySelectorAll("text")].map((one) => [one.textContent, one.getBoundingClientRect()]);
+        for (const [text, box] of labels)
+          if (box.left < frame.left - 1 || box.right > frame.right + 1 ||
+              box.top < frame.top - 1 || box.bottom > frame.bottom + 1)
+            bad.push(`outside: ${text}`);
+        labels.forEach(([text, a], at) => labels.slice(at + 1).forEach(([other, b]) => {
+          const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+          const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+          if (wide > 1 && high > 4) bad.push(`${text} over ${other}`);  // lines of text may touch
+        }));
+      }
+      return { bad, plots: plots.length };
+    }""")
+    assert found["bad"] == []
+    assert found["plots"] > 0
+
+
+def prints(page: Page) -> None:
+    """On paper (the page was opened with the medium print): no controls, dark on light, nothing cut off or scrolled."""
+    found = page.run("""() => ({
+      controls: [...document.querySelectorAll("nav, input, select, .tools button, td button")]
+        .filter((one) => one.getClientRects().length).length,
+      cut: [...document.querySelectorAll(".wide")].filter((one) => one.scrollWidth > one.clientWidth + 1)
+        .map((one) => `${one.getAttribute("aria-label")}: ${one.scrollWidth} px of ${one.clientWidth}`),
+      scrolled: [...document.querySelectorAll(".wide")].filter((one) => one.scrollHeight > one.clientHeight + 1).length,
+      told: document.querySelector("[data-table=cases] [role=status]").getClientRects().length,
+    })""")
+    assert found == {"controls": 0, "cut": [], "scrolled": 0, "told": 1}
+    assert background(page) > 200
+    nothing_overflows(page)
+
+
+def pdf_has_pages(page: Page, file: Path) -> None:
+    page.pdf(file)
+    data = file.read_bytes()
+    assert data.startswith(b"%PDF-")
+    assert len(re.findall(rb"/Type\s*/Page\b", data)) > 1

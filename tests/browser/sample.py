@@ -1,0 +1,173 @@
+"""An output folder with something of everything: more rows than a page, failures, faults, gates, a history, parity."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
+from kernels.results import Case, Results
+from reports.inputs import gather
+from reports.overall import overall
+from reports.pages import html
+from reports.verdicts import Gate, Row
+from reports.work import known_problems
+from tests.unit.report_samples import AGREES, FAULT, FIGURES, KERNEL, PROBLEM, manifest
+
+WRITTEN = datetime.datetime(2026, 11, 20, 12, 0, tzinfo=datetime.UTC)
+_MESSAGES = {
+    "failed": "O differs: 12 of 8192 elements",
+    "error": "worker ended by signal 9",
+    "skipped": "no kernel: dtype fp32",
+    "passed": "",
+}
+_LEDGER = "ledger: table-read-past-end (ledger.yaml:37): reads on"
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """What the manifest is made of: the expectations' own source."""
+
+    name: str
+    vgpr: int
+    spills: int
+
+
+def kernels(count: int = 60) -> list[Kernel]:
+    """Names that sort otherwise as numbers than as text, figures that repeat."""
+    return [
+        Kernel(KERNEL.replace("bf16", "fp16" if n % 3 else "bf16").replace("nbias", f"b{n}"), 64 + n * 37 % 193, n % 7)
+        for n in range(count)
+    ]
+
+
+def cases(count: int = 130, kernel_count: int = 60) -> list[Case]:
+    """Of real problems, every outcome among them; every tenth is a known defect that ended in a fault."""
+    names = [name for name in known_problems() if name.startswith(("batch-prefill/", "page-fault/"))]
+    used = kernels(kernel_count)
+    found = []
+    for n in range(count):
+        name = names[n * 7 % len(names)] if n < len(names) else f"batch-prefill/more.q{n}"
+        outcome = {3: "failed", 17: "error"}.get(n % 40, "skipped" if n % 9 == 5 else "passed")
+        lines = [f"kernel: {'none' if outcome == 'skipped' else used[n % kernel_count].name}"]
+        if outcome == "passed" and n % 10 == 0:
+            lines = [_LEDGER, *lines, f"fault: {json.dumps({**FAULT, 'pc': 1000 + n})}"]
+        elif outcome in ("passed", "failed"):
+            lines.append(AGREES.replace("0.19", f"{n % 23 / 10}"))
+        suite = name.partition("/")[0]
+        found.append(
+            Case(
+                suite=f"{suite}-gfx950-aiter", classname=suite, name=name, outcome=outcome, message=_MESSAGES[outcome],
+                text="\n".join(lines), seconds=n % 31 / 8,
+            )
+        )  # fmt: skip
+    return found
+
+
+def status(case: Case) -> str:
+    return "known defect" if case.text.startswith("ledger: ") else case.outcome
+
+
+def words_of(case: Case) -> str:
+    """Everything that a case's row says in words, in small letters."""
+    kernel = next(line[8:] for line in case.text.splitlines() if line.startswith("kernel: "))
+    said = [status(case), case.name, case.message, case.classname, "gfx950/aiter", "" if kernel == "none" else kernel]
+    return " ".join([*said, "table-read-past-end" if status(case) == "known defect" else ""]).lower()
+
+
+def write(folder: Path, kernel_count: int = 60, case_count: int = 130) -> Path:
+    """The report of such a folder, in it."""
+    place = folder / "gfx950" / "aiter"
+    place.mkdir(parents=True)
+    facts = {**dict.fromkeys(LIBRARY_FACTS, "x"), **manifest(), "kernel_count": kernel_count}
+    facts["kernels"] = {
+        one.name: {"unit": "u", "archs": {"gfx950": {**FIGURES, "vgpr": one.vgpr, "vgpr_spills": one.spills}}}
+        for one in kernels(kernel_count)
+    }
+    (place / "manifest.json").write_text(json.dumps(facts))
+    found = cases(case_count, kernel_count)
+    for suite in {case.classname for case in found}:
+        Results(tuple(case for case in found if case.classname == suite)).write(place / f"{suite}.json")
+    Gate.of(_rows(kernel_count), {"arch": "gfx950", "upstream": "aiter"}).write(place / "gate.json")
+    _write_counters(place / "counters.json", {name: str(facts[name]) for name in LIBRARY_FACTS})
+    parity = [
+        Case(
+            suite=f"parity {n % 2}",
+            classname="p",
+            name=f"gfx950 receipt {n}",
+            outcome=outcome,
+            message="",
+            text="names",
+        )
+        for n, outcome in enumerate(("passed", "failed", "passed"))
+    ]
+    Results(tuple(parity)).write(folder / "parity.json")
+    history = folder / "baselines" / "gfx950" / "embedded" / "aiter.history.jsonl"
+    history.parent.mkdir(parents=True)
+    lines = [
+        {
+            "date": f"2026-11-{day}T00:00:00Z",
+            "gate": "static",
+            "reason": "r",
+            "sums": {"vgpr": 2300 + day % 3, "lds": 9},
+        }
+        for day in range(10, 20)
+    ]
+    history.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    inputs = gather(folder, today=WRITTEN.date(), baselines=folder / "baselines")
+    report = folder / "report.html"
+    report.write_text(html(inputs, overall(inputs), WRITTEN), encoding="utf-8")
+    return report
+
+
+def _rows(kernel_count: int) -> list[Row]:
+    """Every verdict; budgets exceeded with and without an excuse; times of a GPU that became longer and shorter."""
+    names = [one.name for one in kernels(kernel_count)]
+    problems = [name for name in known_problems() if name.startswith("batch-prefill/")][:55]
+    found = [_vgprs(name) for name in names]
+    found.append(
+        _spills(names[0], 8.0, "unchanged", "allowed until 2027-06-30: its accumulators (tile, budgets.yaml:1)")
+    )
+    found.append(_spills(names[1], 9.0, "regressed", "spills go to memory"))
+    found += [_time(name, n) for n, name in enumerate(problems)]
+    found.append(dataclasses.replace(_time(PROBLEM + "-gone", 4), candidate=None, verdict="missing"))
+    return found
+
+
+def _vgprs(name: str) -> Row:
+    return Row(
+        gate="static", subject=name, metric="vgpr", unit="registers", baseline=200.0, candidate=200.0,
+        threshold="no change", verdict="unchanged",
+    )  # fmt: skip
+
+
+def _spills(name: str, count: float, verdict: str, note: str) -> Row:
+    return Row(
+        gate="static", subject=name, metric="vgpr_spills", unit="registers", baseline=None, candidate=count,
+        threshold="at most 0, budget no-spills", verdict=verdict, note=note,
+    )  # fmt: skip
+
+
+def _time(name: str, n: int) -> Row:
+    after = 4.0 + (n % 9 - 4) / 10
+    verdict = "unchanged" if n % 9 == 4 else "improved" if after < 4 else "inconclusive" if n % 2 else "regressed"
+    return Row(
+        gate="gpu", subject=name, metric="time", unit="us", baseline=4.0, candidate=after, threshold="2 %",
+        verdict=verdict,
+    )  # fmt: skip
+
+
+def _write_counters(file: Path, facts: dict[str, str]) -> None:
+    names = [name for name in known_problems() if name.startswith("performance/")][:8]
+    counted = {"workgroups": 2, "early_out_workgroups": 0, "waves": 8}
+    measured = tuple(
+        Measured(
+            problem=name, kernel=KERNEL, dtype="bf16", occupancy_waves=2, compulsory_bytes=131072 * (n + 1),
+            counters=dict.fromkeys(METRICS, 10_000 * (n + 1)) | counted | {"mfma_flops": 30_000_000 * (8 - n)},
+        )
+        for n, name in enumerate(names)
+    )  # fmt: skip
+    Measurements(provenance={**facts, "arch": "gfx950", "tier": "smoke"}, problems=measured).write(file)

@@ -1,0 +1,146 @@
+"""The rows on the screen are those of the inputs: all of them, and the right ones when filtered and sorted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.browser import sample
+from tests.browser.checks import TABLES, shown
+from tests.browser.chromium import Browser, Page
+
+Opened = Callable[..., Page]
+LARGE = (6_000, 40_000)  # kernels, cases
+BYTES = 10_000_000  # of such a report
+
+
+def filter_by(page: Page, table: str, words: str = "", status: str = "") -> None:
+    """As a reader does: type words into the field, choose a status with the arrow keys."""
+    if words:
+        page.click(f'[data-table="{table}"] input')
+        page.type(words)
+    if status:
+        page.run("(id) => document.querySelector(`[data-table='${id}'] select`).focus()", table)
+        current = "(id) => document.querySelector(`[data-table='${id}'] select`).selectedOptions[0].textContent"
+        choices = page.run("(id) => document.querySelector(`[data-table='${id}'] select`).length", table)
+        for _ in range(choices):
+            page.press("ArrowDown")
+            if f"{status} (" in page.run(current, table):
+                return
+        raise AssertionError(f"{table} has no status {status}")
+
+
+def test_every_kernel_is_shown(opened: Opened) -> None:
+    found = shown(opened(), "kernels")
+    expected = {one.name: (str(one.vgpr), str(one.spills)) for one in sample.kernels()}
+    rows = zip(found.column("kernel"), found.column("VGPR"), found.column("V spills"), strict=True)
+    assert {name: (vgpr, spills) for name, vgpr, spills in rows} == expected
+    assert len(found.rows) == len(expected)
+
+
+def test_kernels_sorted_by_registers(opened: Opened) -> None:
+    page = opened()
+    at = shown(page, "kernels").heads.index("VGPR") + 1
+    page.click(f"[data-table=kernels] th:nth-child({at}) button")
+    page.click(f"[data-table=kernels] th:nth-child({at}) button")
+    assert shown(page, "kernels").column("VGPR") == [
+        str(vgpr) for vgpr in sorted((one.vgpr for one in sample.kernels()), reverse=True)
+    ]
+
+
+def test_budgets_and_their_excuses_are_in_sight(opened: Opened) -> None:
+    page = opened()
+    found = shown(page, "kernels")
+    told = dict(zip(found.column("kernel"), found.column("beyond its budget"), strict=True))
+    excused, beyond = (one.name for one in sample.kernels()[:2])
+    assert told[excused] == "vgpr_spills 8 (at most 0): allowed until 2027-06-30"
+    assert told[beyond] == "vgpr_spills 9 (at most 0): regressed"
+    assert found.rows[0][:2] == ["✗ regressed", beyond]  # the worst first
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        ("", "failed"),
+        ("", "known defect"),
+        ("page-fault", ""),
+        ("PLAIN causal", ""),
+        ("b7_nmask", ""),
+        ("fp16 plain", "passed"),
+        ("worker signal", "error"),
+        ("no such words", ""),
+    ],
+)
+def test_cases_are_filtered(opened: Opened, words: str, status: str) -> None:
+    page = opened()
+    filter_by(page, "cases", words, status)
+    expected = [
+        case.name
+        for case in sample.cases()
+        if all(word in sample.words_of(case) for word in words.lower().split()) and status in ("", sample.status(case))
+    ]
+    found = shown(page, "cases")
+    assert Counter(found.column("case")) == Counter(expected)
+    said = page.run("() => document.querySelector('[data-table=cases] [role=status]').textContent")
+    assert f"of {len(expected) or len(sample.cases())}" in said
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_table_is_filtered_by_a_word_of_a_row(opened: Opened, table: str) -> None:
+    page = opened()
+    every = shown(page, table)
+    wordy = [at for at, numeric in enumerate(every.numeric) if not numeric]
+    word = max(every.rows[len(every.rows) // 2][wordy[1]].split(), key=len).upper()  # of its name
+    filter_by(page, table, word)
+    expected = [row for row in every.rows if any(word.lower() in row[at].lower() for at in wordy)]
+    assert 0 < len(expected) <= len(every.rows)
+    assert shown(page, table).rows == expected
+
+
+def test_a_broken_filter_is_noticed(opened: Opened, report: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.html"
+    broken.write_text(report.read_text(encoding="utf-8").replace("words.every(", "words.some("), encoding="utf-8")
+    with pytest.raises(AssertionError):
+        test_cases_are_filtered(lambda: opened(broken), "PLAIN causal", "")
+
+
+def test_a_faults_story_is_read_in_its_details(opened: Opened) -> None:
+    page = opened()
+    page.click("[data-table=faults] td button")
+    text = page.run("() => document.querySelector('tr.detail').textContent")
+    assert "address: 0x10f4872f5010" in text
+    assert "lane: 8" in text
+    assert "nearest base: 0x10f4872f5000" in text
+    assert "12 bytes past the end of allocation 245" in shown(page, "faults").column("what happened")[0]
+
+
+def test_a_large_report_is_small_and_filters(browser: Browser, tmp_path: Path, tell: Callable[[str], None]) -> None:
+    file = sample.write(tmp_path, *LARGE)
+    assert file.stat().st_size < BYTES
+    with Page(browser, file) as page:
+        # from the key to the frame after the one that shows the rows
+        took = page.run(
+            """async (words) => {
+          const field = document.querySelector("[data-table=cases] input"), took = [];
+          for (const word of words) {
+            const start = performance.now();
+            field.value = word;
+            field.dispatchEvent(new Event("input"));
+            await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+            took.push(performance.now() - start);
+          }
+          return took;
+        }""",
+            ["q1", "b77_ fp16", "more.q39", "no such", "passed"],
+        )
+        expected = sum("passed" in sample.words_of(case) for case in sample.cases(LARGE[1], LARGE[0]))
+        said = page.run("() => document.querySelector('[data-table=cases] [role=status]').textContent")
+    assert f" of {expected}" in said
+    kernels, cases = LARGE
+    tell(
+        f"{kernels:,} kernels and {cases:,} cases: {file.stat().st_size / 1e6:.1f} MB; "
+        f"filtered in {max(took):.0f} ms at most ({len(took)} words)"
+    )

@@ -11,7 +11,7 @@ import datetime
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from reports.errors import GateError
 FOLDER = Path(__file__).parent / "baselines"
 # what must be equal for figures to be comparable; flags are not among them: a change of theirs is what a gate judges
 IDENTITY = ("arch", "toolchain", "identity", "upstream", "upstream_identity", "dialect", "mask_impl", "selection")
+CHECKOUT = "checkout"
+_SHOWN = 10
 _END = re.compile(r"# end: (\d+) lines")
 _FACT = re.compile(r"# (\w+): (.*)")
 _WORD = re.compile(r"[A-Za-z0-9._-]+")
@@ -93,12 +95,22 @@ def read(file: Path) -> Baseline:
     return Baseline(facts=facts, figures=figures)
 
 
-def demand_same(baseline: Baseline, identity: Mapping[str, str], file: Path) -> None:
-    """Raises GateError: the baseline is of another arch, toolchain, upstream, dialect, mask set or selection."""
-    names = dict.fromkeys((*IDENTITY, *identity))
+def demand_same(
+    baseline: Baseline, identity: Mapping[str, str], file: Path, present: Collection[str] | None = None
+) -> None:
+    """Raises GateError: the baseline is of another arch, toolchain, upstream, dialect, mask set or selection.
+
+    A package may not change; the text of a checkout may, like the flags: whoever works on it asks what that did.
+    ``present`` are the subjects of this build, if they are known: the message then names those that are gone.
+    """
+    judged = {"upstream_identity"} if identity.get("upstream") == CHECKOUT else set()
+    names = [name for name in dict.fromkeys((*IDENTITY, *identity)) if name not in judged]
     other = [name for name in names if baseline.facts.get(name) != identity.get(name)]
     if other:
         lines = [f"  {name}: {baseline.facts.get(name)} / {identity.get(name)}" for name in other]
+        gone = [subject for subject in sorted(baseline.figures) if present is not None and subject not in present]
+        lines += [f"  built: 1 / 0: {subject}" for subject in gone[:_SHOWN]]
+        lines += [f"  and {len(gone) - _SHOWN} more that are not built"] if len(gone) > _SHOWN else []
         raise GateError(
             f"{file}: not comparable: baseline / this build differ in\n" + "\n".join(lines) + f"\n{_ACCEPT}"
         )

@@ -22,7 +22,7 @@ from reports import baseline, emulated_gate, static_gate
 from reports.budgets import read_budgets
 from reports.comparing import Threshold, read_thresholds
 from reports.errors import GateError
-from reports.junit import gate_results, write_junit
+from reports.junit import clear_gate, write_gate
 from reports.resources import read_manifest
 from reports.steps import steps
 from reports.verdicts import VERDICTS, Gate, Row, demand
@@ -104,8 +104,7 @@ def run_gate(args: argparse.Namespace) -> None:
     """
     built, file = _built(args)
     output = args.output or file.with_name("gate.json")
-    for older in (output, output.with_suffix(".xml")):  # a gate that can't run must not leave an older one's verdict
-        older.unlink(missing_ok=True)
+    clear_gate(output)
     identity = baseline.identity_of(built.manifest, built.arch)
     thresholds = read_thresholds()
     rows: list[Row] = []
@@ -113,12 +112,14 @@ def run_gate(args: argparse.Namespace) -> None:
     for name in _chosen(args):
         place = baseline.place(identity, name, args.baselines)
         accepted = baseline.read(place)
-        baseline.demand_same(accepted, identity, place)
+        present = built.manifest["kernels"] if name == static_gate.GATE else None
+        baseline.demand_same(accepted, identity, place, present)
         rows += GATES[name].rows(built, accepted, GATES[name].measure(built), thresholds)
         provenance[f"baseline_{name}"] = f"accepted for: {accepted.facts.get('reason', 'no reason')}"
+        if identity["upstream"] == baseline.CHECKOUT:
+            provenance[f"baseline_{name}_of"] = accepted.facts["upstream_identity"]
     gate = Gate.of(rows, provenance)
-    gate.write(output)
-    write_junit(gate_results(gate), output.with_suffix(".xml"))
+    write_gate(gate, output)
     counts = Counter(row.verdict for row in gate.rows)
     print(f"{gate.verdict}: {', '.join(f'{counts[word]} {word}' for word in VERDICTS if counts[word])}; see {output}")
     for row in gate.rows:

@@ -350,3 +350,26 @@ def test_the_stored_baselines_are_whole() -> None:
         stored = baseline.read(file)
         assert file == baseline.place(stored.facts, "static")
         assert file.read_text() == stored.text()
+
+
+def stored(tmp_path: Path, **facts: str) -> tuple[baseline.Baseline, Path]:
+    """Accepted figures of two kernels."""
+    identity = {"arch": "gfx950", **FACTS, **facts}
+    file = baseline.accept(identity, "static", {SMALL: FIGURES, MASKED: FIGURES}, "the first", tmp_path)
+    return baseline.read(file), file
+
+
+def test_the_text_of_a_checkout_is_what_a_gate_judges(tmp_path: Path) -> None:
+    checkout = {"upstream": "checkout", "upstream_identity": "checkout sha256:1"}
+    accepted, file = stored(tmp_path, **checkout)
+    edited = {"arch": "gfx950", **FACTS, **checkout, "upstream_identity": "checkout sha256:2"}
+    baseline.demand_same(accepted, edited, file)
+    with pytest.raises(GateError, match="dialect: ck-2025-11 / ck-2025-06"):
+        baseline.demand_same(accepted, {**edited, "dialect": "ck-2025-06"}, file)
+
+
+def test_a_narrower_selection_names_the_kernels_that_it_lost(tmp_path: Path) -> None:
+    accepted, file = stored(tmp_path)
+    narrower = {"arch": "gfx950", **FACTS, "selection": "tier smoke, --filter x"}
+    with pytest.raises(GateError, match=f"selection: tier smoke / tier smoke, --filter x\n  built: 1 / 0: {MASKED}\n"):
+        baseline.demand_same(accepted, narrower, file, present=[SMALL])

@@ -15,6 +15,7 @@ from matrix.errors import UsageError
 from matrix.options import DEFAULT_ARCH
 from matrix.problems import TIERS
 from reports.junit import clear_gate, write_gate
+from reports.references import beside
 from reports.statistics import read_settings
 from reports.verdicts import VERDICTS, demand
 
@@ -48,4 +49,6 @@ def run(args: argparse.Namespace) -> None:
     write_gate(gate, args.output)
     counts = Counter(row.verdict for row in gate.rows)
     print(f"{gate.verdict}: {', '.join(f'{counts[word]} {word}' for word in VERDICTS if counts[word])}; {args.output}")
+    for found in beside(gate):
+        print(f"  {found}")
     demand(gate, args.output)

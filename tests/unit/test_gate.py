@@ -373,3 +373,37 @@ def test_a_narrower_selection_names_the_kernels_that_it_lost(tmp_path: Path) -> 
     narrower = {"arch": "gfx950", **FACTS, "selection": "tier smoke, --filter x"}
     with pytest.raises(GateError, match=f"selection: tier smoke / tier smoke, --filter x\n  built: 1 / 0: {MASKED}\n"):
         baseline.demand_same(accepted, narrower, file, present=[SMALL])
+
+
+def test_a_library_of_fwd_has_a_baseline_of_its_own(
+    library: Library, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fwd = Library(library.work / "fwd", monkeypatch)
+    fwd.file = library.work / "fwd/build/gfx950/aiter-fwd/manifest.json"
+    fwd.baselines = library.baselines
+    fwd.write(selection="family fwd")
+    assert fwd.run("gate", "--family", "fwd") == GateError.exit_code
+    told = capsys.readouterr().err
+    assert "aiter-fwd.static.txt: there is no baseline. Look at the figures" in told
+    assert "accept --reason TEXT --arch gfx950 --upstream aiter --family fwd" in told
+    assert fwd.run("accept", "--family", "fwd", "--reason", "why") == 0
+    assert fwd.run("gate", "--family", "fwd") == 0
+    assert "# library: fwd\n" in (library.baselines / "gfx950/embedded/aiter-fwd.static.txt").read_text()
+    assert baseline.read(library.baseline).facts["selection"] == "tier smoke"  # batch prefill's is as it was
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--family", "bwd_dq_dk_dv"), "no library is made of them. Known: --family batch_prefill, --family fwd"),
+        (("--family", "fwd", "--only", "emulated"), "its problems are batch prefill's; of fwd: static"),
+    ],
+)
+def test_a_family_that_a_gate_cannot_judge_is_refused(
+    library: Library, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], said: str
+) -> None:
+    file = library.work / "build/gfx950/aiter-fwd/manifest.json"
+    file.parent.mkdir()
+    file.write_bytes(library.file.read_bytes())
+    assert main(["gate", "--arch", "gfx950", "--upstream", "aiter", "--work", str(library.work), *options]) == 2
+    assert said in capsys.readouterr().err

@@ -25,6 +25,7 @@ from reports.budgets import read_budgets
 from reports.comparing import Threshold, read_thresholds
 from reports.errors import GateError
 from reports.junit import clear_gate, write_gate
+from reports.model import machines
 from reports.resources import read_manifest
 from reports.steps import steps
 from reports.verdicts import VERDICTS, Gate, Row, demand
@@ -83,7 +84,6 @@ GATES: Mapping[str, Kind] = {
         rows=_emulated_rows,
     ),
 }
-_PREFILL_ONLY = (emulated_gate.GATE,)
 
 
 def add_commands(commands: Any) -> None:
@@ -137,10 +137,13 @@ def run_gate(args: argparse.Namespace) -> None:
         provenance[f"baseline_{name}"] = f"accepted for: {accepted.facts.get('reason', 'no reason')}"
         if identity["upstream"] == baseline.CHECKOUT:
             provenance[f"baseline_{name}_of"] = accepted.facts["upstream_identity"]
-    gate = Gate.of(rows, provenance)
+    left_out = _left_out(built)
+    gate = Gate.of(rows, {**provenance, **{f"left_out_{name}": why for name, why in left_out.items()}})
     write_gate(gate, output)
     counts = Counter(row.verdict for row in gate.rows)
     print(f"{gate.verdict}: {', '.join(f'{counts[word]} {word}' for word in VERDICTS if counts[word])}; see {output}")
+    for name, why in left_out.items():
+        print(f"  left out: the {name} gate: {why}")
     for row in gate.rows:
         if row.verdict == "improved":
             print(f"  {row}")
@@ -181,14 +184,21 @@ def run_history(args: argparse.Namespace) -> None:
                         print(f"  {metric}: {step.before:g} -> {step.after:g}")
 
 
+def _left_out(built: Built) -> dict[str, str]:
+    """The gates that such a library can't have, and why. Raises TableError."""
+    if built.library_name != PREFILL:
+        return {emulated_gate.GATE: f"its problems are batch prefill's, not those of {built.library_name}"}
+    if built.arch not in machines():
+        return {emulated_gate.GATE: f"the model knows nothing of {built.arch}: add it to reports/model.yaml"}
+    return {}
+
+
 def _chosen(args: argparse.Namespace, built: Built) -> list[str]:
-    """The gates to run. Raises UsageError: one that the library can't have."""
-    fitting = [name for name in GATES if built.library_name == PREFILL or name not in _PREFILL_ONLY]
-    if args.only and args.only not in fitting:
-        raise UsageError(
-            f"--only {args.only}: its problems are batch prefill's; of {built.library_name}: {', '.join(fitting)}."
-        )
-    return [args.only] if args.only else fitting
+    """The gates to run. Raises UsageError: the only one asked for is left out."""
+    left_out = _left_out(built)
+    if args.only in left_out:
+        raise UsageError(f"--only {args.only}: {left_out[args.only]}.")
+    return [args.only] if args.only else [name for name in GATES if name not in left_out]
 
 
 def _library_name(families: str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 import math
@@ -13,7 +14,7 @@ import pytest
 
 from kernels import codeobject
 from matrix.errors import TableError
-from reports import baseline, static_gate
+from reports import baseline, gate_command, static_gate
 from reports.budgets import read_budgets
 from reports.cli import main
 from reports.comparing import THRESHOLDS, compare, read_thresholds
@@ -388,6 +389,7 @@ def test_a_library_of_fwd_has_a_baseline_of_its_own(
     assert "accept --reason TEXT --arch gfx950 --upstream aiter --family fwd" in told
     assert fwd.run("accept", "--family", "fwd", "--reason", "why") == 0
     assert fwd.run("gate", "--family", "fwd") == 0
+    assert "left out: the emulated gate: its problems are batch prefill's, not those of fwd" in capsys.readouterr().out
     assert "# library: fwd\n" in (library.baselines / "gfx950/embedded/aiter-fwd.static.txt").read_text()
     assert baseline.read(library.baseline).facts["selection"] == "tier smoke"  # batch prefill's is as it was
 
@@ -396,7 +398,7 @@ def test_a_library_of_fwd_has_a_baseline_of_its_own(
     ("options", "said"),
     [
         (("--family", "bwd_dq_dk_dv"), "no library is made of them. Known: --family batch_prefill, --family fwd"),
-        (("--family", "fwd", "--only", "emulated"), "its problems are batch prefill's; of fwd: static"),
+        (("--family", "fwd", "--only", "emulated"), "its problems are batch prefill's, not those of fwd"),
     ],
 )
 def test_a_family_that_a_gate_cannot_judge_is_refused(
@@ -407,3 +409,11 @@ def test_a_family_that_a_gate_cannot_judge_is_refused(
     file.write_bytes(library.file.read_bytes())
     assert main(["gate", "--arch", "gfx950", "--upstream", "aiter", "--work", str(library.work), *options]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_an_arch_without_a_model_has_no_emulated_gate_and_is_told_so() -> None:
+    built = gate_command.Built(library=Path("lib.so"), library_name="batch_prefill", manifest=FACTS, arch="gfx90a")
+    assert gate_command._left_out(built) == {
+        "emulated": "the model knows nothing of gfx90a: add it to reports/model.yaml"
+    }
+    assert gate_command._left_out(dataclasses.replace(built, arch="gfx942")) == {}

@@ -53,8 +53,8 @@ def test_the_same_build_twice_is_unchanged_in_every_metric(copy: Copy) -> None:
 
 
 def test_a_weaker_optimisation(copy: Copy) -> None:
-    """-Os, because CK can't be compiled at -O1 (its inline assembler takes arguments of functions as immediates, which
-    they are only once everything is inlined and folded), and because -O2 makes the same machine code as -O3."""
+    """-Os: at -O1 CK can't be compiled, not even with everything inlined (its inline assembler takes as immediates what
+    becomes a constant only later), and at -O2 all figures are those of -O3."""
     copy.plant(copy.project / FLAGS, '"-O3"', '"-Os"')
     copy.build()
     found = regressed(copy)

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from kernels import device
 from kernels.measure import performance_problems
 from matrix.errors import TableError
 from matrix.problems import Problem
+from reports import gpu_gate
 from reports.cli import main
 from reports.inputs import gather
 from reports.markdown import markdown
@@ -129,6 +131,21 @@ def test_reports_show_them_and_take_no_verdict_from_them(tmp_path: Path) -> None
     ]
     told = f"- {ONE_K}: tflops 26.870 TFLOP/s, published for V3 47.7: ratio 0.563, below"
     assert told.replace("26.870", "26.87") in markdown(inputs, verdict)
+
+
+def test_compare_shows_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(device, "choose", lambda *_: None)
+    monkeypatch.setattr(gpu_gate, "side", lambda *_: None)
+    monkeypatch.setattr(gpu_gate, "compare", lambda *_: timed(ONE_K, 60.0))
+    options = ("--baseline", "a.so", "--candidate", "b.so", "--output", str(tmp_path / "gpu.json"))
+    assert main(["compare", *options]) == 0
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first.startswith("improved: 1 improved")
+    assert [line.partition(" published for ")[2][:8] for line in lines] == ["V2 43.1:", "V3 47.7:"]
+    assert Gate.read(tmp_path / "gpu.json").verdict == "improved"
+    assert (tmp_path / "gpu.xml").exists()
 
 
 def test_the_command_lists_figures_with_their_documents(capsys: pytest.CaptureFixture[str]) -> None:

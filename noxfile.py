@@ -121,6 +121,12 @@ def perf_accept(session):
     run(session, "reports", "accept", *session.posargs)
 
 
+@session("perf-compare")
+def perf_compare(session):
+    """Time two libraries in turns on the GPU that is here: `-- --baseline A/libckpm.so --candidate B/libckpm.so`."""
+    run(session, "reports", "compare", "--output", "build/gpu.json", *session.posargs)
+
+
 @session("report")
 def report(session):
     """All results in build/ as Markdown and as one HTML file; exit code 49 if they are no pass."""
@@ -165,6 +171,12 @@ def tests(session):
     else:
         run(session, "pytest", "-n", "auto", "tests/unit", "tests/emulator", "tests/opcodes")
         run(session, "pytest", "tests/build")  # one after the other: compilers take the processors
+
+
+@session("test-gate")
+def test_gate(session):
+    """Changes planted in CK and in this project, built for real, must make perf-gate name kernel and metric."""
+    run(session, "pytest", *(session.posargs or ["tests/gate"]))
 
 
 @session("test-emulator")

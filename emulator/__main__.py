@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from emulator import coverage, image, inspection
+from emulator import image, inspection
 from emulator.errors import EmulatorError, UnknownInstructionError
 
 
@@ -26,6 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if chosen.command == "inspect":
             print(inspection.as_json(inspection.inspect(chosen.file, chosen.arch)))
             return 0
+        from emulator import coverage  # only here: it imports the decoder's tables
+
         found = [coverage.cover(path) for path in chosen.files]
     except EmulatorError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -4,52 +4,93 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 from typing import Any
 
 from tinygrad.renderer.amd import decode_inst
 
-_LONGEST = 16  # bytes
+_SIZES = (4, 8, 16)  # bytes
+_LONGEST = _SIZES[-1]
+
+
+class Encoding:
+    """The bits of an instruction, wherever it is: tinygrad's record of them (None: unknown) and how they read.
+
+    ``name`` is tinygrad's in lower case without the encoding's suffix: v_add_f32; ``format`` is VOP3 or VOP2_SDWA.
+    """
+
+    def __init__(self, record: Any, size: int) -> None:
+        self.record, self.size = record, size
+        self.format = type(record).__name__ if record is not None else "UNKNOWN"
+        self.name = "unknown"
+        if record is not None:
+            self.name = str(record.op.name).lower().removesuffix("_e32").removesuffix("_e64")
+
+    @cached_property
+    def text(self) -> str:
+        return _text(self.record)
+
+
+class _Unknown(Encoding):
+    """A dword that no table knows."""
+
+    def __init__(self, code: bytes) -> None:
+        super().__init__(None, 4)
+        self.text = f".long 0x{int.from_bytes(code, 'little'):08x}"
 
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction: tinygrad's record of it (None: unknown bits), where it is, and how it reads."""
+    """One instruction: where it is, and its encoding, which equal ones share."""
 
     pc: int
-    size: int
-    record: Any
-    text: str
+    encoding: Encoding
+
+    @property
+    def size(self) -> int:
+        return self.encoding.size
+
+    @property
+    def record(self) -> Any:
+        return self.encoding.record
+
+    @property
+    def text(self) -> str:
+        return self.encoding.text
 
     @property
     def format(self) -> str:
-        """Encoding, such as VOP3 or VOP2_SDWA."""
-        return type(self.record).__name__ if self.record is not None else "UNKNOWN"
+        return self.encoding.format
 
     @property
     def name(self) -> str:
-        """tinygrad's name in lower case without the encoding's suffix: v_add_f32."""
-        if self.record is None:
-            return "unknown"
-        return str(self.record.op.name).lower().removesuffix("_e32").removesuffix("_e64")
+        return self.encoding.name
 
 
 def decode(code: bytes, pc: int = 0) -> Iterator[Instruction]:
     """All instructions of a run of code that starts at ``pc``. Bits that no table knows become unknown dwords."""
     at = 0
     while at < len(code):
-        record, size, text = _decode_one(code[at : at + _LONGEST])
-        yield Instruction(pc + at, size, record, text)
-        at += size
+        encoding = _decode_one(code[at : at + _LONGEST])
+        yield Instruction(pc + at, encoding)
+        at += encoding.size
 
 
-@lru_cache(maxsize=65536)
-def _decode_one(chunk: bytes) -> tuple[Any, int, str]:
+_known: dict[bytes, Encoding] = {}  # by their own bytes; some thousand in a library
+
+
+def _decode_one(chunk: bytes) -> Encoding:
+    """The encoding at the beginning of a chunk; what follows it decides nothing, unless it is unknown."""
+    for size in _SIZES:
+        if found := _known.get(chunk[:size]):
+            return found
     try:
         record = decode_inst(chunk, "cdna")
-        return record, record.size(), _text(record)
+        found = Encoding(record, record.size())
     except (ValueError, AssertionError, KeyError, RuntimeError):
-        return None, 4, f".long 0x{int.from_bytes(chunk[:4], 'little'):08x}"
+        return _Unknown(chunk[:4])
+    _known[chunk[: found.size]] = found
+    return found
 
 
 _UNSAID = frozenset(("op", "encoding", "seg", "literal", "soffset_en", "imm"))  # told by the name or another operand

@@ -24,28 +24,38 @@ def program(code_object: bytes, *, cache: Path | None = None) -> bytes:
     Raises CodeObjectError if the bytes are no readable code object of an emulated arch.
     """
     folder = (cache if cache is not None else cache_folder()) / "programs"
-    key = hashlib.sha256(code_object + _version().encode()).hexdigest()
-    path = folder / f"{key}.blob"
-    with contextlib.suppress(OSError):
-        return path.read_bytes()
+    path = folder / f"{hashlib.sha256(code_object + text_version(_MAKERS).encode()).hexdigest()}.blob"
+    if (found := stored(path)) is not None:
+        return found
     # Only now: the decoder's tables take longer to import than a launch may take to start.
     from emulator.translate import translate
 
     made = translate(code_object)
-    # A cache that can't be written costs time, nothing else.
-    with contextlib.suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, draft = tempfile.mkstemp(dir=folder, prefix=f"{key}.")
-        with os.fdopen(handle, "wb") as file:
-            file.write(made)
-        Path(draft).replace(path)
+    store(path, made)
     return made
 
 
+def stored(path: Path) -> bytes | None:
+    """What was stored there, whole; None if nothing was."""
+    with contextlib.suppress(OSError):
+        return path.read_bytes()
+    return None
+
+
+def store(path: Path, made: bytes) -> None:
+    """Store it, all at once. A cache that can't be written costs time, nothing else."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f"{path.stem}.")
+        with os.fdopen(handle, "wb") as file:
+            file.write(made)
+        Path(draft).replace(path)
+
+
 @memoised
-def _version() -> str:
-    """A hash of what makes programs: our own text and tinygrad's version."""
+def text_version(modules: tuple[str, ...]) -> str:
+    """A hash of what makes something out of machine code: the text of these modules of ours, tinygrad's version."""
     digest = hashlib.sha256(version("tinygrad").encode())
-    for name in _MAKERS:
+    for name in modules:
         digest.update(Path(__file__).with_name(f"{name}.py").read_bytes())
     return digest.hexdigest()

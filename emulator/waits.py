@@ -42,8 +42,9 @@ def hazards(instructions: Sequence[Instruction]) -> list[Hazard]:
     """Every use, as source or as destination, of a register whose load may still be under way, in the code's order."""
     if not instructions:
         return []
-    touched = [accesses(instruction) for instruction in instructions]
-    counters = [_counters(instruction) for instruction in instructions]
+    different = {instruction.encoding: instruction for instruction in instructions}
+    by_encoding = {encoding: (accesses(one), _counters(one)) for encoding, one in different.items()}
+    touched, counters = zip(*(by_encoding[instruction.encoding] for instruction in instructions), strict=True)
     following = successors(instructions)
     setting_exec = _setting_exec(instructions, touched)
     before: dict[_Place, Pending] = {_Place(0, False): {}}

@@ -54,13 +54,17 @@ class Request:
     @property
     def folder(self) -> str:
         """Output folder relative to the work folder."""
-        suffix = "" if self.library == PREFILL else f"-{self.library}"
-        return f"build/{'+'.join(self.selection.archs)}/{self.tree.name}{suffix}"
+        return f"build/{'+'.join(self.selection.archs)}/{folder_name(self.tree.name, self.library)}"
 
     @property
     def headers(self) -> tuple[Path, ...]:
         """Folders of our own headers that the library's sources include."""
         return (INCLUDE,) if self.library == PREFILL else (INCLUDE, INCLUDE_FWD)
+
+
+def folder_name(upstream: str, library: str) -> str:
+    """The last part of an output folder: ``aiter``, ``aiter-fwd``."""
+    return upstream if library == PREFILL else f"{upstream}-{library}"
 
 
 def prepare(request: Request) -> tuple[Plan, list[Key]]:

@@ -19,7 +19,7 @@ from typing import Any
 from emulator import device as emulated
 from emulator.errors import EmulatorError, LibraryLoadError
 from emulator.options import Trace
-from kernels import gpu_context, harness
+from kernels import gpu_context, gpu_smi, harness
 from kernels.errors import LibraryError
 from kernels.hip_api import DeviceError, HipApi, HipError
 from kernels.jobs import processors
@@ -212,7 +212,8 @@ class GpuDevice(Device):
         return {**_hardware(self), "gpu": gpu, "rocm": rocm, **gpu_context.settings(bus)}
 
     def sensors(self) -> Mapping[str, str]:
-        return gpu_context.sensors(self.hip.bus_id(self._number))
+        bus = self.hip.bus_id(self._number)
+        return {**gpu_context.sensors(bus), **gpu_smi.sensors(bus)}
 
     def fault(self) -> Fault | None:
         try:

@@ -6,6 +6,7 @@ Counts don't depend on the machine, its load or the number of threads: two runs 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from kernels.errors import MeasureError
 from matrix.dialects import TABLES, check_arch, check_upstream
 from matrix.errors import CkPrefillError, UnknownTierError
 from matrix.keys import Key
+from matrix.ledger import Ledger, read_ledger
 from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
 from matrix.problem_tables import read
 from matrix.problems import TIERS, Problem, missing, serves
@@ -84,14 +86,26 @@ def measure(library: Path, arch: str, tier: str) -> Measurements:
             left_out[problem.name] = why
             continue
         named = next(key.name for key in keys if serves(key, problem)) if problem.tile_rows else None
-        found.append(_launched(device, loaded, problem, named, facts))
+        measured = _launched(device, loaded, problem, named, facts)
+        if isinstance(measured, str):
+            left_out[problem.name] = measured
+            continue
+        found.append(measured)
     if not found:
         raise MeasureError(f"{library}: it serves none of the {len(left_out)} problems. Build more: --tier full.")
     provenance = {"arch": arch, **{name: facts[name] for name in LIBRARY_FACTS}, "tier": tier}
     return Measurements(provenance=provenance, problems=tuple(found), left_out=left_out)
 
 
-def _launched(device: Any, loaded: Any, problem: Problem, named: str | None, facts: Mapping[str, Any]) -> Measured:
+def _launched(
+    device: Any, loaded: Any, problem: Problem, named: str | None, facts: Mapping[str, Any]
+) -> Measured | str:
+    """What was counted, or which known defect of the upstream (matrix/ledger.yaml) keeps it from being counted.
+
+    Raises:
+        MeasureError: it faults or is refused, or runs in spite of the ledger.
+        LedgerError: the ledger's entry has expired.
+    """
     from kernels.buffers import prepare
     from kernels.launching import run as launch
 
@@ -99,6 +113,14 @@ def _launched(device: Any, loaded: Any, problem: Problem, named: str | None, fac
         outcome = launch(device, loaded, prepare(problem, device.arch), named)
     except CkPrefillError as error:
         raise MeasureError(f"{problem.name}: {error}") from error
+    ledger = read_ledger()
+    verdict = ledger.judge(problem.name, facts["upstream"], device.arch, "passed" if outcome.ran else "fault")
+    if verdict.kind == "known" and verdict.entry and outcome.fault:
+        Ledger(file=ledger.file, entries=(verdict.entry,)).check_dates(datetime.date.today())
+        device.recover()
+        return verdict.text
+    if verdict.kind == "unexpected_pass":
+        raise MeasureError(f"{problem.name} {verdict.text}")
     if not outcome.ran:
         told = outcome.fault.message if outcome.fault else outcome.launch.message
         raise MeasureError(f"{problem.name}: the launch failed: {told}. See nox -s test-batch-prefill.")

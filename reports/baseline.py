@@ -2,7 +2,8 @@
 
 ``baselines/<arch>/<toolchain>/<upstream>.<gate>.txt``: what was measured (``# name: value``), then a line for each
 kernel or problem in the order of their names, ``subject metric=figure ...``, and a last line that counts them, so that
-a file cut short is noticed. ``<upstream>.history.jsonl`` beside it has a line for each time that one was accepted.
+a file cut short is noticed. ``<upstream>.history.jsonl`` beside it has a line for each time that one was accepted. A
+library of other families has its own files, named like its folder in build/: ``<upstream>-fwd``.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import datetime
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,10 @@ from reports.errors import GateError
 FOLDER = Path(__file__).parent / "baselines"
 # what must be equal for figures to be comparable; flags are not among them: a change of theirs is what a gate judges
 IDENTITY = ("arch", "toolchain", "identity", "upstream", "upstream_identity", "dialect", "mask_impl", "selection")
+CHECKOUT = "checkout"
+FAMILY = "library"  # the fact that tells a library of other families from one of batch prefill, which lacks it
+ACCEPT = "python -m reports accept --reason TEXT"
+_SHOWN = 10
 _END = re.compile(r"# end: (\d+) lines")
 _FACT = re.compile(r"# (\w+): (.*)")
 _WORD = re.compile(r"[A-Za-z0-9._-]+")
@@ -46,12 +51,13 @@ class Baseline:
 
 def place(facts: Mapping[str, str], gate: str, folder: Path = FOLDER) -> Path:
     """Where the baseline of a build with these facts lies. Raises GateError for a name that is no file's."""
-    parts = [facts[name] for name in ("arch", "toolchain", "upstream")]
+    name = "-".join(facts[part] for part in ("upstream", FAMILY) if part in facts)
+    parts = [facts["arch"], facts["toolchain"], name]
     for part in parts:
         if not _WORD.fullmatch(part) or part.startswith("."):
             raise GateError(f"{part!r} can't be part of a baseline's path.")
-    arch, toolchain, upstream = parts
-    return folder / arch / toolchain / f"{upstream}.{gate}.txt"
+    arch, toolchain, name = parts
+    return folder / arch / toolchain / f"{name}.{gate}.txt"
 
 
 def identity_of(manifest: Mapping[str, Any], arch: str) -> dict[str, str]:
@@ -65,12 +71,15 @@ def identity_of(manifest: Mapping[str, Any], arch: str) -> dict[str, str]:
     return facts
 
 
-def read(file: Path) -> Baseline:
-    """A baseline. Raises GateError: there is none, or the file is cut short, damaged, or holds what is no number."""
+def read(file: Path, accept: str = ACCEPT) -> Baseline:
+    """A baseline; ``accept`` is the command that would make one of this build.
+
+    Raises GateError: there is none, or the file is cut short, damaged, or holds what is no number.
+    """
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
-        raise GateError(f"{file}: there is no baseline. {_ACCEPT}") from None
+        raise GateError(f"{file}: there is no baseline. {_LOOK}: {accept}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise GateError(f"{file}: the baseline can't be read: {error}. {_RESTORE}") from error
     end = _END.fullmatch(lines[-1]) if lines else None
@@ -93,14 +102,28 @@ def read(file: Path) -> Baseline:
     return Baseline(facts=facts, figures=figures)
 
 
-def demand_same(baseline: Baseline, identity: Mapping[str, str], file: Path) -> None:
-    """Raises GateError: the baseline is of another arch, toolchain, upstream, dialect, mask set or selection."""
-    names = dict.fromkeys((*IDENTITY, *identity))
+def demand_same(
+    baseline: Baseline,
+    identity: Mapping[str, str],
+    file: Path,
+    present: Collection[str] | None = None,
+    accept: str = ACCEPT,
+) -> None:
+    """Raises GateError: the baseline is of another arch, toolchain, upstream, dialect, mask set or selection.
+
+    A package may not change; the text of a checkout may, like the flags: whoever works on it asks what that did.
+    ``present`` are the subjects of this build, if they are known: the message then names those that are gone.
+    """
+    judged = {"upstream_identity"} if identity.get("upstream") == CHECKOUT else set()
+    names = [name for name in dict.fromkeys((*IDENTITY, *identity)) if name not in judged]
     other = [name for name in names if baseline.facts.get(name) != identity.get(name)]
     if other:
         lines = [f"  {name}: {baseline.facts.get(name)} / {identity.get(name)}" for name in other]
+        gone = [subject for subject in sorted(baseline.figures) if present is not None and subject not in present]
+        lines += [f"  built: 1 / 0: {subject}" for subject in gone[:_SHOWN]]
+        lines += [f"  and {len(gone) - _SHOWN} more that are not built"] if len(gone) > _SHOWN else []
         raise GateError(
-            f"{file}: not comparable: baseline / this build differ in\n" + "\n".join(lines) + f"\n{_ACCEPT}"
+            f"{file}: not comparable: baseline / this build differ in\n" + "\n".join(lines) + f"\n{_LOOK}: {accept}"
         )
 
 
@@ -188,5 +211,5 @@ def _number(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(float(value))
 
 
-_ACCEPT = "Look at the figures, then: python -m reports accept --reason TEXT"
-_RESTORE = "Restore it from git, or accept anew: python -m reports accept --reason TEXT"
+_LOOK = "Look at the figures (python -m reports resources MANIFEST), then"
+_RESTORE = f"Restore it from git, or accept anew: {ACCEPT}"

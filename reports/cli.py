@@ -10,7 +10,7 @@ from kernels.console import console
 from kernels.results import read_results
 from matrix.entry import exit_code
 from matrix.options import Parser
-from reports import compare_command, gate_command, model_command, report_commands
+from reports import compare_command, gate_command, model_command, reference_command, report_commands
 from reports.errors import FailedCasesError
 from reports.junit import summary, write_junit
 from reports.resources import read_manifest, show
@@ -29,6 +29,7 @@ def parser() -> argparse.ArgumentParser:
     gate_command.add_commands(commands)
     compare_command.add_commands(commands)
     model_command.add_commands(commands)
+    reference_command.add_commands(commands)
     report_commands.add_commands(commands)
     return root
 

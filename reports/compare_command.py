@@ -14,7 +14,8 @@ from matrix.dialects import check_arch
 from matrix.errors import UsageError
 from matrix.options import DEFAULT_ARCH
 from matrix.problems import TIERS
-from reports.junit import gate_results, write_junit
+from reports.junit import clear_gate, write_gate
+from reports.references import beside
 from reports.statistics import read_settings
 from reports.verdicts import VERDICTS, demand
 
@@ -41,16 +42,13 @@ def run(args: argparse.Namespace) -> None:
     chosen = [one for one in performance_problems(args.tier) if fnmatch.fnmatchcase(one.name, f"*{args.case}")]
     if not chosen:
         raise UsageError(f"no problem of tier {args.tier} fits '{args.case}'")
-    for older in (
-        args.output,
-        args.output.with_suffix(".xml"),
-    ):  # a gate that can't run must not leave an older one's verdict
-        older.unlink(missing_ok=True)
+    clear_gate(args.output)
     device = choose(args.device, arch)
     baseline, candidate = (gpu_gate.side(device, path.absolute()) for path in (args.baseline, args.candidate))
     gate = gpu_gate.compare(device, baseline, candidate, chosen, read_settings())
-    gate.write(args.output)
-    write_junit(gate_results(gate), args.output.with_suffix(".xml"))
+    write_gate(gate, args.output)
     counts = Counter(row.verdict for row in gate.rows)
     print(f"{gate.verdict}: {', '.join(f'{counts[word]} {word}' for word in VERDICTS if counts[word])}; {args.output}")
+    for found in beside(gate):
+        print(f"  {found}")
     demand(gate, args.output)

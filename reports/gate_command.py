@@ -15,14 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from kernels import settings
-from kernels.build import LIBRARY
+from kernels.build import LIBRARY, folder_name
+from kernels.renderable import LIBRARIES, PREFILL
 from matrix.dialects import check_arch
+from matrix.errors import UsageError
 from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
 from reports import baseline, emulated_gate, static_gate
 from reports.budgets import read_budgets
 from reports.comparing import Threshold, read_thresholds
 from reports.errors import GateError
-from reports.junit import gate_results, write_junit
+from reports.junit import clear_gate, write_gate
+from reports.model import machines
 from reports.resources import read_manifest
 from reports.steps import steps
 from reports.verdicts import VERDICTS, Gate, Row, demand
@@ -33,8 +36,21 @@ class Built:
     """A library, its manifest, and for which of its archs it is judged."""
 
     library: Path
+    library_name: str  # of kernels.renderable.LIBRARIES
     manifest: Mapping[str, Any]
     arch: str
+
+    def identity(self) -> dict[str, str]:
+        """What its baseline must be of. Raises GateError."""
+        name = {} if self.library_name == PREFILL else {baseline.FAMILY: self.library_name}
+        return {**baseline.identity_of(self.manifest, self.arch), **name}
+
+    def accept(self) -> str:
+        """The command that makes its figures the baseline."""
+        words = ["--arch", self.arch, "--upstream", str(self.manifest["upstream"])]
+        if self.library_name != PREFILL:
+            words += ["--family", ",".join(LIBRARIES[self.library_name])]
+        return f"{baseline.ACCEPT} {' '.join(words)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +104,9 @@ def add_commands(commands: Any) -> None:
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
     parser.add_argument("--upstream", default=None, help=f"(default: {DEFAULT_UPSTREAM}, checkout if CK_ROOT is set)")
+    parser.add_argument(
+        "--family", default=None, metavar="NAMES", help="of the library, as built (default: batch_prefill)"
+    )
     parser.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
     parser.add_argument("--only", choices=sorted(GATES), help="one gate instead of all")
     parser.add_argument(
@@ -104,23 +123,27 @@ def run_gate(args: argparse.Namespace) -> None:
     """
     built, file = _built(args)
     output = args.output or file.with_name("gate.json")
-    for older in (output, output.with_suffix(".xml")):  # a gate that can't run must not leave an older one's verdict
-        older.unlink(missing_ok=True)
-    identity = baseline.identity_of(built.manifest, built.arch)
+    clear_gate(output)
+    identity = built.identity()
     thresholds = read_thresholds()
     rows: list[Row] = []
     provenance = dict(identity)
-    for name in _chosen(args):
+    for name in _chosen(args, built):
         place = baseline.place(identity, name, args.baselines)
-        accepted = baseline.read(place)
-        baseline.demand_same(accepted, identity, place)
+        accepted = baseline.read(place, built.accept())
+        present = built.manifest["kernels"] if name == static_gate.GATE else None
+        baseline.demand_same(accepted, identity, place, present, built.accept())
         rows += GATES[name].rows(built, accepted, GATES[name].measure(built), thresholds)
         provenance[f"baseline_{name}"] = f"accepted for: {accepted.facts.get('reason', 'no reason')}"
-    gate = Gate.of(rows, provenance)
-    gate.write(output)
-    write_junit(gate_results(gate), output.with_suffix(".xml"))
+        if identity["upstream"] == baseline.CHECKOUT:
+            provenance[f"baseline_{name}_of"] = accepted.facts["upstream_identity"]
+    left_out = _left_out(built)
+    gate = Gate.of(rows, {**provenance, **{f"left_out_{name}": why for name, why in left_out.items()}})
+    write_gate(gate, output)
     counts = Counter(row.verdict for row in gate.rows)
     print(f"{gate.verdict}: {', '.join(f'{counts[word]} {word}' for word in VERDICTS if counts[word])}; see {output}")
+    for name, why in left_out.items():
+        print(f"  left out: the {name} gate: {why}")
     for row in gate.rows:
         if row.verdict == "improved":
             print(f"  {row}")
@@ -134,8 +157,9 @@ def run_accept(args: argparse.Namespace) -> None:
         UnknownArchError, NoManifestError, ManifestError, CodeObjectError, GateError, DiskFullError, OutputError.
     """
     built, _ = _built(args)
-    identity = baseline.identity_of(built.manifest, built.arch)
-    measured = {name: GATES[name].measure(built) for name in _chosen(args)}  # all of them before the first is stored
+    identity = built.identity()
+    chosen = _chosen(args, built)
+    measured = {name: GATES[name].measure(built) for name in chosen}  # all of them before the first is stored
     for name, figures in measured.items():
         print(baseline.accept(identity, name, figures, args.reason, args.baselines))
 
@@ -147,8 +171,8 @@ def run_history(args: argparse.Namespace) -> None:
         UnknownArchError, NoManifestError, ManifestError, GateError.
     """
     built, _ = _built(args)
-    identity = baseline.identity_of(built.manifest, built.arch)
-    for name in _chosen(args):
+    identity = built.identity()
+    for name in _chosen(args, built):
         lines = baseline.read_history(identity, name, args.baselines)
         metrics = dict.fromkeys(metric for line in lines for metric in line["sums"])
         for at, line in enumerate(lines):
@@ -160,16 +184,39 @@ def run_history(args: argparse.Namespace) -> None:
                         print(f"  {metric}: {step.before:g} -> {step.after:g}")
 
 
-def _chosen(args: argparse.Namespace) -> list[str]:
-    return [args.only] if args.only else list(GATES)
+def _left_out(built: Built) -> dict[str, str]:
+    """The gates that such a library can't have, and why. Raises TableError."""
+    if built.library_name != PREFILL:
+        return {emulated_gate.GATE: f"its problems are batch prefill's, not those of {built.library_name}"}
+    if built.arch not in machines():
+        return {emulated_gate.GATE: f"the model knows nothing of {built.arch}: add it to reports/model.yaml"}
+    return {}
+
+
+def _chosen(args: argparse.Namespace, built: Built) -> list[str]:
+    """The gates to run. Raises UsageError: the only one asked for is left out."""
+    left_out = _left_out(built)
+    if args.only in left_out:
+        raise UsageError(f"--only {args.only}: {left_out[args.only]}.")
+    return [args.only] if args.only else [name for name in GATES if name not in left_out]
+
+
+def _library_name(families: str | None) -> str:
+    """Which library the families make, in any dialect. Raises UsageError."""
+    asked = set((families or PREFILL).split(","))
+    for name, members in LIBRARIES.items():
+        if asked == set(members):
+            return name
+    known = ", ".join(f"--family {','.join(members)}" for members in LIBRARIES.values())
+    raise UsageError(f"--family {families}: no library is made of them. Known: {known}.")
 
 
 def _built(args: argparse.Namespace) -> tuple[Built, Path]:
-    """The library to judge, and its manifest's path. Raises NoManifestError, ManifestError, GateError."""
+    """The library to judge, and its manifest's path. Raises NoManifestError, ManifestError, GateError, UsageError."""
     check_arch(args.arch)
-    upstream = settings.upstream(args.upstream, settings.ck_root())
-    file = args.work / "build" / args.arch / upstream / "manifest.json"
+    upstream, name = settings.upstream(args.upstream, settings.ck_root()), _library_name(args.family)
+    file = args.work / "build" / args.arch / folder_name(upstream, name) / "manifest.json"
     manifest = read_manifest(file)
     if manifest["upstream"] != upstream:  # its figures would go to, or be compared with, those of another
         raise GateError(f"{file}: a library of {manifest['upstream']}, not of {upstream}. Build {upstream} first.")
-    return Built(library=file.with_name(LIBRARY), manifest=manifest, arch=args.arch), file
+    return Built(library=file.with_name(LIBRARY), library_name=name, manifest=manifest, arch=args.arch), file

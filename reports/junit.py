@@ -7,9 +7,12 @@ from pathlib import Path
 
 from junit_xml import TestCase, TestSuite, to_xml_report_string
 
-from kernels.files import write_atomically
+from kernels.files import write_atomically, writing
 from kernels.results import Case, Results
+from matrix.errors import UsageError
 from reports.verdicts import Gate, Row, worst
+
+_JUNIT = ".xml"
 
 
 def junit_text(results: Results) -> str:
@@ -41,6 +44,25 @@ def _judged(kind: str, subject: str, rows: Sequence[Row]) -> Case:
         message=f"{verdict}: {len(bad)} of {len(rows)} figures" if bad else "",
         text="\n".join(bad) or f"{len(rows)} figures, {verdict}",
     )
+
+
+def clear_gate(output: Path) -> None:
+    """A gate that can't run must not leave an older one's verdict.
+
+    Raises:
+        UsageError: ``output`` is where the JUnit file goes.
+    """
+    if output.suffix == _JUNIT:
+        raise UsageError(f"--output {output}: the result is JSON; its JUnit goes beside it, as {output.name}.")
+    for older in (output, output.with_suffix(_JUNIT)):
+        with writing(older):
+            older.unlink(missing_ok=True)
+
+
+def write_gate(gate: Gate, output: Path) -> None:
+    """The result as JSON, and as JUnit beside it. Raises GateError, DiskFullError, OutputError."""
+    gate.write(output)
+    write_junit(gate_results(gate), output.with_suffix(_JUNIT))
 
 
 def write_junit(results: Results, file: Path) -> None:

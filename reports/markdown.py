@@ -5,6 +5,7 @@ from __future__ import annotations
 from reports.case_text import STATUSES
 from reports.inputs import Inputs
 from reports.overall import SYMBOLS, Overall, counted
+from reports.references import beside
 
 _SHOWN = 15  # of each list: a comment of GitHub ends at 65,536 characters
 
@@ -25,6 +26,8 @@ def markdown(inputs: Inputs, verdict: Overall) -> str:
         ]
     figures = [f"{_cell(str(row))} ({row.gate})" for gate in inputs.gates.values() for row in gate.failing]
     lines += [*_list("Cases that are not in order", failing), *_list("Figures that keep the gate from a pass", figures)]
+    published = [_cell(str(found)) for gate in inputs.gates.values() for found in beside(gate)]
+    lines += _list("Measured beside published figures, which are no verdict", published)
     lines += _counts(inputs)
     soon = [
         f"`{entry.name}` until {entry.expires}: {_cell(entry.reason)}"

@@ -15,6 +15,7 @@ from reports import budget_text
 from reports.case_text import STATUSES
 from reports.inputs import Inputs, Tested
 from reports.model import cannot_see, estimate, machines
+from reports.references import beside
 from reports.verdicts import VERDICTS
 from reports.work import known_problems
 
@@ -70,6 +71,7 @@ def tables(inputs: Inputs) -> tuple[Table, ...]:
         _faults(cases),
         _model(inputs),
         _figures(inputs),
+        _references(inputs),
         _parity(inputs),
         _ledger(inputs, cases),
     )
@@ -355,6 +357,32 @@ def _figures(inputs: Inputs) -> Table:
         "What has no baseline is beyond a budget."
         if left_out
         else "",
+    )  # fmt: skip
+
+
+def _references(inputs: Inputs) -> Table:
+    rows: list[list[Cell]] = [
+        [
+            found.subject, found.reference.metric, found.reference.variant, round(found.measured, 4),
+            found.reference.value, found.reference.unit, round(found.ratio, 4), found.word, found.reference.label,
+            found.reference.source.title, found.reference.source.hardware, found.reference.source.rocm or "not told",
+            found.rocm, str(file.relative_to(inputs.folder)),
+        ]
+        for file, gate in inputs.gates.items()
+        for found in beside(gate)
+    ]  # fmt: skip
+    return Table(
+        id="references",
+        title="Measured beside published figures",
+        columns=_columns(
+            "problem", "metric", "of", "measured", "published", "unit", "ratio", "that is", "figure", "document",
+            "hardware", "ROCm there", "ROCm here", "file",
+            problem="name", metric="choice", of="choice", measured="number", published="number", ratio="number",
+            that_is="choice", document="prose", hardware="choice", file="choice",
+        ),
+        rows=rows,
+        note="Of the problems that a GPU of the document's kind was timed on. No verdict follows from them. "
+        "python -m reports references lists all figures and what their documents tell.",
     )  # fmt: skip
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from emulator_assembly import assemble
 
+from emulator import inspection
 from emulator.__main__ import main
 from emulator.decode import Instruction, decode
 from emulator.image import read
@@ -110,3 +113,29 @@ def test_the_hot_loop_is_the_one_with_the_matrix_instructions(
     }  # fmt: skip
     assert kernel["hazards"] == []
     assert inspect(file, "gfx950") == []  # code of another arch is not judged
+
+
+def test_what_was_found_is_kept_for_each_kernels_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, cache = tmp_path / "kernel.hsaco", tmp_path / "cache"
+    file.write_bytes(assemble(LOAD + USE + LOOPS + "s_endpgm\n"))
+    monkeypatch.setattr(inspection, "_WORTH_PROCESSES", 1)  # the first is looked at by a process of its own
+    (first,) = inspect(file, "gfx942", cache=cache)
+    assert (first.loop["mfma"], len(first.hazards)) == (2, 2)
+    monkeypatch.setattr(inspection, "_look", None)  # the second by nobody
+    assert inspect(file, "gfx942", cache=cache) == [first]
+    monkeypatch.undo()
+    (kept,) = (cache / "inspections").iterdir()
+    whole = kept.read_text()
+    kept.write_text(whole[:-9])
+    assert inspect(file, "gfx942", cache=cache) == [first]
+    assert kept.read_text() == whole
+    file.write_bytes(assemble(LOAD + "s_waitcnt vmcnt(0)\n" + USE + "s_endpgm\n"))
+    (other,) = inspect(file, "gfx942", cache=cache)
+    assert (other.loop["mfma"], other.hazards) == (0, ())
+
+
+def test_the_text_of_whatever_inspects_decides_about_the_cache() -> None:
+    text = "import sys\nfrom emulator import mix, waits\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    modules = {name.removeprefix("emulator.") for name in done.stdout.split() if name.startswith("emulator.")}
+    assert set(inspection._MAKERS) == {*modules, "inspection"}

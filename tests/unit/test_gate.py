@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 import math
@@ -13,7 +14,7 @@ import pytest
 
 from kernels import codeobject
 from matrix.errors import TableError
-from reports import baseline, static_gate
+from reports import baseline, gate_command, static_gate
 from reports.budgets import read_budgets
 from reports.cli import main
 from reports.comparing import THRESHOLDS, compare, read_thresholds
@@ -350,3 +351,69 @@ def test_the_stored_baselines_are_whole() -> None:
         stored = baseline.read(file)
         assert file == baseline.place(stored.facts, "static")
         assert file.read_text() == stored.text()
+
+
+def stored(tmp_path: Path, **facts: str) -> tuple[baseline.Baseline, Path]:
+    """Accepted figures of two kernels."""
+    identity = {"arch": "gfx950", **FACTS, **facts}
+    file = baseline.accept(identity, "static", {SMALL: FIGURES, MASKED: FIGURES}, "the first", tmp_path)
+    return baseline.read(file), file
+
+
+def test_the_text_of_a_checkout_is_what_a_gate_judges(tmp_path: Path) -> None:
+    checkout = {"upstream": "checkout", "upstream_identity": "checkout sha256:1"}
+    accepted, file = stored(tmp_path, **checkout)
+    edited = {"arch": "gfx950", **FACTS, **checkout, "upstream_identity": "checkout sha256:2"}
+    baseline.demand_same(accepted, edited, file)
+    with pytest.raises(GateError, match="dialect: ck-2025-11 / ck-2025-06"):
+        baseline.demand_same(accepted, {**edited, "dialect": "ck-2025-06"}, file)
+
+
+def test_a_narrower_selection_names_the_kernels_that_it_lost(tmp_path: Path) -> None:
+    accepted, file = stored(tmp_path)
+    narrower = {"arch": "gfx950", **FACTS, "selection": "tier smoke, --filter x"}
+    with pytest.raises(GateError, match=f"selection: tier smoke / tier smoke, --filter x\n  built: 1 / 0: {MASKED}\n"):
+        baseline.demand_same(accepted, narrower, file, present=[SMALL])
+
+
+def test_a_library_of_fwd_has_a_baseline_of_its_own(
+    library: Library, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fwd = Library(library.work / "fwd", monkeypatch)
+    fwd.file = library.work / "fwd/build/gfx950/aiter-fwd/manifest.json"
+    fwd.baselines = library.baselines
+    fwd.write(selection="family fwd")
+    assert fwd.run("gate", "--family", "fwd") == GateError.exit_code
+    told = capsys.readouterr().err
+    assert "aiter-fwd.static.txt: there is no baseline. Look at the figures" in told
+    assert "accept --reason TEXT --arch gfx950 --upstream aiter --family fwd" in told
+    assert fwd.run("accept", "--family", "fwd", "--reason", "why") == 0
+    assert fwd.run("gate", "--family", "fwd") == 0
+    assert "left out: the emulated gate: its problems are batch prefill's, not those of fwd" in capsys.readouterr().out
+    assert "# library: fwd\n" in (library.baselines / "gfx950/embedded/aiter-fwd.static.txt").read_text()
+    assert baseline.read(library.baseline).facts["selection"] == "tier smoke"  # batch prefill's is as it was
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--family", "bwd_dq_dk_dv"), "no library is made of them. Known: --family batch_prefill, --family fwd"),
+        (("--family", "fwd", "--only", "emulated"), "its problems are batch prefill's, not those of fwd"),
+    ],
+)
+def test_a_family_that_a_gate_cannot_judge_is_refused(
+    library: Library, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], said: str
+) -> None:
+    file = library.work / "build/gfx950/aiter-fwd/manifest.json"
+    file.parent.mkdir()
+    file.write_bytes(library.file.read_bytes())
+    assert main(["gate", "--arch", "gfx950", "--upstream", "aiter", "--work", str(library.work), *options]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_an_arch_without_a_model_has_no_emulated_gate_and_is_told_so() -> None:
+    built = gate_command.Built(library=Path("lib.so"), library_name="batch_prefill", manifest=FACTS, arch="gfx90a")
+    assert gate_command._left_out(built) == {
+        "emulated": "the model knows nothing of gfx90a: add it to reports/model.yaml"
+    }
+    assert gate_command._left_out(dataclasses.replace(built, arch="gfx942")) == {}

@@ -157,3 +157,12 @@ def test_a_card_that_is_not_there_is_not_known(tmp_path: Path, card: Callable[[s
     card("power_dpm_force_performance_level", "auto")
     found = gpu_context.settings(bus, tmp_path / "drm", tmp_path / "version")
     assert (found["clock_policy"], found["compute_partition"]) == ("", "")
+
+
+def test_a_result_is_not_overwritten_by_its_own_junit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = tmp_path / "gpu.xml"
+    result.write_text("somebody's file")
+    paths = ("--baseline", str(tmp_path / "a.so"), "--candidate", str(tmp_path / "b.so"))
+    assert main(["compare", *paths, "--output", str(result)]) == 2
+    assert "the result is JSON; its JUnit goes beside it, as gpu.xml" in capsys.readouterr().err
+    assert result.read_text() == "somebody's file"

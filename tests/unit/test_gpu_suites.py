@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from junitparser import JUnitXml
 
+from kernels.measure import performance_problems
 from matrix.dialects import dialect
 from matrix.errors import UnknownSuiteError
 from matrix.ledger import Entry, Ledger
@@ -347,6 +348,7 @@ def test_the_ledger_in_the_repository_names_cases_that_exist() -> None:
     from matrix.ledger import read_ledger
 
     names = [problem.name for suite in SUITES for problem in problems(suite, "nightly")]
+    names += [problem.name for problem in performance_problems("nightly")]
     for entry in read_ledger().entries:
         for glob in entry.problems:
             covered = suites.fnmatch.filter(names, glob)

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 SESSIONS = set(re.findall(r'^@session\("([\w-]+)"\)', (ROOT / "noxfile.py").read_text(), re.MULTILINE))
 WORDS = {"NAME": "fmha", "DIR": "out", "F": "f.py", "FILE": "f.yaml"}
+OPTIONS_OF = {"perf-accept": (reports_cli.parser, "accept")}  # sessions whose options are no build's
 COMMANDS = [line.strip().partition("   #")[0] for line in README.splitlines() if line.startswith("    ")]
 
 
@@ -35,8 +36,9 @@ def test_nox_commands(command: str) -> None:
     if "--" in words:
         sessions, options = words[: words.index("--")], words[words.index("--") + 1 :]
     assert set(sessions) <= SESSIONS
-    if options:
-        assert kernels_cli.parser().parse_args(["build", *options])
+    for name in sessions if options else ():  # nox gives them to every session that is named
+        parser, command = OPTIONS_OF.get(name, (kernels_cli.parser, "build"))
+        assert parser().parse_args([command, *options])
 
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith("python -m")])

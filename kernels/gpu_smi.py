@@ -1,0 +1,72 @@
+"""Clock, temperature and power as AMD SMI tells them, where its Python package ``amdsmi`` is installed (with ROCm).
+
+It knows more than the driver's files: the clock and power of all compute dies, on cards without those files. Calls and
+units are those of its documentation (AMD SMI Python API): degrees Celsius, MHz, watts. What it can't tell is left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+_MODULE = "amdsmi"
+
+
+def sensors(bus: str) -> Mapping[str, str]:
+    """Figures of this moment of the card at a PCI bus id (0000:c1:00.0), by ``smi_NAME_UNIT``; empty without amdsmi.
+
+    Why amdsmi, though installed, tells nothing is under ``smi``.
+    """
+    try:
+        smi = importlib.import_module(_MODULE)
+    except ModuleNotFoundError:
+        return {}
+    except (
+        ImportError,
+        OSError,
+        AttributeError,
+        KeyError,
+    ) as error:  # its shared library is missing, or of another age
+        return {"smi": f"amdsmi can't be imported: {error}"}
+    try:
+        smi.amdsmi_init()
+    except smi.AmdSmiException as error:
+        return {"smi": f"amdsmi can't be started: {error}"}
+    try:
+        return _figures(smi, bus)
+    except (smi.AmdSmiException, AttributeError) as error:  # the latter: a name of another age
+        return {"smi": f"amdsmi tells nothing: {error}"}
+    finally:
+        with contextlib.suppress(smi.AmdSmiException):  # the figures are there
+            smi.amdsmi_shut_down()
+
+
+def _figures(smi: ModuleType, bus: str) -> dict[str, str]:
+    cards = {smi.amdsmi_get_gpu_device_bdf(card).lower(): card for card in smi.amdsmi_get_processor_handles()}
+    card = cards.get(bus.lower())
+    if card is None:
+        return {"smi": f"amdsmi knows no card {bus}"}
+    ways: dict[str, Callable[[], Any]] = {
+        "smi_temperature_c": lambda: smi.amdsmi_get_temp_metric(
+            card, smi.AmdSmiTemperatureType.HOTSPOT, smi.AmdSmiTemperatureMetric.CURRENT
+        ),
+        # the second of the names is that of ROCm 5
+        "smi_clock_mhz": lambda: _first(smi.amdsmi_get_clock_info(card, smi.AmdSmiClkType.GFX), "clk", "cur_clk"),
+        # MI300 and later tell the current power, those before the average
+        "smi_power_w": lambda: _first(smi.amdsmi_get_power_info(card), "current_socket_power", "average_socket_power"),
+    }
+    found = {}
+    for name, ask in ways.items():
+        with contextlib.suppress(smi.AmdSmiException):  # this card has no such sensor
+            value = ask()
+            if isinstance(value, int | float):  # else 'N/A'
+                found[name] = str(value)
+    return found
+
+
+def _first(figures: Mapping[str, Any], *names: str) -> Any:
+    """The first of the figures that is one."""
+    return next((figures[name] for name in names if isinstance(figures.get(name), int | float)), None)

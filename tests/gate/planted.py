@@ -1,0 +1,58 @@
+"""A copy of this project and of an upstream's tree to plant changes in; built and judged by the commands of a user."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from kernels.build import PROJECT
+from tests.build.real_kernel import NAME
+
+PLAIN = NAME
+MASKED = NAME.replace("_nmask_", "_mask_")
+_BOTH = NAME.replace("_nmask_", "_*mask_")
+_ROOMS = ("matrix", "kernels", "emulator", "reports")
+
+
+class Copy:
+    """``project`` and ``ck`` may be edited. What the project's commands write goes to ``work``."""
+
+    def __init__(self, folder: Path, upstream: Path) -> None:
+        self.project, self.ck, self.work = folder / "project", folder / "ck", folder / "work"
+        self.baselines = folder / "baselines"
+        for room in _ROOMS:
+            shutil.copytree(PROJECT / room, self.project / room, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(PROJECT / "SConstruct", self.project)
+        shutil.copytree(upstream, self.ck)
+
+    def plant(self, file: Path, old: str, new: str) -> None:
+        """Replace what stands in the file once."""
+        text = file.read_text()
+        assert text.count(old) == 1, f"{file} holds {text.count(old)} times: {old}"
+        file.write_text(text.replace(old, new))
+
+    def build(self, *options: str) -> None:
+        """Both kernels for gfx950, each in a unit of its own, so that they compile side by side."""
+        words = ("--arch", "gfx950", "--toolchain", "embedded", "--filter", _BOTH, "--unit-size", "1", *options)
+        done = self._run("kernels", "build", *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def accept(self) -> None:
+        done = self._run("reports", "accept", "--reason", "before any change", "--baselines", str(self.baselines))
+        assert done.returncode == 0, done.stderr
+
+    def gate(self) -> subprocess.CompletedProcess[str]:
+        """``python -m reports gate`` of what was built: static and emulated."""
+        return self._run("reports", "gate", "--baselines", str(self.baselines))
+
+    @property
+    def result(self) -> Path:
+        return self.work / "build/gfx950/checkout/gate.json"
+
+    def _run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", *words, "--work", str(self.work)]
+        environment = {**os.environ, "CK_ROOT": str(self.ck), "PYTHONPATH": ""}
+        return subprocess.run(command, cwd=self.project, env=environment, capture_output=True, text=True, check=False)

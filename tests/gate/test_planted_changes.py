@@ -1,0 +1,102 @@
+"""Changes planted in a checkout of CK or in this project are built for real, and perf-gate names kernel and metric.
+
+The gate's own session, ``nox -s test-gate``: each change costs a minute of compiling on two processors unless the
+objects are in the cache.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reports.errors import RegressedError
+from reports.verdicts import Gate
+from tests.gate.planted import MASKED, PLAIN, Copy
+
+PIPELINE = Path("include/ck_tile/ops/fmha/pipeline/block_fmha_batch_prefill_pipeline_qr_ks_vs_async.hpp")
+FLAGS = Path("kernels/toolchains/base.py")
+AXES = Path("matrix/tables/dialects/ck-2025-11/batch_prefill.yaml")
+
+
+@pytest.fixture
+def copy(accepted: Copy) -> Iterator[Copy]:
+    """The accepted build's folder; what a test plants is taken back."""
+    planted = (accepted.ck / PIPELINE, accepted.project / FLAGS, accepted.project / AXES)
+    files = {file: file.read_bytes() for file in planted}
+    yield accepted
+    for file, content in files.items():
+        file.write_bytes(content)
+
+
+def regressed(copy: Copy) -> dict[tuple[str, str], tuple[float, float]]:
+    """What the gate blames: figures of baseline and candidate by subject and metric. The first are named on stderr."""
+    done = copy.gate()
+    assert done.returncode == RegressedError.exit_code, done.stdout + done.stderr
+    gate = Gate.read(copy.result)
+    assert gate.verdict == "regressed"
+    assert str(gate.failing[0]) in done.stderr
+    return {
+        (row.subject, row.metric): (row.baseline, row.candidate)
+        for row in gate.failing
+        if row.baseline is not None and row.candidate is not None  # else it is a budget's
+    }
+
+
+def test_the_same_build_twice_is_unchanged_in_every_metric(copy: Copy) -> None:
+    shutil.rmtree(copy.work)
+    copy.build("--no-cache")
+    done = copy.gate()
+    assert done.returncode == 0, done.stderr
+    gate = Gate.read(copy.result)
+    assert {row.verdict for row in gate.rows} == {"unchanged"}
+    assert {row.gate for row in gate.rows} == {"static", "emulated"}
+    assert {PLAIN, MASKED} <= {row.subject for row in gate.rows}
+
+
+def test_a_weaker_optimisation(copy: Copy) -> None:
+    """-Os: at -O1 CK can't be compiled, not even with everything inlined (its inline assembler takes as immediates what
+    becomes a constant only later), and at -O2 all figures are those of -O3."""
+    copy.plant(copy.project / FLAGS, '"-O3"', '"-Os"')
+    copy.build()
+    found = regressed(copy)
+    for kernel in (PLAIN, MASKED):
+        before, after = found[kernel, "vgpr_spills"]
+        assert after > before == 0
+        assert (kernel, "loop_scratch") in found
+
+
+def test_one_more_wave_a_simd_is_bought_with_spills(copy: Copy) -> None:
+    first = "            if constexpr(kQKHeaddim <= 32)\n"
+    copy.plant(
+        copy.ck / PIPELINE, first, f"            if constexpr(kQKHeaddim == 128)\n                return 3;\n{first}"
+    )
+    copy.build()
+    found = regressed(copy)
+    assert found[MASKED, "vgpr_spills"][1] > 0
+
+
+def test_a_loop_that_does_work_twice(copy: Copy) -> None:
+    """The second of the two steps of QK, 64 of the 128 columns.
+
+    128 x 64 elements of K are 8 x 4 MFMA of 16 x 16 x 16 for a wave's 16 rows. Half of all flops are QK's, of which
+    half are done twice.
+    """
+    tail = "            { // tail\n                gemm_0("
+    copy.plant(copy.ck / PIPELINE, tail, f"            for(int twice = 0; twice < 2; ++twice)\n{tail}")
+    copy.build()
+    found = regressed(copy)
+    for kernel in (PLAIN, MASKED):
+        before, after = found[kernel, "loop_mfma"]
+        assert after == before + 8 * 4
+    before, after = found["performance/prefill.m64-full-q256k1024", "mfma_flops"]
+    assert after == before * 1.25
+
+
+def test_a_removed_kernel(copy: Copy) -> None:
+    copy.plant(copy.project / AXES, "axes:\n", "masks: {simplified: [no], generic: [no]}\naxes:\n")
+    copy.build()
+    found = regressed(copy)
+    assert found[MASKED, "built"] == (1, 0)

@@ -130,10 +130,14 @@ def run_gate(args: argparse.Namespace) -> None:
     provenance = dict(identity)
     for name in _chosen(args, built):
         place = baseline.place(identity, name, args.baselines)
-        accepted = baseline.read(place, built.accept())
-        present = built.manifest["kernels"] if name == static_gate.GATE else None
-        baseline.demand_same(accepted, identity, place, present, built.accept())
-        rows += GATES[name].rows(built, accepted, GATES[name].measure(built), thresholds)
+        try:
+            accepted = baseline.read(place, built.accept())
+            present = built.manifest["kernels"] if name == static_gate.GATE else None
+            baseline.demand_same(accepted, identity, place, present, built.accept())
+            rows += GATES[name].rows(built, accepted, GATES[name].measure(built), thresholds)
+        except GateError as error:
+            write_gate(_not_compared(name, str(error), provenance), output)  # a report must not pass this by
+            raise
         provenance[f"baseline_{name}"] = f"accepted for: {accepted.facts.get('reason', 'no reason')}"
         if identity["upstream"] == baseline.CHECKOUT:
             provenance[f"baseline_{name}_of"] = accepted.facts["upstream_identity"]
@@ -148,6 +152,15 @@ def run_gate(args: argparse.Namespace) -> None:
         if row.verdict == "improved":
             print(f"  {row}")
     demand(gate, output)
+
+
+def _not_compared(name: str, why: str, provenance: Mapping[str, str]) -> Gate:
+    """The result of a gate that had nothing to compare with, or no figures."""
+    row = Row(
+        gate=name, subject="library", metric="comparison", unit="", baseline=None, candidate=None, threshold="",
+        verdict="not comparable", note=why,
+    )  # fmt: skip
+    return Gate.of([row], provenance)
 
 
 def run_accept(args: argparse.Namespace) -> None:

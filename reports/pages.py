@@ -18,7 +18,8 @@ from matrix.files import write_atomically
 from reports.inputs import Inputs
 from reports.overall import SYMBOLS, Overall
 from reports.plots import plots
-from reports.tables import Table, tables
+from reports.table import Table
+from reports.tables import tables
 
 _TEMPLATES = Path(__file__).parent / "templates"
 

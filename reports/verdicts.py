@@ -39,6 +39,8 @@ class Row:
     note: str = ""
 
     def __str__(self) -> str:
+        if self.baseline is self.candidate is None:
+            return f"{self.verdict}: {self.subject}: {self.metric}: {self.note}"
         change = f"{_figure(self.baseline)} -> {_figure(self.candidate)} {self.unit}".rstrip()
         allowed = f" (allowed: {self.threshold})" if self.threshold else ""
         return f"{self.verdict}: {self.subject}: {self.metric}: {change}{allowed}{'; ' if self.note else ''}{self.note}"

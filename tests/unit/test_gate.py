@@ -189,8 +189,10 @@ def test_a_baseline_that_is_missing_damaged_or_foreign_never_passes(
         library.baseline.write_text(text)
     assert library.run("gate") == GateError.exit_code
     assert said in capsys.readouterr().err
-    if library.result.exists():  # written, but not with the verdict of the run before
-        assert Gate.read(library.result).verdict == "not comparable"
+    # written, for the report; not with the verdict of the run before
+    assert Gate.read(library.result).verdict == "not comparable"
+    assert said in str(Gate.read(library.result).failing[0])
+    assert "not comparable" in library.result.with_suffix(".xml").read_text()
 
 
 def test_a_manifest_of_another_build_is_not_judged(library: Library, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,8 +16,7 @@ import pytest
 from kernels.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
 from kernels.results import LIBRARY_SHA256, Case, Results
 from matrix.errors import UsageError
-from reports import gpu_gate, report_commands
-from reports import tables as report_tables
+from reports import case_tables, gpu_gate, report_commands
 from reports.case_text import told
 from reports.cli import main
 from reports.errors import GateError, OrphanResultsError
@@ -124,7 +123,7 @@ def test_thousands_of_cases_stay_small(tmp_path: Path) -> None:
 
 
 def test_texts_beyond_the_budget_are_replaced_by_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report_tables, "TEXT_BUDGET", 1000)
+    monkeypatch.setattr(case_tables, "TEXT_BUDGET", 1000)
     folder = write(
         tmp_path, {"batch-prefill": [case(f"batch-prefill/c{n}", "failed", "", f"{n}" * 600) for n in (1, 2)]}
     )

@@ -8,6 +8,7 @@ a tree mends it, parity needs an older Python, and the failure says so in upstre
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import shlex
 import subprocess
@@ -19,9 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernels.errors import CodegenError
+from kernels.files import write_atomically
 from kernels.upstream import Tree
 
-TIMEOUT_SECONDS = 600
+TIMEOUT_SECONDS = 1800  # the backward list takes 26 s alone; on a crowded machine 600 s were seen
 _STDERR_LINES = 15
 
 
@@ -65,10 +67,14 @@ def render(tree: Tree, arch: str, api: str, receipt: int, mask: str, folder: Pat
 
 
 class Live:
-    """Runs of one API of a tree's codegen, each done once and in the background as far as processors go."""
+    """Runs of one API of a tree's codegen, each done once and in the background as far as processors go.
 
-    def __init__(self, tree: Tree, pool: ThreadPoolExecutor, api: str) -> None:
-        self.tree, self.pool, self.api = tree, pool, api
+    With a ``cache`` folder lists outlive the process there: the backward pass's take half a minute each. Texts do not:
+    they take a second or two, and much room.
+    """
+
+    def __init__(self, tree: Tree, pool: ThreadPoolExecutor, api: str, cache: Path | None = None) -> None:
+        self.tree, self.pool, self.api, self.cache = tree, pool, api, cache
         self.takes_arch = knows_targets(tree)
         self._lists: dict[tuple[str, int, str], Future[list[str]]] = {}
         self._renders: dict[tuple[str, int, str], Future[Rendered]] = {}
@@ -76,14 +82,39 @@ class Live:
     def names(self, arch: str, receipt: int, mask: str) -> Future[list[str]]:
         key = (arch if self.takes_arch else "", receipt, mask)
         if key not in self._lists:
-            self._lists[key] = self.pool.submit(list_names, self.tree, arch, self.api, receipt, mask)
+            self._lists[key] = self.pool.submit(self._list, arch, receipt, mask)
         return self._lists[key]
+
+    def _list(self, arch: str, receipt: int, mask: str) -> list[str]:
+        if self.cache is None:
+            return list_names(self.tree, arch, self.api, receipt, mask)
+        words = (codegen_digest(self.tree.fmha), sys.version, arch if self.takes_arch else "", self.api, receipt, mask)
+        place = self.cache / "parity" / f"{hashlib.sha256(repr(words).encode()).hexdigest()}.names"
+        if place.is_file():
+            content, _, names = place.read_text(encoding="utf-8", errors="replace").partition("\n")
+            if content == _content(names):
+                return names.splitlines()  # anything else is a damaged entry: listed anew and replaced
+        names = "".join(f"{name}\n" for name in list_names(self.tree, arch, self.api, receipt, mask))
+        write_atomically(place, f"{_content(names)}\n{names}".encode())
+        return names.splitlines()
 
     def rendered(self, arch: str, receipt: int, mask: str) -> Future[Rendered]:
         key = (arch if self.takes_arch else "", receipt, mask)
         if key not in self._renders:
             self._renders[key] = self.pool.submit(_render, self.tree, arch, self.api, receipt, mask)
         return self._renders[key]
+
+
+def _content(names: str) -> str:
+    return hashlib.sha256(names.encode()).hexdigest()
+
+
+def codegen_digest(fmha: Path) -> str:
+    """sha256 over the Python files of a codegen, with their places: what decides about its lists."""
+    found = hashlib.sha256()
+    for file in (fmha / "generate.py", *sorted((fmha / "codegen").rglob("*.py"))):
+        found.update(f"{file.relative_to(fmha)}\0{_content(file.read_text(encoding='utf-8'))}\n".encode())
+    return found.hexdigest()
 
 
 def _render(tree: Tree, arch: str, api: str, receipt: int, mask: str) -> Rendered:

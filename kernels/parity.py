@@ -2,8 +2,8 @@
 
 For each arch, receipt and mask set the names of all families are compared, with their order (parity_names.py). For
 batch prefill, fwd and its paged form also what each rendered instance binds; for these and split-KV the dispatch with
-its order and conditions; machine code for a sample of batch prefill's kernels. fwd_v3, which no codegen lists, is
-compared with upstream's files (parity_v3.py).
+its order and conditions, and the machine code of a sample of kernels. fwd_v3, which no codegen lists, is compared with
+upstream's files (parity_v3.py).
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from kernels.units import DEFAULT_SIZE, plan
 from kernels.upstream import Tree, locate
 from matrix.defects import defects
 from matrix.dialects import APIS, dialect
+from matrix.dialects import archs as archs_table
 from matrix.enumeration import enumerate_keys
 from matrix.families import Family
 from matrix.golden import StoredList, stored_lists
@@ -92,12 +93,13 @@ def run(request: Request, say: Say = _print) -> Results:
         ]
         if apis:
             say(f"{tree.name}: names of {', '.join(apis)}")
-        take(names_cases(tree, apis, request.archs, request.receipts, request.masks), _TOLD_EVERY)
+        found = names_cases(tree, apis, request.archs, request.receipts, request.masks, request.cache)
+        take(found, _TOLD_EVERY)
         for api in (api for api in TEXT_APIS if set(APIS[api]) & set(request.families)):
             take(text_cases(tree, api, request.archs, request.receipts, request.masks))
         if FWD_V3 in request.families and tree.dialect in dialects(FWD_V3):
             take(v3_cases(tree, request))
-    if request.toolchain is not None and FAMILY in request.families:
+    if request.toolchain is not None:
         take(machine_code_cases(trees, request, request.toolchain, say))
     if request.stored:
         say("stored name lists")
@@ -265,17 +267,21 @@ def _dispatch(text: str, family: str) -> dispatch_text.Dispatch:
 def machine_code_cases(
     trees: Sequence[Tree], request: Request, toolchain: Toolchain, say: Say = _print
 ) -> Iterator[Case]:
-    """One case for each tree and arch that has kernels. All compilers share one pool, so that none waits for a case."""
-    wanted = [(tree, arch) for tree in trees for arch in request.archs if arch in _family(tree).archs]
+    """One case for each tree, API and arch. All compilers share one pool, so that none waits for a case."""
+    apis = [api for api in (FAMILY, *TEXT_APIS) if set(APIS[api]) & set(request.families)]
+    wanted = [(tree, api, arch) for tree in trees for api in apis for arch in sampled_archs(tree, api, request.archs)]
     if wanted:
         say(f"machine code of samples, {request.job_count} compilers at once ({toolchain.identity})")
     pool = ThreadPoolExecutor(request.job_count)
     try:
-        lives = {tree.name: Live(tree, pool, FAMILY) for tree in trees}
-        renders = [{mask: lives[tree.name].rendered(arch, 0, mask) for mask in request.masks} for tree, arch in wanted]
+        lives = {(tree.name, api): Live(tree, pool, api) for tree, api, _ in wanted}
+        renders = [
+            {mask: lives[tree.name, api].rendered(arch, 0, mask) for mask in request.masks}
+            for tree, api, arch in wanted
+        ]
         started = [
-            machine_code_case(tree, arch, texts, request, toolchain, pool)
-            for (tree, arch), texts in zip(wanted, renders, strict=True)
+            machine_code_case(tree, api, arch, texts, request, toolchain, pool)
+            for (tree, api, arch), texts in zip(wanted, renders, strict=True)
         ]
         for finish in started:
             yield finish()
@@ -283,34 +289,53 @@ def machine_code_cases(
         pool.shutdown(cancel_futures=True)
 
 
+def sampled_archs(tree: Tree, api: str, archs: Sequence[str]) -> list[str]:
+    """The archs, of those asked for, whose machine code is compared: gfx9 ones that the API has kernels for.
+
+    Batch prefill is compared on each of them. In the other APIs the last of the archs that share an arch trait, and so
+    their kernels, stands for all: their samples are larger, and upstream compiles each of them alone.
+    """
+    if tree.dialect not in dialects(word_of(api)):
+        return []
+    traits = dialect(tree.dialect).family(APIS[api][0]).archs
+    known = archs_table()
+    built = [arch for arch in archs if arch in traits and known[arch].generation == "gfx9"]
+    return built if api == FAMILY else list({traits[arch]: arch for arch in built}.values())
+
+
 def machine_code_case(
     tree: Tree,
+    api: str,
     arch: str,
     renders: Mapping[str, Future[Rendered]],
     request: Request,
     toolchain: Toolchain,
     pool: Executor,
 ) -> Callable[[], Case]:
-    """Start to compile a sample of an upstream's kernels from upstream's text and from ours, on one arch.
+    """Start to compile a sample of each family's kernels from upstream's text and from ours, on one arch.
 
     ``renders`` are upstream's texts by mask set. Returns a function that waits for the outcome.
     """
-    title = title_of(tree.name, arch, FAMILY, "machine code")
+    title = title_of(tree.name, arch, api, "machine code")
     started = time.monotonic()
-    keys = [key for mask in request.masks for key in enumerate_keys(_family(tree), arch=arch, mask_impl=mask)]
-    chosen = machine_code.choose(keys, tree.dialect, arch)
+    families = [  # a family without masks has the same keys in both sets
+        list(dict.fromkeys(key for mask in request.masks for key in enumerate_keys(family, arch=arch, mask_impl=mask)))
+        for family in map(dialect(tree.dialect).family, APIS[api])
+    ]
+    chosen = [key for keys in families for key in machine_code.choose(keys, tree.dialect, arch)]
     try:
         texts = {mask: render.result().instances for mask, render in renders.items()}
     except CodegenError as error:
         failed = error_case(title, error, started)
         return lambda: failed
+    texts[""] = texts[request.masks[0]]
     if unknown := [key.name for key in chosen if key.name not in texts[key.mask_impl]]:
         finding = Finding("machine code", tuple(f"{name}: upstream renders no such kernel" for name in unknown), "")
         differs = judge(title, [finding], started)
         return lambda: differs
     pairs = [(key, texts[key.mask_impl][key.name]) for key in chosen]
     finish = machine_code.compare(pairs, tree, toolchain, arch, cache=request.cache, pool=pool)
-    bodiless = sum(not machine_code.has_device_code(key, arch) for key in keys)
+    bodiless = sum(not machine_code.has_device_code(key, arch) for keys in families for key in keys)
 
     def judged() -> Case:
         waited = time.monotonic()
@@ -329,7 +354,7 @@ def _judge_code(
 ) -> Case:
     if errors := [f"{row.name}: {row.error}" for row in compared if row.error]:
         return error_case(title, CodegenError("\n".join(errors)), started)
-    labels = [f"{key.name} ({key.mask_impl} masks)" for key in chosen]
+    labels = [f"{key.name} ({key.mask_impl} masks)" if key.mask_impl else key.name for key in chosen]
     lines = [f"{label}: {row.difference}" for label, row in zip(labels, compared, strict=True) if row.difference]
     same = [f"  {row.code_bytes} bytes  {label}" for label, row in zip(labels, compared, strict=True) if not row.defect]
     sampled = f"{len(same)} kernels that hold every axis value that compiles ({toolchain.identity})"

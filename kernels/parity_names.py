@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 from kernels import jobs
 from kernels.codegen_runner import Live
@@ -37,13 +38,21 @@ class Finding:
 
 
 def names_cases(
-    tree: Tree, apis: Sequence[str], archs: Sequence[str], receipts: Sequence[int], masks: Sequence[str]
+    tree: Tree,
+    apis: Sequence[str],
+    archs: Sequence[str],
+    receipts: Sequence[int],
+    masks: Sequence[str],
+    cache: Path | None = None,
 ) -> Iterator[Case]:
-    """One case for each API, arch, receipt and mask set: the names of its families from a tree's own codegen."""
+    """One case for each API, arch, receipt and mask set: the names of its families from a tree's own codegen.
+
+    What the codegen lists is kept in ``cache``, if one is given, by the content of its files.
+    """
     wanted = [(api, arch, receipt, mask) for api in apis for mask in masks for receipt in receipts for arch in archs]
     pool = ThreadPoolExecutor(jobs.processors())
     try:
-        lives = {api: Live(tree, pool, api) for api in apis}
+        lives = {api: Live(tree, pool, api, cache) for api in apis}
         listed = [lives[api].names(arch, receipt, mask) for api, arch, receipt, mask in wanted]  # all are started
         for (api, arch, receipt, mask), names in zip(wanted, listed, strict=True):
             yield _names_case(tree, api, arch, receipt, mask, names)

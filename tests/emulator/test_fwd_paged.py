@@ -127,6 +127,18 @@ def test_split_kv_agrees_with_the_reference(
 
 
 @on_device("gfx950", whole=True)
+def test_lengths_may_be_told_apart_from_the_places_of_keys(device: Device, library: Path) -> None:
+    """In group mode seqlen_k_ptr goes before seqstart_k, and orders the workgroups otherwise."""
+    p = problem(mode="group", bias="bias", seqlens_q=(5, 130), seqlens_k=(257, 90))
+    bits = tensors(p)
+    hip, ours = opened(device, library)
+    given = laid_out(p, bits)
+    given["seqlen_k_ptr"] = np.array(p.seqlens_k, np.int32)
+    given["seqstart_k"] = np.array([0, 500, 1000], np.int32)
+    compared(p, bits, launch(hip, ours, p, given))
+
+
+@on_device("gfx950", whole=True)
 def test_an_unused_entry_would_fault_if_it_were_read(device: Device, library: Path) -> None:
     p = problem()
     hip, ours = opened(device, library)

@@ -7,7 +7,7 @@ result is compared with the float64 reference of the whole, within the suites' t
 from __future__ import annotations
 
 import ctypes
-from dataclasses import replace
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from emulator_fwd import CHECKS, build, compared, problem, tensors
 
 from emulator.device import Device
 from kernels import fwd_harness
-from kernels.fwd_launching import run
+from kernels.fwd_launching import laid_out, launch, run
 from kernels.harness import Status
 from kernels.hip_api import HipApi
 
@@ -78,7 +78,7 @@ def test_o_agrees_with_the_reference(
 @on_device("gfx950", whole=True)
 def test_o_of_a_group_agrees_with_the_reference(device: Device, library: Path, splits: int) -> None:
     """Sequences of different lengths; the second has no key in most of its splits."""
-    p = replace(problem(1, 1, 2, 1, causal=True), mode="group", seqlens_q=(70, 9), seqlens_k=(500, 30))
+    p = dataclasses.replace(problem(1, 1, 2, 1, causal=True), mode="group", seqlens_q=(70, 9), seqlens_k=(500, 30))
     bits = tensors(p)
     device.load_library(library)
     opened, hip = fwd_harness.load(library), HipApi(ctypes.CDLL(None), device.last_error)
@@ -90,6 +90,25 @@ def test_o_of_a_group_agrees_with_the_reference(device: Device, library: Path, s
 
 
 @on_device("gfx950", whole=True)
+def test_sequences_are_found_in_a_cache_by_index_and_length(device: Device, library: Path) -> None:
+    """A contiguous KV cache: places of 200 keys, of which sequences fill 200 and 77, in another order."""
+    p = problem(16, 200, 1, 1, causal=False, batch=2)
+    bits = tensors(p)
+    device.load_library(library)
+    opened, hip = fwd_harness.load(library), HipApi(ctypes.CDLL(None), device.last_error)
+    given = laid_out(p, bits)
+    for name in ("k", "v"):
+        cache = np.full_like(bits[name], 0xFFFF)  # NaN
+        cache[200:], cache[:77] = bits[name][:200], bits[name][200:277]
+        given[name] = cache
+    given["cache_batch_idx"] = np.array([1, 0], np.int32)
+    given["seqlen_k_ptr"] = np.array([200, 77], np.int32)
+    found = launch(hip, opened, p, given, splits=3)
+    short = dataclasses.replace(p, seqlens_k=(200, 77))
+    compared(short, {**bits, "k": bits["k"][:277], "v": bits["v"][:277]}, found)
+
+
+@on_device("gfx950", whole=True)
 def test_a_problem_that_contradicts_itself_is_refused(device: Device, library: Path) -> None:
     device.load_library(library)
     opened = fwd_harness.load(library)
@@ -97,6 +116,15 @@ def test_a_problem_that_contradicts_itself_is_refused(device: Device, library: P
     refused = {
         "num_splits must be 1 to 128": {"num_splits": 129},
         "o_acc must not be null": {"num_splits": 2, "lse_acc": 1},
+        "cache_batch_idx must be null in group mode": {
+            "num_splits": 2,
+            "lse_acc": 1,
+            "o_acc": 1,
+            "cache_batch_idx": 1,
+            "is_group_mode": 1,
+            "seqstart_q": 1,
+            "seqstart_k": 1,
+        },
         "has_dropout must be 0: fwd_splitkv doesn't know it": {
             "num_splits": 2,
             "lse_acc": 1,
@@ -105,5 +133,5 @@ def test_a_problem_that_contradicts_itself_is_refused(device: Device, library: P
         },
     }
     for message, wrong in refused.items():
-        launch = opened.launch(fwd_harness.FwdProblem(**{**sound, **wrong}))
-        assert (launch.status, launch.message) == (Status.BAD_PROBLEM, message)
+        ended = opened.launch(fwd_harness.FwdProblem(**{**sound, **wrong}))
+        assert (ended.status, ended.message) == (Status.BAD_PROBLEM, message)

@@ -46,6 +46,21 @@ def test_a_dispatch_takes_every_kernel_once_the_specific_device_first() -> None:
     assert re.findall(r'device_name.compare\(0, \d, "(\w+)"\) == 0', text) == ["gfx950", "gfx9"]
 
 
+def test_the_paged_form_takes_whole_tiles_before_what_pads_them() -> None:
+    """Without a length for each sequence and with whole tiles of keys nothing has to be padded."""
+    chosen = Selection(
+        archs=("gfx950",), families=("fwd_pagedkv",), where=("key.dtype == 'bf16' and key.mode == 'batch'",)
+    )
+    keys = [key for key in select(dialect(DIALECT), chosen) if (key.bias, key.mask, key.logits) == ("no", "no", False)]
+    assert [key.pad for key in keys] == ["ps", "pssk"]
+    whole, padded = (set(fwd_cpp.conditions(key, key.tile.bm0)) for key in keys)
+    assert whole - padded == {"a.seqlen_k_ptr == nullptr", "a.seqlen_k % 128 == 0"}
+    assert padded <= whole
+    text = dispatch_text(keys)
+    assert "num_cus" not in text
+    assert re.findall(r"return fmha_fwd_pagedkv_<(T\d), ck_tile::gfx9_t>", text) == ["T0", "T1"]
+
+
 def test_a_smaller_tile_serves_no_more_queries_than_its_rows() -> None:
     """The largest of the kernels beside it takes all that is left, also when that is the only one selected."""
     small = next(key for key in KEYS if key.tile.bm0 == 16)
@@ -53,11 +68,13 @@ def test_a_smaller_tile_serves_no_more_queries_than_its_rows() -> None:
     assert "a.seqlen_q" not in dispatch_text([small])
 
 
-def test_symbols_tell_the_kernels_of_a_unit_apart() -> None:
-    family = dialect(DIALECT).family("fwd")
+@pytest.mark.parametrize("name", ["fwd", "fwd_pagedkv"])
+def test_symbols_tell_the_kernels_of_a_unit_apart(name: str) -> None:
+    family = dialect(DIALECT).family(name)
     for arch in ("gfx942", "gfx950"):
-        for unit in plan([key for key in KEYS if key.arch_trait == family.archs[arch]]):
-            patterns = {symbols.pattern(parse(family, key.name), "fwd").pattern for key in unit.keys}
+        keys = select(dialect(DIALECT), Selection(archs=(arch,), families=(name,), where=("key.hdim_q == 128",)))
+        for unit in plan(keys):
+            patterns = {symbols.pattern(parse(family, key.name), name).pattern for key in unit.keys}
             assert len(patterns) == len(unit.keys), unit.name
 
 

@@ -224,6 +224,25 @@ def test_names_of_an_api_of_two_families(tree: Tree) -> None:
     assert "order differs" in outcomes([*names[1:], names[0]])["gfx950"].text
 
 
+def test_lists_are_kept_while_the_codegen_is_the_same(tree: Tree, tmp_path: Path) -> None:
+    """A second run asks the codegen nothing; a damaged entry or a changed codegen is listed anew."""
+    script, runs, cache = tree.root / FMHA / "generate.py", tmp_path / "runs", tmp_path / "cache"
+    keys = enumerate_keys(dialect(DIALECT).family("fwd_appendkv"), arch="gfx950")
+    names = [key.name for key in keys]
+
+    def outcome(listed: list[str]) -> tuple[str, int]:
+        text = LISTS.replace("{NAMES!r}", repr(listed)).replace("splitkv", "appendkv")
+        script.write_text(f'# "--targets"\n{text}open({str(runs)!r}, "a").write("run\\n")\n')
+        (case,) = parity_names.names_cases(tree, ["fwd_appendkv"], ["gfx950"], [0], ["simplified"], cache)
+        return case.outcome, len(runs.read_text().splitlines())
+
+    assert [outcome(names), outcome(names)] == [("passed", 1), ("passed", 1)]
+    (entry,) = (cache / "parity").glob("*.names")
+    entry.write_text(entry.read_text().replace(names[0], names[1]))
+    assert [outcome(names), outcome(names)] == [("passed", 2), ("passed", 2)]
+    assert outcome(names[1:]) == ("failed", 3)
+
+
 def test_stored_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = min((one for one in stored_lists() if one.sha256_emission_order), key=lambda entry: entry.count)
     case = parity_names.stored_case(entry)

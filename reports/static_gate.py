@@ -100,7 +100,7 @@ def keys(manifest: Mapping[str, Any]) -> dict[str, Key]:
 
 def _family(dialect_name: str, kernel: str) -> Family:
     """The family whose names begin like this one. Raises UnknownDialectError, NameSyntaxError."""
-    beginnings = {family.grammar.partition("{")[0]: family for family in dialect(dialect_name).families.values()}
+    beginnings = {family.grammar.partition("{")[0]: family for family in dialect(dialect_name).all_families()}
     fitting = [beginning for beginning in beginnings if kernel.startswith(beginning)]
     if not fitting:
         raise NameSyntaxError(f"{kernel}: no family of {dialect_name} names kernels so. Build again.")

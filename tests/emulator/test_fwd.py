@@ -21,13 +21,26 @@ from kernels.harness import Status
 from kernels.hip_api import HipApi
 
 # b16x32 with transposing loads and b128x128 in batch mode, with and without mask
-WHERE = "key.mode == 'batch' and key.tile.bm0 in (16, 128) and key.tile.bn0 != 64 and key.pad in ('psskddv', 'npad')"
+PLAIN = (
+    "key.dtype == 'bf16' and key.mode == 'batch' and key.tile.bm0 in (16, 128) and key.tile.bn0 != 64 "
+    "and key.pad in ('psskddv', 'npad') and not (key.dropout or key.lse)"
+)
+# a kernel each, for test_fwd_features.py: one library serves both files
+DROPOUT = (
+    "key.dtype == 'bf16' and key.mode == 'group' and key.pad == 'psskddv' and key.dropout and key.lse "
+    "and key.mask == 'mask'"
+)
+FP8 = (
+    "key.dtype == 'fp8bf16' and key.mode == 'batch' and key.pad == 'pssk' and key.qscale == 'pertensor' "
+    "and key.mask == 'no'"
+)
+WHERE = f"key.hdim_q == 128 and key.bias == 'no' and not (key.logits or key.skip) and ({PLAIN} or {DROPOUT} or {FP8})"
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four kernels: about a minute of compiling."""
-    return build(tmp_path_factory.mktemp("fwd"), ("fwd",), WHERE)
+    """Six kernels: about a minute and a half of compiling."""
+    return build(tmp_path_factory.mktemp("fwd"), ("fwd",), WHERE, tier="full")
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -43,7 +56,7 @@ def test_o_agrees_with_the_reference(
     bits = tensors(p)
     device.load_library(library)
     opened, hip = fwd_harness.load(library), HipApi(ctypes.CDLL(None), device.last_error)
-    assert (opened.family, opened.dialect, len(opened.kernels)) == ("fwd", "ck-2025-11", 4)
+    assert (opened.family, opened.dialect, len(opened.kernels)) == ("fwd", "ck-2025-11", 6)
     first = run(hip, opened, p, bits)
     compared(p, bits, first)
     (kernel,) = first.launch.kernels

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
 from emulator_child import on_device
-from emulator_fwd import CHECKS, build, problem, tensors
+from emulator_fwd import CHECKS, problem, tensors
+from test_fwd import library as library
 
 from emulator.device import Device
 from kernels import fwd_harness
@@ -25,20 +25,6 @@ from kernels.hip_api import HipApi
 from matrix.problems import Problem
 from tests.gpu.reference import attention
 from tests.gpu.tolerances import compare_lse, compare_o
-
-WHERE = (
-    "key.hdim_q == 128 and key.bias == 'no' and not key.logits and not key.skip and ("
-    "(key.dtype == 'bf16' and key.mode == 'group' and key.dropout and key.lse and key.mask == 'mask' "
-    "and key.pad == 'psskddv')"
-    " or (key.dtype == 'fp8bf16' and key.mode == 'batch' and key.qscale == 'pertensor' and key.mask == 'no' "
-    "and key.pad == 'pssk'))"
-)
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two kernels: about half a minute of compiling."""
-    return build(tmp_path_factory.mktemp("features"), ("fwd",), WHERE, tier="full")
 
 
 def opened(device: Device, library: Path) -> tuple[HipApi, fwd_harness.FwdLibrary]:

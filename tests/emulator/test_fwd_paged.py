@@ -27,8 +27,9 @@ FEATURES = (("batch", "no", "no", False), ("batch", "mask", "alibi", False), ("g
 FEATURES = (*FEATURES, ("group", "mask", "no", True))
 WHERE = f"{PLAIN} and key.pad == 'pssk' and (key.mode, key.mask, key.bias, key.logits) in {FEATURES}"
 SPLIT = (
-    f"{PLAIN} and key.mode == 'batch' and key.pad in ('pssk', 'ps') and (key.family == 'fwd_splitkv_combine' or"
-    " key.pad == 'pssk' and key.paged_kv and key.mask == 'mask' and key.bias == 'no' and not key.logits)"
+    f"{PLAIN} and key.pad in ('pssk', 'ps') and (key.family == 'fwd_splitkv_combine' and"
+    " (key.mode == 'batch' or not key.lse) or key.mode == 'batch' and key.pad == 'pssk' and key.paged_kv and"
+    " key.mask == 'mask' and key.bias == 'no' and not key.logits)"
 )
 # Waves of the combine kernel write the same numbers to the same places in LDS, by design: see test_fwd_splitkv.py.
 UNRACED = {**CHECKS, "lds_races": False}

@@ -25,12 +25,17 @@ FAMILIES = ("fwd_splitkv", "fwd_splitkv_combine")
 # Waves of the combine kernel beyond those that its LSE tile needs are replicas: they write the same numbers to the same
 # places in LDS, by design (Replicate in block_fmha_fwd_splitkv_combine_pipeline_default_policy.hpp).
 UNRACED = {**CHECKS, "lds_races": False}
-WHERE = "key.mode == 'batch' and key.pad in ('pssk', 'ps')"
+WHERE = (
+    "key.pad in ('pssk', 'ps') and (key.mode == 'batch' or key.family == 'fwd_splitkv' and key.mask == 'mask' "
+    "or key.family == 'fwd_splitkv_combine' and not key.lse)"
+)
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With and without mask, with and without LSE: 16 machine-code kernels, about two minutes of compiling."""
+    """With and without mask, with and without LSE, and in group mode with mask and without LSE: 22 machine-code
+    kernels, about two minutes of compiling.
+    """
     return build(tmp_path_factory.mktemp("splitkv"), FAMILIES, WHERE)
 
 
@@ -60,11 +65,26 @@ def test_o_agrees_with_the_reference(
     bits = tensors(p)
     device.load_library(library)
     opened, hip = fwd_harness.load(library), HipApi(ctypes.CDLL(None), device.last_error)
-    assert (opened.family, len(opened.kernels)) == ("fwd_splitkv", 4)
+    assert (opened.family, len(opened.kernels)) == ("fwd_splitkv", 6)
     first = run(hip, opened, p, bits, splits=splits)
     compared(p, bits, first)
     split, combine = first.launch.kernels
-    assert (opened.kernels.index(split), opened.kernels.index(combine)) == (int(causal), 2 if lse else 3)
+    assert (opened.kernels.index(split), opened.kernels.index(combine)) == (int(causal), 3 if lse else 4)
+    device.configure(**UNRACED, wave_order=1)
+    assert np.array_equal(first.o, run(hip, opened, p, bits, splits=splits).o)
+
+
+@pytest.mark.parametrize("splits", [2, 5])
+@on_device("gfx950", whole=True)
+def test_o_of_a_group_agrees_with_the_reference(device: Device, library: Path, splits: int) -> None:
+    """Sequences of different lengths; the second has no key in most of its splits."""
+    p = dataclasses.replace(problem(1, 1, 2, 1, causal=True), mode="group", seqlens_q=(70, 9), seqlens_k=(500, 30))
+    bits = tensors(p)
+    device.load_library(library)
+    opened, hip = fwd_harness.load(library), HipApi(ctypes.CDLL(None), device.last_error)
+    first = run(hip, opened, p, bits, splits=splits)
+    compared(p, bits, first)
+    assert [opened.kernels.index(name) for name in first.launch.kernels] == [2, 5]
     device.configure(**UNRACED, wave_order=1)
     assert np.array_equal(first.o, run(hip, opened, p, bits, splits=splits).o)
 

@@ -416,3 +416,12 @@ def test_the_command_writes_results_before_it_fails(
     with pytest.raises(UsageError, match="--upstream is empty; leave it out for aiter, flash-attn"):
         parity_command.request_from(args)
     assert "s  1 failed" in capsys.readouterr().out
+
+
+def test_nothing_to_compare_is_no_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parity_command, "run", lambda request: Results(()))
+    monkeypatch.setenv("CKPM_CACHE", str(tmp_path))
+    parser = argparse.ArgumentParser()
+    parity_command.add_options(parser)
+    with pytest.raises(UsageError, match="nothing of these families and archs to compare"):
+        parity_command.run_command(parser.parse_args(["--no-machine-code"]))

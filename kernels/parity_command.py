@@ -63,13 +63,14 @@ def request_from(args: argparse.Namespace) -> Request:
 def run_command(args: argparse.Namespace) -> int:
     """The command: 0 if everything agrees. The results are written before a difference is raised.
 
-    Raises ParityError, DiskFullError, UsageError if there is nothing to compare, and what :func:`request_from` and :func:`kernels.parity.run` raise.
+    Raises ParityError, DiskFullError, UsageError if there is nothing to compare, and what :func:`request_from` and
+    :func:`kernels.parity.run` raise.
     """
     started = time.monotonic()
     with ended_by_signals():  # temporary folders go, too
         results = run(request_from(args))
     if not results.cases:
-        raise UsageError("there is nothing of these families and archs to compare with these upstreams. Widen an option.")
+        raise UsageError("these upstreams have nothing of these families and archs to compare. Widen an option.")
     if args.output is not None:
         results.write(args.output)
     print(table(results))

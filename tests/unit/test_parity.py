@@ -423,5 +423,5 @@ def test_nothing_to_compare_is_no_pass(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("CKPM_CACHE", str(tmp_path))
     parser = argparse.ArgumentParser()
     parity_command.add_options(parser)
-    with pytest.raises(UsageError, match="nothing of these families and archs to compare"):
+    with pytest.raises(UsageError, match="have nothing of these families and archs"):
         parity_command.run_command(parser.parse_args(["--no-machine-code"]))

@@ -97,6 +97,12 @@ def test_dispatch(session):
     run_suite(session, "dispatch")
 
 
+@session("test-fwd")
+def test_fwd(session):
+    """Every kernel of a library of fwd's families at least once: `nox -s test-fwd -- --family fwd_splitkv`."""
+    run_suite(session, "kernels", "--family", "fwd")
+
+
 @session("sanitize-gfx942")
 def sanitize_gfx942(session):
     """Every check of the emulator on MI300 kernels: poison, wave orders, late loads, races, uninitialised reads."""

@@ -61,6 +61,11 @@ class Device(ABC):
     def load(self, path: Path) -> harness.Library:
         """Open a library. Raises LibraryError."""
 
+    def prepare(self, path: Path) -> None:
+        """What the device needs before a library of another C ABI is opened. Raises LibraryError."""
+        if not path.is_file():
+            raise LibraryError(f"{path}: no such library. Build it first.")
+
     @abstractmethod
     def configure(self, **options: Any) -> None:
         """Set options of the emulator between launches. Raises UsageError where there are none."""
@@ -112,13 +117,15 @@ class EmulatedDevice(Device):
         return feature in FEATURES
 
     def load(self, path: Path) -> harness.Library:
-        if not path.is_file():
-            raise LibraryError(f"{path}: no such library. Build it first.")
+        self.prepare(path)
+        return harness.load(path)
+
+    def prepare(self, path: Path) -> None:
+        super().prepare(path)
         try:
             self._device.load_library(path)
         except LibraryLoadError as error:
             raise LibraryError(str(error)) from error
-        return harness.load(path)
 
     def configure(self, **options: Any) -> None:
         """Options that are not given take the values that the device was made with."""
@@ -192,8 +199,7 @@ class GpuDevice(Device):
         return False
 
     def load(self, path: Path) -> harness.Library:
-        if not path.is_file():
-            raise LibraryError(f"{path}: no such library. Build it first.")
+        self.prepare(path)
         return harness.load(path)
 
     def configure(self, **options: Any) -> None:

@@ -110,9 +110,11 @@ def run(
     *,
     splits: int = 0,
     descales: Descales | None = None,
+    min_seqlen_q: int = 0,
 ) -> FwdOutcome:
     """:func:`launch` of :func:`laid_out` tensors."""
-    return launch(hip, library, problem, laid_out(problem, tensors), splits=splits, descales=descales)
+    given = laid_out(problem, tensors)
+    return launch(hip, library, problem, given, splits=splits, descales=descales, min_seqlen_q=min_seqlen_q)
 
 
 def laid_out(problem: Problem, tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -156,14 +158,19 @@ def launch(
     *,
     splits: int = 0,
     descales: Descales | None = None,
+    min_seqlen_q: int = 0,
 ) -> FwdOutcome:
     """Launch what dispatch chooses. ``given``: see :func:`laid_out`.
+
+    ``min_seqlen_q`` above 0 asks for kernels that leave out sequences with no more queries than that.
 
     Raises:
         ProblemError: see :func:`fields`.
         HipError: memory ran out, or the device faulted.
     """
     p, numbers = problem, fields(problem, splits, descales)
+    if min_seqlen_q:
+        numbers |= {"skip_min_seqlen_q": 1, "min_seqlen_q": min_seqlen_q}
     if library.family == FWD_V3:
         numbers = {name: value for name, value in numbers.items() if name not in _NOT_OF_V3}
     tokens, kind = sum(p.seqlens_q), np.dtype(np.uint32 if p.dtype in ("fp32", "fp8fp32") else np.uint16)

@@ -54,13 +54,20 @@ def write_manifest(plan_file: Path) -> Path:
     return target
 
 
-def keys_of(facts: Mapping[str, Any], names: Sequence[str]) -> tuple[Key, ...]:
-    """Keys of a batch-prefill library's kernels, in the order of ``names``; ``facts`` are its manifest's.
+def keys_of(
+    facts: Mapping[str, Any], names: Sequence[str], families: Sequence[str] = ("batch_prefill",)
+) -> tuple[Key, ...]:
+    """Keys of the kernels of a library of ``families``, in the order of ``names``; ``facts`` are its manifest's.
 
     Raises NameSyntaxError: a name is none of the dialect's.
     """
-    family = dialect(facts["dialect"]).family("batch_prefill")
-    return tuple(make_key(family, parse(family, name, facts["mask_impl"]), name) for name in names)
+    known = dialect(facts["dialect"])
+    keys = []
+    for name in names:
+        own = next((one for one in families if name.startswith(f"fmha_{one}_d")), families[0])
+        family = known.family(own)
+        keys.append(make_key(family, parse(family, name, facts["mask_impl"]), name))
+    return tuple(keys)
 
 
 def family_of(name: str) -> str:

@@ -15,13 +15,13 @@ from pathlib import Path
 
 from matrix.dialects import archs, upstreams
 from matrix.errors import LedgerError
-from matrix.problems import SUITES
+from matrix.problems import FAMILY_SUITE, SUITES
 from matrix.tablefile import Field, load
 
 LEDGER = Path(__file__).parent / "ledger.yaml"
 OUTCOMES = ("wrong", "fault", "unsupported", "timeout")  # what a defect may end in
 RESULTS = ("passed", *OUTCOMES, "infrastructure")
-_SUITES = (*SUITES, "performance")  # the gates' problems: what can't be run can't be measured
+_SUITES = (*SUITES, FAMILY_SUITE, "performance")  # the gates' problems: what can't be run can't be measured
 _FIELDS = ("problems", "upstreams", "archs", "outcome", "reason", "link", "expires")
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from matrix.keys import Key
 
 SUITES = ("batch-prefill", "large-kv", "page-fault", "dispatch", "sanitize")
+FAMILY_SUITE = "kernels"  # of libraries of fwd's families: their cases come from the kernels and not from a table
 TIERS = ("smoke", "full", "nightly")  # each contains the ones before it
 _BELOW_4_GB = (1 << 32) - (1 << 28)
 ELEMENT_BYTES = {"fp16": 2, "bf16": 2, "fp8bf16": 1, "fp32": 4}

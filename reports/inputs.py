@@ -16,7 +16,7 @@ from typing import Any
 from kernels.counters import LIBRARY_FACTS, Measurements, read_measurements
 from kernels.results import LIBRARY_SHA256, Case, Results, read_results
 from matrix.ledger import LEDGER, Ledger, read_ledger
-from matrix.problems import SUITES
+from matrix.problems import FAMILY_SUITE, SUITES
 from reports import baseline
 from reports.budgets import Budgets, read_budgets
 from reports.case_text import Told, told
@@ -27,6 +27,7 @@ from reports.resources import read_manifest
 from reports.verdicts import Gate
 
 WARM = "time"  # the GPU gate's metric of a launch with a warm cache
+_SUITES = (*SUITES, FAMILY_SUITE)
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
@@ -114,7 +115,7 @@ def gather(
         ManifestError, ResultsError, GateError, TableError: a file that can't be read; the message names it.
     """
     manifests = sorted(folder.glob("*/*/manifest.json"))
-    results = sorted(file for suite in SUITES for file in folder.glob(f"*/*/{suite}.json"))
+    results = sorted(file for suite in _SUITES for file in folder.glob(f"*/*/{suite}.json"))
     parity = folder / "parity.json"
     gates = sorted(
         file for name in ("gate*.json", "gpu*.json") for place in ("", "*/*/") for file in folder.glob(place + name)
@@ -152,7 +153,7 @@ def gather(
 def _library(file: Path) -> Library:
     """Raises ManifestError, ResultsError; OrphanResultsError for counts or results of another build."""
     counters = file.with_name(COUNTERS)
-    places = {suite: file.with_name(f"{suite}.json") for suite in SUITES}
+    places = {suite: file.with_name(f"{suite}.json") for suite in _SUITES}
     manifest = read_manifest(file)
     measured = read_measurements(counters) if counters.exists() else None
     other = [name for name in LIBRARY_FACTS if measured and measured.provenance[name] != manifest.get(name)]

@@ -17,111 +17,21 @@ from emulator_fwd import CHECKS, build
 
 from emulator.device import Device
 from kernels import appendkv_harness, fwd_harness
-from kernels.appendkv_launching import Append, fields, run
-from kernels.encodings import from_bf16, to_bf16
+from kernels.appendkv_launching import fields, run
 from kernels.errors import LibraryError
 from kernels.harness import Status
 from kernels.hip_api import HipApi
 from matrix.errors import ProblemError
+from tests.gpu.appendkv_cases import appending, differences
 
 # each rotary embedding with both caches: padded everywhere over pages, whole tiles of Q over a contiguous cache
 WHERE = "(key.pad == 'psskddv') == key.paged_kv"
-NHEAD_Q, NHEAD_K = 4, 2
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six kernels in one unit: half a minute of compiling."""
     return build(tmp_path_factory.mktemp("appendkv"), ("fwd_appendkv",), WHERE)
-
-
-def appending(
-    *,
-    seqlen_q: int,
-    seqlens_k: tuple[int, ...],
-    seqlen_knew: int,
-    rope: str = "no",
-    rotary_dim: int = 128,
-    causal: bool = True,
-    page: int = 0,
-    hdim: tuple[int, int] = (128, 128),
-) -> Append:
-    """Sequences in shuffled places of a cache with two places too many; ``page`` 0 is a contiguous one."""
-    random = np.random.default_rng([seqlen_q, seqlen_knew, *seqlens_k])
-    batch, longest = len(seqlens_k), max(seqlens_k) + seqlen_knew
-    pages = -(-longest // page) + 1 if page else 0
-    places = random.permutation(batch * max(pages, 1) + 2)[: batch * max(pages, 1)].astype(np.int32)
-    shape = (len(places) + 2, page or longest + 5, NHEAD_K)
-    angles = random.uniform(0, 2 * np.pi, (longest + seqlen_q, rotary_dim // 2))
-
-    def tensor(length: int, heads: int, dim: int) -> np.ndarray:
-        return to_bf16(random.uniform(-2, 2, (batch, length, heads, dim)))
-
-    return Append(
-        dtype="bf16",
-        q=tensor(seqlen_q, NHEAD_Q, hdim[0]),
-        knew=tensor(seqlen_knew, NHEAD_K, hdim[0]),
-        vnew=tensor(seqlen_knew, NHEAD_K, hdim[1]),
-        k=random.integers(0, 1 << 16, (*shape, hdim[0]), dtype=np.uint16),
-        v=random.integers(0, 1 << 16, (*shape, hdim[1]), dtype=np.uint16),
-        seqlens_k=np.array(seqlens_k, np.int32),
-        rope=rope,
-        cos=None if rope == "no" else to_bf16(np.cos(angles)),
-        sin=None if rope == "no" else to_bf16(np.sin(angles)),
-        causal=causal,
-        block_table=places.reshape(batch, pages) if page else None,
-        cache_batch_idx=None if page else places,
-    )
-
-
-def rotated(append: Append, bits: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """The numbers of ``bits`` [row, head, dim], each pair of dims turned as a complex number by its row's angle."""
-    numbers = from_bf16(bits)
-    if append.rope == "no":
-        return numbers
-    assert append.cos is not None
-    assert append.sin is not None
-    pairs = append.cos.shape[1]
-    dims = np.arange(2 * pairs)
-    first, second = (dims[::2], dims[1::2]) if append.rope == "inter" else (dims[:pairs], dims[pairs:])
-    turn = (from_bf16(append.cos) + 1j * from_bf16(append.sin))[positions][:, None, :]
-    turned = (numbers[..., first] + 1j * numbers[..., second]) * turn
-    numbers[..., first], numbers[..., second] = turned.real, turned.imag
-    return numbers
-
-
-def differences(append: Append, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> list[str]:
-    """Which tensors are not what they must be after ``append``: new numbers within rounding, all else to the bit."""
-    found = {"q": q, "k": k, "v": v}
-    wrong = set()
-    untouched = {name: np.ones(bits.shape, bool) for name, bits in found.items()}
-
-    def check(name: str, at: tuple[object, ...], before: np.ndarray, expected: np.ndarray) -> None:
-        turns = append.rope != "no" and name != "v"
-        error = np.abs(from_bf16(found[name][at]) - expected)
-        # bf16 keeps 8 bits; products that cancel are off by float32's rounding
-        near = error <= np.abs(expected) * 2.0**-8 + 2.0**-20
-        if not (near if turns else found[name][at] == before).all():
-            wrong.add(name)
-        untouched[name][at] = False
-
-    for batch, length in enumerate(append.seqlens_k):
-        rows = np.arange(append.q.shape[1])
-        check("q", (batch,), append.q[batch], rotated(append, append.q[batch], length + rows * append.causal))
-        for new in range(append.knew.shape[1]):
-            row = length + new
-            if append.block_table is not None:
-                at = append.block_table[batch, row // append.k.shape[1]], row % append.k.shape[1]
-            else:
-                assert append.cache_batch_idx is not None
-                at = append.cache_batch_idx[batch], row
-            expected = rotated(append, append.knew[batch, new][None], np.array([row]))[0]
-            check("k", at, append.knew[batch, new], expected)
-            check("v", at, append.vnew[batch, new], from_bf16(append.vnew[batch, new]))
-    for name, where in untouched.items():
-        if not np.array_equal(found[name][where], getattr(append, name)[where]):
-            wrong.add(f"{name} elsewhere")
-    return sorted(wrong)
 
 
 CASES = {

@@ -1,5 +1,7 @@
 """``python -m tests.gpu --suite large-kv --arch gfx950``: run a suite, apply the ledger, report, write results.
 
+``--suite kernels --family fwd`` runs every kernel of a library of one of fwd's families.
+
 Exit code 0 only if every case passed, is a known defect, or is one that the library has no kernel for; and at least one
 of them ran.
 """
@@ -18,32 +20,38 @@ from pathlib import Path
 from rich.console import Console
 
 from kernels import settings
+from kernels.build import folder_name
 from kernels.console import console
 from kernels.device import CHOICES, default_workers, kind_of
 from kernels.files import make_folder, write_atomically
+from kernels.renderable import LIBRARIES, PREFILL
 from matrix.dialects import check_arch, check_upstream
 from matrix.errors import CkPrefillError, UsageError
 from matrix.ledger import LEDGER, read_ledger
-from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM, Parser
+from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM, Parser, words
 from matrix.problem_tables import find
-from matrix.problems import SUITES, TIERS
-from tests.gpu import suites
+from matrix.problems import FAMILY_SUITE, SUITES, TIERS
+from tests.gpu import kernel_cases, suites
 from tests.gpu.errors import CasesFailedError, NothingRanError, WrongLibraryError
 from tests.gpu.pool import Pool, RefusedError
 from tests.gpu.suites import Built, Case, Judged
 from tests.gpu.telling import Progress, details, say, summary
 
+_FAMILIES = tuple(library for library in LIBRARIES if library != PREFILL)
 PROJECT = Path(__file__).resolve().parent.parent.parent
 
 
 def parser() -> argparse.ArgumentParser:
     root = Parser(prog="python -m tests.gpu", description=__doc__, allow_abbrev=False)
-    root.add_argument("--suite", required=True, help=", ".join(SUITES))
+    root.add_argument("--suite", required=True, help=", ".join((*SUITES, FAMILY_SUITE)))
+    root.add_argument("--family", default=None, metavar="NAME", help=f"of suite {FAMILY_SUITE}: {', '.join(_FAMILIES)}")
     root.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
     root.add_argument("--upstream", default=None, help=f"(default: {DEFAULT_UPSTREAM}, checkout if CK_ROOT is set)")
     root.add_argument("--tier", default="smoke", help=f"{', '.join(TIERS)} (default: %(default)s)")
     root.add_argument("--device", default="auto", choices=CHOICES, help="(default: a GPU of the arch if there is one)")
-    root.add_argument("--case", default="*", metavar="GLOB", help="cases whose name fits, with or without the suite")
+    root.add_argument(
+        "--case", "--filter", default="*", metavar="GLOB", help="cases whose name fits, with or without the suite"
+    )
     root.add_argument("--reproduce", default=None, metavar="CASE", help="run one case, tell everything, write a trace")
     root.add_argument("--trace", type=Path, default=None, metavar="FILE", help="of --reproduce (default: build/trace)")
     root.add_argument("--workgroup", type=int, default=0, help="whose instructions are traced (default: %(default)s)")
@@ -81,18 +89,19 @@ def run(args: argparse.Namespace, out: Console) -> None:
         raise UsageError("--jobs must be at least 1")
     started = time.monotonic()
     arch = check_arch(args.arch).name
-    library = _library(args, arch)
+    family = _family(args)
+    library = _library(args, arch, family)
     ledger = read_ledger(args.ledger)
     ledger.check_dates(datetime.date.today())
     kind = kind_of(args.device, arch)
-    cases = _cases(args, kind)
+    cases = _cases(args, kind) if family == PREFILL else _kernel_cases(args, library, family)
     size = min(args.jobs or default_workers(kind), len(cases))
-    output = args.output or _results_file(args, arch, library.upstream)
+    output = args.output or _results_file(args, arch, folder_name(library.upstream, family))
     if output.is_file():  # nobody reports on an earlier run
         output.unlink()
     say(out, f"{len(cases)} cases of {args.suite} on {kind} {arch}, {library.upstream}, {size} at once")
     pool = Pool(
-        command=_worker(kind, arch, library, threads=0 if size == 1 else 1),
+        command=_worker(kind, arch, library, family, threads=0 if size == 1 else 1),
         size=size,
         environment={"PYTHONPATH": str(PROJECT), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
     )
@@ -103,37 +112,54 @@ def run(args: argparse.Namespace, out: Console) -> None:
             progress.tell(judged[-1])
     order = {case.name: index for index, case in enumerate(cases)}
     judged.sort(key=lambda one: order[one.case.name])
-    commands = {case.name: _reproduce(args, arch, library, kind, case.name) for case in cases}
-    rows = [suites.recorded(one, args.suite, arch, library.upstream, commands[one.case.name]) for one in judged]
+    commands = {case.name: _reproduce(args, arch, library, family, kind, case.name) for case in cases}
+    named = folder_name(library.upstream, family)
+    rows = [suites.recorded(one, args.suite, arch, named, commands[one.case.name]) for one in judged]
     suites.results(rows, library, kind, args.tier, datetime.date.today()).write(output)
     if args.written:
         write_atomically(args.written, f"{output}\n".encode())
     if args.reproduce:
         details(out, judged[0])
-        if kind == "emulator":
+        if kind == "emulator" and family == PREFILL:
             say(out, f"trace: {_trace_file(args)}")
     say(out, f"results: {output}")
-    summary(out, f"{args.suite} {arch} {library.upstream}", judged, commands, time.monotonic() - started)
-    _conclude(judged)
+    summary(out, f"{args.suite} {arch} {named}", judged, commands, time.monotonic() - started)
+    _conclude(judged, family)
 
 
-def _conclude(judged: Sequence[Judged]) -> None:
+def _conclude(judged: Sequence[Judged], family: str) -> None:
     bad = [one for one in judged if not one.verdict.good]
     if bad:
         raise CasesFailedError(f"{len(bad)} of {len(judged)} cases are not in order")
     if all(one.outcome == "unsupported" for one in judged):
-        raise NothingRanError(
-            f"none of the {len(judged)} cases could be run by this library. Build more kernels: --tier full."
-        )
+        more = "Build more kernels: --tier full." if family == PREFILL else "The results file says why of each."
+        raise NothingRanError(f"none of the {len(judged)} cases could be run by this library. {more}")
 
 
-def _library(args: argparse.Namespace, arch: str) -> Built:
+def _family(args: argparse.Namespace) -> str:
+    """The library that is asked for, by its name in kernels/renderable.py.
+
+    Raises:
+        UsageError: ``--family`` with a suite of batch prefill, not with the one of families, or none of those.
+    """
+    if args.suite != FAMILY_SUITE:
+        if args.family is not None:
+            raise UsageError(f"--family goes with --suite {FAMILY_SUITE}; suite {args.suite} is batch prefill's.")
+        return PREFILL
+    asked = set(words("--family", None if args.family is None else [args.family], []))
+    for library in _FAMILIES:
+        if asked == {library} or asked == set(LIBRARIES[library]):
+            return library
+    raise UsageError(f"--suite {FAMILY_SUITE} needs the --family that was built: one of {', '.join(_FAMILIES)}.")
+
+
+def _library(args: argparse.Namespace, arch: str, family: str) -> Built:
     """Raises NotBuiltError, WrongLibraryError, UnknownUpstreamError."""
     upstream = settings.upstream(args.upstream, settings.ck_root())
     if upstream != "checkout":
         check_upstream(upstream)
     if args.library is None:
-        return suites.locate(args.work.absolute(), arch, upstream)
+        return suites.locate(args.work.absolute(), arch, upstream, family)
     found = suites.built(args.library.absolute())
     if arch not in found.archs:
         raise WrongLibraryError(f"{args.library} is built for {', '.join(found.archs)}, not for {arch}.")
@@ -156,9 +182,15 @@ def _cases(args: argparse.Namespace, kind: str) -> tuple[Case, ...]:
     return (Case(problem=problem, variants=tuple({**variant, "trace": trace} for variant in case.variants)),)
 
 
-def _results_file(args: argparse.Namespace, arch: str, upstream: str) -> Path:
-    """One for each suite, arch and upstream; a case run again does not replace its suite's."""
-    place: Path = args.work / "build" / arch / upstream
+def _kernel_cases(args: argparse.Namespace, library: Built, family: str) -> tuple[Case, ...]:
+    """Of the kernels of a family's library, or the one to reproduce. Raises NothingRanError, WrongLibraryError."""
+    keys = suites.manifest_keys(library.manifest, tuple(library.facts["kernels"]), family)
+    return kernel_cases.cases(keys, args.reproduce or args.case)
+
+
+def _results_file(args: argparse.Namespace, arch: str, folder: str) -> Path:
+    """One for each suite, arch and library; a case run again does not replace its suite's."""
+    place: Path = args.work / "build" / arch / folder
     return place / f"{'reproduced' if args.reproduce else args.suite}.json"
 
 
@@ -169,19 +201,20 @@ def _trace_file(args: argparse.Namespace) -> Path:
     return Path(args.work).absolute() / "build" / "trace" / f"{name}.txt"
 
 
-def _worker(kind: str, arch: str, library: Built, threads: int) -> tuple[str, ...]:
+def _worker(kind: str, arch: str, library: Built, family: str, threads: int) -> tuple[str, ...]:
     setup = {
         "device": kind,
         "arch": arch,
         "library": str(library.library),
         "manifest": str(library.manifest),
         "threads": threads,
+        "family": "" if family == PREFILL else family,
     }
     return (sys.executable, "-m", "tests.gpu.worker", json.dumps(setup))
 
 
-def _reproduce(args: argparse.Namespace, arch: str, library: Built, kind: str, name: str) -> str:
-    command = suites.reproduce_command(args.suite, arch, library.upstream, kind, name)
+def _reproduce(args: argparse.Namespace, arch: str, library: Built, family: str, kind: str, name: str) -> str:
+    command = suites.reproduce_command(args.suite, arch, library.upstream, kind, name, family)
     if args.library is not None:
         return f"{command} --library {shlex.quote(str(library.library))}"
     return command if args.work == Path() else f"{command} --work {shlex.quote(str(args.work))}"

@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernels.build import LIBRARY
+from kernels.build import LIBRARY, folder_name
 from kernels.manifest import keys_of
+from kernels.renderable import LIBRARIES, PREFILL
 from kernels.results import LIBRARY_SHA256, Results
 from kernels.results import Case as Recorded
 from matrix.errors import NameSyntaxError
 from matrix.keys import Key
 from matrix.ledger import Entry, Ledger, Verdict
 from matrix.problem_tables import problems
-from matrix.problems import Problem, wave_instructions
+from matrix.problems import FAMILY_SUITE, Problem, wave_instructions
 from tests.gpu.errors import NotBuiltError, NothingRanError, WrongLibraryError
 
 # The sanitizer's runs of a case: every check, and the waves of a workgroup in three orders.
@@ -79,21 +80,25 @@ class Judged:
         return str(self.reply["outcome"])
 
 
-def locate(work: Path, arch: str, upstream: str) -> Built:
+def locate(work: Path, arch: str, upstream: str, library: str = PREFILL) -> Built:
     """The library that ``kernels build`` made of an upstream for an arch, alone or among others.
+
+    ``library`` is its name in kernels/renderable.py.
 
     Raises:
         NotBuiltError: there is none.
     """
-    places = [work / "build" / arch / upstream, *sorted((work / "build").glob(f"*{arch}*/{upstream}"))]
+    name = folder_name(upstream, library)
+    places = [work / "build" / arch / name, *sorted((work / "build").glob(f"*{arch}*/{name}"))]
     for place in places:
         if (place / LIBRARY).is_file() and (place / "manifest.json").is_file():
             found = built(place / LIBRARY)
             if arch in found.archs:
                 return found
+    family = "" if library == PREFILL else f" --family {','.join(LIBRARIES[library])}"
     raise NotBuiltError(
         f"{places[0]}: no library of {upstream} for {arch}. "
-        f"Build it first: nox -s build-{arch} -- --upstream {upstream}"
+        f"Build it first: nox -s build-{arch} -- --upstream {upstream}{family}"
     )
 
 
@@ -117,8 +122,8 @@ def built(library: Path) -> Built:
         raise WrongLibraryError(f"{manifest}: no manifest of a built library: {error!r}. Build it anew.") from error
 
 
-def manifest_keys(manifest: Path, names: Sequence[str]) -> tuple[Key, ...]:
-    """Keys of a library's kernels, in its own order.
+def manifest_keys(manifest: Path, names: Sequence[str], library: str = PREFILL) -> tuple[Key, ...]:
+    """Keys of a library's kernels, in its own order. ``library`` is its name in kernels/renderable.py.
 
     Raises:
         WrongLibraryError: the manifest lists other kernels, or a name is none of its dialect's.
@@ -127,7 +132,7 @@ def manifest_keys(manifest: Path, names: Sequence[str]) -> tuple[Key, ...]:
     if set(facts["kernels"]) != set(names):
         raise WrongLibraryError(f"{manifest}: it lists other kernels than the library holds. Build it anew.")
     try:
-        return keys_of(facts, names)
+        return keys_of(facts, names, LIBRARIES[library])
     except NameSyntaxError as error:
         raise WrongLibraryError(f"{manifest}: {error}") from error
 
@@ -155,10 +160,12 @@ def judge(case: Case, reply: Mapping[str, Any], ledger: Ledger, upstream: str, a
     return Judged(case=case, reply=reply, verdict=verdict)
 
 
-def reproduce_command(suite: str, arch: str, upstream: str, device: str, name: str) -> str:
-    """The line that runs one case again, with a trace."""
+def reproduce_command(suite: str, arch: str, upstream: str, device: str, name: str, library: str = PREFILL) -> str:
+    """The line that runs one case again, with a trace of a suite's."""
     root = f"CK_ROOT={shlex.quote(os.environ.get('CK_ROOT', ''))} " if upstream == "checkout" else ""
     session = f"sanitize-{arch} --" if suite == "sanitize" else f"test-{suite} -- --arch {arch}"
+    if suite == FAMILY_SUITE:
+        session = f"test-fwd -- --arch {arch} --family {','.join(LIBRARIES[library])}"
     return f"{root}nox -s {session} --upstream {upstream} --device {device} --reproduce {shlex.quote(name)}"
 
 

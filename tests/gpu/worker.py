@@ -11,11 +11,15 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from matrix.errors import CkPrefillError
+
+if TYPE_CHECKING:
+    from kernels.device import Device
+    from matrix.keys import Key
 
 Runner = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
@@ -44,7 +48,8 @@ def serve(requests: Iterable[str], answers: TextIO, start: Callable[[], tuple[Ma
 
 
 def start(setup: Mapping[str, Any]) -> tuple[Mapping[str, Any], Runner]:
-    """The device and the library of a setup: device, arch, library, keys (a manifest), threads.
+    """The device and the library of a setup: device, arch, library, manifest, threads; family if it isn't batch
+    prefill's.
 
     Raises:
         DeviceError, LibraryError: they can't be had.
@@ -57,6 +62,8 @@ def start(setup: Mapping[str, Any]) -> tuple[Mapping[str, Any], Runner]:
 
     options = {"threads": setup["threads"]} if setup["device"] == "emulator" else {}
     device = choose(setup["device"], setup["arch"], **options)
+    if family := setup.get("family"):
+        return _start_family(device, setup, family)
     library = device.load(Path(setup["library"]))
     keys = manifest_keys(Path(setup["manifest"]), library.kernels)
     bench = Bench(device=device, library=library, keys=keys)
@@ -64,8 +71,26 @@ def start(setup: Mapping[str, Any]) -> tuple[Mapping[str, Any], Runner]:
     def run(request: Mapping[str, Any]) -> Mapping[str, Any]:
         return dataclasses.asdict(run_case(bench, find(request["case"]), request["variants"]))
 
-    facts = {"device": device.kind, "arch": device.arch, "compute_units": device.compute_units, "kernels": len(keys)}
-    return facts, run
+    return _facts(device, keys), run
+
+
+def _facts(device: Device, keys: Sequence[Key]) -> Mapping[str, Any]:
+    return {"device": device.kind, "arch": device.arch, "compute_units": device.compute_units, "kernels": len(keys)}
+
+
+def _start_family(device: Device, setup: Mapping[str, Any], family: str) -> tuple[Mapping[str, Any], Runner]:
+    """As :func:`start`, for a library of one of fwd's families. Raises LibraryError."""
+    from tests.gpu.kernel_cases import FamilyBench, opened, run_kernel
+    from tests.gpu.suites import manifest_keys
+
+    library = opened(device, Path(setup["library"]), family)
+    keys = manifest_keys(Path(setup["manifest"]), library.kernels, family)
+    bench = FamilyBench(device=device, library=library, keys=keys)
+
+    def run(request: Mapping[str, Any]) -> Mapping[str, Any]:
+        return dataclasses.asdict(run_kernel(bench, request["case"]))
+
+    return _facts(device, keys), run
 
 
 def main(argv: list[str]) -> int:

@@ -1,0 +1,130 @@
+"""One launch of fwd, paged, split-KV or V3 with random tensors, and how its O and LSE compare with the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels import fwd_launching
+from kernels.buffers import Inputs
+from kernels.encodings import decode, encode, fp8_of
+from kernels.fwd_features import Descales
+from kernels.fwd_harness import FwdLaunch, FwdLibrary
+from kernels.fwd_launching import FwdOutcome
+from kernels.harness import Status
+from kernels.hip_api import HipApi
+from matrix.problems import Problem
+from tests.gpu.reference import attention
+from tests.gpu.tolerances import Comparison, compare_lse, compare_o
+
+Bits = NDArray[Any]
+# What a number of Q, K and V in fp8 stands for: other factors, so that one taken for another shows.
+_DESCALES = {"q": 0.01, "k": 0.02, "v": 0.05}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A launch, the bits of its outputs, what was compared, and what of that is wrong; nothing after a refusal."""
+
+    launch: FwdLaunch
+    outputs: tuple[Bits, ...] = ()
+    lines: tuple[str, ...] = ()
+    wrong: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FwdCandidate:
+    """A problem that dispatch may send to a kernel. ``splits`` 0 is one stage, more is split-KV.
+
+    ``min_seqlen_q`` 0 doesn't ask for kernels that leave out sequences with no more queries than that.
+    """
+
+    problem: Problem
+    splits: int = 0
+    min_seqlen_q: int = 0
+
+    def __str__(self) -> str:
+        p = self.problem
+        what = {
+            "splits": self.splits,
+            "mask": "" if p.mask == "no" else f"{p.mask} ({p.window_left}, {p.window_right})",
+            "pages of": p.page_size if p.page_size > 1 else 0,
+        }
+        more = "".join(f", {name} {value}" for name, value in what.items() if value)
+        lengths = ", ".join(f"{q} x {k}" for q, k in zip(p.seqlens_q, p.seqlens_k, strict=True))
+        return f"{p.mode} {lengths}, heads {p.nhead_q}/{p.nhead_k}, dims {p.hdim_q}/{p.hdim_v}{more}"
+
+    def run(self, hip: HipApi, library: FwdLibrary, arch: str) -> Ended:
+        """Launch what dispatch chooses and compare. Raises ProblemError, HipError."""
+        p, factors = self.problem, descales(self.problem, arch)
+        bits = tensors(p, arch)
+        outcome = fwd_launching.run(
+            hip, library, p, bits, splits=self.splits, descales=factors, min_seqlen_q=self.min_seqlen_q
+        )
+        if outcome.launch.status != Status.OK:
+            return Ended(launch=outcome.launch)
+        found = comparisons(p, bits, outcome, arch)
+        return Ended(
+            launch=outcome.launch,
+            outputs=(outcome.o, *(() if outcome.lse is None else (outcome.lse.view(np.uint32),))),
+            lines=tuple(map(str, found)),
+            wrong=tuple(str(one) for one in found if not one.passed),
+        )
+
+
+def descales(problem: Problem, arch: str) -> Descales | None:
+    """The factors of a problem with static scales."""
+    return Descales(**_DESCALES, largest=fp8_of(arch).largest) if problem.qscale == "pertensor" else None
+
+
+def tensors(p: Problem, arch: str = "gfx950") -> dict[str, Bits]:
+    """Random bits of q, k and v, and of a bias if the problem has one; ALiBi's slopes as powers of two."""
+    random = np.random.default_rng([*p.seqlens_q, *p.seqlens_k])
+    shapes = {
+        "q": (sum(p.seqlens_q), p.nhead_q, p.hdim_q),
+        "k": (sum(p.seqlens_k), p.nhead_k, p.hdim_q),
+        "v": (sum(p.seqlens_k), p.nhead_k, p.hdim_v),
+    }
+    found = {
+        name: encode(random.uniform(-2, 2, shape) / _factor(p, name), p.dtype, arch) for name, shape in shapes.items()
+    }
+    if p.bias == "bias":
+        found["bias"] = encode(random.uniform(-2, 2, (p.nhead_q, sum(p.seqlens_q), max(p.seqlens_k))), p.dtype, arch)
+    elif p.bias == "alibi":
+        found["bias"] = 2.0 ** -(1 + np.arange(p.batch * p.nhead_q, dtype=np.float32)).reshape(p.batch, p.nhead_q)
+    return found
+
+
+def comparisons(
+    p: Problem, bits: Mapping[str, Bits], outcome: FwdOutcome, arch: str = "gfx950"
+) -> tuple[Comparison, ...]:
+    """O, and LSE if there is one, against the float64 reference of the numbers that ``bits`` stand for."""
+    expected = attention(_inputs(p, bits, arch), outcome.random_values)
+    found = [compare_o(p, decode(outcome.o, "bf16" if p.dtype == "fp8bf16" else p.dtype, arch), expected)]
+    if outcome.lse is not None:
+        found.append(compare_lse(p, outcome.lse.astype(np.float64), expected))
+    return tuple(found)
+
+
+def _factor(p: Problem, name: str) -> float:
+    return _DESCALES[name] if p.qscale == "pertensor" else 1.0
+
+
+def _inputs(p: Problem, bits: Mapping[str, Bits], arch: str) -> Inputs:
+    def split(numbers: Bits, lengths: Sequence[int], axis: int = 0) -> list[Bits]:
+        return np.split(numbers, np.cumsum(lengths)[:-1], axis=axis)
+
+    parts: dict[str, Any] = {
+        name: tuple(split(decode(bits[name], p.dtype, arch) * _factor(p, name), lengths))
+        for name, lengths in (("q", p.seqlens_q), ("k", p.seqlens_k), ("v", p.seqlens_k))
+    }
+    if p.bias == "bias":
+        rows = split(decode(bits["bias"], p.dtype, arch), p.seqlens_q, axis=1)
+        parts["bias"] = tuple(row[..., :length] for row, length in zip(rows, p.seqlens_k, strict=True))
+    elif p.bias == "alibi":
+        parts["slopes"] = bits["bias"].astype(np.float64)
+    return Inputs(problem=p, **parts)

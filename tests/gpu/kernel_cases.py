@@ -1,0 +1,201 @@
+"""A case for each kernel of a library of fwd's families: launches that dispatch sends to it, compared with float64.
+
+As checks.run_case, :func:`run_kernel` never raises for what a kernel did: a wrong number or a fault is the result.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernels import appendkv_harness, fwd_harness, hip_api
+from kernels.appendkv_cpp import APPENDKV
+from kernels.device import Device
+from kernels.errors import LibraryError
+from kernels.fwd_cpp import SPLITKV
+from kernels.fwd_harness import FwdLibrary
+from kernels.harness import Status
+from kernels.hip_api import HipError
+from matrix.keys import Key
+from matrix.problems import FAMILY_SUITE, Problem
+from tests.gpu.checks import Result, outcome_of, told
+from tests.gpu.errors import NothingRanError
+from tests.gpu.fwd_cases import Ended, FwdCandidate
+from tests.gpu.kernel_problems import Candidate, Scenario, not_laid_out, scenarios
+from tests.gpu.suites import Case
+
+_CHECKS = ("poison", "poison_memory", "late_loads", "lds_races")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilyBench:
+    """A library of one of fwd's families on a device. ``keys`` are its kernels in its own order."""
+
+    device: Device
+    library: FwdLibrary
+    keys: tuple[Key, ...]
+
+
+@dataclass(slots=True)
+class _Told:
+    """What a case found until now."""
+
+    lines: list[str] = field(default_factory=list)
+    others: set[str] = field(default_factory=set)  # kernels that were chosen instead
+
+
+class _EndError(Exception):
+    """Ends a case early with its outcome."""
+
+    def __init__(self, outcome: str, message: str, fault: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.outcome, self.message, self.fault = outcome, message, fault or {}
+
+
+def opened(device: Device, path: Path, library: str) -> FwdLibrary:
+    """A built library by its name in kernels/renderable.py. Raises LibraryError: it can't be opened, or is another."""
+    device.prepare(path)
+    found = appendkv_harness.load(path) if library == APPENDKV else fwd_harness.load(path)
+    if found.family != library:
+        raise LibraryError(f"{path}: it holds kernels of {found.family}, not of {library}. Ask for that --family.")
+    return found
+
+
+def cases(keys: Sequence[Key], glob: str = "*") -> tuple[Case, ...]:
+    """A case for each kernel whose name, with or without the suite, fits ``glob``.
+
+    Raises:
+        NothingRanError: none does.
+    """
+    glob = glob.removeprefix(f"{FAMILY_SUITE}/")
+    fitting = [key for key in keys if fnmatch.fnmatchcase(key.name, glob)]
+    if not fitting:
+        raise NothingRanError(f"none of the library's {len(keys)} kernels fits '{glob}'.")
+    return tuple(Case(problem=_costliest(key, keys), variants=({},) * _launches(key, keys)) for key in fitting)
+
+
+def _costliest(key: Key, keys: Sequence[Key]) -> Problem:
+    """Of the kernel's first problems the one that says how long its case may take."""
+    found = () if not_laid_out(key) else scenarios(key, keys)
+    for scenario in found:
+        for one in scenario.candidates[:1]:
+            if isinstance(one, FwdCandidate):
+                return one.problem
+    return Problem(name=f"{FAMILY_SUITE}/{key.name}", suite=FAMILY_SUITE, tier="full", group=key.family)
+
+
+def _launches(key: Key, keys: Sequence[Key]) -> int:
+    return 1 if not_laid_out(key) else sum(len(scenario.candidates) + 1 for scenario in scenarios(key, keys))
+
+
+def variants(device: Device, library: FwdLibrary) -> tuple[Mapping[str, Any], ...]:
+    """Device options to run a kernel with, the plain ones first; on the emulator then its checks.
+
+    Not races of split-KV: waves of its combine kernel beyond those that its LSE tile needs write the same numbers to
+    the same places in LDS (Replicate in block_fmha_fwd_splitkv_combine_pipeline_default_policy.hpp).
+    """
+    if not device.has("checks"):
+        return ({},)
+    checks: dict[str, Any] = dict.fromkeys(_CHECKS, True)
+    return ({}, {**checks, "lds_races": library.family != SPLITKV, "wave_order": 1})
+
+
+def run_kernel(bench: FamilyBench, name: str) -> Result:
+    """Run each scenario of the kernel ``name``. The first that fails ends the case."""
+    key = next(key for key in bench.keys if name in (key.name, f"{FAMILY_SUITE}/{key.name}"))
+    found = _Told()
+    fault: Mapping[str, Any] = {}
+    try:
+        outcome, message = _run(bench, key, found)
+    except _EndError as end:
+        outcome, message, fault = end.outcome, end.message, end.fault
+    except MemoryError as error:
+        outcome, message = "infrastructure", f"out of memory: {error}"
+    finally:
+        if bench.device.has("checks"):
+            bench.device.configure()
+    return Result(outcome=outcome, message=message, lines=tuple(found.lines), kernel=key.name, fault=fault)
+
+
+def _run(bench: FamilyBench, key: Key, found: _Told) -> tuple[str, str]:
+    if reason := not_laid_out(key):
+        return "unsupported", f"not laid out yet: {reason}"
+    wanted = scenarios(key, bench.keys)
+    if not wanted:
+        return "unsupported", "no first stage in this library leads to it that could be run"
+    reached = [_scenario(bench, key, scenario, found) for scenario in wanted]
+    if any(reached):
+        return "passed", ""
+    if found.others:
+        return "unsupported", f"dispatch sends every candidate to {' or '.join(sorted(found.others))}"
+    return "unsupported", "dispatch finds no kernel for any candidate"
+
+
+def _scenario(bench: FamilyBench, key: Key, scenario: Scenario, found: _Told) -> bool:
+    """Whether one of the candidates came to the kernel. Raises _EndError if that went wrong."""
+    for candidate in scenario.candidates:
+        _configure(bench, {})
+        first = _launch(bench, candidate, found)
+        if key.name not in first.launch.kernels:
+            found.others |= set(first.launch.kernels[:1])
+            found.lines.append(f"{scenario.label}, {candidate}: {_elsewhere(first)}")
+            continue
+        found.lines.append(f"{scenario.label}, {candidate}: {' and '.join(first.launch.kernels)}")
+        _examine(first, found)
+        for options in variants(bench.device, bench.library)[1:]:
+            _configure(bench, options)
+            found.lines.append(", ".join(f"{name} {value}" for name, value in options.items()) + ":")
+            again = _launch(bench, candidate, found)
+            _examine(again, found)
+            if not all(map(np.array_equal, first.outputs, again.outputs)):
+                raise _EndError("wrong", f"{scenario.label}: outputs differ between two orders of the same waves")
+        return True
+    return False
+
+
+def _elsewhere(ended: Ended) -> str:
+    if ended.launch.status == Status.OK:
+        return f"dispatch chose {' and '.join(ended.launch.kernels)}"
+    return f"{ended.launch.status.name.lower()}, {ended.launch.message}"
+
+
+def _launch(bench: FamilyBench, candidate: Candidate, found: _Told) -> Ended:
+    """Raises _EndError for a fault; a refusal is the caller's."""
+    device = bench.device
+    try:
+        ended = candidate.run(device.hip, bench.library, device.arch)
+    except HipError as error:
+        found.lines.append(str(candidate))
+        _fault(device)
+        lost = error.error in hip_api.INFRASTRUCTURE
+        raise _EndError("infrastructure" if lost else "fault", str(error)) from error
+    if ended.launch.status == Status.HIP_ERROR:
+        found.lines.append(f"{candidate}: {' and '.join(ended.launch.kernels)}")
+        _fault(device)
+        raise _EndError("infrastructure", f"the launch failed: {ended.launch.message}")
+    if ended.launch.status == Status.BAD_PROBLEM:
+        raise _EndError("infrastructure", f"{candidate}: the library refuses it: {ended.launch.message}")
+    return ended
+
+
+def _fault(device: Device) -> None:
+    """Raises _EndError with the fault that the device is in, if it is in one."""
+    if (fault := device.fault()) is not None:
+        device.recover()
+        raise _EndError(outcome_of(fault), told(fault), dict(fault.fields))
+
+
+def _examine(ended: Ended, found: _Told) -> None:
+    found.lines += ended.lines
+    if ended.wrong:
+        raise _EndError("wrong", "; ".join(ended.wrong))
+
+
+def _configure(bench: FamilyBench, options: Mapping[str, Any]) -> None:
+    if bench.device.has("checks"):
+        bench.device.configure(**options)

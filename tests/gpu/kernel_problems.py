@@ -188,10 +188,10 @@ def _seqlens_q(key: Key, keys: Sequence[Key]) -> tuple[int, ...]:
 
 
 def _seqlens_k(key: Key, keys: Sequence[Key]) -> tuple[int, ...]:
-    """As many keys as queries, and a few tiles more."""
+    """As many keys as queries, and two tiles more."""
     _, padded, _, _ = pad_flags(key.pad)
     tile = key.tile.bn0
-    whole = (max(_seqlens_q(key, keys)) // tile + 2) * tile
+    whole = (max(_seqlens_q(key, keys)) // tile + 3) * tile
     any_length = padded or key.mode == "group" or key.pipeline == "qr_async_trload"
     return (whole - tile + 37 % tile, whole) if any_length else (whole,)
 

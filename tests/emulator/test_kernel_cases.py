@@ -1,0 +1,112 @@
+"""The suite that runs every kernel of a library of fwd's families: on the library of test_fwd.py, and seen to fail."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from emulator_child import on_device
+from test_fwd import library as library
+
+from emulator.device import Device
+from kernels.buffers import Inputs
+from kernels.device import EmulatedDevice
+from kernels.fwd_launching import laid_out
+from kernels.results import read_results
+from matrix.problems import Problem
+from reports.inputs import gather
+from tests.gpu import cli, fwd_cases
+from tests.gpu.kernel_cases import FamilyBench, opened, run_kernel
+from tests.gpu.reference import Expected, attention
+from tests.gpu.suites import manifest_keys
+
+
+class HereDevice(EmulatedDevice):
+    """The emulator that this process has already."""
+
+    def __init__(self, device: Device) -> None:
+        with mock.patch("kernels.device.emulated.Device", return_value=device):
+            super().__init__(device.options.arch)
+
+
+def bench_of(device: Device, library: Path) -> FamilyBench:
+    here = HereDevice(device)
+    found = opened(here, library, "fwd")
+    return FamilyBench(
+        device=here, library=found, keys=manifest_keys(library.with_name("manifest.json"), found.kernels, "fwd")
+    )
+
+
+def test_every_kernel_of_a_library_has_a_case_and_the_report_shows_it(library: Path) -> None:
+    work = library.parents[3]
+    assert cli.main(["--suite", "kernels", "--family", "fwd", "--device", "emulator", "--work", str(work)]) == 0
+    results = read_results(library.with_name("kernels.json"))
+    kernels = json.loads(library.with_name("manifest.json").read_text())["kernels"]
+    assert {case.name for case in results.cases} == {f"kernels/{name}" for name in kernels}
+    assert {case.outcome for case in results.cases} == {"passed"}
+    assert all("lds_races True" in case.text and "O agrees" in case.text for case in results.cases)
+    shown = gather(work / "build")
+    assert sorted(one.case.name for one in shown.cases) == sorted(case.name for case in results.cases)
+
+
+def test_a_library_of_another_family_is_refused(library: Path) -> None:
+    told = ["--suite", "kernels", "--device", "emulator", "--work", str(library.parents[3])]
+    assert cli.main([*told, "--family", "fwd_v3"]) == 81
+    assert cli.main(told) == cli.main([*told, "--family", "fwd_splitkv_combine"]) == 2
+
+
+@on_device("gfx950", whole=True)
+def test_a_wrong_number_fails_the_case(device: Device, library: Path) -> None:
+    """Planted on either side: a reference of another scale, and keys that are not those of the reference."""
+    bench = bench_of(device, library)
+    for key in bench.keys:
+
+        def scaled(inputs: Inputs, random: Any = None) -> Expected:
+            p = dataclasses.replace(inputs.problem, scale=inputs.problem.softmax_scale * 1.1)
+            return attention(dataclasses.replace(inputs, problem=p), random)
+
+        def moved(problem: Problem, tensors: Any) -> Any:
+            found = laid_out(problem, tensors)
+            found["k"] = found["k"][::-1].copy()
+            return found
+
+        with mock.patch.object(fwd_cases, "attention", scaled):
+            assert_wrong(bench, key.name)
+        with mock.patch("kernels.fwd_launching.laid_out", moved):
+            assert_wrong(bench, key.name)
+        assert run_kernel(bench, key.name).outcome == "passed"
+
+
+def assert_wrong(bench: FamilyBench, name: str) -> None:
+    found = run_kernel(bench, name)
+    assert found.outcome == "wrong"
+    assert "elements differ" in found.message
+
+
+@on_device("gfx950", whole=True)
+def test_a_fault_is_told_as_the_emulator_saw_it(device: Device, library: Path) -> None:
+    bench = bench_of(device, library)
+
+    def cut(problem: Problem, tensors: Any) -> Any:
+        found = laid_out(problem, tensors)
+        return {**found, "k": found["k"][:1]}
+
+    key = next(key for key in bench.keys if key.mode == "group")
+    with mock.patch("kernels.fwd_launching.laid_out", cut):
+        found = run_kernel(bench, key.name)
+    assert (found.outcome, bool(found.fault)) == ("fault", True)
+    assert "k" in found.message
+    assert run_kernel(bench, key.name).outcome == "passed"
+
+
+@on_device("gfx950", whole=True)
+def test_what_dispatch_sends_elsewhere_is_not_passed(device: Device, library: Path) -> None:
+    """The key of the largest tile stands for one that is never chosen: its problems go to the smaller tile."""
+    bench = bench_of(device, library)
+    small = next(key for key in bench.keys if key.tile.bm0 == 16)
+    other = dataclasses.replace(small, name=small.name.replace("_b16x", "_b64x"))
+    found = run_kernel(dataclasses.replace(bench, keys=(*bench.keys, other)), other.name)
+    assert (found.outcome, found.message) == ("unsupported", f"dispatch sends every candidate to {small.name}")

@@ -168,7 +168,7 @@ def _library(file: Path) -> Library:
             raise OrphanResultsError(
                 f"{places[suite]}: results of another build than the one beside it: its library had the sha256 "
                 f"{found.facts[LIBRARY_SHA256]}. Run it again: python -m tests.gpu --suite {suite} "
-                f"--arch {manifest['archs'][0]} --upstream {manifest['upstream']}"
+                f"--arch {manifest['archs'][0]} --upstream {manifest['upstream']}{_family(file, manifest, suite)}"
             )
     return Library(
         place=file,
@@ -177,6 +177,12 @@ def _library(file: Path) -> Library:
         suites=suites,
         measured=measured,
     )
+
+
+def _family(file: Path, manifest: Mapping[str, Any], suite: str) -> str:
+    """The option that names a library of fwd's families, after which its folder is called."""
+    library = file.parent.name.removeprefix(f"{manifest['upstream']}-")
+    return f" --family {library}" if suite == FAMILY_SUITE else ""
 
 
 def _history(libraries: Iterable[Library], baselines: Path) -> dict[str, tuple[Mapping[str, Any], ...]]:

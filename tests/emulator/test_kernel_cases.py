@@ -77,7 +77,6 @@ def test_a_wrong_number_fails_the_case(device: Device, library: Path) -> None:
             assert_wrong(bench, key.name)
         with mock.patch("kernels.fwd_launching.laid_out", moved):
             assert_wrong(bench, key.name)
-        assert run_kernel(bench, key.name).outcome == "passed"
 
 
 def assert_wrong(bench: FamilyBench, name: str) -> None:
@@ -104,7 +103,7 @@ def test_a_fault_is_told_as_the_emulator_saw_it(device: Device, library: Path) -
 
 @on_device("gfx950", whole=True)
 def test_what_dispatch_sends_elsewhere_is_not_passed(device: Device, library: Path) -> None:
-    """The key of the largest tile stands for one that is never chosen: its problems go to the smaller tile."""
+    """A kernel by another name, which the library doesn't hold: its problems go to the one that it was made of."""
     bench = bench_of(device, library)
     small = next(key for key in bench.keys if key.tile.bm0 == 16)
     other = dataclasses.replace(small, name=small.name.replace("_b16x", "_b64x"))

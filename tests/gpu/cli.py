@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--family", default=None, metavar="NAME", help=f"of suite {FAMILY_SUITE}: {', '.join(_FAMILIES)}")
     root.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
     root.add_argument("--upstream", default=None, help=f"(default: {DEFAULT_UPSTREAM}, checkout if CK_ROOT is set)")
-    root.add_argument("--tier", default="smoke", help=f"{', '.join(TIERS)} (default: %(default)s)")
+    root.add_argument("--tier", default="smoke", help=f"of tables: {', '.join(TIERS)} (default: %(default)s)")
     root.add_argument("--device", default="auto", choices=CHOICES, help="(default: a GPU of the arch if there is one)")
     root.add_argument(
         "--case", "--filter", default="*", metavar="GLOB", help="cases whose name fits, with or without the suite"
@@ -115,7 +115,8 @@ def run(args: argparse.Namespace, out: Console) -> None:
     commands = {case.name: _reproduce(args, arch, library, family, kind, case.name) for case in cases}
     named = folder_name(library.upstream, family)
     rows = [suites.recorded(one, args.suite, arch, named, commands[one.case.name]) for one in judged]
-    suites.results(rows, library, kind, args.tier, datetime.date.today()).write(output)
+    tier = args.tier if family == PREFILL else "every kernel"
+    suites.results(rows, library, kind, tier, datetime.date.today()).write(output)
     if args.written:
         write_atomically(args.written, f"{output}\n".encode())
     if args.reproduce:

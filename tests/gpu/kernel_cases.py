@@ -5,6 +5,7 @@ As checks.run_case, :func:`run_kernel` never raises for what a kernel did: a wro
 
 from __future__ import annotations
 
+import dataclasses
 import fnmatch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -76,21 +77,17 @@ def cases(keys: Sequence[Key], glob: str = "*") -> tuple[Case, ...]:
     fitting = [key for key in keys if fnmatch.fnmatchcase(key.name, glob)]
     if not fitting:
         raise NothingRanError(f"none of the library's {len(keys)} kernels fits '{glob}'.")
-    return tuple(Case(problem=_costliest(key, keys), variants=({},) * _launches(key, keys)) for key in fitting)
+    return tuple(_case(key, keys) for key in fitting)
 
 
-def _costliest(key: Key, keys: Sequence[Key]) -> Problem:
-    """Of the kernel's first problems the one that says how long its case may take."""
+def _case(key: Key, keys: Sequence[Key]) -> Case:
+    """With the first problem and a variant a launch: what tells how long it may take. Workers derive it all anew."""
     found = () if not_laid_out(key) else scenarios(key, keys)
-    for scenario in found:
-        for one in scenario.candidates[:1]:
-            if isinstance(one, FwdCandidate):
-                return one.problem
-    return Problem(name=f"{FAMILY_SUITE}/{key.name}", suite=FAMILY_SUITE, tier="full", group=key.family)
-
-
-def _launches(key: Key, keys: Sequence[Key]) -> int:
-    return 1 if not_laid_out(key) else sum(len(scenario.candidates) + 1 for scenario in scenarios(key, keys))
+    launches = [one for scenario in found for one in (*scenario.candidates, scenario.candidates[0])]
+    problems = [one.problem for one in launches if isinstance(one, FwdCandidate)]
+    unknown = Problem(name="", suite=FAMILY_SUITE, tier="full", group=key.family)
+    problem = dataclasses.replace(problems[0] if problems else unknown, name=f"{FAMILY_SUITE}/{key.name}")
+    return Case(problem=problem, variants=({},) * max(1, len(launches)))
 
 
 def variants(device: Device, library: FwdLibrary) -> tuple[Mapping[str, Any], ...]:

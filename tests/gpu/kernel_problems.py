@@ -182,9 +182,8 @@ def _seqlens_q(key: Key, keys: Sequence[Key]) -> tuple[int, ...]:
     padded, *_ = pad_flags(key.pad)
     if not (padded or key.mode == "group" or key.pipeline.startswith("qr_async")):
         return (rows,)
-    same = [one.tile.bm0 for one in keys if _dims(one) == _dims(key)]
-    ragged = rows + 9 if key.family != FWD or rows == max(same) else rows - 3
-    return ragged, rows
+    larger = key.family == FWD and any(one.tile.bm0 > rows and _dims(one) == _dims(key) for one in keys)
+    return (rows - 3 if larger else rows + 9), rows
 
 
 def _seqlens_k(key: Key, keys: Sequence[Key]) -> tuple[int, ...]:

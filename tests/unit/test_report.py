@@ -328,6 +328,18 @@ def test_results_tell_their_device_and_belong_to_the_library(tmp_path: Path) -> 
         inputs(folder)
 
 
+def test_results_of_another_library_of_fwd_name_its_family(tmp_path: Path) -> None:
+    """In a folder that is called after it; the suite's own results are read like those of the others."""
+    place = write(tmp_path) / "gfx950" / "aiter-fwd_v3"
+    place.mkdir()
+    (place / "manifest.json").write_text(json.dumps({**manifest(), "library": "libckpm.so"}))
+    Results((case(),), {LIBRARY_SHA256: manifest()["artifacts"]["libckpm.so"]}).write(place / "kernels.json")
+    assert "kernels of gfx950/aiter-fwd_v3" in [check.name for check in overall(inputs(place.parents[1])).checks]
+    Results((case(),), {LIBRARY_SHA256: "0ld"}).write(place / "kernels.json")
+    with pytest.raises(OrphanResultsError, match=r"--suite kernels --arch gfx950 --upstream \S+ --family fwd_v3$"):
+        inputs(place.parents[1])
+
+
 def test_plots_tell_the_verdict_by_shape(tmp_path: Path) -> None:
     history = tmp_path / "accepted" / "gfx950" / "embedded" / "aiter.history.jsonl"
     history.parent.mkdir(parents=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernels import hip_api, launching
 from kernels.buffers import POISON, prepare
@@ -130,22 +131,9 @@ class _Case:
         if "nonzero" in p.checks and (rows := all_zero_rows(o, expected)):
             bad.append(f"{rows} rows of O are all zero: a page was read as nothing")
         if p.p_drop:
-            bad += self._random(outcome)
+            bad += uneven_dropout(p, outcome.random_values())
         if bad:
             raise _EndError("wrong", "; ".join(bad))
-
-    def _random(self, outcome: Outcome) -> list[str]:
-        """The kept share of visible scores must be what the threshold makes of a uniform byte, within 6 sigma."""
-        p = self.problem
-        kept = seen = 0
-        for index, values in enumerate(outcome.random_values()):
-            mask = visible(p, p.seqlens_q[index], p.seqlens_k[index])
-            kept += int((values[:, mask] <= keep_threshold(p.p_drop)).sum())
-            seen += int(mask.sum()) * p.nhead_q
-        share = (keep_threshold(p.p_drop) + 1) / 256
-        if abs(kept - share * seen) <= 6 * (share * (1 - share) * seen) ** 0.5 + 1:
-            return []
-        return [f"dropout kept {kept} of {seen} scores, expected {share:.4f} of them"]
 
     def same_bits(self, check: str, first: Outcome) -> None:
         """Launch what must give the same bits and compare. Raises _EndError."""
@@ -179,6 +167,19 @@ class _Case:
         rows = own.row()
         able = [key for key in self.bench.keys if serves(key, wanted)]
         return min(able, key=lambda key: sum(key.row()[name] != rows[name] for name in rows), default=None)
+
+
+def uneven_dropout(p: Problem, random_values: Sequence[NDArray[Any]]) -> list[str]:
+    """The kept share of visible scores must be what the threshold makes of a uniform byte, within 6 sigma."""
+    kept = seen = 0
+    for values, seqlen_q, seqlen_k in zip(random_values, p.seqlens_q, p.seqlens_k, strict=True):
+        mask = visible(p, seqlen_q, seqlen_k)
+        kept += int((values[:, mask] <= keep_threshold(p.p_drop)).sum())
+        seen += int(mask.sum()) * p.nhead_q
+    share = (keep_threshold(p.p_drop) + 1) / 256
+    if abs(kept - share * seen) <= 6 * (share * (1 - share) * seen) ** 0.5 + 1:
+        return []
+    return [f"dropout kept {kept} of {seen} scores, expected {share:.4f} of them"]
 
 
 def run_case(bench: Bench, problem: Problem, variants: Sequence[Mapping[str, Any]] = ({},)) -> Result:

@@ -120,7 +120,8 @@ def run(args: argparse.Namespace, out: Console) -> None:
     if args.written:
         write_atomically(args.written, f"{output}\n".encode())
     if args.reproduce:
-        details(out, judged[0])
+        for one in judged:
+            details(out, one)
         if kind == "emulator" and family == PREFILL:
             say(out, f"trace: {_trace_file(args)}")
     say(out, f"results: {output}")

@@ -18,6 +18,7 @@ from kernels.fwd_launching import FwdOutcome
 from kernels.harness import Status
 from kernels.hip_api import HipApi
 from matrix.problems import Problem
+from tests.gpu.checks import uneven_dropout
 from tests.gpu.reference import attention
 from tests.gpu.tolerances import Comparison, compare_lse, compare_o
 
@@ -68,11 +69,12 @@ class FwdCandidate:
         if outcome.launch.status != Status.OK:
             return Ended(launch=outcome.launch)
         found = comparisons(p, bits, outcome, arch)
+        uneven = uneven_dropout(p, outcome.random_values) if outcome.random_values else []
         return Ended(
             launch=outcome.launch,
             outputs=(outcome.o, *(() if outcome.lse is None else (outcome.lse.view(np.uint32),))),
             lines=tuple(map(str, found)),
-            wrong=tuple(str(one) for one in found if not one.passed),
+            wrong=(*(str(one) for one in found if not one.passed), *uneven),
         )
 
 

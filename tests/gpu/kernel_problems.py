@@ -28,12 +28,14 @@ _MOST = 8  # candidates of a scenario
 # One for each array that the combine stage keeps its scales in: it is compiled for up to 8, 16, 32, 64 and 128 splits.
 _SPLITS = (3, 9, 17, 33, 65)
 _CAUSAL = {"mask": "bottom_right", "window_right": 0}
-_WINDOW = {"mask": "window", "window_left": 60, "window_right": 7}
+_BOUNDS = {"window_left": 60, "window_right": 7}
+# Not the type `window`: with that one CK has no corner that ALiBi's distances could start from.
+_WINDOW = {"mask": "bottom_right", **_BOUNDS}
 _MASKS: dict[str, dict[str, dict[str, Any]]] = {
     "no": {"no mask": {}},
     "mask": {"causal": _CAUSAL, "window": _WINDOW},
     "causal": {"causal": _CAUSAL},
-    "generic": {"window": _WINDOW},
+    "generic": {"window": {"mask": "window", **_BOUNDS}},
     "": {"no mask": {}},
 }
 
@@ -54,6 +56,8 @@ def not_laid_out(key: Key) -> str | None:
         return f"tensors and tolerances of {key.dtype}"
     if key.dtype == "fp8bf16" and (key.qscale != "pertensor" or key.bias == "bias" or key.family == APPENDKV):
         return "fp8 without scales" if key.qscale != "pertensor" else "an elementwise bias in float32"
+    if (key.mask, key.bias) == ("generic", "alibi"):
+        return "ALiBi with a window of neither corner"
     if key.family == PAGED and not key.paged_kv:
         return "a cache without pages"
     return None

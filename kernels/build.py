@@ -75,9 +75,10 @@ def prepare(request: Request) -> tuple[Plan, list[Key]]:
     """
     selected = select_some(dialect(request.tree.dialect), request.selection)
     keys, left_out = split(selected, request.tree.dialect)
-    if not keys:
-        reasons = "; ".join(f"{defect.name}: {defect.reason}" for defect in left_out)
-        raise EmptySelectionError(f"none of the {len(selected)} selected kernels compiles with this CK. {reasons}.")
+    for family in {key.family for key in selected} - {key.family for key in keys}:
+        count = sum(key.family == family for key in selected)
+        reasons = "; ".join(f"{defect.name}: {defect.reason}" for defect in left_out if defect.family == family)
+        raise EmptySelectionError(f"none of the {count} selected kernels of {family} compiles with this CK. {reasons}.")
     units = plan_units(keys, request.unit_size)
     features = cpp.features(request.tree.dialect, selector_takes_base=request.tree.selector_takes_base)
     place = request.work / request.folder

@@ -11,13 +11,20 @@ from kernels.build import Request, prepare
 from matrix.defects import defect_of, defects, split
 from matrix.dialects import dialect, dialect_names
 from matrix.errors import EmptySelectionError
+from matrix.families import MASK_IMPLS
 from matrix.selection import Selection, select
 
 
 @pytest.mark.parametrize("name", dialect_names())
 def test_every_defect_of_a_dialect_holds_for_some_of_its_kernels(name: str) -> None:
-    keys = select(dialect(name), Selection(archs=("gfx950",)))
     for defect in (defect for defect in defects() if defect.dialect == name):
+        keys = [
+            key
+            for mask_impl in MASK_IMPLS
+            for key in select(
+                dialect(name), Selection(archs=("gfx950",), families=(defect.family,), mask_impl=mask_impl)
+            )
+        ]
         assert 0 < sum(defect.holds(key) for key in keys) < len(keys)
 
 
@@ -47,5 +54,17 @@ def test_a_build_leaves_them_out_and_records_it(
     assert all("_vc_" in name for name in left_out["kernels"])
     assert not any("_vc_" in name for step in plan.steps for name in step.kernels)
     only = dataclasses.replace(request.selection, where=("key.vlayout == 'col'",))
-    with pytest.raises(EmptySelectionError, match="none of the 384 selected kernels compiles with this CK"):
+    with pytest.raises(
+        EmptySelectionError, match="none of the 384 selected kernels of batch_prefill compiles with this CK"
+    ):
         prepare(dataclasses.replace(request, selection=only))
+
+
+def test_a_family_without_a_kernel_that_compiles_is_told(
+    stub_toolchain: Callable[..., object], request_for: Callable[..., Request]
+) -> None:
+    """Split-KV of generic masks: its combine stage alone makes no library."""
+    families = ("fwd_splitkv", "fwd_splitkv_combine")
+    request = request_for(stub_toolchain(), families=families, mask_impl="generic", filters=("*_d128_bf16_*",))
+    with pytest.raises(EmptySelectionError, match=r"kernels of fwd_splitkv compiles with this CK. split-kv-of-generic"):
+        prepare(request)

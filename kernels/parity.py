@@ -97,7 +97,7 @@ def run(request: Request, say: Say = _print) -> Results:
         found = names_cases(tree, apis, request.archs, request.receipts, request.masks, request.cache)
         take(found, _TOLD_EVERY)
         for api in (api for api in TEXT_APIS if set(APIS[api]) & set(request.families)):
-            take(text_cases(tree, api, request.archs, request.receipts, request.masks))
+            take(text_cases(tree, api, request.archs, request.receipts, request.masks), _TOLD_EVERY)
         if FWD_V3 in request.families and tree.dialect in dialects(FWD_V3):
             take(v3_cases(tree, request))
     if request.toolchain is not None:

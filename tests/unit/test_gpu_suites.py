@@ -13,10 +13,11 @@ from junitparser import JUnitXml
 
 from kernels.measure import performance_problems
 from matrix.dialects import dialect
+from matrix.enumeration import enumerate_keys
 from matrix.errors import UnknownSuiteError
 from matrix.ledger import Entry, Ledger
 from matrix.problem_tables import problems
-from matrix.problems import SUITES, serves
+from matrix.problems import FAMILY_SUITE, SUITES, serves
 from matrix.selection import Selection, select
 from reports.cli import main as report
 from tests.gpu import cli, suites
@@ -349,6 +350,8 @@ def test_the_ledger_in_the_repository_names_cases_that_exist() -> None:
 
     names = [problem.name for suite in SUITES for problem in problems(suite, "nightly")]
     names += [problem.name for problem in performance_problems("nightly")]
+    fwd = dialect("ck-2025-11").family("fwd")
+    names += [f"{FAMILY_SUITE}/{key.name}" for key in enumerate_keys(fwd, arch="gfx950")]
     for entry in read_ledger().entries:
         for glob in entry.problems:
             covered = suites.fnmatch.filter(names, glob)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
-from typing import Any
 
 from kernels import fwd_harness
-from kernels.fwd_harness import CheckedProblem, FwdLibrary
+from kernels.c_abi import CheckedProblem, fields
+from kernels.fwd_harness import FwdLibrary
 
-
-def _table() -> tuple[tuple[str, Any], ...]:
-    """struct ckpm_appendkv_problem: names by C type, in the header's order and grouping."""
-    groups: list[tuple[Any, str]] = [
+# struct ckpm_appendkv_problem: names by C type, in the header's order and grouping
+_FIELDS = fields(
+    [
         (ctypes.c_uint32, "struct_bytes abi_version"),
         (ctypes.c_char * 16, "data_type"),
         (ctypes.c_void_p, "q k v knew vnew seqlen_k_ptr rotary_cos rotary_sin block_table cache_batch_idx stream"),
@@ -23,7 +22,7 @@ def _table() -> tuple[tuple[str, Any], ...]:
         (ctypes.c_int32, "batch_stride_q batch_stride_k batch_stride_knew batch_stride_v batch_stride_vnew"),
         (ctypes.c_int32, "warmup repeat"),
     ]
-    return tuple((name, kind) for kind, names in groups for name in names.split())
+)
 
 
 class AppendKvProblem(CheckedProblem):
@@ -31,7 +30,7 @@ class AppendKvProblem(CheckedProblem):
 
     START = "ckpm_appendkv"
     VERSION = 1
-    _fields_ = _table()
+    _fields_ = _FIELDS
 
 
 def load(path: Path) -> FwdLibrary:

@@ -6,22 +6,21 @@ As kernels/harness.py for batch prefill: a ``libamdhip64.so`` must be loaded wit
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from kernels.errors import LibraryError
-from kernels.harness import Status, fitting
+from kernels.c_abi import CheckedProblem, Signature, fields, kernel_names, opened
+from kernels.harness import Status
 
 ABI_VERSION = 1
 _MESSAGE_BYTES = 1024
 
 
-def _table() -> tuple[tuple[str, Any], ...]:
-    """struct ckpm_fwd_problem: names by C type, in the header's order and grouping."""
-    groups: list[tuple[Any, str]] = [
+# struct ckpm_fwd_problem: names by C type, in the header's order and grouping
+FIELDS = fields(
+    [
         (ctypes.c_uint32, "struct_bytes abi_version"),
         (ctypes.c_char * 16, "data_type"),
         (ctypes.c_void_p, "q k v bias rand_val lse o seqstart_q seqstart_k seqlen_q_ptr seqlen_k_ptr"),
@@ -41,35 +40,7 @@ def _table() -> tuple[tuple[str, Any], ...]:
         (ctypes.c_float, "scale_s scale_p scale_o logits_soft_cap p_drop"),
         (ctypes.c_int32, "warmup repeat"),
     ]
-    return tuple((name, kind) for kind, names in groups for name in names.split())
-
-
-FIELDS = _table()
-
-
-class CheckedProblem(ctypes.Structure):
-    """A header's struct of one launch. ``START`` is what its functions begin with, ``VERSION`` its ABI's.
-
-    Pointers are device addresses, strides count elements. Fields not given are 0 or null.
-
-    Raises:
-        TypeError: a field that doesn't exist.
-        OverflowError: an integer, or the data type's name, that doesn't fit its field.
-    """
-
-    START: ClassVar[str]
-    VERSION: ClassVar[int]
-
-    def __init__(self, **values: Any) -> None:
-        super().__init__()
-        kinds: dict[str, Any] = {field[0]: field[1] for field in self._fields_}
-        numbers = (ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int32)
-        integers = {name: kind for name, kind in kinds.items() if kind in numbers}
-        known = {"struct_bytes": ctypes.sizeof(type(self)), "abi_version": self.VERSION, **values}
-        for name, value in known.items():
-            if name not in kinds:
-                raise TypeError(f"{self.START}_problem has no field '{name}'")
-            setattr(self, name, fitting(name, value, integers))
+)
 
 
 class FwdProblem(CheckedProblem):
@@ -125,48 +96,17 @@ def load(path: Path, problem: type[CheckedProblem] = FwdProblem) -> FwdLibrary:
     Raises:
         LibraryError: it can't be opened, is no such library, or has another version of the C ABI.
     """
-    try:
-        abi = ctypes.CDLL(str(path.absolute()), mode=os.RTLD_NOW | os.RTLD_LOCAL)
-        calls = _declared(abi, problem)
-    except OSError as error:
-        hint = " Load a libamdhip64.so with RTLD_GLOBAL first." if "undefined symbol: hip" in str(error) else ""
-        raise LibraryError(f"{path}: it can't be loaded: {error}.{hint}") from error
-    except AttributeError as error:
-        raise LibraryError(f"{path}: no library of {problem.START}'s kernels: {error}.") from error
-    version, size = calls["abi_version"](), calls["problem_bytes"]()
-    if (version, size) != (problem.VERSION, ctypes.sizeof(problem)):
-        raise LibraryError(
-            f"{path}: its C ABI is version {version} with a problem of {size} bytes, "
-            f"ours is version {problem.VERSION} with {ctypes.sizeof(problem)}. Build it anew with this checkout."
-        )
-    names = [calls["kernel_name"](index) for index in range(calls["kernel_count"]())]
+    text = ctypes.c_char_p
+    more: dict[str, Signature] = {
+        "family": (text, []),
+        "launch": (ctypes.c_int, [ctypes.POINTER(problem), ctypes.POINTER(ctypes.c_float), text, ctypes.c_size_t]),
+        "selected_kernel": (text, [ctypes.c_int]),
+    }
+    _, calls = opened(path, problem, more, f"{problem.START}'s kernels")
     return FwdLibrary(
         path=path,
         family=calls["family"]().decode(),
         dialect=calls["dialect"]().decode(),
-        kernels=tuple(name.decode() for name in names),
+        kernels=kernel_names(calls),
         calls=calls,
     )
-
-
-def _declared(abi: ctypes.CDLL, problem: type[CheckedProblem]) -> dict[str, Any]:
-    """The functions of a problem's header with their types. Raises AttributeError if one is missing."""
-    text, number = ctypes.c_char_p, ctypes.c_int
-    signatures: dict[str, tuple[Any, list[Any]]] = {
-        "abi_version": (number, []),
-        "problem_bytes": (ctypes.c_size_t, []),
-        "family": (text, []),
-        "dialect": (text, []),
-        "kernel_count": (number, []),
-        "kernel_name": (text, [number]),
-        "launch": (
-            number,
-            [ctypes.POINTER(problem), ctypes.POINTER(ctypes.c_float), text, ctypes.c_size_t],
-        ),
-        "selected_kernel": (text, [number]),
-    }
-    calls = {}
-    for name, (result, arguments) in signatures.items():
-        calls[name] = getattr(abi, f"{problem.START}_{name}")
-        calls[name].restype, calls[name].argtypes = result, arguments
-    return calls

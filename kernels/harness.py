@@ -7,14 +7,13 @@ load a ``libamdhip64.so`` (a GPU's or an emulator's) with ``ctypes.RTLD_GLOBAL``
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from kernels.errors import LibraryError
+from kernels.c_abi import CheckedProblem, Signature, fields, kernel_names, opened
 
 ABI_VERSION = 1
 _MESSAGE_BYTES = 1024
@@ -60,9 +59,9 @@ class KvTable(IntEnum):
     VLLM_2D = 1
 
 
-def _table() -> tuple[tuple[str, Any], ...]:
-    """struct ckpm_problem: names by C type, in the header's order and grouping."""
-    groups: list[tuple[Any, str]] = [
+# struct ckpm_problem: names by C type, in the header's order and grouping
+FIELDS = fields(
+    [
         (ctypes.c_uint32, "struct_bytes abi_version"),
         (ctypes.c_char * 16, "data_type"),
         (ctypes.c_void_p, "q k v bias q_descale k_descale v_descale rand_val lse o seqstart_q sink"),
@@ -83,33 +82,19 @@ def _table() -> tuple[tuple[str, Any], ...]:
         (ctypes.c_float, "scale_s scale_p scale_o logits_soft_cap p_drop"),
         (ctypes.c_int32, "warmup repeat"),
     ]
-    return tuple((name, kind) for kind, names in groups for name in names.split())
+)
 
 
-FIELDS = _table()
-_INTEGERS = {name: kind for name, kind in FIELDS if kind in (ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int32)}
-
-
-class Problem(ctypes.Structure):
+class Problem(CheckedProblem):
     """One launch: ``Problem(data_type="bf16", q=address, ...)``. Fields not given are 0 or null; none can be set later.
 
-    Pointers are device addresses, strides count elements. :meth:`replace` gives a changed copy.
-
-    Raises:
-        TypeError: a field that doesn't exist.
-        OverflowError: an integer, or the data type's name, that doesn't fit its field (ctypes would cut it silently).
+    :meth:`replace` gives a changed copy.
     """
 
     __slots__ = ()
+    START = "ckpm"
+    VERSION = ABI_VERSION
     _fields_ = FIELDS
-
-    def __init__(self, **values: Any) -> None:
-        super().__init__()
-        known = {"struct_bytes": ctypes.sizeof(Problem), "abi_version": ABI_VERSION, **values}
-        for name, value in known.items():
-            if name not in _NAMES:
-                raise TypeError(f"ckpm_problem has no field '{name}'")
-            super().__setattr__(name, fitting(name, value, _INTEGERS))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Problem is not changed: use replace({name}=...)")
@@ -126,24 +111,6 @@ class Problem(ctypes.Structure):
     def __repr__(self) -> str:
         told = (f"{name}={value!r}" for name, value in self.values().items() if value)
         return f"Problem({', '.join(told)})"
-
-
-_NAMES = {name for name, _ in FIELDS}
-
-
-def fitting(name: str, value: Any, integers: Mapping[str, Any]) -> Any:
-    """The value as its field takes it; ``integers``: C types of the integer fields. Raises OverflowError."""
-    if name == "data_type":
-        encoded = value.encode()
-        if len(encoded) > 15:
-            raise OverflowError(f"data_type '{value}' is longer than 15 bytes")
-        return encoded
-    if kind := integers.get(name):
-        bits = 8 * ctypes.sizeof(kind)
-        low, high = (-(1 << (bits - 1)), 1 << (bits - 1)) if kind is ctypes.c_int32 else (0, 1 << bits)
-        if not low <= value < high:
-            raise OverflowError(f"{name} = {value} does not fit {kind.__name__.removeprefix('c_')}")
-    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,42 +161,13 @@ def load(path: Path) -> Library:
     Raises:
         LibraryError: it can't be opened, is no library of ours, or has another version of the C ABI.
     """
-    try:
-        abi = ctypes.CDLL(str(path.absolute()), mode=os.RTLD_NOW | os.RTLD_LOCAL)
-    except OSError as error:
-        hint = " Load a libamdhip64.so with RTLD_GLOBAL first." if "undefined symbol: hip" in str(error) else ""
-        raise LibraryError(f"{path}: it can't be loaded: {error}.{hint}") from error
-    try:
-        _declare(abi)
-    except AttributeError as error:
-        raise LibraryError(f"{path}: no library of ck-prefill-matrix: {error}.") from error
-    version, size = abi.ckpm_abi_version(), abi.ckpm_problem_bytes()
-    if (version, size) != (ABI_VERSION, ctypes.sizeof(Problem)):
-        raise LibraryError(
-            f"{path}: its C ABI is version {version} with a problem of {size} bytes, "
-            f"ours is version {ABI_VERSION} with {ctypes.sizeof(Problem)}. Build it anew with this checkout."
-        )
-    names = [abi.ckpm_kernel_name(index) for index in range(abi.ckpm_kernel_count())]
-    return Library(
-        path=path, dialect=abi.ckpm_dialect().decode(), kernels=tuple(name.decode() for name in names), abi=abi
-    )
-
-
-def _declare(abi: ctypes.CDLL) -> None:
-    """Give the functions of ckpm.h their types. Raises AttributeError if one is missing."""
-    text, number = ctypes.c_char_p, ctypes.c_int
-    signatures: dict[str, tuple[Any, list[Any]]] = {
-        "ckpm_abi_version": (number, []),
-        "ckpm_problem_bytes": (ctypes.c_size_t, []),
-        "ckpm_dialect": (text, []),
-        "ckpm_kernel_count": (number, []),
-        "ckpm_kernel_name": (text, [number]),
-        "ckpm_launch": (
-            number,
+    text = ctypes.c_char_p
+    more: dict[str, Signature] = {
+        "launch": (
+            ctypes.c_int,
             [ctypes.POINTER(Problem), text, ctypes.POINTER(ctypes.c_float), text, ctypes.c_size_t],
         ),
-        "ckpm_selected_kernel": (text, []),
+        "selected_kernel": (text, []),
     }
-    for name, (result, arguments) in signatures.items():
-        function = getattr(abi, name)
-        function.restype, function.argtypes = result, arguments
+    abi, calls = opened(path, Problem, more, "ck-prefill-matrix")
+    return Library(path=path, dialect=calls["dialect"]().decode(), kernels=kernel_names(calls), abi=abi)

@@ -175,7 +175,7 @@ def tests(session):
     if session.posargs:
         run(session, "pytest", *session.posargs)
     else:
-        run(session, "pytest", "-n", "auto", "tests/unit", "tests/emulator", "tests/opcodes")
+        run(session, "pytest", "-n", "auto", "tests/unit", "tests/emulator")
         run(session, "pytest", "tests/build")  # one after the other: compilers take the processors
 
 
@@ -189,7 +189,7 @@ def test_gate(session):
 def test_emulator(session):
     """The emulated device and its opcodes on a core built by zig, as on a machine without a compiler."""
     session.env["CXX"] = f"{PYTHON.absolute()} -m ziglang c++"
-    run(session, "pytest", *(session.posargs or ["-n", "auto", "tests/emulator", "tests/opcodes"]))
+    run(session, "pytest", *(session.posargs or ["-n", "auto", "tests/emulator"]))
 
 
 @session("lint")

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from emulator import image, inspection
+from emulator import image
 from emulator.errors import EmulatorError, UnknownInstructionError
+from emulator.inspection import inspect as inspection
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if chosen.command == "inspect":
             print(inspection.as_json(inspection.inspect(chosen.file, chosen.arch)))
             return 0
-        from emulator import coverage  # only here: it imports the decoder's tables
+        from emulator.inspection import coverage  # only here: it imports the decoder's tables
 
         found = [coverage.cover(path) for path in chosen.files]
     except EmulatorError as error:

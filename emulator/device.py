@@ -37,7 +37,7 @@ _TO_DEVICE, _TO_HOST = 1, 2  # hipMemcpyKind
 
 
 class Placement(IntEnum):
-    """Where allocations are put: enum Placement in core/memory.h."""
+    """Where allocations are put: enum Placement in core/memory/memory.h."""
 
     DEFAULT = 0
     LOW = 1  # below 4 GiB

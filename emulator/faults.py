@@ -26,7 +26,7 @@ class Nearest:
 class Fault:
     """One fault: what, by which instruction, of which wave."""
 
-    kind: str  # FaultKind in core/fault.h: memory, srd_range, unknown, race, ..
+    kind: str  # FaultKind in core/run/fault.h: memory, srd_range, unknown, race, ..
     access: str  # none, load, store, atomic
     kernel: str
     text: str  # the instruction

@@ -28,7 +28,7 @@ _DESCRIPTOR = struct.Struct("<3I4xq20x3I2H4x")
 
 ARCHS = {"gfx90a": 910, "gfx942": 942, "gfx950": 950}
 
-# Same order as enum HiddenKind in core/program.h. Kinds that no kernel of ours reads are zero.
+# Same order as enum HiddenKind in core/run/program.h. Kinds that no kernel of ours reads are zero.
 HIDDEN_KINDS = (
     *("block_count_x", "block_count_y", "block_count_z", "group_size_x", "group_size_y", "group_size_z"),
     *("remainder_x", "remainder_y", "remainder_z", "global_offset_x", "global_offset_y", "global_offset_z"),

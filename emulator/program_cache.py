@@ -13,8 +13,8 @@ from pathlib import Path
 from emulator.toolchain import cache_folder
 
 _MAKERS = (
-    *("blob", "decode", "image", "lower", "lower_memory", "lower_scalar", "lower_vector"),
-    *("microop", "opcodes", "operands", "translate"),
+    *("image", "lowering/blob", "lowering/decode", "lowering/lower", "lowering/memory", "lowering/scalar"),
+    *("lowering/vector", "lowering/microop", "lowering/opcodes", "lowering/operands", "lowering/translate"),
 )
 
 
@@ -28,7 +28,7 @@ def program(code_object: bytes, *, cache: Path | None = None) -> bytes:
     if (found := stored(path)) is not None:
         return found
     # Only now: the decoder's tables take longer to import than a launch may take to start.
-    from emulator.translate import translate
+    from emulator.lowering.translate import translate
 
     made = translate(code_object)
     store(path, made)
@@ -57,5 +57,5 @@ def text_version(modules: tuple[str, ...]) -> str:
     """A hash of what makes something out of machine code: the text of these modules of ours, tinygrad's version."""
     digest = hashlib.sha256(version("tinygrad").encode())
     for name in modules:
-        digest.update(Path(__file__).with_name(f"{name}.py").read_bytes())
+        digest.update((Path(__file__).parent / f"{name}.py").read_bytes())
     return digest.hexdigest()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from emulator.errors import CoreBuildError, DeviceError, EmulatorError, LibraryLoadError, OneDeviceError
 
-# Turns a code object (an ELF) into the blob that load_program in core/program.h reads.
+# Turns a code object (an ELF) into the blob that load_program in core/run/program.h reads.
 ProgramBuilder = Callable[[bytes], bytes]
 
 _CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_size_t)
@@ -24,7 +24,7 @@ _U32, _U64, _I64, _P, _S, _N = (
     ctypes.c_char_p,
     ctypes.c_size_t,
 )
-# name: result, arguments. core/device_api.h, core/api.h, and the HIP calls made from here.
+# name: result, arguments. core/hip/device_api.h, core/hip/api.h, and the HIP calls made from here.
 _PROTOTYPES: dict[str, tuple[object, tuple[object, ...]]] = {
     "emu_set_option": (ctypes.c_int, (_S, _I64)),
     "emu_set_text_option": (ctypes.c_int, (_S, _S)),

@@ -127,13 +127,13 @@ def library(
 ) -> Path:
     """The path of the core's shared library, built if needed.
 
-    ``sources`` replaces core/*.cpp, for tests. Two processes that ask at once build it once. ``jobs`` compilers run at
-    a time: CKPM_JOBS, else one a processor.
+    ``sources`` replaces core/*/*.cpp, for tests. Two processes that ask at once build it once. ``jobs`` compilers run
+    at a time: CKPM_JOBS, else one a processor.
     """
     level = isa or isa_level()
     if level not in _LEVELS:
         raise CoreBuildError(f"unknown instruction set '{level}'. Known: {', '.join(ISA_LEVELS)}.")
-    chosen = tuple(sources) if sources is not None else tuple(sorted(CORE.glob("*.cpp")))
+    chosen = tuple(sources) if sources is not None else tuple(sorted(CORE.rglob("*.cpp")))
     base = cache if cache is not None else cache_folder()
     tried: list[str] = []
     for candidate in [compiler] if compiler else compilers(base):
@@ -181,7 +181,7 @@ class _Build:
         self._compiler, self._sources, self._cache = compiler, sources, cache
         self._flags = (*_FLAGS, *compiler.target_flags(isa))
         headers = hashlib.sha256()
-        for header in (EXPORTS, *sorted(CORE.glob("*.h"))):
+        for header in (EXPORTS, *sorted(CORE.rglob("*.h"))):
             headers.update(header.name.encode() + b"\0" + header.read_bytes())
         self._common = "\0".join((*self._flags, compiler.identity, " ".join(compiler.command), headers.hexdigest()))
         self._objects = [cache / "objects" / f"{self._key(source)}.o" for source in sources]

@@ -6,9 +6,14 @@ import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from kernels import bench, build_command, doctor, measure, parity_command, render_command, reproduce
-from kernels.manifest import write_manifest
-from matrix.entry import exit_code
+from kernels.bench import command as bench
+from kernels.build import command as build_command
+from kernels.build import doctor, reproduce
+from kernels.build.manifest import write_manifest
+from kernels.families import render_command
+from kernels.launch import measure
+from kernels.parity import command as parity_command
+from matrix.base.entry import exit_code
 from matrix.options import Parser, add_selection_options
 
 

@@ -5,8 +5,8 @@ Every message says what happened, where (command, path, symbol) and what to do a
 
 from __future__ import annotations
 
-from matrix.errors import CkPrefillError
-from matrix.errors import DiskFullError as DiskFullError  # 27 of these codes: matrix/ writes files, too
+from matrix.base.errors import CkPrefillError
+from matrix.base.errors import DiskFullError as DiskFullError  # 27 of these codes: matrix/ writes files, too
 
 
 class ToolchainMissingError(CkPrefillError):

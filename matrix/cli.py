@@ -10,20 +10,20 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from matrix.base.entry import exit_code
+from matrix.base.files import write_atomically
+from matrix.configurations.command import SUMMARY as VALIDATE_SUMMARY
+from matrix.configurations.command import add_validate_options, refuse_if_invalid, validate, written
+from matrix.configurations.sweeps import sweep_selection
 from matrix.dialects import Dialect
-from matrix.entry import exit_code
 from matrix.explain import find_key, profiles_with, receipts_with, tiers_with, why
 from matrix.export import COLUMNS, to_csv, to_json
-from matrix.files import write_atomically
 from matrix.keys import Key
-from matrix.match_commands import add_match_options, add_testing_options, match, testing
 from matrix.options import Parser, add_dialect_options, add_selection_options, dialect_from, selection_from
-from matrix.problem_tables import problems
-from matrix.problems import SUITES, TIERS, wave_instructions
+from matrix.problems.commands import add_match_options, add_testing_options, match, testing
+from matrix.problems.problem import SUITES, TIERS, wave_instructions
+from matrix.problems.tables import problems
 from matrix.selection import Selection, absences, select, select_some
-from matrix.sweeps import sweep_selection
-from matrix.validate_command import SUMMARY as VALIDATE_SUMMARY
-from matrix.validate_command import add_validate_options, refuse_if_invalid, validate, written
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -6,10 +6,10 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from matrix.base.errors import WhereError
+from matrix.base.tablefile import Field, load
 from matrix.dialects import TABLES
-from matrix.errors import WhereError
 from matrix.keys import Key
-from matrix.tablefile import Field, load
 from matrix.where import Predicate, compile_where
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from matrix.errors import (
+from matrix.base.errors import (
     TableError,
     UnknownArchError,
     UnknownDialectError,
@@ -19,9 +19,9 @@ from matrix.errors import (
     UnknownReceiptError,
     UnknownUpstreamError,
 )
+from matrix.base.tablefile import Field, load, overlay
 from matrix.families import Family
 from matrix.family_tables import read_family
-from matrix.tablefile import Field, load, overlay
 
 TABLES = Path(__file__).parent / "tables"
 

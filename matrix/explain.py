@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from matrix.base.errors import NameSyntaxError
+from matrix.base.tablefile import Field
 from matrix.dialects import TABLES, Dialect, dialect, dialect_names, receipts
 from matrix.enumeration import keeps
-from matrix.errors import NameSyntaxError
 from matrix.families import Box, Family, Pipelines, Value, fits, tile_place
 from matrix.keys import Key, Tile
 from matrix.names import make_key, parse
 from matrix.rules import broken
 from matrix.selection import Selection, absences, conditions, profiles, select, shard_of, tiers
-from matrix.tablefile import Field
 from matrix.where import compile_where
 
 

@@ -12,7 +12,7 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from matrix.errors import RowError
+from matrix.base.errors import RowError
 from matrix.keys import KEY_FIELDS, TILE_FIELDS, Key, Tile
 
 COLUMNS = tuple(

@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+from matrix.base.tablefile import Field
 from matrix.families import (
     GIVEN,
     MASK_IMPLS,
@@ -23,7 +24,6 @@ from matrix.families import (
 )
 from matrix.keys import KEY_FIELDS, TILE_FIELDS, TILE_NUMBERS, Tile
 from matrix.rules import RULES, Rule
-from matrix.tablefile import Field
 
 _DERIVED = ("name", "family", "tile", *GIVEN)
 _READERS: Mapping[str, Callable[[Field], Value]] = {

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import getitem, itemgetter
 from typing import Any
 
-from matrix.errors import NameSyntaxError
+from matrix.base.errors import NameSyntaxError
 from matrix.families import NUMBER, ROUND, SLOT, Axis, Family, Value, parse_tile, tile_pattern
 from matrix.keys import KEY_FIELDS, Key, Tile
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from matrix.base.errors import UsageError
 from matrix.dialects import (
     Dialect,
     check_arch,
@@ -17,7 +18,6 @@ from matrix.dialects import (
     receipts,
     upstreams,
 )
-from matrix.errors import UsageError
 from matrix.families import MASK_IMPLS
 from matrix.selection import Selection, parse_shard, profiles, tiers
 

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from matrix.dialects import TABLES, Dialect, check_arch
-from matrix.enumeration import enumerate_keys
-from matrix.errors import (
+from matrix.base.errors import (
     EmptySelectionError,
     FilterFileError,
     UnknownProfileError,
@@ -21,8 +19,10 @@ from matrix.errors import (
     UsageError,
     WhereError,
 )
+from matrix.base.tablefile import Field, load
+from matrix.dialects import TABLES, Dialect, check_arch
+from matrix.enumeration import enumerate_keys
 from matrix.keys import Key
-from matrix.tablefile import Field, load
 from matrix.where import Predicate, compile_where
 
 

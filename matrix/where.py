@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from matrix.errors import WhereError
+from matrix.base.errors import WhereError
 from matrix.keys import KEY_FIELDS, TILE_FIELDS, Key
 
 Predicate = Callable[[Key], bool]

@@ -6,14 +6,15 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from kernels.console import console
-from kernels.results import read_results
-from matrix.entry import exit_code
+from kernels.base.console import console
+from kernels.base.results import read_results
+from matrix.base.entry import exit_code
 from matrix.options import Parser
-from reports import compare_command, gate_command, model_command, reference_command, report_commands
 from reports.errors import FailedCasesError
-from reports.junit import summary, write_junit
-from reports.resources import read_manifest, show
+from reports.gates import compare_command, gate_command, model_command, reference_command
+from reports.junit.write import summary, write_junit
+from reports.page import commands as report_commands
+from reports.page.resources import read_manifest, show
 
 
 def parser() -> argparse.ArgumentParser:

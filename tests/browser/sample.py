@@ -8,14 +8,14 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
-from kernels.results import Case, Results
-from reports.inputs import gather
-from reports.overall import overall
-from reports.pages import html
-from reports.verdicts import Gate, Row
-from reports.work import known_problems
-from tests.unit.report_samples import AGREES, FAULT, FIGURES, KERNEL, PROBLEM, manifest
+from kernels.base.results import Case, Results
+from kernels.launch.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
+from reports.gates.verdicts import Gate, Row
+from reports.page.html import html
+from reports.page.inputs import gather
+from reports.page.overall import overall
+from reports.page.work import known_problems
+from tests.unit.reports.report_samples import AGREES, FAULT, FIGURES, KERNEL, PROBLEM, manifest
 
 WRITTEN = datetime.datetime(2026, 11, 20, 12, 0, tzinfo=datetime.UTC)
 _MESSAGES = {

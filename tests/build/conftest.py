@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kernels.harness import Library
-from kernels.settings import cache_folder
-from kernels.upstream import Tree, locate
+from kernels.base.settings import cache_folder
+from kernels.launch.harness import Library
+from kernels.upstream.trees import Tree, locate
 from matrix.dialects import upstreams
 from matrix.keys import Key
 from tests.build import real_kernel

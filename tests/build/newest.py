@@ -1,7 +1,7 @@
 """Libraries of the newest dialect, whose CK can't be had here: built for the host against a declared interface.
 
 tests/data/interface_2026 declares what CK of 2026 gives to batch prefill. Units, dispatch and harness are compiled for
-the host with the embedded toolchain and linked with a fake HIP runtime; the C ABI is driven through kernels.harness.
+the host with the embedded toolchain and linked with a fake HIP runtime; the C ABI is driven through launch/harness.py.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kernels import cpp
-from kernels.build import INCLUDE, VERSION_SCRIPT
-from kernels.harness import Library, load
-from kernels.render import dispatch_text, render
-from kernels.settings import cache_folder
-from kernels.toolchains import Toolchain, compile_command, detect, device_command, link_command
-from kernels.units import Unit
+from kernels.base.settings import cache_folder
+from kernels.build.request import INCLUDE, VERSION_SCRIPT
+from kernels.code.toolchains import Toolchain, compile_command, detect, device_command, link_command
+from kernels.families import cpp
+from kernels.families.render import dispatch_text, render
+from kernels.families.units import Unit
+from kernels.launch.harness import Library, load
 from matrix.dialects import dialect
 from matrix.keys import Key
 from matrix.selection import Selection, select
@@ -123,7 +123,7 @@ class Compiler:
 
 
 def units_of(keys: Sequence[Key]) -> list[Unit]:
-    """Two large units, for the headers take most of the time; in earnest kernels.units.plan makes small ones."""
+    """Two large units, for the headers take most of the time; in earnest units.plan makes small ones."""
     return [Unit(word, tuple(key for key in keys if key.load == word)) for word in ("bload", "gload")]
 
 

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kernels.harness import Bias, KvLayout, KvTable, Mask, Problem, QScale
+from kernels.launch.harness import Bias, KvLayout, KvTable, Mask, Problem, QScale
 from matrix.keys import Key
 from tests.build.newest import FIVE
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from kernels import build_command
-from kernels.build import Request
-from kernels.settings import cache_folder
-from kernels.toolchains import detect
-from kernels.upstream import Tree
+from kernels.base.settings import cache_folder
+from kernels.build import command as build_command
+from kernels.build.request import Request
+from kernels.code.toolchains import detect
+from kernels.upstream.trees import Tree
 from matrix.selection import Selection
 
 NAME = (

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from emulator.decode import decode
-from kernels import codeobject
-from kernels.build import LIBRARY, PROJECT
+from emulator.lowering.decode import decode
+from kernels.build.request import LIBRARY, PROJECT
+from kernels.code import code_object as codeobject
 from tests.gpu import cli
 from tests.gpu.pool import Worker
 from tests.gpu.suites import Case, cases

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kernels.build import LIBRARY, PROJECT
-from kernels.counters import read_measurements
-from reports.emulated_gate import figures
+from kernels.build.request import LIBRARY, PROJECT
+from kernels.launch.counters import read_measurements
+from reports.gates.emulated import figures
 from tests.build.real_kernel import NAME
 
 

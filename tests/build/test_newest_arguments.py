@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kernels.harness import FIELDS, KvLayout, KvTable, Library, Problem, Status
+from kernels.launch.harness import FIELDS, KvLayout, KvTable, Library, Problem, Status
 from matrix.keys import Key
 from tests.build.newest import EIGHT, FIVE, MASK_IMPLS, Compiler, fake, record, units_of
 from tests.build.newest_requests import request

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from kernels.harness import Library, Problem, Status
+from kernels.launch.harness import Library, Problem, Status
 from matrix.keys import Key
 from tests.build.newest import AXES, DIALECT, EIGHT, FIVE, FORMS, MASK_IMPLS, all_keys, fake
 from tests.build.newest_requests import Model, request, requests

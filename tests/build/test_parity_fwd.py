@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from kernels import codegen_runner, jobs, machine_code, parity, settings
-from kernels.renderable import dialects
-from kernels.results import Case
-from kernels.toolchains import detect
-from kernels.upstream import FMHA, Tree
+from kernels.base import jobs, settings
+from kernels.base.results import Case
+from kernels.code.toolchains import detect
+from kernels.families.renderable import dialects
+from kernels.parity import machine_code
+from kernels.parity import run as parity
+from kernels.upstream import codegen_runner
+from kernels.upstream.trees import FMHA, Tree
 from matrix.dialects import dialect
 from matrix.enumeration import enumerate_keys
 from matrix.keys import Key

@@ -10,13 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from kernels import codegen_runner, cpp, jobs, machine_code, parity, parity_names, settings
-from kernels.bindings import bindings
-from kernels.render import unit_text
-from kernels.results import Case
-from kernels.toolchains import detect
-from kernels.units import plan
-from kernels.upstream import FMHA, Tree
+from kernels.base import jobs, settings
+from kernels.base.results import Case
+from kernels.code.toolchains import detect
+from kernels.families import cpp
+from kernels.families.render import unit_text
+from kernels.families.units import plan
+from kernels.parity import machine_code
+from kernels.parity import names as parity_names
+from kernels.parity import run as parity
+from kernels.parity.bindings import bindings
+from kernels.upstream import codegen_runner
+from kernels.upstream.trees import FMHA, Tree
 from matrix.dialects import dialect, upstreams
 from matrix.enumeration import enumerate_keys
 from matrix.families import MASK_IMPLS

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from test_parity_fwd import TREE, cases, changed
 
-from kernels.upstream import Tree
+from kernels.upstream.trees import Tree
 
 
 @pytest.mark.parametrize(

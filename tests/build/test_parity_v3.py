@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from kernels import jobs, machine_code, parity_v3, settings
-from kernels.toolchains import detect
-from kernels.upstream import FMHA, Tree
+from kernels.base import jobs, settings
+from kernels.code.toolchains import detect
+from kernels.parity import machine_code
+from kernels.parity import v3 as parity_v3
+from kernels.upstream.trees import FMHA, Tree
 from matrix.dialects import dialect
 from matrix.enumeration import enumerate_keys
 

@@ -19,11 +19,11 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from rich.console import Console
 
-from kernels import codeobject
-from kernels.build import LIBRARY
-from kernels.settings import cache_folder
-from kernels.toolchains import detect
-from reports.resources import read_manifest, show
+from kernels.base.settings import cache_folder
+from kernels.build.request import LIBRARY
+from kernels.code import code_object as codeobject
+from kernels.code.toolchains import detect
+from reports.page.resources import read_manifest, show
 from tests.build.real_kernel import NAME
 
 LDS_LIMIT = {"gfx942": 64 * 1024, "gfx950": 160 * 1024}  # CDNA3 and CDNA4 ISA documents

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from kernels import cpp
-from kernels.harness import KvLayout, KvTable, Library, Problem, QScale, Status
-from kernels.render import harness_text
-from kernels.upstream import Tree
+from kernels.families import cpp
+from kernels.families.render import harness_text
+from kernels.launch.harness import KvLayout, KvTable, Library, Problem, QScale, Status
+from kernels.upstream.trees import Tree
 from tests.build.newest import DIALECT as NEWEST
 from tests.build.newest import INTERFACE, Compiler
 

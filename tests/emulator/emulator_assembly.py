@@ -13,8 +13,8 @@ import tempfile
 from pathlib import Path
 
 from emulator.device import Buffer, Device
-from kernels import toolchains
-from kernels.settings import cache_folder
+from kernels.base.settings import cache_folder
+from kernels.code import toolchains
 
 _FRAME = """\
 .amdgcn_target "amdgcn-amd-amdhsa--{arch}"

@@ -34,7 +34,7 @@ _device: Device | None = None
 
 def stub_core() -> Path:
     """The shared library with the stub core."""
-    sources = sorted({path for name in OURS for path in toolchain.CORE.glob(f"{name}.cpp")})
+    sources = sorted({path for name in OURS for path in toolchain.CORE.rglob(f"{name}.cpp")})
     return toolchain.library(sources=[*sources, STUB])
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from kernels import build_command
-from kernels.build import LIBRARY, Request
-from kernels.fwd_launching import FwdOutcome
-from kernels.harness import Status
-from kernels.settings import cache_folder
-from kernels.toolchains import detect
-from kernels.upstream import locate
-from matrix.problems import Problem
+from kernels.base.settings import cache_folder
+from kernels.build import command as build_command
+from kernels.build.request import LIBRARY, Request
+from kernels.code.toolchains import detect
+from kernels.launch.fwd_launching import FwdOutcome
+from kernels.launch.harness import Status
+from kernels.upstream.trees import locate
+from matrix.problems.problem import Problem
 from matrix.selection import Selection
 from tests.gpu.fwd_cases import comparisons
 from tests.gpu.fwd_cases import tensors as tensors

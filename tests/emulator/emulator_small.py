@@ -10,8 +10,8 @@ import tempfile
 from pathlib import Path
 
 from emulator import toolchain as emulator_toolchain
-from kernels import toolchains
-from kernels.settings import cache_folder
+from kernels.base.settings import cache_folder
+from kernels.code import toolchains
 
 SOURCE = Path(__file__).parents[1] / "data" / "emulator" / "small.hip"
 ARCHS = ["gfx942", "gfx950"]

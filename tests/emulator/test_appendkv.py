@@ -16,12 +16,12 @@ from emulator_child import on_device
 from emulator_fwd import CHECKS, build
 
 from emulator.device import Device
-from kernels import appendkv_harness, fwd_harness
-from kernels.appendkv_launching import fields, run
 from kernels.errors import LibraryError
-from kernels.harness import Status
-from kernels.hip_api import HipApi
-from matrix.errors import ProblemError
+from kernels.launch import appendkv_harness, fwd_harness
+from kernels.launch.appendkv_launching import fields, run
+from kernels.launch.harness import Status
+from kernels.launch.hip_api import HipApi
+from matrix.base.errors import ProblemError
 from tests.gpu.appendkv_cases import appending, differences
 
 # each rotary embedding with both caches: padded everywhere over pages, whole tiles of Q over a contiguous cache

@@ -1,4 +1,4 @@
-"""LDS bank conflicts against numbers worked out by hand from the rule in emulator/core/banks.h."""
+"""LDS bank conflicts against numbers worked out by hand from the rule in emulator/core/checks/banks.h."""
 
 from __future__ import annotations
 

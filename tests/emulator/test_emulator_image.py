@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from emulator_small import small_library
 
-from emulator import coverage, image
+from emulator import image
 from emulator.__main__ import main
 from emulator.errors import CodeObjectError
+from emulator.inspection import coverage
 
 
 @pytest.fixture(scope="module")

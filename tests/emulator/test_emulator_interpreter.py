@@ -21,8 +21,8 @@ import pytest
 
 from emulator import image, program_cache
 from emulator.device import Device, DeviceFaultError
-from kernels import toolchains
-from kernels.settings import cache_folder
+from kernels.base.settings import cache_folder
+from kernels.code import toolchains
 
 SOURCE = r"""
 #include <hip/hip_runtime.h>

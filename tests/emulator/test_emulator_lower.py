@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import re
-from pathlib import Path
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
-from emulator import blob, opcodes, toolchain
-from emulator import microop as m
-from emulator.decode import Instruction, decode
-from emulator.lower import lower, lower_one, missing
+from emulator import toolchain
+from emulator.lowering import blob, opcodes
+from emulator.lowering import microop as m
+from emulator.lowering.decode import Instruction, decode
+from emulator.lowering.lower import lower, lower_one, missing
 
 
 def instructions(*words: int) -> list[Instruction]:
@@ -35,14 +37,14 @@ def test_opcodes_are_those_of_the_core(core: ctypes.CDLL) -> None:
 
 def test_micro_op_has_the_layout_of_the_core(core: ctypes.CDLL) -> None:
     assert m.MICRO_OP.itemsize == core.emu_micro_op_bytes()
-    text = (toolchain.CORE / "microop.h").read_text()
+    text = (toolchain.CORE / "isa" / "microop.h").read_text()
     for field, offset in re.findall(r"offsetof\(MicroOp, (\w+)\) == (\d+)", text):
         assert m.MICRO_OP.fields is not None
         assert m.MICRO_OP.fields[field][1] == int(offset)
 
 
 def test_constants_are_those_of_the_core() -> None:
-    text = (toolchain.CORE / "microop.h").read_text()
+    text = (toolchain.CORE / "isa" / "microop.h").read_text()
     flags = {name: int(value) for name, value in re.findall(r"^    ([A-Z_]+) = (\d+),", text, re.MULTILINE)}
     assert len(flags) >= 17
     assert {name: getattr(m, name) for name in flags} == flags
@@ -52,7 +54,7 @@ def test_constants_are_those_of_the_core() -> None:
 
 
 def test_blob_has_the_layout_of_the_core() -> None:
-    text = (toolchain.CORE / "blob.h").read_text()
+    text = (toolchain.CORE / "run" / "blob.h").read_text()
     for name, dtype in (("Kernel", blob.KERNEL), ("Segment", blob.SEGMENT), ("Variable", blob.VARIABLE)):
         body = re.search(rf"struct Blob{name} \{{(.*?)\}};", text, re.DOTALL)
         assert body is not None
@@ -117,22 +119,11 @@ def test_waits_keep_their_counts() -> None:
 def test_every_maker_counts_for_the_cache() -> None:
     from emulator import program_cache
 
-    folder = Path(program_cache.__file__).parent
-    needed = {
-        "decode",
-        "image",
-        "lower",
-        "lower_memory",
-        "lower_scalar",
-        "lower_vector",
-        "microop",
-        "opcodes",
-        "operands",
-        "blob",
-        "translate",
-    }
-    assert needed == set(program_cache._MAKERS)
-    assert all((folder / f"{name}.py").is_file() for name in needed)
+    text = "import sys\nfrom emulator.lowering import translate\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    names = {name.removeprefix("emulator.") for name in done.stdout.split() if name.startswith("emulator.")}
+    modules = {name.replace(".", "/") for name in names} - {"lowering", "errors"}
+    assert set(program_cache._MAKERS) == modules
 
 
 def test_matrix_work() -> None:

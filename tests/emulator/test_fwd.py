@@ -15,10 +15,10 @@ from emulator_child import on_device
 from emulator_fwd import CHECKS, build, compared, problem, tensors
 
 from emulator.device import Device
-from kernels import fwd_harness
-from kernels.fwd_launching import run
-from kernels.harness import Status
-from kernels.hip_api import HipApi
+from kernels.launch import fwd_harness
+from kernels.launch.fwd_launching import run
+from kernels.launch.harness import Status
+from kernels.launch.hip_api import HipApi
 
 # b16x32 with transposing loads and b128x128 in batch mode, with and without mask
 PLAIN = (

@@ -15,14 +15,14 @@ from emulator_fwd import CHECKS, problem, tensors
 from test_fwd import library as library
 
 from emulator.device import Device
-from kernels import fwd_harness
-from kernels.buffers import Inputs
-from kernels.encodings import OCP, decode, encode, from_bf16
-from kernels.fwd_features import Descales
-from kernels.fwd_launching import run
-from kernels.harness import Status
-from kernels.hip_api import HipApi
-from matrix.problems import Problem
+from kernels.launch import fwd_harness
+from kernels.launch.buffers import Inputs
+from kernels.launch.encodings import OCP, decode, encode, from_bf16
+from kernels.launch.fwd_features import Descales
+from kernels.launch.fwd_launching import run
+from kernels.launch.harness import Status
+from kernels.launch.hip_api import HipApi
+from matrix.problems.problem import Problem
 from tests.gpu.reference import attention
 from tests.gpu.tolerances import compare_lse, compare_o
 

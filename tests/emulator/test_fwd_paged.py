@@ -16,11 +16,11 @@ from emulator_child import on_device
 from emulator_fwd import CHECKS, build, compared, tensors
 
 from emulator.device import Device
-from kernels import fwd_harness
-from kernels.fwd_launching import laid_out, launch, run
-from kernels.harness import Status
-from kernels.hip_api import HipApi
-from matrix.problems import Problem
+from kernels.launch import fwd_harness
+from kernels.launch.fwd_launching import laid_out, launch, run
+from kernels.launch.harness import Status
+from kernels.launch.hip_api import HipApi
+from matrix.problems.problem import Problem
 
 PLAIN = "key.dtype == 'bf16' and key.hdim_q == 128"
 FEATURES = (("batch", "no", "no", False), ("batch", "mask", "alibi", False), ("group", "no", "bias", False))

@@ -16,10 +16,10 @@ from emulator_child import on_device
 from emulator_fwd import CHECKS, build, compared, problem, tensors
 
 from emulator.device import Device
-from kernels import fwd_harness
-from kernels.fwd_launching import run
-from kernels.harness import Status
-from kernels.hip_api import HipApi
+from kernels.launch import fwd_harness
+from kernels.launch.fwd_launching import run
+from kernels.launch.harness import Status
+from kernels.launch.hip_api import HipApi
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,12 @@ from emulator_child import on_device
 from test_fwd import library as library
 
 from emulator.device import Device
-from kernels.buffers import Inputs
-from kernels.device import EmulatedDevice
-from kernels.fwd_launching import laid_out
-from kernels.results import read_results
-from matrix.problems import Problem
-from reports.inputs import gather
+from kernels.base.results import read_results
+from kernels.launch.buffers import Inputs
+from kernels.launch.device import EmulatedDevice
+from kernels.launch.fwd_launching import laid_out
+from matrix.problems.problem import Problem
+from reports.page.inputs import gather
 from tests.gpu import cli, fwd_cases
 from tests.gpu.kernel_cases import FamilyBench, opened, run_kernel
 from tests.gpu.reference import Expected, attention
@@ -28,7 +28,7 @@ class HereDevice(EmulatedDevice):
     """The emulator that this process has already."""
 
     def __init__(self, device: Device) -> None:
-        with mock.patch("kernels.device.emulated.Device", return_value=device):
+        with mock.patch("kernels.launch.device.emulated.Device", return_value=device):
             super().__init__(device.options.arch)
 
 
@@ -75,7 +75,7 @@ def test_a_wrong_number_fails_the_case(device: Device, library: Path) -> None:
 
         with mock.patch.object(fwd_cases, "attention", scaled):
             assert_wrong(bench, key.name)
-        with mock.patch("kernels.fwd_launching.laid_out", moved):
+        with mock.patch("kernels.launch.fwd_launching.laid_out", moved):
             assert_wrong(bench, key.name)
 
 
@@ -94,7 +94,7 @@ def test_a_fault_is_told_as_the_emulator_saw_it(device: Device, library: Path) -
         return {**found, "k": found["k"][:1]}
 
     key = next(key for key in bench.keys if key.mode == "group")
-    with mock.patch("kernels.fwd_launching.laid_out", cut):
+    with mock.patch("kernels.launch.fwd_launching.laid_out", cut):
         found = run_kernel(bench, key.name)
     assert (found.outcome, bool(found.fault)) == ("fault", True)
     assert "k" in found.message

@@ -17,14 +17,14 @@ from tinygrad.renderer.amd.dsl import src
 from tinygrad.runtime.autogen.amd.cdna import ins
 from tinygrad.runtime.autogen.amd.cdna.str_pcode import PCODE
 
-from tests.oracle import floats, mfma, operands
-from tests.oracle.errata import CHANGED
-from tests.oracle.floats import BF16, E4M3FN, E4M3FNUZ, E5M2, E5M2FNUZ, F16, F32, F64, Format, Round
-from tests.oracle.instruction import execute
-from tests.oracle.memory_instructions import transpose
-from tests.oracle.operands import State
-from tests.oracle.pcode import Cell, Scope, run, text_by_name
-from tests.oracle.syntax import ListingError, parse, tokens
+from tests.emulator.oracle import floats, mfma, operands
+from tests.emulator.oracle.errata import CHANGED
+from tests.emulator.oracle.floats import BF16, E4M3FN, E4M3FNUZ, E5M2, E5M2FNUZ, F16, F32, F64, Format, Round
+from tests.emulator.oracle.instruction import execute
+from tests.emulator.oracle.memory_instructions import transpose
+from tests.emulator.oracle.operands import State
+from tests.emulator.oracle.pcode import Cell, Scope, run, text_by_name
+from tests.emulator.oracle.syntax import ListingError, parse, tokens
 
 ALL = (1 << 64) - 1
 BITS32 = st.integers(0, 0xFFFFFFFF)

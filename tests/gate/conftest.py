@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kernels.settings import cache_folder
-from kernels.upstream import locate
+from kernels.base.settings import cache_folder
+from kernels.upstream.trees import locate
 from tests.gate.planted import Copy
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from reports.errors import RegressedError
-from reports.verdicts import Gate
+from reports.gates.verdicts import Gate
 from tests.gate.planted import MASKED, PLAIN, Copy
 
 PIPELINE = Path("include/ck_tile/ops/fmha/pipeline/block_fmha_batch_prefill_pipeline_qr_ks_vs_async.hpp")
-FLAGS = Path("kernels/toolchains/base.py")
+FLAGS = Path("kernels/code/toolchains/base.py")
 AXES = Path("matrix/tables/dialects/ck-2025-11/batch_prefill.yaml")
 
 

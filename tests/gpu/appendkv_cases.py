@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from kernels import appendkv_launching
-from kernels.appendkv_launching import Append
-from kernels.encodings import bits_type, decode, encode
-from kernels.fwd_harness import FwdLibrary
-from kernels.harness import Status
-from kernels.hip_api import HipApi
+from kernels.launch import appendkv_launching
+from kernels.launch.appendkv_launching import Append
+from kernels.launch.encodings import bits_type, decode, encode
+from kernels.launch.fwd_harness import FwdLibrary
+from kernels.launch.harness import Status
+from kernels.launch.hip_api import HipApi
 from tests.gpu.fwd_cases import Ended
 
 NHEAD_Q, NHEAD_K = 4, 2

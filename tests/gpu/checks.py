@@ -1,4 +1,4 @@
-"""One case on a device: launches, and what is looked at afterwards (the CHECKS of matrix/problems.py).
+"""One case on a device: launches, and what is looked at afterwards (the CHECKS of matrix/problems/problem.py).
 
 :func:`run_case` never raises for what a kernel did: a wrong number, a fault or a refusal is the case's result.
 """
@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels import hip_api, launching
-from kernels.buffers import POISON, prepare
-from kernels.device import Device, Fault
-from kernels.harness import Library, Status
-from kernels.hip_api import HipError
-from kernels.launching import Outcome
+from kernels.launch import hip_api, launching
+from kernels.launch.buffers import POISON, prepare
+from kernels.launch.device import Device, Fault
+from kernels.launch.harness import Library, Status
+from kernels.launch.hip_api import HipError
+from kernels.launch.launching import Outcome
 from matrix.keys import Key
-from matrix.problems import PAIRWISE, Problem, counterpart, missing, serves
+from matrix.problems.problem import PAIRWISE, Problem, counterpart, missing, serves
 from tests.gpu.reference import Expected, attention, keep_threshold, visible
 from tests.gpu.tolerances import all_zero_rows, compare_lse, compare_o
 

@@ -19,18 +19,18 @@ from pathlib import Path
 
 from rich.console import Console
 
-from kernels import settings
-from kernels.build import folder_name
-from kernels.console import console
-from kernels.device import CHOICES, default_workers, kind_of
-from kernels.files import make_folder, write_atomically
-from kernels.renderable import LIBRARIES, PREFILL
+from kernels.base import settings
+from kernels.base.console import console
+from kernels.base.files import make_folder, write_atomically
+from kernels.build.request import folder_name
+from kernels.families.renderable import LIBRARIES, PREFILL
+from kernels.launch.device import CHOICES, default_workers, kind_of
+from matrix.base.errors import CkPrefillError, UsageError
 from matrix.dialects import check_arch, check_upstream
-from matrix.errors import CkPrefillError, UsageError
-from matrix.ledger import LEDGER, read_ledger
 from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM, Parser, words
-from matrix.problem_tables import find
-from matrix.problems import FAMILY_SUITE, SUITES, TIERS
+from matrix.problems.ledger import LEDGER, read_ledger
+from matrix.problems.problem import FAMILY_SUITE, SUITES, TIERS
+from matrix.problems.tables import find
 from tests.gpu import kernel_cases, suites
 from tests.gpu.errors import CasesFailedError, NothingRanError, WrongLibraryError
 from tests.gpu.pool import Pool, RefusedError
@@ -139,7 +139,7 @@ def _conclude(judged: Sequence[Judged], family: str) -> None:
 
 
 def _family(args: argparse.Namespace) -> str:
-    """The library that is asked for, by its name in kernels/renderable.py.
+    """The library that is asked for, by its name in kernels/families/renderable.py.
 
     Raises:
         UsageError: ``--family`` with a suite of batch prefill, not with the one of families, or none of those.

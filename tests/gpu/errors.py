@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from matrix.errors import CkPrefillError
+from matrix.base.errors import CkPrefillError
 
 
 class CasesFailedError(CkPrefillError):

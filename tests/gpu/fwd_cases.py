@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels import fwd_launching
-from kernels.buffers import Inputs
-from kernels.encodings import decode, encode, fp8_of
-from kernels.fwd_features import Descales
-from kernels.fwd_harness import FwdLaunch, FwdLibrary
-from kernels.fwd_launching import FwdOutcome
-from kernels.harness import Status
-from kernels.hip_api import HipApi
-from matrix.problems import Problem
+from kernels.launch import fwd_launching
+from kernels.launch.buffers import Inputs
+from kernels.launch.encodings import decode, encode, fp8_of
+from kernels.launch.fwd_features import Descales
+from kernels.launch.fwd_harness import FwdLaunch, FwdLibrary
+from kernels.launch.fwd_launching import FwdOutcome
+from kernels.launch.harness import Status
+from kernels.launch.hip_api import HipApi
+from matrix.problems.problem import Problem
 from tests.gpu.checks import uneven_dropout
 from tests.gpu.reference import attention
 from tests.gpu.tolerances import Comparison, compare_lse, compare_o

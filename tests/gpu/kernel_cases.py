@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from kernels import appendkv_harness, fwd_harness, hip_api
-from kernels.appendkv_cpp import APPENDKV
-from kernels.device import Device
 from kernels.errors import LibraryError
-from kernels.fwd_cpp import SPLITKV
-from kernels.fwd_harness import FwdLibrary
-from kernels.harness import Status
-from kernels.hip_api import HipError
+from kernels.families.appendkv_cpp import APPENDKV
+from kernels.families.fwd_cpp import SPLITKV
+from kernels.launch import appendkv_harness, fwd_harness, hip_api
+from kernels.launch.device import Device
+from kernels.launch.fwd_harness import FwdLibrary
+from kernels.launch.harness import Status
+from kernels.launch.hip_api import HipError
 from matrix.keys import Key
-from matrix.problems import FAMILY_SUITE, Problem
+from matrix.problems.problem import FAMILY_SUITE, Problem
 from tests.gpu.checks import Result, outcome_of, told
 from tests.gpu.errors import NothingRanError
 from tests.gpu.fwd_cases import Ended, FwdCandidate
@@ -59,7 +59,7 @@ class _EndError(Exception):
 
 
 def opened(device: Device, path: Path, library: str) -> FwdLibrary:
-    """A built library by its name in kernels/renderable.py. Raises LibraryError: it can't be opened, or is another."""
+    """A built library by its name in renderable.py. Raises LibraryError: it can't be opened, or is another."""
     device.prepare(path)
     found = appendkv_harness.load(path) if library == APPENDKV else fwd_harness.load(path)
     if found.family != library:

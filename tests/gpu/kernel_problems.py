@@ -1,6 +1,6 @@
 """From a kernel's key to small launches that dispatch should send to it.
 
-What dispatch asks for is kernels/fwd_cpp.py's and appendkv_cpp.py's `conditions`: a kernel that pads a length is only
+What dispatch asks for is fwd_cpp.py's and appendkv_cpp.py's `conditions`: a kernel that pads a length is only
 reached with one that isn't whole where another kernel is there for whole tiles. A kernel has scenarios (masks, numbers
 of splits, merged heads), each of which must be reached, and a scenario has candidates: the first that dispatch sends to
 the kernel is the one that counts.
@@ -13,12 +13,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.appendkv_cpp import APPENDKV
-from kernels.cpp import pad_flags
-from kernels.fwd_cpp import COMBINE, FWD, PAGED, SPLITKV, combine_place, merges
-from kernels.fwd_v3_render import FWD_V3
+from kernels.families.appendkv_cpp import APPENDKV
+from kernels.families.cpp import pad_flags
+from kernels.families.fwd_cpp import COMBINE, FWD, PAGED, SPLITKV, combine_place, merges
+from kernels.families.fwd_v3_render import FWD_V3
 from matrix.keys import Key
-from matrix.problems import FAMILY_SUITE, Problem
+from matrix.problems.problem import FAMILY_SUITE, Problem
 from tests.gpu.appendkv_cases import AppendCandidate
 from tests.gpu.fwd_cases import FwdCandidate
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.buffers import Inputs
-from matrix.problems import Problem, mask_corner
+from kernels.launch.buffers import Inputs
+from matrix.problems.problem import Problem, mask_corner
 
 Floats = NDArray[np.float64]
 Bytes = NDArray[np.uint8]

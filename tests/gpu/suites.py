@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernels.build import LIBRARY, folder_name
-from kernels.manifest import keys_of
-from kernels.renderable import LIBRARIES, PREFILL
-from kernels.results import LIBRARY_SHA256, Results
-from kernels.results import Case as Recorded
-from matrix.errors import NameSyntaxError
+from kernels.base.results import LIBRARY_SHA256, Results
+from kernels.base.results import Case as Recorded
+from kernels.build.manifest import keys_of
+from kernels.build.request import LIBRARY, folder_name
+from kernels.families.renderable import LIBRARIES, PREFILL
+from matrix.base.errors import NameSyntaxError
 from matrix.keys import Key
-from matrix.ledger import Entry, Ledger, Verdict
-from matrix.problem_tables import problems
-from matrix.problems import FAMILY_SUITE, Problem, wave_instructions
+from matrix.problems.ledger import Entry, Ledger, Verdict
+from matrix.problems.problem import FAMILY_SUITE, Problem, wave_instructions
+from matrix.problems.tables import problems
 from tests.gpu.errors import NotBuiltError, NothingRanError, WrongLibraryError
 
 # The sanitizer's runs of a case: every check, and the waves of a workgroup in three orders.
@@ -83,7 +83,7 @@ class Judged:
 def locate(work: Path, arch: str, upstream: str, library: str = PREFILL) -> Built:
     """The library that ``kernels build`` made of an upstream for an arch, alone or among others.
 
-    ``library`` is its name in kernels/renderable.py.
+    ``library`` is its name in kernels/families/renderable.py.
 
     Raises:
         NotBuiltError: there is none.
@@ -123,7 +123,7 @@ def built(library: Path) -> Built:
 
 
 def manifest_keys(manifest: Path, names: Sequence[str], library: str = PREFILL) -> tuple[Key, ...]:
-    """Keys of a library's kernels, in its own order. ``library`` is its name in kernels/renderable.py.
+    """Keys of a library's kernels, in its own order. ``library`` is its name in kernels/families/renderable.py.
 
     Raises:
         WrongLibraryError: the manifest lists other kernels, or a name is none of its dialect's.

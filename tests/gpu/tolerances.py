@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from matrix.problems import Problem
+from matrix.problems.problem import Problem
 from tests.gpu.reference import Expected
 
 Floats = NDArray[np.float64]

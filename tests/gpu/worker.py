@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from matrix.errors import CkPrefillError
+from matrix.base.errors import CkPrefillError
 
 if TYPE_CHECKING:
-    from kernels.device import Device
+    from kernels.launch.device import Device
     from matrix.keys import Key
 
 Runner = Callable[[Mapping[str, Any]], Mapping[str, Any]]
@@ -55,8 +55,8 @@ def start(setup: Mapping[str, Any]) -> tuple[Mapping[str, Any], Runner]:
         DeviceError, LibraryError: they can't be had.
     """
     # Only here: the tests of serve() do without NumPy and the emulator.
-    from kernels.device import choose
-    from matrix.problem_tables import find
+    from kernels.launch.device import choose
+    from matrix.problems.tables import find
     from tests.gpu.checks import Bench, run_case
     from tests.gpu.suites import manifest_keys
 

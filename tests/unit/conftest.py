@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kernels.build import Request
-from kernels.toolchains import Toolchain
-from kernels.upstream import FMHA, Tree
+from kernels.build.request import Request
+from kernels.code.toolchains import Toolchain
+from kernels.upstream.trees import FMHA, Tree
 from matrix.cli import main
 from matrix.selection import Selection
 
@@ -80,7 +80,7 @@ def copied_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
     def copy(folder: str) -> tuple[str, ...]:
         return ("cp", f"{folder}/plan.json", f"{folder}/manifest.json")
 
-    monkeypatch.setattr("kernels.build.manifest_command", copy)
+    monkeypatch.setattr("kernels.build.request.manifest_command", copy)
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "device_api.h"
-#include "fault.h"
-#include "launch.h"
-#include "memory.h"
-#include "options.h"
+#include "hip/device_api.h"
+#include "run/fault.h"
+#include "run/launch.h"
+#include "memory/memory.h"
+#include "run/options.h"
 
 namespace emu {
 

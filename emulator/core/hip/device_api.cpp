@@ -1,0 +1,116 @@
+// Options by name.
+#include "hip/device_api.h"
+
+#include <cstring>
+
+#include "isa/arch.h"
+#include "memory/memory.h"
+#include "run/options.h"
+
+namespace emu {
+namespace {
+
+struct Field
+{
+    const char* name;
+    int64_t Options::* member;
+    int64_t least, most;
+};
+
+constexpr int64_t any = INT64_MAX;
+const Field fields[] = {
+    {"arch", &Options::arch, 0, any},
+    {"cu_count", &Options::cu_count, 1, 4096},
+    {"threads", &Options::threads, 1, 1024},
+    {"granularity", &Options::granularity, 1, 4096},
+    {"srd_range_rule", &Options::srd_range_rule, -1, 1},
+    {"poison", &Options::poison, 0, 1},
+    {"late_loads", &Options::late_loads, 0, 1},
+    {"lds_races", &Options::lds_races, 0, 1},
+    {"uninitialised", &Options::uninitialised, 0, 1},
+    {"wave_order", &Options::wave_order, 0, any},
+    {"max_instructions", &Options::max_instructions, 0, any},
+    {"trace_workgroup", &Options::trace_workgroup, 0, any},
+    {"trace_wave", &Options::trace_wave, 0, any},
+};
+
+const Field* find_field(const char* name)
+{
+    for(const Field& field : fields)
+        if(std::strcmp(field.name, name) == 0)
+            return &field;
+    return nullptr;
+}
+
+int refuse(std::string why)
+{
+    set_last_error(std::move(why));
+    return 1;
+}
+
+// Options of memory.cpp: it keeps them itself.
+bool set_memory_option(const std::string& name, int64_t value)
+{
+    if(name == "capacity")
+        set_capacity(static_cast<uint64_t>(value));
+    else if(name == "guard")
+        set_guard(static_cast<uint64_t>(value));
+    else if(name == "poison_memory")
+        set_poison(value != 0);
+    else
+        return false;
+    return true;
+}
+
+} // namespace
+} // namespace emu
+
+int emu_set_option(const char* name, int64_t value)
+{
+    const std::string shown = std::string(name) + " = " + std::to_string(value);
+    if(value >= 0 && emu::set_memory_option(name, value))
+        return 0;
+    const emu::Field* field = emu::find_field(name);
+    if(!field)
+        return emu::refuse("no such option: " + shown);
+    if(value < field->least || value > field->most)
+        return emu::refuse("out of range: " + shown);
+    if(field->member == &emu::Options::granularity) {
+        if(value != 1 && value != 4096)
+            return emu::refuse("granularity is 1 or 4096: " + shown);
+        emu::set_granularity(value == 1 ? emu::Granularity::Byte : emu::Granularity::Page);
+    }
+    if(field->member == &emu::Options::arch) {
+        const emu::Arch* arch = emu::find_arch(value);
+        if(!arch)
+            return emu::refuse("unknown arch: " + shown);
+        emu::set_capacity(arch->memory);
+    }
+    emu::options().*(field->member) = value;
+    return 0;
+}
+
+int emu_get_option(const char* name, int64_t* value)
+{
+    const emu::Field* field = emu::find_field(name);
+    if(!field)
+        return emu::refuse(std::string("no such option: ") + name);
+    *value = emu::options().*(field->member);
+    return 0;
+}
+
+int emu_set_text_option(const char* name, const char* value)
+{
+    if(std::strcmp(name, "trace_kernel") == 0)
+        emu::options().trace_kernel = value;
+    else if(std::strcmp(name, "trace_file") == 0)
+        emu::options().trace_file = value;
+    else
+        return emu::refuse(std::string("no such option: ") + name);
+    return 0;
+}
+
+#ifndef EMU_VERSION // set by toolchain.py: the hash of the sources
+#define EMU_VERSION "unknown"
+#endif
+const char* emu_version(void) { return EMU_VERSION; }

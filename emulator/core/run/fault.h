@@ -1,0 +1,87 @@
+// What went wrong in a launch, where, and the device's state afterwards.
+//
+// The interpreter throws LaunchFault with what it knows; launch() catches it, calls record_fault, and returns. From then
+// on the device is lost, as a GPU's is: every HIP call that works on the device answers with the fault's error until
+// emu_clear_fault().
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "memory/memory.h"
+
+namespace emu {
+
+enum class FaultKind : uint32_t {
+    None,
+    Memory,        // an address outside the allocations
+    SrdRange,      // CDNA4: a buffer resource's range touches an unmapped page
+    Alignment,     // an address that the instruction needs aligned
+    Lds,           // outside the LDS of the workgroup
+    Scratch,       // outside the lane's scratch
+    Unknown,       // an instruction, operand or modifier that the emulator lacks; `detail` names it
+    Pc,            // a jump out of the program
+    Race,          // two waves touched the same LDS bytes without a barrier in between
+    Uninitialised, // a value that was never written decided something
+    Deadlock,      // waves wait for a barrier that the others will never reach
+    Timeout,       // more instructions than allowed
+    Internal,      // a mistake of the emulator
+};
+const char* fault_kind_name(FaultKind);
+
+enum class Access : uint32_t { None, Load, Store, Atomic };
+const char* access_name(Access);
+
+constexpr uint32_t no_lane = ~0u; // scalar accesses, and faults of a whole wave
+
+struct Fault
+{
+    FaultKind kind = FaultKind::None;
+    Access access  = Access::None;
+    std::string kernel;
+    std::string text;         // the instruction as the decoder printed it
+    uint64_t pc          = 0; // virtual address in the code object, as disassemblers print it
+    uint32_t instruction = 0; // its index in the kernel's micro-ops
+    uint32_t workgroup[3] = {0, 0, 0};
+    uint32_t wave = 0, lane = no_lane;
+    uint64_t address = 0, bytes = 0;
+    std::string detail; // a sentence for what the fields don't say
+
+    // Filled in by record_fault for Memory and SrdRange.
+    bool has_nearest = false;
+    Allocation allocation;
+    int64_t distance = 0; // as nearest() has it
+    uint64_t overrun = 0; // of an access that begins inside a live allocation: bytes behind its end
+};
+
+class LaunchFault : public std::exception
+{
+public:
+    explicit LaunchFault(Fault fault) : fault_(std::move(fault)) {}
+    const Fault& fault() const { return fault_; }
+    Fault& fault() { return fault_; } // callers further out add kernel, workgroup, wave
+    const char* what() const noexcept override { return "fault in a launch"; }
+
+private:
+    Fault fault_;
+};
+
+// Store a launch's fault as the device's and look up the nearest allocation. The first one stays until cleared.
+void record_fault(Fault fault);
+// Nonzero once a fault was recorded: other waves and threads look at it to stop early, HIP calls to refuse.
+extern std::atomic<uint32_t> fault_pending;
+bool last_fault(Fault* fault);
+void clear_fault();
+// The error a HIP call answers with: 700 for addresses, 702 for Timeout, 719 for the rest.
+int fault_error(FaultKind);
+std::string fault_json(const Fault&);
+std::string fault_message(const Fault&); // one readable paragraph
+
+// For JSON made by hand: a quoted string.
+std::string json_string(const std::string& text);
+
+} // namespace emu

@@ -1,0 +1,1 @@
+"""What machine code tells without running."""

@@ -1,0 +1,119 @@
+"""What a kernel's machine code tells without running: the mix of its hot loop, and loads used before they are back.
+
+Looking at a kernel takes a tenth of a second. What was found is kept for each kernel's code, and the decoder's tables
+are imported only for code that is new: a library in which one of 6,000 kernels changed costs that one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emulator import image
+from emulator.program_cache import store, stored, text_version
+from emulator.toolchain import cache_folder
+
+_MAKERS = (
+    *("inspection/flow", "inspection/inspect", "inspection/mix", "inspection/registers", "inspection/waits"),
+    *("lowering/decode", "lowering/microop", "lowering/operands"),
+)
+_WORTH_PROCESSES = 32  # kernels; a process of its own takes half a second to start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspected:
+    """One kernel. ``loop`` counts the instructions of its hot loop by mix.CLASSES; all 0 if it has no loop with MFMA.
+
+    ``lane_moves`` are v_readlane and v_writelane, by which scalar registers are spilled into vector ones. ``hazards``
+    are waits.Hazard as text.
+    """
+
+    symbol: str
+    instructions: int
+    unknown: int
+    loop: dict[str, int]
+    hazards: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Code:
+    """A kernel's bytes, at ``pc`` of its code object's text."""
+
+    symbol: str
+    pc: int
+    code: bytes
+
+    def file(self, folder: Path) -> Path:
+        key = hashlib.sha256(f"{text_version(_MAKERS)} {self.pc} ".encode() + self.code)
+        return folder / f"{key.hexdigest()}.json"
+
+
+def inspect(path: Path, arch: str, *, cache: Path | None = None) -> list[Inspected]:
+    """The kernels for ``arch`` of a library, object, bundle or code object. Raises CodeObjectError."""
+    folder = (cache if cache is not None else cache_folder()) / "inspections"
+    codes = list(_codes(path, arch))
+    known = {code: found for code in codes if (found := _stored(code.file(folder)))}
+    new = [code for code in codes if code not in known]
+    for code, found in zip(new, _looked_at(new), strict=True):
+        store(code.file(folder), json.dumps(found).encode())
+        known[code] = found
+    return [_inspected(code.symbol, known[code]) for code in codes]
+
+
+def as_json(found: Sequence[Inspected]) -> str:
+    """By symbol: ``instructions``, ``unknown``, ``loop`` by class, ``hazards`` as text."""
+    rows = [dataclasses.asdict(one) for one in found]
+    return json.dumps({row.pop("symbol"): row for row in rows}, indent=1)
+
+
+def _inspected(symbol: str, found: Mapping[str, Any]) -> Inspected:
+    return Inspected(symbol=symbol, **{**found, "hazards": tuple(found["hazards"])})
+
+
+def _codes(path: Path, arch: str) -> Iterable[_Code]:
+    for target, elf in image.code_objects(path):
+        if target.partition(":")[0] == arch:
+            read = image.read(elf)
+            for kernel in read.kernels:
+                start = kernel.function.address - read.text_address
+                yield _Code(kernel.name, start, read.text[start : start + kernel.function.size])
+
+
+def _stored(file: Path) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads(stored(file) or b"null")
+    except ValueError:  # damaged: it is made anew
+        return None
+    return found
+
+
+def _looked_at(codes: Sequence[_Code]) -> list[dict[str, Any]]:
+    """In the order given; many of them by all processors."""
+    if len(codes) < _WORTH_PROCESSES:
+        return [_look(code) for code in codes]
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        return list(pool.map(_look, codes, chunksize=8))
+
+
+def _look(code: _Code) -> dict[str, Any]:
+    """The fields of Inspected but the symbol."""
+    from emulator.inspection.mix import loop_mix
+    from emulator.inspection.waits import hazards
+    from emulator.lowering.decode import (
+        decode,  # only here: its tables take longer to import than a kernel's result to read
+    )
+
+    instructions = list(decode(code.code, code.pc))
+    return {
+        "instructions": len(instructions),
+        "unknown": sum(instruction.record is None for instruction in instructions),
+        "loop": loop_mix(instructions),
+        "hazards": [str(hazard) for hazard in hazards(instructions)],
+    }

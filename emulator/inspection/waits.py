@@ -1,0 +1,166 @@
+"""Registers used before the load into them is known to be back: a missing s_waitcnt, or one that waits for too little.
+
+The check is static and follows every branch in both directions. For each register that a load writes it knows how many
+operations of the load's counter were started since, at least, on any way that leads here. ``s_waitcnt vmcnt(N)`` lets
+at most N operations be under way: vector memory comes back in order, so that a load with N or more after it is back.
+LDS likewise with lgkmcnt; scalar loads come back in any order and need 0. What a load brings into LDS is not followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from emulator.inspection.flow import successors, target
+from emulator.inspection.registers import VECTOR, Accesses, accesses
+from emulator.lowering.decode import Instruction
+
+_VECTOR_FORMATS = ("MUBUF", "MTBUF", "FLAT", "GLOBAL", "SCRATCH")
+_CAPACITY = 63  # operations that vmcnt can count; the hardware waits before it counts further
+
+Pending = dict[tuple[str, int], int]  # (counter, register) -> operations of that counter since
+
+
+@dataclass(frozen=True, slots=True)
+class Hazard:
+    """``register`` is numbered as in registers.py; ``counter`` is vm, lds or scalar."""
+
+    pc: int
+    text: str
+    register: int
+    counter: str
+
+    def __str__(self) -> str:
+        name = f"s{self.register}" if self.register < VECTOR else f"v{self.register - VECTOR}"
+        if self.register >= 2 * VECTOR:
+            name = f"a{self.register - 2 * VECTOR}"
+        wait = "vmcnt" if self.counter == "vm" else "lgkmcnt"
+        return f"pc 0x{self.pc:x}: {self.text}: {name} may not be loaded yet: no s_waitcnt {wait} that waits for it"
+
+
+def hazards(instructions: Sequence[Instruction]) -> list[Hazard]:
+    """Every use, as source or as destination, of a register whose load may still be under way, in the code's order."""
+    if not instructions:
+        return []
+    different = {instruction.encoding: instruction for instruction in instructions}
+    by_encoding = {encoding: (accesses(one), _counters(one)) for encoding, one in different.items()}
+    touched, counters = zip(*(by_encoding[instruction.encoding] for instruction in instructions), strict=True)
+    following = successors(instructions)
+    setting_exec = _setting_exec(instructions, touched)
+    before: dict[_Place, Pending] = {_Place(0, False): {}}
+    queue = [_Place(0, False)]
+    while queue:
+        place = queue.pop()
+        instruction = instructions[place.at]
+        after = _step(instruction, counters[place.at], touched[place.at].writes, before[place])
+        for successor in _next(instruction, place, following[place.at], sets_exec=place.at in setting_exec):
+            if successor not in before:
+                before[successor] = dict(after)
+            elif not _merge(before[successor], after):
+                continue
+            queue.append(successor)
+    found = {}
+    for place, pending in before.items():
+        instruction, used = instructions[place.at], touched[place.at].reads
+        if not counters[place.at]:  # one load after another into the same register comes back in order
+            used |= touched[place.at].writes
+        if place.idle and not instruction.name.startswith(_WHATEVER_EXEC):
+            used = frozenset(register for register in used if register < VECTOR)
+        late = sorted(entry for entry in pending if entry[1] in used)
+        if late:
+            counter, register = late[0]
+            found[place.at] = Hazard(instruction.pc, instruction.text, register, counter)
+    return [found[at] for at in sorted(found)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """An instruction, and whether exec is known to be 0 there: then no lane uses a vector register."""
+
+    at: int
+    idle: bool
+
+
+_WHATEVER_EXEC = ("v_readlane", "v_readfirstlane", "v_writelane", "v_mfma", "v_smfmac")
+_EXEC = frozenset((126, 127))
+
+
+def _next(instruction: Instruction, place: _Place, following: tuple[int, ...], *, sets_exec: bool) -> Iterator[_Place]:
+    """Where the wave may go, without the ways that a branch on exec excludes."""
+    idle = place.idle and not sets_exec
+    zero = {"s_cbranch_execz": 1, "s_cbranch_execnz": 0}.get(instruction.name)  # which successor is for exec == 0
+    for way, at in enumerate(following):
+        if zero is None or len(following) < 2:
+            yield _Place(at, idle)
+        elif way == zero:
+            yield _Place(at, True)
+        elif not idle:
+            yield _Place(at, False)
+
+
+def _setting_exec(instructions: Sequence[Instruction], touched: Sequence[Accesses]) -> frozenset[int]:
+    """The instructions, by index, after which an exec of 0 may be another.
+
+    A comparison into exec and an AND with it keep 0, as does bringing back a copy that was made of it shortly before.
+    """
+    jumped_to = {target(instruction) for instruction in instructions}
+    copies: set[frozenset[int]] = set()  # of exec, in the run of code without branches that ends here
+    found = set()
+    for at, instruction in enumerate(instructions):
+        reads, writes = touched[at].reads, touched[at].writes
+        if instruction.pc in jumped_to or target(instruction) is not None:
+            copies = set()
+        if "saveexec" in instruction.name:
+            keeps = instruction.name.startswith("s_and_")
+        elif writes >= _EXEC:
+            keeps = "cmpx" in instruction.name or (instruction.name == "s_and_b64" and reads >= _EXEC)
+            keeps = keeps or (instruction.name == "s_mov_b64" and reads in copies)
+        else:
+            keeps = not writes & _EXEC
+        if not keeps:
+            found.add(at)
+            copies = set()
+        copies = {copy for copy in copies if not copy & writes}
+        if instruction.name == "s_mov_b64" and reads == _EXEC:
+            copies.add(writes)
+    return frozenset(found)
+
+
+def _counters(instruction: Instruction) -> tuple[str, ...]:
+    """The counters that an instruction is counted by until its result is there."""
+    if instruction.format == "FLAT":  # an address in LDS is known only when it runs
+        return ("vm", "lds")
+    if instruction.format in _VECTOR_FORMATS:
+        return ("vm",) if instruction.name not in ("buffer_inv", "buffer_wbl2") else ()
+    if instruction.format == "DS":
+        return ("lds",)
+    return ("scalar",) if instruction.format == "SMEM" else ()
+
+
+def _step(instruction: Instruction, counters: tuple[str, ...], writes: frozenset[int], state: Pending) -> Pending:
+    if instruction.name == "s_waitcnt":
+        counts = int(instruction.record.simm16)
+        vector, scalar = counts & 15 | counts >> 14 << 4, counts >> 8 & 15
+        most = {"vm": vector, "lds": scalar, "scalar": 0 if scalar == 0 else _CAPACITY + 1}
+        return {entry: since for entry, since in state.items() if since < most[entry[0]]}
+    if not counters:
+        return state
+    after = {}
+    for (counter, register), since in state.items():
+        since += counter in counters and counter != "scalar"
+        if since <= _CAPACITY:
+            after[counter, register] = since
+    for register in writes:
+        for counter in counters:
+            after[counter, register] = 0
+    return after
+
+
+def _merge(known: Pending, other: Pending) -> bool:
+    """Let ``known`` hold the nearest load of both; whether it changed."""
+    changed = False
+    for entry, since in other.items():
+        if since < known.get(entry, _CAPACITY + 1):
+            known[entry] = since
+            changed = True
+    return changed

@@ -1,0 +1,1 @@
+"""Machine code to the micro-ops that the core executes."""

@@ -1,0 +1,118 @@
+"""Instructions to micro-ops.
+
+What the emulator lacks becomes a ``trap`` micro-op that carries the reason: a launch stops only when it gets there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from emulator.lowering import microop as m
+from emulator.lowering import opcodes
+from emulator.lowering.decode import Instruction
+from emulator.lowering.memory import lower_ds, lower_flat, lower_mubuf
+from emulator.lowering.operands import MicroOp, UnknownError
+from emulator.lowering.scalar import lower_smem, lower_sop, lower_sopk, lower_sopp
+from emulator.lowering.vector import lower_mfma, lower_vop, lower_vop3, lower_vop3p
+
+_BY_FORMAT: dict[str, Callable[[Instruction, MicroOp], None]] = {
+    **dict.fromkeys(("SOP1", "SOP2", "SOPC"), lower_sop),
+    "SOPK": lower_sopk,
+    "SOPP": lower_sopp,
+    "SMEM": lower_smem,
+    **dict.fromkeys(("VOP1", "VOP2", "VOPC"), lower_vop),
+    **dict.fromkeys(("VOP3", "VOP3SD", "VOP3_SDST"), lower_vop3),
+    "VOP3P": lower_vop3p,
+    "VOP3P_MFMA": lower_mfma,
+    "DS": lower_ds,
+    "MUBUF": lower_mubuf,
+    **dict.fromkeys(("FLAT", "GLOBAL", "SCRATCH"), lower_flat),
+}
+_VARIANTS = ("_LIT", "_SDWA_SDST", "_SDWA", "_DPP16")
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A run of micro-ops as records, and the texts they refer to."""
+
+    ops: npt.NDArray[np.void]
+    texts: tuple[str, ...]
+
+
+def lower_one(instruction: Instruction) -> tuple[MicroOp, str]:
+    """The micro-op of one instruction, and why it is a trap ('' if it is none). Branch targets stay pcs."""
+    name = opcodes.micro_op_name(instruction.name)
+    op = MicroOp(name)
+    try:
+        if instruction.record is None:
+            raise UnknownError("bits that no instruction has")
+        if name not in opcodes.SUPPORTED:
+            raise UnknownError(f"opcode {instruction.name} ({instruction.format})")
+        _lowering(instruction)(instruction, op)
+    except UnknownError as unknown:
+        return MicroOp("trap"), f"the emulator lacks {unknown}: {instruction.text}"
+    return op, ""
+
+
+def lower(instructions: Sequence[Instruction]) -> Lowered:
+    """Micro-ops of a run of instructions. A branch out of it becomes a trap."""
+    index = {instruction.pc: i for i, instruction in enumerate(instructions)}
+    texts: dict[str, int] = {}
+    made: list[MicroOp] = []
+    for i, instruction in enumerate(instructions):
+        op, reason = lower_one(instruction)
+        if op.target is not None:
+            if op.target in index:
+                op.offset = index[op.target] - i
+            else:
+                op, reason = MicroOp("trap"), f"a branch to 0x{op.target:x}, where no instruction starts"
+        if reason:
+            op.literal = texts.setdefault(reason, len(texts))
+        texts.setdefault(instruction.text, len(texts))
+        made.append(op)
+    ops = _records(made)
+    ops["pc"] = [instruction.pc for instruction in instructions]
+    ops["text"] = [texts[instruction.text] for instruction in instructions]
+    return Lowered(ops, tuple(texts))
+
+
+def missing(instructions: Iterable[Instruction]) -> dict[str, int]:
+    """What the emulator lacks for these instructions, without the operands, with how often."""
+    found: dict[str, int] = {}
+    for instruction in instructions:
+        _, reason = lower_one(instruction)
+        if reason:
+            what = reason.removesuffix(f": {instruction.text}")
+            found[what] = found.get(what, 0) + 1
+    return found
+
+
+def _lowering(instruction: Instruction) -> Callable[[Instruction, MicroOp], None]:
+    base = instruction.format
+    for suffix in _VARIANTS:
+        base = base.removesuffix(suffix) if base not in _BY_FORMAT else base
+    if base not in _BY_FORMAT:
+        raise UnknownError(f"instructions of format {instruction.format}")
+    return _BY_FORMAT[base]
+
+
+def _records(made: Sequence[MicroOp]) -> npt.NDArray[np.void]:
+    ops = np.zeros(len(made), m.MICRO_OP)
+    hashes = {name: m.name_hash(name) for name in {op.name for op in made}}
+    kinds = {name: m.KINDS.index(opcodes.kind_of(name)) for name in hashes}
+    ops["handler"] = [hashes[op.name] for op in made]
+    ops["kind"] = [kinds[op.name] for op in made]
+    for i in range(3):
+        ops["src"]["code"][:, i] = [op.src[i].code for op in made]
+        ops["src"]["mods"][:, i] = [op.src[i].mods for op in made]
+        ops["src"]["select"][:, i] = [op.src[i].select for op in made]
+    for field in (
+        *("dst", "scalar_dst", "literal", "literal_high", "offset", "flags", "control"),
+        *("words", "destination_select", "destination_unused", "omod"),
+    ):
+        ops[field] = [getattr(op, field) for op in made]
+    return ops

@@ -1,0 +1,1 @@
+"""What the rooms of kernels/ share: files, locks, processes, caches, the console, results of checks."""

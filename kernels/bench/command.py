@@ -1,0 +1,55 @@
+"""``python -m kernels bench``: the figures this project promises, as ratios measured in one run on one machine.
+
+Absolute seconds are printed for orientation; targets in seconds were set for two processors. The figures about large
+build graphs use a stub in the compiler's place (a copy of the source), because compiling thousands of kernels takes
+hours: what they measure is the graph, not the compiler. The table says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from kernels.base import settings
+from kernels.base.files import write_atomically
+from kernels.bench import build as bench_build
+from kernels.bench import matrix as bench_matrix
+from kernels.bench.figures import Figure, table
+from kernels.code.toolchains import detect
+from kernels.upstream.trees import locate
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--upstream", default="aiter", help="the packaged upstream to compare with (default: aiter)")
+    parser.add_argument("--toolchain", default="auto", help="auto, embedded or rocm (default: auto)")
+    parser.add_argument("--output", type=Path, default=None, help="also write the table to this file")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure everything and print the table; a missed target is named there and decides nothing (gates do that)."""
+    from kernels.bench import run as bench_run  # only here: other commands do without NumPy and the emulator
+
+    console = Console()
+    cache = settings.cache_folder()
+    tree = locate(args.upstream, cache=cache)
+    figures: list[Figure] = []
+    with tempfile.TemporaryDirectory(prefix="ckpm-bench-") as base:
+        folder = Path(base)
+        console.print("measuring enumeration")
+        figures += bench_matrix.figures(tree, folder / "matrix")
+        console.print("measuring rendering")
+        figures += bench_build.rendering(tree, folder)
+        console.print("measuring the build graph")
+        figures += bench_build.graph(tree, folder)
+        console.print("measuring merged units")
+        figures.append(bench_build.merging(tree, detect(args.toolchain, cache=cache), folder / "merge"))
+        console.print("measuring runs on the emulator")
+        figures += bench_run.figures(args.upstream, args.toolchain, folder / "run")
+    text = table(figures)
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    if args.output:
+        write_atomically(args.output, text.encode())
+    return 0

@@ -1,0 +1,1 @@
+"""From a selection to a library: the request, its plan, SCons, the manifest."""

@@ -1,0 +1,155 @@
+"""``python -m kernels build``: from options to a library, with progress, failures and a one-line result."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from kernels.base import settings
+from kernels.base.console import number
+from kernels.base.files import make_folder, write_atomically
+from kernels.base.jobs import job_count
+from kernels.base.processes import build_lock, ended_by_signals, group
+from kernels.build import failures
+from kernels.build.plan import Plan
+from kernels.build.progress import Tally, follow
+from kernels.build.request import LIBRARY, Request, clear_failures, discard_library, prepare, scons_command
+from kernels.code.toolchains import Toolchain, detect
+from kernels.errors import CompileError, DiskFullError, LinkError
+from kernels.upstream.trees import locate
+from matrix.base.errors import UsageError
+from matrix.options import selection_from
+
+
+def run(request: Request, *, jobs: int, console: Console) -> Tally:
+    """Build one library; returns what was compiled and what came from the cache.
+
+    When a signal ends it, SCons and the compilers have ended, too, before this returns. Main thread only.
+
+    Raises:
+        CompileError: units failed; the message holds every failing kernel and the compiler's words.
+        LinkError: the library could not be linked or described.
+        DiskFullError, OutputError: something could not be written.
+        SystemExit: SIGTERM or SIGHUP came.
+    """
+    with build_lock(request.work / request.folder / ".lock", lambda text: _say(console, text)), ended_by_signals():
+        plan, keys = prepare(request)
+        if request.object_cache:
+            make_folder(request.object_cache, "choose another cache folder with CKPM_CACHE, or --no-cache")
+        units = sum(step.kind == "unit" for step in plan.steps)
+        what = f"{number(len(keys), 'kernel')} in {number(units, 'unit')}, {number(jobs, 'job')}"
+        _say(console, f"{what}, {request.toolchain.identity}")
+        for name, left in plan.facts["left_out"].items():
+            what = number(len(left["kernels"]), "kernel")
+            _say(console, f"left out: {what} that this CK can't compile ({name}): {left['reason']}")
+        tally, code = _scons(request, plan, jobs, console)
+        if code != 0 and tally.unfit_to_link:
+            # objects were damaged after they were finished; they are deleted now, and made again
+            again, code = _scons(request, plan, jobs, console)
+            tally = tally.followed_by(again)
+        if code != 0:
+            discard_library(request)
+            _raise_failures(request, tally)
+    return tally
+
+
+def _scons(request: Request, plan: Plan, jobs: int, console: Console) -> tuple[Tally, int]:
+    """Run SCons on a plan; what happened, and SCons's exit code."""
+    clear_failures(request)
+    command = scons_command(f"{request.folder}/plan.json", jobs, request.object_cache)
+    with group(command, cwd=request.work, environment={**os.environ, **plan.environment}) as scons:
+        assert scons.stdout is not None
+        tally = follow(scons.stdout, plan.steps, console, linking=_linking(request.toolchain))
+    return tally, scons.returncode
+
+
+def _linking(toolchain: Toolchain) -> str:
+    """What to say of a link: zig builds its libc++ from source when its cache has none."""
+    cache = toolchain.environment.get("ZIG_GLOBAL_CACHE_DIR")
+    if cache and not any(Path(cache).glob("o/*/libc++.a")):
+        return f"linking {LIBRARY}: the first time with this cache folder, libc++ is built, too (a minute or more)"
+    return f"linking {LIBRARY}"
+
+
+def _raise_failures(request: Request, tally: Tally) -> None:
+    records = failures.collect(request.work / request.folder)
+    words = [*(f"{record['label']}: {record['output']}" for record in records), *tally.other]
+    if full := next((text for text in words if "No space left on device" in text), None):
+        raise DiskFullError(
+            f"{full.partition(':')[0]}: no space left on the disk. Free some and build again; it goes on from here."
+        )
+    if reason := failures.common_reason(records):
+        example = next(record for record in records if record["kind"] == "host")
+        raise CompileError(
+            f"{number(len(records), 'step')} failed, with and without kernels, and this is common to them: {reason}\n"
+            f"The CK tree of {request.tree.name} in {request.tree.root} may be damaged: 'python -m kernels doctor' "
+            f"examines it.\n{failures.describe(example, request.work)}"
+        )
+    texts = [failures.describe(record, request.work) for record in records]
+    if any(record["kind"] in ("unit", "host") for record in records):
+        count = sum(len(failures.failing_kernels(record, request.work)) for record in records)
+        head = (
+            f"{number(len(records), 'step')} failed, {number(count, 'kernel')} at fault; everything else was compiled."
+        )
+        raise CompileError("\n".join([head, *texts]))
+    raise LinkError("\n".join([f"{request.folder}/{LIBRARY} could not be made.", *texts, *tally.other[-20:]]))
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def add_compile_options(parser: argparse.ArgumentParser) -> None:
+    """Options of whatever compiles a selection."""
+    parser.add_argument("--toolchain", default="auto", help="auto, embedded or rocm (default: auto)")
+    parser.add_argument("--ck-root", type=Path, default=None, help="a CK checkout; default: CK_ROOT")
+    parser.add_argument("--unit-size", type=int, default=8, help="kernels compiled together (default: 8)")
+    parser.add_argument("--jobs", "-j", type=int, default=None, help="default: by processors and memory")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of a build beyond the selection's."""
+    add_compile_options(parser)
+    parser.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
+    parser.add_argument("--built", type=Path, default=None, metavar="FILE", help="write the manifest's path to FILE")
+    parser.add_argument(
+        "--no-cache", action="store_true", help="neither take objects from the shared cache nor add any"
+    )
+
+
+def request_from(args: argparse.Namespace, console: Console, *, work: Path, cached: bool) -> Request:
+    """What the options ask for, built in ``work``; finds upstream and toolchain, downloading the former if need be."""
+    if args.unit_size < 1 or (args.jobs is not None and args.jobs < 1):
+        raise UsageError("--unit-size and --jobs must be at least 1")
+    cache = settings.cache_folder()
+    ck_root = settings.ck_root(args.ck_root, [args.upstream] if args.upstream else [])
+    upstream = settings.upstream(args.upstream, ck_root)
+    tree = locate(upstream, cache=cache, ck_root=ck_root, say=lambda text: _say(console, text))
+    if args.dialect not in (None, tree.dialect):
+        raise UsageError(f"{tree.name} is of dialect {tree.dialect}, not {args.dialect}. Leave --dialect out.")
+    args.dialect = tree.dialect
+    _, selection = selection_from(args)
+    return Request(
+        selection=selection,
+        tree=tree,
+        toolchain=detect(args.toolchain, cache=cache),
+        work=work.resolve(),
+        object_cache=cache / "objects" if cached else None,
+        unit_size=args.unit_size,
+    )
+
+
+def build(args: argparse.Namespace) -> int:
+    """The command. Exit code 0, or raises."""
+    console = Console(stderr=False)
+    started = time.monotonic()
+    request = request_from(args, console, work=args.work, cached=not args.no_cache)
+    tally = run(request, jobs=job_count(args.jobs), console=console)
+    if args.built:
+        write_atomically(args.built, f"{request.work / request.folder}/manifest.json\n".encode())
+    _say(console, f"{request.folder}/{LIBRARY}: {tally.summary()}, {time.monotonic() - started:.1f} s")
+    return 0

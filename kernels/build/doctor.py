@@ -1,0 +1,149 @@
+"""``python -m kernels doctor``: what a build would find on this machine, and what to do about what is missing."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.table import Table
+
+from kernels.base import jobs, settings
+from kernels.base.console import console
+from kernels.base.files import writing
+from kernels.code.toolchains import detect, rocm
+from kernels.upstream.trees import checkout, damage, is_unpacked, place
+from matrix.base.errors import CkPrefillError
+from matrix.dialects import PackagedUpstream, upstreams
+
+# Free space that a first build needs: upstream trees, the compiler's cache, objects of the smoke tier.
+_NEEDED_BYTES = 3_000_000_000
+_OLDEST_PYTHON = (3, 11)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One row. ``state`` is ok, missing (something will be fetched or is optional) or broken (a build would fail)."""
+
+    subject: str
+    state: str
+    found: str
+    advice: str = ""
+
+
+def examine(cache: Path, ck_root: Path | None) -> list[Finding]:
+    """All findings; nothing is downloaded or built."""
+    return [
+        _python(),
+        _system(),
+        _toolchain("embedded", cache),
+        _rocm(cache),
+        *_upstreams(cache, ck_root),
+        _device(),
+        _cache(cache),
+        _resources(),
+    ]
+
+
+def _python() -> Finding:
+    version = platform.python_version()
+    if tuple(map(int, platform.python_version_tuple()[:2])) < _OLDEST_PYTHON:
+        return Finding("python", "broken", version, f"install Python {'.'.join(map(str, _OLDEST_PYTHON))} or newer")
+    return Finding("python", "ok", version)
+
+
+def _system() -> Finding:
+    found = f"{platform.system()} on {platform.machine()}"
+    if found != "Linux on x86_64":
+        return Finding("system", "broken", found, "libraries are built on Linux on x86-64 alone: use such a machine")
+    return Finding("system", "ok", found)
+
+
+def _toolchain(name: str, cache: Path) -> Finding:
+    try:
+        return Finding(f"toolchain {name}", "ok", detect(name, cache=cache).identity)
+    except CkPrefillError as error:
+        return Finding(f"toolchain {name}", "broken", "not usable", str(error))
+
+
+def _rocm(cache: Path) -> Finding:
+    if not rocm.locate():
+        return Finding("toolchain rocm", "missing", "no ROCm", "optional: install ROCm, or set ROCM_PATH")
+    return _toolchain("rocm", cache)
+
+
+def _upstreams(cache: Path, ck_root: Path | None) -> list[Finding]:
+    found = [_package(name, package, cache) for name, package in upstreams().items()]
+    if ck_root is None:
+        advice = "optional: set CK_ROOT to a CK repository or rocm-libraries"
+        return [*found, Finding("upstream checkout", "missing", "CK_ROOT is not set", advice)]
+    try:
+        tree = checkout(ck_root)
+    except CkPrefillError as error:
+        return [*found, Finding("upstream checkout", "broken", str(ck_root), str(error))]
+    return [*found, Finding("upstream checkout", "ok", f"{tree.root}, dialect {tree.dialect}")]
+
+
+def _package(name: str, package: PackagedUpstream, cache: Path) -> Finding:
+    """Every file of an unpacked tree is read, some 10 MB."""
+    subject, what = f"upstream {name}", f"{package.package} {package.version}, {package.summary}"
+    if not is_unpacked(package, cache):
+        return Finding(subject, "missing", what, "is downloaded by the first build that needs it")
+    damaged, again = damage(package, cache), f"delete {place(package, cache)}: it is unpacked again"
+    if damaged is None:
+        return Finding(subject, "ok", what, f"can't be examined, it has no list of its files: {again}")
+    if damaged:
+        more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
+        return Finding(subject, "broken", f"{what}: {damaged[0]}{more}", again)
+    return Finding(subject, "ok", what)
+
+
+def _device() -> Finding:
+    if not Path("/dev/kfd").exists():
+        return Finding("device", "missing", "no /dev/kfd", "building needs none; an MI300 or MI350 runs what was built")
+    if not os.access("/dev/kfd", os.R_OK | os.W_OK):
+        return Finding("device", "broken", "/dev/kfd is not accessible", "add this user to the groups render and video")
+    return Finding("device", "ok", "/dev/kfd")
+
+
+def _cache(cache: Path) -> Finding:
+    """Writes into the cache, or into the folder where it will be made, what vanishes at once."""
+    there = next(folder for folder in (cache, *cache.parents) if os.path.lexists(folder))
+    try:
+        with writing(there, "set CKPM_CACHE to another folder"), tempfile.TemporaryFile(dir=there):
+            free = shutil.disk_usage(there).free
+    except CkPrefillError as error:
+        return Finding("cache", "broken", str(cache), str(error))
+    text = f"{cache}, {free / 1e9:.0f} GB free"
+    if free < _NEEDED_BYTES:
+        return Finding("cache", "broken", text, f"needs {_NEEDED_BYTES / 1e9:.0f} GB: set CKPM_CACHE to another disk")
+    return Finding("cache", "ok", text)
+
+
+def _resources() -> Finding:
+    memory = jobs.available_bytes()
+    text = f"{jobs.processors()} processors" + (f", {memory / 1e9:.1f} GB of memory" if memory else "")
+    if memory is not None and memory < jobs.UNIT_BYTES:
+        advice = f"a merged unit takes {jobs.UNIT_BYTES / 1e9:.1f} GB: build with --unit-size 1"
+        return Finding("jobs", "broken", text, advice)
+    return Finding("jobs", "ok", f"{text}: {jobs.job_count()} compilers at once")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ck-root", type=Path, default=None, help="a CK checkout; default: CK_ROOT")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the findings; 1 if something would make a build fail."""
+    findings = examine(settings.cache_folder(), settings.ck_root(args.ck_root))
+    table = Table(box=None, pad_edge=False)
+    for column in ("", "what", "found", "what to do"):
+        table.add_column(column, overflow="fold")
+    for finding in findings:
+        table.add_row(finding.state, finding.subject, finding.found, finding.advice)
+    console().print(table)
+    return 1 if any(finding.state == "broken" for finding in findings) else 0

@@ -1,0 +1,60 @@
+"""The cache of objects that checkouts share: SCons's, with the sha256 of every entry beside it.
+
+An entry whose bytes have another sha256, or that has none (a machine that stopped between the two), is deleted and the
+object compiled again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+from SCons.CacheDir import CacheDir  # type: ignore[import-untyped]
+
+from kernels.base.files import write_atomically
+from kernels.build import finished as built
+from kernels.build.run_step import announce_damage
+from matrix.base.errors import OutputError
+
+SUFFIX = ".sha256"
+
+
+class ObjectCache(CacheDir):  # type: ignore[misc]
+    """For an environment's ``CacheDir(path, ObjectCache)``, which must hold ``STEPS`` (by target) and ``FOLDER``."""
+
+    def _readconfig(self, path: str) -> None:
+        """SCons keeps a number in a file with a lock beside it; both can be left damaged. Here the number is fixed."""
+        Path(path).mkdir(parents=True, exist_ok=True)
+        self.config = {"prefix_len": 2}
+
+    def retrieve(self, node: Any) -> bool:
+        """Copy an entry that is whole to its place. Called from several threads at once."""
+        step = node.get_build_env()["STEPS"][str(node)]
+        entry = Path(self.cachepath(node)[1])
+        with contextlib.suppress(FileNotFoundError):  # not in the cache, or another build was faster
+            if (digest := _digest(entry)) != built.sha256(entry):
+                if digest:
+                    announce_damage(step, f"{entry}, its copy in the object cache,")
+                entry.unlink()
+        retrieved: bool = super().retrieve(node)
+        if retrieved:
+            built.note(Path(node.get_build_env()["FOLDER"]), step)
+        return retrieved
+
+    def push(self, node: Any) -> None:
+        """Add a finished target, its digest first."""
+        entry = Path(self.cachepath(node)[1])
+        # a cache that can't be written costs time later and nothing now: SCons warns of the entry itself
+        with contextlib.suppress(OutputError):
+            if not entry.exists():
+                write_atomically(entry.with_name(entry.name + SUFFIX), built.sha256(Path(str(node))).encode())
+        super().push(node)
+
+
+def _digest(entry: Path) -> str:
+    """The recorded sha256, empty without a record."""
+    try:
+        return entry.with_name(entry.name + SUFFIX).read_text(errors="replace")
+    except FileNotFoundError:
+        return ""

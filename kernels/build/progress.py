@@ -1,0 +1,151 @@
+"""Progress of a build: a bar on a terminal, plain lines elsewhere. Fed with the events of run_step.py."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from kernels.base.console import number
+from kernels.build.plan import Step
+from kernels.build.run_step import EVENT
+
+
+@dataclass
+class Tally:
+    """What happened to the steps that compile: counts, and SCons's own words that belong to no event.
+
+    ``unchanged`` steps had nothing to do. ``finishing`` says what became of library and manifest; ``unfit_to_link``
+    names damaged objects that the link met.
+    """
+
+    compiled: int = 0
+    failed: int = 0
+    retrieved: int = 0
+    unchanged: int = 0
+    seconds: float = 0.0
+    kernels_compiled: int = 0
+    finishing: list[str] = field(default_factory=list)
+    unfit_to_link: list[str] = field(default_factory=list)
+    other: list[str] = field(default_factory=list)
+
+    def followed_by(self, again: Tally) -> Tally:
+        """What two runs of SCons on one plan did together; the second found whatever the first made unchanged."""
+        return dataclasses.replace(
+            again,
+            compiled=self.compiled + again.compiled,
+            retrieved=self.retrieved + again.retrieved,
+            unchanged=max(0, again.unchanged - self.compiled - self.retrieved),
+            seconds=self.seconds + again.seconds,
+            kernels_compiled=self.kernels_compiled + again.kernels_compiled,
+        )
+
+    def summary(self) -> str:
+        """What a build did, in a few words."""
+        words = []
+        if self.compiled or self.retrieved:
+            kernels = number(self.kernels_compiled, "kernel")
+            words += [f"{self.compiled} compiled ({kernels}), {self.retrieved} from the cache"]
+            words += [f"{self.unchanged} unchanged"] if self.unchanged else []
+        return ", ".join([*words, *self.finishing]) or "nothing to do"
+
+
+_FINISHING = {
+    ("library", "done"): "linked",
+    ("library", "retrieved"): "library from the cache",
+    ("manifest", "done"): "manifest written",
+}
+
+
+def follow(lines: Iterable[str], steps: Sequence[Step], console: Console, *, linking: str = "linking") -> Tally:
+    """Read SCons's output to its end, show progress, return the tally. ``linking`` is said when the link begins.
+
+    In a log, a step's end is a line; its start is one only where otherwise nothing would be said for long: until the
+    first step has ended, and for the link.
+    """
+    compiles = {step.target: step for step in steps if step.kind in ("unit", "host")}
+    tally = Tally()
+    plain = not console.is_terminal or "CI" in os.environ
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        disable=plain,
+    )
+    started = time.monotonic()
+    done = 0
+
+    def say(text: str) -> None:
+        line = f"[{done}/{len(compiles)}] {time.monotonic() - started:5.0f} s  {text}"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    with bar:
+        task = bar.add_task("units", total=len(compiles))
+        for line in lines:
+            event = _event(line)
+            if event is None:
+                if line.strip():
+                    tally.other.append(line.rstrip())
+                continue
+            what, kind, step = event["event"], event["kind"], compiles.get(event["target"])
+            if what == "damaged":
+                say(f"{event['what']} is damaged: it is deleted and made again")
+                if kind == "library" and event["what"] in compiles:
+                    tally.unfit_to_link.append(event["what"])
+            elif step is None:
+                if words := _FINISHING.get((kind, what)):
+                    tally.finishing.append(words)
+                if kind == "library" and what != "failed":
+                    done = len(compiles)  # whatever was not heard of is as it was
+                    bar.update(task, completed=done, description=linking if what == "start" else "")
+                    if plain:
+                        say(linking if what == "start" else f"{words}{_took(event)}")
+            elif what == "start":
+                bar.update(task, description=f"compiling {event['label']}")
+                if plain and not done:
+                    say(f"compiling {_label(step)}")
+            else:
+                _count(tally, event, step)
+                done += 1
+                bar.advance(task)
+                if plain:
+                    word = {"done": "compiled", "failed": "FAILED", "retrieved": "from cache"}[what]
+                    say(f"{word} {_label(step)}{_took(event)}")
+    tally.unchanged = len(compiles) - tally.compiled - tally.failed - tally.retrieved
+    return tally
+
+
+def _took(event: Mapping[str, Any]) -> str:
+    return f" in {event['seconds']:.0f} s" if "seconds" in event else ""
+
+
+def _label(step: Step) -> str:
+    return f"{step.label} ({number(len(step.kernels), 'kernel')})" if step.kernels else step.label
+
+
+def _event(line: str) -> dict[str, Any] | None:
+    if not line.startswith(EVENT):
+        return None
+    event: dict[str, Any] = json.loads(line[len(EVENT) :])
+    return event
+
+
+def _count(tally: Tally, event: dict[str, Any], step: Step) -> None:
+    if event["event"] == "retrieved":
+        tally.retrieved += 1
+        return
+    tally.seconds += event.get("seconds", 0)
+    if event["event"] == "failed":
+        tally.failed += 1
+    else:
+        tally.compiled += 1
+        tally.kernels_compiled += len(step.kernels)

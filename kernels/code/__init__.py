@@ -1,0 +1,1 @@
+"""Compilers, and what they make: code objects, symbols."""

@@ -1,0 +1,58 @@
+"""Toolchains: which compiler builds the kernels, and its command lines.
+
+Two exist: ``embedded`` (the ziglang wheel, needs nothing but Python) and ``rocm`` (an installed hipcc or amdclang++).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kernels.code.toolchains import embedded, rocm
+from kernels.code.toolchains.base import (
+    Toolchain,
+    compile_command,
+    device_command,
+    link_command,
+    response_text,
+)
+from matrix.base.errors import UsageError
+
+__all__ = [
+    "CHOICES",
+    "Toolchain",
+    "compile_command",
+    "describe",
+    "detect",
+    "device_command",
+    "link_command",
+    "response_text",
+]
+
+CHOICES = ("auto", "embedded", "rocm")
+
+
+def detect(choice: str = "auto", *, cache: Path) -> Toolchain:
+    """The toolchain named ``choice``; ``auto`` takes ROCm's if there is one, else the embedded one.
+
+    ``cache`` is the folder for what a toolchain keeps between builds. Raises UsageError for an unknown choice,
+    ToolchainMissingError if the chosen toolchain is not installed or does not start.
+    """
+    match choice:
+        case "embedded":
+            return embedded.find(cache=cache)
+        case "rocm":
+            return rocm.find()
+        case "auto":
+            return rocm.find() if rocm.locate() else embedded.find(cache=cache)
+        case _:
+            raise UsageError(f"unknown toolchain '{choice}'. Known: {', '.join(CHOICES)}.")
+
+
+def describe(tc: Toolchain) -> dict[str, str]:
+    """What a manifest should record: name, versions and the flags that decide about the output. No machine paths."""
+    return {
+        "toolchain": tc.name,
+        "identity": tc.identity,
+        "flags": " ".join(tc.flags),
+        "link_flags": " ".join(tc.link_flags),
+    }

@@ -1,0 +1,96 @@
+"""The ROCm toolchain: hipcc, or amdclang++ if there is no hipcc, of an installed ROCm.
+
+hipcc comes first because AMD tests CK with it; the environment variables by which a machine could slip flags into it
+are blanked, so that two machines with one ROCm version build alike.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from kernels.code.toolchains.base import KERNEL_FLAGS, Toolchain
+from kernels.errors import ToolchainMissingError
+
+_COMPILERS = ("hipcc", "amdclang++")
+_DEFAULT_ROOT = "/opt/rocm"
+
+_ENVIRONMENT: Mapping[str, str] = {
+    "HIP_PLATFORM": "amd",
+    "HIPCC_COMPILE_FLAGS_APPEND": "",
+    "HIPCC_LINK_FLAGS_APPEND": "",
+    "CPATH": "",
+    "C_INCLUDE_PATH": "",
+    "CPLUS_INCLUDE_PATH": "",
+}
+
+# hipcc adds these to every optimised compile; amdclang++ has to be told.
+_INLINE_ALL = ("-mllvm", "-amdgpu-early-inline-all=true", "-mllvm", "-amdgpu-function-calls=false")
+
+
+def locate() -> str | None:
+    """The path of the ROCm compiler, looked for in ROCM_PATH, HIP_PATH, /opt/rocm and PATH; None if there is none."""
+    roots = [os.environ.get("ROCM_PATH"), os.environ.get("HIP_PATH"), _DEFAULT_ROOT]
+    folders = [Path(root) / "bin" for root in roots if root]
+    for folder in folders:
+        for name in _COMPILERS:
+            if os.access(folder / name, os.X_OK):
+                return str(folder / name)
+    return next((found for name in _COMPILERS if (found := shutil.which(name))), None)
+
+
+def find() -> Toolchain:
+    """The ROCm toolchain.
+
+    Raises ToolchainMissingError if no compiler is found, or if the one found does not tell its version.
+    """
+    compiler = locate()
+    if compiler is None:
+        raise ToolchainMissingError(
+            f"neither {' nor '.join(_COMPILERS)} found in ROCM_PATH, HIP_PATH, {_DEFAULT_ROOT} or PATH: "
+            "install ROCm, or choose the toolchain 'embedded'"
+        )
+    is_hipcc = Path(compiler).name == "hipcc"
+    return Toolchain(
+        name="rocm",
+        identity=f"rocm {Path(compiler).name} {_versions(compiler)}",
+        compiler=(compiler,),
+        search=(),
+        # Compressed bundles would hide the code objects from the resource tables.
+        flags=("-x", "hip", "--no-offload-compress", *KERNEL_FLAGS, *(() if is_hipcc else _INLINE_ALL)),
+        linker=(compiler,),
+        link_flags=("-shared", "-no-hip-rt", "-Wl,--build-id=none"),
+        environment=dict(_ENVIRONMENT),
+    )
+
+
+def _versions(compiler: str) -> str:
+    """``HIP 7.1.x clang 20.0.0git``, or the clang part alone, out of the compiler's --version text."""
+    try:
+        run = subprocess.run(
+            [compiler, "--version"],
+            env={**os.environ, **_ENVIRONMENT},
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=60,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ToolchainMissingError(f"{compiler} can't be started ({error}): repair the ROCm installation") from error
+    clang = re.search(r"clang version (\S+)", run.stdout)
+    if run.returncode != 0 or clang is None:
+        said = (run.stderr or run.stdout).strip()
+        raise ToolchainMissingError(
+            f"'{compiler} --version' ended with {run.returncode} and said '{said}': "
+            "repair the ROCm installation, or choose the toolchain 'embedded'"
+        )
+    hip = re.search(r"HIP version: (\S+)", run.stdout)
+    release = re.search(r"\broc-[\w.]+", run.stdout)
+    words = [f"HIP {hip[1]}"] if hip else []
+    words.append(f"clang {clang[1]}")
+    words += [release[0]] if release else []
+    return " ".join(words)

@@ -1,0 +1,1 @@
+"""Families of kernels as C++: words, templates, units."""

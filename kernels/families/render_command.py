@@ -1,0 +1,34 @@
+"""``python -m kernels render``: the sources of a library as text, for any dialect, without a CK tree or a compiler."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from kernels.families import cpp
+from kernels.families.render import render
+from kernels.families.units import DEFAULT_SIZE
+from kernels.families.units import plan as plan_units
+from matrix.base.errors import UsageError
+from matrix.options import add_selection_options, selection_from
+from matrix.selection import select_some
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_selection_options(parser, tier="smoke")
+    parser.add_argument(
+        "--unit-size", type=int, default=DEFAULT_SIZE, help="kernels in one unit (default: %(default)s)"
+    )
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the sources")
+
+
+def run(args: argparse.Namespace) -> int:
+    """The command. The folder's *.hip files are replaced by those of the selection."""
+    if args.unit_size < 1:
+        raise UsageError("--unit-size must be at least 1")
+    dialect, selection = selection_from(args)
+    keys = select_some(dialect, selection)
+    units = plan_units(keys, args.unit_size)
+    render(keys, units, dialect.name, cpp.features(dialect.name), args.output)
+    print(f"{args.output}: {len(keys)} kernels in {len(units)} units, dispatch.hip, harness.hip ({dialect.name})")
+    return 0

@@ -1,0 +1,1 @@
+"""Problems on a device: buffers, pools, libraries opened, kernels launched."""

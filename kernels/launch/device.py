@@ -1,0 +1,289 @@
+"""What runs a library: a GPU through ROCm's runtime, or the emulator through ours. The one file that knows the latter.
+
+:func:`choose` gives a :class:`Device`. Memory and launches go through the HIP C ABI on both (``device.hip``), so that a
+caller never asks which one it has; what only an emulator can do is asked for with :meth:`Device.has`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emulator import device as emulated
+from emulator.errors import EmulatorError, LibraryLoadError
+from emulator.options import Trace
+from kernels.base.jobs import processors
+from kernels.errors import LibraryError
+from kernels.launch import gpu_context, gpu_smi, harness
+from kernels.launch.hip_api import DeviceError, HipApi, HipError
+from matrix.base.errors import UsageError
+
+CHOICES = ("auto", "hip", "emulator")
+FEATURES = ("placement", "granularity", "checks", "counters", "trace")
+_KFD = Path("/dev/kfd")
+_NODES = Path("/sys/class/kfd/kfd/topology/nodes")
+_RUNTIME = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Why a launch died. ``kind`` is the emulator's word, or ``hip``; ``fields`` holds all that is known."""
+
+    kind: str
+    message: str
+    error: int
+    fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+class Device(ABC):
+    """A device of one arch. ``kind`` is for messages."""
+
+    kind: str
+    arch: str
+    hip: HipApi
+
+    @property
+    def compute_units(self) -> int:
+        return self.hip.properties().compute_units
+
+    @abstractmethod
+    def has(self, feature: str) -> bool:
+        """Whether the device offers one of FEATURES."""
+
+    @abstractmethod
+    def load(self, path: Path) -> harness.Library:
+        """Open a library. Raises LibraryError."""
+
+    def prepare(self, path: Path) -> None:
+        """What the device needs before a library of another C ABI is opened. Raises LibraryError."""
+        if not path.is_file():
+            raise LibraryError(f"{path}: no such library. Build it first.")
+
+    @abstractmethod
+    def configure(self, **options: Any) -> None:
+        """Set options of the emulator between launches. Raises UsageError where there are none."""
+
+    @abstractmethod
+    def placed(self, placement: str) -> contextlib.AbstractContextManager[None]:
+        """Allocations in the ``with`` get a base address of that kind. Raises UsageError if the device can't."""
+
+    @abstractmethod
+    def fault(self) -> Fault | None:
+        """The fault that the device is in."""
+
+    @abstractmethod
+    def recover(self) -> None:
+        """Forget a fault. Raises DeviceError if only a new process can."""
+
+    def context(self) -> Mapping[str, str]:
+        """In which circumstances times are taken here; what is not known is '' or left out."""
+        return {}
+
+    def sensors(self) -> Mapping[str, str]:
+        """Temperature, clock and power of this moment, as far as they are known."""
+        return {}
+
+    def counters(self) -> Mapping[str, Any]:
+        """Counts of the launches since :meth:`reset_counters`; empty if the device counts nothing."""
+        return {}
+
+    def reset_counters(self) -> None:  # noqa: B027 - a device that counts nothing has nothing to do
+        """Start counting from 0."""
+
+
+class EmulatedDevice(Device):
+    """The emulator in this process. Options: emulator/options.py."""
+
+    kind = "emulator"
+
+    def __init__(self, arch: str, **options: Any) -> None:
+        try:
+            self._device = emulated.Device(arch, **options)
+        except EmulatorError as error:
+            raise DeviceError(f"the emulated {arch} can't be started: {error}") from error
+        self.arch = arch
+        self._options = self._device.options
+        # the emulator loaded itself globally: HIP's names lead to it
+        self.hip = HipApi(ctypes.CDLL(None), self._device.last_error)
+
+    def has(self, feature: str) -> bool:
+        return feature in FEATURES
+
+    def load(self, path: Path) -> harness.Library:
+        self.prepare(path)
+        return harness.load(path)
+
+    def prepare(self, path: Path) -> None:
+        super().prepare(path)
+        try:
+            self._device.load_library(path)
+        except LibraryLoadError as error:
+            raise LibraryError(str(error)) from error
+
+    def configure(self, **options: Any) -> None:
+        """Options that are not given take the values that the device was made with."""
+        if isinstance(trace := options.get("trace"), Mapping):
+            options["trace"] = Trace(**trace)
+        fresh = {field.name: getattr(self._options, field.name) for field in dataclasses.fields(self._options)}
+        try:
+            self._device.configure(**{**fresh, **options})
+        except EmulatorError as error:
+            raise UsageError(str(error)) from error
+
+    @contextlib.contextmanager
+    def placed(self, placement: str) -> Iterator[None]:
+        try:
+            with self._device.placed(placement):
+                yield
+        except emulated.DeviceFaultError:
+            raise
+        except EmulatorError as error:
+            raise HipError(str(error), getattr(error, "error", 1)) from error
+
+    def fault(self) -> Fault | None:
+        found = self._device.last_fault()
+        if found is None:
+            return None
+        return Fault(kind=found.kind, message=found.message, error=found.error, fields=dataclasses.asdict(found))
+
+    def recover(self) -> None:
+        self._device.clear_fault()
+        self.hip.last_error()
+
+    def context(self) -> Mapping[str, str]:
+        """The host's clock is the timer: what it shows is the emulator's speed and not a GPU's."""
+        fixed = ("rocm", "driver", "clock_policy", "compute_partition", "memory_partition")
+        return {**_hardware(self), "gpu": f"emulated {self.arch}", **dict.fromkeys(fixed, "emulator")}
+
+    def counters(self) -> Mapping[str, Any]:
+        return self._device.counters()
+
+    def reset_counters(self) -> None:
+        self._device.reset_counters()
+
+
+class GpuDevice(Device):
+    """The first GPU of an arch that ROCm's runtime shows."""
+
+    kind = "hip"
+
+    def __init__(self, arch: str) -> None:
+        runtime = rocm_runtime()
+        if runtime is None:
+            raise DeviceError("ROCm's libamdhip64.so was not found: install ROCm, set ROCM_PATH, or --device emulator.")
+        try:
+            self.hip = HipApi(ctypes.CDLL(runtime, mode=os.RTLD_NOW | os.RTLD_GLOBAL))
+        except OSError as error:
+            raise DeviceError(f"{runtime}: ROCm's runtime can't be loaded: {error}.") from error
+        found = [self.hip.properties(number).arch for number in range(self.hip.device_count())]
+        if arch not in found:
+            there = f"there are {', '.join(found)}" if found else "there is none"
+            raise DeviceError(f"no GPU of arch {arch}: {there}. Take --device emulator, or build for what is there.")
+        self._number = found.index(arch)
+        self.hip.set_device(self._number)
+        self.arch = arch
+        self._error = 0
+
+    @property
+    def compute_units(self) -> int:
+        return self.hip.properties(self._number).compute_units
+
+    def has(self, feature: str) -> bool:
+        return False
+
+    def load(self, path: Path) -> harness.Library:
+        self.prepare(path)
+        return harness.load(path)
+
+    def configure(self, **options: Any) -> None:
+        if options:
+            raise UsageError(f"a GPU has no option {', '.join(sorted(options))}: take --device emulator")
+
+    @contextlib.contextmanager
+    def placed(self, placement: str) -> Iterator[None]:
+        if placement != "default":
+            raise UsageError("a GPU's runtime chooses base addresses itself: take --device emulator")
+        yield
+
+    def context(self) -> Mapping[str, str]:
+        rocm, bus = self.hip.runtime_version(), self.hip.bus_id(self._number)
+        gpu = self.hip.properties(self._number).name
+        return {**_hardware(self), "gpu": gpu, "rocm": rocm, **gpu_context.settings(bus)}
+
+    def sensors(self) -> Mapping[str, str]:
+        bus = self.hip.bus_id(self._number)
+        return {**gpu_context.sensors(bus), **gpu_smi.sensors(bus)}
+
+    def fault(self) -> Fault | None:
+        try:
+            self.hip.synchronize()
+        except HipError as error:
+            return Fault(kind="hip", message=str(error), error=error.error)
+        return None
+
+    def recover(self) -> None:
+        if self.fault():
+            raise DeviceError("the GPU's context is lost: only a new process gets another")
+
+
+def _hardware(device: Device) -> dict[str, str]:
+    return {"arch": device.arch, "compute_units": str(device.compute_units)}
+
+
+def choose(choice: str, arch: str, **options: Any) -> Device:
+    """The device for libraries of ``arch``. ``options`` are the emulator's; a GPU has none and is given none.
+
+    Raises:
+        UsageError: a choice that doesn't exist.
+        DeviceError: it is not there, or can't be started.
+    """
+    if kind_of(choice, arch) == "hip":
+        return GpuDevice(arch)
+    return EmulatedDevice(arch, **options)
+
+
+def kind_of(choice: str, arch: str) -> str:
+    """``hip`` or ``emulator``, without loading either: ``auto`` takes a GPU if there is one of the arch.
+
+    Raises:
+        UsageError: a choice that doesn't exist.
+    """
+    if choice not in CHOICES:
+        raise UsageError(f"unknown device '{choice}'. Known: {', '.join(CHOICES)}.")
+    if choice != "auto":
+        return choice
+    usable = os.access(_KFD, os.R_OK | os.W_OK) and arch in gpu_archs() and rocm_runtime() is not None
+    return "hip" if usable else "emulator"
+
+
+def gpu_archs(nodes: Path = _NODES) -> tuple[str, ...]:
+    """Archs of the GPUs that the amdgpu driver lists. Its gfx_target_version 90402 is gfx942, 90010 is gfx90a."""
+    found = []
+    for properties in sorted(nodes.glob("*/properties")):
+        try:
+            rows = dict(line.split() for line in properties.read_text().splitlines())
+        except (OSError, ValueError):  # a node that this user may not see
+            continue
+        version = int(rows.get("gfx_target_version", 0))
+        if version:
+            found.append(f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}")
+    return tuple(found)
+
+
+def rocm_runtime() -> str | None:
+    """The path of ROCm's HIP runtime, looked for in ROCM_PATH, HIP_PATH and /opt/rocm."""
+    roots = (os.environ.get("ROCM_PATH"), os.environ.get("HIP_PATH"), "/opt/rocm")
+    places = (Path(root) / "lib" / name for root in roots if root for name in _RUNTIME)
+    return next((str(place) for place in places if place.is_file()), None)
+
+
+def default_workers(kind: str) -> int:
+    """Worker processes that serve a device well: one for a GPU, one a processor for the emulator."""
+    return 1 if kind == "hip" else processors()

@@ -1,0 +1,284 @@
+"""A prepared problem on a device: buffers uploaded, the kernel launched, outputs read back.
+
+:func:`check` finds problems that contradict themselves before they reach a device, where they would crash or, worse,
+read other data: page ids outside the pool, buffers smaller than their sizes and strides say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernels.launch.buffers import Prepared
+from kernels.launch.device import Device, Fault
+from kernels.launch.encodings import decode
+from kernels.launch.harness import Launch, Library, Problem, Status
+from kernels.launch.hip_api import HipError, Memory
+from kernels.launch.kv_pool import Buffer
+from matrix.base.errors import ProblemError
+
+Floats = NDArray[np.float64]
+Bytes = NDArray[np.uint8]
+OUTPUTS = ("o", "lse", "rand_val")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a launch ended. ``outputs``: bytes of each output buffer, empty if the launch faulted or was refused.
+
+    ``counters`` are the device's for this launch, empty if it counts nothing; ``seconds`` of the launch alone.
+    """
+
+    prepared: Prepared
+    launch: Launch
+    fault: Fault | None
+    seconds: float
+    outputs: Mapping[str, Bytes] = field(default_factory=dict)
+    counters: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def ran(self) -> bool:
+        return self.launch.status == Status.OK and self.fault is None
+
+    def o(self) -> Floats:
+        """O as [token, head, hdim_v]."""
+        p = self.prepared.problem
+        return decode(self.o_bits(), "bf16" if p.dtype == "fp8bf16" else p.dtype, self.prepared.arch)
+
+    def o_bits(self) -> NDArray[Any]:
+        """O's bits as [token, head, hdim_v]."""
+        p = self.prepared.problem
+        kind = np.uint32 if p.dtype == "fp32" else np.uint16
+        return self.outputs["o"].view(kind).reshape(sum(p.seqlens_q), p.nhead_q, p.hdim_v)
+
+    def lse(self) -> NDArray[np.float32]:
+        """LSE as [head, token]; in batch mode it lies in memory as [batch, head, token]."""
+        p = self.prepared.problem
+        found = self.outputs["lse"].view(np.float32)
+        if p.mode == "batch":
+            return found.reshape(p.batch, p.nhead_q, -1).transpose(1, 0, 2).reshape(p.nhead_q, -1)
+        return found.reshape(p.nhead_q, -1)
+
+    def random_values(self) -> tuple[Bytes, ...]:
+        """The stored random bytes of each sequence as [head, query, key]. Tiles that were not visited hold poison."""
+        p = self.prepared.problem
+        stride = int(self.prepared.fields["stride_randval"])
+        found = self.outputs["rand_val"]
+        if p.mode == "batch":
+            whole = found.reshape(p.batch, p.nhead_q, -1, stride)
+            return tuple(whole[index][..., :keys] for index, keys in enumerate(p.seqlens_k))
+        rows = np.cumsum((0, *p.seqlens_q))
+        tokens = found.reshape(p.nhead_q, -1, stride)
+        return tuple(tokens[:, rows[i] : rows[i + 1], :keys] for i, keys in enumerate(p.seqlens_k))
+
+
+def run(device: Device, library: Library, prepared: Prepared, kernel: str | None = None) -> Outcome:
+    """Launch the kernel that dispatch chooses, or the named one, and read O, LSE and random values back.
+
+    A refusal or a fault is an outcome. After a fault the device has been recovered if it can be.
+
+    Raises:
+        ProblemError: sizes, strides, buffers or page ids contradict one another.
+        HipError: memory ran out, or a call of the runtime failed for another reason than the launch.
+        UsageError: the device can't place buffers where the problem wants them.
+    """
+    check(prepared)
+    with uploaded(device, prepared) as memory:
+        problem = arguments(prepared, memory)
+        device.reset_counters()
+        started = time.perf_counter()
+        launch = library.launch(problem, kernel)
+        fault = device.fault()
+        if fault is None:
+            device.hip.synchronize()
+        seconds = time.perf_counter() - started
+        counters = device.counters()
+        outputs: dict[str, Bytes] = {}
+        if fault is None:
+            outputs = {name: device.hip.read(memory[name]) for name in OUTPUTS if name in memory}
+        else:
+            device.recover()
+    return Outcome(prepared=prepared, launch=launch, fault=fault, seconds=seconds, outputs=outputs, counters=counters)
+
+
+def arguments(prepared: Prepared, memory: Mapping[str, Memory]) -> Problem:
+    """What a launch is given, once its buffers are on the device."""
+    pointers = {name: memory[buffer].address + at for name, (buffer, at) in prepared.pointers.items()}
+    return Problem(**{**prepared.fields, **pointers})
+
+
+@contextlib.contextmanager
+def uploaded(device: Device, prepared: Prepared) -> Iterator[dict[str, Memory]]:
+    """The problem's buffers on the device, by name; freed at the end whatever happened."""
+    memory: dict[str, Memory] = {}
+    try:
+        for name, buffer in prepared.buffers.items():
+            memory[name] = _allocate(device, buffer)
+            if buffer.fill is not None:
+                device.hip.fill(memory[name], buffer.fill)
+            for write in buffer.writes:
+                device.hip.write(memory[name], write.data, write.offset)
+        yield memory
+    finally:
+        for part in memory.values():
+            with contextlib.suppress(HipError):  # of a lost device; what went wrong first is told
+                device.hip.free(part)
+
+
+def _allocate(device: Device, buffer: Buffer) -> Memory:
+    if buffer.placement == "default":
+        return device.hip.malloc(buffer.size)
+    with device.placed(buffer.placement):
+        return device.hip.malloc(buffer.size)
+
+
+def check(prepared: Prepared) -> None:
+    """Refuse a launch whose numbers contradict one another.
+
+    Raises:
+        ProblemError: what, and both numbers.
+    """
+    for name, (buffer, at) in prepared.pointers.items():
+        if buffer not in prepared.buffers:
+            raise _contradiction(prepared, f"{name} points into '{buffer}', which is no buffer")
+        if not 0 <= at <= prepared.buffers[buffer].size:
+            raise _contradiction(prepared, f"{name} points {at} bytes into a buffer of {prepared.buffers[buffer].size}")
+    for name, buffer_ in prepared.buffers.items():
+        for write in buffer_.writes:
+            if write.offset < 0 or write.offset + write.data.nbytes > buffer_.size:
+                end = write.offset + write.data.nbytes
+                raise _contradiction(prepared, f"a write of '{name}' ends at byte {end} of {buffer_.size}")
+    if prepared.problem.expect == "ok":
+        _check_page_ids(prepared)
+        _check_sizes(prepared)
+
+
+def _check_page_ids(prepared: Prepared) -> None:
+    """Every entry that a sequence uses must name a page of the pool. Padding entries may hold anything."""
+    pages = int(prepared.fields["num_total_pages"])
+    for sequence, entries in enumerate(_entries(prepared)):
+        wrong = entries[(entries < 0) | (entries >= pages)]
+        if wrong.size:
+            raise _contradiction(
+                prepared, f"sequence {sequence} names page {wrong[0]}, but the pool has pages 0 to {pages - 1}"
+            )
+
+
+def _entries(prepared: Prepared) -> Iterator[NDArray[np.int32]]:
+    """The used page-table entries of each sequence, from the bytes that are uploaded."""
+    p = prepared.problem
+    table = _words(prepared, "kv_page_indices")
+    if p.kv_table == "vllm":
+        rows = table.reshape(p.batch, -1)
+        lengths = _words(prepared, "seqlen_k_ptr")
+        for row, length in zip(rows, lengths, strict=True):
+            count = -(-int(length) // p.page_size)
+            if length < 0 or count > row.size:
+                raise _contradiction(
+                    prepared, f"a length of {length} needs {count} entries, a table row has {row.size}"
+                )
+            yield row[:count]
+        return
+    ends = _words(prepared, "kv_indptr")
+    if ends.size != p.batch + 1 or ends[0] != 0 or (np.diff(ends) < 0).any() or ends[-1] > table.size:
+        raise _contradiction(
+            prepared, f"kv_indptr {ends.tolist()[:8]} doesn't ascend from 0 to at most {table.size} in {p.batch} steps"
+        )
+    if p.page_size > 1:
+        _check_last_pages(prepared, np.diff(ends))
+    for begin, end in itertools.pairwise(ends):
+        yield table[begin:end]
+
+
+def _check_last_pages(prepared: Prepared, counts: NDArray[np.int32]) -> None:
+    """kv_last_page_lens and the number of pages must give each sequence's length."""
+    p, last = prepared.problem, _words(prepared, "kv_last_page_lens")
+    if last.size != p.batch:
+        raise _contradiction(prepared, f"kv_last_page_lens has {last.size} entries for {p.batch} sequences")
+    told = np.where(counts > 0, (counts - 1) * p.page_size + last, 0)
+    for sequence, (length, count) in enumerate(zip(told.tolist(), counts.tolist(), strict=True)):
+        if length != p.seqlens_k[sequence]:
+            raise _contradiction(
+                prepared,
+                f"sequence {sequence} has {p.seqlens_k[sequence]} keys, but {count} pages of {p.page_size} tokens with "
+                f"{last[sequence]} in the last one",
+            )
+
+
+def _words(prepared: Prepared, name: str) -> NDArray[np.int32]:
+    writes = prepared.buffers[name].writes
+    if not writes:
+        return np.empty(0, np.int32)
+    return np.ascontiguousarray(writes[0].data).reshape(-1).view(np.int32)
+
+
+def _check_sizes(prepared: Prepared) -> None:
+    """The last element that sizes and strides lead to must lie in its buffer."""
+    p, f = prepared.problem, prepared.fields
+    tokens, keys = sum(p.seqlens_q), max(p.seqlens_k)
+    out = 4 if p.dtype == "fp32" else 2
+    _require(prepared, "q", _rows_end(prepared, "q", p.hdim_q) * p.element_bytes)
+    _require(prepared, "o", _rows_end(prepared, "o", p.hdim_v) * out)
+    for name, hdim in (("k", p.hdim_q), ("v", p.hdim_v)):
+        _require(prepared, name, _pool_end(prepared, name, hdim) * p.element_bytes)
+    if p.lse:
+        _require(prepared, "lse", _rows_end(prepared, "lse", 1) * 4)
+    if p.bias == "bias":
+        _require(prepared, "bias", _rows_end(prepared, "bias", keys) * (4 if p.dtype == "fp8bf16" else p.element_bytes))
+    elif p.bias == "alibi":
+        _require(prepared, "bias", ((p.batch - 1) * int(f["stride_bias"]) + p.nhead_q) * 4)
+    if p.p_drop:
+        _require(prepared, "rand_val", _rows_end(prepared, "randval", keys))
+    for name in ("q_descale", "k_descale", "v_descale") if p.qscale != "no" else ():
+        paged = p.qscale == "kv_blockscale" and name != "q_descale"
+        steps = (int(f["num_total_pages"]) - 1, p.nhead_k - 1) if paged else (0, 0)
+        strides = (int(f.get(f"{what}_stride_kv_descale", 0)) for what in ("block", "nhead"))
+        last = sum(step * stride for step, stride in zip(steps, strides, strict=True))
+        _require(prepared, name, (last + 1) * 4)
+    if p.mode == "group":
+        starts = _words(prepared, "seqstart_q")
+        if starts.size != p.batch + 1 or int(starts[-1]) != tokens or (np.diff(starts) < 0).any():
+            raise _contradiction(prepared, f"seqstart_q {starts.tolist()[:8]} disagrees with {tokens} query tokens")
+
+
+def _rows_end(prepared: Prepared, word: str, length: int) -> int:
+    """The element behind the last row of a tensor with ``length`` elements for each head and query token."""
+    p, f = prepared.problem, prepared.fields
+    batches, rows = (p.batch, max(p.seqlens_q)) if p.mode == "batch" else (1, sum(p.seqlens_q))
+    if not rows:
+        return 0
+    steps = (f.get(f"batch_stride_{word}", 0), f[f"nhead_stride_{word}"], f.get(f"stride_{word}", 1))
+    counts = (batches - 1, p.nhead_q - 1, rows - 1)
+    return sum(int(step) * count for step, count in zip(steps, counts, strict=True)) + length
+
+
+def _pool_end(prepared: Prepared, tensor: str, hdim: int) -> int:
+    """The element behind the last page of K or V."""
+    p, f = prepared.problem, prepared.fields
+    pages, stride, heads = (int(f[name]) for name in ("num_total_pages", f"stride_{tensor}", f"nhead_stride_{tensor}"))
+    if tensor == "v" and p.vlayout == "col":
+        return (p.nhead_k - 1) * heads + (hdim - 1) * stride + pages
+    first = (pages - 1) * int(f[f"batch_stride_{tensor}"])
+    if p.kv_layout == "vectorized":
+        return first + p.page_size * p.nhead_k * hdim
+    return first + (p.page_size - 1) * stride + (p.nhead_k - 1) * heads + hdim
+
+
+def _require(prepared: Prepared, pointer: str, end: int) -> None:
+    buffer, at = prepared.pointers[pointer]
+    size = prepared.buffers[buffer].size
+    if at + end > size:
+        raise _contradiction(
+            prepared, f"{pointer} ends at byte {at + end} by its sizes and strides, its buffer has {size}"
+        )
+
+
+def _contradiction(prepared: Prepared, text: str) -> ProblemError:
+    return ProblemError(f"{prepared.problem.name}: {text}.")

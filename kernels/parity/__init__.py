@@ -1,0 +1,1 @@
+"""The matrix and our C++ text compared with upstream's."""

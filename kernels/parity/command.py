@@ -1,0 +1,94 @@
+"""``python -m kernels parity``: options, a run, a table, the results file."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+from pathlib import Path
+
+from kernels.base import jobs, settings
+from kernels.base.processes import ended_by_signals
+from kernels.base.results import Results
+from kernels.code.toolchains import detect
+from kernels.errors import ParityError
+from kernels.parity.run import Request, run
+from matrix.base.errors import UsageError
+from matrix.dialects import FAMILIES, HAND_WRITTEN, archs, check_arch, check_family, check_receipt, receipts, upstreams
+from matrix.families import MASK_IMPLS
+from matrix.options import words
+
+_SHOWN = 10
+_FAMILIES = (*FAMILIES, *HAND_WRITTEN)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Everything is compared unless an option narrows it; lists are repeated or separated by commas."""
+    parser.add_argument("--upstream", action="append", metavar="NAME", help="default: all packages; or checkout")
+    parser.add_argument("--family", action="append", metavar="FAMILY", help=f"default: {', '.join(_FAMILIES)}")
+    parser.add_argument("--arch", action="append", metavar="ARCH", help=f"default: {', '.join(archs())}")
+    parser.add_argument("--receipt", action="append", metavar="N", help="default: all")
+    parser.add_argument("--mask", choices=MASK_IMPLS, action="append", help="default: both mask sets")
+    parser.add_argument("--ck-root", type=Path, default=None, help="a CK checkout to compare with; default: CK_ROOT")
+    parser.add_argument("--no-machine-code", action="store_true", help="start no compiler")
+    parser.add_argument("--no-stored", action="store_true", help="leave the stored name lists out")
+    parser.add_argument("--toolchain", default="auto", help="auto, embedded or rocm (default: auto)")
+    parser.add_argument("--jobs", "-j", type=int, default=None, help="compilers at once; default: by memory")
+    parser.add_argument("--output", type=Path, default=None, metavar="FILE", help="write the results as JSON")
+
+
+def request_from(args: argparse.Namespace) -> Request:
+    """What the options ask for. Raises UnknownArchError, UnknownReceiptError, UsageError, ToolchainMissingError."""
+    if args.jobs is not None and args.jobs < 1:
+        raise UsageError("--jobs must be at least 1")
+    cache = settings.cache_folder()
+    asked = words("--upstream", args.upstream, tuple(upstreams()))
+    ck_root = settings.ck_root(args.ck_root, asked if args.upstream else ())
+    # A checkout takes part as soon as one is named: that is why somebody names one.
+    checkout = ("checkout",) if ck_root and not args.upstream else ()
+    return Request(
+        upstreams=(*asked, *checkout),
+        families=tuple(check_family(name) for name in words("--family", args.family, _FAMILIES)),
+        archs=tuple(check_arch(name).name for name in words("--arch", args.arch, tuple(archs()))),
+        receipts=tuple(check_receipt(number) for number in words("--receipt", args.receipt, [*map(str, receipts())])),
+        masks=tuple(args.mask or MASK_IMPLS),
+        cache=cache,
+        ck_root=ck_root,
+        toolchain=None if args.no_machine_code else detect(args.toolchain, cache=cache),
+        job_count=jobs.job_count(args.jobs),
+        stored=not args.no_stored,
+    )
+
+
+def run_command(args: argparse.Namespace) -> int:
+    """The command: 0 if everything agrees. The results are written before a difference is raised.
+
+    Raises ParityError, DiskFullError, UsageError if there is nothing to compare, and what :func:`request_from` and
+    :func:`kernels.parity.run.run` raise.
+    """
+    started = time.monotonic()
+    with ended_by_signals():  # temporary folders go, too
+        results = run(request_from(args))
+    if not results.cases:
+        raise UsageError("these upstreams have nothing of these families and archs to compare. Widen an option.")
+    if args.output is not None:
+        results.write(args.output)
+    print(table(results))
+    print(f"{len(results.cases)} cases in {time.monotonic() - started:.1f} s")
+    if results.failing:
+        lines = [f"  {case.classname}: {case.name}: {case.message}" for case in results.failing[:_SHOWN]]
+        rest = [f"  and {len(results.failing) - _SHOWN} more"] if len(results.failing) > _SHOWN else []
+        where = f" Read {args.output}." if args.output else ""
+        raise ParityError("\n".join([f"{len(results.failing)} cases differ or failed.{where}", *lines, *rest]))
+    return 0
+
+
+def table(results: Results) -> str:
+    """Cases by suite and outcome."""
+    suites = list(dict.fromkeys(case.suite for case in results.cases))
+    width = max((len(suite) for suite in suites), default=0)
+    lines = []
+    for suite in suites:
+        counts = Counter(case.outcome for case in results.cases if case.suite == suite)
+        lines.append(f"{suite:<{width}}  " + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
+    return "\n".join(lines)

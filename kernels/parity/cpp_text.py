@@ -1,0 +1,405 @@
+"""The part of C++ that dispatch and instance files are written in: statements, namespaces, aliases, plain templates.
+
+It reads generated text, upstream's and ours, far enough that two texts with different aliases, namespaces, layout and
+comments give the same canonical words. It is no compiler: names that the text itself does not declare stay as they are
+written, and what it cannot follow (an alias declared twice with two meanings) is an error and never a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kernels.errors import CppTextError
+from kernels.parity.conditions import TRUE, Condition, conjunction, negation, parse_condition
+from kernels.parity.cpp_tokens import (
+    OPEN,
+    Tokens,
+    after_template_head,
+    closing,
+    closing_angle,
+    extent,
+    spell,
+    split_arguments,
+    template_parameters,
+    tokenize,
+)
+
+Scope = tuple[str, ...]
+
+_BINARY = {"==", "!=", "&&", "||", "<=", ">=", "*", "/", "%", "+", "-", "?", "&", "|", "^", "<<"}
+_SCALARS = {"float", "double"}
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A statement up to its semicolon (left out), or a preprocessor line."""
+
+    tokens: Tokens
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """An if / else-if chain: (condition, body) in order; the condition of a final else is empty."""
+
+    branches: tuple[tuple[Tokens, Tokens], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Braces:
+    """A compound statement, or the body of a loop."""
+
+    body: Tokens
+
+
+Statement = Plain | If | Braces
+
+
+def statements(tokens: Sequence[str]) -> Iterator[Statement]:
+    """The statements of a function body or block, in order."""
+    at = 0
+    while at < len(tokens):
+        statement, at = _statement(tokens, at)
+        if statement != Plain(()):
+            yield statement
+
+
+def _statement(tokens: Sequence[str], at: int) -> tuple[Statement, int]:
+    if at >= len(tokens):
+        raise CppTextError("a statement is missing at the end of a block")
+    piece = tokens[at]
+    if piece == "{":
+        end = closing(tokens, at)
+        return Braces(tuple(tokens[at + 1 : end])), end + 1
+    if piece in ("for", "while", "switch"):
+        _, end = _statement(tokens, closing(tokens, at + 1) + 1)
+        return Braces(tuple(tokens[closing(tokens, at + 1) + 1 : end])), end
+    if piece == "if":
+        return _chain(tokens, at)
+    if piece.startswith("#"):
+        return Plain((piece,)), at + 1
+    end = at
+    while end < len(tokens) and tokens[end] != ";":
+        end = closing(tokens, end) + 1 if tokens[end] in OPEN else end + 1
+    return Plain(tuple(tokens[at:end])), end + 1
+
+
+def _chain(tokens: Sequence[str], at: int) -> tuple[If, int]:
+    branches = []
+    while True:
+        start = at + 2 if tokens[at + 1 : at + 2] == ("constexpr",) else at + 1
+        end = closing(tokens, start)
+        condition = tuple(tokens[start + 1 : end])
+        _, after = _statement(tokens, end + 1)
+        branches.append((condition, _inside(tokens[end + 1 : after])))
+        at = after
+        if tuple(tokens[at : at + 2]) == ("else", "if"):
+            at += 1
+            continue
+        if tuple(tokens[at : at + 1]) == ("else",):
+            _, after = _statement(tokens, at + 1)
+            branches.append(((), _inside(tokens[at + 1 : after])))
+            at = after
+        return If(tuple(branches)), at
+
+
+def _inside(tokens: Sequence[str]) -> Tokens:
+    return tuple(tokens[1:-1] if tokens[0] == "{" else tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function definition. ``argument`` is the explicit specialisation's template argument list, else None.
+
+    ``result`` is what stands before the name, ``parameters`` whole declarations; ``guard`` is the preprocessor
+    condition under which the definition is compiled (TRUE if always).
+    """
+
+    name: str
+    argument: Tokens | None
+    result: Tokens
+    parameters: tuple[Tokens, ...]
+    body: Tokens
+    scope: Scope
+    guard: Condition
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A template whose parameters stand for nothing until it is used, so that its tokens are kept as they are written.
+
+    ``parameters`` are (name, default value or ()); ``members`` the aliases and constants of a class in order;
+    ``functions`` its functions by name, or the one function of a function template under ''.
+    """
+
+    parameters: tuple[tuple[str, Tokens], ...]
+    members: tuple[Tokens, ...]
+    functions: Mapping[str, Function]
+    scope: Scope
+    guard: Condition
+
+
+@dataclass(slots=True)
+class Program:
+    """What a text declares. Aliases and constants are keyed by qualified name and already canonical.
+
+    A template's name means its qualified name, by whose tokens ``templates`` holds it.
+    """
+
+    names: dict[Scope, Tokens] = field(default_factory=dict)
+    namespaces: set[Scope] = field(default_factory=set)
+    functions: list[Function] = field(default_factory=list)
+    templates: dict[Tokens, Template] = field(default_factory=dict)
+
+    def resolve(self, tokens: Sequence[str], scope: Scope, local: Mapping[str, Tokens]) -> Tokens:
+        """Tokens with every alias and constant that is visible from ``scope`` put in place, ``typename`` dropped."""
+        found: list[str] = []
+        at = 0
+        while at < len(tokens):
+            piece = tokens[at]
+            if piece in ("typename", "template"):
+                at += 1
+                continue
+            if not (piece[0].isalpha() or piece[0] == "_") or (found and found[-1] in (".", "->")):
+                found.append(piece)
+                at += 1
+                continue
+            if found and found[-1] == "::" and len(found) > 1 and (found[-2] == ">" or found[-2].isidentifier()):
+                found.append(piece)  # a member of a type that was not declared here
+                at += 1
+                continue
+            end = at + 1
+            while tuple(tokens[end : end + 1]) == ("::",) and "".join(tokens[end + 1 : end + 2]).isidentifier():
+                end += 2
+            path = tuple(tokens[at:end:2])
+            rooted = bool(found) and found[-1] == "::"
+            meaning, used = self._look_up(path, () if rooted else scope, {} if rooted else local)
+            if meaning is None:
+                found += tokens[at:end]
+            else:
+                if rooted:
+                    found.pop()
+                before, after = tuple(found[-1:]), tuple(tokens[end : end + 1])
+                alone = before in ((), ("<",), (",",), ("(",)) and after in ((), (">",), (",",), (")",))
+                bracketed = meaning[:1] == ("(",) and closing(meaning, 0) == len(meaning) - 1
+                found += meaning[1:-1] if alone and bracketed else meaning
+                for member in path[used:]:
+                    found += ("::", member)
+            at = end
+        return tuple(found)
+
+    def _look_up(self, path: Scope, scope: Scope, local: Mapping[str, Tokens]) -> tuple[Tokens | None, int]:
+        """The meaning of the longest known start of ``path`` and how many of its names that start has."""
+        if path[0] in local:
+            return local[path[0]], 1
+        for depth in range(len(scope), -1, -1):
+            here = scope[:depth]
+            for length in range(1, len(path) + 1):
+                name = here + path[:length]
+                if name in self.names:
+                    return self.names[name], length
+                if name not in self.namespaces:
+                    break
+            else:
+                return None, 0
+            if length > 1:  # the first name is a namespace of this scope: outer scopes are hidden
+                return None, 0
+        return None, 0
+
+    def declare(self, name: Scope, meaning: Tokens) -> None:
+        """Raises CppTextError if the name already means something else."""
+        if self.names.setdefault(name, meaning) != meaning:
+            raise CppTextError(f"'{'::'.join(name)}' means '{spell(self.names[name])}' and '{spell(meaning)}'")
+
+    def declare_template(self, name: str, template: Template) -> None:
+        """Raises CppTextError if there is another template or alias of that name: overloads are not followed."""
+        meaning = tuple(piece for part in (*template.scope, name) for piece in (part, "::"))[:-1]
+        if meaning in self.templates:
+            raise CppTextError(f"there are two templates '{spell(meaning)}'")
+        self.declare((*template.scope, name), meaning)
+        self.templates[meaning] = template
+
+
+def _is_binary(tokens: Sequence[str]) -> bool:
+    """Whether an operator with two sides stands outside all brackets."""
+    at = 0
+    while at < len(tokens):
+        if tokens[at] in OPEN:
+            at = closing(tokens, at) + 1
+            continue
+        if tokens[at] in _BINARY and at > 0:
+            return True
+        at += 1
+    return False
+
+
+def declaration(statement: Sequence[str]) -> tuple[str, Tokens] | None:
+    """(name, tokens of its value) of ``using NAME = VALUE`` or ``[constexpr] const TYPE NAME = VALUE``, else None.
+
+    A floating type stays as a cast around the value, because it decides how a comparison rounds; other types of
+    constants only repeat what the place of use converts to anyway. A value with an operator comes in brackets, so that
+    it can be put in the name's place.
+    """
+    if "=" not in statement:
+        return None
+    equals = statement.index("=")
+    left, right = list(statement[:equals]), tuple(statement[equals + 1 :])
+    if left[:1] == ["using"] and len(left) == 2:
+        return left[1], right
+    if not {"const", "constexpr"} & set(left) or not left[-1].isidentifier():
+        return None
+    if kinds := _SCALARS & set(left):
+        return left[-1], (kinds.pop(), "(", *right, ")")
+    return left[-1], ("(", *right, ")") if _is_binary(right) else right
+
+
+def read(text: str) -> Program:
+    """Everything that a file declares at namespace scope, with templates, explicit specialisations and other functions.
+
+    Raises CppTextError if the text can't be followed.
+    """
+    return _Reader(tokenize(text)).program()
+
+
+class _Reader:
+    """Walks namespace scope; keeps the open namespaces and the open preprocessor conditions."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self.tokens = tokens
+        self.at = 0
+        self.found = Program()
+        self.scopes: list[Scope] = [()]
+        self.guards: list[list[Condition]] = []
+
+    def program(self) -> Program:
+        while self.at < len(self.tokens):
+            piece = self.tokens[self.at]
+            if piece.startswith("#"):
+                self._directive(piece)
+                self.at += 1
+            elif piece == "}":
+                if len(self.scopes) == 1:
+                    raise CppTextError("a '}' closes nothing")
+                self.scopes.pop()
+                self.at += 1
+            elif piece == "namespace":
+                self._open_namespace()
+            elif piece == "extern" and self.tokens[self.at + 2] == "{":
+                self.scopes.append(self.scopes[-1])
+                self.at += 3
+            else:
+                self._definition()
+        if self.guards or len(self.scopes) > 1:
+            raise CppTextError("an #if or a namespace is never closed")
+        return self.found
+
+    def _open_namespace(self) -> None:
+        end = self.at
+        while end < len(self.tokens) and self.tokens[end] not in ("{", ";", "="):
+            end += 1
+        if self.tokens[end : end + 1] != ("{",):
+            raise CppTextError(f"'{spell(self.tokens[self.at : end + 4])}' opens no namespace")
+        scope = self.scopes[-1]
+        for name in self.tokens[self.at + 1 : end : 2]:
+            scope = (*scope, name)
+            self.found.namespaces.add(scope)
+        self.scopes.append(scope)
+        self.at = end + 1
+
+    def _directive(self, line: str) -> None:
+        """``guards`` holds for each open #if its branches so far, the current one last."""
+        word, _, rest = line[2:].partition(" ")
+        if word in ("if", "ifdef", "ifndef"):
+            self.guards.append([_directive_condition(word, rest)])
+        elif word in ("elif", "else", "endif") and not self.guards:
+            raise CppTextError(f"#{word} without #if")
+        elif word == "elif":
+            self.guards[-1].append(_directive_condition("if", rest))
+        elif word == "else":
+            self.guards[-1].append(TRUE)
+        elif word == "endif":
+            self.guards.pop()
+        elif word == "define" and len(rest.split()) > 1:
+            raise CppTextError(f"'#{word} {rest}': macros are not followed")
+
+    def _guard(self) -> Condition:
+        parts = [part for branches in self.guards for part in (*map(negation, branches[:-1]), branches[-1])]
+        return conjunction(parts)
+
+    def _definition(self) -> None:
+        """A statement up to its semicolon, a class template, or a function with its body."""
+        tokens, start = self.tokens, self.at
+        head = after_template_head(tokens, start)
+        if head > start and tokens[head : head + 1] in (("struct",), ("class",)):
+            self.at = self._class_template(start, head)
+            return
+        parameters, end = extent(tokens, start)
+        if tokens[end : end + 1] == ("{",):
+            close = closing(tokens, end)
+            function = self._function(tokens[start:parameters], tokens[parameters:end], tokens[end + 1 : close])
+            self.found.functions.append(function)
+            if function.argument is None and (names := template_parameters(tokens[start:head])):
+                template = Template(names, (), {"": function}, function.scope, function.guard)
+                self.found.declare_template(function.name, template)
+            self.at = close + 1
+            return
+        statement = tokens[start:end]
+        if statement[:1] == ("typedef",) or (head > start and "using" in statement):
+            raise CppTextError(f"'{spell(statement)[:80]}': only plain aliases are followed")
+        declared = declaration(statement)
+        scope = self.scopes[-1]
+        if declared is not None:
+            self.found.declare((*scope, declared[0]), self.found.resolve(declared[1], scope, {}))
+        self.at = end + 1
+
+    def _class_template(self, start: int, head: int) -> int:
+        """Declares it; returns where the text goes on. One without a body declares nothing."""
+        tokens, brace = self.tokens, head + 2
+        if tokens[brace : brace + 1] == (";",):
+            return brace + 1
+        names = template_parameters(tokens[start:head])
+        end = closing(tokens, brace) if tokens[brace : brace + 1] == ("{",) else -1
+        if not names or end < 0 or tokens[end + 1 : end + 2] != (";",):
+            raise CppTextError(f"'{spell(tokens[start : brace + 4])[:120]}' is no plain class template")
+        members: list[Tokens] = []
+        functions: dict[str, Function] = {}
+        body, at = tokens[brace + 1 : end], 0
+        while at < len(body):
+            parameters, after = extent(body, at)
+            member = body[at:after]
+            if body[after : after + 1] == ("{",):
+                close = closing(body, after)
+                function = self._function(body[at:parameters], body[parameters:after], body[after + 1 : close])
+                if "template" in function.result or functions.setdefault(function.name, function) is not function:
+                    raise CppTextError(f"'{spell(member)[:80]}' is a template or an overload in a class template")
+                at = close + 1
+            elif declaration(member) is None:
+                raise CppTextError(f"'{spell(member)[:80]}' in a class template is no alias, constant or function")
+            else:
+                members.append(member)
+                at = after + 1
+        template = Template(names, tuple(members), functions, self.scopes[-1], self._guard())
+        self.found.declare_template(tokens[head + 1], template)
+        return end + 2
+
+    def _function(self, head: Tokens, parameters: Tokens, body: Tokens) -> Function:
+        if not head:
+            raise CppTextError(f"'{spell(parameters)}' follows no name of a function")
+        argument = None
+        name = len(head) - 1
+        if head[-1] == ">":
+            opening = [at for at in range(len(head)) if head[at] == "<" and closing_angle(head, at) == len(head) - 1]
+            if not opening or opening[0] == 0:
+                raise CppTextError(f"'{spell(head)[:80]}' is no name of a function")
+            name = opening[0]
+            argument = head[name + 1 : -1]
+            name -= 1
+        declared = tuple(split_arguments(parameters[1 : closing(parameters, 0)]))
+        return Function(head[name], argument, head[:name], declared, body, self.scopes[-1], self._guard())
+
+
+def _directive_condition(word: str, rest: str) -> Condition:
+    if word == "if":
+        return parse_condition(tokenize(rest))
+    condition = parse_condition(("defined", "(", rest, ")"))
+    return condition if word == "ifdef" else negation(condition)

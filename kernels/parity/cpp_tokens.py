@@ -1,0 +1,158 @@
+"""Tokens of C++: taken from text, spelled canonically, and their brackets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from kernels.errors import CppTextError
+from kernels.parity.conditions import Condition
+
+Tokens = tuple[str, ...]
+
+_TOKEN = re.compile(
+    r"""
+    (?: \s+ | //[^\n]* | /\*.*?\*/ )+
+  | ( [A-Za-z_]\w*
+    | \.?\d(?:[eE][+-]|['.\w])*
+    | "(?:[^"\\\n]|\\.)*" | '(?:[^'\\\n]|\\.)*'
+    | \#(?:[^\n\\]|\\.)*
+    | ::|->|&&|\|\||[=!<>]=|\+\+|--|[-+*/%&|^]=|<<
+    | .
+    )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_OPERATORS = frozenset("-[](){}<>,;:.=+*/%!?&|^~")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|\\\n", re.DOTALL)
+OPEN = {"(": ")", "[": "]", "{": "}"}
+# Two pieces that would be read as one if nothing stood between them.
+_JOINED = {"::", "->", "&&", "||", "<<", "++", "--"}
+_SPACED = {"=", "==", "!=", "&&", "||", "<=", ">=", "*", "/", "%", "+", "?", ":", "<<"}
+
+
+def tokenize(text: str) -> Tokens:
+    """The tokens of C++ text without comments; ``>>`` is two tokens, a preprocessor line is one (it starts with #).
+
+    Raises CppTextError naming the line of a character that starts no token, such as a quote that is never closed.
+    """
+    tokens = [piece for piece in _TOKEN.findall(text) if piece]
+    for odd in {piece for piece in set(tokens) if len(piece) == 1 and not piece.isalnum()} - _OPERATORS - {"_", "#"}:
+        line = text.count("\n", 0, text.index(odd)) + 1
+        raise CppTextError(f"line {line}: {odd!r} starts nothing that is C++")
+    return tuple(_directive_text(piece) if piece[0] == "#" else piece for piece in tokens)
+
+
+def _directive_text(line: str) -> str:
+    """A preprocessor line without comments and continuations, in one spacing: ``# if defined(X)``."""
+    return " ".join(_COMMENT.sub(" ", line).replace("#", "# ", 1).split())
+
+
+def spell(tokens: Sequence[str]) -> str:
+    """Canonical text of tokens: the same tokens always read the same, and different tokens differently."""
+    parts: list[str] = []
+    for piece in tokens:
+        if parts:
+            last = parts[-1]
+            both_words = (last[-1].isalnum() or last[-1] == "_") and (piece[0].isalnum() or piece[0] == "_")
+            spaced = last == "," or last in _SPACED or piece in _SPACED
+            numeric = "." in (last, piece) and (last + piece).strip("0123456789.'") == ""
+            if both_words or spaced or numeric or last[-1] + piece[0] in _JOINED:
+                parts.append(" ")
+        parts.append(piece)
+    return "".join(parts)
+
+
+def condition_text(condition: Condition) -> str:
+    """Canonical text of a condition, '' if it always holds."""
+    if condition.kind == "leaf":
+        return spell(condition.leaf)
+    words = sorted(condition_text(part) for part in condition.parts)
+    if condition.kind == "not":
+        return f"!({words[0]})"
+    if condition.kind == "and":
+        return " && ".join(f"({word})" for word in words)
+    return " || ".join(words) if words else "false"
+
+
+def closing(tokens: Sequence[str], at: int) -> int:
+    """Index of the bracket that closes the ``( [ {`` at ``at``. Raises CppTextError if there is none."""
+    pending: list[str] = []
+    for index in range(at, len(tokens)):
+        piece = tokens[index]
+        if piece in OPEN:
+            pending.append(OPEN[piece])
+        elif pending and piece == pending[-1]:
+            pending.pop()
+            if not pending:
+                return index
+    raise CppTextError(f"the bracket of '{spell(tokens[at : at + 8])}' is never closed")
+
+
+def closing_angle(tokens: Sequence[str], at: int) -> int:
+    """Index of the ``>`` that closes the template argument list opened at ``at``. Raises CppTextError."""
+    depth, index = 0, at
+    while index < len(tokens):
+        piece = tokens[index]
+        if piece in OPEN:
+            index = closing(tokens, index)
+        elif piece == "<":
+            depth += 1
+        elif piece == ">":
+            depth -= 1
+            if depth == 0:
+                return index
+        elif piece == ";":
+            break
+        index += 1
+    raise CppTextError(f"the template arguments of '{spell(tokens[max(0, at - 1) : at + 8])}' never end")
+
+
+def split_arguments(tokens: Sequence[str]) -> list[Tokens]:
+    """The parts between commas that are in no bracket and in no template argument list."""
+    parts: list[list[str]] = [[]]
+    depth, index = 0, 0
+    while index < len(tokens):
+        piece = tokens[index]
+        if piece in OPEN:
+            end = closing(tokens, index)
+            parts[-1] += tokens[index : end + 1]
+            index = end + 1
+            continue
+        depth += (piece == "<") - (piece == ">")
+        if piece == "," and depth == 0:
+            parts.append([])
+        else:
+            parts[-1].append(piece)
+        index += 1
+    return [tuple(part) for part in parts if part]
+
+
+def extent(tokens: Tokens, start: int) -> tuple[int, int]:
+    """Where a definition has its parameters and its body, or (-1, its semicolon or the end) if it is no function."""
+    head = end = after_template_head(tokens, start)
+    parameters = -1
+    while end < len(tokens) and tokens[end] != ";":
+        if tokens[end] == "(" and parameters < 0 and "=" not in tokens[head:end]:
+            parameters = end
+        if tokens[end] == "{" and parameters >= 0:
+            return parameters, end
+        end = closing(tokens, end) + 1 if tokens[end] in OPEN else end + 1
+    return -1, end
+
+
+def after_template_head(tokens: Tokens, start: int) -> int:
+    """Where a definition goes on after its ``template <...>``, if it has one."""
+    return closing_angle(tokens, start + 1) + 1 if tokens[start : start + 2] == ("template", "<") else start
+
+
+def template_parameters(head: Tokens) -> tuple[tuple[str, Tokens], ...]:
+    """(name, default) of ``template <TYPE NAME = DEFAULT, ...>``; none for ``template <>`` or no head."""
+    found = []
+    for parameter in split_arguments(head[2:-1]):
+        equals = parameter.index("=") if "=" in parameter else len(parameter)
+        kind, default = parameter[:equals], parameter[equals + 1 :]
+        if len(kind) < 2 or not kind[-1].isidentifier() or "." in kind:
+            raise CppTextError(f"'{spell(head)[:120]}': only parameters with one value each and a name are followed")
+        found.append((kind[-1], default))
+    return tuple(found)

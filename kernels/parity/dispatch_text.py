@@ -1,0 +1,300 @@
+"""A dispatch function read out of generated text: which request takes which kernel, in which order; and comparing two.
+
+Upstream's fmha_batch_prefill_api.cpp and our dispatch.hip are nests of if / else-if chains (dtype, head dim, kernel).
+Conditions are compared as sets of requirements, the tile condition's workgroup count by its values.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kernels.errors import CppTextError
+from kernels.parity.bindings import declared
+from kernels.parity.c_arithmetic import Formula, Number, call, make
+from kernels.parity.conditions import FALSE, TRUE, conjuncts, parse_condition
+from kernels.parity.cpp_constants import decided
+from kernels.parity.cpp_text import If, Plain, Program, Scope, read, statements
+from kernels.parity.cpp_tokens import Tokens, closing, closing_angle, condition_text, spell, split_arguments
+
+FUNCTION = "fmha_batch_prefill"
+# The parameters in canonical text: the request's traits, its arguments, the stream.
+_PARAMETERS = ("t", "a", "s")
+_UTILISATION = "min_cu_util_rate"
+_BLOCKS = "get_num_blocks"
+_LEVELS = {
+    FUNCTION: ("dtype", "head dim", "kernel"),
+    "fmha_fwd": ("device", "dtype", "head dim", "kernel"),
+    "fmha_fwd_appendkv": ("device", "dtype", "head dim", "kernel"),
+    "fmha_fwd_pagedkv": ("device", "dtype", "head dim", "kernel"),
+    "fmha_fwd_splitkv": ("device", "dtype", "head dim", "kernel", "combine kernel"),
+}
+_SHOWN = 5
+
+# Batch, heads and lengths as requests have them, and values at which 32-bit arithmetic wraps.
+_SAMPLES = {
+    "a.batch": (0, 1, 3, 257, 65_536),
+    "a.nhead_q": (1, 5, 128, 65_537),
+    "a.max_seqlen_q": (0, 1, 63, 64, 127, 128, 129, 100_000, 2**31 - 1),
+    "kM0": (64, 128),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One branch. ``requires`` holds canonical conditions that must hold all; ``takes`` is the kernel's trait or ''.
+
+    ``chained`` is True for else-if. ``nodes`` are the branches inside, in order.
+    """
+
+    requires: frozenset[str]
+    chained: bool
+    takes: str = ""
+    arguments: str = ""
+    nodes: tuple[Node, ...] = ()
+
+    def __str__(self) -> str:
+        return " && ".join(sorted(self.requires)) or "always"
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """``utilisation`` is the constant of the tile condition; ``blocks`` its workgroup count; '' and None if absent.
+
+    ``early`` counts the conditions under which the function returns before it looks for a kernel (no device);
+    ``levels`` says what each level of the nest asks for.
+    """
+
+    nodes: tuple[Node, ...]
+    early: int
+    utilisation: str
+    blocks: Formula | None
+    functions: Mapping[str, Formula] = field(default_factory=dict)
+    levels: tuple[str, ...] = _LEVELS[FUNCTION]
+
+    def kernels(self) -> Iterator[Node]:
+        """All branches that take a kernel, in the order in which they are tried."""
+        pending = list(reversed(self.nodes))
+        while pending:
+            node = pending.pop()
+            if node.takes:
+                yield node
+            pending += reversed(node.nodes)
+
+
+def parse(text: str, name: str = FUNCTION) -> Dispatch:
+    """Read the dispatch function ``name``: of batch prefill, or one that _LEVELS names.
+
+    Raises CppTextError if the text holds no such function, or one that can't be followed.
+    """
+    program = read(text)
+    found = [function for function in program.functions if function.name == name and function.argument is None]
+    if len(found) != 1:
+        raise CppTextError(f"expected one function {name}, found {len(found)}")
+    function = found[0]
+    if len(function.parameters) != len(_PARAMETERS):
+        raise CppTextError(f"{name} has {len(function.parameters)} parameters, expected {len(_PARAMETERS)}")
+    local: dict[str, Tokens] = {
+        parameter[-1]: (name,) for parameter, name in zip(function.parameters, _PARAMETERS, strict=True)
+    }
+    scope = function.scope
+    nodes: list[Node] = []
+    blocks = None
+    for statement in statements(function.body):
+        if isinstance(statement, If):
+            nodes += _branches(program, f"{name}_", statement, scope, local)
+        elif isinstance(statement, Plain):
+            if statement.tokens[:2] == ("using", "namespace"):
+                scope = (*function.scope, *statement.tokens[2::2])
+            elif _BLOCKS in statement.tokens[: statement.tokens.index("=") if "=" in statement.tokens else 0]:
+                blocks = _lambda(statement.tokens)
+            else:
+                local |= declared(program, statement.tokens, scope, local)
+    functions = {
+        helper.name: _formula(helper.parameters, helper.result, helper.body)
+        for helper in program.functions
+        if blocks is not None and helper.name in blocks.returned
+    }
+    kernels = tuple(node for node in nodes if node.takes or node.nodes)
+    early = len(nodes) - len(kernels)
+    return Dispatch(kernels, early, spell(local.get(_UTILISATION, ())), blocks, functions, _LEVELS[name])
+
+
+def _branches(
+    program: Program, specialised: str, chain: If, scope: Scope, outer: Mapping[str, Tokens]
+) -> Iterator[Node]:
+    """The branches of a chain. One that leads to no kernel has neither nodes nor a trait; its text is compared.
+
+    A branch that is never taken is left out; one that always is stands for what is in it.
+    """
+    for index, (condition, body) in enumerate(chain.branches):
+        parsed = decided(parse_condition(program.resolve(condition or ("true",), scope, outer)))
+        if parsed == FALSE:
+            continue
+        requires = frozenset(filter(None, map(condition_text, conjuncts(parsed))))
+        local = dict(outer)
+        inside: list[Node] = []
+        takes = arguments = ""
+        if specialised not in body:
+            yield Node(requires, index > 0, arguments=spell(body))
+            if parsed == TRUE:
+                return
+            continue
+        for statement in statements(body):
+            if isinstance(statement, If):
+                inside += _branches(program, specialised, statement, scope, local)
+            elif isinstance(statement, Plain) and statement.tokens[0] == "return":
+                takes, arguments = _taken(specialised, program.resolve(statement.tokens[1:], scope, local))
+            elif isinstance(statement, Plain):
+                local |= declared(program, statement.tokens, scope, local)
+        if not takes and len(inside) == 1 and not inside[0].requires:
+            takes, arguments, inside = inside[0].takes, inside[0].arguments, list(inside[0].nodes)
+        yield Node(requires, index > 0, takes, arguments, tuple(inside))
+
+
+def _taken(specialised: str, returned: Tokens) -> tuple[str, str]:
+    if returned[:2] != (specialised, "<"):
+        raise CppTextError(f"a branch returns '{spell(returned)[:120]}' and not {specialised}<TRAIT>(...)")
+    end = closing_angle(returned, 1)
+    return spell(returned[2:end]), spell(returned[end + 1 :])
+
+
+def _lambda(tokens: Tokens) -> Formula:
+    """``auto NAME = [&](TYPE a) { ...; return VALUE; }``."""
+    start = closing(tokens, tokens.index("=") + 1) + 1
+    end = closing(tokens, start)
+    body = closing(tokens, end + 1)
+    return _formula(tuple(split_arguments(tokens[start + 1 : end])), (), tokens[end + 2 : body])
+
+
+def _formula(parameters: Sequence[Tokens], result: Tokens, body: Tokens) -> Formula:
+    constants = []
+    returned: Tokens = ()
+    for statement in statements(body):
+        if not isinstance(statement, Plain):
+            raise CppTextError(f"'{spell(body)[:120]}' is more than constants and one returned value")
+        tokens = statement.tokens
+        if tokens[0] == "return":
+            returned = tokens[1:]
+        elif "=" in tokens:
+            equals = tokens.index("=")
+            constants.append((tokens[equals - 1], _type(tokens[: equals - 1]), tokens[equals + 1 :]))
+    return Formula(
+        tuple((parameter[-1], _type(parameter[:-1])) for parameter in parameters),
+        tuple(constants),
+        returned,
+        _type(result),
+    )
+
+
+def _type(tokens: Sequence[str]) -> Tokens:
+    return tuple(token for token in tokens if token not in ("const", "constexpr", "auto", "static", "inline"))
+
+
+def compare(upstream: Dispatch, ours: Dispatch, names: Mapping[str, str]) -> list[str]:
+    """Lines that name each difference; empty if both dispatch alike.
+
+    ``names`` gives the kernel's name for a dispatch trait, for messages.
+    """
+    lines = []
+    if upstream.utilisation != ours.utilisation:
+        lines.append(
+            f"{_UTILISATION}: upstream {upstream.utilisation or 'absent'}, ours {ours.utilisation or 'absent'}"
+        )
+    if upstream.early != ours.early:
+        lines.append(f"early returns: upstream has {upstream.early}, ours {ours.early}")
+    return (
+        lines + _compare_blocks(upstream, ours) + _compare_level(upstream.nodes, ours.nodes, names, (), upstream.levels)
+    )
+
+
+def _compare_level(
+    upstream: Sequence[Node],
+    ours: Sequence[Node],
+    names: Mapping[str, str],
+    path: tuple[str, ...],
+    levels: tuple[str, ...],
+) -> list[str]:
+    level = levels[min(len(path), len(levels) - 1)]
+    where = f" in {' / '.join(path)}" if path else ""
+
+    def label(node: Node) -> str:
+        return names.get(node.takes, node.takes) if node.takes else f"'{node}'"
+
+    # A kernel is known by its trait, a level by its condition: repeated ones are told apart by their turn.
+    theirs, mine = _by_label(upstream, label), _by_label(ours, label)
+    lines = []
+    if missing := [key for key in theirs if key not in mine]:
+        lines.append(f"{level}: {len(missing)} branches of upstream are missing{where}: {_some(missing)}")
+    if extra := [key for key in mine if key not in theirs]:
+        lines.append(f"{level}: {len(extra)} branches are not upstream's{where}: {_some(extra)}")
+    left, right = [key for key in theirs if key in mine], [key for key in mine if key in theirs]
+    if left != right:
+        at, one, other = next((at, a, b) for at, (a, b) in enumerate(zip(left, right, strict=True)) if a != b)
+        lines.append(f"{level}: another order{where}: branch {at} is upstream's {one}, ours {other}")
+    changed = []
+    for key in left:
+        a, b = theirs[key], mine[key]
+        if found := _compare_node(a, b):
+            changed.append(f"{level} {key}{where}: {found}")
+        if a.nodes or b.nodes:
+            lines += _compare_level(a.nodes, b.nodes, names, (*path, key), levels)
+    lines += changed[:_SHOWN]
+    if len(changed) > _SHOWN:
+        lines.append(f"{level}: {len(changed) - _SHOWN} more branches differ{where}")
+    return lines
+
+
+def _compare_node(upstream: Node, ours: Node) -> str:
+    found = []
+    if only := upstream.requires - ours.requires:
+        found.append(f"only upstream requires {' && '.join(sorted(only))}")
+    if only := ours.requires - upstream.requires:
+        found.append(f"only ours requires {' && '.join(sorted(only))}")
+    if upstream.takes != ours.takes or upstream.arguments != ours.arguments:
+        found.append(f"upstream calls <{upstream.takes}>{upstream.arguments}, ours <{ours.takes}>{ours.arguments}")
+    if not upstream.takes and upstream.chained != ours.chained:
+        found.append(f"upstream {'else if' if upstream.chained else 'if'}, ours {'else if' if ours.chained else 'if'}")
+    return "; ".join(found)
+
+
+def _by_label(nodes: Sequence[Node], label: object) -> dict[str, Node]:
+    assert callable(label)
+    found: dict[str, Node] = {}
+    for node in nodes:
+        key = word = str(label(node))
+        turn = itertools.count(2)
+        while key in found:
+            key = f"{word} ({next(turn)})"
+        found[key] = node
+    return found
+
+
+def _some(words: Sequence[str]) -> str:
+    more = f", and {len(words) - _SHOWN} more" if len(words) > _SHOWN else ""
+    return ", ".join(words[:_SHOWN]) + more
+
+
+def _compare_blocks(upstream: Dispatch, ours: Dispatch) -> list[str]:
+    if upstream.blocks is None or ours.blocks is None:
+        if (upstream.blocks is None) == (ours.blocks is None):
+            return []
+        return [f"{_BLOCKS}: only {'ours' if upstream.blocks is None else 'upstream'} has it"]
+    for sample in itertools.product(*_SAMPLES.values()):
+        values = {name: make(value, False) for name, value in zip(_SAMPLES, sample, strict=True)}
+        rows = values.pop("kM0")
+        theirs, mine = _blocks(upstream, rows, values), _blocks(ours, rows, values)
+        if theirs != mine:
+            words = ", ".join(f"{name} {value}" for name, value in zip(_SAMPLES, sample, strict=True))
+            return [f"{_BLOCKS}: for {words} upstream gives {_word(theirs)}, ours {_word(mine)}"]
+    return []
+
+
+def _blocks(dispatch: Dispatch, rows: Number, values: Mapping[str, Number]) -> Number:
+    assert dispatch.blocks is not None
+    return call(dispatch.blocks, (rows,), values, dispatch.functions)
+
+
+def _word(number: Number) -> str:
+    return f"{number.value}{'u' if number.unsigned else ''}"

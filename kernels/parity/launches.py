@@ -1,0 +1,167 @@
+"""What a specialised function launches where that is several kernels behind templates, each under a condition.
+
+A key of split-KV is such a function: chains of ``if`` choose among instances of a class template, whose static function
+launches. Templates are followed by putting their arguments in place, until only CK's words are left. Every statement
+must be one that is understood: a declaration, a chain, a call of such a template, a launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from kernels.errors import CppTextError
+from kernels.parity.bindings import LAUNCHER, Binding, binding, declared
+from kernels.parity.conditions import FALSE, TRUE, Condition, conjunction, negation, parse_condition
+from kernels.parity.cpp_constants import decided
+from kernels.parity.cpp_text import Function, If, Plain, Program, Scope, Template, declaration, read, statements
+from kernels.parity.cpp_tokens import Tokens, closing, closing_angle, condition_text, spell, split_arguments
+
+# Our text tells by it which kernel was selected; it launches nothing.
+_NOTED = ("ckpm", "::", "note_selected", "(")
+
+_Use = tuple[int, Tokens]  # a template and its arguments
+_Launch = tuple[Condition, Tokens]  # when, and the whole expression
+
+
+def launches(text: str, specialised: Sequence[str]) -> list[tuple[Binding, ...]]:
+    """For each specialisation of one of these functions its launches in the order of the text.
+
+    Raises CppTextError if the text can't be followed or a specialisation launches no kernel.
+    """
+    program = read(text)
+    names = {name[-1] for name in program.templates}
+    if apart := [
+        function.name for function in program.functions if function.argument is not None and function.name in names
+    ]:
+        raise CppTextError(f"{apart[0]} is a template of the text and specialised there, too")
+    return [
+        _launches(program, function)
+        for function in program.functions
+        if function.name in specialised and function.argument is not None
+    ]
+
+
+def _launches(program: Program, function: Function) -> tuple[Binding, ...]:
+    assert function.argument is not None
+    trait = program.resolve(function.argument, function.scope, {})
+    given = tuple((f"argument{at}",) for at in range(len(function.parameters)))
+    local = _parameters(function, given)
+    walk = _Walk(program, function.guard)
+    found = tuple(
+        binding(trait, launch, function, condition_text(when))
+        for when, launch in walk.body(function.body, function.scope, local, ())
+    )
+    if not found:
+        raise CppTextError(f"{function.name}<{spell(trait)[:80]}...> launches nothing")
+    return found
+
+
+def _parameters(function: Function, given: Sequence[Tokens]) -> dict[str, Tokens]:
+    if len(given) != len(function.parameters) or any("=" in parameter for parameter in function.parameters):
+        raise CppTextError(f"{function.name} of {len(function.parameters)} parameters is given {len(given)}")
+    return {parameter[-1]: value for parameter, value in zip(function.parameters, given, strict=True)}
+
+
+class _Walk:
+    """Through one specialised function; ``guard`` is where it is compiled, and so must be all that it uses."""
+
+    def __init__(self, program: Program, guard: Condition) -> None:
+        self.program, self.guard = program, guard
+
+    def body(
+        self, body: Tokens, scope: Scope, outer: Mapping[str, Tokens], open_: tuple[_Use, ...]
+    ) -> Iterator[_Launch]:
+        """The launches of a block. ``outer`` holds the names that are known there, ``open_`` the templates it is in."""
+        local = dict(outer)
+        for statement in statements(body):
+            if isinstance(statement, If):
+                yield from self.chain(statement, scope, local, open_)
+            elif not isinstance(statement, Plain):
+                raise CppTextError(f"'{spell(statement.body)[:80]}': a loop or a bare block is not followed")
+            elif statement.tokens[0].startswith("#"):
+                if not statement.tokens[0].startswith("# pragma"):
+                    raise CppTextError(f"'{statement.tokens[0]}' inside a function is not followed")
+            elif found := declared(self.program, statement.tokens, scope, local):
+                for value in found.values():
+                    self.refuse_launch(value)
+                local |= found
+            else:
+                yield from self.expression(self.program.resolve(statement.tokens, scope, local), open_)
+
+    def chain(self, chain: If, scope: Scope, local: Mapping[str, Tokens], open_: tuple[_Use, ...]) -> Iterator[_Launch]:
+        before = TRUE
+        for written, body in chain.branches:
+            condition = self.program.resolve(written or ("true",), scope, local)
+            self.refuse_launch(condition)
+            parsed = decided(parse_condition(condition))
+            here = conjunction((before, parsed))
+            if here != FALSE:
+                for when, launch in self.body(body, scope, local, open_):
+                    yield conjunction((here, when)), launch
+            before = conjunction((before, negation(parsed)))
+
+    def expression(self, tokens: Tokens, open_: tuple[_Use, ...]) -> Iterator[_Launch]:
+        end = 1
+        while tokens[end : end + 1] == ("::",):
+            end += 2
+        template = self.program.templates.get(tokens[:end])
+        if template is not None:
+            yield from self.use(template, tokens, end, open_)
+        elif LAUNCHER in tokens and tokens[0] != "return":
+            self.refuse_templates(tokens)
+            yield TRUE, tokens
+        elif tokens[:4] != _NOTED:
+            raise CppTextError(f"'{spell(tokens)[:120]}' is no declaration, no known call and no launch")
+
+    def use(self, template: Template, tokens: Tokens, end: int, open_: tuple[_Use, ...]) -> Iterator[_Launch]:
+        """``NAME<ARGUMENTS>(...)`` or ``NAME<ARGUMENTS>::FUNCTION(...)``; the name ends before ``end``."""
+        close = closing_angle(tokens, end) if tokens[end : end + 1] == ("<",) else end
+        rest = tokens[close + 1 :]
+        name, rest = ("".join(rest[1:2]), rest[2:]) if rest[:1] == ("::",) else ("", rest)
+        function = template.functions.get(name)
+        if close == end or function is None or rest[:1] != ("(",) or closing(rest, 0) != len(rest) - 1:
+            raise CppTextError(f"'{spell(tokens)[:120]}' calls no function of {spell(tokens[:end])}")
+        if template.guard != self.guard:
+            raise CppTextError(f"{spell(tokens[:end])} is compiled under other conditions than what uses it")
+        arguments = tokens[end + 1 : close]
+        use = (id(template), arguments)
+        if use in open_:
+            raise CppTextError(f"'{spell(tokens)[:120]}' calls itself")
+        local = self.instantiated(template, [_plain(part) for part in split_arguments(arguments)])
+        local |= _parameters(function, [_plain(part) for part in split_arguments(rest[1:-1])])
+        yield from self.body(function.body, template.scope, local, (*open_, use))
+
+    def instantiated(self, template: Template, arguments: Sequence[Tokens]) -> dict[str, Tokens]:
+        """A template's parameters and members for these arguments."""
+        if len(arguments) > len(template.parameters):
+            raise CppTextError(f"a template of {len(template.parameters)} parameters is given {len(arguments)}")
+        local: dict[str, Tokens] = {}
+        for at, (name, default) in enumerate(template.parameters):
+            value = arguments[at] if at < len(arguments) else self.program.resolve(default, template.scope, local)
+            if not value:
+                raise CppTextError(f"a template's parameter {name} is given no value")
+            local[name] = _plain(value)
+        for member in template.members:
+            found = declaration(member)
+            assert found is not None  # the reader takes no other members
+            local[found[0]] = self.program.resolve(found[1], template.scope, local)
+        return local
+
+    def refuse_launch(self, tokens: Tokens) -> None:
+        """A declaration or a condition that launches would be lost."""
+        if LAUNCHER in tokens:
+            raise CppTextError(f"'{spell(tokens)[:120]}' launches inside a declaration or a condition")
+        self.refuse_templates(tokens)
+
+    def refuse_templates(self, tokens: Tokens) -> None:
+        if used := {name[-1] for name in self.program.templates} & set(tokens):
+            raise CppTextError(
+                f"'{spell(tokens)[:120]}': {used.pop()} is a template of the text, used in no plain call"
+            )
+
+
+def _plain(tokens: Tokens) -> Tokens:
+    """A value that can be put in a name's place as it stands."""
+    if not all(piece == "::" or piece.isalnum() or piece.isidentifier() for piece in tokens):
+        raise CppTextError(f"'{spell(tokens)[:80]}' is given for a parameter: only names and numbers are followed")
+    return tokens

@@ -1,0 +1,221 @@
+"""Machine code of a sample of kernels: upstream's rendered instances and our unit, compiled alike, byte for byte.
+
+Bindings say that both texts mean the same type; this says that the compiler agrees. The sample holds every value of
+every axis, so that no word of the templates goes untested. Upstream's instances are compiled one by one, as upstream
+does; ours together in one unit, as our builds do, which takes half the time. That is for batch prefill: a fwd kernel
+was seen to change by an instruction with its neighbours in the unit (qr_async beside qr_async_trload, from equal
+text), so other families' are compiled one by one, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels.base.files import write_atomically
+from kernels.code import code_object as codeobject
+from kernels.code.toolchains import Toolchain, device_command
+from kernels.errors import CodeObjectError, CompileError
+from kernels.families import cpp
+from kernels.families.render import unit_text
+from kernels.families.renderable import PREFILL
+from kernels.families.units import Unit
+from kernels.upstream.trees import Tree
+from matrix.defects import Defect, defect_of, split
+from matrix.keys import Key
+
+INCLUDES = tuple(Path(__file__).parents[1] / name for name in ("include", "include_fwd"))
+# Names of both texts' symbols depend on it, so it must be the same.
+_CUID = "0" * 16
+_ERROR_LINES = 8
+
+Code = Mapping[str, bytes]  # machine code by function
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``difference`` is '' if the machine code of both is the same; ``code_bytes`` is its length.
+
+    ``error`` is not '' if one of the two could not be compiled; ``defect`` names the known defect of a kernel for which
+    that was expected of both.
+    """
+
+    name: str
+    code_bytes: int
+    difference: str
+    error: str = ""
+    defect: str = ""
+
+
+def axis_values(key: Key) -> frozenset[tuple[str, object]]:
+    """The (axis, value) pairs that a key covers. Equal mask words of two mask sets are different values."""
+    pairs: set[tuple[str, object]] = set()
+    for axis, value in key.row().items():
+        if axis not in ("name", "family", "mask", "mask_impl") and not axis.startswith("tile."):
+            pairs.add((axis, value))
+    return frozenset(pairs | {("mask", (key.mask_impl, key.mask)), ("tile", key.tile.word)})
+
+
+def choose(keys: Sequence[Key], dialect: str, arch: str) -> list[Key]:
+    """What to compile for ``arch``: a sample of the kernels that compile, and the cheapest of each known defect.
+
+    Kernels that exist on other archs only are left out: the guard around their text leaves no device code to compare.
+    """
+    sound, left_out = split([key for key in keys if has_device_code(key, arch)], dialect)
+    return [*sample(sound), *(min(defective, key=_size) for defective in left_out.values())]
+
+
+def has_device_code(key: Key, arch: str) -> bool:
+    """Upstream guards the device code of 64-bit loads: gfx94x and gfx950 alone have the instruction."""
+    return key.load != "gload" or arch.startswith("gfx94") or arch == "gfx950"
+
+
+def sample(keys: Sequence[Key]) -> list[Key]:
+    """Few keys that hold every axis value of ``keys``: greedy set cover, smallest tile first.
+
+    Among equals the key whose values were taken least so far, so that values meet in many combinations. Depends on the
+    set and order of the keys alone.
+    """
+    values = {id(key): axis_values(key) for key in keys}
+    missing = frozenset().union(*values.values())
+    taken: Counter[tuple[str, object]] = Counter()
+    chosen: list[Key] = []
+
+    def rank(key: Key) -> tuple[int, int, int]:
+        return len(values[id(key)] & missing), -_size(key), -sum(taken[pair] for pair in values[id(key)])
+
+    while missing:
+        best = max(keys, key=rank)
+        chosen.append(best)
+        missing -= values[id(best)]
+        taken.update(values[id(best)])
+    return sorted(chosen, key=_size)
+
+
+def _size(key: Key) -> int:
+    return key.tile.bm0 * key.tile.bn1
+
+
+def compare(
+    pairs: Sequence[tuple[Key, str]], tree: Tree, toolchain: Toolchain, arch: str, *, cache: Path, pool: Executor
+) -> Callable[[], list[Comparison]]:
+    """Start to compile both texts of each (key, upstream's rendered text) for ``arch`` in ``pool``.
+
+    Code is kept in ``cache`` by everything that decides about it, so that a second run compiles nothing.
+
+    Returns:
+        a function that waits and compares. A compile that failed is that kernel's ``error`` there, unless a known
+        defect says so. It raises CodeObjectError, DiskFullError.
+    """
+    features = cpp.features(tree.dialect, selector_takes_base=tree.selector_takes_base)
+    known = {key: defect_of(key, tree.dialect) for key, _ in pairs}
+
+    def attempt(text: str) -> Code | CompileError:
+        try:
+            return _code(text, tree, toolchain, arch, cache)
+        except CompileError as error:
+            return error
+
+    def unit(*keys: Key) -> str:
+        return unit_text(Unit("sample", keys), features)
+
+    merging = [key for key, _ in pairs if known[key] is None and key.family == PREFILL]
+    merged = pool.submit(attempt, unit(*merging)) if merging else None  # first, for it takes longest
+    alone = {key: pool.submit(attempt, unit(key)) for key in known if key not in merging}
+    theirs = [pool.submit(attempt, text) for _, text in pairs]
+
+    def finish() -> list[Comparison]:
+        found = []
+        for (key, _), other in zip(pairs, theirs, strict=True):
+            defect = known[key]
+            if defect is not None:
+                found.append(_compare_failures(key.name, defect, other.result(), alone[key].result()))
+            else:
+                ours = merged if key in merging else alone[key]
+                assert ours is not None
+                found.append(_compare(key.name, other.result(), ours.result()))
+        return found
+
+    return finish
+
+
+def _compare_failures(name: str, defect: Defect, theirs: Code | CompileError, ours: Code | CompileError) -> Comparison:
+    if isinstance(theirs, CompileError) and isinstance(ours, CompileError):
+        words = [{line.partition("error: ")[2] for line in str(error).splitlines()} for error in (theirs, ours)]
+        if words[0] == words[1]:
+            return Comparison(name, 0, "", defect=defect.name)
+        return Comparison(name, 0, f"upstream's text fails otherwise than ours: {theirs}\nours: {ours}")
+    whose = "ours" if isinstance(theirs, CompileError) else "upstream's text"
+    gone = f"{whose} compiles, but the known defect '{defect.name}' says it can't: mend matrix/tables/defects.yaml"
+    return Comparison(name, 0, gone)
+
+
+def _compare(name: str, theirs: Code | CompileError, ours: Code | CompileError) -> Comparison:
+    """All functions of upstream's object must be in our unit's, with the same bytes."""
+    if isinstance(theirs, CompileError):
+        return Comparison(name, 0, "", f"upstream's text does not compile: {theirs}")
+    if isinstance(ours, CompileError):
+        return Comparison(name, 0, "", f"our text does not compile: {ours}")
+    if not theirs:
+        return Comparison(name, 0, "", "upstream's text has no machine code on this arch")
+    total = sum(map(len, theirs.values()))
+    for function, code in theirs.items():
+        if function not in ours:
+            return Comparison(name, total, f"upstream's text makes a function that ours doesn't: {function}")
+        if ours[function] != code:
+            return Comparison(name, total, _first_difference(code, ours[function]))
+    return Comparison(name, total, "")
+
+
+def _first_difference(theirs: bytes, ours: bytes) -> str:
+    at = next((i for i, (a, b) in enumerate(zip(theirs, ours, strict=False)) if a != b), min(len(theirs), len(ours)))
+    return f"upstream's code has {len(theirs)} bytes, ours {len(ours)}; they differ from byte {at:#x} on"
+
+
+def _code(text: str, tree: Tree, toolchain: Toolchain, arch: str, cache: Path) -> Code:
+    """The machine code of one source text, compiled or out of the cache."""
+    headers = (file for folder in INCLUDES for file in sorted(folder.iterdir()))
+    own = b"".join(file.read_bytes() for file in headers if file.name in text)
+    signature = "\0".join((toolchain.identity, *toolchain.flags, arch, tree.identity, text)).encode() + own
+    place = cache / "parity" / f"{hashlib.sha256(signature).hexdigest()}.hsaco"
+    if place.is_file():
+        try:
+            return codeobject.functions(place.read_bytes())
+        except CodeObjectError:
+            pass  # a damaged entry: compiled anew and replaced
+    with tempfile.TemporaryDirectory(prefix="ckpm-code-") as name:
+        folder = Path(name)
+        source, output = folder / "kernel.hip", folder / "kernel.hsaco"
+        source.write_text(text, encoding="utf-8")
+        command = device_command(
+            toolchain,
+            arch=arch,
+            source=str(source),
+            output=str(output),
+            includes=[str(include) for include in (*tree.includes, *INCLUDES)],
+            cuid=_CUID,
+            prefix_map={str(folder): "parity", str(tree.root): "ck"},
+        )
+        run = subprocess.run(
+            command,
+            env={**os.environ, **toolchain.environment},
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        if run.returncode != 0:
+            lines = run.stderr.splitlines()
+            told = [line for line in lines if "error" in line][:_ERROR_LINES] or lines[-_ERROR_LINES:]
+            raise CompileError("\n".join(told) or f"the compiler ended with {run.returncode}")
+        image = output.read_bytes()
+    code = codeobject.functions(image)
+    write_atomically(place, image)
+    return code

@@ -1,0 +1,174 @@
+"""Names of all families against an upstream's own codegen, run live, and against stored lists; and how a comparison
+becomes a case."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels.base import jobs
+from kernels.base.results import Case
+from kernels.errors import CodegenError
+from kernels.upstream.codegen_runner import Live
+from kernels.upstream.trees import Tree
+from matrix.dialects import APIS, dialect
+from matrix.enumeration import enumerate_keys
+from matrix.families import Family
+from matrix.keys import Key
+from matrix.published.comparison import compare_names
+from matrix.published.golden import StoredList, emission_sha256
+
+_SHOWN = 5
+
+# Documented differences: their names are written into a case's text wherever they are accepted.
+ARCH_IGNORED = "codegen-ignores-arch"
+ARCH_REFUSED = "codegen-refuses-arch"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one comparison found: lines that name differences (none if equal), and a note on what was compared."""
+
+    what: str
+    lines: tuple[str, ...]
+    note: str
+
+
+def names_cases(
+    tree: Tree,
+    apis: Sequence[str],
+    archs: Sequence[str],
+    receipts: Sequence[int],
+    masks: Sequence[str],
+    cache: Path | None = None,
+) -> Iterator[Case]:
+    """One case for each API, arch, receipt and mask set: the names of its families from a tree's own codegen.
+
+    What the codegen lists is kept in ``cache``, if one is given, by the content of its files.
+    """
+    wanted = [(api, arch, receipt, mask) for api in apis for mask in masks for receipt in receipts for arch in archs]
+    pool = ThreadPoolExecutor(jobs.processors())
+    try:
+        lives = {api: Live(tree, pool, api, cache) for api in apis}
+        listed = [lives[api].names(arch, receipt, mask) for api, arch, receipt, mask in wanted]  # all are started
+        for (api, arch, receipt, mask), names in zip(wanted, listed, strict=True):
+            yield _names_case(tree, api, arch, receipt, mask, names)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _names_case(tree: Tree, api: str, arch: str, receipt: int, mask: str, listed: Future[list[str]]) -> Case:
+    started = time.monotonic()
+    title = title_of(tree.name, arch, api, f"receipt {receipt}, {mask} masks")
+    families = [dialect(tree.dialect).family(name) for name in APIS[api]]
+    absent = all(arch not in family.archs for family in families)
+    try:
+        theirs = listed.result()
+    except CodegenError as error:
+        return refused_arch(title, families[0], arch, error, started) if absent else error_case(title, error, started)
+    if absent:
+        built = next(iter(families[0].archs))
+        return judge(title, [absent_arch(families[0], arch, theirs, _names(families, built, receipt, mask))], started)
+    keys = [key for family in families for key in enumerate_keys(family, arch=arch, receipt=receipt, mask_impl=mask)]
+    return judge(title, [compare_lists(keys, theirs)], started)
+
+
+def _names(families: Sequence[Family], arch: str, receipt: int, mask: str) -> list[str]:
+    return [
+        key.name for family in families for key in enumerate_keys(family, arch=arch, receipt=receipt, mask_impl=mask)
+    ]
+
+
+def refused_arch(title: dict[str, str], family: Family, arch: str, error: CodegenError, started: float) -> Case:
+    """An arch that the codegen of a dialect's age doesn't know and that the matrix has no kernels for.
+
+    codegen-refuses-arch: generate.py ends with "Unsupported device target ARCH". Any other failure is an error.
+    """
+    said = f"Unsupported device target {arch}"
+    if said not in str(error):
+        return error_case(title, error, started)
+    note = (
+        f"documented difference '{ARCH_REFUSED}': upstream's codegen ends with '{said}'; the matrix has no kernel: "
+        f"{family.absent}"
+    )
+    return judge(title, [Finding("names", (), note)], started)
+
+
+def absent_arch(family: Family, arch: str, theirs: Sequence[str], reference: Sequence[str]) -> Finding:
+    """An arch without kernels: ours is empty, and upstream's must be, with one documented difference.
+
+    codegen-ignores-arch: codegens of 2025 list (and would render) the gfx9 kernels whatever the target is, or take no
+    target. The matrix says none where no pipeline or tile of that age is made for the arch. Accepted only while
+    upstream's list for the arch is exactly its gfx9 list (``reference``); later codegens return nothing for such an
+    arch, and then nothing needs accepting.
+    """
+    if not theirs:
+        return Finding("names", (), f"the same: no kernel on either side: {family.absent}")
+    if list(theirs) == list(reference):
+        note = (
+            f"documented difference '{ARCH_IGNORED}': upstream's codegen pays no heed to the arch and lists its "
+            f"{len(theirs)} gfx9 kernels for {arch}; the matrix has none: {family.absent}"
+        )
+        return Finding("names", (), note)
+    return Finding("names", (compare_names([], theirs).describe(),), f"{arch} should have no kernel")
+
+
+def compare_lists(keys: Sequence[Key], theirs: Sequence[str]) -> Finding:
+    """Names and their order."""
+    difference = compare_names([key.name for key in keys], theirs)
+    lines = () if difference.same else (difference.describe(),)
+    return Finding("names", lines, f"the same: {len(theirs)} names in upstream's order")
+
+
+def stored_case(entry: StoredList) -> Case:
+    """A stored list of upstream's names against ours: as a set, and in order by its hash where that is known.
+
+    Raises TableError: the stored file is damaged.
+    """
+    started = time.monotonic()
+    title = title_of(
+        f"{entry.dialect} (stored list)", entry.arch, entry.api, f"receipt {entry.receipt}, {entry.mask_impl} masks"
+    )
+    families = [dialect(entry.dialect).family(name) for name in entry.families]
+    ours = _names(families, entry.arch, entry.receipt, entry.mask_impl)
+    difference = compare_names(sorted(ours), entry.names())
+    lines = [] if difference.same else [difference.describe()]
+    ordered = entry.sha256_emission_order is not None
+    if difference.same and ordered and emission_sha256(ours) != entry.sha256_emission_order:
+        lines.append("the names are the same, their order is not upstream's order of emission")
+    note = f"the same: {entry.count} names" + (" in upstream's order" if ordered else " (stored without an order)")
+    return judge(title, [Finding("names", tuple(lines), note)], started)
+
+
+def title_of(suite: str, arch: str, family: str, name: str) -> dict[str, str]:
+    return {
+        "suite": f"parity {suite}",
+        "classname": f"parity.{suite}.{arch}.{family}",
+        "name": f"{arch} {family} {name}",
+    }
+
+
+def judge(title: dict[str, str], findings: Sequence[Finding], started: float) -> Case:
+    seconds = round(time.monotonic() - started, 3)
+    wrong = [finding for finding in findings if finding.lines]
+    if not wrong:
+        text = "\n".join(finding.note for finding in findings)
+        return Case(**title, outcome="passed", text=text, seconds=seconds)
+    message = "; ".join(f"{finding.what}: {_first_line(finding.lines[0])}" for finding in wrong)
+    parts = []
+    for finding in wrong:
+        more = [f"and {len(finding.lines) - _SHOWN} more lines"] if len(finding.lines) > _SHOWN else []
+        parts.append("\n".join([f"{finding.what} differ:", *finding.lines[:_SHOWN], *more]))
+    return Case(**title, outcome="failed", message=message, text="\n\n".join(parts), seconds=seconds)
+
+
+def error_case(title: dict[str, str], error: Exception, started: float) -> Case:
+    seconds = round(time.monotonic() - started, 3)
+    return Case(**title, outcome="error", message=_first_line(str(error)), text=str(error), seconds=seconds)
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]

@@ -1,0 +1,204 @@
+"""fwd_v3 against an upstream's own files, which no codegen writes: its instances, its dispatch, its machine code.
+
+An instance is known by its file's name and binds a traits type, which says data type and mask; what that type makes of
+them (tile, pads, pipeline) is in the machine code. Dispatch is compared branch by branch; what ours requires besides,
+the device and the head dims, upstream leaves to its caller (fwd_v3_render.py).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels.base.results import Case
+from kernels.code.toolchains import Toolchain
+from kernels.errors import CodegenError, CppTextError
+from kernels.families import fwd_v3_render
+from kernels.families.fwd_v3_render import FWD_V3, trait
+from kernels.parity import machine_code
+from kernels.parity.bindings import declared
+from kernels.parity.conditions import conjuncts, parse_condition
+from kernels.parity.cpp_text import Function, If, Plain, Program, read, statements
+from kernels.parity.cpp_tokens import Tokens, closing_angle, condition_text, spell, tokenize
+from kernels.parity.names import Finding, error_case, judge, title_of
+from kernels.upstream.trees import Tree
+from matrix.dialects import dialect
+from matrix.enumeration import enumerate_keys
+from matrix.keys import Key
+from matrix.published.comparison import compare_names
+
+DISPATCH = "fmha_fwd_v3.cpp"
+_FUNCTION = "fmha_fwd_v3"
+_TAKES = "fmha_fwd_v3_kernel_dispatch"
+_OWN = ("device_name.compare(", "a.hdim_qk == ", "a.hdim_v == ")
+
+Conjunction = frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A kernel's traits and what a request must meet to take it, in canonical text."""
+
+    takes: str
+    requires: Conjunction
+
+    def __str__(self) -> str:
+        return f"<{self.takes}> if {' && '.join(sorted(self.requires)) or 'always'}"
+
+
+def texts_case(tree: Tree, arch: str) -> Case:
+    """Names, traits and dispatch for an arch that has kernels."""
+    started = time.monotonic()
+    title = title_of(tree.name, arch, FWD_V3, "instance files")
+    keys = _keys(tree, arch)
+    try:
+        files = instances(tree)
+        difference = compare_names(sorted(key.name for key in keys), sorted(files))
+        names = () if difference.same else (difference.describe(),)
+        findings = [
+            Finding("names", names, f"the same: {len(files)} names of files"),
+            _compare_traits(keys, files),
+            _compare_dispatch(keys, _read(tree.fmha / DISPATCH)),
+        ]
+    except (CodegenError, CppTextError) as error:
+        return error_case(title, error, started)
+    return judge(title, findings, started)
+
+
+def machine_code_case(tree: Tree, arch: str, toolchain: Toolchain, *, cache: Path, jobs: int) -> Case:
+    """Machine code of every kernel, from upstream's file and from ours."""
+    started = time.monotonic()
+    title = title_of(tree.name, arch, FWD_V3, "machine code")
+    try:
+        files = instances(tree)
+    except CodegenError as error:
+        return error_case(title, error, started)
+    pairs = [(key, files[key.name]) for key in _keys(tree, arch) if key.name in files]
+    with ThreadPoolExecutor(jobs) as pool:
+        found = machine_code.compare(pairs, tree, toolchain, arch, cache=cache, pool=pool)()
+    if errors := [f"{row.name}: {row.error}" for row in found if row.error]:
+        return error_case(title, CodegenError("\n".join(errors)), started)
+    lines = [f"{row.name}: {row.difference}" for row in found if row.difference]
+    same = [f"  {row.code_bytes} bytes  {row.name}" for row in found]
+    note = "\n".join([f"the same: machine code of {len(same)} kernels ({toolchain.identity}):", *same])
+    return judge(title, [Finding("machine code", tuple(lines), note)], started)
+
+
+def instances(tree: Tree) -> Mapping[str, str]:
+    """Upstream's instance files: their texts by name. Raises CodegenError if one can't be read."""
+    return {file.stem: _read(file) for file in sorted((tree.fmha / "instances").glob("fmha_fwd_v3_*.cpp"))}
+
+
+def dispatch_branches(text: str) -> list[Branch]:
+    """The branches of ``fmha_fwd_v3`` that take a kernel, in the order in which they are tried.
+
+    A branch requires its own conditions, those it is nested in, and the opposite of those tried before it unless its
+    own imply that.
+
+    Raises CppTextError: the text holds no such function, or one that can't be followed.
+    """
+    program = read(text)
+    found = [function for function in program.functions if function.name == _FUNCTION]
+    if len(found) != 1:
+        raise CppTextError(f"expected one function {_FUNCTION}, found {len(found)}")
+    return list(_branches(program, found[0], found[0].body, (), ()))
+
+
+def _branches(
+    program: Program, function: Function, body: Tokens, required: Sequence[str], before: Sequence[Conjunction]
+) -> Iterator[Branch]:
+    local: dict[str, Tokens] = {
+        parameter[-1]: (name,) for parameter, name in zip(function.parameters, "as", strict=True)
+    }
+    for statement in statements(body):
+        if isinstance(statement, If):
+            earlier = list(before)
+            for condition, inside in statement.branches:
+                tokens = program.resolve(condition or ("true",), function.scope, local)
+                own = frozenset(_bare(condition_text(part)) for part in conjuncts(parse_condition(tokens)))
+                own -= {""}
+                yield from _branches(program, function, inside, (*required, *own), earlier)
+                earlier.append(own)
+        elif isinstance(statement, Plain) and statement.tokens[:1] == ("using",):
+            local |= declared(program, statement.tokens, function.scope, local)
+        elif isinstance(statement, Plain) and _TAKES in statement.tokens:
+            returned = program.resolve(statement.tokens[1:], function.scope, local)
+            start = returned.index(_TAKES) + 1
+            takes = _bare(spell(returned[start + 1 : closing_angle(returned, start)]))
+            yield Branch(takes, _requirements(frozenset(required), before))
+
+
+def _requirements(required: Conjunction, before: Sequence[Conjunction]) -> Conjunction:
+    """``required`` and the opposite of each of ``before`` that it doesn't rule out by itself."""
+    more = set()
+    for condition in before:
+        if any(_contradicts(part, required) for part in condition):
+            continue
+        more.add(_opposite(next(iter(condition))) if len(condition) == 1 else f"!({' && '.join(sorted(condition))})")
+    return required | more
+
+
+def _contradicts(part: str, required: Conjunction) -> bool:
+    left, operator, _ = part.partition(" == ")
+    another_value = bool(operator) and any(one.startswith(f"{left} == ") and one != part for one in required)
+    return _opposite(part) in required or another_value
+
+
+def _opposite(part: str) -> str:
+    if " == " in part:
+        return part.replace(" == ", " != ")
+    return part.replace(" != ", " == ") if " != " in part else f"!({part})"
+
+
+def _bare(text: str) -> str:
+    """Without the namespace that upstream's file has opened and ours names."""
+    return text.replace("ck_tile::", "")
+
+
+def _keys(tree: Tree, arch: str) -> list[Key]:
+    return enumerate_keys(dialect(tree.dialect).family(FWD_V3), arch=arch)
+
+
+def _compare_traits(keys: Sequence[Key], files: Mapping[str, str]) -> Finding:
+    lines = []
+    for key in keys:
+        if key.name in files:
+            theirs, ours = _bound(files[key.name], key.name), _bare(spell(tokenize(trait(key))))
+            lines += [f"{key.name}: upstream binds {theirs}, ours {ours}"] if theirs != ours else []
+    return Finding("bindings", tuple(lines), f"the same: traits of {len(files)} instances")
+
+
+def _bound(text: str, name: str) -> str:
+    """The type that an instance file calls kernel_traits. Raises CppTextError."""
+    tokens = tokenize(text)
+    start = ("using", "kernel_traits", "=")
+    for at in range(len(tokens)):
+        if tokens[at : at + 3] == start:
+            return _bare(spell(tokens[at + 3 : tokens.index(";", at)]))
+    raise CppTextError(f"{name}: upstream's file names no kernel_traits")
+
+
+def _compare_dispatch(keys: Sequence[Key], text: str) -> Finding:
+    theirs = [str(branch) for branch in dispatch_branches(text)]
+    ours = [
+        str(Branch(branch.takes, frozenset(part for part in branch.requires if not part.startswith(_OWN))))
+        for branch in dispatch_branches(fwd_v3_render.dispatch_text(keys))
+    ]
+    lines = [f"upstream's is missing: {branch}" for branch in theirs if branch not in ours]
+    lines += [f"not upstream's: {branch}" for branch in ours if branch not in theirs]
+    if not lines and theirs != ours:
+        lines.append("the branches are the same, in another order")
+    note = (
+        f"the same: order and conditions of {len(theirs)} dispatch branches (ours also asks for device and head dims)"
+    )
+    return Finding("dispatch", tuple(lines), note)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise CodegenError(f"{file}: upstream's file can't be read: {error.strerror}") from error

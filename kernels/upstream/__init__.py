@@ -1,0 +1,1 @@
+"""Where CK comes from, and its code generator run as a program."""

@@ -1,0 +1,170 @@
+"""An upstream's own code generator, run as a program: what it lists and what it renders.
+
+It is never imported (its modules have names such as ``codegen`` and do work when imported) and never writes to its
+tree. Note for Python 3.15: upstream's generate.py calls ``loader.load_module``, which that version no longer has; until
+a tree mends it, parity needs an older Python, and the failure says so in upstream's own words.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels.base.files import write_atomically
+from kernels.errors import CodegenError
+from kernels.upstream.trees import Tree
+
+TIMEOUT_SECONDS = 1800  # the backward list takes 26 s alone; on a crowded machine 600 s were seen
+_STDERR_LINES = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """What a run of generate.py wrote: instance text by kernel name, and the text of the dispatch file."""
+
+    instances: Mapping[str, str]
+    dispatch: str
+
+
+def knows_targets(tree: Tree) -> bool:
+    """Whether the tree's generate.py takes ``--targets``; older ones list the same kernels whatever the arch."""
+    return '"--targets"' in (tree.fmha / "generate.py").read_text(encoding="utf-8").replace("'", '"')
+
+
+def list_names(tree: Tree, arch: str, api: str, receipt: int, mask: str) -> list[str]:
+    """Kernel names in upstream's order of emission; repetitions and all, without the dispatch file.
+
+    ``api`` is upstream's word (matrix.dialects.APIS), ``mask`` is ``simplified`` or ``generic``. Raises CodegenError.
+    """
+    with tempfile.TemporaryDirectory(prefix="ckpm-list-") as folder:
+        _generate(tree, arch, api, receipt, mask, ("--list_blobs", "blobs.txt"), Path(folder))
+        lines = (Path(folder) / "blobs.txt").read_text(encoding="utf-8").splitlines()
+    names = [Path(line).stem for line in lines if line.strip()]
+    return [name for name in names if not name.endswith("_api")]  # the dispatch file
+
+
+def render(tree: Tree, arch: str, api: str, receipt: int, mask: str, folder: Path) -> Rendered:
+    """Render all instances and the dispatch into ``folder``, which must exist and be empty.
+
+    Raises:
+        CodegenError: generate.py failed, or wrote no dispatch file.
+    """
+    _generate(tree, arch, api, receipt, mask, ("--output_dir", "."), folder)
+    texts = {file.stem: file.read_text(encoding="utf-8") for file in sorted(folder.rglob("*.cpp"))}
+    dispatch = texts.pop(dispatch_name(api), None)
+    if dispatch is None:
+        raise CodegenError(f"{tree.fmha / 'generate.py'} wrote no {dispatch_name(api)}.cpp for receipt {receipt}.")
+    return Rendered(texts, dispatch)
+
+
+class Live:
+    """Runs of one API of a tree's codegen, each done once and in the background as far as processors go.
+
+    With a ``cache`` folder lists outlive the process there: the backward pass's take half a minute each. Texts do not:
+    they take a second or two, and much room.
+    """
+
+    def __init__(self, tree: Tree, pool: ThreadPoolExecutor, api: str, cache: Path | None = None) -> None:
+        self.tree, self.pool, self.api, self.cache = tree, pool, api, cache
+        self.takes_arch = knows_targets(tree)
+        self._lists: dict[tuple[str, int, str], Future[list[str]]] = {}
+        self._renders: dict[tuple[str, int, str], Future[Rendered]] = {}
+
+    def names(self, arch: str, receipt: int, mask: str) -> Future[list[str]]:
+        key = (arch if self.takes_arch else "", receipt, mask)
+        if key not in self._lists:
+            self._lists[key] = self.pool.submit(self._list, arch, receipt, mask)
+        return self._lists[key]
+
+    def _list(self, arch: str, receipt: int, mask: str) -> list[str]:
+        if self.cache is None:
+            return list_names(self.tree, arch, self.api, receipt, mask)
+        words = (codegen_digest(self.tree.fmha), sys.version, arch if self.takes_arch else "", self.api, receipt, mask)
+        place = self.cache / "parity" / f"{hashlib.sha256(repr(words).encode()).hexdigest()}.names"
+        if place.is_file():
+            content, _, names = place.read_text(encoding="utf-8", errors="replace").partition("\n")
+            if content == _content(names):
+                return names.splitlines()  # anything else is a damaged entry: listed anew and replaced
+        names = "".join(f"{name}\n" for name in list_names(self.tree, arch, self.api, receipt, mask))
+        write_atomically(place, f"{_content(names)}\n{names}".encode())
+        return names.splitlines()
+
+    def rendered(self, arch: str, receipt: int, mask: str) -> Future[Rendered]:
+        key = (arch if self.takes_arch else "", receipt, mask)
+        if key not in self._renders:
+            self._renders[key] = self.pool.submit(_render, self.tree, arch, self.api, receipt, mask)
+        return self._renders[key]
+
+
+def _content(names: str) -> str:
+    return hashlib.sha256(names.encode()).hexdigest()
+
+
+def codegen_digest(fmha: Path) -> str:
+    """sha256 over the Python files of a codegen, with their places: what decides about its lists."""
+    found = hashlib.sha256()
+    for file in (fmha / "generate.py", *sorted((fmha / "codegen").rglob("*.py"))):
+        found.update(f"{file.relative_to(fmha)}\0{_content(file.read_text(encoding='utf-8'))}\n".encode())
+    return found.hexdigest()
+
+
+def _render(tree: Tree, arch: str, api: str, receipt: int, mask: str) -> Rendered:
+    with tempfile.TemporaryDirectory(prefix="ckpm-render-") as folder:
+        return render(tree, arch, api, receipt, mask, Path(folder))
+
+
+def word_of(api: str) -> str:
+    """What an API is called in the texts that it renders; one of them isn't called there as generate.py's option is."""
+    return "fwd_pagedkv" if api == "pagedkv_prefill" else api
+
+
+def dispatch_name(api: str) -> str:
+    """Stem of the dispatch file among an API's files."""
+    return f"fmha_{word_of(api)}_api"
+
+
+@functools.cache
+def _bytecode() -> tempfile.TemporaryDirectory[str]:
+    """A folder of this process for the bytecode of upstream's modules, which must not be written into its tree.
+
+    Removed when the process ends. Without it each of a hundred runs would compile all modules anew.
+    """
+    return tempfile.TemporaryDirectory(prefix="ckpm-bytecode-")
+
+
+def _generate(tree: Tree, arch: str, family: str, receipt: int, mask: str, output: Sequence[str], folder: Path) -> None:
+    """Run generate.py in ``folder``, which it is given by no name: the same command can then be run elsewhere."""
+    script = tree.fmha.absolute() / "generate.py"
+    words = [str(script), "--api", family, "--receipt", str(receipt), "--mask", mask, *output]
+    if knows_targets(tree):
+        words += ["--targets", arch]
+    # The script finds its modules beside itself; nothing of this process's search path may shadow them.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment |= {"PYTHONPYCACHEPREFIX": _bytecode().name, "PYTHONHASHSEED": "0", "PYTHONWARNINGS": "ignore"}
+    # -B stands in for the folder of bytecode: by hand, too, nothing is written into the tree
+    by_hand = f"To see it again, run in an empty folder: {shlex.join([sys.executable, '-B', *words])}"
+    try:
+        run = subprocess.run(
+            [sys.executable, *words],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise CodegenError(f"{script} is not done after {TIMEOUT_SECONDS} s. {by_hand}") from error
+    if run.returncode != 0:
+        tail = "\n".join(run.stderr.strip().splitlines()[-_STDERR_LINES:])
+        raise CodegenError(f"{script} ended with {run.returncode}. {by_hand}\nIt said:\n{tail}")

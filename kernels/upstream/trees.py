@@ -1,0 +1,250 @@
+"""Where CK comes from: a pinned package, downloaded and unpacked once, or a checkout.
+
+A package is found with pip's own configuration (index, extra index, find-links, certificates, proxy), checked against
+the sha256 in matrix/tables/upstreams.yaml, and unpacked below the cache folder: first beside its place, then renamed,
+so that two runs at once or a killed run leave either the whole tree or none. The sha256 of each unpacked file lies
+beside the tree: a file that was changed or lost later is named by :func:`damage`, which reads the whole tree and is
+therefore asked by doctor alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels.base.files import locked, writing
+from kernels.errors import ChecksumError, DownloadError, NotACkTreeError, UnfitTreeError
+from kernels.upstream.package_index import download
+from matrix.dialects import Dialect, PackagedUpstream, check_upstream, dialect, dialect_names
+
+FMHA = Path("example/ck_tile/01_fmha")
+_CHECKSUMS = "files.sha256"  # as sha256sum writes it: `sha256sum --check files.sha256` works, too
+_MEND = "set CKPM_CACHE to another folder"
+_INCLUDE = re.compile(rb'^\s*#\s*include\s*[<"]((?:ck_tile|ck)/[^>"]+|[\w./]+\.hpp)[>"]', re.MULTILINE)
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """A CK source tree on this machine.
+
+    ``identity`` names its content without a path (package file and sha256, or the digest of the files that kernels
+    include) and enters every build signature.
+    """
+
+    name: str
+    root: Path
+    dialect: str
+    identity: str
+    selector_takes_base: bool
+
+    @property
+    def fmha(self) -> Path:
+        return self.root / FMHA
+
+    @property
+    def includes(self) -> tuple[Path, ...]:
+        return (self.root / "include", self.fmha)
+
+
+def locate(name: str, *, cache: Path, ck_root: Path | None = None, say: Say = print) -> Tree:
+    """The tree of an upstream: ``aiter``, ``flash-attn``, or ``checkout`` (needs ``ck_root``).
+
+    Raises:
+        UnknownUpstreamError, NotACkTreeError, UnfitTreeError, ChecksumError, DownloadError, DiskFullError, OutputError.
+    """
+    if name == "checkout":
+        if ck_root is None:
+            raise NotACkTreeError("upstream 'checkout' needs a tree: set CK_ROOT or pass --ck-root DIR.")
+        return checkout(ck_root)
+    package = check_upstream(name)
+    root = _unpacked(package, cache, say)
+    return Tree(
+        name=name,
+        root=root,
+        dialect=package.dialect,
+        identity=f"{package.package} {package.version} sha256:{package.sha256}",
+        selector_takes_base=_selector_takes_base(root),
+    )
+
+
+def checkout(ck_root: Path) -> Tree:
+    """A checkout: a CK repository, or rocm-libraries with projects/composablekernel.
+
+    Raises:
+        NotACkTreeError: neither layout is found at or below ``ck_root``, or a file can't be read.
+        UnfitTreeError: the codegen fits no dialect, or more than one.
+    """
+    try:
+        return _checkout(ck_root)
+    except OSError as error:
+        raise NotACkTreeError(
+            f"{error.filename or ck_root}: this file of the CK tree can't be read: {error.strerror}. Mend that."
+        ) from error
+
+
+def _checkout(ck_root: Path) -> Tree:
+    for root in (ck_root, ck_root / "projects" / "composablekernel", ck_root / "composable_kernel"):
+        if (root / FMHA / "generate.py").is_file() and (root / "include/ck_tile").is_dir():
+            break
+    else:
+        raise NotACkTreeError(
+            f"{ck_root}: no Composable Kernel tree. Expected {FMHA}/generate.py and include/ck_tile there or below "
+            "projects/composablekernel. Point CK_ROOT or --ck-root at the root of such a checkout."
+        )
+    root = root.resolve()
+    ages = [name for name in dialect_names() if dialect(name).detection]
+    fitting = [name for name in ages if fits(dialect(name), root / FMHA)]
+    if len(fitting) != 1:
+        found = f"fits {len(fitting)} dialects ({', '.join(fitting)})" if fitting else "fits no dialect"
+        raise UnfitTreeError(
+            f"{root}: this tree's batch-prefill codegen {found} of: {', '.join(ages)}. "
+            "A new age of CK needs a dialect file in matrix/tables/dialects."
+        )
+    return Tree(
+        name="checkout",
+        root=root,
+        dialect=fitting[0],
+        identity=f"checkout sha256:{digest(root)}",
+        selector_takes_base=_selector_takes_base(root),
+    )
+
+
+def fits(candidate: Dialect, fmha: Path) -> bool:
+    """Whether the words by which a dialect is told are (and are not) in the tree's codegen."""
+    tell = candidate.detection
+    if tell is None:
+        return False
+    file = fmha / tell.file
+    if not file.is_file() or (tell.lacks_file and (fmha / tell.lacks_file).exists()):
+        return False
+    text = file.read_text(encoding="utf-8", errors="replace")
+    return all(word in text for word in tell.has) and not any(word in text for word in tell.lacks)
+
+
+def digest(root: Path) -> str:
+    """sha256 over the files that a batch-prefill kernel includes, directly or not, and over the codegen.
+
+    Editing a header that no FMHA kernel includes therefore rebuilds nothing.
+    """
+    files = include_closure(root) | set((root / FMHA).rglob("*.py"))
+    total = hashlib.sha256()
+    for file in sorted(files):
+        total.update(os.fsencode(file.relative_to(root)) + b"\0")
+        total.update(hashlib.sha256(file.read_bytes()).digest())
+    return total.hexdigest()
+
+
+def include_closure(root: Path) -> set[Path]:
+    """Files of the tree reached from fmha_fwd.hpp and V3's own header by #include, under any preprocessor condition."""
+    pending = [root / FMHA / "fmha_fwd.hpp", root / "include/ck_tile/ops/fmha/block/variants.hpp"]
+    pending.append(root / FMHA / "fmha_fwd_v3_impl.hpp")  # trees of other ages have none
+    seen: set[Path] = set()
+    while pending:
+        file = pending.pop()
+        if file in seen or not file.is_file():
+            continue
+        seen.add(file)
+        for match in _INCLUDE.finditer(file.read_bytes()):
+            name = os.fsdecode(match[1])
+            pending += [root / "include" / name, file.parent / name, root / FMHA / name]
+    return seen
+
+
+def _selector_takes_base(root: Path) -> bool:
+    header = root / FMHA / "fmha_fwd.hpp"
+    return header.is_file() and b"k_base_ptr" in header.read_bytes()
+
+
+def is_unpacked(package: PackagedUpstream, cache: Path) -> bool:
+    """Whether the package's tree is in the cache."""
+    return os.path.exists(place(package, cache) / package.tree / FMHA / "generate.py")  # noqa: PTH110 - never raises
+
+
+def place(package: PackagedUpstream, cache: Path) -> Path:
+    """The folder of an unpacked package. It may be deleted at any time: the next use unpacks it again."""
+    return cache / "upstream" / f"{package.name}-{package.version}-{package.sha256[:16]}"
+
+
+def damage(package: PackagedUpstream, cache: Path) -> list[str] | None:
+    """Files of an unpacked tree that are gone, unreadable or not as they were unpacked, as ``path: what``.
+
+    None if the tree holds no list of its files (it was unpacked by a version that wrote none).
+    """
+    folder = place(package, cache)
+    try:
+        lines = (folder / _CHECKSUMS).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return None
+    found = []
+    for expected, _, name in (line.partition("  ") for line in lines):
+        try:
+            if _sha256(folder / name) != expected:
+                found.append(f"{name}: changed")
+        except OSError as error:
+            found.append(f"{name}: {error.strerror}")
+    return found
+
+
+def _unpacked(package: PackagedUpstream, cache: Path, say: Say) -> Path:
+    folder = place(package, cache)
+    if not is_unpacked(package, cache):
+        with locked(Path(f"{folder}.lock"), _MEND), writing(folder, _MEND):
+            if not is_unpacked(package, cache):
+                _fetch(package, folder, say)
+    return folder / package.tree
+
+
+def _fetch(package: PackagedUpstream, folder: Path, say: Say) -> None:
+    """Download, check and unpack into a folder beside ``folder``, then rename it there."""
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as beside:
+        archive = Path(beside) / package.file
+        say(f"downloading {package.package} {package.version} ({package.summary})")
+        download(package.package, package.version, package.file, archive)
+        found = _sha256(archive)
+        if found != package.sha256:
+            raise ChecksumError(
+                f"{package.file}: sha256 is {found}, pinned is {package.sha256} (matrix/tables/upstreams.yaml). "
+                "The file was thrown away. Check the package index that pip is configured for."
+            )
+        say(f"unpacking {package.file}")
+        tree = Path(beside) / "tree"
+        _extract(archive, tree, package.tree)
+        if not (tree / package.tree / FMHA / "generate.py").is_file():
+            raise DownloadError(f"{package.file}: holds no {package.tree}/{FMHA}. The upstreams table is wrong.")
+        (tree / _CHECKSUMS).write_text(_checksums(tree), encoding="utf-8")
+        if folder.exists():  # a tree without its codegen: cannot be used, must not be mixed
+            shutil.rmtree(folder)
+        tree.rename(folder)
+
+
+def _checksums(tree: Path) -> str:
+    files = sorted(file for file in tree.rglob("*") if file.is_file())
+    return "".join(f"{_sha256(file)}  {file.relative_to(tree)}\n" for file in files)
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _extract(archive: Path, tree: Path, prefix: str) -> None:
+    """Only the CK tree and its licences: a tenth of the package."""
+    parts = tuple(f"{prefix}/{part}" for part in ("include/", "example/ck_tile/01_fmha/", "LICENSE"))
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as wheel:
+            names = [name for name in wheel.namelist() if name.startswith(parts)]
+            wheel.extractall(tree, names)  # noqa: S202 - the file's sha256 was checked
+        return
+    with tarfile.open(archive) as sdist:
+        members = [member for member in sdist if member.isfile() and member.name.startswith(parts)]
+        sdist.extractall(tree, members, filter="data")

@@ -1,0 +1,1 @@
+"""What all rooms use: errors and exit codes, the frame of a command line, whole files, typed reading of YAML."""

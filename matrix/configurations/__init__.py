@@ -1,0 +1,1 @@
+"""Configurations written by hand: reading, validating, sweeping."""

@@ -1,0 +1,241 @@
+"""What there is to say about a configuration or a kernel: findings, and the kernels of the matrix that equal it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import matrix.configurations.tiles  # registers its rules
+import matrix.rules
+from matrix.configurations.configuration import Configuration, configuration_of
+from matrix.configurations.validation import RULES
+from matrix.dialects import Dialect, check_arch, receipts
+from matrix.enumeration import enumerate_keys
+from matrix.explain import Reason, find, outside
+from matrix.families import MASK_IMPLS, Axis, Family
+from matrix.keys import KEY_FIELDS, Key
+from matrix.names import make_key
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a rule or the form has against a configuration.
+
+    ``severity`` is error, warning, or contradicted: the dispatcher's error about a kernel that CK's codegen lists.
+    ``line`` is the file's, 0 for a kernel.
+    """
+
+    severity: str
+    rule: str
+    paths: tuple[str, ...]
+    line: int
+    text: str
+    reason: str = ""
+    source: str = ""
+    contradiction: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel of the matrix that equals what was judged."""
+
+    dialect: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """``subject`` is the file or the kernel's name. ``kernels``: names that equal it, of every age that has one."""
+
+    subject: str
+    findings: tuple[Finding, ...]
+    kernels: tuple[Kernel, ...]
+
+    def count(self, severity: str) -> int:
+        return sum(1 for finding in self.findings if finding.severity == severity)
+
+    @property
+    def valid(self) -> bool:
+        return self.count("error") == 0
+
+    def summary(self) -> str:
+        """For example ``2 errors, 1 warning``; ``valid`` without either."""
+        counts = [(self.count(word), word) for word in ("error", "warning")]
+        return ", ".join(f"{n} {word}{'s' if n > 1 else ''}" for n, word in counts if n) or "valid"
+
+    def record(self) -> dict[str, Any]:
+        """All of it as JSON has it."""
+        return {
+            "subject": self.subject,
+            "valid": self.valid,
+            "errors": self.count("error"),
+            "warnings": self.count("warning"),
+            "kernels": [asdict(kernel) for kernel in self.kernels],
+            "findings": [asdict(finding) for finding in self.findings],
+        }
+
+
+def findings(configuration: Configuration) -> list[Finding]:
+    """Every mistake of the form, then everything that rules find; a rule that needs a missing field is left out."""
+    found = [
+        Finding(
+            "error",
+            one.kind,
+            (one.path,),
+            one.line,
+            one.text,
+            "the form of a configuration: matrix.configurations.configuration",
+        )
+        for one in configuration.mistakes
+    ]
+    for rule in RULES.values():
+        if all(name in configuration.values for name in rule.fields):
+            text = rule.complaint(*(configuration.values[name] for name in rule.fields))
+            if text:
+                line = _line(configuration.lines, rule.paths)
+                parts = (rule.reason, rule.source, rule.contradiction)
+                found.append(Finding(rule.severity, rule.name, rule.paths, line, text, *parts))
+    return found
+
+
+def _line(lines: Mapping[str, int], paths: Sequence[str]) -> int:
+    """The line of the first path that the file has, or of what it would be in."""
+    for path in paths:
+        for place in (path, path.partition("[")[0]):
+            if place in lines:
+                return lines[place]
+    return lines.get(paths[0].rpartition(".")[0], lines.get("", 0))
+
+
+def judge(subject: str, configuration: Configuration, dialects: Iterable[Dialect]) -> Report:
+    """A report on a hand-written configuration; equal kernels are looked for in ``dialects``."""
+    found = findings(configuration)
+    equal = (
+        [] if configuration.mistakes else [(one.name, key) for one in dialects for key in equals(one, configuration)]
+    )
+    # What the dispatcher also has against a kernel that CK lists is excused; num_wave_groups -3, say, isn't.
+    arch = configuration.values.get("arch", "")
+    listed = {finding.rule for _, key in equal for finding in findings(configuration_of(key, arch))}
+    kernels = tuple(Kernel(name, key.name) for name, key in equal)
+    return Report(subject, tuple(_excused(one) if one.rule in listed else one for one in found), kernels)
+
+
+def judge_kernel(chosen: Dialect, name: str, mask_impl: str, arch: str | None) -> Report:
+    """A report on a kernel's name: whether the matrix has it for ``arch`` (None: the last arch with its arch trait).
+
+    Raises:
+        UnknownArchError; NameSyntaxError: the name doesn't fit the grammar of any family.
+    """
+    family, values = find(chosen, name, mask_impl)
+    archs = [one for one, trait in family.archs.items() if trait == values["arch_trait"]]
+    where = check_arch(arch).name if arch is not None else [*family.archs, *archs][-1]
+    against = [_against(reason) for reason in outside(chosen, family, values)]
+    if where not in archs:
+        text = f"for {', '.join(archs) or 'no arch'}, not for {where}"
+        reason = "" if where in family.archs else family.absent
+        against.append(Finding("error", "arch", ("key.arch_trait",), 0, text, reason, f"dialect {chosen.name}"))
+    found = findings(configuration_of(make_key(family, values, name), where))
+    if against:
+        return Report(name, (*against, *found), ())
+    return Report(name, tuple(map(_excused, found)), (Kernel(chosen.name, name),))
+
+
+def _excused(finding: Finding) -> Finding:
+    if finding.severity != "error":
+        return finding
+    return replace(finding, severity="contradicted", contradiction=finding.contradiction or "CK lists this kernel.")
+
+
+def _against(reason: Reason) -> Finding:
+    """What keeps a name out of the matrix, with the fields of the key that it is about."""
+    if reason.kind == "rule":
+        fields: Sequence[str] = matrix.rules.RULES[reason.name].fields
+    else:
+        fields = (reason.name if reason.name in KEY_FIELDS else "tile" if reason.kind == "tile" else "pipeline",)
+    rule = reason.name if reason.kind == "rule" else reason.kind
+    return Finding("error", rule, tuple(f"key.{name}" for name in fields), 0, reason.text, "", reason.source)
+
+
+# Which numbers of tile, wave and warp, and which paddings, make a kernel of a family; of all others
+# those of TileFmhaShape and all four.
+_SLOTS: Mapping[str, Mapping[str, Sequence[int]]] = {
+    "fwd_splitkv_combine": {"tile": (3,), "wave": (), "warp": (), "padding": (0, 3)},
+    "fwd_appendkv": {"tile": range(4), "wave": (), "warp": (), "padding": range(4)},
+    "bwd_dot_do_o": {"tile": (0,), "wave": (), "warp": (), "padding": (0, 3)},
+    "bwd_dq_dk_dv": {"tile": range(9), "wave": range(9), "warp": range(6), "padding": (2, 3)},
+    "bwd_convert_dq": {"tile": (0, 1), "wave": (), "warp": (), "padding": (0, 2)},
+}
+_ATTENTION_SLOTS = {"tile": range(6), "wave": range(6), "warp": range(6), "padding": range(4)}
+_COMPARED = (
+    *("dtype", "mode", "hdim_q", "hdim_v", "vlayout", "bias", "logits", "dropout", "qscale", "rope", "sink", "skip"),
+    *("paged_kv", "pipeline", "block_per_cu"),
+)
+_AXES = ("dtype", "hdim_q", "hdim_v", "mode", "logits", "bias", "dropout", "sink")
+_MASKS = {
+    "no": ("no",),
+    "top_left": ("causal", "mask"),
+    "bottom_right": ("causal", "mask"),
+    "generic": ("generic", "mask"),
+}
+
+
+def equals(chosen: Dialect, configuration: Configuration) -> list[Key]:
+    """The kernels of a dialect, of any receipt and mask set, that a configuration without mistakes of form describes.
+
+    Several, where kernels differ in what a configuration doesn't say (loads, deterministic dQ) or leaves out.
+    """
+    values = configuration.values
+    if values["family"] not in chosen.families or values["arch"] not in chosen.families[values["family"]].archs:
+        return []
+    family = _narrowed(chosen.families[values["family"]], values)
+    found: dict[str, Key] = {}
+    for receipt, mask_impl in itertools.product(receipts() if family.tiles else (), MASK_IMPLS):
+        for key in enumerate_keys(family, arch=values["arch"], receipt=receipt, mask_impl=mask_impl):
+            if key.name not in found and _equal(family, key, values):
+                found[key.name] = key
+    return list(found.values())
+
+
+def _narrowed(family: Family, asked: Mapping[str, Any]) -> Family:
+    """The family with the axis values and tiles that a configuration may mean, so that few kernels are looked at."""
+    boxes: dict[str, Any] = {name: (asked[name],) for name in _AXES} | {"mask": _MASKS[asked["mask"]]}
+
+    def narrow(axes: Sequence[Axis]) -> tuple[Axis, ...]:
+        return tuple(
+            replace(axis, values=tuple(step for step in axis.values if _fits(axis.fields, step, boxes)))
+            for axis in axes
+        )
+
+    place = family.archs[asked["arch"]], asked["dtype"], asked["hdim_q"], asked["hdim_v"]
+    return replace(
+        family,
+        axes=narrow(family.axes),
+        pipelines=tuple(replace(block, axes=narrow(block.axes)) for block in family.pipelines),
+        tiles={place: family.tiles[place]} if place in family.tiles else {},
+    )
+
+
+def _fits(fields: Sequence[str], step: Sequence[Any], boxes: Mapping[str, Any]) -> bool:
+    return all(value in boxes.get(field, (value,)) for field, value in zip(fields, step, strict=True))
+
+
+def _equal(family: Family, key: Key, asked: Mapping[str, Any]) -> bool:
+    has = configuration_of(key, asked["arch"]).values
+    same = (
+        all(has[name] == asked[name] for name in _COMPARED)
+        and key.mask in ("", *_MASKS[asked["mask"]])
+        and (key.mask != "" or asked["mask"] == "no")
+        and ("lse" not in family.fields or has["lse"] == asked["lse"])  # backward reads it, append-KV has none
+        and (key.family != "batch_prefill" or has["page_size"] == asked["page_size"])
+        and all(asked[name] in (None, has[name]) for name in ("kv_memory_layout", "kv_lookup_table"))
+    )
+    slots = {**_SLOTS.get(key.family, _ATTENTION_SLOTS)}
+    if key.family == "bwd_dq_dk_dv" and "pssk" in family.values("pad"):  # of mid-2025, which pads all four
+        slots["padding"] = range(4)
+    return same and all(_pick(has[name], slots[name]) == _pick(asked[name], slots[name]) for name in slots)
+
+
+def _pick(numbers: Sequence[Any], slots: Sequence[int]) -> list[Any]:
+    return [numbers[index] if index < len(numbers) else None for index in slots]

@@ -1,0 +1,245 @@
+"""Sweep configurations: upstream's JSON form (a variant and trait allow-lists) and ours, over families and key fields.
+
+Upstream's, for example ``{"variant": "fwd", "trait_config": {"mask": {"values": ["no"]}}}``. Ours, in YAML::
+
+    families: [fwd, fwd_splitkv]
+    keep: {dtype: [fp16, bf16], hdim_q: [128], tile.bm0: [64, 128], sink: [false]}
+
+Both may be written as JSON or as YAML. A sweep becomes --where expressions, so that everything that narrows or reports
+a selection works on it. What upstream's words mean is said in tables/sweeps.yaml.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import functools
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from matrix.base.errors import SweepError, UsageError
+from matrix.base.tablefile import Field, load
+from matrix.dialects import FAMILIES, TABLES, Dialect, dialect, dialect_names
+from matrix.keys import KEY_FIELDS, TILE_NUMBERS
+from matrix.options import selection_from
+from matrix.selection import Selection
+
+_FIELDS = (
+    *(name for name in KEY_FIELDS if name not in ("name", "family", "tile")),
+    *(f"tile.{name}" for name in TILE_NUMBERS),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """``where`` are expressions that a key must meet all of; ``notes`` what the reader of the file may not expect."""
+
+    families: tuple[str, ...]
+    where: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+def sweep_selection(args: argparse.Namespace) -> tuple[Dialect, Selection]:
+    """The dialect and the selection of ``sweep FILE`` with the options of a selection; what the file's author may not
+    expect goes to stderr. ``--family`` narrows the sweep's families.
+
+    Raises:
+        TableError, SweepError; what matrix.options.selection_from raises.
+        UsageError: --family names no family of the sweep.
+    """
+    sweep = read_sweep(args.file)
+    chosen, selection = selection_from(args)
+    families = sweep.families if args.family is None else [f for f in sweep.families if f in selection.families]
+    if not families:
+        raise UsageError(f"--family names none of the families of {args.file}: {', '.join(sweep.families)}")
+    for note in sweep.notes:
+        print(f"{args.file}: {note}", file=sys.stderr)
+    return chosen, replace(selection, families=tuple(families), where=(*sweep.where, *selection.where))
+
+
+@dataclass(frozen=True, slots=True)
+class Trait:
+    """``words`` maps a spelling to the field's values; a flag has True and False; None takes any number."""
+
+    field: str
+    words: Mapping[Any, tuple[Any, ...]] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """``variants`` maps a variant to its families, each with the traits that upstream's builder reads for it."""
+
+    variants: Mapping[str, Mapping[str, tuple[str, ...]]]
+    traits: Mapping[str, Trait]
+    notes: Mapping[str, str]
+
+
+@functools.cache
+def vocabulary() -> Vocabulary:
+    """Raises TableError."""
+    table = load(TABLES / "sweeps.yaml")
+    table.allow(("variants", "traits", "notes"))
+    return Vocabulary(
+        variants=table.get("variants").map(lambda variant: variant.map(lambda traits: traits.texts())),
+        traits=table.get("traits").map(_trait),
+        notes=table.get("notes").map(lambda note: note.text()),
+    )
+
+
+def _trait(row: Field) -> Trait:
+    row.allow(("field", "words", "flag", "number"))
+    name, words = row.get("field").text(), row.find("words")
+    if row.find("flag"):
+        return Trait(name, {True: (True,), False: (False, None)})
+    if words is None:
+        return Trait(name, None)
+    if isinstance(words.value, dict):
+        return Trait(name, words.map(lambda values: values.texts()))
+    return Trait(name, {word: (word,) for word in words.texts()})
+
+
+def read_sweep(file: Path) -> Sweep:
+    """The sweep of a configuration file in either form.
+
+    Raises:
+        TableError: the file is missing, is no YAML or JSON, or a field has the wrong type.
+        SweepError: an unknown variant, trait, family, field or value, with file, line and path.
+    """
+    config = load(file)
+    ours = config.find("families") is not None or config.find("keep") is not None
+    _known(config, ("families", "keep") if ours else ("variant", "trait_config", "tile_config"), "field")
+    return _ours(config) if ours else _upstreams(config)
+
+
+def _upstreams(config: Field) -> Sweep:
+    words = vocabulary()
+    variant = _word(config.get("variant"), words.variants, "variant")
+    families = words.variants[variant]
+    traits = config.find("trait_config")
+    lists = {} if traits is None else traits.mapping()
+    if traits is not None:
+        _known(traits, words.traits, "trait")
+    where, notes = [], []
+    if config.find("tile_config") is not None:
+        notes.append(f"tile_config: {words.notes['tile_config']}")
+    for name, row in lists.items():
+        row.allow(("values",))
+        allowed, used = _allowed(row.get("values"), name, words.traits[name])
+        notes += [f"{row.path}: {words.notes[word]}" for word in (name, *used) if word in words.notes]
+        readers = [family for family, read in families.items() if name in read]
+        if not readers:
+            notes.append(f"{row.path}: upstream's builder doesn't read it for {variant}: it leaves no kernel out")
+            continue
+        test = f"key.{words.traits[name].field} in {_tuple(allowed)}"
+        where.append(test if len(readers) == len(families) else f"key.family not in {_tuple(readers)} or {test}")
+    return Sweep(tuple(families), tuple(where), tuple(notes))
+
+
+def _allowed(values: Field, name: str, trait: Trait) -> tuple[list[Any], list[str]]:
+    """The field's values that an allow-list stands for, and its words."""
+    items = _some(values)
+    if trait.words is None:
+        return [item.integer() for item in items], []
+    allowed: list[Any] = []
+    for item in items:
+        value = item.boolean() if True in trait.words else _scalar(item)
+        if value not in trait.words:
+            raise _unknown(item, value, trait.words, f"value of {name}")
+        allowed += trait.words[value]
+    return list(dict.fromkeys(allowed)), [str(item.value) for item in items]
+
+
+def _ours(config: Field) -> Sweep:
+    families = tuple(_word(item, FAMILIES, "family") for item in _some(config.get("families")))
+    keep = config.find("keep")
+    if keep is None:
+        return Sweep(families, ())
+    _known(keep, _FIELDS, "field")
+    where = []
+    for name, values in keep.mapping().items():
+        tile = name.startswith("tile.")
+        allowed = [item.integer() if tile else _scalar(item) for item in _some(values)]
+        if not tile:
+            _check_values(values, name, families)
+        # A family without the field is kept, and a dialect without it has none of what a flag stands for.
+        neutral = (
+            [""]
+            if any(isinstance(value, str) for value in allowed)
+            else [None]
+            if any(value is False for value in allowed)
+            else []
+        )
+        where.append(f"key.{name} in {_tuple([*neutral, *allowed])}")
+    return Sweep(families, tuple(where))
+
+
+def _check_values(values: Field, name: str, families: Sequence[str]) -> None:
+    """Every value must be one that a family of the sweep has in some dialect.
+
+    Raises:
+        SweepError.
+    """
+    known: dict[Any, None] = {}
+    for each in dialect_names():
+        for family in families:
+            if family in dialect(each).families:
+                known |= dict.fromkeys(dialect(each).families[family].values(name))
+    if not known:
+        raise SweepError(f"{_place(values)}: none of {', '.join(families)} has the field '{name}'. Leave it out.")
+    for item in values.items():
+        if item.value is not None and (type(item.value), item.value) not in {(type(v), v) for v in known}:
+            raise _unknown(item, item.value, [v for v in known if v is not None], f"value of {name}")
+
+
+def _scalar(item: Field) -> Any:
+    if isinstance(item.value, list | dict):
+        raise item.fail("must be a word, a number, true or false")
+    return item.value
+
+
+def _some(values: Field) -> list[Field]:
+    """The items of a list that must have some: an empty allow-list would allow nothing."""
+    items = values.items()
+    if not items:
+        raise SweepError(f"{_place(values)}: an empty list allows nothing. Name values or leave it out.")
+    return items
+
+
+def _known(mapping: Field, names: Iterable[str], kind: str) -> None:
+    known = list(names)
+    for name, field in mapping.mapping().items():
+        if name not in known:
+            raise _unknown(field, name, known, kind)
+
+
+def _word(field: Field, known: Iterable[str], kind: str) -> str:
+    names = list(known)
+    if field.text() not in names:
+        raise _unknown(field, field.text(), names, kind)
+    return field.text()
+
+
+def _unknown(field: Field, word: object, known: Iterable[Any], kind: str) -> SweepError:
+    known = list(known)
+    names = [_plain(value) for value in known]
+    close = difflib.get_close_matches(_plain(word), names, n=1)
+    if isinstance(word, int) and all(isinstance(value, int) for value in known):  # numbers that look alike aren't near
+        close = [_plain(min(known, key=lambda value: abs(value - word)))]
+    hint = f"; did you mean '{close[0]}'?" if close else "."
+    return SweepError(f"{_place(field)}: unknown {kind} '{_plain(word)}'{hint} Known: {', '.join(names)}.")
+
+
+def _place(field: Field) -> str:
+    return f"{field.file}:{field.line}: {field.path}"
+
+
+def _plain(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _tuple(values: Iterable[Any]) -> str:
+    """A Python tuple as --where takes it."""
+    return repr(tuple(values))

@@ -1,0 +1,1 @@
+"""Problems: the launches that suites, gates and the tile engine try, with the ledger of known defects."""

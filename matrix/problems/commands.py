@@ -1,0 +1,208 @@
+"""``python -m matrix testing`` and ``match``: the testing matrix's shapes, and which kernels serve which of them."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from matrix.base.errors import EmptySelectionError, NameSyntaxError, UsageError
+from matrix.dialects import FAMILIES, HAND_WRITTEN
+from matrix.export import to_csv, to_json
+from matrix.keys import Key
+from matrix.options import add_selection_options, selection_from
+from matrix.problems.matching import Matcher, exercised, tried
+from matrix.problems.problem import TIERS
+from matrix.problems.testing import DIRECTIONS, Shape, parse_shape, shapes
+from matrix.selection import select_some
+
+_FORMATS = ("text", "json", "csv")
+_TOLD = 5  # shapes without a kernel that are named beside a list of pairs
+_PAIRS = ("shape", "family", "kernel")
+
+
+def add_testing_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tier", default="smoke", help=f"{', '.join(TIERS)} (default: %(default)s)")
+    parser.add_argument("--test", default=None, metavar="GLOB", help="glob over the shapes' names")
+    parser.add_argument("--count-only", action="store_true", help="how many, and how many of these can't be launched")
+    parser.add_argument("--format", choices=_FORMATS, default="text", help="(default: %(default)s)")
+
+
+def testing(args: argparse.Namespace) -> str:
+    """Shapes by name, or with every field; impossible ones are among them and say why in their last column."""
+    chosen = _chosen(shapes(args.tier), args.test)
+    if not args.count_only:
+        return _rendered([shape.row() for shape in chosen], args.format, lambda row: f"{row['name']}")
+    rows = []
+    for direction in DIRECTIONS:
+        for tier in TIERS[: TIERS.index(args.tier) + 1]:
+            found = [shape for shape in chosen if (shape.direction, shape.tier) == (direction, tier)]
+            impossible = sum(bool(shape.impossible) for shape in found)
+            rows.append({"direction": direction, "tier": tier, "shapes": len(found), "impossible": impossible})
+    return _rendered(rows, args.format, _table(rows))
+
+
+def add_match_options(parser: argparse.ArgumentParser) -> None:
+    add_selection_options(parser)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--shapes", default=None, metavar="TIER", help="of the testing matrix (default: smoke)")
+    which.add_argument("--shape", default=None, metavar="FIELD=VALUE,...", help="one, e.g. hdim_q=128,mask=top_left")
+    parser.add_argument("--test", default=None, metavar="GLOB", help="glob over the shapes' names")
+    parser.add_argument("--kernel", default=None, metavar="NAME", help="one kernel of the selection")
+    parser.add_argument(
+        "--by",
+        choices=("shape", "kernel", "pair"),
+        default=None,
+        help="a line for each shape with how many kernels serve it, for each kernel with how many shapes exercise it, "
+        "or for each pair (default: pair with --shape or --kernel, else shape)",
+    )
+    parser.add_argument("--uncovered", action="store_true", help="only shapes or kernels that have no counterpart")
+    parser.add_argument("--count-only", action="store_true", help="how many of either, by family")
+    parser.add_argument("--format", choices=_FORMATS, default="text", help="(default: %(default)s)")
+
+
+def match(args: argparse.Namespace) -> str:
+    """What ``match`` prints.
+
+    Raises:
+        UsageError, UnknownTierError, TableError; what selecting keys raises.
+        EmptySelectionError: no kernel or no shape is selected.
+        NameSyntaxError: --kernel names none of the selection.
+    """
+    by = args.by or ("shape" if args.shape is None and args.kernel is None else "pair")
+    if args.uncovered and by == "pair":
+        raise UsageError("--uncovered lists shapes or kernels: add --by shape or --by kernel")
+    given = (parse_shape(args.shape),) if args.shape is not None else shapes(args.shapes or "smoke")
+    chosen = _chosen(given, args.test)
+    keys = _kernels(args)
+    matcher = Matcher(keys)
+    if args.count_only:
+        rows = _counts(matcher, keys, chosen)
+        return _rendered(rows, args.format, _table(rows))
+    if by == "kernel":
+        counts = exercised(matcher, chosen)
+        rows = [{"kernel": key.name, "family": key.family, "shapes": counts[key.name]} for key in keys]
+        rows = [row for row in rows if not (args.uncovered and row["shapes"])]
+        return _rendered(
+            rows, args.format, lambda row: f"{row['shapes']:6} {row['kernel']}", list(rows[0]) if rows else []
+        )
+    rows = _by_shape(matcher, chosen)
+    if by == "pair":
+        _tell_unserved(rows)
+        return _rendered(_pairs(matcher, chosen), args.format, _pair(args), _PAIRS)
+    rows = [row for row in rows if not (args.uncovered and row["kernels"])]
+    return _rendered(rows, args.format, _shape_line, ("shape", "family", "kernels", "reason"))
+
+
+def _chosen(given: Iterable[Shape], glob: str | None) -> list[Shape]:
+    found = [shape for shape in given if glob is None or fnmatch.fnmatchcase(shape.name, glob)]
+    if not found:
+        raise EmptySelectionError(f"no shape is named like --test '{glob}'. List them with `python -m matrix testing`.")
+    return found
+
+
+def _kernels(args: argparse.Namespace) -> list[Key]:
+    keys = select_some(*selection_from(args))
+    if args.kernel is None:
+        return keys
+    found = [key for key in keys if key.name == args.kernel]
+    if not found:
+        raise NameSyntaxError(f"--kernel {args.kernel}: not among the {len(keys)} selected. See --family, --arch.")
+    return found
+
+
+def _by_shape(matcher: Matcher, chosen: Sequence[Shape]) -> list[dict[str, Any]]:
+    rows = []
+    for family in matcher.families:
+        for shape in chosen:
+            if tried(family, shape):
+                found = matcher(family, shape)
+                row = {"shape": shape.name, "family": family, "kernels": len(found.kernels), "reason": found.reason}
+                rows.append(row)
+    return rows
+
+
+def _pairs(matcher: Matcher, chosen: Sequence[Shape]) -> list[dict[str, Any]]:
+    return [
+        dict(zip(_PAIRS, (shape.name, family, key.name), strict=True))
+        for family in matcher.families
+        for shape in chosen
+        if tried(family, shape)
+        for key in matcher(family, shape).kernels
+    ]
+
+
+def _tell_unserved(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Pairs can't show a shape that has none."""
+    unserved = [row for row in rows if not row["kernels"]]
+    for row in unserved[:_TOLD]:
+        print(f"{row['shape']}: no {row['family']} kernel: {row['reason']}", file=sys.stderr)
+    if len(unserved) > _TOLD:
+        print(f"{len(unserved) - _TOLD} more have no kernel: --by shape --uncovered lists them", file=sys.stderr)
+
+
+def _counts(matcher: Matcher, keys: Sequence[Key], chosen: Sequence[Shape]) -> list[dict[str, Any]]:
+    """By family: shapes that are served, not served and impossible, kernels that are exercised or not."""
+    counts = exercised(matcher, chosen)
+    rows = []
+    for family in (name for name in (*FAMILIES, *HAND_WRITTEN) if name in matcher.families):
+        mine = [shape for shape in chosen if tried(family, shape)]
+        served = sum(bool(matcher(family, shape).kernels) for shape in mine)
+        impossible = sum(bool(shape.impossible) for shape in mine)
+        kernels = [key for key in keys if key.family == family]
+        used = sum(key.name in counts for key in kernels)
+        rows.append(
+            {
+                "family": family,
+                "shapes": len(mine),
+                "served": served,
+                "unserved": len(mine) - served - impossible,
+                "impossible": impossible,
+                "kernels": len(kernels),
+                "exercised": used,
+                "unexercised": len(kernels) - used,
+            }
+        )
+    return rows
+
+
+def _pair(args: argparse.Namespace) -> Callable[[Mapping[str, Any]], str]:
+    """What of a pair is not yet known to the reader."""
+    if args.shape is not None:
+        return lambda row: str(row["kernel"])
+    if args.kernel is not None:
+        return lambda row: str(row["shape"])
+    return lambda row: f"{row['shape']} {row['kernel']}"
+
+
+def _shape_line(row: Mapping[str, Any]) -> str:
+    reason = f": {row['reason']}" if row["reason"] else ""
+    return f"{row['kernels']:6} {row['family']} {row['shape']}{reason}"
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> Callable[[Mapping[str, Any]], str]:
+    """Lines of right-aligned columns, the heading before the first."""
+    widths = {name: max(len(name), *(len(str(row[name])) for row in rows)) for name in rows[0]}
+
+    def line(row: Mapping[str, Any]) -> str:
+        cells = "  ".join(str(row[name]).rjust(width) for name, width in widths.items())
+        heading = "  ".join(name.rjust(width) for name, width in widths.items())
+        return f"{heading}\n{cells}" if row is rows[0] else cells
+
+    return line
+
+
+def _rendered(
+    rows: Sequence[Mapping[str, Any]],
+    form: str,
+    line: Callable[[Mapping[str, Any]], str],
+    columns: Sequence[str] = (),
+) -> str:
+    """Rows as text lines, JSON or CSV. ``columns`` are those of a CSV without rows."""
+    if form == "json":
+        return to_json(rows)
+    if form == "csv":
+        return to_csv(list(rows[0]) if rows else columns, rows)
+    return "".join(f"{line(row)}\n" for row in rows)

@@ -1,0 +1,186 @@
+"""The ledger: known defects of upstreams, strict and expiring.
+
+An entry says which problems of which upstreams and archs are known to end in which way, and until when that is
+believed. A case that ends as its entry says is a known failure; one that passes in spite of its entry is an unexpected
+pass and fails the run, as does an expired entry: the defect must be looked at again.
+"""
+
+from __future__ import annotations
+
+import datetime
+import fnmatch
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from matrix.base.errors import LedgerError
+from matrix.base.tablefile import Field, load
+from matrix.dialects import archs, upstreams
+from matrix.problems.problem import FAMILY_SUITE, SUITES
+
+LEDGER = Path(__file__).parents[1] / "ledger.yaml"
+OUTCOMES = ("wrong", "fault", "unsupported", "timeout")  # what a defect may end in
+RESULTS = ("passed", *OUTCOMES, "infrastructure")
+_SUITES = (*SUITES, FAMILY_SUITE, "performance")  # the gates' problems: what can't be run can't be measured
+_FIELDS = ("problems", "upstreams", "archs", "outcome", "reason", "link", "expires")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One defect. ``problems`` are globs over problem names; ``upstreams`` and ``archs`` names, or ``*`` for any."""
+
+    name: str
+    place: str
+    problems: tuple[str, ...]
+    upstreams: tuple[str, ...]
+    archs: tuple[str, ...]
+    outcomes: tuple[str, ...]
+    reason: str
+    link: str
+    expires: datetime.date
+
+    def covers(self, problem: str, upstream: str, arch: str) -> bool:
+        """Whether the entry speaks of that case."""
+        return (
+            any(fnmatch.fnmatchcase(problem, glob) for glob in self.problems)
+            and ("*" in self.upstreams or upstream in self.upstreams)
+            and ("*" in self.archs or arch in self.archs)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a case's result means. ``kind``: passed, known, unexpected_pass, failed, unsupported or infrastructure."""
+
+    kind: str
+    text: str
+    entry: Entry | None = None
+
+    @property
+    def good(self) -> bool:
+        return self.kind in ("passed", "known", "unsupported")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """The entries, in the file's order: the first that covers a case speaks for it."""
+
+    file: Path
+    entries: tuple[Entry, ...] = field(default=())
+
+    def find(self, problem: str, upstream: str, arch: str) -> Entry | None:
+        return next((entry for entry in self.entries if entry.covers(problem, upstream, arch)), None)
+
+    def judge(self, problem: str, upstream: str, arch: str, result: str) -> Verdict:
+        """What ``result`` (one of RESULTS) of that case means.
+
+        An unsupported case is no failure, unless an entry expects something else of it; infrastructure says nothing
+        about the kernel and is never known.
+        """
+        if result not in RESULTS:
+            raise ValueError(f"no result '{result}'; known: {', '.join(RESULTS)}")
+        entry = self.find(problem, upstream, arch)
+        if result == "infrastructure":
+            return Verdict(kind=result, text="the case could not be run", entry=entry)
+        if entry is None:
+            kind = result if result in ("passed", "unsupported") else "failed"
+            return Verdict(kind=kind, text=result)
+        if result in entry.outcomes:
+            return Verdict(kind="known", text=f"{result}: {entry.reason} ({entry.name}, {entry.place})", entry=entry)
+        if result == "passed":
+            return Verdict(
+                kind="unexpected_pass",
+                text=f"passes, but {entry.place} expects {' or '.join(entry.outcomes)}: narrow or remove {entry.name}",
+                entry=entry,
+            )
+        if result == "unsupported":
+            return Verdict(kind="unsupported", text=result, entry=entry)
+        expected = " or ".join(entry.outcomes)
+        return Verdict(kind="failed", text=f"{result}, where {entry.place} expects {expected}", entry=entry)
+
+    def check_dates(self, today: datetime.date) -> None:
+        """Refuse a ledger with expired entries.
+
+        Raises:
+            LedgerError: it lists every one of them.
+        """
+        expired = [entry for entry in self.entries if entry.expires < today]
+        if expired:
+            lines = [f"{e.place}: {e.name} expired on {e.expires}: {e.reason}" for e in expired]
+            raise LedgerError(
+                "\n".join(lines)
+                + "\nLook at each again: remove it if the cases pass, else give a new date and say why."
+            )
+
+    def unused(self, cases: Iterable[tuple[str, str, str]]) -> tuple[Entry, ...]:
+        """Entries that cover none of the (problem, upstream, arch) given: a renamed case, or a mistyped glob."""
+        left = list(self.entries)
+        for case in cases:
+            left = [entry for entry in left if not entry.covers(*case)]
+        return tuple(left)
+
+
+def read_ledger(file: Path = LEDGER) -> Ledger:
+    """The ledger as written, expired entries included (see :meth:`Ledger.check_dates`).
+
+    Raises:
+        TableError: with file, line and field.
+    """
+    table = load(file)
+    table.allow(("entries",))
+    entries = table.get("entries")
+    return Ledger(file=file, entries=tuple(_entry(name, item) for name, item in entries.mapping().items()))
+
+
+def _entry(name: str, item: Field) -> Entry:
+    item.allow(_FIELDS)
+    problems = _words(item.get("problems"))
+    for glob in problems:
+        if glob.partition("/")[0] not in _SUITES:
+            raise item.get("problems").fail(f"'{glob}' names no suite: write SUITE/GLOB, suites: {', '.join(_SUITES)}")
+    reason = item.get("reason").text().strip()
+    if not reason:
+        raise item.get("reason").fail("is empty: say what goes wrong and where")
+    link = item.find("link")
+    return Entry(
+        name=name,
+        place=f"{item.file.name}:{item.line}",
+        problems=problems,
+        upstreams=_known(item.get("upstreams"), ("*", *upstreams(), "checkout")),
+        archs=_known(item.get("archs"), ("*", *archs())),
+        outcomes=_known(item.get("outcome"), OUTCOMES),
+        reason=reason,
+        link=_link(link),
+        expires=_date(item.get("expires")),
+    )
+
+
+def _words(field: Field) -> tuple[str, ...]:
+    """A word or a list of at least one."""
+    words = field.texts() if isinstance(field.value, list) else (field.text(),)
+    if not words:
+        raise field.fail("is empty")
+    return words
+
+
+def _known(field: Field, known: Collection[str]) -> tuple[str, ...]:
+    words: Sequence[str] = _words(field)
+    for word in words:
+        if word not in known:
+            raise field.fail(f"unknown '{word}'; known: {', '.join(known)}")
+    return tuple(words)
+
+
+def _link(field: Field | None) -> str:
+    """Empty where upstream has no report of the defect."""
+    if field is None:
+        return ""
+    if not field.text().startswith("https://"):
+        raise field.fail("must be an https:// address; leave it out where there is none")
+    return field.text()
+
+
+def _date(field: Field) -> datetime.date:
+    if not isinstance(field.value, datetime.date) or isinstance(field.value, datetime.datetime):
+        raise field.fail(f"must be a date such as 2027-06-30, not {field.value!r}")
+    return field.value

@@ -1,0 +1,229 @@
+"""Which kernels of a dialect serve a shape, and which shapes exercise a kernel.
+
+A kernel serves a shape if it is of the head dims that dispatch looks at, has exactly the features asked for, and pads
+every length that its tile doesn't divide. Conditions that only say which of several such kernels dispatch prefers (few
+blocks, a short seqlen_q on a small tile, unpadded before padded) are left out: a kernel may be named at launch.
+
+Sources: the codegen's API files (fmha_fwd.py, fmha_fwd_splitkv.py, fmha_fwd_appendkv.py, fmha_pagedkv_prefill.py,
+fmha_batch_prefill.py, fmha_bwd.py): the properties scheck, skcheck, dcheck, dvcheck, max_seq_q_cond and extra_cond,
+and the order of their head dims.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from matrix.keys import Key
+from matrix.problems.testing import Shape
+
+_ATTENTION = ("mode", "vlayout", "logits", "mask", "bias", "qscale", "sink")
+# The features of a shape that a family looks at; what it leaves out it does not compute, or takes at run time.
+_READS: Mapping[str, tuple[str, ...]] = {
+    "fwd": (*_ATTENTION, "lse", "dropout", "skip"),
+    "fwd_splitkv": (*_ATTENTION, "dropout", "paged_kv"),  # its LSE is between the two stages
+    "fwd_splitkv_combine": ("mode", "lse", "dropout"),
+    "fwd_appendkv": ("vlayout", "rope", "paged_kv"),
+    "fwd_pagedkv": (*_ATTENTION, "lse", "dropout", "skip", "paged_kv"),
+    "batch_prefill": (*_ATTENTION, "lse", "dropout", "page_size", "kv_layout", "kv_table"),
+    "fwd_v3": (*_ATTENTION, "lse", "dropout", "skip"),
+    "bwd_dot_do_o": ("mode",),
+    "bwd_dq_dk_dv": ("mode", "mask", "bias", "dbias", "dropout", "dropout_impl", "deterministic"),
+    "bwd_convert_dq": ("mode", "deterministic"),
+}
+_SUBMAX = {80: 96, 96: 128}  # CK's K0_MAX_SUBMAX_MAP where it isn't the head dim itself
+_BITS = {"fp32": 32, "fp16": 16, "bf16": 16, "mxfp4": 4}  # the others have 8
+_ROWS_1D = 64  # rows of a block of the backward kernels with one-dimensional tiles (CK's M0_1D)
+_SHORT_K = 256
+_PAD = re.compile("p(s(?!k))?(sk)?(d(?!v))?(dv)?")
+
+
+Pool = dict[str, dict[tuple[int, int], list[Key]]]  # by dtype and head dims, both in dispatch order
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """``kernels`` serve the shape, in dispatch order; if there are none, ``reason`` says what removed the last."""
+
+    kernels: tuple[Key, ...]
+    reason: str
+
+
+class Matcher:
+    """Looks up a selection's kernels for many shapes; shapes that differ in batch and heads alone share the answer."""
+
+    def __init__(self, keys: Iterable[Key]) -> None:
+        self._pools: dict[str, dict[tuple[str, bool], Pool]] = {}
+        for key in keys:  # V3 kernels have a dispatch of their own, with its own head dims
+            pool = self._pools.setdefault(key.family, {}).setdefault((key.arch_trait, _is_v3(key)), {})
+            pool.setdefault(key.dtype, {}).setdefault((key.hdim_q, key.hdim_v), []).append(key)
+        self._answers: dict[tuple[Any, ...], Match] = {}
+
+    @property
+    def families(self) -> tuple[str, ...]:
+        return tuple(self._pools)
+
+    def __call__(self, family: str, shape: Shape) -> Match:
+        """The family's kernels that serve the shape."""
+        question = (family, *_question(shape))
+        if question not in self._answers:
+            self._answers[question] = self._match(family, shape)
+        return self._answers[question]
+
+    def _match(self, family: str, shape: Shape) -> Match:
+        if shape.impossible:
+            return Match((), shape.impossible)
+        found = [_narrow(family, pool, shape) for pool in self._pools[family].values()]
+        served = tuple(key for keys, _ in found for key in keys)
+        return Match(served, "" if served else "; ".join(dict.fromkeys(reason for _, reason in found)))
+
+
+def tried(family: str, shape: Shape) -> bool:
+    """Whether the shape is one that the family is tried with: forward and backward have tests of their own."""
+    return shape.direction in ("", "bwd" if family.startswith("bwd") else "fwd")
+
+
+def exercised(matcher: Matcher, shapes: Iterable[Shape]) -> Counter[str]:
+    """Name of a kernel -> how many of the shapes it serves; a kernel that serves none is missing."""
+    times: Counter[tuple[Any, ...]] = Counter()
+    first: dict[tuple[Any, ...], Shape] = {}
+    for shape in shapes:
+        question = _question(shape)
+        times[question] += 1
+        first.setdefault(question, shape)
+    found: Counter[str] = Counter()
+    for family in matcher.families:
+        for question, shape in first.items():
+            if tried(family, shape):
+                found.update(dict.fromkeys((key.name for key in matcher(family, shape).kernels), times[question]))
+    return found
+
+
+_asked = attrgetter(
+    *("direction", "impossible", "seqlen_q", "seqlen_k", "hdim_q", "hdim_v", "dtype", "mask", "bias", "lse", "dbias"),
+    *("deterministic", "store_randval", "logits", "sink", "skip", "rope", "vlayout", "mode", "qscale", "page_size"),
+    *("paged_kv", "kv_layout", "kv_table"),
+)
+
+
+def _question(shape: Shape) -> tuple[Any, ...]:
+    """What of a shape decides the answer."""
+    return (*_asked(shape), shape.dropout > 0)
+
+
+def _narrow(family: str, pool: Pool, shape: Shape) -> tuple[list[Key], str]:
+    """The kernels of one family that serve the shape, and if there are none what removed the last."""
+    if shape.dtype not in pool:
+        return [], f"no kernel with dtype {shape.dtype}"
+    dims = next((d for d in pool[shape.dtype] if shape.hdim_q <= d[0] and shape.hdim_v <= d[1]), None)
+    if dims is None:
+        return [], f"no head dims from {shape.hdim_q}x{shape.hdim_v} on"
+    left = pool[shape.dtype][dims]
+    wanted = needed(shape)
+    for field in _READS[family]:
+        if field in wanted:
+            before, left = left, [key for key in left if getattr(key, field) in wanted[field]]
+            if not left:
+                words = " or ".join(sorted(str(value).lower() for value in wanted[field] if value is not None))
+                return [], f"no kernel with {field} {words} among {len(before)} that fit otherwise"
+    before, left = left, [key for key in left if not_for_its_lengths(key, shape) is None]
+    return left, "" if left else str(not_for_its_lengths(before[0], shape))
+
+
+def needed(shape: Shape) -> dict[str, frozenset[Any]]:
+    """Key field -> the values of which a kernel must have one. None: a dialect without the field, where it is off.
+
+    A field that the shape leaves open is missing.
+    """
+    masks = {"no": ("no",), "top_left": ("causal", "mask"), "bottom_right": ("causal", "mask")}
+    impls = ("wg16_storerandval", "wg32_storerandval") if shape.store_randval else ("wg16", "wg32")
+    found: dict[str, frozenset[Any]] = {
+        "vlayout": frozenset((shape.vlayout,)),
+        "mask": frozenset(masks.get(shape.mask, ("generic", "mask"))),
+        "bias": frozenset((shape.bias,)),
+        "lse": frozenset((shape.lse,)),
+        "dropout": frozenset((shape.dropout > 0,)),
+        "dropout_impl": frozenset(impls if shape.dropout > 0 else ("no",)),
+        "rope": frozenset((shape.rope,)),
+        "dbias": frozenset((shape.dbias,)),
+        "deterministic": frozenset((shape.deterministic,)),
+        "logits": frozenset((shape.logits,)),
+    }
+    for name in ("sink", "skip"):
+        found[name] = frozenset((True,)) if getattr(shape, name) else frozenset((False, None))
+    # a dialect without page sizes has those of page size 1, without layouts the linear one, without tables SGLang's
+    for name, plain in (
+        ("page_size", 1),
+        ("kv_layout", "linear"),
+        ("kv_table", "sglang"),
+        ("qscale", ""),
+        ("mode", ""),
+    ):
+        if (value := getattr(shape, name)) is not None:
+            found[name] = frozenset((value, None) if value == plain else (value,))
+    if shape.paged_kv is not None or shape.page_size is not None:
+        found["paged_kv"] = frozenset((shape.paged_kv is not False,))
+    return found
+
+
+def not_for_its_lengths(key: Key, shape: Shape) -> str | None:
+    """The first length or head dim that the kernel neither divides nor pads, None if there is none."""
+    for name, length, step in _steps(key):
+        value = getattr(shape, name)
+        if length and value > length:
+            return f"{name} {value} is over {length}"
+        if step > 1 and (value % step or not value):
+            return f"{name} {value} is no multiple of {step}, and {key.pad} does not pad it"
+    return None
+
+
+def _steps(key: Key) -> list[tuple[str, int, int]]:
+    """(length, its largest value or 0, what it must be a multiple of) for each length of a shape."""
+    pads = padding(key.pad)
+    tile, pipeline = key.tile, key.pipeline
+    group = key.mode == "group"
+    padded = {"s": group or "s" in pads, "sk": group or "sk" in pads, "d": "d" in pads, "dv": "dv" in pads}
+    if key.family == "bwd_dq_dk_dv":
+        short = _SHORT_K if tile.when == "short_k" else 0
+        steps = [("hdim_q", 0, key.dpad or key.hdim_q), ("hdim_v", 0, key.dvpad or key.hdim_v)]
+        if key.pipeline:  # CK of mid-2025; later kernels have one pipeline, which pads lengths always
+            steps += _dividing(padded, {"s": tile.bm0, "sk": tile.bn0})
+        return [("seqlen_q", tile.max_seq_q, 1), ("seqlen_k", short, 1), *steps]
+    if key.family in ("bwd_dot_do_o", "bwd_convert_dq"):
+        dim = "dv" if key.family == "bwd_dot_do_o" else "d"
+        return _dividing(padded, {"s": _ROWS_1D, dim: key.hdim_v if dim == "dv" else key.hdim_q})
+    if key.family == "fwd_splitkv_combine":  # the rows of its block are of no key: its partner's rule stands for it
+        return _dividing(padded, {"dv": key.hdim_v})
+    if key.family == "fwd_appendkv":
+        return _dividing(padded, {"s": tile.bs, "d": tile.bd, "dv": tile.bdv})
+    unpadded = {"d": _SUBMAX.get(tile.bk0max, tile.bk0max), "dv": key.hdim_v}
+    if not pipeline.startswith("qr_async"):
+        unpadded["s"] = tile.bm0
+    if not pipeline.startswith("qr_async_trload"):
+        unpadded["sk"] = tile.bn0
+    vector = {"qr_async": 128 // _BITS.get(key.dtype, 8), "qr_hpad": 8}.get(pipeline, 1)
+    return [*_dividing(padded, unpadded), ("hdim_q", 0, vector), ("hdim_v", 0, vector)]
+
+
+_LENGTHS = {"s": "seqlen_q", "sk": "seqlen_k", "d": "hdim_q", "dv": "hdim_v"}
+
+
+def _dividing(padded: Mapping[str, bool], steps: Mapping[str, int]) -> list[tuple[str, int, int]]:
+    return [(_LENGTHS[word], 0, step) for word, step in steps.items() if not padded[word]]
+
+
+def padding(pad: str) -> frozenset[str]:
+    """``psskddv`` -> s, sk, d, dv: the lengths that a kernel pads; ``npad`` none.
+
+    The backward pads of CK from autumn 2025 on (``pd8dv1``) are in fields of their own.
+    """
+    match = _PAD.fullmatch(pad)
+    return frozenset(word for word in match.groups() if word) if match else frozenset()
+
+
+def _is_v3(key: Key) -> bool:
+    return key.pipeline == "qr_async_trload_v3"

@@ -1,0 +1,255 @@
+"""The problems of a suite: groups of ``matrix/tables/problems/SUITE.yaml``, each the product of its axes.
+
+A group says its tier and why it exists, ``set``s fields and lists ``axes``. An axis is a list of values of the field
+that it is named after, or a mapping of words to the fields that each word sets. A case is named after its suite, group
+and words; what is left out is said under ``drop``, and an impossible case that is not dropped is an error.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matrix.base.errors import ProblemError, UnknownSuiteError, UnknownTierError
+from matrix.base.tablefile import Field, load
+from matrix.dialects import TABLES
+from matrix.problems.problem import CHOICES, SUITES, TIERS, Problem, complaint, page_elements
+
+FOLDER = TABLES / "problems"
+_INTEGERS = (
+    *("nhead_q", "nhead_k", "hdim_q", "hdim_v", "tile_rows", "page_size", "pool_pages"),
+    *("window_left", "window_right", "sink_size", "seed"),
+)
+_FLAGS = ["sink_logits", "alibi_per_batch", "lse"]
+_NUMBERS = ["logits_soft_cap", "p_drop", "scale"]
+_COMPOSITES = ["lengths", "heads", "hdim", "window", "pool_bytes", "q_range", "kv_range", "checks", "also_check"]
+FIELDS = (*CHOICES, *_INTEGERS, *_FLAGS, *_NUMBERS, *_COMPOSITES)
+
+# How a bare axis value is written in a name; what is not here is its own text. An empty word is left out.
+_WORDS: Mapping[str, Callable[[Any], str]] = {
+    "hdim": lambda value: f"d{value}",
+    "heads": lambda value: f"h{value[0]}x{value[1]}",
+    "page_size": lambda value: f"ps{value}",
+    "tile_rows": lambda value: f"m{value}" if value else "",
+    "sink_size": lambda value: f"sink{value}" if value else "",
+    "sink_logits": lambda value: "sinklogits" if value else "",
+    "lse": lambda value: "lse" if value else "",
+    "logits_soft_cap": lambda value: f"cap{value:g}" if value else "",
+    "p_drop": lambda value: f"drop{value:g}" if value else "",
+    "window": lambda value: "win" + "_".join("all" if side < 0 else str(side) for side in value),
+    "lengths": lambda value: _length_word(value),
+    "bias": lambda value: "" if value == "no" else str(value),
+    "qscale": lambda value: "" if value == "no" else str(value),
+    "vlayout": lambda value: f"v{value}",
+    "mode": str,
+}
+
+
+def problems(suite: str, tier: str = "smoke") -> tuple[Problem, ...]:
+    """The cases of a suite that a tier runs, in the table's order.
+
+    Raises:
+        UnknownSuiteError, UnknownTierError.
+        TableError: the table says something impossible.
+    """
+    if suite not in SUITES:
+        raise UnknownSuiteError(suite, SUITES)
+    if tier not in TIERS:
+        raise UnknownTierError(tier, TIERS)
+    return tuple(itertools.chain.from_iterable(_suite(suite, name) for name in TIERS[: TIERS.index(tier) + 1]))
+
+
+def find(name: str) -> Problem:
+    """The problem of that name, as results and ``--reproduce`` write it.
+
+    Raises:
+        ProblemError: there is none.
+    """
+    suite = name.partition("/")[0]
+    for tier in TIERS if suite in SUITES else ():
+        for problem in _suite(suite, tier):
+            if problem.name == name:
+                return problem
+    raise ProblemError(f"no problem '{name}'. List them with `python -m matrix problems --suite SUITE --tier nightly`.")
+
+
+@functools.cache
+def _suite(suite: str, tier: str) -> tuple[Problem, ...]:
+    """The cases that a tier adds to the smaller ones."""
+    return read(FOLDER / f"{suite}.yaml", suite, tier)
+
+
+def read(file: Path, suite: str, tier: str) -> tuple[Problem, ...]:
+    """The cases of one tier alone of a table. Raises TableError."""
+    table = load(file)
+    table.allow(("suite", "defaults", "groups"))
+    if table.get("suite").text() != suite:
+        raise table.get("suite").fail(f"must be {suite}, the file's name")
+    defaults = table.find("defaults")
+    base = {} if defaults is None else _fields(defaults)
+    found: dict[str, Problem] = {}
+    for group, field in table.get("groups").mapping().items():
+        field.allow(("tier", "why", "set", "axes", "drop"))
+        if field.get("tier").text() not in TIERS:
+            raise field.get("tier").fail(f"unknown tier; known: {', '.join(TIERS)}")
+        if field.get("tier").text() != tier:
+            continue
+        for problem in _expand(f"{suite}/{group}", field, base, suite, group):
+            if problem.name in found:
+                raise field.fail(f"two cases are named {problem.name}: give their axes words that differ")
+            found[problem.name] = problem
+    return tuple(found.values())
+
+
+def _expand(prefix: str, group: Field, base: Mapping[str, Any], suite: str, name: str) -> Iterator[Problem]:
+    group.get("why").text()
+    fixed = group.find("set")
+    common = {**base, **({} if fixed is None else _fields(fixed))}
+    axes = group.find("axes")
+    lists = [] if axes is None else [_axis(word, field) for word, field in axes.mapping().items()]
+    _no_field_twice(axes, lists)
+    drops = _drops(group)
+    for combination in itertools.product(*lists):
+        values = dict(common)
+        for _, fields in combination:
+            values |= fields
+        if any(all(values.get(field) in allowed for field, allowed in drop.items()) for drop in drops):
+            continue
+        words = "-".join(word for word, _ in combination if word)
+        yield _problem(group, f"{prefix}.{words}" if words else prefix, suite, name, values)
+
+
+def _axis(name: str, field: Field) -> list[tuple[str, dict[str, Any]]]:
+    """(word, fields) for each value of an axis."""
+    if isinstance(field.value, dict):
+        return [(word, {} if item.value is None else _fields(item)) for word, item in field.value.items()]
+    if name not in FIELDS:
+        raise field.fail(f"an axis that is no field needs words: WORD: {{field: value}}. Fields: {', '.join(FIELDS)}")
+    found = []
+    for item in field.items():
+        value = _value(name, item)
+        found.append((_WORDS.get(name, str)(value), {name: value}))
+    return found
+
+
+def _no_field_twice(axes: Field | None, lists: Sequence[Sequence[tuple[str, Mapping[str, Any]]]]) -> None:
+    owner: dict[str, int] = {}
+    for index, axis in enumerate(lists):
+        for field in {field for _, fields in axis for field in fields}:
+            if owner.setdefault(field, index) != index and axes is not None:
+                raise axes.fail(f"two axes set '{field}'")
+
+
+def _drops(group: Field) -> list[dict[str, list[Any]]]:
+    """Each ``drop``: field -> the values that together leave a case out; ``why`` is for the reader and required."""
+    found = []
+    drops = group.find("drop")
+    for item in drops.items() if drops else []:
+        item.get("why").text()
+        conditions: dict[str, list[Any]] = {}
+        for name, field in item.mapping().items():
+            if name == "why":
+                continue
+            listed = isinstance(field.value, list) and name not in _COMPOSITES
+            conditions[name] = [_value(name, part) for part in (field.items() if listed else [field])]
+        found.append(conditions)
+    return found
+
+
+def _fields(field: Field) -> dict[str, Any]:
+    return {name: _value(name, value) for name, value in field.mapping().items()}
+
+
+def _value(name: str, field: Field) -> Any:
+    """The value of a problem's field as its type; composites are kept as written until the case is complete."""
+    if name in CHOICES:
+        if field.text() not in CHOICES[name]:
+            raise field.fail(f"unknown {name} '{field.value}'; known: {', '.join(CHOICES[name])}")
+        return field.text()
+    if name in _INTEGERS or name in ("hdim", "pool_bytes"):
+        return field.integer()
+    if name in _FLAGS:
+        return field.boolean()
+    if name in _NUMBERS:
+        return _number(field)
+    if name in ("heads", "window"):
+        return field.integers(2)
+    if name in ("q_range", "kv_range"):
+        low, high = (_number(item) for item in field.items())
+        return low, high
+    if name in ("checks", "also_check"):
+        return field.texts()
+    if name == "lengths":
+        return _lengths(field)
+    raise field.fail(f"unknown field; known here: {', '.join(FIELDS)}")
+
+
+def _number(field: Field) -> float:
+    if isinstance(field.value, bool) or not isinstance(field.value, int | float):
+        raise field.fail(f"must be a number, not {field.value!r}")
+    return float(field.value)
+
+
+def _lengths(field: Field) -> tuple[Any, ...]:
+    """(q, k, batch, ragged); q and k are a number for all sequences, or a list with one for each."""
+    field.allow(("q", "k", "batch", "ragged"))
+    pair = []
+    for name in ("q", "k"):
+        side = field.get(name)
+        pair.append(tuple(i.integer() for i in side.items()) if isinstance(side.value, list) else side.integer())
+    batch, ragged = field.find("batch"), field.find("ragged")
+    return (*pair, batch.integer() if batch else 1, bool(ragged and ragged.boolean()))
+
+
+def _length_word(value: tuple[Any, ...]) -> str:
+    q, k, batch, ragged = value
+    sides = ["_".join(map(str, side)) if isinstance(side, tuple) else str(side) for side in (q, k)]
+    return (f"b{batch}" if batch > 1 else "") + f"q{sides[0]}k{sides[1]}" + ("ragged" if ragged else "")
+
+
+def _problem(group: Field, name: str, suite: str, group_name: str, values: Mapping[str, Any]) -> Problem:
+    plain: dict[str, Any] = {field: value for field, value in values.items() if field not in _COMPOSITES}
+    plain.setdefault("seed", int.from_bytes(hashlib.sha256(name.encode()).digest()[:3], "big"))
+    for field in ("q_range", "kv_range", "checks"):
+        if field in values:
+            plain[field] = values[field]
+    if extra := values.get("also_check"):
+        plain["checks"] = (*plain.get("checks", ("reference", "nonzero")), *extra)
+    if "heads" in values:
+        plain["nhead_q"], plain["nhead_k"] = values["heads"]
+    if "hdim" in values:
+        plain["hdim_q"] = plain["hdim_v"] = values["hdim"]
+    if "window" in values:
+        plain["window_left"], plain["window_right"] = values["window"]
+    if "lengths" in values:
+        plain["seqlens_q"], plain["seqlens_k"] = _sequences(values["lengths"], f"{suite}/{group_name}")
+    problem = Problem(name=name, suite=suite, tier=group.get("tier").text(), group=group_name, **plain)
+    if "pool_bytes" in values:
+        stride = page_elements(problem, "k") * problem.element_bytes
+        plain["pool_pages"] = -(-values["pool_bytes"] // stride)
+        problem = Problem(name=name, suite=suite, tier=problem.tier, group=group_name, **plain)
+    if reason := complaint(problem):
+        raise group.fail(f"{name}: {reason}. Mend the group or drop the case.")
+    return problem
+
+
+def _sequences(lengths: tuple[Any, ...], seed: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Lengths of each sequence. Ragged ones are drawn from 1 to the maximum given, alike in a whole group; q <= k."""
+    q, k, batch, ragged = lengths
+    queries = q if isinstance(q, tuple) else (q,) * (len(k) if isinstance(k, tuple) else batch)
+    keys = k if isinstance(k, tuple) else (k,) * len(queries)
+    if ragged:
+        queries = tuple(_draw(seed, f"q{i}", length) for i, length in enumerate(queries))
+        drawn = (_draw(seed, f"k{i}", length) for i, length in enumerate(keys))
+        keys = tuple(max(pair) for pair in zip(queries, drawn, strict=True))
+    return queries, keys
+
+
+def _draw(seed: str, what: str, largest: int) -> int:
+    """1 to ``largest``, the same on every machine and Python."""
+    digest = hashlib.sha256(f"{seed} {what}".encode()).digest()
+    return 1 + int.from_bytes(digest[:8], "big") % largest

@@ -1,0 +1,203 @@
+"""The testing matrix of CK's tile engine: shapes that the kernels of all families are tried with, by tier.
+
+A shape says less than a problem of problem.py: no page table, no placement, and of a batch one length. What it
+leaves open (None) a kernel may do either way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matrix.base.errors import UnknownTierError, UsageError
+from matrix.base.tablefile import Field, load
+from matrix.dialects import TABLES
+from matrix.problems.problem import TIERS
+
+FILE = TABLES / "testing.yaml"
+DIRECTIONS = ("fwd", "bwd")
+
+# Upstream's order of the product; layout is a list of the file that its own reader does not look at.
+_AXES = (
+    *("batch", "seqlen_q", "seqlen_k", "nhead_q", "nhead_k", "hdim_q", "hdim_v"),
+    *("dtype", "layout", "mask", "bias", "dropout", "lse", "dbias", "deterministic"),
+)
+_WORDS: Mapping[str, tuple[str, ...]] = {
+    "dtype": ("fp32", "fp16", "bf16", "fp8", "fp8bf16", "fp8fp32", "mxfp8", "mxfp4"),
+    "layout": ("BHSD", "BSHD"),
+    "mask": ("no", "top_left", "bottom_right", "window"),
+    "bias": ("no", "bias", "alibi"),
+    "mode": ("batch", "group"),
+    "vlayout": ("row", "col"),
+    "qscale": ("no", "pertensor", "blockscale", "kv_blockscale", "mx"),
+    "kv_layout": ("linear", "vectorized"),
+    "kv_table": ("sglang", "vllm"),
+    "rope": ("no", "inter", "half"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """One launch, as far as it decides which kernels serve it. Lengths are tokens; ``dropout`` is a probability.
+
+    ``layout`` is the order of batch, heads, sequence and head dim in memory, which strides tell a kernel at launch.
+    ``direction`` "" is both. The defaults are those of upstream's reader; features that a shape doesn't name are off.
+    """
+
+    name: str = ""
+    direction: str = ""
+    tier: str = ""
+    batch: int = 1
+    seqlen_q: int = 1024
+    seqlen_k: int = 1024
+    nhead_q: int = 16
+    nhead_k: int = 16
+    hdim_q: int = 128
+    hdim_v: int = 128
+    dtype: str = "fp16"
+    layout: str = "BHSD"
+    mask: str = "no"
+    bias: str = "no"
+    dropout: float = 0.0
+    lse: bool = False
+    dbias: bool = False
+    deterministic: bool = False
+    store_randval: bool = False
+    logits: bool = False
+    sink: bool = False
+    skip: bool = False
+    rope: str = "no"
+    vlayout: str = "row"
+    mode: str | None = None
+    qscale: str | None = None
+    page_size: int | None = None
+    paged_kv: bool | None = None
+    kv_layout: str | None = None
+    kv_table: str | None = None
+
+    @property
+    def impossible(self) -> str:
+        """Why no kernel can be launched for it, "" if one could."""
+        if self.nhead_q % self.nhead_k:
+            return f"nhead_q {self.nhead_q} is no multiple of nhead_k {self.nhead_k}"
+        return ""
+
+    def row(self) -> dict[str, Any]:
+        return {**dataclasses.asdict(self), "impossible": self.impossible}
+
+
+_KINDS: Mapping[str, str] = {field.name: str(field.type) for field in dataclasses.fields(Shape)}
+
+
+def shapes(tier: str = "smoke") -> tuple[Shape, ...]:
+    """The distinct shapes of a tier in the table's order, those that are impossible included.
+
+    Raises:
+        UnknownTierError, TableError.
+    """
+    if tier not in TIERS:
+        raise UnknownTierError(tier, TIERS)
+    return tuple(_read(FILE, TIERS[: TIERS.index(tier) + 1]))
+
+
+@functools.cache
+def _read(file: Path, tiers: tuple[str, ...]) -> Mapping[Shape, None]:
+    """A list that holds a value twice gives a shape twice upstream; here once."""
+    table = load(file)
+    table.allow(("defaults", "tests"))
+    defaults = table.get("defaults")
+    found: dict[Shape, None] = {}
+    for direction, rows in table.get("tests").mapping().items():
+        if direction not in DIRECTIONS:
+            raise rows.fail(f"unknown direction; known: {', '.join(DIRECTIONS)}")
+        rows.allow(TIERS)
+        for tier in tiers:
+            tests = rows.find(tier)
+            for name, test in tests.mapping().items() if tests else ():
+                found |= dict.fromkeys(_expand(direction, tier, name, test, defaults))
+    return found
+
+
+def _expand(direction: str, tier: str, name: str, test: Field, defaults: Field) -> Iterator[Shape]:
+    test.allow(_AXES)
+    lists = [[_value(axis, item) for item in (test.find(axis) or defaults.get(axis)).items()] for axis in _AXES]
+    for values in itertools.product(*lists):
+        shape = Shape(direction=direction, tier=tier, **dict(zip(_AXES, values, strict=True)))
+        yield dataclasses.replace(shape, name=f"{direction}/{name}.{_words(shape)}")
+
+
+def _value(name: str, field: Field) -> Any:
+    if name in _WORDS:
+        if field.text() not in _WORDS[name]:
+            raise field.fail(f"unknown {name} '{field.value}'; known: {', '.join(_WORDS[name])}")
+        return field.text()
+    if _KINDS[name] == "bool":
+        return field.boolean()
+    if name == "dropout":
+        if not isinstance(field.value, float) or not 0 <= field.value < 1:
+            raise field.fail(f"must be a number from 0.0 to below 1, not {field.value!r}")
+        return field.value
+    if field.integer() < 1:
+        raise field.fail(f"must be positive, not {field.value}")
+    return field.value
+
+
+def _words(shape: Shape) -> str:
+    """The axes as they stand in a name; what is off is left out."""
+    words = [
+        f"b{shape.batch}",
+        f"q{shape.seqlen_q}k{shape.seqlen_k}",
+        f"h{shape.nhead_q}x{shape.nhead_k}",
+        f"d{shape.hdim_q}x{shape.hdim_v}",
+        shape.dtype,
+        shape.layout.lower() if shape.layout != "BHSD" else "",
+        shape.mask if shape.mask != "no" else "",
+        shape.bias if shape.bias != "no" else "",
+        f"drop{shape.dropout:g}" if shape.dropout else "",
+        "lse" if shape.lse else "",
+        "dbias" if shape.dbias else "",
+        "deterministic" if shape.deterministic else "",
+    ]
+    return "-".join(word for word in words if word)
+
+
+def parse_shape(text: str) -> Shape:
+    """A shape from ``hdim_q=128,mask=top_left,page_size=16``; what is left out has its default.
+
+    Raises:
+        UsageError: an unknown field, or a value that the field can't have.
+    """
+    known = [name for name in _KINDS if name not in ("name", "tier")]
+    values: dict[str, Any] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, word = part.partition("=")
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean '{close[0]}'?" if close else "."
+            raise UsageError(f"--shape {text!r}: unknown field '{name}'{hint} Known: {', '.join(known)}.")
+        values[name] = _parse(text, name, word)
+    return Shape(**{"name": text, **values})
+
+
+def _parse(text: str, name: str, word: str) -> Any:
+    kind = _KINDS[name].removesuffix(" | None")
+    words = {**_WORDS, "direction": DIRECTIONS}.get(name) or (("true", "false") if kind == "bool" else ())
+    if words:
+        if word not in words:
+            raise UsageError(f"--shape {text!r}: {name} must be one of {', '.join(words)}, not '{word}'.")
+        return word == "true" if kind == "bool" else word
+    try:
+        number = float(word) if kind == "float" else int(word)
+    except ValueError:
+        number = -1
+    if kind == "float" and not 0 <= number < 1:
+        raise UsageError(f"--shape {text!r}: {name} must be a number from 0 to below 1, not '{word}'.")
+    if kind == "int" and number < 1:
+        raise UsageError(f"--shape {text!r}: {name} must be a positive number, not '{word}'.")
+    return number

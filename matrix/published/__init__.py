@@ -1,0 +1,1 @@
+"""Stored lists of upstream's kernel names, and comparing name lists."""

@@ -1,0 +1,1 @@
+"""Verdicts: figures against baselines, budgets and another library's times."""

@@ -1,0 +1,215 @@
+"""Baselines: the figures of an accepted build, as a small text file for each arch, toolchain, upstream and gate.
+
+``baselines/<arch>/<toolchain>/<upstream>.<gate>.txt``: what was measured (``# name: value``), then a line for each
+kernel or problem in the order of their names, ``subject metric=figure ...``, and a last line that counts them, so that
+a file cut short is noticed. ``<upstream>.history.jsonl`` beside it has a line for each time that one was accepted. A
+library of other families has its own files, named like its folder in build/: ``<upstream>-fwd``.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matrix.base.files import write_atomically, writing
+from reports.errors import GateError
+
+FOLDER = Path(__file__).parents[1] / "baselines"
+# what must be equal for figures to be comparable; flags are not among them: a change of theirs is what a gate judges
+IDENTITY = ("arch", "toolchain", "identity", "upstream", "upstream_identity", "dialect", "mask_impl", "selection")
+CHECKOUT = "checkout"
+FAMILY = "library"  # the fact that tells a library of other families from one of batch prefill, which lacks it
+ACCEPT = "python -m reports accept --reason TEXT"
+_SHOWN = 10
+_END = re.compile(r"# end: (\d+) lines")
+_FACT = re.compile(r"# (\w+): (.*)")
+_WORD = re.compile(r"[A-Za-z0-9._-]+")
+
+Figures = Mapping[str, Mapping[str, float]]  # by subject, then metric
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """``facts`` holds IDENTITY and ``reason``, the words with which the figures were accepted."""
+
+    facts: Mapping[str, str]
+    figures: Figures
+
+    def text(self) -> str:
+        """The file's content: stable, so that a change of one figure is a change of one line."""
+        lines = [f"# {name}: {value}" for name, value in self.facts.items()]
+        for subject, figures in sorted(self.figures.items()):
+            lines.append(" ".join((subject, *(f"{metric}={_number(value)}" for metric, value in figures.items()))))
+        return "\n".join((*lines, f"# end: {len(self.figures)} lines")) + "\n"
+
+
+def place(facts: Mapping[str, str], gate: str, folder: Path = FOLDER) -> Path:
+    """Where the baseline of a build with these facts lies. Raises GateError for a name that is no file's."""
+    name = "-".join(facts[part] for part in ("upstream", FAMILY) if part in facts)
+    parts = [facts["arch"], facts["toolchain"], name]
+    for part in parts:
+        if not _WORD.fullmatch(part) or part.startswith("."):
+            raise GateError(f"{part!r} can't be part of a baseline's path.")
+    arch, toolchain, name = parts
+    return folder / arch / toolchain / f"{name}.{gate}.txt"
+
+
+def identity_of(manifest: Mapping[str, Any], arch: str) -> dict[str, str]:
+    """IDENTITY of a built library for one of its archs. Raises GateError: the manifest doesn't say it."""
+    facts = {"arch": arch}
+    for name in IDENTITY[1:]:
+        value = manifest.get(name)
+        if not isinstance(value, str) or "\n" in value:
+            raise GateError(f"the manifest's field {name} is no line of text: {value!r}. Build again.")
+        facts[name] = value
+    return facts
+
+
+def read(file: Path, accept: str = ACCEPT) -> Baseline:
+    """A baseline; ``accept`` is the command that would make one of this build.
+
+    Raises GateError: there is none, or the file is cut short, damaged, or holds what is no number.
+    """
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise GateError(f"{file}: there is no baseline. {_LOOK}: {accept}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise GateError(f"{file}: the baseline can't be read: {error}. {_RESTORE}") from error
+    end = _END.fullmatch(lines[-1]) if lines else None
+    if end is None:
+        raise GateError(f"{file}: the baseline has no last line '# end: N lines': was it cut short? {_RESTORE}")
+    facts: dict[str, str] = {}
+    figures: dict[str, dict[str, float]] = {}
+    for number, line in enumerate(lines[:-1], 1):
+        if fact := _FACT.fullmatch(line):
+            facts[fact[1]] = fact[2]
+            continue
+        subject, *words = line.split() or [""]
+        if not words or subject in figures:
+            raise GateError(f"{file}:{number}: no line of figures, or the second of its subject. {_RESTORE}")
+        figures[subject] = dict(_pair(word, f"{file}:{number}") for word in words)
+        if len(figures[subject]) != len(words):
+            raise GateError(f"{file}:{number}: a metric is there twice. {_RESTORE}")
+    if len(figures) != int(end[1]) or not figures:
+        raise GateError(f"{file}: {len(figures)} lines of figures, its last line says {end[1]}. {_RESTORE}")
+    return Baseline(facts=facts, figures=figures)
+
+
+def demand_same(
+    baseline: Baseline,
+    identity: Mapping[str, str],
+    file: Path,
+    present: Collection[str] | None = None,
+    accept: str = ACCEPT,
+) -> None:
+    """Raises GateError: the baseline is of another arch, toolchain, upstream, dialect, mask set or selection.
+
+    A package may not change; the text of a checkout may, like the flags: whoever works on it asks what that did.
+    ``present`` are the subjects of this build, if they are known: the message then names those that are gone.
+    """
+    judged = {"upstream_identity"} if identity.get("upstream") == CHECKOUT else set()
+    names = [name for name in dict.fromkeys((*IDENTITY, *identity)) if name not in judged]
+    other = [name for name in names if baseline.facts.get(name) != identity.get(name)]
+    if other:
+        lines = [f"  {name}: {baseline.facts.get(name)} / {identity.get(name)}" for name in other]
+        gone = [subject for subject in sorted(baseline.figures) if present is not None and subject not in present]
+        lines += [f"  built: 1 / 0: {subject}" for subject in gone[:_SHOWN]]
+        lines += [f"  and {len(gone) - _SHOWN} more that are not built"] if len(gone) > _SHOWN else []
+        raise GateError(
+            f"{file}: not comparable: baseline / this build differ in\n" + "\n".join(lines) + f"\n{_LOOK}: {accept}"
+        )
+
+
+def accept(identity: Mapping[str, str], gate: str, figures: Figures, reason: str, folder: Path = FOLDER) -> Path:
+    """Store figures as the baseline, and a line of history: date, reason, number of subjects, sum of each metric.
+
+    Raises:
+        GateError: no reason, no figures, or one that is no finite number.
+        DiskFullError, OutputError.
+    """
+    reason = " ".join(reason.split())
+    if not reason:
+        raise GateError("a baseline is accepted with a reason: --reason TEXT.")
+    if not figures:
+        raise GateError("there is no figure to accept.")
+    for subject, found in figures.items():
+        if bad := [metric for metric, value in found.items() if not math.isfinite(value)]:
+            raise GateError(f"{subject}: {', '.join(bad)}: no finite number, can't be accepted.")
+    file = place(identity, gate, folder)
+    write_atomically(file, Baseline(facts={**identity, "reason": reason}, figures=figures).text().encode())
+    line = {
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "gate": gate,
+        "reason": reason,
+        "identity": identity["identity"],
+        "upstream_identity": identity["upstream_identity"],
+        "subjects": len(figures),
+        "sums": _sums(figures),
+    }
+    history = history_of(identity, folder)
+    with writing(history), history.open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps(line) + "\n")
+    return file
+
+
+def history_of(identity: Mapping[str, str], folder: Path = FOLDER) -> Path:
+    """The JSON Lines of every accepted baseline, the newest last."""
+    return place(identity, "history", folder).with_suffix(".jsonl")
+
+
+def read_history(identity: Mapping[str, str], gate: str, folder: Path = FOLDER) -> tuple[Mapping[str, Any], ...]:
+    """The lines of one gate, the oldest first. Raises GateError: there is no history, or a line that is none."""
+    file = history_of(identity, folder)
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise GateError(f"{file}: the history can't be read: {error}. {_RESTORE}") from error
+    found = []
+    for number, text in enumerate(lines, 1):
+        try:
+            line = json.loads(text)
+            mine = line["gate"] == gate
+            good = isinstance(line["reason"], str) and all(math.isfinite(value) for value in line["sums"].values())
+        except (ValueError, TypeError, KeyError, AttributeError):
+            good = False
+        if not good:
+            raise GateError(f"{file}:{number}: no line of a baseline's history. {_RESTORE}")
+        if mine:
+            found.append(line)
+    return tuple(found)
+
+
+def _sums(figures: Figures) -> dict[str, float]:
+    sums: dict[str, float] = {}
+    for found in figures.values():
+        for metric, value in found.items():
+            sums[metric] = sums.get(metric, 0) + value
+    return sums
+
+
+def _pair(word: str, where: str) -> tuple[str, float]:
+    """Raises GateError."""
+    metric, _, text = word.partition("=")
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not metric or not math.isfinite(value):
+        raise GateError(f"{where}: {word!r} is no figure. {_RESTORE}")
+    return metric, value
+
+
+def _number(value: float) -> str:
+    """The shortest text that reads back as the same number."""
+    return str(int(value)) if value == int(value) else repr(float(value))
+
+
+_LOOK = "Look at the figures (python -m reports resources MANIFEST), then"
+_RESTORE = f"Restore it from git, or accept anew: {ACCEPT}"

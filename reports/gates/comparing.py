@@ -1,0 +1,109 @@
+"""Figures against a baseline's, each within its metric's threshold (thresholds.yaml)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from matrix.base.tablefile import Field, load
+from reports.errors import GateError
+from reports.gates.baseline import Figures
+from reports.gates.verdicts import Row
+
+THRESHOLDS = Path(__file__).with_name("thresholds.yaml")
+BUILT = "built"  # the metric of a subject that one of the two sides doesn't have
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Threshold:
+    """``percent`` of the baseline may change without a verdict; ``better`` is the direction of an improvement."""
+
+    unit: str
+    better: str  # lower or higher
+    percent: float
+
+    def __str__(self) -> str:
+        return f"{self.percent:g} %" if self.percent else "no change"
+
+    def judge(self, baseline: float, candidate: float) -> str:
+        """``regressed``, ``improved`` or ``unchanged``."""
+        if abs(candidate - baseline) <= abs(baseline) * self.percent / 100:
+            return "unchanged"
+        return "improved" if (candidate < baseline) == (self.better == "lower") else "regressed"
+
+
+def read_thresholds(file: Path = THRESHOLDS) -> dict[str, Threshold]:
+    """The thresholds by metric. Raises TableError."""
+    table = load(file)
+    table.allow(("metrics",))
+    return table.get("metrics").map(_threshold)
+
+
+def _threshold(field: Field) -> Threshold:
+    field.allow(("unit", "better", "percent"))
+    better, percent = field.get("better").text(), field.get("percent").value
+    if better not in ("lower", "higher"):
+        raise field.get("better").fail(f"must be lower or higher, not {better!r}")
+    if isinstance(percent, bool) or not isinstance(percent, int | float) or not 0 <= percent < math.inf:
+        raise field.get("percent").fail("must be a number, 0 or more")
+    return Threshold(unit=field.get("unit").text(), better=better, percent=percent)
+
+
+def compare(gate: str, baseline: Figures, candidate: Figures, thresholds: Mapping[str, Threshold]) -> tuple[Row, ...]:
+    """A row for each figure of the baseline, in the order of subjects.
+
+    A subject that was there and is gone is a regression; one that is new, and a metric that one of the two lacks, is
+    ``missing``, which fails until it is accepted.
+
+    Raises:
+        GateError: a metric without a threshold, or a figure that is no finite number.
+    """
+    rows: list[Row] = []
+    for subject in sorted({*baseline, *candidate}):
+        old, new = baseline.get(subject), candidate.get(subject)
+        if old is None or new is None:
+            rows.append(_presence(gate, subject, built=new is not None))
+            continue
+        for metric in [*old, *(metric for metric in new if metric not in old)]:
+            if metric not in thresholds:
+                raise GateError(f"metric '{metric}' of {subject} has no threshold: add it to {THRESHOLDS.name}.")
+            rows.append(_row(gate, subject, metric, old.get(metric), new.get(metric), thresholds[metric]))
+    return tuple(rows)
+
+
+def _presence(gate: str, subject: str, *, built: bool) -> Row:
+    return Row(
+        gate=gate,
+        subject=subject,
+        metric=BUILT,
+        unit="",
+        baseline=float(not built),
+        candidate=float(built),
+        threshold="no change",
+        verdict="missing" if built else "regressed",
+        note="not in the baseline: python -m reports accept" if built else "in the baseline, but no longer built",
+    )
+
+
+def _row(gate: str, subject: str, metric: str, old: float | None, new: float | None, threshold: Threshold) -> Row:
+    for value in (old, new):
+        if value is not None and not math.isfinite(value):
+            raise GateError(f"{subject}: {metric}: {value} is no finite number: nothing can be compared with it.")
+    note = ""
+    if old is None or new is None:
+        verdict, note = "missing", f"no figure in the {'baseline' if old is None else 'candidate'}"
+    else:
+        verdict = threshold.judge(old, new)
+    return Row(
+        gate=gate,
+        subject=subject,
+        metric=metric,
+        unit=threshold.unit,
+        baseline=old,
+        candidate=new,
+        threshold=str(threshold),
+        verdict=verdict,
+        note=note,
+    )

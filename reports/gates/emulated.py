@@ -1,0 +1,80 @@
+"""The emulated gate: what each problem's launch executes and moves, and the model's cycles, against the baseline.
+
+The counts are exact: two runs of one library give the same, so that any change is one of the machine code, of the
+dispatch or of the problems. Thresholds (emulated_thresholds.yaml) say which changes matter.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+
+from kernels.launch import measure
+from kernels.launch.counters import Measurements
+from reports.errors import GateError
+from reports.gates import baseline
+from reports.gates.comparing import Threshold, compare, read_thresholds
+from reports.gates.model import Machine, estimate, machines, whole
+from reports.gates.verdicts import Row
+
+GATE = "emulated"
+TIER = "smoke"  # of the problems
+COUNTERS = "counters.json"
+THRESHOLDS = Path(__file__).with_name("emulated_thresholds.yaml")
+MODEL_METRICS = ("model_workgroup_cycles", "model_steady_cycles", "model_grid_cycles")
+
+
+@functools.cache
+def measured(library: Path, arch: str) -> Measurements:
+    """Run the problems on the emulator, and leave what was counted beside the library, for the report.
+
+    Raises:
+        MeasureError, DeviceError, LibraryError, DiskFullError, OutputError.
+    """
+    found = measure.measure(library, arch, TIER)
+    found.write(library.with_name(COUNTERS))
+    return found
+
+
+def figures(measured: Measurements, known: Mapping[str, Machine] | None = None) -> dict[str, dict[str, float]]:
+    """The counters of every problem, then the model's cycles.
+
+    Raises:
+        GateError: the model knows no such arch, or a count is 0 that can't be.
+        TableError: a mistake in model.yaml.
+    """
+    arch = measured.provenance["arch"]
+    machine = (known or machines()).get(arch)
+    if machine is None:
+        raise GateError(f"the model knows nothing of {arch}: add it to reports/gates/model.yaml.")
+    found: dict[str, dict[str, float]] = {}
+    for one in measured.problems:
+        guess = estimate(one, machine)
+        modelled = (guess.workgroup_cycles, guess.steady_cycles, guess.grid_cycles)
+        cycles = dict(zip(MODEL_METRICS, map(whole, modelled), strict=True))
+        found[one.problem] = {metric: float(value) for metric, value in {**one.counters, **cycles}.items()}
+    return found
+
+
+def rows(
+    accepted: baseline.Baseline,
+    found: baseline.Figures,
+    measured: Measurements,
+    thresholds: Mapping[str, Threshold] | None = None,
+) -> tuple[Row, ...]:
+    """A row for each figure, naming the kernel that ran, or why none did: a problem that was lost is a regression.
+
+    Raises:
+        GateError: a metric without a threshold.
+        TableError: a mistake in the thresholds.
+    """
+    notes = {problem: f"not run: {why}" for problem, why in measured.left_out.items()}
+    notes |= {one.problem: f"kernel {one.kernel}" for one in measured.problems}
+    compared = compare(GATE, accepted.figures, found, thresholds or read_thresholds(THRESHOLDS))
+    return tuple(_with_note(row, notes.get(row.subject, "")) for row in compared)
+
+
+def _with_note(row: Row, note: str) -> Row:
+    return dataclasses.replace(row, note="; ".join(part for part in (row.note, note) if part))

@@ -1,0 +1,237 @@
+"""``python -m reports gate|accept|history``: a built library against its accepted baseline, or as the new one.
+
+Each gate of GATES measures subjects (kernels, problems) and compares with its own baseline file; the verdict is over
+the rows of all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernels.base import settings
+from kernels.build.request import LIBRARY, folder_name
+from kernels.families.renderable import LIBRARIES, PREFILL
+from matrix.base.errors import UsageError
+from matrix.dialects import check_arch
+from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
+from reports.errors import GateError
+from reports.gates import baseline
+from reports.gates import emulated as emulated_gate
+from reports.gates import static as static_gate
+from reports.gates.budgets import read_budgets
+from reports.gates.comparing import Threshold, read_thresholds
+from reports.gates.history import steps
+from reports.gates.model import machines
+from reports.gates.verdicts import VERDICTS, Gate, Row, demand
+from reports.junit.write import clear_gate, write_gate
+from reports.page.resources import read_manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """A library, its manifest, and for which of its archs it is judged."""
+
+    library: Path
+    library_name: str  # of kernels.families.renderable.LIBRARIES
+    manifest: Mapping[str, Any]
+    arch: str
+
+    def identity(self) -> dict[str, str]:
+        """What its baseline must be of. Raises GateError."""
+        name = {} if self.library_name == PREFILL else {baseline.FAMILY: self.library_name}
+        return {**baseline.identity_of(self.manifest, self.arch), **name}
+
+    def accept(self) -> str:
+        """The command that makes its figures the baseline."""
+        words = ["--arch", self.arch, "--upstream", str(self.manifest["upstream"])]
+        if self.library_name != PREFILL:
+            words += ["--family", ",".join(LIBRARIES[self.library_name])]
+        return f"{baseline.ACCEPT} {' '.join(words)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """How one gate measures a library, and how it compares that with what was accepted."""
+
+    measure: Callable[[Built], baseline.Figures]
+    rows: Callable[[Built, baseline.Baseline, baseline.Figures, Mapping[str, Threshold]], tuple[Row, ...]]
+
+
+def _static_rows(
+    built: Built, accepted: baseline.Baseline, found: baseline.Figures, thresholds: Mapping[str, Threshold]
+) -> tuple[Row, ...]:
+    today = datetime.datetime.now(datetime.UTC).date()
+    budgets = read_budgets(thresholds)
+    return static_gate.rows(accepted, found, thresholds, budgets, built.manifest, arch=built.arch, today=today)
+
+
+def _emulated_rows(
+    built: Built, accepted: baseline.Baseline, found: baseline.Figures, _: Mapping[str, Threshold]
+) -> tuple[Row, ...]:
+    return emulated_gate.rows(accepted, found, emulated_gate.measured(built.library, built.arch))
+
+
+GATES: Mapping[str, Kind] = {
+    static_gate.GATE: Kind(
+        measure=lambda built: static_gate.figures(built.library, built.manifest, built.arch), rows=_static_rows
+    ),
+    emulated_gate.GATE: Kind(
+        measure=lambda built: emulated_gate.figures(emulated_gate.measured(built.library, built.arch)),
+        rows=_emulated_rows,
+    ),
+}
+
+
+def add_commands(commands: Any) -> None:
+    """Add ``gate`` and ``accept`` to the parser's commands."""
+    gate = commands.add_parser("gate", help="compare a built library with the accepted baseline")
+    _add_options(gate)
+    gate.add_argument("--output", type=Path, metavar="FILE", help="the result (default: gate.json beside the manifest)")
+    gate.set_defaults(run=run_gate)
+    accept = commands.add_parser("accept", help="make a built library's figures the baseline")
+    _add_options(accept)
+    accept.add_argument("--reason", required=True, metavar="TEXT", help="why these figures are right, for the history")
+    accept.set_defaults(run=run_accept)
+    history = commands.add_parser("history", help="when and why the accepted figures of a library's kind changed")
+    _add_options(history)
+    history.set_defaults(run=run_history)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
+    parser.add_argument("--upstream", default=None, help=f"(default: {DEFAULT_UPSTREAM}, checkout if CK_ROOT is set)")
+    parser.add_argument(
+        "--family", default=None, metavar="NAMES", help="of the library, as built (default: batch_prefill)"
+    )
+    parser.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
+    parser.add_argument("--only", choices=sorted(GATES), help="one gate instead of all")
+    parser.add_argument(
+        "--baselines", type=Path, default=baseline.FOLDER, metavar="FOLDER", help="(default: reports/baselines)"
+    )
+
+
+def run_gate(args: argparse.Namespace) -> None:
+    """Judge a library; the result is written whatever it says.
+
+    Raises:
+        UnknownArchError, NoManifestError, ManifestError, CodeObjectError, TableError.
+        GateError, RegressedError, InconclusiveError: it could not be compared, or does not pass.
+    """
+    built, file = _built(args)
+    output = args.output or file.with_name("gate.json")
+    clear_gate(output)
+    identity = built.identity()
+    thresholds = read_thresholds()
+    rows: list[Row] = []
+    provenance = dict(identity)
+    for name in _chosen(args, built):
+        place = baseline.place(identity, name, args.baselines)
+        try:
+            accepted = baseline.read(place, built.accept())
+            present = built.manifest["kernels"] if name == static_gate.GATE else None
+            baseline.demand_same(accepted, identity, place, present, built.accept())
+            rows += GATES[name].rows(built, accepted, GATES[name].measure(built), thresholds)
+        except GateError as error:
+            write_gate(_not_compared(name, str(error), provenance), output)  # a report must not pass this by
+            raise
+        provenance[f"baseline_{name}"] = f"accepted for: {accepted.facts.get('reason', 'no reason')}"
+        if identity["upstream"] == baseline.CHECKOUT:
+            provenance[f"baseline_{name}_of"] = accepted.facts["upstream_identity"]
+    left_out = _left_out(built)
+    gate = Gate.of(rows, {**provenance, **{f"left_out_{name}": why for name, why in left_out.items()}})
+    write_gate(gate, output)
+    counts = Counter(row.verdict for row in gate.rows)
+    print(f"{gate.verdict}: {', '.join(f'{counts[word]} {word}' for word in VERDICTS if counts[word])}; see {output}")
+    for name, why in left_out.items():
+        print(f"  left out: the {name} gate: {why}")
+    for row in gate.rows:
+        if row.verdict == "improved":
+            print(f"  {row}")
+    demand(gate, output)
+
+
+def _not_compared(name: str, why: str, provenance: Mapping[str, str]) -> Gate:
+    """The result of a gate that had nothing to compare with, or no figures."""
+    row = Row(
+        gate=name, subject="library", metric="comparison", unit="", baseline=None, candidate=None, threshold="",
+        verdict="not comparable", note=why,
+    )  # fmt: skip
+    return Gate.of([row], provenance)
+
+
+def run_accept(args: argparse.Namespace) -> None:
+    """Store the library's figures as the baseline.
+
+    Raises:
+        UnknownArchError, NoManifestError, ManifestError, CodeObjectError, GateError, DiskFullError, OutputError.
+    """
+    built, _ = _built(args)
+    identity = built.identity()
+    chosen = _chosen(args, built)
+    measured = {name: GATES[name].measure(built) for name in chosen}  # all of them before the first is stored
+    for name, figures in measured.items():
+        print(baseline.accept(identity, name, figures, args.reason, args.baselines))
+
+
+def run_history(args: argparse.Namespace) -> None:
+    """Print each gate's accepted baselines, each with the sums that stepped there.
+
+    Raises:
+        UnknownArchError, NoManifestError, ManifestError, GateError.
+    """
+    built, _ = _built(args)
+    identity = built.identity()
+    for name in _chosen(args, built):
+        lines = baseline.read_history(identity, name, args.baselines)
+        metrics = dict.fromkeys(metric for line in lines for metric in line["sums"])
+        for at, line in enumerate(lines):
+            print(f"{line['date']} {name}: {line['subjects']} subjects: {line['reason']}")
+            for metric in metrics:
+                had = [(number, one["sums"][metric]) for number, one in enumerate(lines) if metric in one["sums"]]
+                for step in steps([value for _, value in had], noise=0):  # both gates count, they don't measure
+                    if had[step.at][0] == at:
+                        print(f"  {metric}: {step.before:g} -> {step.after:g}")
+
+
+def _left_out(built: Built) -> dict[str, str]:
+    """The gates that such a library can't have, and why. Raises TableError."""
+    if built.library_name != PREFILL:
+        return {emulated_gate.GATE: f"its problems are batch prefill's, not those of {built.library_name}"}
+    if built.arch not in machines():
+        return {emulated_gate.GATE: f"the model knows nothing of {built.arch}: add it to reports/gates/model.yaml"}
+    return {}
+
+
+def _chosen(args: argparse.Namespace, built: Built) -> list[str]:
+    """The gates to run. Raises UsageError: the only one asked for is left out."""
+    left_out = _left_out(built)
+    if args.only in left_out:
+        raise UsageError(f"--only {args.only}: {left_out[args.only]}.")
+    return [args.only] if args.only else [name for name in GATES if name not in left_out]
+
+
+def _library_name(families: str | None) -> str:
+    """Which library the families make, in any dialect. Raises UsageError."""
+    asked = set((families or PREFILL).split(","))
+    for name, members in LIBRARIES.items():
+        if asked == set(members):
+            return name
+    known = ", ".join(f"--family {','.join(members)}" for members in LIBRARIES.values())
+    raise UsageError(f"--family {families}: no library is made of them. Known: {known}.")
+
+
+def _built(args: argparse.Namespace) -> tuple[Built, Path]:
+    """The library to judge, and its manifest's path. Raises NoManifestError, ManifestError, GateError, UsageError."""
+    check_arch(args.arch)
+    upstream, name = settings.upstream(args.upstream, settings.ck_root()), _library_name(args.family)
+    file = args.work / "build" / args.arch / folder_name(upstream, name) / "manifest.json"
+    manifest = read_manifest(file)
+    if manifest["upstream"] != upstream:  # its figures would go to, or be compared with, those of another
+        raise GateError(f"{file}: a library of {manifest['upstream']}, not of {upstream}. Build {upstream} first.")
+    return Built(library=file.with_name(LIBRARY), library_name=name, manifest=manifest, arch=args.arch), file

@@ -1,0 +1,127 @@
+"""Two libraries' times on one device, interleaved, and the verdict of reports.gates.statistics.
+
+Both are loaded in one process and launched on the same buffers. The emulator has a timer too, so that the whole path
+can be run without a GPU: its times are the host's, and mostly too noisy for a verdict other than inconclusive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernels.launch.buffers import prepare
+from kernels.launch.device import Device
+from kernels.launch.harness import Library, Status
+from kernels.launch.launching import arguments, check, uploaded
+from kernels.launch.measure import keys_of, manifest_of
+from matrix.keys import Key
+from matrix.problems.problem import Problem, serves
+from reports.errors import GateError
+from reports.gates.comparing import BUILT
+from reports.gates.statistics import ARMS, GATE, Samples, Settings, order, rows
+from reports.gates.verdicts import Gate, Row
+
+WARM, COLD = "time", "time, cold cache"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One of the two libraries, with its kernels in dispatch order."""
+
+    library: Library
+    keys: Sequence[Key]
+
+    def serves(self, problem: Problem) -> bool:
+        return any(serves(key, problem) for key in self.keys)
+
+    def named(self, problem: Problem) -> str | None:
+        """The kernel to be named at launch; None leaves the choice to dispatch."""
+        return next(key.name for key in self.keys if serves(key, problem)) if problem.tile_rows else None
+
+
+def compare(device: Device, baseline: Side, candidate: Side, problems: Sequence[Problem], settings: Settings) -> Gate:
+    """Time every problem that both serve; one that the candidate no longer serves is a regression.
+
+    Raises:
+        GateError: nothing could be compared, a launch failed, or a time is none.
+    """
+    before, sensed = device.context(), device.sensors()
+    lost = [_lost(one) for one in problems if baseline.serves(one) and not candidate.serves(one)]
+    samples: list[Samples] = []
+    for problem in problems:
+        if baseline.serves(problem) and candidate.serves(problem):
+            samples += _timed(device, baseline, candidate, problem, settings)
+    after = device.context()  # whoever changed clocks in between made the times incomparable
+    provenance = {**before, "baseline": str(baseline.library.path), "candidate": str(candidate.library.path)}
+    for when, found in (("before", sensed), ("after", device.sensors())):
+        provenance |= {f"{name}_{when}": text for name, text in found.items()}
+    return Gate.of((*lost, *rows(samples, before, after, settings)), provenance)
+
+
+def _timed(
+    device: Device, baseline: Side, candidate: Side, problem: Problem, settings: Settings
+) -> tuple[Samples, Samples]:
+    """Samples with a warm cache, and with a cold one."""
+    prepared = prepare(problem, device.arch)
+    check(prepared)
+    sides = {"baseline": baseline, "candidate": candidate, "again": baseline}
+    with uploaded(device, prepared) as memory:
+        given = arguments(prepared, memory)
+        filler = device.hip.malloc(settings.cold_bytes)
+        try:
+
+            def warm(arm: str) -> float:
+                again = given.replace(warmup=1, repeat=settings.launches)
+                return _launched(device, sides[arm], problem, again)
+
+            def cold(arm: str) -> float:
+                device.hip.fill(filler, 0)
+                device.hip.synchronize()
+                return _launched(device, sides[arm], problem, given.replace(warmup=0, repeat=1))
+
+            return _rounds(problem.name, WARM, warm, settings), _rounds(problem.name, COLD, cold, settings)
+        finally:
+            device.hip.free(filler)
+
+
+def _rounds(subject: str, metric: str, launch: Callable[[str], float], settings: Settings) -> Samples:
+    """Interleaved: each round runs every arm once, in the next order. The first rounds warm up."""
+    taken: dict[str, list[float]] = {arm: [] for arm in ARMS}
+    for number in range(settings.warm_up + settings.rounds):
+        for arm in order(number):
+            time = launch(arm)
+            if number >= settings.warm_up:
+                taken[arm].append(time)
+    return Samples(subject=subject, metric=metric, **{arm: tuple(times) for arm, times in taken.items()})
+
+
+def _launched(device: Device, side: Side, problem: Problem, given: Any) -> float:
+    """Microseconds of one launch, the mean if it is repeated. Raises GateError."""
+    launch = side.library.launch(given, side.named(problem))
+    fault = device.fault()
+    if fault or launch.status != Status.OK:
+        raise GateError(f"{problem.name}: {side.library.path}: {fault.message if fault else launch.message}")
+    return launch.milliseconds * 1e3
+
+
+def side(device: Device, path: Path) -> Side:
+    """A built library on a device. Raises MeasureError, LibraryError."""
+    facts = manifest_of(path, device.arch)
+    library = device.load(path)
+    return Side(library=library, keys=keys_of(facts, library.kernels, path))
+
+
+def _lost(problem: Problem) -> Row:
+    return Row(
+        gate=GATE,
+        subject=problem.name,
+        metric=BUILT,
+        unit="",
+        baseline=1.0,
+        candidate=0.0,
+        threshold="no change",
+        verdict="regressed",
+        note="the candidate has no kernel for it",
+    )

@@ -1,0 +1,181 @@
+"""A model of time from counts: cycles of a workgroup and of the grid, what bounds them, and the place on the roofline.
+
+It compares builds; it doesn't predict a GPU. The rules, with the figures of model.yaml:
+
+- A workgroup's waves are spread over the four SIMDs of its compute unit. Of an average workgroup,
+  ``matrix`` is the MFMA cycles of a SIMD, ``vector`` the cycles of its vector instructions (transcendental ones are
+  slower), ``lds`` the cycles of the unit's LDS (bytes over width, and bank conflicts), ``l1`` those of its vector L1.
+- ``serial`` is a wave alone: all its instructions one after the other, each with the cycles that it keeps its unit.
+- With R workgroups on a compute unit, a round takes max(serial, R x each unit): waves overlap, a wave doesn't.
+  R is what registers and LDS allow (the kernel's occupancy), or fewer if the grid is small.
+- The grid takes ceil(workgroups / (compute units x R)) rounds, and at least the time of its compulsory bytes (Q, K, V
+  and O once) at HBM's peak.
+- ``steady`` is what the gate's small grids don't show: the cycles that one more workgroup costs its compute unit when
+  the GPU is full, with as many resident as the kernel's occupancy allows.
+
+What the model can't see is listed in model.yaml (``cannot_see``), and is shown with its figures.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels.code.code_object import LIMITS
+from kernels.launch.counters import Measured
+from matrix.base.tablefile import Field, load
+from reports.errors import GateError
+
+TABLE = Path(__file__).with_name("model.yaml")
+_ONE_AFTER_THE_OTHER = ("salu", "smem", "vmem", "lds", "branch", "wait", "barrier", "other")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """One arch: fields and units as in model.yaml."""
+
+    arch: str
+    product: str
+    clock_mhz: int
+    compute_units: int
+    hbm_gb_s: int
+    vector_cycles: int
+    transcendental_cycles: int
+    issue_cycles: int
+    lds_read: int
+    lds_write: int
+    l1: int
+    matrix_flops: int
+
+    @property
+    def hbm_bytes_a_cycle(self) -> float:
+        return self.hbm_gb_s * 1e3 / self.clock_mhz
+
+    def peak_tflops(self, dtype: str) -> float:
+        """Of the matrix cores, dense, for operands of a dtype."""
+        return self.matrix_flops * (2 if dtype.startswith("fp8") else 1) * self.compute_units * self.clock_mhz / 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """Cycles of an average workgroup by unit, and of the grid.
+
+    ``bound`` names the unit that decides the grid's time, ``serial`` or ``hbm`` among them. ``tflops`` (of
+    this grid), ``steady_tflops`` (of a full GPU) and ``roof_tflops`` are of the MFMA work; ``intensity`` is that work
+    in flop for each compulsory byte.
+    """
+
+    units: Mapping[str, float]  # matrix, vector, lds, l1, serial: cycles of one workgroup alone
+    bound: str
+    resident: int
+    workgroup_cycles: float
+    steady_cycles: float
+    grid_cycles: float
+    microseconds: float
+    tflops: float
+    steady_tflops: float
+    intensity: float
+    roof_tflops: float
+
+    @property
+    def of_roof(self) -> float:
+        """The share of the roofline that the model reaches when the GPU is full."""
+        return self.steady_tflops / self.roof_tflops
+
+
+def machines(file: Path = TABLE) -> dict[str, Machine]:
+    """By arch. Raises TableError."""
+    return load(file).get("archs").map(_machine)
+
+
+def cannot_see(file: Path = TABLE) -> tuple[str, ...]:
+    """What the model leaves out, in words. Raises TableError."""
+    return load(file).get("cannot_see").texts()
+
+
+def _machine(field: Field) -> Machine:
+    names = [one.name for one in dataclasses.fields(Machine) if one.name not in ("arch", "product")]
+    field.allow(("product", *names))
+    figures = {name: field.get(name).integer() for name in names}
+    for name, value in figures.items():
+        if value <= 0:
+            raise field.get(name).fail(f"must be positive, not {value}")
+    return Machine(arch=field.path.rpartition(".")[2], product=field.get("product").text(), **figures)
+
+
+def estimate(measured: Measured, machine: Machine) -> Estimate:
+    """The model's figures for one measured launch.
+
+    Raises:
+        GateError: a count is 0 that can't be: no workgroup worked, no MFMA was executed, the kernel can't be resident.
+    """
+    count = measured.counters
+    groups = count["workgroups"] - count["early_out_workgroups"]
+    for what, value in (
+        ("workgroups that work", groups),
+        ("waves", count["waves"]),
+        ("mfma_flops", count["mfma_flops"]),
+        ("mfma_cycles", count["mfma_cycles"]),
+        ("compulsory_bytes", measured.compulsory_bytes),
+        ("occupancy_waves", measured.occupancy_waves),
+    ):
+        if value <= 0:
+            raise GateError(f"{measured.problem}: {what}: {value}. Nothing can be modelled from that; measure again.")
+    waves = -(-count["waves"] // count["workgroups"])
+    units = _units(count, machine, groups, waves)
+    possible = max(measured.occupancy_waves * LIMITS[machine.arch].simds // waves, 1)
+    resident = min(possible, -(-groups // machine.compute_units))
+    rounds = -(-groups // (machine.compute_units * resident))
+    times = {name: rounds * cycles for name, cycles in _shared(units, resident).items()}
+    times["hbm"] = measured.compulsory_bytes / machine.hbm_bytes_a_cycle
+    bound = max(times, key=lambda name: times[name])
+    seconds = times[bound] / (machine.clock_mhz * 1e6)
+    intensity = count["mfma_flops"] / measured.compulsory_bytes
+    roof = min(machine.peak_tflops(measured.dtype), intensity * machine.hbm_gb_s / 1e3)
+    steady = max(_shared(units, possible).values()) / possible
+    full = count["mfma_flops"] / groups / steady * machine.compute_units * machine.clock_mhz / 1e6
+    return Estimate(
+        units=units,
+        bound=bound,
+        resident=resident,
+        workgroup_cycles=max(units.values()),
+        steady_cycles=steady,
+        grid_cycles=times[bound],
+        microseconds=seconds * 1e6,
+        tflops=count["mfma_flops"] / seconds / 1e12,
+        steady_tflops=min(full, roof),
+        intensity=intensity,
+        roof_tflops=roof,
+    )
+
+
+def _shared(units: Mapping[str, float], resident: int) -> dict[str, float]:
+    """Cycles of a round: resident workgroups share the units, each wave still runs its own instructions in order."""
+    return {name: cycles if name == "serial" else resident * cycles for name, cycles in units.items()}
+
+
+def _units(count: Mapping[str, int], machine: Machine, groups: int, waves: int) -> dict[str, float]:
+    """Cycles of one average workgroup by unit."""
+    simds = min(LIMITS[machine.arch].simds, waves)
+    vector = (
+        count["instructions_valu"] * machine.vector_cycles + count["instructions_trans"] * machine.transcendental_cycles
+    )
+    others = sum(count[f"instructions_{kind}"] for kind in _ONE_AFTER_THE_OTHER) * machine.issue_cycles
+    stored = count["lds_store_bytes"] + count["lds_dma_bytes"]
+    lds = count["lds_load_bytes"] / machine.lds_read + stored / machine.lds_write + count["lds_bank_conflicts"]
+    moved = count["global_load_bytes"] + count["global_store_bytes"] + count["scratch_bytes"]
+    return {
+        "matrix": count["mfma_cycles"] / (groups * simds),
+        "vector": vector / (groups * simds),
+        "lds": lds / groups,
+        "l1": moved / machine.l1 / groups,
+        "serial": (count["mfma_cycles"] + vector + others) / (groups * waves),
+    }
+
+
+def whole(cycles: float) -> int:
+    """Cycles as a gate stores them: whole ones, so that a baseline reads well."""
+    return math.ceil(cycles)

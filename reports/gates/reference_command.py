@@ -1,0 +1,41 @@
+"""``python -m reports references``: the published figures, with their documents."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from kernels.base.console import console
+from reports.gates.references import Reference, read_references
+
+
+def add_commands(commands: Any) -> None:
+    """Add ``references`` to the parser's commands."""
+    references = commands.add_parser("references", help="list published figures that measured ones are shown beside")
+    references.set_defaults(run=run)
+
+
+def run(_: argparse.Namespace) -> None:
+    """Raises TableError."""
+    show(read_references(), console())
+
+
+def show(references: tuple[Reference, ...], out: Console) -> None:
+    """A table for each entry: its document, hardware, ROCm, and a row a figure."""
+    for name in dict.fromkeys(one.name for one in references):
+        mine = [one for one in references if one.name == name]
+        first = mine[0]
+        source = first.source
+        out.print(f"{name}: {first.about}", style="bold", markup=False, highlight=False)
+        table = Table(box=None, pad_edge=False)
+        for column in ("figure", "of", first.metric, "unit", "compared"):
+            table.add_column(column, justify="right" if column == first.metric else "left")
+        for one in mine:
+            compared = f"within {one.tolerance:.2g}" if one.shape else "listed only"
+            table.add_row(one.label, one.variant, f"{one.value:g}", one.unit, compared)
+        out.print(table)
+        rocm = f"ROCm {source.rocm}" if source.rocm else "ROCm not told"
+        out.print(f"{source.title}\n{source.hardware}, {rocm}; {source.told}\n", markup=False, highlight=False)

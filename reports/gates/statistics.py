@@ -1,0 +1,200 @@
+"""The GPU gate's decision: is a candidate slower than the baseline, by interleaved samples of both on one GPU.
+
+Each round runs the baseline, the candidate and the baseline again (A/A), in another order each time (:func:`order`).
+For each problem (:func:`judge`):
+
+- ``ratio`` is Hodges' and Lehmann's estimate of candidate over baseline, with an interval; ``noise`` the farthest that
+  the interval of baseline against itself reaches from 1.
+- regressed, improved: Mann-Whitney says that it is no chance, and the ratio is beyond the effect floor and the noise.
+- unchanged: the whole interval is within the effect floor (a ratio, or microseconds if that is more).
+- inconclusive: anything else. More samples or a quieter machine are needed; it is never a pass.
+
+Times of another GPU, ROCm or clock policy are not comparable (:func:`differences`), and so are those of which it isn't
+known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from matrix.base.tablefile import Field, load
+from reports.errors import GateError
+from reports.gates.mann_whitney import Shift, least_p_value, p_value, shift
+from reports.gates.verdicts import Row
+
+GATE = "gpu"
+SETTINGS = Path(__file__).with_name("gpu_gate.yaml")
+ARMS = ("baseline", "candidate", "again")
+MEAN = "geometric mean"
+# What must be known of both sides, and equal. clock_policy: the driver's performance level, limits of clock and power
+CONTEXT = ("gpu", "arch", "compute_units", "rocm", "driver", "clock_policy", "compute_partition", "memory_partition")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """See gpu_gate.yaml."""
+
+    rounds: int
+    warm_up: int
+    launches: int
+    cold_bytes: int
+    significance: float
+    confidence: float
+    ratio: float
+    microseconds: float
+    mean_ratio: float
+    noise: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """Microseconds of each round for one problem (or for one problem with a cold cache); equally many of each arm."""
+
+    subject: str
+    baseline: tuple[float, ...]
+    candidate: tuple[float, ...]
+    again: tuple[float, ...]
+    metric: str = "time"
+
+
+def read_settings(file: Path = SETTINGS) -> Settings:
+    """Raises TableError."""
+    table = load(file)
+    names = [field.name for field in dataclasses.fields(Settings)]
+    table.allow(names)
+    found = {name: _positive(table.get(name)) for name in names}
+    for name in ("significance", "confidence", "ratio", "mean_ratio", "noise"):
+        if found[name] >= 1:
+            raise table.get(name).fail(f"must be below 1, not {found[name]}")
+    counts = {name: table.get(name).integer() for name in ("rounds", "warm_up", "launches", "cold_bytes")}
+    return Settings(**{**found, **counts})  # type: ignore[arg-type]
+
+
+def _positive(field: Field) -> float:
+    value = field.value
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise field.fail(f"must be a positive number, not {value!r}")
+    return float(value)
+
+
+def order(number: int) -> tuple[str, ...]:
+    """In which order a round runs the arms. Each two rounds flip it; six have every order once."""
+    one_way = [order for order in itertools.permutations(ARMS) if order < order[::-1]]
+    chosen = one_way[number // 2 % len(one_way)]
+    return chosen if number % 2 == 0 else chosen[::-1]
+
+
+def differences(baseline: Mapping[str, str], candidate: Mapping[str, str]) -> tuple[str, ...]:
+    """Why times taken in two contexts can't be compared, a line for each reason; empty if they can."""
+    found = []
+    for name in CONTEXT:
+        old, new = baseline.get(name), candidate.get(name)
+        if not old or not new:
+            found.append(f"{name} is not known of the {'baseline' if not old else 'candidate'}")
+        elif old != new:
+            found.append(f"{name}: {old} / {new}")
+    return tuple(found)
+
+
+def rows(
+    samples: Sequence[Samples], baseline: Mapping[str, str], candidate: Mapping[str, str], settings: Settings
+) -> tuple[Row, ...]:
+    """A row for each problem, then one for the geometric mean of each metric. Contexts that differ: all not comparable.
+
+    Raises:
+        GateError: no samples, too few or too many of an arm, or a time that is no positive number.
+    """
+    if not samples:
+        raise GateError("no times were taken: no problem was run.")
+    for one in samples:
+        _demand_sound(one, settings)
+    if reasons := differences(baseline, candidate):
+        return tuple(_not_comparable(one, "; ".join(reasons)) for one in samples)
+    found = [judge(one, settings) for one in samples]
+    for metric in dict.fromkeys(one.metric for one in samples):
+        of_metric = [one for one in samples if one.metric == metric]
+        if len(of_metric) > 1:
+            found.append(judge(mean_of(of_metric), settings, floor=settings.mean_ratio))
+    return tuple(found)
+
+
+def mean_of(samples: Sequence[Samples]) -> Samples:
+    """The geometric mean over problems, round by round: a sample like any other."""
+    arms = {
+        arm: tuple(math.exp(math.fsum(map(math.log, times)) / len(times)) for times in zip(*columns, strict=True))
+        for arm in ARMS
+        for columns in [[getattr(one, arm) for one in samples]]
+    }
+    return Samples(subject=MEAN, metric=samples[0].metric, **arms)
+
+
+def judge(samples: Samples, settings: Settings, floor: float | None = None) -> Row:
+    """The verdict on one problem. ``floor`` replaces both effect floors (of the mean, which is no time of a launch)."""
+    old, new, again = ([math.log(time) for time in getattr(samples, arm)] for arm in ARMS)
+    middle = math.exp(sum(old) / len(old))
+    wanted = max(settings.ratio, settings.microseconds / middle) if floor is None else floor
+    change, itself = shift(old, new, settings.confidence), shift(old, again, settings.confidence)
+    noise = max(abs(math.expm1(itself.low)), abs(math.expm1(itself.high)))
+    p = p_value(old, new)
+    verdict, note = _verdict(change, p, wanted, noise, len(old), settings)
+    told = (
+        f"ratio {math.exp(change.estimate):.4f} ({math.exp(change.low):.4f} to {math.exp(change.high):.4f}), "
+        f"p {p:.2g}, A/A {math.expm1(itself.estimate):+.2%}"
+    )
+    return Row(
+        gate=GATE,
+        subject=samples.subject,
+        metric=samples.metric,
+        unit="us",
+        baseline=middle,
+        candidate=middle * math.exp(change.estimate),
+        threshold=f"{wanted:.2%}",
+        verdict=verdict,
+        note="; ".join(part for part in (note, told) if part),
+    )
+
+
+def _verdict(change: Shift, p: float, wanted: float, noise: float, count: int, settings: Settings) -> tuple[str, str]:
+    """The verdict and why, if it isn't plain. Floors are symmetric in ratios: 1 + x and 1 / (1 + x)."""
+    if least_p_value(count, count) >= settings.significance:
+        return "inconclusive", f"{count} samples can't show a difference"
+    if noise > settings.noise:
+        return "inconclusive", f"the baseline differs from itself by up to {noise:.2%}"
+    allowed, needed = math.log1p(wanted), math.log1p(max(wanted, noise))
+    if p < settings.significance and abs(change.estimate) > needed:
+        return ("regressed" if change.estimate > 0 else "improved"), ""
+    if -allowed <= change.low and change.high <= allowed:
+        return "unchanged", ""
+    return "inconclusive", "the interval reaches beyond the threshold"
+
+
+def _demand_sound(samples: Samples, settings: Settings) -> None:
+    """Raises GateError."""
+    for arm in ARMS:
+        times = getattr(samples, arm)
+        if len(times) != settings.rounds:
+            raise GateError(
+                f"{samples.subject}: {len(times)} times of the {arm}, expected {settings.rounds}: a run ended early?"
+            )
+        for at, time in enumerate(times):
+            if not math.isfinite(time) or time <= 0:
+                raise GateError(f"{samples.subject}: {arm}[{at}]: {time} is no time. The timer failed; run again.")
+
+
+def _not_comparable(samples: Samples, why: str) -> Row:
+    return Row(
+        gate=GATE,
+        subject=samples.subject,
+        metric=samples.metric,
+        unit="us",
+        baseline=None,
+        candidate=None,
+        threshold="",
+        verdict="not comparable",
+        note=why,
+    )

@@ -1,0 +1,79 @@
+"""JUnit of several shards as one: suites of the same name are joined, nothing is lost, nothing counts twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from xml.etree.ElementTree import ParseError
+
+from junitparser import JUnitXml, TestSuite
+from junitparser.junitparser import JUnitXmlError
+
+from matrix.base.files import write_atomically
+from reports.errors import FailedCasesError, ShardError
+
+_REMEDY = "Run that shard again; what the others say is no pass without it."
+
+
+def read_shard(file: Path) -> JUnitXml:
+    """A shard's JUnit.
+
+    Raises:
+        ShardError: the file is missing, truncated, no JUnit, or holds other cases than it says.
+    """
+    try:
+        # a file of one suite is a testsuite without testsuites around it
+        found = JUnitXml.fromfile(str(file))
+    except OSError as error:
+        raise ShardError(f"{file}: can't be read: {error.strerror or error}. {_REMEDY}") from error
+    except (ParseError, ValueError) as error:
+        raise ShardError(f"{file}: no whole XML, was it cut short? {error}. {_REMEDY}") from error
+    except JUnitXmlError as error:
+        raise ShardError(f"{file}: no JUnit: {error}. {_REMEDY}") from error
+    whole = JUnitXml()
+    for suite in [found] if isinstance(found, TestSuite) else found:
+        if suite.tests and suite.tests != len(list(suite)):
+            raise ShardError(
+                f"{file}: suite {suite.name} says it has {suite.tests} cases and holds {len(list(suite))}. {_REMEDY}"
+            )
+        whole.add_testsuite(suite)
+    if not any(len(list(suite)) for suite in whole):
+        raise ShardError(f"{file}: no case in it. {_REMEDY}")
+    return whole
+
+
+def merge(shards: Sequence[Path], output: Path) -> JUnitXml:
+    """Join shards and write them; the file is replaced in one step, and not at all if a shard is damaged.
+
+    Raises:
+        ShardError: as :func:`read_shard`; or the same case in two shards: one of them was given twice.
+        DiskFullError, OutputError.
+    """
+    suites: dict[str, TestSuite] = {}
+    origin: dict[tuple[str, str, str], int] = {}
+    for at, file in enumerate(shards):
+        for suite in read_shard(file):
+            joined = suites.setdefault(suite.name or "", TestSuite(suite.name))
+            for case in suite:
+                name = (suite.name or "", case.classname or "", case.name or "")
+                if (first := origin.setdefault(name, at)) != at:
+                    raise ShardError(
+                        f"{file}: {name[2]} is in {shards[first]}, too. "
+                        "Was a shard given twice, or are they of two runs?"
+                    )
+                joined.add_testcase(case)
+    whole = JUnitXml()
+    for suite in suites.values():
+        suite.update_statistics()
+        whole.add_testsuite(suite)
+    whole.update_statistics()
+    write_atomically(output, whole.tostring())
+    return whole
+
+
+def demand_passed(whole: JUnitXml, output: Path) -> None:
+    """Raises FailedCasesError: a case of a shard failed or could not be checked."""
+    bad = [case for suite in whole for case in suite if case.is_failure or case.is_error]
+    if bad:
+        total = sum(len(list(suite)) for suite in whole)
+        raise FailedCasesError(f"{len(bad)} of {total} cases failed, the first is {bad[0].name}; see {output}")

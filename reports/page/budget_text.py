@@ -1,0 +1,63 @@
+"""What the static gate and the budgets say of a kernel, in words for the report's table of kernels."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from reports.gates.verdicts import Row
+from reports.page.inputs import Inputs, Library, gates_of
+
+
+def static_rows(inputs: Inputs, library: Library, arch: str) -> Mapping[str, list[Row]]:
+    """What the static gate says of each kernel of a library."""
+    found: defaultdict[str, list[Row]] = defaultdict(list)
+    for gate in gates_of(inputs, library, arch):
+        for row in gate.rows:
+            if row.gate == "static":
+                found[row.subject].append(row)
+    return found
+
+
+def beyond_budget(rows: Iterable[Row]) -> list[Row]:
+    """Those of the static gate's rows of a kernel that are about a budget, which has no baseline."""
+    return [row for row in rows if ", budget " in row.threshold]
+
+
+def excesses(beyond: Iterable[Row]) -> list[str]:
+    """What is beyond a budget, told once for all that is excused until the same day."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for row in beyond:
+        excused = row.note.partition(":")[0] if row.verdict == "unchanged" else row.verdict
+        limit = row.threshold.partition(", budget ")[0]
+        found[excused].append(f"{row.metric} {_number(row.candidate)} ({limit})")
+    return [f"{', '.join(figures)}: {excused}" for excused, figures in found.items()]
+
+
+def hot_loop(rows: Iterable[Row]) -> list[str]:
+    """Its instructions by class, in a line."""
+    counts = {row.metric.removeprefix("loop_"): row.candidate for row in rows if row.metric.startswith("loop_")}
+    told = ", ".join(f"{name.replace('_', ' ')} {_number(count)}" for name, count in counts.items())
+    return [f"instructions of the hot loop: {told}"] if told else []
+
+
+def limits(inputs: Inputs) -> Sequence[str]:
+    """The limits of reports/gates/budgets.yaml, each with its reason."""
+    return [
+        f"{one.name} ({', '.join(one.archs).replace('*', 'every arch')}): "
+        f"{', '.join(f'{limit.metric} {limit}' for limit in one.limits)}: {one.reason}"
+        for one in inputs.budgets.budgets
+    ]
+
+
+def excuses(inputs: Inputs) -> Sequence[str]:
+    """Who may exceed them, by how much and until when."""
+    return [
+        f"{one.name}: {one.budget} up to {', '.join(f'{limit.metric} {limit}' for limit in one.limits)}, "
+        f"until {one.expires}{' (expired)' if one.expires < inputs.today else ''}: {one.reason} ({one.place})"
+        for one in inputs.budgets.allowed
+    ]
+
+
+def _number(value: float | None) -> str:
+    return "no figure" if value is None else f"{value:g}"

@@ -1,0 +1,169 @@
+"""The report's tables of cases: by axis value, one by one, and their faults."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
+from operator import attrgetter
+from typing import Any
+
+from reports.page.case_text import STATUSES
+from reports.page.inputs import Tested
+from reports.page.table import Cell, Table, columns
+from reports.page.work import known_problems
+
+_AXES = (
+    "dtype", "mode", "hdim_q", "page_size", "kv_layout", "kv_table", "storage", "page_order", "table_end", "placement",
+    "mask", "bias", "logits_soft_cap", "lse", "p_drop", "qscale", "tile_rows",
+)  # fmt: skip
+_AXIS_VALUES = attrgetter(*_AXES)
+_NOT_IN_TEXT = "the text is left out to keep this report small; read it in "
+TEXT_BUDGET = 1_500_000  # characters of case texts in one report, and as many of faults
+
+
+def axes(cases: Iterable[Tested]) -> Table:
+    counts: Counter[tuple[str, str, object, str]] = Counter()
+    for one in cases:
+        if problem := known_problems().get(one.case.name):
+            counts.update(zip(repeat(one.suite), _AXES, _AXIS_VALUES(problem), repeat(one.told.status)))
+    by_value: defaultdict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
+    for (suite, axis, value, status), count in counts.items():
+        by_value[suite, axis, _axis_value(axis, value)][status] += count
+    statuses = list(reversed(STATUSES))
+    rows: list[list[Cell]] = []
+    for (suite, axis, text), found in by_value.items():
+        worst = next(status for status in STATUSES if found[status])
+        rows.append(
+            [
+                f"{STATUSES[worst]} {worst}", suite, axis, text, found.total(),
+                *(found[status] for status in statuses),
+            ]
+        )  # fmt: skip
+    worst_first = {f"{symbol} {status}": at for at, (status, symbol) in enumerate(STATUSES.items())}
+    rows.sort(key=lambda row: worst_first[str(row[0])])
+    return Table(
+        id="axes",
+        short="Axes",
+        title="Correctness by suite and axis",
+        columns=columns(
+            "worst", "suite", "axis", "value", "cases", *statuses,
+            worst="status", suite="choice", axis="choice", cases="number",
+            **{status.replace(" ", "_"): "number" for status in statuses},
+        ),
+        rows=rows,
+        note="Each case counts once in every axis. Skipped: the library has no kernel for the problem.",
+    )  # fmt: skip
+
+
+def _axis_value(axis: str, value: object) -> str:
+    if axis == "tile_rows" and not value:
+        return "any"
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def cases(cases: Sequence[Tested]) -> Table:
+    rows: list[list[Cell]] = []
+    for one in cases:
+        library, suite, case, found = one.library, one.suite, one.case, one.told
+        used = found.tolerance_used
+        rows.append(
+            [
+                f"{STATUSES[found.status]} {found.status}", case.name, case.message or found.entry,
+                # JSON has no infinity; the text says it
+                float(f"{used:.3g}") if used is not None and math.isfinite(used) else None,
+                round(case.seconds, 3), suite, library.label, found.kernel,
+            ]
+        )  # fmt: skip
+    return Table(
+        id="cases",
+        short="Cases",
+        title="Cases",
+        columns=columns(
+            "status", "case", "message or ledger entry", "of tolerance", "seconds", "suite", "library", "kernel",
+            status="status", library="choice", suite="choice", case="name", kernel="kernel", of_tolerance="number",
+            seconds="number", message_or_ledger_entry="prose",
+        ),
+        rows=rows,
+        details=_texts(cases),
+        note="Of tolerance: the largest error over what is allowed there. Seconds: of the case on this machine.",
+    )  # fmt: skip
+
+
+def _texts(cases: Sequence[Tested]) -> dict[int, list[str]]:
+    """Texts of the cases as lines, in their order, until the budget is spent; faults have a table of their own.
+
+    Passed cases without a remark have none: their row says everything. A text that is left out is replaced by the
+    name of the file that holds it.
+    """
+    left = TEXT_BUDGET
+    found: dict[int, list[str]] = {}
+    seen: set[str] = set()
+    for at, one in enumerate(cases):
+        if one.told.status in ("passed", "skipped"):
+            continue
+        lines = [line for line in one.case.text.splitlines() if not line.startswith("fault: ")]
+        # lines that other cases have, too, are stored once
+        cost = sum(len(line) for line in lines if line not in seen) + 8 * len(lines)
+        if cost > left:
+            lines = [_NOT_IN_TEXT + str(one.library.results_file(one.suite))]
+        else:
+            left -= cost
+            seen.update(lines)
+        found[at] = lines
+    return found
+
+
+def faults(cases: Iterable[Tested]) -> Table:
+    rows: list[list[Cell]] = []
+    details: dict[int, list[str]] = {}
+    left = TEXT_BUDGET
+    for one in cases:
+        library, suite, case, found = one.library, one.suite, one.case, one.told
+        if found.fault is None:
+            continue
+        lines = [line for name, value in found.fault.items() for line in _field(name, value)]
+        cost = sum(map(len, lines))
+        left -= cost
+        details[len(rows)] = lines if left > 0 else [_NOT_IN_TEXT + str(library.results_file(suite))]
+        rows.append(
+            [
+                f"{STATUSES[found.status]} {found.status}", case.name, _where(found.fault),
+                str(found.fault.get("text", "")), _hex(found.fault.get("pc")), found.entry,
+                str(found.fault.get("kind", "")), library.label, found.kernel,
+            ]
+        )  # fmt: skip
+    return Table(
+        id="faults",
+        short="Faults",
+        title="Faults",
+        columns=columns(
+            "status", "case", "what happened", "instruction", "pc", "ledger entry", "kind", "library", "kernel",
+            status="status", library="choice", kind="choice", case="name", kernel="kernel", ledger_entry="choice",
+            instruction="name", what_happened="prose", pc="word",
+        ),
+        rows=rows,
+        details=details,
+        note="A launch that a fault ended: the instruction at fault, the lane, the address and the nearest allocation.",
+    )  # fmt: skip
+
+
+def _where(fault: Mapping[str, Any]) -> str:
+    """The fault's first line and the nearest allocation, without what the other columns say."""
+    lines = [line.strip() for line in str(fault.get("message", "")).splitlines()]
+    return "; ".join(line for line in lines if line and not line.startswith(("kernel ", "pc ")))
+
+
+def _field(name: str, value: Any) -> list[str]:
+    if name in ("address", "pc", "base"):
+        return [f"{name}: {_hex(value)}"]
+    if isinstance(value, dict):
+        return [f"{name} {line}" for inner, found in value.items() for line in _field(inner, found)]
+    if name in ("message", "kernel", "text") or value == "":  # the row tells them
+        return []
+    return [f"{name}: {value}"]
+
+
+def _hex(value: Any) -> str:
+    return f"{value:#x}" if isinstance(value, int) else str(value if value is not None else "")

@@ -1,0 +1,110 @@
+"""``python -m reports html|summary|table|merge``: from an output folder to what people read."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from matrix.base.errors import UsageError
+from matrix.base.files import write_atomically, writing
+from reports.errors import NothingToReportError
+from reports.junit.merge import demand_passed, merge
+from reports.page.html import write_html
+from reports.page.inputs import Inputs, gather
+from reports.page.markdown import markdown
+from reports.page.measurements import write_measurements
+from reports.page.overall import demand_pass, overall
+
+
+def add_commands(commands: Any) -> None:
+    html = commands.add_parser("html", help="write everything that was found as one HTML file")
+    _input(html)
+    html.add_argument("--output", type=Path, default=Path("build/report.html"), metavar="FILE", help=_DEFAULT)
+    html.set_defaults(run=_html)
+    summary = commands.add_parser("summary", help="print a summary in Markdown; also to GITHUB_STEP_SUMMARY if set")
+    _input(summary)
+    summary.add_argument("--output", type=Path, default=None, metavar="FILE", help="write it there, too")
+    summary.set_defaults(run=_summary)
+    table = commands.add_parser("table", help="write results with the tile engine's columns as CSV or JSON")
+    _input(table)
+    table.add_argument("--output", type=Path, required=True, metavar="FILE", help="ends with .csv or .json")
+    table.set_defaults(run=_table)
+    shards = commands.add_parser("merge", help="join the JUnit files of shards")
+    shards.add_argument("shards", type=Path, nargs="+", metavar="SHARD", help="a shard's JUnit XML")
+    shards.add_argument("--output", type=Path, required=True, metavar="FILE", help="the XML file to write")
+    shards.set_defaults(run=_merge)
+
+
+_DEFAULT = "(default: %(default)s)"
+
+
+def _input(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--input", type=Path, default=Path("build"), metavar="DIR", help=_DEFAULT)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """A report is a million objects that live until it is written: looking for garbage takes a fifth of its time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _forget(file: Path) -> None:
+    """Nobody shall read what an earlier run wrote when this one fails. Raises OutputError."""
+    with writing(file):
+        file.unlink(missing_ok=True)
+
+
+def _html(args: argparse.Namespace) -> None:
+    """Raises what :func:`gather` and :func:`write_html` raise; NotPassedError after the report is written."""
+    _forget(args.output)
+    with _collector_paused():
+        inputs = gather(args.input)
+        found = overall(inputs)
+        write_html(inputs, found, args.output)
+    print(f"{found.headline}\nreport: {args.output}")
+    demand_pass(found)
+
+
+def _summary(args: argparse.Namespace) -> None:
+    """Raises what :func:`gather` raises, DiskFullError, OutputError; NotPassedError after the summary is written."""
+    if args.output:
+        _forget(args.output)
+    inputs = gather(args.input)
+    found = overall(inputs)
+    text = markdown(inputs, found)
+    print(text, end="")
+    if args.output:
+        write_atomically(args.output, text.encode())
+    if place := os.environ.get("GITHUB_STEP_SUMMARY"):
+        with writing(Path(place)), Path(place).open("a", encoding="utf-8") as stream:  # steps of a job share the file
+            stream.write(text)
+    demand_pass(found)
+
+
+def _table(args: argparse.Namespace) -> None:
+    """Raises what :func:`gather` and :func:`write_measurements` raise; NothingToReportError if no row was written."""
+    inputs: Inputs = gather(args.input)
+    count = write_measurements(inputs, args.output)
+    print(f"{count} rows: {args.output}")
+    if count == 0:
+        raise NothingToReportError(
+            f"{args.input}: no case that ran on a kernel. Run a suite first: nox -s test-large-kv"
+        )
+
+
+def _merge(args: argparse.Namespace) -> None:
+    """Raises ShardError, DiskFullError, OutputError; FailedCasesError after the file is written."""
+    if args.output.resolve() in [shard.resolve() for shard in args.shards]:
+        raise UsageError(f"--output {args.output} is one of the shards")
+    _forget(args.output)
+    demand_passed(merge(args.shards, args.output), args.output)
+    print(f"{len(args.shards)} shards: {args.output}")

@@ -1,0 +1,106 @@
+"""The report's tables of figures: the model's, the gates', and published ones."""
+
+from __future__ import annotations
+
+from reports.gates.model import cannot_see, estimate, machines
+from reports.gates.references import beside
+from reports.page.inputs import Inputs
+from reports.page.table import GATE_SYMBOLS, Cell, Folded, Table, columns, severity
+
+
+def model(inputs: Inputs) -> Table:
+    rows: list[list[Cell]] = []
+    known = machines()
+    for library in inputs.libraries:
+        for one in library.measured.problems if library.measured else ():
+            machine = known.get(library.measured.provenance["arch"]) if library.measured else None
+            if machine is None:
+                continue
+            guess = estimate(one, machine)
+            rows.append(
+                [
+                    one.problem, library.label, guess.bound, round(guess.workgroup_cycles),
+                    round(guess.steady_cycles), round(guess.grid_cycles), round(guess.steady_tflops, 1),
+                    round(100 * guess.of_roof, 1), round(guess.intensity, 1), one.counters["instructions"],
+                    one.counters["lds_bank_conflicts"], one.compulsory_bytes, one.kernel,
+                ]
+            )  # fmt: skip
+    numbers = (
+        "workgroup cycles", "steady cycles", "grid cycles", "TFLOP/s, full GPU", "% of roof", "flop/byte",
+        "wave-instructions", "LDS conflict cycles", "bytes at least",
+    )  # fmt: skip
+    return Table(
+        id="model",
+        short="Model",
+        title="Performance by the emulated gate's model",
+        columns=columns(
+            "problem", "library", "bound by", *numbers, "kernel",
+            problem="name", library="choice", kernel="kernel", bound_by="choice",
+            **{name.replace(" ", "_"): "number" for name in numbers},
+        ),
+        rows=rows,
+        note="Cycles from what the emulator counts: a model, no measurement.",
+        folded=(Folded(title="What the model cannot see", lines=cannot_see()),) if rows else (),
+    )  # fmt: skip
+
+
+def figures(inputs: Inputs) -> Table:
+    rows: list[list[Cell]] = []
+    left_out = 0
+    for file, gate in inputs.gates.items():
+        for row in gate.rows:
+            if row.gate == "static" and row.verdict == "unchanged" and not row.note:
+                left_out += 1
+                continue
+            ratio = row.candidate / row.baseline if row.baseline and row.candidate is not None else None
+            rows.append(
+                [
+                    f"{GATE_SYMBOLS[row.verdict]} {row.verdict}", row.gate, row.subject, row.metric, row.unit,
+                    row.baseline, row.candidate, None if ratio is None else round(ratio, 4), row.threshold,
+                    "" if row.verdict == "unchanged" and row.note.startswith("kernel ") else row.note,
+                    str(file.relative_to(inputs.folder)),
+                ]
+            )  # fmt: skip
+    rows.sort(key=lambda row: severity(str(row[0])))
+    return Table(
+        id="figures",
+        short="Figures",
+        title="Figures of the gates",
+        columns=columns(
+            "verdict", "gate", "subject", "metric", "unit", "baseline", "candidate", "ratio", "allowed", "note", "file",
+            verdict="status", gate="choice", metric="choice", subject="name", baseline="number", candidate="number",
+            ratio="number", file="choice", unit="word", note="prose",
+        ),
+        rows=rows,
+        note=f"{left_out} unchanged figures of the static gate are left out; the table of kernels shows them. "
+        "What has no baseline is beyond a budget."
+        if left_out
+        else "",
+    )  # fmt: skip
+
+
+def references(inputs: Inputs) -> Table:
+    rows: list[list[Cell]] = [
+        [
+            found.subject, found.reference.metric, found.reference.variant, round(found.measured, 4),
+            found.reference.value, found.reference.unit, round(found.ratio, 4), found.word, found.reference.label,
+            found.reference.source.title, found.reference.source.hardware, found.reference.source.rocm or "not told",
+            found.rocm, str(file.relative_to(inputs.folder)),
+        ]
+        for file, gate in inputs.gates.items()
+        for found in beside(gate)
+    ]  # fmt: skip
+    return Table(
+        id="references",
+        short="References",
+        title="Measured beside published figures",
+        columns=columns(
+            "problem", "metric", "of", "measured", "published", "unit", "ratio", "that is", "figure", "document",
+            "hardware", "ROCm there", "ROCm here", "file",
+            problem="name", metric="choice", of="choice", measured="number", published="number", ratio="number",
+            that_is="choice", document="prose", hardware="choice", file="choice",
+        ),
+        rows=rows,
+        note="Of the problems that a GPU of the document's kind was timed on. No verdict follows from them. "
+        "python -m reports references lists all figures and what their documents tell.",
+    )  # fmt: skip

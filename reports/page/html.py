@@ -1,0 +1,120 @@
+"""The HTML report: one file without a network, tables as compact JSON that a script of its own shows.
+
+Every text is stored once and referred to by its number, because 40,000 cases name the same kernels and ledger entries;
+the browser builds only the rows of the page that is looked at.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from matrix.base.files import write_atomically
+from reports.page.inputs import Inputs
+from reports.page.overall import SYMBOLS, Overall
+from reports.page.plots import plots
+from reports.page.table import Table
+from reports.page.tables import tables
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+def write_html(inputs: Inputs, verdict: Overall, file: Path, written: datetime | None = None) -> None:
+    """Replace ``file`` in one step; ``written`` is now unless given. Raises DiskFullError, OutputError."""
+    write_atomically(file, html(inputs, verdict, written or datetime.now(UTC)).encode())
+
+
+def html(inputs: Inputs, verdict: Overall, written: datetime) -> str:
+    """The document."""
+    found = tables(inputs)
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.j2").render(
+        verdict=verdict,
+        symbols=SYMBOLS,
+        tables=found,
+        plots=plots(inputs),
+        provenance=provenance(inputs),
+        written=written.strftime("%Y-%m-%d %H:%M UTC"),
+        style=(_TEMPLATES / "report.css").read_text(encoding="utf-8"),
+        script=(_TEMPLATES / "report.js").read_text(encoding="utf-8"),
+        data=_script_json(encoded(found)),
+    )
+
+
+def encoded(found: Sequence[Table]) -> Mapping[str, Any]:
+    """``strings``, and for each table its columns' cells: numbers as they are, texts as numbers of strings."""
+    numbers: dict[str, int] = {}
+
+    def number(text: str) -> int:
+        return numbers.setdefault(text, len(numbers))
+
+    shown = {}
+    for table in found:
+        cells = []
+        for at, column in enumerate(table.columns):
+            of_column = [row[at] for row in table.rows]
+            cells.append(of_column if column.kind == "number" else [number(str(cell)) for cell in of_column])
+        shown[table.id] = {
+            "columns": [{"name": column.name, "kind": column.kind} for column in table.columns],
+            "cells": cells,
+            "details": {str(row): [number(line) for line in lines] for row, lines in table.details.items()},
+        }
+    return {"strings": list(numbers), "tables": shown}
+
+
+def _script_json(data: Any) -> str:
+    """JSON that may stand in a script element: no ``</script>`` and no ``<!--`` can occur in it."""
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.replace("<", "\\u003c")
+
+
+def provenance(inputs: Inputs) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Where everything comes from: for each library its facts by name, for each gate those that no library has."""
+    found = [
+        (
+            library.label,
+            [("manifest", str(library.place))]
+            + [
+                (_words(name), _fact(value))
+                for name, value in library.manifest.items()
+                if name not in ("kernels", "artifacts")
+            ]
+            + [
+                (f"sha256 of {name}", str(digest))
+                for name, digest in library.manifest.get("artifacts", {}).items()
+                if "/" not in name
+            ]
+            + [
+                (f"suite {suite}", ", ".join(f"{name} {value}" for name, value in results.facts.items()))
+                for suite, results in library.suites.items()
+                if results.facts
+            ],
+        )
+        for library in inputs.libraries
+    ]
+    known = {fact for _, facts in found for fact in facts}
+    for file, gate in inputs.gates.items():
+        facts = [(_words(name), value) for name, value in gate.provenance.items()]
+        found.append((str(file), [fact for fact in facts if fact not in known] or [("all facts", "as above")]))
+    return [*found, ("known defects", [("ledger", str(inputs.ledger.file)), ("looked at on", str(inputs.today))])]
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _fact(value: Any) -> str:
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        value = ", ".join(value)
+    return value or "none" if isinstance(value, str) else json.dumps(value, ensure_ascii=False) if value else "none"

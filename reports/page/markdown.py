@@ -1,0 +1,68 @@
+"""The summary for a pull request, in GitHub's Markdown: the verdict, what keeps it from a pass, counts."""
+
+from __future__ import annotations
+
+from reports.gates.references import beside
+from reports.page.case_text import STATUSES
+from reports.page.inputs import Inputs
+from reports.page.overall import SYMBOLS, Overall, counted
+
+_SHOWN = 15  # of each list: a comment of GitHub ends at 65,536 characters
+
+
+def markdown(inputs: Inputs, verdict: Overall) -> str:
+    """The text, the verdict first."""
+    lines = [f"## {SYMBOLS[verdict.verdict]} CK FMHA batch prefill: {_cell(verdict.headline)}", ""]
+    lines += ["| verdict | check | what was found |", "| --- | --- | --- |"]
+    lines += [f"| {SYMBOLS[c.verdict]} {c.verdict} | {_cell(c.name)} | {_cell(c.text)} |" for c in verdict.checks]
+    failing = [
+        f"{one.case.outcome}: `{one.case.name}` on {one.library.label}: {_cell(one.case.message)}"
+        for one in inputs.cases
+        if one.case.outcome in ("failed", "error")
+    ]
+    if inputs.parity:
+        failing += [
+            f"{case.outcome}: parity: {_cell(case.name)}: {_cell(case.message)}" for case in inputs.parity.failing
+        ]
+    figures = [f"{_cell(str(row))} ({row.gate})" for gate in inputs.gates.values() for row in gate.failing]
+    lines += [*_list("Cases that are not in order", failing), *_list("Figures that keep the gate from a pass", figures)]
+    published = [_cell(str(found)) for gate in inputs.gates.values() for found in beside(gate)]
+    lines += _list("Measured beside published figures, which are no verdict", published)
+    lines += _counts(inputs)
+    soon = [
+        f"`{entry.name}` until {entry.expires}: {_cell(entry.reason)}"
+        for entry in inputs.ledger.entries
+        if (entry.expires - inputs.today).days <= 30
+    ]
+    lines += _list("Ledger entries that end within 30 days", soon)
+    return "\n".join(lines) + "\n"
+
+
+def _counts(inputs: Inputs) -> list[str]:
+    if not inputs.libraries:
+        return []
+    words = list(reversed(STATUSES))
+    heads = [f"{STATUSES[word]} {word}" for word in words]
+    lines = ["", "### Libraries", "", f"| library | kernels | with V spills | suite | {' | '.join(heads)} |"]
+    lines.append("| --- | ---: | ---: | --- |" + " ---: |" * len(words))
+    for library in inputs.libraries:
+        kernels = library.manifest["kernels"]
+        spilling = sum(any(found["vgpr_spills"] for found in row["archs"].values()) for row in kernels.values())
+        for suite in library.suites or ("none run",):
+            numbers = [str(counted(inputs, library, suite)[word]) for word in words]
+            lines.append(f"| {library.label} | {len(kernels)} | {spilling} | {suite} | {' | '.join(numbers)} |")
+    return lines
+
+
+def _list(title: str, lines: list[str]) -> list[str]:
+    if not lines:
+        return []
+    rest = [f"- and {len(lines) - _SHOWN} more: see the report"] if len(lines) > _SHOWN else []
+    return ["", f"### {title} ({len(lines)})", "", *(f"- {line}" for line in lines[:_SHOWN]), *rest]
+
+
+def _cell(text: str) -> str:
+    """One line that Markdown leaves alone: no table borders, no HTML, no more than 300 characters."""
+    line = " ".join(text.split())
+    line = line if len(line) <= 300 else f"{line[:298]}.."
+    return line.replace("|", "\\|").replace("<", "&lt;")

@@ -1,0 +1,146 @@
+"""Results as rows with the tile engine's columns: problem, kernel identity, time, TFLOP/s, GB/s; as CSV or JSON.
+
+The order is that of its README: the problem's columns, the kernel's, the measured ones. Outcome, arch and upstream come
+last; a figure that nobody measured is empty (null in JSON), never 0.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kernels.launch.measure import compulsory_bytes
+from matrix.base.errors import NameSyntaxError, UsageError
+from matrix.base.files import write_atomically
+from matrix.dialects import dialect
+from matrix.export import to_csv
+from matrix.keys import Key
+from matrix.names import make_key, parse
+from matrix.problems.problem import Problem
+from reports.errors import ManifestError
+from reports.page.inputs import Inputs, Library, Tested, measured_seconds
+from reports.page.work import flops, known_problems
+
+PROBLEM_COLUMNS = (
+    "problem_name", "batch", "seqlen_q", "seqlen_k", "nhead_q", "nhead_k", "hdim_q", "hdim_v", "dtype",
+)  # fmt: skip
+_TILE = {
+    "tile_m0": "bm0", "tile_n0": "bn0", "tile_k0": "bk0", "tile_n1": "bn1", "tile_k1": "bk1", "tile_k0max": "bk0max",
+    "wave_m0": "rm0", "wave_n0": "rn0", "wave_k0": "rk0", "wave_m1": "rm1", "wave_n1": "rn1", "wave_k1": "rk1",
+    "warp_m0": "wm0", "warp_n0": "wn0", "warp_k0": "wk0", "warp_m1": "wm1", "warp_n1": "wn1", "warp_k1": "wk1",
+}  # fmt: skip
+_KEY = (
+    "pad", "mask", "bias", "lse", "dropout", "logits", "sink", "skip", "qscale", "vlayout", "page_size", "kv_layout",
+    "kv_table", "load",
+)  # fmt: skip
+_RENAMED = {"skip": "skip_min_seqlen_q"}
+KERNEL_COLUMNS = ("kernel", "family", "mode", "pipeline", *_TILE, *(_RENAMED.get(name, name) for name in _KEY))
+MEASURED_COLUMNS = ("latency_ms", "tflops", "bandwidth_gb_s")
+COLUMNS = (*PROBLEM_COLUMNS, *KERNEL_COLUMNS, *MEASURED_COLUMNS, "outcome", "arch", "upstream")
+
+
+def write_measurements(inputs: Inputs, file: Path) -> int:
+    """Write a ``.csv`` or ``.json`` file; the number of rows.
+
+    Raises:
+        UsageError: another ending.
+        ManifestError: a kernel's name is none of the manifest's dialect.
+        DiskFullError, OutputError.
+    """
+    if file.suffix not in (".csv", ".json"):
+        raise UsageError(f"--output {file}: a file that ends with .csv or .json is needed")
+    found = rows(inputs)
+    text = to_csv(COLUMNS, found) if file.suffix == ".csv" else _json(inputs, found)
+    write_atomically(file, text.encode())
+    return len(found)
+
+
+def rows(inputs: Inputs) -> list[dict[str, Any]]:
+    """A row for each case and each measured problem whose kernel is told. Lengths are the longest of the batch.
+
+    Raises ManifestError.
+    """
+    ran = [(one.library, _arch(one), one.case.name, one.told.kernel, one.told.status) for one in inputs.cases]
+    for library in inputs.libraries:
+        if library.measured:
+            arch = library.measured.provenance["arch"]
+            ran += [(library, arch, one.problem, one.kernel, "measured") for one in library.measured.problems]
+    keys: dict[tuple[Path, str], Mapping[str, Any]] = {}
+    times = {
+        (library.place, arch): measured_seconds(inputs, library, arch)
+        for library in inputs.libraries
+        for arch in library.manifest["archs"]
+    }
+    found = []
+    for library, arch, name, kernel, outcome in ran:
+        problem = known_problems().get(name)
+        if problem is None or kernel not in library.manifest["kernels"]:
+            continue
+        if (library.place, kernel) not in keys:
+            keys[library.place, kernel] = _kernel(library, kernel)
+        found.append(
+            {
+                **_problem(problem),
+                **keys[library.place, kernel],
+                **_measured(problem, times.get((library.place, arch), {}).get(name)),
+                "outcome": outcome,
+                "arch": arch,
+                "upstream": library.upstream,
+            }
+        )
+    return found
+
+
+def _arch(one: Tested) -> str:
+    """The arch that a case ran on: its suite is called SUITE-ARCH-UPSTREAM."""
+    return one.case.suite.removeprefix(f"{one.suite}-").removesuffix(f"-{one.library.upstream}")
+
+
+def _problem(problem: Problem) -> dict[str, Any]:
+    return {
+        "problem_name": problem.name,
+        "batch": problem.batch,
+        "seqlen_q": max(problem.seqlens_q),
+        "seqlen_k": max(problem.seqlens_k),
+        **{name: getattr(problem, name) for name in ("nhead_q", "nhead_k", "hdim_q", "hdim_v", "dtype")},
+    }
+
+
+def _kernel(library: Library, name: str) -> dict[str, Any]:
+    manifest = library.manifest
+    try:
+        family = dialect(manifest["dialect"]).family("batch_prefill")
+        key: Key = make_key(family, parse(family, name, manifest["mask_impl"]), name)
+    except (KeyError, NameSyntaxError) as error:
+        raise ManifestError(f"{library.place}: kernels.{name}: can't be read: {error}. Build again.") from error
+    return {
+        "kernel": name,
+        "family": key.family,
+        "mode": key.mode,
+        "pipeline": key.pipeline,
+        **{column: getattr(key.tile, part) for column, part in _TILE.items()},
+        **{_RENAMED.get(part, part): getattr(key, part) for part in _KEY},
+    }
+
+
+def _measured(problem: Problem, seconds: float | None) -> dict[str, float | None]:
+    if seconds is None:
+        return dict.fromkeys(MEASURED_COLUMNS)
+    return {
+        "latency_ms": seconds * 1e3,
+        "tflops": flops(problem) / seconds / 1e12,
+        "bandwidth_gb_s": compulsory_bytes(problem) / seconds / 1e9,
+    }
+
+
+def _json(inputs: Inputs, found: list[dict[str, Any]]) -> str:
+    metadata = {
+        "arch": sorted({row["arch"] for row in found}),
+        "total_kernels": sum(len(library.manifest["kernels"]) for library in inputs.libraries),
+        "shapes_benchmarked": len({row["problem_name"] for row in found}),
+        "total_measurements": sum(row["latency_ms"] is not None for row in found),
+    }
+    body = ",\n".join(json.dumps(row) for row in found)
+    return f'{{"metadata": {json.dumps(metadata)},\n"results": [\n{body}\n]}}\n'

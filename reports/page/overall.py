@@ -1,0 +1,131 @@
+"""The verdict over everything that was found, and the checks that lead to it, each in a line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kernels.base.results import Case, Results
+from reports.errors import NotPassedError
+from reports.gates.verdicts import VERDICTS as GATE_VERDICTS
+from reports.page.case_text import STATUSES
+from reports.page.inputs import Inputs, Library, gates_of
+
+# the worst first; 'not run' counts only if nothing at all passed, but every check that was not run is named
+VERDICTS = ("failed", "inconclusive", "passed", "not run")
+SYMBOLS = {"failed": "✗", "inconclusive": "?", "passed": "✓", "not run": "○"}
+_ON = {"emulator": " on the emulator", "hip": " on a GPU"}
+_OF_A_GATE = {"unchanged": "passed", "improved": "passed", "inconclusive": "inconclusive"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    name: str
+    verdict: str  # one of VERDICTS
+    text: str
+    section: str  # of the HTML report that tells more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overall:
+    verdict: str  # one of VERDICTS
+    checks: tuple[Check, ...]
+
+    @property
+    def headline(self) -> str:
+        """The verdict in a line, with what it does not speak of."""
+        bad = [check.name for check in self.checks if check.verdict == self.verdict]
+        missing = [check.name for check in self.checks if check.verdict == "not run"]
+        told = f": {', '.join(bad)}" if self.verdict in ("failed", "inconclusive") else ""
+        also = f"; not run: {', '.join(missing)}" if missing else ""
+        return f"{self.verdict}{told}{also}"
+
+
+def overall(inputs: Inputs) -> Overall:
+    """Failed if any check failed, else inconclusive if any is, else passed if any passed; nothing else is a pass."""
+    checks = tuple(
+        [check for library in inputs.libraries for check in _of_library(library, inputs)]
+        + [_of_parity(inputs.parity), *_of_gates(inputs), _of_ledger(inputs)]
+    )
+    # a ledger without expired entries tests nothing
+    found = {check.verdict for check in checks if check.name != "ledger" or check.verdict == "failed"}
+    worst_first = sorted(checks, key=lambda check: VERDICTS.index(check.verdict))
+    return Overall(verdict=min(found, key=VERDICTS.index), checks=tuple(worst_first))
+
+
+def demand_pass(found: Overall) -> None:
+    """Raises NotPassedError: the verdict is another than passed."""
+    if found.verdict != "passed":
+        lines = [f"  {c.verdict}: {c.name}: {c.text}" for c in found.checks if c.verdict != "passed"]
+        raise NotPassedError("\n".join([f"the verdict is '{found.verdict}'", *lines]))
+
+
+def counted(inputs: Inputs, library: Library, suite: str) -> Counter[str]:
+    """A suite's cases by status (reports.page.case_text.STATUSES)."""
+    return Counter(one.told.status for one in inputs.cases if one.library is library and one.suite == suite)
+
+
+def _of_library(library: Library, inputs: Inputs) -> list[Check]:
+    if not library.suites:
+        text = "no suite was run on this library"
+        return [Check(name=f"suites of {library.label}", verdict="not run", text=text, section="cases")]
+    checks = []
+    for suite, found in library.suites.items():
+        name = f"{suite} of {library.label}{_ON.get(found.facts.get('device', ''), '')}"
+        checks.append(_of_counts(name, counted(inputs, library, suite), found.failing, "cases"))
+    return checks
+
+
+def _of_counts(name: str, counts: Mapping[str, int], failing: Sequence[Case], section: str) -> Check:
+    """Skipped cases are no pass: a suite of which nothing ran is not run."""
+    found = {status: counts.get(status, 0) for status in reversed(STATUSES)}
+    bad, ran = found["failed"] + found["error"], found["passed"] + found["known defect"]
+    bad_first = sorted(found.items(), key=lambda item: item[0] not in ("failed", "error"))
+    text = ", ".join(f"{count} {status}" for status, count in bad_first if count)
+    text += f"; the first: {': '.join(filter(None, (failing[0].name, failing[0].message)))}" if failing else ""
+    return Check(
+        name=name,
+        verdict="failed" if bad else "passed" if ran else "not run",
+        text=text or "the file holds no case",
+        section=section,
+    )
+
+
+def _of_parity(parity: Results | None) -> Check:
+    if parity is None:
+        return Check(name="parity", verdict="not run", text="no parity.json: nox -s parity", section="parity")
+    return _of_counts("parity", parity.counts(), parity.failing, "parity")
+
+
+def _of_gates(inputs: Inputs) -> list[Check]:
+    """A check for each gate, and one for each library that no gate judged."""
+    checks = []
+    for file, gate in inputs.gates.items():
+        counts = Counter(row.verdict for row in gate.rows)
+        text = f"{gate.verdict}: " + ", ".join(f"{counts[word]} {word}" for word in GATE_VERDICTS if counts[word])
+        checks.append(
+            Check(
+                name=f"gate {file.relative_to(inputs.folder).with_suffix('')}",
+                verdict=_OF_A_GATE.get(gate.verdict, "failed"),
+                text=text + (f"; the first: {gate.failing[0]}" if gate.failing else ""),
+                section="figures",
+            )
+        )
+    for library in inputs.libraries:
+        for arch in library.manifest["archs"]:
+            if not gates_of(inputs, library, arch):
+                text = f"no gate.json: nox -s perf-gate -- --arch {arch} --upstream {library.upstream}"
+                name = f"gate of {library.upstream} on {arch}"
+                checks.append(Check(name=name, verdict="not run", text=text, section="figures"))
+    return checks
+
+
+def _of_ledger(inputs: Inputs) -> Check:
+    expired = [entry.name for entry in inputs.ledger.entries if entry.expires < inputs.today]
+    if expired:
+        return Check(name="ledger", verdict="failed", text=f"expired: {', '.join(expired)}", section="ledger")
+    text = f"{len(inputs.ledger.entries)} entries, none expired"
+    if inputs.ledger.entries:
+        text += f"; the next expires on {min(entry.expires for entry in inputs.ledger.entries)}"
+    return Check(name="ledger", verdict="passed", text=text, section="ledger")

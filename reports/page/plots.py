@@ -1,0 +1,223 @@
+"""Plots as inline SVG: candidate over baseline by problem, roofline, history. Shapes tell verdicts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from kernels.launch.measure import compulsory_bytes
+from reports.gates.emulated import MODEL_METRICS
+from reports.gates.history import steps
+from reports.gates.model import Machine, estimate, machines
+from reports.gates.verdicts import Row
+from reports.page.inputs import Inputs, Library, measured_seconds
+from reports.page.work import flops, known_problems
+
+_SHOWN = 40  # problems of one plot; the table holds all
+_WIDTH, _NAMES, _ROW = 980, 420, 20
+_LEFT, _RIGHT = 180, _WIDTH - 120  # of a history's lines
+_TONES = {"unchanged": "good", "improved": "good", "inconclusive": "doubt", "measured": ""}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plot:
+    title: str
+    note: str
+    svg: str  # escaped
+
+
+def plots(inputs: Inputs) -> list[Plot]:
+    """Every plot that the figures allow; none if no gate compared times or cycles and nothing was accepted before."""
+    found: list[Plot] = []
+    for file, gate in inputs.gates.items():
+        by_metric: dict[tuple[str, str], list[Row]] = {}
+        for row in gate.rows:
+            timed = row.gate == "gpu" or row.metric in MODEL_METRICS
+            if timed and row.baseline and row.candidate and row.candidate > 0 and row.baseline > 0:
+                by_metric.setdefault((row.gate, row.metric), []).append(row)
+        where = f" on {gate.provenance['gpu']}" if "gpu" in gate.provenance else ""
+        for (kind, metric), rows in by_metric.items():
+            if any(row.candidate != row.baseline for row in rows):  # a column of ones is no picture
+                place = file.relative_to(inputs.folder).with_suffix("")
+                found.append(_ratios(f"{metric} of the {kind} gate{where} ({place})", rows))
+    for library in inputs.libraries:
+        for arch in library.manifest["archs"]:
+            found += _roofline(inputs, library, arch)
+    return [*found, *_history(inputs)]
+
+
+def _ratios(what: str, rows: Sequence[Row]) -> Plot:
+    """Candidate over baseline on a logarithmic axis, the largest changes first."""
+    ratios = [((row.candidate or 0) / (row.baseline or 1), row) for row in rows]
+    ratios.sort(key=lambda pair: -abs(math.log(pair[0])))
+    shown = ratios[:_SHOWN]
+    reach = max(1.1, *(max(ratio, 1 / ratio) for ratio, _ in shown)) * 1.02
+    middle, half = (_NAMES + _WIDTH - 90) / 2, (_WIDTH - 90 - _NAMES) / 2
+
+    def x(ratio: float) -> float:
+        return middle + half * math.log(ratio) / math.log(reach)
+
+    height = _ROW * len(shown) + 34
+    parts = [f'<line class="axis" x1="{middle}" x2="{middle}" y1="4" y2="{height - 26}"/>']
+    parts += [_text(x(value), height - 8, f"{value:.3g}", "middle", faint=True) for value in (1 / reach, 1.0, reach)]
+    for at, (ratio, row) in enumerate(shown):
+        y = 16 + _ROW * at
+        parts.append(f'<line class="line" x1="{_NAMES}" x2="{_WIDTH - 90}" y1="{y}" y2="{y}"/>')
+        parts.append(_text(_NAMES - 8, y + 4, _short(row.subject), "end"))
+        parts.append(_shape(x(ratio), y, row.verdict, str(row)))
+        parts.append(_text(_WIDTH, y + 4, f"{ratio:.3f}", "end"))
+    rest = f"; the {len(ratios) - _SHOWN} with smaller changes are in the table" if len(ratios) > _SHOWN else ""
+    return Plot(
+        title=f"{what}: candidate over baseline by problem",
+        note=f"▲ regressed, ▼ improved, ● unchanged, ◆ anything else; {rows[0].unit}{rest}.",
+        svg=_svg(_WIDTH, height, parts, f"{what}: candidate over baseline, largest changes first"),
+    )
+
+
+def _roofline(inputs: Inputs, library: Library, arch: str) -> list[Plot]:
+    """TFLOP/s against arithmetic intensity: the emulated gate's model of a full GPU, and times that a GPU took."""
+    machine = machines().get(arch)
+    if machine is None:
+        return []
+    points = [*_modelled(library, arch, machine), *_timed(inputs, library, arch)]
+    if not points:
+        return []
+    peaks = {dtype: machine.peak_tflops(dtype) * 1e12 for dtype in ("bf16 and fp16", "fp8")}
+    bandwidth, top = machine.hbm_gb_s * 1e9, max(peaks.values())
+    low_x, high_x = min(p[0] for p in points) / 4, max(2 * top / bandwidth, *(p[0] for p in points)) * 4
+    low_y, high_y = min(p[1] for p in points) / 4, max(top, *(p[1] for p in points)) * 2
+    width, height, left, bottom = 820, 430, 90, 52
+
+    def x(value: float) -> float:
+        return left + (width - left - 10) * math.log(value / low_x) / math.log(high_x / low_x)
+
+    def y(value: float) -> float:
+        return (height - bottom) * (1 - math.log(value / low_y) / math.log(high_y / low_y)) + 10
+
+    parts = []
+    for value in _decades(low_x, high_x):
+        parts.append(
+            f'<line class="line" x1="{x(value):.1f}" x2="{x(value):.1f}" y1="10" y2="{height - bottom + 10}"/>'
+        )
+        parts.append(_text(x(value), height - bottom + 26, f"{value:,g}", "middle", faint=True))
+    for value in _decades(low_y, high_y):
+        parts.append(f'<line class="line" x1="{left}" x2="{width - 10}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>')
+        parts.append(_text(left - 6, y(value) + 4, f"{value / 1e12:,g}", "end", faint=True))
+    parts.append(_text((left + width) / 2, height - 6, "FLOP for each byte that memory must move", "middle"))
+    parts.append(_text(left + 6, 24, "TFLOP/s", "start"))
+    for (dtype, roof), above in zip(peaks.items(), (False, True), strict=True):  # the lower roof's label is below it
+        ridge = roof / bandwidth
+        start = max(low_x, low_y / bandwidth)
+        corners = [(start, start * bandwidth), (ridge, roof), (high_x, roof)]
+        parts.append(f'<polyline class="roof" points="{" ".join(f"{x(a):.1f},{y(b):.1f}" for a, b in corners)}"/>')
+        parts.append(_text(width - 14, y(roof) + (-5 if above else 15), f"{dtype}: {roof / 1e12:,.0f} TFLOP/s", "end"))
+    slope = max(low_x, low_y / bandwidth) * 1.1  # just inside, below the line
+    parts.append(_text(x(slope) + 12, y(slope * bandwidth) + 16, f"memory: {machine.hbm_gb_s:,.0f} GB/s", "start"))
+    parts += [_shape(x(a), y(b), verdict, title) for a, b, verdict, title in points]
+    return [
+        Plot(
+            title=f"Roofline of {library.upstream} on {arch} ({machine.product})",
+            note="● the emulated gate's model of a full GPU, by far not all that a GPU does (see Model); "
+            "■ times that were measured. Point at a mark for its problem.",
+            svg=_svg(width, height, parts, f"{len(points)} problems below the roofs of {machine.product}"),
+        )
+    ]
+
+
+def _modelled(library: Library, arch: str, machine: Machine) -> Iterable[tuple[float, float, str, str]]:
+    """Intensity, FLOP/s, the mark's shape, and what it tells."""
+    if library.measured and library.measured.provenance["arch"] == arch:
+        for one in library.measured.problems:
+            guess = estimate(one, machine)
+            title = f"{one.problem}: {guess.steady_tflops:.0f} TFLOP/s, {guess.of_roof:.0%} of the roof; {one.kernel}"
+            yield guess.intensity, guess.steady_tflops * 1e12, "unchanged", title
+
+
+def _timed(inputs: Inputs, library: Library, arch: str) -> Iterable[tuple[float, float, str, str]]:
+    """The same for times that were measured on a GPU."""
+    for name, seconds in measured_seconds(inputs, library, arch).items():
+        problem = known_problems().get(name)
+        if problem and (work := flops(problem)):
+            title = f"{name}: {work / seconds / 1e12:.1f} TFLOP/s in {seconds * 1e6:.1f} us"
+            yield work / compulsory_bytes(problem), work / seconds, "measured", title
+
+
+def _history(inputs: Inputs) -> list[Plot]:
+    """For each library and gate: the sum of each metric that changed, over the baselines that were accepted."""
+    found = []
+    for name, lines in inputs.history.items():
+        for gate in dict.fromkeys(str(line["gate"]) for line in lines):
+            mine = [line for line in lines if line["gate"] == gate]
+            known = dict.fromkeys(metric for line in mine for metric in line["sums"])
+            metrics = [metric for metric in known if len({line["sums"].get(metric) for line in mine}) > 1]
+            if not metrics:  # accepted once, or all figures are what they always were
+                continue
+            parts = [part for at, metric in enumerate(metrics) for part in _series(metric, mine, 52 * at + 44)]
+            height = 52 * len(metrics) + 30
+            parts.append(_text(_LEFT, height - 6, str(mine[0]["date"])[:10], "start", faint=True))
+            parts.append(_text(_RIGHT, height - 6, str(mine[-1]["date"])[:10], "end", faint=True))
+            note = (
+                f"Sums over the kernels or problems of {len(mine)} accepted baselines, each on a scale of its own; "
+                f"upright lines mark steps. Never changed: {', '.join(m for m in known if m not in metrics) or 'none'}."
+            )
+            label = f"{len(mine)} accepted baselines of {name}"
+            title = f"History of {name}, {gate} gate"
+            found.append(Plot(title=title, note=note, svg=_svg(_WIDTH, height, parts, label)))
+    return found
+
+
+def _series(metric: str, lines: Sequence[Mapping[str, Any]], base: float) -> list[str]:
+    """One metric's line, its points and steps; ``base`` is the y of its lowest figure."""
+    apart = (_RIGHT - _LEFT) / (len(lines) - 1)
+    told = [(at, line["sums"][metric], line) for at, line in enumerate(lines) if metric in line["sums"]]
+    values = [value for _, value, _ in told]
+    low, high = min(values), max(values)
+    points = [
+        (_LEFT + apart * at, base - (24 * (value - low) / (high - low) if high > low else 0)) for at, value, _ in told
+    ]
+    parts = [f'<line class="line" x1="{_LEFT}" x2="{_RIGHT}" y1="{base + 6}" y2="{base + 6}"/>']
+    parts.append(_text(_LEFT - 10, base, metric, "end"))
+    for one in steps(values, 0.0):  # what is accepted is counted, and has no noise
+        x, change = points[one.at][0], one.after - one.before
+        parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{base - 34}" y2="{base + 6}"/>')
+        parts.append(_text(x - 4, base - 28, f"{change:+,.10g}", "end", faint=True))
+    corners = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    parts.append(f'<polyline class="series" points="{corners}"/>')
+    for (x, y), (_, value, line) in zip(points, told, strict=True):
+        title = escape(f"{line['date']}: {value:g}: {line['reason']}")
+        parts.append(f'<circle class="point" cx="{x:.1f}" cy="{y:.1f}" r="4"><title>{title}</title></circle>')
+    return [*parts, _text(_RIGHT + 10, base, f"{values[-1]:,.10g}", "start")]
+
+
+def _decades(low: float, high: float) -> Iterable[float]:
+    return (10.0**power for power in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1))
+
+
+_SHAPES = {"regressed": "M-6,5 L6,5 L0,-6 Z", "improved": "M-6,-5 L6,-5 L0,6 Z", "measured": "M-5,-5 H5 V5 H-5 Z"}
+
+
+def _shape(x: float, y: float, verdict: str, title: str) -> str:
+    """A mark whose shape is the verdict's, and that tells ``title`` when pointed at."""
+    tone = _TONES.get(verdict, "bad")
+    told = f"<title>{escape(title)}</title>"
+    if verdict == "unchanged":
+        return f'<circle class="point {tone}" cx="{x:.1f}" cy="{y:.1f}" r="5">{told}</circle>'
+    path = _SHAPES.get(verdict, "M0,-6 L6,0 L0,6 L-6,0 Z")
+    return f'<path class="point {tone}" transform="translate({x:.1f},{y:.1f})" d="{path}">{told}</path>'
+
+
+def _text(x: float, y: float, text: str, anchor: str, *, faint: bool = False) -> str:
+    style = ' class="faint"' if faint else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{style}>{escape(text)}</text>'
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 58 else f"{text[:28]}…{text[-29:]}"
+
+
+def _svg(width: int, height: int, parts: Iterable[str], label: str) -> str:
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" role="img" '
+    return f'{head}aria-label="{escape(label)}" viewBox="0 0 {width} {height}">{"".join(parts)}</svg>'

@@ -1,0 +1,51 @@
+"""A table of the report as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from reports.gates.verdicts import VERDICTS
+
+Cell = str | int | float | None
+GATE_SYMBOLS = dict(zip(VERDICTS, "✗✗✗?▼✓", strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """``kind``: number, status (begins with a symbol), choice (few values), word, name, kernel, prose or text."""
+
+    name: str
+    kind: str = "text"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folded:
+    """Lines that are read when wanted."""
+
+    title: str
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows with the worst first. ``details`` are further lines of a row, by the row's number."""
+
+    id: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: Sequence[Sequence[Cell]]
+    details: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    note: str = ""
+    short: str = ""  # the title in the navigation; the title itself if there is none
+    folded: tuple[Folded, ...] = ()
+
+
+def columns(*names: str, **kinds: str) -> tuple[Column, ...]:
+    return tuple(Column(name=name, kind=kinds.get(name.replace(" ", "_"), "text")) for name in names)
+
+
+def severity(status: str) -> int:
+    """The worst verdict first; what no gate judged comes last."""
+    word = status.partition(" ")[2]
+    return VERDICTS.index(word) if word in VERDICTS else len(VERDICTS)

@@ -1,0 +1,136 @@
+"""The report's tables: kernels, axes, cases, faults, figures, parity, ledger."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from operator import attrgetter
+from typing import Any
+
+from kernels.code.code_object import LIMITS
+from reports.gates.verdicts import VERDICTS
+from reports.page import budget_text, case_tables, figure_tables
+from reports.page.case_text import STATUSES
+from reports.page.inputs import Inputs, Tested
+from reports.page.table import GATE_SYMBOLS, Cell, Folded, Table, columns, severity
+
+
+def tables(inputs: Inputs) -> tuple[Table, ...]:
+    """All tables in the order of the report. An empty one stays: that there is nothing is a finding, too."""
+    worst_first = list(STATUSES)
+    cases = sorted(inputs.cases, key=lambda one: worst_first.index(one.told.status))
+    return (
+        _kernels(inputs),
+        case_tables.axes(cases),
+        case_tables.cases(cases),
+        case_tables.faults(cases),
+        figure_tables.model(inputs),
+        figure_tables.figures(inputs),
+        figure_tables.references(inputs),
+        _parity(inputs),
+        _ledger(inputs, cases),
+    )
+
+
+def _kernels(inputs: Inputs) -> Table:
+    found: list[tuple[list[Cell], list[str]]] = []
+    for library in inputs.libraries:
+        judged = {arch: budget_text.static_rows(inputs, library, arch) for arch in library.manifest["archs"]}
+        for name, kernel in library.manifest["kernels"].items():
+            for arch, figures in kernel["archs"].items():
+                rows = judged.get(arch, {}).get(name, [])
+                verdict = min((row.verdict for row in rows), key=VERDICTS.index, default="")
+                beyond = budget_text.beyond_budget(rows)
+                remarks = (
+                    budget_text.excesses(beyond) if rows else [word for word, true in _remarks(figures).items() if true]
+                )
+                cells: list[Cell] = [
+                    f"{GATE_SYMBOLS[verdict]} {verdict}" if verdict else "○ no gate", name, arch, library.upstream,
+                    figures["vgpr"], figures["agpr"], figures["sgpr"], figures["vgpr_spills"], figures["sgpr_spills"],
+                    figures["lds_bytes"], figures["scratch_bytes"], figures["occupancy_waves"],
+                    figures.get("text_bytes"), "; ".join(remarks),
+                ]  # fmt: skip
+                found.append((cells, [*(f"{row.metric}: {row.note}" for row in beyond), *budget_text.hot_loop(rows)]))
+    found.sort(key=lambda pair: severity(str(pair[0][0])))
+    numbers = ("VGPR", "AGPR", "SGPR", "V spills", "S spills", "LDS", "scratch", "waves", "code")
+    limits = "; ".join(
+        f"{arch}: {limit.vgprs} VGPR (AGPR included), {limit.lds_bytes:,} bytes of LDS, {limit.waves} waves a SIMD"
+        for arch, limit in LIMITS.items()
+        if any(cells[2] == arch for cells, _ in found)
+    )
+    kinds = {name.replace(" ", "_"): "number" for name in numbers}
+    return Table(
+        id="kernels",
+        short="Kernels",
+        title="Kernels and their resources",
+        columns=columns(
+            "static gate", "kernel", "arch", "upstream", *numbers, "beyond its budget",
+            static_gate="status", kernel="kernel", arch="choice", upstream="choice", beyond_its_budget="prose", **kinds,
+        ),
+        rows=[cells for cells, _ in found],
+        details={at: lines for at, (_, lines) in enumerate(found) if lines},
+        note=f"Hardware: {limits}. LDS is bytes a workgroup, scratch bytes a lane, waves those of a SIMD, code bytes; "
+        "S spills go to VGPR lanes, V spills to memory. A kernel's details are its hot loop, and why it is excused "
+        "from a budget." if limits else "",
+        folded=(
+            Folded(title="Budgets", lines=budget_text.limits(inputs)),
+            Folded(title="Who is excused from them, until when", lines=budget_text.excuses(inputs)),
+        ) if found else (),
+    )  # fmt: skip
+
+
+def _remarks(figures: Mapping[str, Any]) -> Mapping[str, bool]:
+    """What strikes about a kernel that no gate judged."""
+    return {
+        "spills": figures["vgpr_spills"] > 0,
+        "scratch": figures["scratch_bytes"] > 0,
+        "can't be launched": figures["occupancy_waves"] == 0,
+    }
+
+
+def _parity(inputs: Inputs) -> Table:
+    worst_first = list(STATUSES)
+    rows: list[list[Cell]] = []
+    details: dict[int, list[str]] = {}
+    for case in sorted(inputs.parity.cases if inputs.parity else (), key=lambda case: worst_first.index(case.outcome)):
+        if case.text:
+            details[len(rows)] = case.text.splitlines()
+        rows.append([f"{STATUSES[case.outcome]} {case.outcome}", case.suite, case.name, case.message])
+    return Table(
+        id="parity",
+        short="Parity",
+        title="Parity with upstream's codegen",
+        columns=columns("status", "suite", "case", "message", status="status", suite="choice", message="prose"),
+        rows=rows,
+        details=details,
+    )
+
+
+def _ledger(inputs: Inputs, cases: Iterable[Tested]) -> Table:
+    used = Counter(one.told.entry for one in cases if one.told.status == "known defect")
+    rows: list[list[Cell]] = []
+    details: dict[int, list[str]] = {}
+    for entry in sorted(inputs.ledger.entries, key=attrgetter("expires")):
+        days = (entry.expires - inputs.today).days
+        status = "✗ expired" if days < 0 else "! expires soon" if days <= 30 else "✓ believed"
+        links = [entry.link] if entry.link else []
+        details[len(rows)] = [entry.place, *links, *(f"problems: {glob}" for glob in entry.problems)]
+        where = [", ".join(names).replace("*", "all") for names in (entry.upstreams, entry.archs)]
+        rows.append(
+            [
+                status, entry.name, " or ".join(entry.outcomes), *where, used[entry.name], str(entry.expires), days,
+                entry.reason,
+            ]
+        )  # fmt: skip
+    return Table(
+        id="ledger",
+        short="Ledger",
+        title="Ledger of known defects",
+        columns=columns(
+            "status", "entry", "outcome", "upstreams", "archs", "cases here", "expires", "days left", "reason",
+            status="status", entry="name", cases_here="number", days_left="number", expires="word", reason="prose",
+            outcome="choice", archs="choice", upstreams="choice",
+        ),
+        rows=rows,
+        details=details,
+    )  # fmt: skip

@@ -1,0 +1,173 @@
+"""Every opcode that the emulator lists does what the ISA manual's pseudocode says (tests/emulator/oracle).
+
+For each opcode and encoding: operands from VGPRs, SGPRs, inline constants and literals with corner cases and random
+values, the rounding and denormal modes it depends on, EXEC full, partial and empty. The instruction is encoded with
+tinygrad's classes, decoded and lowered by the emulator, and run on one wave; then all registers, flags, LDS and memory
+are compared. An opcode in emulator/lowering/opcodes.py for which the oracle has no case fails here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tinygrad.runtime.autogen.amd.cdna import enum, ins
+
+from emulator.lowering import opcodes
+from emulator.lowering.opcodes import SUPPORTED, micro_op_name
+from tests.emulator.oracle.cases import Case, dpp_cases, sdwa_cases
+from tests.emulator.oracle.machine import TrapError, machine
+from tests.emulator.oracle.suite import NoOracleError, cases_for, differences, expected
+
+ENCODINGS = (
+    *("VOP1", "VOP2", "VOP3", "VOP3P", "VOP3SD", "VOPC", "SOP1", "SOP2", "SOPC", "SOPK", "SOPP"),
+    *("DS", "GLOBAL", "FLAT", "SCRATCH", "MUBUF", "SMEM"),
+)
+NO_MACHINE_OPCODE = {"trap", "v_mad_f32", "v_fmac_f16"}  # micro-ops that no CDNA encoding of tinygrad's table reaches
+
+
+def machine_name(op: Any) -> str:
+    return str(op.name).lower().removesuffix("_e32").removesuffix("_e64")
+
+
+def listed() -> list[tuple[str, Any]]:
+    """(encoding, opcode) of everything whose micro-op the emulator's table has."""
+    return [
+        (encoding, op)
+        for encoding in ENCODINGS
+        for op in dict(getattr(ins, encoding)._fields)["op"]._enum
+        if micro_op_name(machine_name(op)) in SUPPORTED
+    ]
+
+
+def problems(cases: Iterator[Case]) -> list[str]:
+    """What differs in the first case that differs, for a readable message."""
+    for case in cases:
+        found = differences(case, expected(case), machine().run(case))
+        if found:
+            first = case.program[0]
+            return [f"case {case.label}: {first} MODE {case.state.mode:#x} EXEC {case.state.exec:#x}", *found]
+    return []
+
+
+def identifier(value: Any) -> str:
+    return value if isinstance(value, str) else machine_name(value)
+
+
+@pytest.mark.parametrize(("encoding", "op"), listed(), ids=identifier)
+def test_opcode(encoding: str, op: Any) -> None:
+    assert problems(cases_for(encoding, op, "gfx950", machine().base)) == []
+
+
+FP8 = [(encoding, op) for encoding, op in listed() if "FP8" in op.name or "BF8" in op.name]
+
+
+@pytest.mark.parametrize(("encoding", "op"), FP8, ids=identifier)
+def test_fp8_of_gfx942_is_fnuz(encoding: str, op: Any) -> None:
+    assert problems(cases_for(encoding, op, "gfx942", machine().base)) == []
+
+
+LOADS_TO_LDS = [
+    "BUFFER_LOAD_DWORD",
+    "BUFFER_LOAD_DWORDX3",
+    "BUFFER_LOAD_DWORDX4",
+    "BUFFER_LOAD_USHORT",
+    "BUFFER_LOAD_UBYTE",
+]
+
+
+@pytest.mark.parametrize("name", LOADS_TO_LDS)
+def test_buffer_load_to_lds(name: str) -> None:
+    from tests.emulator.oracle.memory_cases import buffer_cases
+
+    assert problems(buffer_cases(enum.MUBUFOp[name], "gfx950", machine().base, lds=True)) == []
+
+
+def unless_trapped(cases: Iterator[Case]) -> None:
+    """Forms that the emulator may lack: it must say so (a trap), never compute something else."""
+    try:
+        assert problems(cases) == []
+    except TrapError as lacking:
+        pytest.skip(str(lacking).split(":")[0])
+
+
+SDWA = [
+    (e, op) for e, op in listed() if e in ("VOP1", "VOP2", "VOPC") and "_F64" not in op.name and "64" not in op.name
+]
+SDWA_CORE = ["V_CVT_F32_U32", "V_AND_B32", "V_CMP_GE_U16", "V_OR_B32", "V_LSHLREV_B32", "V_ADD_U32", "V_MOV_B32"]
+
+
+@pytest.mark.parametrize("name", SDWA_CORE)
+def test_sdwa_forms_that_kernels_use(name: str) -> None:
+    encoding, op = next((e, op) for e, op in SDWA if machine_name(op) == name.lower())
+    assert problems(sdwa_cases(encoding, op, "gfx950")) == []
+
+
+@pytest.mark.parametrize("name", ["V_MOV_B32", "V_ADD_F32", "V_MAX_F32", "V_ADD_U32", "V_OR_B32"])
+def test_dpp_forms(name: str) -> None:
+    encoding, op = next((e, op) for e, op in SDWA if machine_name(op) == name.lower())
+    unless_trapped(dpp_cases(encoding, op, "gfx950"))
+
+
+# --- the guards ---
+
+
+def test_every_listed_opcode_has_oracle_cases() -> None:
+    without = []
+    for encoding, op in listed():
+        try:
+            if next(cases_for(encoding, op, "gfx950", machine().base), None) is None:
+                without.append(op.name)
+        except NoOracleError:
+            without.append(op.name)
+    assert without == []
+
+
+def test_every_micro_op_is_reached_by_a_machine_opcode() -> None:
+    assert SUPPORTED - {micro_op_name(machine_name(op)) for _, op in listed()} <= NO_MACHINE_OPCODE
+
+
+def test_an_opcode_without_pseudocode_has_no_oracle() -> None:
+    with pytest.raises(NoOracleError, match="S_SENDMSG"):
+        cases_for("SOPP", enum.SOPPOp.S_SENDMSG, "gfx950", 0)
+
+
+SWAPPED = [
+    ("VOP2", "V_ADD_F32", "V_SUB_F32"),
+    ("VOP2", "V_ADD_U32", "V_SUB_U32"),
+    ("VOPC", "V_CMP_LT_I32", "V_CMP_LE_I32"),
+    ("SOP2", "S_ADD_U32", "S_ADD_I32"),
+    ("VOP2", "V_LSHLREV_B32", "V_LSHRREV_B32"),
+]
+
+
+@pytest.mark.parametrize(("encoding", "right", "wrong"), SWAPPED)
+def test_a_wrong_handler_is_noticed(encoding: str, right: str, wrong: str) -> None:
+    """The expectation of one opcode against the execution of another on the same operands."""
+    enumeration = getattr(enum, f"{encoding}Op")
+    operation, other = enumeration[right], enumeration[wrong]
+    noticed = False
+    for case in cases_for(encoding, operation, "gfx950", machine().base):
+        want = expected(case)
+        case.program[0].op = other
+        noticed = noticed or bool(differences(case, want, machine().run(case)))
+    assert noticed
+
+
+@pytest.mark.parametrize(("encoding", "right", "wrong"), SWAPPED)
+def test_a_wrong_row_of_the_table_fails_its_opcode(
+    monkeypatch: pytest.MonkeyPatch, encoding: str, right: str, wrong: str
+) -> None:
+    """The table gives an opcode another one's micro-op, as if the core's handler were wrong: its own test sees it."""
+    monkeypatch.setitem(opcodes.ALIASES, right.lower(), wrong.lower())
+    assert problems(cases_for(encoding, getattr(enum, f"{encoding}Op")[right], "gfx950", machine().base)) != []
+
+
+def test_a_write_to_another_register_is_noticed() -> None:
+    case = next(cases_for("VOP1", enum.VOP1Op.V_MOV_B32, "gfx950", 0))
+    want, got = expected(case), machine().run(case)
+    assert differences(case, want, got) == []
+    got.vector = got.vector.copy()
+    got.vector[77, 3] ^= 1
+    assert differences(case, want, got)[0].startswith("v77[3]")

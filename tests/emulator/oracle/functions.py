@@ -1,0 +1,307 @@
+"""Functions that the pseudocode calls without defining them; rules from the opcode descriptions of the CDNA3/CDNA4 ISA.
+
+Transcendentals are computed in float64 and rounded once. The hardware promises 1 ulp for the f32 ones, so tests of
+those opcodes allow 1 ulp; everything else here is exact.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+
+from tests.emulator.oracle import floats
+from tests.emulator.oracle.floats import Format, Kind, Number, Round
+from tests.emulator.oracle.values import (
+    Modes,
+    Value,
+    as_python_float,
+    boolean,
+    compare,
+    convert_float,
+    exact,
+    format_of,
+    integer,
+    real,
+    resize,
+)
+
+Function = Callable[..., Value]
+
+
+def _format(value: Value, modes: Modes) -> Format:
+    return format_of(value.kind, value.width, modes)
+
+
+def _nan(value: Value, modes: Modes) -> Value | None:
+    fmt = _format(value, modes)
+    return Value(value.kind, value.width, fmt.quieten(value.bits)) if fmt.is_nan(value.bits) else None
+
+
+def fma(modes: Modes, a: Value, b: Value, c: Value) -> Value:
+    for operand in (a, b, c):
+        quiet = _nan(operand, modes)
+        if quiet is not None:
+            return quiet
+    product = floats.multiply(a.number(modes), b.number(modes))
+    total = floats.add(product, c.number(modes), modes.rounding(c.width))
+    return real(c.kind, c.width, total, modes)
+
+
+def _rounder(mode: str) -> Function:
+    def whole(modes: Modes, a: Value) -> Value:
+        quiet = _nan(a, modes)
+        return quiet if quiet is not None else real(a.kind, a.width, floats.integral(a.number(modes), mode), modes)
+
+    return whole
+
+
+def fract(modes: Modes, a: Value) -> Value:
+    """x - floor(x), below 1 even where rounding would give 1."""
+    quiet = _nan(a, modes)
+    if quiet is not None:
+        return quiet
+    number, fmt = a.number(modes), _format(a, modes)
+    whole = floats.integral(number, "floor")
+    result = real(a.kind, a.width, floats.add(number, floats.negate(whole), modes.rounding(a.width)), modes)
+    one = fmt.pack(floats.from_int(1))
+    return Value(a.kind, a.width, one - 1) if result.bits == one else result
+
+
+def frexp_exponent(modes: Modes, a: Value) -> Value:
+    number = a.number(modes)
+    if number.kind is not Kind.FINITE:
+        return integer("i", 32, 0)
+    return integer("i", 32, number.exponent + number.magnitude.bit_length())
+
+
+def reciprocal_root(modes: Modes, a: Value) -> Value:
+    quiet = _nan(a, modes)
+    if quiet is not None:
+        return quiet
+    root = floats.square_root(a.number(modes))
+    return real(a.kind, a.width, floats.divide(floats.from_int(1), root), modes, Round.EVEN)
+
+
+def _turns(function: Callable[[float], float], outside: float) -> Callable[[float], float]:
+    def apply(x: float) -> float:
+        if math.isinf(x):
+            return math.nan
+        return function(2 * math.pi * (x - round(x))) if abs(x) <= 256 else outside
+
+    return apply
+
+
+def is_even(modes: Modes, a: Value) -> Value:
+    number = a.number(modes)
+    return boolean(number.kind is not Kind.FINITE or floats.to_int(number, -(2**63), 2**63 - 1) % 2 == 0)
+
+
+def transcendental(function: Callable[[float], float]) -> Function:
+    def apply(modes: Modes, a: Value) -> Value:
+        quiet = _nan(a, modes)
+        if quiet is not None:
+            return quiet
+        try:
+            result = function(as_python_float(a, modes))
+        except (ValueError, ZeroDivisionError):
+            return real(a.kind, a.width, floats.NAN, modes)
+        except OverflowError:
+            result = math.inf
+        return real(a.kind, a.width, floats.from_float(result), modes, Round.EVEN)
+
+    return apply
+
+
+def _log2(x: float) -> float:
+    return -math.inf if x == 0 else math.log2(x)
+
+
+def _trigonometric(function: Callable[[float], float]) -> Callable[[float], float]:
+    return lambda x: math.nan if math.isinf(x) else function(x)
+
+
+def power(modes: Modes, a: Value, b: Value) -> Value:
+    """pow(2.0, x): V_EXP."""
+    assert as_python_float(a, modes) == 2.0
+    return transcendental(lambda x: 2.0**x)(modes, b)
+
+
+def square_root(modes: Modes, a: Value) -> Value:
+    quiet = _nan(a, modes)
+    return quiet if quiet is not None else real(a.kind, a.width, floats.square_root(a.number(modes)), modes)
+
+
+def absolute(modes: Modes, a: Value) -> Value:
+    return Value(a.kind, a.width, a.bits & ~(1 << (a.width - 1)))
+
+
+def exponent(modes: Modes, a: Value) -> Value:
+    """The biased field, as in `exponent(S0.f32) == 255`."""
+    return integer("i", 32, _format(a, modes).exponent_field(a.bits))
+
+
+def mantissa(modes: Modes, a: Value) -> Value:
+    """frexp's mantissa in [0.5, 1) with the operand's sign; zero stays zero (V_FREXP_MANT)."""
+    number = a.number(modes)
+    if number.kind is not Kind.FINITE:
+        return a
+    scaled = Number(Kind.FINITE, number.sign, number.magnitude, -number.magnitude.bit_length())
+    return real(a.kind, a.width, scaled, modes)
+
+
+def ldexp(modes: Modes, a: Value, n: Value) -> Value:
+    quiet = _nan(a, modes)
+    if quiet is not None:
+        return quiet
+    number = a.number(modes)
+    scaled = Number(number.kind, number.sign, number.magnitude, number.exponent + n.signed())
+    return real(a.kind, a.width, scaled, modes)
+
+
+def cvt_to_quiet(modes: Modes, a: Value) -> Value:
+    return Value(a.kind, a.width, _format(a, modes).quieten(a.bits))
+
+
+def signext(modes: Modes, a: Value) -> Value:
+    return resize(Value("i", a.width, a.bits), "i", 64)
+
+
+def signext_from_bit(modes: Modes, a: Value, bit: Value) -> Value:
+    """Sign extension of a field `bit` wide; a field of width 0 is 0 (S_BFE_I32, V_BFE_I32)."""
+    width = bit.signed()
+    if width == 0 or width >= a.width:
+        return a if width else integer(a.kind, a.width, 0)
+    low = a.bits & ((1 << width) - 1)
+    return integer(a.kind, a.width, low - (low >> (width - 1) << width))
+
+
+def float32(modes: Modes, sign: Value, field: Value, fraction: Value) -> Value:
+    bits = (sign.bits & 1) << 31 | (field.bits & 0xFF) << 23 | fraction.bits & 0x7FFFFF
+    return Value("f", 32, bits)
+
+
+def normalised(width: int, signed: bool) -> Function:
+    """V_CVT_NORM: [-1, 1] to the whole range of a 16-bit integer, round to nearest even."""
+    high = (1 << (width - signed)) - 1
+
+    def apply(modes: Modes, a: Value) -> Value:
+        x = as_python_float(a, modes)
+        if math.isnan(x):
+            return integer("u", width, 0)
+        x = max(-1.0 if signed else 0.0, min(1.0, x))
+        scaled = floats.multiply(floats.from_float(x), floats.from_int(high))
+        return integer("i" if signed else "u", width, floats.to_int(floats.integral(scaled, "even"), -high, high))
+
+    return apply
+
+
+def minimum_maximum(op: str) -> Function:
+    """IEEE 754-2019 minimum and maximum: a NaN operand gives a NaN, -0 < +0."""
+
+    def apply(modes: Modes, *operands: Value) -> Value:
+        for operand in operands:
+            quiet = _nan(operand, modes)
+            if quiet is not None:
+                return quiet
+        best = operands[0]
+        for other in operands[1:]:
+            if compare(op, other, best, modes).truth():
+                best = other
+            elif other.bits != best.bits and compare("==", other, best, modes).truth():
+                best = other if (_format(other, modes).sign(other.bits) == 1) == (op == "<") else best
+        return best
+
+    return apply
+
+
+_NAMES = {f"f{width}": ("f", width) for width in (64, 32, 16)}
+_NAMES |= {"bf16": ("bf", 16), "fp8": ("fp8", 8), "bf8": ("bf8", 8)}
+_CONVERSION = re.compile(r"([a-z]+\d+)_to_([a-z]+\d+)$")
+
+
+def conversion(name: str) -> Function | None:
+    """f32_to_i32 and its kin: to an integer truncates and saturates, NaN gives 0; to a float rounds once."""
+    match = _CONVERSION.match(name)
+    if match is None:
+        return None
+    source, target = match.groups()
+    if target in _NAMES:
+        kind, width = _NAMES[target]
+        if source in _NAMES:
+            return lambda modes, a: convert_quietly(modes, a, kind, width)
+        return lambda modes, a: real(kind, width, floats.from_int(_as(source, a).signed()), modes)
+    signed, width = target[0] == "i", int(target[1:])
+    low, high = (-(1 << (width - 1)), (1 << (width - 1)) - 1) if signed else (0, (1 << width) - 1)
+    if source in _NAMES:
+        return lambda modes, a: integer(target[0], width, floats.to_int(a.number(modes), low, high))
+    return lambda modes, a: integer(target[0], width, max(low, min(high, _as(source, a).signed())))
+
+
+def _as(name: str, a: Value) -> Value:
+    width = int(name[1:])
+    return Value(name[0], width, a.bits & ((1 << width) - 1))
+
+
+def convert_quietly(modes: Modes, a: Value, kind: str, width: int) -> Value:
+    """Convert between formats; a NaN comes out quiet, and any NaN fits an FP8 format's NaN."""
+    target = format_of(kind, width, modes)
+    source = _format(a, modes)
+    if source.is_nan(a.bits) and target.style != "ieee":
+        sign = source.sign(a.bits) << (width - 1) if target.style == "fn" else 0
+        return Value(kind, width, target.quiet_nan | sign)
+    result = convert_float(a, kind, width, modes)
+    return Value(kind, width, target.quieten(result.bits)) if target.is_nan(result.bits) else result
+
+
+def prng(modes: Modes, a: Value) -> Value:
+    return integer("u", 32, a.bits << 1 ^ (197 if a.bits >> 31 & 1 else 0))
+
+
+def first_one(modes: Modes, a: Value) -> Value:
+    return integer("i", 32, (a.bits & -a.bits).bit_length() - 1)
+
+
+FUNCTIONS: dict[str, Function] = {
+    "fma": fma,
+    "floor": _rounder("floor"),
+    "trunc": _rounder("trunc"),
+    "round_even": _rounder("even"),
+    "fract": fract,
+    "isEven": is_even,
+    "frexp_exponent": frexp_exponent,
+    "rsq": reciprocal_root,
+    "sin_turns": transcendental(_turns(math.sin, 0.0)),
+    "cos_turns": transcendental(_turns(math.cos, 1.0)),
+    "pow": power,
+    "log2": transcendental(_log2),
+    "sin": transcendental(_trigonometric(math.sin)),
+    "cos": transcendental(_trigonometric(math.cos)),
+    "sqrt": square_root,
+    "abs": absolute,
+    "sign": lambda modes, a: integer("u", 1, a.bits >> (a.width - 1)),
+    "exponent": exponent,
+    "mantissa": mantissa,
+    "ldexp": ldexp,
+    "isNAN": lambda modes, a: boolean(_format(a, modes).is_nan(a.bits)),
+    "isSignalNAN": lambda modes, a: boolean(_format(a, modes).is_signalling(a.bits)),
+    "isQuietNAN": lambda modes, a: boolean(
+        _format(a, modes).is_nan(a.bits) and not _format(a, modes).is_signalling(a.bits)
+    ),
+    "cvtToQuietNAN": cvt_to_quiet,
+    "signext": signext,
+    "signext_from_bit": signext_from_bit,
+    "bitCount": lambda modes, a: integer("i", 32, a.bits.bit_count()),
+    "float32": float32,
+    "f32_to_snorm": normalised(16, True),
+    "f32_to_unorm": normalised(16, False),
+    "f16_to_snorm": normalised(16, True),
+    "f16_to_unorm": normalised(16, False),
+    "v_prng_b32": prng,
+    "s_ff1_i32_b64": first_one,
+    "v_minimum_f32": minimum_maximum("<"),
+    "v_maximum_f32": minimum_maximum(">"),
+    "v_minimum3_f16": minimum_maximum("<"),
+    "v_maximum3_f16": minimum_maximum(">"),
+    "exact_power": lambda modes, n: exact(floats.finite(0, 1, n.signed())),
+}

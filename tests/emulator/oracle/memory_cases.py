@@ -1,0 +1,286 @@
+"""Test cases of memory instructions: LDS, global, flat, buffer and scalar memory, and loads straight to LDS.
+
+Addresses of stores are distinct for every lane, so that the order of lanes does not matter; loads and atomics with a
+result may share them only where the result does not depend on the order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from tinygrad.renderer.amd.dsl import OPERANDS, src
+from tinygrad.runtime.autogen.amd.cdna import enum, ins
+
+from tests.emulator.oracle.cases import ALL, Case, exec_mask, fresh_state, generator, kind_of, scalar, vector
+from tests.emulator.oracle.operands import EXEC, Operand, State
+
+LDS_BYTES = 1 << 16
+MEMORY_BYTES = 1 << 14
+SLOT = 64  # bytes of one lane's own slot
+FLOAT_DATA = ("F32", "F64", "F16", "BF16")
+
+
+def _lane_addresses(state: State, row: int, base: int, rng: np.random.Generator, align: int) -> None:
+    order = rng.permutation(64)
+    jitter = rng.integers(0, (SLOT // 2) // align, 64) * align
+    for lane in range(64):
+        state.vector[row, lane] = (base + int(order[lane]) * SLOT + int(jitter[lane])) & 0xFFFFFFFF
+
+
+def _floats(state: State, op: Any, row: int, count: int, rng: np.random.Generator) -> None:
+    """Floating-point atomics: normal numbers, since their treatment of denormals is not MODE's."""
+    for kind in FLOAT_DATA:
+        if f"_{kind}" in op.name:
+            dtype = {"F64": np.float64, "F32": np.float32}.get(kind, np.float16)
+            for n in range(count):
+                values = rng.uniform(-8, 8, 128).astype(dtype)
+                state.vector[row + n] = values.view(np.uint32)[:64]
+
+
+def lds_cases(op: Any, arch: str) -> Iterator[Case]:
+    rng = generator(op.name)
+    name, table = op.name, OPERANDS.get(op, {})
+    for n in range(6):
+        state = fresh_state(rng, arch)
+        state.set_pair(EXEC, exec_mask(rng, n))
+        state.lds = bytearray(rng.bytes(LDS_BYTES))
+        if any(kind in name for kind in FLOAT_DATA):
+            state.lds = bytearray(rng.uniform(-8, 8, LDS_BYTES // 4).astype(np.float32).tobytes())
+            _floats(state, op, 30, 2, rng)
+        align = 1 if "8" in name.rsplit("_", 1)[-1] or "_B8" in name or "_U8" in name or "_I8" in name else 16
+        _lane_addresses(state, 20, 256, rng, align)
+        fields: dict[str, Any] = {"addr": vector(20, 32)}
+        for field, row in (("data0", 30), ("data1", 40), ("vdst", 10)):
+            if field in table:
+                fields[field] = vector(row, table[field][1])
+        offsets = [0, 4, 16, 1, 3, 40]
+        if "2" in name.split("_")[1]:  # read2, write2, and their st64 forms: two offsets in elements
+            fields["offset0"], fields["offset1"] = (offsets[n], offsets[(n + 1) % 6]) if "ST64" not in name else (n, 5)
+            if "WR" in name:
+                _lane_addresses(state, 20, 256, rng, 16)
+                fields["offset0"], fields["offset1"] = (0, 1) if "ST64" not in name else (n, n + 16)
+        elif "PERMUTE" in name or "SWIZZLE" in name:
+            fields["offset0"] = 4 * n
+        else:
+            fields["offset0"] = n if align == 1 else 16 * n
+            fields["offset1"] = n % 3
+        if "SWIZZLE" in name:
+            offset = (0x801F, 0x00B1 | 0x8000, 0x041F, 0x7C1F, 0x03E0, 0x1234)[n]
+            fields["offset0"], fields["offset1"] = offset & 255, offset >> 8
+        if n == 5 and "_RTN" not in name:
+            fields["acc"] = int("READ" in name or "WRITE" in name)
+        if "_TR_" in name:
+            state.set_pair(EXEC, ALL)  # what a disabled lane contributes is not documented
+        yield Case(f"{n}", [ins.DS(op, **fields)], state)
+
+
+def _data_rows(op: Any, table: Any, state: State, rng: np.random.Generator) -> dict[str, Any]:
+    _floats(state, op, 30, 2, rng)
+    return {"data": vector(30, table["data"][1])} if "data" in table else {}
+
+
+def _fill_memory(state: State, op: Any, base: int, rng: np.random.Generator) -> None:
+    data = rng.bytes(MEMORY_BYTES)
+    if any(f"_{kind}" in op.name for kind in FLOAT_DATA):
+        data = rng.uniform(-8, 8, MEMORY_BYTES // 4).astype(np.float32).tobytes()
+    state.memory = {base: bytearray(data)}
+
+
+def flat_cases(cls: str, op: Any, arch: str, base: int) -> Iterator[Case]:
+    """global_* with and without a scalar address, flat_*; `base` is memory that the emulator has mapped."""
+    rng = generator(op.name)
+    table = OPERANDS.get(op, {})
+    for n in range(6):
+        state = fresh_state(rng, arch)
+        state.set_pair(EXEC, exec_mask(rng, n))
+        _fill_memory(state, op, base, rng)
+        align = 1 if "BYTE" in op.name else 2 if "SHORT" in op.name else 4
+        _lane_addresses(state, 20, 4096, rng, align if "ATOMIC" not in op.name else 8)
+        offset = [0, 64, 4095 if align == 1 else 2048 if cls == "FLAT" else -64, 16, 8, 0][n]
+        fields: dict[str, Any] = {"offset": offset if cls == "FLAT" else offset & 0x1FFF, "saddr": src[127]}
+        if cls == "FLAT":
+            fields["saddr"] = src[0]
+        if n % 2 and cls == "GLOBAL":
+            state.set_pair(70, base)
+            fields["saddr"], fields["addr"] = src[70:71], vector(20, 32)
+        else:
+            full = state.vector[20].astype(np.uint64) + np.uint64(base)
+            state.vector[20], state.vector[21] = full & np.uint64(0xFFFFFFFF), full >> np.uint64(32)
+            fields["addr"] = vector(20, 64)
+        fields.update(_data_rows(op, table, state, rng))
+        if "vdst" in table:
+            fields["vdst"] = vector(10, table["vdst"][1])
+        if "ATOMIC" in op.name:
+            fields["sc0"] = n % 2
+        if "LDS" in op.name:
+            _lds_target(state, rng)
+        elif n == 5:
+            fields["acc"] = 1
+        yield Case(f"{n}", [_encode(getattr(ins, cls), op, fields)], state)
+
+
+def _encode(cls: Any, op: Any, fields: dict[str, Any]) -> Any:
+    """Build past tinygrad's register-count check, which takes 0x7f (CDNA's "off") for a scalar address."""
+    address = fields.pop("addr")
+    inst = cls(op, **fields)
+    inst.addr = address
+    return inst
+
+
+def _lds_target(state: State, rng: np.random.Generator) -> None:
+    state.lds = bytearray(rng.bytes(LDS_BYTES))
+    state.scalar[124] = 512 * int(rng.integers(1, 20))
+
+
+def buffer_cases(op: Any, arch: str, base: int, lds: bool = False) -> Iterator[Case]:
+    """Raw buffers, in range and out of range; the range check must not wrap at 32 bits."""
+    rng = generator(f"{op.name} {lds}")
+    table = OPERANDS.get(op, {})
+    for n in range(8):
+        state = fresh_state(rng, arch)
+        state.set_pair(EXEC, exec_mask(rng, n))
+        _fill_memory(state, op, base, rng)
+        align = 1 if "BYTE" in op.name else 2 if "SHORT" in op.name else 4
+        _lane_addresses(state, 20, 1024, rng, align if "ATOMIC" not in op.name else 8)
+        records = [MEMORY_BYTES, 1024 + 32 * SLOT, MEMORY_BYTES, 4096, MEMORY_BYTES, MEMORY_BYTES, 2048, 0][n]
+        state.scalar[40:44] = [base & 0xFFFFFFFF, base >> 32, records, 0x00020000]
+        if n == 2:
+            state.vector[20, ::3] = 0xFFFFFFF0  # + offset wraps in 32 bits
+        state.scalar[45] = [0, 128, 0, 64, 0, 256, 0, 4][n]
+        fields: dict[str, Any] = {
+            "srsrc": src[40:43],
+            "soffset": src[45] if n % 2 else src[128],
+            "offset": [0, 256, 16, 8, 0, 512, 64, 0][n],
+            "offen": 1,
+            "vaddr": vector(20, 32),
+        }
+        if n == 4 and "STORE" not in op.name and "ATOMIC" not in op.name:
+            fields["offen"], fields["offset"] = 0, 1024
+        if "vdata" in table:
+            fields["vdata"] = vector(30, table["vdata"][1])
+        _floats(state, op, 30, 2, rng)
+        if "ATOMIC" in op.name:
+            fields["sc0"] = n % 2
+        if lds:
+            fields["lds"] = 1
+            _lds_target(state, rng)
+        elif n == 5:
+            fields["acc"] = 1
+        inst = ins.MUBUF(op, **fields)
+        _no_straddle(inst, state, records, n)
+        yield Case(f"{n}", [inst], state)
+
+
+def _no_straddle(inst: Any, state: State, records: int, n: int) -> None:
+    """Keep accesses whole: in range or out of range, not both (the rule for parts of an access is per dword)."""
+    state.vector[20] &= np.uint32(0xFFFFFFF0) if "BYTE" not in inst.op.name else np.uint32(0xFFFFFFFF)
+
+
+def scratch_cases(op: Any, arch: str) -> Iterator[Case]:
+    """Fill 16 bytes of every lane, do the instruction in them, read them back."""
+    rng = generator(op.name)
+    table = OPERANDS.get(op, {})
+    for n in range(6):
+        state = fresh_state(rng, arch)
+        state.set_pair(EXEC, exec_mask(rng, n) if n != 2 else ALL)
+        state.scratch = [bytearray(1024) for _ in range(64)]
+        state.vector[20] = rng.integers(0, 16, 64) * 16
+        state.scalar[70] = 256
+        vectors, scalars = n % 2, n // 2 % 2
+        common: dict[str, Any] = {"sve": vectors, "saddr": src[70] if scalars else src[127], "addr": src[276]}
+        common["offset"] = 64 + 16 * n
+        fields = dict(common)
+        if "data" in table:
+            fields["data"] = vector(40, table["data"][1])
+        if "vdst" in table:
+            fields["vdst"] = vector(10, table["vdst"][1])
+        program = [
+            _encode(ins.SCRATCH, enum.SCRATCHOp.SCRATCH_STORE_DWORDX4, {**common, "data": vector(30, 128)}),
+            _encode(ins.SCRATCH, op, fields),
+            _encode(ins.SCRATCH, enum.SCRATCHOp.SCRATCH_LOAD_DWORDX4, {**common, "vdst": vector(14, 128)}),
+        ]
+        yield Case(f"{n}", program, state)
+
+
+def clock_cases(op: Any, arch: str) -> Iterator[Case]:
+    """s_memtime: whatever the time is, nothing else changes."""
+    rng = generator(op.name)
+    clear = [ins.SOP1(enum.SOP1Op.S_MOV_B32, sdst=src[n], ssrc0=src[128]) for n in (50, 51)]
+    wait = ins.SOPP(enum.SOPPOp.S_WAITCNT, simm16=0)
+    yield Case("0", [ins.SMEM(op, sdata=scalar(50, 64)), wait, *clear], fresh_state(rng, arch))
+
+
+def scalar_memory_cases(op: Any, arch: str, base: int) -> Iterator[Case]:
+    rng = generator(op.name)
+    table = OPERANDS.get(op, {})
+    bits = table["sdata"][1] if "sdata" in table else 32
+    for n in range(6):
+        state = fresh_state(rng, arch)
+        state.set_pair(EXEC, [ALL, 0][n % 2])
+        _fill_memory(state, op, base, rng)
+        buffer = "BUFFER" in op.name
+        state.set_pair(40, base)
+        if buffer:
+            state.scalar[42:44] = [MEMORY_BYTES if n != 3 else 16, 0x00020000]
+        state.scalar[46] = 128
+        fields: dict[str, Any] = {
+            "sdata": scalar(64, bits),
+            "sbase": src[40:43] if buffer else src[40:41],
+            "imm": 1,
+            "offset": [0, 16, 1024, 4096, 64, 8][n],
+        }
+        if n == 4:
+            fields["soffset_en"], fields["soffset"] = 1, src[46]
+        if n == 5 and not buffer:
+            state.set_pair(40, base + 8192)
+            fields["offset"] = -4096 & 0x1FFFFF
+        yield Case(f"{n}", [ins.SMEM(op, **fields)], state)
+
+
+def matrix_cases(op: Any, arch: str) -> Iterator[Case]:
+    """MFMA with EXEC partly off (it is ignored), C in VGPRs, AGPRs or a constant, special values in some rounds."""
+    rng = generator(op.name)
+    for n in range(6):
+        state = fresh_state(rng, arch)
+        state.set_pair(EXEC, exec_mask(rng, n))
+        state.mode = 0xF0
+        count = {name: max(1, OPERANDS[op][name][1] // 32) for name in ("src0", "src1", "src2", "vdst")}
+        acc, acc_cd = n % 4, n // 2 % 2
+        rows = {"src0": 20, "src1": 30, "src2": 96, "vdst": 64 if n % 3 else 96}
+        for name, bank in (("src0", acc & 1), ("src1", acc >> 1), ("src2", acc_cd)):
+            kind = kind_of(op, name)
+            for register in range(count[name]):
+                state.vector[rows[name] + 256 * bank + register] = _matrix_words(kind, rng, n)
+        fields: dict[str, Any] = {
+            name: src[256 + row : 256 + row + count[name] - 1] if count[name] > 1 else src[256 + row]
+            for name, row in rows.items()
+        }
+        if n == 4:
+            fields["src2"] = scalar(128, 32 * count["src2"])
+        yield Case(f"{n}", [ins.VOP3P_MFMA(op, **fields, acc=acc, acc_cd=acc_cd, cbsz=0, abid=0, blgp=0)], state)
+
+
+def _matrix_words(kind: Operand, rng: np.random.Generator, n: int) -> Any:
+    """64 registers' worth of numbers; round 5 has infinities and NaNs, round 3 every code of a small format."""
+    element = kind.element
+    if element in ("FP8", "BF8"):
+        codes = rng.integers(0, 256, 256, dtype=np.uint8)
+        return (codes if n >= 3 else codes & 0xBF).view(np.uint32)
+    size = 10.0 ** rng.integers(-2, 3) if n != 1 else 1.0
+    if element == "I8":
+        return rng.integers(0, 1 << 32, 64, dtype=np.uint32)
+    if element == "I32":
+        return rng.integers(0, 1 << (32 if n > 3 else 20), 64, dtype=np.uint32)
+    values = rng.normal(0, size, 128)
+    if n == 1:
+        values = np.round(values * 4)
+    if n == 5:
+        values[::37] = np.inf
+        values[5::41] = np.nan
+    if element == "F32":
+        return values[:64].astype(np.float32).view(np.uint32)
+    if element == "F16":
+        return values.astype(np.float16).view(np.uint32)
+    return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.uint32)

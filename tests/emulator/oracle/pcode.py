@@ -1,0 +1,490 @@
+"""Evaluator of the ISA manual's pseudocode (tinygrad carries the CDNA listings as text), and the errata of that text.
+
+`run(text, scope)` executes one opcode's pseudocode. A Scope holds cells by name: operands S0..S2, destinations D0, D1,
+scalar state SCC, VCC, EXEC, PC, M0, the fields the listing reads (OPSEL, SIMM16, ...), and functions for VGPR[lane][n],
+SGPR[n], MEM[address] and HW_REGISTERS[n].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from tinygrad.runtime.autogen.amd.cdna.str_pcode import PCODE
+
+from tests.emulator.oracle import floats, values
+from tests.emulator.oracle.errata import ADDED, CHANGED
+from tests.emulator.oracle.functions import FUNCTIONS, conversion
+from tests.emulator.oracle.syntax import Node, parse
+from tests.emulator.oracle.values import Modes, Value, boolean, integer
+
+
+class UnknownNameError(NameError):
+    """The pseudocode reads something that the scope does not have."""
+
+
+class Cell:
+    """A variable or register: bits, and the type of its last assignment. A register keeps its width."""
+
+    def __init__(self, width: int = 0, bits: int = 0, *, kind: str = "b", register: bool = False) -> None:
+        self.kind, self.width, self.bits, self.register = kind, width, bits, register
+        self.items: list[Cell] | None = None
+
+    def read(self, low: int, width: int) -> int:
+        return self.bits >> low & ((1 << width) - 1)
+
+    def write(self, low: int, width: int, bits: int) -> None:
+        mask = ((1 << width) - 1) << low
+        self.bits = self.bits & ~mask | bits << low & mask
+        if not self.register:
+            self.width = max(self.width, low + width)
+
+    def replace(self, value: Value) -> None:
+        """Assignment to the whole: a register is zero-extended (16-bit results clear bits 31:16, see operands.py)."""
+        self.bits = value.bits
+        if not self.register:
+            self.kind, self.width = value.kind, value.width
+
+    def value(self) -> Value:
+        return Value(self.kind, self.width, self.bits)
+
+
+class Remote(Cell):
+    """A cell whose bits live elsewhere: memory, another lane's register."""
+
+    def __init__(self, load: Callable[[int, int], int], store: Callable[[int, int, int], None], width: int) -> None:
+        super().__init__(width, register=True)
+        self.load, self.store = load, store
+
+    def read(self, low: int, width: int) -> int:
+        return self.load(low, width)
+
+    def write(self, low: int, width: int, bits: int) -> None:
+        self.store(low, width, bits & ((1 << width) - 1))
+
+    def replace(self, value: Value) -> None:
+        self.store(0, value.width, value.bits)
+
+    def value(self) -> Value:
+        return Value("b", self.width, self.load(0, self.width))
+
+
+@dataclass
+class Scope:
+    """Everything one execution of a pseudocode can see."""
+
+    modes: Modes = field(default_factory=Modes)
+    cells: dict[str, Cell] = field(default_factory=dict)
+    arrays: dict[str, tuple[int, Callable[..., Cell]]] = field(default_factory=dict)  # name: (indices, cell maker)
+    lambdas: dict[str, tuple[tuple[str, ...], list[Node]]] = field(default_factory=dict)
+
+    def set(self, name: str, kind: str, width: int, bits: int) -> None:
+        self.cells[name] = Cell(width, bits, kind=kind)
+
+    def cell(self, name: str, create: bool = False) -> Cell:
+        found = self.cells.get(name)
+        if found is None:
+            if not create:
+                raise UnknownNameError(name)
+            found = self.cells[name] = Cell()
+        return found
+
+
+class _Break(Exception):  # noqa: N818
+    pass
+
+
+class _Return(Exception):  # noqa: N818
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+
+@dataclass
+class _Place:
+    cell: Cell
+    low: int = 0
+    width: int | None = None  # None: the whole cell
+    kind: str | None = None
+    reverse: bool = False
+
+
+INFINITY = floats.F64.infinity
+_CONSTANTS = {
+    "INF": floats.Number(floats.Kind.INFINITE, 0),
+    "NAN": floats.NAN,
+    "PI": floats.from_float(3.141592653589793),
+    # "The result is too small or too large": what the f32 and f64 division of the operands would give.
+    "UNDERFLOW_F32": floats.Number(floats.Kind.FINITE, 0, 1, -10000),
+    "OVERFLOW_F32": floats.Number(floats.Kind.FINITE, 0, 1, 10000),
+    "UNDERFLOW_F64": floats.Number(floats.Kind.FINITE, 0, 1, -10000),
+    "OVERFLOW_F64": floats.Number(floats.Kind.FINITE, 0, 1, 10000),
+}
+_ROUND_MODES = {"ROUND_NEAREST_EVEN": floats.Round.EVEN, "ROUND_TOWARD_ZERO": floats.Round.ZERO}
+_SELECTS = {"BYTE1": 1, "BYTE2": 2, "BYTE3": 3, "WORD1": 5}
+
+
+def evaluate(node: Node, scope: Scope) -> Value:
+    return _EVALUATE[node[0]](node, scope)
+
+
+@cache
+def _literal(kind: str, width: int, text: str) -> Value:
+    if kind == "f":
+        return Value("f", width, values.FLOATS["f", width].pack(floats.from_float(float(text))))
+    return integer(kind, width, int(text, 0))
+
+
+def _name(node: Node, scope: Scope) -> Value:
+    name = node[1]
+    cell = scope.cells.get(name)
+    if cell is not None:
+        return cell.value()
+    if name in _CONSTANTS:
+        return _constant(name, "f", 32 if name.endswith("F32") else 64, scope.modes)
+    if name == "ROUND_MODE":
+        return integer("u", 32, -1 if scope.modes.forced is None else int(scope.modes.forced))
+    if name in _ROUND_MODES:
+        return integer("u", 32, int(_ROUND_MODES[name]))
+    raise UnknownNameError(name)
+
+
+def _constant(name: str, kind: str, width: int, modes: Modes) -> Value:
+    return values.real(kind, width, _CONSTANTS[name], modes)
+
+
+def _place(node: Node, scope: Scope, create: bool = False) -> _Place:
+    """Where a path leads. Anything that is not a name is copied into a nameless cell first."""
+    if node[0] == "name":
+        return _Place(scope.cell(node[1], create))
+    base, steps = node[1], list(node[2])
+    if base[0] == "name":
+        while steps and steps[0][0] == "field":
+            base = ("name", f"{base[1]}.{steps.pop(0)[1]}")
+        if base[1] in scope.arrays:
+            count, make = scope.arrays[base[1]]
+            place = _Place(make(*(evaluate(steps.pop(0)[1], scope).signed() for _ in range(count))))
+        elif base[1] in _SELECTS:
+            place = _Place(Cell(32, _SELECTS[base[1]]))
+        else:
+            place = _Place(scope.cell(base[1], create))
+    else:
+        value = evaluate(base, scope)
+        place = _Place(Cell(value.width, value.bits, kind=value.kind))
+    for step in steps:
+        _follow(place, step, scope)
+    return place
+
+
+def _follow(place: _Place, step: Node, scope: Scope) -> None:
+    if step[0] == "type":
+        place.kind = step[1]
+        place.width = step[2]
+    elif step[0] == "index":
+        index = evaluate(step[1], scope).signed()
+        if place.cell.items is not None and place.width is None:
+            place.cell = place.cell.items[index]
+        else:
+            place.low, place.width, place.kind = place.low + index, 1, "u"
+    elif step[0] == "range":
+        high, low = evaluate(step[1], scope).signed(), evaluate(step[2], scope).signed()
+        place.reverse = high < low
+        place.low, place.width, place.kind = place.low + min(high, low), abs(high - low) + 1, "u"
+    elif step[0] == "span":
+        start, width = evaluate(step[1], scope).signed(), evaluate(step[2], scope).signed()
+        place.low, place.width, place.kind = place.low + start, width, "u"
+    else:
+        raise UnknownNameError(f".{step[1]}")
+
+
+def _path(node: Node, scope: Scope) -> Value:
+    base, steps = node[1], node[2]
+    if base[0] == "name" and base[1] in _CONSTANTS and base[1] not in scope.cells:
+        return _constant(base[1], steps[0][1], steps[0][2], scope.modes)
+    # S1[4 : 0].u32: the slice is cut first, then widened with zeros.
+    last_cut = max((n for n, step in enumerate(steps) if step[0] in ("range", "span", "index")), default=-1)
+    if last_cut >= 0 and last_cut < len(steps) - 1 and not (base[0] == "name" and base[1] in scope.arrays):
+        cut = _read(_place((node[0], base, steps[: last_cut + 1]), scope))
+        return Value(steps[-1][1], steps[-1][2], cut.bits & ((1 << steps[-1][2]) - 1))
+    return _read(_place(node, scope))
+
+
+def _read(place: _Place) -> Value:
+    if place.width is None:
+        return place.cell.value()
+    bits = place.cell.read(place.low, place.width)
+    if place.reverse:
+        bits = int(f"{bits:0{place.width}b}"[::-1], 2)
+    return Value(place.kind or "u", place.width, bits)
+
+
+def _call(node: Node, scope: Scope) -> Value:
+    name, arguments = node[1], [evaluate(a, scope) for a in node[2]]
+    if name in scope.lambdas:
+        return _apply(scope, *scope.lambdas[name], arguments)
+    function = FUNCTIONS.get(name) or conversion(name)
+    if function is not None:
+        return function(scope.modes, *arguments)
+    if name in scope.arrays:  # CalcDsAddr and its kin
+        return scope.arrays[name][1](*arguments).value()
+    text = text_by_name(name)
+    if text is None:
+        raise UnknownNameError(f"{name}()")
+    kind, width = arguments[0].kind, arguments[0].width
+    inner = Scope(scope.modes, dict(scope.cells), scope.arrays)
+    for n, argument in enumerate(arguments):
+        inner.set(f"S{n}", argument.kind, argument.width, argument.bits)
+    inner.cells["D0"] = Cell(max(width, 32), 0, register=True)
+    run(text, inner)
+    return Value(kind, width, inner.cells["D0"].read(0, width))
+
+
+def _apply(scope: Scope, names: tuple[str, ...], body: list[Node], arguments: list[Value]) -> Value:
+    hidden = {name: scope.cells.get(name) for name in names}
+    for name, argument in zip(names, arguments, strict=True):
+        scope.set(name, argument.kind, argument.width, argument.bits)
+    try:
+        execute(body, scope)
+    except _Return as result:
+        return result.value
+    finally:
+        for name, cell in hidden.items():
+            scope.cells.pop(name)
+            if cell is not None:
+                scope.cells[name] = cell
+    raise UnknownNameError("a lambda without return")
+
+
+def _cast(node: Node, scope: Scope) -> Value:
+    kind, width, inner = node[1], node[2], evaluate(node[3], scope)
+    if kind in ("f", "bf"):
+        if inner.kind == "x":
+            return inner
+        if inner.is_float:
+            return values.convert_float(inner, kind, width, scope.modes)
+        return Value(kind, width, inner.bits & ((1 << width) - 1))  # 32'F(0xffc00000): bits
+    if inner.is_float:
+        return Value(kind, width, inner.bits & ((1 << width) - 1))  # 23'B(mantissa(x)): bits
+    return values.resize(inner, kind, width)
+
+
+def _unary(node: Node, scope: Scope) -> Value:
+    op, value = node[1], evaluate(node[2], scope)
+    if op == "!":
+        return boolean(not value.truth())
+    if op == "~":
+        return Value(value.kind, value.width, ~value.bits & ((1 << value.width) - 1))
+    if op == "-":
+        if value.is_float:
+            return Value(value.kind, value.width, value.bits ^ 1 << (value.width - 1))
+        return integer(value.kind, value.width, -value.signed())
+    return value
+
+
+def _binary(node: Node, scope: Scope) -> Value:
+    op = node[1]
+    a = evaluate(node[2], scope)
+    if op == "&&":
+        return boolean(a.truth() and evaluate(node[3], scope).truth())
+    if op == "||":
+        return boolean(a.truth() or evaluate(node[3], scope).truth())
+    if op == "==" and _is_denormal_test(node[3]):
+        fmt = values.format_of(a.kind, a.width, scope.modes)
+        vanished = a.bits << 1 & ((1 << a.width) - 1) == 0 and _is_nonzero_quotient(node[2], scope)
+        return boolean(fmt.is_denormal(a.bits) or vanished)
+    b = evaluate(node[3], scope)
+    if op == "==" and b.is_float and _is_signed_zero(node[3]):
+        return boolean(values.convert_float(a, b.kind, b.width, scope.modes).bits == b.bits)
+    if op == "**":
+        return values.power(a, b, scope.modes)
+    if op in ("<<", ">>"):
+        return values.shift(op, a, b)
+    if op in ("==", "!=", "<>", "<", ">", "<=", ">="):
+        return values.compare(op, a, b, scope.modes)
+    return values.arithmetic(op, a, b, scope.modes)
+
+
+def _is_denormal_test(node: Node) -> bool:
+    return bool(node[0] == "path" and node[1] == ("name", "DENORM"))
+
+
+def _is_nonzero_quotient(node: Node, scope: Scope) -> bool:
+    """A quotient that underflows to zero is below the normal numbers too (V_DIV_SCALE; V_DIV_FIXUP then gives zero)."""
+    if node[:2] != ("binary", "/"):
+        return False
+    numerator, denominator = (evaluate(part, scope).number(scope.modes) for part in node[2:])
+    return numerator.kind is floats.Kind.FINITE and denominator.kind is floats.Kind.FINITE
+
+
+def _is_signed_zero(node: Node) -> bool:
+    """`S0 == +0.0` of V_MIN and V_MAX: with the sign written out the sign is meant; `S0 == 0.0` is either zero."""
+    return node[0] == "unary" and node[2][0] == "num" and float(node[2][3]) == 0.0
+
+
+def _join(node: Node, scope: Scope) -> Value:
+    bits = width = 0
+    for part in (evaluate(part, scope) for part in node[1]):
+        bits, width = bits << part.width | part.bits, width + part.width
+    return Value("u", width, bits)
+
+
+_EVALUATE: dict[str, Callable[[Node, Scope], Value]] = {
+    "num": lambda node, scope: _literal(node[1], node[2], node[3]),
+    "name": _name,
+    "path": _path,
+    "call": _call,
+    "cast": _cast,
+    "unary": _unary,
+    "binary": _binary,
+    "choose": lambda node, scope: evaluate(node[2 if evaluate(node[1], scope).truth() else 3], scope),
+    "join": _join,
+}
+
+
+def assign(target: Node, value: Value, scope: Scope) -> None:
+    if target[0] == "join":
+        # A part is as wide as its type says: the first is the highest.
+        high_to_low = [_place(part, scope, create=True) for part in target[1]]
+        low = 0
+        for part in reversed(high_to_low):
+            width = part.width or part.cell.width
+            part.cell.write(part.low, width, value.bits >> low & ((1 << width) - 1))
+            low += width
+        return
+    if target == ("name", "ROUND_MODE"):
+        scope.modes.forced = None if value.bits == 0xFFFFFFFF else floats.Round(value.bits)
+        return
+    place = _place(target, scope, create=True)
+    if place.width is None:
+        place.cell.replace(_fit(value, place.cell, scope) if place.cell.register else value)
+        return
+    stored = _typed(value, place.kind or "u", place.width, scope.modes)
+    if place.reverse:
+        raise NotImplementedError("assignment to a reversed slice")
+    steps = target[2] if target[0] == "path" else []
+    if len(steps) == 1 and steps[0][0] == "type" and not isinstance(place.cell, Remote):
+        place.cell.replace(stored)
+    elif place.width == 1 and place.cell.width <= 1 and not place.cell.register:
+        place.cell.write(place.low, 1, stored.bits)
+    else:
+        place.cell.write(place.low, place.width, stored.bits)
+
+
+def _fit(value: Value, cell: Cell, scope: Scope) -> Value:
+    if value.kind == "x":
+        raise TypeError("an exact value must be assigned to a typed place")
+    if cell.kind == "i" or value.kind == "i":
+        return values.resize(value, "b", cell.width or value.width)
+    return value
+
+
+def _typed(value: Value, kind: str, width: int, modes: Modes) -> Value:
+    if value.kind == "x" or (value.is_float and kind in ("f", "bf") and (value.kind, value.width) != (kind, width)):
+        return values.convert_float(value, kind, width, modes)
+    if value.is_float or kind not in ("u", "i", "b"):
+        return Value(kind, width, value.bits & ((1 << width) - 1))
+    return values.resize(value, kind, width)
+
+
+def execute(block: list[Node], scope: Scope) -> None:
+    for statement in block:
+        _EXECUTE[statement[0]](statement, scope)
+
+
+def _set(node: Node, scope: Scope) -> None:
+    _, targets, op, expression = node
+    value = evaluate(expression, scope)
+    for target in reversed(targets):
+        if op != "=":
+            value = values.arithmetic(op[0], evaluate(target, scope), value, scope.modes)
+        assign(target, value, scope)
+
+
+def _if(node: Node, scope: Scope) -> None:
+    for condition, block in node[1]:
+        if condition is None or evaluate(condition, scope).truth():
+            execute(block, scope)
+            return
+
+
+def _for(node: Node, scope: Scope) -> None:
+    _, name, first, last, body = node
+    start, end = evaluate(first, scope), evaluate(last, scope)
+    try:
+        for n in range(start.signed(), end.signed() + 1):
+            scope.cells[name] = Cell(32, n, kind="i")
+            execute(body, scope)
+    except _Break:
+        pass
+
+
+def _declare(node: Node, scope: Scope) -> None:
+    _, name, kind, width, count = node
+    if name in scope.cells:  # operands and encoding fields are declared again in some listings
+        return
+    cell = Cell(width, 0, kind=kind)
+    if count is not None:
+        cell.items = [Cell(width, 0, kind=kind) for _ in range(count)]
+    scope.cells[name] = cell
+
+
+def _define(node: Node, scope: Scope) -> None:
+    scope.lambdas[node[1]] = (node[2], node[3])
+
+
+def _return(node: Node, scope: Scope) -> None:
+    raise _Return(evaluate(node[1], scope))
+
+
+def _break(node: Node, scope: Scope) -> None:
+    raise _Break
+
+
+def _ignore(node: Node, scope: Scope) -> None:
+    """nop()"""
+
+
+_EXECUTE: dict[str, Callable[[Node, Scope], None]] = {
+    "set": _set,
+    "if": _if,
+    "for": _for,
+    "declare": _declare,
+    "lambda": _define,
+    "return": _return,
+    "break": _break,
+    "call": _ignore,
+}
+
+
+def run(text: str, scope: Scope) -> None:
+    """Execute the pseudocode `text`; results are in the scope's cells."""
+    execute(parse(text), scope)
+
+
+def _bare(op: Any) -> str:
+    return str(op.name).removesuffix("_E32").removesuffix("_E64")
+
+
+@cache
+def _by_name() -> dict[str, str]:
+    """Pseudocode by lower-case opcode name without encoding suffix, errata applied."""
+    found: dict[str, str] = {}
+    for op, text in PCODE.items():
+        found.setdefault(_bare(op).lower(), text)
+    found.update({name.lower(): text for name, text in ADDED.items()})
+    for name, (old, new, _) in CHANGED.items():
+        key = name.strip().lower()  # a trailing space tells a second erratum of an opcode from the first
+        if old not in found[key]:
+            raise ValueError(f"erratum of {name}: the text is not there")
+        found[key] = found[key].replace(old, new)
+    return found
+
+
+def text_by_name(name: str) -> str | None:
+    return _by_name().get(name.lower())
+
+
+def text_of(op: Any) -> str | None:
+    """Pseudocode of an opcode of tinygrad's enumerations; VOP3 forms of VOP1 opcodes share the VOP1 text."""
+    return _by_name().get(_bare(op).lower())

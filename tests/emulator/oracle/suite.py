@@ -1,0 +1,183 @@
+"""Which generator makes the cases of an opcode, the expected state of a case, and the comparison with the real one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tests.emulator.oracle import cases, floats, memory_cases, mfma, scalar_cases
+from tests.emulator.oracle.cases import Case
+from tests.emulator.oracle.encoding import view
+from tests.emulator.oracle.floats import Format
+from tests.emulator.oracle.instruction import execute
+from tests.emulator.oracle.operands import SCC, Operand, State
+from tests.emulator.oracle.pcode import text_of
+
+Mask = npt.NDArray[np.bool_]
+COMPARED_SCALARS = [*range(128), SCC]
+BRANCHES = ("S_BRANCH", "S_CBRANCH_SCC", "S_CBRANCH_VCC", "S_CBRANCH_EXEC")
+QUIET = (
+    *("S_NOP", "S_WAITCNT", "S_SETPRIO", "S_SLEEP", "S_ICACHE", "S_DCACHE", "S_SETHALT", "S_TTRACE", "S_INCPERF"),
+    *("S_DECPERF", "BUFFER_WBL2", "BUFFER_INV", "V_NOP", "DS_NOP"),
+)
+
+
+class NoOracleError(LookupError):
+    """An opcode has neither pseudocode nor a hand-written reference here."""
+
+
+def cases_for(cls: str, op: Any, arch: str, base: int) -> Iterator[Case]:
+    """All cases of an opcode in an encoding; `base` is the address of MEMORY_BYTES that the emulator has mapped."""
+    name = op.name
+    if name.startswith("V_MFMA"):
+        return memory_cases.matrix_cases(op, arch)
+    if cls == "DS" and "_TR_" in name:
+        return memory_cases.lds_cases(op, arch)
+    if name.startswith(BRANCHES):
+        return scalar_cases.branch_cases(op, arch)
+    if name.startswith(QUIET):
+        return scalar_cases.quiet_cases(op, arch)
+    if name in ("S_MEMTIME", "S_MEMREALTIME"):
+        return memory_cases.clock_cases(op, arch)
+    if name in ("S_ENDPGM", "S_BARRIER", "S_ENDPGM_SAVED"):
+        return scalar_cases.stop_cases(op, arch)
+    if name in ("S_GETPC_B64", "S_SETPC_B64", "S_SWAPPC_B64", "S_CALL_B64"):
+        return scalar_cases.program_counter_cases(op, arch)
+    if text_of(op) is None and "LOAD_LDS" not in name and name != "DS_SWIZZLE_B32":
+        raise NoOracleError(name)
+    if cls.startswith("VOP"):
+        return cases.vop_cases(cls.split("_")[0], op, arch)
+    if cls.startswith("SOP") and not cls.startswith("SOPP"):
+        return scalar_cases.sop_cases(cls.split("_")[0], op, arch)
+    if cls == "DS":
+        return memory_cases.lds_cases(op, arch)
+    if cls in ("GLOBAL", "FLAT"):
+        return memory_cases.flat_cases(cls, op, arch, base)
+    if cls == "SCRATCH":
+        return memory_cases.scratch_cases(op, arch)
+    if cls == "MUBUF":
+        return memory_cases.buffer_cases(op, arch, base)
+    if cls == "SMEM":
+        return memory_cases.scalar_memory_cases(op, arch, base)
+    raise NoOracleError(f"{cls} {name}")
+
+
+def expected(case: Case) -> State:
+    """The oracle's state after the case's program, branches included."""
+    state = case.state.copy()
+    state.pc, addresses, at = 0, {}, 0
+    for inst in case.program:
+        addresses[at] = inst
+        at += inst.size()
+    while state.pc in addresses:
+        inst = addresses[state.pc]
+        before = state.pc
+        execute(inst, state)
+        if state.stopped:
+            break
+        if state.pc == before:  # vector and memory instructions leave the program counter alone
+            state.pc += inst.size()
+    return state
+
+
+def differences(case: Case, want: State, got: State) -> list[str]:
+    """Everything that differs and may not; empty if the emulator agrees."""
+    found = []
+    inst = view(case.program[0])
+    if want.stopped != got.stopped:
+        found.append(f"stopped: expected {want.stopped}, got {got.stopped}")
+    matrix = inst.op.name.startswith("V_MFMA")
+    accepted = _matrix_accepts(inst, case.state, got) if matrix else _accepts(case, want, got)
+    for row, lane in np.argwhere((want.vector != got.vector) & ~accepted)[:6]:
+        register = f"v{row}" if row < 256 else f"a{row - 256}"
+        sources = " ".join(f"{case.state.vector[r, lane]:08x}" for r in (20, 30, 40))
+        found.append(
+            f"{register}[{lane}]: expected {want.vector[row, lane]:08x}, got {got.vector[row, lane]:08x}"
+            f" (v20 v30 v40: {sources}, before {case.state.vector[row, lane]:08x})"
+        )
+    found += [
+        f"s{code}: expected {int(want.scalar[code]):08x}, got {int(got.scalar[code]):08x}"
+        for code in COMPARED_SCALARS
+        if want.scalar[code] != got.scalar[code]
+    ]
+    if want.mode != got.mode:
+        found.append(f"MODE: expected {want.mode:#x}, got {got.mode:#x}")
+    if want.lds != got.lds:
+        at = next(n for n, (a, b) in enumerate(zip(want.lds, got.lds, strict=True)) if a != b)
+        found.append(f"LDS from byte {at}: expected {want.lds[at : at + 16].hex()}, got {got.lds[at : at + 16].hex()}")
+    for base, data in want.memory.items():
+        if data != got.memory[base]:
+            at = next(n for n, (a, b) in enumerate(zip(data, got.memory[base], strict=True)) if a != b)
+            pair = data[at : at + 16].hex(), got.memory[base][at : at + 16].hex()
+            found.append(f"memory from base + {at}: expected {pair[0]}, got {pair[1]}")
+    return found
+
+
+def _accepts(case: Case, want: State, got: State) -> Mask:
+    """Differences within the rules: any NaN for a NaN (quiet if the expected one is), and the opcode's tolerance."""
+    accepted = np.zeros((512, 64), dtype=bool)
+    for row, kind in case.outputs.items():
+        fmt = kind.format
+        if case.low_half:
+            accepted[row] = (want.vector[row] ^ got.vector[row]) & 0xFFFF == 0
+            if fmt is not None:
+                _accept(accepted, row, want.vector[row] & 0xFFFF, got.vector[row] & 0xFFFF, fmt, case.tolerance)
+            continue
+        if fmt is None:
+            continue
+        for n in range(max(1, kind.bits // 32)):
+            if fmt.width == 64:
+                if n % 2 == 0:
+                    _accept(accepted, row + n, _joined(want, row + n), _joined(got, row + n), fmt, case.tolerance)
+            else:
+                _accept(accepted, row + n, want.vector[row + n], got.vector[row + n], fmt, case.tolerance)
+    return accepted
+
+
+def _joined(state: State, row: int) -> npt.NDArray[np.uint64]:
+    high: npt.NDArray[np.uint64] = state.vector[row + 1].astype(np.uint64) << np.uint64(32)
+    return high | state.vector[row]
+
+
+def _accept(accepted: Mask, row: int, want: Any, got: Any, fmt: Format, tolerance: int) -> None:
+    mask = (1 << fmt.width) - 1
+    for lane in np.nonzero(want != got)[0]:
+        left, right = int(want[lane]), int(got[lane])
+        fine = True
+        for part in range(max(1, 32 // fmt.width)):
+            a, b = left >> part * fmt.width & mask, right >> part * fmt.width & mask
+            fine = fine and _close(a, b, fmt, tolerance)
+        accepted[row, lane] = fine
+        if fmt.width == 64:
+            accepted[row + 1, lane] = fine
+
+
+def _close(a: int, b: int, fmt: Format, tolerance: int) -> bool:
+    if a == b:
+        return True
+    if fmt.is_nan(a):
+        return fmt.is_nan(b) and (fmt.is_signalling(a) or not fmt.is_signalling(b))
+    if fmt.is_nan(b) or fmt.infinity in (a & fmt.infinity, b & fmt.infinity):
+        return False
+    return fmt.sign(a) == fmt.sign(b) and abs(a - b) <= tolerance
+
+
+def _matrix_accepts(inst: Any, before: State, got: State) -> Mask:
+    accepted = np.zeros((512, 64), dtype=bool)
+    if inst.op.name.startswith("V_MFMA_I32"):
+        return accepted
+    d, slack, shape = mfma.reference(inst, before)
+    row = mfma.rows_of(inst)[3]
+    result = got.vector[row : row + shape.registers].view(np.float32).astype(np.float64)
+    with np.errstate(all="ignore"):
+        close = (np.abs(result - d) <= slack) | (np.isnan(d) & np.isnan(result)) | (d == result)
+        overflow = np.isinf(result) & (np.abs(d) >= float(F32_MAX) * (1 - 2.0**-20)) & (np.sign(result) == np.sign(d))
+    accepted[row : row + shape.registers] = close | overflow
+    return accepted
+
+
+F32_MAX = np.finfo(np.float32).max
+__all__ = ["Case", "NoOracleError", "Operand", "cases_for", "differences", "expected", "floats"]

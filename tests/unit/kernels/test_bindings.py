@@ -1,0 +1,237 @@
+"""Two texts that bind the same are equal however they are written; one changed word is found and named."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels.errors import CppTextError
+from kernels.families import cpp
+from kernels.families.render import instance_text, unit_text
+from kernels.families.units import plan
+from kernels.parity.bindings import Binding, bindings, differences
+from kernels.parity.cpp_text import read
+from kernels.parity.cpp_tokens import spell, tokenize
+from matrix.dialects import dialect, dialect_names
+from matrix.enumeration import enumerate_keys
+
+# The same kernel in two invented styles: flat aliases and constants, and namespaces with everything written in place.
+FLAT = """
+#include "lib.hpp"
+using element_7 = Half; // a comment with ; and {
+using tile_7 = lib::seq<64, 128>;
+using traits_7  = lib::Traits< true,
+                               Bias::NONE, /* , */ -1>;
+using kernel_7 = lib::Kernel<lib::Pipe<lib::Problem<typename Config<element_7>::In, tile_7, traits_7>>,
+                             lib::Epilogue<typename Config<Half>::Out>>;
+using key_7 = host_traits<64, element_7, Bias::NONE>;
+template<>
+float fmha_batch_prefill_<key_7>(const Stream& s, Args a)
+{
+    using k = kernel_7;
+    if(s.level > 0) { print(k::Name()); }
+    auto [one, two] = lib::setup<k>(a);
+    const dim3 threads = k::BlockSize();
+    constexpr int per_cu = k::kPerCu;
+    return lib::launch_kernel(s, lib::make_kernel<per_cu>(k{}, two, threads, 0, one));
+}
+"""
+NESTED = """
+namespace own::k3 {
+using Types = Config<Half>;
+using Kernel = lib::Kernel<lib::Pipe<lib::Problem<Types::In, lib::seq<64,128>, lib::Traits<true, Bias::NONE, -1>>>,
+    lib::Epilogue<Types::Out>>;
+using Key = host_traits<64, Half, Bias::NONE>;
+} // namespace own::k3
+template <> float fmha_batch_prefill_<own::k3::Key>(const Stream& stream, Args arguments) {
+    using Kernel = own::k3::Kernel;
+    note("name");
+    auto [kargs, grid] = lib::setup<Kernel>(arguments);
+    return lib::launch_kernel(stream, lib::make_kernel<Kernel::kPerCu>(Kernel{}, grid, Kernel::BlockSize(), 0, kargs));
+}
+"""
+
+
+def only(text: str) -> Binding:
+    (found,) = bindings(text)
+    return found
+
+
+def test_two_styles_of_the_same_kernel_bind_the_same() -> None:
+    assert only(FLAT) == only(NESTED)
+    assert only(FLAT) == Binding(
+        dispatch_trait="host_traits<64, Half, Bias::NONE>",
+        kernel=(
+            "lib::Kernel<lib::Pipe<lib::Problem<Config<Half>::In, lib::seq<64, 128>, "
+            "lib::Traits<true, Bias::NONE, -1>>>, lib::Epilogue<Config<Half>::Out>>"
+        ),
+        launch="KERNEL::kPerCu",
+        call=(
+            "lib::launch_kernel(argument0, lib::make_kernel<KERNEL::kPerCu>(KERNEL{}, "
+            "part1(lib::setup<KERNEL>(argument1)), KERNEL::BlockSize(), 0, part0(lib::setup<KERNEL>(argument1))))"
+        ),
+        guard="",
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field"),
+    [
+        ("lib::seq<64, 128>", "lib::seq<64, 256>", "kernel"),
+        ("true,", "false,", "kernel"),
+        ("<64, element_7,", "<64, Float,", "dispatch_trait"),
+        ("Config<Half>::Out", "Config<Half>::In", "kernel"),
+        ("k::kPerCu", "2", "launch"),
+        ("two, threads, 0, one", "one, threads, 0, two", "call"),
+        ("threads, 0,", "threads, 64,", "call"),
+    ],
+)
+def test_one_changed_word_is_named(old: str, new: str, field: str) -> None:
+    assert old in FLAT
+    found = differences(only(FLAT.replace(old, new)), only(NESTED))
+    assert any(line.startswith(f"{field}: upstream '") for line in found), found
+
+
+@pytest.mark.parametrize(
+    ("condition", "guard"),
+    [
+        ("!defined(__HIP_DEVICE_COMPILE__) || (true)", ""),
+        ("1", ""),
+        ("!defined(A) || (defined(B) || defined(C))", "!(defined(A)) || defined(B) || defined(C)"),
+        ("defined C || !defined(A) || defined(B) // why", "!(defined(A)) || defined(B) || defined(C)"),
+        ("defined(B) && !(!defined(A))", "(defined(A)) && (defined(B))"),
+    ],
+)
+def test_guards_are_canonical(condition: str, guard: str) -> None:
+    assert only(f"#if {condition}\n{FLAT}\n#endif\n").guard == guard
+
+
+def test_guards_nest_and_else_negates() -> None:
+    text = f"#ifdef A\nint x;\n#else\n#ifndef B\n{FLAT}\n#endif\n#endif"
+    assert only(text).guard == "(!(defined(A))) && (!(defined(B)))"
+
+
+def test_a_constant_expression_is_bracketed_where_it_is_used() -> None:
+    text = FLAT.replace("per_cu = k::kPerCu", "per_cu = 1 + 1").replace("<per_cu>", "<per_cu * 2>")
+    assert only(text).launch == "(1 + 1) * 2"
+
+
+def test_names_are_looked_up_from_the_inside_out() -> None:
+    text = """
+    using T = Outer;
+    namespace a { using T = Middle; namespace b { using U = T; } using V = b::U; }
+    namespace c { using T = Inner; using W = ::T; using X = a::T; using Y = a::Unknown; using Z = other::T; }
+    """
+    names = {"::".join(name): spell(meaning) for name, meaning in read(text).names.items()}
+    assert names == {
+        "T": "Outer",
+        "a::T": "Middle",
+        "a::b::U": "Middle",
+        "a::V": "Middle",
+        "c::T": "Inner",
+        "c::W": "Outer",
+        "c::X": "Middle",
+        "c::Y": "a::Unknown",
+        "c::Z": "other::T",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("using A = x; using A = y;", "'A' means 'x' and 'y'"),
+        ("int f() {", "the bracket of '{' is never closed"),
+        ('using A = "half;\n', "line 1: '\"' starts nothing that is C++"),
+        ("}", "a '}' closes nothing"),
+        ("#endif", "#endif without #if"),
+        ("#define Half Float\n", "macros are not followed"),
+        ("typedef int T;", "only plain aliases are followed"),
+        ("template <class T> using U = T;", "only plain aliases are followed"),
+        ("namespace a = b;", "opens no namespace"),
+        (FLAT.replace("print(k::Name());", "return 1;"), "returns in more than one place"),
+        ("#if A\n", "an #if or a namespace is never closed"),
+        ("template<> float fmha_batch_prefill_<K>(S s) { return -1; }", "returns no make_kernel"),
+        (FLAT.replace("k{}", "thing"), "is not given a kernel object"),
+        (FLAT.replace("k{}", "{}"), "is not given a kernel object"),
+    ],
+)
+def test_what_cannot_be_followed_is_an_error(text: str, message: str) -> None:
+    with pytest.raises(CppTextError) as caught:
+        bindings(text)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("piece", ["", "{", "}", ">", "<", ";", "::", "=", "if", "namespace", "[", "("])
+def test_a_damaged_text_never_breaks_the_reader(piece: str) -> None:
+    """One token replaced, at every place: the text is read as something else, or refused."""
+    tokens = tokenize(NESTED)
+    for at in range(len(tokens)):
+        with contextlib.suppress(CppTextError):
+            bindings(" ".join([*tokens[:at], piece, *tokens[at + 1 :]]))
+
+
+Type = str | tuple[str, list["Type"]]
+_NAMES = st.sampled_from(["A", "lib::B", "C2", "ns::deep::D"])
+_TYPES: st.SearchStrategy[Type] = st.recursive(
+    st.one_of(st.integers(0, 300).map(str), st.booleans().map(lambda b: str(b).lower()), _NAMES),
+    lambda inner: st.tuples(_NAMES, st.lists(inner, min_size=1, max_size=4)),
+    max_leaves=12,
+)
+
+
+def written(node: Type) -> str:
+    return node if isinstance(node, str) else f"{node[0]}<{', '.join(written(part) for part in node[1])}>"
+
+
+def with_aliases(node: Type, choose: Callable[[int], int]) -> str:
+    """The same type with some parts moved to aliases, in namespaces or not, and with layout and comments."""
+    lines: list[str] = []
+
+    def place(part: Type) -> str:
+        if isinstance(part, str):
+            text = part
+        else:
+            text = part[0] + ("<" if choose(2) else "< /* < */ ") + ",\n ".join(map(place, part[1])) + ">"
+        name = f"alias_{len(lines)}"
+        match choose(4):
+            case 0:
+                lines.append(f"using {name} = {text};")
+                return f"typename {name}" if choose(2) else f"::{name}"
+            case 1:
+                lines.append(f"namespace own::n{choose(3)} {{ using {name} = {text}; }}")
+                return f"{lines[-1].split()[1]}::{name}"
+        return text
+
+    end = place(node)
+    return "\n".join([*lines, f"using RESULT = {end};"])
+
+
+@given(_TYPES, st.data())
+def test_aliases_never_change_a_type(node: Type, data: st.DataObject) -> None:
+    text = with_aliases(node, lambda n: data.draw(st.integers(0, n - 1)))
+    assert spell(read(text).names[("RESULT",)]) == written(node)
+
+
+@given(
+    st.lists(
+        st.sampled_from(["a", "b1", "2", "::", "<", ">", ",", "&", "&&", "-", "->", "(", ")", "==", "=", ".", "0.5"])
+    )
+)
+def test_spelling_loses_nothing(tokens: list[str]) -> None:
+    assert tokenize(spell(tokens)) == tuple(tokens)
+
+
+@pytest.mark.parametrize("name", [name for name in dialect_names() if dialect(name).detection])
+def test_a_unit_binds_what_its_instances_bind(name: str) -> None:
+    keys = enumerate_keys(dialect(name).family("batch_prefill"), arch="gfx950")[::101]
+    features = cpp.features(name)
+    for unit in plan(keys):
+        apart = [only(instance_text(key, features)) for key in unit.keys]
+        assert bindings(unit_text(unit, features)) == apart
+        for key, found in zip(unit.keys, apart, strict=True):
+            assert found.dispatch_trait == cpp.dispatch_trait(key, features)
+            assert ("__gfx950__" in found.guard) == (key.load == "gload")

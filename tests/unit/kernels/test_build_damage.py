@@ -1,0 +1,151 @@
+"""A build heals: whatever was damaged, or left by a build that was killed, is found and made again.
+
+The stub compiler copies the source to the object, so that a sound object is known without any of our code.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from kernels.build import command as build_command
+from kernels.build.progress import Tally
+from kernels.build.request import LIBRARY, Request, prepare
+from kernels.code.toolchains import Toolchain
+
+Make = Callable[..., Request]
+Stub = Callable[..., Toolchain]
+FEW = ("key.logits", "key.lse")
+pytestmark = pytest.mark.usefixtures("copied_manifest")
+
+
+def build(request: Request) -> tuple[Tally, str]:
+    output = StringIO()
+    tally = build_command.run(request, jobs=2, console=Console(file=output, width=300))
+    return tally, output.getvalue()
+
+
+def is_sound(request: Request) -> bool:
+    place = request.work / request.folder
+    sources = list((place / "src").glob("*.hip"))
+    return (
+        bool(sources)
+        and all((place / "obj" / f"{file.stem}.o").read_bytes() == file.read_bytes() for file in sources)
+        and (place / LIBRARY).read_text() == "library\n"
+        and (place / "manifest.json").read_bytes() == (place / "plan.json").read_bytes()
+    )
+
+
+def scribble(file: Path) -> None:
+    """Other bytes, same size, same time of writing."""
+    before = file.stat()
+    file.write_bytes(b"?" * before.st_size)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def truncate(file: Path) -> None:
+    with file.open("r+b") as stream:
+        stream.truncate(3)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "cached", "done"),
+    [
+        (LIBRARY, scribble, True, "library from the cache"),
+        ("manifest.json", scribble, True, "manifest written"),
+        ("obj/dispatch.o", truncate, True, "0 compiled (0 kernels), 1 from the cache, 5 unchanged"),
+        ("obj/dispatch.o", truncate, False, "1 compiled (0 kernels), 0 from the cache, 5 unchanged"),
+    ],
+)
+def test_what_was_damaged_is_made_again(
+    stub_toolchain: Stub, request_for: Make, name: str, damage: Callable[[Path], None], cached: bool, done: str
+) -> None:
+    request = request_for(stub_toolchain(), cached=cached, where=FEW)
+    build(request)
+    assert is_sound(request)
+    damage(request.work / request.folder / name)
+    tally, text = build(request)
+    assert is_sound(request)
+    assert f"{request.folder}/{name} is damaged: it is deleted and made again" in text
+    assert tally.summary() == done
+
+
+def test_nothing_is_linked_from_a_damaged_object(stub_toolchain: Stub, request_for: Make) -> None:
+    request = request_for(stub_toolchain(), where=FEW)
+    build(request)
+    place = request.work / request.folder
+    scribble(place / "obj/dispatch.o")
+    (place / LIBRARY).unlink()
+    tally, text = build(request)
+    assert is_sound(request)
+    assert f"{request.folder}/obj/dispatch.o is damaged" in text
+    assert tally.retrieved == 1
+    assert not list(place.rglob("*.failure.json"))
+
+
+@pytest.mark.parametrize("record", [".built", ".sconsign.dblite"])
+def test_a_damaged_record_costs_only_time(stub_toolchain: Stub, request_for: Make, record: str) -> None:
+    request = request_for(stub_toolchain(), where=FEW)
+    build(request)
+    (request.work / request.folder / record).write_bytes(b'["a"]\n7\n\xff{')
+    tally, _ = build(request)
+    assert is_sound(request)
+    assert tally.compiled == 0
+
+
+def test_damaged_entries_of_the_cache_are_replaced(stub_toolchain: Stub, request_for: Make) -> None:
+    toolchain = stub_toolchain()
+    first, second, third = (request_for(toolchain, name, where=FEW) for name in ("first", "second", "third"))
+    build(first)
+    entries = {file.read_bytes(): file for file in (first.work.parent / "objects").glob("*/*")}
+    sources = first.work / first.folder / "src"
+    truncate(entries[(sources / "dispatch.hip").read_bytes()])
+    undone = entries[(sources / "harness.hip").read_bytes()]
+    undone.with_name(f"{undone.name}.sha256").unlink()
+    tally, said = build(second)
+    assert is_sound(second)
+    assert tally.compiled == 2
+    assert said.count("its copy in the object cache, is damaged") == 1
+    assert build(third)[0].compiled == 0
+
+
+def test_garbage_in_the_caches_configuration_is_no_matter(stub_toolchain: Stub, request_for: Make) -> None:
+    request = request_for(stub_toolchain(), where=FEW)
+    assert request.object_cache is not None
+    request.object_cache.mkdir()
+    (request.object_cache / "config").write_text("{garbage")
+    (request.object_cache / "config.lock").touch()
+    build(request)
+    assert is_sound(request)
+
+
+def test_objects_of_a_killed_build_are_not_taken_for_another_selections(
+    stub_toolchain: Stub, request_for: Make
+) -> None:
+    toolchain = stub_toolchain()
+    one = request_for(toolchain, cached=False, where=FEW)
+    other = request_for(toolchain, cached=False, where=("key.logits", "key.lse", "key.dropout"))
+    build(one)
+    memory = one.work / one.folder / ".sconsign.dblite"
+    before = memory.read_bytes()
+    build(other)
+    memory.write_bytes(before)  # SCons writes it at its end: a killed one leaves the objects and not this
+    build(one)
+    assert is_sound(one)
+
+
+def test_another_plan_deletes_the_library_before_anything_is_compiled(stub_toolchain: Stub, request_for: Make) -> None:
+    toolchain = stub_toolchain()
+    request = request_for(toolchain, where=FEW)
+    build(request)
+    library = request.work / request.folder / LIBRARY
+    prepare(request)
+    assert library.exists()
+    prepare(request_for(toolchain, where=("key.logits",)))
+    assert not library.exists()
+    assert not (library.parent / "manifest.json").exists()

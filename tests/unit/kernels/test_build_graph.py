@@ -1,0 +1,263 @@
+"""The build graph, with a script in the compiler's place: what runs, what is reused, what failure leaves behind.
+
+SCons itself, the plan and the cache are real.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from kernels.build import command as build_command
+from kernels.build.plan import Plan
+from kernels.build.progress import Tally
+from kernels.build.request import LIBRARY, Request, prepare, scons_command
+from kernels.code.toolchains import Toolchain
+from kernels.errors import CompileError, DiskFullError, LinkError
+
+Make = Callable[..., Request]
+Stub = Callable[..., Toolchain]
+
+
+def build(request: Request, jobs: int = 2) -> tuple[Tally, str]:
+    output = StringIO()
+    tally = build_command.run(request, jobs=jobs, console=Console(file=output, width=200))
+    return tally, output.getvalue()
+
+
+@pytest.fixture(autouse=True)
+def _no_manifest(copied_manifest: None) -> None:
+    pass
+
+
+def calls(toolchain: Toolchain) -> list[str]:
+    """What the stub compiler was called for since the last look."""
+    log = Path(toolchain.environment["CKPM_STUB_LOG"])
+    lines = log.read_text().splitlines() if log.exists() else []
+    log.unlink(missing_ok=True)
+    return [Path(line).stem for line in lines]
+
+
+def test_builds_everything_once_and_then_nothing(stub_toolchain: Stub, request_for: Make) -> None:
+    toolchain = stub_toolchain()
+    request = request_for(toolchain)
+    tally, text = build(request)
+    steps = prepare(request)[0].steps
+    units = [step for step in steps if step.kind == "unit"]
+    assert sum(len(step.kernels) for step in units) == 128  # aiter, receipt 200
+    assert sorted(calls(toolchain)) == sorted(
+        [*(Path(step.target).stem for step in units), "dispatch", "harness", "link"]
+    )
+    assert tally.compiled == len(units) + 2
+    assert (request.work / request.folder / LIBRARY).read_text() == "library\n"
+    assert f"[{len(units) + 2}/{len(units) + 2}]" in text
+    tally, _ = build(request)
+    assert (tally.compiled, tally.retrieved, calls(toolchain)) == (0, 0, [])
+    assert tally.summary() == "nothing to do"
+
+
+def test_a_second_checkout_takes_everything_from_the_cache(stub_toolchain: Stub, request_for: Make) -> None:
+    toolchain = stub_toolchain()
+    first, second = request_for(toolchain, "first"), request_for(toolchain, "a/second".replace("/", "-"))
+    built, _ = build(first)
+    calls(toolchain)
+    tally, _ = build(second)
+    assert calls(toolchain) == []
+    assert (tally.compiled, tally.retrieved) == (0, built.compiled)
+    assert (second.work / second.folder / LIBRARY).exists()
+
+
+def test_without_cache_nothing_is_shared(stub_toolchain: Stub, request_for: Make) -> None:
+    toolchain = stub_toolchain()
+    build(request_for(toolchain, "first", cached=False, where=("key.lse",)))
+    calls(toolchain)
+    tally, _ = build(request_for(toolchain, "second", cached=False, where=("key.lse",)))
+    assert tally.retrieved == 0
+    assert calls(toolchain)
+
+
+@pytest.mark.parametrize("change", ["toolchain", "flags", "tree", "header"])
+def test_whatever_decides_about_the_output_rebuilds(
+    stub_toolchain: Stub, request_for: Make, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toolchain = stub_toolchain()
+    request = request_for(toolchain, where=("key.logits", "key.lse"))
+    built, _ = build(request)
+    if change == "toolchain":
+        request = dataclasses.replace(request, toolchain=dataclasses.replace(toolchain, identity="stub 2"))
+    elif change == "flags":
+        request = dataclasses.replace(request, toolchain=dataclasses.replace(toolchain, flags=("-O2",)))
+    elif change == "tree":
+        request = dataclasses.replace(request, tree=dataclasses.replace(request.tree, identity="edited"))
+    else:
+        monkeypatch.setattr("kernels.build.request._digest", lambda folder: "edited")
+    tally, _ = build(request)
+    assert tally.compiled == built.compiled
+
+
+def test_a_moved_compiler_rebuilds_nothing(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> None:
+    toolchain = stub_toolchain()
+    request = request_for(toolchain, where=("key.logits", "key.lse"))
+    build(request)
+    moved = tmp_path / "elsewhere"
+    moved.write_bytes(Path(toolchain.compiler[0]).read_bytes())
+    moved.chmod(0o755)
+    elsewhere = dataclasses.replace(toolchain, compiler=(str(moved),), linker=(str(moved),), search=("-I/elsewhere",))
+    tally, _ = build(dataclasses.replace(request, toolchain=elsewhere))
+    assert (tally.compiled, tally.retrieved) == (0, 0)
+
+
+def test_a_changed_selection_compiles_only_what_it_touches(stub_toolchain: Stub, request_for: Make) -> None:
+    toolchain = stub_toolchain()
+    build(request_for(toolchain))
+    calls(toolchain)
+    before = {step.label for step in prepare(request_for(toolchain))[0].steps}
+    request = request_for(toolchain, where=("key.bias != 'alibi'",))
+    new = {step.label for step in prepare(request)[0].steps if step.kind == "unit"} - before
+    build(request)
+    assert set(calls(toolchain)) == new | {"dispatch", "link"}
+    sources = {file.stem for file in (request.work / request.folder / "src").glob("*.hip")}
+    assert sources == {step.label for step in prepare(request)[0].steps if step.kind in ("unit", "host")}
+
+
+def test_a_failing_kernel_does_not_stop_the_others(stub_toolchain: Stub, request_for: Make) -> None:
+    broken = stub_toolchain(breaks="namespace ckpm::k2 {")
+    request = request_for(broken, where=("key.bias == 'no'", "key.logits"))
+    (request.work / request.folder).mkdir(parents=True)
+    (request.work / request.folder / LIBRARY).write_text("of an earlier selection")
+    units = [step for step in prepare(request)[0].steps if step.kind == "unit"]
+    hit = [step for step in units if len(step.kernels) > 2]
+    assert hit
+    with pytest.raises(CompileError) as failure:
+        build(request)
+    message = str(failure.value)
+    assert f"{len(hit)} steps failed, {len(hit)} kernels at fault; everything else was compiled." in message
+    for step in hit:
+        assert f"  {step.kernels[2]}\n" in message  # the kernel whose lines the compiler named, and no other
+        assert step.kernels[0] not in message
+        assert not (request.work / step.target).exists()
+    assert "error: no such thing" in message
+    assert not (request.work / request.folder / LIBRARY).exists()
+    assert not (request.work / request.folder / "manifest.json").exists()
+    assert failure.value.exit_code == 21
+    # once mended, only what failed is compiled
+    calls(broken)
+    mended = stub_toolchain()
+    build(dataclasses.replace(request, toolchain=mended))
+    assert set(calls(mended)) == {*(step.label for step in hit), "link"}
+
+
+def test_a_missing_compiler_is_named(stub_toolchain: Stub, request_for: Make) -> None:
+    toolchain = dataclasses.replace(stub_toolchain(), compiler=("/nowhere/clang",))
+    with pytest.raises(CompileError, match="/nowhere/clang can't be started"):
+        build(request_for(toolchain, where=("key.logits", "key.lse")))
+
+
+def test_a_failing_linker_is_a_link_error(stub_toolchain: Stub, request_for: Make) -> None:
+    toolchain = dataclasses.replace(stub_toolchain(), linker=("false",))
+    with pytest.raises(LinkError, match=r"libckpm\.so could not be made"):
+        build(request_for(toolchain, where=("key.logits", "key.lse")))
+
+
+def test_a_full_disk_is_told_as_such(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> None:
+    full = tmp_path / "full"
+    full.write_text("#!/bin/sh\necho 'LLVM ERROR: IO failure on output stream: No space left on device'; exit 1\n")
+    full.chmod(0o755)
+    toolchain = dataclasses.replace(stub_toolchain(), compiler=(str(full),))
+    request = request_for(toolchain, where=("key.logits", "key.lse"))
+    with pytest.raises(DiskFullError, match=r"no space left on the disk\. Free some and build again; it goes on"):
+        build(request)
+    assert not list((request.work / request.folder / "obj").glob("*.o"))
+
+
+def test_a_killed_build_resumes(stub_toolchain: Stub, request_for: Make) -> None:
+    toolchain = stub_toolchain()
+    request = request_for(toolchain)
+    plan, _ = build_command.prepare(request)
+    slow = {**os.environ, **plan.environment}
+    process = subprocess.Popen(
+        scons_command(f"{plan.folder}/plan.json", 2, request.object_cache),
+        cwd=request.work,
+        env=slow,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    done = 0
+    for (
+        line
+    ) in process.stdout:  # two jobs: when the fourth is done, the first two are in the cache; then the power goes
+        done += '"done"' in line
+        if done == 4:
+            break
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    assert done == 4
+    tally, _ = build(request)
+    units = sum(step.kind in ("unit", "host") for step in plan.steps)
+    assert tally.retrieved >= 2  # finished objects come back from the cache
+    assert tally.compiled + tally.retrieved == units
+    for step in plan.steps:
+        if step.kind == "unit":  # the stub copies: nothing half-written was taken for finished
+            assert (request.work / step.target).read_bytes() == (request.work / step.sources[0]).read_bytes()
+
+
+def test_the_compilation_database_covers_every_source(stub_toolchain: Stub, request_for: Make) -> None:
+    request = request_for(stub_toolchain())
+    prepare(request)
+    place = request.work / request.folder
+    entries = json.loads((place / "compile_commands.json").read_text())
+    assert {entry["file"] for entry in entries} == {str(f.relative_to(request.work)) for f in (place / "src").glob("*")}
+    assert all(entry["arguments"][0] == request.toolchain.compiler[0] for entry in entries)
+
+
+def test_signatures_hold_no_path(stub_toolchain: Stub, request_for: Make) -> None:
+    here = prepare(request_for(stub_toolchain(), "here"))[0]
+    there = prepare(request_for(stub_toolchain(), "there"))[0]
+    assert [step.signature for step in here.steps] == [step.signature for step in there.steps]
+    assert [step.target for step in here.steps] == [step.target for step in there.steps]
+
+
+def test_the_plan_survives_its_file(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> None:
+    plan, _ = prepare(request_for(stub_toolchain()))
+    plan.write(tmp_path / "plan.json")
+    assert Plan.read(tmp_path / "plan.json") == plan
+
+
+def test_what_fails_everywhere_is_blamed_on_the_tree(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> None:
+    script = tmp_path / "headerless"
+    script.write_text("#!/bin/sh\necho '/ck/core.hpp:7:10: fatal error: 'x.hpp' file not found'; exit 1\n")
+    script.chmod(0o755)
+    toolchain = dataclasses.replace(stub_toolchain(), compiler=(str(script),))
+    request = request_for(toolchain, where=("key.logits", "key.lse"))
+    with pytest.raises(CompileError) as failure:
+        build(request)
+    message = str(failure.value)
+    assert "this is common to them: /ck/core.hpp:7:10: fatal error: x.hpp file not found" in message
+    assert f"in {request.tree.root} may be damaged: 'python -m kernels doctor' examines it" in message
+    assert "at fault" not in message
+
+
+def test_a_filter_file_is_told_by_name_and_content(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> None:
+    summaries = []
+    for folder in ("here", "there"):
+        file = tmp_path / folder / "mine.py"
+        file.parent.mkdir()
+        file.write_text("def keep(key):\n    return key.lse\n")
+        plan, _ = prepare(request_for(stub_toolchain(), folder, filter_files=(file,)))
+        summaries.append(plan.facts["selection"])
+    assert summaries[0] == summaries[1]
+    digest = hashlib.sha256(b"def keep(key):\n    return key.lse\n").hexdigest()
+    assert f"--filter-file mine.py (sha256 {digest})" in summaries[0]

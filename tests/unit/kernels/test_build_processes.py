@@ -1,0 +1,124 @@
+"""Whatever ends a build ends its compilers, and no second build writes into the folder before that."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from kernels.base.processes import build_lock
+from kernels.build import command as build_command
+from kernels.build.request import PROJECT, Request
+from kernels.code.toolchains import Toolchain
+
+Make = Callable[..., Request]
+Stub = Callable[..., Toolchain]
+
+
+@dataclasses.dataclass(frozen=True)
+class Running:
+    """A build's process, the group of SCons and its compilers, a pipe that all of them hold, the build's lock."""
+
+    pid: int
+    group: int
+    pipe: int
+    lock: Path
+
+
+@pytest.fixture
+def running(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> Iterator[Running]:
+    """A build in a child process with two compilers that never end."""
+    ours, theirs = os.pipe()
+    os.set_inheritable(theirs, True)
+    script = tmp_path / "endless"
+    script.write_text(f"#!/bin/sh\necho $$ > /proc/self/fd/{theirs}\nexec sleep 1000\n")
+    script.chmod(0o755)
+    request = request_for(dataclasses.replace(stub_toolchain(), compiler=(str(script),)))
+    child = os.fork()
+    if child == 0:
+        code = 1
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored if these tests run under nohup
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.dup2(os.open(tmp_path / "stderr", os.O_WRONLY | os.O_CREAT, 0o666), 2)
+        try:
+            build_command.run(request, jobs=2, console=Console(file=StringIO()))
+        except KeyboardInterrupt:
+            code = 130
+        except SystemExit as end:
+            code = int(str(end.code))
+        finally:
+            os._exit(code)
+    os.close(theirs)
+    started = b""
+    while started.count(b"\n") < 2:
+        more = os.read(ours, 100)
+        assert more, "the build ended"
+        started += more
+    lock = request.work / request.folder / ".lock"
+    yield Running(pid=child, group=os.getpgid(int(started.split()[0])), pipe=ours, lock=lock)
+    os.close(ours)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_to_us_alone_ends_all(running: Running, number: signal.Signals, code: int, tmp_path: Path) -> None:
+    os.kill(running.pid, number)
+    assert os.waitstatus_to_exitcode(os.waitpid(running.pid, 0)[1]) == code
+    # closed: none of them is left
+    assert select.select([running.pipe], [], [], 0)[0]
+    assert os.read(running.pipe, 1) == b""
+    said = "" if number == signal.SIGINT else f"error: ended by {number.name}; run the same command again to go on\n"
+    assert (tmp_path / "stderr").read_text() == said
+
+
+def test_if_we_are_killed_scons_and_compilers_hold_the_lock_and_end(running: Running) -> None:
+    os.killpg(running.group, signal.SIGSTOP)
+    os.kill(running.pid, signal.SIGKILL)
+    os.waitpid(running.pid, 0)
+    with running.lock.open("r+") as file:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.killpg(running.group, signal.SIGCONT)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        # the last one is ending and may close its lock before its pipe; a compiler that was left would never close it
+        data = b"?"
+        while data:
+            assert select.select([running.pipe], [], [], 20)[0]
+            data = os.read(running.pipe, 100)
+
+
+def test_waiting_for_another_build_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "build/.lock"
+    said: list[str] = []
+    other = build_lock(file, said.append)
+    other.__enter__()
+
+    def say(text: str) -> None:
+        said.append(text)
+        other.__exit__(None, None, None)
+
+    with build_lock(file, say):
+        assert said == [f"waiting for another build in {file.parent} (process {os.getpid()})"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [(None, "no plan can be read there: No such file or directory"), ("{}", "this is no plan")]
+)
+def test_sconstruct_without_a_plan_says_so(tmp_path: Path, text: str | None, message: str) -> None:
+    if text is not None:
+        (tmp_path / "nope").write_text(text)
+    command = [sys.executable, "-m", "SCons", "-f", str(PROJECT / "SConstruct"), "-Q", "plan=nope"]
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 2
+    assert run.stdout.startswith(f"error: nope: {message}")
+    assert "Traceback" not in run.stdout + run.stderr

@@ -1,0 +1,186 @@
+"""Resources are read from real code objects, occupancy follows the hardware's rules, and damage is named."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from elftools.elf.elffile import ELFFile
+
+from kernels.code import code_object as codeobject
+from kernels.code import toolchains
+from kernels.code.code_object import LIMITS, occupancy
+from kernels.code.toolchains.offload_bundler import Entry, pack
+from kernels.errors import CodeObjectError
+
+# The two headers that a kernel and its stub need: all of hip_runtime.h brings the C++ library and takes seconds.
+_SOURCE = """
+#include <hip/detail/device_functions.h>
+#include <hip/hip_runtime_api.h>
+__launch_bounds__(256, 2) __global__ void shared_sum(float* out, const float* in)
+{
+    __shared__ float lds[256];
+    lds[threadIdx.x] = in[blockIdx.x * 256 + threadIdx.x];
+    __syncthreads();
+    out[blockIdx.x * 256 + threadIdx.x] = lds[threadIdx.x ^ 1];
+}
+extern "C" __global__ void nothing() {}
+"""
+_SYMBOL = "_Z10shared_sumPfPKf"
+
+
+@pytest.fixture(scope="module")
+def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The source above as a host object for two archs, and as a bare code object for gfx950."""
+    folder = tmp_path_factory.mktemp("objects")
+    tc = toolchains.detect("embedded", cache=folder / "cache")
+    source = folder / "sum.hip"
+    source.write_text(_SOURCE)
+    host, bare = folder / "sum.o", folder / "sum.co"
+    commands = [
+        toolchains.compile_command(
+            tc,
+            archs=["gfx942", "gfx950"],
+            source=str(source),
+            output=str(host),
+            includes=[],
+            cuid="0123456789abcdef",
+            prefix_map={},
+        ),
+        toolchains.device_command(
+            tc,
+            arch="gfx950",
+            source=str(source),
+            output=str(bare),
+            includes=[],
+            cuid="0123456789abcdef",
+            prefix_map={},
+        ),
+    ]
+    for command in commands:
+        subprocess.run(command, env={**os.environ, **tc.environment}, check=True)
+    return {"host": host, "bare": bare}
+
+
+@pytest.fixture
+def bare(objects: dict[str, Path]) -> bytes:
+    return objects["bare"].read_bytes()
+
+
+def test_host_object_holds_every_arch(objects: dict[str, Path]) -> None:
+    found = codeobject.bundles(objects["host"])
+    assert {arch: len(members) for arch, members in found.items()} == {"gfx942": 1, "gfx950": 1}
+
+
+def test_bare_code_object_equals_the_embedded_one(objects: dict[str, Path]) -> None:
+    (embedded,) = codeobject.bundles(objects["host"])["gfx950"]
+    (bare,) = codeobject.bundles(objects["bare"])["gfx950"]
+    assert codeobject.functions(embedded) == codeobject.functions(bare)
+
+
+def test_resources(bare: bytes) -> None:
+    by_symbol = {kernel.symbol: kernel for kernel in codeobject.kernels(bare)}
+    assert sorted(by_symbol) == [_SYMBOL, "nothing"]
+    kernel = by_symbol[_SYMBOL]
+    assert (kernel.arch, kernel.lds_bytes, kernel.scratch_bytes, kernel.kernarg_bytes) == ("gfx950", 1024, 0, 16)
+    assert (kernel.max_workgroup, kernel.wavefront, kernel.vgpr_spills, kernel.agpr) == (256, 64, 0, 0)
+    assert kernel.occupancy_waves == 8
+    assert by_symbol["nothing"].max_workgroup == 1024
+
+
+def test_a_kernel_s_text_is_told_by_size_and_sha256(bare: bytes) -> None:
+    kernel = next(k for k in codeobject.kernels(bare) if k.symbol == _SYMBOL)
+    text, size = ELFFile(io.BytesIO(bare)).get_section_by_name(".text").data(), kernel.text_bytes
+    pieces = [text[start : start + size] for start in range(0, len(text) - size + 1, 4)]
+    found = [piece for piece in pieces if hashlib.sha256(piece).hexdigest() == kernel.text_sha256]
+    assert found == [codeobject.functions(bare)[_SYMBOL]]
+    assert (0xBF810000).to_bytes(4, "little") in found[0]  # s_endpgm
+
+
+@pytest.mark.parametrize(
+    ("arch", "vgpr", "lds", "workgroup", "waves"),
+    [
+        ("gfx942", 1, 0, 256, 8),  # wave slots
+        ("gfx942", 64, 0, 256, 8),
+        ("gfx942", 65, 0, 256, 7),  # 72 registers: granule of 8
+        ("gfx942", 208, 52224, 256, 1),  # LDS
+        ("gfx950", 208, 52224, 256, 2),  # registers; three groups fit the LDS
+        ("gfx950", 256, 26112, 256, 2),
+        ("gfx950", 257, 0, 256, 1),
+        ("gfx942", 128, 32768, 64, 1),  # two groups of one wave on four SIMDs
+        ("gfx942", 256, 0, 1024, 0),  # 16 waves need 4 a SIMD, registers allow 2
+        ("gfx942", 16, 65537, 256, 0),
+    ],
+)
+def test_occupancy(arch: str, vgpr: int, lds: int, workgroup: int, waves: int) -> None:
+    assert occupancy(LIMITS[arch], vgpr=vgpr, lds_bytes=lds, workgroup=workgroup, wavefront=64) == waves
+
+
+def test_several_bundles_in_one_section() -> None:
+    first = pack([Entry(target="hipv4-amdgcn-amd-amdhsa--gfx942", content=b"one")], align=4096)
+    second = pack([Entry(target="hipv4-amdgcn-amd-amdhsa--gfx942", content=b"two")], align=4096)
+    section = first + bytes(-len(first) % 4096) + second
+    assert [content for _, content in codeobject._members(section, "x")] == [b"one", b"two"]
+
+
+def test_damaged_section_is_named() -> None:
+    bundle = pack([Entry(target="hipv4-amdgcn-amd-amdhsa--gfx942", content=b"one")], align=4096)
+    with pytest.raises(CodeObjectError, match=r"^lib\.so: section \.hip_fatbin: bundle at byte 0: entry hipv4"):
+        list(codeobject._members(bundle[:-1], "lib.so"))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 0.999])
+def test_truncated_code_object(bare: bytes, share: float) -> None:
+    with pytest.raises(CodeObjectError):
+        codeobject.kernels(bare[: int(len(bare) * share)])
+
+
+def test_truncated_host_object(objects: dict[str, Path], tmp_path: Path) -> None:
+    data = objects["host"].read_bytes()
+    (tmp_path / "cut.o").write_bytes(data[: len(data) // 2])
+    with pytest.raises(CodeObjectError, match=r"cut\.o: truncated"):
+        codeobject.bundles(tmp_path / "cut.o")
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(
+        CodeObjectError, match=r"absent\.o: can't be read \(No such file or directory\): build it first"
+    ):
+        codeobject.bundles(tmp_path / "absent.o")
+
+
+def test_host_elf_without_gpu_code(tmp_path: Path, objects: dict[str, Path]) -> None:
+    renamed = objects["host"].read_bytes().replace(b".hip_fatbin\0", b".nothing_at\0")
+    (tmp_path / "plain.o").write_bytes(renamed)
+    with pytest.raises(CodeObjectError, match="holds no GPU code; was it compiled as HIP"):
+        codeobject.bundles(tmp_path / "plain.o")
+
+
+def test_stripped_metadata(bare: bytes) -> None:
+    with pytest.raises(CodeObjectError, match="no AMDGPU metadata note: was the code object stripped"):
+        codeobject.kernels(bare.replace(b"AMDGPU\0", b"OTHERS\0"))
+
+
+def test_unknown_arch(bare: bytes) -> None:
+    with pytest.raises(CodeObjectError, match=r"^code object is for 'gfx999'\. Known archs: gfx90a, gfx942, gfx950\.$"):
+        codeobject.kernels(bare.replace(b"amdhsa--gfx950", b"amdhsa--gfx999"))
+
+
+def test_missing_field(bare: bytes) -> None:
+    with pytest.raises(CodeObjectError, match=r"metadata has no field \.vgpr_count"):
+        codeobject.kernels(bare.replace(b".vgpr_count", b".vgpr_czunt"))
+
+
+def test_missing_function(bare: bytes) -> None:
+    symbol = _SYMBOL.encode() + b"\0"
+    with pytest.raises(CodeObjectError, match=f"no function '{_SYMBOL}'"):
+        codeobject.kernels(bare.replace(symbol, b"x" + symbol[1:]))
+
+
+def test_host_object_is_no_code_object(objects: dict[str, Path]) -> None:
+    with pytest.raises(CodeObjectError, match="no AMDGPU code object: the ELF file is for EM_X86_64"):
+        codeobject.kernels(objects["host"].read_bytes())

@@ -1,0 +1,181 @@
+"""Keys in C++ words: paddings, conditions, and the texts rendered from them."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+
+from kernels.code import symbols
+from kernels.errors import CodeObjectError
+from kernels.families import cpp
+from kernels.families.render import dispatch_text, harness_text, instance_text, unit_text
+from kernels.families.units import plan
+from kernels.launch.harness import FIELDS
+from matrix.base.errors import UsageError
+from matrix.dialects import dialect, dialect_names
+from matrix.names import parse
+from matrix.selection import Selection, select
+
+DIALECTS = ("ck-2025-06", "ck-2025-11", "rocm-libraries-2026")
+KEYS = {name: select(dialect(name), Selection(archs=("gfx950",))) for name in DIALECTS}
+
+
+@pytest.mark.parametrize(
+    ("pad", "flags"),
+    [
+        ("psskddv", (True, True, True, True)),
+        ("psddv", (True, False, True, True)),
+        ("pskddv", (False, True, True, True)),
+        ("ps", (True, False, False, False)),
+        ("pssk", (True, True, False, False)),
+        ("pdv", (False, False, False, True)),
+        ("pd", (False, False, True, False)),
+    ],
+)
+def test_padding_words(pad: str, flags: tuple[bool, ...]) -> None:
+    assert cpp.pad_flags(pad) == flags
+
+
+def test_a_padding_word_that_is_none() -> None:
+    with pytest.raises(ValueError, match="no padding word: pdvs"):
+        cpp.pad_flags("pdvs")
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_dispatch_traits_tell_all_kernels_apart(name: str) -> None:
+    """Two kernels of one trait would be one definition twice: the link would fail, or worse, pick one."""
+    features = cpp.features(name)
+    traits = [cpp.dispatch_trait(key, features) for key in KEYS[name]]
+    assert len(set(traits)) == len(KEYS[name])
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_a_dispatch_lists_every_kernel_once_in_order(name: str) -> None:
+    text = dispatch_text(KEYS[name], cpp.features(name))
+    listed = re.findall(r'\{"(fmha_\w+)", &fmha_batch_prefill_<(T\d+)>\}', text)
+    assert [kernel for kernel, _ in listed] == [key.name for key in KEYS[name]]
+    returned = re.findall(r"return fmha_batch_prefill_<(T\d+)>\(s, a\);", text)
+    assert returned == [alias for _, alias in listed]
+
+
+def test_merged_instances_are_the_single_ones_numbered_apart() -> None:
+    features = cpp.features("ck-2025-11")
+    unit = plan(KEYS["ck-2025-11"])[0]
+    text = unit_text(unit, features)
+    for index, key in enumerate(unit.keys):
+        assert instance_text(key, features, f"ckpm::k{index}") in text
+
+
+def test_only_gload_bodies_are_guarded() -> None:
+    features = cpp.features("rocm-libraries-2026")
+    for key in KEYS["rocm-libraries-2026"]:
+        guarded = "#if !defined(__HIP_DEVICE_COMPILE__) || defined(__gfx94__)" in instance_text(key, features)
+        assert guarded == (key.load == "gload"), key.name
+
+
+@pytest.mark.parametrize(
+    ("base", "call"),
+    [
+        (True, "a.batch_stride_v, kElementBytes, a.k_ptr, a.v_ptr)"),
+        (False, "a.num_total_pages, a.batch_stride_k, kElementBytes)"),
+    ],
+)
+def test_the_load_selector_is_called_as_the_header_declares_it(base: bool, call: str) -> None:
+    features = cpp.features("rocm-libraries-2026", selector_takes_base=base)
+    assert any(call in condition for condition in cpp.conditions(KEYS["rocm-libraries-2026"][0], features))
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_a_harness_refuses_what_its_dialect_does_not_know(name: str) -> None:
+    text = harness_text(name, cpp.features(name))
+    for field in ("kv_last_page_lens", "batch_stride_block_table", "qscale_type", "page_size"):
+        assert (f"p.{field} != " in text) == (name != "rocm-libraries-2026" or field == "qscale_type")
+    assert ("a.page_block_size" in text) == (name == "rocm-libraries-2026")
+    # a field is handed on, or refused unless neutral: none is passed over
+    assert {field for field, _ in FIELDS if not re.search(rf"\bp\.{field}\b", text)} == set()
+    assert "catch(...)" in text
+
+
+def symbol(**changed: str) -> str:
+    """A symbol as clang mangles one; the numbers stand where CK's template arguments stand."""
+    parts = {
+        "block": "Li64ELi128ELi64ELi128ELi64ELi128E",
+        "row": "1",
+        "group": "1",
+        "mask": "1",
+        "pads": "Lb1ELb1ELb1ELb1E",
+        "logits": "0",
+        "bias": "0",
+        "lse": "1",
+        "dropout": "0",
+    } | changed
+    return (
+        "_ZN7ck_tile6kentryILi2EN5ShapeINS_8sequenceIJ{block}EEENS5_IJLi4ELi1ELi1EEEES7_S8_Lb{row}EEELb{group}E"
+        "NS_17ComposedAttentionILj0ELb1EEENS_30SimplifiedGenericAttentionMaskILb{mask}EEELb0E"
+        "NS_14TileFmhaTraitsI{pads}Lb{logits}ELNS_22BlockAttentionBiasEnumE{bias}ELb0ELb{lse}ELb{dropout}ELb0ELin1EEEE"
+    ).format(**parts)
+
+
+NAME = (
+    "fmha_batch_prefill_d128_bf16_group_b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16_qr_async_vr_psskddv"
+    "_nlogits_nbias_mask_lse_ndropout_nsquant"
+)
+
+
+def test_a_symbol_is_told_by_its_template_arguments() -> None:
+    values = {NAME: parse(dialect("ck-2025-11").family("batch_prefill"), NAME)}
+    other = NAME.replace("nbias", "alibi")
+    values[other] = parse(dialect("ck-2025-11").family("batch_prefill"), other)
+    symbols_ = [symbol(bias="2"), symbol()]
+    assert symbols.match(values, symbols_, "here") == {NAME: symbols_[1], other: symbols_[0]}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"block": "Li128ELi128ELi32ELi128ELi32ELi128E"},
+        {"row": "0"},
+        {"group": "0"},
+        {"mask": "0"},
+        {"pads": "Lb1ELb0ELb1ELb1E"},
+        {"logits": "1"},
+        {"bias": "1"},
+        {"lse": "0"},
+        {"dropout": "1"},
+    ],
+)
+def test_a_symbol_of_another_kernel_is_refused(changed: dict[str, str]) -> None:
+    values = {NAME: parse(dialect("ck-2025-11").family("batch_prefill"), NAME)}
+    with pytest.raises(CodeObjectError, match="0 of 1 kernel symbols are fmha_batch_prefill_d128_bf16"):
+        symbols.match(values, [symbol(**changed)], "here")
+
+
+def test_a_kernel_nobody_planned_is_refused() -> None:
+    values = {NAME: parse(dialect("ck-2025-11").family("batch_prefill"), NAME)}
+    with pytest.raises(CodeObjectError, match="1 kernels that nobody planned"):
+        symbols.match(values, [symbol(), symbol(bias="2")], "here")
+
+
+def test_every_2026_kernel_asks_for_another_symbol() -> None:
+    """Patterns must tell apart kernels that share a unit."""
+    family = dialect("rocm-libraries-2026").family("batch_prefill")
+    for unit in plan(KEYS["rocm-libraries-2026"])[::20]:
+        patterns = {symbols.pattern(parse(family, key.name)).pattern for key in unit.keys}
+        assert len(patterns) == len(unit.keys)
+
+
+def test_conditions_without_tile_condition() -> None:
+    key = next(key for key in KEYS["ck-2025-11"] if key.tile.when == "few_blocks")
+    plain = dataclasses.replace(key, tile=dataclasses.replace(key.tile, when="always"))
+    features = cpp.features("ck-2025-11")
+    assert set(cpp.conditions(key, features)) - set(cpp.conditions(plain, features)) == {
+        "get_num_blocks(128) < num_cus * min_cu_util_rate"
+    }
+
+
+def test_a_dialect_of_names_only_has_no_cpp() -> None:
+    with pytest.raises(UsageError, match=r"of dialect rocm-libraries-2026-04 only the kernels' names are known"):
+        cpp.features("rocm-libraries-2026-04")
+    assert {name for name in dialect_names() if dialect(name).detection} == set(cpp.spellings()["dialects"])

@@ -1,0 +1,214 @@
+"""Conditions are compared as sets, the workgroup count by value, and the tree of branches in order."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels.errors import CppTextError
+from kernels.parity.c_arithmetic import Formula, Number, evaluate, make
+from kernels.parity.conditions import TRUE, conjuncts, parse_condition
+from kernels.parity.cpp_tokens import condition_text, tokenize
+from kernels.parity.dispatch_text import compare, parse
+
+ONE = """
+unsigned groups(unsigned batch, unsigned heads, unsigned rows, unsigned m) {
+    const unsigned tiles = (rows + m - 1) / m;
+    return batch * heads * tiles;
+}
+float fmha_batch_prefill(Traits t, Args a, const Stream& s) {
+    float r = -1;
+    const float min_cu_util_rate = 0.8; // a rate
+    unsigned num_cus;
+    if (!count(num_cus)) { return r; }
+    auto get_num_blocks = [&](unsigned m) { return groups(a.batch, a.nhead_q, a.max_seqlen_q, m); };
+    if(t.data_type.compare("x") == 0){
+        if (t.hdim_q <= 128 && t.hdim_v <= 128) {
+            if((t.lse == true) && (true/*padded*/) && ((get_num_blocks(128) < num_cus * min_cu_util_rate) && (true))) {
+                using trait_ = host_traits<1, Half>;
+                return fmha_batch_prefill_<trait_>(s, a);
+            }
+            else if((t.lse == true) && (t.m == A || t.m == B)) {
+                using trait_ = host_traits<2, Half>;
+                return fmha_batch_prefill_<trait_>(s, a);
+            }
+        }
+    }
+    else if(t.data_type.compare("y") == 0){
+        if (t.hdim_q <= 64) {
+            if(t.lse == false) { using trait_ = host_traits<3, Half>; return fmha_batch_prefill_<trait_>(s, a); }
+        }
+    }
+    return r;
+}
+"""
+# The same decisions, told otherwise.
+OTHER = """
+namespace own {
+using T0 = host_traits<1, Half>;
+using T1 = host_traits<2, Half>;
+using T2 = host_traits<3, Half>;
+const Entry table[] = {{"x", &fmha_batch_prefill_<T0>}, {nullptr, nullptr}};
+bool units(unsigned& count) { if(count == 0) return false; return true; }
+}
+float fmha_batch_prefill(Traits request, Args arguments, const Stream& stream)
+{
+    using namespace own;
+    const float min_cu_util_rate = 0.8;
+    unsigned num_cus = 0;
+    if(!units(num_cus))
+        return -1;
+    const auto get_num_blocks = [&](unsigned m) {
+        return static_cast<unsigned>(a.batch) * static_cast<unsigned>(a.nhead_q) *
+               ((static_cast<unsigned>(a.max_seqlen_q) + m - 1) / m);
+    };
+    if(request.data_type.compare("x") == 0)
+    {
+        if(request.hdim_v <= 128 && request.hdim_q <= 128)
+        {
+            if(get_num_blocks(128) < num_cus * min_cu_util_rate && request.lse == true)
+                return fmha_batch_prefill_<T0>(stream, arguments);
+            else if(request.lse == true && (request.m == B || request.m == A))
+                return fmha_batch_prefill_<T1>(stream, arguments);
+        }
+    }
+    else if(request.data_type.compare("y") == 0)
+    {
+        if(request.hdim_q <= 64)
+            if(request.lse == false)
+                return fmha_batch_prefill_<T2>(stream, arguments);
+    }
+    return -1;
+}
+"""
+NAMES = {"host_traits<1, Half>": "small", "host_traits<2, Half>": "large", "host_traits<3, Half>": "y"}
+
+
+def test_the_same_decisions_told_otherwise_are_the_same() -> None:
+    assert compare(parse(ONE), parse(OTHER), NAMES) == []
+    assert [node.takes for node in parse(ONE).kernels()] == list(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("0.8", "0.9", "min_cu_util_rate: upstream float(0.8), ours float(0.9)"),
+        ("const float min", "const double min", "min_cu_util_rate: upstream float(0.8), ours double(0.8)"),
+        ("+ m - 1) / m", ") / m", "get_num_blocks: for a.batch 1, a.nhead_q 1, a.max_seqlen_q 1, kM0 64 upstream"),
+        ("static_cast<unsigned>(a.nhead_q) *", "", "get_num_blocks: for"),
+        ("auto get_num_blocks", "auto blocks", "get_num_blocks: only upstream has it"),
+        ("request.lse == false", "request.lse == true", "only upstream requires t.lse == false; only ours requires"),
+        ("request.m == B || ", "", "kernel large in "),
+        ("get_num_blocks(128) <", "get_num_blocks(64) <", "only upstream requires get_num_blocks(128)<num_cus"),
+        ("hdim_q <= 64", "hdim_q <= 96", "head dim: 1 branches of upstream are missing"),
+        ("_<T2>", "_<T1>", "kernel: 1 branches are not upstream's"),
+        ("using namespace own;", "using namespace own; if(a.n) return 0;", "early returns: upstream has 1, ours 2"),
+        (
+            "if(request.lse == false)",
+            "if(request.lse == true) return 0; else if(request.lse == false)",
+            "kernel: 1 branches are not upstream's",
+        ),
+        ("    else if(request.data_type", "    if(request.data_type", "upstream else if, ours if"),
+        ("<T1>(stream, arguments)", "<T1>(stream, request)", "upstream calls <host_traits<2, Half>>(s, a), ours"),
+    ],
+)
+def test_one_change_is_found_and_named(old: str, new: str, message: str) -> None:
+    assert old in OTHER
+    found = compare(parse(ONE), parse(OTHER.replace(old, new)), NAMES)
+    assert message in "\n".join(found)
+
+
+def test_swapped_branches_are_an_order_difference() -> None:
+    swapped = OTHER.replace("T0 = host_traits<1", "T0 = host_traits<?").replace(
+        "T1 = host_traits<2", "T1 = host_traits<1"
+    )
+    found = compare(parse(ONE), parse(swapped.replace("<?", "<2")), NAMES)
+    assert found[0].startswith("kernel: another order in ")
+    assert found[0].endswith("branch 0 is upstream's small, ours large")
+
+
+def test_a_text_without_dispatch_is_an_error() -> None:
+    with pytest.raises(CppTextError, match="expected one function fmha_batch_prefill, found 0"):
+        parse("int x;")
+
+
+@pytest.mark.parametrize("piece", ["", "{", ">", "if"])
+def test_a_damaged_text_never_breaks_the_reader(piece: str) -> None:
+    """One token replaced, at every place: the text is read as something else, or refused."""
+    tokens = tokenize(OTHER)
+    for at in range(len(tokens)):
+        with contextlib.suppress(CppTextError):
+            parse(" ".join([*tokens[:at], piece, *tokens[at + 1 :]]))
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("true", ""),
+        ("((a == 1)) && (true) && b", "(a == 1) && (b)"),
+        ("a || (b || c) || false", "a || b || c"),
+        ("!(!a)", "a"),
+        ("!f(x)", "!(f(x))"),
+        ("!a == b", "!a == b"),
+        ("a && (b || true)", "a"),
+        ("x < y && (false || z)", "(x<y) && (z)"),
+    ],
+)
+def test_conditions_are_canonical(text: str, canonical: str) -> None:
+    assert condition_text(parse_condition(tokenize(text))) == canonical
+
+
+@given(st.permutations(["a == 1", "(b)", "c || d", "true", "!e"]))
+def test_the_order_of_requirements_does_not_matter(parts: list[str]) -> None:
+    condition = parse_condition(tokenize(" && ".join(f"({part})" for part in parts)))
+    assert conjuncts(condition) == conjuncts(parse_condition(tokenize("a == 1 && b && (d || c) && !e")))
+    assert condition != TRUE
+
+
+@pytest.mark.parametrize("text", ["a &&", "(a", "a)", "|| b", "!"])
+def test_a_broken_condition_is_an_error(text: str) -> None:
+    with pytest.raises(CppTextError):
+        parse_condition(tokenize(text))
+
+
+U, I = True, False  # noqa: E741
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("7 / 2 * 2", Number(6, I)),
+        ("-7 / 2", Number(-3, I)),
+        ("-7 % 3", Number(-1, I)),
+        ("2147483647 + 1", Number(-(2**31), I)),
+        ("1u - 2", Number(2**32 - 1, U)),
+        ("unsigned(-1) / 2", Number(2**31 - 1, U)),
+        ("static_cast<ck_tile::index_t>(4294967295u)", Number(-1, I)),
+        ("(unsigned)a.n * 65536", Number(0, U)),
+        ("twice(a.n + 1) - 1", Number(131_073, U)),
+    ],
+)
+def test_arithmetic_is_that_of_c(text: str, value: Number) -> None:
+    twice = Formula((("x", ("unsigned",)),), (("y", ("unsigned",), ("x", "*", "2")),), ("y",), ("unsigned",))
+    assert evaluate(tokenize(text), {"a.n": make(65_536, False)}, {"twice": twice}) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1 / (2 - 2)", "division by zero"),
+        ("b + 1", "no value for 'b'"),
+        ("f(1)", "no function 'f'"),
+        ("1.5 * 2", "'1.5' is no whole number"),
+        ("static_cast<long>(1)", "'long' is no 32-bit integer type"),
+        ("1 +", "an operand is missing"),
+        ("1 << 2", "unexpected '<<'"),
+    ],
+)
+def test_anything_else_is_refused(text: str, message: str) -> None:
+    with pytest.raises(CppTextError) as caught:
+        evaluate(tokenize(text), {}, {})
+    assert message in str(caught.value)

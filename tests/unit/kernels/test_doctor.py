@@ -1,0 +1,103 @@
+"""doctor says what is there, what is not, and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernels.base import jobs
+from kernels.build import doctor
+from kernels.build.doctor import examine
+from kernels.cli import main
+from kernels.upstream.trees import place
+from matrix.dialects import upstreams
+
+
+def states(findings: list[doctor.Finding]) -> dict[str, str]:
+    return {finding.subject: finding.state for finding in findings}
+
+
+def test_a_bare_machine_is_fit_to_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.rocm, "locate", lambda: None)
+    found = examine(tmp_path, None)
+    assert states(found)["toolchain embedded"] == "ok"
+    assert states(found)["toolchain rocm"] == "missing"
+    assert states(found)["upstream aiter"] == "missing"
+    assert "broken" not in states(found).values()
+    assert all(finding.advice for finding in found if finding.state != "ok")
+
+
+def test_a_ck_root_that_is_no_tree_is_broken(tmp_path: Path) -> None:
+    finding = next(f for f in examine(tmp_path, tmp_path / "nowhere") if f.subject == "upstream checkout")
+    assert finding.state == "broken"
+    assert "Point CK_ROOT" in finding.advice
+
+
+def test_too_little_memory_for_a_merged_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "available_bytes", lambda: 900_000_000)
+    finding = next(f for f in examine(tmp_path, None) if f.subject == "jobs")
+    assert (finding.state, finding.advice) == ("broken", "a merged unit takes 1.4 GB: build with --unit-size 1")
+
+
+def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda place: type("Usage", (), {"free": 1_000_000})())
+    finding = next(f for f in examine(tmp_path, None) if f.subject == "cache")
+    assert finding.state == "broken"
+    assert "set CKPM_CACHE to another disk" in finding.advice
+
+
+@pytest.mark.parametrize("below", ["", "deeper", "deeper/still"])
+def test_a_cache_that_is_a_file_is_broken_and_nothing_is_left_in_its_folder(tmp_path: Path, below: str) -> None:
+    (tmp_path / "cache").write_text("")
+    found = states(examine(tmp_path / "cache" / below, None))
+    assert (found["cache"], found["toolchain embedded"]) == ("broken", "broken")
+    assert [file.name for file in tmp_path.rglob("*")] == ["cache"]
+
+
+def test_a_cache_that_does_not_exist_yet_is_fit_and_stays_absent(tmp_path: Path) -> None:
+    assert doctor._cache(tmp_path / "deep" / "er").state == "ok"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "state", "advice"),
+    [
+        ([], "ok", ""),
+        (["ck/a.hpp: changed", "ck/b.hpp: changed"], "broken", "delete {place}: it is unpacked again"),
+        (None, "ok", "can't be examined, it has no list of its files: delete {place}: it is unpacked again"),
+    ],
+)
+def test_a_damaged_tree_is_told_with_its_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: list[str] | None, state: str, advice: str
+) -> None:
+    package = upstreams()["aiter"]
+    monkeypatch.setattr(doctor, "is_unpacked", lambda package, cache: True)
+    monkeypatch.setattr(doctor, "damage", lambda package, cache: found)
+    finding = doctor._package("aiter", package, tmp_path)
+    assert (finding.state, finding.advice) == (state, advice.format(place=place(package, tmp_path)))
+    assert finding.found.endswith(": ck/a.hpp: changed and 1 more") == bool(found)
+
+
+@pytest.mark.parametrize(
+    ("version", "state"), [("3.11.0", "ok"), ("3.14.1", "ok"), ("3.10.12", "broken"), ("2.7.18", "broken")]
+)
+def test_an_old_python_is_broken(monkeypatch: pytest.MonkeyPatch, version: str, state: str) -> None:
+    monkeypatch.setattr(doctor.platform, "python_version", lambda: version)
+    monkeypatch.setattr(doctor.platform, "python_version_tuple", lambda: tuple(version.split(".")))
+    assert doctor._python().state == state
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "state"),
+    [("Linux", "x86_64", "ok"), ("Darwin", "arm64", "broken"), ("Linux", "aarch64", "broken")],
+)
+def test_another_system_is_broken(monkeypatch: pytest.MonkeyPatch, system: str, machine: str, state: str) -> None:
+    monkeypatch.setattr(doctor.platform, "system", lambda: system)
+    monkeypatch.setattr(doctor.platform, "machine", lambda: machine)
+    assert doctor._system().state == state
+
+
+def test_an_unknown_word_is_answered_with_the_command_s_own_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "foo"]) == 2
+    assert capsys.readouterr().err == "error: unrecognized arguments: foo. See python -m kernels doctor --help.\n"

@@ -1,0 +1,188 @@
+"""fwd in C++ words: texts without an upstream at hand, the struct of its C ABI, and what can't be rendered."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from test_harness import compile_c as compile_c
+from test_harness import toolchain as toolchain
+
+from kernels import cli
+from kernels.build.request import INCLUDE_FWD
+from kernels.code import symbols
+from kernels.errors import CodeObjectError
+from kernels.families import cpp, fwd_cpp, fwd_v3_render
+from kernels.families.fwd_render import dispatch_text, harness_text
+from kernels.families.render import unit_text
+from kernels.families.units import plan
+from kernels.launch import fwd_harness
+from kernels.launch.fwd_features import Descales
+from kernels.launch.fwd_harness import FIELDS, FwdProblem
+from kernels.launch.fwd_launching import fields
+from matrix.base.errors import ProblemError
+from matrix.dialects import dialect
+from matrix.names import parse
+from matrix.problems.problem import Problem
+from matrix.selection import Selection, select
+
+DIALECT = "ck-2025-11"
+KEYS = select(dialect(DIALECT), Selection(archs=("gfx942", "gfx950"), families=("fwd",), where=("key.hdim_q == 128",)))
+
+
+def test_traits_and_tags_tell_all_kernels_apart() -> None:
+    """Two kernels of one trait and arch would be one definition twice."""
+    assert {key.arch_trait for key in KEYS} == {"gfx9", "gfx950"}
+    assert len({(fwd_cpp.trait(key), fwd_cpp.arch_tag(key.arch_trait)) for key in KEYS}) == len(KEYS)
+
+
+def test_a_dispatch_takes_every_kernel_once_the_specific_device_first() -> None:
+    text = dispatch_text(KEYS)
+    listed = re.findall(r'    "(fmha_fwd_\w+)",\n', text)
+    assert sorted(listed) == sorted(key.name for key in KEYS)
+    returned = re.findall(r"return fmha_fwd_<(T\d+), ck_tile::(\w+)_t>\(s, a\);", text)
+    assert [alias for alias, _ in returned] == [f"T{index}" for index in range(len(KEYS))]
+    assert [arch for _, arch in returned] == [name[name.rindex("_") + 1 :] for name in listed]
+    assert re.findall(r'device_name.compare\(0, \d, "(\w+)"\) == 0', text) == ["gfx950", "gfx9"]
+
+
+def test_the_paged_form_takes_whole_tiles_before_what_pads_them() -> None:
+    """Without a length for each sequence and with whole tiles of keys nothing has to be padded."""
+    chosen = Selection(
+        archs=("gfx950",), families=("fwd_pagedkv",), where=("key.dtype == 'bf16' and key.mode == 'batch'",)
+    )
+    keys = [key for key in select(dialect(DIALECT), chosen) if (key.bias, key.mask, key.logits) == ("no", "no", False)]
+    assert [key.pad for key in keys] == ["ps", "pssk"]
+    whole, padded = (set(fwd_cpp.conditions(key, key.tile.bm0)) for key in keys)
+    assert whole - padded == {"a.seqlen_k_ptr == nullptr", "a.seqlen_k % 128 == 0"}
+    assert padded <= whole
+    text = dispatch_text(keys)
+    assert "num_cus" not in text
+    assert re.findall(r"return fmha_fwd_pagedkv_<(T\d), ck_tile::gfx9_t>", text) == ["T0", "T1"]
+
+
+def test_a_smaller_tile_serves_no_more_queries_than_its_rows() -> None:
+    """The largest of the kernels beside it takes all that is left, also when that is the only one selected."""
+    small = next(key for key in KEYS if key.tile.bm0 == 16)
+    assert "a.seqlen_q <= 16" in fwd_cpp.conditions(small, 128)
+    assert "a.seqlen_q" not in dispatch_text([small])
+
+
+@pytest.mark.parametrize("name", ["fwd", "fwd_pagedkv"])
+def test_symbols_tell_the_kernels_of_a_unit_apart(name: str) -> None:
+    family = dialect(DIALECT).family(name)
+    for arch in ("gfx942", "gfx950"):
+        keys = select(dialect(DIALECT), Selection(archs=(arch,), families=(name,), where=("key.hdim_q == 128",)))
+        for unit in plan(keys):
+            patterns = {symbols.pattern(parse(family, key.name), name).pattern for key in unit.keys}
+            assert len(patterns) == len(unit.keys), unit.name
+
+
+def test_the_variants_of_split_kv_are_told_apart() -> None:
+    """A symbol of each variant (as the compiler spells them) is found, and counted."""
+    block = "b64x128x32x128x32x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16_qr_vr_pssk"
+    names = {
+        "fwd_splitkv": f"fmha_fwd_splitkv_d128_bf16_batch_{block}_nlogits_nbias_nmask_lse_nsquant_npagedkv_gfx9",
+        "fwd_splitkv_combine": "fmha_fwd_splitkv_combine_d128_bf16_batch_b32_unused_ps_lse_nsquant_gfx9",
+    }
+    start = (
+        "_ZN7ck_tile6kentryINS_6gfx9_tELi2ENS_20FmhaFwdSplitKVKernelINS_33BlockFmhaFwdSplitKVPipelineQRKSVSINS_34Block"
+        "FmhaFwdSplitKVPipelineProblemIDF16bDF16bDF16bffDF16bfDF16bffNS_13TileFmhaShapeINS_8sequenceIJLi64ELi128ELi32E"
+        "Li128ELi32ELi128EEEENS6_IJLi4ELi1ELi1EEEENS6_IJLi16ELi16ELi16EEEES8_S9_Lb1EEELb0ENS_17ComposedAttentionILj0ELb1"
+        "EEENS_30SimplifiedGenericAttentionMaskILb0EEENS_24TileFmhaFwdSplitKVTraitsILb1ELb1ELb0ELb0ELb0ELNS_22Block"
+        "AttentionBiasEnumE0ELb0ELb1ELb0ELb0E"
+    )
+    combine = (
+        "_ZN7ck_tile6kentryINS_6gfx9_tELi1ENS_27FmhaFwdSplitKVCombineKernelINS_34BlockFmhaFwdSplitKVCombinePipelineINS_38"
+        "BlockFmhaSplitKVCombinePipelineProblemIffDF16bLi128ELb0ELi32ENS_31TileFmhaFwdSplitKVCombineTraitsILb1ELb0ELb1ELb0"
+    )
+    made = {
+        "fwd_splitkv": [f"{start}Lb{a}ELb{b}ELin1EEEEE" for a in (0, 1) for b in (0, 1)],
+        "fwd_splitkv_combine": [f"{combine}ELi{log}ELin1EEEEE" for log in range(3, 8)],
+    }
+    for family, name in names.items():
+        values = {name: parse(dialect(DIALECT).family(family), name)}
+        assert symbols.match_all(values, made[family], "unit", family) == {name: made[family]}
+        with pytest.raises(CodeObjectError, match=f"kernel symbols are {name}; {len(made[family])} were planned"):
+            symbols.match_all(values, made[family][1:], "unit", family)
+
+
+def test_device_code_is_guarded_to_its_arch() -> None:
+    for key in KEYS[:1] + KEYS[-1:]:
+        text = unit_text(plan([key])[0], cpp.features(DIALECT))
+        guard = "defined(__gfx950__)" if key.arch_trait == "gfx950" else "defined(__gfx9__) && !defined(__gfx950__)"
+        assert f"#if !defined(__HIP_DEVICE_COMPILE__) || ({guard})\n" in text
+
+
+def test_the_problem_s_layout_is_that_of_the_header(compile_c: Callable[..., Path]) -> None:
+    facts = [f"sizeof(ckpm_fwd_problem) == {ctypes.sizeof(FwdProblem)}"]
+    facts.append(f"CKPM_FWD_ABI_VERSION == {fwd_harness.ABI_VERSION}")
+    end = 0
+    for name, _ in FIELDS:
+        field = getattr(FwdProblem, name)
+        facts.append(f"offsetof(ckpm_fwd_problem, {name}) == {field.offset}")
+        facts.append(f"sizeof(((ckpm_fwd_problem*)0)->{name}) == {field.size}")
+        assert field.offset == end  # without a gap, equal sizes and offsets mean equal fields
+        end += field.size
+    asserted = "".join(f'_Static_assert({fact}, "");\n' for fact in facts)
+    compile_c(f'#include "{INCLUDE_FWD}/ckpm_fwd.h"\n{asserted}')
+
+
+@pytest.mark.parametrize("family", ["fwd", "fwd_pagedkv", "fwd_splitkv"])
+def test_a_harness_reads_or_refuses_every_field(family: str) -> None:
+    text = harness_text(DIALECT, family)
+    for name, _ in FIELDS:
+        assert re.search(rf"\bp\.{name}\b", text), name
+
+
+def test_v3_s_harness_reads_or_refuses_every_field() -> None:
+    text = fwd_v3_render.harness_text(DIALECT)
+    assert [name for name, _ in FIELDS if not re.search(rf"\bp\.{name}\b", text)] == []
+
+
+def test_problems_that_are_not_laid_out_are_refused() -> None:
+    sound = {"name": "p", "suite": "batch-prefill", "tier": "full", "group": "g", "mode": "batch"}
+    with pytest.raises(ProblemError, match=r"^p: sinks and column-major V "):
+        fields(Problem(**sound, sink_size=1))
+    descales = Descales(q=1, k=1, v=1, largest=448)
+    with pytest.raises(ProblemError, match=r"^p: qscale is pertensor, and no descales are given"):
+        fields(Problem(**sound, dtype="fp8bf16", qscale="pertensor"))
+    for qscale in ("no", "kv_blockscale"):
+        with pytest.raises(ProblemError, match=f"^p: qscale is {qscale}, and descales are given"):
+            fields(Problem(**sound, dtype="fp8bf16", qscale=qscale), descales=descales)
+    with pytest.raises(ProblemError, match="in batch mode all sequences have one length"):
+        fields(Problem(**sound, seqlens_q=(1, 2), seqlens_k=(1, 1)))
+    with pytest.raises(ProblemError, match="pages are laid out for fwd in a vllm table"):
+        fields(Problem(**sound, page_size=128))
+
+
+@pytest.mark.parametrize(
+    "words", [["bwd_dot_do_o"], ["fwd,batch_prefill"], ["all"], ["fwd", "--dialect", "ck-2025-06"]]
+)
+def test_what_can_t_be_rendered_is_said(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "sources"
+    code = cli.main(["render", "--output", str(folder), "--arch", "gfx950", "--tier", "full", "--family", *words])
+    assert code == 2
+    assert "can't be rendered into one library. What can be: --family batch_prefill (" in capsys.readouterr().err
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        (
+            "key.lse and key.family == 'fwd_splitkv'",
+            "no kernel of fwd_splitkv_combine is selected, which a library of fwd_splitkv needs. ",
+        ),
+        ("key.pad in ('pssk', 'pdv')", "no combine kernel that serves it is selected. Widen --filter or --where."),
+    ],
+)
+def test_a_split_needs_its_combine_kernel(
+    where: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--arch", "gfx950", "--family", "fwd_splitkv,fwd_splitkv_combine", "--where", where]
+    assert cli.main(["render", "--output", str(tmp_path / "sources"), *words]) == 2
+    assert told in capsys.readouterr().err

@@ -1,0 +1,144 @@
+"""The Python side of the C ABI has the C side's layout and numbers, and says what is wrong with a library."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernels.base.settings import cache_folder
+from kernels.build.request import INCLUDE
+from kernels.code.toolchains import Toolchain, detect
+from kernels.errors import LibraryError
+from kernels.launch import harness
+from kernels.launch.harness import FIELDS, Problem
+
+ENUMS = {
+    "CKPM_": harness.Status,
+    "CKPM_MASK_": harness.Mask,
+    "CKPM_BIAS_": harness.Bias,
+    "CKPM_QSCALE_": harness.QScale,
+    "CKPM_KV_": harness.KvLayout,
+    "CKPM_TABLE_": harness.KvTable,
+}
+
+
+@pytest.fixture(scope="module")
+def toolchain() -> Toolchain:
+    return detect("embedded", cache=cache_folder())
+
+
+@pytest.fixture
+def compile_c(toolchain: Toolchain, tmp_path: Path) -> Callable[..., Path]:
+    """``compile_c(text)``: an object of C text that may include ckpm.h; fails with the compiler's words."""
+
+    def compiled(text: str) -> Path:
+        (tmp_path / "part.c").write_text(text)
+        # ckpm.h asks for no more than clang's own headers
+        resources = toolchain.search[toolchain.search.index("-resource-dir") + 1]
+        command = [*toolchain.compiler, "--target=x86_64-unknown-linux-gnu", "-std=c11", "-ffreestanding", "-fPIC"]
+        command += ["-nostdlibinc", "-resource-dir", resources, "-I", str(INCLUDE)]
+        command += ["-c", str(tmp_path / "part.c"), "-o", str(tmp_path / "part.o")]
+        _run(command, toolchain)
+        return tmp_path / "part.o"
+
+    return compiled
+
+
+@pytest.fixture
+def library(toolchain: Toolchain, compile_c: Callable[..., Path], tmp_path: Path) -> Callable[..., Path]:
+    """``library(text)``: a shared library of C text that needs no other library."""
+
+    def linked(text: str) -> Path:
+        output = tmp_path / "libpart.so"
+        _run([toolchain.compiler[0], "ld.lld", "-shared", str(compile_c(text)), "-o", str(output)], toolchain)
+        return output
+
+    return linked
+
+
+def _run(command: list[str], toolchain: Toolchain) -> None:
+    run = subprocess.run(command, env={**os.environ, **toolchain.environment}, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+def test_layout_and_numbers_are_those_of_the_header(compile_c: Callable[..., Path]) -> None:
+    facts = [f"sizeof(ckpm_problem) == {ctypes.sizeof(Problem)}", f"CKPM_ABI_VERSION == {harness.ABI_VERSION}"]
+    for name, _ in FIELDS:
+        field = getattr(Problem, name)
+        facts.append(f"offsetof(ckpm_problem, {name}) == {field.offset}")
+        facts.append(f"sizeof(((ckpm_problem*)0)->{name}) == {field.size}")
+    facts += [f"{prefix}{member.name} == {member.value}" for prefix, enum in ENUMS.items() for member in enum]
+    compile_c('#include "ckpm.h"\n' + "".join(f'_Static_assert({fact}, "");\n' for fact in facts))
+
+
+def test_table_leaves_no_field_out() -> None:
+    """Without a gap but at the end, equal sizes and offsets mean equal fields."""
+    end = 0
+    for name, _ in FIELDS:
+        field = getattr(Problem, name)
+        assert field.offset == end
+        end += field.size
+    assert ctypes.sizeof(Problem) - end < 8
+
+
+def test_a_problem_knows_its_version() -> None:
+    assert (Problem().struct_bytes, Problem().abi_version) == (ctypes.sizeof(Problem), 1)
+
+
+def test_a_problem_is_not_changed_but_copied() -> None:
+    problem = Problem(data_type="bf16", q=1 << 40, batch=3, scale_s=0.5)
+    with pytest.raises(AttributeError, match=r"use replace\(batch=...\)"):
+        problem.batch = 4
+    other = problem.replace(batch=4)
+    assert (problem.batch, other.batch, other.q, other.data_type, other.scale_s) == (3, 4, 1 << 40, b"bf16", 0.5)
+    assert repr(other).endswith("abi_version=1, data_type='bf16', q=1099511627776, batch=4, scale_s=0.5)")
+
+
+def test_a_problem_has_no_other_fields() -> None:
+    with pytest.raises(TypeError, match="ckpm_problem has no field 'bathc'"):
+        Problem(bathc=1)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"batch_stride_k": 2**31}, "batch_stride_k = 2147483648 does not fit int"),
+        ({"window_left": -(2**31) - 1}, "window_left = -2147483649 does not fit int"),
+        ({"dropout_seed": 2**64}, "dropout_seed = 18446744073709551616 does not fit ulong"),
+        ({"data_type": "a" * 16}, "data_type 'aaaaaaaaaaaaaaaa' is longer than 15 bytes"),
+    ],
+)
+def test_values_are_never_cut(values: dict[str, object], message: str) -> None:
+    with pytest.raises(OverflowError) as caught:
+        Problem(**values)
+    assert str(caught.value) == message
+
+
+def test_a_missing_library(tmp_path: Path) -> None:
+    with pytest.raises(LibraryError, match=r"libnone.so: it can't be loaded: .*No such file") as caught:
+        harness.load(tmp_path / "libnone.so")
+    assert caught.value.exit_code == 29
+
+
+def test_a_library_without_a_hip_runtime(library: Callable[..., Path]) -> None:
+    path = library("int hipNowhere(void); int f(void) { return hipNowhere(); }")
+    with pytest.raises(LibraryError, match=r"undefined symbol: hipNowhere. Load a libamdhip64.so with RTLD_GLOBAL"):
+        harness.load(path)
+
+
+def test_a_library_of_someone_else(library: Callable[..., Path]) -> None:
+    with pytest.raises(LibraryError, match=r"no library of ck-prefill-matrix: .*ckpm_abi_version"):
+        harness.load(library("int f(void) { return 0; }"))
+
+
+@pytest.mark.parametrize(("version", "size"), [(2, ctypes.sizeof(Problem)), (1, ctypes.sizeof(Problem) - 8)])
+def test_a_library_of_another_age(library: Callable[..., Path], version: int, size: int) -> None:
+    text = f"int ckpm_abi_version(void) {{ return {version}; }} long ckpm_problem_bytes(void) {{ return {size}; }}"
+    text += "int ckpm_dialect, ckpm_kernel_count, ckpm_kernel_name, ckpm_launch, ckpm_selected_kernel;"
+    with pytest.raises(LibraryError, match=rf"is version {version} with a problem of {size} bytes, .* Build it anew"):
+        harness.load(library(text))

@@ -1,0 +1,433 @@
+"""Parity finds each kind of difference and names it. The upstream here is invented: a tree whose generate.py prints
+what a test wants, and instances that are our own text in other clothes."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from kernels.base.results import Case, Results, read_results
+from kernels.code import code_object as codeobject
+from kernels.code.toolchains import Toolchain
+from kernels.errors import CodegenError, CodeObjectError, CppTextError, ParityError
+from kernels.families import cpp
+from kernels.families.render import dispatch_text, instance_text, unit_text
+from kernels.families.units import Unit
+from kernels.parity import command as parity_command
+from kernels.parity import machine_code
+from kernels.parity import names as parity_names
+from kernels.parity import run as parity
+from kernels.parity.machine_code import Comparison
+from kernels.upstream import codegen_runner
+from kernels.upstream.codegen_runner import Rendered
+from kernels.upstream.trees import FMHA, Tree
+from matrix.base.errors import UsageError
+from matrix.dialects import dialect
+from matrix.enumeration import enumerate_keys
+from matrix.keys import Key
+from matrix.published.golden import stored_lists
+
+DIALECT = "ck-2025-11"
+FEATURES = cpp.features(DIALECT)
+BATCH_PREFILL = dialect(DIALECT).family("batch_prefill")
+
+
+@pytest.fixture
+def keys() -> list[Key]:
+    return enumerate_keys(BATCH_PREFILL, arch="gfx950", receipt=2)[::23]
+
+
+def rendered(keys: list[Key]) -> Rendered:
+    """What an upstream would render that agrees with us."""
+    return Rendered(
+        {key.name: instance_text(key, FEATURES, "theirs::n") for key in keys},
+        dispatch_text(keys, FEATURES).replace("ckpm", "theirs"),
+    )
+
+
+def lines(tree: Tree, keys: list[Key], upstream: Rendered) -> list[str]:
+    found = parity.compare_texts(tree, keys, list(upstream.instances), upstream)
+    return [f"{finding.what}: {line}" for finding in found for line in finding.lines]
+
+
+def test_equal_texts_have_no_difference(tree: Tree, keys: list[Key]) -> None:
+    assert len(keys) > 10
+    assert lines(tree, keys, rendered(keys)) == []
+
+
+def test_every_template_argument_counts(tree: Tree, keys: list[Key]) -> None:
+    key = keys[3]
+    upstream = rendered(keys)
+    text = upstream.instances[key.name]
+    for old, new in (
+        ("sequence<4, 1, 1>", "sequence<2, 1, 1>"),
+        ("ELEMENTWISE_BIAS" if "ELEMENTWISE_BIAS" in text else "NO_BIAS", "ALIBI"),
+        ("Types::PDataType", "Types::ODataType"),
+        ("QRKSVSAsync<", "QRKSVS<"),
+        ("Kernel::kBlockPerCu", "Kernel::kBlockPerCu + 1"),
+    ):
+        assert old in text
+        changed = dataclasses.replace(upstream, instances={**upstream.instances, key.name: text.replace(old, new, 1)})
+        found = lines(tree, keys, changed)
+        assert found, (old, new)
+        assert all(line.startswith(f"bindings: {key.name}: ") for line in found if line.startswith("bindings"))
+
+
+def test_a_missing_and_an_unlisted_instance_are_named(tree: Tree, keys: list[Key]) -> None:
+    upstream = rendered(keys)
+    few = {name: text for name, text in upstream.instances.items() if name != keys[0].name}
+    found = parity.compare_texts(tree, keys, [key.name for key in keys], Rendered(few, upstream.dispatch))
+    assert found[0].lines == (f"{keys[0].name}: listed but not rendered",)
+    found = parity.compare_texts(tree, keys, list(few), upstream)
+    assert found[0].lines == (f"{keys[0].name}: rendered but not listed",)
+
+
+def test_dispatch_differences_are_named(tree: Tree, keys: list[Key]) -> None:
+    same = rendered(keys)
+    swapped = [keys[0], keys[2], keys[1], *keys[3:]]
+    (found,) = lines(tree, keys, Rendered(same.instances, dispatch_text(swapped, FEATURES)))
+    assert "dispatch: kernel: another order" in found
+    assert f"branch 1 is upstream's {keys[2].name}, ours {keys[1].name}" in found
+    (found,) = lines(tree, keys, Rendered(same.instances, dispatch_text(keys[:-1], FEATURES)))
+    assert "1 branches are not upstream's" in found
+    assert keys[-1].name in found
+    condition = f"t.has_lse == {str(keys[0].lse).lower()}"
+    assert condition in same.dispatch
+    (found,) = lines(tree, keys, Rendered(same.instances, same.dispatch.replace(condition, "t.lse", 1)))
+    assert f"kernel {keys[0].name}" in found
+    assert f"only upstream requires t.lse; only ours requires {condition}" in found
+
+
+def test_text_that_cannot_be_followed_is_an_error_case_and_no_agreement(tree: Tree, keys: list[Key]) -> None:
+    with pytest.raises(CppTextError):
+        parity.compare_texts(tree, keys, [key.name for key in keys], Rendered(rendered(keys).instances, "int x;"))
+
+
+GENERATE = """
+import argparse, json, pathlib
+parser = argparse.ArgumentParser()
+for word in ("--api", "--receipt", "--mask", "--list_blobs", "--output_dir"{targets}):
+    parser.add_argument(word)
+args = parser.parse_args()
+here = json.loads((pathlib.Path(__file__).parent / "answers.json").read_text())
+texts = here.get(getattr(args, "targets", None) or "all", {{}})
+if args.list_blobs:
+    folder = pathlib.Path(args.list_blobs).parent
+    names = [name for name in texts if not name.endswith("_api")] + ["fmha_" + args.api + "_api"]
+    pathlib.Path(args.list_blobs).write_text("".join(str(folder / (name + ".cpp")) + "\\n" for name in names))
+else:
+    for name, text in texts.items():
+        (pathlib.Path(args.output_dir) / (name + ".cpp")).write_text(text)
+"""
+
+
+@pytest.fixture
+def answers(tree: Tree) -> Callable[..., None]:
+    """``answers(all=TEXTS)`` or ``answers(gfx950=TEXTS, gfx1100={})``: what the tree's generate.py writes."""
+
+    def write(**texts: dict[str, str]) -> None:
+        targets = "" if "all" in texts else ', "--targets"'
+        (tree.root / FMHA / "generate.py").write_text(GENERATE.format(targets=targets))
+        (tree.root / FMHA / "answers.json").write_text(json.dumps(texts))
+
+    return write
+
+
+def texts_of(keys: list[Key]) -> dict[str, str]:
+    upstream = rendered(keys)
+    return {**upstream.instances, "fmha_batch_prefill_api": upstream.dispatch}
+
+
+def cases(tree: Tree, *archs: str) -> dict[str, Case]:
+    found = parity.live_cases(tree, archs, [200], ["simplified"])
+    return {case.classname.split(".")[2]: case for case in found}
+
+
+def test_a_live_run_compares_names_bindings_and_dispatch(tree: Tree, answers: Callable[..., None]) -> None:
+    keys = enumerate_keys(BATCH_PREFILL, arch="gfx950", receipt=200)
+    answers(all=texts_of(keys))
+    before = sorted(file.name for file in tree.root.rglob("*"))
+    case = cases(tree, "gfx950")["gfx950"]
+    assert (case.outcome, case.message) == ("passed", "")
+    assert "128 names in upstream's order" in case.text
+    assert "bindings of 128 instances" in case.text
+    assert "conditions of 128 dispatch branches" in case.text
+    assert sorted(file.name for file in tree.root.rglob("*")) == before
+
+    renamed = {"x" + name if name == keys[7].name else name: text for name, text in texts_of(keys).items()}
+    answers(all=renamed)
+    case = cases(tree, "gfx950")["gfx950"]
+    assert case.outcome == "failed"
+    assert case.message.startswith("names: ")
+    assert keys[7].name in case.text
+    assert f"x{keys[7].name}" in case.text
+
+
+def test_archs_without_kernels(tree: Tree, answers: Callable[..., None]) -> None:
+    texts = texts_of(enumerate_keys(BATCH_PREFILL, arch="gfx950", receipt=200))
+    api = {"fmha_batch_prefill_api": ""}
+    answers(gfx90a=texts, gfx950=texts, gfx1100=api, gfx1201=texts)
+    found = cases(tree, "gfx950", "gfx1100", "gfx1201")
+    assert {case.outcome for case in found.values()} == {"passed"}
+    assert "no kernel on either side" in found["gfx1100"].text
+    assert parity_names.ARCH_IGNORED in found["gfx1201"].text
+    answers(gfx90a=texts, gfx950=texts, gfx1100=dict(list(texts.items())[3:]))
+    case = cases(tree, "gfx1100")["gfx1100"]
+    assert case.outcome == "failed"
+    assert "125 missing" in case.text
+
+
+def test_a_failing_generator_is_an_error_with_its_words(tree: Tree, tmp_path: Path) -> None:
+    """The command in the message can be run again: it names nothing that is gone by then."""
+    (tree.root / FMHA / "generate.py").write_text("raise SystemExit('no such luck')")
+    with pytest.raises(CodegenError, match=r"generate.py ended with 1. To see it again") as caught:
+        codegen_runner.list_names(tree, "gfx950", "batch_prefill", 0, "simplified")
+    first, _, words = str(caught.value).partition("\nIt said:\n")
+    command = shlex.split(first.partition("in an empty folder: ")[2])
+    assert command[-2:] == ["--list_blobs", "blobs.txt"]
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (again.returncode, again.stderr.strip(), words) == (1, "no such luck", "no such luck")
+    case = cases(tree, "gfx950")["gfx950"]
+    assert case.outcome == "error"
+    assert "no such luck" in case.text
+
+
+LISTS = """import sys
+from pathlib import Path
+api, arch = (sys.argv[sys.argv.index(word) + 1] for word in ("--api", "--targets"))
+if arch == "gfx1100":
+    raise Exception("Unsupported device target gfx1100")
+names = {NAMES!r}
+Path("blobs.txt").write_text("".join(f"build/{name}.cpp\\n" for name in [*names, "fmha_fwd_splitkv_api"]))
+"""
+
+
+def test_names_of_an_api_of_two_families(tree: Tree) -> None:
+    """Combine before split-KV, in upstream's order; an arch that the codegen refuses is named; a lost name is seen."""
+    script = tree.root / FMHA / "generate.py"
+    families = [dialect(DIALECT).family(name) for name in ("fwd_splitkv_combine", "fwd_splitkv")]
+    names = [key.name for family in families for key in enumerate_keys(family, arch="gfx950")]
+
+    def outcomes(listed: list[str]) -> dict[str, Case]:
+        script.write_text('# "--targets"\n' + LISTS.replace("{NAMES!r}", repr(listed)))
+        archs = ("gfx950", "gfx1100")
+        found = parity_names.names_cases(tree, ["fwd_splitkv"], archs, [0], ["simplified"])
+        return dict(zip(archs, found, strict=True))
+
+    right = outcomes(names)
+    assert [case.outcome for case in right.values()] == ["passed", "passed"]
+    assert parity_names.ARCH_REFUSED in right["gfx1100"].text
+    assert "1 extra" in outcomes(names[1:])["gfx950"].text
+    assert "order differs" in outcomes([*names[1:], names[0]])["gfx950"].text
+
+
+def test_lists_are_kept_while_the_codegen_is_the_same(tree: Tree, tmp_path: Path) -> None:
+    """A second run asks the codegen nothing; a damaged entry or a changed codegen is listed anew."""
+    script, runs, cache = tree.root / FMHA / "generate.py", tmp_path / "runs", tmp_path / "cache"
+    keys = enumerate_keys(dialect(DIALECT).family("fwd_appendkv"), arch="gfx950")
+    names = [key.name for key in keys]
+
+    def outcome(listed: list[str]) -> tuple[str, int]:
+        text = LISTS.replace("{NAMES!r}", repr(listed)).replace("splitkv", "appendkv")
+        script.write_text(f'# "--targets"\n{text}open({str(runs)!r}, "a").write("run\\n")\n')
+        (case,) = parity_names.names_cases(tree, ["fwd_appendkv"], ["gfx950"], [0], ["simplified"], cache)
+        return case.outcome, len(runs.read_text().splitlines())
+
+    assert [outcome(names), outcome(names)] == [("passed", 1), ("passed", 1)]
+    (entry,) = (cache / "parity").glob("*.names")
+    entry.write_text(entry.read_text().replace(names[0], names[1]))
+    assert [outcome(names), outcome(names)] == [("passed", 2), ("passed", 2)]
+    assert outcome(names[1:]) == ("failed", 3)
+
+
+def test_stored_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = min((one for one in stored_lists() if one.sha256_emission_order), key=lambda entry: entry.count)
+    case = parity_names.stored_case(entry)
+    assert case.outcome == "passed"
+    wrong = dataclasses.replace(entry, sha256_emission_order="0" * 64)
+    assert "order is not upstream's" in parity_names.stored_case(wrong).text
+    all_keys = enumerate_keys
+    monkeypatch.setattr(parity_names, "enumerate_keys", lambda *args, **words: all_keys(*args, **words)[1:])
+    assert parity_names.stored_case(entry).text.startswith(f"names differ:\n{len(entry.families)} missing")
+
+
+@pytest.mark.parametrize("name", ["ck-2025-06", DIALECT, "rocm-libraries-2026"])
+def test_a_sample_covers_every_axis_value(name: str) -> None:
+    family = dialect(name).family("batch_prefill")
+    keys = [key for mask in family.masks for key in enumerate_keys(family, arch="gfx950", mask_impl=mask)[::5]]
+    chosen = machine_code.sample(keys)
+    assert len(chosen) <= 8
+    every = frozenset().union(*map(machine_code.axis_values, keys))
+    assert frozenset().union(*map(machine_code.axis_values, chosen)) == every
+    assert chosen == machine_code.sample(list(keys))
+    assert [key.tile.bm0 for key in chosen] == sorted(key.tile.bm0 for key in chosen)
+
+
+def functions(image: bytes) -> dict[str, bytes]:
+    """The stub compiler's object is the source: a kernel's "code" is its text, whichever its place in a unit."""
+    if b"DAMAGED" in image:
+        raise CodeObjectError("truncated")
+    texts = re.sub(rb"ckpm::k\d+", b"", image).split(b"namespace  {")[1:]
+    found = {re.search(rb'note_selected\("(.*?)"\)', text): text for text in texts}
+    return {match[1].decode(): text[: text.index(b"kargs));")] for match, text in found.items() if match}
+
+
+@pytest.fixture
+def compared(
+    tree: Tree, stub_toolchain: Callable[..., Toolchain], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., list[Comparison]]:
+    """``compared(pairs, breaks=WORD)``: both texts of the pairs through a compiler that refuses the word."""
+    monkeypatch.setattr(codeobject, "functions", functions)
+
+    def run(pairs: list[tuple[Key, str]], name: str = DIALECT, breaks: str = "@nothing@") -> list[Comparison]:
+        old, cache = dataclasses.replace(tree, dialect=name), tmp_path / "cache" / breaks.replace(" ", "")
+        with ThreadPoolExecutor(2) as pool:
+            return machine_code.compare(pairs, old, stub_toolchain(breaks), "gfx950", cache=cache, pool=pool)()
+
+    return run
+
+
+def alone(key: Key, name: str = DIALECT) -> str:
+    """Our text of one kernel, which stands for upstream's."""
+    return unit_text(Unit("theirs", (key,)), cpp.features(name))
+
+
+def test_a_known_defect_is_strict(compared: Callable[..., list[Comparison]]) -> None:
+    """Kernels that can't compile are sampled once more, must fail in both texts, and are reported when they compile."""
+    name = "ck-2025-06"
+    keys = enumerate_keys(dialect(name).family("batch_prefill"), arch="gfx950")
+    chosen = machine_code.choose(keys, name, "gfx950")
+    assert [key.vlayout for key in chosen] == ["row"] * (len(chosen) - 1) + ["col"]
+    assert "col" not in {key.vlayout for key in machine_code.choose(keys[:1], name, "gfx950")}
+    column = chosen[-1]
+
+    def result(theirs: str, breaks: str) -> Comparison:
+        return compared([(column, theirs)], name, breaks)[0]
+
+    assert result(alone(column, name), "template") == Comparison(
+        column.name, 0, "", defect="column-major-v-does-not-compile"
+    )
+    assert "upstream's text compiles, but the known defect" in result("int x;", "template").difference
+    assert result("BROKEN", "BROKEN").difference.startswith("ours compiles, but")
+
+
+def test_machine_code_is_compared_byte_for_byte(
+    keys: list[Key], compared: Callable[..., list[Comparison]], tmp_path: Path
+) -> None:
+    """Ours are compiled in one unit, upstream's one by one; a difference in one kernel is that kernel's alone."""
+    pairs = [(key, alone(key)) for key in keys[:4]]
+    pairs[1] = (keys[1], pairs[1][1].replace("kBlockPerCu", "kBlockPerCU"))
+    pairs[2] = (keys[2], alone(keys[5]))
+    pairs[3] = (keys[3], "int x;")
+    found = compared(pairs)
+    assert found[0] == Comparison(keys[0].name, len(functions(pairs[0][1].encode())[keys[0].name]), "")
+    assert found[0].code_bytes > 1000
+    assert found[1].difference.startswith("upstream's code has ")
+    assert "they differ from byte 0x" in found[1].difference
+    assert found[2].difference == f"upstream's text makes a function that ours doesn't: {keys[5].name}"
+    assert found[3].error == "upstream's text has no machine code on this arch"
+    log = (tmp_path / "stub.log").read_text().splitlines()
+    assert len(log) == 5  # four of upstream's and one of ours
+    assert compared(pairs) == found
+    assert (tmp_path / "stub.log").read_text().splitlines() == log  # all from the cache
+
+
+def test_a_text_that_does_not_compile_is_an_error(keys: list[Key], compared: Callable[..., list[Comparison]]) -> None:
+    found = compared([(keys[0], alone(keys[0])), (keys[1], "BROKEN")], breaks="BROKEN")
+    assert (found[0].error, found[0].difference) == ("", "")
+    assert "upstream's text does not compile: " in found[1].error
+    found = compared([(keys[0], "int x;"), (keys[1], "int y;")], breaks=keys[1].name)
+    assert ["our text does not compile" in one.error for one in found] == [True, True]
+
+
+def test_a_damaged_entry_of_the_cache_is_made_anew(
+    keys: list[Key], compared: Callable[..., list[Comparison]], tmp_path: Path
+) -> None:
+    pairs = [(keys[0], alone(keys[0]))]
+    found = compared(pairs)
+    for entry in (tmp_path / "cache").rglob("*.hsaco"):
+        entry.write_text("DAMAGED")
+    assert compared(pairs) == found
+    assert "DAMAGED" not in {entry.read_text() for entry in (tmp_path / "cache").rglob("*.hsaco")}
+
+
+def test_kernels_without_device_code_on_an_arch_are_no_sample() -> None:
+    family = dialect("rocm-libraries-2026").family("batch_prefill")
+    keys = enumerate_keys(family, arch="gfx90a", receipt=200)[::7]
+    loads = {
+        arch: {key.load for key in machine_code.choose(keys, "rocm-libraries-2026", arch)} for arch in family.archs
+    }
+    assert loads == {"gfx90a": {"bload"}, "gfx942": {"bload", "gload"}, "gfx950": {"bload", "gload"}}
+
+
+def test_every_arch_with_kernels_has_a_case_of_machine_code(
+    tree: Tree,
+    answers: Callable[..., None],
+    stub_toolchain: Callable[..., Toolchain],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(codeobject, "functions", functions)
+    keys = enumerate_keys(BATCH_PREFILL, arch="gfx950")
+    answers(all={**{key.name: alone(key) for key in keys}, "fmha_batch_prefill_api": ""})
+    archs, said = ("gfx90a", "gfx950", "gfx1100"), list[str]()
+    request = parity.Request(
+        upstreams=(),
+        families=("batch_prefill",),
+        archs=archs,
+        receipts=(),
+        masks=("simplified",),
+        cache=tmp_path / "cache",
+        job_count=2,
+    )
+    found = list(parity.machine_code_cases([tree], request, stub_toolchain(), said.append))
+    assert [(case.name, case.outcome) for case in found] == [
+        (f"{arch} batch_prefill machine code", "passed") for arch in ("gfx90a", "gfx950")
+    ]
+    assert said == ["machine code of samples, 2 compilers at once (stub 1)"]
+    monkeypatch.setattr(codeobject, "functions", lambda image: {"f": str(len(image)).encode()})
+    request = dataclasses.replace(request, cache=tmp_path / "other")
+    assert {case.outcome for case in parity.machine_code_cases([tree], request, stub_toolchain())} == {"failed"}
+
+
+def test_the_command_writes_results_before_it_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = Case(suite="s", classname="c", name="n", outcome="failed", message="odd", text="text")
+    monkeypatch.setattr(parity_command, "run", lambda request: Results((bad,)))
+    monkeypatch.setenv("CKPM_CACHE", str(tmp_path))
+    monkeypatch.delenv("CK_ROOT", raising=False)
+    output = tmp_path / "results.json"
+    parser = argparse.ArgumentParser()
+    parity_command.add_options(parser)
+    args = parser.parse_args(["--no-machine-code", "--arch", "gfx950,gfx942", "--output", str(output)])
+    with pytest.raises(ParityError, match=r"1 cases differ or failed.*\n  c: n: odd"):
+        parity_command.run_command(args)
+    assert read_results(output).cases == (bad,)
+    request = parity_command.request_from(args)
+    assert request.archs == ("gfx950", "gfx942")
+    assert request.upstreams == ("aiter", "flash-attn")
+    monkeypatch.setenv("CK_ROOT", str(tmp_path))
+    assert parity_command.request_from(args).upstreams == ("aiter", "flash-attn", "checkout")
+    args.upstream = [" ,"]
+    with pytest.raises(UsageError, match="--upstream is empty; leave it out for aiter, flash-attn"):
+        parity_command.request_from(args)
+    assert "s  1 failed" in capsys.readouterr().out
+
+
+def test_nothing_to_compare_is_no_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parity_command, "run", lambda request: Results(()))
+    monkeypatch.setenv("CKPM_CACHE", str(tmp_path))
+    parser = argparse.ArgumentParser()
+    parity_command.add_options(parser)
+    with pytest.raises(UsageError, match="have nothing of these families and archs"):
+        parity_command.run_command(parser.parse_args(["--no-machine-code"]))

@@ -1,0 +1,71 @@
+"""A log of a build says what is going on, and counts to the end."""
+
+from __future__ import annotations
+
+import json
+import re
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from kernels.base.console import number
+from kernels.build.plan import Step
+from kernels.build.progress import Tally, follow
+from kernels.build.run_step import EVENT
+
+STEPS = [
+    Step(kind="unit", target="a.o", sources=("a",), argv=(), signature="", label="a", kernels=("k1", "k2")),
+    Step(kind="unit", target="b.o", sources=("b",), argv=(), signature="", label="b", kernels=("k3",)),
+    Step(kind="host", target="c.o", sources=("c",), argv=(), signature="", label="c"),
+    Step(kind="library", target="l", sources=("a.o", "b.o", "c.o"), argv=(), signature="", label="l"),
+    Step(kind="manifest", target="m", sources=("l",), argv=(), signature="", label="m"),
+]
+
+
+def told(*events: tuple[str, str]) -> tuple[Tally, list[str]]:
+    """What is said, without times, of events given as (target, event)."""
+    steps = {step.target: step for step in STEPS}
+    lines = [
+        EVENT + json.dumps({"event": event, "kind": steps[target].kind, "label": steps[target].label, "target": target})
+        for target, event in events
+    ]
+    output = StringIO()
+    tally = follow(lines, STEPS, Console(file=output, width=200), linking="linking it")
+    return tally, [re.sub(r" +\d+ s  ", " ", line) for line in output.getvalue().splitlines()]
+
+
+def test_starts_are_said_until_a_step_has_ended_and_for_the_link() -> None:
+    tally, lines = told(
+        ("a.o", "start"), ("b.o", "start"), ("a.o", "done"), ("c.o", "start"), ("b.o", "failed"), ("c.o", "done"),
+    )  # fmt: skip
+    assert lines == [
+        "[0/3] compiling a (2 kernels)",
+        "[0/3] compiling b (1 kernel)",
+        "[1/3] compiled a (2 kernels)",
+        "[2/3] FAILED b (1 kernel)",
+        "[3/3] compiled c",
+    ]
+    assert tally.failed == 1
+
+
+def test_unchanged_steps_count_when_it_comes_to_the_link() -> None:
+    tally, lines = told(("b.o", "retrieved"), ("l", "start"), ("l", "done"), ("m", "start"), ("m", "done"))
+    assert lines == ["[1/3] from cache b (1 kernel)", "[3/3] linking it", "[3/3] linked"]
+    assert tally.summary() == "0 compiled (0 kernels), 1 from the cache, 2 unchanged, linked, manifest written"
+
+
+@pytest.mark.parametrize(
+    ("events", "summary"),
+    [
+        ([], "nothing to do"),
+        ([("l", "start"), ("l", "done")], "linked"),
+        ([("l", "retrieved"), ("m", "done")], "library from the cache, manifest written"),
+    ],
+)
+def test_the_summary_says_what_was_done(events: list[tuple[str, str]], summary: str) -> None:
+    assert told(*events)[0].summary() == summary
+
+
+def test_one_is_no_plural() -> None:
+    assert (number(0, "kernel"), number(1, "kernel"), number(2, "kernel")) == ("0 kernels", "1 kernel", "2 kernels")

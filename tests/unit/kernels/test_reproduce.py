@@ -1,0 +1,80 @@
+"""reproduce must notice any byte that differs, and any file that one build lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from kernels.build import command as build_command
+from kernels.build import reproduce
+from kernels.build.request import Request
+from kernels.cli import main
+from kernels.code.toolchains import Toolchain
+from matrix.base.errors import UsageError
+
+
+def test_differences_name_the_artifact() -> None:
+    first = {"a.o": "1" * 64, "b.o": "2" * 64, "only": "3" * 64}
+    second = {"a.o": "1" * 64, "b.o": "4" * 64, "new": "5" * 64}
+    assert reproduce.differences(first, second) == [
+        "b.o: 2222222222222222 in the first build, 4444444444444444 in the second",
+        "new: only in the second build",
+        "only: only in the first build",
+    ]
+    assert reproduce.differences(first, dict(first)) == []
+
+
+@pytest.mark.parametrize("leak", ["", "path", "base", "count"])
+def test_a_leaking_path_or_counter_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+    request_for: Callable[..., Request],
+    stub_toolchain: Callable[..., Toolchain],
+    leak: str,
+) -> None:
+    builds: list[Path] = []
+
+    def fake(request: Request, *, jobs: int, console: Console) -> None:
+        builds.append(request.work)
+        assert request.object_cache is None
+        place = request.work / request.folder / "obj"
+        place.mkdir(parents=True)
+        text = {
+            "": "same",
+            "path": f"at {request.work}/src",
+            "base": f"{caches[0].parent}",  # the same in both
+            "count": str(len(builds)),
+        }[leak]
+        (place / "unit.o").write_text(text)
+        (place.parent / "compile_commands.json").write_text(str(request.work))  # speaks of the machine: not compared
+
+    def toolchain(cache: Path) -> Toolchain:
+        caches.append(cache)
+        return stub_toolchain()
+
+    caches: list[Path] = []
+    monkeypatch.setattr(build_command, "run", fake)
+    count, lines = reproduce.build_twice(request_for(stub_toolchain()), toolchain, 1, Console(quiet=True))
+    assert count == 1
+    assert len(set(caches)) == 2  # not even the compiler's own cache is shared
+    base = caches[0].parent
+    same = [f"obj/unit.o: holds {base}"] if leak in ("path", "base") else []
+    differ = leak in ("path", "count")
+    assert lines[differ:] == same
+    assert [line[:12] for line in lines[:differ]] == ["obj/unit.o: "] * differ
+    assert len({len(work.parts) for work in builds}) == 2  # of different depth
+
+
+def test_a_folders_name_is_a_leak_and_a_longer_name_is_none(tmp_path: Path) -> None:
+    file = tmp_path / "unit.o"
+    file.write_bytes(b"\x00/home/me/x.cpp\x00/home/metoo\x00/opt/cache\x00")
+    found = reproduce.leaks({"obj/unit.o": file}, [Path("/home/me"), Path("/opt/cache"), Path("/home/met"), Path("/")])
+    assert found == ["obj/unit.o: holds /home/me", "obj/unit.o: holds /opt/cache"]
+
+
+@pytest.mark.parametrize("option", [["--work", "x"], ["--built", "x"], ["--no-cache"]])
+def test_options_that_it_would_ignore_are_refused(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "--arch", "gfx950", *option]) == UsageError.exit_code
+    assert option[0] in capsys.readouterr().err

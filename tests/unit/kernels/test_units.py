@@ -1,0 +1,59 @@
+"""Units: complete, bounded, named by content, and stable where an axis value changes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels.families.units import plan
+from matrix.dialects import dialect
+from matrix.keys import Key
+from matrix.selection import Selection, select
+
+ALL = {
+    name: select(dialect(name), Selection(archs=("gfx950",)))
+    for name in ("ck-2025-06", "ck-2025-11", "rocm-libraries-2026")
+}
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("size", [1, 3, 8, 16])
+def test_every_key_is_in_one_unit_of_bounded_size(name: str, size: int) -> None:
+    units = plan(ALL[name], size)
+    names = [key.name for unit in units for key in unit.keys]
+    assert sorted(names) == sorted(key.name for key in ALL[name])
+    assert max(len(unit.keys) for unit in units) <= size
+    assert len({unit.name for unit in units}) == len(units)
+
+
+@given(st.sets(st.sampled_from(ALL["ck-2025-11"]), min_size=1), st.integers(1, 20))
+def test_a_unit_never_mixes_dtypes_or_tiles(keys: set[Key], size: int) -> None:
+    for unit in plan(sorted(keys, key=lambda key: key.name), size):
+        assert len({(key.dtype, key.tile, key.hdim_q) for key in unit.keys}) == 1
+
+
+def test_units_are_filled_well_enough_to_pay() -> None:
+    units = plan(ALL["rocm-libraries-2026"])
+    assert len(ALL["rocm-libraries-2026"]) / len(units) > 6  # of at most 8
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("bias", "alibi"), ("mask", "mask"), ("dtype", "bf16"), ("mode", "batch"), ("hdim_q", 256)]
+)
+@pytest.mark.parametrize("name", ALL)
+def test_taking_an_axis_value_away_leaves_units_without_it_as_they_were(name: str, field: str, value: object) -> None:
+    before = plan(ALL[name])
+    after = {unit.name for unit in plan([key for key in ALL[name] if getattr(key, field) != value])}
+    untouched = [unit for unit in before if all(getattr(key, field) != value for key in unit.keys)]
+    changed = after - {unit.name for unit in before}
+    holding = len(before) - len(untouched)
+    assert len(changed) <= holding
+    if name == "rocm-libraries-2026":  # its blocks are large enough that no unit has to be shared
+        assert {unit.name for unit in untouched} <= after
+
+
+def test_the_name_follows_from_the_kernels_alone() -> None:
+    keys = ALL["ck-2025-11"][:5]
+    assert plan(keys)[0].name == plan(list(keys))[0].name
+    assert plan(keys)[0].name != plan(keys[:4])[0].name

@@ -1,0 +1,272 @@
+"""Upstream trees: detection of a checkout's age, fetching once and whole, and every way in which that fails."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import os
+import shutil
+import tarfile
+import threading
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from kernels.errors import ChecksumError, DownloadError, NotACkTreeError, UnfitTreeError
+from kernels.upstream import package_index
+from kernels.upstream import trees as upstream
+from kernels.upstream.trees import FMHA, checkout, damage, digest, include_closure, locate, place
+from matrix.base.errors import OutputError, UnknownUpstreamError
+from matrix.dialects import upstreams
+
+CODEGEN = {
+    "ck-2025-06": "do_fp8_static_quant get_mask_map def list_blobs(file_path",
+    "ck-2025-11": "do_fp8_static_quant get_mask_map def list_blobs(targets",
+    "rocm-libraries-2026": "SUPPORTED_PAGE_SIZE = 1 bload gload targets",
+}
+
+
+def make_tree(root: Path, codegen: str, header: str = "") -> Path:
+    """The files by which a tree is known; ``codegen`` is what its batch-prefill codegen says."""
+    (root / FMHA / "codegen/ops").mkdir(parents=True)
+    (root / "include/ck_tile/ops").mkdir(parents=True)
+    (root / FMHA / "generate.py").write_text("# generator\n")
+    (root / FMHA / "codegen/ops/fmha_batch_prefill.py").write_text(codegen)
+    if "targets" in codegen:
+        (root / FMHA / "codegen/utils.py").write_text("")
+    (root / FMHA / "fmha_fwd.hpp").write_text(f'#include "ck_tile/core.hpp"\n#include "mask.hpp"\n{header}\n')
+    (root / FMHA / "mask.hpp").write_text("// mask\n")
+    (root / "include/ck_tile/core.hpp").write_text('#if 0\n#  include "ck_tile/deep.hpp"\n#endif\n')
+    (root / "include/ck_tile/deep.hpp").write_text("// deep\n")
+    (root / "include/ck_tile/unused.hpp").write_text("// nobody includes this\n")
+    return root
+
+
+@pytest.mark.parametrize("dialect", CODEGEN)
+@pytest.mark.parametrize("below", ["", "projects/composablekernel"])
+def test_a_checkout_s_age_is_told(tmp_path: Path, dialect: str, below: str) -> None:
+    make_tree(tmp_path / below, CODEGEN[dialect])
+    tree = checkout(tmp_path)
+    assert tree.dialect == dialect
+    assert tree.root == (tmp_path / below).resolve()
+
+
+def test_the_load_selector_s_form_is_told_from_the_header(tmp_path: Path) -> None:
+    codegen = CODEGEN["rocm-libraries-2026"]
+    older = checkout(make_tree(tmp_path / "older", codegen))
+    newer = checkout(make_tree(tmp_path / "newer", codegen, "const void* k_base_ptr;"))
+    assert (older.selector_takes_base, newer.selector_takes_base) == (False, True)
+
+
+@pytest.mark.parametrize("codegen", ["", "something of 2030", "SUPPORTED_PAGE_SIZE = 1 use_64bit_load targets"])
+def test_a_tree_of_another_age_is_refused(tmp_path: Path, codegen: str) -> None:
+    with pytest.raises(
+        UnfitTreeError, match=r"fits no dialect of: ck-2025-06, ck-2025-11, rocm-libraries-2026\. A new"
+    ):
+        checkout(make_tree(tmp_path, codegen))
+
+
+@pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir(), lambda path: path.write_text("")])
+def test_what_is_no_ck_tree_is_refused(tmp_path: Path, make: object) -> None:
+    make(tmp_path / "root")  # type: ignore[operator]
+    with pytest.raises(
+        NotACkTreeError, match=r"no Composable Kernel tree\. Expected example/ck_tile/01_fmha/generate\.py"
+    ):
+        checkout(tmp_path / "root")
+
+
+def test_a_checkout_needs_a_place(tmp_path: Path) -> None:
+    with pytest.raises(NotACkTreeError, match=r"set CK_ROOT or pass --ck-root DIR"):
+        locate("checkout", cache=tmp_path)
+
+
+def test_an_unknown_upstream_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UnknownUpstreamError, match=r"unknown upstream 'aitr'; did you mean 'aiter'\?"):
+        locate("aitr", cache=tmp_path)
+
+
+def test_the_digest_follows_included_files_and_the_codegen_alone(tmp_path: Path) -> None:
+    root = make_tree(tmp_path, CODEGEN["ck-2025-11"])
+    assert {file.name for file in include_closure(root)} == {"fmha_fwd.hpp", "mask.hpp", "core.hpp", "deep.hpp"}
+    before = digest(root)
+    (root / "include/ck_tile/unused.hpp").write_text("// edited\n")
+    assert digest(root) == before
+    (root / "include/ck_tile/deep.hpp").write_text("// edited\n")
+    edited = digest(root)
+    assert edited != before
+    (root / FMHA / "codegen/ops/fmha_batch_prefill.py").write_text("# edited")
+    assert digest(root) != edited
+
+
+def archive(kind: str, tree: str, files: dict[str, str]) -> bytes:
+    buffer = io.BytesIO()
+    if kind == "wheel":
+        with zipfile.ZipFile(buffer, "w") as wheel:
+            for name, text in files.items():
+                wheel.writestr(f"{tree}/{name}", text)
+    else:
+        with tarfile.open(fileobj=buffer, mode="w:gz") as sdist:
+            for name, text in files.items():
+                member = tarfile.TarInfo(f"{tree}/{name}")
+                member.size = len(text)
+                sdist.addfile(member, io.BytesIO(text.encode()))
+    return buffer.getvalue()
+
+
+@pytest.fixture(params=["wheel", "sdist"])
+def package(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """An upstream 'aiter' served from memory; the list holds the downloads."""
+    files = {f"{FMHA}/generate.py": "#", "include/ck_tile/core.hpp": "//", "LICENSE": "MIT", "profiler/big.cpp": "//"}
+    row = upstreams()["aiter"]
+    data = archive(request.param, row.tree, files)
+    name = "p.whl" if request.param == "wheel" else "p.tar.gz"
+    row = dataclasses.replace(row, file=name, sha256=hashlib.sha256(data).hexdigest())
+    downloads: list[str] = []
+
+    def download(package: str, version: str, file: str, place: Path) -> None:
+        downloads.append(file)
+        place.write_bytes(data)
+
+    monkeypatch.setattr(upstream, "check_upstream", lambda name: row)
+    monkeypatch.setattr(upstream, "download", download)
+    return downloads
+
+
+def test_a_package_is_fetched_once_and_only_its_ck_tree_is_kept(package: list[str], tmp_path: Path) -> None:
+    said: list[str] = []
+    tree = locate("aiter", cache=tmp_path, say=said.append)
+    assert locate("aiter", cache=tmp_path, say=said.append) == tree
+    assert len(package) == 1
+    assert [line.split()[0] for line in said] == ["downloading", "unpacking"]
+    assert (tree.fmha / "generate.py").exists()
+    assert (tree.root / "LICENSE").exists()
+    assert not (tree.root / "profiler").exists()
+
+
+def test_runs_at_once_fetch_once(package: list[str], tmp_path: Path) -> None:
+    found: list[Path] = []
+    runs = [
+        threading.Thread(target=lambda: found.append(locate("aiter", cache=tmp_path, say=lambda text: None).root))
+        for _ in range(4)
+    ]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join()
+    assert len(set(found)) == 1
+    assert len(found) == 4
+    assert len(package) == 1
+
+
+def leftovers(cache: Path) -> list[str]:
+    return [file.name for file in (cache / "upstream").iterdir() if not file.name.endswith(".lock")]
+
+
+def test_a_wrong_sha256_is_refused_and_nothing_is_left(
+    package: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = dataclasses.replace(upstream.check_upstream("aiter"), sha256="0" * 64)
+    monkeypatch.setattr(upstream, "check_upstream", lambda name: row)
+    with pytest.raises(
+        ChecksumError, match=r"sha256 is [0-9a-f]{64}, pinned is 0{64} \(matrix/tables/upstreams.yaml\)"
+    ):
+        locate("aiter", cache=tmp_path, say=lambda text: None)
+    assert leftovers(tmp_path) == []
+
+
+def test_an_interrupted_download_leaves_nothing(
+    package: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(package: str, version: str, file: str, place: Path) -> None:
+        place.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(upstream, "download", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        locate("aiter", cache=tmp_path, say=lambda text: None)
+    assert leftovers(tmp_path) == []
+
+
+def test_find_links_serve_a_package_without_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip's own configuration decides where files come from; an sdist is fetched without being built."""
+    shelf = tmp_path / "shelf"
+    shelf.mkdir()
+    (shelf / "flash_attn-2.8.3.post2.tar.gz").write_bytes(b"an sdist")
+    settings = {"no-index": "true", "find-links": str(shelf)}
+    monkeypatch.setattr(package_index, "pip_settings", lambda: settings)
+    package_index.download("flash-attn", "2.8.3.post2", "flash_attn-2.8.3.post2.tar.gz", tmp_path / "got")
+    assert (tmp_path / "got").read_bytes() == b"an sdist"
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"no-index": "1"}, "the configured indexes offer nothing"),
+        ({"index-url": "http://127.0.0.1:9/simple/"}, "neither in the cache nor to be downloaded"),
+    ],
+)
+def test_without_network_the_message_says_what_to_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], reason: str
+) -> None:
+    monkeypatch.setattr(package_index, "pip_settings", lambda: settings)
+    with pytest.raises(DownloadError, match=reason) as error:
+        locate("aiter", cache=tmp_path, say=lambda text: None)
+    assert "PIP_INDEX_URL, PIP_FIND_LINKS" in str(error.value)
+    assert error.value.exit_code == 26
+    assert leftovers(tmp_path) == []
+
+
+def test_a_changed_or_lost_file_of_an_unpacked_tree_is_named(package: list[str], tmp_path: Path) -> None:
+    row = upstream.check_upstream("aiter")
+    tree = locate("aiter", cache=tmp_path, say=lambda text: None)
+    assert damage(row, tmp_path) == []
+    (tree.root / "include/ck_tile/core.hpp").write_text("/")
+    (tree.root / "LICENSE").unlink()
+    assert damage(row, tmp_path) == [
+        f"{row.tree}/LICENSE: No such file or directory",
+        f"{row.tree}/include/ck_tile/core.hpp: changed",
+    ]
+    (place(row, tmp_path) / "files.sha256").unlink()
+    assert damage(row, tmp_path) is None
+
+
+@pytest.mark.parametrize("lost", ["", str(FMHA / "generate.py")])
+def test_a_tree_that_was_deleted_is_unpacked_again(package: list[str], tmp_path: Path, lost: str) -> None:
+    row = upstream.check_upstream("aiter")
+    tree = locate("aiter", cache=tmp_path, say=lambda text: None)
+    (shutil.rmtree if not lost else Path.unlink)(tree.root / lost)
+    assert locate("aiter", cache=tmp_path, say=lambda text: None) == tree
+    assert (len(package), damage(row, tmp_path)) == (2, [])
+
+
+@pytest.mark.parametrize("below", ["", "deeper"])
+def test_a_cache_that_is_a_file(package: list[str], tmp_path: Path, below: str) -> None:
+    cache = tmp_path / "cache"
+    cache.write_text("")
+    with pytest.raises(OutputError, match=r"can't be written: Not a directory.*: set CKPM_CACHE to another folder\.$"):
+        locate("aiter", cache=cache / below, say=lambda text: None)
+    assert package == []
+
+
+def test_a_checkout_that_can_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_tree(tmp_path, CODEGEN["ck-2025-11"])
+
+    def refuse(file: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(file))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(
+        NotACkTreeError, match=r"fmha_fwd\.hpp: this file of the CK tree can't be read: Permission denied"
+    ):
+        checkout(tmp_path)
+
+
+def test_an_include_in_another_encoding_is_followed(tmp_path: Path) -> None:
+    root = make_tree(tmp_path, CODEGEN["ck-2025-11"])
+    header = root / "include/ck_tile/deep.hpp"
+    header.write_bytes(b'#include "ck_tile/\xe9.hpp"\n')
+    (root / "include/ck_tile" / os.fsdecode(b"\xe9.hpp")).write_text("")
+    assert os.fsdecode(b"\xe9.hpp") in {file.name for file in include_closure(root)}
+    assert len(digest(root)) == 64

@@ -1,0 +1,70 @@
+"""Known defects: kernels that an upstream lists and can't compile are left out of builds, and only there."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+
+from kernels.build.request import Request, prepare
+from matrix.base.errors import EmptySelectionError
+from matrix.defects import defect_of, defects, split
+from matrix.dialects import dialect, dialect_names
+from matrix.families import MASK_IMPLS
+from matrix.selection import Selection, select
+
+
+@pytest.mark.parametrize("name", dialect_names())
+def test_every_defect_of_a_dialect_holds_for_some_of_its_kernels(name: str) -> None:
+    for defect in (defect for defect in defects() if defect.dialect == name):
+        keys = [
+            key
+            for mask_impl in MASK_IMPLS
+            for key in select(
+                dialect(name), Selection(archs=("gfx950",), families=(defect.family,), mask_impl=mask_impl)
+            )
+        ]
+        assert 0 < sum(defect.holds(key) for key in keys) < len(keys)
+
+
+def test_column_major_v_is_half_of_mid_2025() -> None:
+    keys = select(dialect("ck-2025-06"), Selection(archs=("gfx950",)))
+    sound, left_out = split(keys, "ck-2025-06")
+    assert [(defect.name, len(group)) for defect, group in left_out.items()] == [
+        ("column-major-v-does-not-compile", 384)
+    ]
+    assert {key.vlayout for key in sound} == {"row"}
+    assert defect_of(sound[0], "ck-2025-06") is None
+    assert all(defect_of(key, "ck-2025-11") is None for key in keys)  # another age, another truth
+
+
+def test_a_build_leaves_them_out_and_records_it(
+    stub_toolchain: Callable[..., object], request_for: Callable[..., Request]
+) -> None:
+    request = request_for(stub_toolchain(), where=("key.lse and not key.dropout",))
+    request = dataclasses.replace(
+        request,
+        tree=dataclasses.replace(request.tree, dialect="ck-2025-06"),
+        selection=dataclasses.replace(request.selection, receipt=0),
+    )
+    plan, keys = prepare(request)
+    left_out = plan.facts["left_out"]["column-major-v-does-not-compile"]
+    assert len(left_out["kernels"]) == len(keys) == 96
+    assert all("_vc_" in name for name in left_out["kernels"])
+    assert not any("_vc_" in name for step in plan.steps for name in step.kernels)
+    only = dataclasses.replace(request.selection, where=("key.vlayout == 'col'",))
+    with pytest.raises(
+        EmptySelectionError, match="none of the 384 selected kernels of batch_prefill compiles with this CK"
+    ):
+        prepare(dataclasses.replace(request, selection=only))
+
+
+def test_a_family_without_a_kernel_that_compiles_is_told(
+    stub_toolchain: Callable[..., object], request_for: Callable[..., Request]
+) -> None:
+    """Split-KV of generic masks: its combine stage alone makes no library."""
+    families = ("fwd_splitkv", "fwd_splitkv_combine")
+    request = request_for(stub_toolchain(), families=families, mask_impl="generic", filters=("*_d128_bf16_*",))
+    with pytest.raises(EmptySelectionError, match=r"kernels of fwd_splitkv compiles with this CK. split-kv-of-generic"):
+        prepare(request)

@@ -1,0 +1,172 @@
+"""The matrix holds exactly upstream's kernels, in upstream's order; changing one entry of a table is noticed.
+
+Expected numbers are those that upstream published or that its own codegen listed (stored lists), never our output.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from matrix.dialects import TABLES, Dialect, archs, dialect, dialect_names, read_dialect
+from matrix.enumeration import enumerate_keys
+from matrix.published.golden import emission_sha256, stored_lists
+
+# Receipts in the order of upstream's table (facts: "Counts, newest, simplified masks").
+NEWEST = {
+    0: 4848, 1: 4848, 2: 3456, 3: 3456, 4: 3456, 100: 0, 200: 4848, 300: 4848, 400: 4848, 600: 4608, 700: 0, 800: 0,
+    801: 0, 888: 4848,
+}  # fmt: skip
+# 768 and 384 are upstream's; from them: 3 of 4 pairs of logits and bias are left in receipts 2-4, group mode has one of
+# three paddings, mid-2025 loses half of each receipt to row-major V alone.
+NOVEMBER = {0: 384, 1: 384, 2: 288, 3: 288, 4: 288, 100: 256, 200: 128, 300: 384, 600: 128, 800: 0, 801: 0, 888: 384}
+MID_2025 = {0: 768, 1: 768, 2: 288, 3: 288, 4: 288, 100: 256, 200: 128, 300: 768, 600: 128, 888: 768}
+
+
+def names(chosen: Dialect, arch: str = "gfx950", receipt: int = 0, mask_impl: str = "simplified") -> list[str]:
+    family = chosen.families["batch_prefill"]
+    return [key.name for key in enumerate_keys(family, arch=arch, receipt=receipt, mask_impl=mask_impl)]
+
+
+PUBLISHED = [("rocm-libraries-2026", NEWEST), ("ck-2025-11", NOVEMBER), ("ck-2025-06", MID_2025)]
+
+
+@pytest.mark.parametrize(("name", "counts"), PUBLISHED)
+def test_counts_of_every_receipt(name: str, counts: dict[int, int]) -> None:
+    assert {receipt: len(names(dialect(name), "gfx950", receipt)) for receipt in counts} == counts
+
+
+@pytest.mark.parametrize("arch", ["gfx90a", "gfx942"])
+@pytest.mark.parametrize(("name", "counts"), PUBLISHED)
+def test_counts_of_the_other_gfx9_archs(name: str, counts: dict[int, int], arch: str) -> None:
+    assert {receipt: len(names(dialect(name), arch, receipt)) for receipt in (0, 4, 600)} == {
+        receipt: counts[receipt] for receipt in (0, 4, 600)
+    }
+
+
+def test_generic_masks_of_the_newest_dialect() -> None:
+    # 5,928 (April 2026) + 2,152 since, as published
+    assert len(names(dialect("rocm-libraries-2026"), mask_impl="generic")) == 5928 + 2152
+
+
+@pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
+@pytest.mark.parametrize("name", dialect_names())
+def test_archs_without_kernels_give_an_empty_list_and_a_reason(name: str, arch: str) -> None:
+    assert arch in archs()
+    assert names(dialect(name), arch) == []
+    assert "gfx9 buffer instructions" in dialect(name).families["batch_prefill"].absent
+
+
+STORED = [stored for stored in stored_lists() if stored.api == "batch_prefill"]  # parity compares those of all families
+
+
+@pytest.mark.parametrize("stored", STORED, ids=lambda s: f"{s.dialect}-{s.arch}-{s.mask_impl}-r{s.receipt}")
+def test_stored_lists_name_by_name_and_in_order_of_emission(stored) -> None:
+    ours = names(dialect(stored.dialect), stored.arch, stored.receipt, stored.mask_impl)
+    assert sorted(ours) == list(stored.names())
+    assert stored.sha256_emission_order in (None, emission_sha256(ours))
+
+
+@pytest.mark.parametrize("mask_impl", ["simplified", "generic"])
+@pytest.mark.parametrize("name", dialect_names())
+def test_no_name_is_given_twice(name: str, mask_impl: str) -> None:
+    found = names(dialect(name), mask_impl=mask_impl)
+    assert len(set(found)) == len(found) > 0
+
+
+def test_keys_carry_what_their_name_says() -> None:
+    family = dialect("rocm-libraries-2026").families["batch_prefill"]
+    key = enumerate_keys(family, arch="gfx950")[0]
+    # upstream's first kernel: fp16, d128, the tile of few blocks, every feature on
+    assert (key.dtype, key.hdim_q, key.hdim_v, key.mode) == ("fp16", 128, 128, "group")
+    assert (key.tile.bm0, key.tile.when) == (64, "few_blocks")
+    assert (key.logits, key.bias, key.lse, key.dropout, key.sink) == (True, "no", True, True, False)
+    assert (key.family, key.mask_impl, key.vlayout, key.pad) == ("batch_prefill", "simplified", "row", "psskddv")
+
+
+def test_fields_that_a_dialect_lacks_are_none() -> None:
+    key = enumerate_keys(dialect("ck-2025-11").families["batch_prefill"], arch="gfx950")[0]
+    assert (key.sink, key.page_size, key.load, key.kv_layout, key.kv_table) == (None, None, None, None, None)
+
+
+def edited(folder: Path, name: str, old: str, new: str) -> Dialect:
+    shutil.copytree(TABLES / "dialects", folder, dirs_exist_ok=True)
+    file = folder / name / ("dialect.yaml" if old.startswith("summary") else "batch_prefill.yaml")
+    text = file.read_text()
+    assert text.count(old) >= 1, f"{old!r} is not in {file.name}"
+    file.write_text(text.replace(old, new, 1))
+    return read_dialect(folder / name)
+
+
+def differs_from_stored(chosen: Dialect) -> bool:
+    """Whether any stored list, each content once, tells the dialect from upstream."""
+    lists = {stored.file: stored for stored in STORED if stored.dialect == chosen.name}.values()
+    return any(
+        emission_sha256(names(chosen, stored.arch, stored.receipt, stored.mask_impl)) != stored.sha256_emission_order
+        for stored in lists
+    )
+
+
+def test_the_unchanged_copy_does_not_differ(tmp_path: Path) -> None:
+    name = "rocm-libraries-2026"
+    assert not differs_from_stored(edited(tmp_path, name, "summary: rocm", "summary: Rocm"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("order: [dtype, hdim_q hdim_v,", "order: [hdim_q hdim_v, dtype,"),
+        ("kv_table, page_size, load", "kv_table, load, page_size"),
+        ("dtype: [fp16, bf16, fp8bf16]\n  hdim_q", "dtype: [bf16, fp16, fp8bf16]\n  hdim_q"),
+        ("[[128, 128], [256, 256]]", "[[256, 256], [128, 128]]"),
+        ("qscale: [no, pertensor, kv_blockscale]", "qscale: [no, kv_blockscale, pertensor]"),
+        ("sink: [true, false]", "sink: [false, true]"),
+        ("sink: [true, false]", "sink: [false]"),
+        ("kv_layout: [vectorized, linear]", "kv_layout: [linear]"),
+        ("kv_table: [vllm, sglang]", "kv_table: [vllm]"),
+        ("page_size: [1, 16, 1024]", "page_size: [1, 16, 512]"),
+        ("page_size: [1, 16, 1024]", "page_size: [16, 1024]"),
+        ("load: [bload, gload]", "load: [gload, bload]"),
+        ("pad: [psskddv]", "pad: [pssk]"),
+        ("{no: nqscale}", "{no: nsquant}"),
+        ("{true: sink, false: nsink}", "{true: s, false: nsink}"),
+        ("b128x128x32x128x32x128_r4x1x1", "b128x128x64x128x32x128_r4x1x1"),
+        ("_r4x1x1_r4x1x1_w32x32x32", "_r2x1x1_r4x1x1_w32x32x32"),
+        ("_w32x32x32_w32x32x32", "_w32x32x16_w32x32x16"),
+        ("_w32x32x32]", "_w32x32x32_o2]"),
+        ("      256x256: [b128x128x32x256x32x256_r4x1x1_r4x1x1_w32x32x16_w32x32x16]", "      256x256: []"),
+        ("  - group_mode_only\n", ""),
+        ("  - logits_soft_cap_without_bias\n", ""),
+        ("  - sink_needs_mask\n", ""),
+        ("  - fp8_needs_qscale\n", ""),
+        ("  - qscale_needs_fp8\n", ""),
+        ("  - fp8_is_inference_only\n", ""),
+        ("  - page_size_1_is_linear\n", ""),
+        ("  - kv_blockscale_within_page\n", ""),
+        ("  - gload_only_for_small_pages\n", ""),
+        ("2: {dtype: [fp16, bf16], vlayout: [row], bias: [no, alibi]", "2: {vlayout: [row], bias: [no, bias]"),
+        ("4: {dtype: [fp16, bf16], vlayout: [row], bias: [no, bias]", "4: {vlayout: [row], bias: [no]"),
+        ("200: {mode: [group], vlayout: [row], qscale: null}", "200: {mode: [group], qscale: [no]}"),
+        ("600: {mode: [group], vlayout: [row], qscale: [no]}", "600: {qscale: null}"),
+    ],
+)
+def test_one_changed_entry_of_the_newest_dialect_is_noticed(tmp_path: Path, old: str, new: str) -> None:
+    assert differs_from_stored(edited(tmp_path, "rocm-libraries-2026", old, new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("rules: [group_mode_pads_both_seqlens, ", "rules: ["),
+        (", logits_soft_cap_without_bias]", "]"),
+        ("lse: [true, false]", "lse: [true]"),
+        ("pad: [psddv, psskddv]", "pad: [psskddv]"),
+        ("vlayout: [row, col]", "vlayout: [row]"),
+        ("dropout: [true, false]", "dropout: [false]"),
+        ("simplified: [no, mask]", "simplified: [mask]"),
+    ],
+)
+def test_one_changed_entry_of_the_mid_2025_dialect_changes_its_count(tmp_path: Path, old: str, new: str) -> None:
+    assert len(names(edited(tmp_path, "ck-2025-06", old, new))) != MID_2025[0]

@@ -1,0 +1,189 @@
+"""The forward family is upstream's in every dialect, in upstream's order; so is April 2026's batch prefill.
+
+Expected numbers and hashes are those of lists that upstream's own codegen wrote or published, never of our output.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from matrix.base.errors import NameSyntaxError, TableError
+from matrix.dialects import TABLES, Dialect, dialect, read_dialect
+from matrix.enumeration import enumerate_keys
+from matrix.explain import find, outside, receipts_with, why
+from matrix.keys import Key
+from matrix.names import make_key, parse
+from matrix.published.golden import emission_sha256
+from matrix.selection import Selection
+
+RECEIPTS = (0, 1, 2, 3, 4, 100, 200, 600, 700, 800, 801, 888)
+NEWEST, APRIL = "rocm-libraries-2026", "rocm-libraries-2026-04"
+
+
+@functools.cache
+def keys(name: str, arch: str, receipt: int = 0, masks: str = "simplified", family: str = "fwd") -> list[Key]:
+    return enumerate_keys(dialect(name).families[family], arch=arch, receipt=receipt, mask_impl=masks)
+
+
+@pytest.mark.parametrize(
+    ("name", "arch", "counts"),
+    [
+        (NEWEST, "gfx950", [7760, 10576, 540, 3872, 2160, 4928, 2544, 7472, 748, 1728, 24, 248]),
+        (NEWEST, "gfx1100", [5376, 8064, 336, 2688, 1344, 2688, 2688, 5376, 496, 0, 0, 0]),
+        (NEWEST, "gfx1201", [4562, 6738, 272, 2176, 1088, 2194, 2188, 4382, 400, 0, 0, 60]),
+        ("ck-2025-11", "gfx950", [3004, 4028, 1104, 1104, 528, 1848, 940, 2788, 3004, 864, 12, 108]),
+        ("ck-2025-11", "gfx1201", [1884, 1884, 624, 624, 272, 1112, 556, 1668, 1884, 0, 0, 108]),
+        ("ck-2025-11", "gfx1100", [0] * 12),
+        # 700 to 888 mean nothing to this age
+        ("ck-2025-06", "gfx90a", [5016, 6936, 960, 960, 416, 1664, 832, 2496, 5016, 5016, 5016, 5016]),
+    ],
+)
+def test_counts_of_every_receipt(name: str, arch: str, counts: list[int]) -> None:
+    assert [len(keys(name, arch, receipt)) for receipt in RECEIPTS] == counts
+
+
+LISTS = {
+    (NEWEST, "gfx950", 0, "generic"): "1deb8b49b302e2ccde6d3e487d644b52872b5d37770773bff43d2debd8159c21",
+    (NEWEST, "gfx950", 888, "simplified"): "907d0d8c46208f40082831cf7cd626ea64ad2e85a6a4fbe2f9ca203b391274c3",
+    (NEWEST, "gfx942", 1, "simplified"): "45ca4e6ed9a2f95a10d3314a19ea6d01e1877e09d63163b21505f0c8866c86e8",
+    (NEWEST, "gfx1100", 1, "simplified"): "9bcb745bc0d75621cf5a291615d5e4da54675ff767d25e5cb1d4720d6add364f",
+    (NEWEST, "gfx1201", 200, "generic"): "473c275c63d2992ac6a85eb70b3310cec53c1a2f85aca2f3b69a2fdb8de87e39",
+    ("ck-2025-11", "gfx950", 1, "generic"): "198a3fb78090631ac422c21b3ad4bef1e18f71366dc51c306a51ffc8d0c6e1b4",
+    ("ck-2025-11", "gfx942", 800, "simplified"): "f9600f01e2c6b37897110836a5c7f5812e006f715226c67fc521a668ce95ef41",
+    ("ck-2025-11", "gfx1201", 0, "simplified"): "571bbe191fb7f93990adea8884714e56733e62637eeca9987caa8e520434c4a7",
+    ("ck-2025-06", "gfx942", 1, "simplified"): "5bdfded3c1c686c78930a004dc3958eebe2e37f0679be6a36ca4cd5cbab7ab11",
+}
+
+
+@pytest.mark.parametrize(("name", "arch", "receipt", "masks"), LISTS)
+def test_lists_in_order_of_emission(name: str, arch: str, receipt: int, masks: str) -> None:
+    found = [key.name for key in keys(name, arch, receipt, masks)]
+    assert emission_sha256(found) == LISTS[name, arch, receipt, masks]
+
+
+@pytest.mark.parametrize(
+    ("family", "count", "digest"),
+    [
+        ("fwd", 11980, "1a31afd1f08c02a916e49d819e761bdbacc4fe542139fd0e5ee077377211e72f"),
+        ("batch_prefill", 5928, "db44b04c60baacb2cca3cb0b269592191035a75d559b802e994a08cabed3f1a2"),
+    ],
+)
+def test_sorted_lists_of_april_2026(family: str, count: int, digest: str) -> None:
+    names = sorted(key.name for key in keys(APRIL, "gfx950", masks="generic", family=family))
+    assert len(names) == count
+    assert hashlib.sha256("".join(f"{name}\n" for name in names).encode()).hexdigest() == digest
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx1201"])
+def test_of_april_2026_only_gfx950_is_known(arch: str) -> None:
+    assert keys(APRIL, arch) == []
+    assert "gfx950" in dialect(APRIL).families["fwd"].absent
+    assert dialect(APRIL).detection is None
+
+
+def test_v3_has_generic_masks_whichever_are_asked_for() -> None:
+    simplified, generic = (
+        [key for key in keys(NEWEST, "gfx950", masks=masks) if key.pipeline == "qr_async_trload_v3"]
+        for masks in ("simplified", "generic")
+    )
+    assert len(simplified) == 32
+    assert simplified == generic
+    assert {(key.mask_impl, key.mask) for key in simplified} == {("generic", "no"), ("generic", "causal")}
+    explained = why(dialect(NEWEST), Selection(archs=("gfx950",), families=("fwd",)), simplified[0].name)
+    assert explained.reasons == ()
+
+
+def test_the_minimal_set_of_fp32_is_empty_with_generic_masks() -> None:
+    assert len(keys(NEWEST, "gfx950", 801)) == 24
+    assert keys(NEWEST, "gfx950", 801, "generic") == []
+
+
+def test_kernels_of_receipt_1_alone() -> None:
+    more = {key.name: key for key in keys(NEWEST, "gfx942", 1)}
+    less = {key.name for key in keys(NEWEST, "gfx942")}
+    extra = [key for name, key in more.items() if name not in less]
+    assert less < set(more)
+    assert {(key.pipeline, key.pad) for key in extra} == {("qr", "psskddv")}
+    assert receipts_with(dialect(NEWEST).families["fwd"], extra[0]) == (1,)
+
+
+@pytest.mark.parametrize(
+    ("name", "arch"),
+    [("ck-2025-06", "gfx942"), ("ck-2025-11", "gfx1201"), (NEWEST, "gfx950"), (NEWEST, "gfx1100"), (APRIL, "gfx950")],
+)
+@settings(deadline=None, max_examples=30)
+@given(masks=st.sampled_from(["simplified", "generic"]), place=st.integers(min_value=0))
+def test_any_key_is_read_back(name: str, arch: str, masks: str, place: int) -> None:
+    found = keys(name, arch, 1, masks)
+    key = found[place % len(found)]
+    family, values = find(dialect(name), key.name, masks)
+    assert make_key(family, values, key.name) == key
+    assert outside(dialect(name), family, values) == []
+
+
+def test_fields_that_the_name_does_not_spell() -> None:
+    family = dialect(NEWEST).families["fwd"]
+    wide, narrow = (
+        next(key for key in keys(NEWEST, "gfx950") if (key.hdim_q, key.hdim_v) == hdims)
+        for hdims in ((192, 192), (192, 128))
+    )
+    assert [parse(family, key.name)["hdim_v"] for key in (wide, narrow)] == [192, 128]
+    assert (wide.tile.occupancy, narrow.tile.occupancy) == (1, -1)
+    assert (wide.arch_trait, wide.trload, wide.qscale) == ("gfx950", False, "no")
+
+
+def test_a_wrong_name_is_explained_by_the_family_it_begins_like() -> None:
+    name = keys(NEWEST, "gfx950")[0].name
+    with pytest.raises(NameSyntaxError, match=r"is no fwd name of this dialect: after .* expected trload"):
+        find(dialect(NEWEST), name.replace("_ntrload", "_xtrload"), "simplified")
+    with pytest.raises(NameSyntaxError, match="is no batch_prefill name of this dialect"):
+        find(dialect(NEWEST), "fmha_batch_prefill_d128_fp61", "simplified")
+
+
+def edited(folder: Path, name: str, old: str, new: str) -> Dialect:
+    shutil.copytree(TABLES / "dialects", folder, dirs_exist_ok=True)
+    file = folder / name / "fwd.yaml"
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+    return read_dialect(folder / name)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("sink: &both [true, false]", "sink: &both [false, true]"),
+        (
+            "128x128: &half_128\n",
+            "128x128: &half_128\n        - b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16\n",
+        ),
+        ("hdim_q: [64, 128, 256]}\n    order: *loops", "hdim_q: [64, 128]}\n    order: *loops"),
+        ("pad: [npad, pddv, pssk]", "pad: [npad, pssk, pddv]"),
+        ("    masks: generic\n", ""),
+        ("mask: [no, causal]", "mask: [causal, no]"),
+        ("  - v3_has_its_own_tiles\n", ""),
+        ("  - qr_and_qr_async_take_128_row_tiles\n", ""),
+        ("  - trload_takes_narrow_tiles_at_d128\n", ""),
+        ("  - d192x128_and_d160_are_inference_only\n", ""),
+        ("for: {dtype: [mxfp8]}", "for: {dtype: [mxfp4]}"),
+        ("  default: {dtype: [fp16,", "  default: {dtype: [fp32, fp16,"),
+    ],
+)
+def test_one_changed_entry_of_the_newest_dialect_is_noticed(tmp_path: Path, old: str, new: str) -> None:
+    family = edited(tmp_path, NEWEST, old, new).families["fwd"]
+    found = [key.name for key in enumerate_keys(family, arch="gfx950", mask_impl="simplified")]
+    assert len(found) != 7760 or emission_sha256(found) != emission_sha256(k.name for k in keys(NEWEST, "gfx950"))
+
+
+def test_an_unknown_mask_set_of_a_block_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        TableError, match=r"fwd\.yaml:\d+: pipelines\.fp8_v3\.masks: must be one of simplified, generic"
+    ):
+        edited(tmp_path, NEWEST, "    masks: generic\n", "    masks: causal\n").families["fwd"]

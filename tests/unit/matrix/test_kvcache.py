@@ -1,0 +1,163 @@
+"""The families that read a KV cache (split-KV and its combine, append-KV, paged-KV) are upstream's, in its order.
+
+Expected numbers and hashes are those of lists that upstream's own codegen wrote, never of our output.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from matrix.dialects import TABLES, Dialect, dialect, read_dialect
+from matrix.enumeration import enumerate_keys
+from matrix.explain import receipts_with, why
+from matrix.keys import Key
+from matrix.names import make_key, parse
+from matrix.published.golden import emission_sha256
+from matrix.selection import Selection
+
+SPLITKV = ("fwd_splitkv_combine", "fwd_splitkv")  # upstream's fwd_splitkv lists both, in this order
+APPENDKV = ("fwd_appendkv",)
+PAGEDKV = ("fwd_pagedkv",)
+RECEIPTS = (0, 1, 2, 3, 4, 100, 200, 600, 700, 800)
+
+
+@functools.cache
+def keys(name: str, families: tuple[str, ...], arch: str, receipt: int = 0, masks: str = "simplified") -> list[Key]:
+    found = [enumerate_keys(dialect(name).families[f], arch=arch, receipt=receipt, mask_impl=masks) for f in families]
+    return [key for some in found for key in some]
+
+
+@pytest.mark.parametrize(
+    ("name", "families", "arch", "counts"),
+    [
+        ("rocm-libraries-2026", SPLITKV, "gfx950", [2106, 2106, 618, 2106, 138, 2106, 680, 2040, 138, 0]),
+        ("rocm-libraries-2026", SPLITKV, "gfx1100", [2186, 2186, 650, 2186, 138, 2186, 808, 2168, 138, 0]),
+        ("rocm-libraries-2026", SPLITKV, "gfx1201", [2234, 2234, 650, 2234, 138, 2234, 808, 2168, 138, 0]),
+        ("rocm-libraries-2026", APPENDKV, "gfx950", [99, 99, 96, 99, 96, 99, 99, 99, 99, 0]),
+        ("rocm-libraries-2026", APPENDKV, "gfx1100", [96, 96, 96, 96, 96, 96, 96, 96, 96, 0]),
+        ("rocm-libraries-2026", PAGEDKV, "gfx950", [168, 168, 36, 36, 36, 64, 32, 96, 0, 0]),
+        ("rocm-libraries-2026", PAGEDKV, "gfx1100", [96, 96, 36, 36, 36, 64, 32, 96, 0, 0]),
+        ("ck-2025-11", SPLITKV, "gfx950", [1146, 1146, 858, 1146, 138, 1146, 360, 1080, 1146, 0]),
+        ("ck-2025-11", SPLITKV, "gfx1201", [954, 954, 714, 954, 138, 954, 296, 888, 954, 0]),
+        ("ck-2025-11", SPLITKV, "gfx1100", [0] * 10),
+        ("ck-2025-11", APPENDKV, "gfx1201", [99, 99, 96, 99, 96, 99, 99, 99, 99, 0]),
+        ("ck-2025-11", PAGEDKV, "gfx942", [120, 120, 36, 36, 36, 32, 16, 48, 120, 0]),
+        ("ck-2025-06", SPLITKV, "gfx90a", [2091, 2283, 867, 2091, 147, 2091, 368, 1104, 2091, 2091]),
+        ("ck-2025-06", APPENDKV, "gfx950", [195, 195, 96, 195, 96, 195, 195, 195, 195, 195]),
+        ("ck-2025-06", PAGEDKV, "gfx942", [384, 384, 72, 72, 72, 128, 64, 192, 384, 384]),
+    ],
+)
+def test_counts_of_every_receipt(name: str, families: tuple[str, ...], arch: str, counts: list[int]) -> None:
+    assert [len(keys(name, families, arch, receipt)) for receipt in RECEIPTS] == counts
+
+
+# sha256 of the names, a line each, in order of emission: newest state, generic masks, receipt 0
+STORED = {
+    (SPLITKV, "gfx950"): "9c196e2d0083978111dfa05e37237fb2c75cf45bf23fba97e4fa0fba3f730ce7",
+    (SPLITKV, "gfx1100"): "6ea0675acec2b16d797e2a0c6387e81e33146c37f7bb60b616cd022200cd1be3",
+    (SPLITKV, "gfx1201"): "0aef8bd27129ce7aba6c73ee2c4b9d02e2d86efa719e287214a38d03a6500453",
+    (APPENDKV, "gfx950"): "e52fb575dd00833591d6ed919b604e2dfbbfb0848eff6f532bfc359b2d7af55f",
+    (APPENDKV, "gfx1100"): "89aff9bd6e7c73eaf29e83302f093337f57fc5e26f5fd6241d8002e867080455",
+    (PAGEDKV, "gfx950"): "9af4e8bc684e2949cd7423883f5f214e46e9dbf6c3991a6ed1a36cb37fbabb7f",
+    (PAGEDKV, "gfx1100"): "635606cb1ee5c46e9d835192b43a8b8b84ebce5a0b0a8cf6dbaeb93f6a7c5055",
+    (PAGEDKV, "gfx1201"): "0b6068b3d338633445b85791dd3e7757255adaf6b51f3d86e238f4c2bf270438",
+}
+
+
+def emitted(chosen: Dialect, families: tuple[str, ...], arch: str) -> str:
+    found = [enumerate_keys(chosen.families[name], arch=arch, mask_impl="generic") for name in families]
+    return emission_sha256([key.name for some in found for key in some])
+
+
+@pytest.mark.parametrize(("families", "arch"), STORED, ids=lambda part: part if isinstance(part, str) else part[-1])
+def test_generic_lists_of_the_newest_state_in_order_of_emission(families: tuple[str, ...], arch: str) -> None:
+    assert emitted(dialect("rocm-libraries-2026"), families, arch) == STORED[families, arch]
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "families", "arch"),
+    [
+        ("ck-2025-06/fwd_splitkv_combine", "[psdv, ps, pdv, npad]", "[psdv, pdv, ps, npad]", SPLITKV, "gfx950"),
+        ("ck-2025-11/fwd_splitkv_combine", "pad: [psdv, ps, pdv, npad]", "pad: [psdv, ps]", SPLITKV, "gfx950"),
+        ("rocm-libraries-2026/fwd_splitkv", "[psk, ps, pssk", "[ps, psk, pssk", SPLITKV, "gfx950"),
+        ("rocm-libraries-2026/fwd_splitkv", ", nwarp_pipeline_for_several_n_waves]", "]", SPLITKV, "gfx1201"),
+        ("rocm-libraries-2026/fwd_splitkv", "b16x64x32x64", "b16x64x64x64", SPLITKV, "gfx1100"),
+        ("ck-2025-06/fwd_appendkv", "[inter, half]", "[half, inter]", APPENDKV, "gfx950"),
+        ("ck-2025-06/fwd_appendkv", 'false: ""', "false: npagedkv", APPENDKV, "gfx950"),
+        ("rocm-libraries-2026/fwd_pagedkv", "sink: [true, false]", "sink: [false, true]", PAGEDKV, "gfx1100"),
+        ("ck-2025-11/fwd_pagedkv", "[npad, pssk]", "[pssk, npad]", PAGEDKV, "gfx950"),
+    ],
+)
+def test_a_changed_entry_of_a_table_is_noticed(
+    tmp_path: Path, file: str, old: str, new: str, families: tuple[str, ...], arch: str
+) -> None:
+    shutil.copytree(TABLES / "dialects", tmp_path, dirs_exist_ok=True)
+    table = tmp_path / f"{file}.yaml"
+    text = table.read_text()
+    assert old in text
+    assert emitted(read_dialect(tmp_path / "rocm-libraries-2026"), families, arch) == STORED[families, arch]
+    table.write_text(text.replace(old, new, 1))
+    assert emitted(read_dialect(tmp_path / "rocm-libraries-2026"), families, arch) != STORED[families, arch]
+
+
+@pytest.mark.parametrize(
+    ("name", "arch"), [("ck-2025-06", "gfx942"), ("ck-2025-11", "gfx1201"), ("rocm-libraries-2026", "gfx1100")]
+)
+@pytest.mark.parametrize("families", [SPLITKV[:1], SPLITKV[1:], APPENDKV, PAGEDKV], ids=lambda families: families[0])
+@settings(deadline=None, max_examples=15)
+@given(data=st.data())
+def test_any_key_is_read_back(name: str, arch: str, families: tuple[str, ...], data: st.DataObject) -> None:
+    masks = data.draw(st.sampled_from(["simplified", "generic"]))
+    key = data.draw(st.sampled_from(keys(name, families, arch, 1, masks)))
+    family = dialect(name).families[key.family]
+    assert make_key(family, parse(family, key.name, masks), key.name) == key
+
+
+def test_words_that_a_name_leaves_out() -> None:
+    """Append-KV writes neither 'no rope' nor 'not paged'."""
+    family = dialect("ck-2025-11").families["fwd_appendkv"]
+    values = parse(family, "fmha_fwd_appendkv_d64_bf16_b64x64x64x64_vr_psk_gfx12")
+    assert (values["rope"], values["paged_kv"], values["pad"]) == ("no", False, "psk")
+    assert (values["tile"].bs, values["tile"].bsk, values["tile"].bd, values["tile"].bdv) == (64, 64, 64, 64)
+
+
+def test_a_tile_of_16_rows_is_for_short_queries_and_splits_n() -> None:
+    small = [key for key in keys("rocm-libraries-2026", SPLITKV, "gfx1201") if key.tile.bm0 == 16]
+    assert {(key.pipeline, key.tile.when) for key in small} == {("qr_nwarp_sshuffle", "seqlen_q_fits")}
+
+
+# d96 with the plain pipeline: mid-2025 builds it for "all head dims" alone
+RECEIPT_1 = (
+    "fmha_fwd_splitkv_d96_fp16_batch_b64x128x32x128x32x96_r4x1x1_r4x1x1_w16x16x16_w16x16x16"
+    "_qr_vr_psskddv_logits_nbias_nmask_lse_nsquant_pagedkv"
+)
+
+
+@pytest.mark.parametrize(
+    ("receipt", "expected"),
+    [
+        (2, ["receipt 2 (FlashAttention forward) doesn't build this pipeline for it; receipts that do: 1"]),
+        (1, []),
+        (4, ["receipt 4 (PyTorch) has no fwd_splitkv kernel"]),  # upstream's mistyped condition
+    ],
+)
+def test_why_names_the_receipt_that_builds_a_pipeline(receipt: int, expected: list[str]) -> None:
+    chosen = dialect("ck-2025-06")
+    selection = Selection(archs=("gfx942",), families=("fwd_splitkv",), receipt=receipt)
+    assert [reason.text for reason in why(chosen, selection, RECEIPT_1).reasons] == expected
+
+
+def test_a_key_knows_its_receipts() -> None:
+    (key,) = (key for key in keys("ck-2025-06", ("fwd_splitkv",), "gfx942", 1) if key.name == RECEIPT_1)
+    family = dialect("ck-2025-06").families["fwd_splitkv"]
+    assert receipts_with(family, key) == (1,)
+    assert receipts_with(family, dataclasses.replace(key, pipeline="qr_async")) == (
+        0, 1, 2, 3, 100, 300, 400, 600, 700, 800, 801, 888,
+    )  # fmt: skip

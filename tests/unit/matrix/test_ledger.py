@@ -1,0 +1,122 @@
+"""The ledger is strict: a listed defect must happen, an expired one must be looked at, a mistake has file and line."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import pytest
+
+from matrix.base.errors import LedgerError, TableError
+from matrix.problems.ledger import LEDGER, Ledger, read_ledger
+
+TEXT = """# a comment
+entries:
+  big_pools:
+    problems: [large-kv/lines.*, large-kv/scattered.g6-*]
+    upstreams: [aiter, flash-attn]
+    archs: ["*"]
+    outcome: [wrong, fault]
+    reason: offsets of 32 bits
+    link: https://github.com/ROCm/aiter/issues/2517
+    expires: 2027-06-30
+  over_read:
+    problems: page-fault/*
+    upstreams: aiter
+    archs: gfx950
+    outcome: fault
+    reason: the table is read past its end
+    expires: 2026-12-31
+"""
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    file = tmp_path / "ledger.yaml"
+    file.write_text(TEXT)
+    return read_ledger(file)
+
+
+def test_the_ledger_of_the_house_is_readable() -> None:
+    read_ledger(LEDGER)
+
+
+def test_entries_as_written(ledger: Ledger) -> None:
+    big, over = ledger.entries
+    assert (big.name, big.place, big.outcomes) == ("big_pools", "ledger.yaml:4", ("wrong", "fault"))
+    assert over.problems == ("page-fault/*",)
+    assert (over.link, over.expires) == ("", datetime.date(2026, 12, 31))
+
+
+@pytest.mark.parametrize(
+    ("problem", "upstream", "arch", "result", "kind", "good"),
+    [
+        ("large-kv/lines.full-m64", "aiter", "gfx942", "wrong", "known", True),
+        ("large-kv/lines.full-m64", "aiter", "gfx942", "fault", "known", True),
+        ("large-kv/lines.full-m64", "aiter", "gfx942", "passed", "unexpected_pass", False),
+        ("large-kv/lines.full-m64", "aiter", "gfx942", "timeout", "failed", False),
+        ("large-kv/lines.full-m64", "aiter", "gfx942", "unsupported", "unsupported", True),
+        ("large-kv/lines.full-m64", "aiter", "gfx942", "infrastructure", "infrastructure", False),
+        ("large-kv/lines.full-m64", "checkout", "gfx942", "wrong", "failed", False),
+        ("large-kv/scattered.g3-x", "aiter", "gfx942", "wrong", "failed", False),
+        ("large-kv/scattered.g3-x", "aiter", "gfx942", "passed", "passed", True),
+        ("page-fault/a.b", "aiter", "gfx950", "fault", "known", True),
+        ("page-fault/a.b", "aiter", "gfx942", "fault", "failed", False),
+        ("page-fault/a.b", "aiter", "gfx950", "wrong", "failed", False),
+        ("dispatch/a", "aiter", "gfx950", "unsupported", "unsupported", True),
+    ],
+)
+def test_verdicts(ledger: Ledger, problem: str, upstream: str, arch: str, result: str, kind: str, good: bool) -> None:
+    verdict = ledger.judge(problem, upstream, arch, result)
+    assert (verdict.kind, verdict.good) == (kind, good)
+
+
+def test_verdicts_say_where_to_look(ledger: Ledger) -> None:
+    known = ledger.judge("page-fault/a", "aiter", "gfx950", "fault")
+    assert known.text == "fault: the table is read past its end (over_read, ledger.yaml:12)"
+    surprise = ledger.judge("page-fault/a", "aiter", "gfx950", "passed")
+    assert surprise.text == "passes, but ledger.yaml:12 expects fault: narrow or remove over_read"
+    with pytest.raises(ValueError, match="no result 'fine'"):
+        ledger.judge("page-fault/a", "aiter", "gfx950", "fine")
+
+
+def test_an_expired_entry_fails_the_day_after(ledger: Ledger) -> None:
+    ledger.check_dates(datetime.date(2026, 12, 31))
+    with pytest.raises(LedgerError) as caught:
+        ledger.check_dates(datetime.date(2027, 1, 1))
+    assert str(caught.value).startswith("ledger.yaml:12: over_read expired on 2026-12-31: the table is read")
+    assert "big_pools" not in str(caught.value)
+    assert caught.value.exit_code == 19
+
+
+def test_entries_that_cover_nothing_are_named(ledger: Ledger) -> None:
+    cases = [("large-kv/lines.x", "flash-attn", "gfx950"), ("page-fault/x", "flash-attn", "gfx950")]
+    assert [entry.name for entry in ledger.unused(cases)] == ["over_read"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("outcome: fault", "outcome: broken", "15: entries.over_read.outcome: unknown 'broken'; known: wrong, fault"),
+        ("outcome: fault", "outcome: passed", "unknown 'passed'"),
+        ("archs: gfx950", "archs: gfx9", "14: entries.over_read.archs: unknown 'gfx9'"),
+        ("upstreams: aiter", "upstreams: ck", "unknown 'ck'"),
+        ("expires: 2026-12-31", "expires: soon", "17: entries.over_read.expires: must be a date such as 2027-06-30"),
+        ("    expires: 2026-12-31\n", "", "entries.over_read: field 'expires' is missing"),
+        ("page-fault/*", "pagefault/*", "'pagefault/*' names no suite"),
+        ("reason: the table is read past its end", "reason: ' '", "is empty: say what goes wrong"),
+        ("link: https", "link: http", "must be an https:// address"),
+        ("problems: page-fault/*", "problems: []", "is empty"),
+        ("outcome: fault", "outcome: fault\n    why: x", "unknown field; known here: problems"),
+        ("  over_read:", "  big_pools:", "written twice"),
+        ("entries:", "entrys:", "unknown field; known here: entries"),
+    ],
+)
+def test_mistakes(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert old in TEXT
+    file = tmp_path / "ledger.yaml"
+    file.write_text(TEXT.replace(old, new, 1))
+    with pytest.raises(TableError) as caught:
+        read_ledger(file)
+    assert str(caught.value).startswith(f"{file}:")
+    assert message in str(caught.value)

@@ -1,0 +1,217 @@
+"""`python -m matrix`: one clear message with its own exit code for each bad input, and never a traceback."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from matrix_samples import GROUP, NEWEST
+
+from matrix import dialects
+from matrix.base.entry import exit_code
+from matrix.dialects import TABLES, dialect
+
+ROOT = Path(__file__).parents[3]
+ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "message"),
+    [
+        ((), 2, "the following arguments are required: COMMAND. See python -m matrix --help."),
+        (("lst",), 2, "argument COMMAND: invalid choice: 'lst'"),
+        (("list", "--archs", "gfx950"), 2, "unrecognized arguments: --archs gfx950. See python -m matrix list --help."),
+        (("list", "--arc", "gfx950"), 2, "unrecognized arguments: --arc gfx950"),
+        (("list", "--arch", ","), 2, "--arch is empty; leave it out for gfx950"),
+        (("list", "--mask", "x"), 2, "argument --mask: invalid choice: 'x'"),
+        (("export", "--format", "text"), 2, "argument --format: invalid choice: 'text'"),
+        (("show",), 2, "the following arguments are required: NAME. See python -m matrix show --help."),
+        (("show", GROUP, "--filter", "x"), 2, "unrecognized arguments: --filter x"),
+        (("list", "--shard", "17/16"), 2, "--shard '17/16': write I/N with 1 <= I <= N, e.g. 3/16"),
+        (
+            ("list", "--upstream", "checkout"),
+            2,
+            "--upstream checkout: the matrix doesn't look at source trees. Name the tree's dialect with --dialect "
+            "(ck-2025-06, ck-2025-11, rocm-libraries-2026, rocm-libraries-2026-04).",
+        ),
+        (("list", "--arch", "gfx951"), 3, f"unknown arch 'gfx951'; did you mean 'gfx950'? {ARCHS}"),
+        (("count", "--arch", "gfx950,cuda"), 3, f"unknown arch 'cuda'. {ARCHS}"),
+        (
+            ("list", "--receipt", "5"),
+            4,
+            "unknown receipt '5'. Known: 0, 1, 2, 3, 4, 100, 200, 300, 400, 600, 700, 800, ",
+        ),
+        (("list", "--receipt", "two"), 4, "unknown receipt 'two'. Known: 0, 1, 2, "),
+        (("list", "--profile", "aiter"), 5, "unknown profile 'aiter'; did you mean 'aiter_cpp'? Known: ck_default, "),
+        (("list", "--tier", "fast"), 6, "unknown tier 'fast'. Known: full, nightly, smoke."),
+        (("list", "--dialect", "ck"), 7, "unknown dialect 'ck'. Known: ck-2025-06, ck-2025-11, rocm-libraries-2026, "),
+        (
+            ("list", "--upstream", "iter"),
+            8,
+            "unknown upstream 'iter'; did you mean 'aiter'? Known: aiter, flash-attn, ",
+        ),
+        (("list", "--family", "bwd"), 9, "unknown family 'bwd'; did you mean 'fwd'? Known: fwd, fwd_splitkv_combine, "),
+        (("list", "--arch", "gfx1100,gfx950", "--filter", "x"), 11, "no kernel is selected (archs gfx1100,gfx950, "),
+        (("list", "--filter", "x"), 11, "no kernel is selected (archs gfx950, family batch_prefill, receipt 0, masks "),
+        (
+            ("count", "--filter", "x"),
+            11,
+            "no kernel is selected (archs gfx950, family batch_prefill, receipt 0, masks ",
+        ),
+        (
+            ("export", "--receipt", "800"),
+            11,
+            "no kernel is selected (archs gfx950, family batch_prefill, receipt 800, ",
+        ),
+        (("list", "--where", "key.bn0 == 1"), 12, "--where 'key.bn0 == 1': unknown field 'key.bn0'; did you mean "),
+        (("list", "--where", "open('x')"), 12, "--where \"open('x')\": 'open('x')' is not allowed; use key.FIELD, "),
+        (
+            ("list", "--filter-file", "/no/f.py"),
+            13,
+            "--filter-file /no/f.py: no such file. It must be Python and define ",
+        ),
+        (
+            ("show", "fmha_fwd_d128"),
+            14,
+            "'fmha_fwd_d128' is no fwd name of this dialect: after 'fmha_fwd_d128', expected '_', found",
+        ),
+        (
+            ("why", "x"),
+            14,
+            "'x' is no fwd name of this dialect: at its start, expected 'fmha_fwd_d', ",
+        ),
+        (
+            ("why", NEWEST),
+            14,
+            f"'{NEWEST}' is a name of dialect rocm-libraries-2026, not of ck-2025-11. Use --dialect ",
+        ),
+        (
+            ("show", GROUP.replace("_psskddv_", "_psddv_")),
+            14,
+            f"'{GROUP.replace('_psskddv_', '_psddv_')}' is no kernel of ck-2025-11: group mode needs seqlen_q and "
+            "seqlen_k padding: the length of the next sequence is unknown. `python -m matrix why NAME` tells more.",
+        ),
+        (("list", "--where", " "), 12, "--where ' ': it is empty; leave it out, or write e.g. "),
+        (("list", "--filter-file", "/"), 13, "--filter-file /: it is a folder, no file. It must be Python and define "),
+        (
+            ("export", "--output", "/dev/null/x"),
+            16,
+            "/dev/null/x: can't be written: Not a directory. A folder of this path is a file: name another place.",
+        ),
+        (
+            ("export", "--output", "/dev/null"),
+            16,
+            "/dev/null: can't be written: it is no file that can be replaced. Name a file.",
+        ),
+    ],
+)
+def test_bad_input_is_one_message_and_an_exit_code(run, argv: tuple[str, ...], code: int, message: str) -> None:
+    found, out, err = run(*argv)
+    assert (found, out) == (code, "")
+    assert err.startswith(f"error: {message}")
+    assert err.count("\n") == 1
+
+
+def test_a_filter_that_empties_the_selection_is_named(run) -> None:
+    code, _, err = run("list", "--filter", "*_bf16_*", "--where", "key.dtype == 'fp16'", "--filter", "*_group_*")
+    assert code == 11
+    assert "tier full, --filter '*_bf16_*', --filter '*_group_*', --where \"key.dtype == 'fp16'\"). " in err
+    assert "--where \"key.dtype == 'fp16'\" removes the last 64, e.g. fmha_batch_prefill_d128_bf16_group_" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def keep(key):\n    raise KeyError('x')\n", "line 2: KeyError: 'x'. Mend the file."),
+        ("def wanted(key):\n    return True\n", "it defines no function keep(key) -> bool."),
+        ("def keep(key):\n    return 'yes'\n", "returned 'yes'; return True or False."),
+        ("def keep(key:\n", "line 1: SyntaxError: '(' was never closed. Mend the file."),
+    ],
+)
+def test_bad_filter_files(run, tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "f.py"
+    file.write_text(text)
+    code, out, err = run("list", "--filter-file", str(file))
+    assert (code, out, err.count("\n")) == (13, "", 1)
+    assert err.startswith(f"error: --filter-file {file}: ")
+    assert err.endswith(f"{message}\n")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("dtype: [fp16, bf16]", "dtype: [fp16, bf16", ":9: not valid YAML: expected ',' or ']', but got ':'"),
+        ("[[128, 128]]", "[[128, x]]", ":9: axes.hdim_q hdim_v[0][1]: must be a whole number, not 'x'"),
+    ],
+)
+def test_a_malformed_table(run, tmp_path: Path, monkeypatch, old: str, new: str, message: str) -> None:
+    shutil.copytree(TABLES, tmp_path, dirs_exist_ok=True)
+    file = tmp_path / "dialects" / "ck-2025-06" / "batch_prefill.yaml"
+    file.write_text(file.read_text().replace(old, new, 1))
+    monkeypatch.setattr(dialects, "TABLES", tmp_path)
+    dialect.cache_clear()
+    try:
+        code, out, err = run("list")
+    finally:
+        dialect.cache_clear()
+    assert (code, out) == (10, "")
+    assert err.startswith(f"error: {file}{message}")
+
+
+def test_a_closed_pipe_is_no_traceback() -> None:
+    command = [sys.executable, "-m", "matrix", "list"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as lister:
+        assert lister.stdout is not None
+        lister.stdout.close()
+        assert lister.stderr is not None
+        assert lister.stderr.read() == b""
+    assert lister.returncode == 141
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_a_message() -> None:
+    command = [sys.executable, "-m", "matrix", "list"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 27
+    assert done.stderr == b"error: standard output: no space left on the disk. Free some, or send it elsewhere.\n"
+
+
+def test_a_closed_standard_output_is_no_traceback() -> None:
+    command = ["sh", "-c", 'exec "$0" -m matrix count >&-', sys.executable]
+    done = subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("failure", "code", "message"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted; run the same command again to go on"),
+        (
+            PermissionError(13, "Permission denied", "/a/file"),
+            16,
+            "/a/file: Permission denied. Mend that and try again.",
+        ),
+        (
+            BlockingIOError(11, "Resource temporarily unavailable"),
+            16,
+            "the system refuses: Resource temporarily unavailable. Mend that and try again.",
+        ),
+    ],
+)
+def test_what_a_machine_does_to_a_program_is_a_message(
+    capsys: pytest.CaptureFixture[str], failure: BaseException, code: int, message: str
+) -> None:
+    def command() -> int:
+        raise failure
+
+    assert exit_code(command) == code
+    assert capsys.readouterr().err == f"error: {message}\n"
+
+
+def test_a_mistake_of_ours_keeps_its_traceback() -> None:
+    with pytest.raises(ZeroDivisionError):
+        exit_code(lambda: 1 // 0)

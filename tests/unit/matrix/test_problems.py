@@ -1,0 +1,297 @@
+"""Problems as data: what tables expand to, what a kernel must have, and mistakes told with file and line."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from matrix.base.errors import ProblemError, TableError, UnknownSuiteError, UnknownTierError
+from matrix.cli import main
+from matrix.dialects import dialect
+from matrix.enumeration import enumerate_keys
+from matrix.problems.problem import (
+    CHECKS,
+    PAIRWISE,
+    SUITES,
+    TIERS,
+    Problem,
+    complaint,
+    counterpart,
+    launch_seqlen_k,
+    mask_corner,
+    missing,
+    needed,
+    page_elements,
+    serves,
+    wave_instructions,
+)
+from matrix.problems.tables import find, problems, read
+from matrix.selection import Selection, select
+
+
+def make(**fields: object) -> Problem:
+    given: dict[str, object] = {"name": "suite/x", "suite": "dispatch", "tier": "smoke", "group": "x", **fields}
+    return Problem(**given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_every_case_is_well_formed_has_one_name_and_larger_tiers_hold_the_smaller(suite: str) -> None:
+    smoke, full, nightly = (problems(suite, tier) for tier in TIERS)
+    assert smoke
+    assert smoke == full[: len(smoke)]
+    assert full == nightly[: len(full)]
+    assert len({problem.name for problem in nightly}) == len(nightly)
+    assert [problem.name for problem in nightly if complaint(problem)] == []
+    assert all(problem.name.startswith(f"{suite}/{problem.group}") for problem in nightly)
+
+
+def test_the_smoke_tier_suits_an_emulator() -> None:
+    """Two cores, 9 million wave-instructions a second and core, under two minutes with reference and start-up."""
+    cases = [problem for suite in SUITES for problem in problems(suite)]
+    assert sum(map(wave_instructions, cases)) < 100e6
+    assert len(cases) < 500
+
+
+def test_nothing_that_the_issue_asks_for_is_missing_from_smoke() -> None:
+    cases = [problem for suite in SUITES for problem in problems(suite)]
+    byte = [(p, p.pool_pages * page_elements(p, "k") * p.element_bytes) for p in cases]
+    assert any(0 in p.seqlens_k for p in cases)
+    assert any(p.mask != "no" and p.seqlens_q[0] > p.seqlens_k[0] > 0 for p in cases)
+    assert any(p.window_left >= 0 and not p.sink_size for p in cases)
+    assert any(p.pool_pages > 8_388_608 for p in cases)
+    assert any(p.page_order == "lines" and size > 2**33 for p, size in byte)
+    assert any(p.page_order == "lines" and 2**31 < size < 2**32 for p, size in byte)
+    assert any("identity_vs_scrambled" in p.checks and size > 2**31 for p, size in byte)
+    assert any(p.placement in ("high", "crossing") and size < 2**31 for p, size in byte)
+    assert {check for p in cases for check in p.checks} == set(CHECKS)
+    assert {p.page_order for p in cases} >= {"identity", "scrambled", "spread", "lines", "shared", "repeated"}
+    assert {p.table_end for p in cases} == {"exact", "zeros", "nan_page", "minus_one"}
+
+
+def test_aiters_axes_are_all_there() -> None:
+    """The product of facts/field.md C without what aiter itself skips (fp8 with LSE): 9 lengths instead of 3 x 6."""
+    group = [p for p in problems("batch-prefill", "nightly") if p.group == "aiter_paged"]
+    lengths, layouts, tables, pages, heads, hdims, masks, caps, storages = 9, 2, 2, 2, 2, 2, 2, 2, 2
+    both = lengths * layouts * tables * pages * heads * hdims * masks * caps * storages
+    assert len(group) == both * (2 + 2 + 1)  # bf16 and fp16 with and without LSE, fp8 without
+    ragged = [p for p in group if p.batch == 7]
+    assert all(k >= q >= 1 for p in ragged for q, k in zip(p.seqlens_q, p.seqlens_k, strict=True))
+    assert len({p.seqlens_q for p in ragged}) == 2  # drawn once for each entry, alike in all its cases
+
+
+def test_find_takes_the_name_back() -> None:
+    name = "large-kv/many_pages.p8388609"
+    assert find(name).pool_pages == 8_388_609
+    for wrong in ("large-kv/many_pages.p1", "nosuite/x", ""):
+        with pytest.raises(ProblemError, match="no problem"):
+            find(wrong)
+    with pytest.raises(UnknownSuiteError):
+        problems("large")
+    with pytest.raises(UnknownTierError):
+        problems("large-kv", "quick")
+
+
+def test_names_do_not_change_by_accident() -> None:
+    """A ledger entry names them. Written by hand."""
+    names = {problem.name for suite in SUITES for problem in problems(suite)}
+    assert names >= {
+        "batch-prefill/plain.m64-full-q1k1",
+        "batch-prefill/plain.m128-causal-b3q130k300ragged",
+        "batch-prefill/features.cap30-q300k64",
+        "batch-prefill/windows.bottom_right-win31_0-q70k600",
+        "batch-prefill/windows.window-winall_20-q150k150",
+        "batch-prefill/heads.h6x2-causal",
+        "large-kv/scattered.g4half-random-full",
+        "page-fault/lengths.m128-q64k128",
+        "page-fault/poison.nan_page",
+        "dispatch/unsupported.cap_bias",
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "values"),
+    [
+        ({}, "page_size", {1, None}),
+        ({"page_size": 16}, "page_size", {16}),
+        ({"sink_logits": True}, "page_size", {1}),
+        ({"hdim_v": 72}, "hdim_q", {128}),
+        ({"hdim_q": 136, "hdim_v": 128}, "hdim_q", {256}),
+        ({}, "mask", {"no"}),
+        ({"mask": "bottom_right", "window_right": 0}, "mask", {"mask", "causal"}),
+        ({"mask": "top_left", "window_left": 5}, "mask", {"mask"}),
+        ({"mask": "window", "window_left": 5}, "mask", {"mask", "generic"}),
+        ({"mode": "batch", "seqlens_k": (256,)}, "pad", {"psddv"}),
+        ({"mode": "batch", "seqlens_k": (200,)}, "pad", {"psskddv"}),
+        ({"pool_pages": 2**23 + 1}, "load", {"gload", None}),
+        ({"tile_rows": 64}, "tile.bm0", {64}),
+        ({"sink_size": 4, "mask": "window", "window_left": 9}, "sink", {True}),
+        ({"p_drop": 0.1}, "dropout", {True}),
+        ({"logits_soft_cap": 30.0}, "logits", {True}),
+    ],
+)
+def test_needed(fields: dict[str, object], field: str, values: set[object]) -> None:
+    assert needed(make(**fields))[field] == values
+
+
+def test_needed_leaves_load_and_pad_open_where_they_do_not_matter() -> None:
+    assert not {"load", "pad", "tile.bm0"} & set(needed(make()))
+    assert "load" not in needed(make(page_size=1024, pool_pages=2**20))
+    assert "load" not in needed(make(pool_pages=2**23 - 1))
+
+
+def test_a_library_serves_what_it_holds_and_says_what_it_lacks() -> None:
+    keys = select(dialect("ck-2025-11"), Selection(archs=("gfx950",), receipt=200, tier="smoke"))
+    assert missing(keys, make(mask="bottom_right", window_right=0)) is None
+    assert missing(keys, make(page_size=16)) == f"no kernel with page_size 16 among {_plain(keys)} that fit otherwise"
+    assert missing(keys, make(mask="bottom_right", logits_soft_cap=9.0)) is not None
+    capped = make(mask="bottom_right", logits_soft_cap=9.0, lse=True)
+    served = [key for key in keys if serves(key, capped)]
+    assert served
+    assert {(key.logits, key.lse, key.mask, key.dtype) for key in served} == {(True, True, "mask", "bf16")}
+    assert missing([], make()) == "no kernel with dtype bf16 among 0 that fit otherwise"
+
+
+def _plain(keys: list[object]) -> int:
+    names = [str(getattr(key, "name", "")) for key in keys]
+    return sum("_bf16_group_" in n and "_nlogits_nbias_nmask_nlse_ndropout" in n for n in names)
+
+
+@pytest.mark.parametrize("name", ["ck-2025-06", "ck-2025-11", "rocm-libraries-2026"])
+def test_every_full_dialect_serves_every_case_it_has_the_features_for(name: str) -> None:
+    """Of all cases, only those with fields unknown to a dialect may be without a kernel."""
+    family = dialect(name).family("batch_prefill")
+    keys = enumerate_keys(family, arch="gfx950")
+    for problem in (p for suite in SUITES for p in problems(suite) if p.expect == "ok"):
+        reason = missing(keys, problem)
+        newer = problem.page_size > 1 or problem.sink_size or problem.sink_logits or problem.dtype == "fp8bf16"
+        newer = newer or problem.hdim_q > 128 or problem.kv_table == "vllm"
+        if name == "rocm-libraries-2026":
+            assert (reason is None) == (problem.mode == "group" and problem.vlayout == "row"), (problem.name, reason)
+        elif problem.vlayout == "row" or name == "ck-2025-06":
+            assert (reason is not None) == newer, (problem.name, reason)
+
+
+def test_batch_mode_promises_whole_tiles_only_if_all_lengths_are() -> None:
+    assert launch_seqlen_k(make(seqlens_q=(1, 1), seqlens_k=(256, 128))) == 256
+    assert launch_seqlen_k(make(seqlens_q=(1, 1), seqlens_k=(256, 100))) == 257
+    assert launch_seqlen_k(make(seqlens_q=(1, 1), seqlens_k=(256, 0))) == 257
+    assert launch_seqlen_k(make(seqlens_k=(100,))) == 100
+
+
+def test_mask_corner() -> None:
+    """(y, x) by hand: row r sees r - y < c < r + x. 3 queries, 5 keys; the last row of a bottom-right mask is row 4."""
+    causal = make(mask="bottom_right", window_left=-1, window_right=0)
+    assert mask_corner(causal, 3, 5) == (3, 3)
+    assert mask_corner(dataclasses.replace(causal, mask="top_left"), 3, 5) == (3, 1)
+    assert mask_corner(dataclasses.replace(causal, window_left=1), 3, 5) == (0, 3)
+    assert mask_corner(make(mask="window"), 3, 5) == (3, 5)
+
+
+def test_cost_counts_tiles_that_the_mask_leaves_and_every_launch() -> None:
+    one = make(seqlens_q=(128,), seqlens_k=(256,))
+    assert wave_instructions(one) == 4 * 1600 + 2 * 3000
+    causal = dataclasses.replace(one, mask="top_left", window_right=0)
+    assert wave_instructions(causal) == 2 * 1600 + 2 * 3000  # rows 0-127 of the upper left see 128 keys alone
+    assert wave_instructions(dataclasses.replace(one, checks=("repeat_bitwise",))) == 2 * wave_instructions(one)
+    assert wave_instructions(dataclasses.replace(one, expect="unsupported")) == 0
+
+
+def test_counterparts_differ_where_they_say() -> None:
+    problem = make(seqlens_q=(3, 4), seqlens_k=(5, 6), page_size=16, kv_layout="vectorized", seed=9)
+    for check in PAIRWISE:
+        other = counterpart(problem, check)
+        assert other.name == f"suite/x~{check}"
+        assert other.seed == 9
+        assert (dataclasses.replace(other, name=problem.name) == problem) == (check == "repeat_bitwise")
+    alone = counterpart(problem, "batch_invariance")
+    assert (alone.seqlens_q, alone.seqlens_k, alone.ids) == ((4,), (6,), (1,))
+    with pytest.raises(KeyError):
+        counterpart(problem, "reference")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"seqlens_k": (1, 2)}, "same number of sequences"),
+        ({"seqlens_k": (-1,)}, "negative"),
+        ({"nhead_q": 3, "nhead_k": 2}, "no multiple"),
+        ({"page_size": 3}, "power of two"),
+        ({"hdim_q": 100}, "multiples of 8"),
+        ({"kv_layout": "vectorized"}, "multiple of 8 tokens"),
+        ({"dtype": "fp8bf16"}, "needs a qscale"),
+        ({"window_left": 3}, "need a mask"),
+        ({"pool_pages": 10}, "can't hold the 128"),
+        ({"p_drop": 1.0}, "p_drop"),
+        ({"placement": "low", "pool_pages": 8_000_000}, "pools of 4096000000 bytes don't fit below 4 GiB"),
+        ({"mode": "batch", "seqlens_q": (1, 2), "seqlens_k": (1, 2)}, "one seqlen_q"),
+        ({"checks": ("looks",)}, "unknown check 'looks'"),
+    ],
+)
+def test_complaints(fields: dict[str, object], message: str) -> None:
+    assert complaint(make()) is None
+    assert message in str(complaint(make(**fields)))
+
+
+TABLE = """suite: dispatch
+defaults: {heads: [1, 1]}
+groups:
+  a:
+    tier: smoke
+    why: a test
+    set: {lengths: {q: 3, k: 4}}
+    axes:
+      dtype: [bf16, fp16]
+      mask: {full: {mask: no}, causal: {mask: bottom_right, window: [-1, 0]}}
+    drop:
+      - {dtype: fp16, mask: no, why: a test}
+"""
+
+
+def test_expansion_by_hand(tmp_path: Path) -> None:
+    file = tmp_path / "dispatch.yaml"
+    file.write_text(TABLE)
+    cases = read(file, "dispatch", "smoke")
+    assert [case.name for case in cases] == ["dispatch/a.bf16-full", "dispatch/a.bf16-causal", "dispatch/a.fp16-causal"]
+    assert (cases[2].dtype, cases[2].mask, cases[2].window_right) == ("fp16", "bottom_right", 0)
+    assert (cases[0].seqlens_q, cases[0].seqlens_k, cases[0].mask) == ((3,), (4,), "no")
+    assert read(file, "dispatch", "full") == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("suite: dispatch", "suite: other", "1: suite: must be dispatch"),
+        ("tier: smoke", "tier: quick", "5: groups.a.tier: unknown tier"),
+        ("    why: a test\n    set", "    set", "groups.a: field 'why' is missing"),
+        ("bf16, fp16]", "bf16, bf8]", "9: groups.a.axes.dtype[1]: unknown dtype 'bf8'"),
+        ("bf16, fp16]", "bf16, bf16]", "two cases are named dispatch/a.bf16-full"),
+        ("q: 3", "q: -3", "dispatch/a.bf16-full: a length is negative"),
+        ("q: 3", "z: 3", "unknown field; known here: q, k, batch, ragged"),
+        ("set: {", "set: {colour: red, ", "unknown field; known here: dtype"),
+        ("{mask: no}", "{mask: no, dtype: fp16}", "two axes set 'dtype'"),
+        ("      dtype: [", "      kind: [", "an axis that is no field needs words"),
+        ("mask: no, why: a test", "mask: no", "field 'why' is missing"),
+        ("axes:", "axis:", "unknown field; known here: tier, why, set, axes, drop"),
+    ],
+)
+def test_mistakes_in_a_table(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert old in TABLE
+    file = tmp_path / "dispatch.yaml"
+    file.write_text(TABLE.replace(old, new, 1))
+    with pytest.raises(TableError) as caught:
+        read(file, "dispatch", "smoke")
+    assert str(caught.value).startswith(f"{file}:")
+    assert message in str(caught.value)
+
+
+def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["problems", "--suite", "large-kv", "--count", "--format", "csv"]) == 0
+    header, row = capsys.readouterr().out.splitlines()
+    assert header == "suite,problems,million_wave_instructions"
+    assert row.split(",")[:2] == ["large-kv", str(len(problems("large-kv")))]
+    assert main(["problems", "--suite", "page-fault"]) == 0
+    assert capsys.readouterr().out.splitlines() == [problem.name for problem in problems("page-fault")]
+    assert main(["problems", "--suite", "nothing"]) == 17
+    assert main(["problems", "--tier", "nothing"]) == 6

@@ -1,0 +1,154 @@
+"""The stored lists are whole and as published; a comparison of names sees every difference."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from matrix.base.errors import TableError
+from matrix.published.comparison import NameDifference, OrderDifference, compare_names
+from matrix.published.golden import GOLDEN, emission_sha256, stored_lists
+
+# Published counts of the newest state (facts), and the sha256 of its emission order for receipt 0 as upstream gave it.
+SIMPLIFIED = {0: 4848, 1: 4848, 2: 3456, 3: 3456, 4: 3456, 200: 4848, 300: 4848, 400: 4848, 600: 4608, 888: 4848}
+EMISSION = "2ddd7cb60e9965f0d6d22fd563f3548dcec30b983d0c2e28164d882166e3c2fe"
+
+
+def test_the_stored_lists_are_those_of_upstream() -> None:
+    counts = {
+        (s.arch, s.mask_impl, s.receipt): s.count
+        for s in stored_lists()
+        if (s.dialect, s.api) == ("rocm-libraries-2026", "batch_prefill")
+    }
+    assert counts == {
+        (arch, "simplified", receipt): count for arch in ("gfx942", "gfx950") for receipt, count in SIMPLIFIED.items()
+    } | {("gfx950", "generic", receipt): count for receipt, count in {0: 8080, 2: 5760, 200: 8080, 600: 7680}.items()}
+    orders = {s.sha256_emission_order for s in stored_lists() if s.api == "batch_prefill" and s.count == 4848}
+    assert orders == {EMISSION}
+
+
+# facts: the tile engine README's 33,541 of April 2026 by family, and the totals of the newest state on gfx950
+README = {
+    "fwd": 11980, "fwd_splitkv": 2952, "fwd_splitkv_combine": 138, "fwd_appendkv": 99, "fwd_pagedkv": 252,
+    "batch_prefill": 5928, "bwd_dot_do_o": 60, "bwd_dq_dk_dv": 12000, "bwd_convert_dq": 132,
+}  # fmt: skip
+
+
+def test_published_totals() -> None:
+    april = {s.api: s.count for s in stored_lists() if s.dialect == "rocm-libraries-2026-04"}
+    assert april == README
+    assert sum(april.values()) == 33541
+    assert all(len(s.families) == 1 for s in stored_lists() if s.dialect == "rocm-libraries-2026-04")
+    for mask, total in (("simplified", 23225), ("generic", 35325)):
+        newest = [s.count for s in stored_lists() if (s.arch, s.receipt, s.mask_impl) == ("gfx950", 0, mask)
+                  and s.dialect == "rocm-libraries-2026"]  # fmt: skip
+        assert sum(newest) == total
+
+
+def test_every_stored_list_is_whole_sorted_and_without_repetition() -> None:
+    for stored in stored_lists():
+        names = stored.names()
+        assert list(names) == sorted(set(names))
+        assert len(names) == stored.count
+        assert emission_sha256(names) == stored.sha256
+
+
+def test_no_stored_file_is_without_an_entry_and_all_are_small() -> None:
+    files = set(GOLDEN.rglob("*.gz"))
+    assert files == {stored.file for stored in stored_lists()}
+    assert sum(file.stat().st_size for file in files) < 1_500_000
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (gzip.compress(b"fmha_x\n"), ":1: sha256 is 5bfa00"),
+        (b"no gzip", ":1: the stored list can't be read: Not a gzipped file"),
+        (b"", ":1: sha256 is e3b0c4"),
+        (None, ":1: the stored list can't be read: [Errno 2] No such file"),
+    ],
+    ids=["other names", "no gzip", "empty", "missing"],
+)
+def test_a_damaged_list_is_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
+    file = tmp_path / "list.txt.gz"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(TableError) as caught:
+        dataclasses.replace(stored_lists()[0], file=file).names()
+    assert str(caught.value).startswith(f"{file}{message}")
+    assert str(caught.value).endswith("Restore the file.")
+
+
+def test_a_cut_list_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "list.txt.gz"
+    file.write_bytes(stored_lists()[0].file.read_bytes()[:-100])
+    with pytest.raises(TableError, match="the stored list can't be read: Compressed file ended"):
+        dataclasses.replace(stored_lists()[0], file=file).names()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, ":1: the table can't be read: [Errno 2] No such file"),
+        ("", ":1: the table is empty."),
+        ('{"entries": [', ":1: not valid YAML: "),
+        ("[]", ":1: top level: must be a mapping, not a list"),
+        ('{"x": 1}', ":1: top level: field 'entries' is missing; it has x"),
+        ('{"entries": [\n{"version": "a"}]}', ":2: entries[0]: field 'api' is missing; it has version"),
+        ('{"entries": [\n3]}', ":2: entries[0]: must be a mapping, not 3"),
+    ],
+)
+def test_a_damaged_manifest_is_refused(tmp_path: Path, text: str | None, message: str) -> None:
+    if text is not None:
+        (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(TableError) as caught:
+        stored_lists(tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path / 'manifest.json'}{message}")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "missing", "extra", "order"),
+    [
+        ("abc", "abc", "", "", None),
+        ("", "", "", "", None),
+        ("ab", "abc", "c", "", None),
+        ("abcd", "abc", "", "d", None),
+        ("xbc", "abc", "a", "x", None),
+        ("acb", "abc", "", "", (1, "c", "b")),
+        ("xcba", "abcy", "y", "x", (0, "c", "a")),
+        ("abb", "ab", "", "b", None),
+        ("ab", "abb", "b", "", None),
+        ("bab", "abb", "", "", (0, "b", "a")),
+    ],
+)
+def test_differences(ours: str, theirs: str, missing: str, extra: str, order: tuple[int, str, str] | None) -> None:
+    found = compare_names(list(ours), list(theirs))
+    expected = OrderDifference(*order) if order else None
+    assert found == NameDifference(tuple(missing), tuple(extra), expected)
+    assert found.same == (ours == theirs)
+
+
+names = st.lists(st.sampled_from("abcdefgh"), max_size=12)
+
+
+@settings(deadline=None, max_examples=100)
+@given(names, names)
+def test_nothing_is_the_same_but_equal_lists(ours: list[str], theirs: list[str]) -> None:
+    found = compare_names(ours, theirs)
+    assert found.same == (ours == theirs)
+    assert Counter(ours) + Counter(found.missing) == Counter(theirs) + Counter(found.extra)
+
+
+def test_a_description_counts_names_the_first_few_and_the_place() -> None:
+    assert compare_names(["a"], ["a"]).describe() == "the names are the same, in the same order"
+    assert compare_names(["y", "x", "new"], ["x", "y", *"abcdefg"]).describe() == (
+        "7 missing:\n  a\n  b\n  c\n  d\n  e\n  and 2 more\n"
+        "1 extra:\n  new\n"
+        "the order differs from position 0 on (of the names that both have):\n  ours   y\n  theirs x"
+    )

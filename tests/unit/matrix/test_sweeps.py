@@ -1,0 +1,261 @@
+"""Sweep configurations keep the kernels that upstream's allow-lists mean; a mistake names its place and the next word.
+
+Expectations are told by kernel names, which the sweep does not look at.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from matrix.cli import main
+from matrix.configurations.sweeps import read_sweep, vocabulary
+from matrix.dialects import dialect
+from matrix.export import key_from_row
+from matrix.selection import Selection, select
+
+APRIL = ("--dialect", "rocm-libraries-2026-04", "--mask", "generic")
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]):
+    def call(*argv: str) -> tuple[int, str, str]:
+        code = main(argv)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def config(tmp_path: Path, variant: str, **traits: list[Any]) -> str:
+    file = tmp_path / "sweep.json"
+    lists = {name: {"values": values} for name, values in traits.items()}
+    file.write_text(json.dumps({"variant": variant, "trait_config": lists}, indent="\t"))
+    return str(file)
+
+
+@functools.cache
+def all_names(family: str) -> list[str]:
+    chosen = Selection(archs=("gfx950",), families=(family,), mask_impl="generic")
+    return [key.name for key in select(dialect("rocm-libraries-2026-04"), chosen)]
+
+
+def names(family: str, pattern: str) -> list[str]:
+    """The April 2026 dialect's names of a family that have a pattern."""
+    return [name for name in all_names(family) if re.search(pattern, name)]
+
+
+def test_the_readmes_count_of_the_forward_sweep(run, tmp_path: Path) -> None:
+    """CK's tile engine states 11,980 for fwd on gfx950, of a configuration that restricts data types alone."""
+    file = config(tmp_path, "fwd", data_type=["fp16", "bf16", "fp8bf16", "fp8fp32"])
+    code, out, err = run("sweep", file, *APRIL, "--count-only")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[1].split() == ["fwd", "11980", "11980"]
+
+
+@pytest.mark.parametrize(
+    ("variant", "traits", "patterns"),
+    [
+        (
+            "fwd",
+            {"data_type": ["fp16"], "pipeline": ["qr_async"], "mask": ["no"], "bias": ["no"]},
+            {"fwd": "_fp16_.*_qr_async_vr_.*_nbias_nmask_"},
+        ),
+        ("fwd", {"mask": ["top_left"], "lse": [True], "sink": [False]}, {"fwd": "_mc_lse_.*_nsink_"}),
+        (
+            "splitkv",
+            {"data_type": ["fp16", "bf16"], "pipeline": ["qr", "qr_async"], "mask": ["no", "top_left"], "lse": [True]},
+            {"fwd_splitkv_combine": "_(fp16|bf16)_", "fwd_splitkv": "_(fp16|bf16)_.*_(nmask|mc)_"},
+        ),
+        ("appendkv", {"data_type": ["bf16"], "pipeline": ["appendkv"]}, {"fwd_appendkv": "_bf16_"}),
+        ("pagedkv", {"pipeline": ["qr_async"], "bias": ["alibi"]}, {"fwd_pagedkv": "_alibi_"}),
+        (
+            "batch_prefill",
+            {"data_type": ["fp8bf16"], "mask": ["top_left"], "qscale": ["pertensor"]},
+            {"batch_prefill": "_fp8bf16_.*_mc_.*_pertensor_"},
+        ),
+        (
+            "bwd",
+            {"mask": ["no", "top_left"], "bias": ["no", "alibi"], "mode": ["group"], "dropout": [False], "lse": [True]},
+            {
+                "bwd_dot_do_o": "_group_",
+                "bwd_dq_dk_dv": "_group_.*_(nbias|alibi)_.*_(nmask|mc)_",
+                "bwd_convert_dq": "_group_",
+            },
+        ),
+    ],
+)
+def test_traits_keep_the_kernels_of_their_words(
+    run, tmp_path: Path, variant: str, traits: dict[str, list[Any]], patterns: dict[str, str]
+) -> None:
+    code, out, _ = run("sweep", config(tmp_path, variant, **traits), *APRIL)
+    expected = [name for family, pattern in patterns.items() for name in names(family, pattern)]
+    assert (code, out.splitlines()) == (0, expected)
+    assert expected
+
+
+def test_a_simplified_mask_stands_for_both_of_its_words(run, tmp_path: Path) -> None:
+    for word in ("top_left", "generic"):
+        _, out, _ = run("sweep", config(tmp_path, "batch_prefill", mask=[word]))
+        assert len(out.splitlines()) == 192
+        assert all("_mask_" in name for name in out.splitlines())
+
+
+def test_what_upstream_does_not_read_is_said(run, tmp_path: Path) -> None:
+    file = config(tmp_path, "pagedkv", pipeline=["qr_async"])
+    plain = config(tmp_path, "pagedkv")
+    _, expected, _ = run("sweep", plain)
+    config(tmp_path, "pagedkv", pipeline=["qr_async"])
+    code, out, err = run("sweep", file)
+    assert (code, out) == (0, expected)
+    assert err == (
+        f"{file}: trait_config.pipeline: upstream's builder doesn't read it for pagedkv: it leaves no kernel out\n"
+    )
+
+
+def test_ours_names_families_and_fields(run, tmp_path: Path) -> None:
+    file = tmp_path / "sweep.yaml"
+    file.write_text(
+        "families: [fwd, bwd_dot_do_o]\n"
+        "keep: {dtype: [fp16], mask: [no], hdim_q: [128], sink: [false], mode: [group]}\n"
+    )
+    code, out, err = run("sweep", str(file), *APRIL)
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        *names("fwd", "_d128_fp16_group_.*_nmask_.*_nsink_"),
+        *names("bwd_dot_do_o", "_d128_fp16_.*_group_"),
+    ]
+
+
+def test_a_sweep_narrows_and_is_narrowed_as_any_selection(run, tmp_path: Path) -> None:
+    file = config(tmp_path, "bwd", data_type=["bf16"])
+    options = (*APRIL, "--family", "bwd_convert_dq", "--where", "key.hdim_q == 64", "--filter", "*_group_*")
+    expected = names("bwd_convert_dq", "_d64_bf16_.*_group_")
+    _, out, _ = run("sweep", file, *options, "--format", "csv")
+    assert [key_from_row(row).name for row in csv.DictReader(io.StringIO(out))] == expected
+    parts = [run("sweep", file, *options, "--shard", f"{index}/2")[1].splitlines() for index in (1, 2)]
+    assert sorted(parts[0] + parts[1]) == sorted(expected)
+    code, _, err = run("sweep", file, "--family", "fwd")
+    assert (code, err) == (
+        2,
+        f"error: --family names none of the families of {file}: bwd_dot_do_o, bwd_dq_dk_dv, bwd_convert_dq\n",
+    )
+
+
+def test_what_no_dialect_has_is_said_before_nothing_is_left(run, tmp_path: Path) -> None:
+    code, out, err = run("sweep", config(tmp_path, "batch_prefill", qscale=["per_token_head"]))
+    assert (code, out) == (11, "")
+    assert "trait_config.qscale: no dialect known here has such a kernel" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        (
+            '{"variant": "forward"}',
+            90,
+            "1: variant: unknown variant 'forward'; did you mean 'fwd'? Known: fwd, splitkv, appendkv, ",
+        ),
+        (
+            '{"variant": "batch-prefill"}',
+            90,
+            "1: variant: unknown variant 'batch-prefill'; did you mean 'batch_prefill'?",
+        ),
+        (
+            '{"variant": "fwd",\n"trait_config": {"pipelines": {"values": ["qr"]}}}',
+            90,
+            "2: trait_config.pipelines: unknown trait 'pipelines'; did you mean 'pipeline'? Known: data_type, mode, ",
+        ),
+        (
+            '{"variant": "fwd",\n"trait_config": {\n"mask": {"values": ["no", "top-left"]}}}',
+            90,
+            "3: trait_config.mask.values[1]: unknown value of mask 'top-left'; did you mean 'top_left'? Known: no, ",
+        ),
+        (
+            '{"variant": "fwd", "trait_config": {"lse": {"values": ["true"]}}}',
+            10,
+            "1: trait_config.lse.values[0]: must be true or false, not 'true'",
+        ),
+        (
+            '{"variant": "fwd", "trait_config": {"mask": {"values": []}}}',
+            90,
+            "1: trait_config.mask.values: an empty list allows nothing. Name values or leave it out.",
+        ),
+        (
+            '{"variant": "fwd", "trait_confg": {}}',
+            90,
+            "1: trait_confg: unknown field 'trait_confg'; did you mean 'trait_config'? Known: variant, trait_config, ",
+        ),
+        (
+            '{"variant": "fwd", "trait_config": {"mask": ["no"]}}',
+            10,
+            "1: trait_config.mask: must be a mapping, not a list",
+        ),
+        (
+            '{"variant": "fwd", "trait_config": {"mask": {"values": [["no"]]}}}',
+            10,
+            "1: trait_config.mask.values[0]: must be a word, a number, true or false",
+        ),
+        ('{"trait_config": {}}', 10, "1: top level: field 'variant' is missing; it has trait_config"),
+        ('{"variant": "fwd"', 10, "1: not valid YAML: "),
+        (
+            "families: [fwd_split]",
+            90,
+            "1: families[0]: unknown family 'fwd_split'; did you mean 'fwd_splitkv'? Known: ",
+        ),
+        (
+            "families: [fwd]\nkeep: {datatype: [fp16]}",
+            90,
+            "2: keep.datatype: unknown field 'datatype'; did you mean 'dtype'? Known: dtype, hdim_q, ",
+        ),
+        (
+            "families: [fwd]\nkeep: {hdim_q: [127]}",
+            90,
+            "2: keep.hdim_q[0]: unknown value of hdim_q '127'; did you mean '128'?",
+        ),
+        (
+            "families: [fwd]\nkeep: {rope: [no]}",
+            90,
+            "2: keep.rope: none of fwd has the field 'rope'. Leave it out.",
+        ),
+        ("families: [fwd]\nkeep: {tile.bm0: [big]}", 10, "2: keep.tile.bm0[0]: must be a whole number, not 'big'"),
+    ],
+)
+def test_a_mistake_names_its_place_and_the_nearest_word(
+    run, tmp_path: Path, text: str, code: int, message: str
+) -> None:
+    file = tmp_path / "sweep.json"
+    file.write_text(text)
+    found, out, err = run("sweep", str(file))
+    assert (found, out) == (code, "")
+    assert err.startswith(f"error: {file}:{message}")
+
+
+def test_a_missing_file(run, tmp_path: Path) -> None:
+    code, _, err = run("sweep", str(tmp_path / "none.json"))
+    assert code == 10
+    assert err.startswith(f"error: {tmp_path / 'none.json'}:1: ")
+
+
+def test_the_vocabulary_is_of_fields_that_keys_have() -> None:
+    words = vocabulary()
+    for name, families in words.variants.items():
+        for family, traits in families.items():
+            assert set(traits) <= set(words.traits), (name, family)
+            known = dialect("rocm-libraries-2026").families[family]
+            for trait in traits:
+                field = words.traits[trait].field
+                assert field.startswith("tile.") or known.values(field), (family, field)
+
+
+def test_json_and_yaml_say_the_same(tmp_path: Path) -> None:
+    yaml = tmp_path / "sweep.yaml"
+    yaml.write_text("variant: fwd\ntrait_config:\n  mask: {values: [no]}\n  logits: {values: [true]}\n")
+    assert read_sweep(yaml) == read_sweep(Path(config(tmp_path, "fwd", mask=["no"], logits=[True])))

@@ -1,0 +1,272 @@
+"""A mistake in a YAML table is one message with file, line and field, before anything is enumerated."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from matrix.base.errors import (
+    CkPrefillError,
+    DiskFullError,
+    TableError,
+    UnknownArchError,
+    UnknownDialectError,
+    UnknownFamilyError,
+    UnknownReceiptError,
+    UnknownUpstreamError,
+)
+from matrix.base.tablefile import load, overlay
+from matrix.dialects import (
+    TABLES,
+    archs,
+    check_arch,
+    check_receipt,
+    check_upstream,
+    dialect,
+    dialect_names,
+    read_dialect,
+    receipts,
+    upstreams,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: [1, 2", "1: not valid YAML: expected ',' or ']', but got '<stream end>'. Mend that line."),
+        ("a: 1\nb: 2\na: 3\n", "3: a: written twice. Keep one."),
+        ("a:\n  b: 1\n  b: 2\n", "3: a.b: written twice. Keep one."),
+        ("a: 1\n\tb: 2\n", "2: not valid YAML: found character '\\t' that cannot start any token. Mend that line."),
+        ("a: 1\nb: \x00\n", "2: not valid YAML: special characters are not allowed. Mend that line."),
+        ("a: 1\nb: 2020-13-45\n", "2: b: not a value: month must be in 1..12"),
+        ("a: 1\nb: !!python/object:os.system x\n", "2: b: not a value: could not determine a constructor for the tag"),
+        ("a: 1\n---\nb: 2\n", "2: not valid YAML: but found another document. Mend that line."),
+        ("a: *b\n", "1: not valid YAML: found undefined alias 'b'. Mend that line."),
+        ("a: &b [*b]\n", "1: not a table: nested without end (an anchor that holds itself?)."),
+        ("a: " + "[" * 5000, "1: not a table: nested without end (an anchor that holds itself?)."),
+        ("- 1\n", "1: top level: must be a mapping, not a list"),
+        ("", "1: the table is empty."),
+        ("# nothing\n", "1: the table is empty."),
+    ],
+)
+def test_malformed_yaml(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "t.yaml"
+    file.write_text(text)
+    with pytest.raises(TableError) as caught:
+        load(file)
+    assert str(caught.value).startswith(f"{file}:{message}")
+
+
+def test_a_missing_or_undecodable_file(tmp_path: Path) -> None:
+    file = tmp_path / "t.yaml"
+    with pytest.raises(TableError, match=r"t\.yaml:1: the table can't be read: .*No such file"):
+        load(file)
+    file.write_bytes(b"a: \xff\n")
+    with pytest.raises(TableError, match=r"t\.yaml:1: the table can't be read: 'utf-8' codec"):
+        load(file)
+
+
+def test_no_is_text_and_true_a_boolean(tmp_path: Path) -> None:
+    file = tmp_path / "t.yaml"
+    file.write_text("a: [no, yes, true, 16, null]\n")
+    assert [item.value for item in load(file).get("a").items()] == ["no", "yes", True, 16, None]
+
+
+def test_overlay_merges_mappings_replaces_the_rest_and_null_takes_away(tmp_path: Path) -> None:
+    (tmp_path / "parent.yaml").write_text("a: {x: [1], y: 2, z: 3}\nb: 4\n")
+    (tmp_path / "child.yaml").write_text("a:\n  x: [5, 6]\n  z: null\n")
+    merged = overlay(load(tmp_path / "parent.yaml"), load(tmp_path / "child.yaml"))
+    assert [item.value for item in merged.get("a").get("x").items()] == [5, 6]
+    assert sorted(merged.get("a").mapping()) == ["x", "y"]
+    assert (merged.get("a").get("x").file.name, merged.get("a").get("x").line) == ("child.yaml", 2)
+    assert (merged.get("a").get("y").file.name, merged.get("a").get("y").line) == ("parent.yaml", 1)
+
+
+def copied(folder: Path) -> Path:
+    """The mid-2025 dialect in a folder of its own."""
+    return Path(shutil.copytree(TABLES / "dialects" / "ck-2025-06", folder / "ck-2025-06"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        ("summary: CK of mid", "sumary: CK of mid", 3, "sumary: unknown field; known here: dialect, parent, summary, "),
+        ("dialect: ck-2025-06", "dialect: ck", 2, "dialect: a dialect has the name of its folder, here 'ck-2025-06'"),
+        ("  lacks_file: codegen/utils.py", "  lack_file: x", 9, "detect.lack_file: unknown field; known here: file, "),
+        ("has: [do_fp8_static_quant, get_mask_map]", "has: x", 7, "detect.has: must be a list, not 'x'"),
+    ],
+)
+def test_impossible_dialects(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
+    folder = copied(tmp_path)
+    file = folder / "dialect.yaml"
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+    with pytest.raises(TableError) as caught:
+        read_dialect(folder)
+    assert str(caught.value).startswith(f"{file}:{line}: {message}")
+
+
+TILE = "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        ("archs: {gfx90a:", "archs: {gfx90b:", 1, "archs.gfx90b: 'gfx90b' is not in archs.yaml"),
+        ("_{lse}_", "_{lsee}_", 3, "name: slot 'lsee' is no axis; known: dtype, hdim_q, "),
+        ("_{lse}_", "_{lse}_{lse}_", 3, "name: slot 'lse' is written twice"),
+        ("_{lse}_", "_", 3, "name: axis 'lse' has several values and needs a slot {lse}"),
+        ("_{tile}_", "_", 3, "name: a kernel's tile needs a slot {tile}"),
+        ("[_o{occupancy}]", "_o{occupance}", 4, "tile: 'occupance' is no number of a tile; known: bm0, "),
+        ("order: [dtype,", "order: [dytpe,", 6, "order: 'dytpe' is no axis of a key"),
+        ("mode, tile, logits", "mode, tile, name, logits", 6, "order: 'name' is no axis of a key"),
+        ("mode, tile, logits", "mode, tile, mode, logits", 6, "order: an axis is listed twice"),
+        ("mode, tile, logits", "mode, logits", 6, "order: axis 'tile' is missing; every key has one"),
+        ("[dtype, hdim_q hdim_v, mode, tile,", "[dtype, tile, hdim_q hdim_v, mode,", 6, "order: tile depends on dtype"),
+        ("  lse: [true, false]\n", "", 6, "order: axis 'lse' has no values in axes"),
+        (
+            "  lse: [true, false]\n",
+            "  lsf: [true]\n  lse: [true]\n",
+            13,
+            "axes.lsf: unknown field; known here: ",
+        ),
+        ("dtype: [fp16, bf16]", "dtype: [fp16, fp16]", 8, "axes.dtype: a value is listed twice"),
+        ("dtype: [fp16, bf16]", "dtype: [fp16, 16]", 8, "axes.dtype[1]: must be text, not 16"),
+        ("dtype: [fp16, bf16]", "dtype: fp16", 8, "axes.dtype: must be a list, not 'fp16'"),
+        ("[[128, 128]]", "[['128', 128]]", 9, "axes.hdim_q hdim_v[0][0]: must be a whole number, not '128'"),
+        ("[[128, 128]]", "[[128]]", 9, "axes.hdim_q hdim_v[0]: must hold 2 values (hdim_q, hdim_v), not 1"),
+        ("  lse: [true, false]", "  lse: [yes, no]", 13, "axes.lse[0]: must be true or false, not 'yes'"),
+        ("generic: [no,", "genric: [no,", 21, "masks.genric: unknown field; known here: simplified, generic"),
+        ("  generic: [no, causal, generic]\n", "", 20, "masks: field 'generic' is missing; it has simplified"),
+        ("  qscale: {no: nsquant}", "  scale: {no: nsquant}", 30, "words.scale: no axis of that name; known: dtype, "),
+        ("    fp16 bf16:", "    fp16 bf61:", 35, "tiles.gfx9.fp16 bf61: 'bf61' is not among the axis's values: fp16, "),
+        ("  gfx9:\n", "  gfx8:\n", 34, "tiles.gfx8: unknown field; known here: gfx9"),
+        ("128x128:", "129x128:", 36, "tiles.gfx9.fp16 bf16.129x128: not among the values of axis 'hdim_q hdim_v'"),
+        ("128x128:", "d128:", 36, "tiles.gfx9.fp16 bf16.d128: head dims are written hdim_qxhdim_v, e.g. 128x128, "),
+        (TILE, TILE[:-3], 36, f"tiles.gfx9.fp16 bf16.128x128[0].tile: '{TILE[:-3]}' is no tile; the family writes"),
+        (f"tile: {TILE}", f"tle: {TILE}", 36, "tiles.gfx9.fp16 bf16.128x128[0].tle: unknown field; known here: tile, "),
+        ("when: few_blocks", "for: {lse: [true]}", 36, "tiles.gfx9.fp16 bf16.128x128[0].for.lse: unknown field"),
+        ("when: few_blocks", "for: {mode: [bath]}", 36, "tiles.gfx9.fp16 bf16.128x128[0].for.mode: 'bath' is"),
+        (f"- {{tile: {TILE}", f"- {TILE}\n        - {{tile: {TILE}", 36, "tiles.gfx9.fp16 bf16.128x128: a tile is"),
+        ("rules: [group_mode_pads", "rules: [group_mode_pad", 38, "rules[0]: no rule 'group_mode_pad_both_seqlens' "),
+        ("rules: [", "rules: [sink_needs_mask, ", 38, "rules[0]: rule 'sink_needs_mask' reads sink, which this family"),
+        ("  2: {", "  5: {", 40, "receipts.5: this receipt is not in receipts.yaml"),
+        ("  2: {", "  two: {", 40, "receipts.two: a receipt is a number, or 'default', not 'two'"),
+        ("2: {vlayout: [row]", "2: {layout: [row]", 40, "receipts.2.layout: unknown field; known here: dtype, "),
+        ("2: {vlayout: [row]", "2: {vlayout: [raw]", 40, "receipts.2.vlayout: 'raw' is not among the axis's values: "),
+        ("2: {vlayout: [row]", "2: {tile: [64]", 40, "receipts.2.tile: unknown field; known here: dtype, "),
+    ],
+)
+def test_impossible_families(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
+    folder = copied(tmp_path)
+    file = folder / "batch_prefill.yaml"
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+    with pytest.raises(TableError) as caught:
+        read_dialect(folder).families["batch_prefill"]
+    assert str(caught.value).startswith(f"{file}:{line}: {message}")
+
+
+def test_a_file_that_is_no_family(tmp_path: Path) -> None:
+    folder = copied(tmp_path)
+    (folder / "fwwd.yaml").write_text("archs: {}\n")
+    with pytest.raises(TableError, match=r"fwwd\.yaml:1: no such family; known: fwd, "):
+        read_dialect(folder)
+
+
+@pytest.mark.parametrize(
+    ("parent", "message"),
+    [
+        ("ck-2025-11", "ck-2025-06/dialect.yaml:3: parent: a dialect can't be its own ancestor"),
+        ("ck-2025-06", "ck-2025-06/dialect.yaml:3: parent: a dialect can't be its own ancestor"),
+        ("ck-1999", "ck-2025-06/dialect.yaml:3: parent: no dialect 'ck-1999' beside this one"),
+    ],
+)
+def test_impossible_parents(tmp_path: Path, parent: str, message: str) -> None:
+    shutil.copytree(TABLES / "dialects", tmp_path, dirs_exist_ok=True)
+    file = tmp_path / "ck-2025-06" / "dialect.yaml"
+    file.write_text(file.read_text().replace("summary:", f"parent: {parent}\nsummary:", 1))
+    with pytest.raises(TableError) as caught:
+        read_dialect(tmp_path / "ck-2025-11")
+    assert str(caught.value) == f"{tmp_path}/{message}"
+
+
+def test_the_tables_as_they_are() -> None:
+    assert list(archs()) == ["gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"]
+    assert archs()["gfx950"].lds_bytes == 160 * 1024
+    assert archs()["gfx942"].lds_bytes == 64 * 1024
+    assert list(receipts()) == [0, 1, 2, 3, 4, 100, 200, 300, 400, 600, 700, 800, 801, 888]
+    assert {name: upstream.dialect for name, upstream in upstreams().items()} == {
+        "aiter": "ck-2025-11",
+        "flash-attn": "ck-2025-06",
+    }
+    assert [dialect(name).name for name in dialect_names()] == [
+        "ck-2025-06", "ck-2025-11", "rocm-libraries-2026", "rocm-libraries-2026-04",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("check", "word", "error", "message"),
+    [
+        (
+            check_arch,
+            "gfx951",
+            UnknownArchError,
+            "unknown arch 'gfx951'; did you mean 'gfx950'? Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201.",
+        ),
+        (
+            check_receipt,
+            "201",
+            UnknownReceiptError,
+            "unknown receipt '201'; did you mean '801'? "
+            "Known: 0, 1, 2, 3, 4, 100, 200, 300, 400, 600, 700, 800, 801, 888.",
+        ),
+        (
+            check_upstream,
+            "vllm",
+            UnknownUpstreamError,
+            "unknown upstream 'vllm'. Known: aiter, flash-attn, checkout.",
+        ),
+        (
+            dialect,
+            "ck-2026",
+            UnknownDialectError,
+            "unknown dialect 'ck-2026'; did you mean 'ck-2025-06'? "
+            "Known: ck-2025-06, ck-2025-11, rocm-libraries-2026, rocm-libraries-2026-04.",
+        ),
+        (
+            dialect("ck-2025-11").family,
+            "fwd_pagedvk",
+            UnknownFamilyError,
+            "unknown family 'fwd_pagedvk'; did you mean 'fwd_pagedkv'? Known: fwd, fwd_splitkv_combine, fwd_splitkv, "
+            "fwd_appendkv, fwd_pagedkv, batch_prefill, bwd_dot_do_o, bwd_dq_dk_dv, bwd_convert_dq, fwd_v3.",
+        ),
+    ],
+)
+def test_unknown_words(check, word: str, error: type[CkPrefillError], message: str) -> None:
+    with pytest.raises(error) as caught:
+        check(word)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("text", ["²", "٢", "-1", "02", "2.0", " 2", ""])
+def test_a_receipt_is_a_plain_number(text: str) -> None:
+    with pytest.raises(UnknownReceiptError):
+        check_receipt(text)
+
+
+def test_every_failure_has_its_own_exit_code() -> None:
+    classes, found = [CkPrefillError], set()
+    while classes:
+        kind = classes.pop()
+        classes += kind.__subclasses__()
+        found.add(kind)
+    codes = {kind: kind.exit_code for kind in found if kind.__module__ == "matrix.base.errors"}
+    own = {kind: code for kind, code in codes.items() if code != 1}
+    assert len(set(own.values())) == len(own)
+    # 27 is of kernels/
+    assert all(2 <= code <= 19 or 90 <= code <= 99 for kind, code in own.items() if kind is not DiskFullError)

@@ -1,0 +1,416 @@
+"""Each rule of validation accepts what CK's dispatcher accepts and refuses what it refuses; kernels aren't refused."""
+
+from collections import Counter
+
+import pytest
+
+from matrix.configurations.configuration import Configuration, configuration_of
+from matrix.configurations.report import findings, judge
+from matrix.configurations.tiles import async_lds_bytes
+from matrix.configurations.validation import RULES
+from matrix.dialects import dialect, dialect_names
+from matrix.enumeration import enumerate_keys
+
+_BASE = {
+    "arch": "gfx950",
+    "family": "fwd",
+    "dtype": "fp16",
+    "mode": "batch",
+    "hdim_q": 128,
+    "hdim_v": 128,
+    "vlayout": "r",
+    "mask": "no",
+    "bias": "no",
+    "logits": False,
+    "dropout": False,
+    "paged_kv": False,
+    "page_size": 0,
+    "pipeline": "qr",
+    "tile": (128, 128, 32, 128, 32, 128),
+    "wave": (4, 1, 1, 4, 1, 1, 1, 1, 1),
+    "warp": (32, 32, 16, 32, 32, 16, 16, 16, 16),
+    "padding": (True, True, True, True),
+    "block_per_cu": -1,
+    "num_wave_groups": 1,
+}
+_OF_FAMILY = {
+    "fwd": {},
+    "fwd_splitkv": {"tile": (64, 128, 32, 128, 32, 128)},
+    "fwd_splitkv_combine": {"pipeline": "unused", "tile": (0, 0, 0, 32, 0, 0)},
+    "fwd_appendkv": {"pipeline": "appendkv", "tile": (64, 64, 128, 128, 0, 0)},
+    "fwd_pagedkv": {"pipeline": "qr_pagedkv", "paged_kv": True},
+    "batch_prefill": {"pipeline": "qr_async", "paged_kv": True, "page_size": 16, "mode": "group"},
+    "bwd_dot_do_o": {"pipeline": "bwd", "tile": (64, 0, 0, 0, 0, 0)},
+    "bwd_dq_dk_dv": {"pipeline": "bwd", "tile": (16, 128, 128, 16, 128, 16, 32, 128, 128)},
+    "bwd_convert_dq": {"pipeline": "bwd", "tile": (64, 0, 0, 0, 0, 0)},
+}
+_D64 = {"hdim_q": 64, "hdim_v": 64, "tile": (128, 64, 32, 64, 32, 64)}
+_D256 = {"hdim_q": 256, "hdim_v": 256, "tile": (128, 128, 32, 256, 32, 256)}
+_SHORT = (4, 1, 1, 4, 1, 1, 1, 1)
+
+
+def _found(family: str, **changes: object) -> set[str]:
+    values = {**_BASE, "family": family, **_OF_FAMILY[family], **changes}
+    return {finding.rule for finding in findings(Configuration(values, {}))}
+
+
+@pytest.mark.parametrize("family", _OF_FAMILY)
+def test_a_plain_configuration_of_each_family_is_valid(family):
+    assert _found(family) == set()
+
+
+# rule, family, what it accepts, what it refuses, and the rules that refuse the same by the dispatcher's own making
+_CASES = [
+    ("dtype_is_supported_on_arch", "batch_prefill", {"dtype": "fp8bf16"}, {"dtype": "fp8bf16", "arch": "gfx90a"}, ()),
+    ("backward_dtype_is_known", "bwd_dot_do_o", {"dtype": "fp32"}, {"dtype": "fp8"}, ()),
+    (
+        "forward_dtype_is_known",
+        "fwd",
+        {"dtype": "fp8fp16", "tile": (128, 128, 64, 128, 32, 128), "pipeline": "qr_async"},
+        {"dtype": "mxfp8"},
+        ("dtype_is_supported_on_arch",),
+    ),
+    ("pipeline_is_supported_on_arch", "fwd", {"pipeline": "qs"}, {"pipeline": "qs", "arch": "gfx1100"}, ()),
+    (
+        "v3_needs_its_arch",
+        "fwd",
+        {"pipeline": "qr_async_trload_v3", "tile": (256, 32, 128, 128, 32, 128)},
+        {"pipeline": "qr_async_trload_v3", "tile": (256, 32, 128, 128, 32, 128), "arch": "gfx942"},
+        ("pipeline_is_supported_on_arch",),
+    ),
+    (
+        "trload_needs_transposing_loads",
+        "fwd",
+        {"pipeline": "qr_async_trload", "tile": (128, 64, 32, 128, 32, 128)},
+        {"pipeline": "qr_async_trload", "tile": (128, 64, 32, 128, 32, 128), "arch": "gfx942"},
+        ("pipeline_is_supported_on_arch",),
+    ),
+    ("head_dims_are_multiples_of_8", "fwd_appendkv", {"hdim_q": 8}, {"hdim_q": 12}, ()),
+    ("head_dims_are_multiples_of_8", "fwd_appendkv", {"hdim_v": 72}, {"hdim_v": 0}, ()),
+    (
+        "d192x128_has_few_tiles_with_bias_or_dropout",
+        "fwd",
+        {"hdim_q": 192},
+        {"hdim_q": 192, "bias": "alibi", "dropout": True},
+        (),
+    ),
+    ("logits_soft_cap_without_bias", "fwd", {"logits": True}, {"logits": True, "bias": "alibi"}, ()),
+    (
+        "transposing_pipelines_have_symmetric_head_dims",
+        "fwd",
+        {**_D64, "pipeline": "v3"},
+        {**_D64, "pipeline": "v3", "hdim_v": 128},
+        (),
+    ),
+    (
+        "transposing_pipelines_have_symmetric_head_dims",
+        "fwd",
+        {**_D64, "pipeline": "qr_async_trload"},
+        {**_D256, "pipeline": "qr_async_trload"},
+        (),
+    ),
+    (
+        "group_mode_pads_both_seqlens",
+        "fwd",
+        {"mode": "group", "padding": (True, True, False, False)},
+        {"mode": "group", "padding": (True, False, True, True)},
+        (),
+    ),
+    (
+        "group_mode_pads_both_seqlens",
+        "fwd_pagedkv",
+        {"padding": (False, False, False, False)},
+        {"mode": "group", "padding": (False, True, True, True)},
+        (),
+    ),
+    (
+        "group_mode_pads_seqlen_q",
+        "fwd_splitkv_combine",
+        {"mode": "group", "padding": (True, False, False, False)},
+        {"mode": "group", "padding": (False, True, True, True)},
+        (),
+    ),
+    (
+        "head_dims_padded_by_8_are_backwards",
+        "bwd_dq_dk_dv",
+        {"padding": (False, False, 8, 8)},
+        {"padding": (8, False, 8, 8)},
+        (),
+    ),
+    ("tile_has_its_length", "fwd", {}, {"tile": (128, 128, 32, 128, 32)}, ()),
+    ("tile_has_its_length", "bwd_dq_dk_dv", {}, {"tile": (128, 128, 32, 128, 32, 128)}, ()),
+    ("wave_has_its_length", "fwd", {}, {"wave": _SHORT}, ()),
+    ("warp_has_its_length", "fwd", {}, {"warp": (32, 32, 16)}, ()),
+    ("blocks_per_cu_are_positive_or_automatic", "fwd", {"block_per_cu": 1}, {"block_per_cu": 0}, ()),
+    ("wave_groups_are_positive", "fwd", {"num_wave_groups": 2}, {"num_wave_groups": 0}, ()),
+    ("family_reads_row_major_v", "batch_prefill", {}, {"vlayout": "c"}, ()),
+    ("family_reads_row_major_v", "fwd_appendkv", {}, {"vlayout": "c"}, ()),
+    ("family_reads_row_major_v", "fwd_pagedkv", {}, {"vlayout": "c"}, ()),
+    ("family_reads_row_major_v", "fwd_splitkv", {}, {"vlayout": "c"}, ()),
+    ("forward_is_tried_with_row_major_v", "fwd", {}, {"vlayout": "c"}, ()),
+    ("family_has_its_pipeline", "batch_prefill", {}, {"pipeline": "qr"}, ()),
+    ("family_has_its_pipeline", "fwd_appendkv", {}, {"pipeline": "qr"}, ()),
+    ("family_has_its_pipeline", "fwd_pagedkv", {}, {"pipeline": "qr"}, ()),
+    ("family_has_its_pipeline", "fwd_splitkv", {"pipeline": "qr_nwarp_sshuffle"}, {"pipeline": "qs"}, ()),
+    ("family_reads_paged_kv", "batch_prefill", {}, {"paged_kv": False}, ()),
+    ("family_reads_paged_kv", "fwd_pagedkv", {}, {"paged_kv": False}, ()),
+    ("batch_prefill_page_size_is_a_power_of_two", "batch_prefill", {"page_size": 1024}, {"page_size": 48}, ()),
+    ("batch_prefill_page_size_is_a_power_of_two", "batch_prefill", {"page_size": 1}, {"page_size": 0}, ()),
+    ("batch_prefill_page_size_is_a_power_of_two", "fwd_pagedkv", {"page_size": 0}, None, ()),
+    ("family_has_its_mode", "batch_prefill", {}, {"mode": "batch"}, ()),
+    ("family_has_its_mode", "fwd_appendkv", {}, {"mode": "group"}, ()),
+    ("family_has_its_mode", "fwd_splitkv_combine", {"mode": "group"}, None, ()),
+    (
+        "combine_has_its_bn1",
+        "fwd_splitkv_combine",
+        {"tile": (8, 8, 8, 32, 8, 8)},
+        {"tile": (0, 0, 0, 64, 0, 0)},
+        (),
+    ),
+    ("combine_bn1_divides_hdim_v", "fwd_splitkv_combine", {"hdim_v": 96}, {"hdim_v": 80}, ()),
+    (
+        "combine_bn1_divides_hdim_v",
+        "fwd_splitkv_combine",
+        {"hdim_v": 32},
+        {"tile": (0, 0, 0, 0, 0, 0)},
+        ("combine_has_its_bn1",),
+    ),
+    ("tile_wave_and_warp_are_positive", "fwd_splitkv", {}, {"wave": (4, 1, 1, 4, 0, 1, 1, 1, 1)}, ()),
+    ("tile_wave_and_warp_are_positive", "bwd_dq_dk_dv", {}, {"tile": (16, 128, 128, 16, 128, 16, 32, 128, 0)}, ()),
+    ("tile_wave_and_warp_are_positive", "fwd", {}, {"tile": (0, 128, 32, 128, 32, 128)}, ()),
+    # (128/32)(128/32)(32/16)/4 = 8 instructions, half of it with kN0 = 64
+    ("qr_at_d256_issues_mfma_by_eights", "fwd", _D256, {**_D256, "tile": (128, 64, 32, 256, 32, 256)}, ()),
+    (
+        "qr_at_d256_issues_mfma_by_eights",
+        "fwd",
+        {**_D256, "tile": (128, 64, 32, 256, 32, 256), "arch": "gfx1100"},
+        {**_D256, "tile": (128, 64, 32, 256, 32, 256), "arch": "gfx942"},
+        (),
+    ),
+    (
+        "async_pipelines_fit_in_lds",
+        "fwd",
+        {"pipeline": "qr_async"},
+        {**_D256, "pipeline": "qr_async", "tile": (128, 512, 128, 256, 32, 256)},
+        (),
+    ),
+    # 65280 bytes of K in three buffers: gfx950 has room, gfx942 hasn't
+    (
+        "async_pipelines_fit_in_lds",
+        "fwd",
+        {**_D256, "pipeline": "qr_async", "tile": (128, 128, 128, 256, 32, 256)},
+        {**_D256, "pipeline": "qr_async", "tile": (128, 128, 128, 256, 32, 256), "arch": "gfx942"},
+        (),
+    ),
+    (
+        "other_pipelines_fit_in_lds",
+        "fwd",
+        {**_D256, "tile": (128, 128, 128, 256, 32, 256)},
+        {**_D256, "tile": (192, 128, 128, 256, 32, 256)},
+        (),
+    ),
+    (
+        "bk0_is_within_hdim_q",
+        "fwd_pagedkv",
+        {"hdim_q": 32},
+        {"hdim_q": 32, "tile": (128, 128, 64, 128, 32, 128)},
+        ("bk0_divides_hdim_q",),
+    ),
+    ("bk0_divides_hdim_q", "fwd_pagedkv", {"hdim_q": 96}, {"hdim_q": 80}, ()),
+    ("warp_tile_divides_block_tile", "fwd_splitkv", {}, {"tile": (48, 128, 32, 128, 32, 128)}, ()),
+    # a load is 4 waves * 64 lanes * 8 elements = 2048; before gfx950, 2 elements = 512
+    (
+        "async_copy_is_a_whole_number_of_loads",
+        "fwd",
+        {**_D64, "pipeline": "qr_async"},
+        {"hdim_q": 32, "hdim_v": 32, "pipeline": "qr_async", "tile": (128, 64, 16, 32, 32, 32)},
+        (),
+    ),
+    (
+        "async_copy_is_a_whole_number_of_loads",
+        "fwd",
+        {"arch": "gfx942", "hdim_q": 32, "hdim_v": 32, "pipeline": "qr_async", "tile": (128, 64, 16, 32, 32, 32)},
+        None,
+        (),
+    ),
+    ("d128_takes_tiles_of_128_keys", "fwd", {"dtype": "fp32"}, {"tile": (128, 64, 32, 128, 32, 128)}, ()),
+    ("d128_takes_tiles_of_128_keys", "fwd_splitkv", {"tile": (64, 64, 32, 128, 32, 128)}, None, ()),
+    (
+        "qr_async_at_d128_takes_tiles_of_128_queries",
+        "batch_prefill",
+        {},
+        {"tile": (64, 128, 32, 128, 32, 128)},
+        (),
+    ),
+    (
+        "other_head_dims_take_known_tiles_of_queries",
+        "fwd",
+        {**_D64, "tile": (192, 64, 32, 64, 32, 64)},
+        {**_D64, "tile": (32, 64, 32, 64, 32, 64)},
+        (),
+    ),
+    (
+        "qr_and_qs_at_d128_take_no_slices_of_64",
+        "fwd",
+        {"tile": (128, 128, 64, 128, 32, 128), "pipeline": "qr_async"},
+        {"tile": (128, 128, 64, 128, 32, 128)},
+        (),
+    ),
+    (
+        "trload_at_d128_takes_narrow_tiles",
+        "fwd",
+        {"pipeline": "qr_async_trload", "tile": (128, 64, 32, 128, 32, 128)},
+        {"pipeline": "qr_async_trload"},
+        (),
+    ),
+    (
+        "v3_takes_tiles_of_256_queries",
+        "fwd",
+        {"pipeline": "qr_async_trload_v3", "tile": (256, 128, 32, 128, 32, 128)},
+        {"pipeline": "qr_async_trload_v3"},
+        (),
+    ),
+]
+
+
+@pytest.mark.parametrize(("rule", "family", "accepted", "refused", "also"), _CASES)
+def test_a_rule_accepts_and_refuses(rule, family, accepted, refused, also):
+    assert _found(family, **accepted) == set()
+    if refused is not None:
+        assert _found(family, **refused) == {rule, *also}
+
+
+def test_every_rule_has_a_case_a_reason_a_source_and_is_what_the_dispatcher_calls_it():
+    assert {case[0] for case in _CASES if case[3] is not None} == set(RULES)
+    assert all(rule.reason and rule.source and rule.paths for rule in RULES.values())
+    warnings = {name for name, rule in RULES.items() if rule.severity == "warning"}
+    assert warnings == {
+        "v3_needs_its_arch",
+        "d192x128_has_few_tiles_with_bias_or_dropout",
+        "forward_is_tried_with_row_major_v",
+    }
+
+
+@pytest.mark.parametrize(
+    ("arch", "dtype", "tile", "hdim", "expected"),
+    [
+        # V 4*(128/8)*72 = 4608 elements, K 8 issues * 4 waves * (64*2 + 8) = 4352: V, 2 bytes, three times
+        ("gfx942", "bf16", (128, 128, 32), 128, 3 * 4608 * 2),
+        # rows of 128 elements: V 4*(128/16)*136 = 4352; K 2 * 4 * (64*8 + 8) = 4160
+        ("gfx950", "bf16", (128, 128, 32), 128, 3 * 4352 * 2),
+        # K 8 * 4 * 520 = 16640 with slices of 128
+        ("gfx950", "fp16", (128, 128, 128), 128, 3 * 16640 * 2),
+    ],
+)
+def test_lds_of_the_async_pipelines_is_three_buffers_of_the_larger_of_k_and_v(arch, dtype, tile, hdim, expected):
+    assert async_lds_bytes(arch, dtype, hdim, tile, (32, 32, 16)) == expected
+
+
+def test_all_errors_are_collected_in_one_report_with_their_paths():
+    changes = {
+        "dtype": "fp32",
+        "hdim_q": 100,
+        "vlayout": "c",
+        "mode": "batch",
+        "page_size": 3,
+        "paged_kv": False,
+        "logits": True,
+        "bias": "bias",
+        "block_per_cu": 0,
+        "pipeline": "qs",
+        "arch": "gfx1201",
+        "tile": (128, 128, 32),
+    }
+    values = {**_BASE, "family": "batch_prefill", **changes}
+    report = judge("x", Configuration(values, {}), [])
+    assert not report.valid
+    assert {(finding.rule, finding.paths[0]) for finding in report.findings} == {
+        ("dtype_is_supported_on_arch", "signature.data_type"),
+        ("pipeline_is_supported_on_arch", "algorithm.pipeline"),
+        ("head_dims_are_multiples_of_8", "signature.hdim_q"),
+        ("logits_soft_cap_without_bias", "signature.logits"),
+        ("tile_has_its_length", "algorithm.tile"),
+        ("blocks_per_cu_are_positive_or_automatic", "algorithm.block_per_cu"),
+        ("family_reads_row_major_v", "signature.vlayout"),
+        ("family_has_its_pipeline", "algorithm.pipeline"),
+        ("family_reads_paged_kv", "signature.paged_kv"),
+        ("batch_prefill_page_size_is_a_power_of_two", "signature.page_size"),
+        ("family_has_its_mode", "signature.mode"),
+        ("bk0_divides_hdim_q", "algorithm.tile[2]"),
+    }
+
+
+def test_zeros_and_empty_lists_are_refused_without_a_crash():
+    for family in _OF_FAMILY:
+        for numbers in ((), (0,) * 6, (1,) * 3, (2**70,) * 5):
+            assert _found(family, tile=numbers, wave=numbers, warp=numbers)
+
+
+def _keys(name):
+    """About 400 kernels of a dialect, of every family and arch."""
+    for family in dialect(name).families.values():
+        for arch in family.archs:
+            for key in enumerate_keys(family, arch=arch)[::61]:
+                yield key, arch
+
+
+@pytest.mark.parametrize("name", dialect_names())
+def test_what_the_dispatcher_has_against_a_kernel_is_known_to_be_contradicted(name):
+    errors = Counter(
+        finding.rule
+        for key, arch in _keys(name)
+        for finding in findings(configuration_of(key, arch))
+        if finding.severity == "error" and not finding.contradiction
+    )
+    assert errors == {}
+
+
+@pytest.mark.parametrize("name", dialect_names())
+@pytest.mark.parametrize("family", _OF_FAMILY)
+def test_a_kernel_written_as_a_configuration_is_found_again_and_valid(name, family):
+    chosen = dialect(name)
+    arch = next(reversed(chosen.families[family].archs))
+    keys = enumerate_keys(chosen.families[family], arch=arch)
+    key = keys[len(keys) * 2 // 3]
+    report = judge("x", configuration_of(key, arch), [chosen])
+    assert report.valid
+    assert (name, key.name) in {(kernel.dialect, kernel.name) for kernel in report.kernels}
+
+
+def test_a_mistake_that_no_kernel_has_stays_an_error_beside_a_contradicted_rule():
+    chosen = dialect("rocm-libraries-2026")
+    keys = enumerate_keys(chosen.families["batch_prefill"], arch="gfx950")
+    key = next(key for key in keys if key.tile.bm0 == 64)
+    configuration = configuration_of(key, "gfx950")
+    wrong = Configuration({**configuration.values, "num_wave_groups": -3}, {})
+    severities = {finding.rule: finding.severity for finding in judge("x", wrong, [chosen]).findings}
+    assert severities == {
+        "qr_async_at_d128_takes_tiles_of_128_queries": "contradicted",
+        "wave_groups_are_positive": "error",
+    }
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"block_per_cu": 3},
+        {"padding": (True, True, False, True)},
+        {"tile": (128, 128, 32, 128, 32, 64)},
+        {"mask": "generic"},
+        {"sink": True},
+        {"page_size": 16},
+        {"kv_memory_layout": "vectorized"},
+    ],
+)
+def test_a_configuration_that_differs_in_one_field_is_another_kernel(changes):
+    chosen = dialect("rocm-libraries-2026")
+    keys = enumerate_keys(chosen.families["batch_prefill"], arch="gfx942")
+    key = next(
+        key
+        for key in keys
+        if (key.page_size, key.kv_layout, key.mask, key.sink) == (1024, "linear", "no", False) and key.tile.bm0 == 128
+    )
+    values = configuration_of(key, "gfx942").values
+    assert key.name in {one.name for one in judge("x", Configuration(values, {}), [chosen]).kernels}
+    other = judge("x", Configuration({**values, **changes}, {}), [chosen]).kernels
+    assert key.name not in {one.name for one in other}

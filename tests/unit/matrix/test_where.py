@@ -1,0 +1,167 @@
+"""--where compares fields of a key and does nothing else: no call, no look-up, no Python of any other kind."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from matrix.base.errors import WhereError
+from matrix.dialects import dialect
+from matrix.enumeration import enumerate_keys
+from matrix.keys import Key
+from matrix.where import compile_where
+
+
+@functools.cache
+def keys(name: str) -> list[Key]:
+    return enumerate_keys(dialect(name).families["batch_prefill"], arch="gfx950")
+
+
+def count(text: str, name: str = "ck-2025-11") -> int:
+    keep = compile_where(text)
+    return sum(keep(key) for key in keys(name))
+
+
+# The set of November 2025 has 384 kernels: its axes are independent except for logits/bias (4 pairs) and mode/pad (3).
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("key.hdim_q == 128 and key.pipeline == 'qr_async'", 384),
+        ("key.dtype == 'fp16'", 192),
+        ("key.dtype != 'fp16' and key.mode == 'group'", 64),
+        ("key.logits", 96),
+        ("not key.logits and key.bias in ('bias', 'alibi')", 192),
+        ("key.bias not in ['bias', 'alibi']", 192),
+        ("key.bias in {'bias'} or key.logits == True", 192),
+        ("64 <= key.tile.bm0 < 128", 192),
+        ("key.tile.word == 'b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16'", 192),
+        ("key.tile.occupancy == -1", 384),
+        ("'_psskddv_' in key.name", 256),
+        ("key.page_size == None", 384),
+        ("key.page_size in (None, 16)", 384),
+        ("key.page_size > 1", 0),
+        ("key.page_size != 16", 384),
+        ("  True ", 384),
+        ("False", 0),
+    ],
+)
+def test_what_an_expression_selects(text: str, expected: int) -> None:
+    assert count(text) == expected
+
+
+REFUSED = [
+    ("keep(key)", "--where 'keep(key)': 'keep(key)' is not allowed; "),
+    ("__import__('os').system('true')", "is not allowed; use key.FIELD, constants, comparisons, in, and, or, not"),
+    ("key.name.startswith('x')", "'key.name.startswith('x')' is not allowed; "),
+    ("key.__class__", "unknown field 'key.__class__'"),
+    ("key.name.__class__ == 1", "unknown field 'key.name.__class__'"),
+    ("key.tile.__init__", "unknown field 'key.tile.__init__'"),
+    ("key.tile == 'x'", "unknown field 'key.tile'"),
+    ("key.row", "unknown field 'key.row'"),
+    ("().__class__", "unknown field '().__class__'"),
+    ("key.hdimq == 128", "unknown field 'key.hdimq'; did you mean 'key.hdim_q'?"),
+    ("other.dtype == 'x'", "unknown field 'other.dtype'; did you mean 'key.dtype'?"),
+    ("key", "'key' is not allowed; "),
+    ("dtype == 'fp16'", "'dtype' is not allowed; "),
+    ("key.name[0] == 'f'", "'key.name[0]' is not allowed; "),
+    ("(lambda: 1)", "is not allowed; "),
+    ("(x := 1)", "is not allowed; "),
+    ("[x for x in key.name]", "is not allowed; "),
+    ("key.hdim_q + 1 == 129", "'key.hdim_q + 1' is not allowed; "),
+    ("9 ** 9 ** 9", "is not allowed; "),
+    ("-key.hdim_q < 0", "'-key.hdim_q' is not allowed; "),
+    ("~1", "'~1' is not allowed; "),
+    ("f'{key}'", "is not allowed; "),
+    ("1 if key.logits else 0", "is not allowed; "),
+    ("{**key}", "is not allowed; "),
+    ("(*key,)", "'*key' is not allowed; "),
+    ("...", "'...' is not allowed; "),
+    ("b'x' == key.name", "is not allowed; "),
+    ("1j", "is not allowed; "),
+    ("await key", "is not allowed; "),
+    ("key.sink is None", "'is' is not allowed; compare with == or !="),
+    ("", "--where '': it is empty; leave it out, or write e.g. "),
+    ("key.dtype = 'fp16'", "does not parse at column "),
+    ("key.dtype ==", "does not parse at column "),
+    ("import os", "does not parse at column "),
+    ("True; True", "does not parse at column "),
+    ("key.dtype\0", "does not parse at column "),
+    ("9" * 5000, "does not parse at column "),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), REFUSED)
+def test_everything_else_is_refused(text: str, message: str) -> None:
+    with pytest.raises(WhereError) as caught:
+        compile_where(text)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["not " * 51 + "True", "not " * 20_000 + "True", "(" * 20_000 + "1" + ")" * 20_000])
+def test_huge_nesting_is_refused(text: str) -> None:
+    with pytest.raises(WhereError) as caught:
+        compile_where(text)
+    assert "nested more than 50 deep" in str(caught.value) or "too many nested parentheses" in str(caught.value)
+
+
+def test_long_but_flat_expressions_are_fine() -> None:
+    assert count(" or ".join(["key.hdim_q == 64"] * 200 + ["key.dtype == 'fp16'"])) == 192
+    assert count("not " * 40 + "key.logits") == 96
+
+
+def test_values_that_can_not_be_compared_are_an_error_not_a_verdict() -> None:
+    keep = compile_where("key.dtype < 3")
+    with pytest.raises(WhereError) as caught:
+        keep(keys("ck-2025-11")[0])
+    assert str(caught.value).startswith(
+        "--where 'key.dtype < 3': '<' not supported between instances of 'str' and 'int' (in 'key.dtype < 3' for fmha_"
+    )
+
+
+ALLOWED = (
+    ast.Expression, ast.Constant, ast.Tuple, ast.List, ast.Set, ast.Attribute, ast.Name, ast.Load, ast.BoolOp, ast.And,
+    ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.Compare, ast.cmpop,
+)  # fmt: skip
+atoms = st.sampled_from(
+    ["key", "key.dtype", "key.tile.bm0", "key.__dict__", "128", "'fp16'", "None", "x", "()", "key.name", "print"]
+)
+expressions = st.recursive(
+    atoms,
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from(["==", "and", "or", "in", "+", "is", "if", ":=", "**"]), inner).map(
+            lambda parts: f"({' '.join(parts)})"
+        ),
+        inner.map(lambda text: f"not {text}"),
+        inner.map(lambda text: f"{text}()"),
+        inner.map(lambda text: f"{text}[0]"),
+        inner.map(lambda text: f"{text}.__class__"),
+        inner.map(lambda text: f"(lambda: {text})"),
+        st.tuples(inner, inner).map(lambda parts: f"{parts[0]}({parts[1]})"),
+    ),
+    max_leaves=6,
+)
+
+
+@settings(deadline=None, max_examples=100)
+@given(expressions)
+def test_what_compiles_holds_only_fields_constants_and_logic(text: str) -> None:
+    try:
+        compile_where(text)
+    except WhereError:
+        return
+    tree = ast.parse(text, mode="eval")
+    assert all(isinstance(node, ALLOWED) for node in ast.walk(tree))
+    assert {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} <= {"key"}
+    assert not any("__" in node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.text(max_size=40))
+def test_no_text_gives_anything_but_a_predicate_or_a_where_error(text: str) -> None:
+    with contextlib.suppress(WhereError):
+        compile_where(text)

@@ -1,0 +1,306 @@
+"""The emulated gate: the model by hand, counters as files, and what makes the gate fail."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kernels.errors import MeasureError, ResultsError
+from kernels.launch import buffers, launching
+from kernels.launch.counters import METRICS, Measured, Measurements, flattened, read_measurements
+from kernels.launch.measure import _launched, compulsory_bytes, measure, performance_problems
+from matrix.base.errors import TableError, UnknownTierError
+from matrix.problems.problem import Problem, wave_instructions
+from reports.cli import main
+from reports.errors import GateError, RegressedError
+from reports.gates import baseline
+from reports.gates import emulated as emulated_gate
+from reports.gates.comparing import read_thresholds
+from reports.gates.emulated import MODEL_METRICS, THRESHOLDS, figures, rows
+from reports.gates.model import Machine, cannot_see, estimate, machines
+from reports.gates.verdicts import Gate, Row, demand
+
+KERNEL = "fmha_batch_prefill_d128_bf16"
+FACTS = dict.fromkeys(
+    ("toolchain", "identity", "upstream", "upstream_identity", "dialect", "mask_impl", "selection", "flags"), "x"
+)
+# two workgroups of four waves
+COUNTERS = {
+    **dict.fromkeys(METRICS, 0),
+    "instructions": 860, "instructions_valu": 400, "instructions_trans": 40, "instructions_mfma": 160,
+    "instructions_lds": 80, "instructions_vmem": 80, "instructions_salu": 100, "mfma_flops": 1 << 20,
+    "mfma_cycles": 160 * 16, "global_load_bytes": 12800, "global_store_bytes": 0, "lds_load_bytes": 51200,
+    "lds_dma_bytes": 12800, "lds_bank_conflicts": 100, "workgroups": 2, "waves": 8,
+}  # fmt: skip
+ONE = Measured(
+    problem="performance/one", kernel=KERNEL, dtype="bf16", occupancy_waves=2, compulsory_bytes=1024, counters=COUNTERS
+)
+MACHINE = Machine(
+    arch="gfx950", product="a round one", clock_mhz=1000, compute_units=1, hbm_gb_s=1000, vector_cycles=4,
+    transcendental_cycles=8, issue_cycles=4, lds_read=256, lds_write=128, l1=64, matrix_flops=2048,
+)  # fmt: skip
+
+
+def measurements(*problems: Measured, **left_out: str) -> Measurements:
+    provenance = {"arch": "gfx950", **FACTS, "tier": "smoke"}
+    return Measurements(provenance=provenance, problems=problems, left_out=left_out)
+
+
+def counted(**change: int) -> Measured:
+    return dataclasses.replace(ONE, counters={**COUNTERS, **change})
+
+
+def judged(found: Measurements, accepted: Measurements | None = None) -> tuple[Row, ...]:
+    known = {"gfx950": MACHINE}
+    before = baseline.Baseline(facts={}, figures=figures(accepted or measurements(ONE), known))
+    return rows(before, figures(found, known), found)
+
+
+def test_the_model_by_hand() -> None:
+    """Of a workgroup, each SIMD has one wave of 20 MFMA, 50 vector, 5 transcendental, 32.5 other instructions."""
+    found = estimate(ONE, MACHINE)
+    assert found.units == {
+        "matrix": 20 * 16,
+        "vector": 50 * 4 + 5 * 8,
+        "lds": 25600 / 256 + 6400 / 128 + 50,
+        "l1": 6400 / 64,
+        "serial": 320 + 240 + 32.5 * 4,
+    }
+    # two workgroups share the compute unit: 2 x 320 cycles of matrix cores, less than one wave's 690 in order
+    assert (found.resident, found.bound, found.workgroup_cycles, found.grid_cycles) == (2, "serial", 690, 690)
+    assert found.microseconds == 0.69
+    assert found.intensity == 1024
+    assert found.roof_tflops == pytest.approx(2.048)  # one compute unit of 2048 a cycle at 1 GHz, not 1024 x 1 TB/s
+    assert found.steady_cycles == 345
+    assert found.of_roof == pytest.approx((1 << 19) / 345 * 1e9 / 2.048e12)
+
+
+@pytest.mark.parametrize(
+    ("change", "bound", "cycles"),
+    [
+        ({"mfma_cycles": 8 * 1000}, "matrix", 2 * 1000),
+        ({"lds_bank_conflicts": 1000}, "lds", 2 * 650),
+        ({"scratch_bytes": 128000}, "l1", 2 * 1100),
+    ],
+)
+def test_what_bounds_the_grid(change: dict[str, int], bound: str, cycles: float) -> None:
+    found = estimate(counted(**change), MACHINE)
+    assert (found.bound, found.grid_cycles) == (bound, cycles)
+
+
+def test_memory_bounds_a_grid_that_reads_much_and_computes_little() -> None:
+    found = estimate(dataclasses.replace(ONE, compulsory_bytes=10**6), MACHINE)
+    assert (found.bound, found.grid_cycles) == ("hbm", 1000)
+    assert found.roof_tflops == pytest.approx((1 << 20) / 1e6)
+
+
+def test_workgroups_that_return_at_once_are_no_average_ones() -> None:
+    early = estimate(counted(workgroups=4, waves=16, early_out_workgroups=2), MACHINE)
+    assert early.units["matrix"] == estimate(ONE, MACHINE).units["matrix"]
+
+
+@pytest.mark.parametrize("name", ["mfma_flops", "mfma_cycles", "waves", "workgroups"])
+def test_a_count_of_nothing_is_no_figure(name: str) -> None:
+    with pytest.raises(GateError, match=name):
+        estimate(counted(**{name: 0}), MACHINE)
+
+
+def test_peaks_are_those_that_amd_publishes() -> None:
+    """MI300X: 1307.4 TFLOP/s of bf16 and 2614.9 of fp8; MI355X: 2.5 and 5 PFLOP/s (data sheets)."""
+    known = machines()
+    assert known["gfx942"].peak_tflops("bf16") == pytest.approx(1307.4, abs=0.1)
+    assert known["gfx942"].peak_tflops("fp8bf16") == pytest.approx(2614.9, abs=0.1)
+    assert known["gfx950"].peak_tflops("fp16") == pytest.approx(2500, rel=0.01)
+    assert known["gfx950"].peak_tflops("fp8bf16") == pytest.approx(5000, rel=0.01)
+    assert any("caches" in line for line in cannot_see())
+
+
+def test_the_same_counts_are_unchanged() -> None:
+    found = judged(measurements(ONE))
+    assert {row.verdict for row in found} == {"unchanged"}
+    assert [row.metric for row in found] == [*METRICS, *MODEL_METRICS]
+
+
+@pytest.mark.parametrize(
+    ("change", "metric"),
+    [
+        ({"instructions": 900, "instructions_valu": 440}, "instructions_valu"),
+        ({"scratch_bytes": 256}, "scratch_bytes"),
+        ({"lds_bank_conflicts": 101}, "lds_bank_conflicts"),
+        ({"mfma_flops": 1 << 21, "mfma_cycles": 5120}, "model_steady_cycles"),
+    ],
+)
+def test_a_regression_names_problem_kernel_and_metric(change: dict[str, int], metric: str) -> None:
+    gate = Gate.of(judged(measurements(counted(**change))), {})
+    with pytest.raises(RegressedError, match=rf"performance/one: {metric}: .*kernel {KERNEL}"):
+        demand(gate)
+
+
+def test_a_doubled_loop_is_seen_in_every_count_of_work() -> None:
+    twice = {name: value * (1 if name in ("workgroups", "waves") else 2) for name, value in COUNTERS.items()}
+    found = {row.metric: row.verdict for row in judged(measurements(counted(**twice)))}
+    for metric, value in COUNTERS.items():
+        assert found[metric] == ("regressed" if value and metric not in ("workgroups", "waves") else "unchanged")
+    assert {found[metric] for metric in MODEL_METRICS} == {"regressed"}
+
+
+def test_a_problem_that_no_kernel_serves_any_more_is_a_regression_and_says_why() -> None:
+    two = dataclasses.replace(ONE, problem="performance/two")
+    found = judged(measurements(ONE, **{"performance/two": "no kernel with lse True"}), measurements(ONE, two))
+    (lost,) = [row for row in found if row.subject == "performance/two"]
+    assert lost.verdict == "regressed"
+    assert "no kernel with lse True" in lost.note
+
+
+def test_a_new_problem_fails_until_it_is_accepted() -> None:
+    two = dataclasses.replace(ONE, problem="performance/two")
+    assert Gate.of(judged(measurements(ONE, two)), {}).verdict == "not comparable"
+
+
+def test_every_metric_has_a_threshold() -> None:
+    assert set(read_thresholds(THRESHOLDS)) == {*METRICS, *MODEL_METRICS}
+
+
+def test_an_arch_without_a_model() -> None:
+    with pytest.raises(GateError, match="knows nothing of gfx950"):
+        figures(measurements(ONE), {"gfx942": MACHINE})
+
+
+def test_counters_are_summed_over_kernels() -> None:
+    kinds = ("salu", "valu", "trans", "mfma", "smem", "vmem", "lds", "branch", "wait", "barrier", "other")
+    others = [name for name in METRICS if not name.startswith("instructions")]
+    one = {"launches": 1, "instructions": dict.fromkeys(kinds, 2), **dict.fromkeys(others, 5)}
+    found = flattened({"kernels": {"a": one, "b": one}})
+    assert found == {name: 44 if name == "instructions" else 10 if name in others else 4 for name in METRICS}
+
+
+def test_measurements_are_read_as_they_were_written(tmp_path: Path) -> None:
+    wrote = measurements(ONE, **{"performance/two": "why"})
+    wrote.write(tmp_path / "counters.json")
+    assert read_measurements(tmp_path / "counters.json") == wrote
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda d: d["problems"][0]["counters"].pop("barriers"), "barriers"),
+        (lambda d: d["problems"][0]["counters"].update(waves=-1), "waves: -1 is no count"),
+        (lambda d: d["problems"][0]["counters"].update(waves=float("nan")), "waves: nan is no count"),
+        (lambda d: d["problems"][0].pop("kernel"), "expected the fields"),
+        (lambda d: d["provenance"].pop("identity"), "provenance.identity is missing"),
+        (lambda d: d.update(problems=[]), "at least one"),
+        (lambda d: d.update(problems=d["problems"] * 2), "named twice"),
+        (lambda d: d.update(format=2), "no measurements of format 1"),
+    ],
+)
+def test_damaged_measurements_name_the_field(tmp_path: Path, damage: Any, said: str) -> None:
+    file = tmp_path / "counters.json"
+    measurements(ONE).write(file)
+    document = json.loads(file.read_text())
+    damage(document)
+    file.write_text(json.dumps(document))
+    with pytest.raises(ResultsError, match=said):
+        read_measurements(file)
+
+
+def test_measurements_cut_short(tmp_path: Path) -> None:
+    file = tmp_path / "counters.json"
+    measurements(ONE).write(file)
+    file.write_text(file.read_text()[:-20])
+    with pytest.raises(ResultsError, match="can't be read"):
+        read_measurements(file)
+
+
+def test_the_smoke_problems_take_seconds() -> None:
+    """A slow machine executes some million wave-instructions a second; the tier has a minute."""
+    smoke = performance_problems("smoke")
+    assert sum(map(wave_instructions, smoke)) < 30e6
+    assert set(smoke) < set(performance_problems("full")) < set(performance_problems("nightly"))
+    with pytest.raises(UnknownTierError):
+        performance_problems("huge")
+
+
+def test_compulsory_bytes_by_hand() -> None:
+    """3 + 5 queries of 4 heads in and out, 10 + 20 keys and values of 2 heads, 128 numbers of 2 bytes each."""
+    lengths: dict[str, Any] = {"seqlens_q": (3, 5), "seqlens_k": (10, 20)}
+    problem = Problem(name="p", suite="performance", tier="smoke", group="g", nhead_q=4, nhead_k=2, **lengths)
+    assert compulsory_bytes(problem) == 2 * 128 * (2 * 8 * 4 + 2 * 30 * 2)
+
+
+def test_a_library_that_is_not_there_or_of_another_arch(tmp_path: Path) -> None:
+    library = tmp_path / "libckpm.so"
+    with pytest.raises(MeasureError, match=r"libckpm.so: no such file. Build the library first: nox -s build-gfx950"):
+        measure(library, "gfx950", "smoke")
+    library.touch()
+    manifest = tmp_path / "manifest.json"
+    manifest.write_text(json.dumps({"archs": ["gfx942"], "kernels": {}, **FACTS}))
+    with pytest.raises(MeasureError, match="built for gfx942, not for gfx950"):
+        measure(library, "gfx950", "smoke")
+    manifest.write_text("{")
+    with pytest.raises(MeasureError, match="no manifest"):
+        measure(library, "gfx950", "smoke")
+
+
+def test_a_model_that_says_nothing_of_a_field(tmp_path: Path) -> None:
+    file = tmp_path / "model.yaml"
+    file.write_text("archs: {gfx950: {product: MI355X, clock_mhz: 0}}\ncannot_see: []\n")
+    with pytest.raises(TableError, match=r"archs.gfx950: field 'compute_units' is missing"):
+        machines(file)
+
+
+def test_counts_are_measured_once_and_left_beside_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def stub(library: Path, arch: str, tier: str) -> Measurements:
+        calls.append((library, arch, tier))
+        return measurements(ONE)
+
+    monkeypatch.setattr(emulated_gate.measure, "measure", stub)
+    library = tmp_path / "libckpm.so"
+    assert emulated_gate.measured(library, "gfx950") == emulated_gate.measured(library, "gfx950")
+    assert calls == [(library, "gfx950", "smoke")]
+    assert read_measurements(tmp_path / "counters.json").problems == (ONE,)
+
+
+def test_the_table_says_what_bounds_a_problem_and_what_it_leaves_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measurements(ONE).write(tmp_path / "counters.json")
+    assert main(["model", str(tmp_path / "counters.json")]) == 0
+    out = capsys.readouterr().out
+    assert "x on gfx950 (MI355X)" in out
+    assert all(f"- {line}" in out for line in cannot_see())
+
+
+@pytest.mark.parametrize(
+    ("upstream", "ran", "said"),
+    [
+        ("flash-attn", False, None),
+        ("flash-attn", True, "performance/features.drop passes, but ledger.yaml"),
+        ("aiter", False, "performance/features.drop: the launch failed: past the end"),
+    ],
+)
+def test_a_known_defect_is_left_out_and_told(
+    monkeypatch: pytest.MonkeyPatch, upstream: str, ran: bool, said: str | None
+) -> None:
+    fault = None if ran else SimpleNamespace(message="past the end")
+    outcome = SimpleNamespace(ran=ran, fault=fault, launch=SimpleNamespace(message="", kernel="k"), counters={})
+    monkeypatch.setattr(launching, "run", lambda *_: outcome)
+    monkeypatch.setattr(buffers, "prepare", lambda *_: None)
+    recovered: list[bool] = []
+    device = SimpleNamespace(arch="gfx950", recover=lambda: recovered.append(True))
+    (problem,) = (one for one in performance_problems("smoke") if one.name == "performance/features.drop")
+    if said:
+        with pytest.raises(MeasureError, match=said):
+            _launched(device, None, problem, None, {"upstream": upstream})
+    else:
+        told = _launched(device, None, problem, None, {"upstream": upstream})
+        assert isinstance(told, str)
+        assert told.startswith("fault: ")
+        assert "dropout-writes-past-lds, ledger.yaml" in told
+    assert bool(recovered) == (said is None)

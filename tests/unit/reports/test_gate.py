@@ -1,0 +1,422 @@
+"""The static gate: what makes it fail, with kernel and metric named, and what it can't be made to pass."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernels.code import code_object as codeobject
+from matrix.base.errors import TableError
+from reports.cli import main
+from reports.errors import GateError, InconclusiveError, RegressedError
+from reports.gates import baseline, gate_command
+from reports.gates import static as static_gate
+from reports.gates.budgets import read_budgets
+from reports.gates.comparing import THRESHOLDS, compare, read_thresholds
+from reports.gates.verdicts import Gate, Row, demand, worst
+
+PLAIN = "fmha_batch_prefill_d128_bf16_group_b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16_qr_async_vr_psskddv"
+SMALL = f"{PLAIN}_nlogits_nbias_nmask_nlse_ndropout_nsquant"
+MASKED = f"{PLAIN}_nlogits_nbias_mask_nlse_ndropout_nsquant"
+ALIBI = f"{PLAIN}_nlogits_alibi_mask_lse_ndropout_nsquant"
+FACTS = {
+    "toolchain": "embedded",
+    "identity": "embedded clang 1",
+    "upstream": "aiter",
+    "upstream_identity": "amd-aiter 1",
+    "dialect": "ck-2025-11",
+    "mask_impl": "simplified",
+    "selection": "tier smoke",
+}
+FIGURES = {
+    "vgpr": 200, "agpr": 0, "sgpr": 100, "vgpr_spills": 0, "sgpr_spills": 60, "scratch_bytes": 0, "lds_bytes": 52224,
+    "text_bytes": 10000, "occupancy_waves": 2,
+}  # fmt: skip
+CODE = {"instructions": 1500, "unknown": 0, "loop": {"mfma": 128, "valu": 500, "scratch": 0}, "hazards": []}
+LOOP = {"loop_mfma": 128, "loop_valu": 500, "loop_scratch": 0, "wait_hazards": 0}
+TODAY = datetime.date(2026, 11, 20)
+
+
+def resources(symbol: str, **change: int) -> codeobject.KernelResources:
+    """A kernel as a code object tells it."""
+    return codeobject.KernelResources(
+        symbol=symbol, arch="gfx950", kernarg_bytes=8, max_workgroup=256, wavefront=64, text_sha256=f"of {symbol}",
+        **{**FIGURES, **change},
+    )  # fmt: skip
+
+
+class Library:
+    """A built library in a work folder: the manifest is a file, the code objects are told by a stub."""
+
+    def __init__(self, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.work, self.kernels = work, {SMALL: resources("a"), MASKED: resources("b")}
+        self.file = work / "build/gfx950/aiter/manifest.json"
+        self.baselines = work / "baselines"
+        self.code: dict[str, Any] = {}  # what the emulator tells of a symbol's machine code, where it isn't CODE
+        inspected = lambda path, arch: {k.symbol: self.code.get(k.symbol, CODE) for k in self.kernels.values()}  # noqa: E731
+        monkeypatch.setattr(static_gate, "_inspect", inspected)
+        monkeypatch.setattr(codeobject, "bundles", lambda path: {"gfx950": (b"image",)})
+        monkeypatch.setattr(codeobject, "kernels", lambda image: list(self.kernels.values()))
+        self.write()
+
+    def write(self, **change: Any) -> None:
+        figures = {
+            name: {"unit": "u", "archs": {"gfx950": {**FIGURES, "symbol": one.symbol, "text_sha256": one.text_sha256}}}
+            for name, one in self.kernels.items()
+        }
+        manifest = {"archs": ["gfx950"], "kernel_count": len(figures), "kernels": figures, **FACTS, **change}
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.file.write_text(json.dumps(manifest))
+
+    def run(self, command: str, *options: str) -> int:
+        only = ("--only", "static", "--work", str(self.work), "--baselines", str(self.baselines))
+        return main([command, "--arch", "gfx950", "--upstream", "aiter", *only, *options])
+
+    @property
+    def baseline(self) -> Path:
+        return self.baselines / "gfx950/embedded/aiter.static.txt"
+
+    @property
+    def result(self) -> Path:
+        return self.file.with_name("gate.json")
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
+    """Built, and accepted as the baseline."""
+    monkeypatch.delenv("CK_ROOT", raising=False)
+    built = Library(tmp_path, monkeypatch)
+    assert built.run("accept", "--reason", "the first") == 0
+    return built
+
+
+def test_the_same_build_is_unchanged_in_every_metric(library: Library) -> None:
+    assert library.run("gate") == 0
+    gate = Gate.read(library.result)
+    assert (gate.verdict, {row.verdict for row in gate.rows}) == ("unchanged", {"unchanged"})
+    assert [(row.subject, row.metric) for row in gate.rows] == [
+        (k, m) for k in (MASKED, SMALL) for m in (*FIGURES, *LOOP)
+    ]
+    assert gate.provenance["identity"] == "embedded clang 1"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"sgpr_spills": 61}, "sgpr_spills: 60 -> 61 registers (allowed: no change)"),
+        ({"vgpr": 201}, "vgpr: 200 -> 201 registers (allowed: no change)"),
+        ({"vgpr_spills": 1}, "vgpr_spills: 0 -> 1 registers (allowed: no change)"),
+        ({"text_bytes": 10101}, "text_bytes: 10000 -> 10101 B (allowed: 1 %)"),
+        ({"occupancy_waves": 1}, "occupancy_waves: 2 -> 1 waves a SIMD (allowed: no change)"),
+    ],
+)
+def test_a_worse_figure_is_named(
+    library: Library, capsys: pytest.CaptureFixture[str], change: dict[str, int], said: str
+) -> None:
+    library.kernels[SMALL] = resources("a", **change)
+    assert library.run("gate") == RegressedError.exit_code
+    assert f"regressed: {SMALL}: {said}" in capsys.readouterr().err
+    assert Gate.read(library.result).verdict == "regressed"
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "said"),
+    [
+        ({"loop": {"mfma": 256, "valu": 1000, "scratch": 0}}, 43, "regressed: {}: loop_mfma: 128 -> 256 instructions"),
+        ({"loop": {"mfma": 128, "valu": 500, "scratch": 2}}, 43, "regressed: {}: loop_scratch: 0 -> 2 instructions"),
+        ({"hazards": ["pc 0x10: v2 ..."]}, 43, "wait_hazards: none -> 1 uses (allowed: at most 0, budget waits)"),
+        ({"unknown": 1}, 45, "{}: 1 unknown instructions"),
+    ],
+)
+def test_a_worse_loop_or_a_late_wait_is_named(
+    library: Library, capsys: pytest.CaptureFixture[str], change: dict[str, Any], code: int, said: str
+) -> None:
+    library.code["a"] = {**CODE, **change}
+    assert library.run("gate") == code
+    assert said.format(SMALL) in capsys.readouterr().err
+
+
+def test_better_figures_pass_and_are_told(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
+    library.kernels[SMALL] = resources("a", sgpr_spills=0, occupancy_waves=3, text_bytes=9901)
+    assert library.run("gate") == 0
+    assert "improved: 2 improved, 24 unchanged" in capsys.readouterr().out
+
+
+def test_a_removed_kernel_regresses_and_a_new_one_must_be_accepted(
+    library: Library, capsys: pytest.CaptureFixture[str]
+) -> None:
+    removed = library.kernels.pop(MASKED)
+    library.write()
+    assert library.run("gate") == RegressedError.exit_code
+    assert f"regressed: {MASKED}: built: 1 -> 0" in capsys.readouterr().err
+    library.kernels |= {MASKED: removed, ALIBI: resources("c")}
+    library.write()
+    assert library.run("gate") == GateError.exit_code
+    assert f"missing: {ALIBI}: built: 0 -> 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda text: None, "there is no baseline"),
+        (lambda text: "", "was it cut short?"),
+        (lambda text: text[: len(text) // 2], "was it cut short?"),
+        (lambda text: text.replace("vgpr=200 ", "vgpr=nan "), "'vgpr=nan' is no figure"),
+        (lambda text: text.replace("vgpr=200 ", "vgpr=2x0 "), "'vgpr=2x0' is no figure"),
+        (lambda text: text.replace("vgpr=200 ", ""), "no figure in the baseline"),
+        (lambda text: text.replace("vgpr=200 ", "wgpr=200 "), "metric 'wgpr'"),
+        (lambda text: text.replace("end: 2", "end: 3"), "2 lines of figures, its last line says 3"),
+        (lambda text: text.replace("clang 1", "clang 2"), "identity: embedded clang 2 / embedded clang 1"),
+        (lambda text: text.replace("gfx950", "gfx942"), "arch: gfx942 / gfx950"),
+        (lambda text: text.replace("amd-aiter 1", "amd-aiter 0"), "upstream_identity: amd-aiter 0 / amd-aiter 1"),
+        (lambda text: text.replace("ck-2025-11", "ck-2025-06"), "dialect: ck-2025-06 / ck-2025-11"),
+        (lambda text: text.replace("tier smoke", "tier full"), "selection: tier full / tier smoke"),
+    ],
+)
+def test_a_baseline_that_is_missing_damaged_or_foreign_never_passes(
+    library: Library, capsys: pytest.CaptureFixture[str], damage: Callable[[str], str | None], said: str
+) -> None:
+    assert library.run("gate") == 0
+    text = damage(library.baseline.read_text())
+    library.baseline.unlink()
+    if text is not None:
+        library.baseline.write_text(text)
+    assert library.run("gate") == GateError.exit_code
+    assert said in capsys.readouterr().err
+    # written, for the report; not with the verdict of the run before
+    assert Gate.read(library.result).verdict == "not comparable"
+    assert said in str(Gate.read(library.result).failing[0])
+    assert "not comparable" in library.result.with_suffix(".xml").read_text()
+
+
+def test_a_manifest_of_another_build_is_not_judged(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
+    library.kernels[SMALL] = resources("other")
+    assert library.run("gate") == GateError.exit_code
+    assert f"{SMALL} is not in the library" in capsys.readouterr().err
+
+
+def test_code_that_cannot_be_inspected_is_no_pass(tmp_path: Path) -> None:
+    file = tmp_path / "libckpm.so"
+    file.write_bytes(b"no ELF")
+    with pytest.raises(GateError, match="its machine code can't be inspected"):
+        static_gate._inspect(file, "gfx950")
+
+
+def test_a_library_of_another_upstream_is_neither_judged_nor_accepted(
+    library: Library, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library.write(upstream="flash-attn")
+    for command in (("gate",), ("accept", "--reason", "why")):
+        assert library.run(*command) == GateError.exit_code
+        assert "a library of flash-attn, not of aiter" in capsys.readouterr().err
+
+
+def test_accepting_leaves_a_line_of_history(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
+    library.kernels[SMALL] = resources("a", vgpr=208)
+    assert library.run("gate") == RegressedError.exit_code
+    assert library.run("accept", "--reason", " wider\n loads ") == 0
+    assert library.run("gate") == 0
+    lines = [json.loads(line) for line in (library.baselines / "gfx950/embedded/aiter.history.jsonl").open()]
+    assert [(line["reason"], line["subjects"], line["sums"]["vgpr"]) for line in lines] == [
+        ("the first", 2, 400),
+        ("wider loads", 2, 408),
+    ]
+    capsys.readouterr()
+    assert library.run("history") == 0
+    first, second, *changed = capsys.readouterr().out.splitlines()
+    assert first.endswith(" static: 2 subjects: the first")
+    assert second.endswith(" static: 2 subjects: wider loads")
+    assert changed == ["  vgpr: 400 -> 408"]
+    with (library.baselines / "gfx950/embedded/aiter.history.jsonl").open("a") as stream:
+        stream.write('{"gate": "static", "reason')
+    assert library.run("history") == GateError.exit_code
+    assert "aiter.history.jsonl:3: no line" in capsys.readouterr().err
+
+
+def test_nothing_is_accepted_without_a_reason(library: Library) -> None:
+    before = library.baseline.read_text()
+    assert library.run("accept", "--reason", " ") == GateError.exit_code
+    assert library.baseline.read_text() == before
+
+
+def alibi_rows(today: datetime.date, spills: int = 8) -> list[tuple[str, str]]:
+    """(verdict, note) for a kernel with ALiBi that spills, by the project's own budgets."""
+    thresholds = read_thresholds()
+    keys = static_gate.keys({**FACTS, "kernels": {ALIBI: {}}})
+    figures = {ALIBI: {**FIGURES, **LOOP, "vgpr_spills": spills}}
+    budgets = read_budgets(thresholds)
+    found = budgets.rows(keys, figures, thresholds, arch="gfx950", upstream="aiter", today=today)
+    return [(row.verdict, row.note) for row in found]
+
+
+def test_an_allowance_has_an_end_and_a_bound() -> None:
+    ((verdict, note),) = alibi_rows(TODAY)
+    assert verdict == "unchanged"
+    assert note.startswith("allowed until 2027-06-30")
+    ((verdict, note),) = alibi_rows(datetime.date(2027, 7, 1))
+    assert verdict == "regressed"
+    assert "expired on 2027-06-30" in note
+    ((verdict, note),) = alibi_rows(TODAY, spills=9)
+    assert verdict == "regressed"
+
+
+def test_a_limit_without_a_figure_is_no_pass() -> None:
+    thresholds = read_thresholds()
+    keys = static_gate.keys({**FACTS, "kernels": {SMALL: {}}})
+    found = read_budgets(thresholds).rows(
+        keys, {SMALL: FIGURES}, thresholds, arch="gfx950", upstream="aiter", today=TODAY
+    )
+    assert {(row.metric, row.verdict) for row in found} == {("loop_scratch", "missing"), ("wait_hazards", "missing")}
+
+
+def test_a_mistake_in_the_budgets_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "budgets.yaml"
+    budget = "budgets:\n  b:\n    archs: '*'\n    reason: r\n    where: {where}\n    limits: {limits}\nallowed: {{}}\n"
+    for where, limits, said in (
+        ("key.hdim == 1", "{vgpr: {at_most: 1}}", "unknown field 'key.hdim'"),
+        ("key.hdim_q == 1", "{wgpr: {at_most: 1}}", "unknown metric"),
+        ("key.hdim_q == 1", "{vgpr: {at_mots: 1}}", "unknown field; known here: at_most, at_least"),
+    ):
+        file.write_text(budget.format(where=where, limits=limits))
+        with pytest.raises(TableError, match=r"budgets\.yaml:") as caught:
+            read_budgets(read_thresholds(), file)
+        assert said in str(caught.value)
+
+
+def row(verdict: str, **change: Any) -> Row:
+    fields = {"gate": "gpu", "subject": "s", "metric": "m", "unit": "us", "baseline": 1.0, "candidate": 2.0}
+    return Row(**{**fields, "threshold": "", "verdict": verdict, **change})
+
+
+def test_the_worst_row_speaks_and_has_its_exit_code(tmp_path: Path) -> None:
+    for words, verdict, error in (
+        (("unchanged", "improved"), "improved", None),
+        (("improved", "inconclusive"), "inconclusive", InconclusiveError),
+        (("inconclusive", "regressed"), "regressed", RegressedError),
+        (("regressed", "missing"), "not comparable", GateError),
+        (("not comparable", "unchanged"), "not comparable", GateError),
+    ):
+        assert worst(words) == verdict
+        gate = Gate.of([row(word) for word in words], {"arch": "gfx950"})
+        gate.write(tmp_path / "gate.json")
+        assert Gate.read(tmp_path / "gate.json") == gate
+        if error is None:
+            demand(gate)
+        else:
+            with pytest.raises(error):
+                demand(gate)
+    assert [error.exit_code for error in (RegressedError, InconclusiveError, GateError)] == [43, 44, 45]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"verdict": "unchanged", "provenance": {}, "rows": []}', "nan", "cut"],
+)
+def test_a_damaged_result_is_no_pass(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "gate.json"
+    Gate.of([row("regressed")], {}).write(file)
+    whole = file.read_text()
+    damaged = {"cut": whole[:-20], "nan": whole.replace("2.0", "NaN")}.get(text, text)
+    file.write_text(damaged)
+    with pytest.raises(GateError):
+        Gate.read(file)
+    file.write_text(whole.replace('"verdict": "regressed",\n "prov', '"verdict": "unchanged",\n "prov'))
+    with pytest.raises(GateError, match="its rows say 'regressed'"):
+        Gate.read(file)
+
+
+def test_nothing_compared_is_no_pass() -> None:
+    with pytest.raises(GateError, match="compared nothing"):
+        Gate.of([], {})
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_figure_that_is_no_number_is_never_compared(tmp_path: Path, value: float) -> None:
+    thresholds = read_thresholds(THRESHOLDS)
+    with pytest.raises(GateError, match="no finite number"):
+        compare("static", {"k": {"vgpr": 1}}, {"k": {"vgpr": value}}, thresholds)
+    with pytest.raises(GateError, match="no finite number"):
+        baseline.accept({"arch": "gfx950", **FACTS}, "static", {"k": {"vgpr": value}}, "why", tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_stored_baselines_are_whole() -> None:
+    files = sorted(baseline.FOLDER.glob("*/*/*.static.txt"))
+    assert {file.parts[-3] for file in files} >= {"gfx942", "gfx950"}
+    for file in files:
+        stored = baseline.read(file)
+        assert file == baseline.place(stored.facts, "static")
+        assert file.read_text() == stored.text()
+
+
+def stored(tmp_path: Path, **facts: str) -> tuple[baseline.Baseline, Path]:
+    """Accepted figures of two kernels."""
+    identity = {"arch": "gfx950", **FACTS, **facts}
+    file = baseline.accept(identity, "static", {SMALL: FIGURES, MASKED: FIGURES}, "the first", tmp_path)
+    return baseline.read(file), file
+
+
+def test_the_text_of_a_checkout_is_what_a_gate_judges(tmp_path: Path) -> None:
+    checkout = {"upstream": "checkout", "upstream_identity": "checkout sha256:1"}
+    accepted, file = stored(tmp_path, **checkout)
+    edited = {"arch": "gfx950", **FACTS, **checkout, "upstream_identity": "checkout sha256:2"}
+    baseline.demand_same(accepted, edited, file)
+    with pytest.raises(GateError, match="dialect: ck-2025-11 / ck-2025-06"):
+        baseline.demand_same(accepted, {**edited, "dialect": "ck-2025-06"}, file)
+
+
+def test_a_narrower_selection_names_the_kernels_that_it_lost(tmp_path: Path) -> None:
+    accepted, file = stored(tmp_path)
+    narrower = {"arch": "gfx950", **FACTS, "selection": "tier smoke, --filter x"}
+    with pytest.raises(GateError, match=f"selection: tier smoke / tier smoke, --filter x\n  built: 1 / 0: {MASKED}\n"):
+        baseline.demand_same(accepted, narrower, file, present=[SMALL])
+
+
+def test_a_library_of_fwd_has_a_baseline_of_its_own(
+    library: Library, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fwd = Library(library.work / "fwd", monkeypatch)
+    fwd.file = library.work / "fwd/build/gfx950/aiter-fwd/manifest.json"
+    fwd.baselines = library.baselines
+    fwd.write(selection="family fwd")
+    assert fwd.run("gate", "--family", "fwd") == GateError.exit_code
+    told = capsys.readouterr().err
+    assert "aiter-fwd.static.txt: there is no baseline. Look at the figures" in told
+    assert "accept --reason TEXT --arch gfx950 --upstream aiter --family fwd" in told
+    assert fwd.run("accept", "--family", "fwd", "--reason", "why") == 0
+    assert fwd.run("gate", "--family", "fwd") == 0
+    assert "left out: the emulated gate: its problems are batch prefill's, not those of fwd" in capsys.readouterr().out
+    assert "# library: fwd\n" in (library.baselines / "gfx950/embedded/aiter-fwd.static.txt").read_text()
+    assert baseline.read(library.baseline).facts["selection"] == "tier smoke"  # batch prefill's is as it was
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--family", "bwd_dq_dk_dv"), "no library is made of them. Known: --family batch_prefill, --family fwd"),
+        (("--family", "fwd", "--only", "emulated"), "its problems are batch prefill's, not those of fwd"),
+    ],
+)
+def test_a_family_that_a_gate_cannot_judge_is_refused(
+    library: Library, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], said: str
+) -> None:
+    file = library.work / "build/gfx950/aiter-fwd/manifest.json"
+    file.parent.mkdir()
+    file.write_bytes(library.file.read_bytes())
+    assert main(["gate", "--arch", "gfx950", "--upstream", "aiter", "--work", str(library.work), *options]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_an_arch_without_a_model_has_no_emulated_gate_and_is_told_so() -> None:
+    built = gate_command.Built(library=Path("lib.so"), library_name="batch_prefill", manifest=FACTS, arch="gfx90a")
+    assert gate_command._left_out(built) == {
+        "emulated": "the model knows nothing of gfx90a: add it to reports/gates/model.yaml"
+    }
+    assert gate_command._left_out(dataclasses.replace(built, arch="gfx942")) == {}

@@ -1,0 +1,187 @@
+"""The GPU gate's statistics: published tables of U, exhaustive enumeration, and simulated runs with a known truth."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from matrix.base.errors import TableError
+from reports.errors import GateError
+from reports.gates import mann_whitney
+from reports.gates.mann_whitney import cumulative, least_p_value, p_value, shift, u_statistic
+from reports.gates.statistics import ARMS, CONTEXT, MEAN, Samples, differences, judge, order, read_settings, rows
+from reports.gates.verdicts import Gate, demand
+
+SETTINGS = read_settings()
+HERE = dict.fromkeys(CONTEXT, "the same")
+# two-sided critical values as every table of the Mann-Whitney test prints them: U at or below is significant
+AT_5_PERCENT = {(5, 5): 2, (6, 9): 10, (7, 10): 14, (8, 8): 13, (10, 10): 23, (12, 15): 49, (15, 20): 90, (20, 20): 127}
+AT_1_PERCENT = {(5, 5): 0, (8, 8): 7, (10, 10): 16, (12, 12): 27, (15, 15): 51, (20, 20): 105}
+# the example of scipy.stats.mannwhitneyu's documentation, with the results printed there
+MEN, WOMEN = (19, 22, 16, 29, 24), (20, 11, 17, 12)
+
+
+def taken(seed: int, slower: float, noise: float, microseconds: float = 100.0) -> Samples:
+    """Log-normal times; the candidate is ``slower`` times as slow."""
+    rng = random.Random(seed)
+
+    def times(factor: float) -> tuple[float, ...]:
+        return tuple(microseconds * factor * rng.lognormvariate(0, noise) for _ in range(SETTINGS.rounds))
+
+    return Samples(subject="p", baseline=times(1), candidate=times(slower), again=times(1))
+
+
+def verdicts(slower: float, noise: float, runs: int = 200) -> Counter[str]:
+    return Counter(judge(taken(seed, slower, noise), SETTINGS).verdict for seed in range(runs))
+
+
+@pytest.mark.parametrize(
+    ("level", "critical"), [(0.05, AT_5_PERCENT), (0.01, AT_1_PERCENT)], ids=["5 percent", "1 percent"]
+)
+def test_critical_values_are_those_of_the_tables(level: float, critical: dict[tuple[int, int], int]) -> None:
+    for (n, m), u in critical.items():
+        assert 2 * cumulative(n, m, u) <= level < 2 * cumulative(n, m, u + 1), (n, m)
+
+
+def test_small_samples_are_enumerated() -> None:
+    """Every split of nine distinct values into 4 and 5: the share of splits at least as extreme."""
+    values = (1.0, 2.0, 4.0, 7.0, 11.0, 12.0, 15.0, 20.0, 22.0)
+    splits = [(one, [v for v in values if v not in one]) for one in itertools.combinations(values, 4)]
+    distances = [abs(sum(a > b for a in one for b in rest) - 10) for one, rest in splits]
+    for (one, rest), distance in zip(splits, distances, strict=True):
+        assert p_value(one, rest) == pytest.approx(sum(d >= distance for d in distances) / len(splits))
+
+
+def test_the_documented_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert u_statistic(MEN, WOMEN) == 17
+    assert p_value(MEN, WOMEN) == pytest.approx(0.1111111111111111)
+    monkeypatch.setattr(mann_whitney, "_EXACT_UP_TO", 0)
+    assert p_value(MEN, WOMEN) == pytest.approx(0.11134688653314041)
+
+
+def test_ties_are_corrected_for() -> None:
+    first, second = (1, 1, 2, 3, 3, 4, 6, 6), (2, 3, 5, 5, 6, 6, 7, 8)
+    pooled = sorted((*first, *second))
+    rank = {v: (2 * pooled.index(v) + 1 + pooled.count(v)) / 2 for v in pooled}
+    sums = [sum(rank[pooled[at]] for at in chosen) for chosen in itertools.combinations(range(16), 8)]
+    distance = abs(sum(rank[v] for v in first) - 68)
+    exact = sum(abs(total - 68) >= distance for total in sums) / len(sums)
+    assert p_value(first, second) == pytest.approx(exact, abs=0.01)
+    assert p_value((5, 5, 5), (5, 5, 5)) == 1.0
+
+
+def test_samples_that_do_not_overlap_give_the_least_p() -> None:
+    assert p_value((1, 2, 3, 4), (5, 6, 7, 8)) == least_p_value(4, 4) == pytest.approx(2 / 70)
+
+
+@pytest.mark.parametrize("size", [8, 40], ids=["exact", "approximate"])
+def test_the_interval_holds_the_shift_as_often_as_it_says(size: int) -> None:
+    rng, held, runs = random.Random(7), 0, 200
+    for _ in range(runs):
+        found = shift([rng.gauss(0, 1) for _ in range(size)], [rng.gauss(0.3, 1) for _ in range(size)], 0.95)
+        held += found.low <= 0.3 <= found.high
+    assert 0.95 - 4 * math.sqrt(0.95 * 0.05 / runs) <= held / runs
+
+
+def test_too_few_samples_have_no_interval() -> None:
+    assert shift((1, 2), (3, 4), 0.95) == mann_whitney.Shift(2.0, -math.inf, math.inf)
+    with pytest.raises(ValueError, match="empty"):
+        shift((), (1,), 0.95)
+
+
+def test_a_library_against_itself_never_regresses() -> None:
+    assert verdicts(1.0, 0.01) == {"unchanged": 200}
+    assert not {"regressed", "improved"} & set(verdicts(1.0, 0.03))
+    assert verdicts(1.0, 0.15) == {"inconclusive": 200}
+
+
+def test_nor_does_the_mean_over_problems() -> None:
+    for run in range(30):
+        samples = [taken(100 * run + seed, 1.0, 0.01) for seed in range(8)]
+        assert {row.verdict for row in rows(samples, HERE, HERE, SETTINGS)} == {"unchanged"}
+
+
+def test_five_percent_are_found_in_one_percent_of_noise() -> None:
+    assert verdicts(1.05, 0.01)["regressed"] >= 190
+    assert verdicts(1 / 1.05, 0.01)["improved"] >= 190
+
+
+def test_noise_makes_inconclusive_and_never_unchanged() -> None:
+    assert verdicts(1.05, 0.05)["unchanged"] == 0
+
+
+def test_microseconds_that_nobody_feels_are_no_regression() -> None:
+    """10 % of 5 us are half a microsecond."""
+    assert judge(taken(1, 1.10, 0.01, microseconds=5), SETTINGS).verdict == "unchanged"
+    assert judge(taken(1, 1.10, 0.01, microseconds=500), SETTINGS).verdict == "regressed"
+
+
+def test_a_drifting_baseline_decides_nothing() -> None:
+    one = taken(1, 1.0, 0.002)
+    drifted = dataclasses.replace(one, again=tuple(1.08 * time for time in one.again))
+    row = judge(drifted, SETTINGS)
+    assert (row.verdict, "differs from itself" in row.note) == ("inconclusive", True)
+
+
+def test_few_samples_decide_nothing() -> None:
+    one = taken(1, 2.0, 0.001)
+    few = dataclasses.replace(one, **{arm: getattr(one, arm)[:6] for arm in ARMS})
+    assert judge(few, SETTINGS).verdict == "inconclusive"
+
+
+def test_the_mean_finds_what_no_single_problem_shows() -> None:
+    samples = [dataclasses.replace(taken(seed, 1.015, 0.01), subject=f"p{seed}") for seed in range(10)]
+    found = rows(samples, HERE, HERE, SETTINGS)
+    assert [row.subject for row in found] == [*(f"p{seed}" for seed in range(10)), MEAN]
+    assert found[-1].verdict == "regressed"
+    assert "regressed" not in {row.verdict for row in found[:-1]}
+    assert (found[-1].candidate or 0) / (found[-1].baseline or 1) == pytest.approx(1.015, abs=0.003)
+
+
+@pytest.mark.parametrize("change", [{"gpu": "another"}, {"rocm": "7.1"}, {"clock_policy": ""}, {"driver": None}])
+def test_other_or_unknown_circumstances_are_not_comparable(change: dict[str, str]) -> None:
+    gate = Gate.of(rows([taken(1, 1.0, 0.001)], HERE, {**HERE, **change}, SETTINGS), HERE)
+    assert gate.verdict == "not comparable"
+    with pytest.raises(GateError, match=next(iter(change))):
+        demand(gate)
+
+
+def test_nothing_known_is_not_comparable() -> None:
+    assert len(differences({}, {})) == len(CONTEXT)
+
+
+@pytest.mark.parametrize("time", [math.nan, 0.0, -1.0, math.inf])
+def test_a_time_that_is_none_stops_the_gate(time: float) -> None:
+    one = taken(1, 1.0, 0.01)
+    broken = dataclasses.replace(one, candidate=(*one.candidate[:-1], time))
+    with pytest.raises(GateError, match=r"p: candidate\[17\]: .* is no time"):
+        rows([broken], HERE, HERE, SETTINGS)
+
+
+def test_a_run_that_ended_early_stops_the_gate() -> None:
+    one = taken(1, 1.0, 0.01)
+    with pytest.raises(GateError, match="17 times of the again, expected 18"):
+        rows([dataclasses.replace(one, again=one.again[1:])], HERE, HERE, SETTINGS)
+    with pytest.raises(GateError, match="no problem was run"):
+        rows([], HERE, HERE, SETTINGS)
+
+
+def test_rounds_flip_their_order() -> None:
+    first = [order(number) for number in range(6)]
+    assert len(set(first)) == 6
+    assert all(first[at] == first[at + 1][::-1] for at in (0, 2, 4))
+    assert order(6) == first[0]
+
+
+def test_settings_are_checked(tmp_path: Path) -> None:
+    file = tmp_path / "gpu_gate.yaml"
+    text = "\n".join(f"{field.name}: {getattr(SETTINGS, field.name)}" for field in dataclasses.fields(SETTINGS))
+    file.write_text(text.replace("ratio: 0.02", "ratio: 2", 1))
+    with pytest.raises(TableError, match="ratio: must be below 1"):
+        read_settings(file)

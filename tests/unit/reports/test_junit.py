@@ -1,0 +1,128 @@
+"""Results survive JSON, and JUnit XML says what they say, whatever text they hold."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from junitparser import Error, Failure, JUnitXml, Skipped
+
+from kernels.base.results import OUTCOMES, Case, Results, read_results
+from kernels.errors import ResultsError
+from reports.cli import main
+from reports.gates.verdicts import Gate, Row
+from reports.junit.write import gate_results, junit_text
+
+PASSED = Case(suite="a", classname="a.gfx950", name="one", outcome="passed", text="same: 3 names", seconds=1.5)
+FAILED = Case(suite="a", classname="a.gfx950", name="two", outcome="failed", message="1 < 2 & 3", text=']]> "x"\n+ y')
+ERROR = Case(suite="b", classname="b.gfx942", name="three", outcome="error", message="no", text="trace")
+SKIPPED = Case(suite="b", classname="b.gfx942", name="four", outcome="skipped", message="not here")
+RESULTS = Results((PASSED, FAILED, ERROR, SKIPPED))
+
+
+def test_junit_holds_every_case() -> None:
+    suites = {suite.name: list(suite) for suite in JUnitXml.fromstring(junit_text(RESULTS).encode())}
+    assert list(suites) == ["a", "b"]
+    one, two = suites["a"]
+    three, four = suites["b"]
+    assert (one.name, one.classname, one.time, one.result) == ("one", "a.gfx950", 1.5, [])
+    assert one.system_out == "same: 3 names"
+    (failure,) = two.result
+    assert isinstance(failure, Failure)
+    assert (failure.message, failure.text) == ("1 < 2 & 3", ']]> "x"\n+ y')
+    assert isinstance(three.result[0], Error)
+    assert isinstance(four.result[0], Skipped)
+    assert four.result[0].message == "not here"
+
+
+_CASES = st.builds(
+    Case,
+    suite=st.sampled_from(["s", "t"]),
+    classname=st.text("abc.", min_size=1),
+    name=st.text(min_size=1),
+    outcome=st.sampled_from(OUTCOMES),
+    message=st.text(),
+    text=st.text(),
+    seconds=st.floats(0, 1e6),
+)
+
+
+@given(st.lists(_CASES, max_size=5))
+def test_any_text_gives_well_formed_xml(cases: list[Case]) -> None:
+    results = Results(tuple(cases))
+    document = JUnitXml.fromstring(junit_text(results).encode())
+    assert sum(len(list(suite)) for suite in document) == len(cases)
+
+
+def test_json_round_trip(tmp_path: Path) -> None:
+    file = tmp_path / "deep" / "results.json"
+    RESULTS.write(file)
+    assert read_results(file) == RESULTS
+    assert [path.name for path in file.parent.iterdir()] == ["results.json"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": 2}, "no results of format 1"),
+        ({"cases": {}}, "cases: expected a list"),
+        ({"facts": {"device": 3}}, "facts: expected an object of texts"),
+        ({"cases": [3]}, "cases[0]: expected an object"),
+        ({"cases": [{"suite": "s"}]}, "cases[0].classname: expected str, found None"),
+        ({"cases": [{**json.loads(RESULTS.to_json())["cases"][0], "outcome": "odd"}]}, "outcome: 'odd' is none of"),
+        ({"cases": [{**json.loads(RESULTS.to_json())["cases"][0], "more": 1}]}, "cases[0].more: no such field"),
+    ],
+)
+def test_malformed_results_name_the_field(tmp_path: Path, change: dict[str, object], message: str) -> None:
+    file = tmp_path / "results.json"
+    file.write_text(json.dumps({**json.loads(RESULTS.to_json()), **change}))
+    with pytest.raises(ResultsError) as caught:
+        read_results(file)
+    assert message in str(caught.value)
+    assert str(file) in str(caught.value)
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, output = tmp_path / "results.json", tmp_path / "junit.xml"
+    RESULTS.write(source)
+    assert main(["junit", str(source), "--output", str(output)]) == 40
+    assert len(JUnitXml.fromfile(str(output))) == 2
+    printed = capsys.readouterr()
+    assert "failed: two: 1 < 2 & 3" in printed.out
+    assert "2 of 4 cases failed" in printed.err
+    Results((PASSED,)).write(source)
+    assert main(["junit", str(source), "--output", str(output)]) == 0
+    assert main(["junit", str(tmp_path / "none.json"), "--output", str(output)]) == 35
+    assert main(["junit"]) == 2
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    assert main(["junit", str(tmp_path / "deep.json"), "--output", str(output)]) == 35
+
+
+@pytest.mark.parametrize("place", ["", "results.json/below.xml"])
+def test_a_report_that_can_not_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str) -> None:
+    source = tmp_path / "results.json"
+    RESULTS.write(source)
+    assert main(["junit", str(source), "--output", str(tmp_path / place)]) == 16
+    assert f"{tmp_path / place}: can't be written: " in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [source]
+
+
+def test_a_gate_is_a_case_for_each_kernel_with_its_worst_verdict() -> None:
+    row = Row(
+        gate="static", subject="k", metric="vgpr", unit="registers", baseline=1.0, candidate=1.0, threshold="",
+        verdict="unchanged",
+    )  # fmt: skip
+    worse = replace(row, metric="vgpr_spills", candidate=2.0, verdict="regressed")
+    noisy = replace(row, gate="gpu", subject="p", verdict="inconclusive")
+    found = gate_results(Gate.of([row, worse, noisy, replace(row, subject="l")], {}))
+    assert [(case.suite, case.name, case.outcome) for case in found.cases] == [
+        ("static-gate", "k", "failed"),
+        ("gpu-gate", "p", "error"),
+        ("static-gate", "l", "passed"),
+    ]
+    assert found.cases[0].message == "regressed: 1 of 2 figures"
+    assert "vgpr_spills: 1 -> 2" in found.cases[0].text

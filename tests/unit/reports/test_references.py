@@ -1,0 +1,188 @@
+"""Published figures: as their documents have them, beside times of the same problem and hardware, and no verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from kernels.launch import device
+from kernels.launch.measure import performance_problems
+from matrix.base.errors import TableError
+from matrix.problems.problem import Problem
+from reports.cli import main
+from reports.gates import gpu as gpu_gate
+from reports.gates.references import REFERENCES, Beside, beside, read_references
+from reports.gates.verdicts import Gate, Row
+from reports.page.inputs import gather
+from reports.page.markdown import markdown
+from reports.page.overall import overall
+from reports.page.tables import tables
+
+ONE_K = "performance/published_fp8.tensor-q1k"
+SETTERS = "performance/published_setters.q1024k1024"
+MI355X = {"gpu": "AMD Instinct MI355X", "rocm": "7.2.0"}
+
+
+def timed(
+    subject: str, microseconds: float, before: float = 40.0, gpu: str = MI355X["gpu"], metric: str = "time"
+) -> Gate:
+    row = Row(
+        gate="gpu", subject=subject, metric=metric, unit="us", baseline=before, candidate=microseconds, threshold="2 %",
+        verdict="improved", note="",
+    )  # fmt: skip
+    return Gate.of([row], {**MI355X, "gpu": gpu})
+
+
+def figures(name: str, variant: str) -> list[float]:
+    return [one.value for one in read_references() if one.name == name and one.variant == variant]
+
+
+def test_the_figures_are_those_of_the_documents() -> None:
+    assert figures("fp8-per-tensor", "V2")[:3] == [43.1, 95.4, 197.5]
+    assert figures("fp8-per-tensor", "V3")[-3:] == [1390.2, 1381.8, 1304.3]
+    assert figures("fp8-kv-block-scale", "V3")[-3:] == [1330.3, 1324.2, 1251.6]
+    # the documents' own ratios of V3 over V2, a row each
+    for name, ratios in (
+        ("fp8-per-tensor", (1.11, 1.26, 1.31, 1.39, 1.37, 1.28, 1.32, 1.30, 1.29, 1.40)),
+        ("fp8-kv-block-scale", (1.06, 1.17, 1.22, 1.31, 1.36, 1.19, 1.24, 1.24, 1.22, 1.32)),
+    ):
+        pairs = zip(figures(name, "V2"), figures(name, "V3"), ratios, strict=True)
+        assert all(abs(new / old - ratio) <= 0.0051 for old, new, ratio in pairs)
+    assert figures("num-records-setters", "V2") == [1.0267]
+    assert [figures(f"decode-{what}", "after") for what in ("time", "registers", "spills", "waves")] == [
+        [105], [108], [0], [2],
+    ]  # fmt: skip
+
+
+def test_every_described_problem_is_there_to_be_timed() -> None:
+    problems = performance_problems("nightly")
+    described = [one for one in read_references() if one.shape]
+    assert len(described) == 37
+    for one in described:
+        assert len([problem for problem in problems if one.shape and one.shape.is_of(problem)]) == 1, one.label
+
+
+def test_a_time_is_shown_beside_what_was_published() -> None:
+    # 1024 causal queries see 524,800 scores a head: 6 heads, 2 gemms, 2 * 128 flops each: 1.612e9 in 33.8 us
+    older, newer = beside(timed(ONE_K, 33.8))
+    assert [older.reference.variant, newer.reference.variant] == ["V2", "V3"]
+    assert newer.measured == pytest.approx(524_800 * 6 * 2 * 256 / 33.8e-6 / 1e12)
+    assert newer.ratio == pytest.approx(47.7 / 47.7, rel=0.001)
+    assert (newer.word, older.word) == ("as published", "as published")
+    assert str(newer) == (
+        f"{ONE_K}: tflops 47.698 TFLOP/s, published for V3 47.7: ratio 1.000, as published (fp8-per-tensor: "
+        "h=6/1 sq=1k c, MI355X, ROCm 7.1.1, ROCm 7.2.0 here)"
+    )
+    assert [found.word for found in beside(timed(ONE_K, 60.0))] == ["below", "below"]
+    assert [found.word for found in beside(timed(ONE_K, 20.0))] == ["above", "above"]
+
+
+def test_a_change_is_shown_beside_the_cost_of_a_published_one() -> None:
+    (found,) = beside(timed(SETTERS, 41.068, before=40.0))
+    assert (found.measured, found.word) == (pytest.approx(1.0267), "as published")
+    assert beside(timed(SETTERS, 40.0, before=40.0))[0].word == "below"
+
+
+@pytest.mark.parametrize(
+    "gate",
+    [
+        timed(ONE_K, 33.8, gpu="emulated gfx950"),
+        timed(ONE_K, 33.8, gpu="AMD Instinct MI300X"),
+        timed(ONE_K, 33.8, metric="time, cold cache"),
+        timed("performance/prefill.m64-full-q256k1024", 33.8),
+        timed("geometric mean", 1.0),
+    ],
+)
+def test_other_hardware_or_problems_have_nothing_beside_them(gate: Gate) -> None:
+    assert beside(gate) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seqlens_q": (1024, 1024), "seqlens_k": (1024, 2048)},
+        {"mask": "no"},
+        {"window_left": 255},
+        {"nhead_q": 8},
+        {"page_size": 16},
+        {"kv_layout": "vectorized"},
+        {"logits_soft_cap": 30.0},
+        {"lse": True},
+    ],
+)
+def test_a_shape_is_of_no_problem_that_differs(change: dict[str, object]) -> None:
+    (problem,) = (one for one in performance_problems("nightly") if one.name == ONE_K)
+    (shape,) = {one.shape for one in read_references() if one.shape and one.shape.is_of(problem)}
+    other: Problem = dataclasses.replace(problem, **change)  # type: ignore[arg-type]
+    assert not shape.is_of(other)
+
+
+def test_reports_show_them_and_take_no_verdict_from_them(tmp_path: Path) -> None:
+    timed(ONE_K, 60.0).write(tmp_path / "gpu.json")
+    inputs = gather(tmp_path)
+    verdict = overall(inputs)
+    assert verdict.verdict == "passed"  # though the figures are below
+    (table,) = (one for one in tables(inputs) if one.id == "references")
+    assert [(row[0], row[2], row[4], row[7]) for row in table.rows] == [
+        (ONE_K, "V2", 43.1, "below"),
+        (ONE_K, "V3", 47.7, "below"),
+    ]
+    told = f"- {ONE_K}: tflops 26.870 TFLOP/s, published for V3 47.7: ratio 0.563, below"
+    assert told.replace("26.870", "26.87") in markdown(inputs, verdict)
+
+
+def test_compare_shows_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(device, "choose", lambda *_: None)
+    monkeypatch.setattr(gpu_gate, "side", lambda *_: None)
+    monkeypatch.setattr(gpu_gate, "compare", lambda *_: timed(ONE_K, 60.0))
+    options = ("--baseline", "a.so", "--candidate", "b.so", "--output", str(tmp_path / "gpu.json"))
+    assert main(["compare", *options]) == 0
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first.startswith("improved: 1 improved")
+    assert [line.partition(" published for ")[2][:8] for line in lines] == ["V2 43.1:", "V3 47.7:"]
+    assert Gate.read(tmp_path / "gpu.json").verdict == "improved"
+    assert (tmp_path / "gpu.xml").exists()
+
+
+def test_the_command_lists_figures_with_their_documents(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["references"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "h=6/1 sq=131k c V3 1390.2 TFLOP/s" in told
+    assert "h=40/40 sq=37k nc V3 1304.3 TFLOP/s listed only" in told
+    assert "Optimizations for Decode Attn fp8 kernel MI350 #75" in told
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("source: batch-prefill-v3", "source: nobody", "no source 'nobody'; known: batch-prefill-v3"),
+        ("V2: 43.1", "V2: many", "figures.fp8-per-tensor.rows[0].values.V2: must be a number, not 'many'"),
+        ("V2: 43.1", "V2: .nan", "must be a number"),
+        ("V2: 43.1", "V2: 0", "must be above 0, not 0"),
+        ("metric: tflops", "metric: vgpr", "metric vgpr is listed only"),
+        ("tolerance: &clocks 0.15", "tolerance: &clocks 15", "must be 0 or more and below 1, not 15"),
+        ("heads: [6, 1], seqlen: 1024", "heads: [6], seqlen: 1024", "must hold 2 whole numbers, not 1"),
+        ("heads: [6, 1], seqlen: 1024", "haeds: [6, 1], seqlen: 1024", "unknown field; known here: seqlen"),
+        ("qscale: pertensor", "qscale: pertoken", "must be one of no, pertensor, kv_blockscale, not 'pertoken'"),
+        ("hardware: MI355X", "hardware: ''", "sources.batch-prefill-v3.hardware: must not be empty"),
+        ('rocm: "7.1.1"', "rocm: 7.1", "sources.batch-prefill-v3.rocm: must be text, not 7.1"),
+        ("    about: FP8", "    abuot: FP8", "unknown field; known here: source, about"),
+    ],
+)
+def test_a_mistake_is_named(tmp_path: Path, old: str, new: str, said: str) -> None:
+    file = tmp_path / "references.yaml"
+    text = REFERENCES.read_text()
+    at = text.index(old, text.index("\nsources:"))
+    file.write_text(text[:at] + new + text[at + len(old) :])
+    with pytest.raises(TableError, match=r"references\.yaml:\d+: ") as caught:
+        read_references(file)
+    assert said in str(caught.value)
+
+
+def test_a_ratio_is_of_measured_over_published() -> None:
+    reference = next(one for one in read_references() if one.variant == "V3")
+    assert Beside(subject="s", measured=95.4, reference=reference, rocm="").ratio == 2

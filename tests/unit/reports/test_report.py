@@ -1,0 +1,380 @@
+"""The report says what its inputs say, is one small file, and never turns a damaged or missing input into a pass."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import datetime
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernels.base.results import LIBRARY_SHA256, Case, Results
+from kernels.launch.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
+from matrix.base.errors import UsageError
+from reports.cli import main
+from reports.errors import GateError, OrphanResultsError
+from reports.gates import gpu as gpu_gate
+from reports.gates.verdicts import Gate
+from reports.page import case_tables
+from reports.page import commands as report_commands
+from reports.page.case_text import told
+from reports.page.html import html, provenance
+from reports.page.inputs import WARM, Inputs, gather, measured_seconds
+from reports.page.markdown import markdown
+from reports.page.measurements import COLUMNS, write_measurements
+from reports.page.overall import overall
+from reports.page.plots import plots
+from reports.page.tables import tables
+from tests.unit.reports.report_samples import AGREES, FAULT, KERNEL, KNOWN, PROBLEM, SLOWER, case, manifest, write
+
+NOW = datetime.datetime(2026, 11, 20, 12, 0, tzinfo=datetime.UTC)
+FAILED = case("batch-prefill/plain.m64-full-q1k1", "failed", "O differs | </script><script>alert(1)</script>")
+SKIPPED = case("batch-prefill/plain.m64-full-q1k1", "skipped", "no kernel", kernel="none")
+
+
+def inputs(folder: Path, **arguments: Any) -> Inputs:
+    """Without the repository's own baselines, and on a day when no ledger entry has expired."""
+    return gather(folder, **{"today": datetime.date(2026, 11, 20), "baselines": folder / "none", **arguments})
+
+
+@pytest.fixture(autouse=True)
+def _commands_read_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report_commands, "gather", inputs)
+
+
+def document(found: Inputs) -> str:
+    return html(found, overall(found), NOW)
+
+
+def shown(text: str) -> dict[str, list[list[Any]]]:
+    """The rows that the page's script shows, by table."""
+    data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)[1])  # type: ignore[index]
+    strings = data["strings"]
+    rows = {}
+    for name, table in data["tables"].items():
+        columns = [
+            cells if column["kind"] == "number" else [strings[cell] for cell in cells]
+            for column, cells in zip(table["columns"], table["cells"], strict=True)
+        ]
+        rows[name] = [list(row) for row in zip(*columns, strict=True)]
+        rows[f"{name} details"] = [[int(at), *(strings[n] for n in lines)] for at, lines in table["details"].items()]
+    return rows
+
+
+def test_the_page_holds_every_row_and_the_verdict_comes_first(tmp_path: Path) -> None:
+    found = inputs(
+        write(tmp_path, {"batch-prefill": [case(PROBLEM, "passed", "", AGREES), FAILED], "page-fault": [KNOWN]})
+    )
+    text = document(found)
+    rows = shown(text)
+    for table in tables(found):
+        assert rows[table.id] == [list(row) for row in table.rows], table.id
+    # the worst first
+    assert [row[:2] for row in rows["cases"]] == [
+        ["✗ failed", FAILED.name],
+        ["≈ known defect", KNOWN.name],
+        ["✓ passed", PROBLEM],
+    ]
+    assert [rows["cases"][2][at] for at in (3, -1)] == [0.19, KERNEL]
+    assert rows["kernels"][0][:6] == ["○ no gate", KERNEL, "gfx950", "aiter", 200, 0]
+    assert ["✓ passed", "batch-prefill", "page_order", "scrambled", 1, 1, 0, 0, 0, 0] not in rows["axes"]  # 2 cases
+    assert ["✗ failed", "batch-prefill", "tile_rows", "64", 2, 1, 0, 0, 1, 0] in rows["axes"]
+    assert [row[5] for row in rows["ledger"] if row[1] == "table-read-past-end"] == [1]
+    order = [text.index(f'<section id="{name}"') for name in ("kernels", "axes", "faults", "plots", "parity", "ledger")]
+    assert text.index("<h1") < order[0]
+    assert order == sorted(order)
+
+
+def test_a_fault_is_told_decoded(tmp_path: Path) -> None:
+    rows = shown(document(inputs(write(tmp_path))))
+    (row,) = rows["faults"]
+    assert row[2:5] == [
+        "load of 4 bytes outside; nearest: 12 bytes past the end of allocation 245", "global_load_dword(v[8])", "0x480",
+    ]  # fmt: skip
+    assert row[5] == "table-read-past-end"
+    assert "address: 0x10f4872f5010" in rows["faults details"][0]
+    assert "nearest base: 0x10f4872f5000" in rows["faults details"][0]
+
+
+def test_the_page_needs_no_network_and_runs_no_text_of_its_inputs(tmp_path: Path) -> None:
+    text = document(inputs(write(tmp_path, {"batch-prefill": [FAILED]}, [SLOWER])))
+    for outside in (" src=", "@import", "url(", "<script>alert", 'rel="stylesheet"'):
+        assert outside not in text
+    assert [address for address in re.findall(r'href="([^"]*)"', text) if not address.startswith("#")] == ["data:,"]
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_thousands_of_cases_stay_small(tmp_path: Path) -> None:
+    folder = write(tmp_path, {})
+    place = folder / "gfx950" / "aiter"
+    kernels = manifest(600)
+    (place / "manifest.json").write_text(json.dumps(kernels))
+    names = list(kernels["kernels"])
+    many = [
+        case(f"batch-prefill/cross.some-long-name-q{n}k{n}", "passed", "", AGREES, kernel=names[n % 600])
+        for n in range(4000)
+    ]
+    Results(tuple(many)).write(place / "batch-prefill.json")
+    # a tenth of 6,000 kernels and 40,000 cases, which shall fit 10 MB
+    assert len(document(inputs(folder)).encode()) < 1_000_000
+
+
+def test_texts_beyond_the_budget_are_replaced_by_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(case_tables, "TEXT_BUDGET", 1000)
+    folder = write(
+        tmp_path, {"batch-prefill": [case(f"batch-prefill/c{n}", "failed", "", f"{n}" * 600) for n in (1, 2)]}
+    )
+    first, second = shown(document(inputs(folder)))["cases details"]
+    assert "1" * 600 in first
+    assert second[1].endswith(f"read it in {folder / 'gfx950/aiter/batch-prefill.json'}")
+
+
+INCONCLUSIVE = dataclasses.replace(SLOWER, verdict="inconclusive")
+
+
+@pytest.mark.parametrize(
+    ("cases", "rows", "verdict"),
+    [
+        ([case()], [], "passed"),
+        ([KNOWN], [dataclasses.replace(SLOWER, verdict="unchanged")], "passed"),
+        ([case(), FAILED], [], "failed"),
+        ([case(), case(outcome="error")], [], "failed"),
+        ([SKIPPED], [], "not run"),
+        ([], [], "not run"),
+        ([case()], [SLOWER], "failed"),
+        ([case()], [INCONCLUSIVE], "inconclusive"),
+        ([case()], [dataclasses.replace(SLOWER, verdict="missing", candidate=None)], "failed"),
+        ([FAILED], [INCONCLUSIVE], "failed"),
+    ],
+)
+def test_the_verdict(tmp_path: Path, cases: Sequence[Case], rows: list[Any], verdict: str) -> None:
+    folder = write(tmp_path, {"batch-prefill": list(cases)}, rows)
+    assert overall(inputs(folder)).verdict == verdict
+    assert main(["summary", "--input", str(folder)]) == (0 if verdict == "passed" else 49)
+
+
+def test_what_was_not_run_is_named(tmp_path: Path) -> None:
+    assert overall(inputs(write(tmp_path))).headline == "passed; not run: parity, gate of aiter on gfx950"
+
+
+def test_an_expired_entry_of_the_ledger_is_no_pass(tmp_path: Path) -> None:
+    found = overall(inputs(write(tmp_path), today=datetime.date(2099, 1, 1)))
+    assert found.verdict == "failed"
+    assert "ledger" in found.headline
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "code"),
+    [
+        ("gfx950/aiter/page-fault.json", '{"format": 1, "cases": [', 35),
+        ("gfx950/aiter/manifest.json", "{}", 42),
+        ("gfx950/aiter/gate.json", '{"verdict": "unchanged", "provenance": {}, "rows": []}', 45),
+        ("gfx950/aiter/counters.json", "{}", 35),
+        ("parity.json", "", 35),
+        ("gfx942/aiter/large-kv.json", "{}", 48),
+    ],
+)
+def test_a_damaged_input_is_named_and_leaves_no_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str, code: int
+) -> None:
+    folder = write(tmp_path / "build")
+    output = tmp_path / "report.html"
+    assert main(["html", "--input", str(folder), "--output", str(output)]) == 0
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text)
+    assert main(["html", "--input", str(folder), "--output", str(output)]) == code
+    summary = tmp_path / "report.md"
+    summary.write_text("an earlier run's")
+    assert main(["summary", "--input", str(folder), "--output", str(summary)]) == code
+    assert not summary.exists()
+    assert str(folder / name) in capsys.readouterr().err
+    assert not output.exists()
+
+
+def test_nothing_to_report_and_nowhere_to_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    folder = write(tmp_path / "build")
+    assert main(["html", "--input", str(tmp_path / "none"), "--output", str(tmp_path / "a.html")]) == 47
+    assert main(["html", "--input", str(folder), "--output", str(tmp_path / "file" / "a.html")]) == 16
+    assert main(["html", "--input", str(folder), "--output", str(folder)]) == 16
+    assert "can't be written" in capsys.readouterr().err
+
+
+def test_the_summary_is_printed_and_added_to_the_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = tmp_path / "step.md"
+    step.write_text("before\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(step))
+    folder = write(tmp_path / "build", {"batch-prefill": [case(), FAILED]}, [SLOWER])
+    assert main(["summary", "--input", str(folder), "--output", str(tmp_path / "summary.md")]) == 49
+    text = capsys.readouterr().out
+    assert step.read_text() == "before\n" + text
+    assert (tmp_path / "summary.md").read_text() == text
+    assert text.startswith("## ✗ CK FMHA batch prefill: failed: ")
+    assert "O differs \\| &lt;/script>" in text
+    assert "regressed: batch-prefill/plain.m64-full-q64k128: time: 4 -> 5 us" in text
+    assert "| gfx950/aiter | 1 | 0 | batch-prefill | 1 | 0 | 0 | 1 | 0 |" in text
+
+
+def test_a_long_list_ends_with_a_count(tmp_path: Path) -> None:
+    cases = [case(f"batch-prefill/c{n}", "failed", "x" * 5000) for n in range(400)]
+    found = inputs(write(tmp_path, {"batch-prefill": cases}))
+    text = markdown(found, overall(found))
+    assert len(text) < 65_536  # what GitHub takes
+    assert "- and 385 more: see the report" in text
+
+
+def test_measurements_have_the_tile_engines_columns(tmp_path: Path) -> None:
+    found = inputs(write(tmp_path, rows=[SLOWER]))
+    output = tmp_path / "table.csv"
+    write_measurements(found, output)
+    with output.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    start = (
+        "problem_name,batch,seqlen_q,seqlen_k,nhead_q,nhead_k,hdim_q,hdim_v,dtype,kernel,family,mode,pipeline,tile_m0"
+    )
+    assert ",".join(COLUMNS).startswith(start)
+    row = next(row for row in rows if row["problem_name"] == PROBLEM)
+    told = ("seqlen_q", "seqlen_k", "nhead_q", "hdim_v", "dtype", "tile_m0", "warp_k1", "lse")
+    assert [row[name] for name in told] == ["64", "128", "2", "128", "bf16", "64", "16", "false"]
+    # in 5 microseconds two gemms of 64 x 128 x 128 for two heads; Q and O of two heads, K and V of one
+    assert float(row["latency_ms"]) == pytest.approx(0.005)
+    assert float(row["tflops"]) == pytest.approx(2 * 2 * 64 * 128 * 128 * 2 / 5e-6 / 1e12)
+    assert float(row["bandwidth_gb_s"]) == pytest.approx((2 * 64 * 128 * 2 * 2 + 2 * 128 * 128 * 2) / 5e-6 / 1e9)
+    unmeasured = next(row for row in rows if row["problem_name"] == KNOWN.name)
+    assert (unmeasured["latency_ms"], unmeasured["outcome"]) == ("", "known defect")
+    write_measurements(found, tmp_path / "table.json")
+    stored = json.loads((tmp_path / "table.json").read_text())
+    assert [list(row) for row in stored["results"]] == [list(COLUMNS)] * len(rows)
+    assert stored["metadata"]["total_measurements"] == 1
+    with pytest.raises(UsageError, match=r"\.csv or \.json"):
+        write_measurements(found, tmp_path / "table.txt")
+
+
+def test_times_of_the_emulator_are_no_measurements(tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    assert WARM == gpu_gate.WARM
+    for gpu, seconds in (("emulated gfx950", {}), ("AMD Instinct MI355X", {PROBLEM: 5e-6})):
+        Gate.of([SLOWER], {"arch": "gfx950", "gpu": gpu}).write(folder / "gfx950/aiter/gate.json")
+        found = inputs(folder)
+        assert measured_seconds(found, found.libraries[0], "gfx950") == pytest.approx(seconds)
+
+
+def test_counts_of_the_emulated_gate_are_shown_if_they_are_of_this_build(tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    place = folder / "gfx950" / "aiter"
+    facts = {
+        **dict.fromkeys(LIBRARY_FACTS, "x"),
+        "upstream": "aiter",
+        "dialect": "ck-2025-11",
+        "mask_impl": "simplified",
+    }
+    (place / "manifest.json").write_text(json.dumps({**manifest(), **facts}))
+    one = Measured(
+        problem=PROBLEM, kernel=KERNEL, dtype="bf16", occupancy_waves=2, compulsory_bytes=131072,
+        counters=dict.fromkeys(METRICS, 1000) | {"workgroups": 2, "early_out_workgroups": 0, "waves": 8},
+    )  # fmt: skip
+    provenance = {**facts, "arch": "gfx950", "tier": "smoke"}
+    Measurements(provenance=provenance, problems=(one,)).write(place / "counters.json")
+    found = inputs(folder)
+    (row,) = shown(document(found))["model"]
+    assert [*row[:2], row[-1]] == [PROBLEM, "gfx950/aiter", KERNEL]
+    assert "cannot see" in document(found)
+    (roofline,) = plots(found)
+    assert PROBLEM in roofline.svg
+    Measurements(provenance={**provenance, "flags": "-O1"}, problems=(one,)).write(place / "counters.json")
+    with pytest.raises(OrphanResultsError, match=r"counters\.json: counted on another build .* flags differs"):
+        inputs(folder)
+
+
+def test_what_is_excused_from_a_budget_is_told(tmp_path: Path) -> None:
+    excused = dataclasses.replace(
+        SLOWER, gate="static", subject=KERNEL, metric="vgpr_spills", unit="registers", baseline=None, candidate=8.0,
+        threshold="at most 0, budget no-spills", verdict="unchanged", note="allowed until 2027-06-30: no room (a, b:1)",
+    )  # fmt: skip
+    late = dataclasses.replace(excused, metric="scratch_bytes", candidate=36.0, verdict="regressed", note="expired")
+    loop = dataclasses.replace(
+        excused, metric="loop_mfma", baseline=64.0, candidate=64.0, threshold="no change", note=""
+    )
+    rows = shown(document(inputs(write(tmp_path, rows=[excused, late, loop]))))
+    (row,) = rows["kernels"]
+    assert (row[0], row[-1]) == (
+        "✗ regressed",
+        "vgpr_spills 8 (at most 0): allowed until 2027-06-30; scratch_bytes 36 (at most 0): regressed",
+    )
+    assert rows["kernels details"] == [
+        [0, f"vgpr_spills: {excused.note}", "scratch_bytes: expired", "instructions of the hot loop: mfma 64"]
+    ]
+    assert [row[3] for row in rows["figures"]] == ["scratch_bytes", "vgpr_spills"]  # the unchanged mix is left out
+
+
+def test_results_tell_their_device_and_belong_to_the_library(tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    place = folder / "gfx950" / "aiter"
+    (place / "manifest.json").write_text(json.dumps({**manifest(), "library": "libckpm.so"}))
+    facts = {"device": "emulator", LIBRARY_SHA256: manifest()["artifacts"]["libckpm.so"]}
+    Results((case(),), facts).write(place / "batch-prefill.json")
+    found = inputs(folder)
+    assert "batch-prefill of gfx950/aiter on the emulator" in [check.name for check in overall(found).checks]
+    assert "device emulator" in dict(provenance(found)[0][1])["suite batch-prefill"]
+    Results((case(),), {**facts, LIBRARY_SHA256: "0ld"}).write(place / "batch-prefill.json")
+    with pytest.raises(
+        OrphanResultsError, match=r"batch-prefill\.json: results of another build .* --suite batch-prefill --arch"
+    ):
+        inputs(folder)
+
+
+def test_results_of_another_library_of_fwd_name_its_family(tmp_path: Path) -> None:
+    """In a folder that is called after it; the suite's own results are read like those of the others."""
+    place = write(tmp_path) / "gfx950" / "aiter-fwd_v3"
+    place.mkdir()
+    (place / "manifest.json").write_text(json.dumps({**manifest(), "library": "libckpm.so"}))
+    Results((case(),), {LIBRARY_SHA256: manifest()["artifacts"]["libckpm.so"]}).write(place / "kernels.json")
+    assert "kernels of gfx950/aiter-fwd_v3" in [check.name for check in overall(inputs(place.parents[1])).checks]
+    Results((case(),), {LIBRARY_SHA256: "0ld"}).write(place / "kernels.json")
+    with pytest.raises(OrphanResultsError, match=r"--suite kernels --arch gfx950 --upstream \S+ --family fwd_v3$"):
+        inputs(place.parents[1])
+
+
+def test_plots_tell_the_verdict_by_shape(tmp_path: Path) -> None:
+    history = tmp_path / "accepted" / "gfx950" / "embedded" / "aiter.history.jsonl"
+    history.parent.mkdir(parents=True)
+    lines = [
+        {
+            "date": f"2026-11-{day}T00:00:00Z",
+            "gate": "static",
+            "reason": "<new>",
+            "sums": {"vgpr": 2300 + day, "lds": day, "agpr": 7},
+        }
+        for day in (18, 19)
+    ]
+    history.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    folder = write(tmp_path / "build", rows=[SLOWER])
+    ratios, roofline, accepted = plots(inputs(folder, baselines=tmp_path / "accepted"))
+    assert "1.250" in ratios.svg
+    assert "L0,-6 Z" in ratios.svg  # a triangle that points up
+    assert "MI355X" in roofline.title
+    assert "2,319" in accepted.svg
+    assert "+1<" in accepted.svg  # a step up, by one
+    assert "agpr" not in accepted.svg  # it never changed
+    assert "&lt;new&gt;" in accepted.svg
+
+
+def test_a_damaged_history_is_named(tmp_path: Path) -> None:
+    history = tmp_path / "gfx950" / "embedded" / "aiter.history.jsonl"
+    history.parent.mkdir(parents=True)
+    history.write_text('{"date": "2026')
+    with pytest.raises(GateError, match=r"aiter\.history\.jsonl:1: no line of a baseline's history"):
+        inputs(write(tmp_path / "build"), baselines=tmp_path)
+
+
+def test_a_text_that_tells_nothing() -> None:
+    found = told(Case(suite="s", classname="c", name="n", outcome="error", text="fault: {broken\nkernel: none"))
+    assert (found.status, found.kernel, found.entry, found.fault, found.tolerance_used) == ("error", "", "", None, None)
+    assert told(KNOWN).fault == FAULT

@@ -258,7 +258,7 @@ def test_ziglang_is_the_last_resort(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert "-mcpu=x86_64_v3" in only.target_flags("avx2")
     made = tmp_path / "fault.o"
     words = ("-std=c++20", "-fPIC", *toolchain.WARNINGS, *only.target_flags("avx2"))
-    run = only.run(*words, "-c", str(toolchain.CORE / "run" / "fault.cpp"), "-o", str(made))
+    run = only.run(*words, "-I", str(toolchain.CORE), "-c", str(toolchain.CORE / "run" / "fault.cpp"), "-o", str(made))
     assert (run.returncode, run.stderr, made.is_file()) == (0, "", True)
 
 

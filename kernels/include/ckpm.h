@@ -1,9 +1,11 @@
-/* The C ABI of a library of CK batch-prefill kernels: a problem in, a kernel launched, an error code out.
+/* The C ABI of a library of CK batch-prefill kernels: a problem in, a kernel launched, an error
+ * code out.
  *
- * Plain C types only, so that ctypes, cffi or C++ can call it. No exception leaves a function. Pointers inside a problem
- * are device addresses. Strides count elements. The struct is the same for every dialect; a field that the library's CK
- * doesn't know must hold its neutral value (0, null, page_size 1), otherwise the launch is refused; so is one that asks
- * for a feature without the pointer it needs. The message then begins with the field's name.
+ * Plain C types only, so that ctypes, cffi or C++ can call it. No exception leaves a function.
+ * Pointers inside a problem are device addresses. Strides count elements. The struct is the same
+ * for every dialect; a field that the library's CK doesn't know must hold its neutral value (0,
+ * null, page_size 1), otherwise the launch is refused; so is one that asks for a feature without
+ * the pointer it needs. The message then begins with the field's name.
  */
 #ifndef CKPM_H
 #define CKPM_H
@@ -16,7 +18,7 @@ extern "C" {
 #endif
 
 #define CKPM_ABI_VERSION 1
-#define CKPM_API __attribute__((visibility("default")))
+#define CKPM_API         __attribute__((visibility("default")))
 
 enum ckpm_status
 {
@@ -28,11 +30,35 @@ enum ckpm_status
     CKPM_EXCEPTION   = 5  /* CK's host code threw for another reason */
 };
 
-enum ckpm_mask { CKPM_MASK_NONE = 0, CKPM_MASK_TOP_LEFT = 1, CKPM_MASK_BOTTOM_RIGHT = 2, CKPM_MASK_WINDOW = 3 };
-enum ckpm_bias { CKPM_BIAS_NONE = 0, CKPM_BIAS_ELEMENTWISE = 1, CKPM_BIAS_ALIBI = 2 };
-enum ckpm_qscale { CKPM_QSCALE_NONE = 0, CKPM_QSCALE_PERTENSOR = 1, CKPM_QSCALE_KV_BLOCKSCALE = 2 };
-enum ckpm_kv_layout { CKPM_KV_LINEAR = 0, CKPM_KV_VECTORIZED = 1 };
-enum ckpm_kv_table { CKPM_TABLE_SGLANG_1D = 0, CKPM_TABLE_VLLM_2D = 1 };
+enum ckpm_mask
+{
+    CKPM_MASK_NONE         = 0,
+    CKPM_MASK_TOP_LEFT     = 1,
+    CKPM_MASK_BOTTOM_RIGHT = 2,
+    CKPM_MASK_WINDOW       = 3
+};
+enum ckpm_bias
+{
+    CKPM_BIAS_NONE        = 0,
+    CKPM_BIAS_ELEMENTWISE = 1,
+    CKPM_BIAS_ALIBI       = 2
+};
+enum ckpm_qscale
+{
+    CKPM_QSCALE_NONE          = 0,
+    CKPM_QSCALE_PERTENSOR     = 1,
+    CKPM_QSCALE_KV_BLOCKSCALE = 2
+};
+enum ckpm_kv_layout
+{
+    CKPM_KV_LINEAR     = 0,
+    CKPM_KV_VECTORIZED = 1
+};
+enum ckpm_kv_table
+{
+    CKPM_TABLE_SGLANG_1D = 0,
+    CKPM_TABLE_VLLM_2D   = 1
+};
 
 typedef struct ckpm_problem
 {
@@ -71,12 +97,14 @@ typedef struct ckpm_problem
     int32_t mask_type, window_left, window_right, sink_size;
     int32_t bias_type, qscale_type;
     int32_t block_stride_kv_descale, nhead_stride_kv_descale;
-    int32_t is_group_mode, is_v_rowmajor, has_logits_soft_cap, has_lse, has_dropout, has_sink, store_randval;
+    int32_t is_group_mode, is_v_rowmajor, has_logits_soft_cap, has_lse, has_dropout, has_sink,
+        store_randval;
 
     float scale_s, scale_p, scale_o, logits_soft_cap, p_drop;
 
     int32_t warmup; /* launches before the timed ones; only with repeat > 0 */
-    int32_t repeat; /* 0: launch once, untimed; else the mean time of that many launches goes to milliseconds */
+    int32_t repeat; /* 0: launch once, untimed; else the mean time of that many launches goes to
+                       milliseconds */
 } ckpm_problem;
 
 CKPM_API int ckpm_abi_version(void);
@@ -85,11 +113,15 @@ CKPM_API const char* ckpm_dialect(void);
 CKPM_API int ckpm_kernel_count(void);
 /* Kernel `index` in dispatch order; null outside 0..count-1. */
 CKPM_API const char* ckpm_kernel_name(int index);
-/* Launch on the problem's stream. `kernel` null: the library's dispatch chooses; else that kernel, without its conditions:
- * whether the problem suits it is then the caller's affair.
- * `milliseconds` may be null. `message` (may be null) receives a zero-terminated text unless the result is CKPM_OK. */
-CKPM_API int
-ckpm_launch(const ckpm_problem* problem, const char* kernel, float* milliseconds, char* message, size_t message_bytes);
+/* Launch on the problem's stream. `kernel` null: the library's dispatch chooses; else that kernel,
+ * without its conditions: whether the problem suits it is then the caller's affair. `milliseconds`
+ * may be null. `message` (may be null) receives a zero-terminated text unless the result is
+ * CKPM_OK. */
+CKPM_API int ckpm_launch(const ckpm_problem* problem,
+                         const char* kernel,
+                         float* milliseconds,
+                         char* message,
+                         size_t message_bytes);
 /* Name of the kernel that this thread's last launch chose; null if it launched none. */
 CKPM_API const char* ckpm_selected_kernel(void);
 

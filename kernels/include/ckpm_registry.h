@@ -1,9 +1,11 @@
-// What the units, the dispatch and the harness of one library know of each other. Internal: not exported.
+// What the units, the dispatch and the harness of one library know of each other. Internal: not
+// exported.
 #pragma once
 
 #include "fmha_fwd.hpp"
 
 namespace ckpm {
+
 using LaunchFunction = float (*)(const ck_tile::stream_config&, fmha_batch_prefill_args);
 
 struct KernelEntry
@@ -18,4 +20,5 @@ extern const int kernel_count;
 
 // Called by each kernel's host function before it launches: `name` is what dispatch chose.
 void note_selected(const char* name);
+
 } // namespace ckpm

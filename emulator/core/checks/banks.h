@@ -1,14 +1,18 @@
-// LDS bank conflicts: cycles that an LDS instruction takes beyond those of an access without conflicts.
+// LDS bank conflicts: cycles that an LDS instruction takes beyond those of an access without
+// conflicts.
 //
-// LDS has banks of 4 bytes, bank = (address / 4) % banks: 32 on MI200 and MI300, 64 on MI350. A wave's access is served in
-// phases of so many lanes that their dwords fill the banks once; which lanes share a phase depends on the width (AMD's
-// "amdgpu kernel optimization guide" in nod-ai/amd-shark-ai, section "Avoiding LDS Bank Conflicts"; for ds_write_b128 also
-// Composable Kernel's "Understanding AMD GPU LDS and Bank Conflicts"). Within a phase, each cycle serves the lanes, in
-// ascending order, whose banks nobody served in this cycle uses for another dword; lanes that want the same dword share it.
-// A phase without conflicts takes one cycle, and every further cycle counts as a conflict.
+// LDS has banks of 4 bytes, bank = (address / 4) % banks: 32 on MI200 and MI300, 64 on MI350. A
+// wave's access is served in phases of so many lanes that their dwords fill the banks once; which
+// lanes share a phase depends on the width (AMD's "amdgpu kernel optimization guide" in
+// nod-ai/amd-shark-ai, section "Avoiding LDS Bank Conflicts"; for ds_write_b128 also Composable
+// Kernel's "Understanding AMD GPU LDS and Bank Conflicts"). Within a phase, each cycle serves the
+// lanes, in ascending order, whose banks nobody served in this cycle uses for another dword; lanes
+// that want the same dword share it. A phase without conflicts takes one cycle, and every further
+// cycle counts as a conflict.
 //
-// The guide tells the phases of reads. Writes and atomics: as MI300 on all archs, because MI350 has doubled the bandwidth of
-// reads only. Not counted: LDS-DMA, and ds_permute and its kin, which use the crossbar alone.
+// The guide tells the phases of reads. Writes and atomics: as MI300 on all archs, because MI350 has
+// doubled the bandwidth of reads only. Not counted: LDS-DMA, and ds_permute and its kin, which use
+// the crossbar alone.
 #pragma once
 
 #include "isa/microop.h"
@@ -19,21 +23,30 @@
 
 namespace emu {
 
-enum class LdsUse { Read, Write };
+enum class LdsUse
+{
+    Read,
+    Write
+};
 
-class BankConflicts {
+class BankConflicts
+{
 public:
     explicit BankConflicts(uint32_t arch);
-    // Of one access of `bytes` a lane; `addresses` are those of 64 lanes, of which only `mask`'s count.
-    uint32_t of(const MicroOp* op, const uint32_t* addresses, uint64_t mask, unsigned bytes, LdsUse use);
+    // Of one access of `bytes` a lane; `addresses` are those of 64 lanes, of which only `mask`'s
+    // count.
+    uint32_t of(
+        const MicroOp* op, const uint32_t* addresses, uint64_t mask, unsigned bytes, LdsUse use);
 
 private:
-    // An instruction in a loop mostly moves all its lanes by the same distance, which changes nothing.
-    struct Known {
-        const MicroOp* op = nullptr;
-        uint64_t mask = 0;
-        uint32_t within = 0;  // the first address, within a dword
-        uint32_t conflicts = 0;
+    // An instruction in a loop mostly moves all its lanes by the same distance, which changes
+    // nothing.
+    struct Known
+    {
+        const MicroOp* op     = nullptr;
+        uint64_t mask         = 0;
+        uint32_t within       = 0; // the first address, within a dword
+        uint32_t conflicts    = 0;
         uint32_t relative[64] = {};
     };
     uint32_t count(const uint32_t* addresses, uint64_t mask, unsigned bytes, LdsUse use) const;
@@ -42,4 +55,4 @@ private:
     std::vector<Known> known_;
 };
 
-}  // namespace emu
+} // namespace emu

@@ -1,8 +1,8 @@
 // Checks of LDS use between barriers: races of two waves, and bytes that nobody wrote.
 //
-// Each byte of LDS remembers the last epoch (count of barriers) in which it was written and read, and by which wave. Two
-// waves that touch the same byte in one epoch, at least one of them writing, are unordered: whatever wave order the
-// emulator happens to run, the hardware may run another.
+// Each byte of LDS remembers the last epoch (count of barriers) in which it was written and read,
+// and by which wave. Two waves that touch the same byte in one epoch, at least one of them writing,
+// are unordered: whatever wave order the emulator happens to run, the hardware may run another.
 #pragma once
 
 #include "checks/banks.h"
@@ -15,10 +15,12 @@ namespace emu {
 struct Wave;
 struct MicroOp;
 
-struct LdsShadow {
-    struct Byte {
-        uint32_t write_epoch = 0, read_epoch = 0;  // 0: never
-        uint8_t writer = 0, reader = 0;            // wave; reader 255: several in this epoch
+struct LdsShadow
+{
+    struct Byte
+    {
+        uint32_t write_epoch = 0, read_epoch = 0; // 0: never
+        uint8_t writer = 0, reader = 0;           // wave; reader 255: several in this epoch
         bool written = false;
     };
     std::vector<Byte> bytes;
@@ -26,7 +28,9 @@ struct LdsShadow {
     bool races = false, unwritten = false;
 };
 
-// Record the use of [address, address + bytes) and throw LaunchFault if it is a race or reads what nobody wrote.
-void check_lds(Wave& wave, const MicroOp* op, unsigned lane, uint32_t address, uint32_t bytes, LdsUse use);
+// Record the use of [address, address + bytes) and throw LaunchFault if it is a race or reads what
+// nobody wrote.
+void check_lds(
+    Wave& wave, const MicroOp* op, unsigned lane, uint32_t address, uint32_t bytes, LdsUse use);
 
-}  // namespace emu
+} // namespace emu

@@ -10,73 +10,107 @@ namespace emu {
 namespace {
 
 // What a destination holds between the issue of its load and the wait.
-void poison_target(Wave& wave, PendingWrite& write) {
-    if (write.target == PendingWrite::Target::Vector) {
-        for (size_t r = 0; r * LANES < write.data.size(); ++r) {
+void poison_target(Wave& wave, PendingWrite& write)
+{
+    if(write.target == PendingWrite::Target::Vector)
+    {
+        for(size_t r = 0; r * LANES < write.data.size(); ++r)
+        {
             uint32_t* row = wave.v[write.index + r];
-            for (unsigned l = 0; l < LANES; ++l)
-                if (write.lanes >> l & 1) row[l] = write.keep.empty() ? wave.in_flight : (row[l] & write.keep[0]) | (wave.in_flight & ~write.keep[0]);
+            for(unsigned l = 0; l < LANES; ++l)
+                if(write.lanes >> l & 1)
+                    row[l] = write.keep.empty()
+                                 ? wave.in_flight
+                                 : (row[l] & write.keep[0]) | (wave.in_flight & ~write.keep[0]);
         }
-    } else if (write.target == PendingWrite::Target::ScalarRegister) {
-        for (size_t i = 0; i < write.data.size(); ++i) wave.s[write.index + i] = wave.in_flight;
-    } else if (write.target == PendingWrite::Target::Lds) {
-        for (const uint32_t address : write.addresses)
-            for (uint32_t at = 0; at < write.chunk; at += 4) std::memcpy(wave.group->lds + address + at, &wave.in_flight, std::min(4u, write.chunk - at));
+    }
+    else if(write.target == PendingWrite::Target::ScalarRegister)
+    {
+        for(size_t i = 0; i < write.data.size(); ++i)
+            wave.s[write.index + i] = wave.in_flight;
+    }
+    else if(write.target == PendingWrite::Target::Lds)
+    {
+        for(const uint32_t address : write.addresses)
+            for(uint32_t at = 0; at < write.chunk; at += 4)
+                std::memcpy(wave.group->lds + address + at,
+                            &wave.in_flight,
+                            std::min(4u, write.chunk - at));
     }
 }
 
-void land(Wave& wave, const PendingWrite& write) {
-    if (write.target == PendingWrite::Target::Vector) {
-        for (size_t r = 0; r * LANES < write.data.size(); ++r) {
-            uint32_t* row = wave.v[write.index + r];
+void land(Wave& wave, const PendingWrite& write)
+{
+    if(write.target == PendingWrite::Target::Vector)
+    {
+        for(size_t r = 0; r * LANES < write.data.size(); ++r)
+        {
+            uint32_t* row       = wave.v[write.index + r];
             const uint32_t keep = write.keep.empty() ? 0 : write.keep[0];
-            for (unsigned l = 0; l < LANES; ++l)
-                if (write.lanes >> l & 1) row[l] = (row[l] & keep) | (write.data[r * LANES + l] & ~keep);
+            for(unsigned l = 0; l < LANES; ++l)
+                if(write.lanes >> l & 1)
+                    row[l] = (row[l] & keep) | (write.data[r * LANES + l] & ~keep);
         }
-    } else if (write.target == PendingWrite::Target::ScalarRegister) {
-        for (size_t i = 0; i < write.data.size(); ++i) wave.s[write.index + i] = write.data[i];
-    } else if (write.target == PendingWrite::Target::Lds) {
+    }
+    else if(write.target == PendingWrite::Target::ScalarRegister)
+    {
+        for(size_t i = 0; i < write.data.size(); ++i)
+            wave.s[write.index + i] = write.data[i];
+    }
+    else if(write.target == PendingWrite::Target::Lds)
+    {
         const auto* bytes = reinterpret_cast<const uint8_t*>(write.data.data());
-        for (size_t i = 0; i < write.addresses.size(); ++i)
+        for(size_t i = 0; i < write.addresses.size(); ++i)
             std::memcpy(wave.group->lds + write.addresses[i], bytes + i * write.chunk, write.chunk);
     }
 }
 
-}  // namespace
+} // namespace
 
-void issue(Wave& wave, Counter counter, PendingWrite write) {
-    if (!wave.group->late) {
+void issue(Wave& wave, Counter counter, PendingWrite write)
+{
+    if(!wave.group->late)
+    {
         land(wave, write);
         return;
     }
     poison_target(wave, write);
-    switch (counter) {
+    switch(counter)
+    {
         case Counter::Vector: wave.pending.vector.push_back(std::move(write)); break;
         case Counter::Lds: wave.pending.lds.push_back(std::move(write)); break;
         case Counter::Scalar: wave.pending.scalar.push_back(std::move(write)); break;
     }
 }
 
-void issue(Wave& wave, Counter counter) {
-    if (wave.group->late) issue(wave, counter, PendingWrite{});
+void issue(Wave& wave, Counter counter)
+{
+    if(wave.group->late)
+        issue(wave, counter, PendingWrite{});
 }
 
-void wait(Wave& wave, uint32_t vm, uint32_t lgkm) {
+void wait(Wave& wave, uint32_t vm, uint32_t lgkm)
+{
     Pending& pending = wave.pending;
-    while (pending.vector.size() > vm) {
+    while(pending.vector.size() > vm)
+    {
         land(wave, pending.vector.front());
         pending.vector.pop_front();
     }
-    // Scalar loads return in any order: while the allowed count is not zero it may be one of them that is outstanding.
-    if (lgkm == 0) {
-        for (const PendingWrite& write : pending.scalar) land(wave, write);
+    // Scalar loads return in any order: while the allowed count is not zero it may be one of them
+    // that is outstanding.
+    if(lgkm == 0)
+    {
+        for(const PendingWrite& write : pending.scalar)
+            land(wave, write);
         pending.scalar.clear();
     }
     // With scalar loads outstanding, the operations still counted may all be LDS ones.
-    while (pending.lds.size() > lgkm) {
+    while(pending.lds.size() > lgkm)
+    {
         land(wave, pending.lds.front());
         pending.lds.pop_front();
     }
 }
 
-}  // namespace emu
+} // namespace emu

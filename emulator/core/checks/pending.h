@@ -1,8 +1,9 @@
 // Loads that were issued and not yet waited for (option late_loads).
 //
-// The hardware's counters (CDNA3 ISA document, section 4.4): vmcnt counts vector memory operations, which return in
-// order; lgkmcnt counts LDS operations, in order among themselves, and scalar loads, which return in any order, so that
-// only lgkmcnt(0) covers them. With late loads a result lands at the first s_waitcnt that covers it and at no other place.
+// The hardware's counters (CDNA3 ISA document, section 4.4): vmcnt counts vector memory operations,
+// which return in order; lgkmcnt counts LDS operations, in order among themselves, and scalar
+// loads, which return in any order, so that only lgkmcnt(0) covers them. With late loads a result
+// lands at the first s_waitcnt that covers it and at no other place.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +14,37 @@ namespace emu {
 
 struct Wave;
 
-enum class Counter : uint8_t { Vector, Lds, Scalar };
-
-struct PendingWrite {
-    enum class Target : uint8_t { Nothing, Vector, ScalarRegister, Lds } target = Target::Nothing;
-    uint32_t index = 0;   // row, scalar code
-    uint64_t lanes = 0;   // vector: lanes; LDS: lanes that wrote
-    std::vector<uint32_t> data;       // rows of 64, scalars, or bytes of LDS in dwords
-    std::vector<uint32_t> keep;       // vector: bits of each row that the load does not write (d16)
-    std::vector<uint32_t> addresses;  // LDS: byte address of each chunk
-    uint32_t chunk = 0;               // LDS: bytes of a chunk
+enum class Counter : uint8_t
+{
+    Vector,
+    Lds,
+    Scalar
 };
 
-struct Pending {
+struct PendingWrite
+{
+    enum class Target : uint8_t
+    {
+        Nothing,
+        Vector,
+        ScalarRegister,
+        Lds
+    } target       = Target::Nothing;
+    uint32_t index = 0;              // row, scalar code
+    uint64_t lanes = 0;              // vector: lanes; LDS: lanes that wrote
+    std::vector<uint32_t> data;      // rows of 64, scalars, or bytes of LDS in dwords
+    std::vector<uint32_t> keep;      // vector: bits of each row that the load does not write (d16)
+    std::vector<uint32_t> addresses; // LDS: byte address of each chunk
+    uint32_t chunk = 0;              // LDS: bytes of a chunk
+};
+
+struct Pending
+{
     std::deque<PendingWrite> vector, lds;
     std::vector<PendingWrite> scalar;
 
-    void clear() {
+    void clear()
+    {
         vector.clear();
         lds.clear();
         scalar.clear();
@@ -42,4 +57,4 @@ void issue(Wave& wave, Counter counter, PendingWrite write);
 // s_waitcnt: let everything land but the newest `vm` vector and `lgkm` LDS and scalar operations.
 void wait(Wave& wave, uint32_t vm, uint32_t lgkm);
 
-}  // namespace emu
+} // namespace emu

@@ -8,10 +8,15 @@ namespace emu {
 
 namespace {
 
-std::string name_of_row(unsigned row) { return row < 256 ? "v" + std::to_string(row) : "a" + std::to_string(row - 256); }
+std::string name_of_row(unsigned row)
+{
+    return row < 256 ? "v" + std::to_string(row) : "a" + std::to_string(row - 256);
+}
 
-std::string name_of_scalar(unsigned code) {
-    switch (code) {
+std::string name_of_scalar(unsigned code)
+{
+    switch(code)
+    {
         case VCC: return "vcc_lo";
         case VCC + 1: return "vcc_hi";
         case M0: return "m0";
@@ -20,67 +25,98 @@ std::string name_of_scalar(unsigned code) {
 }
 
 // Lanes of a flat access that go to LDS or scratch, of which the twin has its own.
-uint64_t private_lanes(const Wave& wave, const MicroOp* op, uint64_t mask) {
+uint64_t private_lanes(const Wave& wave, const MicroOp* op, uint64_t mask)
+{
     uint64_t found = 0;
-    if (op->flags & GENERIC)
-        for (unsigned l = 0; l < LANES; ++l) {
+    if(op->flags & GENERIC)
+        for(unsigned l = 0; l < LANES; ++l)
+        {
             const uint32_t aperture = wave.v[op->src[0].code + 1][l];
-            if (aperture == SHARED_APERTURE || aperture == PRIVATE_APERTURE) found |= uint64_t{1} << l;
+            if(aperture == SHARED_APERTURE || aperture == PRIVATE_APERTURE)
+                found |= uint64_t{1} << l;
         }
     return found & mask;
 }
 
-// Stores and atomics happen once: the twin only counts them, and gets the value that an atomic returned.
-void write_as_twin(const Wave& wave, Wave& twin, const MicroOp* op, uint64_t mask) {
+// Stores and atomics happen once: the twin only counts them, and gets the value that an atomic
+// returned.
+void write_as_twin(const Wave& wave, Wave& twin, const MicroOp* op, uint64_t mask)
+{
     twin.set_pair(EXEC, private_lanes(twin, op, mask));
     op->handler(twin, op);
     twin.set_pair(EXEC, mask);
-    if (!(op->flags & RETURN)) return;
-    if (twin.group->late) {
+    if(!(op->flags & RETURN))
+        return;
+    if(twin.group->late)
+    {
         twin.pending.vector.back() = wave.pending.vector.back();
         return;
     }
-    for (unsigned i = 0; i < op->words[3]; ++i) store_row(twin.v[op->dst + i], wave.v[op->dst + i], mask);
+    for(unsigned i = 0; i < op->words[3]; ++i)
+        store_row(twin.v[op->dst + i], wave.v[op->dst + i], mask);
 }
 
-}  // namespace
+} // namespace
 
-const MicroOp* step_both(Wave& wave, const MicroOp* op) {
-    Wave& twin = *wave.twin;
-    const uint64_t mask = wave.exec();
+const MicroOp* step_both(Wave& wave, const MicroOp* op)
+{
+    Wave& twin                = *wave.twin;
+    const uint64_t mask       = wave.exec();
     const MicroOp* const next = op->handler(wave, op);
-    twin.instructions = wave.instructions;
-    if (op->flags & WRITES) {
+    twin.instructions         = wave.instructions;
+    if(op->flags & WRITES)
+    {
         write_as_twin(wave, twin, op, mask);
-    } else if (op->handler(twin, op) != next) {
+    }
+    else if(op->handler(twin, op) != next)
+    {
         raise_uninitialised(wave, op, no_lane, "where this jumps depends on");
     }
-    if (wave.exec() != twin.exec())
-        raise_uninitialised(wave, op, static_cast<unsigned>(std::countr_zero(wave.exec() ^ twin.exec())), "EXEC, which this writes, depends on");
-    if (wave.mode != twin.mode) raise_uninitialised(wave, op, no_lane, "MODE, which this writes, depends on");
+    if(wave.exec() != twin.exec())
+        raise_uninitialised(wave,
+                            op,
+                            static_cast<unsigned>(std::countr_zero(wave.exec() ^ twin.exec())),
+                            "EXEC, which this writes, depends on");
+    if(wave.mode != twin.mode)
+        raise_uninitialised(wave, op, no_lane, "MODE, which this writes, depends on");
     return next;
 }
 
-void raise_uninitialised(const Wave& wave, const MicroOp* op, unsigned lane, const std::string& what) {
+void raise_uninitialised(const Wave& wave,
+                         const MicroOp* op,
+                         unsigned lane,
+                         const std::string& what)
+{
     Fault fault;
-    fault.kind = FaultKind::Uninitialised;
-    fault.lane = lane;
+    fault.kind   = FaultKind::Uninitialised;
+    fault.lane   = lane;
     fault.detail = what + " a register, LDS or scratch that nobody wrote";
     raise(wave, op, std::move(fault));
 }
 
-void compare_lanes(const Wave& wave, const MicroOp* op, unsigned row, uint64_t mask, uint32_t bits, const char* what) {
+void compare_lanes(const Wave& wave,
+                   const MicroOp* op,
+                   unsigned row,
+                   uint64_t mask,
+                   uint32_t bits,
+                   const char* what)
+{
     const uint32_t *mine = wave.v[row], *other = wave.twin->v[row];
-    for (unsigned l = 0; l < LANES; ++l)
-        if (mask >> l & 1 && ((mine[l] ^ other[l]) & bits) != 0)
-            raise_uninitialised(wave, op, l, std::string(what) + " (" + name_of_row(row) + ") depends on");
+    for(unsigned l = 0; l < LANES; ++l)
+        if(mask >> l & 1 && ((mine[l] ^ other[l]) & bits) != 0)
+            raise_uninitialised(
+                wave, op, l, std::string(what) + " (" + name_of_row(row) + ") depends on");
 }
 
-void compare_scalars(const Wave& wave, const MicroOp* op, uint16_t code, unsigned count, const char* what) {
-    if (code < SCALAR || code >= SCALAR + 128) return;  // constants
-    for (unsigned i = code - SCALAR; i < code - SCALAR + count; ++i)
-        if (wave.s[i] != wave.twin->s[i])
-            raise_uninitialised(wave, op, no_lane, std::string(what) + " (" + name_of_scalar(i) + ") depends on");
+void compare_scalars(
+    const Wave& wave, const MicroOp* op, uint16_t code, unsigned count, const char* what)
+{
+    if(code < SCALAR || code >= SCALAR + 128)
+        return; // constants
+    for(unsigned i = code - SCALAR; i < code - SCALAR + count; ++i)
+        if(wave.s[i] != wave.twin->s[i])
+            raise_uninitialised(
+                wave, op, no_lane, std::string(what) + " (" + name_of_scalar(i) + ") depends on");
 }
 
-}  // namespace emu
+} // namespace emu

@@ -1,21 +1,25 @@
-// Uninitialised reads (option uninitialised): each wave runs twice in lockstep, the second time as its twin, which started
-// with other contents than POISON in the registers, LDS and scratch that nobody wrote. What both compute alike does not depend on them.
+// Uninitialised reads (option uninitialised): each wave runs twice in lockstep, the second time as
+// its twin, which started with other contents than POISON in the registers, LDS and scratch that
+// nobody wrote. What both compute alike does not depend on them.
 //
-// Copying, selecting away or masking out what was never written is no mistake, and compilers do it. A mistake is a use:
-// values that differ between wave and twin in an address, in data that global memory gets, in a resource, in EXEC or MODE,
-// or in where execution goes. The fault names the instruction that uses the value. Results of loads that were not waited
-// for (option late_loads) differ too, so that they are found in the same way.
+// Copying, selecting away or masking out what was never written is no mistake, and compilers do it.
+// A mistake is a use: values that differ between wave and twin in an address, in data that global
+// memory gets, in a resource, in EXEC or MODE, or in where execution goes. The fault names the
+// instruction that uses the value. Results of loads that were not waited for (option late_loads)
+// differ too, so that they are found in the same way.
 //
-// Not found: a value of which both patterns make the same, and memory of the device that nobody wrote (poison_memory makes
-// it NaNs).
+// Not found: a value of which both patterns make the same, and memory of the device that nobody
+// wrote (poison_memory makes it NaNs).
 #pragma once
 
 #include "isa/wave.h"
 
 namespace emu {
 
-// What a twin holds where its wave holds POISON: finite numbers of both signs in every format, no two alike.
-constexpr uint32_t twin_poison(uint32_t place) {
+// What a twin holds where its wave holds POISON: finite numbers of both signs in every format, no
+// two alike.
+constexpr uint32_t twin_poison(uint32_t place)
+{
     uint32_t mixed = (place + 1) * 0x9e3779b1u;
     mixed ^= mixed >> 15;
     mixed *= 0x85ebca77u;
@@ -26,17 +30,36 @@ constexpr uint32_t twin_poison(uint32_t place) {
 // Execute one micro-op on a wave and its twin. Throws LaunchFault where they part.
 const MicroOp* step_both(Wave& wave, const MicroOp* op);
 
-[[noreturn]] void raise_uninitialised(const Wave& wave, const MicroOp* op, unsigned lane, const std::string& what);
-void compare_lanes(const Wave& wave, const MicroOp* op, unsigned row, uint64_t mask, uint32_t bits, const char* what);
-void compare_scalars(const Wave& wave, const MicroOp* op, uint16_t code, unsigned count, const char* what);
+[[noreturn]] void raise_uninitialised(const Wave& wave,
+                                      const MicroOp* op,
+                                      unsigned lane,
+                                      const std::string& what);
+void compare_lanes(const Wave& wave,
+                   const MicroOp* op,
+                   unsigned row,
+                   uint64_t mask,
+                   uint32_t bits,
+                   const char* what);
+void compare_scalars(
+    const Wave& wave, const MicroOp* op, uint16_t code, unsigned count, const char* what);
 
-// Handlers call these where a value takes effect, before they act on it. `bits` of each lane's dword count.
-inline void must_be_defined(
-    const Wave& wave, const MicroOp* op, unsigned row, uint64_t mask, const char* what, uint32_t bits = ~0u) {
-    if (wave.twin != nullptr) [[unlikely]] compare_lanes(wave, op, row, mask, bits, what);
+// Handlers call these where a value takes effect, before they act on it. `bits` of each lane's
+// dword count.
+inline void must_be_defined(const Wave& wave,
+                            const MicroOp* op,
+                            unsigned row,
+                            uint64_t mask,
+                            const char* what,
+                            uint32_t bits = ~0u)
+{
+    if(wave.twin != nullptr) [[unlikely]]
+        compare_lanes(wave, op, row, mask, bits, what);
 }
-inline void scalars_must_be_defined(const Wave& wave, const MicroOp* op, uint16_t code, unsigned count, const char* what) {
-    if (wave.twin != nullptr) [[unlikely]] compare_scalars(wave, op, code, count, what);
+inline void scalars_must_be_defined(
+    const Wave& wave, const MicroOp* op, uint16_t code, unsigned count, const char* what)
+{
+    if(wave.twin != nullptr) [[unlikely]]
+        compare_scalars(wave, op, code, count, what);
 }
 
-}  // namespace emu
+} // namespace emu

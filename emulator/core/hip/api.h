@@ -1,5 +1,6 @@
-// The C functions of the shared library beside the HIP ABI: what emulator/device.py and the unit tests call over ctypes.
-// Functions that return int: 0 is success, anything else an error told in emu_last_error().
+// The C functions of the shared library beside the HIP ABI: what emulator/device.py and the unit
+// tests call over ctypes. Functions that return int: 0 is success, anything else an error told in
+// emu_last_error().
 #pragma once
 
 #include <cstddef>
@@ -10,23 +11,26 @@
 // --- execution (launch.cpp, interp.cpp) ---
 
 // State of one wave for emu_execute; arrays as in the interpreter, so that a test sees all of it.
-struct EmuWaveState {
-    uint32_t vector[512][64];  // v0-v255, a0-a255
-    uint32_t scalar[256];      // by source encoding: s0-s101, vcc 106, m0 124, exec 126, scc 253
-    uint32_t mode;             // the MODE register
+struct EmuWaveState
+{
+    uint32_t vector[512][64]; // v0-v255, a0-a255
+    uint32_t scalar[256];     // by source encoding: s0-s101, vcc 106, m0 124, exec 126, scc 253
+    uint32_t mode;            // the MODE register
     uint32_t lds_bytes;
-    uint8_t* lds;              // may be null
-    uint32_t next;             // out: index of the micro-op at which execution stopped (n: ran off the end)
-    uint32_t stopped;          // out: 0 ran off the end, 1 s_endpgm, 2 s_barrier
+    uint8_t* lds;     // may be null
+    uint32_t next;    // out: index of the micro-op at which execution stopped (n: ran off the end)
+    uint32_t stopped; // out: 0 ran off the end, 1 s_endpgm, 2 s_barrier
 };
 
-// Run `count` micro-ops (hashes of names instead of handlers, as emulator/lowering/lower.py makes them) on one wave.
+// Run `count` micro-ops (hashes of names instead of handlers, as emulator/lowering/lower.py makes
+// them) on one wave.
 EMU_API int emu_execute(const void* micro_ops, size_t count, EmuWaveState* state);
 
 // Text of the last error of this thread.
 EMU_API const char* emu_last_error(void);
 
-// Counters of all launches since the last reset, as JSON. Returns the bytes needed, including the terminating zero.
+// Counters of all launches since the last reset, as JSON. Returns the bytes needed, including the
+// terminating zero.
 EMU_API size_t emu_counters_json(char* text, size_t bytes);
 EMU_API void emu_reset_counters(void);
 

@@ -1,17 +1,18 @@
 #include "hip/code_object.h"
 
+#include "isa/arch.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "isa/arch.h"
-
 namespace emu {
 namespace {
 
-// clang's documentation, "Clang Offload Bundler": magic, u64 count, then (u64 offset, u64 bytes, u64 id bytes, id).
+// clang's documentation, "Clang Offload Bundler": magic, u64 count, then (u64 offset, u64 bytes,
+// u64 id bytes, id).
 constexpr char bundle_magic[]     = "__CLANG_OFFLOAD_BUNDLE__";
 constexpr char compressed_magic[] = "CCOB";
 constexpr size_t magic_bytes      = sizeof bundle_magic - 1;
@@ -44,7 +45,8 @@ bool read_entries(Get get, std::vector<Entry>* entries)
     uint64_t count = 0, at = magic_bytes + 8;
     if(!get(magic_bytes, &count, 8) || count > entries_max)
         return false;
-    for(uint64_t i = 0; i < count; ++i) {
+    for(uint64_t i = 0; i < count; ++i)
+    {
         uint64_t fields[3];
         if(!get(at, fields, sizeof fields) || fields[2] > id_max)
             return false;
@@ -65,13 +67,15 @@ std::string target_of(const std::string& id)
     return id.compare(0, 3, "hip") == 0 && at != std::string::npos ? id.substr(at + 1) : "";
 }
 
-// Can the device run code of this target? A feature that the target leaves open runs with either setting.
+// Can the device run code of this target? A feature that the target leaves open runs with either
+// setting.
 bool runs(const std::string& target, const Arch& arch)
 {
     const std::string device = std::string(":").append(arch.full_name).append(":");
     size_t begin             = 0;
-    for(size_t end; begin <= target.size(); begin = end + 1) {
-        end = std::min(target.find(':', begin), target.size());
+    for(size_t end; begin <= target.size(); begin = end + 1)
+    {
+        end                    = std::min(target.find(':', begin), target.size());
         const std::string word = std::string(":").append(target, begin, end - begin).append(":");
         if(device.find(word) == std::string::npos)
             return false;
@@ -98,8 +102,8 @@ CodeObject refused(CodeObject object, hipError_t error, std::string reason)
 
 CodeObject other_arch(CodeObject object)
 {
-    const std::string reason = "it has code for " + joined(object.archs) + "; the emulated device is " +
-                               current_arch().processor;
+    const std::string reason = "it has code for " + joined(object.archs) +
+                               "; the emulated device is " + current_arch().processor;
     return refused(std::move(object), hipErrorNoBinaryForGpu, reason);
 }
 
@@ -112,13 +116,17 @@ std::string check_elf(const unsigned char* elf, size_t bytes)
         return "it is no 64-bit ELF file";
     if(read<uint16_t>(elf + 18) != machine_amdgpu)
         return "it is ELF code of another machine";
-    const auto past = [bytes](uint64_t offset, uint64_t size) { return offset > bytes || size > bytes - offset; };
+    const auto past = [bytes](uint64_t offset, uint64_t size) {
+        return offset > bytes || size > bytes - offset;
+    };
     const uint64_t headers = read<uint64_t>(elf + 32), sections = read<uint64_t>(elf + 40);
     const uint64_t header_size = read<uint16_t>(elf + 54), section_size = read<uint16_t>(elf + 58);
-    const uint64_t header_count = read<uint16_t>(elf + 56), section_count = read<uint16_t>(elf + 60);
+    const uint64_t header_count  = read<uint16_t>(elf + 56),
+                   section_count = read<uint16_t>(elf + 60);
     if(past(headers, header_count * header_size) || past(sections, section_count * section_size))
         return "it is truncated";
-    for(uint64_t i = 0; header_size >= 56 && i < header_count; ++i) {
+    for(uint64_t i = 0; header_size >= 56 && i < header_count; ++i)
+    {
         const unsigned char* header = elf + headers + i * header_size;
         if(past(read<uint64_t>(header + 8), read<uint64_t>(header + 32)))
             return "it is truncated";
@@ -129,7 +137,8 @@ std::string check_elf(const unsigned char* elf, size_t bytes)
 CodeObject select_elf(CodeObject object)
 {
     if(const std::string wrong = check_elf(object.data, object.bytes); !wrong.empty())
-        return refused(std::move(object), hipErrorInvalidImage, "the code object is unusable: " + wrong);
+        return refused(
+            std::move(object), hipErrorInvalidImage, "the code object is unusable: " + wrong);
     const Arch* arch = find_elf_arch(read<uint32_t>(object.data + 48) & 0xff);
     if(object.archs.empty())
         object.archs.push_back(arch ? arch->processor : "an unknown arch");
@@ -144,18 +153,26 @@ CodeObject select_code_object(const unsigned char* image, size_t limit)
 {
     CodeObject object;
     if(limit < magic_bytes)
-        return refused(object, hipErrorInvalidImage, "the image is truncated: " + std::to_string(limit) + " bytes");
+        return refused(object,
+                       hipErrorInvalidImage,
+                       "the image is truncated: " + std::to_string(limit) + " bytes");
     if(std::memcmp(image, compressed_magic, 4) == 0)
-        return refused(object, hipErrorInvalidImage,
-                       "the fat binary is compressed, which is not supported: build with --no-offload-compress");
-    if(is_elf(image)) {
+        return refused(object,
+                       hipErrorInvalidImage,
+                       "the fat binary is compressed, which is not supported: build with "
+                       "--no-offload-compress");
+    if(is_elf(image))
+    {
         object.data  = image;
         object.bytes = limit;
         return select_elf(std::move(object));
     }
     if(std::memcmp(image, bundle_magic, magic_bytes) != 0)
-        return refused(object, hipErrorInvalidImage, "the image is neither an offload bundle nor an ELF file");
-    const auto past = [limit](uint64_t offset, uint64_t size) { return offset > limit || size > limit - offset; };
+        return refused(
+            object, hipErrorInvalidImage, "the image is neither an offload bundle nor an ELF file");
+    const auto past = [limit](uint64_t offset, uint64_t size) {
+        return offset > limit || size > limit - offset;
+    };
     std::vector<Entry> entries;
     const bool whole = read_entries(
         [&](uint64_t offset, void* to, uint64_t bytes) {
@@ -163,9 +180,11 @@ CodeObject select_code_object(const unsigned char* image, size_t limit)
         },
         &entries);
     if(!whole)
-        return refused(object, hipErrorInvalidImage, "the offload bundle's header is damaged or truncated");
+        return refused(
+            object, hipErrorInvalidImage, "the offload bundle's header is damaged or truncated");
     const Entry* chosen = nullptr;
-    for(const Entry& entry : entries) {
+    for(const Entry& entry : entries)
+    {
         const std::string target = target_of(entry.id);
         if(target.empty())
             continue;
@@ -188,7 +207,8 @@ bool copy_readable(const void* from, void* to, size_t bytes)
         return true;
     iovec target = {to, bytes}, source = {const_cast<void*>(from), bytes};
     const ssize_t got = process_vm_readv(getpid(), &target, 1, &source, 1, 0);
-    if(got < 0 && errno != EFAULT) { // forbidden in this container: trust the caller
+    if(got < 0 && errno != EFAULT)
+    { // forbidden in this container: trust the caller
         std::memcpy(to, from, bytes);
         return true;
     }
@@ -204,7 +224,8 @@ size_t claimed_bytes(const void* image)
     };
     if(!get(0, head, magic_bytes))
         return 0;
-    if(std::memcmp(head, bundle_magic, magic_bytes) == 0) {
+    if(std::memcmp(head, bundle_magic, magic_bytes) == 0)
+    {
         std::vector<Entry> entries;
         if(!read_entries(get, &entries))
             return 0;
@@ -219,16 +240,19 @@ size_t claimed_bytes(const void* image)
     if(!is_elf(head) || !get(0, head, sizeof head))
         return 0;
     // Section headers come last, unless they were cut away: then the last segment ends the file.
-    uint64_t end = elf_header_bytes;
+    uint64_t end            = elf_header_bytes;
     const uint64_t sections = read<uint64_t>(head + 40);
     if(sections && sections < (1ull << 40))
-        end = std::max(end, sections + uint64_t{read<uint16_t>(head + 58)} * read<uint16_t>(head + 60));
+        end = std::max(end,
+                       sections + uint64_t{read<uint16_t>(head + 58)} * read<uint16_t>(head + 60));
     const uint64_t headers = read<uint64_t>(head + 32), size = read<uint16_t>(head + 54);
-    for(uint64_t i = 0; i < read<uint16_t>(head + 56) && headers < (1ull << 40); ++i) {
+    for(uint64_t i = 0; i < read<uint16_t>(head + 56) && headers < (1ull << 40); ++i)
+    {
         unsigned char header[40];
         if(!get(headers + i * size, header, sizeof header))
             return 0;
-        const uint64_t offset = read<uint64_t>(header + 8), bytes_in_file = read<uint64_t>(header + 32);
+        const uint64_t offset        = read<uint64_t>(header + 8),
+                       bytes_in_file = read<uint64_t>(header + 32);
         if(offset < (1ull << 40) && bytes_in_file < (1ull << 40))
             end = std::max(end, offset + bytes_in_file);
     }

@@ -1,11 +1,11 @@
 // Options by name.
 #include "hip/device_api.h"
 
-#include <cstring>
-
 #include "isa/arch.h"
 #include "memory/memory.h"
 #include "run/options.h"
+
+#include <cstring>
 
 namespace emu {
 namespace {
@@ -18,7 +18,7 @@ struct Field
 };
 
 constexpr int64_t any = INT64_MAX;
-const Field fields[] = {
+const Field fields[]  = {
     {"arch", &Options::arch, 0, any},
     {"cu_count", &Options::cu_count, 1, 4096},
     {"threads", &Options::threads, 1, 1024},
@@ -75,12 +75,14 @@ int emu_set_option(const char* name, int64_t value)
         return emu::refuse("no such option: " + shown);
     if(value < field->least || value > field->most)
         return emu::refuse("out of range: " + shown);
-    if(field->member == &emu::Options::granularity) {
+    if(field->member == &emu::Options::granularity)
+    {
         if(value != 1 && value != 4096)
             return emu::refuse("granularity is 1 or 4096: " + shown);
         emu::set_granularity(value == 1 ? emu::Granularity::Byte : emu::Granularity::Page);
     }
-    if(field->member == &emu::Options::arch) {
+    if(field->member == &emu::Options::arch)
+    {
         const emu::Arch* arch = emu::find_arch(value);
         if(!arch)
             return emu::refuse("unknown arch: " + shown);

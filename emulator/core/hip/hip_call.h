@@ -1,15 +1,16 @@
-// What every HIP function does around its own work: refuse after a fault, catch exceptions, remember its error.
+// What every HIP function does around its own work: refuse after a fault, catch exceptions,
+// remember its error.
 #pragma once
+
+#include "hip/device_api.h"
+#include "hip/hip_types.h"
+#include "run/fault.h"
 
 #include <exception>
 #include <mutex>
 #include <new>
 #include <string>
 #include <utility>
-
-#include "hip/device_api.h"
-#include "run/fault.h"
-#include "hip/hip_types.h"
 
 namespace emu {
 
@@ -26,7 +27,8 @@ private:
     std::string text_;
 };
 
-// Held by what a real device does in order: launches, copies, releases. (A host thread may free while another launches.)
+// Held by what a real device does in order: launches, copies, releases. (A host thread may free
+// while another launches.)
 std::recursive_mutex& device_mutex();
 
 // What hipGetLastError answers next; a NotReady is no error.
@@ -34,7 +36,8 @@ void remember_error(hipError_t error);
 hipError_t fault_status(); // hipSuccess if no fault is pending
 std::string hex_text(uint64_t value);
 
-enum class Needs {
+enum class Needs
+{
     Nothing, // answers after a fault too
     Device,  // refuses after a fault
 };
@@ -44,21 +47,30 @@ hipError_t hip_call(const char* function, Needs needs, Body&& body)
 {
     hipError_t error = needs == Needs::Device ? fault_status() : hipSuccess;
     std::string text = "a launch faulted before";
-    if(error == hipSuccess) {
-        try {
+    if(error == hipSuccess)
+    {
+        try
+        {
             body();
-        } catch(const HipFailure& failure) {
+        }
+        catch(const HipFailure& failure)
+        {
             error = failure.error();
             text  = failure.text();
-        } catch(const std::bad_alloc&) {
+        }
+        catch(const std::bad_alloc&)
+        {
             error = hipErrorOutOfMemory;
             text  = "the host is out of memory";
-        } catch(const std::exception& failure) {
+        }
+        catch(const std::exception& failure)
+        {
             error = hipErrorUnknown;
             text  = failure.what();
         }
     }
-    if(error != hipSuccess) {
+    if(error != hipSuccess)
+    {
         set_last_error(std::string(function) + ": " + text);
         remember_error(error);
     }

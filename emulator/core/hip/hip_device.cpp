@@ -1,9 +1,9 @@
 // The device and its properties.
-#include <cstring>
-
-#include "isa/arch.h"
 #include "hip/hip_call.h"
+#include "isa/arch.h"
 #include "run/options.h"
+
+#include <cstring>
 
 namespace emu {
 namespace {
@@ -11,9 +11,39 @@ namespace {
 constexpr uint64_t GiB = 1ull << 30;
 
 const Arch archs[] = {
-    {910, "gfx90a", "gfx90a:sramecc+:xnack-", "AMD Instinct MI250X", 0x3f, 9, 0, 110, 64 * GiB, 65536, 1700000},
-    {942, "gfx942", "gfx942:sramecc+:xnack-", "AMD Instinct MI300X", 0x4c, 9, 4, 304, 192 * GiB, 65536, 2100000},
-    {950, "gfx950", "gfx950:sramecc+:xnack-", "AMD Instinct MI350X", 0x4f, 9, 5, 256, 288 * GiB, 163840, 2200000},
+    {910,
+     "gfx90a",
+     "gfx90a:sramecc+:xnack-",
+     "AMD Instinct MI250X",
+     0x3f,
+     9,
+     0,
+     110,
+     64 * GiB,
+     65536,
+     1700000},
+    {942,
+     "gfx942",
+     "gfx942:sramecc+:xnack-",
+     "AMD Instinct MI300X",
+     0x4c,
+     9,
+     4,
+     304,
+     192 * GiB,
+     65536,
+     2100000},
+    {950,
+     "gfx950",
+     "gfx950:sramecc+:xnack-",
+     "AMD Instinct MI350X",
+     0x4f,
+     9,
+     5,
+     256,
+     288 * GiB,
+     163840,
+     2200000},
 };
 
 void check_device(int device)
@@ -53,7 +83,9 @@ using emu::require;
 
 HIP_API hipError_t hipInit(unsigned int flags)
 {
-    return hip_call("hipInit", Needs::Nothing, [&] { require(flags == 0, hipErrorInvalidValue, "flags must be 0"); });
+    return hip_call("hipInit", Needs::Nothing, [&] {
+        require(flags == 0, hipErrorInvalidValue, "flags must be 0");
+    });
 }
 
 static hipError_t version_call(const char* name, int* version)
@@ -64,8 +96,14 @@ static hipError_t version_call(const char* name, int* version)
     });
 }
 
-HIP_API hipError_t hipRuntimeGetVersion(int* version) { return version_call("hipRuntimeGetVersion", version); }
-HIP_API hipError_t hipDriverGetVersion(int* version) { return version_call("hipDriverGetVersion", version); }
+HIP_API hipError_t hipRuntimeGetVersion(int* version)
+{
+    return version_call("hipRuntimeGetVersion", version);
+}
+HIP_API hipError_t hipDriverGetVersion(int* version)
+{
+    return version_call("hipDriverGetVersion", version);
+}
 
 HIP_API hipError_t hipGetDeviceCount(int* count)
 {
@@ -116,37 +154,40 @@ HIP_API hipError_t hipGetDevicePropertiesR0600(hipDeviceProp_tR0600* properties,
         *properties           = {};
         std::strncpy(properties->name, arch.board, sizeof properties->name - 1);
         std::strncpy(properties->gcnArchName, arch.full_name, sizeof properties->gcnArchName - 1);
-        properties->totalGlobalMem    = emu::capacity();
-        properties->sharedMemPerBlock = arch.lds_bytes;
-        properties->regsPerBlock      = 65536;
-        properties->warpSize          = 64;
-        properties->memPitch          = 0x7fffffff;
+        properties->totalGlobalMem     = emu::capacity();
+        properties->sharedMemPerBlock  = arch.lds_bytes;
+        properties->regsPerBlock       = 65536;
+        properties->warpSize           = 64;
+        properties->memPitch           = 0x7fffffff;
         properties->maxThreadsPerBlock = 1024;
         for(int& size : properties->maxThreadsDim)
             size = 1024;
-        properties->maxGridSize[0]      = 0x7fffffff;
-        properties->maxGridSize[1]      = 65536;
-        properties->maxGridSize[2]      = 65536;
-        properties->clockRate           = arch.clock_khz;
-        properties->totalConstMem       = 0x7fffffff;
-        properties->major               = arch.major;
-        properties->minor               = arch.minor;
-        properties->multiProcessorCount = static_cast<int>(emu::options().cu_count);
+        properties->maxGridSize[0]                   = 0x7fffffff;
+        properties->maxGridSize[1]                   = 65536;
+        properties->maxGridSize[2]                   = 65536;
+        properties->clockRate                        = arch.clock_khz;
+        properties->totalConstMem                    = 0x7fffffff;
+        properties->major                            = arch.major;
+        properties->minor                            = arch.minor;
+        properties->multiProcessorCount              = static_cast<int>(emu::options().cu_count);
         properties->maxSharedMemoryPerMultiProcessor = arch.lds_bytes;
     });
 }
 
-// The struct of before HIP 6.0, whose unversioned name the library still exports. Nobody here is compiled for it.
+// The struct of before HIP 6.0, whose unversioned name the library still exports. Nobody here is
+// compiled for it.
 HIP_API hipError_t hipGetDeviceProperties(void*, int)
 {
     return hip_call("hipGetDeviceProperties", Needs::Nothing, [] {
-        throw emu::HipFailure(hipErrorNotSupported, "the struct of HIP 5: compile with HIP 6 or newer");
+        throw emu::HipFailure(hipErrorNotSupported,
+                              "the struct of HIP 5: compile with HIP 6 or newer");
     });
 }
 
 HIP_API hipError_t hipDeviceSynchronize(void)
 {
-    return hip_call("hipDeviceSynchronize", Needs::Device, [] { std::lock_guard lock(emu::device_mutex()); });
+    return hip_call(
+        "hipDeviceSynchronize", Needs::Device, [] { std::lock_guard lock(emu::device_mutex()); });
 }
 
 // All memory of the process is gone, and a fault forgotten. Registered libraries stay.

@@ -1,6 +1,6 @@
-#include <cstdio>
-
 #include "hip/hip_call.h"
+
+#include <cstdio>
 
 namespace emu {
 namespace {

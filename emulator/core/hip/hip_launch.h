@@ -1,13 +1,19 @@
 #pragma once
 
-#include "isa/arch.h"
 #include "hip/hip_types.h"
+#include "isa/arch.h"
 #include "run/launch.h"
 
 namespace emu {
 
-// Launch with HIP's checks. Arguments either one by one, or packed in `extra`. Throws HipFailure; a fault is recorded.
-void launch_kernel(
-    const Kernel& kernel, dim3 grid, dim3 block, size_t dynamic_lds, hipStream_t stream, void** arguments, void** extra);
+// Launch with HIP's checks. Arguments either one by one, or packed in `extra`. Throws HipFailure; a
+// fault is recorded.
+void launch_kernel(const Kernel& kernel,
+                   dim3 grid,
+                   dim3 block,
+                   size_t dynamic_lds,
+                   hipStream_t stream,
+                   void** arguments,
+                   void** extra);
 
 } // namespace emu

@@ -1,9 +1,9 @@
 // Memory: allocation, copies, fills. Every device range is checked against the allocations.
-#include <cstring>
-
 #include "hip/hip_call.h"
 #include "hip/hip_stream.h"
 #include "memory/memory.h"
+
+#include <cstring>
 
 namespace emu {
 namespace {
@@ -17,9 +17,10 @@ void new_memory(void** pointer, size_t bytes, AllocationKind kind)
     std::lock_guard lock(device_mutex());
     *pointer = allocate(bytes, kind);
     if(!*pointer)
-        throw HipFailure(hipErrorOutOfMemory, "no room for " + std::to_string(bytes) + " bytes: " +
-                                                  std::to_string(bytes_in_use()) + " of " +
-                                                  std::to_string(capacity()) + " in use");
+        throw HipFailure(hipErrorOutOfMemory,
+                         "no room for " + std::to_string(bytes) +
+                             " bytes: " + std::to_string(bytes_in_use()) + " of " +
+                             std::to_string(capacity()) + " in use");
 }
 
 void free_memory(void* pointer, bool host)
@@ -31,11 +32,14 @@ void free_memory(void* pointer, bool host)
     const auto address = reinterpret_cast<uint64_t>(pointer);
     const bool known   = find_allocation(address, &found) && found.base == address;
     const bool fits    = known && (host ? found.kind == AllocationKind::Host
-                                        : found.kind == AllocationKind::Device || found.kind == AllocationKind::Managed);
+                                        : found.kind == AllocationKind::Device ||
+                                              found.kind == AllocationKind::Managed);
     if(!fits)
-        throw HipFailure(host ? hipErrorInvalidValue : hipErrorInvalidDevicePointer,
-                         hex_text(address) + (known ? " is memory of another kind: " : " is not the start of an allocation") +
-                             (known ? allocation_kind_name(found.kind) : ""));
+        throw HipFailure(
+            host ? hipErrorInvalidValue : hipErrorInvalidDevicePointer,
+            hex_text(address) +
+                (known ? " is memory of another kind: " : " is not the start of an allocation") +
+                (known ? allocation_kind_name(found.kind) : ""));
     release(pointer);
 }
 
@@ -46,14 +50,16 @@ void check_range(const void* pointer, size_t bytes, const char* what)
     const auto address = reinterpret_cast<uint64_t>(pointer);
     if(find_allocation(address, &found) && bytes <= found.base + found.bytes - address)
         return;
-    std::string text = std::string(what) + " [" + hex_text(address) + ", +" + std::to_string(bytes) + ") ";
+    std::string text =
+        std::string(what) + " [" + hex_text(address) + ", +" + std::to_string(bytes) + ") ";
     int64_t distance = 0;
     if(find_allocation(address, &found))
-        text += "ends " + std::to_string(bytes - (found.base + found.bytes - address)) + " bytes past the allocation of " +
-                std::to_string(found.bytes) + " bytes at " + hex_text(found.base);
+        text += "ends " + std::to_string(bytes - (found.base + found.bytes - address)) +
+                " bytes past the allocation of " + std::to_string(found.bytes) + " bytes at " +
+                hex_text(found.base);
     else if(nearest(address, &found, &distance))
-        text += "is outside the allocations; the nearest has " + std::to_string(found.bytes) + " bytes at " +
-                hex_text(found.base) + (found.freed ? " and was freed" : "");
+        text += "is outside the allocations; the nearest has " + std::to_string(found.bytes) +
+                " bytes at " + hex_text(found.base) + (found.freed ? " and was freed" : "");
     else
         text += "is not device memory: nothing was allocated";
     throw HipFailure(hipErrorInvalidValue, text);
@@ -67,11 +73,14 @@ bool is_ours(const void* pointer)
 
 void copy(void* to, const void* from, size_t bytes, hipMemcpyKind kind)
 {
-    require(kind >= hipMemcpyHostToHost && kind <= hipMemcpyDefault, hipErrorInvalidMemcpyDirection, "unknown direction");
+    require(kind >= hipMemcpyHostToHost && kind <= hipMemcpyDefault,
+            hipErrorInvalidMemcpyDirection,
+            "unknown direction");
     if(bytes == 0)
         return;
     require(to && from, hipErrorInvalidValue, "null pointer");
-    // What an allocation holds is checked whatever the direction says: ROCm looks the pointers up as well.
+    // What an allocation holds is checked whatever the direction says: ROCm looks the pointers up
+    // as well.
     if(kind == hipMemcpyHostToDevice || kind == hipMemcpyDeviceToDevice || is_ours(to))
         check_range(to, bytes, "the destination");
     if(kind == hipMemcpyDeviceToHost || kind == hipMemcpyDeviceToDevice || is_ours(from))
@@ -89,7 +98,8 @@ void set(void* to, T value, size_t count)
     require(count <= SIZE_MAX / sizeof(T), hipErrorInvalidValue, "too many elements");
     check_range(to, count * sizeof(T), "the destination");
     std::lock_guard lock(device_mutex());
-    if(sizeof(T) == 1 || value == 0) {
+    if(sizeof(T) == 1 || value == 0)
+    {
         fill(to, static_cast<int>(value), count * sizeof(T));
         return;
     }
@@ -108,13 +118,16 @@ using emu::require;
 
 HIP_API hipError_t hipMalloc(void** pointer, size_t bytes)
 {
-    return hip_call("hipMalloc", Needs::Device, [&] { emu::new_memory(pointer, bytes, AllocationKind::Device); });
+    return hip_call("hipMalloc", Needs::Device, [&] {
+        emu::new_memory(pointer, bytes, AllocationKind::Device);
+    });
 }
 
 HIP_API hipError_t hipExtMallocWithFlags(void** pointer, size_t bytes, unsigned int)
 {
-    return hip_call("hipExtMallocWithFlags", Needs::Device,
-                    [&] { emu::new_memory(pointer, bytes, AllocationKind::Device); });
+    return hip_call("hipExtMallocWithFlags", Needs::Device, [&] {
+        emu::new_memory(pointer, bytes, AllocationKind::Device);
+    });
 }
 
 HIP_API hipError_t hipMallocAsync(void** pointer, size_t bytes, hipStream_t stream)
@@ -127,13 +140,16 @@ HIP_API hipError_t hipMallocAsync(void** pointer, size_t bytes, hipStream_t stre
 
 HIP_API hipError_t hipMallocManaged(void** pointer, size_t bytes, unsigned int)
 {
-    return hip_call("hipMallocManaged", Needs::Device,
-                    [&] { emu::new_memory(pointer, bytes, AllocationKind::Managed); });
+    return hip_call("hipMallocManaged", Needs::Device, [&] {
+        emu::new_memory(pointer, bytes, AllocationKind::Managed);
+    });
 }
 
 HIP_API hipError_t hipHostMalloc(void** pointer, size_t bytes, unsigned int)
 {
-    return hip_call("hipHostMalloc", Needs::Device, [&] { emu::new_memory(pointer, bytes, AllocationKind::Host); });
+    return hip_call("hipHostMalloc", Needs::Device, [&] {
+        emu::new_memory(pointer, bytes, AllocationKind::Host);
+    });
 }
 
 HIP_API hipError_t hipHostAlloc(void** pointer, size_t bytes, unsigned int flags)
@@ -141,9 +157,13 @@ HIP_API hipError_t hipHostAlloc(void** pointer, size_t bytes, unsigned int flags
     return hipHostMalloc(pointer, bytes, flags);
 }
 
-HIP_API hipError_t hipMallocHost(void** pointer, size_t bytes) { return hipHostMalloc(pointer, bytes, 0); }
+HIP_API hipError_t hipMallocHost(void** pointer, size_t bytes)
+{
+    return hipHostMalloc(pointer, bytes, 0);
+}
 
-// Releasing works after a fault: only then can a process that clears the fault go on without a leak.
+// Releasing works after a fault: only then can a process that clears the fault go on without a
+// leak.
 static hipError_t free_call(const char* function, void* pointer, bool host)
 {
     return hip_call(function, Needs::Nothing, [&] {
@@ -153,7 +173,10 @@ static hipError_t free_call(const char* function, void* pointer, bool host)
 }
 
 HIP_API hipError_t hipFree(void* pointer) { return free_call("hipFree", pointer, false); }
-HIP_API hipError_t hipFreeAsync(void* pointer, hipStream_t) { return free_call("hipFreeAsync", pointer, false); }
+HIP_API hipError_t hipFreeAsync(void* pointer, hipStream_t)
+{
+    return free_call("hipFreeAsync", pointer, false);
+}
 HIP_API hipError_t hipHostFree(void* pointer) { return free_call("hipHostFree", pointer, true); }
 HIP_API hipError_t hipFreeHost(void* pointer) { return free_call("hipFreeHost", pointer, true); }
 
@@ -161,7 +184,8 @@ HIP_API hipError_t hipHostRegister(void* pointer, size_t bytes, unsigned int)
 {
     return hip_call("hipHostRegister", Needs::Device, [&] {
         require(pointer && bytes > 0, hipErrorInvalidValue, "an empty range");
-        require(emu::import_range(pointer, bytes, AllocationKind::Registered), hipErrorHostMemoryAlreadyRegistered,
+        require(emu::import_range(pointer, bytes, AllocationKind::Registered),
+                hipErrorHostMemoryAlreadyRegistered,
                 "a part of the range is known already");
     });
 }
@@ -174,7 +198,8 @@ HIP_API hipError_t hipHostUnregister(void* pointer)
         const auto address = reinterpret_cast<uint64_t>(pointer);
         require(emu::find_allocation(address, &found) && found.base == address &&
                     found.kind == AllocationKind::Registered,
-                hipErrorHostMemoryNotRegistered, "not a registered range");
+                hipErrorHostMemoryNotRegistered,
+                "not a registered range");
         emu::release(pointer);
     });
 }
@@ -182,7 +207,9 @@ HIP_API hipError_t hipHostUnregister(void* pointer)
 HIP_API hipError_t hipHostGetDevicePointer(void** device, void* host, unsigned int)
 {
     return hip_call("hipHostGetDevicePointer", Needs::Device, [&] {
-        require(device && host && emu::is_ours(host), hipErrorInvalidValue, "not memory that the device can reach");
+        require(device && host && emu::is_ours(host),
+                hipErrorInvalidValue,
+                "not memory that the device can reach");
         *device = host;
     });
 }
@@ -198,11 +225,14 @@ HIP_API hipError_t hipMemGetInfo(size_t* free_bytes, size_t* total_bytes)
     });
 }
 
-HIP_API hipError_t hipMemGetAddressRange(hipDeviceptr_t* base, size_t* bytes, hipDeviceptr_t pointer)
+HIP_API hipError_t hipMemGetAddressRange(hipDeviceptr_t* base,
+                                         size_t* bytes,
+                                         hipDeviceptr_t pointer)
 {
     return hip_call("hipMemGetAddressRange", Needs::Device, [&] {
         emu::Allocation found;
-        require(emu::find_allocation(reinterpret_cast<uint64_t>(pointer), &found), hipErrorNotFound,
+        require(emu::find_allocation(reinterpret_cast<uint64_t>(pointer), &found),
+                hipErrorNotFound,
                 "not in an allocation");
         if(base)
             *base = reinterpret_cast<void*>(found.base);
@@ -216,12 +246,21 @@ HIP_API hipError_t hipPointerGetAttributes(hipPointerAttribute_t* attributes, co
     return hip_call("hipPointerGetAttributes", Needs::Device, [&] {
         emu::Allocation found;
         require(attributes && pointer, hipErrorInvalidValue, "null pointer");
-        require(emu::find_allocation(reinterpret_cast<uint64_t>(pointer), &found), hipErrorInvalidValue,
+        require(emu::find_allocation(reinterpret_cast<uint64_t>(pointer), &found),
+                hipErrorInvalidValue,
                 "not in an allocation");
         const bool managed = found.kind == AllocationKind::Managed;
-        const bool host    = found.kind == AllocationKind::Host || found.kind == AllocationKind::Registered;
-        void* const whole  = const_cast<void*>(pointer);
-        *attributes        = {managed ? 3 : host ? 1 : 2, 0, whole, host || managed ? whole : nullptr, managed, 0};
+        const bool host =
+            found.kind == AllocationKind::Host || found.kind == AllocationKind::Registered;
+        void* const whole = const_cast<void*>(pointer);
+        *attributes       = {managed ? 3
+                             : host  ? 1
+                                     : 2,
+                             0,
+                             whole,
+                             host || managed ? whole : nullptr,
+                             managed,
+                             0};
     });
 }
 
@@ -230,8 +269,12 @@ HIP_API hipError_t hipMemcpy(void* to, const void* from, size_t bytes, hipMemcpy
     return hip_call("hipMemcpy", Needs::Device, [&] { emu::copy(to, from, bytes, kind); });
 }
 
-static hipError_t copy_on(
-    const char* function, void* to, const void* from, size_t bytes, hipMemcpyKind kind, hipStream_t stream)
+static hipError_t copy_on(const char* function,
+                          void* to,
+                          const void* from,
+                          size_t bytes,
+                          hipMemcpyKind kind,
+                          hipStream_t stream)
 {
     return hip_call(function, Needs::Device, [&] {
         check_stream(stream);
@@ -239,12 +282,14 @@ static hipError_t copy_on(
     });
 }
 
-HIP_API hipError_t hipMemcpyAsync(void* to, const void* from, size_t bytes, hipMemcpyKind kind, hipStream_t stream)
+HIP_API hipError_t
+hipMemcpyAsync(void* to, const void* from, size_t bytes, hipMemcpyKind kind, hipStream_t stream)
 {
     return copy_on("hipMemcpyAsync", to, from, bytes, kind, stream);
 }
 
-HIP_API hipError_t hipMemcpyWithStream(void* to, const void* from, size_t bytes, hipMemcpyKind kind, hipStream_t stream)
+HIP_API hipError_t hipMemcpyWithStream(
+    void* to, const void* from, size_t bytes, hipMemcpyKind kind, hipStream_t stream)
 {
     return copy_on("hipMemcpyWithStream", to, from, bytes, kind, stream);
 }
@@ -264,17 +309,26 @@ HIP_API hipError_t hipMemcpyDtoD(hipDeviceptr_t to, hipDeviceptr_t from, size_t 
     return copy_on("hipMemcpyDtoD", to, from, bytes, hipMemcpyDeviceToDevice, nullptr);
 }
 
-HIP_API hipError_t hipMemcpyHtoDAsync(hipDeviceptr_t to, const void* from, size_t bytes, hipStream_t stream)
+HIP_API hipError_t hipMemcpyHtoDAsync(hipDeviceptr_t to,
+                                      const void* from,
+                                      size_t bytes,
+                                      hipStream_t stream)
 {
     return copy_on("hipMemcpyHtoDAsync", to, from, bytes, hipMemcpyHostToDevice, stream);
 }
 
-HIP_API hipError_t hipMemcpyDtoHAsync(void* to, hipDeviceptr_t from, size_t bytes, hipStream_t stream)
+HIP_API hipError_t hipMemcpyDtoHAsync(void* to,
+                                      hipDeviceptr_t from,
+                                      size_t bytes,
+                                      hipStream_t stream)
 {
     return copy_on("hipMemcpyDtoHAsync", to, from, bytes, hipMemcpyDeviceToHost, stream);
 }
 
-HIP_API hipError_t hipMemcpyDtoDAsync(hipDeviceptr_t to, hipDeviceptr_t from, size_t bytes, hipStream_t stream)
+HIP_API hipError_t hipMemcpyDtoDAsync(hipDeviceptr_t to,
+                                      hipDeviceptr_t from,
+                                      size_t bytes,
+                                      hipStream_t stream)
 {
     return copy_on("hipMemcpyDtoDAsync", to, from, bytes, hipMemcpyDeviceToDevice, stream);
 }
@@ -303,7 +357,10 @@ HIP_API hipError_t hipMemsetD8(hipDeviceptr_t to, unsigned char value, size_t co
     return set_on<uint8_t>("hipMemsetD8", to, value, count, nullptr);
 }
 
-HIP_API hipError_t hipMemsetD8Async(hipDeviceptr_t to, unsigned char value, size_t count, hipStream_t stream)
+HIP_API hipError_t hipMemsetD8Async(hipDeviceptr_t to,
+                                    unsigned char value,
+                                    size_t count,
+                                    hipStream_t stream)
 {
     return set_on<uint8_t>("hipMemsetD8Async", to, value, count, stream);
 }
@@ -313,7 +370,10 @@ HIP_API hipError_t hipMemsetD16(hipDeviceptr_t to, unsigned short value, size_t 
     return set_on<uint16_t>("hipMemsetD16", to, value, count, nullptr);
 }
 
-HIP_API hipError_t hipMemsetD16Async(hipDeviceptr_t to, unsigned short value, size_t count, hipStream_t stream)
+HIP_API hipError_t hipMemsetD16Async(hipDeviceptr_t to,
+                                     unsigned short value,
+                                     size_t count,
+                                     hipStream_t stream)
 {
     return set_on<uint16_t>("hipMemsetD16Async", to, value, count, stream);
 }

@@ -1,13 +1,13 @@
 // Modules loaded by hand, their functions and variables, and launches through either door.
-#include <cstdio>
-#include <cstring>
-#include <set>
-#include <stdexcept>
-
 #include "hip/hip_call.h"
 #include "hip/hip_launch.h"
 #include "hip/hip_stream.h"
 #include "hip/modules.h"
+
+#include <cstdio>
+#include <cstring>
+#include <set>
+#include <stdexcept>
 
 struct ihipModuleSymbol_t
 {
@@ -40,9 +40,12 @@ Module& module_of(hipModule_t handle)
 // Checks everything at once, as hipModuleLoad does, and not when first used.
 void finish_load(Module& module, hipModule_t* handle)
 {
-    try {
+    try
+    {
         program_of(module);
-    } catch(...) {
+    }
+    catch(...)
+    {
         remove_module(&module);
         throw;
     }
@@ -62,8 +65,9 @@ std::vector<unsigned char> read_file(const char* path)
     return bytes;
 }
 
-// The arguments of a kernel as one block of bytes: given one by one, or as HIP_LAUNCH_PARAM_BUFFER_POINTER (1) and
-// HIP_LAUNCH_PARAM_BUFFER_SIZE (2), ended by HIP_LAUNCH_PARAM_END (3).
+// The arguments of a kernel as one block of bytes: given one by one, or as
+// HIP_LAUNCH_PARAM_BUFFER_POINTER (1) and HIP_LAUNCH_PARAM_BUFFER_SIZE (2), ended by
+// HIP_LAUNCH_PARAM_END (3).
 std::vector<unsigned char> packed(const Kernel& kernel, void** arguments, void** extra)
 {
     size_t bytes = 0;
@@ -72,23 +76,29 @@ std::vector<unsigned char> packed(const Kernel& kernel, void** arguments, void**
     std::vector<unsigned char> block(bytes);
     if(bytes == 0)
         return block;
-    if(arguments) {
-        for(size_t i = 0; i < kernel.arguments.size(); ++i) {
+    if(arguments)
+    {
+        for(size_t i = 0; i < kernel.arguments.size(); ++i)
+        {
             require(arguments[i], hipErrorInvalidValue, "a kernel argument's pointer is null");
-            std::memcpy(block.data() + kernel.arguments[i].offset, arguments[i], kernel.arguments[i].bytes);
+            std::memcpy(
+                block.data() + kernel.arguments[i].offset, arguments[i], kernel.arguments[i].bytes);
         }
         return block;
     }
     require(extra, hipErrorInvalidValue, "the kernel takes arguments, none were given");
     const void* buffer  = nullptr;
     const size_t* given = nullptr;
-    for(int i = 0; i < 4 && reinterpret_cast<uintptr_t>(extra[i]) != 3; i += 2) {
+    for(int i = 0; i < 4 && reinterpret_cast<uintptr_t>(extra[i]) != 3; i += 2)
+    {
         if(reinterpret_cast<uintptr_t>(extra[i]) == 1)
             buffer = extra[i + 1];
         else if(reinterpret_cast<uintptr_t>(extra[i]) == 2)
             given = static_cast<const size_t*>(extra[i + 1]);
     }
-    require(buffer && given && *given >= bytes, hipErrorInvalidValue, "fewer argument bytes than the kernel takes");
+    require(buffer && given && *given >= bytes,
+            hipErrorInvalidValue,
+            "fewer argument bytes than the kernel takes");
     std::memcpy(block.data(), buffer, bytes);
     return block;
 }
@@ -96,11 +106,13 @@ std::vector<unsigned char> packed(const Kernel& kernel, void** arguments, void**
 void check_sizes(const Kernel& kernel, dim3 grid, dim3 block)
 {
     const auto size = [](dim3 d) {
-        return "(" + std::to_string(d.x) + ", " + std::to_string(d.y) + ", " + std::to_string(d.z) + ")";
+        return "(" + std::to_string(d.x) + ", " + std::to_string(d.y) + ", " + std::to_string(d.z) +
+               ")";
     };
     const auto refuse = [&](const char* why) {
-        throw HipFailure(hipErrorInvalidConfiguration,
-                         kernel.name + ": grid " + size(grid) + ", block " + size(block) + ": " + why);
+        throw HipFailure(
+            hipErrorInvalidConfiguration,
+            kernel.name + ": grid " + size(grid) + ", block " + size(block) + ": " + why);
     };
     const uint64_t threads = uint64_t{block.x} * block.y * block.z;
     if(grid.x == 0 || grid.y == 0 || grid.z == 0 || block.x == 0 || block.y == 0 || block.z == 0)
@@ -108,7 +120,8 @@ void check_sizes(const Kernel& kernel, dim3 grid, dim3 block)
     if(block.x > 1024 || block.y > 1024 || block.z > 1024 || threads > 1024)
         refuse("a workgroup has at most 1024 threads");
     if(kernel.max_workgroup && threads > kernel.max_workgroup)
-        refuse(("the kernel was compiled for " + std::to_string(kernel.max_workgroup) + " threads").c_str());
+        refuse(("the kernel was compiled for " + std::to_string(kernel.max_workgroup) + " threads")
+                   .c_str());
     if(uint64_t{grid.x} * block.x > UINT32_MAX || uint64_t{grid.y} * block.y > UINT32_MAX ||
        uint64_t{grid.z} * block.z > UINT32_MAX || grid.y > 65536 || grid.z > 65536)
         refuse("the grid is too large");
@@ -116,28 +129,45 @@ void check_sizes(const Kernel& kernel, dim3 grid, dim3 block)
 
 } // namespace
 
-void launch_kernel(
-    const Kernel& kernel, dim3 grid, dim3 block, size_t dynamic_lds, hipStream_t stream, void** arguments, void** extra)
+void launch_kernel(const Kernel& kernel,
+                   dim3 grid,
+                   dim3 block,
+                   size_t dynamic_lds,
+                   hipStream_t stream,
+                   void** arguments,
+                   void** extra)
 {
     check_stream(stream);
     check_sizes(kernel, grid, block);
     const uint64_t lds = kernel.lds_bytes + uint64_t{dynamic_lds};
     if(lds > current_arch().lds_bytes || dynamic_lds > UINT32_MAX)
-        throw HipFailure(hipErrorLaunchOutOfResources, kernel.name + ": " + std::to_string(lds) + " bytes of LDS; " +
-                                                           current_arch().processor + " has " +
-                                                           std::to_string(current_arch().lds_bytes));
+        throw HipFailure(hipErrorLaunchOutOfResources,
+                         kernel.name + ": " + std::to_string(lds) + " bytes of LDS; " +
+                             current_arch().processor + " has " +
+                             std::to_string(current_arch().lds_bytes));
     const std::vector<unsigned char> block_bytes = packed(kernel, arguments, extra);
     std::lock_guard lock(device_mutex());
     Fault internal;
-    try {
-        launch(kernel, {grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, static_cast<uint32_t>(dynamic_lds),
-               block_bytes.data(), block_bytes.size());
+    try
+    {
+        launch(kernel,
+               {grid.x, grid.y, grid.z},
+               {block.x, block.y, block.z},
+               static_cast<uint32_t>(dynamic_lds),
+               block_bytes.data(),
+               block_bytes.size());
         return;
-    } catch(LaunchFault& fault) {
+    }
+    catch(LaunchFault& fault)
+    {
         internal = fault.fault();
-    } catch(const std::invalid_argument& refusal) {
+    }
+    catch(const std::invalid_argument& refusal)
+    {
         throw HipFailure(hipErrorInvalidConfiguration, kernel.name + ": " + refusal.what());
-    } catch(const std::exception& failure) {
+    }
+    catch(const std::exception& failure)
+    {
         internal.kind   = FaultKind::Internal;
         internal.detail = failure.what();
     }
@@ -165,7 +195,8 @@ HIP_API hipError_t hipModuleLoadData(hipModule_t* module, const void* image)
     });
 }
 
-HIP_API hipError_t hipModuleLoadDataEx(hipModule_t* module, const void* image, unsigned, int*, void**)
+HIP_API hipError_t
+hipModuleLoadDataEx(hipModule_t* module, const void* image, unsigned, int*, void**)
 {
     return hipModuleLoadData(module, image);
 }
@@ -187,9 +218,10 @@ HIP_API hipError_t hipModuleUnload(hipModule_t handle)
         emu::Module& module = module_of(handle);
         std::lock_guard guard(emu::functions().mutex);
         auto& live = emu::functions().live;
-        for(auto function = live.begin(); function != live.end();) {
+        for(auto function = live.begin(); function != live.end();)
+        {
             hipFunction_t that = *function;
-            function           = that->module == &module ? live.erase(function) : std::next(function);
+            function = that->module == &module ? live.erase(function) : std::next(function);
             if(that->module == &module)
                 delete that;
         }
@@ -197,7 +229,9 @@ HIP_API hipError_t hipModuleUnload(hipModule_t handle)
     });
 }
 
-HIP_API hipError_t hipModuleGetFunction(hipFunction_t* function, hipModule_t handle, const char* name)
+HIP_API hipError_t hipModuleGetFunction(hipFunction_t* function,
+                                        hipModule_t handle,
+                                        const char* name)
 {
     return hip_call("hipModuleGetFunction", Needs::Device, [&] {
         require(function && name, hipErrorInvalidValue, "null pointer");
@@ -209,7 +243,10 @@ HIP_API hipError_t hipModuleGetFunction(hipFunction_t* function, hipModule_t han
     });
 }
 
-HIP_API hipError_t hipModuleGetGlobal(hipDeviceptr_t* address, size_t* bytes, hipModule_t handle, const char* name)
+HIP_API hipError_t hipModuleGetGlobal(hipDeviceptr_t* address,
+                                      size_t* bytes,
+                                      hipModule_t handle,
+                                      const char* name)
 {
     return hip_call("hipModuleGetGlobal", Needs::Device, [&] {
         require(name, hipErrorInvalidValue, "null pointer");
@@ -221,17 +258,32 @@ HIP_API hipError_t hipModuleGetGlobal(hipDeviceptr_t* address, size_t* bytes, hi
     });
 }
 
-HIP_API hipError_t hipModuleLaunchKernel(
-    hipFunction_t function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
-    unsigned block_z, unsigned lds_bytes, hipStream_t stream, void** arguments, void** extra)
+HIP_API hipError_t hipModuleLaunchKernel(hipFunction_t function,
+                                         unsigned grid_x,
+                                         unsigned grid_y,
+                                         unsigned grid_z,
+                                         unsigned block_x,
+                                         unsigned block_y,
+                                         unsigned block_z,
+                                         unsigned lds_bytes,
+                                         hipStream_t stream,
+                                         void** arguments,
+                                         void** extra)
 {
     return hip_call("hipModuleLaunchKernel", Needs::Device, [&] {
         std::lock_guard lock(emu::device_mutex()); // no unloading meanwhile
         {
             std::lock_guard guard(emu::functions().mutex);
-            require(emu::functions().live.count(function), hipErrorInvalidHandle, "not a function of a loaded module");
+            require(emu::functions().live.count(function),
+                    hipErrorInvalidHandle,
+                    "not a function of a loaded module");
         }
-        emu::launch_kernel(*function->kernel, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, lds_bytes, stream,
-                           arguments, extra);
+        emu::launch_kernel(*function->kernel,
+                           {grid_x, grid_y, grid_z},
+                           {block_x, block_y, block_z},
+                           lds_bytes,
+                           stream,
+                           arguments,
+                           extra);
     });
 }

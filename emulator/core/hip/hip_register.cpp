@@ -1,13 +1,14 @@
-// What clang compiles a HIP program to: registration of fat binaries, kernels and variables, and kernel<<<..>>>().
-#include <cstring>
-#include <dlfcn.h>
-#include <map>
-#include <vector>
-
+// What clang compiles a HIP program to: registration of fat binaries, kernels and variables, and
+// kernel<<<..>>>().
 #include "hip/hip_call.h"
 #include "hip/hip_launch.h"
 #include "hip/hip_stream.h"
 #include "hip/modules.h"
+
+#include <cstring>
+#include <dlfcn.h>
+#include <map>
+#include <vector>
 
 namespace emu {
 namespace {
@@ -31,7 +32,8 @@ struct Registered
 struct Registry
 {
     std::recursive_mutex mutex;
-    std::map<const void*, Registered> functions, variables; // by the host's address of the stub or shadow
+    std::map<const void*, Registered> functions,
+        variables; // by the host's address of the stub or shadow
 };
 
 Registry& registry()
@@ -54,7 +56,9 @@ std::string file_of(const void* address)
     return dladdr(address, &info) && info.dli_fname ? info.dli_fname : "";
 }
 
-Registered find_registered(const std::map<const void*, Registered>& all, const void* key, hipError_t error)
+Registered find_registered(const std::map<const void*, Registered>& all,
+                           const void* key,
+                           hipError_t error)
 {
     std::lock_guard lock(registry().mutex);
     const auto found = all.find(key);
@@ -64,15 +68,18 @@ Registered find_registered(const std::map<const void*, Registered>& all, const v
 
 const Kernel& registered_kernel(const void* function)
 {
-    const Registered found = find_registered(registry().functions, function, hipErrorInvalidDeviceFunction);
+    const Registered found =
+        find_registered(registry().functions, function, hipErrorInvalidDeviceFunction);
     return kernel_of(*found.module, found.name);
 }
 
 unsigned char* symbol_range(const void* symbol, size_t bytes, size_t offset)
 {
-    const Registered found   = find_registered(registry().variables, symbol, hipErrorInvalidSymbol);
-    const Symbol& variable   = variable_of(*found.module, found.name);
-    require(offset <= variable.bytes && bytes <= variable.bytes - offset, hipErrorInvalidValue, "outside the variable");
+    const Registered found = find_registered(registry().variables, symbol, hipErrorInvalidSymbol);
+    const Symbol& variable = variable_of(*found.module, found.name);
+    require(offset <= variable.bytes && bytes <= variable.bytes - offset,
+            hipErrorInvalidValue,
+            "outside the variable");
     return reinterpret_cast<unsigned char*>(variable.address) + offset;
 }
 
@@ -85,18 +92,23 @@ using emu::hip_call;
 using emu::Needs;
 using emu::require;
 
-// Never fails: a library with code for other archs can still be loaded and asked. Launching says what is wrong.
+// Never fails: a library with code for other archs can still be loaded and asked. Launching says
+// what is wrong.
 HIP_API void** __hipRegisterFatBinary(const void* data)
 {
-    try {
+    try
+    {
         emu::FatBinary wrapper = {};
-        const bool ours = data && emu::copy_readable(data, &wrapper, sizeof wrapper) &&
-                          wrapper.magic == emu::fat_binary_magic && wrapper.image;
+        const bool ours        = data && emu::copy_readable(data, &wrapper, sizeof wrapper) &&
+                                 wrapper.magic == emu::fat_binary_magic && wrapper.image;
         static const unsigned char nothing[1] = {0};
-        emu::Module& module = ours ? emu::add_module_at(wrapper.image, false, emu::file_of(data))
-                                   : emu::add_module(nothing, 0, false, data ? emu::file_of(data) : "");
+        emu::Module& module =
+            ours ? emu::add_module_at(wrapper.image, false, emu::file_of(data))
+                 : emu::add_module(nothing, 0, false, data ? emu::file_of(data) : "");
         return reinterpret_cast<void**>(&module);
-    } catch(const std::exception& failure) {
+    }
+    catch(const std::exception& failure)
+    {
         emu::set_last_error(std::string("__hipRegisterFatBinary: ") + failure.what());
         return nullptr;
     }
@@ -110,18 +122,29 @@ HIP_API void __hipUnregisterFatBinary(void** handle)
             return; // clang's destructor may call twice
         std::lock_guard lock(emu::device_mutex());
         std::lock_guard guard(emu::registry().mutex);
-        std::erase_if(emu::registry().functions, [&](const auto& entry) { return entry.second.module == module; });
-        std::erase_if(emu::registry().variables, [&](const auto& entry) { return entry.second.module == module; });
+        std::erase_if(emu::registry().functions,
+                      [&](const auto& entry) { return entry.second.module == module; });
+        std::erase_if(emu::registry().variables,
+                      [&](const auto& entry) { return entry.second.module == module; });
         emu::remove_module(module);
     });
 }
 
-HIP_API void __hipRegisterFunction(
-    void** handle, const void* host_function, char*, const char* name, unsigned, void*, void*, dim3*, dim3*, int*)
+HIP_API void __hipRegisterFunction(void** handle,
+                                   const void* host_function,
+                                   char*,
+                                   const char* name,
+                                   unsigned,
+                                   void*,
+                                   void*,
+                                   dim3*,
+                                   dim3*,
+                                   int*)
 {
     hip_call("__hipRegisterFunction", Needs::Nothing, [&] {
         emu::Module* module = emu::module_of(handle);
-        require(module && emu::is_module(module) && name, hipErrorInvalidValue, "no such fat binary");
+        require(
+            module && emu::is_module(module) && name, hipErrorInvalidValue, "no such fat binary");
         std::lock_guard guard(emu::registry().mutex);
         emu::registry().functions[host_function] = {module, name, 0};
         module->kernels.push_back(name);
@@ -133,7 +156,8 @@ HIP_API void __hipRegisterVar(
 {
     hip_call("__hipRegisterVar", Needs::Nothing, [&] {
         emu::Module* module = emu::module_of(handle);
-        require(module && emu::is_module(module) && name, hipErrorInvalidValue, "no such fat binary");
+        require(
+            module && emu::is_module(module) && name, hipErrorInvalidValue, "no such fat binary");
         std::lock_guard guard(emu::registry().mutex);
         emu::registry().variables[variable] = {module, name, bytes};
     });
@@ -144,7 +168,9 @@ HIP_API void __hipRegisterManagedVar(
 {
     hip_call("__hipRegisterManagedVar", Needs::Nothing, [&] {
         emu::Module* module = emu::module_of(static_cast<void**>(handle));
-        require(module && emu::is_module(module) && name && pointer, hipErrorInvalidValue, "no such fat binary");
+        require(module && emu::is_module(module) && name && pointer,
+                hipErrorInvalidValue,
+                "no such fat binary");
         void* memory = emu::allocate(bytes, emu::AllocationKind::Managed, name);
         require(memory, hipErrorOutOfMemory, "no room for a managed variable");
         if(initial)
@@ -156,13 +182,20 @@ HIP_API void __hipRegisterManagedVar(
     });
 }
 
-HIP_API hipError_t __hipPushCallConfiguration(dim3 grid, dim3 block, size_t lds_bytes, hipStream_t stream)
+HIP_API hipError_t __hipPushCallConfiguration(dim3 grid,
+                                              dim3 block,
+                                              size_t lds_bytes,
+                                              hipStream_t stream)
 {
-    return hip_call("__hipPushCallConfiguration", Needs::Nothing,
-                    [&] { emu::configurations.push_back({grid, block, lds_bytes, stream}); });
+    return hip_call("__hipPushCallConfiguration", Needs::Nothing, [&] {
+        emu::configurations.push_back({grid, block, lds_bytes, stream});
+    });
 }
 
-HIP_API hipError_t __hipPopCallConfiguration(dim3* grid, dim3* block, size_t* lds_bytes, hipStream_t* stream)
+HIP_API hipError_t __hipPopCallConfiguration(dim3* grid,
+                                             dim3* block,
+                                             size_t* lds_bytes,
+                                             hipStream_t* stream)
 {
     return hip_call("__hipPopCallConfiguration", Needs::Nothing, [&] {
         require(!emu::configurations.empty(), hipErrorInvalidConfiguration, "nothing was pushed");
@@ -175,21 +208,28 @@ HIP_API hipError_t __hipPopCallConfiguration(dim3* grid, dim3* block, size_t* ld
     });
 }
 
-HIP_API hipError_t hipLaunchKernel(
-    const void* function, dim3 grid, dim3 block, void** arguments, size_t lds_bytes, hipStream_t stream)
+HIP_API hipError_t hipLaunchKernel(const void* function,
+                                   dim3 grid,
+                                   dim3 block,
+                                   void** arguments,
+                                   size_t lds_bytes,
+                                   hipStream_t stream)
 {
     return hip_call("hipLaunchKernel", Needs::Device, [&] {
         std::lock_guard lock(emu::device_mutex()); // no unregistering meanwhile
-        emu::launch_kernel(emu::registered_kernel(function), grid, block, lds_bytes, stream, arguments, nullptr);
+        emu::launch_kernel(
+            emu::registered_kernel(function), grid, block, lds_bytes, stream, arguments, nullptr);
     });
 }
 
-// More than the usual LDS must be asked for (attribute 8, hipFuncAttributeMaxDynamicSharedMemorySize): granted if there is.
+// More than the usual LDS must be asked for (attribute 8,
+// hipFuncAttributeMaxDynamicSharedMemorySize): granted if there is.
 HIP_API hipError_t hipFuncSetAttribute(const void* function, int attribute, int value)
 {
     return hip_call("hipFuncSetAttribute", Needs::Device, [&] {
         const emu::Kernel& kernel = emu::registered_kernel(function);
-        const bool fits = value >= 0 && kernel.lds_bytes + static_cast<uint32_t>(value) <= emu::current_arch().lds_bytes;
+        const bool fits           = value >= 0 && kernel.lds_bytes + static_cast<uint32_t>(value) <=
+                                                      emu::current_arch().lds_bytes;
         require(attribute != 8 || fits, hipErrorInvalidValue, "more LDS than the device has");
     });
 }
@@ -206,12 +246,13 @@ HIP_API hipError_t hipGetSymbolSize(size_t* bytes, const void* symbol)
 {
     return hip_call("hipGetSymbolSize", Needs::Device, [&] {
         require(bytes, hipErrorInvalidValue, "null pointer");
-        *bytes = emu::find_registered(emu::registry().variables, symbol, hipErrorInvalidSymbol).bytes;
+        *bytes =
+            emu::find_registered(emu::registry().variables, symbol, hipErrorInvalidSymbol).bytes;
     });
 }
 
-HIP_API hipError_t hipMemcpyToSymbol(
-    const void* symbol, const void* from, size_t bytes, size_t offset, hipMemcpyKind)
+HIP_API hipError_t
+hipMemcpyToSymbol(const void* symbol, const void* from, size_t bytes, size_t offset, hipMemcpyKind)
 {
     return hip_call("hipMemcpyToSymbol", Needs::Device, [&] {
         require(from || bytes == 0, hipErrorInvalidValue, "null pointer");
@@ -219,7 +260,8 @@ HIP_API hipError_t hipMemcpyToSymbol(
     });
 }
 
-HIP_API hipError_t hipMemcpyFromSymbol(void* to, const void* symbol, size_t bytes, size_t offset, hipMemcpyKind)
+HIP_API hipError_t
+hipMemcpyFromSymbol(void* to, const void* symbol, size_t bytes, size_t offset, hipMemcpyKind)
 {
     return hip_call("hipMemcpyFromSymbol", Needs::Device, [&] {
         require(to || bytes == 0, hipErrorInvalidValue, "null pointer");

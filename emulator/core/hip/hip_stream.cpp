@@ -1,11 +1,13 @@
-// Streams and events. Everything is done when its call returns, so that a stream is a name and an event a moment.
+// Streams and events. Everything is done when its call returns, so that a stream is a name and an
+// event a moment.
+#include "hip/hip_stream.h"
+
+#include "hip/hip_call.h"
+#include "run/options.h"
+
 #include <chrono>
 #include <mutex>
 #include <set>
-
-#include "hip/hip_call.h"
-#include "hip/hip_stream.h"
-#include "run/options.h"
 
 struct ihipStream_t
 {
@@ -91,7 +93,10 @@ static hipError_t create_stream(const char* function, hipStream_t* stream, unsig
     });
 }
 
-HIP_API hipError_t hipStreamCreate(hipStream_t* stream) { return create_stream("hipStreamCreate", stream, 0); }
+HIP_API hipError_t hipStreamCreate(hipStream_t* stream)
+{
+    return create_stream("hipStreamCreate", stream, 0);
+}
 
 HIP_API hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned int flags)
 {
@@ -116,8 +121,14 @@ static hipError_t on_stream(const char* function, hipStream_t stream)
     return hip_call(function, Needs::Device, [&] { check_stream(stream); });
 }
 
-HIP_API hipError_t hipStreamSynchronize(hipStream_t stream) { return on_stream("hipStreamSynchronize", stream); }
-HIP_API hipError_t hipStreamQuery(hipStream_t stream) { return on_stream("hipStreamQuery", stream); }
+HIP_API hipError_t hipStreamSynchronize(hipStream_t stream)
+{
+    return on_stream("hipStreamSynchronize", stream);
+}
+HIP_API hipError_t hipStreamQuery(hipStream_t stream)
+{
+    return on_stream("hipStreamQuery", stream);
+}
 
 HIP_API hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event, unsigned int)
 {
@@ -142,7 +153,8 @@ HIP_API hipError_t hipExtStreamGetCUMask(hipStream_t stream, uint32_t words, uin
         check_stream(stream);
         require(mask && words > 0, hipErrorInvalidValue, "no room for the mask");
         const auto count = static_cast<uint32_t>(emu::options().cu_count);
-        for(uint32_t word = 0; word < words; ++word) {
+        for(uint32_t word = 0; word < words; ++word)
+        {
             const uint32_t bits = count > 32 * word ? count - 32 * word : 0;
             mask[word]          = bits >= 32 ? ~0u : (1u << bits) - 1;
         }
@@ -167,7 +179,10 @@ static hipError_t create_event(const char* function, hipEvent_t* event, unsigned
     });
 }
 
-HIP_API hipError_t hipEventCreate(hipEvent_t* event) { return create_event("hipEventCreate", event, 0); }
+HIP_API hipError_t hipEventCreate(hipEvent_t* event)
+{
+    return create_event("hipEventCreate", event, 0);
+}
 
 HIP_API hipError_t hipEventCreateWithFlags(hipEvent_t* event, unsigned int flags)
 {
@@ -197,7 +212,10 @@ static hipError_t on_event(const char* function, hipEvent_t event)
     return hip_call(function, Needs::Device, [&] { event_of(event); });
 }
 
-HIP_API hipError_t hipEventSynchronize(hipEvent_t event) { return on_event("hipEventSynchronize", event); }
+HIP_API hipError_t hipEventSynchronize(hipEvent_t event)
+{
+    return on_event("hipEventSynchronize", event);
+}
 HIP_API hipError_t hipEventQuery(hipEvent_t event) { return on_event("hipEventQuery", event); }
 
 HIP_API hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t start, hipEvent_t stop)
@@ -206,8 +224,12 @@ HIP_API hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t start, hi
         require(milliseconds, hipErrorInvalidValue, "null pointer");
         const ihipEvent_t& first = event_of(start);
         const ihipEvent_t& last  = event_of(stop);
-        require(first.timing && last.timing, hipErrorInvalidHandle, "an event was created without timing");
-        require(first.recorded && last.recorded, hipErrorInvalidHandle, "an event was not recorded");
-        *milliseconds = std::chrono::duration<float, std::milli>(last.moment - first.moment).count();
+        require(first.timing && last.timing,
+                hipErrorInvalidHandle,
+                "an event was created without timing");
+        require(
+            first.recorded && last.recorded, hipErrorInvalidHandle, "an event was not recorded");
+        *milliseconds =
+            std::chrono::duration<float, std::milli>(last.moment - first.moment).count();
     });
 }

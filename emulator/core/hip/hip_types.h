@@ -1,7 +1,7 @@
 // The types of the HIP ABI (libamdhip64.so.7), as far as the functions here use them.
 //
-// Values and offsets are those of HIP 6 and 7; tests/unit/test_emulator_hip.py compares them with the headers that
-// kernels are compiled with.
+// Values and offsets are those of HIP 6 and 7; tests/unit/test_emulator_hip.py compares them with
+// the headers that kernels are compiled with.
 #pragma once
 
 #include <cstddef>
@@ -10,41 +10,47 @@
 #define HIP_API extern "C" __attribute__((visibility("default")))
 
 // name, number, text. (Texts are ROCm's.)
-#define EMU_HIP_ERRORS(X)                                                                                              \
-    X(hipSuccess, 0, "no error")                                                                                       \
-    X(hipErrorInvalidValue, 1, "invalid argument")                                                                     \
-    X(hipErrorOutOfMemory, 2, "out of memory")                                                                         \
-    X(hipErrorNotInitialized, 3, "initialization error")                                                               \
-    X(hipErrorDeinitialized, 4, "driver shutting down")                                                                \
-    X(hipErrorInvalidConfiguration, 9, "invalid configuration argument")                                               \
-    X(hipErrorInvalidSymbol, 13, "invalid device symbol")                                                              \
-    X(hipErrorInvalidDevicePointer, 17, "invalid device pointer")                                                      \
-    X(hipErrorInvalidMemcpyDirection, 21, "invalid copy direction for memcpy")                                         \
-    X(hipErrorInvalidDeviceFunction, 98, "invalid device function")                                                    \
-    X(hipErrorNoDevice, 100, "no ROCm-capable device is detected")                                                     \
-    X(hipErrorInvalidDevice, 101, "invalid device ordinal")                                                            \
-    X(hipErrorInvalidImage, 200, "device kernel image is invalid")                                                     \
-    X(hipErrorNoBinaryForGpu, 209, "no kernel image is available for execution on the device")                         \
-    X(hipErrorFileNotFound, 301, "file not found")                                                                     \
-    X(hipErrorInvalidHandle, 400, "invalid resource handle")                                                           \
-    X(hipErrorNotFound, 500, "named symbol not found")                                                                 \
-    X(hipErrorNotReady, 600, "device not ready")                                                                       \
-    X(hipErrorIllegalAddress, 700, "an illegal memory access was encountered")                                         \
-    X(hipErrorLaunchOutOfResources, 701, "too many resources requested for launch")                                    \
-    X(hipErrorLaunchTimeOut, 702, "the launch timed out and was terminated")                                           \
-    X(hipErrorHostMemoryAlreadyRegistered, 712, "part or all of the requested memory range is already mapped")         \
-    X(hipErrorHostMemoryNotRegistered, 713, "pointer does not correspond to a registered memory region")               \
-    X(hipErrorLaunchFailure, 719, "unspecified launch failure")                                                        \
-    X(hipErrorNotSupported, 801, "operation not supported")                                                            \
+#define EMU_HIP_ERRORS(X)                                                                      \
+    X(hipSuccess, 0, "no error")                                                               \
+    X(hipErrorInvalidValue, 1, "invalid argument")                                             \
+    X(hipErrorOutOfMemory, 2, "out of memory")                                                 \
+    X(hipErrorNotInitialized, 3, "initialization error")                                       \
+    X(hipErrorDeinitialized, 4, "driver shutting down")                                        \
+    X(hipErrorInvalidConfiguration, 9, "invalid configuration argument")                       \
+    X(hipErrorInvalidSymbol, 13, "invalid device symbol")                                      \
+    X(hipErrorInvalidDevicePointer, 17, "invalid device pointer")                              \
+    X(hipErrorInvalidMemcpyDirection, 21, "invalid copy direction for memcpy")                 \
+    X(hipErrorInvalidDeviceFunction, 98, "invalid device function")                            \
+    X(hipErrorNoDevice, 100, "no ROCm-capable device is detected")                             \
+    X(hipErrorInvalidDevice, 101, "invalid device ordinal")                                    \
+    X(hipErrorInvalidImage, 200, "device kernel image is invalid")                             \
+    X(hipErrorNoBinaryForGpu, 209, "no kernel image is available for execution on the device") \
+    X(hipErrorFileNotFound, 301, "file not found")                                             \
+    X(hipErrorInvalidHandle, 400, "invalid resource handle")                                   \
+    X(hipErrorNotFound, 500, "named symbol not found")                                         \
+    X(hipErrorNotReady, 600, "device not ready")                                               \
+    X(hipErrorIllegalAddress, 700, "an illegal memory access was encountered")                 \
+    X(hipErrorLaunchOutOfResources, 701, "too many resources requested for launch")            \
+    X(hipErrorLaunchTimeOut, 702, "the launch timed out and was terminated")                   \
+    X(hipErrorHostMemoryAlreadyRegistered,                                                     \
+      712,                                                                                     \
+      "part or all of the requested memory range is already mapped")                           \
+    X(hipErrorHostMemoryNotRegistered,                                                         \
+      713,                                                                                     \
+      "pointer does not correspond to a registered memory region")                             \
+    X(hipErrorLaunchFailure, 719, "unspecified launch failure")                                \
+    X(hipErrorNotSupported, 801, "operation not supported")                                    \
     X(hipErrorUnknown, 999, "unknown error")
 
-enum hipError_t : int {
+enum hipError_t : int
+{
 #define X(name, number, text) name = number,
     EMU_HIP_ERRORS(X)
 #undef X
 };
 
-enum hipMemcpyKind : int {
+enum hipMemcpyKind : int
+{
     hipMemcpyHostToHost     = 0,
     hipMemcpyHostToDevice   = 1,
     hipMemcpyDeviceToHost   = 2,

@@ -1,11 +1,11 @@
 #include "hip/modules.h"
 
+#include "hip/hip_call.h"
+#include "memory/memory.h"
+
 #include <cstring>
 #include <map>
 #include <mutex>
-
-#include "hip/hip_call.h"
-#include "memory/memory.h"
 
 namespace emu {
 namespace {
@@ -15,13 +15,14 @@ struct Modules
     // Recursive: the callback that builds a program comes back with emu_add_program.
     std::recursive_mutex mutex;
     std::map<uint64_t, std::unique_ptr<Module>> live;
-    uint64_t next = 1;
+    uint64_t next                  = 1;
     EmuCodeObjectCallback callback = nullptr;
 };
 
 Modules& modules()
 {
-    static Modules& only = *new Modules; // libraries unregister after our destructors would have run
+    static Modules& only =
+        *new Modules; // libraries unregister after our destructors would have run
     return only;
 }
 
@@ -39,7 +40,8 @@ std::string named(const Module& module)
 void build_program(Module& module)
 {
     module.tried = true;
-    if(!modules().callback) {
+    if(!modules().callback)
+    {
         module.refusal = "no decoder is registered (emu_on_code_object)";
         return;
     }
@@ -48,10 +50,13 @@ void build_program(Module& module)
         module.refusal = "the decoder answered " + std::to_string(status) + " without a reason";
     if(!module.program)
         return;
-    for(const ManagedVariable& variable : module.managed) {
+    for(const ManagedVariable& variable : module.managed)
+    {
         const auto symbol = module.program->variables.find(variable.name);
         if(symbol != module.program->variables.end())
-            std::memcpy(reinterpret_cast<void*>(symbol->second.address), &variable.memory, sizeof variable.memory);
+            std::memcpy(reinterpret_cast<void*>(symbol->second.address),
+                        &variable.memory,
+                        sizeof variable.memory);
     }
 }
 
@@ -62,7 +67,8 @@ Module& add_module(const void* image, size_t bytes, bool keep, std::string origi
     auto module    = std::make_unique<Module>();
     module->origin = std::move(origin);
     module->code   = select_code_object(static_cast<const unsigned char*>(image), bytes);
-    if(keep && module->code.data) {
+    if(keep && module->code.data)
+    {
         module->copy.assign(module->code.data, module->code.data + module->code.bytes);
         module->code.data = module->copy.data();
     }
@@ -75,7 +81,8 @@ Module& add_module_at(const void* image, bool keep, std::string origin)
 {
     const size_t bytes = claimed_bytes(image);
     if(!keep && bytes)
-        return add_module(image, bytes, false, std::move(origin)); // part of a library that was mapped whole
+        return add_module(
+            image, bytes, false, std::move(origin)); // part of a library that was mapped whole
     std::vector<unsigned char> whole;
     if(bytes && bytes <= (4ull << 30))
         whole.resize(bytes);
@@ -148,12 +155,15 @@ int emu_add_program(uint64_t handle, const void* blob, size_t bytes)
 {
     std::lock_guard lock(emu::modules().mutex);
     emu::Module* module = emu::find_module(handle);
-    try {
+    try
+    {
         if(!module)
             throw std::runtime_error("no code object has the handle " + std::to_string(handle));
         module->program = emu::load_program(blob, bytes);
         return 0;
-    } catch(const std::exception& failure) {
+    }
+    catch(const std::exception& failure)
+    {
         emu::set_last_error(failure.what());
         if(module)
             module->refusal = failure.what();
@@ -181,11 +191,14 @@ size_t emu_modules_json(char* text, size_t bytes)
     };
     std::lock_guard lock(emu::modules().mutex);
     std::string out;
-    for(const auto& [handle, module] : emu::modules().live) {
+    for(const auto& [handle, module] : emu::modules().live)
+    {
         const std::string reason = module->code.error ? module->code.reason : module->refusal;
         out += (out.empty() ? "" : ", ") + ("{\"handle\": " + std::to_string(handle)) +
-               ", \"origin\": " + emu::json_string(module->origin) + ", \"archs\": " + list(module->code.archs) +
-               ", \"kernels\": " + list(module->kernels) + ", \"error\": " + std::to_string(module->code.error) +
+               ", \"origin\": " + emu::json_string(module->origin) +
+               ", \"archs\": " + list(module->code.archs) +
+               ", \"kernels\": " + list(module->kernels) +
+               ", \"error\": " + std::to_string(module->code.error) +
                ", \"reason\": " + emu::json_string(reason) +
                ", \"loaded\": " + (module->program ? "true" : "false") + "}";
     }

@@ -1,8 +1,9 @@
-// Moving data of 64 lanes between memory and registers, common to LDS, buffer, global and scratch instructions.
+// Moving data of 64 lanes between memory and registers, common to LDS, buffer, global and scratch
+// instructions.
 #pragma once
 
-#include "isa/operands.h"
 #include "checks/twin.h"
+#include "isa/operands.h"
 
 #include <cstring>
 
@@ -13,65 +14,98 @@
 namespace emu {
 
 // Four rows of 64, enough for the widest access.
-struct alignas(64) Rows {
+struct alignas(64) Rows
+{
     uint32_t d[4][LANES];
 };
 
-// A guest address, or a byte of LDS. As integers: with a null base and whole addresses as offsets, pointer arithmetic would
-// be undefined, and clang makes use of that.
+// A guest address, or a byte of LDS. As integers: with a null base and whole addresses as offsets,
+// pointer arithmetic would be undefined, and clang makes use of that.
 template <typename Byte>
-Byte* place(Byte* base, uint64_t offset) {
+Byte* place(Byte* base, uint64_t offset)
+{
     return reinterpret_cast<Byte*>(reinterpret_cast<uintptr_t>(base) + offset);
 }
 
-// Read Dwords dwords for each lane of `mask` from base + offsets[lane]; other lanes of `to` are left alone.
+// Read Dwords dwords for each lane of `mask` from base + offsets[lane]; other lanes of `to` are
+// left alone.
 template <unsigned Dwords, typename Offset>
-void gather(const uint8_t* base, const Offset* offsets, uint64_t mask, uint32_t (*to)[LANES]) {
+void gather(const uint8_t* base, const Offset* offsets, uint64_t mask, uint32_t (*to)[LANES])
+{
 #if defined(__SSE2__)
-    if constexpr (Dwords == 4) {
-        if (mask == ALL_LANES) {
-            for (unsigned l = 0; l < LANES; l += 4) {
-                __m128i a = _mm_loadu_si128(reinterpret_cast<const __m128i*>(place(base, offsets[l])));
-                __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(place(base, offsets[l + 1])));
-                __m128i c = _mm_loadu_si128(reinterpret_cast<const __m128i*>(place(base, offsets[l + 2])));
-                __m128i d = _mm_loadu_si128(reinterpret_cast<const __m128i*>(place(base, offsets[l + 3])));
+    if constexpr(Dwords == 4)
+    {
+        if(mask == ALL_LANES)
+        {
+            for(unsigned l = 0; l < LANES; l += 4)
+            {
+                __m128i a =
+                    _mm_loadu_si128(reinterpret_cast<const __m128i*>(place(base, offsets[l])));
+                __m128i b =
+                    _mm_loadu_si128(reinterpret_cast<const __m128i*>(place(base, offsets[l + 1])));
+                __m128i c =
+                    _mm_loadu_si128(reinterpret_cast<const __m128i*>(place(base, offsets[l + 2])));
+                __m128i d =
+                    _mm_loadu_si128(reinterpret_cast<const __m128i*>(place(base, offsets[l + 3])));
                 const __m128i ab_low = _mm_unpacklo_epi32(a, b), ab_high = _mm_unpackhi_epi32(a, b);
                 const __m128i cd_low = _mm_unpacklo_epi32(c, d), cd_high = _mm_unpackhi_epi32(c, d);
-                _mm_storeu_si128(reinterpret_cast<__m128i*>(to[0] + l), _mm_unpacklo_epi64(ab_low, cd_low));
-                _mm_storeu_si128(reinterpret_cast<__m128i*>(to[1] + l), _mm_unpackhi_epi64(ab_low, cd_low));
-                _mm_storeu_si128(reinterpret_cast<__m128i*>(to[2] + l), _mm_unpacklo_epi64(ab_high, cd_high));
-                _mm_storeu_si128(reinterpret_cast<__m128i*>(to[3] + l), _mm_unpackhi_epi64(ab_high, cd_high));
+                _mm_storeu_si128(reinterpret_cast<__m128i*>(to[0] + l),
+                                 _mm_unpacklo_epi64(ab_low, cd_low));
+                _mm_storeu_si128(reinterpret_cast<__m128i*>(to[1] + l),
+                                 _mm_unpackhi_epi64(ab_low, cd_low));
+                _mm_storeu_si128(reinterpret_cast<__m128i*>(to[2] + l),
+                                 _mm_unpacklo_epi64(ab_high, cd_high));
+                _mm_storeu_si128(reinterpret_cast<__m128i*>(to[3] + l),
+                                 _mm_unpackhi_epi64(ab_high, cd_high));
             }
             return;
         }
     }
 #endif
-    for (unsigned l = 0; l < LANES; ++l) {
-        if (!(mask >> l & 1)) continue;
+    for(unsigned l = 0; l < LANES; ++l)
+    {
+        if(!(mask >> l & 1))
+            continue;
         uint32_t data[Dwords];
         std::memcpy(data, place(base, offsets[l]), 4 * Dwords);
-        for (unsigned i = 0; i < Dwords; ++i) to[i][l] = data[i];
+        for(unsigned i = 0; i < Dwords; ++i)
+            to[i][l] = data[i];
     }
 }
 
 template <unsigned Dwords, typename Offset>
-void scatter(uint8_t* base, const Offset* offsets, uint64_t mask, const uint32_t* const* from) {
-    for (unsigned l = 0; l < LANES; ++l) {
-        if (!(mask >> l & 1)) continue;
+void scatter(uint8_t* base, const Offset* offsets, uint64_t mask, const uint32_t* const* from)
+{
+    for(unsigned l = 0; l < LANES; ++l)
+    {
+        if(!(mask >> l & 1))
+            continue;
         uint32_t data[Dwords];
-        for (unsigned i = 0; i < Dwords; ++i) data[i] = from[i][l];
+        for(unsigned i = 0; i < Dwords; ++i)
+            data[i] = from[i][l];
         std::memcpy(place(base, offsets[l]), data, 4 * Dwords);
     }
 }
 
 // How narrow loads fill a register.
-enum class Narrow { Unsigned8, Signed8, Unsigned16, Signed16 };
+enum class Narrow
+{
+    Unsigned8,
+    Signed8,
+    Unsigned16,
+    Signed16
+};
 
-constexpr unsigned narrow_bytes(Narrow kind) { return kind == Narrow::Unsigned8 || kind == Narrow::Signed8 ? 1 : 2; }
+constexpr unsigned narrow_bytes(Narrow kind)
+{
+    return kind == Narrow::Unsigned8 || kind == Narrow::Signed8 ? 1 : 2;
+}
 
-inline uint32_t load_narrow(Narrow kind, const uint8_t* from) {
+inline uint32_t load_narrow(Narrow kind, const uint8_t* from)
+{
     uint16_t half;
-    switch (kind) {
+    switch(kind)
+    {
         case Narrow::Unsigned8: return *from;
         case Narrow::Signed8: return static_cast<uint32_t>(static_cast<int8_t>(*from));
         default: break;
@@ -81,64 +115,99 @@ inline uint32_t load_narrow(Narrow kind, const uint8_t* from) {
 }
 
 // Which part of the destination a narrow load writes.
-enum class Part { Whole, Low, High };
+enum class Part
+{
+    Whole,
+    Low,
+    High
+};
 
 // Land a load's result in `count` registers from op->dst on, or queue it (late loads).
-inline void deliver(
-    Wave& w, const MicroOp* op, Counter counter, const uint32_t (*data)[LANES], unsigned count, uint64_t mask, Part part = Part::Whole) {
-    if (!w.group->late && part == Part::Whole) [[likely]] {
-        for (unsigned i = 0; i < count; ++i) store_row(w.v[op->dst + i], data[i], mask);
+inline void deliver(Wave& w,
+                    const MicroOp* op,
+                    Counter counter,
+                    const uint32_t (*data)[LANES],
+                    unsigned count,
+                    uint64_t mask,
+                    Part part = Part::Whole)
+{
+    if(!w.group->late && part == Part::Whole) [[likely]]
+    {
+        for(unsigned i = 0; i < count; ++i)
+            store_row(w.v[op->dst + i], data[i], mask);
         return;
     }
     PendingWrite write;
     write.target = PendingWrite::Target::Vector;
-    write.index = op->dst;
-    write.lanes = mask;
+    write.index  = op->dst;
+    write.lanes  = mask;
     write.data.assign(&data[0][0], &data[0][0] + count * LANES);
-    if (part != Part::Whole) {
+    if(part != Part::Whole)
+    {
         write.keep = {part == Part::Low ? 0xffff0000u : 0x0000ffffu};
-        if (part == Part::High)
-            for (uint32_t& value : write.data) value <<= 16;
+        if(part == Part::High)
+            for(uint32_t& value : write.data)
+                value <<= 16;
     }
     issue(w, counter, std::move(write));
 }
 
 // Stop at an access to memory that is not there.
-[[noreturn]] inline void raise_memory(
-    const Wave& w, const MicroOp* op, Access access, unsigned lane, uint64_t address, uint64_t bytes, FaultKind kind = FaultKind::Memory) {
+[[noreturn]] inline void raise_memory(const Wave& w,
+                                      const MicroOp* op,
+                                      Access access,
+                                      unsigned lane,
+                                      uint64_t address,
+                                      uint64_t bytes,
+                                      FaultKind kind = FaultKind::Memory)
+{
     Fault fault;
-    fault.kind = kind;
-    fault.access = access;
-    fault.lane = lane;
-    fault.address = address;
-    fault.bytes = bytes;
+    fault.kind     = kind;
+    fault.access   = access;
+    fault.lane     = lane;
+    fault.address  = address;
+    fault.bytes    = bytes;
     const bool lds = kind == FaultKind::Lds;
-    if (lds || kind == FaultKind::Scratch)
-        fault.detail = "bytes " + std::to_string(address) + " to " + std::to_string(address + bytes - 1) + " of the " +
-                       std::to_string(lds ? w.group->lds_bytes : w.scratch_bytes) +
-                       (lds ? " bytes of LDS that the workgroup has" : " bytes of scratch that a lane has");
+    if(lds || kind == FaultKind::Scratch)
+        fault.detail =
+            "bytes " + std::to_string(address) + " to " + std::to_string(address + bytes - 1) +
+            " of the " + std::to_string(lds ? w.group->lds_bytes : w.scratch_bytes) +
+            (lds ? " bytes of LDS that the workgroup has" : " bytes of scratch that a lane has");
     raise(w, op, std::move(fault));
 }
 
 // Check the accesses of all lanes of `mask`, first their hull, then each.
-inline void check_lanes(
-    Wave& w, const MicroOp* op, Access access, const uint64_t* addresses, uint64_t mask, unsigned bytes) {
+inline void check_lanes(Wave& w,
+                        const MicroOp* op,
+                        Access access,
+                        const uint64_t* addresses,
+                        uint64_t mask,
+                        unsigned bytes)
+{
     uint64_t low = ~uint64_t{0}, high = 0;
-    if (mask == ALL_LANES) {
-        for (unsigned l = 0; l < LANES; ++l) {
-            low = addresses[l] < low ? addresses[l] : low;
-            high = addresses[l] > high ? addresses[l] : high;
-        }
-    } else {
-        for (unsigned l = 0; l < LANES; ++l) {
-            if (!(mask >> l & 1)) continue;
-            low = addresses[l] < low ? addresses[l] : low;
+    if(mask == ALL_LANES)
+    {
+        for(unsigned l = 0; l < LANES; ++l)
+        {
+            low  = addresses[l] < low ? addresses[l] : low;
             high = addresses[l] > high ? addresses[l] : high;
         }
     }
-    if (mask == 0 || (high + bytes > high && w.group->ranges.check(low, high - low + bytes))) return;
-    for (unsigned l = 0; l < LANES; ++l)
-        if (mask >> l & 1 && !w.group->ranges.check(addresses[l], bytes)) raise_memory(w, op, access, l, addresses[l], bytes);
+    else
+    {
+        for(unsigned l = 0; l < LANES; ++l)
+        {
+            if(!(mask >> l & 1))
+                continue;
+            low  = addresses[l] < low ? addresses[l] : low;
+            high = addresses[l] > high ? addresses[l] : high;
+        }
+    }
+    if(mask == 0 || (high + bytes > high && w.group->ranges.check(low, high - low + bytes)))
+        return;
+    for(unsigned l = 0; l < LANES; ++l)
+        if(mask >> l & 1 && !w.group->ranges.check(addresses[l], bytes))
+            raise_memory(w, op, access, l, addresses[l], bytes);
 }
 
-}  // namespace emu
+} // namespace emu

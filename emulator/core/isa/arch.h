@@ -11,11 +11,12 @@ struct Arch
     const char* processor; // as in code object ids
     const char* full_name; // gcnArchName: with the target features of a data centre board
     const char* board;
-    uint32_t elf_machine;  // EF_AMDGPU_MACH_* in e_flags (LLVM AMDGPU usage, "ELF header")
+    uint32_t elf_machine; // EF_AMDGPU_MACH_* in e_flags (LLVM AMDGPU usage, "ELF header")
     int major, minor;
     int compute_units;
     uint64_t memory;
-    uint32_t lds_bytes; // of a workgroup and of a compute unit (CDNA3 and CDNA4 ISA documents, "LDS")
+    uint32_t
+        lds_bytes; // of a workgroup and of a compute unit (CDNA3 and CDNA4 ISA documents, "LDS")
     int clock_khz;
 };
 

@@ -1,60 +1,72 @@
 // Read-modify-write of global memory: lanes in ascending order, atomic against other host threads.
 #pragma once
 
+#include "isa/float_formats.h"
+
 #include <atomic>
 #include <bit>
 #include <cstdint>
 #include <cstring>
 
-#include "isa/float_formats.h"
-
 namespace emu {
 
 // Replace *address by F(*address, data) and return the old value.
 template <typename T, auto F>
-T modify(void* address, T data) {
+T modify(void* address, T data)
+{
     using Bits = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
     std::atomic_ref<Bits> cell(*static_cast<Bits*>(address));
     Bits old = cell.load(std::memory_order_relaxed);
-    for (;;) {
+    for(;;)
+    {
         const T result = F(std::bit_cast<T>(old), data);
-        if (cell.compare_exchange_weak(old, std::bit_cast<Bits>(result))) return std::bit_cast<T>(old);
+        if(cell.compare_exchange_weak(old, std::bit_cast<Bits>(result)))
+            return std::bit_cast<T>(old);
     }
 }
 
-inline uint32_t packed_add_f16(uint32_t a, uint32_t b) {
-    const float low = f16_to_f32(a & 0xffff) + f16_to_f32(b & 0xffff), high = f16_to_f32(a >> 16) + f16_to_f32(b >> 16);
-    return f32_to_f16(std::bit_cast<uint32_t>(low), Round::Nearest) | f32_to_f16(std::bit_cast<uint32_t>(high), Round::Nearest) << 16;
+inline uint32_t packed_add_f16(uint32_t a, uint32_t b)
+{
+    const auto sum = [](uint32_t x, uint32_t y) {
+        const float exact = f16_to_f32(x & 0xffff) + f16_to_f32(y & 0xffff);
+        return f32_to_f16(std::bit_cast<uint32_t>(exact), Round::Nearest);
+    };
+    return sum(a, b) | sum(a >> 16, b >> 16) << 16;
 }
 
-inline uint32_t packed_add_bf16(uint32_t a, uint32_t b) {
-    const float low = bf16_to_f32(a & 0xffff) + bf16_to_f32(b & 0xffff), high = bf16_to_f32(a >> 16) + bf16_to_f32(b >> 16);
-    return f32_to_bf16(std::bit_cast<uint32_t>(low)) | f32_to_bf16(std::bit_cast<uint32_t>(high)) << 16;
+inline uint32_t packed_add_bf16(uint32_t a, uint32_t b)
+{
+    const auto sum = [](uint32_t x, uint32_t y) {
+        const float exact = bf16_to_f32(x & 0xffff) + bf16_to_f32(y & 0xffff);
+        return f32_to_bf16(std::bit_cast<uint32_t>(exact));
+    };
+    return sum(a, b) | sum(a >> 16, b >> 16) << 16;
 }
 
-// The same table for buffer and global instructions: X(name, type, expression of memory m and data d).
-#define EMU_ATOMICS(X)                                            \
-    X("swap", uint32_t, (void(m), d))                             \
-    X("add", uint32_t, m + d)                                     \
-    X("sub", uint32_t, m - d)                                     \
-    X("smin", int32_t, m < d ? m : d)                             \
-    X("umin", uint32_t, m < d ? m : d)                            \
-    X("smax", int32_t, m > d ? m : d)                             \
-    X("umax", uint32_t, m > d ? m : d)                            \
-    X("and", uint32_t, m & d)                                     \
-    X("or", uint32_t, m | d)                                      \
-    X("xor", uint32_t, m ^ d)                                     \
-    X("inc", uint32_t, m >= d ? 0 : m + 1)                        \
-    X("dec", uint32_t, m == 0 || m > d ? d : m - 1)               \
-    X("add_f32", float, m + d)                                    \
-    X("pk_add_f16", uint32_t, packed_add_f16(m, d))               \
-    X("pk_add_bf16", uint32_t, packed_add_bf16(m, d))             \
-    X("add_f64", double, m + d)                                   \
-    X("swap_x2", uint64_t, (void(m), d))                          \
-    X("add_x2", uint64_t, m + d)                                  \
-    X("sub_x2", uint64_t, m - d)                                  \
-    X("and_x2", uint64_t, m & d)                                  \
-    X("or_x2", uint64_t, m | d)                                   \
+// The same table for buffer and global instructions: X(name, type, expression of memory m and data
+// d).
+#define EMU_ATOMICS(X)                                \
+    X("swap", uint32_t, (void(m), d))                 \
+    X("add", uint32_t, m + d)                         \
+    X("sub", uint32_t, m - d)                         \
+    X("smin", int32_t, m < d ? m : d)                 \
+    X("umin", uint32_t, m < d ? m : d)                \
+    X("smax", int32_t, m > d ? m : d)                 \
+    X("umax", uint32_t, m > d ? m : d)                \
+    X("and", uint32_t, (m & d))                       \
+    X("or", uint32_t, m | d)                          \
+    X("xor", uint32_t, m ^ d)                         \
+    X("inc", uint32_t, m >= d ? 0 : m + 1)            \
+    X("dec", uint32_t, m == 0 || m > d ? d : m - 1)   \
+    X("add_f32", float, m + d)                        \
+    X("pk_add_f16", uint32_t, packed_add_f16(m, d))   \
+    X("pk_add_bf16", uint32_t, packed_add_bf16(m, d)) \
+    X("add_f64", double, m + d)                       \
+    X("swap_x2", uint64_t, (void(m), d))              \
+    X("add_x2", uint64_t, m + d)                      \
+    X("sub_x2", uint64_t, m - d)                      \
+    X("and_x2", uint64_t, (m & d))                    \
+    X("or_x2", uint64_t, m | d)                       \
     X("xor_x2", uint64_t, m ^ d)
 
-}  // namespace emu
+} // namespace emu

@@ -1,7 +1,7 @@
 // Small floating-point formats: f16, bf16, fp8 (e4m3) and bf8 (e5m2), to and from f32.
 //
-// gfx942 has the FNUZ encodings of fp8 and bf8 (one zero, one NaN 0x80, no infinity, bias one higher), gfx950 the OCP ones
-// (CDNA3 and CDNA4 ISA documents, "FP8 and BF8 formats").
+// gfx942 has the FNUZ encodings of fp8 and bf8 (one zero, one NaN 0x80, no infinity, bias one
+// higher), gfx950 the OCP ones (CDNA3 and CDNA4 ISA documents, "FP8 and BF8 formats").
 #pragma once
 
 #include <bit>
@@ -10,24 +10,33 @@
 namespace emu {
 
 // MODE's rounding field.
-enum class Round : uint32_t { Nearest, Up, Down, Zero };
+enum class Round : uint32_t
+{
+    Nearest,
+    Up,
+    Down,
+    Zero
+};
 
 inline float bf16_to_f32(uint32_t bits) { return std::bit_cast<float>(bits << 16); }
 
 // Round to nearest even; a NaN stays a quiet NaN.
-inline uint32_t f32_to_bf16(uint32_t bits) {
+inline uint32_t f32_to_bf16(uint32_t bits)
+{
     const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, quiet = bits >> 16 | 0x40;
     return (bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded;
 }
 
-// Exact. Written without branches so that the compiler vectorises loops over it, and without float arithmetic on
-// subnormals so that the host's mode does not matter.
-inline uint32_t f16_to_f32_bits(uint32_t half) {
+// Exact. Written without branches so that the compiler vectorises loops over it, and without float
+// arithmetic on subnormals so that the host's mode does not matter.
+inline uint32_t f16_to_f32_bits(uint32_t half)
+{
     const uint32_t sign = (half & 0x8000) << 16, magnitude = half & 0x7fff;
-    const uint32_t normal = (magnitude << 13) + (112u << 23);
+    const uint32_t normal  = (magnitude << 13) + (112u << 23);
     const uint32_t special = (magnitude << 13) | 0x7f800000;
     // A subnormal is magnitude * 2^-24: convert the integer, then lower the exponent by 24.
-    const uint32_t converted = std::bit_cast<uint32_t>(static_cast<float>(static_cast<int32_t>(magnitude)));
+    const uint32_t converted =
+        std::bit_cast<uint32_t>(static_cast<float>(static_cast<int32_t>(magnitude)));
     const uint32_t subnormal = magnitude == 0 ? 0 : converted - (24u << 23);
     const uint32_t value = magnitude >= 0x7c00 ? special : magnitude >= 0x0400 ? normal : subnormal;
     return sign | value;
@@ -35,9 +44,12 @@ inline uint32_t f16_to_f32_bits(uint32_t half) {
 
 inline float f16_to_f32(uint32_t half) { return std::bit_cast<float>(f16_to_f32_bits(half)); }
 
-// Whether a magnitude with `remainder` below its last place rounds up. `half_way` is half of that place.
-inline bool rounds_up(Round round, bool negative, bool odd, uint32_t remainder, uint32_t half_way) {
-    switch (round) {
+// Whether a magnitude with `remainder` below its last place rounds up. `half_way` is half of that
+// place.
+inline bool rounds_up(Round round, bool negative, bool odd, uint32_t remainder, uint32_t half_way)
+{
+    switch(round)
+    {
         case Round::Nearest: return remainder > half_way || (remainder == half_way && odd);
         case Round::Up: return remainder != 0 && !negative;
         case Round::Down: return remainder != 0 && negative;
@@ -45,25 +57,34 @@ inline bool rounds_up(Round round, bool negative, bool odd, uint32_t remainder, 
     }
 }
 
-inline uint32_t f32_to_f16(uint32_t bits, Round round) {
+inline uint32_t f32_to_f16(uint32_t bits, Round round)
+{
     const uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
-    if (magnitude > 0x7f800000) return sign | 0x7e00 | (magnitude >> 13 & 0x1ff);
-    if (magnitude == 0x7f800000) return sign | 0x7c00;
+    if(magnitude > 0x7f800000)
+        return sign | 0x7e00 | (magnitude >> 13 & 0x1ff);
+    if(magnitude == 0x7f800000)
+        return sign | 0x7c00;
     const bool negative = sign != 0;
     uint32_t shift = 13, value = magnitude - (112u << 23);
-    if (magnitude < (113u << 23)) {  // subnormal result
+    if(magnitude < (113u << 23))
+    { // subnormal result
         const uint32_t exponent = magnitude >> 23;
-        const uint32_t steps = 126 - exponent;  // 14 and up
-        if (steps > 31) return sign | static_cast<uint32_t>(magnitude != 0 && rounds_up(round, negative, false, 1, 2));
+        const uint32_t steps    = 126 - exponent; // 14 and up
+        if(steps > 31)
+            return sign |
+                   static_cast<uint32_t>(magnitude != 0 && rounds_up(round, negative, false, 1, 2));
         value = (magnitude & 0x7fffff) | (exponent == 0 ? 0u : 0x800000u);
         shift = steps;
     }
-    uint32_t result = value >> shift;
+    uint32_t result          = value >> shift;
     const uint32_t remainder = value & ((1u << shift) - 1);
-    if (rounds_up(round, negative, result & 1, remainder, 1u << (shift - 1))) ++result;
-    if (result >= 0x7c00) {
-        const bool to_infinity = round == Round::Nearest || (round == Round::Up && !negative) || (round == Round::Down && negative);
-        result = to_infinity ? 0x7c00 : 0x7bff;
+    if(rounds_up(round, negative, result & 1, remainder, 1u << (shift - 1)))
+        ++result;
+    if(result >= 0x7c00)
+    {
+        const bool to_infinity = round == Round::Nearest || (round == Round::Up && !negative) ||
+                                 (round == Round::Down && negative);
+        result                 = to_infinity ? 0x7c00 : 0x7bff;
     }
     return sign | result;
 }
@@ -74,78 +95,105 @@ inline uint32_t flush_f16(uint32_t half) { return (half & 0x7c00) == 0 ? half & 
 inline bool is_nan_f16(uint32_t half) { return (half & 0x7fff) > 0x7c00; }
 inline bool is_signalling_f16(uint32_t half) { return is_nan_f16(half) && !(half & 0x200); }
 
-// The greater, or with Max false the smaller, by bits: a conversion to f32 would quieten a signalling NaN. With MODE.IEEE
-// that one wins, as a quiet one; else a NaN loses (ISA document, v_min_f16 and v_max_f16).
+// The greater, or with Max false the smaller, by bits: a conversion to f32 would quieten a
+// signalling NaN. With MODE.IEEE that one wins, as a quiet one; else a NaN loses (ISA document,
+// v_min_f16 and v_max_f16).
 template <bool Max>
-inline uint32_t extreme_f16(bool ieee, uint32_t a, uint32_t b) {
+inline uint32_t extreme_f16(bool ieee, uint32_t a, uint32_t b)
+{
     // Ordered as the values are, with -0 below +0.
-    const auto order = [](uint32_t x) { return x & 0x8000 ? -1 - static_cast<int32_t>(x & 0x7fff) : static_cast<int32_t>(x); };
+    const auto order = [](uint32_t x) {
+        return x & 0x8000 ? -1 - static_cast<int32_t>(x & 0x7fff) : static_cast<int32_t>(x);
+    };
     uint32_t result = (Max ? order(a) > order(b) : order(a) < order(b)) ? a : b;
-    result = is_nan_f16(b) ? a : result;
-    result = is_nan_f16(a) ? b : result;
-    result = ieee && is_signalling_f16(b) ? b | 0x200 : result;
+    result          = is_nan_f16(b) ? a : result;
+    result          = is_nan_f16(a) ? b : result;
+    result          = ieee && is_signalling_f16(b) ? b | 0x200 : result;
     return ieee && is_signalling_f16(a) ? a | 0x200 : result;
 }
 
 // One of the 8-bit formats.
 template <unsigned ExponentBits, unsigned MantissaBits, bool Fnuz>
-struct Float8 {
-    static constexpr int BIAS = (1 << (ExponentBits - 1)) - (Fnuz ? 0 : 1);
-    static constexpr uint32_t MANTISSA = (1u << MantissaBits) - 1, EXPONENT = (1u << ExponentBits) - 1;
-    // Largest finite magnitude. OCP e4m3 loses only its all-ones code to NaN; OCP e5m2 is like IEEE.
+struct Float8
+{
+    static constexpr int BIAS          = (1 << (ExponentBits - 1)) - (Fnuz ? 0 : 1);
+    static constexpr uint32_t MANTISSA = (1u << MantissaBits) - 1,
+                              EXPONENT = (1u << ExponentBits) - 1;
+    // Largest finite magnitude. OCP e4m3 loses only its all-ones code to NaN; OCP e5m2 is like
+    // IEEE.
     static constexpr uint32_t MAX = Fnuz ? 0x7f : (ExponentBits == 4 ? 0x7e : 0x7b);
 
-    static uint32_t to_f32_bits(uint32_t byte) {
+    static uint32_t to_f32_bits(uint32_t byte)
+    {
         const uint32_t sign = (byte & 0x80) << 24, magnitude = byte & 0x7f;
-        if (Fnuz && byte == 0x80) return 0x7fc00000;
-        if (!Fnuz && magnitude > MAX) {
-            if (ExponentBits == 5 && magnitude == 0x7c) return sign | 0x7f800000;
+        if(Fnuz && byte == 0x80)
+            return 0x7fc00000;
+        if(!Fnuz && magnitude > MAX)
+        {
+            if(ExponentBits == 5 && magnitude == 0x7c)
+                return sign | 0x7f800000;
             return sign | 0x7fc00000;
         }
         const uint32_t exponent = magnitude >> MantissaBits;
-        uint32_t mantissa = magnitude & MANTISSA;
-        if (exponent != 0)
+        uint32_t mantissa       = magnitude & MANTISSA;
+        if(exponent != 0)
             return sign | (exponent + 127 - BIAS) << 23 | mantissa << (23 - MantissaBits);
-        if (mantissa == 0) return sign;
-        const uint32_t zeros = static_cast<uint32_t>(std::countl_zero(mantissa)) - (31 - MantissaBits);
+        if(mantissa == 0)
+            return sign;
+        const uint32_t zeros =
+            static_cast<uint32_t>(std::countl_zero(mantissa)) - (31 - MantissaBits);
         mantissa = mantissa << zeros & MANTISSA;
         return sign | (1 - zeros + 127 - BIAS) << 23 | mantissa << (23 - MantissaBits);
     }
 
-    // Round to nearest even. `saturate`: too large becomes MAX, else NaN or infinity as the format has it. `noise`, if not
-    // null, replaces the rounding by the addition of these bits below the last place (stochastic rounding).
-    static uint32_t from_f32_bits(uint32_t bits, bool saturate, const uint32_t* noise = nullptr) {
+    // Round to nearest even. `saturate`: too large becomes MAX, else NaN or infinity as the format
+    // has it. `noise`, if not null, replaces the rounding by the addition of these bits below the
+    // last place (stochastic rounding).
+    static uint32_t from_f32_bits(uint32_t bits, bool saturate, const uint32_t* noise = nullptr)
+    {
         const uint32_t sign = bits >> 24 & 0x80, magnitude = bits & 0x7fffffff;
         const uint32_t nan = Fnuz ? 0x80 : sign | 0x7f;
-        if (magnitude > 0x7f800000) return nan;
+        if(magnitude > 0x7f800000)
+            return nan;
         const uint32_t overflow = Fnuz ? 0x80 : sign | (ExponentBits == 5 ? 0x7c : 0x7f);
-        if (magnitude == 0x7f800000) return saturate ? sign | MAX : overflow;
+        if(magnitude == 0x7f800000)
+            return saturate ? sign | MAX : overflow;
         const int exponent = static_cast<int>(magnitude >> 23) - 127 + BIAS;
-        uint32_t value = (magnitude & 0x7fffff) | (magnitude >> 23 ? 0x800000u : 0u);
-        uint32_t shift = 23 - MantissaBits;
-        if (exponent < 1) shift += static_cast<uint32_t>(1 - exponent);
+        uint32_t value     = (magnitude & 0x7fffff) | (magnitude >> 23 ? 0x800000u : 0u);
+        uint32_t shift     = 23 - MantissaBits;
+        if(exponent < 1)
+            shift += static_cast<uint32_t>(1 - exponent);
         uint32_t result = 0;
-        if (shift <= 25) {
-            if (noise != nullptr) {
+        if(shift <= 25)
+        {
+            if(noise != nullptr)
+            {
                 const uint32_t added = *noise >> (32 - shift);
-                result = (value + added) >> shift;
-            } else {
-                const uint32_t half_way = 1u << (shift - 1), remainder = value & ((1u << shift) - 1);
-                result = value >> shift;
-                if (remainder > half_way || (remainder == half_way && result & 1)) ++result;
+                result               = (value + added) >> shift;
+            }
+            else
+            {
+                const uint32_t half_way  = 1u << (shift - 1),
+                               remainder = value & ((1u << shift) - 1);
+                result                   = value >> shift;
+                if(remainder > half_way || (remainder == half_way && result & 1))
+                    ++result;
             }
         }
         // The implicit bit of a normal number adds one to the exponent.
-        if (exponent >= 1) result += static_cast<uint32_t>(exponent - 1) << MantissaBits;
-        if (result > MAX) return saturate ? sign | MAX : overflow;
-        if (Fnuz && result == 0) return 0;
+        if(exponent >= 1)
+            result += static_cast<uint32_t>(exponent - 1) << MantissaBits;
+        if(result > MAX)
+            return saturate ? sign | MAX : overflow;
+        if(Fnuz && result == 0)
+            return 0;
         return sign | result;
     }
 };
 
 using Fp8Fnuz = Float8<4, 3, true>;
 using Bf8Fnuz = Float8<5, 2, true>;
-using Fp8Ocp = Float8<4, 3, false>;
-using Bf8Ocp = Float8<5, 2, false>;
+using Fp8Ocp  = Float8<4, 3, false>;
+using Bf8Ocp  = Float8<5, 2, false>;
 
-}  // namespace emu
+} // namespace emu

@@ -10,34 +10,42 @@ namespace {
 const MicroOp* jump(const MicroOp* op, bool taken) { return taken ? op + op->offset : op + 1; }
 
 // To the micro-op at a byte address (s_setpc_b64, s_swappc_b64).
-const MicroOp* jump_to(const Wave& w, const MicroOp* op, uint64_t address) {
+const MicroOp* jump_to(const Wave& w, const MicroOp* op, uint64_t address)
+{
     const Program& program = *w.group->kernel->program;
-    const uint64_t word = (address - program.text_address) / 4;
-    if (address % 4 != 0 || word >= program.index_of_word.size() || program.index_of_word[word] == UINT32_MAX) {
+    const uint64_t word    = (address - program.text_address) / 4;
+    if(address % 4 != 0 || word >= program.index_of_word.size() ||
+       program.index_of_word[word] == UINT32_MAX)
+    {
         Fault fault;
-        fault.kind = FaultKind::Pc;
+        fault.kind    = FaultKind::Pc;
         fault.address = address;
         raise(w, op, std::move(fault));
     }
     return &program.ops[program.index_of_word[word]];
 }
 
-const MicroOp* s_endpgm(Wave& w, const MicroOp*) {
-    // What is still on its way to LDS lands: the workgroup's other waves may read it after their own waits.
+const MicroOp* s_endpgm(Wave& w, const MicroOp*)
+{
+    // What is still on its way to LDS lands: the workgroup's other waves may read it after their
+    // own waits.
     wait(w, 0, 0);
     w.stop = Stop::End;
     return nullptr;
 }
 
-const MicroOp* s_barrier(Wave& w, const MicroOp* op) {
+const MicroOp* s_barrier(Wave& w, const MicroOp* op)
+{
     w.stop = Stop::Barrier;
     w.next = op + 1;
     return nullptr;
 }
 
-const MicroOp* s_waitcnt(Wave& w, const MicroOp* op) {
-    if (w.group->late) [[unlikely]] {
-        const uint32_t counts = op->control;  // vmcnt [15:14],[3:0], expcnt [6:4], lgkmcnt [11:8]
+const MicroOp* s_waitcnt(Wave& w, const MicroOp* op)
+{
+    if(w.group->late) [[unlikely]]
+    {
+        const uint32_t counts = op->control; // vmcnt [15:14],[3:0], expcnt [6:4], lgkmcnt [11:8]
         wait(w, (counts & 15) | counts >> 14 << 4, counts >> 8 & 15);
     }
     return advance(op);
@@ -54,57 +62,83 @@ const MicroOp* s_cbranch_execz(Wave& w, const MicroOp* op) { return jump(op, w.e
 const MicroOp* s_cbranch_execnz(Wave& w, const MicroOp* op) { return jump(op, w.exec() != 0); }
 
 // Offset holds the bytes from .text to the instruction after this one.
-const MicroOp* s_getpc_b64(Wave& w, const MicroOp* op) {
+const MicroOp* s_getpc_b64(Wave& w, const MicroOp* op)
+{
     w.set_pair(op->dst - SCALAR, w.text_address + static_cast<uint32_t>(op->offset));
     return advance(op);
 }
 
-const MicroOp* s_setpc_b64(Wave& w, const MicroOp* op) { return jump_to(w, op, w.pair(op->src[0].code - SCALAR)); }
+const MicroOp* s_setpc_b64(Wave& w, const MicroOp* op)
+{
+    return jump_to(w, op, w.pair(op->src[0].code - SCALAR));
+}
 
-const MicroOp* s_swappc_b64(Wave& w, const MicroOp* op) {
+const MicroOp* s_swappc_b64(Wave& w, const MicroOp* op)
+{
     const uint64_t target = w.pair(op->src[0].code - SCALAR);
     w.set_pair(op->dst - SCALAR, w.text_address + static_cast<uint32_t>(op->offset));
     return jump_to(w, op, target);
 }
 
-const MicroOp* s_call_b64(Wave& w, const MicroOp* op) {
+const MicroOp* s_call_b64(Wave& w, const MicroOp* op)
+{
     w.set_pair(op->dst - SCALAR, w.text_address + op->literal);
     return jump(op, true);
 }
 
-// Hardware registers (ISA document, "Hardware register values"): control is id [5:0], offset [10:6], size - 1 [15:11].
-enum HardwareRegister : unsigned { HW_MODE = 1, HW_ID = 4, HW_GPR_ALLOC = 5, HW_LDS_ALLOC = 6, HW_XCC_ID = 20 };
+// Hardware registers (ISA document, "Hardware register values"): control is id [5:0], offset
+// [10:6], size - 1 [15:11].
+enum HardwareRegister : unsigned
+{
+    HW_MODE      = 1,
+    HW_ID        = 4,
+    HW_GPR_ALLOC = 5,
+    HW_LDS_ALLOC = 6,
+    HW_XCC_ID    = 20
+};
 
-uint32_t field_of(const MicroOp* op) {
+uint32_t field_of(const MicroOp* op)
+{
     const unsigned size = (op->control >> 11 & 31) + 1;
     return (size == 32 ? ~0u : (1u << size) - 1) << (op->control >> 6 & 31);
 }
 
-const MicroOp* s_getreg_b32(Wave& w, const MicroOp* op) {
+const MicroOp* s_getreg_b32(Wave& w, const MicroOp* op)
+{
     uint32_t value = 0;
-    switch (op->control & 63) {
+    switch(op->control & 63)
+    {
         case HW_MODE: value = w.mode; break;
         case HW_ID: value = w.number; break;
-        case HW_XCC_ID: value = 0; break;  // one chiplet
-        default: raise_unknown(w, op, "s_getreg_b32 of a hardware register other than MODE, HW_ID and XCC_ID");
+        case HW_XCC_ID: value = 0; break; // one chiplet
+        default:
+            raise_unknown(
+                w, op, "s_getreg_b32 of a hardware register other than MODE, HW_ID and XCC_ID");
     }
     w.s[op->dst - SCALAR] = (value & field_of(op)) >> (op->control >> 6 & 31);
     return advance(op);
 }
 
-const MicroOp* s_setreg_b32(Wave& w, const MicroOp* op) {
-    if ((op->control & 63) != HW_MODE) raise_unknown(w, op, "s_setreg_b32 of a hardware register other than MODE");
-    const uint32_t field = field_of(op), value = scalar_value(w, op, op->src[0].code) << (op->control >> 6 & 31);
+const MicroOp* s_setreg_b32(Wave& w, const MicroOp* op)
+{
+    if((op->control & 63) != HW_MODE)
+        raise_unknown(w, op, "s_setreg_b32 of a hardware register other than MODE");
+    const uint32_t field = field_of(op), value = scalar_value(w, op, op->src[0].code)
+                                                 << (op->control >> 6 & 31);
     set_mode(w, (w.mode & ~field) | (value & field));
     load_host_mode(w.mxcsr);
     return advance(op);
 }
 
 // s_set_gpr_idx_* and s_trap stay unknown.
-const MicroOp* trap(Wave& w, const MicroOp* op) {
+const MicroOp* trap(Wave& w, const MicroOp* op)
+{
     const auto* kernel = w.group->kernel;
-    const bool told = kernel != nullptr && op->literal < kernel->program->texts.size();
-    raise_unknown(w, op, told ? kernel->program->texts[op->literal].c_str() : "an instruction that the emulator does not know");
+    const bool told    = kernel != nullptr && op->literal < kernel->program->texts.size();
+    raise_unknown(w,
+                  op,
+                  told ? kernel->program->texts[op->literal].c_str()
+                       : "an instruction that the emulator does not know");
 }
 
 constexpr Entry entries[] = {
@@ -135,8 +169,8 @@ constexpr Entry entries[] = {
     {"s_setreg_b32", s_setreg_b32},
 };
 
-}  // namespace
+} // namespace
 
 std::span<const Entry> control_entries() { return entries; }
 
-}  // namespace emu
+} // namespace emu

@@ -10,49 +10,67 @@ namespace emu {
 namespace {
 
 // Float to integer truncates, saturates, and makes a NaN zero.
-uint32_t to_u32(float x) {
+uint32_t to_u32(float x)
+{
     const float bounded = x > 0.0f ? x : 0.0f;
-    return bounded >= 4294967296.0f ? 0xffffffffu : static_cast<uint32_t>(static_cast<int64_t>(bounded));
+    return bounded >= 4294967296.0f ? 0xffffffffu
+                                    : static_cast<uint32_t>(static_cast<int64_t>(bounded));
 }
 
-uint32_t to_i32(float x) {
-    if (x != x) return 0;
-    if (x >= 2147483648.0f) return 0x7fffffff;
-    if (x < -2147483648.0f) return 0x80000000;
+uint32_t to_i32(float x)
+{
+    if(x != x)
+        return 0;
+    if(x >= 2147483648.0f)
+        return 0x7fffffff;
+    if(x < -2147483648.0f)
+        return 0x80000000;
     return static_cast<uint32_t>(static_cast<int32_t>(x));
 }
 
 uint32_t u32_from(uint32_t a) { return to_u32(as_float(a)); }
 uint32_t i32_from(uint32_t a) { return to_i32(as_float(a)); }
 
-uint32_t norm16(uint32_t a, bool is_signed) {
+uint32_t norm16(uint32_t a, bool is_signed)
+{
     const float x = as_float(a);
-    if (x != x) return 0;
-    const double low = is_signed ? -1.0 : 0.0, bounded = std::min(1.0, std::max(low, static_cast<double>(x)));
-    return static_cast<uint32_t>(static_cast<int32_t>(std::rint(bounded * (is_signed ? 32767.0 : 65535.0)))) & 0xffff;
+    if(x != x)
+        return 0;
+    const double low     = is_signed ? -1.0 : 0.0,
+                 bounded = std::min(1.0, std::max(low, static_cast<double>(x)));
+    return static_cast<uint32_t>(
+               static_cast<int32_t>(std::rint(bounded * (is_signed ? 32767.0 : 65535.0)))) &
+           0xffff;
 }
 
 // f32 to f16 with a rounding mode of its own choice: G(w).
 template <auto G>
-const MicroOp* pack_f16(Wave& w, const MicroOp* op) {
+const MicroOp* pack_f16(Wave& w, const MicroOp* op)
+{
     Row b0, b1, out;
     const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1);
     const Round round = G(w);
 #ifdef __AVX512F__
-    if (round == Round::Nearest || round == Round::Zero) {
+    if(round == Round::Nearest || round == Round::Zero)
+    {
         alignas(64) uint16_t low[LANES], high[LANES];
-        for (unsigned i = 0; i < LANES; i += 16) {
+        for(unsigned i = 0; i < LANES; i += 16)
+        {
             const __m512 x = _mm512_loadu_ps(a + i), y = _mm512_loadu_ps(b + i);
             const bool zero = round == Round::Zero;
-            _mm256_store_si256(reinterpret_cast<__m256i*>(low + i), zero ? _mm512_cvtps_ph(x, 3) : _mm512_cvtps_ph(x, 0));
-            _mm256_store_si256(reinterpret_cast<__m256i*>(high + i), zero ? _mm512_cvtps_ph(y, 3) : _mm512_cvtps_ph(y, 0));
+            _mm256_store_si256(reinterpret_cast<__m256i*>(low + i),
+                               zero ? _mm512_cvtps_ph(x, 3) : _mm512_cvtps_ph(x, 0));
+            _mm256_store_si256(reinterpret_cast<__m256i*>(high + i),
+                               zero ? _mm512_cvtps_ph(y, 3) : _mm512_cvtps_ph(y, 0));
         }
-        for (unsigned l = 0; l < LANES; ++l) out.d[l] = low[l] | uint32_t{high[l]} << 16;
+        for(unsigned l = 0; l < LANES; ++l)
+            out.d[l] = low[l] | uint32_t{high[l]} << 16;
         commit(w, op, out.d);
         return advance(op);
     }
 #endif
-    for (unsigned l = 0; l < LANES; ++l) out.d[l] = f32_to_f16(a[l], round) | f32_to_f16(b[l], round) << 16;
+    for(unsigned l = 0; l < LANES; ++l)
+        out.d[l] = f32_to_f16(a[l], round) | f32_to_f16(b[l], round) << 16;
     commit(w, op, out.d);
     return advance(op);
 }
@@ -60,113 +78,143 @@ const MicroOp* pack_f16(Wave& w, const MicroOp* op) {
 Round nearest(const Wave&) { return Round::Nearest; }
 Round toward_zero(const Wave&) { return Round::Zero; }
 
-const MicroOp* v_cvt_f16_f32(Wave& w, const MicroOp* op) {
+const MicroOp* v_cvt_f16_f32(Wave& w, const MicroOp* op)
+{
     Row b0, out;
     const uint32_t* a = source_row(w, op, 0, b0);
-    const auto round = static_cast<Round>(w.mode >> 2 & 3);
-    const bool flush = (w.mode >> 7 & 1) == 0;
-    if ((w.mode >> 4 & 1) == 0) a = flushed_row(a, b0);  // MODE flushes f32 inputs
+    const auto round  = static_cast<Round>(w.mode >> 2 & 3);
+    const bool flush  = (w.mode >> 7 & 1) == 0;
+    if((w.mode >> 4 & 1) == 0)
+        a = flushed_row(a, b0); // MODE flushes f32 inputs
     Row modified;
-    if (output_modified(op)) {
-        for (unsigned l = 0; l < LANES; ++l) modified.d[l] = a[l];
+    if(output_modified(op))
+    {
+        for(unsigned l = 0; l < LANES; ++l)
+            modified.d[l] = a[l];
         modify_f32(w, op, modified.d);
         a = modified.d;
     }
-    for (unsigned l = 0; l < LANES; ++l) {
+    for(unsigned l = 0; l < LANES; ++l)
+    {
         const uint32_t half = f32_to_f16(a[l], round);
-        out.d[l] = flush && (half & 0x7c00) == 0 ? half & 0x8000 : half;
+        out.d[l]            = flush && (half & 0x7c00) == 0 ? half & 0x8000 : half;
     }
     commit(w, op, out.d);
     return advance(op);
 }
 
-const MicroOp* v_cvt_f32_f16(Wave& w, const MicroOp* op) {
+const MicroOp* v_cvt_f32_f16(Wave& w, const MicroOp* op)
+{
     Row b0, out;
     const uint32_t* a = source_row(w, op, 0, b0);
-    const bool flush = (w.mode >> 6 & 1) == 0;
-    for (unsigned l = 0; l < LANES; ++l) {
-        const uint32_t half = flush && (a[l] & 0x7c00) == 0 ? a[l] & 0x8000 : a[l] & 0xffff;
+    const bool flush  = (w.mode >> 6 & 1) == 0;
+    for(unsigned l = 0; l < LANES; ++l)
+    {
+        const uint32_t half  = flush && (a[l] & 0x7c00) == 0 ? a[l] & 0x8000 : a[l] & 0xffff;
         const uint32_t value = f16_to_f32_bits(half);
-        out.d[l] = (value & 0x7fffffff) > 0x7f800000 ? value | 0x400000 : value;
+        out.d[l]             = (value & 0x7fffffff) > 0x7f800000 ? value | 0x400000 : value;
     }
-    if (output_modified(op)) modify_f32(w, op, out.d);
+    if(output_modified(op))
+        modify_f32(w, op, out.d);
     commit(w, op, out.d);
     return advance(op);
 }
 
-uint32_t half_to_u16(uint32_t a) {
+uint32_t half_to_u16(uint32_t a)
+{
     const float x = f16_to_f32(a & 0xffff);
     return x > 0.0f ? (x >= 65535.0f ? 0xffff : static_cast<uint32_t>(x)) : 0;
 }
 
-uint32_t half_to_i16(uint32_t a) {
+uint32_t half_to_i16(uint32_t a)
+{
     const float x = f16_to_f32(a & 0xffff);
-    if (x != x) return 0;
+    if(x != x)
+        return 0;
     const float bounded = x > 32767.0f ? 32767.0f : x < -32768.0f ? -32768.0f : x;
     return static_cast<uint32_t>(static_cast<int32_t>(bounded)) & 0xffff;
 }
 
 template <auto F>
-const MicroOp* to_half(Wave& w, const MicroOp* op) {
+const MicroOp* to_half(Wave& w, const MicroOp* op)
+{
     Row b0, out;
     const uint32_t* a = source_row(w, op, 0, b0);
-    const auto round = static_cast<Round>(w.mode >> 2 & 3);
-    for (unsigned l = 0; l < LANES; ++l) out.d[l] = as_bits(F(a[l]));
-    if (output_modified(op)) modify_f32(w, op, out.d);
-    for (unsigned l = 0; l < LANES; ++l) out.d[l] = f32_to_f16(out.d[l], round);
+    const auto round  = static_cast<Round>(w.mode >> 2 & 3);
+    for(unsigned l = 0; l < LANES; ++l)
+        out.d[l] = as_bits(F(a[l]));
+    if(output_modified(op))
+        modify_f32(w, op, out.d);
+    for(unsigned l = 0; l < LANES; ++l)
+        out.d[l] = f32_to_f16(out.d[l], round);
     commit(w, op, out.d);
     return advance(op);
 }
 
 // f32 from an f64 and back, integers from and to f64.
 template <auto F>
-const MicroOp* from_wide(Wave& w, const MicroOp* op) {
+const MicroOp* from_wide(Wave& w, const MicroOp* op)
+{
     Row low, high, out;
     const WideSource a = wide_source(w, op, 0, low, high);
-    for (unsigned l = 0; l < LANES; ++l) out.d[l] = F(std::bit_cast<double>(a[l]));
-    if (output_modified(op)) modify_f32(w, op, out.d);
+    for(unsigned l = 0; l < LANES; ++l)
+        out.d[l] = F(std::bit_cast<double>(a[l]));
+    if(output_modified(op))
+        modify_f32(w, op, out.d);
     commit(w, op, out.d);
     return advance(op);
 }
 
 template <auto F>
-const MicroOp* to_wide(Wave& w, const MicroOp* op) {
+const MicroOp* to_wide(Wave& w, const MicroOp* op)
+{
     const WideMode mode(w);
     Row b0, low, high;
     const uint32_t* a = source_row(w, op, 0, b0);
-    for (unsigned l = 0; l < LANES; ++l) {
+    for(unsigned l = 0; l < LANES; ++l)
+    {
         const uint64_t bits = std::bit_cast<uint64_t>(static_cast<double>(F(a[l])));
-        low.d[l] = static_cast<uint32_t>(bits);
-        high.d[l] = static_cast<uint32_t>(bits >> 32);
+        low.d[l]            = static_cast<uint32_t>(bits);
+        high.d[l]           = static_cast<uint32_t>(bits >> 32);
     }
-    if (output_modified(op)) modify_f64(w, op, low.d, high.d);
+    if(output_modified(op))
+        modify_f64(w, op, low.d, high.d);
     commit_wide(w, op, low.d, high.d);
     return advance(op);
 }
 
 // In the host mode of f32, whose denormal control the source takes; the conversion is exact.
-const MicroOp* v_cvt_f64_f32(Wave& w, const MicroOp* op) {
+const MicroOp* v_cvt_f64_f32(Wave& w, const MicroOp* op)
+{
     Row b0, low, high;
     const uint32_t* a = source_row(w, op, 0, b0);
-    for (unsigned l = 0; l < LANES; ++l) {
+    for(unsigned l = 0; l < LANES; ++l)
+    {
         const uint64_t bits = std::bit_cast<uint64_t>(static_cast<double>(as_float(a[l])));
-        low.d[l] = static_cast<uint32_t>(bits);
-        high.d[l] = static_cast<uint32_t>(bits >> 32);
+        low.d[l]            = static_cast<uint32_t>(bits);
+        high.d[l]           = static_cast<uint32_t>(bits >> 32);
     }
-    if (output_modified(op)) modify_f64(w, op, low.d, high.d);
+    if(output_modified(op))
+        modify_f64(w, op, low.d, high.d);
     commit_wide(w, op, low.d, high.d);
     return advance(op);
 }
 
-uint32_t wide_to_i32(double x) {
-    if (x != x) return 0;
-    if (x >= 2147483647.0) return 0x7fffffff;
-    if (x <= -2147483648.0) return 0x80000000;
+uint32_t wide_to_i32(double x)
+{
+    if(x != x)
+        return 0;
+    if(x >= 2147483647.0)
+        return 0x7fffffff;
+    if(x <= -2147483648.0)
+        return 0x80000000;
     return static_cast<uint32_t>(static_cast<int32_t>(x));
 }
 
-uint32_t wide_to_u32(double x) {
-    if (!(x > 0.0)) return 0;
+uint32_t wide_to_u32(double x)
+{
+    if(!(x > 0.0))
+        return 0;
     return x >= 4294967295.0 ? 0xffffffff : static_cast<uint32_t>(x);
 }
 
@@ -175,38 +223,49 @@ bool fnuz(const Wave& w) { return w.group->arch != 950; }
 bool saturates(const Wave& w) { return w.mode >> 23 & 1; }
 
 template <bool Bf8>
-uint32_t decode(bool fnuz_format, uint32_t byte) {
-    if (fnuz_format) return Bf8 ? Bf8Fnuz::to_f32_bits(byte) : Fp8Fnuz::to_f32_bits(byte);
+uint32_t decode(bool fnuz_format, uint32_t byte)
+{
+    if(fnuz_format)
+        return Bf8 ? Bf8Fnuz::to_f32_bits(byte) : Fp8Fnuz::to_f32_bits(byte);
     return Bf8 ? Bf8Ocp::to_f32_bits(byte) : Fp8Ocp::to_f32_bits(byte);
 }
 
 template <bool Bf8>
-uint32_t encode(const Wave& w, uint32_t bits, const uint32_t* noise = nullptr) {
+uint32_t encode(const Wave& w, uint32_t bits, const uint32_t* noise = nullptr)
+{
     const bool saturate = saturates(w);
-    if (fnuz(w)) return Bf8 ? Bf8Fnuz::from_f32_bits(bits, saturate, noise) : Fp8Fnuz::from_f32_bits(bits, saturate, noise);
-    return Bf8 ? Bf8Ocp::from_f32_bits(bits, saturate, noise) : Fp8Ocp::from_f32_bits(bits, saturate, noise);
+    if(fnuz(w))
+        return Bf8 ? Bf8Fnuz::from_f32_bits(bits, saturate, noise)
+                   : Fp8Fnuz::from_f32_bits(bits, saturate, noise);
+    return Bf8 ? Bf8Ocp::from_f32_bits(bits, saturate, noise)
+               : Fp8Ocp::from_f32_bits(bits, saturate, noise);
 }
 
 // One byte; SDWA's or op_sel's selection is src[0].select.
 template <bool Bf8>
-const MicroOp* decode_one(Wave& w, const MicroOp* op) {
+const MicroOp* decode_one(Wave& w, const MicroOp* op)
+{
     Row b0, out;
     const uint32_t* a = source_row(w, op, 0, b0);
-    const bool old = fnuz(w);
-    for (unsigned l = 0; l < LANES; ++l) out.d[l] = decode<Bf8>(old, a[l] & 0xff);
-    if (output_modified(op)) modify_f32(w, op, out.d);
+    const bool old    = fnuz(w);
+    for(unsigned l = 0; l < LANES; ++l)
+        out.d[l] = decode<Bf8>(old, a[l] & 0xff);
+    if(output_modified(op))
+        modify_f32(w, op, out.d);
     // SDWA selects the source alone here; the destination is always a whole register.
     store_row(w.v[op->dst], out.d, w.exec());
     return advance(op);
 }
 
 template <bool Bf8>
-const MicroOp* decode_two(Wave& w, const MicroOp* op) {
+const MicroOp* decode_two(Wave& w, const MicroOp* op)
+{
     Row b0, low, high;
     const uint32_t* a = source_row(w, op, 0, b0);
-    const bool old = fnuz(w);
-    for (unsigned l = 0; l < LANES; ++l) {
-        low.d[l] = decode<Bf8>(old, a[l] & 0xff);
+    const bool old    = fnuz(w);
+    for(unsigned l = 0; l < LANES; ++l)
+    {
+        low.d[l]  = decode<Bf8>(old, a[l] & 0xff);
         high.d[l] = decode<Bf8>(old, a[l] >> 8 & 0xff);
     }
     store_row(w.v[op->dst], low.d, w.exec());
@@ -216,36 +275,43 @@ const MicroOp* decode_two(Wave& w, const MicroOp* op) {
 
 // Two bytes into the half of the destination that op_sel names (flags LOW_HALF or HIGH_HALF).
 template <bool Bf8>
-const MicroOp* encode_two(Wave& w, const MicroOp* op) {
+const MicroOp* encode_two(Wave& w, const MicroOp* op)
+{
     Row b0, b1, out;
     const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1);
-    for (unsigned l = 0; l < LANES; ++l) out.d[l] = encode<Bf8>(w, a[l]) | encode<Bf8>(w, b[l]) << 8;
+    for(unsigned l = 0; l < LANES; ++l)
+        out.d[l] = encode<Bf8>(w, a[l]) | encode<Bf8>(w, b[l]) << 8;
     commit(w, op, out.d);
     return advance(op);
 }
 
 // Stochastic rounding by S1 into byte `control` of the destination.
 template <bool Bf8>
-const MicroOp* encode_stochastic(Wave& w, const MicroOp* op) {
+const MicroOp* encode_stochastic(Wave& w, const MicroOp* op)
+{
     Row b0, b1, out;
     const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1);
     const unsigned shift = 8 * (op->control & 3);
-    const uint32_t* old = w.v[op->dst];
-    for (unsigned l = 0; l < LANES; ++l)
+    const uint32_t* old  = w.v[op->dst];
+    for(unsigned l = 0; l < LANES; ++l)
         out.d[l] = (old[l] & ~(0xffu << shift)) | encode<Bf8>(w, a[l], &b[l]) << shift;
     commit(w, op, out.d);
     return advance(op);
 }
 
 #define C1(NAME, ...) {NAME, map_integer<1, ([](uint32_t a) -> uint32_t { return __VA_ARGS__; })>}
-#define C2(NAME, ...) {NAME, map_integer<2, ([](uint32_t a, uint32_t b) -> uint32_t { return __VA_ARGS__; })>}
+#define C2(NAME, ...) \
+    {NAME, map_integer<2, ([](uint32_t a, uint32_t b) -> uint32_t { return __VA_ARGS__; })>}
 // Results in f32 take omod and clamp.
 template <auto F>
-const MicroOp* to_f32(Wave& w, const MicroOp* op) {
+const MicroOp* to_f32(Wave& w, const MicroOp* op)
+{
     Row b0, out;
     const uint32_t* a = source_row(w, op, 0, b0);
-    for (unsigned l = 0; l < LANES; ++l) out.d[l] = as_bits(F(a[l]));
-    if (output_modified(op)) modify_f32(w, op, out.d);
+    for(unsigned l = 0; l < LANES; ++l)
+        out.d[l] = as_bits(F(a[l]));
+    if(output_modified(op))
+        modify_f32(w, op, out.d);
     commit(w, op, out.d);
     return advance(op);
 }
@@ -269,12 +335,15 @@ constexpr Entry entries[] = {
     C2("v_cvt_pknorm_i16_f32", norm16(a, true) | norm16(b, true) << 16),
     C2("v_cvt_pknorm_u16_f32", norm16(a, false) | norm16(b, false) << 16),
     C2("v_cvt_pk_u16_u32", std::min(a, 0xffffu) | std::min(b, 0xffffu) << 16),
-    C2("v_cvt_pk_i16_i32", (static_cast<uint32_t>(std::max(-32768, std::min(32767, static_cast<int32_t>(a)))) & 0xffff) |
-                               static_cast<uint32_t>(std::max(-32768, std::min(32767, static_cast<int32_t>(b)))) << 16),
+    C2("v_cvt_pk_i16_i32",
+       (static_cast<uint32_t>(std::max(-32768, std::min(32767, static_cast<int32_t>(a)))) &
+        0xffff) |
+           static_cast<uint32_t>(std::max(-32768, std::min(32767, static_cast<int32_t>(b)))) << 16),
     {"v_cvt_f16_f32", v_cvt_f16_f32},
     {"v_cvt_f32_f16", v_cvt_f32_f16},
     {"v_cvt_f16_u16", to_half<([](uint32_t a) { return static_cast<float>(a & 0xffff); })>},
-    {"v_cvt_f16_i16", to_half<([](uint32_t a) { return static_cast<float>(static_cast<int16_t>(a)); })>},
+    {"v_cvt_f16_i16",
+     to_half<([](uint32_t a) { return static_cast<float>(static_cast<int16_t>(a)); })>},
     C1("v_cvt_u16_f16", half_to_u16(a)),
     C1("v_cvt_i16_f16", half_to_i16(a)),
     {"v_cvt_f32_f64", from_wide<([](double x) { return as_bits(static_cast<float>(x)); })>},
@@ -293,8 +362,8 @@ constexpr Entry entries[] = {
     {"v_cvt_sr_bf8_f32", encode_stochastic<true>},
 };
 
-}  // namespace
+} // namespace
 
 std::span<const Entry> convert_entries() { return entries; }
 
-}  // namespace emu
+} // namespace emu

@@ -1,10 +1,10 @@
 // FLAT, GLOBAL and SCRATCH instructions (CDNA3 ISA document, section "Flat memory instructions").
 //
-// A lane's scratch is a run of bytes of its own; offset 0 of a lane is its first byte. Flat addresses of the shared and the
-// private aperture reach LDS and scratch.
+// A lane's scratch is a run of bytes of its own; offset 0 of a lane is its first byte. Flat
+// addresses of the shared and the private aperture reach LDS and scratch.
+#include "checks/checks.h"
 #include "isa/access.h"
 #include "isa/atomics.h"
-#include "checks/checks.h"
 #include "isa/registry.h"
 
 #include <bit>
@@ -13,59 +13,92 @@ namespace emu {
 
 namespace {
 
-enum class Segment { Flat, Global, Scratch };
+enum class Segment
+{
+    Flat,
+    Global,
+    Scratch
+};
 
-struct alignas(64) Addresses {
+struct alignas(64) Addresses
+{
     uint64_t d[LANES];
 };
 
-uint64_t scratch_address(Wave& w, const MicroOp* op, Access access, unsigned lane, uint64_t offset, unsigned bytes) {
-    if (offset > w.scratch_bytes || w.scratch_bytes - offset < bytes)
+uint64_t scratch_address(
+    Wave& w, const MicroOp* op, Access access, unsigned lane, uint64_t offset, unsigned bytes)
+{
+    if(offset > w.scratch_bytes || w.scratch_bytes - offset < bytes)
         raise_memory(w, op, access, lane, offset, bytes, FaultKind::Scratch);
     return reinterpret_cast<uint64_t>(w.scratch) + uint64_t{lane} * w.scratch_bytes + offset;
 }
 
 // Host addresses of the lanes of `mask`, all checked. Returns the lanes that go to global memory.
 template <Segment S>
-uint64_t resolve(Wave& w, const MicroOp* op, Access access, unsigned bytes, uint64_t mask, Addresses& out) {
-    const auto offset = static_cast<int64_t>(op->offset);
+uint64_t resolve(
+    Wave& w, const MicroOp* op, Access access, unsigned bytes, uint64_t mask, Addresses& out)
+{
+    const auto offset     = static_cast<int64_t>(op->offset);
     const uint16_t scalar = op->src[1].code;
-    if (scalar != NONE) scalars_must_be_defined(w, op, scalar, S == Segment::Scratch ? 1 : 2, "the address");
-    if (!(op->flags & NO_ADDRESS)) must_be_defined(w, op, op->src[0].code, mask, "the address");
-    if constexpr (S == Segment::Scratch) {
+    if(scalar != NONE)
+        scalars_must_be_defined(w, op, scalar, S == Segment::Scratch ? 1 : 2, "the address");
+    if(!(op->flags & NO_ADDRESS))
+        must_be_defined(w, op, op->src[0].code, mask, "the address");
+    if constexpr(S == Segment::Scratch)
+    {
         // vaddr and saddr are 32-bit offsets into the lane's scratch
-        const uint32_t base = scalar == NONE ? 0 : w.s[scalar - SCALAR];
+        const uint32_t base    = scalar == NONE ? 0 : w.s[scalar - SCALAR];
         const uint32_t* vector = op->flags & NO_ADDRESS ? nullptr : w.v[op->src[0].code];
-        for (unsigned l = 0; l < LANES; ++l) {
-            if (!(mask >> l & 1)) continue;
-            const uint32_t at = base + (vector == nullptr ? 0 : vector[l]) + static_cast<uint32_t>(offset);
+        for(unsigned l = 0; l < LANES; ++l)
+        {
+            if(!(mask >> l & 1))
+                continue;
+            const uint32_t at =
+                base + (vector == nullptr ? 0 : vector[l]) + static_cast<uint32_t>(offset);
             out.d[l] = scratch_address(w, op, access, l, at, bytes);
         }
         w.group->traffic.scratch_bytes += bytes * static_cast<uint64_t>(std::popcount(mask));
         return 0;
     }
     const uint32_t* low = w.v[op->src[0].code];
-    if (scalar != NONE) {
+    if(scalar != NONE)
+    {
         const uint64_t base = w.pair(scalar - SCALAR) + static_cast<uint64_t>(offset);
-        for (unsigned l = 0; l < LANES; ++l) out.d[l] = base + low[l];
-    } else {
+        for(unsigned l = 0; l < LANES; ++l)
+            out.d[l] = base + low[l];
+    }
+    else
+    {
         must_be_defined(w, op, op->src[0].code + 1u, mask, "the address");
         const uint32_t* high = w.v[op->src[0].code + 1];
-        for (unsigned l = 0; l < LANES; ++l) out.d[l] = (uint64_t{high[l]} << 32 | low[l]) + static_cast<uint64_t>(offset);
+        for(unsigned l = 0; l < LANES; ++l)
+            out.d[l] = (uint64_t{high[l]} << 32 | low[l]) + static_cast<uint64_t>(offset);
     }
     uint64_t global = mask;
-    if constexpr (S == Segment::Flat) {
-        for (unsigned l = 0; l < LANES; ++l) {
-            if (!(mask >> l & 1)) continue;
-            const auto aperture = static_cast<uint32_t>(out.d[l] >> 32), within = static_cast<uint32_t>(out.d[l]);
-            if (aperture == SHARED_APERTURE) {
-                if (within > w.group->lds_bytes || w.group->lds_bytes - within < bytes)
+    if constexpr(S == Segment::Flat)
+    {
+        for(unsigned l = 0; l < LANES; ++l)
+        {
+            if(!(mask >> l & 1))
+                continue;
+            const auto aperture = static_cast<uint32_t>(out.d[l] >> 32),
+                       within   = static_cast<uint32_t>(out.d[l]);
+            if(aperture == SHARED_APERTURE)
+            {
+                if(within > w.group->lds_bytes || w.group->lds_bytes - within < bytes)
                     raise_memory(w, op, access, l, within, bytes, FaultKind::Lds);
-                if (w.group->shadow != nullptr)
-                    check_lds(w, op, l, within, bytes, access == Access::Load ? LdsUse::Read : LdsUse::Write);
+                if(w.group->shadow != nullptr)
+                    check_lds(w,
+                              op,
+                              l,
+                              within,
+                              bytes,
+                              access == Access::Load ? LdsUse::Read : LdsUse::Write);
                 out.d[l] = reinterpret_cast<uint64_t>(w.group->lds) + within;
                 global &= ~(uint64_t{1} << l);
-            } else if (aperture == PRIVATE_APERTURE) {
+            }
+            else if(aperture == PRIVATE_APERTURE)
+            {
                 out.d[l] = scratch_address(w, op, access, l, within, bytes);
                 global &= ~(uint64_t{1} << l);
             }
@@ -73,15 +106,18 @@ uint64_t resolve(Wave& w, const MicroOp* op, Access access, unsigned bytes, uint
     }
     check_lanes(w, op, access, out.d, global, bytes);
     const uint64_t traffic = bytes * static_cast<uint64_t>(std::popcount(mask));
-    (access == Access::Load ? w.group->traffic.global_load_bytes : w.group->traffic.global_store_bytes) += traffic;
+    (access == Access::Load ? w.group->traffic.global_load_bytes
+                            : w.group->traffic.global_store_bytes) += traffic;
     return global;
 }
 
-// FLAT counts on both counters, because a lane may go to LDS: then only a wait for both covers it. The vector one is used.
+// FLAT counts on both counters, because a lane may go to LDS: then only a wait for both covers it.
+// The vector one is used.
 constexpr Counter counter = Counter::Vector;
 
 template <Segment S, unsigned Dwords>
-const MicroOp* load(Wave& w, const MicroOp* op) {
+const MicroOp* load(Wave& w, const MicroOp* op)
+{
     const uint64_t mask = w.exec();
     Addresses at;
     Rows data;
@@ -92,24 +128,28 @@ const MicroOp* load(Wave& w, const MicroOp* op) {
 }
 
 template <Segment S, Narrow Kind, Part Where>
-const MicroOp* load_part(Wave& w, const MicroOp* op) {
+const MicroOp* load_part(Wave& w, const MicroOp* op)
+{
     const uint64_t mask = w.exec();
     Addresses at;
     Rows data;
     resolve<S>(w, op, Access::Load, narrow_bytes(Kind), mask, at);
-    for (unsigned l = 0; l < LANES; ++l)
-        data.d[0][l] = mask >> l & 1 ? load_narrow(Kind, reinterpret_cast<const uint8_t*>(at.d[l])) : 0;
+    for(unsigned l = 0; l < LANES; ++l)
+        data.d[0][l] =
+            mask >> l & 1 ? load_narrow(Kind, reinterpret_cast<const uint8_t*>(at.d[l])) : 0;
     deliver(w, op, counter, data.d, 1, mask, Where);
     return advance(op);
 }
 
 template <Segment S, unsigned Dwords>
-const MicroOp* store(Wave& w, const MicroOp* op) {
+const MicroOp* store(Wave& w, const MicroOp* op)
+{
     const uint64_t mask = w.exec();
     Addresses at;
     const uint64_t global = resolve<S>(w, op, Access::Store, 4 * Dwords, mask, at);
     const uint32_t* rows[Dwords];
-    for (unsigned i = 0; i < Dwords; ++i) {
+    for(unsigned i = 0; i < Dwords; ++i)
+    {
         must_be_defined(w, op, op->src[2].code + i, global, "what is stored");
         rows[i] = w.v[op->src[2].code + i];
     }
@@ -119,15 +159,19 @@ const MicroOp* store(Wave& w, const MicroOp* op) {
 }
 
 template <Segment S, unsigned Bytes, unsigned Shift>
-const MicroOp* store_part(Wave& w, const MicroOp* op) {
+const MicroOp* store_part(Wave& w, const MicroOp* op)
+{
     const uint64_t mask = w.exec();
     Addresses at;
     const uint64_t global = resolve<S>(w, op, Access::Store, Bytes, mask, at);
-    must_be_defined(w, op, op->src[2].code, global, "what is stored", ((1u << 8 * Bytes) - 1) << Shift);
+    must_be_defined(
+        w, op, op->src[2].code, global, "what is stored", ((1u << 8 * Bytes) - 1) << Shift);
     const uint32_t* row = w.v[op->src[2].code];
-    for (unsigned l = 0; l < LANES; ++l) {
+    for(unsigned l = 0; l < LANES; ++l)
+    {
         const uint32_t value = row[l] >> Shift;
-        if (mask >> l & 1) std::memcpy(reinterpret_cast<void*>(at.d[l]), &value, Bytes);
+        if(mask >> l & 1)
+            std::memcpy(reinterpret_cast<void*>(at.d[l]), &value, Bytes);
     }
     issue(w, counter);
     return advance(op);
@@ -135,51 +179,64 @@ const MicroOp* store_part(Wave& w, const MicroOp* op) {
 
 // LDS-DMA of global addresses: as the buffer form, lane l to M0 + offset + l * bytes.
 template <unsigned Dwords>
-const MicroOp* load_to_lds(Wave& w, const MicroOp* op) {
+const MicroOp* load_to_lds(Wave& w, const MicroOp* op)
+{
     const uint64_t mask = w.exec();
     Addresses at;
     Rows data;
     resolve<Segment::Global>(w, op, Access::Load, 4 * Dwords, mask, at);
     gather<Dwords>(static_cast<const uint8_t*>(nullptr), at.d, mask, data.d);
     scalars_must_be_defined(w, op, SCALAR + M0, 1, "the LDS address");
-    const uint64_t base = uint64_t{w.s[M0]} + static_cast<uint64_t>(static_cast<int64_t>(op->offset));
-    if (mask != 0 && base + LANES * 4 * Dwords > w.group->lds_bytes)
-        raise_memory(w, op, Access::Store, no_lane, base, uint64_t{LANES} * 4 * Dwords, FaultKind::Lds);
+    const uint64_t base =
+        uint64_t{w.s[M0]} + static_cast<uint64_t>(static_cast<int64_t>(op->offset));
+    if(mask != 0 && base + LANES * 4 * Dwords > w.group->lds_bytes)
+        raise_memory(
+            w, op, Access::Store, no_lane, base, uint64_t{LANES} * 4 * Dwords, FaultKind::Lds);
     w.group->traffic.lds_dma_bytes += 4 * Dwords * static_cast<uint64_t>(std::popcount(mask));
     PendingWrite write;
     write.target = PendingWrite::Target::Lds;
-    write.lanes = mask;
-    write.chunk = 4 * Dwords;
-    for (unsigned l = 0; l < LANES; ++l) {
-        if (!(mask >> l & 1)) continue;
+    write.lanes  = mask;
+    write.chunk  = 4 * Dwords;
+    for(unsigned l = 0; l < LANES; ++l)
+    {
+        if(!(mask >> l & 1))
+            continue;
         const uint32_t address = static_cast<uint32_t>(base) + l * 4 * Dwords;
-        if (w.group->shadow != nullptr) check_lds(w, op, l, address, 4 * Dwords, LdsUse::Write);
+        if(w.group->shadow != nullptr)
+            check_lds(w, op, l, address, 4 * Dwords, LdsUse::Write);
         write.addresses.push_back(address);
-        for (unsigned i = 0; i < Dwords; ++i) write.data.push_back(data.d[i][l]);
+        for(unsigned i = 0; i < Dwords; ++i)
+            write.data.push_back(data.d[i][l]);
     }
     issue(w, counter, std::move(write));
     return advance(op);
 }
 
 template <Segment S, typename T, auto F>
-const MicroOp* atomic(Wave& w, const MicroOp* op) {
+const MicroOp* atomic(Wave& w, const MicroOp* op)
+{
     constexpr unsigned DWORDS = sizeof(T) / 4;
-    const uint64_t mask = w.exec();
+    const uint64_t mask       = w.exec();
     Addresses at;
     const uint64_t global = resolve<S>(w, op, Access::Atomic, sizeof(T), mask, at);
-    for (unsigned i = 0; i < DWORDS; ++i) must_be_defined(w, op, op->src[2].code + i, global, "the atomic's operand");
+    for(unsigned i = 0; i < DWORDS; ++i)
+        must_be_defined(w, op, op->src[2].code + i, global, "the atomic's operand");
     Rows old = {};
-    for (unsigned l = 0; l < LANES; ++l) {
-        if (!(mask >> l & 1)) continue;
+    for(unsigned l = 0; l < LANES; ++l)
+    {
+        if(!(mask >> l & 1))
+            continue;
         uint32_t bits[DWORDS];
-        for (unsigned i = 0; i < DWORDS; ++i) bits[i] = w.v[op->src[2].code + i][l];
+        for(unsigned i = 0; i < DWORDS; ++i)
+            bits[i] = w.v[op->src[2].code + i][l];
         T operand;
         std::memcpy(&operand, bits, sizeof(T));
         const T before = modify<T, F>(reinterpret_cast<void*>(at.d[l]), operand);
         std::memcpy(bits, &before, sizeof(T));
-        for (unsigned i = 0; i < DWORDS; ++i) old.d[i][l] = bits[i];
+        for(unsigned i = 0; i < DWORDS; ++i)
+            old.d[i][l] = bits[i];
     }
-    if (op->flags & RETURN)
+    if(op->flags & RETURN)
         deliver(w, op, counter, old.d, DWORDS, mask);
     else
         issue(w, counter);
@@ -188,20 +245,24 @@ const MicroOp* atomic(Wave& w, const MicroOp* op) {
 
 // Compare-and-swap: data holds the new value, then the one compared with.
 template <Segment S>
-const MicroOp* compare_swap(Wave& w, const MicroOp* op) {
+const MicroOp* compare_swap(Wave& w, const MicroOp* op)
+{
     const uint64_t mask = w.exec();
     Addresses at;
     const uint64_t global = resolve<S>(w, op, Access::Atomic, 4, mask, at);
-    for (unsigned i = 0; i < 2; ++i) must_be_defined(w, op, op->src[2].code + i, global, "the atomic's operand");
+    for(unsigned i = 0; i < 2; ++i)
+        must_be_defined(w, op, op->src[2].code + i, global, "the atomic's operand");
     Rows old = {};
-    for (unsigned l = 0; l < LANES; ++l) {
-        if (!(mask >> l & 1)) continue;
+    for(unsigned l = 0; l < LANES; ++l)
+    {
+        if(!(mask >> l & 1))
+            continue;
         std::atomic_ref<uint32_t> cell(*reinterpret_cast<uint32_t*>(at.d[l]));
         uint32_t expected = w.v[op->src[2].code + 1][l];
         cell.compare_exchange_strong(expected, w.v[op->src[2].code][l]);
         old.d[0][l] = expected;
     }
-    if (op->flags & RETURN)
+    if(op->flags & RETURN)
         deliver(w, op, counter, old.d, 1, mask);
     else
         issue(w, counter);
@@ -209,45 +270,47 @@ const MicroOp* compare_swap(Wave& w, const MicroOp* op) {
 }
 
 #define ATOMIC_IN(SEGMENT, PREFIX, NAME, T, ...) \
-    {PREFIX NAME, atomic<Segment::SEGMENT, T, ([](T m, T d) -> T { return static_cast<T>(__VA_ARGS__); })>},
-#define FLAT_ATOMIC(NAME, T, ...) ATOMIC_IN(Flat, "flat_atomic_", NAME, T, __VA_ARGS__)
+    {PREFIX NAME,                                \
+     atomic<Segment::SEGMENT, T, ([](T m, T d) -> T { return static_cast<T>(__VA_ARGS__); })>},
+#define FLAT_ATOMIC(NAME, T, ...)   ATOMIC_IN(Flat, "flat_atomic_", NAME, T, __VA_ARGS__)
 #define GLOBAL_ATOMIC(NAME, T, ...) ATOMIC_IN(Global, "global_atomic_", NAME, T, __VA_ARGS__)
 
-#define SEGMENT(PREFIX, S)                                                            \
-    {PREFIX "load_dword", load<S, 1>}, {PREFIX "load_dwordx2", load<S, 2>},           \
-        {PREFIX "load_dwordx3", load<S, 3>}, {PREFIX "load_dwordx4", load<S, 4>},     \
-        {PREFIX "load_ubyte", load_part<S, Narrow::Unsigned8, Part::Whole>},          \
-        {PREFIX "load_sbyte", load_part<S, Narrow::Signed8, Part::Whole>},            \
-        {PREFIX "load_ushort", load_part<S, Narrow::Unsigned16, Part::Whole>},        \
-        {PREFIX "load_sshort", load_part<S, Narrow::Signed16, Part::Whole>},          \
-        {PREFIX "load_ubyte_d16", load_part<S, Narrow::Unsigned8, Part::Low>},        \
-        {PREFIX "load_ubyte_d16_hi", load_part<S, Narrow::Unsigned8, Part::High>},    \
-        {PREFIX "load_sbyte_d16", load_part<S, Narrow::Signed8, Part::Low>},          \
-        {PREFIX "load_sbyte_d16_hi", load_part<S, Narrow::Signed8, Part::High>},      \
-        {PREFIX "load_short_d16", load_part<S, Narrow::Unsigned16, Part::Low>},       \
-        {PREFIX "load_short_d16_hi", load_part<S, Narrow::Unsigned16, Part::High>},   \
-        {PREFIX "store_dword", store<S, 1>}, {PREFIX "store_dwordx2", store<S, 2>},   \
-        {PREFIX "store_dwordx3", store<S, 3>}, {PREFIX "store_dwordx4", store<S, 4>}, \
-        {PREFIX "store_byte", store_part<S, 1, 0>},                                   \
-        {PREFIX "store_short", store_part<S, 2, 0>},                                  \
-        {PREFIX "store_byte_d16_hi", store_part<S, 1, 16>},                           \
-        {PREFIX "store_short_d16_hi", store_part<S, 2, 16>}
+#define SEGMENT(PREFIX, S)                                                                       \
+    {PREFIX "load_dword", load<S, 1>}, {PREFIX "load_dwordx2", load<S, 2>},                      \
+        {PREFIX "load_dwordx3", load<S, 3>}, {PREFIX "load_dwordx4", load<S, 4>},                \
+        {PREFIX "load_ubyte", load_part<S, Narrow::Unsigned8, Part::Whole>},                     \
+        {PREFIX "load_sbyte", load_part<S, Narrow::Signed8, Part::Whole>},                       \
+        {PREFIX "load_ushort", load_part<S, Narrow::Unsigned16, Part::Whole>},                   \
+        {PREFIX "load_sshort", load_part<S, Narrow::Signed16, Part::Whole>},                     \
+        {PREFIX "load_ubyte_d16", load_part<S, Narrow::Unsigned8, Part::Low>},                   \
+        {PREFIX "load_ubyte_d16_hi", load_part<S, Narrow::Unsigned8, Part::High>},               \
+        {PREFIX "load_sbyte_d16", load_part<S, Narrow::Signed8, Part::Low>},                     \
+        {PREFIX "load_sbyte_d16_hi", load_part<S, Narrow::Signed8, Part::High>},                 \
+        {PREFIX "load_short_d16", load_part<S, Narrow::Unsigned16, Part::Low>},                  \
+        {PREFIX "load_short_d16_hi", load_part<S, Narrow::Unsigned16, Part::High>},              \
+        {PREFIX "store_dword", store<S, 1>}, {PREFIX "store_dwordx2", store<S, 2>},              \
+        {PREFIX "store_dwordx3", store<S, 3>}, {PREFIX "store_dwordx4", store<S, 4>},            \
+        {PREFIX "store_byte", store_part<S, 1, 0>}, {PREFIX "store_short", store_part<S, 2, 0>}, \
+        {PREFIX "store_byte_d16_hi", store_part<S, 1, 16>},                                      \
+        {PREFIX "store_short_d16_hi", store_part<S, 2, 16>},
 
 constexpr Entry entries[] = {
-    SEGMENT("flat_", Segment::Flat),
-    SEGMENT("global_", Segment::Global),
-    SEGMENT("scratch_", Segment::Scratch),
+    // clang-format off
+    SEGMENT("flat_", Segment::Flat)
+    SEGMENT("global_", Segment::Global)
+    SEGMENT("scratch_", Segment::Scratch)
+    EMU_ATOMICS(FLAT_ATOMIC)
+    EMU_ATOMICS(GLOBAL_ATOMIC)
+    // clang-format on
     {"global_load_lds_dword", load_to_lds<1>},
     {"global_load_lds_dwordx3", load_to_lds<3>},
     {"global_load_lds_dwordx4", load_to_lds<4>},
     {"flat_atomic_cmpswap", compare_swap<Segment::Flat>},
     {"global_atomic_cmpswap", compare_swap<Segment::Global>},
-    EMU_ATOMICS(FLAT_ATOMIC)
-    EMU_ATOMICS(GLOBAL_ATOMIC)
 };
 
-}  // namespace
+} // namespace
 
 std::span<const Entry> flat_entries() { return entries; }
 
-}  // namespace emu
+} // namespace emu

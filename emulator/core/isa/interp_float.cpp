@@ -11,12 +11,15 @@ namespace {
 bool is_nan(uint32_t a) { return (a & 0x7fffffff) > 0x7f800000; }
 bool is_signalling(uint32_t a) { return is_nan(a) && !(a & 0x400000); }
 
-// The greater, or with Max false the smaller. With MODE.IEEE a signalling NaN wins, as a quiet one; else a NaN loses.
+// The greater, or with Max false the smaller. With MODE.IEEE a signalling NaN wins, as a quiet one;
+// else a NaN loses.
 template <bool Max>
-uint32_t extreme(bool ieee, uint32_t a, uint32_t b) {
+uint32_t extreme(bool ieee, uint32_t a, uint32_t b)
+{
     const float x = as_float(a), y = as_float(b);
     uint32_t result = (Max ? x > y : x < y) ? a : b;
-    if (x == y) result = Max ? a & b : a | b;  // +0 is greater than -0
+    if(x == y)
+        result = Max ? a & b : a | b; // +0 is greater than -0
     result = is_nan(b) ? a : result;
     result = is_nan(a) ? b : result;
     result = ieee && is_signalling(b) ? b | 0x400000 : result;
@@ -25,15 +28,20 @@ uint32_t extreme(bool ieee, uint32_t a, uint32_t b) {
 }
 
 template <bool Max>
-uint32_t extreme3(bool ieee, uint32_t a, uint32_t b, uint32_t c) {
+uint32_t extreme3(bool ieee, uint32_t a, uint32_t b, uint32_t c)
+{
     return extreme<Max>(ieee, extreme<Max>(ieee, a, b), c);
 }
 
-uint32_t median(bool ieee, uint32_t a, uint32_t b, uint32_t c) {
-    if (is_nan(a) || is_nan(b) || is_nan(c)) return extreme3<false>(ieee, a, b, c);
+uint32_t median(bool ieee, uint32_t a, uint32_t b, uint32_t c)
+{
+    if(is_nan(a) || is_nan(b) || is_nan(c))
+        return extreme3<false>(ieee, a, b, c);
     const uint32_t most = extreme3<true>(ieee, a, b, c);
-    if (as_float(most) == as_float(a)) return extreme<true>(ieee, b, c);
-    if (as_float(most) == as_float(b)) return extreme<true>(ieee, a, c);
+    if(as_float(most) == as_float(a))
+        return extreme<true>(ieee, b, c);
+    if(as_float(most) == as_float(b))
+        return extreme<true>(ieee, a, c);
     return extreme<true>(ieee, a, b);
 }
 
@@ -41,68 +49,100 @@ bool is_subnormal(float x) { return (as_bits(x) & 0x7f800000) == 0; }
 float signed_zero(float x) { return as_float(as_bits(x) & 0x80000000); }
 
 // 2^x in double, with an error far below f32's last place: Taylor series of 2^f on [-1/2, 1/2].
-double exp2_of(double x) {
-    constexpr double magic = 6755399441055744.0;  // 1.5 * 2^52: adding it leaves the nearest integer in the low bits
-    constexpr double c[] = {1.0, 6.931471805599453e-01, 2.402265069591007e-01, 5.550410866482158e-02, 9.618129107628477e-03,
-                            1.333355814642844e-03, 1.540353039338161e-04, 1.525273380405984e-05, 1.321548679014431e-06,
-                            1.017808600923970e-07, 7.054911620801122e-09, 4.445538271870812e-10, 2.567843599348820e-11};
+double exp2_of(double x)
+{
+    constexpr double magic =
+        6755399441055744.0; // 1.5 * 2^52: adding it leaves the nearest integer in the low bits
+    constexpr double c[] = {1.0,
+                            6.931471805599453e-01,
+                            2.402265069591007e-01,
+                            5.550410866482158e-02,
+                            9.618129107628477e-03,
+                            1.333355814642844e-03,
+                            1.540353039338161e-04,
+                            1.525273380405984e-05,
+                            1.321548679014431e-06,
+                            1.017808600923970e-07,
+                            7.054911620801122e-09,
+                            4.445538271870812e-10,
+                            2.567843599348820e-11};
     const double shifted = x + magic, whole = shifted - magic, f = x - whole;
     double sum = c[12];
-    for (int i = 11; i >= 0; --i) sum = sum * f + c[i];
+    for(int i = 11; i >= 0; --i)
+        sum = sum * f + c[i];
     const int64_t exponent = std::bit_cast<int64_t>(shifted) - std::bit_cast<int64_t>(magic);
     return sum * std::bit_cast<double>((exponent + 1023) << 52);
 }
 
-// The transcendental instructions flush subnormals, whatever MODE says (LLVM's AMDGPU lowering of exp2, log2, rcp, rsq and
-// sqrt scales around that). Their documented error is 1 ulp; here they are rounded once.
-float exp2_f32(float x) {
+// The transcendental instructions flush subnormals, whatever MODE says (LLVM's AMDGPU lowering of
+// exp2, log2, rcp, rsq and sqrt scales around that). Their documented error is 1 ulp; here they are
+// rounded once.
+float exp2_f32(float x)
+{
     const double inside = x > 200.0f ? 200.0 : x > -200.0f ? static_cast<double>(x) : -200.0;
-    const float value = static_cast<float>(exp2_of(inside));
+    const float value   = static_cast<float>(exp2_of(inside));
     const float flushed = x < -126.0f ? 0.0f : value;
     return x != x ? x + x : flushed;
 }
 
-float rcp_f32(float x) {
-    const float value = static_cast<float>(1.0 / static_cast<double>(x));
+float rcp_f32(float x)
+{
+    const float value  = static_cast<float>(1.0 / static_cast<double>(x));
     const float finite = is_subnormal(value) ? signed_zero(value) : value;
     return is_subnormal(x) ? as_float((as_bits(x) & 0x80000000) | 0x7f800000) : finite;
 }
 
-float log2_f32(float x) {
-    if (is_subnormal(x)) return -INFINITY;
+float log2_f32(float x)
+{
+    if(is_subnormal(x))
+        return -INFINITY;
     return static_cast<float>(std::log2(static_cast<double>(x)));
 }
 
-float sqrt_f32(float x) { return is_subnormal(x) ? signed_zero(x) : static_cast<float>(std::sqrt(static_cast<double>(x))); }
+float sqrt_f32(float x)
+{
+    return is_subnormal(x) ? signed_zero(x) : static_cast<float>(std::sqrt(static_cast<double>(x)));
+}
 
-float rsq_f32(float x) {
-    if (is_subnormal(x)) return as_float((as_bits(x) & 0x80000000) | 0x7f800000);
+float rsq_f32(float x)
+{
+    if(is_subnormal(x))
+        return as_float((as_bits(x) & 0x80000000) | 0x7f800000);
     return static_cast<float>(1.0 / std::sqrt(static_cast<double>(x)));
 }
 
 // The argument counts turns: 1.0 is 2 pi.
-float sine(float turns, bool cosine) {
-    if (!std::isfinite(turns)) return NAN;
-    if (std::fabs(turns) > 256.0f) return cosine ? 1.0f : 0.0f;  // ISA document, v_sin_f32: out of range is an angle of 0
-    const double angle = (static_cast<double>(turns) - std::rint(static_cast<double>(turns))) * 6.283185307179586;
+float sine(float turns, bool cosine)
+{
+    if(!std::isfinite(turns))
+        return NAN;
+    if(std::fabs(turns) > 256.0f)
+        return cosine ? 1.0f : 0.0f; // ISA document, v_sin_f32: out of range is an angle of 0
+    const double angle =
+        (static_cast<double>(turns) - std::rint(static_cast<double>(turns))) * 6.283185307179586;
     return static_cast<float>(cosine ? std::cos(angle) : std::sin(angle));
 }
 
-float fract(float x) {
-    if (std::isinf(x)) return NAN;
+float fract(float x)
+{
+    if(std::isinf(x))
+        return NAN;
     const float part = x - std::floor(x);
     return part >= 1.0f ? as_float(0x3f7fffff) : part;
 }
 
-float frexp_mantissa(float x) {
+float frexp_mantissa(float x)
+{
     int exponent;
     return std::isfinite(x) ? std::frexp(x, &exponent) : x;
 }
 
-uint32_t frexp_exponent(uint32_t bits) {
+uint32_t frexp_exponent(uint32_t bits)
+{
     const float x = as_float(bits);
-    int exponent = 0;
-    if (std::isfinite(x)) std::frexp(x, &exponent);
+    int exponent  = 0;
+    if(std::isfinite(x))
+        std::frexp(x, &exponent);
     return static_cast<uint32_t>(exponent);
 }
 
@@ -110,35 +150,55 @@ float legacy_product(float a, float b) { return a == 0.0f || b == 0.0f ? 0.0f : 
 
 int exponent_of(float x) { return static_cast<int>(as_bits(x) >> 23 & 0xff); }
 
-// v_div_scale_f32: pre-scale an operand of a division so that v_div_fmas_f32 does not lose precision.
-const MicroOp* v_div_scale_f32(Wave& w, const MicroOp* op) {
+// v_div_scale_f32: pre-scale an operand of a division so that v_div_fmas_f32 does not lose
+// precision.
+const MicroOp* v_div_scale_f32(Wave& w, const MicroOp* op)
+{
     Row b0, b1, b2, out;
-    const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1), *c = source_row(w, op, 2, b2);
-    uint64_t scaled = 0;
-    for (unsigned l = 0; l < LANES; ++l) {
+    const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1),
+                   *c = source_row(w, op, 2, b2);
+    uint64_t scaled   = 0;
+    for(unsigned l = 0; l < LANES; ++l)
+    {
         const float s0 = as_float(a[l]), denominator = as_float(b[l]), numerator = as_float(c[l]);
-        float result = s0;
-        bool flag = false;
-        const double inverse = 1.0 / static_cast<double>(denominator);
+        float result                 = s0;
+        bool flag                    = false;
+        const double inverse         = 1.0 / static_cast<double>(denominator);
         const bool inverse_subnormal = inverse != 0.0 && std::fabs(inverse) < 0x1p-126;
         const double quotient = static_cast<double>(numerator) / static_cast<double>(denominator);
         const bool quotient_subnormal = quotient != 0.0 && std::fabs(quotient) < 0x1p-126;
-        if (numerator == 0.0f || denominator == 0.0f) {
+        if(numerator == 0.0f || denominator == 0.0f)
+        {
             result = NAN;
-        } else if (exponent_of(numerator) - exponent_of(denominator) >= 96) {
+        }
+        else if(exponent_of(numerator) - exponent_of(denominator) >= 96)
+        {
             flag = true;
-            if (a[l] == b[l]) result = std::ldexp(s0, 64);
-        } else if (exponent_of(denominator) == 0) {
+            if(a[l] == b[l])
+                result = std::ldexp(s0, 64);
+        }
+        else if(exponent_of(denominator) == 0)
+        {
             result = std::ldexp(s0, 64);
-        } else if (inverse_subnormal && quotient_subnormal) {
+        }
+        else if(inverse_subnormal && quotient_subnormal)
+        {
             flag = true;
-            if (a[l] == b[l]) result = std::ldexp(s0, 64);
-        } else if (inverse_subnormal) {
+            if(a[l] == b[l])
+                result = std::ldexp(s0, 64);
+        }
+        else if(inverse_subnormal)
+        {
             result = std::ldexp(s0, -64);
-        } else if (quotient_subnormal) {
+        }
+        else if(quotient_subnormal)
+        {
             flag = true;
-            if (a[l] == c[l]) result = std::ldexp(s0, 64);
-        } else if (exponent_of(numerator) <= 23) {
+            if(a[l] == c[l])
+                result = std::ldexp(s0, 64);
+        }
+        else if(exponent_of(numerator) <= 23)
+        {
             result = std::ldexp(s0, 64);
         }
         out.d[l] = as_bits(result);
@@ -150,51 +210,70 @@ const MicroOp* v_div_scale_f32(Wave& w, const MicroOp* op) {
 }
 
 // VCC says which lanes v_div_scale_f32 scaled.
-const MicroOp* v_div_fmas_f32(Wave& w, const MicroOp* op) {
+const MicroOp* v_div_fmas_f32(Wave& w, const MicroOp* op)
+{
     Row b0, b1, b2, out;
-    const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1), *c = source_row(w, op, 2, b2);
+    const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1),
+                   *c     = source_row(w, op, 2, b2);
     const uint64_t scaled = w.pair(VCC);
-    for (unsigned l = 0; l < LANES; ++l) {
+    for(unsigned l = 0; l < LANES; ++l)
+    {
         const float value = std::fma(as_float(a[l]), as_float(b[l]), as_float(c[l]));
-        out.d[l] = as_bits(scaled >> l & 1 ? value * 0x1p32f : value);
+        out.d[l]          = as_bits(scaled >> l & 1 ? value * 0x1p32f : value);
     }
-    if (output_modified(op)) modify_f32(w, op, out.d);
+    if(output_modified(op))
+        modify_f32(w, op, out.d);
     commit(w, op, out.d);
     return advance(op);
 }
 
-float div_fixup(float quotient, float denominator, float numerator) {
-    const uint32_t sign = (as_bits(denominator) ^ as_bits(numerator)) & 0x80000000;
+float div_fixup(float quotient, float denominator, float numerator)
+{
+    const uint32_t sign  = (as_bits(denominator) ^ as_bits(numerator)) & 0x80000000;
     const auto with_sign = [&](uint32_t bits) { return as_float(bits | sign); };
-    if (std::isnan(numerator)) return as_float(as_bits(numerator) | 0x400000);
-    if (std::isnan(denominator)) return as_float(as_bits(denominator) | 0x400000);
-    if (denominator == 0.0f && numerator == 0.0f) return as_float(0xffc00000);
-    if (std::isinf(denominator) && std::isinf(numerator)) return as_float(0xffc00000);
-    if (denominator == 0.0f || std::isinf(numerator)) return with_sign(0x7f800000);
-    if (std::isinf(denominator) || numerator == 0.0f) return with_sign(0);
-    if (exponent_of(numerator) - exponent_of(denominator) < -150) return with_sign(0x00800000) * 0x1p-126f;  // an underflow: 0 or the least, as MODE rounds
-    if (exponent_of(denominator) == 255) return with_sign(0x7f7fffff);
+    if(std::isnan(numerator))
+        return as_float(as_bits(numerator) | 0x400000);
+    if(std::isnan(denominator))
+        return as_float(as_bits(denominator) | 0x400000);
+    if(denominator == 0.0f && numerator == 0.0f)
+        return as_float(0xffc00000);
+    if(std::isinf(denominator) && std::isinf(numerator))
+        return as_float(0xffc00000);
+    if(denominator == 0.0f || std::isinf(numerator))
+        return with_sign(0x7f800000);
+    if(std::isinf(denominator) || numerator == 0.0f)
+        return with_sign(0);
+    if(exponent_of(numerator) - exponent_of(denominator) < -150)
+        return with_sign(0x00800000) * 0x1p-126f; // an underflow: 0 or the least, as MODE rounds
+    if(exponent_of(denominator) == 255)
+        return with_sign(0x7f7fffff);
     return with_sign(as_bits(quotient) & 0x7fffffff);
 }
 
-float ldexp_f32(float x, uint32_t exponent) {
+float ldexp_f32(float x, uint32_t exponent)
+{
     const int e = static_cast<int32_t>(exponent);
     return std::ldexp(x, e > 1000 ? 1000 : e < -1000 ? -1000 : e);
 }
 
-const MicroOp* v_ldexp_f32(Wave& w, const MicroOp* op) {
+const MicroOp* v_ldexp_f32(Wave& w, const MicroOp* op)
+{
     Row b0, b1, out;
     const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1);
-    for (unsigned l = 0; l < LANES; ++l) out.d[l] = as_bits(ldexp_f32(as_float(a[l]), b[l]));
-    if (output_modified(op)) modify_f32(w, op, out.d);
+    for(unsigned l = 0; l < LANES; ++l)
+        out.d[l] = as_bits(ldexp_f32(as_float(a[l]), b[l]));
+    if(output_modified(op))
+        modify_f32(w, op, out.d);
     commit(w, op, out.d);
     return advance(op);
 }
 
 // The transcendental unit does not take MODE's rounding.
 template <auto F>
-const MicroOp* transcendental(Wave& w, const MicroOp* op) {
-    if ((w.mxcsr & 0x6000) == 0) [[likely]] return map_f32<1, F>(w, op);
+const MicroOp* transcendental(Wave& w, const MicroOp* op)
+{
+    if((w.mxcsr & 0x6000) == 0) [[likely]]
+        return map_f32<1, F>(w, op);
     load_host_mode(w.mxcsr & ~0x6000u);
     const MicroOp* const next = map_f32<1, F>(w, op);
     load_host_mode(w.mxcsr);
@@ -204,14 +283,15 @@ const MicroOp* transcendental(Wave& w, const MicroOp* op) {
 #define F1(NAME, ...) {NAME, map_f32<1, ([](float a) -> float { return __VA_ARGS__; })>}
 #define T1(NAME, ...) {NAME, transcendental<([](float a) -> float { return __VA_ARGS__; })>}
 #define F2(NAME, ...) {NAME, map_f32<2, ([](float a, float b) -> float { return __VA_ARGS__; })>}
-#define F3(NAME, ...) {NAME, map_f32<3, ([](float a, float b, float c) -> float { return __VA_ARGS__; })>}
+#define F3(NAME, ...) \
+    {NAME, map_f32<3, ([](float a, float b, float c) -> float { return __VA_ARGS__; })>}
 #define IEEE(NAME, N, F) {NAME, map_f32_mode<N, F, ieee_mode>}
 
 constexpr Entry entries[] = {
     F2("v_add_f32", a + b),
     F2("v_sub_f32", a - b),
     F2("v_subrev_f32", b - a),
-    F2("v_mul_f32", a * b),
+    F2("v_mul_f32", (a * b)),
     F2("v_mul_legacy_f32", legacy_product(a, b)),
     IEEE("v_min_f32", 2, extreme<false>),
     IEEE("v_max_f32", 2, extreme<true>),
@@ -220,7 +300,7 @@ constexpr Entry entries[] = {
     IEEE("v_med3_f32", 3, median),
     F3("v_fma_f32", std::fma(a, b, c)),
     F3("v_fmac_f32", std::fma(a, b, c)),
-    F3("v_mad_f32", a * b + c),
+    F3("v_mad_f32", (a * b) + c),
     F3("v_div_fixup_f32", div_fixup(a, b, c)),
     T1("v_exp_f32", exp2_f32(a)),
     T1("v_log_f32", log2_f32(a)),
@@ -241,8 +321,8 @@ constexpr Entry entries[] = {
     {"v_div_fmas_f32", v_div_fmas_f32},
 };
 
-}  // namespace
+} // namespace
 
 std::span<const Entry> float_entries() { return entries; }
 
-}  // namespace emu
+} // namespace emu

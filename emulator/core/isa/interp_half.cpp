@@ -1,5 +1,6 @@
-// f16 vector arithmetic. Each operation is computed in f64 (exact for sums and products of f16 up to fma's last addition,
-// whose single rounding to f64 is harmless at f16's 11 bits) and rounded once to f16 in MODE's f16 rounding.
+// f16 vector arithmetic. Each operation is computed in f64 (exact for sums and products of f16 up
+// to fma's last addition, whose single rounding to f64 is harmless at f16's 11 bits) and rounded
+// once to f16 in MODE's f16 rounding.
 #include "isa/float_formats.h"
 #include "isa/map.h"
 #include "isa/registry.h"
@@ -10,43 +11,55 @@ namespace emu {
 
 namespace {
 
-struct HalfMode {
+struct HalfMode
+{
     Round round;
     bool flush_inputs, flush_results;
 };
 
-HalfMode half_mode(const Wave& w) {
+HalfMode half_mode(const Wave& w)
+{
     return {static_cast<Round>(w.mode >> 2 & 3), (w.mode >> 6 & 1) == 0, (w.mode >> 7 & 1) == 0};
 }
 
-double input(const HalfMode& mode, uint32_t bits) {
+double input(const HalfMode& mode, uint32_t bits)
+{
     bits &= 0xffff;
-    if (mode.flush_inputs && (bits & 0x7c00) == 0) bits &= 0x8000;
+    if(mode.flush_inputs && (bits & 0x7c00) == 0)
+        bits &= 0x8000;
     return f16_to_f32(bits);
 }
 
 // Via f32 with the inexact bits kept odd, so that the second rounding can't tie wrongly.
-uint32_t output(const HalfMode& mode, double value) {
-    // Too large for f16 but finite: it must stay finite in f32, as MODE's rounding decides on infinity.
-    if (std::isfinite(value) && std::fabs(value) > 0x1p17) value = std::copysign(0x1p17, value);
+uint32_t output(const HalfMode& mode, double value)
+{
+    // Too large for f16 but finite: it must stay finite in f32, as MODE's rounding decides on
+    // infinity.
+    if(std::isfinite(value) && std::fabs(value) > 0x1p17)
+        value = std::copysign(0x1p17, value);
     const float near = static_cast<float>(value);
-    uint32_t bits = as_bits(near);
-    if (std::isfinite(near) && static_cast<double>(near) != value) {
+    uint32_t bits    = as_bits(near);
+    if(std::isfinite(near) && static_cast<double>(near) != value)
+    {
         // Round to odd: truncate toward zero, then set the last bit.
-        if (std::fabs(static_cast<double>(near)) > std::fabs(value)) --bits;
+        if(std::fabs(static_cast<double>(near)) > std::fabs(value))
+            --bits;
         bits |= 1;
     }
     uint32_t half = f32_to_f16(bits, mode.round);
-    if (mode.flush_results && (half & 0x7c00) == 0) half &= 0x8000;
+    if(mode.flush_results && (half & 0x7c00) == 0)
+        half &= 0x8000;
     return half;
 }
 
-uint32_t modified(const Wave& w, const MicroOp* op, uint32_t half) {
+uint32_t modified(const Wave& w, const MicroOp* op, uint32_t half)
+{
     static constexpr double factors[] = {1.0, 2.0, 4.0, 0.5};
-    const HalfMode mode = half_mode(w);
+    const HalfMode mode               = half_mode(w);
     double value = f16_to_f32(half) * factors[effective_omod(w, op, !mode.flush_results)];
-    if (op->flags & CLAMP) {
-        if (std::isnan(value))
+    if(op->flags & CLAMP)
+    {
+        if(std::isnan(value))
             value = dx10_clamp(w) ? 0.0 : value;
         else
             value = value > 1.0 ? 1.0 : value > 0.0 ? value : 0.0;
@@ -56,27 +69,38 @@ uint32_t modified(const Wave& w, const MicroOp* op, uint32_t half) {
 
 // Transcendental: the unit does not take MODE's rounding.
 template <unsigned N, auto F, bool Transcendental = false>
-const MicroOp* map_f16(Wave& w, const MicroOp* op) {
-    // The host computes f64 in the rounding mode of f16, which gives a zero sum its sign and keeps what f64 can't hold of
-    // an fma on the right side; f64's denormals don't come up. The rounding to f16 happens in output().
+const MicroOp* map_f16(Wave& w, const MicroOp* op)
+{
+    // The host computes f64 in the rounding mode of f16, which gives a zero sum its sign and keeps
+    // what f64 can't hold of an fma on the right side; f64's denormals don't come up. The rounding
+    // to f16 happens in output().
     const uint32_t saved = host_mode();
     load_host_mode(Transcendental ? 0x1f80 : 0x1f80 | (w.mxcsr_wide & 0x6000));
     HalfMode mode = half_mode(w);
-    if (Transcendental) mode.round = Round::Nearest;
+    if(Transcendental)
+        mode.round = Round::Nearest;
     Row b0, b1, b2, out;
     const uint32_t* a = source_row(w, op, 0, b0);
-    if constexpr (N == 1) {
-        for (unsigned l = 0; l < LANES; ++l) out.d[l] = output(mode, F(input(mode, a[l])));
-    } else if constexpr (N == 2) {
+    if constexpr(N == 1)
+    {
+        for(unsigned l = 0; l < LANES; ++l)
+            out.d[l] = output(mode, F(input(mode, a[l])));
+    }
+    else if constexpr(N == 2)
+    {
         const uint32_t* b = source_row(w, op, 1, b1);
-        for (unsigned l = 0; l < LANES; ++l) out.d[l] = output(mode, F(input(mode, a[l]), input(mode, b[l])));
-    } else {
+        for(unsigned l = 0; l < LANES; ++l)
+            out.d[l] = output(mode, F(input(mode, a[l]), input(mode, b[l])));
+    }
+    else
+    {
         const uint32_t *b = source_row(w, op, 1, b1), *c = source_row(w, op, 2, b2);
-        for (unsigned l = 0; l < LANES; ++l)
+        for(unsigned l = 0; l < LANES; ++l)
             out.d[l] = output(mode, F(input(mode, a[l]), input(mode, b[l]), input(mode, c[l])));
     }
-    if (output_modified(op))
-        for (unsigned l = 0; l < LANES; ++l) out.d[l] = modified(w, op, out.d[l]);
+    if(output_modified(op))
+        for(unsigned l = 0; l < LANES; ++l)
+            out.d[l] = modified(w, op, out.d[l]);
     load_host_mode(saved);
     commit(w, op, out.d);
     return advance(op);
@@ -84,57 +108,72 @@ const MicroOp* map_f16(Wave& w, const MicroOp* op) {
 
 // Minima, maxima and medians choose one of their sources by its bits: F(ieee, a, b[, c]).
 template <unsigned N, auto F>
-const MicroOp* choose_f16(Wave& w, const MicroOp* op) {
+const MicroOp* choose_f16(Wave& w, const MicroOp* op)
+{
     const HalfMode mode = half_mode(w);
-    const bool ieee = ieee_mode(w);
+    const bool ieee     = ieee_mode(w);
     Row b0, b1, b2, out;
-    const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1), *c = N == 3 ? source_row(w, op, 2, b2) : b;
-    const auto read = [&](uint32_t bits) { return mode.flush_inputs ? flush_f16(bits & 0xffff) : bits & 0xffff; };
-    for (unsigned l = 0; l < LANES; ++l) {
+    const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1),
+                   *c = N == 3 ? source_row(w, op, 2, b2) : b;
+    const auto read   = [&](uint32_t bits) {
+        return mode.flush_inputs ? flush_f16(bits & 0xffff) : bits & 0xffff;
+    };
+    for(unsigned l = 0; l < LANES; ++l)
+    {
         uint32_t chosen;
-        if constexpr (N == 2)
+        if constexpr(N == 2)
             chosen = F(ieee, read(a[l]), read(b[l]));
         else
             chosen = F(ieee, read(a[l]), read(b[l]), read(c[l]));
         out.d[l] = mode.flush_results ? flush_f16(chosen) : chosen;
     }
-    if (output_modified(op))
-        for (unsigned l = 0; l < LANES; ++l) out.d[l] = modified(w, op, out.d[l]);
+    if(output_modified(op))
+        for(unsigned l = 0; l < LANES; ++l)
+            out.d[l] = modified(w, op, out.d[l]);
     commit(w, op, out.d);
     return advance(op);
 }
 
 template <bool Max>
-uint32_t extreme3(bool ieee, uint32_t a, uint32_t b, uint32_t c) {
+uint32_t extreme3(bool ieee, uint32_t a, uint32_t b, uint32_t c)
+{
     return extreme_f16<Max>(ieee, extreme_f16<Max>(ieee, a, b), c);
 }
 
-uint32_t median(bool ieee, uint32_t a, uint32_t b, uint32_t c) {
-    if (is_nan_f16(a) || is_nan_f16(b) || is_nan_f16(c)) return extreme3<false>(ieee, a, b, c);
+uint32_t median(bool ieee, uint32_t a, uint32_t b, uint32_t c)
+{
+    if(is_nan_f16(a) || is_nan_f16(b) || is_nan_f16(c))
+        return extreme3<false>(ieee, a, b, c);
     // As the pseudocode has it: equal by value, which tells among zeros.
     const float most = f16_to_f32(extreme3<true>(ieee, a, b, c));
-    if (most == f16_to_f32(a)) return extreme_f16<true>(ieee, b, c);
-    if (most == f16_to_f32(b)) return extreme_f16<true>(ieee, a, c);
+    if(most == f16_to_f32(a))
+        return extreme_f16<true>(ieee, b, c);
+    if(most == f16_to_f32(b))
+        return extreme_f16<true>(ieee, a, c);
     return extreme_f16<true>(ieee, a, b);
 }
 
 // Below 1 even after rounding to f16 (LLVM folds min(x - floor(x), 0x3bff) to it).
-double fract(double a) {
+double fract(double a)
+{
     const double part = a - std::floor(a);
     return part > 0x1.ffcp-1 ? 0x1.ffcp-1 : part;
 }
 
-const MicroOp* v_ldexp_f16(Wave& w, const MicroOp* op) {
+const MicroOp* v_ldexp_f16(Wave& w, const MicroOp* op)
+{
     const HalfMode mode = half_mode(w);
     Row b0, b1, out;
     const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1);
-    for (unsigned l = 0; l < LANES; ++l) {
+    for(unsigned l = 0; l < LANES; ++l)
+    {
         const int e = static_cast<int16_t>(b[l]);
         // Bounded so that f64 holds the result: output() decides on infinity and zero.
         out.d[l] = output(mode, std::ldexp(input(mode, a[l]), e > 200 ? 200 : e < -200 ? -200 : e));
     }
-    if (output_modified(op))
-        for (unsigned l = 0; l < LANES; ++l) out.d[l] = modified(w, op, out.d[l]);
+    if(output_modified(op))
+        for(unsigned l = 0; l < LANES; ++l)
+            out.d[l] = modified(w, op, out.d[l]);
     commit(w, op, out.d);
     return advance(op);
 }
@@ -142,20 +181,21 @@ const MicroOp* v_ldexp_f16(Wave& w, const MicroOp* op) {
 #define H1(NAME, ...) {NAME, map_f16<1, ([](double a) -> double { return __VA_ARGS__; })>}
 #define T1(NAME, ...) {NAME, map_f16<1, ([](double a) -> double { return __VA_ARGS__; }), true>}
 #define H2(NAME, ...) {NAME, map_f16<2, ([](double a, double b) -> double { return __VA_ARGS__; })>}
-#define H3(NAME, ...) {NAME, map_f16<3, ([](double a, double b, double c) -> double { return __VA_ARGS__; })>}
+#define H3(NAME, ...) \
+    {NAME, map_f16<3, ([](double a, double b, double c) -> double { return __VA_ARGS__; })>}
 
 constexpr Entry entries[] = {
     H2("v_add_f16", a + b),
     H2("v_sub_f16", a - b),
     H2("v_subrev_f16", b - a),
-    H2("v_mul_f16", a * b),
+    H2("v_mul_f16", (a * b)),
     {"v_min_f16", choose_f16<2, extreme_f16<false>>},
     {"v_max_f16", choose_f16<2, extreme_f16<true>>},
     {"v_min3_f16", choose_f16<3, extreme3<false>>},
     {"v_max3_f16", choose_f16<3, extreme3<true>>},
     {"v_med3_f16", choose_f16<3, median>},
-    H3("v_fma_f16", a * b + c),
-    H3("v_fmac_f16", a * b + c),
+    H3("v_fma_f16", (a * b) + c),
+    H3("v_fmac_f16", (a * b) + c),
     T1("v_exp_f16", std::exp2(a)),
     T1("v_log_f16", std::log2(a)),
     T1("v_rcp_f16", 1.0 / a),
@@ -169,8 +209,8 @@ constexpr Entry entries[] = {
     {"v_ldexp_f16", v_ldexp_f16},
 };
 
-}  // namespace
+} // namespace
 
 std::span<const Entry> half_entries() { return entries; }
 
-}  // namespace emu
+} // namespace emu

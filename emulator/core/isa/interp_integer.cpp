@@ -1,4 +1,5 @@
-// 32-bit and 16-bit integer vector arithmetic, bit operations and carries (CDNA3 ISA document, sections 12.7 to 12.11).
+// 32-bit and 16-bit integer vector arithmetic, bit operations and carries (CDNA3 ISA document,
+// sections 12.7 to 12.11).
 #include "isa/map.h"
 #include "isa/registry.h"
 
@@ -21,59 +22,80 @@ u32 u16(u32 a) { return a & 0xffff; }
 i32 s16(u32 a) { return static_cast<int16_t>(a); }
 u32 mask_of(u32 bits) { return bits >= 32 ? ~0u : (1u << bits) - 1; }
 
-u32 bfe_signed(u32 a, u32 b, u32 c) {
+u32 bfe_signed(u32 a, u32 b, u32 c)
+{
     const u32 offset = b & 31, width = c & 31;
-    if (width == 0) return 0;
+    if(width == 0)
+        return 0;
     const u32 field = a >> offset & mask_of(width);
     return field >> (width - 1) & 1 ? field | ~mask_of(width) : field;
 }
 
 // As the pseudocode has it: the bits left above a shift are those of the sign.
-u32 bfe_signed_checked(u32 a, u32 b, u32 c) {
+u32 bfe_signed_checked(u32 a, u32 b, u32 c)
+{
     const u32 offset = b & 31, width = c & 31;
-    if (width != 0 && offset + width > 32) return static_cast<u32>(s(a) >> offset);
+    if(width != 0 && offset + width > 32)
+        return static_cast<u32>(s(a) >> offset);
     return bfe_signed(a, b, c);
 }
 
-u32 reverse(u32 a) {
+u32 reverse(u32 a)
+{
     a = (a >> 1 & 0x55555555) | (a & 0x55555555) << 1;
     a = (a >> 2 & 0x33333333) | (a & 0x33333333) << 2;
     a = (a >> 4 & 0x0f0f0f0f) | (a & 0x0f0f0f0f) << 4;
     return __builtin_bswap32(a);
 }
 
-u32 permute_byte(u64 data, u32 select) {
+u32 permute_byte(u64 data, u32 select)
+{
     select &= 0xff;
-    if (select >= 13) return 0xff;
-    if (select == 12) return 0;
-    if (select >= 8) return data >> (16 * (select - 8) + 15) & 1 ? 0xff : 0;
+    if(select >= 13)
+        return 0xff;
+    if(select == 12)
+        return 0;
+    if(select >= 8)
+        return data >> (16 * (select - 8) + 15) & 1 ? 0xff : 0;
     return static_cast<u32>(data >> 8 * select) & 0xff;
 }
 
-u32 permute(u32 a, u32 b, u32 c) {
+u32 permute(u32 a, u32 b, u32 c)
+{
     const u64 data = u64{a} << 32 | b;
-    return permute_byte(data, c) | permute_byte(data, c >> 8) << 8 | permute_byte(data, c >> 16) << 16 | permute_byte(data, c >> 24) << 24;
+    return permute_byte(data, c) | permute_byte(data, c >> 8) << 8 |
+           permute_byte(data, c >> 16) << 16 | permute_byte(data, c >> 24) << 24;
 }
 
-// The compiler's usual selectors are one value for all lanes, made of bytes 0 to 7: then it is two shifts a byte.
-const MicroOp* v_perm_b32(Wave& w, const MicroOp* op) {
+// The compiler's usual selectors are one value for all lanes, made of bytes 0 to 7: then it is two
+// shifts a byte.
+const MicroOp* v_perm_b32(Wave& w, const MicroOp* op)
+{
     Row b0, b1, b2, out;
-    const u32 *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1), *c = source_row(w, op, 2, b2);
+    const u32 *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1),
+              *c     = source_row(w, op, 2, b2);
     const u32 select = c[0];
-    if (op->src[2].code >= SCALAR && (select & 0xf8f8f8f8) == 0) {
+    if(op->src[2].code >= SCALAR && (select & 0xf8f8f8f8) == 0)
+    {
         u32 shift[4];
         bool high[4];
-        for (unsigned i = 0; i < 4; ++i) {
+        for(unsigned i = 0; i < 4; ++i)
+        {
             shift[i] = (select >> 8 * i & 3) * 8;
-            high[i] = select >> 8 * i & 4;
+            high[i]  = select >> 8 * i & 4;
         }
-        for (unsigned l = 0; l < LANES; ++l) {
+        for(unsigned l = 0; l < LANES; ++l)
+        {
             u32 value = 0;
-            for (unsigned i = 0; i < 4; ++i) value |= ((high[i] ? a[l] : b[l]) >> shift[i] & 0xff) << 8 * i;
+            for(unsigned i = 0; i < 4; ++i)
+                value |= ((high[i] ? a[l] : b[l]) >> shift[i] & 0xff) << 8 * i;
             out.d[l] = value;
         }
-    } else {
-        for (unsigned l = 0; l < LANES; ++l) out.d[l] = permute(a[l], b[l], c[l]);
+    }
+    else
+    {
+        for(unsigned l = 0; l < LANES; ++l)
+            out.d[l] = permute(a[l], b[l], c[l]);
     }
     commit(w, op, out.d);
     return advance(op);
@@ -81,40 +103,52 @@ const MicroOp* v_perm_b32(Wave& w, const MicroOp* op) {
 
 u32 difference(u32 a, u32 b) { return a > b ? a - b : b - a; }
 
-u32 sad_u8(u32 a, u32 b, u32 c) {
-    for (u32 i = 0; i < 32; i += 8) c += difference(a >> i & 0xff, b >> i & 0xff);
+u32 sad_u8(u32 a, u32 b, u32 c)
+{
+    for(u32 i = 0; i < 32; i += 8)
+        c += difference(a >> i & 0xff, b >> i & 0xff);
     return c;
 }
 
-u32 sad_u16(u32 a, u32 b, u32 c) { return c + difference(u16(a), u16(b)) + difference(a >> 16, b >> 16); }
+u32 sad_u16(u32 a, u32 b, u32 c)
+{
+    return c + difference(u16(a), u16(b)) + difference(a >> 16, b >> 16);
+}
 
 i32 median(i32 a, i32 b, i32 c) { return std::max(std::min(a, b), std::min(std::max(a, b), c)); }
 u32 median(u32 a, u32 b, u32 c) { return std::max(std::min(a, b), std::min(std::max(a, b), c)); }
 
-u32 any_bits(u32 table, u32 a, u32 b, u32 c) {
+u32 any_bits(u32 table, u32 a, u32 b, u32 c)
+{
     u32 result = 0;
-    for (u32 i = 0; i < 8; ++i)
-        if (table >> i & 1) result |= (i & 4 ? a : ~a) & (i & 2 ? b : ~b) & (i & 1 ? c : ~c);
+    for(u32 i = 0; i < 8; ++i)
+        if(table >> i & 1)
+            result |= (i & 4 ? a : ~a) & (i & 2 ? b : ~b) & (i & 1 ? c : ~c);
     return result;
 }
 
 // control is the truth table; the bits above Bits are 0.
 template <u32 Bits>
-const MicroOp* v_bitop3(Wave& w, const MicroOp* op) {
+const MicroOp* v_bitop3(Wave& w, const MicroOp* op)
+{
     Row b0, b1, b2, out;
-    const u32 *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1), *c = source_row(w, op, 2, b2);
+    const u32 *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1),
+              *c    = source_row(w, op, 2, b2);
     const u32 table = op->control;
-    for (unsigned l = 0; l < LANES; ++l) out.d[l] = any_bits(table, a[l], b[l], c[l]) & mask_of(Bits);
+    for(unsigned l = 0; l < LANES; ++l)
+        out.d[l] = any_bits(table, a[l], b[l], c[l]) & mask_of(Bits);
     commit(w, op, out.d);
     return advance(op);
 }
 
 // D = mask bit of the lane ? S1 : S0
-const MicroOp* v_cndmask_b32(Wave& w, const MicroOp* op) {
+const MicroOp* v_cndmask_b32(Wave& w, const MicroOp* op)
+{
     Row b0, b1, out;
     const u32 *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1);
     const u64 mask = scalar_pair(w, op, op->src[2].code);
-    for (unsigned l = 0; l < LANES; ++l) out.d[l] = a[l];
+    for(unsigned l = 0; l < LANES; ++l)
+        out.d[l] = a[l];
     store_row(out.d, b, mask);
     commit(w, op, out.d);
     return advance(op);
@@ -122,15 +156,17 @@ const MicroOp* v_cndmask_b32(Wave& w, const MicroOp* op) {
 
 // Sum and carry-out of a lane; Subtract and Reverse choose S0 - S1 and S1 - S0.
 template <bool Subtract, bool Reverse, bool CarryIn>
-const MicroOp* carry(Wave& w, const MicroOp* op) {
+const MicroOp* carry(Wave& w, const MicroOp* op)
+{
     Row b0, b1, out;
     const u32 *a = source_row(w, op, Reverse, b0), *b = source_row(w, op, !Reverse, b1);
     const u64 in = CarryIn ? scalar_pair(w, op, op->src[2].code) : 0;
-    u64 carries = 0;
-    for (unsigned l = 0; l < LANES; ++l) {
+    u64 carries  = 0;
+    for(unsigned l = 0; l < LANES; ++l)
+    {
         const u64 one = in >> l & 1;
         const u64 sum = Subtract ? u64{a[l]} - b[l] - one : u64{a[l]} + b[l] + one;
-        out.d[l] = static_cast<u32>(sum);
+        out.d[l]      = static_cast<u32>(sum);
         carries |= (sum >> 32 & 1) << l;
     }
     const u64 lanes = w.exec();
@@ -141,19 +177,23 @@ const MicroOp* carry(Wave& w, const MicroOp* op) {
 
 // Bits of the mask operand below the lane, added to S1 (v_mbcnt_lo/hi_u32_b32).
 template <bool High>
-const MicroOp* mbcnt(Wave& w, const MicroOp* op) {
+const MicroOp* mbcnt(Wave& w, const MicroOp* op)
+{
     Row b0, b1, out;
     const u32 *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1);
-    for (unsigned l = 0; l < LANES; ++l) {
+    for(unsigned l = 0; l < LANES; ++l)
+    {
         const u64 below = (u64{1} << l) - 1;
-        out.d[l] = b[l] + static_cast<u32>(std::popcount(a[l] & static_cast<u32>(High ? below >> 32 : below)));
+        out.d[l] = b[l] + static_cast<u32>(
+                              std::popcount(a[l] & static_cast<u32>(High ? below >> 32 : below)));
     }
     commit(w, op, out.d);
     return advance(op);
 }
 
 // The leading zero count of a sign-extended value; -1 if there is none.
-u32 flbit_signed(u32 a) {
+u32 flbit_signed(u32 a)
+{
     const u32 bits = a >> 31 ? ~a : a;
     return bits == 0 ? ~0u : static_cast<u32>(std::countl_zero(bits));
 }
@@ -178,7 +218,7 @@ constexpr Entry entries[] = {
     I2("v_subrev_u32", b - a),
     I2("v_add_i32", a + b),
     I2("v_sub_i32", a - b),
-    I2("v_and_b32", a & b),
+    I2("v_and_b32", (a & b)),
     I2("v_or_b32", a | b),
     I2("v_xor_b32", a ^ b),
     I2("v_xnor_b32", ~(a ^ b)),
@@ -193,7 +233,7 @@ constexpr Entry entries[] = {
     I2("v_mul_u32_u24", u24(a) * u24(b)),
     I2("v_mul_hi_i32_i24", static_cast<u32>(i64{s24(a)} * s24(b) >> 32)),
     I2("v_mul_hi_u32_u24", static_cast<u32>(u64{u24(a)} * u24(b) >> 32)),
-    I2("v_mul_lo_u32", a * b),
+    I2("v_mul_lo_u32", (a * b)),
     I2("v_mul_hi_u32", static_cast<u32>(u64{a} * b >> 32)),
     I2("v_mul_hi_i32", static_cast<u32>(i64{s(a)} * s(b) >> 32)),
     I2("v_bcnt_u32_b32", b + static_cast<u32>(std::popcount(a))),
@@ -224,7 +264,13 @@ constexpr Entry entries[] = {
     I3("v_sad_hi_u8", c + (sad_u8(a, b, 0) << 16)),
     I3("v_sad_u16", sad_u16(a, b, c)),
     I3("v_sad_u32", c + difference(a, b)),
-    I3("v_lerp_u8", [&] { u32 r = 0; for (u32 i = 0; i < 32; i += 8) r |= ((a >> i & 0xff) + (b >> i & 0xff) + (c >> i & 1)) >> 1 << i; return r; }()),
+    I3("v_lerp_u8",
+       [&] {
+           u32 r = 0;
+           for(u32 i = 0; i < 32; i += 8)
+               r |= ((a >> i & 0xff) + (b >> i & 0xff) + (c >> i & 1)) >> 1 << i;
+           return r;
+       }()),
     {"v_perm_b32", v_perm_b32},
     {"v_bitop3_b32", v_bitop3<32>},
     {"v_bitop3_b16", v_bitop3<16>},
@@ -263,8 +309,8 @@ constexpr Entry entries[] = {
     I2("v_pack_b32_f16", u16(a) | b << 16),
 };
 
-}  // namespace
+} // namespace
 
 std::span<const Entry> integer_entries() { return entries; }
 
-}  // namespace emu
+} // namespace emu

@@ -10,52 +10,64 @@ namespace emu {
 namespace {
 
 // With EXEC = 0 lane 0 is read.
-const MicroOp* v_readfirstlane_b32(Wave& w, const MicroOp* op) {
-    const uint64_t exec = w.exec();
-    const unsigned lane = exec == 0 ? 0 : static_cast<unsigned>(std::countr_zero(exec));
-    const uint16_t code = op->src[0].code;
+const MicroOp* v_readfirstlane_b32(Wave& w, const MicroOp* op)
+{
+    const uint64_t exec   = w.exec();
+    const unsigned lane   = exec == 0 ? 0 : static_cast<unsigned>(std::countr_zero(exec));
+    const uint16_t code   = op->src[0].code;
     w.s[op->dst - SCALAR] = code < SCALAR ? w.v[code][lane] : scalar_value(w, op, code);
     return advance(op);
 }
 
-const MicroOp* v_readlane_b32(Wave& w, const MicroOp* op) {
-    const uint16_t code = op->src[0].code;
-    const unsigned lane = scalar_value(w, op, op->src[1].code) & 63;
+const MicroOp* v_readlane_b32(Wave& w, const MicroOp* op)
+{
+    const uint16_t code   = op->src[0].code;
+    const unsigned lane   = scalar_value(w, op, op->src[1].code) & 63;
     w.s[op->dst - SCALAR] = code < SCALAR ? w.v[code][lane] : scalar_value(w, op, code);
     return advance(op);
 }
 
 // Writes whatever EXEC is.
-const MicroOp* v_writelane_b32(Wave& w, const MicroOp* op) {
+const MicroOp* v_writelane_b32(Wave& w, const MicroOp* op)
+{
     w.v[op->dst][scalar_value(w, op, op->src[1].code) & 63] = scalar_value(w, op, op->src[0].code);
     return advance(op);
 }
 
-const MicroOp* v_swap_b32(Wave& w, const MicroOp* op) {
+const MicroOp* v_swap_b32(Wave& w, const MicroOp* op)
+{
     const uint64_t exec = w.exec();
     uint32_t *a = w.v[op->dst], *b = w.v[op->src[0].code];
-    for (unsigned l = 0; l < LANES; ++l)
-        if (exec >> l & 1) std::swap(a[l], b[l]);
+    for(unsigned l = 0; l < LANES; ++l)
+        if(exec >> l & 1)
+            std::swap(a[l], b[l]);
     return advance(op);
 }
 
-// CDNA4 ISA document, v_permlane32_swap_b32: vdst lanes 32-63 and src lanes 0-31 change places. v_permlane16_swap_b32: the
-// odd rows of 16 lanes of vdst and the even ones of src. A lane with EXEC off keeps its value.
+// CDNA4 ISA document, v_permlane32_swap_b32: vdst lanes 32-63 and src lanes 0-31 change places.
+// v_permlane16_swap_b32: the odd rows of 16 lanes of vdst and the even ones of src. A lane with
+// EXEC off keeps its value.
 template <unsigned Width>
-const MicroOp* permlane_swap(Wave& w, const MicroOp* op) {
+const MicroOp* permlane_swap(Wave& w, const MicroOp* op)
+{
     uint32_t *destination = w.v[op->dst], *source = w.v[op->src[0].code];
     const uint64_t exec = w.exec();
-    for (unsigned l = 0; l < LANES; ++l) {
-        if (l & Width) continue;
+    for(unsigned l = 0; l < LANES; ++l)
+    {
+        if(l & Width)
+            continue;
         const unsigned upper = l + Width;
         const uint32_t low = source[l], high = destination[upper];
-        if (exec >> l & 1) source[l] = high;
-        if (exec >> upper & 1) destination[upper] = low;
+        if(exec >> l & 1)
+            source[l] = high;
+        if(exec >> upper & 1)
+            destination[upper] = low;
     }
     return advance(op);
 }
 
-const MicroOp* v_accvgpr_mov_b32(Wave& w, const MicroOp* op) {
+const MicroOp* v_accvgpr_mov_b32(Wave& w, const MicroOp* op)
+{
     Row buffer;
     const uint32_t* a = plain_row(w, op, op->src[0].code, buffer);
     store_row(w.v[op->dst], a, w.exec());
@@ -77,8 +89,8 @@ constexpr Entry entries[] = {
     {"v_accvgpr_mov_b32", v_accvgpr_mov_b32},
 };
 
-}  // namespace
+} // namespace
 
 std::span<const Entry> lane_entries() { return entries; }
 
-}  // namespace emu
+} // namespace emu

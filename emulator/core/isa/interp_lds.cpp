@@ -1,6 +1,6 @@
 // LDS instructions: DS (CDNA3 and CDNA4 ISA documents, section "Data share operations").
-#include "isa/access.h"
 #include "checks/checks.h"
+#include "isa/access.h"
 #include "isa/registry.h"
 
 #include <algorithm>
@@ -11,37 +11,59 @@ namespace emu {
 
 namespace {
 
-struct alignas(64) Offsets {
+struct alignas(64) Offsets
+{
     uint32_t d[LANES];
 };
 
 // Byte addresses of all lanes, checked against the workgroup's LDS.
-void addresses(Wave& w, const MicroOp* op, uint32_t offset, unsigned bytes, uint64_t mask, LdsUse use, Offsets& out) {
+void addresses(Wave& w,
+               const MicroOp* op,
+               uint32_t offset,
+               unsigned bytes,
+               uint64_t mask,
+               LdsUse use,
+               Offsets& out)
+{
     must_be_defined(w, op, op->src[0].code, mask, "the LDS address");
     const uint32_t* base = w.v[op->src[0].code];
-    uint32_t most = 0;
-    for (unsigned l = 0; l < LANES; ++l) out.d[l] = base[l] + offset;
-    if (mask == ALL_LANES)
-        for (unsigned l = 0; l < LANES; ++l) most = std::max(most, out.d[l]);
+    uint32_t most        = 0;
+    for(unsigned l = 0; l < LANES; ++l)
+        out.d[l] = base[l] + offset;
+    if(mask == ALL_LANES)
+        for(unsigned l = 0; l < LANES; ++l)
+            most = std::max(most, out.d[l]);
     else
-        for (unsigned l = 0; l < LANES; ++l)
-            if (mask >> l & 1) most = std::max(most, out.d[l]);
+        for(unsigned l = 0; l < LANES; ++l)
+            if(mask >> l & 1)
+                most = std::max(most, out.d[l]);
     const uint32_t size = w.group->lds_bytes;
-    if (mask != 0 && (most > size || size - most < bytes)) [[unlikely]] {
-        for (unsigned l = 0; l < LANES; ++l)
-            if (mask >> l & 1 && (out.d[l] > size || size - out.d[l] < bytes))
-                raise_memory(w, op, use == LdsUse::Read ? Access::Load : Access::Store, l, out.d[l], bytes, FaultKind::Lds);
+    if(mask != 0 && (most > size || size - most < bytes)) [[unlikely]]
+    {
+        for(unsigned l = 0; l < LANES; ++l)
+            if(mask >> l & 1 && (out.d[l] > size || size - out.d[l] < bytes))
+                raise_memory(w,
+                             op,
+                             use == LdsUse::Read ? Access::Load : Access::Store,
+                             l,
+                             out.d[l],
+                             bytes,
+                             FaultKind::Lds);
     }
-    if (w.group->shadow != nullptr) [[unlikely]]
-        for (unsigned l = 0; l < LANES; ++l)
-            if (mask >> l & 1) check_lds(w, op, l, out.d[l], bytes, use);
-    if (w.group->banks != nullptr) w.group->traffic.lds_bank_conflicts += w.group->banks->of(op, out.d, mask, bytes, use);
+    if(w.group->shadow != nullptr) [[unlikely]]
+        for(unsigned l = 0; l < LANES; ++l)
+            if(mask >> l & 1)
+                check_lds(w, op, l, out.d[l], bytes, use);
+    if(w.group->banks != nullptr)
+        w.group->traffic.lds_bank_conflicts += w.group->banks->of(op, out.d, mask, bytes, use);
     const uint64_t traffic = static_cast<uint64_t>(std::popcount(mask)) * bytes;
-    (use == LdsUse::Read ? w.group->traffic.lds_load_bytes : w.group->traffic.lds_store_bytes) += traffic;
+    (use == LdsUse::Read ? w.group->traffic.lds_load_bytes : w.group->traffic.lds_store_bytes) +=
+        traffic;
 }
 
 template <unsigned Dwords>
-const MicroOp* read(Wave& w, const MicroOp* op) {
+const MicroOp* read(Wave& w, const MicroOp* op)
+{
     const uint64_t mask = w.exec();
     Offsets at;
     Rows data;
@@ -53,7 +75,8 @@ const MicroOp* read(Wave& w, const MicroOp* op) {
 
 // Two addresses: op->offset and op->literal.
 template <unsigned Dwords>
-const MicroOp* read2(Wave& w, const MicroOp* op) {
+const MicroOp* read2(Wave& w, const MicroOp* op)
+{
     const uint64_t mask = w.exec();
     Offsets at;
     Rows data;
@@ -66,25 +89,36 @@ const MicroOp* read2(Wave& w, const MicroOp* op) {
 }
 
 template <unsigned Dwords>
-const MicroOp* write(Wave& w, const MicroOp* op) {
+const MicroOp* write(Wave& w, const MicroOp* op)
+{
     const uint64_t mask = w.exec();
     Offsets at;
     addresses(w, op, static_cast<uint32_t>(op->offset), 4 * Dwords, mask, LdsUse::Write, at);
     const uint32_t* rows[Dwords];
-    for (unsigned i = 0; i < Dwords; ++i) rows[i] = w.v[op->src[1].code + i];
+    for(unsigned i = 0; i < Dwords; ++i)
+        rows[i] = w.v[op->src[1].code + i];
     scatter<Dwords>(w.group->lds, at.d, mask, rows);
     issue(w, Counter::Lds);
     return advance(op);
 }
 
 template <unsigned Dwords>
-const MicroOp* write2(Wave& w, const MicroOp* op) {
+const MicroOp* write2(Wave& w, const MicroOp* op)
+{
     const uint64_t mask = w.exec();
     Offsets at;
-    for (unsigned which = 0; which < 2; ++which) {
-        addresses(w, op, which == 0 ? static_cast<uint32_t>(op->offset) : op->literal, 4 * Dwords, mask, LdsUse::Write, at);
+    for(unsigned which = 0; which < 2; ++which)
+    {
+        addresses(w,
+                  op,
+                  which == 0 ? static_cast<uint32_t>(op->offset) : op->literal,
+                  4 * Dwords,
+                  mask,
+                  LdsUse::Write,
+                  at);
         const uint32_t* rows[Dwords];
-        for (unsigned i = 0; i < Dwords; ++i) rows[i] = w.v[op->src[1 + which].code + i];
+        for(unsigned i = 0; i < Dwords; ++i)
+            rows[i] = w.v[op->src[1 + which].code + i];
         scatter<Dwords>(w.group->lds, at.d, mask, rows);
     }
     issue(w, Counter::Lds);
@@ -92,51 +126,62 @@ const MicroOp* write2(Wave& w, const MicroOp* op) {
 }
 
 template <Narrow Kind, Part Where>
-const MicroOp* read_narrow(Wave& w, const MicroOp* op) {
+const MicroOp* read_narrow(Wave& w, const MicroOp* op)
+{
     const uint64_t mask = w.exec();
     Offsets at;
     Rows data;
     addresses(w, op, static_cast<uint32_t>(op->offset), narrow_bytes(Kind), mask, LdsUse::Read, at);
-    for (unsigned l = 0; l < LANES; ++l) data.d[0][l] = mask >> l & 1 ? load_narrow(Kind, w.group->lds + at.d[l]) : 0;
+    for(unsigned l = 0; l < LANES; ++l)
+        data.d[0][l] = mask >> l & 1 ? load_narrow(Kind, w.group->lds + at.d[l]) : 0;
     deliver(w, op, Counter::Lds, data.d, 1, mask, Where);
     return advance(op);
 }
 
 template <unsigned Bytes, unsigned Shift>
-const MicroOp* write_narrow(Wave& w, const MicroOp* op) {
+const MicroOp* write_narrow(Wave& w, const MicroOp* op)
+{
     const uint64_t mask = w.exec();
     Offsets at;
     addresses(w, op, static_cast<uint32_t>(op->offset), Bytes, mask, LdsUse::Write, at);
     const uint32_t* row = w.v[op->src[1].code];
-    for (unsigned l = 0; l < LANES; ++l) {
+    for(unsigned l = 0; l < LANES; ++l)
+    {
         const uint32_t value = row[l] >> Shift;
-        if (mask >> l & 1) std::memcpy(w.group->lds + at.d[l], &value, Bytes);
+        if(mask >> l & 1)
+            std::memcpy(w.group->lds + at.d[l], &value, Bytes);
     }
     issue(w, Counter::Lds);
     return advance(op);
 }
 
-// LDS = F(LDS, data), lane by lane in ascending order; with RETURN the old value goes to the destination.
+// LDS = F(LDS, data), lane by lane in ascending order; with RETURN the old value goes to the
+// destination.
 template <typename T, auto F>
-const MicroOp* atomic(Wave& w, const MicroOp* op) {
+const MicroOp* atomic(Wave& w, const MicroOp* op)
+{
     constexpr unsigned DWORDS = sizeof(T) / 4;
-    const uint64_t mask = w.exec();
+    const uint64_t mask       = w.exec();
     Offsets at;
     Rows old;
     addresses(w, op, static_cast<uint32_t>(op->offset), sizeof(T), mask, LdsUse::Write, at);
-    for (unsigned l = 0; l < LANES; ++l) {
-        if (!(mask >> l & 1)) continue;
+    for(unsigned l = 0; l < LANES; ++l)
+    {
+        if(!(mask >> l & 1))
+            continue;
         T value, operand;
         uint32_t bits[DWORDS];
-        for (unsigned i = 0; i < DWORDS; ++i) bits[i] = w.v[op->src[1].code + i][l];
+        for(unsigned i = 0; i < DWORDS; ++i)
+            bits[i] = w.v[op->src[1].code + i][l];
         std::memcpy(&operand, bits, sizeof(T));
         std::memcpy(&value, w.group->lds + at.d[l], sizeof(T));
         std::memcpy(bits, &value, sizeof(T));
-        for (unsigned i = 0; i < DWORDS; ++i) old.d[i][l] = bits[i];
+        for(unsigned i = 0; i < DWORDS; ++i)
+            old.d[i][l] = bits[i];
         value = F(value, operand);
         std::memcpy(w.group->lds + at.d[l], &value, sizeof(T));
     }
-    if (op->flags & RETURN)
+    if(op->flags & RETURN)
         deliver(w, op, Counter::Lds, old.d, DWORDS, mask);
     else
         issue(w, Counter::Lds);
@@ -144,64 +189,77 @@ const MicroOp* atomic(Wave& w, const MicroOp* op) {
 }
 
 // Lane l gets the value of lane address / 4; 0 from a lane with EXEC off.
-const MicroOp* ds_bpermute_b32(Wave& w, const MicroOp* op) {
-    const uint64_t mask = w.exec();
+const MicroOp* ds_bpermute_b32(Wave& w, const MicroOp* op)
+{
+    const uint64_t mask     = w.exec();
     const uint32_t *address = w.v[op->src[0].code], *data = w.v[op->src[1].code];
     Rows out;
-    for (unsigned l = 0; l < LANES; ++l) {
+    for(unsigned l = 0; l < LANES; ++l)
+    {
         const unsigned from = (address[l] + static_cast<uint32_t>(op->offset)) >> 2 & 63;
-        out.d[0][l] = mask >> from & 1 ? data[from] : 0;
+        out.d[0][l]         = mask >> from & 1 ? data[from] : 0;
     }
     deliver(w, op, Counter::Lds, out.d, 1, mask);
     return advance(op);
 }
 
-// Lane l sends its value to lane address / 4; the highest sender wins, lanes that nobody sent to get 0.
-const MicroOp* ds_permute_b32(Wave& w, const MicroOp* op) {
-    const uint64_t mask = w.exec();
+// Lane l sends its value to lane address / 4; the highest sender wins, lanes that nobody sent to
+// get 0.
+const MicroOp* ds_permute_b32(Wave& w, const MicroOp* op)
+{
+    const uint64_t mask     = w.exec();
     const uint32_t *address = w.v[op->src[0].code], *data = w.v[op->src[1].code];
     Rows out = {};
-    for (unsigned l = 0; l < LANES; ++l)
-        if (mask >> l & 1) out.d[0][(address[l] + static_cast<uint32_t>(op->offset)) >> 2 & 63] = data[l];
+    for(unsigned l = 0; l < LANES; ++l)
+        if(mask >> l & 1)
+            out.d[0][(address[l] + static_cast<uint32_t>(op->offset)) >> 2 & 63] = data[l];
     deliver(w, op, Counter::Lds, out.d, 1, mask);
     return advance(op);
 }
 
 // Offset bit 15: quad permutation; else and, or, xor masks within 32 lanes.
-const MicroOp* ds_swizzle_b32(Wave& w, const MicroOp* op) {
-    const uint64_t mask = w.exec();
+const MicroOp* ds_swizzle_b32(Wave& w, const MicroOp* op)
+{
+    const uint64_t mask  = w.exec();
     const uint32_t* data = w.v[op->src[0].code];
-    const auto pattern = static_cast<uint32_t>(op->offset);
+    const auto pattern   = static_cast<uint32_t>(op->offset);
     Rows out;
-    for (unsigned l = 0; l < LANES; ++l) {
+    for(unsigned l = 0; l < LANES; ++l)
+    {
         unsigned from;
-        if (pattern & 0x8000)
+        if(pattern & 0x8000)
             from = (l & ~3u) | (pattern >> 2 * (l & 3) & 3);
         else
-            from = (l & 32) | ((((l & 31) & (pattern & 31)) | (pattern >> 5 & 31)) ^ (pattern >> 10 & 31));
+            from = (l & 32) |
+                   ((((l & 31) & (pattern & 31)) | (pattern >> 5 & 31)) ^ (pattern >> 10 & 31));
         out.d[0][l] = mask >> from & 1 ? data[from] : 0;
     }
     deliver(w, op, Counter::Lds, out.d, 1, mask);
     return advance(op);
 }
 
-// CDNA4 transposing reads. Each group of 16 lanes reads a matrix of 16 columns, row by row, 64 bits a lane; lane j of the
-// group gets column j. With values of Bits bits a lane holds 64 / Bits of a row, so that a row takes Bits / 4 lanes.
+// CDNA4 transposing reads. Each group of 16 lanes reads a matrix of 16 columns, row by row, 64 bits
+// a lane; lane j of the group gets column j. With values of Bits bits a lane holds 64 / Bits of a
+// row, so that a row takes Bits / 4 lanes.
 template <unsigned Bits>
-const MicroOp* read_transposed(Wave& w, const MicroOp* op) {
+const MicroOp* read_transposed(Wave& w, const MicroOp* op)
+{
     constexpr unsigned PER_LANE = 64 / Bits, LANES_A_ROW = 16 / PER_LANE;
     const uint64_t mask = w.exec();
     Offsets at;
     Rows data = {}, out = {};
     addresses(w, op, static_cast<uint32_t>(op->offset), 8, mask, LdsUse::Read, at);
     gather<2>(w.group->lds, at.d, mask, data.d);
-    for (unsigned l = 0; l < LANES; ++l) {
+    for(unsigned l = 0; l < LANES; ++l)
+    {
         const unsigned group = l & ~15u, column = l & 15;
         uint64_t result = 0;
-        for (unsigned row = 0; row < PER_LANE; ++row) {
-            const unsigned from = group + row * LANES_A_ROW + column / PER_LANE;
+        for(unsigned row = 0; row < PER_LANE; ++row)
+        {
+            const unsigned from  = group + row * LANES_A_ROW + column / PER_LANE;
             const uint64_t value = uint64_t{data.d[1][from]} << 32 | data.d[0][from];
-            result |= (value >> Bits * (column % PER_LANE) & ((uint64_t{1} << Bits) - 1)) << Bits * row;
+            result |= (value >> Bits * (column % PER_LANE) & ((uint64_t{1} << Bits) - 1))
+                      << Bits * row;
         }
         out.d[0][l] = static_cast<uint32_t>(result);
         out.d[1][l] = static_cast<uint32_t>(result >> 32);
@@ -210,7 +268,7 @@ const MicroOp* read_transposed(Wave& w, const MicroOp* op) {
     return advance(op);
 }
 
-#define ATOMIC(NAME, T, ...)                                                          \
+#define ATOMIC(NAME, T, ...) \
     {"ds_" NAME, atomic<T, ([](T m, T d) -> T { return static_cast<T>(__VA_ARGS__); })>}
 
 constexpr Entry entries[] = {
@@ -255,7 +313,7 @@ constexpr Entry entries[] = {
     ATOMIC("max_u32", uint32_t, std::max(m, d)),
     ATOMIC("min_i32", int32_t, std::min(m, d)),
     ATOMIC("max_i32", int32_t, std::max(m, d)),
-    ATOMIC("and_b32", uint32_t, m & d),
+    ATOMIC("and_b32", uint32_t, (m & d)),
     ATOMIC("or_b32", uint32_t, m | d),
     ATOMIC("xor_b32", uint32_t, m ^ d),
     ATOMIC("wrxchg_b32", uint32_t, (void(m), d)),
@@ -263,15 +321,15 @@ constexpr Entry entries[] = {
     ATOMIC("min_f32", float, std::fmin(m, d)),
     ATOMIC("max_f32", float, std::fmax(m, d)),
     ATOMIC("add_u64", uint64_t, m + d),
-    ATOMIC("and_b64", uint64_t, m & d),
+    ATOMIC("and_b64", uint64_t, (m & d)),
     ATOMIC("or_b64", uint64_t, m | d),
     ATOMIC("xor_b64", uint64_t, m ^ d),
     ATOMIC("wrxchg_b64", uint64_t, (void(m), d)),
     ATOMIC("add_f64", double, m + d),
 };
 
-}  // namespace
+} // namespace
 
 std::span<const Entry> lds_entries() { return entries; }
 
-}  // namespace emu
+} // namespace emu

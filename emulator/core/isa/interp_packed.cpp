@@ -1,4 +1,5 @@
-// Packed operations on two halves of a register or on two registers: VOP3P without MFMA (CDNA3 ISA document, section 12.12).
+// Packed operations on two halves of a register or on two registers: VOP3P without MFMA (CDNA3 ISA
+// document, section 12.12).
 #include "isa/float_formats.h"
 #include "isa/map.h"
 #include "isa/registry.h"
@@ -10,67 +11,92 @@ namespace emu {
 
 namespace {
 
-// Source::select: bit 0 chooses what the low result reads, bit 1 what the high one reads. Modifiers by result half.
+// Source::select: bit 0 chooses what the low result reads, bit 1 what the high one reads. Modifiers
+// by result half.
 bool high_for(const Source& source, unsigned half) { return source.select >> half & 1; }
-uint32_t sign_for(const Source& source, unsigned half, uint32_t sign) {
+uint32_t sign_for(const Source& source, unsigned half, uint32_t sign)
+{
     return source.mods & (half ? NEGATE_HIGH : NEGATE) ? sign : 0;
 }
 
 // One f32 half of a packed-f32 source: its row, negated if asked for.
-const uint32_t* packed_f32_row(const Wave& w, const MicroOp* op, unsigned i, unsigned half, Row& buffer) {
+const uint32_t* packed_f32_row(
+    const Wave& w, const MicroOp* op, unsigned i, unsigned half, Row& buffer)
+{
     const Source& source = op->src[i];
-    const bool high = high_for(source, half);
+    const bool high      = high_for(source, half);
     const uint32_t* row;
-    if (source.code < SCALAR) {
+    if(source.code < SCALAR)
+    {
         row = w.v[source.code + high];
-    } else {
+    }
+    else
+    {
         // A scalar pair, or one constant for both halves.
         const unsigned code = source.code - SCALAR;
         const bool constant = source.code == LITERAL || (code >= 128 && code != SCC);
         broadcast(constant ? scalar_value(w, op, source.code) : w.s[code + high], buffer);
         row = buffer.d;
     }
-    if (const uint32_t sign = sign_for(source, half, 0x80000000)) {
-        for (unsigned l = 0; l < LANES; ++l) buffer.d[l] = row[l] ^ sign;
+    if(const uint32_t sign = sign_for(source, half, 0x80000000))
+    {
+        for(unsigned l = 0; l < LANES; ++l)
+            buffer.d[l] = row[l] ^ sign;
         row = buffer.d;
     }
     return row;
 }
 
 template <unsigned N, auto F>
-const MicroOp* packed_f32(Wave& w, const MicroOp* op) {
+const MicroOp* packed_f32(Wave& w, const MicroOp* op)
+{
     Row out[2], b0, b1, b2;
-    for (unsigned half = 0; half < 2; ++half) {
+    for(unsigned half = 0; half < 2; ++half)
+    {
         const uint32_t* a = packed_f32_row(w, op, 0, half, b0);
         const uint32_t* b = packed_f32_row(w, op, 1, half, b1);
-        uint32_t* d = out[half].d;
-        if constexpr (N == 2) {
-            for (unsigned l = 0; l < LANES; ++l) d[l] = as_bits(F(as_float(a[l]), as_float(b[l])));
-        } else {
-            const uint32_t* c = packed_f32_row(w, op, 2, half, b2);
-            for (unsigned l = 0; l < LANES; ++l) d[l] = as_bits(F(as_float(a[l]), as_float(b[l]), as_float(c[l])));
+        uint32_t* d       = out[half].d;
+        if constexpr(N == 2)
+        {
+            for(unsigned l = 0; l < LANES; ++l)
+                d[l] = as_bits(F(as_float(a[l]), as_float(b[l])));
         }
-        if (output_modified(op)) modify_f32(w, op, d);
+        else
+        {
+            const uint32_t* c = packed_f32_row(w, op, 2, half, b2);
+            for(unsigned l = 0; l < LANES; ++l)
+                d[l] = as_bits(F(as_float(a[l]), as_float(b[l]), as_float(c[l])));
+        }
+        if(output_modified(op))
+            modify_f32(w, op, d);
     }
     commit_wide(w, op, out[0].d, out[1].d);
     return advance(op);
 }
 
-// v_pk_mov_b32: op_sel[0] chooses the register of S0 for the low result, op_sel[1] that of S1 for the high one.
-const MicroOp* v_pk_mov_b32(Wave& w, const MicroOp* op) {
+// v_pk_mov_b32: op_sel[0] chooses the register of S0 for the low result, op_sel[1] that of S1 for
+// the high one.
+const MicroOp* v_pk_mov_b32(Wave& w, const MicroOp* op)
+{
     Row b0, b1, low, high;
     const uint32_t* a = packed_f32_row(w, op, 0, 0, b0);
-    Source second = op->src[1];
-    const bool upper = second.select & 1;
+    Source second     = op->src[1];
+    const bool upper  = second.select & 1;
     const uint32_t* b;
-    if (second.code < SCALAR) {
+    if(second.code < SCALAR)
+    {
         b = w.v[second.code + upper];
-    } else {
-        broadcast(second.code - SCALAR >= 128 ? scalar_value(w, op, second.code) : w.s[second.code - SCALAR + upper], b1);
+    }
+    else
+    {
+        broadcast(second.code - SCALAR >= 128 ? scalar_value(w, op, second.code)
+                                              : w.s[second.code - SCALAR + upper],
+                  b1);
         b = b1.d;
     }
-    for (unsigned l = 0; l < LANES; ++l) {
-        low.d[l] = a[l];
+    for(unsigned l = 0; l < LANES; ++l)
+    {
+        low.d[l]  = a[l];
         high.d[l] = b[l];
     }
     commit_wide(w, op, low.d, high.d);
@@ -79,23 +105,33 @@ const MicroOp* v_pk_mov_b32(Wave& w, const MicroOp* op) {
 
 uint32_t half_of(uint32_t value, bool high) { return high ? value >> 16 : value & 0xffff; }
 
-// Packed 16-bit: F on each pair of halves, N sources. Sign: the bit that a modifier flips, 0 for integers.
+// Packed 16-bit: F on each pair of halves, N sources. Sign: the bit that a modifier flips, 0 for
+// integers.
 template <unsigned N, uint32_t Sign, auto F>
-const MicroOp* packed_half(Wave& w, const MicroOp* op) {
+const MicroOp* packed_half(Wave& w, const MicroOp* op)
+{
     // In the rounding of f16: it gives a zero sum its sign.
     const WideMode mode(w);
     Row b0, b1, b2, out;
     const uint32_t* a = plain_row(w, op, op->src[0].code, b0);
     const uint32_t* b = plain_row(w, op, op->src[1].code, b1);
     const uint32_t* c = N == 3 ? plain_row(w, op, op->src[2].code, b2) : b;
-    for (unsigned l = 0; l < LANES; ++l) {
+    for(unsigned l = 0; l < LANES; ++l)
+    {
         uint32_t result = 0;
-        for (unsigned half = 0; half < 2; ++half) {
-            const uint32_t x = half_of(a[l], high_for(op->src[0], half)) ^ sign_for(op->src[0], half, Sign);
-            const uint32_t y = half_of(b[l], high_for(op->src[1], half)) ^ sign_for(op->src[1], half, Sign);
+        for(unsigned half = 0; half < 2; ++half)
+        {
+            const uint32_t x =
+                half_of(a[l], high_for(op->src[0], half)) ^ sign_for(op->src[0], half, Sign);
+            const uint32_t y =
+                half_of(b[l], high_for(op->src[1], half)) ^ sign_for(op->src[1], half, Sign);
             uint32_t r;
-            if constexpr (N == 3)
-                r = F(w, op, x, y, half_of(c[l], high_for(op->src[2], half)) ^ sign_for(op->src[2], half, Sign));
+            if constexpr(N == 3)
+                r = F(w,
+                      op,
+                      x,
+                      y,
+                      half_of(c[l], high_for(op->src[2], half)) ^ sign_for(op->src[2], half, Sign));
             else
                 r = F(w, op, x, y);
             result |= (r & 0xffff) << 16 * half;
@@ -107,17 +143,21 @@ const MicroOp* packed_half(Wave& w, const MicroOp* op) {
 }
 
 // An f16 result of an exact or once-rounded f64.
-uint32_t to_half(const Wave& w, const MicroOp* op, double value) {
-    if (op->flags & CLAMP) {
-        if (std::isnan(value))
+uint32_t to_half(const Wave& w, const MicroOp* op, double value)
+{
+    if(op->flags & CLAMP)
+    {
+        if(std::isnan(value))
             value = dx10_clamp(w) ? 0.0 : value;
         else
-            value = value > 1.0 ? 1.0 : std::signbit(value) ? 0.0 : value;  // -0 too becomes +0
+            value = value > 1.0 ? 1.0 : std::signbit(value) ? 0.0 : value; // -0 too becomes +0
     }
     const float near = static_cast<float>(value);
-    uint32_t bits = as_bits(near);
-    if (std::isfinite(near) && static_cast<double>(near) != value) {
-        if (std::fabs(static_cast<double>(near)) > std::fabs(value)) --bits;
+    uint32_t bits    = as_bits(near);
+    if(std::isfinite(near) && static_cast<double>(near) != value)
+    {
+        if(std::fabs(static_cast<double>(near)) > std::fabs(value))
+            --bits;
         bits |= 1;
     }
     const uint32_t half = f32_to_f16(bits, static_cast<Round>(w.mode >> 2 & 3));
@@ -125,43 +165,58 @@ uint32_t to_half(const Wave& w, const MicroOp* op, double value) {
 }
 
 double h(uint32_t bits) { return f16_to_f32(bits); }
-uint32_t input_half(const Wave& w, uint32_t bits) { return (w.mode >> 6 & 1) == 0 ? flush_f16(bits) : bits; }
+uint32_t input_half(const Wave& w, uint32_t bits)
+{
+    return (w.mode >> 6 & 1) == 0 ? flush_f16(bits) : bits;
+}
 int32_t i16(uint32_t a) { return static_cast<int16_t>(a); }
 
 template <bool Max>
-uint32_t packed_extreme(const Wave& w, const MicroOp* op, uint32_t a, uint32_t b) {
+uint32_t packed_extreme(const Wave& w, const MicroOp* op, uint32_t a, uint32_t b)
+{
     const uint32_t chosen = extreme_f16<Max>(ieee_mode(w), input_half(w, a), input_half(w, b));
     // A NaN keeps its bits: to_half would quieten it.
-    if (is_nan_f16(chosen) && !(op->flags & CLAMP)) return chosen;
+    if(is_nan_f16(chosen) && !(op->flags & CLAMP))
+        return chosen;
     return to_half(w, op, h(chosen));
 }
 
-// v_fma_mix: sources are f32, or a half taken as f16 where op_sel_hi (select bit 1) is set. neg is NEGATE, abs NEGATE_HIGH.
-double mixed(const Source& source, uint32_t value) {
-    double x = source.select & 2 ? h(half_of(value, source.select & 1)) : static_cast<double>(as_float(value));
-    if (source.mods & NEGATE_HIGH) x = std::fabs(x);
+// v_fma_mix: sources are f32, or a half taken as f16 where op_sel_hi (select bit 1) is set. neg is
+// NEGATE, abs NEGATE_HIGH.
+double mixed(const Source& source, uint32_t value)
+{
+    double x = source.select & 2 ? h(half_of(value, source.select & 1))
+                                 : static_cast<double>(as_float(value));
+    if(source.mods & NEGATE_HIGH)
+        x = std::fabs(x);
     return source.mods & NEGATE ? -x : x;
 }
 
 template <bool Half>
-const MicroOp* fma_mix(Wave& w, const MicroOp* op) {
+const MicroOp* fma_mix(Wave& w, const MicroOp* op)
+{
     Row b0, b1, b2, out;
     const uint32_t* a = plain_row(w, op, op->src[0].code, b0);
     const uint32_t* b = plain_row(w, op, op->src[1].code, b1);
     const uint32_t* c = plain_row(w, op, op->src[2].code, b2);
-    for (unsigned l = 0; l < LANES; ++l) {
-        const auto x = static_cast<float>(mixed(op->src[0], a[l])), y = static_cast<float>(mixed(op->src[1], b[l]));
+    for(unsigned l = 0; l < LANES; ++l)
+    {
+        const auto x      = static_cast<float>(mixed(op->src[0], a[l])),
+                   y      = static_cast<float>(mixed(op->src[1], b[l]));
         const float value = std::fma(x, y, static_cast<float>(mixed(op->src[2], c[l])));
-        out.d[l] = as_bits(value);
+        out.d[l]          = as_bits(value);
     }
-    if (op->flags & CLAMP) modify_f32(w, op, out.d);
-    if (Half)
-        for (unsigned l = 0; l < LANES; ++l) out.d[l] = f32_to_f16(out.d[l], static_cast<Round>(w.mode >> 2 & 3));
-    commit(w, op, out.d);  // LOW_HALF or HIGH_HALF for mixlo and mixhi
+    if(op->flags & CLAMP)
+        modify_f32(w, op, out.d);
+    if(Half)
+        for(unsigned l = 0; l < LANES; ++l)
+            out.d[l] = f32_to_f16(out.d[l], static_cast<Round>(w.mode >> 2 & 3));
+    commit(w, op, out.d); // LOW_HALF or HIGH_HALF for mixlo and mixhi
     return advance(op);
 }
 
-float dot_half(uint32_t a, uint32_t b, float c, float (*value)(uint32_t)) {
+float dot_half(uint32_t a, uint32_t b, float c, float (*value)(uint32_t))
+{
     float sum = c;
     sum += value(a & 0xffff) * value(b & 0xffff);
     sum += value(a >> 16) * value(b >> 16);
@@ -170,28 +225,35 @@ float dot_half(uint32_t a, uint32_t b, float c, float (*value)(uint32_t)) {
 
 // v_dot2_f32_*: products exact, two additions in order.
 template <float (*Value)(uint32_t)>
-const MicroOp* dot2(Wave& w, const MicroOp* op) {
+const MicroOp* dot2(Wave& w, const MicroOp* op)
+{
     Row b0, b1, b2, out;
     const uint32_t* a = plain_row(w, op, op->src[0].code, b0);
     const uint32_t* b = plain_row(w, op, op->src[1].code, b1);
     const uint32_t* c = plain_row(w, op, op->src[2].code, b2);
-    for (unsigned l = 0; l < LANES; ++l) out.d[l] = as_bits(dot_half(a[l], b[l], as_float(c[l]), Value));
-    if (op->flags & CLAMP) modify_f32(w, op, out.d);
+    for(unsigned l = 0; l < LANES; ++l)
+        out.d[l] = as_bits(dot_half(a[l], b[l], as_float(c[l]), Value));
+    if(op->flags & CLAMP)
+        modify_f32(w, op, out.d);
     commit(w, op, out.d);
     return advance(op);
 }
 
 template <bool Signed>
-const MicroOp* dot4(Wave& w, const MicroOp* op) {
+const MicroOp* dot4(Wave& w, const MicroOp* op)
+{
     Row b0, b1, b2, out;
     const uint32_t* a = plain_row(w, op, op->src[0].code, b0);
     const uint32_t* b = plain_row(w, op, op->src[1].code, b1);
     const uint32_t* c = plain_row(w, op, op->src[2].code, b2);
-    for (unsigned l = 0; l < LANES; ++l) {
+    for(unsigned l = 0; l < LANES; ++l)
+    {
         uint32_t sum = c[l];
-        for (unsigned i = 0; i < 32; i += 8) {
-            if (Signed)
-                sum += static_cast<uint32_t>(static_cast<int8_t>(a[l] >> i) * static_cast<int8_t>(b[l] >> i));
+        for(unsigned i = 0; i < 32; i += 8)
+        {
+            if(Signed)
+                sum += static_cast<uint32_t>(static_cast<int8_t>(a[l] >> i) *
+                                             static_cast<int8_t>(b[l] >> i));
             else
                 sum += (a[l] >> i & 0xff) * (b[l] >> i & 0xff);
         }
@@ -201,34 +263,55 @@ const MicroOp* dot4(Wave& w, const MicroOp* op) {
     return advance(op);
 }
 
-#define PF2(NAME, ...) {NAME, packed_f32<2, ([](float a, float b) -> float { return __VA_ARGS__; })>}
-#define PF3(NAME, ...) {NAME, packed_f32<3, ([](float a, float b, float c) -> float { return __VA_ARGS__; })>}
-#define PH2(NAME, ...) \
-    {NAME, packed_half<2, 0x8000, [](const Wave& w, const MicroOp* op, uint32_t x, uint32_t y) -> uint32_t { \
-        const double a = h(input_half(w, x)), b = h(input_half(w, y)); return to_half(w, op, __VA_ARGS__); }>}
-#define PH3(NAME, ...) \
-    {NAME, packed_half<3, 0x8000, [](const Wave& w, const MicroOp* op, uint32_t x, uint32_t y, uint32_t z) -> uint32_t { \
-        const double a = h(input_half(w, x)), b = h(input_half(w, y)), c = h(input_half(w, z)); return to_half(w, op, __VA_ARGS__); }>}
-#define PI2(NAME, ...) \
-    {NAME, packed_half<2, 0, ([](const Wave&, const MicroOp*, uint32_t a, uint32_t b) -> uint32_t { return static_cast<uint32_t>(__VA_ARGS__); })>}
-#define PI3(NAME, ...) \
-    {NAME, packed_half<3, 0, ([](const Wave&, const MicroOp*, uint32_t a, uint32_t b, uint32_t c) -> uint32_t { return static_cast<uint32_t>(__VA_ARGS__); })>}
+#define PF2(NAME, ...) \
+    {NAME, packed_f32<2, ([](float a, float b) -> float { return __VA_ARGS__; })>}
+#define PF3(NAME, ...) \
+    {NAME, packed_f32<3, ([](float a, float b, float c) -> float { return __VA_ARGS__; })>}
+#define PH2(NAME, ...)                                                                      \
+    {NAME,                                                                                  \
+     packed_half<2,                                                                         \
+                 0x8000,                                                                    \
+                 [](const Wave& w, const MicroOp* op, uint32_t x, uint32_t y) -> uint32_t { \
+                     const double a = h(input_half(w, x)), b = h(input_half(w, y));         \
+                     return to_half(w, op, __VA_ARGS__);                                    \
+                 }>}
+#define PH3(NAME, ...)                                                                    \
+    {NAME,                                                                                \
+     packed_half<3,                                                                       \
+                 0x8000,                                                                  \
+                 [](const Wave& w, const MicroOp* op, uint32_t x, uint32_t y, uint32_t z) \
+                     -> uint32_t {                                                        \
+                     const double a = h(input_half(w, x)), b = h(input_half(w, y)),       \
+                                  c = h(input_half(w, z));                                \
+                     return to_half(w, op, __VA_ARGS__);                                  \
+                 }>}
+#define PI2(NAME, ...)                                                                        \
+    {NAME,                                                                                    \
+     packed_half<2, 0, ([](const Wave&, const MicroOp*, uint32_t a, uint32_t b) -> uint32_t { \
+                     return static_cast<uint32_t>(__VA_ARGS__);                               \
+                 })>}
+#define PI3(NAME, ...)                                                                \
+    {NAME,                                                                            \
+     packed_half<3,                                                                   \
+                 0,                                                                   \
+                 ([](const Wave&, const MicroOp*, uint32_t a, uint32_t b, uint32_t c) \
+                      -> uint32_t { return static_cast<uint32_t>(__VA_ARGS__); })>}
 
 constexpr Entry entries[] = {
     PF2("v_pk_add_f32", a + b),
-    PF2("v_pk_mul_f32", a * b),
+    PF2("v_pk_mul_f32", (a * b)),
     PF3("v_pk_fma_f32", std::fma(a, b, c)),
     {"v_pk_mov_b32", v_pk_mov_b32},
     PH2("v_pk_add_f16", a + b),
-    PH2("v_pk_mul_f16", a * b),
+    PH2("v_pk_mul_f16", (a * b)),
     {"v_pk_min_f16", packed_half<2, 0x8000, packed_extreme<false>>},
     {"v_pk_max_f16", packed_half<2, 0x8000, packed_extreme<true>>},
-    PH3("v_pk_fma_f16", a * b + c),
+    PH3("v_pk_fma_f16", (a * b) + c),
     PI2("v_pk_add_u16", a + b),
     PI2("v_pk_sub_u16", a - b),
     PI2("v_pk_add_i16", a + b),
     PI2("v_pk_sub_i16", a - b),
-    PI2("v_pk_mul_lo_u16", a * b),
+    PI2("v_pk_mul_lo_u16", (a * b)),
     PI2("v_pk_min_u16", std::min(a, b)),
     PI2("v_pk_max_u16", std::max(a, b)),
     PI2("v_pk_min_i16", std::min(i16(a), i16(b))),
@@ -236,8 +319,8 @@ constexpr Entry entries[] = {
     PI2("v_pk_lshlrev_b16", b << (a & 15)),
     PI2("v_pk_lshrrev_b16", b >> (a & 15)),
     PI2("v_pk_ashrrev_i16", i16(b) >> (a & 15)),
-    PI3("v_pk_mad_u16", a * b + c),
-    PI3("v_pk_mad_i16", a * b + c),
+    PI3("v_pk_mad_u16", (a * b) + c),
+    PI3("v_pk_mad_i16", (a * b) + c),
     {"v_mad_mix_f32", fma_mix<false>},
     {"v_mad_mixlo_f16", fma_mix<true>},
     {"v_mad_mixhi_f16", fma_mix<true>},
@@ -250,8 +333,8 @@ constexpr Entry entries[] = {
     {"v_dot4c_i32_i8", dot4<true>},
 };
 
-}  // namespace
+} // namespace
 
 std::span<const Entry> packed_entries() { return entries; }
 
-}  // namespace emu
+} // namespace emu

@@ -15,16 +15,18 @@ using i32 = int32_t;
 using i64 = int64_t;
 
 template <typename T>
-T source(const Wave& w, const MicroOp* op, unsigned i) {
-    if constexpr (sizeof(T) == 8)
+T source(const Wave& w, const MicroOp* op, unsigned i)
+{
+    if constexpr(sizeof(T) == 8)
         return static_cast<T>(scalar_pair(w, op, op->src[i].code));
     else
         return static_cast<T>(scalar_value(w, op, op->src[i].code));
 }
 
 template <typename T>
-void put(Wave& w, uint16_t code, T value) {
-    if constexpr (sizeof(T) == 8)
+void put(Wave& w, uint16_t code, T value)
+{
+    if constexpr(sizeof(T) == 8)
         w.set_pair(code - SCALAR, static_cast<u64>(value));
     else
         w.s[code - SCALAR] = static_cast<u32>(value);
@@ -32,8 +34,9 @@ void put(Wave& w, uint16_t code, T value) {
 
 // F(a, b, scc) returns the result and may change scc.
 template <typename T, typename B, auto F>
-const MicroOp* two(Wave& w, const MicroOp* op) {
-    u32 scc = w.s[SCC];
+const MicroOp* two(Wave& w, const MicroOp* op)
+{
+    u32 scc           = w.s[SCC];
     const auto result = F(source<T>(w, op, 0), source<B>(w, op, 1), scc);
     put(w, op->dst, result);
     w.s[SCC] = scc;
@@ -41,8 +44,9 @@ const MicroOp* two(Wave& w, const MicroOp* op) {
 }
 
 template <typename T, auto F>
-const MicroOp* one(Wave& w, const MicroOp* op) {
-    u32 scc = w.s[SCC];
+const MicroOp* one(Wave& w, const MicroOp* op)
+{
+    u32 scc           = w.s[SCC];
     const auto result = F(source<T>(w, op, 0), scc);
     put(w, op->dst, result);
     w.s[SCC] = scc;
@@ -50,21 +54,25 @@ const MicroOp* one(Wave& w, const MicroOp* op) {
 }
 
 template <typename T, auto F>
-const MicroOp* compare(Wave& w, const MicroOp* op) {
+const MicroOp* compare(Wave& w, const MicroOp* op)
+{
     w.s[SCC] = F(source<T>(w, op, 0), source<T>(w, op, 1));
     return advance(op);
 }
 
 // SCC = result is not zero
 template <typename T>
-T flagged(T value, u32& scc) {
+T flagged(T value, u32& scc)
+{
     scc = value != 0;
     return value;
 }
 
-// s_*_saveexec_b64: D = EXEC; EXEC = F(S0, EXEC); SCC = EXEC is not zero. With write-back D is the new EXEC.
+// s_*_saveexec_b64: D = EXEC; EXEC = F(S0, EXEC); SCC = EXEC is not zero. With write-back D is the
+// new EXEC.
 template <auto F, bool WriteBack = false>
-const MicroOp* save_exec(Wave& w, const MicroOp* op) {
+const MicroOp* save_exec(Wave& w, const MicroOp* op)
+{
     const u64 old = w.exec(), next = F(source<u64>(w, op, 0), old);
     put(w, op->dst, WriteBack ? next : old);
     w.set_pair(EXEC, next);
@@ -73,122 +81,154 @@ const MicroOp* save_exec(Wave& w, const MicroOp* op) {
 }
 
 template <typename T>
-T field_mask(u32 bits) {
+T field_mask(u32 bits)
+{
     return bits >= sizeof(T) * 8 ? ~T{0} : (T{1} << bits) - 1;
 }
 
 template <typename T>
-T bfe_unsigned(T a, u32 b, u32& scc) {
+T bfe_unsigned(T a, u32 b, u32& scc)
+{
     const u32 bits = sizeof(T) * 8;
     return flagged<T>((a >> (b & (bits - 1))) & field_mask<T>(b >> 16 & 0x7f), scc);
 }
 
 template <typename T, typename S>
-T bfe_signed(T a, u32 b, u32& scc) {
+T bfe_signed(T a, u32 b, u32& scc)
+{
     const u32 bits = sizeof(T) * 8, width = b >> 16 & 0x7f;
     // As the pseudocode has it: past the top the sign fills.
     T value = static_cast<T>(static_cast<S>(a) >> (b & (bits - 1))) & field_mask<T>(width);
-    if (width > 0 && width < bits && value >> (width - 1) & 1) value |= ~field_mask<T>(width);
+    if(width > 0 && width < bits && value >> (width - 1) & 1)
+        value |= ~field_mask<T>(width);
     return flagged<T>(value, scc);
 }
 
 // The difference wraps before its sign is taken.
-i32 absolute_difference(i32 a, i32 b) {
+i32 absolute_difference(i32 a, i32 b)
+{
     const u32 difference = u32(a) - u32(b);
     return static_cast<i32>(difference >> 31 ? 0 - difference : difference);
 }
 
-u32 quad_mask(u64 a) {
+u32 quad_mask(u64 a)
+{
     u32 mask = 0;
-    for (u32 i = 0; i < 16; ++i) mask |= u32{(a >> 4 * i & 0xf) != 0} << i;
+    for(u32 i = 0; i < 16; ++i)
+        mask |= u32{(a >> 4 * i & 0xf) != 0} << i;
     return mask;
 }
 
-const MicroOp* s_cmov_b32(Wave& w, const MicroOp* op) {
-    if (w.s[SCC]) put(w, op->dst, source<u32>(w, op, 0));
+const MicroOp* s_cmov_b32(Wave& w, const MicroOp* op)
+{
+    if(w.s[SCC])
+        put(w, op->dst, source<u32>(w, op, 0));
     return advance(op);
 }
 
-const MicroOp* s_cmov_b64(Wave& w, const MicroOp* op) {
-    if (w.s[SCC]) put(w, op->dst, source<u64>(w, op, 0));
+const MicroOp* s_cmov_b64(Wave& w, const MicroOp* op)
+{
+    if(w.s[SCC])
+        put(w, op->dst, source<u64>(w, op, 0));
     return advance(op);
 }
 
-const MicroOp* s_bitset0_b32(Wave& w, const MicroOp* op) {
+const MicroOp* s_bitset0_b32(Wave& w, const MicroOp* op)
+{
     w.s[op->dst - SCALAR] &= ~(1u << (source<u32>(w, op, 0) & 31));
     return advance(op);
 }
 
-const MicroOp* s_bitset1_b32(Wave& w, const MicroOp* op) {
+const MicroOp* s_bitset1_b32(Wave& w, const MicroOp* op)
+{
     w.s[op->dst - SCALAR] |= 1u << (source<u32>(w, op, 0) & 31);
     return advance(op);
 }
 
-const MicroOp* s_bitset0_b64(Wave& w, const MicroOp* op) {
+const MicroOp* s_bitset0_b64(Wave& w, const MicroOp* op)
+{
     put(w, op->dst, w.pair(op->dst - SCALAR) & ~(u64{1} << (source<u32>(w, op, 0) & 63)));
     return advance(op);
 }
 
-const MicroOp* s_bitset1_b64(Wave& w, const MicroOp* op) {
+const MicroOp* s_bitset1_b64(Wave& w, const MicroOp* op)
+{
     put(w, op->dst, w.pair(op->dst - SCALAR) | u64{1} << (source<u32>(w, op, 0) & 63));
     return advance(op);
 }
 
-// SOPK with the destination as first source: lower.py passes it as src[0] and the constant as literal in src[1].
-const MicroOp* s_cmovk_i32(Wave& w, const MicroOp* op) {
-    if (w.s[SCC]) put(w, op->dst, source<u32>(w, op, 1));
+// SOPK with the destination as first source: lower.py passes it as src[0] and the constant as
+// literal in src[1].
+const MicroOp* s_cmovk_i32(Wave& w, const MicroOp* op)
+{
+    if(w.s[SCC])
+        put(w, op->dst, source<u32>(w, op, 1));
     return advance(op);
 }
 
-u32 add_signed(u32 a, u32 b, u32& scc) {
+u32 add_signed(u32 a, u32 b, u32& scc)
+{
     const u32 sum = a + b;
-    scc = (~(a ^ b) & (a ^ sum)) >> 31;
+    scc           = (~(a ^ b) & (a ^ sum)) >> 31;
     return sum;
 }
 
-u32 sub_signed(u32 a, u32 b, u32& scc) {
+u32 sub_signed(u32 a, u32 b, u32& scc)
+{
     const u32 difference = a - b;
-    scc = ((a ^ b) & (a ^ difference)) >> 31;
+    scc                  = ((a ^ b) & (a ^ difference)) >> 31;
     return difference;
 }
 
 template <u32 Shift>
-u32 shift_add(u32 a, u32 b, u32& scc) {
+u32 shift_add(u32 a, u32 b, u32& scc)
+{
     const u64 sum = (u64{a} << Shift) + b;
-    scc = sum >> 32 != 0;
+    scc           = sum >> 32 != 0;
     return static_cast<u32>(sum);
 }
 
 template <typename T>
-i32 first_one_low(T a) {
+i32 first_one_low(T a)
+{
     return a == 0 ? -1 : std::countr_zero(a);
 }
 
 template <typename T>
-i32 first_one_high(T a) {
+i32 first_one_high(T a)
+{
     return a == 0 ? -1 : std::countl_zero(a);
 }
 
 // Index from the top of the first bit that differs from the sign.
 template <typename T>
-i32 sign_change(T a) {
+i32 sign_change(T a)
+{
     const T bits = a >> (sizeof(T) * 8 - 1) ? static_cast<T>(~a) : a;
     return first_one_high(bits);
 }
 
-u32 reverse(u32 a) {
+u32 reverse(u32 a)
+{
     u32 result = 0;
-    for (u32 i = 0; i < 32; ++i) result |= (a >> i & 1) << (31 - i);
+    for(u32 i = 0; i < 32; ++i)
+        result |= (a >> i & 1) << (31 - i);
     return result;
 }
 
-u64 reverse(u64 a) { return u64{reverse(static_cast<u32>(a))} << 32 | reverse(static_cast<u32>(a >> 32)); }
+u64 reverse(u64 a)
+{
+    return u64{reverse(static_cast<u32>(a))} << 32 | reverse(static_cast<u32>(a >> 32));
+}
 
-#define TWO(NAME, T, B, ...) {NAME, two<T, B, ([](T a, B b, [[maybe_unused]] u32& scc) { return __VA_ARGS__; })>}
-#define ONE(NAME, T, ...) {NAME, one<T, ([](T a, [[maybe_unused]] u32& scc) { return __VA_ARGS__; })>}
+#define TWO(NAME, T, B, ...) \
+    {NAME, two<T, B, ([](T a, B b, [[maybe_unused]] u32& scc) { return __VA_ARGS__; })>}
+#define ONE(NAME, T, ...) \
+    {NAME, one<T, ([](T a, [[maybe_unused]] u32& scc) { return __VA_ARGS__; })>}
 #define TEST(NAME, T, ...) {NAME, compare<T, ([](T a, T b) -> u32 { return __VA_ARGS__; })>}
-#define SAVE(NAME, ...) {NAME, save_exec<([](u64 a, u64 exec) -> u64 { return __VA_ARGS__; })>}
-#define SAVE_BACK(NAME, ...) {NAME, save_exec<([](u64 a, u64 exec) -> u64 { return __VA_ARGS__; }), true>}
+#define SAVE(NAME, ...)    {NAME, save_exec<([](u64 a, u64 exec) -> u64 { return __VA_ARGS__; })>}
+#define SAVE_BACK(NAME, ...) \
+    {NAME, save_exec<([](u64 a, u64 exec) -> u64 { return __VA_ARGS__; }), true>}
 
 constexpr Entry entries[] = {
     TWO("s_add_u32", u32, u32, (scc = (u64{a} + b) >> 32 != 0, a + b)),
@@ -313,8 +353,8 @@ constexpr Entry entries[] = {
     }},
 };
 
-}  // namespace
+} // namespace
 
 std::span<const Entry> scalar_entries() { return entries; }
 
-}  // namespace emu
+} // namespace emu

@@ -1,30 +1,33 @@
 // SMEM: scalar loads (CDNA3 ISA document, section 8).
+#include "checks/twin.h"
 #include "isa/operands.h"
 #include "isa/registry.h"
-#include "checks/twin.h"
 
 namespace emu {
 
 namespace {
 
-void load(Wave& w, const MicroOp* op, uint64_t address, unsigned dwords) {
+void load(Wave& w, const MicroOp* op, uint64_t address, unsigned dwords)
+{
     // The hardware clears the two lowest bits.
     address &= ~uint64_t{3};
-    if (!w.group->ranges.check(address, 4 * dwords)) {
+    if(!w.group->ranges.check(address, 4 * dwords))
+    {
         Fault fault;
-        fault.kind = FaultKind::Memory;
-        fault.access = Access::Load;
-        fault.lane = no_lane;
+        fault.kind    = FaultKind::Memory;
+        fault.access  = Access::Load;
+        fault.lane    = no_lane;
         fault.address = address;
-        fault.bytes = 4 * dwords;
+        fault.bytes   = 4 * dwords;
         raise(w, op, std::move(fault));
     }
     w.group->traffic.scalar_load_bytes += 4 * dwords;
     const unsigned code = op->dst - SCALAR;
-    if (w.group->late) [[unlikely]] {
+    if(w.group->late) [[unlikely]]
+    {
         PendingWrite write;
         write.target = PendingWrite::Target::ScalarRegister;
-        write.index = code;
+        write.index  = code;
         write.data.resize(dwords);
         std::memcpy(write.data.data(), reinterpret_cast<const void*>(address), 4 * dwords);
         issue(w, Counter::Scalar, std::move(write));
@@ -33,37 +36,47 @@ void load(Wave& w, const MicroOp* op, uint64_t address, unsigned dwords) {
     std::memcpy(&w.s[code], reinterpret_cast<const void*>(address), 4 * dwords);
 }
 
-int64_t scalar_offset(const Wave& w, const MicroOp* op, unsigned dwords_of_base) {
+int64_t scalar_offset(const Wave& w, const MicroOp* op, unsigned dwords_of_base)
+{
     scalars_must_be_defined(w, op, op->src[0].code, dwords_of_base, "the address");
-    if (op->src[1].code != NONE) scalars_must_be_defined(w, op, op->src[1].code, 1, "the address");
+    if(op->src[1].code != NONE)
+        scalars_must_be_defined(w, op, op->src[1].code, 1, "the address");
     return int64_t{op->offset} + (op->src[1].code == NONE ? 0 : w.s[op->src[1].code - SCALAR]);
 }
 
 template <unsigned Dwords>
-const MicroOp* s_load(Wave& w, const MicroOp* op) {
-    load(w, op, w.pair(op->src[0].code - SCALAR) + static_cast<uint64_t>(scalar_offset(w, op, 2)), Dwords);
+const MicroOp* s_load(Wave& w, const MicroOp* op)
+{
+    load(w,
+         op,
+         w.pair(op->src[0].code - SCALAR) + static_cast<uint64_t>(scalar_offset(w, op, 2)),
+         Dwords);
     return advance(op);
 }
 
 // s_buffer_load: bytes beyond num_records read as zero.
 template <unsigned Dwords>
-const MicroOp* s_buffer_load(Wave& w, const MicroOp* op) {
-    const uint32_t* srd = &w.s[op->src[0].code - SCALAR];
-    const uint64_t base = srd[0] | uint64_t{srd[1] & 0xffff} << 32;
-    const uint32_t stride = srd[1] >> 16 & 0x3fff;
+const MicroOp* s_buffer_load(Wave& w, const MicroOp* op)
+{
+    const uint32_t* srd    = &w.s[op->src[0].code - SCALAR];
+    const uint64_t base    = srd[0] | uint64_t{srd[1] & 0xffff} << 32;
+    const uint32_t stride  = srd[1] >> 16 & 0x3fff;
     const uint64_t records = stride == 0 ? srd[2] : uint64_t{srd[2]} * stride;
-    const uint64_t offset = static_cast<uint64_t>(scalar_offset(w, op, 4)) & ~uint64_t{3};
-    uint32_t data[Dwords] = {};
-    for (unsigned i = 0; i < Dwords; ++i) {
-        if (offset + 4 * i + 4 > records) continue;
+    const uint64_t offset  = static_cast<uint64_t>(scalar_offset(w, op, 4)) & ~uint64_t{3};
+    uint32_t data[Dwords]  = {};
+    for(unsigned i = 0; i < Dwords; ++i)
+    {
+        if(offset + 4 * i + 4 > records)
+            continue;
         const uint64_t address = (base & ~uint64_t{3}) + offset + 4 * i;
-        if (!w.group->ranges.check(address, 4)) {
+        if(!w.group->ranges.check(address, 4))
+        {
             Fault fault;
-            fault.kind = FaultKind::Memory;
-            fault.access = Access::Load;
-            fault.lane = no_lane;
+            fault.kind    = FaultKind::Memory;
+            fault.access  = Access::Load;
+            fault.lane    = no_lane;
             fault.address = address;
-            fault.bytes = 4;
+            fault.bytes   = 4;
             raise(w, op, std::move(fault));
         }
         std::memcpy(&data[i], reinterpret_cast<const void*>(address), 4);
@@ -71,18 +84,20 @@ const MicroOp* s_buffer_load(Wave& w, const MicroOp* op) {
     w.group->traffic.scalar_load_bytes += 4 * Dwords;
     PendingWrite write;
     write.target = PendingWrite::Target::ScalarRegister;
-    write.index = op->dst - SCALAR;
+    write.index  = op->dst - SCALAR;
     write.data.assign(data, data + Dwords);
     issue(w, Counter::Scalar, std::move(write));
     return advance(op);
 }
 
 // Time: a count of executed instructions, so that runs repeat.
-const MicroOp* s_memtime(Wave& w, const MicroOp* op) {
+const MicroOp* s_memtime(Wave& w, const MicroOp* op)
+{
     PendingWrite write;
     write.target = PendingWrite::Target::ScalarRegister;
-    write.index = op->dst - SCALAR;
-    write.data = {static_cast<uint32_t>(w.instructions), static_cast<uint32_t>(w.instructions >> 32)};
+    write.index  = op->dst - SCALAR;
+    write.data   = {static_cast<uint32_t>(w.instructions),
+                    static_cast<uint32_t>(w.instructions >> 32)};
     issue(w, Counter::Scalar, std::move(write));
     return advance(op);
 }
@@ -108,8 +123,8 @@ constexpr Entry entries[] = {
     {"s_dcache_wb_vol", nothing},
 };
 
-}  // namespace
+} // namespace
 
 std::span<const Entry> scalar_memory_entries() { return entries; }
 
-}  // namespace emu
+} // namespace emu

@@ -12,14 +12,17 @@ using u64 = uint64_t;
 using i64 = int64_t;
 
 template <typename T>
-T load(const WideSource& source, unsigned l) {
+T load(const WideSource& source, unsigned l)
+{
     return std::bit_cast<T>(source[l]);
 }
 
-struct WideRow {
+struct WideRow
+{
     Row low, high;
-    void put(unsigned l, u64 value) {
-        low.d[l] = static_cast<uint32_t>(value);
+    void put(unsigned l, u64 value)
+    {
+        low.d[l]  = static_cast<uint32_t>(value);
         high.d[l] = static_cast<uint32_t>(value >> 32);
     }
     void put(unsigned l, double value) { put(l, std::bit_cast<u64>(value)); }
@@ -28,70 +31,94 @@ struct WideRow {
 
 // D = F(sources) on f64 with the output modifiers.
 template <unsigned N, auto F>
-const MicroOp* map_f64(Wave& w, const MicroOp* op) {
+const MicroOp* map_f64(Wave& w, const MicroOp* op)
+{
     const WideMode mode(w);
     WideRow b0, b1, b2, out;
     const WideSource a = wide_source(w, op, 0, b0.low, b0.high);
-    if constexpr (N == 1) {
-        for (unsigned l = 0; l < LANES; ++l) out.put(l, F(load<double>(a, l)));
-    } else if constexpr (N == 2) {
-        const WideSource b = wide_source(w, op, 1, b1.low, b1.high);
-        for (unsigned l = 0; l < LANES; ++l) out.put(l, F(load<double>(a, l), load<double>(b, l)));
-    } else {
-        const WideSource b = wide_source(w, op, 1, b1.low, b1.high), c = wide_source(w, op, 2, b2.low, b2.high);
-        for (unsigned l = 0; l < LANES; ++l) out.put(l, F(load<double>(a, l), load<double>(b, l), load<double>(c, l)));
+    if constexpr(N == 1)
+    {
+        for(unsigned l = 0; l < LANES; ++l)
+            out.put(l, F(load<double>(a, l)));
     }
-    if (output_modified(op)) modify_f64(w, op, out.low.d, out.high.d);
+    else if constexpr(N == 2)
+    {
+        const WideSource b = wide_source(w, op, 1, b1.low, b1.high);
+        for(unsigned l = 0; l < LANES; ++l)
+            out.put(l, F(load<double>(a, l), load<double>(b, l)));
+    }
+    else
+    {
+        const WideSource b = wide_source(w, op, 1, b1.low, b1.high),
+                         c = wide_source(w, op, 2, b2.low, b2.high);
+        for(unsigned l = 0; l < LANES; ++l)
+            out.put(l, F(load<double>(a, l), load<double>(b, l), load<double>(c, l)));
+    }
+    if(output_modified(op))
+        modify_f64(w, op, out.low.d, out.high.d);
     commit_wide(w, op, out.low.d, out.high.d);
     return advance(op);
 }
 
-const MicroOp* v_mov_b64(Wave& w, const MicroOp* op) {
+const MicroOp* v_mov_b64(Wave& w, const MicroOp* op)
+{
     WideRow b0;
     const WideSource a = wide_source(w, op, 0, b0.low, b0.high);
     // The destination may overlap the source by one register.
     Row low, high;
-    for (unsigned l = 0; l < LANES; ++l) low.d[l] = a.low[l];
-    for (unsigned l = 0; l < LANES; ++l) high.d[l] = a.high[l];
+    for(unsigned l = 0; l < LANES; ++l)
+        low.d[l] = a.low[l];
+    for(unsigned l = 0; l < LANES; ++l)
+        high.d[l] = a.high[l];
     commit_wide(w, op, low.d, high.d);
     return advance(op);
 }
 
 // D = F(S1, S0 & 63): the shift amount comes first
 template <auto F>
-const MicroOp* shift(Wave& w, const MicroOp* op) {
+const MicroOp* shift(Wave& w, const MicroOp* op)
+{
     WideRow b1, out;
     Row b0;
     const uint32_t* amount = source_row(w, op, 0, b0);
-    const WideSource b = wide_source(w, op, 1, b1.low, b1.high);
-    for (unsigned l = 0; l < LANES; ++l) out.put(l, F(b[l], amount[l] & 63));
+    const WideSource b     = wide_source(w, op, 1, b1.low, b1.high);
+    for(unsigned l = 0; l < LANES; ++l)
+        out.put(l, F(b[l], amount[l] & 63));
     commit_wide(w, op, out.low.d, out.high.d);
     return advance(op);
 }
 
-const MicroOp* v_lshl_add_u64(Wave& w, const MicroOp* op) {
+const MicroOp* v_lshl_add_u64(Wave& w, const MicroOp* op)
+{
     WideRow b0, b2, out;
     Row b1;
-    const WideSource a = wide_source(w, op, 0, b0.low, b0.high), c = wide_source(w, op, 2, b2.low, b2.high);
+    const WideSource a     = wide_source(w, op, 0, b0.low, b0.high),
+                     c     = wide_source(w, op, 2, b2.low, b2.high);
     const uint32_t* amount = source_row(w, op, 1, b1);
-    for (unsigned l = 0; l < LANES; ++l) out.put(l, (a[l] << (amount[l] & 7)) + c[l]);
+    for(unsigned l = 0; l < LANES; ++l)
+        out.put(l, (a[l] << (amount[l] & 7)) + c[l]);
     commit_wide(w, op, out.low.d, out.high.d);
     return advance(op);
 }
 
 // { carry-out, D } = S0 * S1 + S2
 template <bool Signed>
-const MicroOp* mad_wide(Wave& w, const MicroOp* op) {
+const MicroOp* mad_wide(Wave& w, const MicroOp* op)
+{
     WideRow b2, out;
     Row b0, b1;
     const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1);
     const WideSource c = wide_source(w, op, 2, b2.low, b2.high);
-    u64 carries = 0;
-    for (unsigned l = 0; l < LANES; ++l) {
-        const u64 product = Signed ? static_cast<u64>(i64{static_cast<int32_t>(a[l])} * static_cast<int32_t>(b[l])) : u64{a[l]} * b[l];
+    u64 carries        = 0;
+    for(unsigned l = 0; l < LANES; ++l)
+    {
+        const u64 product =
+            Signed ? static_cast<u64>(i64{static_cast<int32_t>(a[l])} * static_cast<int32_t>(b[l]))
+                   : u64{a[l]} * b[l];
         const u64 addend = c[l], sum = product + addend;
         // A 65-bit sum: for signed operands both are sign-extended.
-        const bool carry = Signed ? ((product >> 63) + (addend >> 63) + (sum < product)) & 1 : sum < product;
+        const bool carry =
+            Signed ? ((product >> 63) + (addend >> 63) + (sum < product)) & 1 : sum < product;
         out.put(l, sum);
         carries |= u64{carry} << l;
     }
@@ -106,43 +133,57 @@ bool is_signalling(double x) { return x != x && !(std::bit_cast<u64>(x) >> 51 & 
 u64 flush_f64(u64 bits) { return bits >> 52 & 0x7ff ? bits : bits & u64{1} << 63; }
 
 template <bool Max>
-double extreme(bool ieee, double a, double b) {
-    if (ieee && (is_signalling(a) || is_signalling(b)))
+double extreme(bool ieee, double a, double b)
+{
+    if(ieee && (is_signalling(a) || is_signalling(b)))
         return std::bit_cast<double>(std::bit_cast<u64>(is_signalling(a) ? a : b) | u64{1} << 51);
-    if (std::isnan(a)) return b;
-    if (std::isnan(b)) return a;
-    if (a == b) return std::signbit(a) == Max ? b : a;
+    if(std::isnan(a))
+        return b;
+    if(std::isnan(b))
+        return a;
+    if(a == b)
+        return std::signbit(a) == Max ? b : a;
     return (Max ? a > b : a < b) ? a : b;
 }
 
 // The result is one of the sources, so the host's own flushing does not reach it.
 template <bool Max>
-const MicroOp* extreme_f64(Wave& w, const MicroOp* op) {
+const MicroOp* extreme_f64(Wave& w, const MicroOp* op)
+{
     const WideMode mode(w);
-    const bool ieee = ieee_mode(w), flush_inputs = (w.mode >> 6 & 1) == 0, flush_results = (w.mode >> 7 & 1) == 0;
+    const bool ieee = ieee_mode(w), flush_inputs = (w.mode >> 6 & 1) == 0,
+               flush_results = (w.mode >> 7 & 1) == 0;
     WideRow b0, b1, out;
-    const WideSource a = wide_source(w, op, 0, b0.low, b0.high), b = wide_source(w, op, 1, b1.low, b1.high);
-    for (unsigned l = 0; l < LANES; ++l) {
-        const u64 x = flush_inputs ? flush_f64(a[l]) : a[l], y = flush_inputs ? flush_f64(b[l]) : b[l];
-        const u64 chosen = std::bit_cast<u64>(extreme<Max>(ieee, std::bit_cast<double>(x), std::bit_cast<double>(y)));
+    const WideSource a = wide_source(w, op, 0, b0.low, b0.high),
+                     b = wide_source(w, op, 1, b1.low, b1.high);
+    for(unsigned l = 0; l < LANES; ++l)
+    {
+        const u64 x      = flush_inputs ? flush_f64(a[l]) : a[l],
+                  y      = flush_inputs ? flush_f64(b[l]) : b[l];
+        const u64 chosen = std::bit_cast<u64>(
+            extreme<Max>(ieee, std::bit_cast<double>(x), std::bit_cast<double>(y)));
         out.put(l, flush_results ? flush_f64(chosen) : chosen);
     }
-    if (output_modified(op)) modify_f64(w, op, out.low.d, out.high.d);
+    if(output_modified(op))
+        modify_f64(w, op, out.low.d, out.high.d);
     commit_wide(w, op, out.low.d, out.high.d);
     return advance(op);
 }
 
-const MicroOp* v_ldexp_f64(Wave& w, const MicroOp* op) {
+const MicroOp* v_ldexp_f64(Wave& w, const MicroOp* op)
+{
     const WideMode mode(w);
     WideRow b0, out;
     Row b1;
     const WideSource a = wide_source(w, op, 0, b0.low, b0.high);
-    const uint32_t* b = source_row(w, op, 1, b1);
-    for (unsigned l = 0; l < LANES; ++l) {
+    const uint32_t* b  = source_row(w, op, 1, b1);
+    for(unsigned l = 0; l < LANES; ++l)
+    {
         const int e = static_cast<int32_t>(b[l]);
         out.put(l, std::ldexp(load<double>(a, l), e > 5000 ? 5000 : e < -5000 ? -5000 : e));
     }
-    if (output_modified(op)) modify_f64(w, op, out.low.d, out.high.d);
+    if(output_modified(op))
+        modify_f64(w, op, out.low.d, out.high.d);
     commit_wide(w, op, out.low.d, out.high.d);
     return advance(op);
 }
@@ -150,38 +191,62 @@ const MicroOp* v_ldexp_f64(Wave& w, const MicroOp* op) {
 int exponent_of(double x) { return static_cast<int>(std::bit_cast<u64>(x) >> 52 & 0x7ff); }
 
 // A quotient below the normal numbers, also one that underflows to zero.
-bool is_denormal(double numerator, double denominator) {
-    return std::isfinite(numerator) && std::isfinite(denominator) && std::fabs(numerator / denominator) < 0x1p-1022;
+bool is_denormal(double numerator, double denominator)
+{
+    return std::isfinite(numerator) && std::isfinite(denominator) &&
+           std::fabs(numerator / denominator) < 0x1p-1022;
 }
 
-// As v_div_scale_f32: pre-scale an operand of a division so that v_div_fmas_f64 does not lose precision.
-const MicroOp* v_div_scale_f64(Wave& w, const MicroOp* op) {
+// As v_div_scale_f32: pre-scale an operand of a division so that v_div_fmas_f64 does not lose
+// precision.
+const MicroOp* v_div_scale_f64(Wave& w, const MicroOp* op)
+{
     const WideMode mode(w);
     WideRow b0, b1, b2, out;
-    const WideSource a = wide_source(w, op, 0, b0.low, b0.high), b = wide_source(w, op, 1, b1.low, b1.high),
+    const WideSource a = wide_source(w, op, 0, b0.low, b0.high),
+                     b = wide_source(w, op, 1, b1.low, b1.high),
                      c = wide_source(w, op, 2, b2.low, b2.high);
-    u64 scaled = 0;
-    for (unsigned l = 0; l < LANES; ++l) {
-        const double s0 = load<double>(a, l), denominator = load<double>(b, l), numerator = load<double>(c, l);
-        const bool inverse_denormal = is_denormal(1.0, denominator), quotient_denormal = is_denormal(numerator, denominator);
-        double result = s0;
-        bool flag = false;
-        if (numerator == 0.0 || denominator == 0.0) {
+    u64 scaled         = 0;
+    for(unsigned l = 0; l < LANES; ++l)
+    {
+        const double s0 = load<double>(a, l), denominator = load<double>(b, l),
+                     numerator       = load<double>(c, l);
+        const bool inverse_denormal  = is_denormal(1.0, denominator),
+                   quotient_denormal = is_denormal(numerator, denominator);
+        double result                = s0;
+        bool flag                    = false;
+        if(numerator == 0.0 || denominator == 0.0)
+        {
             result = NAN;
-        } else if (exponent_of(numerator) - exponent_of(denominator) >= 768) {
+        }
+        else if(exponent_of(numerator) - exponent_of(denominator) >= 768)
+        {
             flag = true;
-            if (a[l] == b[l]) result = std::ldexp(s0, 128);
-        } else if (exponent_of(denominator) == 0) {
+            if(a[l] == b[l])
+                result = std::ldexp(s0, 128);
+        }
+        else if(exponent_of(denominator) == 0)
+        {
             result = std::ldexp(s0, 128);
-        } else if (inverse_denormal && quotient_denormal) {
+        }
+        else if(inverse_denormal && quotient_denormal)
+        {
             flag = true;
-            if (a[l] == b[l]) result = std::ldexp(s0, 128);
-        } else if (inverse_denormal) {
+            if(a[l] == b[l])
+                result = std::ldexp(s0, 128);
+        }
+        else if(inverse_denormal)
+        {
             result = std::ldexp(s0, -128);
-        } else if (quotient_denormal) {
+        }
+        else if(quotient_denormal)
+        {
             flag = true;
-            if (a[l] == c[l]) result = std::ldexp(s0, 128);
-        } else if (exponent_of(numerator) <= 53) {
+            if(a[l] == c[l])
+                result = std::ldexp(s0, 128);
+        }
+        else if(exponent_of(numerator) <= 53)
+        {
             result = std::ldexp(s0, 128);
         }
         out.put(l, result);
@@ -194,39 +259,54 @@ const MicroOp* v_div_scale_f64(Wave& w, const MicroOp* op) {
 }
 
 // VCC says which lanes v_div_scale_f64 scaled.
-const MicroOp* v_div_fmas_f64(Wave& w, const MicroOp* op) {
+const MicroOp* v_div_fmas_f64(Wave& w, const MicroOp* op)
+{
     const WideMode mode(w);
     WideRow b0, b1, b2, out;
-    const WideSource a = wide_source(w, op, 0, b0.low, b0.high), b = wide_source(w, op, 1, b1.low, b1.high),
+    const WideSource a = wide_source(w, op, 0, b0.low, b0.high),
+                     b = wide_source(w, op, 1, b1.low, b1.high),
                      c = wide_source(w, op, 2, b2.low, b2.high);
-    const u64 scaled = w.pair(VCC);
-    for (unsigned l = 0; l < LANES; ++l) {
+    const u64 scaled   = w.pair(VCC);
+    for(unsigned l = 0; l < LANES; ++l)
+    {
         const double value = std::fma(load<double>(a, l), load<double>(b, l), load<double>(c, l));
         out.put(l, scaled >> l & 1 ? value * 0x1p64 : value);
     }
-    if (output_modified(op)) modify_f64(w, op, out.low.d, out.high.d);
+    if(output_modified(op))
+        modify_f64(w, op, out.low.d, out.high.d);
     commit_wide(w, op, out.low.d, out.high.d);
     return advance(op);
 }
 
-double div_fixup(double quotient, double denominator, double numerator) {
-    const u64 sign = (std::bit_cast<u64>(denominator) ^ std::bit_cast<u64>(numerator)) & u64{1} << 63;
+double div_fixup(double quotient, double denominator, double numerator)
+{
+    const u64 sign = (std::bit_cast<u64>(denominator) ^ std::bit_cast<u64>(numerator)) & u64{1}
+                                                                                             << 63;
     const auto with_sign = [&](u64 bits) { return std::bit_cast<double>(bits | sign); };
-    const auto quiet = [](double x) { return std::bit_cast<double>(std::bit_cast<u64>(x) | u64{1} << 51); };
-    if (std::isnan(numerator)) return quiet(numerator);
-    if (std::isnan(denominator)) return quiet(denominator);
+    const auto quiet     = [](double x) {
+        return std::bit_cast<double>(std::bit_cast<u64>(x) | u64{1} << 51);
+    };
+    if(std::isnan(numerator))
+        return quiet(numerator);
+    if(std::isnan(denominator))
+        return quiet(denominator);
     const bool both_zero = denominator == 0.0 && numerator == 0.0;
-    if (both_zero || (std::isinf(denominator) && std::isinf(numerator))) return std::bit_cast<double>(u64{0xfff8} << 48);
-    if (denominator == 0.0 || std::isinf(numerator)) return with_sign(u64{0x7ff} << 52);
-    if (std::isinf(denominator) || numerator == 0.0) return with_sign(0);
+    if(both_zero || (std::isinf(denominator) && std::isinf(numerator)))
+        return std::bit_cast<double>(u64{0xfff8} << 48);
+    if(denominator == 0.0 || std::isinf(numerator))
+        return with_sign(u64{0x7ff} << 52);
+    if(std::isinf(denominator) || numerator == 0.0)
+        return with_sign(0);
     // an underflow: 0 or the least, as MODE rounds
-    if (exponent_of(numerator) - exponent_of(denominator) < -1075) return with_sign(u64{1} << 52) * 0x1p-1022;
+    if(exponent_of(numerator) - exponent_of(denominator) < -1075)
+        return with_sign(u64{1} << 52) * 0x1p-1022;
     return with_sign(std::bit_cast<u64>(quotient) & ~(u64{1} << 63));
 }
 
 #define D1(NAME, ...) {NAME, map_f64<1, ([](double a) -> double { return __VA_ARGS__; })>}
 #define D2(NAME, ...) {NAME, map_f64<2, ([](double a, double b) -> double { return __VA_ARGS__; })>}
-#define D3(NAME, ...) {NAME, map_f64<3, ([](double a, double b, double c) -> double { return __VA_ARGS__; })>}
+#define D3(NAME, ...) \
+    {NAME, map_f64<3, ([](double a, double b, double c) -> double { return __VA_ARGS__; })>}
 
 constexpr Entry entries[] = {
     {"v_mov_b64", v_mov_b64},
@@ -237,7 +317,7 @@ constexpr Entry entries[] = {
     {"v_mad_u64_u32", mad_wide<false>},
     {"v_mad_i64_i32", mad_wide<true>},
     D2("v_add_f64", a + b),
-    D2("v_mul_f64", a * b),
+    D2("v_mul_f64", (a * b)),
     {"v_min_f64", extreme_f64<false>},
     {"v_max_f64", extreme_f64<true>},
     D3("v_fma_f64", std::fma(a, b, c)),
@@ -255,8 +335,8 @@ constexpr Entry entries[] = {
     D3("v_div_fixup_f64", div_fixup(a, b, c)),
 };
 
-}  // namespace
+} // namespace
 
 std::span<const Entry> wide_entries() { return entries; }
 
-}  // namespace emu
+} // namespace emu

@@ -12,18 +12,27 @@ namespace emu {
 
 // D = F(sources) on 32-bit integers.
 template <unsigned N, auto F>
-const MicroOp* map_integer(Wave& w, const MicroOp* op) {
+const MicroOp* map_integer(Wave& w, const MicroOp* op)
+{
     Row b0, b1, b2, out;
     const uint32_t* a = source_row(w, op, 0, b0);
-    if constexpr (N == 1) {
-        for (unsigned l = 0; l < LANES; ++l) out.d[l] = static_cast<uint32_t>(F(a[l]));
-    } else if constexpr (N == 2) {
+    if constexpr(N == 1)
+    {
+        for(unsigned l = 0; l < LANES; ++l)
+            out.d[l] = static_cast<uint32_t>(F(a[l]));
+    }
+    else if constexpr(N == 2)
+    {
         const uint32_t* b = source_row(w, op, 1, b1);
-        for (unsigned l = 0; l < LANES; ++l) out.d[l] = static_cast<uint32_t>(F(a[l], b[l]));
-    } else {
+        for(unsigned l = 0; l < LANES; ++l)
+            out.d[l] = static_cast<uint32_t>(F(a[l], b[l]));
+    }
+    else
+    {
         const uint32_t* b = source_row(w, op, 1, b1);
         const uint32_t* c = source_row(w, op, 2, b2);
-        for (unsigned l = 0; l < LANES; ++l) out.d[l] = static_cast<uint32_t>(F(a[l], b[l], c[l]));
+        for(unsigned l = 0; l < LANES; ++l)
+            out.d[l] = static_cast<uint32_t>(F(a[l], b[l], c[l]));
     }
     commit(w, op, out.d);
     return advance(op);
@@ -31,61 +40,84 @@ const MicroOp* map_integer(Wave& w, const MicroOp* op) {
 
 // D = F(sources) on f32, with the output modifiers.
 template <unsigned N, auto F>
-const MicroOp* map_f32(Wave& w, const MicroOp* op) {
+const MicroOp* map_f32(Wave& w, const MicroOp* op)
+{
     Row b0, b1, b2, out;
     const uint32_t* a = source_row(w, op, 0, b0);
-    if constexpr (N == 1) {
-        for (unsigned l = 0; l < LANES; ++l) out.d[l] = as_bits(F(as_float(a[l])));
-    } else if constexpr (N == 2) {
+    if constexpr(N == 1)
+    {
+        for(unsigned l = 0; l < LANES; ++l)
+            out.d[l] = as_bits(F(as_float(a[l])));
+    }
+    else if constexpr(N == 2)
+    {
         const uint32_t* b = source_row(w, op, 1, b1);
-        for (unsigned l = 0; l < LANES; ++l) out.d[l] = as_bits(F(as_float(a[l]), as_float(b[l])));
-    } else {
+        for(unsigned l = 0; l < LANES; ++l)
+            out.d[l] = as_bits(F(as_float(a[l]), as_float(b[l])));
+    }
+    else
+    {
         const uint32_t* b = source_row(w, op, 1, b1);
         const uint32_t* c = source_row(w, op, 2, b2);
-        for (unsigned l = 0; l < LANES; ++l) out.d[l] = as_bits(F(as_float(a[l]), as_float(b[l]), as_float(c[l])));
+        for(unsigned l = 0; l < LANES; ++l)
+            out.d[l] = as_bits(F(as_float(a[l]), as_float(b[l]), as_float(c[l])));
     }
-    if (output_modified(op)) [[unlikely]] modify_f32(w, op, out.d);
+    if(output_modified(op)) [[unlikely]]
+        modify_f32(w, op, out.d);
     commit(w, op, out.d);
     return advance(op);
 }
 
 // f32 subnormals made zeros of their sign. `from` may be the buffer itself.
-inline const uint32_t* flushed_row(const uint32_t* from, Row& buffer) {
-    for (unsigned l = 0; l < LANES; ++l) buffer.d[l] = from[l] & 0x7f800000 ? from[l] : from[l] & 0x80000000;
+inline const uint32_t* flushed_row(const uint32_t* from, Row& buffer)
+{
+    for(unsigned l = 0; l < LANES; ++l)
+        buffer.d[l] = from[l] & 0x7f800000 ? from[l] : from[l] & 0x80000000;
     return buffer.d;
 }
 
 // The same with a first argument that is one value for all lanes: G(w).
 template <unsigned N, auto F, auto G>
-const MicroOp* map_f32_mode(Wave& w, const MicroOp* op) {
+const MicroOp* map_f32_mode(Wave& w, const MicroOp* op)
+{
     Row b0, b1, b2, out;
     const auto mode = G(w);
     // F takes bits, so the host's own flushing does not reach them.
-    const bool flush = (w.mode >> 4 & 1) == 0;
+    const bool flush  = (w.mode >> 4 & 1) == 0;
     const uint32_t* a = source_row(w, op, 0, b0);
     const uint32_t* b = source_row(w, op, 1, b1);
-    if (flush) [[unlikely]] {
+    if(flush) [[unlikely]]
+    {
         a = flushed_row(a, b0);
         b = flushed_row(b, b1);
     }
-    if constexpr (N == 2) {
-        for (unsigned l = 0; l < LANES; ++l) out.d[l] = F(mode, a[l], b[l]);
-    } else {
-        const uint32_t* c = source_row(w, op, 2, b2);
-        if (flush) [[unlikely]] c = flushed_row(c, b2);
-        for (unsigned l = 0; l < LANES; ++l) out.d[l] = F(mode, a[l], b[l], c[l]);
+    if constexpr(N == 2)
+    {
+        for(unsigned l = 0; l < LANES; ++l)
+            out.d[l] = F(mode, a[l], b[l]);
     }
-    if ((w.mode >> 5 & 1) == 0) [[unlikely]] flushed_row(out.d, out);
-    if (output_modified(op)) [[unlikely]] modify_f32(w, op, out.d);
+    else
+    {
+        const uint32_t* c = source_row(w, op, 2, b2);
+        if(flush) [[unlikely]]
+            c = flushed_row(c, b2);
+        for(unsigned l = 0; l < LANES; ++l)
+            out.d[l] = F(mode, a[l], b[l], c[l]);
+    }
+    if((w.mode >> 5 & 1) == 0) [[unlikely]]
+        flushed_row(out.d, out);
+    if(output_modified(op)) [[unlikely]]
+        modify_f32(w, op, out.d);
     commit(w, op, out.d);
     return advance(op);
 }
 
 // Write a 64-bit result under EXEC.
-inline void commit_wide(Wave& w, const MicroOp* op, const uint32_t* low, const uint32_t* high) {
+inline void commit_wide(Wave& w, const MicroOp* op, const uint32_t* low, const uint32_t* high)
+{
     const uint64_t mask = write_mask(w, op);
     store_row(w.v[op->dst], low, mask);
     store_row(w.v[op->dst + 1], high, mask);
 }
 
-}  // namespace emu
+} // namespace emu

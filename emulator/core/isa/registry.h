@@ -1,7 +1,7 @@
 // Names of micro-ops and what executes them.
 //
-// Blobs name a micro-op by the FNV-1a hash of its name, so that Python and the core share no numbering. Each interp_*.cpp
-// has one table; registry.cpp joins them.
+// Blobs name a micro-op by the FNV-1a hash of its name, so that Python and the core share no
+// numbering. Each interp_*.cpp has one table; registry.cpp joins them.
 #pragma once
 
 #include "isa/microop.h"
@@ -13,14 +13,17 @@
 
 namespace emu {
 
-struct Entry {
+struct Entry
+{
     const char* name;
     Handler handler;
 };
 
-constexpr uint64_t name_hash(std::string_view name) {
+constexpr uint64_t name_hash(std::string_view name)
+{
     uint64_t hash = 0xcbf29ce484222325;
-    for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+    for(const char c : name)
+        hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
     return hash;
 }
 
@@ -45,4 +48,4 @@ Handler find_handler(uint64_t hash);
 const Entry* entry_at(size_t index);
 size_t entry_count();
 
-}  // namespace emu
+} // namespace emu

@@ -1,12 +1,12 @@
 // State of a wave, its workgroup and its launch while they run.
 #pragma once
 
+#include "checks/pending.h"
+#include "isa/microop.h"
+#include "memory/memory.h"
 #include "run/fault.h"
 #include "run/launch.h"
-#include "memory/memory.h"
-#include "isa/microop.h"
 #include "run/options.h"
-#include "checks/pending.h"
 
 #include <cstdint>
 #include <cstring>
@@ -14,64 +14,76 @@
 
 namespace emu {
 
-inline constexpr unsigned LANES = 64;
+inline constexpr unsigned LANES     = 64;
 inline constexpr uint64_t ALL_LANES = ~uint64_t{0};
 
-// Pattern of unwritten registers and LDS: a signalling NaN as f32, NaNs as two f16 or two bf16, and far from zero as an integer.
+// Pattern of unwritten registers and LDS: a signalling NaN as f32, NaNs as two f16 or two bf16, and
+// far from zero as an integer.
 inline constexpr uint32_t POISON = 0x7fb37fb3;
 
-// Upper halves of the generic addresses of LDS and scratch (s_mov_b64 from src_shared_base, src_private_base). Both lie
-// above the host's user space, so that no allocation can be mistaken for them.
+// Upper halves of the generic addresses of LDS and scratch (s_mov_b64 from src_shared_base,
+// src_private_base). Both lie above the host's user space, so that no allocation can be mistaken
+// for them.
 inline constexpr uint32_t SHARED_APERTURE = 0x00010000, PRIVATE_APERTURE = 0x00020000;
 
-enum class Stop : uint32_t { Running, End, Barrier };
+enum class Stop : uint32_t
+{
+    Running,
+    End,
+    Barrier
+};
 
 // What the counters count beside instructions, by thread.
-struct Traffic {
-    uint64_t global_load_bytes = 0, global_store_bytes = 0, scalar_load_bytes = 0, scratch_bytes = 0;
+struct Traffic
+{
+    uint64_t global_load_bytes = 0, global_store_bytes = 0, scalar_load_bytes = 0,
+             scratch_bytes  = 0;
     uint64_t lds_load_bytes = 0, lds_store_bytes = 0, lds_dma_bytes = 0;
     uint64_t lds_bank_conflicts = 0;
     uint64_t barriers = 0, workgroups = 0, waves = 0, early_out_workgroups = 0;
 };
 
-struct LdsShadow;     // races and unwritten bytes, checks.h
-class BankConflicts;  // banks.h
+struct LdsShadow;    // races and unwritten bytes, checks.h
+class BankConflicts; // banks.h
 
-struct Workgroup {
+struct Workgroup
+{
     const Kernel* kernel = nullptr;
-    uint8_t* lds = nullptr;
-    uint32_t lds_bytes = 0;
-    uint32_t id[3] = {};
-    LdsShadow* shadow = nullptr;  // null unless a check is on
-    BankConflicts* banks = nullptr;  // null: not counted
+    uint8_t* lds         = nullptr;
+    uint32_t lds_bytes   = 0;
+    uint32_t id[3]       = {};
+    LdsShadow* shadow    = nullptr; // null unless a check is on
+    BankConflicts* banks = nullptr; // null: not counted
     Traffic traffic;
     RangeCache ranges;
     SrdChecker srds;
-    uint32_t arch = 950;
+    uint32_t arch  = 950;
     bool srd_range = false;
-    bool late = false;
+    bool late      = false;
 };
 
-struct alignas(64) Wave {
-    uint32_t v[512][LANES];  // v0-v255, a0-a255
-    uint32_t s[256];         // by source encoding, inline constants included: a scalar source is one load
+struct alignas(64) Wave
+{
+    uint32_t v[512][LANES]; // v0-v255, a0-a255
+    uint32_t s[256]; // by source encoding, inline constants included: a scalar source is one load
     const MicroOp* next = nullptr;
-    Workgroup* group = nullptr;
-    Stop stop = Stop::Running;
-    uint32_t number = 0;  // in its workgroup
-    uint32_t mode = 0;    // the MODE register
-    uint32_t mxcsr = 0x1f80, mxcsr_wide = 0x1f80;  // MODE for f32, and for f64 and f16
-    uint8_t* scratch = nullptr;
-    uint32_t scratch_bytes = 0;  // of a lane
-    uint64_t text_address = 0;   // of pc 0
-    uint64_t* counts = nullptr;  // executions of each micro-op
-    const MicroOp* first = nullptr;
-    uint64_t instructions = 0;
-    Wave* twin = nullptr;          // twin.h; null unless the check is on
-    uint32_t in_flight = POISON;   // what the target of a load holds until the wait
+    Workgroup* group    = nullptr;
+    Stop stop           = Stop::Running;
+    uint32_t number     = 0;                      // in its workgroup
+    uint32_t mode       = 0;                      // the MODE register
+    uint32_t mxcsr = 0x1f80, mxcsr_wide = 0x1f80; // MODE for f32, and for f64 and f16
+    uint8_t* scratch       = nullptr;
+    uint32_t scratch_bytes = 0;       // of a lane
+    uint64_t text_address  = 0;       // of pc 0
+    uint64_t* counts       = nullptr; // executions of each micro-op
+    const MicroOp* first   = nullptr;
+    uint64_t instructions  = 0;
+    Wave* twin             = nullptr; // twin.h; null unless the check is on
+    uint32_t in_flight     = POISON;  // what the target of a load holds until the wait
     Pending pending;
 
-    uint64_t pair(unsigned code) const {
+    uint64_t pair(unsigned code) const
+    {
         uint64_t value;
         std::memcpy(&value, &s[code], 8);
         return value;
@@ -93,4 +105,4 @@ uint32_t host_mode();
 // Inline constants of the scalar file (ISA document, source operand encodings 128-248).
 void set_inline_constants(Wave& wave);
 
-}  // namespace emu
+} // namespace emu

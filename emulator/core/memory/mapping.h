@@ -1,18 +1,19 @@
 // Address space for allocations: mmap with placement policies. Used by memory.cpp alone.
 #pragma once
 
+#include "memory/memory.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-
-#include "memory/memory.h"
 
 namespace emu {
 
 constexpr uint64_t page_floor(uint64_t address) { return address & ~(page_bytes - 1); }
 constexpr uint64_t page_ceil(uint64_t address) { return page_floor(address + page_bytes - 1); }
 
-// What memory.cpp knows of a candidate range: 0 if it is free, else the address behind what is in the way.
+// What memory.cpp knows of a candidate range: 0 if it is free, else the address behind what is in
+// the way.
 using Occupied = std::function<uint64_t(uint64_t begin, uint64_t end)>;
 
 struct PlacementRequest
@@ -25,10 +26,12 @@ struct PlacementRequest
     bool poison         = false;
 };
 
-// Map memory for a request and return the allocation's first byte (not always the first of a page); 0 if there is no room.
+// Map memory for a request and return the allocation's first byte (not always the first of a page);
+// 0 if there is no room.
 uint64_t map_memory(const PlacementRequest& request, const Occupied& occupied);
 void unmap_memory(uint64_t base, uint64_t bytes);
-// Make whole pages of an own mapping read as zero again, and give their memory back. False if that is not possible.
+// Make whole pages of an own mapping read as zero again, and give their memory back. False if that
+// is not possible.
 bool drop_pages(uint64_t begin, uint64_t end);
 
 } // namespace emu

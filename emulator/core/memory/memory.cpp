@@ -1,13 +1,13 @@
 #include "memory/memory.h"
 
+#include "memory/mapping.h"
+
 #include <algorithm>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
 #include <shared_mutex>
-
-#include "memory/mapping.h"
 
 namespace emu {
 
@@ -47,7 +47,10 @@ constexpr size_t freed_remembered = 256;
 
 void changed() { memory_epoch.fetch_add(1, std::memory_order_relaxed); }
 
-bool counts(AllocationKind kind) { return kind == AllocationKind::Device || kind == AllocationKind::Managed; }
+bool counts(AllocationKind kind)
+{
+    return kind == AllocationKind::Device || kind == AllocationKind::Managed;
+}
 
 uint64_t end_of(const Allocation& allocation) { return allocation.base + allocation.bytes; }
 
@@ -58,7 +61,8 @@ const Entry* entry_below(const Book& all, uint64_t address)
     return found == all.live.begin() ? nullptr : &std::prev(found)->second;
 }
 
-// The end of the first entry that overlaps [begin, end), 0 if none does. Entries never overlap, so ends ascend with bases.
+// The end of the first entry that overlaps [begin, end), 0 if none does. Entries never overlap, so
+// ends ascend with bases.
 uint64_t occupied(const Book& all, uint64_t begin, uint64_t end)
 {
     if(const Entry* below = entry_below(all, begin); below && end_of(below->allocation) > begin)
@@ -67,10 +71,12 @@ uint64_t occupied(const Book& all, uint64_t begin, uint64_t end)
     return next != all.live.end() && next->first < end ? end_of(next->second.allocation) : 0;
 }
 
-// The run of mapped pages around an address: neighbours without an unmapped page between them count as one.
+// The run of mapped pages around an address: neighbours without an unmapped page between them count
+// as one.
 Range page_run(const Book& all, uint64_t address)
 {
-    auto next = all.live.upper_bound(address | (page_bytes - 1)); // the first that begins behind the address's page
+    auto next = all.live.upper_bound(
+        address | (page_bytes - 1)); // the first that begins behind the address's page
     if(next == all.live.begin())
         return {};
     auto first  = std::prev(next);
@@ -79,7 +85,8 @@ Range page_run(const Book& all, uint64_t address)
         return {};
     for(; next != all.live.end() && page_floor(next->first) <= range.end; ++next)
         range.end = page_ceil(end_of(next->second.allocation));
-    while(first != all.live.begin()) {
+    while(first != all.live.begin())
+    {
         --first;
         if(page_ceil(end_of(first->second.allocation)) < range.begin)
             break;
@@ -110,7 +117,8 @@ void forget(Book& all, std::map<uint64_t, Entry>::iterator entry)
         unmap_memory(allocation.base, allocation.bytes);
     if(counts(allocation.kind))
         all.in_use -= allocation.bytes;
-    if(allocation.kind != AllocationKind::Internal) {
+    if(allocation.kind != AllocationKind::Internal)
+    {
         allocation.freed = true;
         all.freed.push_front(std::move(allocation));
         if(all.freed.size() > freed_remembered)
@@ -124,14 +132,16 @@ int64_t distance_to(const Allocation& allocation, uint64_t address)
 {
     if(address < allocation.base)
         return -static_cast<int64_t>(allocation.base - address);
-    return address < end_of(allocation) ? 0 : static_cast<int64_t>(address - end_of(allocation) + 1);
+    return address < end_of(allocation) ? 0
+                                        : static_cast<int64_t>(address - end_of(allocation) + 1);
 }
 
 } // namespace
 
 const char* allocation_kind_name(AllocationKind kind)
 {
-    static const char* const names[] = {"device", "host", "managed", "registered", "code", "internal"};
+    static const char* const names[] = {
+        "device", "host", "managed", "registered", "code", "internal"};
     return names[static_cast<size_t>(kind)];
 }
 
@@ -167,8 +177,9 @@ void* allocate(size_t bytes, AllocationKind kind, const char* label)
     Book& all = book();
     std::unique_lock lock(all.mutex);
     PlacementRequest request;
-    // What a launch needs for itself lies where it always does, whatever a test chose for its pools.
-    const bool ours = kind == AllocationKind::Internal || kind == AllocationKind::Code;
+    // What a launch needs for itself lies where it always does, whatever a test chose for its
+    // pools.
+    const bool ours   = kind == AllocationKind::Internal || kind == AllocationKind::Code;
     request.placement = ours ? Placement::Default : all.placement;
     request.base      = all.placement_base;
     request.guard     = all.guard;
@@ -177,8 +188,8 @@ void* allocate(size_t bytes, AllocationKind kind, const char* label)
     request.poison    = all.poison && !ours;
     if(counts(kind) && bytes > all.capacity - std::min(all.capacity, all.in_use))
         return nullptr;
-    const uint64_t base =
-        map_memory(request, [&all](uint64_t begin, uint64_t end) { return occupied(all, begin, end); });
+    const uint64_t base = map_memory(
+        request, [&all](uint64_t begin, uint64_t end) { return occupied(all, begin, end); });
     if(!ours && all.placement == Placement::Fixed)
         all.placement = Placement::Default;
     if(base == 0)
@@ -219,9 +230,10 @@ void release_all()
 {
     Book& all = book();
     std::unique_lock lock(all.mutex);
-    for(auto entry = all.live.begin(); entry != all.live.end();) {
-        const auto next                = std::next(entry);
-        const AllocationKind kind      = entry->second.allocation.kind;
+    for(auto entry = all.live.begin(); entry != all.live.end();)
+    {
+        const auto next           = std::next(entry);
+        const AllocationKind kind = entry->second.allocation.kind;
         if(kind != AllocationKind::Code && kind != AllocationKind::Internal)
             forget(all, entry);
         entry = next;
@@ -242,16 +254,18 @@ bool label_allocation(const void* address, const char* label)
 void fill(void* address, int value, size_t bytes)
 {
     constexpr uint64_t worth = 64 * 1024; // below, writing is cheaper than changing the mapping
-    Book& all            = book();
+    Book& all                = book();
     const uint64_t begin = reinterpret_cast<uint64_t>(address), end = begin + bytes;
     const uint64_t first = page_ceil(begin), last = page_floor(end);
-    bool owned           = false;
+    bool owned = false;
     {
         std::shared_lock lock(all.mutex);
         const Entry* entry = entry_below(all, begin);
         owned              = entry && entry->owned && end <= end_of(entry->allocation);
     }
-    if((value & 0xff) == 0 && owned && first < last && last - first >= worth && drop_pages(first, last)) {
+    if((value & 0xff) == 0 && owned && first < last && last - first >= worth &&
+       drop_pages(first, last))
+    {
         std::memset(address, 0, first - begin);
         std::memset(reinterpret_cast<void*>(last), 0, end - last);
         return;
@@ -279,7 +293,8 @@ uint64_t bytes_in_use()
 
 bool RangeCache::refill(uint64_t address, uint64_t bytes, uint64_t now)
 {
-    if(epoch_ != now) {
+    if(epoch_ != now)
+    {
         for(Range& range : ranges_)
             range = {};
         epoch_ = now;
@@ -317,18 +332,21 @@ bool nearest(uint64_t address, Allocation* found, int64_t* distance)
         if(candidate.kind == AllocationKind::Internal)
             return;
         const int64_t away = distance_to(candidate, address);
-        if(!best || std::abs(away) < std::abs(*distance)) {
+        if(!best || std::abs(away) < std::abs(*distance))
+        {
             best      = &candidate;
             *distance = away;
         }
     };
     auto above = all.live.upper_bound(address);
-    for(auto entry = above; entry != all.live.end(); ++entry) { // past internal ones
+    for(auto entry = above; entry != all.live.end(); ++entry)
+    { // past internal ones
         consider(entry->second.allocation);
         if(best)
             break;
     }
-    for(auto entry = above; entry != all.live.begin();) {
+    for(auto entry = above; entry != all.live.begin();)
+    {
         consider((--entry)->second.allocation);
         if(entry->second.allocation.kind != AllocationKind::Internal)
             break;
@@ -354,7 +372,8 @@ std::vector<Allocation> allocations()
 SrdRange srd_range(const uint32_t srd[4])
 {
     const uint64_t stride = srd[1] >> 16 & 0x3fff;
-    return {srd[0] | static_cast<uint64_t>(srd[1] & 0xffff) << 32, stride ? srd[2] * stride : srd[2]};
+    return {srd[0] | static_cast<uint64_t>(srd[1] & 0xffff) << 32,
+            stride ? srd[2] * stride : srd[2]};
 }
 
 bool pages_mapped(uint64_t base, uint64_t bytes, uint64_t* unmapped)

@@ -1,8 +1,8 @@
 // Device memory: which addresses a kernel may touch, and where allocations are put.
 //
-// A guest address is the host address. Allocations are private NORESERVE mappings in address ranges of our own, so a
-// 6 GB pool costs only the pages touched, and wide unmapped gaps lie between them: an access that escaped the checks
-// below would end in SIGSEGV, never in another allocation's data.
+// A guest address is the host address. Allocations are private NORESERVE mappings in address ranges
+// of our own, so a 6 GB pool costs only the pages touched, and wide unmapped gaps lie between them:
+// an access that escaped the checks below would end in SIGSEGV, never in another allocation's data.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,8 @@ namespace emu {
 
 constexpr uint64_t page_bytes = 4096;
 
-enum class AllocationKind : uint32_t {
+enum class AllocationKind : uint32_t
+{
     Device,     // hipMalloc
     Host,       // hipHostMalloc
     Managed,    // hipMallocManaged
@@ -27,42 +28,50 @@ const char* allocation_kind_name(AllocationKind);
 
 struct Allocation
 {
-    uint64_t base  = 0;
-    uint64_t bytes = 0; // as asked for; mapped are whole pages
-    uint32_t id    = 0; // counts up from 1, never used again
+    uint64_t base       = 0;
+    uint64_t bytes      = 0; // as asked for; mapped are whole pages
+    uint32_t id         = 0; // counts up from 1, never used again
     AllocationKind kind = AllocationKind::Device;
     bool freed          = false; // only in what nearest() answers
     std::string label;           // what a test calls it, for messages
 };
 
-// ---- Where allocations are put. Everything is a function of the calls made: two runs get the same addresses.
-enum class Placement : uint32_t {
-    Default, // ascending, 2 MiB aligned, a guard behind each
-    Low,     // below 4 GiB
-    High,    // near the top of the 47-bit address space, bit 31 of the address set
-    Crossing, // the middle of the allocation on a multiple of 4 GiB: the first free one at or above `base`
-    Fixed,   // at `base`: for the next allocation alone, afterwards Default
+// ---- Where allocations are put. Everything is a function of the calls made: two runs get the same
+// addresses.
+enum class Placement : uint32_t
+{
+    Default,  // ascending, 2 MiB aligned, a guard behind each
+    Low,      // below 4 GiB
+    High,     // near the top of the 47-bit address space, bit 31 of the address set
+    Crossing, // the middle of the allocation on a multiple of 4 GiB: the first free one at or above
+              // `base`
+    Fixed,    // at `base`: for the next allocation alone, afterwards Default
 };
 void set_placement(Placement, uint64_t base);
-void set_guard(uint64_t bytes); // unmapped space behind an allocation of Default and High placement; default 4 GiB
+void set_guard(uint64_t bytes); // unmapped space behind an allocation of Default and High
+                                // placement; default 4 GiB
 
-enum class Granularity : uint32_t {
+enum class Granularity : uint32_t
+{
     Byte, // an access must lie in the bytes asked for
     Page, // ... in the 4 KiB pages they touch: what hardware can notice
 };
 void set_granularity(Granularity);
 Granularity granularity();
 
-// Fill fresh allocations with 0xff bytes (NaN in every float format but the FNUZ ones, page id -1), at no cost in
-// memory until written. Else they are zero.
+// Fill fresh allocations with 0xff bytes (NaN in every float format but the FNUZ ones, page id -1),
+// at no cost in memory until written. Else they are zero.
 void set_poison(bool);
 
 // ---- Allocating.
-// Null if there is no room (of address space, or of the device memory set by set_capacity), or bytes is 0.
+// Null if there is no room (of address space, or of the device memory set by set_capacity), or
+// bytes is 0.
 void* allocate(size_t bytes, AllocationKind kind = AllocationKind::Device, const char* label = "");
-// Make [address, address + bytes) accessible to kernels without owning it. False if it overlaps another allocation.
+// Make [address, address + bytes) accessible to kernels without owning it. False if it overlaps
+// another allocation.
 bool import_range(const void* address, size_t bytes, AllocationKind kind, const char* label = "");
-// Release an allocation or an imported range by its first byte. False if there is none that starts there.
+// Release an allocation or an imported range by its first byte. False if there is none that starts
+// there.
 bool release(const void* address);
 void release_all(); // every allocation of any kind: hipDeviceReset
 bool label_allocation(const void* address, const char* label);
@@ -82,14 +91,16 @@ struct Range
 };
 
 // The caller's cache of one or a few ranges that were mapped; one for each thread that runs waves.
-// check() is what the interpreter calls for each access, or once for the hull of all its lanes' addresses.
+// check() is what the interpreter calls for each access, or once for the hull of all its lanes'
+// addresses.
 class RangeCache
 {
 public:
     bool check(uint64_t address, uint64_t bytes)
     {
         const uint64_t now = memory_epoch.load(std::memory_order_relaxed);
-        if(now == epoch_) {
+        if(now == epoch_)
+        {
             for(const Range& range : ranges_)
                 if(address >= range.begin && address < range.end && bytes <= range.end - address)
                     return true;
@@ -106,17 +117,20 @@ private:
     uint32_t next_  = 0;
 };
 
-// Is [address, address + bytes) inside one allocation, at the granularity set? (A thread-local RangeCache.)
+// Is [address, address + bytes) inside one allocation, at the granularity set? (A thread-local
+// RangeCache.)
 bool mapped(uint64_t address, uint64_t bytes);
 // The allocation whose bytes (not pages) hold the address; false if none does.
 bool find_allocation(uint64_t address, Allocation* found);
-// The allocation, live or recently freed, nearest to the address; false if there was never one. `distance` is 0 if the
-// address is inside (then it is freed), negative if the address lies below it, else the distance from its last byte.
+// The allocation, live or recently freed, nearest to the address; false if there was never one.
+// `distance` is 0 if the address is inside (then it is freed), negative if the address lies below
+// it, else the distance from its last byte.
 bool nearest(uint64_t address, Allocation* found, int64_t* distance);
 std::vector<Allocation> allocations(); // live ones, ascending
 
-// ---- CDNA4: a buffer instruction faults if the range of its resource touches an unmapped 4 KiB page, even if the
-// addressed bytes are mapped. One checker for each thread; verdicts are cached by resource and epoch.
+// ---- CDNA4: a buffer instruction faults if the range of its resource touches an unmapped 4 KiB
+// page, even if the addressed bytes are mapped. One checker for each thread; verdicts are cached by
+// resource and epoch.
 struct SrdRange
 {
     uint64_t base  = 0; // word0 | (word1 & 0xffff) << 32
@@ -127,12 +141,14 @@ SrdRange srd_range(const uint32_t srd[4]);
 class SrdChecker
 {
 public:
-    // True if every page of the resource's range is mapped. Otherwise `unmapped` gets the first address that is not.
+    // True if every page of the resource's range is mapped. Otherwise `unmapped` gets the first
+    // address that is not.
     bool check(const uint32_t srd[4], uint64_t* unmapped)
     {
         const uint64_t now = memory_epoch.load(std::memory_order_relaxed);
         Entry& entry       = entries_[(srd[0] >> 12 ^ srd[0] >> 5 ^ srd[2] >> 6 ^ srd[2]) % count];
-        if(entry.epoch == now && entry.word0 == srd[0] && entry.word1 == srd[1] && entry.word2 == srd[2])
+        if(entry.epoch == now && entry.word0 == srd[0] && entry.word1 == srd[1] &&
+           entry.word2 == srd[2])
             return true; // only good ones are kept: a bad one ends the launch
         return verify(srd, entry, now, unmapped);
     }

@@ -1,12 +1,13 @@
 // Memory over ctypes: placement, and what the property tests compare with a model.
 #include "hip/device_api.h"
-#include "run/fault.h"
 #include "hip/hip_call.h"
 #include "memory/memory.h"
+#include "run/fault.h"
 
 int emu_set_placement(uint32_t placement, uint64_t base)
 {
-    if(placement > static_cast<uint32_t>(emu::Placement::Fixed)) {
+    if(placement > static_cast<uint32_t>(emu::Placement::Fixed))
+    {
         emu::set_last_error("no such placement: " + std::to_string(placement));
         return 1;
     }
@@ -16,14 +17,17 @@ int emu_set_placement(uint32_t placement, uint64_t base)
 
 void* emu_allocate(size_t bytes, uint32_t kind, const char* label)
 {
-    if(kind > static_cast<uint32_t>(emu::AllocationKind::Managed)) {
+    if(kind > static_cast<uint32_t>(emu::AllocationKind::Managed))
+    {
         emu::set_last_error("no such kind of allocation: " + std::to_string(kind));
         return nullptr;
     }
     void* const got = emu::allocate(bytes, static_cast<emu::AllocationKind>(kind), label);
     if(!got)
-        emu::set_last_error("no room for " + std::to_string(bytes) + " bytes at the placement asked for (" +
-                            std::to_string(emu::bytes_in_use()) + " of " + std::to_string(emu::capacity()) + " in use)");
+        emu::set_last_error("no room for " + std::to_string(bytes) +
+                            " bytes at the placement asked for (" +
+                            std::to_string(emu::bytes_in_use()) + " of " +
+                            std::to_string(emu::capacity()) + " in use)");
     return got;
 }
 
@@ -46,7 +50,8 @@ int emu_srd_mapped(const uint32_t* srd, uint64_t* unmapped)
     return checker.check(srd, unmapped);
 }
 
-int emu_nearest(uint64_t address, uint64_t* base, uint64_t* bytes, int64_t* distance, uint32_t* freed)
+int emu_nearest(
+    uint64_t address, uint64_t* base, uint64_t* bytes, int64_t* distance, uint32_t* freed)
 {
     emu::Allocation found;
     if(!emu::nearest(address, &found, distance))
@@ -61,8 +66,8 @@ size_t emu_allocations_json(char* text, size_t bytes)
 {
     std::string out;
     for(const emu::Allocation& a : emu::allocations())
-        out += (out.empty() ? "" : ", ") + ("{\"id\": " + std::to_string(a.id)) + ", \"base\": " +
-               std::to_string(a.base) + ", \"bytes\": " + std::to_string(a.bytes) +
+        out += (out.empty() ? "" : ", ") + ("{\"id\": " + std::to_string(a.id)) +
+               ", \"base\": " + std::to_string(a.base) + ", \"bytes\": " + std::to_string(a.bytes) +
                ", \"kind\": " + emu::json_string(emu::allocation_kind_name(a.kind)) +
                ", \"label\": " + emu::json_string(a.label) + "}";
     return emu::answer_text("[" + out + "]", text, bytes);

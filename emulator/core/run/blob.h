@@ -1,5 +1,6 @@
-// Layout of the blob that emulator/program_cache.py writes and load_program() reads. All little endian, packed by hand: the
-// numpy dtypes of emulator/lowering/blob.py have the same fields in the same order, a unit test compares the sizes.
+// Layout of the blob that emulator/program_cache.py writes and load_program() reads. All little
+// endian, packed by hand: the numpy dtypes of emulator/lowering/blob.py have the same fields in the
+// same order, a unit test compares the sizes.
 #pragma once
 
 #include <cstdint>
@@ -8,52 +9,63 @@ namespace emu {
 
 inline constexpr char BLOB_MAGIC[8] = {'E', 'M', 'U', 'P', 'R', 'O', 'G', '1'};
 
-struct BlobTable {
-    uint64_t offset;  // bytes from the start of the blob
-    uint64_t count;   // records
+struct BlobTable
+{
+    uint64_t offset; // bytes from the start of the blob
+    uint64_t count;  // records
 };
 
-struct BlobHeader {
+struct BlobHeader
+{
     char magic[8];
-    uint32_t arch;  // 942, 950, 910 for 90a
+    uint32_t arch; // 942, 950, 910 for 90a
     uint32_t micro_op_bytes;
-    uint64_t image_bytes;   // extent of the loaded segments from virtual address 0
-    uint64_t text_address;  // virtual
+    uint64_t image_bytes;  // extent of the loaded segments from virtual address 0
+    uint64_t text_address; // virtual
     uint64_t text_bytes;
-    BlobTable ops, texts, kernels, arguments, hidden, segments, relocations, variables, strings, data;
+    BlobTable ops, texts, kernels, arguments, hidden, segments, relocations, variables, strings,
+        data;
 };
 
-struct BlobText {  // a range of the strings
+struct BlobText
+{ // a range of the strings
     uint32_t offset, bytes;
 };
 
-struct BlobKernel {
+struct BlobKernel
+{
     BlobText name;
     uint64_t descriptor_address;
     uint32_t entry, end;
-    uint32_t lds_bytes, scratch_bytes, kernarg_bytes, rsrc1, rsrc2, rsrc3, properties, preload, max_workgroup;
+    uint32_t lds_bytes, scratch_bytes, kernarg_bytes, rsrc1, rsrc2, rsrc3, properties, preload,
+        max_workgroup;
     uint32_t first_argument, argument_count, first_hidden, hidden_count, spare;
 };
 
-struct BlobArgument {
+struct BlobArgument
+{
     uint32_t offset, bytes;
 };
 
-struct BlobHidden {
+struct BlobHidden
+{
     uint32_t kind, offset, bytes;
 };
 
-struct BlobSegment {
+struct BlobSegment
+{
     uint64_t address, data_offset, data_bytes, memory_bytes;
 };
 
-struct BlobRelocation {  // R_AMDGPU_RELATIVE64: *(address + base) = addend + base
+struct BlobRelocation
+{ // R_AMDGPU_RELATIVE64: *(address + base) = addend + base
     uint64_t address, addend;
 };
 
-struct BlobVariable {
+struct BlobVariable
+{
     BlobText name;
     uint64_t address, bytes;
 };
 
-}  // namespace emu
+} // namespace emu

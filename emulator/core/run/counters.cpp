@@ -16,8 +16,9 @@ namespace {
 constexpr std::array<const char*, static_cast<size_t>(Kind::COUNT)> KIND_NAMES = {
     "salu", "valu", "trans", "mfma", "smem", "vmem", "lds", "branch", "wait", "barrier", "other"};
 
-struct Counted {
-    uint64_t launches = 0;
+struct Counted
+{
+    uint64_t launches                                                   = 0;
     std::array<uint64_t, static_cast<size_t>(Kind::COUNT)> instructions = {};
     uint64_t mfma_flops = 0, mfma_cycles = 0;
     Traffic traffic;
@@ -26,15 +27,19 @@ struct Counted {
 std::mutex guard;
 std::map<std::string, Counted> by_kernel;
 
-std::string json() {
+std::string json()
+{
     std::ostringstream out;
     out << "{\"kernels\": {";
     const char* separator = "";
-    for (const auto& [name, counted] : by_kernel) {
-        out << separator << json_string(name) << ": {\"launches\": " << counted.launches << ", \"instructions\": {";
-        for (size_t i = 0; i < KIND_NAMES.size(); ++i)
-            out << (i == 0 ? "" : ", ") << '"' << KIND_NAMES[i] << "\": " << counted.instructions[i];
-        const Traffic& t = counted.traffic;
+    for(const auto& [name, counted] : by_kernel)
+    {
+        out << separator << json_string(name) << ": {\"launches\": " << counted.launches
+            << ", \"instructions\": {";
+        for(size_t i = 0; i < KIND_NAMES.size(); ++i)
+            out << (i == 0 ? "" : ", ") << '"' << KIND_NAMES[i]
+                << "\": " << counted.instructions[i];
+        const Traffic& t                                = counted.traffic;
         const std::pair<const char*, uint64_t> fields[] = {
             {"mfma_flops", counted.mfma_flops},
             {"mfma_cycles", counted.mfma_cycles},
@@ -52,7 +57,8 @@ std::string json() {
             {"early_out_workgroups", t.early_out_workgroups},
         };
         out << "}";
-        for (const auto& [field, value] : fields) out << ", \"" << field << "\": " << value;
+        for(const auto& [field, value] : fields)
+            out << ", \"" << field << "\": " << value;
         out << "}";
         separator = ", ";
     }
@@ -60,9 +66,10 @@ std::string json() {
     return out.str();
 }
 
-}  // namespace
+} // namespace
 
-void add_traffic(Traffic& sum, const Traffic& part) {
+void add_traffic(Traffic& sum, const Traffic& part)
+{
     sum.global_load_bytes += part.global_load_bytes;
     sum.global_store_bytes += part.global_store_bytes;
     sum.scalar_load_bytes += part.scalar_load_bytes;
@@ -77,16 +84,23 @@ void add_traffic(Traffic& sum, const Traffic& part) {
     sum.early_out_workgroups += part.early_out_workgroups;
 }
 
-void count_launch(const Kernel& kernel, const std::vector<uint64_t>& executions, const Traffic& traffic) {
+void count_launch(const Kernel& kernel,
+                  const std::vector<uint64_t>& executions,
+                  const Traffic& traffic)
+{
     const std::lock_guard lock(guard);
     Counted& counted = by_kernel[kernel.name];
     ++counted.launches;
-    for (size_t i = 0; i < executions.size(); ++i) {
-        if (executions[i] == 0) continue;
+    for(size_t i = 0; i < executions.size(); ++i)
+    {
+        if(executions[i] == 0)
+            continue;
         const MicroOp& op = kernel.program->ops[i];
         counted.instructions[op.kind] += executions[i];
-        if (static_cast<Kind>(op.kind) == Kind::MFMA) {
-            // emulator/lowering/opcodes.py: literal is the flops of the whole wave, literal_high its cycles.
+        if(static_cast<Kind>(op.kind) == Kind::MFMA)
+        {
+            // emulator/lowering/opcodes.py: literal is the flops of the whole wave, literal_high
+            // its cycles.
             counted.mfma_flops += executions[i] * op.literal;
             counted.mfma_cycles += executions[i] * op.literal_high;
         }
@@ -94,14 +108,16 @@ void count_launch(const Kernel& kernel, const std::vector<uint64_t>& executions,
     add_traffic(counted.traffic, traffic);
 }
 
-}  // namespace emu
+} // namespace emu
 
-size_t emu_counters_json(char* text, size_t bytes) {
+size_t emu_counters_json(char* text, size_t bytes)
+{
     const std::lock_guard lock(emu::guard);
     return emu::answer_text(emu::json(), text, bytes);
 }
 
-void emu_reset_counters(void) {
+void emu_reset_counters(void)
+{
     const std::lock_guard lock(emu::guard);
     emu::by_kernel.clear();
 }

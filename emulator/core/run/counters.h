@@ -1,8 +1,8 @@
 // What launches did: executed instructions, memory traffic, matrix work. Input of the gates.
 #pragma once
 
-#include "run/program.h"
 #include "isa/wave.h"
+#include "run/program.h"
 
 #include <cstdint>
 #include <string>
@@ -13,7 +13,10 @@ namespace emu {
 // sum += part
 void add_traffic(Traffic& sum, const Traffic& part);
 
-// Add what one launch did: executions of each micro-op of the kernel's program, and the traffic of all its workgroups.
-void count_launch(const Kernel& kernel, const std::vector<uint64_t>& executions, const Traffic& traffic);
+// Add what one launch did: executions of each micro-op of the kernel's program, and the traffic of
+// all its workgroups.
+void count_launch(const Kernel& kernel,
+                  const std::vector<uint64_t>& executions,
+                  const Traffic& traffic);
 
-}  // namespace emu
+} // namespace emu

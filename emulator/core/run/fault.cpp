@@ -1,9 +1,9 @@
 #include "run/fault.h"
 
+#include "hip/device_api.h"
+
 #include <cstdio>
 #include <mutex>
-
-#include "hip/device_api.h"
 
 namespace emu {
 
@@ -54,9 +54,11 @@ std::string where(const Fault& fault)
         place = plural(static_cast<uint64_t>(-fault.distance), "byte") + " before the start of";
     else
         place = fault.distance == 1 ? "right behind the end of"
-                                    : plural(static_cast<uint64_t>(fault.distance - 1), "byte") + " past the end of";
-    return place + " allocation " + std::to_string(a.id) + (a.label.empty() ? "" : " '" + a.label + "'") + " (" +
-           allocation_kind_name(a.kind) + ", " + plural(a.bytes, "byte") + " at " + hex(a.base) +
+                                    : plural(static_cast<uint64_t>(fault.distance - 1), "byte") +
+                                          " past the end of";
+    return place + " allocation " + std::to_string(a.id) +
+           (a.label.empty() ? "" : " '" + a.label + "'") + " (" + allocation_kind_name(a.kind) +
+           ", " + plural(a.bytes, "byte") + " at " + hex(a.base) +
            (a.freed ? ", freed before)" : ")");
 }
 
@@ -64,8 +66,19 @@ std::string where(const Fault& fault)
 
 const char* fault_kind_name(FaultKind kind)
 {
-    static const char* const names[] = {"none", "memory", "srd_range", "alignment", "lds", "scratch", "unknown", "pc",
-                                        "race", "uninitialised", "deadlock", "timeout", "internal"};
+    static const char* const names[] = {"none",
+                                        "memory",
+                                        "srd_range",
+                                        "alignment",
+                                        "lds",
+                                        "scratch",
+                                        "unknown",
+                                        "pc",
+                                        "race",
+                                        "uninitialised",
+                                        "deadlock",
+                                        "timeout",
+                                        "internal"};
     return names[static_cast<size_t>(kind)];
 }
 
@@ -77,7 +90,8 @@ const char* access_name(Access access)
 
 void record_fault(Fault fault)
 {
-    if(fault.kind == FaultKind::Memory || fault.kind == FaultKind::SrdRange) {
+    if(fault.kind == FaultKind::Memory || fault.kind == FaultKind::SrdRange)
+    {
         fault.has_nearest  = nearest(fault.address, &fault.allocation, &fault.distance);
         const uint64_t end = fault.allocation.base + fault.allocation.bytes;
         if(fault.has_nearest && fault.distance == 0 && fault.bytes > end - fault.address)
@@ -108,27 +122,32 @@ void clear_fault()
 
 int fault_error(FaultKind kind)
 {
-    switch(kind) {
-    case FaultKind::None: return 0;
-    case FaultKind::Memory:
-    case FaultKind::SrdRange:
-    case FaultKind::Alignment: return 700; // hipErrorIllegalAddress
-    case FaultKind::Timeout: return 702;   // hipErrorLaunchTimeOut
-    default: return 719;                   // hipErrorLaunchFailure
+    switch(kind)
+    {
+        case FaultKind::None: return 0;
+        case FaultKind::Memory:
+        case FaultKind::SrdRange:
+        case FaultKind::Alignment: return 700; // hipErrorIllegalAddress
+        case FaultKind::Timeout: return 702;   // hipErrorLaunchTimeOut
+        default: return 719;                   // hipErrorLaunchFailure
     }
 }
 
 std::string json_string(const std::string& text)
 {
     std::string out = "\"";
-    for(const char c : text) {
+    for(const char c : text)
+    {
         if(c == '"' || c == '\\')
             out += '\\';
-        if(static_cast<unsigned char>(c) < 0x20) {
+        if(static_cast<unsigned char>(c) < 0x20)
+        {
             char escaped[8];
             std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned>(c));
             out += escaped;
-        } else {
+        }
+        else
+        {
             out += c;
         }
     }
@@ -138,23 +157,31 @@ std::string json_string(const std::string& text)
 std::string fault_json(const Fault& f)
 {
     const auto number = [](uint64_t value) { return std::to_string(value); };
-    std::string out = "{\"kind\": " + json_string(fault_kind_name(f.kind)) +
-                      ", \"access\": " + json_string(access_name(f.access)) +
-                      ", \"kernel\": " + json_string(f.kernel) + ", \"text\": " + json_string(f.text) +
-                      ", \"pc\": " + number(f.pc) + ", \"instruction\": " + number(f.instruction) +
-                      ", \"workgroup\": [" + number(f.workgroup[0]) + ", " + number(f.workgroup[1]) + ", " +
-                      number(f.workgroup[2]) + "], \"wave\": " + number(f.wave) +
-                      ", \"lane\": " + (f.lane == no_lane ? "null" : number(f.lane)) +
-                      ", \"address\": " + number(f.address) + ", \"bytes\": " + number(f.bytes) +
-                      ", \"detail\": " + json_string(f.detail) + ", \"message\": " + json_string(fault_message(f)) +
-                      ", \"error\": " + std::to_string(fault_error(f.kind));
-    if(f.has_nearest) {
+    std::string out   = "{\"kind\": " + json_string(fault_kind_name(f.kind)) +
+                        ", \"access\": " + json_string(access_name(f.access)) +
+                        ", \"kernel\": " + json_string(f.kernel) +
+                        ", \"text\": " + json_string(f.text) + ", \"pc\": " + number(f.pc) +
+                        ", \"instruction\": " + number(f.instruction) + ", \"workgroup\": [" +
+                        number(f.workgroup[0]) + ", " + number(f.workgroup[1]) + ", " +
+                        number(f.workgroup[2]) + "], \"wave\": " + number(f.wave) +
+                        ", \"lane\": " + (f.lane == no_lane ? "null" : number(f.lane)) +
+                        ", \"address\": " + number(f.address) + ", \"bytes\": " + number(f.bytes) +
+                        ", \"detail\": " + json_string(f.detail) +
+                        ", \"message\": " + json_string(fault_message(f)) +
+                        ", \"error\": " + std::to_string(fault_error(f.kind));
+    if(f.has_nearest)
+    {
         const Allocation& a = f.allocation;
         out += ", \"nearest\": {\"id\": " + number(a.id) + ", \"base\": " + number(a.base) +
-               ", \"bytes\": " + number(a.bytes) + ", \"kind\": " + json_string(allocation_kind_name(a.kind)) +
-               ", \"label\": " + json_string(a.label) + ", \"freed\": " + (a.freed ? "true" : "false") +
-               ", \"distance\": " + std::to_string(f.distance) + ", \"overrun\": " + number(f.overrun) + "}";
-    } else {
+               ", \"bytes\": " + number(a.bytes) +
+               ", \"kind\": " + json_string(allocation_kind_name(a.kind)) +
+               ", \"label\": " + json_string(a.label) +
+               ", \"freed\": " + (a.freed ? "true" : "false") +
+               ", \"distance\": " + std::to_string(f.distance) +
+               ", \"overrun\": " + number(f.overrun) + "}";
+    }
+    else
+    {
         out += ", \"nearest\": null";
     }
     return out + "}";
@@ -164,8 +191,8 @@ std::string fault_message(const Fault& f)
 {
     std::string out;
     if(f.kind == FaultKind::Memory)
-        out = std::string(access_name(f.access)) + " of " + plural(f.bytes, "byte") + " at " + hex(f.address) +
-              " outside the allocations";
+        out = std::string(access_name(f.access)) + " of " + plural(f.bytes, "byte") + " at " +
+              hex(f.address) + " outside the allocations";
     else if(f.kind == FaultKind::SrdRange)
         out = "the range of a buffer resource touches an unmapped page at " + hex(f.address) +
               " (CDNA4 faults even if the addressed bytes are mapped)";
@@ -173,8 +200,9 @@ std::string fault_message(const Fault& f)
         out = std::string(fault_kind_name(f.kind)) + " fault";
     if(!f.detail.empty())
         out += ": " + f.detail;
-    out += "\n  kernel " + f.kernel + "\n  pc " + hex(f.pc) + (f.text.empty() ? "" : "  " + f.text) +
-           "\n  workgroup (" + std::to_string(f.workgroup[0]) + ", " + std::to_string(f.workgroup[1]) + ", " +
+    out += "\n  kernel " + f.kernel + "\n  pc " + hex(f.pc) +
+           (f.text.empty() ? "" : "  " + f.text) + "\n  workgroup (" +
+           std::to_string(f.workgroup[0]) + ", " + std::to_string(f.workgroup[1]) + ", " +
            std::to_string(f.workgroup[2]) + ") wave " + std::to_string(f.wave) +
            (f.lane == no_lane ? "" : " lane " + std::to_string(f.lane));
     if(f.has_nearest)
@@ -183,7 +211,6 @@ std::string fault_message(const Fault& f)
 }
 
 void set_last_error(std::string text) { last_error() = std::move(text); }
-
 
 size_t answer_text(const std::string& whole, char* text, size_t bytes)
 {

@@ -1,9 +1,11 @@
 // What went wrong in a launch, where, and the device's state afterwards.
 //
-// The interpreter throws LaunchFault with what it knows; launch() catches it, calls record_fault, and returns. From then
-// on the device is lost, as a GPU's is: every HIP call that works on the device answers with the fault's error until
-// emu_clear_fault().
+// The interpreter throws LaunchFault with what it knows; launch() catches it, calls record_fault,
+// and returns. From then on the device is lost, as a GPU's is: every HIP call that works on the
+// device answers with the fault's error until emu_clear_fault().
 #pragma once
+
+#include "memory/memory.h"
 
 #include <atomic>
 #include <cstddef>
@@ -12,11 +14,10 @@
 #include <string>
 #include <utility>
 
-#include "memory/memory.h"
-
 namespace emu {
 
-enum class FaultKind : uint32_t {
+enum class FaultKind : uint32_t
+{
     None,
     Memory,        // an address outside the allocations
     SrdRange,      // CDNA4: a buffer resource's range touches an unmapped page
@@ -33,7 +34,13 @@ enum class FaultKind : uint32_t {
 };
 const char* fault_kind_name(FaultKind);
 
-enum class Access : uint32_t { None, Load, Store, Atomic };
+enum class Access : uint32_t
+{
+    None,
+    Load,
+    Store,
+    Atomic
+};
 const char* access_name(Access);
 
 constexpr uint32_t no_lane = ~0u; // scalar accesses, and faults of a whole wave
@@ -43,9 +50,9 @@ struct Fault
     FaultKind kind = FaultKind::None;
     Access access  = Access::None;
     std::string kernel;
-    std::string text;         // the instruction as the decoder printed it
-    uint64_t pc          = 0; // virtual address in the code object, as disassemblers print it
-    uint32_t instruction = 0; // its index in the kernel's micro-ops
+    std::string text;          // the instruction as the decoder printed it
+    uint64_t pc           = 0; // virtual address in the code object, as disassemblers print it
+    uint32_t instruction  = 0; // its index in the kernel's micro-ops
     uint32_t workgroup[3] = {0, 0, 0};
     uint32_t wave = 0, lane = no_lane;
     uint64_t address = 0, bytes = 0;
@@ -70,9 +77,11 @@ private:
     Fault fault_;
 };
 
-// Store a launch's fault as the device's and look up the nearest allocation. The first one stays until cleared.
+// Store a launch's fault as the device's and look up the nearest allocation. The first one stays
+// until cleared.
 void record_fault(Fault fault);
-// Nonzero once a fault was recorded: other waves and threads look at it to stop early, HIP calls to refuse.
+// Nonzero once a fault was recorded: other waves and threads look at it to stop early, HIP calls to
+// refuse.
 extern std::atomic<uint32_t> fault_pending;
 bool last_fault(Fault* fault);
 void clear_fault();

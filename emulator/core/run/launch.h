@@ -8,18 +8,23 @@
 
 namespace emu {
 
-struct Dim3 {
+struct Dim3
+{
     uint32_t x = 1, y = 1, z = 1;
 };
 
 // Run all workgroups of a launch on options().threads host threads and return when they are done.
 //
 // `explicit_arguments` are the kernel's explicit arguments laid out as in its kernarg segment (see
-// Kernel::arguments); hidden arguments and the dispatch packet are filled in here. Counters are added to counters.h's.
-// Throws LaunchFault (fault.h) when a wave faults, meets an unknown instruction or a check fails; std::invalid_argument
-// when the launch is impossible: block larger than the kernel's bound, more LDS than the arch has, too few argument bytes.
-void launch(
-    const Kernel& kernel, Dim3 grid_in_workgroups, Dim3 block, uint32_t dynamic_lds, const void* explicit_arguments,
-    size_t bytes);
+// Kernel::arguments); hidden arguments and the dispatch packet are filled in here. Counters are
+// added to counters.h's. Throws LaunchFault (fault.h) when a wave faults, meets an unknown
+// instruction or a check fails; std::invalid_argument when the launch is impossible: block larger
+// than the kernel's bound, more LDS than the arch has, too few argument bytes.
+void launch(const Kernel& kernel,
+            Dim3 grid_in_workgroups,
+            Dim3 block,
+            uint32_t dynamic_lds,
+            const void* explicit_arguments,
+            size_t bytes);
 
-}  // namespace emu
+} // namespace emu

@@ -2,9 +2,10 @@
 
 namespace emu {
 
-Options& options() {
+Options& options()
+{
     static Options chosen;
     return chosen;
 }
 
-}  // namespace emu
+} // namespace emu

@@ -1,4 +1,5 @@
-// Settings of the emulated device: one global, changed through emu_set_option (api.h) between launches.
+// Settings of the emulated device: one global, changed through emu_set_option (api.h) between
+// launches.
 #pragma once
 
 #include <cstdint>
@@ -6,27 +7,30 @@
 
 namespace emu {
 
-struct Options {
-    int64_t arch = 950;             // 90a is 910
-    int64_t cu_count = 256;
-    int64_t threads = 1;            // host threads that run workgroups
-    int64_t granularity = 1;        // of the check of addresses: 1 byte-exact, 4096 pages
-    int64_t srd_range_rule = -1;    // fault if any page of a buffer's range is unmapped; -1: on for gfx950 only
-    int64_t poison = 0;             // registers, LDS and scratch start as NaN patterns
-    int64_t late_loads = 0;         // asynchronous results land at the s_waitcnt that covers them
-    int64_t lds_races = 0;          // report unordered LDS accesses of two waves between barriers
-    int64_t uninitialised = 0;      // report uses of registers, LDS and scratch that nobody wrote (twin.h, checks.h)
-    int64_t wave_order = 0;         // 0 forward, 1 backward, 2 and up: seed of a shuffle
-    int64_t max_instructions = 0;   // of one wave; 0: no limit. A wave that exceeds it is a fault
+struct Options
+{
+    int64_t arch        = 950; // 90a is 910
+    int64_t cu_count    = 256;
+    int64_t threads     = 1; // host threads that run workgroups
+    int64_t granularity = 1; // of the check of addresses: 1 byte-exact, 4096 pages
+    int64_t srd_range_rule =
+        -1; // fault if any page of a buffer's range is unmapped; -1: on for gfx950 only
+    int64_t poison     = 0; // registers, LDS and scratch start as NaN patterns
+    int64_t late_loads = 0; // asynchronous results land at the s_waitcnt that covers them
+    int64_t lds_races  = 0; // report unordered LDS accesses of two waves between barriers
+    int64_t uninitialised =
+        0; // report uses of registers, LDS and scratch that nobody wrote (twin.h, checks.h)
+    int64_t wave_order       = 0; // 0 forward, 1 backward, 2 and up: seed of a shuffle
+    int64_t max_instructions = 0; // of one wave; 0: no limit. A wave that exceeds it is a fault
     // Trace of one wave: written instructions go to trace_file unless that is empty.
     std::string trace_kernel;
     std::string trace_file;
-    int64_t trace_workgroup = 0;    // linear index
-    int64_t trace_wave = 0;
+    int64_t trace_workgroup = 0; // linear index
+    int64_t trace_wave      = 0;
 
     bool srd_range() const { return srd_range_rule < 0 ? arch == 950 : srd_range_rule != 0; }
 };
 
 Options& options();
 
-}  // namespace emu
+} // namespace emu

@@ -1,8 +1,8 @@
 #include "run/program.h"
 
-#include "run/blob.h"
-#include "memory/memory.h"
 #include "isa/registry.h"
+#include "memory/memory.h"
+#include "run/blob.h"
 
 #include <algorithm>
 #include <cstring>
@@ -13,25 +13,33 @@ namespace emu {
 
 namespace {
 
-class Blob {
+class Blob
+{
 public:
-    Blob(const void* bytes, size_t size) : bytes_(static_cast<const uint8_t*>(bytes)), size_(size) {
-        if (size < sizeof(BlobHeader)) throw std::runtime_error("program blob: shorter than its header");
+    Blob(const void* bytes, size_t size) : bytes_(static_cast<const uint8_t*>(bytes)), size_(size)
+    {
+        if(size < sizeof(BlobHeader))
+            throw std::runtime_error("program blob: shorter than its header");
         std::memcpy(&header, bytes, sizeof header);
-        if (std::memcmp(header.magic, BLOB_MAGIC, sizeof BLOB_MAGIC) != 0) throw std::runtime_error("program blob: of another version");
-        if (header.micro_op_bytes != sizeof(MicroOp)) throw std::runtime_error("program blob: micro-ops of another size");
+        if(std::memcmp(header.magic, BLOB_MAGIC, sizeof BLOB_MAGIC) != 0)
+            throw std::runtime_error("program blob: of another version");
+        if(header.micro_op_bytes != sizeof(MicroOp))
+            throw std::runtime_error("program blob: micro-ops of another size");
     }
 
     template <typename T>
-    std::span<const T> table(const BlobTable& where) const {
-        if (where.offset % alignof(T) != 0 || where.offset > size_ || where.count > (size_ - where.offset) / sizeof(T))
+    std::span<const T> table(const BlobTable& where) const
+    {
+        if(where.offset % alignof(T) != 0 || where.offset > size_ ||
+           where.count > (size_ - where.offset) / sizeof(T))
             throw std::runtime_error("program blob: a table lies outside of it");
         return {reinterpret_cast<const T*>(bytes_ + where.offset), where.count};
     }
 
-    std::string text(const BlobText& where) const {
+    std::string text(const BlobText& where) const
+    {
         const auto strings = table<char>(header.strings);
-        if (where.offset > strings.size() || where.bytes > strings.size() - where.offset)
+        if(where.offset > strings.size() || where.bytes > strings.size() - where.offset)
             throw std::runtime_error("program blob: a string lies outside of it");
         return {strings.data() + where.offset, where.bytes};
     }
@@ -43,98 +51,122 @@ private:
     size_t size_;
 };
 
-void load_ops(const Blob& blob, Program& program) {
+void load_ops(const Blob& blob, Program& program)
+{
     const auto ops = blob.table<MicroOp>(blob.header.ops);
     program.ops.assign(ops.begin(), ops.end());
     program.index_of_word.assign(blob.header.text_bytes / 4, UINT32_MAX);
-    for (size_t i = 0; i < ops.size(); ++i) {
+    for(size_t i = 0; i < ops.size(); ++i)
+    {
         MicroOp& op = program.ops[i];
         uint64_t hash;
         std::memcpy(&hash, &op.handler, 8);
         op.handler = find_handler(hash);
-        if (op.handler == nullptr) throw std::runtime_error("program blob: a micro-op that the core does not have");
-        if (op.pc / 4 < program.index_of_word.size()) program.index_of_word[op.pc / 4] = static_cast<uint32_t>(i);
+        if(op.handler == nullptr)
+            throw std::runtime_error("program blob: a micro-op that the core does not have");
+        if(op.pc / 4 < program.index_of_word.size())
+            program.index_of_word[op.pc / 4] = static_cast<uint32_t>(i);
     }
 }
 
-void load_image(const Blob& blob, Program& program) {
+void load_image(const Blob& blob, Program& program)
+{
     const size_t bytes = blob.header.image_bytes;
-    program.image = allocate(bytes, AllocationKind::Code, "code object");
-    if (program.image == nullptr) throw std::runtime_error("no room for a code object of " + std::to_string(bytes) + " bytes");
-    auto* image = static_cast<uint8_t*>(program.image);
-    program.base = reinterpret_cast<uint64_t>(image);
+    program.image      = allocate(bytes, AllocationKind::Code, "code object");
+    if(program.image == nullptr)
+        throw std::runtime_error("no room for a code object of " + std::to_string(bytes) +
+                                 " bytes");
+    auto* image          = static_cast<uint8_t*>(program.image);
+    program.base         = reinterpret_cast<uint64_t>(image);
     program.text_address = program.base + blob.header.text_address;
-    const auto data = blob.table<uint8_t>(blob.header.data);
-    for (const BlobSegment& segment : blob.table<BlobSegment>(blob.header.segments)) {
-        if (segment.address > bytes || segment.memory_bytes > bytes - segment.address || segment.data_bytes > segment.memory_bytes ||
-            segment.data_offset > data.size() || segment.data_bytes > data.size() - segment.data_offset)
+    const auto data      = blob.table<uint8_t>(blob.header.data);
+    for(const BlobSegment& segment : blob.table<BlobSegment>(blob.header.segments))
+    {
+        if(segment.address > bytes || segment.memory_bytes > bytes - segment.address ||
+           segment.data_bytes > segment.memory_bytes || segment.data_offset > data.size() ||
+           segment.data_bytes > data.size() - segment.data_offset)
             throw std::runtime_error("program blob: a segment lies outside of the image");
         std::memset(image + segment.address, 0, segment.memory_bytes);
         std::memcpy(image + segment.address, data.data() + segment.data_offset, segment.data_bytes);
     }
-    for (const BlobRelocation& relocation : blob.table<BlobRelocation>(blob.header.relocations)) {
-        if (relocation.address > bytes - 8) throw std::runtime_error("program blob: a relocation lies outside of the image");
+    for(const BlobRelocation& relocation : blob.table<BlobRelocation>(blob.header.relocations))
+    {
+        if(relocation.address > bytes - 8)
+            throw std::runtime_error("program blob: a relocation lies outside of the image");
         const uint64_t value = program.base + relocation.addend;
         std::memcpy(image + relocation.address, &value, 8);
     }
 }
 
-void load_kernels(const Blob& blob, Program& program) {
+void load_kernels(const Blob& blob, Program& program)
+{
     const auto arguments = blob.table<BlobArgument>(blob.header.arguments);
-    const auto hidden = blob.table<BlobHidden>(blob.header.hidden);
-    for (const BlobKernel& record : blob.table<BlobKernel>(blob.header.kernels)) {
+    const auto hidden    = blob.table<BlobHidden>(blob.header.hidden);
+    for(const BlobKernel& record : blob.table<BlobKernel>(blob.header.kernels))
+    {
         Kernel kernel;
-        kernel.name = blob.text(record.name);
+        kernel.name    = blob.text(record.name);
         kernel.program = &program;
-        kernel.entry = record.entry;
-        kernel.end = record.end;
-        if (kernel.entry >= kernel.end || kernel.end > program.ops.size())
-            throw std::runtime_error("program blob: kernel " + kernel.name + " has no instructions");
+        kernel.entry   = record.entry;
+        kernel.end     = record.end;
+        if(kernel.entry >= kernel.end || kernel.end > program.ops.size())
+            throw std::runtime_error("program blob: kernel " + kernel.name +
+                                     " has no instructions");
         kernel.descriptor_address = program.base + record.descriptor_address;
-        kernel.lds_bytes = record.lds_bytes;
-        kernel.scratch_bytes = record.scratch_bytes;
-        kernel.kernarg_bytes = record.kernarg_bytes;
-        kernel.rsrc1 = record.rsrc1;
-        kernel.rsrc2 = record.rsrc2;
-        kernel.rsrc3 = record.rsrc3;
-        kernel.properties = record.properties;
-        kernel.preload = record.preload;
-        kernel.max_workgroup = record.max_workgroup;
-        if (record.first_argument + uint64_t{record.argument_count} > arguments.size() ||
-            record.first_hidden + uint64_t{record.hidden_count} > hidden.size())
-            throw std::runtime_error("program blob: arguments of kernel " + kernel.name + " lie outside of their table");
-        for (const BlobArgument& one : arguments.subspan(record.first_argument, record.argument_count))
+        kernel.lds_bytes          = record.lds_bytes;
+        kernel.scratch_bytes      = record.scratch_bytes;
+        kernel.kernarg_bytes      = record.kernarg_bytes;
+        kernel.rsrc1              = record.rsrc1;
+        kernel.rsrc2              = record.rsrc2;
+        kernel.rsrc3              = record.rsrc3;
+        kernel.properties         = record.properties;
+        kernel.preload            = record.preload;
+        kernel.max_workgroup      = record.max_workgroup;
+        if(record.first_argument + uint64_t{record.argument_count} > arguments.size() ||
+           record.first_hidden + uint64_t{record.hidden_count} > hidden.size())
+            throw std::runtime_error("program blob: arguments of kernel " + kernel.name +
+                                     " lie outside of their table");
+        for(const BlobArgument& one :
+            arguments.subspan(record.first_argument, record.argument_count))
             kernel.arguments.push_back({one.offset, one.bytes});
-        for (const BlobHidden& one : hidden.subspan(record.first_hidden, record.hidden_count)) {
-            if (one.kind >= static_cast<uint32_t>(HiddenKind::COUNT)) throw std::runtime_error("program blob: unknown hidden argument");
+        for(const BlobHidden& one : hidden.subspan(record.first_hidden, record.hidden_count))
+        {
+            if(one.kind >= static_cast<uint32_t>(HiddenKind::COUNT))
+                throw std::runtime_error("program blob: unknown hidden argument");
             kernel.hidden.push_back({static_cast<HiddenKind>(one.kind), one.offset, one.bytes});
         }
         program.kernels.push_back(std::move(kernel));
     }
 }
 
-}  // namespace
+} // namespace
 
-const Kernel* Program::find(const std::string& name) const {
+const Kernel* Program::find(const std::string& name) const
+{
     const auto found = std::ranges::find(kernels, name, &Kernel::name);
     return found == kernels.end() ? nullptr : &*found;
 }
 
-Program::~Program() {
-    if (image != nullptr) release(image);
+Program::~Program()
+{
+    if(image != nullptr)
+        release(image);
 }
 
-std::unique_ptr<Program> load_program(const void* bytes, size_t size) {
+std::unique_ptr<Program> load_program(const void* bytes, size_t size)
+{
     const Blob blob(bytes, size);
-    auto program = std::make_unique<Program>();
+    auto program  = std::make_unique<Program>();
     program->arch = blob.header.arch;
     load_ops(blob, *program);
     load_image(blob, *program);
-    for (const BlobText& text : blob.table<BlobText>(blob.header.texts)) program->texts.push_back(blob.text(text));
+    for(const BlobText& text : blob.table<BlobText>(blob.header.texts))
+        program->texts.push_back(blob.text(text));
     load_kernels(blob, *program);
-    for (const BlobVariable& variable : blob.table<BlobVariable>(blob.header.variables))
-        program->variables[blob.text(variable.name)] = {program->base + variable.address, variable.bytes};
+    for(const BlobVariable& variable : blob.table<BlobVariable>(blob.header.variables))
+        program->variables[blob.text(variable.name)] = {program->base + variable.address,
+                                                        variable.bytes};
     return program;
 }
 
-}  // namespace emu
+} // namespace emu

@@ -12,61 +12,82 @@
 
 namespace emu {
 
-// Kinds of hidden kernel arguments (LLVM AMDGPU usage, "Kernel argument metadata", .value_kind). Same order in
-// emulator/image.py. Explicit arguments are not listed: their bytes come from the caller.
-enum class HiddenKind : uint32_t {
-    BLOCK_COUNT_X, BLOCK_COUNT_Y, BLOCK_COUNT_Z,
-    GROUP_SIZE_X, GROUP_SIZE_Y, GROUP_SIZE_Z,
-    REMAINDER_X, REMAINDER_Y, REMAINDER_Z,
-    GLOBAL_OFFSET_X, GLOBAL_OFFSET_Y, GLOBAL_OFFSET_Z,
-    GRID_DIMS, DYNAMIC_LDS_SIZE, PRIVATE_BASE, SHARED_BASE, QUEUE_PTR, ZERO,
+// Kinds of hidden kernel arguments (LLVM AMDGPU usage, "Kernel argument metadata", .value_kind).
+// Same order in emulator/image.py. Explicit arguments are not listed: their bytes come from the
+// caller.
+enum class HiddenKind : uint32_t
+{
+    BLOCK_COUNT_X,
+    BLOCK_COUNT_Y,
+    BLOCK_COUNT_Z,
+    GROUP_SIZE_X,
+    GROUP_SIZE_Y,
+    GROUP_SIZE_Z,
+    REMAINDER_X,
+    REMAINDER_Y,
+    REMAINDER_Z,
+    GLOBAL_OFFSET_X,
+    GLOBAL_OFFSET_Y,
+    GLOBAL_OFFSET_Z,
+    GRID_DIMS,
+    DYNAMIC_LDS_SIZE,
+    PRIVATE_BASE,
+    SHARED_BASE,
+    QUEUE_PTR,
+    ZERO,
     COUNT,
 };
 
-struct HiddenArgument {
+struct HiddenArgument
+{
     HiddenKind kind;
     uint32_t offset;
     uint32_t bytes;
 };
 
-struct ExplicitArgument {
+struct ExplicitArgument
+{
     uint32_t offset;
     uint32_t bytes;
 };
 
 struct Program;
 
-struct Kernel {
-    std::string name;        // without .kd
+struct Kernel
+{
+    std::string name; // without .kd
     const Program* program;
-    uint32_t entry;          // index of the first micro-op
-    uint32_t end;            // one past the last micro-op of its function
+    uint32_t entry; // index of the first micro-op
+    uint32_t end;   // one past the last micro-op of its function
     uint64_t descriptor_address;
     // Fields of the kernel descriptor (LLVM AMDGPU usage, "Kernel descriptor").
     uint32_t lds_bytes, scratch_bytes, kernarg_bytes;
     uint32_t rsrc1, rsrc2, rsrc3;
-    uint32_t properties;     // kernel_code_properties
-    uint32_t preload;        // kernarg_preload_spec_length | offset << 7
+    uint32_t properties; // kernel_code_properties
+    uint32_t preload;    // kernarg_preload_spec_length | offset << 7
     uint32_t max_workgroup;
     std::vector<ExplicitArgument> arguments;
     std::vector<HiddenArgument> hidden;
 };
 
-struct Symbol {
+struct Symbol
+{
     uint64_t address;
     uint64_t bytes;
 };
 
-struct Program {
-    std::vector<MicroOp> ops;             // handlers resolved
-    std::vector<uint32_t> index_of_word;  // dword offset in .text -> micro-op, UINT32_MAX inside an instruction
-    std::vector<std::string> texts;       // instruction texts, MicroOp::text
+struct Program
+{
+    std::vector<MicroOp> ops; // handlers resolved
+    std::vector<uint32_t>
+        index_of_word; // dword offset in .text -> micro-op, UINT32_MAX inside an instruction
+    std::vector<std::string> texts; // instruction texts, MicroOp::text
     std::vector<Kernel> kernels;
-    std::map<std::string, Symbol> variables;  // device globals
-    void* image = nullptr;                // loaded segments, from memory.h's allocate()
-    uint64_t base = 0;                    // address of the image: adds to the ELF's virtual addresses
-    uint64_t text_address = 0;            // of .text, base added
-    uint32_t arch = 0;                    // 942, 950, 910 for 90a
+    std::map<std::string, Symbol> variables; // device globals
+    void* image           = nullptr;         // loaded segments, from memory.h's allocate()
+    uint64_t base         = 0; // address of the image: adds to the ELF's virtual addresses
+    uint64_t text_address = 0; // of .text, base added
+    uint32_t arch         = 0; // 942, 950, 910 for 90a
 
     // What disassemblers print for a micro-op: its virtual address in the code object.
     uint64_t virtual_address(const MicroOp& op) const { return text_address - base + op.pc; }
@@ -74,8 +95,9 @@ struct Program {
     ~Program();
 };
 
-// Build a program from the blob of emulator/program_cache.py: allocates and relocates the image, resolves handlers.
-// Throws std::runtime_error with the reason if the blob is malformed or of another version.
+// Build a program from the blob of emulator/program_cache.py: allocates and relocates the image,
+// resolves handlers. Throws std::runtime_error with the reason if the blob is malformed or of
+// another version.
 std::unique_ptr<Program> load_program(const void* blob, size_t bytes);
 
-}  // namespace emu
+} // namespace emu

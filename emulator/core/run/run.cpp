@@ -1,10 +1,10 @@
 #include "run/run.h"
 
+#include "checks/twin.h"
 #include "hip/api.h"
 #include "hip/device_api.h"
 #include "isa/registry.h"
 #include "run/trace.h"
-#include "checks/twin.h"
 
 #include <memory>
 #include <vector>
@@ -15,69 +15,82 @@ namespace {
 
 // Under emu_execute: scratch bytes of a lane, and dwords of .text that a jump by address can reach.
 constexpr uint32_t EXECUTE_SCRATCH = 1024;
-constexpr size_t MOST_WORDS = size_t{1} << 24;
+constexpr size_t MOST_WORDS        = size_t{1} << 24;
 
-void run_plain(Wave& wave) {
-    const MicroOp* op = wave.next;
+void run_plain(Wave& wave)
+{
+    const MicroOp* op          = wave.next;
     const MicroOp* const first = wave.first;
-    uint64_t* const counts = wave.counts;
-    while (op != nullptr) {
+    uint64_t* const counts     = wave.counts;
+    while(op != nullptr)
+    {
         ++counts[op - first];
         op = op->handler(wave, op);
     }
 }
 
-void run_watched(Wave& wave, Trace* trace) {
-    const auto limit = static_cast<uint64_t>(options().max_instructions);
+void run_watched(Wave& wave, Trace* trace)
+{
+    const auto limit  = static_cast<uint64_t>(options().max_instructions);
     const MicroOp* op = wave.next;
-    while (op != nullptr) {
+    while(op != nullptr)
+    {
         ++wave.counts[op - wave.first];
         ++wave.instructions;
-        if (limit != 0 && wave.instructions > limit) {
+        if(limit != 0 && wave.instructions > limit)
+        {
             Fault fault;
-            fault.kind = FaultKind::Timeout;
+            fault.kind   = FaultKind::Timeout;
             fault.detail = std::string("instructions allowed: ").append(std::to_string(limit));
             raise(wave, op, std::move(fault));
         }
         const MicroOp* const done = op;
-        if (trace != nullptr) trace->before(wave, done);
+        if(trace != nullptr)
+            trace->before(wave, done);
         op = wave.twin != nullptr ? step_both(wave, op) : op->handler(wave, op);
-        if (trace != nullptr) trace->after(wave, done);
+        if(trace != nullptr)
+            trace->after(wave, done);
     }
 }
 
-}  // namespace
+} // namespace
 
-void run_wave(Wave& wave, uint64_t workgroup) {
+void run_wave(Wave& wave, uint64_t workgroup)
+{
     load_host_mode(wave.mxcsr);
     Trace* const trace = trace_of(wave, workgroup);
-    if (trace != nullptr || wave.twin != nullptr || options().max_instructions != 0)
+    if(trace != nullptr || wave.twin != nullptr || options().max_instructions != 0)
         run_watched(wave, trace);
     else
         run_plain(wave);
 }
 
-}  // namespace emu
+} // namespace emu
 
-int emu_execute(const void* micro_ops, size_t count, EmuWaveState* state) {
+int emu_execute(const void* micro_ops, size_t count, EmuWaveState* state)
+{
     using namespace emu;
-    if (count > size_t{1} << 24) {
+    if(count > size_t{1} << 24)
+    {
         set_last_error("more micro-ops than any function has");
         return 1;
     }
     // A program and a kernel, so that jumps by address and faults find the micro-ops by their pc.
     Program program;
     Kernel kernel{};
-    kernel.program = &program;
+    kernel.program            = &program;
     std::vector<MicroOp>& ops = program.ops;
     ops.resize(count + 1);
     std::memcpy(ops.data(), micro_ops, count * sizeof(MicroOp));
-    for (size_t i = 0; i < count; ++i) {
+    for(size_t i = 0; i < count; ++i)
+    {
         uint64_t hash;
         std::memcpy(&hash, &ops[i].handler, 8);
         ops[i].handler = find_handler(hash);
-        if (ops[i].handler == nullptr) {
-            set_last_error(std::string("the core has no micro-op of the kind of number ").append(std::to_string(i)));
+        if(ops[i].handler == nullptr)
+        {
+            set_last_error(std::string("the core has no micro-op of the kind of number ")
+                               .append(std::to_string(i)));
             return 1;
         }
     }
@@ -86,19 +99,23 @@ int emu_execute(const void* micro_ops, size_t count, EmuWaveState* state) {
         w.next = op;
         return nullptr;
     };
-    for (size_t i = 0; i < count; ++i) {
+    for(size_t i = 0; i < count; ++i)
+    {
         const size_t word = ops[i].pc / 4;
-        if (word >= MOST_WORDS) continue;
-        if (word >= program.index_of_word.size()) program.index_of_word.resize(word + 1, UINT32_MAX);
-        if (program.index_of_word[word] == UINT32_MAX) program.index_of_word[word] = static_cast<uint32_t>(i);
+        if(word >= MOST_WORDS)
+            continue;
+        if(word >= program.index_of_word.size())
+            program.index_of_word.resize(word + 1, UINT32_MAX);
+        if(program.index_of_word[word] == UINT32_MAX)
+            program.index_of_word[word] = static_cast<uint32_t>(i);
     }
     Workgroup group;
-    group.kernel = &kernel;
-    group.lds = state->lds;
+    group.kernel    = &kernel;
+    group.lds       = state->lds;
     group.lds_bytes = state->lds == nullptr ? 0 : state->lds_bytes;
-    group.arch = static_cast<uint32_t>(options().arch);
+    group.arch      = static_cast<uint32_t>(options().arch);
     group.srd_range = options().srd_range();
-    group.late = options().late_loads != 0;
+    group.late      = options().late_loads != 0;
     const auto wave = std::make_unique<Wave>();
     std::vector<uint64_t> counts(count + 1);
     std::memcpy(wave->v, state->vector, sizeof wave->v);
@@ -106,26 +123,29 @@ int emu_execute(const void* micro_ops, size_t count, EmuWaveState* state) {
     set_inline_constants(*wave);
     wave->group = &group;
     std::vector<uint8_t> scratch(size_t{LANES} * EXECUTE_SCRATCH);
-    wave->scratch = scratch.data();
+    wave->scratch       = scratch.data();
     wave->scratch_bytes = EXECUTE_SCRATCH;
-    wave->first = ops.data();
-    wave->counts = counts.data();
-    wave->next = ops.data();
+    wave->first         = ops.data();
+    wave->counts        = counts.data();
+    wave->next          = ops.data();
     set_mode(*wave, state->mode);
     const uint32_t host = host_mode();
-    int status = 0;
-    try {
+    int status          = 0;
+    try
+    {
         run_wave(*wave, 0);
-    } catch (const LaunchFault& fault) {
+    }
+    catch(const LaunchFault& fault)
+    {
         set_last_error(fault_message(fault.fault()));
         status = 1;
     }
     load_host_mode(host);
     std::memcpy(state->vector, wave->v, sizeof wave->v);
     std::memcpy(state->scalar, wave->s, sizeof wave->s);
-    state->mode = wave->mode;
+    state->mode    = wave->mode;
     state->stopped = static_cast<uint32_t>(wave->stop);
-    state->next = wave->next == nullptr ? 0 : static_cast<uint32_t>(wave->next - ops.data());
+    state->next    = wave->next == nullptr ? 0 : static_cast<uint32_t>(wave->next - ops.data());
     return status;
 }
 
@@ -133,7 +153,8 @@ size_t emu_micro_op_bytes(void) { return sizeof(emu::MicroOp); }
 
 size_t emu_opcode_count(void) { return emu::entry_count(); }
 
-const char* emu_opcode_name(size_t number) {
+const char* emu_opcode_name(size_t number)
+{
     const emu::Entry* entry = emu::entry_at(number);
     return entry == nullptr ? nullptr : entry->name;
 }

@@ -1,5 +1,5 @@
-// A text file of what one wave executed: virtual address in the code object and text of each instruction, and what its
-// destination held afterwards.
+// A text file of what one wave executed: virtual address in the code object and text of each
+// instruction, and what its destination held afterwards.
 #pragma once
 
 #include "isa/wave.h"
@@ -8,11 +8,12 @@
 
 namespace emu {
 
-class Trace {
+class Trace
+{
 public:
     Trace(const char* path);
     ~Trace();
-    Trace(const Trace&) = delete;
+    Trace(const Trace&)            = delete;
     Trace& operator=(const Trace&) = delete;
     void before(const Wave& wave, const MicroOp* op);
     void after(const Wave& wave, const MicroOp* op);
@@ -24,4 +25,4 @@ private:
 // The trace that the options ask for if this is the wave they name, else null.
 Trace* trace_of(const Wave& wave, uint64_t workgroup);
 
-}  // namespace emu
+} // namespace emu

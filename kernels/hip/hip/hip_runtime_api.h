@@ -1,62 +1,63 @@
-// The host API: the C ABI of libamdhip64.so.7, for the calls that kernels' host code and test harnesses make.
+// The host API: the C ABI of libamdhip64.so.7, for the calls that kernels' host code and test
+// harnesses make.
 //
-// Any library with this ABI can stand behind it: a GPU's runtime or an emulator's. Values and offsets are therefore
-// part of the contract, and the static assertions below hold them.
+// Any library with this ABI can stand behind it: a GPU's runtime or an emulator's. Values and
+// offsets are therefore part of the contract, and the static assertions below hold them.
 #pragma once
+
+#include "hip/detail/qualifiers.h"
+#include "hip/detail/vectors.h"
+#include "hip/hip_version.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
-#include "hip/hip_version.h"
-
-#include "hip/detail/qualifiers.h"
-#include "hip/detail/vectors.h"
-
 typedef enum hipError_t
 {
-    hipSuccess = 0,
-    hipErrorInvalidValue = 1,
-    hipErrorOutOfMemory = 2,
-    hipErrorNotInitialized = 3,
-    hipErrorDeinitialized = 4,
-    hipErrorInvalidConfiguration = 9,
+    hipSuccess                     = 0,
+    hipErrorInvalidValue           = 1,
+    hipErrorOutOfMemory            = 2,
+    hipErrorNotInitialized         = 3,
+    hipErrorDeinitialized          = 4,
+    hipErrorInvalidConfiguration   = 9,
     hipErrorInvalidMemcpyDirection = 21,
-    hipErrorInvalidDeviceFunction = 98,
-    hipErrorNoDevice = 100,
-    hipErrorInvalidDevice = 101,
-    hipErrorInvalidImage = 200,
-    hipErrorNoBinaryForGpu = 209,
-    hipErrorInvalidHandle = 400,
-    hipErrorNotFound = 500,
-    hipErrorNotReady = 600,
-    hipErrorIllegalAddress = 700,
-    hipErrorLaunchOutOfResources = 701,
-    hipErrorLaunchTimeOut = 702,
-    hipErrorLaunchFailure = 719,
-    hipErrorNotSupported = 801,
-    hipErrorUnknown = 999,
+    hipErrorInvalidDeviceFunction  = 98,
+    hipErrorNoDevice               = 100,
+    hipErrorInvalidDevice          = 101,
+    hipErrorInvalidImage           = 200,
+    hipErrorNoBinaryForGpu         = 209,
+    hipErrorInvalidHandle          = 400,
+    hipErrorNotFound               = 500,
+    hipErrorNotReady               = 600,
+    hipErrorIllegalAddress         = 700,
+    hipErrorLaunchOutOfResources   = 701,
+    hipErrorLaunchTimeOut          = 702,
+    hipErrorLaunchFailure          = 719,
+    hipErrorNotSupported           = 801,
+    hipErrorUnknown                = 999,
 } hipError_t;
 
 typedef enum hipMemcpyKind
 {
-    hipMemcpyHostToHost = 0,
-    hipMemcpyHostToDevice = 1,
-    hipMemcpyDeviceToHost = 2,
+    hipMemcpyHostToHost     = 0,
+    hipMemcpyHostToDevice   = 1,
+    hipMemcpyDeviceToHost   = 2,
     hipMemcpyDeviceToDevice = 3,
-    hipMemcpyDefault = 4,
+    hipMemcpyDefault        = 4,
 } hipMemcpyKind;
 
 typedef int hipDevice_t;
 typedef struct ihipStream_t* hipStream_t;
 typedef struct ihipEvent_t* hipEvent_t;
 
-#define hipStreamDefault 0x00
-#define hipStreamNonBlocking 0x01
-#define hipEventDefault 0x00
+#define hipStreamDefault      0x00
+#define hipStreamNonBlocking  0x01
+#define hipEventDefault       0x00
 #define hipEventDisableTiming 0x02
-#define hipHostMallocDefault 0x00
+#define hipHostMallocDefault  0x00
 
-// Device properties since HIP 6.0. Only fields that are read have names; the gaps keep the others' places (bytes).
+// Device properties since HIP 6.0. Only fields that are read have names; the gaps keep the others'
+// places (bytes).
 typedef struct hipDeviceProp_tR0600
 {
     char name[256];
@@ -89,8 +90,9 @@ static_assert(offsetof(hipDeviceProp_tR0600, minor) == 364, "hipDeviceProp_tR060
 static_assert(offsetof(hipDeviceProp_tR0600, multiProcessorCount) == 388, "hipDeviceProp_tR0600");
 static_assert(offsetof(hipDeviceProp_tR0600, gcnArchName) == 1160, "hipDeviceProp_tR0600");
 
-// The unversioned names mean the current struct; the unversioned symbol in the library fills the old, shorter one.
-#define hipDeviceProp_t hipDeviceProp_tR0600
+// The unversioned names mean the current struct; the unversioned symbol in the library fills the
+// old, shorter one.
+#define hipDeviceProp_t        hipDeviceProp_tR0600
 #define hipGetDeviceProperties hipGetDevicePropertiesR0600
 
 extern "C" {
@@ -117,7 +119,8 @@ hipError_t hipHostMalloc(void** pointer, size_t bytes, unsigned int flags);
 hipError_t hipHostFree(void* pointer);
 hipError_t hipMemGetInfo(size_t* free_bytes, size_t* total_bytes);
 hipError_t hipMemcpy(void* to, const void* from, size_t bytes, hipMemcpyKind kind);
-hipError_t hipMemcpyAsync(void* to, const void* from, size_t bytes, hipMemcpyKind kind, hipStream_t stream);
+hipError_t hipMemcpyAsync(
+    void* to, const void* from, size_t bytes, hipMemcpyKind kind, hipStream_t stream);
 hipError_t hipMemset(void* to, int value, size_t bytes);
 hipError_t hipMemsetAsync(void* to, int value, size_t bytes, hipStream_t stream);
 
@@ -138,10 +141,20 @@ hipError_t hipEventElapsedTime(float* milliseconds, hipEvent_t start, hipEvent_t
 hipError_t hipEventDestroy(hipEvent_t event);
 
 // The three calls that clang makes of kernel<<<grid, block, lds, stream>>>(...).
-hipError_t hipLaunchKernel(
-    const void* function, dim3 grid, dim3 block, void** arguments, size_t lds_bytes, hipStream_t stream);
-hipError_t __hipPushCallConfiguration(dim3 grid, dim3 block, size_t lds_bytes = 0, hipStream_t stream = nullptr);
-hipError_t __hipPopCallConfiguration(dim3* grid, dim3* block, size_t* lds_bytes, hipStream_t* stream);
+hipError_t hipLaunchKernel(const void* function,
+                           dim3 grid,
+                           dim3 block,
+                           void** arguments,
+                           size_t lds_bytes,
+                           hipStream_t stream);
+hipError_t __hipPushCallConfiguration(dim3 grid,
+                                      dim3 block,
+                                      size_t lds_bytes   = 0,
+                                      hipStream_t stream = nullptr);
+hipError_t __hipPopCallConfiguration(dim3* grid,
+                                     dim3* block,
+                                     size_t* lds_bytes,
+                                     hipStream_t* stream);
 }
 
 // C++ conveniences of the original: typed pointers and default arguments.

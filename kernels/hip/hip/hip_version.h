@@ -1,5 +1,6 @@
-// The HIP release whose ABI these headers follow: struct layouts and symbol names of libamdhip64.so.7.
-// Code may test it to choose between language features, so it names a release with the same clang generation.
+// The HIP release whose ABI these headers follow: struct layouts and symbol names of
+// libamdhip64.so.7. Code may test it to choose between language features, so it names a release
+// with the same clang generation.
 #pragma once
 
 #define HIP_VERSION_MAJOR 7

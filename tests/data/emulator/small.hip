@@ -1,14 +1,20 @@
-// A kernel library in small: what clang makes of __global__, __device__ and <<<>>> must work with the emulator's runtime.
+// A kernel library in small: what clang makes of __global__, __device__ and <<<>>> must work with
+// the emulator's runtime.
 #include <hip/hip_runtime.h>
 
 __device__ uint64_t table[32];
 
-__global__ void touch(uint64_t* out, uint64_t value) { out[blockIdx.x * blockDim.x + threadIdx.x] = value; }
+__global__ void touch(uint64_t* out, uint64_t value)
+{
+    out[blockIdx.x * blockDim.x + threadIdx.x] = value;
+}
 __global__ void trap_after(int* out) { *out = 1; }
 
 extern "C" {
-hipError_t hipMemcpyToSymbol(const void* symbol, const void* from, size_t bytes, size_t offset, hipMemcpyKind kind);
-hipError_t hipMemcpyFromSymbol(void* to, const void* symbol, size_t bytes, size_t offset, hipMemcpyKind kind);
+hipError_t hipMemcpyToSymbol(
+    const void* symbol, const void* from, size_t bytes, size_t offset, hipMemcpyKind kind);
+hipError_t hipMemcpyFromSymbol(
+    void* to, const void* symbol, size_t bytes, size_t offset, hipMemcpyKind kind);
 
 int small_touch(uint64_t* out, uint64_t value, unsigned groups, unsigned threads, size_t lds)
 {
@@ -52,20 +58,22 @@ int small_properties(hipDeviceProp_t* properties, uint64_t* values)
 const char* small_name(const hipDeviceProp_t* properties) { return properties->name; }
 const char* small_arch(const hipDeviceProp_t* properties) { return properties->gcnArchName; }
 
-// Every call of the header that a kernel library or a harness makes; the number of the first that failed, 0 if none.
+// Every call of the header that a kernel library or a harness makes; the number of the first that
+// failed, 0 if none.
 int small_calls(void)
 {
     int number = 0, device = -1, count = 0, version = 0;
     void *pointer = nullptr, *host = nullptr;
-    char bytes[64] = {1, 2, 3};
+    char bytes[64]    = {1, 2, 3};
     size_t free_bytes = 0, total = 0;
     hipStream_t stream = nullptr;
     hipEvent_t start = nullptr, stop = nullptr;
     float elapsed    = -1;
     uint32_t mask[8] = {};
-#define STEP(call) \
-    ++number;      \
-    if((call) != hipSuccess) return number
+#define STEP(call)           \
+    ++number;                \
+    if((call) != hipSuccess) \
+    return number
     STEP(hipInit(0));
     STEP(hipRuntimeGetVersion(&version));
     STEP(hipDriverGetVersion(&version));
@@ -99,8 +107,8 @@ int small_calls(void)
     STEP(hipHostFree(host));
     STEP(hipFree(pointer));
     ++number;
-    const bool right = device == 0 && count == 1 && version / 10000000 == HIP_VERSION_MAJOR && elapsed >= 0 &&
-                       total > free_bytes && mask[0] == ~0u;
+    const bool right = device == 0 && count == 1 && version / 10000000 == HIP_VERSION_MAJOR &&
+                       elapsed >= 0 && total > free_bytes && mask[0] == ~0u;
     return right ? 0 : number;
 }
 }

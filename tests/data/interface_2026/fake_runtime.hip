@@ -1,12 +1,15 @@
-// A HIP runtime for one thread that owns no device: the calls that a library's host side makes, under a test's control.
+// A HIP runtime for one thread that owns no device: the calls that a library's host side makes,
+// under a test's control.
 //
-// It is linked into the library under test, whose version script then keeps its HIP names inside: other libraries of the
-// process keep theirs. What the test calls is named ckpm_fake_*, for that the version script exports.
+// It is linked into the library under test, whose version script then keeps its HIP names inside:
+// other libraries of the process keep theirs. What the test calls is named ckpm_fake_*, for that
+// the version script exports.
 #include "hip/hip_runtime_api.h"
 
 #include <string>
 
 namespace {
+
 int compute_units       = 256;
 hipError_t device_error = hipSuccess; // of asking for the device
 hipError_t launch_error = hipSuccess; // of launching
@@ -22,6 +25,7 @@ hipError_t ended(hipError_t status)
         last_error = status;
     return status;
 }
+
 } // namespace
 
 extern "C" {
@@ -38,7 +42,10 @@ hipError_t hipGetDevicePropertiesR0600(hipDeviceProp_tR0600* properties, int dev
     properties->multiProcessorCount = compute_units;
     return hipSuccess;
 }
-const char* hipGetErrorString(hipError_t error) { return error == hipErrorNoDevice ? "no device" : "some error"; }
+const char* hipGetErrorString(hipError_t error)
+{
+    return error == hipErrorNoDevice ? "no device" : "some error";
+}
 hipError_t hipPeekAtLastError(void) { return last_error; }
 hipError_t hipGetLastError(void)
 {

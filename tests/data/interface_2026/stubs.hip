@@ -1,4 +1,5 @@
-// With INTERFACE_2026_STUBS: the kernels of a dispatch without their definitions, told apart by their addresses.
+// With INTERFACE_2026_STUBS: the kernels of a dispatch without their definitions, told apart by
+// their addresses.
 #include "ckpm_registry.h"
 
 float interface_2026_stub(float (*called)(const ck_tile::stream_config&, fmha_batch_prefill_args))

@@ -1,24 +1,29 @@
-// Device overloads of the C math functions, on clang's builtins, which the AMDGPU backend expands without a library.
+// Device overloads of the C math functions, on clang's builtins, which the AMDGPU backend expands
+// without a library.
 //
-// Functions the backend can't expand (tanh, sin, pow ...) are declared only: a kernel that really calls one fails to
-// link, and the linker names it. math.h comes first, so that the overloads join the host functions, not hide them.
+// Functions the backend can't expand (tanh, sin, pow ...) are declared only: a kernel that really
+// calls one fails to link, and the linker names it. math.h comes first, so that the overloads join
+// the host functions, not hide them.
 #pragma once
-
-#include <math.h>
 
 #include "hip/detail/qualifiers.h"
 
-#define CKPM_UNARY(name)                                                                   \
-    __device__ __forceinline__ float name##f(float x) { return __builtin_##name##f(x); }   \
-    __device__ __forceinline__ float name(float x) { return __builtin_##name##f(x); }      \
+#include <math.h>
+
+#define CKPM_UNARY(name)                                                                 \
+    __device__ __forceinline__ float name##f(float x) { return __builtin_##name##f(x); } \
+    __device__ __forceinline__ float name(float x) { return __builtin_##name##f(x); }    \
     __device__ __forceinline__ double name(double x) { return __builtin_##name(x); }
 
-#define CKPM_BINARY(name)                                                                               \
-    __device__ __forceinline__ float name##f(float x, float y) { return __builtin_##name##f(x, y); }    \
-    __device__ __forceinline__ float name(float x, float y) { return __builtin_##name##f(x, y); }       \
+#define CKPM_BINARY(name)                                                                         \
+    __device__ __forceinline__ float name##f(float x, float y)                                    \
+    {                                                                                             \
+        return __builtin_##name##f(x, y);                                                         \
+    }                                                                                             \
+    __device__ __forceinline__ float name(float x, float y) { return __builtin_##name##f(x, y); } \
     __device__ __forceinline__ double name(double x, double y) { return __builtin_##name(x, y); }
 
-#define CKPM_DECLARED(name)                 \
+#define CKPM_DECLARED(name)                     \
     extern "C" __device__ float name##f(float); \
     extern "C" __device__ double name(double);
 
@@ -64,8 +69,14 @@ __device__ __forceinline__ bool isnan(float x) { return __builtin_isnan(x); }
 __device__ __forceinline__ bool isnan(double x) { return __builtin_isnan(x); }
 
 // The fast forms: one hardware instruction and a multiplication, no care for denormals.
-__device__ __forceinline__ float __logf(float x) { return __builtin_amdgcn_logf(x) * 0.693147180559945309f; }
-__device__ __forceinline__ float __expf(float x) { return __builtin_amdgcn_exp2f(x * 1.44269504088896341f); }
+__device__ __forceinline__ float __logf(float x)
+{
+    return __builtin_amdgcn_logf(x) * 0.693147180559945309f;
+}
+__device__ __forceinline__ float __expf(float x)
+{
+    return __builtin_amdgcn_exp2f(x * 1.44269504088896341f);
+}
 __device__ __forceinline__ float __frcp_rn(float x) { return 1.0f / x; }
 
 // Names of the ROCm device library that sources call directly.

@@ -1,14 +1,15 @@
-// The declarations that kernels of CK's newest batch prefill are written against, and nothing behind them.
+// The declarations that kernels of CK's newest batch prefill are written against, and nothing
+// behind them.
 //
-// No CK tree of that age can be had here. These headers declare its interface from notes on it (names, template
-// parameters, field order, enumerators), so that our generated text is compiled and its host side run. Where CK would
-// launch a kernel, a record of what arrived is written instead. No text of CK is in them.
+// No CK tree of that age can be had here. These headers declare its interface from notes on it
+// (names, template parameters, field order, enumerators), so that our generated text is compiled
+// and its host side run. Where CK would launch a kernel, a record of what arrived is written
+// instead. No text of CK is in them.
 #pragma once
-
-#include <hip/hip_runtime.h>
 
 #include <cstdint>
 #include <cstdio>
+#include <hip/hip_runtime.h>
 #include <string>
 #include <type_traits>
 
@@ -25,6 +26,7 @@ int ckpm_fake_start_kernel(void);             // the hipError_t of a launch
 }
 
 namespace ck_tile {
+
 using index_t = int32_t;
 
 template <index_t... Numbers>
@@ -45,9 +47,18 @@ struct sequence
 };
 
 // Element types: distinct, and of the right size.
-struct half_t { uint16_t bits; };
-struct bf16_t { uint16_t bits; };
-struct fp8_t { uint8_t bits; };
+struct half_t
+{
+    uint16_t bits;
+};
+struct bf16_t
+{
+    uint16_t bits;
+};
+struct fp8_t
+{
+    uint8_t bits;
+};
 
 template <typename T>
 constexpr const char* type_word()
@@ -62,7 +73,8 @@ constexpr const char* type_word()
         return "uint8";
     else
     {
-        static_assert(std::is_same_v<T, float>, "an element type that no kernel of batch prefill has");
+        static_assert(std::is_same_v<T, float>,
+                      "an element type that no kernel of batch prefill has");
         return "float";
     }
 }
@@ -72,7 +84,7 @@ class Record
 {
     std::string text_;
 
-    public:
+public:
     template <typename T>
     void line(const char* name, const T& value)
     {
@@ -96,4 +108,5 @@ class Record
     }
     const char* text() const { return text_.c_str(); }
 };
+
 } // namespace ck_tile

@@ -1,4 +1,5 @@
-// Launching, as generated code asks for it: stream_config, make_kernel, launch_kernel. Nothing runs; see core.hpp.
+// Launching, as generated code asks for it: stream_config, make_kernel, launch_kernel. Nothing
+// runs; see core.hpp.
 #pragma once
 
 #include "ck_tile/core.hpp"
@@ -6,6 +7,7 @@
 #include <stdexcept>
 
 namespace ck_tile {
+
 struct stream_config
 {
     hipStream_t stream_id_ = nullptr;
@@ -31,8 +33,12 @@ struct Launch
         Record record;
         record.line("blocks_per_cu", MinBlockPerCu);
         record.line("arch_is_void", std::is_void_v<Arch>);
-        record.line("grid", std::to_string(grid.x) + "x" + std::to_string(grid.y) + "x" + std::to_string(grid.z));
-        record.line("block", std::to_string(block.x) + "x" + std::to_string(block.y) + "x" + std::to_string(block.z));
+        record.line(
+            "grid",
+            std::to_string(grid.x) + "x" + std::to_string(grid.y) + "x" + std::to_string(grid.z));
+        record.line("block",
+                    std::to_string(block.x) + "x" + std::to_string(block.y) + "x" +
+                        std::to_string(block.z));
         record.line("lds_bytes", lds_bytes);
         record.line("stream", s.stream_id_);
         record.line("timed", s.time_kernel_);
@@ -69,4 +75,5 @@ float launch_kernel(const stream_config& s, Callables&&... callables)
     }
     return s.time_kernel_ ? 1.5f : 0.0f;
 }
+
 } // namespace ck_tile

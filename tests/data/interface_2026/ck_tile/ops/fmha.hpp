@@ -1,15 +1,44 @@
-// The types from which a batch-prefill kernel is put together, in the parameter order of the newest CK.
+// The types from which a batch-prefill kernel is put together, in the parameter order of the newest
+// CK.
 #pragma once
 
 #include "ck_tile/core.hpp"
 
 namespace ck_tile {
-enum class BlockAttentionBiasEnum { NO_BIAS = 0, ELEMENTWISE_BIAS = 1, ALIBI = 2 };
-enum class BlockAttentionQuantScaleEnum { NO_SCALE = 0, PERTENSOR = 1, BLOCKSCALE = 2, KV_BLOCKSCALE = 3 };
-enum class BlockAttentionKVCacheMemoryLayoutEnum { VECTORIZED_LAYOUT = 0, LINEAR_LAYOUT = 1 };
-enum class BlockAttentionKVCacheLookupTableEnum { VLLM_BLOCK_TABLE_2D = 0, SGLANG_PAGE_TABLE_1D = 1 };
-enum class BlockAttentionKVCacheLoadModeEnum { BUFFER_LOAD = 0, GLOBAL_LOAD_LDS = 1 };
-enum class BlockFmhaPipelineEnum { QRKSVS = 0, QRKSVS_ASYNC };
+
+enum class BlockAttentionBiasEnum
+{
+    NO_BIAS          = 0,
+    ELEMENTWISE_BIAS = 1,
+    ALIBI            = 2
+};
+enum class BlockAttentionQuantScaleEnum
+{
+    NO_SCALE      = 0,
+    PERTENSOR     = 1,
+    BLOCKSCALE    = 2,
+    KV_BLOCKSCALE = 3
+};
+enum class BlockAttentionKVCacheMemoryLayoutEnum
+{
+    VECTORIZED_LAYOUT = 0,
+    LINEAR_LAYOUT     = 1
+};
+enum class BlockAttentionKVCacheLookupTableEnum
+{
+    VLLM_BLOCK_TABLE_2D  = 0,
+    SGLANG_PAGE_TABLE_1D = 1
+};
+enum class BlockAttentionKVCacheLoadModeEnum
+{
+    BUFFER_LOAD     = 0,
+    GLOBAL_LOAD_LDS = 1
+};
+enum class BlockFmhaPipelineEnum
+{
+    QRKSVS = 0,
+    QRKSVS_ASYNC
+};
 
 template <bool IsMasking>
 struct SimplifiedGenericAttentionMask
@@ -23,7 +52,12 @@ struct GenericAttentionMask
     static constexpr const char* word = !IsMasking ? "none" : IsLocal ? "window" : "causal";
 };
 
-template <typename Block, typename Waves0, typename WarpTile0, typename Waves1, typename WarpTile1, bool VRowMajor>
+template <typename Block,
+          typename Waves0,
+          typename WarpTile0,
+          typename Waves1,
+          typename WarpTile1,
+          bool VRowMajor>
 struct TileFmhaShape
 {
     static constexpr index_t kM0 = Block::at(0), kN0 = Block::at(1), kK0 = Block::at(2);
@@ -54,20 +88,24 @@ template <bool PadSeqLenQ,
           bool StoreLse,
           bool HasDropout,
           BlockAttentionQuantScaleEnum QScale,
-          index_t BlockPerCu                           = -1,
-          bool SkipMinSeqlenQ                          = false,
-          bool HasSink                                 = false,
-          index_t PageSize                             = 1,
-          BlockAttentionKVCacheMemoryLayoutEnum Layout = BlockAttentionKVCacheMemoryLayoutEnum::VECTORIZED_LAYOUT,
-          BlockAttentionKVCacheLookupTableEnum Table   = BlockAttentionKVCacheLookupTableEnum::SGLANG_PAGE_TABLE_1D,
-          BlockAttentionKVCacheLoadModeEnum Load       = BlockAttentionKVCacheLoadModeEnum::BUFFER_LOAD>
+          index_t BlockPerCu  = -1,
+          bool SkipMinSeqlenQ = false,
+          bool HasSink        = false,
+          index_t PageSize    = 1,
+          BlockAttentionKVCacheMemoryLayoutEnum Layout =
+              BlockAttentionKVCacheMemoryLayoutEnum::VECTORIZED_LAYOUT,
+          BlockAttentionKVCacheLookupTableEnum Table =
+              BlockAttentionKVCacheLookupTableEnum::SGLANG_PAGE_TABLE_1D,
+          BlockAttentionKVCacheLoadModeEnum Load = BlockAttentionKVCacheLoadModeEnum::BUFFER_LOAD>
 struct TileFmhaBatchPrefillTraits
 {
-    static constexpr bool kPadSeqLenQ = PadSeqLenQ, kPadHeadDimV = PadHeadDimV, kHasLogitsSoftCap = HasLogitsSoftCap;
+    static constexpr bool kPadSeqLenQ = PadSeqLenQ, kPadHeadDimV = PadHeadDimV,
+                          kHasLogitsSoftCap = HasLogitsSoftCap;
     static constexpr index_t kBlockPerCu = BlockPerCu, kPageBlockSize = PageSize;
     static constexpr auto kKVMemoryLayout = Layout;
     static constexpr auto kKVLoadMode     = Load;
-    static_assert(PageSize > 0 && (PageSize & (PageSize - 1)) == 0, "page size must be a power of two");
+    static_assert(PageSize > 0 && (PageSize & (PageSize - 1)) == 0,
+                  "page size must be a power of two");
     static_assert(PageSize != 1 || Layout == BlockAttentionKVCacheMemoryLayoutEnum::LINEAR_LAYOUT);
 
     static void describe(Record& r)
@@ -109,8 +147,8 @@ template <typename Q,
           typename Traits_>
 struct BlockFmhaBatchPrefillPipelineProblem
 {
-    using Shape  = Shape_;
-    using Traits = Traits_;
+    using Shape                          = Shape_;
+    using Traits                         = Traits_;
     static constexpr index_t kVectorSize = 16 / sizeof(K);
     static_assert(IsGroupMode, "batch prefill is in group mode");
     static_assert(Shape::IsVLayoutRowMajor, "V must be row-major");
@@ -119,14 +157,23 @@ struct BlockFmhaBatchPrefillPipelineProblem
     static_assert(Traits::kKVMemoryLayout == BlockAttentionKVCacheMemoryLayoutEnum::LINEAR_LAYOUT ||
                   PageSize % kVectorSize == 0);
     static_assert(Shape::kQKHeaddim % kVectorSize == 0 && Shape::kN1 % kVectorSize == 0);
-    static_assert(Traits::kKVLoadMode == BlockAttentionKVCacheLoadModeEnum::BUFFER_LOAD || PageSize < Shape::kN0);
+    static_assert(Traits::kKVLoadMode == BlockAttentionKVCacheLoadModeEnum::BUFFER_LOAD ||
+                  PageSize < Shape::kN0);
 
     static void describe(Record& r)
     {
         std::string types;
-        for(const char* word : {type_word<Q>(), type_word<K>(), type_word<V>(), type_word<Sacc>(),
-                                type_word<SmplCompute>(), type_word<Bias>(), type_word<RandVal>(), type_word<Lse>(),
-                                type_word<P>(), type_word<Oacc>(), type_word<O>()})
+        for(const char* word : {type_word<Q>(),
+                                type_word<K>(),
+                                type_word<V>(),
+                                type_word<Sacc>(),
+                                type_word<SmplCompute>(),
+                                type_word<Bias>(),
+                                type_word<RandVal>(),
+                                type_word<Lse>(),
+                                type_word<P>(),
+                                type_word<Oacc>(),
+                                type_word<O>()})
             types += std::string(types.empty() ? "" : ",") + word;
         r.line("types", types);
         r.line("mask", Mask::word);
@@ -143,14 +190,18 @@ struct BlockFmhaBatchPrefillPipelineQRKSVSAsync
 {
     using Problem = Problem_;
     // -1: the pipeline's own choice
-    static constexpr index_t kBlockPerCu = Problem::Traits::kBlockPerCu == -1 ? 2 : Problem::Traits::kBlockPerCu;
+    static constexpr index_t kBlockPerCu =
+        Problem::Traits::kBlockPerCu == -1 ? 2 : Problem::Traits::kBlockPerCu;
 };
 
 template <typename Acc, typename O, bool PadM, bool PadN>
 struct Default2DEpilogueProblem
 {
     static_assert(std::is_same_v<Acc, float>);
-    static void describe(Record& r) { r.line("epilogue", std::string(type_word<O>()) + (PadM ? " m" : "") + (PadN ? " n" : "")); }
+    static void describe(Record& r)
+    {
+        r.line("epilogue", std::string(type_word<O>()) + (PadM ? " m" : "") + (PadN ? " n" : ""));
+    }
 };
 
 template <typename Problem_>
@@ -162,14 +213,15 @@ struct Default2DEpilogue
 template <typename Pipeline, typename Epilogue>
 struct FmhaBatchPrefillWithPagedKVCacheKernel
 {
-    using Shape = typename Pipeline::Problem::Shape;
+    using Shape                          = typename Pipeline::Problem::Shape;
     static constexpr index_t kBlockPerCu = Pipeline::kBlockPerCu;
     static_assert(kBlockPerCu > 0);
 
     static dim3 BlockSize() { return dim3(64 * Shape::NumWarps); }
     static dim3 GridSize(index_t batch, index_t nhead, index_t seqlen_q, index_t hdim_v)
     {
-        const index_t tiles = (seqlen_q + Shape::kM0 - 1) / Shape::kM0 * ((hdim_v + Shape::kN1 - 1) / Shape::kN1);
+        const index_t tiles =
+            (seqlen_q + Shape::kM0 - 1) / Shape::kM0 * ((hdim_v + Shape::kN1 - 1) / Shape::kN1);
         return dim3(nhead, tiles, batch);
     }
     static void describe(Record& r)
@@ -178,4 +230,5 @@ struct FmhaBatchPrefillWithPagedKVCacheKernel
         Epilogue::Problem::describe(r);
     }
 };
+
 } // namespace ck_tile

@@ -4,6 +4,7 @@
 #include "ck_tile/core.hpp"
 
 namespace ck_tile {
+
 constexpr uint32_t LOGITS_SOFT_CAP = 4;
 
 template <uint32_t Code, bool FastExp2 = false>
@@ -12,4 +13,5 @@ struct ComposedAttention
     static constexpr bool use_logits_soft_cap = (Code & LOGITS_SOFT_CAP) != 0;
     static constexpr bool use_exp2            = FastExp2;
 };
+
 } // namespace ck_tile

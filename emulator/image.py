@@ -180,31 +180,36 @@ def _bundled(section: bytes, where: str) -> Iterator[tuple[str, bytes]]:
     at = section.find(_BUNDLE_MAGIC)
     while at >= 0:
         try:
-            (count,) = struct.unpack_from("<Q", section, at + len(_BUNDLE_MAGIC))
-            cursor, end = at + len(_BUNDLE_MAGIC) + 8, at + 1
-            for _ in range(count):
-                offset, size, length = struct.unpack_from("<3Q", section, cursor)
-                triple = section[cursor + 24 : cursor + 24 + length].decode()
-                cursor += 24 + length
-                end = max(end, at + offset + size)
-                if triple.startswith("hip") and size:
-                    if at + offset + size > len(section):
-                        raise CodeObjectError(f"{where}: truncated: the bundle entry '{triple}' ends behind the file")
-                    yield triple.partition("--")[2], section[at + offset : at + offset + size]
+            entries = list(_bundle_entries(section, at))
         except (struct.error, UnicodeDecodeError) as error:
             raise CodeObjectError(f"{where}: damaged offload bundle ({error})") from error
-        at = section.find(_BUNDLE_MAGIC, end)
+        for triple, start, end in entries:
+            if triple.startswith("hip") and end > start:
+                if end > len(section):
+                    raise CodeObjectError(f"{where}: truncated: the bundle entry '{triple}' ends behind the file")
+                yield triple.partition("--")[2], section[start:end]
+        at = section.find(_BUNDLE_MAGIC, max([at + 1, *(end for _, _, end in entries)]))
+
+
+def _bundle_entries(section: bytes, at: int) -> Iterator[tuple[str, int, int]]:
+    """(triple, start, end) in the section of every entry of the bundle at ``at``."""
+    cursor = at + len(_BUNDLE_MAGIC)
+    (count,) = struct.unpack_from("<Q", section, cursor)
+    cursor += 8
+    for _ in range(count):
+        offset, size, length = struct.unpack_from("<3Q", section, cursor)
+        yield section[cursor + 24 : cursor + 24 + length].decode(), at + offset, at + offset + size
+        cursor += 24 + length
 
 
 def _metadata(elf: ELFFile, where: str) -> dict[str, Any]:
-    for section in elf.iter_sections():
-        if isinstance(section, NoteSection):
-            for note in section.iter_notes():
-                if note["n_name"] == "AMDGPU" and note["n_type"] in (_METADATA_NOTE, "NT_AMDGPU_METADATA"):
-                    try:
-                        return dict(msgpack.unpackb(note["n_descdata"]))
-                    except ValueError as error:
-                        raise CodeObjectError(f"{where}: metadata note is no MessagePack ({error})") from error
+    sections = (section for section in elf.iter_sections() if isinstance(section, NoteSection))
+    for note in (note for section in sections for note in section.iter_notes()):
+        if note["n_name"] == "AMDGPU" and note["n_type"] in (_METADATA_NOTE, "NT_AMDGPU_METADATA"):
+            try:
+                return dict(msgpack.unpackb(note["n_descdata"]))
+            except ValueError as error:
+                raise CodeObjectError(f"{where}: metadata note is no MessagePack ({error})") from error
     raise CodeObjectError(f"{where}: no AMDGPU metadata note: was it stripped?")
 
 

@@ -7,13 +7,14 @@ number of kernels and not that of combinations.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from matrix.families import GIVEN, Axis, Box, Family, Pipelines, TilePlace, Value, fits
+from matrix.families import GIVEN, Axis, Constraint, Family, Pipelines, TilePlace, Value, fits
 from matrix.keys import KEY_FIELDS, Key
 from matrix.names import writer
-from matrix.rules import broken
+from matrix.rules import Rule, broken
 
 Partial = tuple[Any, ...]
 
@@ -25,7 +26,7 @@ def enumerate_keys(family: Family, *, arch: str, receipt: int = 0, mask_impl: st
     """
     if arch not in family.archs:
         return []
-    filters = _Filters(family, family.boxes(receipt))
+    filters = _Filters(family, family.constraints(receipt))
     outer = filters.due((), GIVEN, [(family.archs[arch], receipt, mask_impl)])
     bound: tuple[str, ...] = GIVEN
     for axis in family.axes:
@@ -55,46 +56,65 @@ def _maker(known: Sequence[str]) -> Callable[[tuple[Any, ...]], Key]:
     return lambda values: Key(*order((*values, *defaults)))
 
 
-class _Filters:
-    """The rules of a family and the boxes of a receipt as filters that each run once all their fields are bound."""
+@dataclass(frozen=True, slots=True)
+class _Filter:
+    """A test of some fields: ``keeps`` takes their values in order. ``verdicts`` remembers its answers."""
 
-    def __init__(self, family: Family, boxes: tuple[Box, ...]) -> None:
-        self.tests: list[tuple[tuple[str, ...], Callable[..., bool]]] = [
-            (rule.fields, lambda *values, excludes=rule.excludes: not excludes(*values)) for rule in family.rules
-        ]
-        # a field that every box restricts can only have what some box allows: that prunes early, the boxes decide
-        everywhere = set.intersection(*(set(box) for box in boxes)) if boxes else set()
-        for field in everywhere:
-            allowed = {value for box in boxes for value in box[field]}
-            self.tests.append(((field,), allowed.__contains__))
-        if len(boxes) > 1:
-            fields = tuple(dict.fromkeys(name for box in boxes for name in box))
-            self.tests.append((fields, lambda *values: any(_fits(box, fields, values) for box in boxes)))
-        if not boxes:
-            self.tests.append((("dtype",), lambda _: False))
-        self.verdicts: list[dict[Any, bool]] = [{} for _ in self.tests]
+    fields: tuple[str, ...]
+    keeps: Callable[..., bool]
+    verdicts: dict[Any, bool]
+
+    def applied(self, partials: list[Partial], place: Mapping[str, int]) -> list[Partial]:
+        """The partial keys that pass; ``place`` says where in them each bound field is."""
+        pick = itemgetter(*(place[name] for name in self.fields))
+        single = len(self.fields) == 1
+        verdicts = self.verdicts
+        kept = []
+        for partial in partials:
+            values = pick(partial)
+            verdict = verdicts.get(values)
+            if verdict is None:
+                verdict = verdicts[values] = self.keeps(values) if single else self.keeps(*values)
+            if verdict:
+                kept.append(partial)
+        return kept
+
+
+class _Filters:
+    """The rules of a family and the constraints of a receipt, each applied once all its fields are bound."""
+
+    def __init__(self, family: Family, constraints: tuple[Constraint, ...]) -> None:
+        tests = [(rule.fields, _allows(rule)) for rule in family.rules]
+        # a field that every constraint restricts can only have what one of them allows: that prunes early
+        restricted = set.intersection(*map(set, constraints)) if constraints else set()
+        for field in restricted:
+            tests.append(((field,), {value for one in constraints for value in one[field]}.__contains__))
+        if len(constraints) > 1:
+            fields = tuple(dict.fromkeys(name for one in constraints for name in one))
+            tests.append((fields, _satisfies_any(constraints, fields)))
+        if not constraints:
+            tests.append((("dtype",), lambda _: False))
+        self._filters = [_Filter(fields, keeps, {}) for fields, keeps in tests]
 
     def due(self, before: tuple[str, ...], after: tuple[str, ...], partials: list[Partial]) -> list[Partial]:
         """``partials``, which bind ``after``, less what is excluded by tests that ``before`` didn't suffice for."""
         place = {name: index for index, name in enumerate(after)}
-        for (fields, keeps), verdicts in zip(self.tests, self.verdicts, strict=True):
-            if all(name in place for name in fields) and not all(name in before for name in fields):
-                pick = itemgetter(*(place[name] for name in fields))
-                single = len(fields) == 1
-                kept = []
-                for partial in partials:
-                    values = pick(partial)
-                    verdict = verdicts.get(values)
-                    if verdict is None:
-                        verdict = verdicts[values] = keeps(values) if single else keeps(*values)
-                    if verdict:
-                        kept.append(partial)
-                partials = kept
+        for one in self._filters:
+            if all(name in place for name in one.fields) and not all(name in before for name in one.fields):
+                partials = one.applied(partials, place)
         return partials
 
 
-def _fits(box: Box, fields: tuple[str, ...], values: tuple[Any, ...]) -> bool:
-    return all(value in box[name] for name, value in zip(fields, values, strict=True) if name in box)
+def _allows(rule: Rule) -> Callable[..., bool]:
+    return lambda *values: not rule.excludes(*values)
+
+
+def _satisfies_any(constraints: tuple[Constraint, ...], fields: tuple[str, ...]) -> Callable[..., bool]:
+    return lambda *values: any(_satisfied(one, fields, values) for one in constraints)
+
+
+def _satisfied(constraint: Constraint, fields: tuple[str, ...], values: tuple[Any, ...]) -> bool:
+    return all(value in constraint[name] for name, value in zip(fields, values, strict=True) if name in constraint)
 
 
 def _loop(
@@ -110,7 +130,7 @@ def _loop(
     if axis.name == "tile":
         pick = itemgetter(*(bound.index(name) for name in ("arch_trait", "dtype", "hdim_q", "hdim_v")))
         grown = [(*partial, tile) for partial in partials for tile in family.tiles.get(pick(partial), ())]
-        if family.tile_boxes:
+        if family.tile_constraints:
             grown = [one for one in grown if _tile_fits(family, pick(one), dict(zip(after, one, strict=True)))]
     else:
         values = axis.values
@@ -121,7 +141,7 @@ def _loop(
 
 
 def _tile_fits(family: Family, place: TilePlace, values: Mapping[str, Any]) -> bool:
-    return fits(family.tile_box(place, values["tile"]), values)
+    return fits(family.tile_constraint(place, values["tile"]), values)
 
 
 def _inner(
@@ -137,7 +157,7 @@ def _inner(
     for partial in outer:
         values = dict(zip(bound, partial, strict=True))
         for block, permute in plans:
-            if not fits(block.box, values):
+            if not fits(block.constraint, values):
                 continue
             if block.mask_impl and mask_impl != block.mask_impl:
                 own = tuple(block.mask_impl if name == "mask_impl" else values[name] for name in bound)
@@ -160,7 +180,7 @@ def _block(
     for axis in block.axes:
         partials, bound = _loop(family, filters, partials, bound, axis, mask_impl)
     after = (*bound, *block.row_fields)
-    fields = tuple(dict.fromkeys(name for row in block.rows for name in row.box))
+    fields = tuple(dict.fromkeys(name for row in block.rows for name in row.constraint))
     pick = _picker(tuple(bound.index(name) for name in fields))
     chosen: dict[Partial, list[tuple[Value, ...]]] = {}
     grown: list[Partial] = []
@@ -168,7 +188,7 @@ def _block(
         values = pick(one)
         rows = chosen.get(values)
         if rows is None:
-            rows = chosen[values] = [row.values for row in block.rows if _fits(row.box, fields, values)]
+            rows = chosen[values] = [row.values for row in block.rows if _satisfied(row.constraint, fields, values)]
         grown += [one + row for row in rows]
     return filters.due(bound, after, grown)
 
@@ -182,6 +202,6 @@ def _picker(places: tuple[int, ...]) -> Callable[[Partial], Partial]:
 def keeps(family: Family, receipt: int, values: Mapping[str, Any]) -> bool:
     """Whether a receipt keeps a kernel with these values, and builds its pipeline."""
     asked = {**values, "receipt": receipt}
-    if broken(family.receipt_rules, asked) or not any(fits(box, values) for box in family.boxes(receipt)):
+    if broken(family.receipt_rules, asked) or not any(fits(one, values) for one in family.constraints(receipt)):
         return False
     return not family.pipelines or any(block.holds(asked) for block in family.pipelines)

@@ -12,7 +12,7 @@ from matrix.base.errors import NameSyntaxError
 from matrix.base.tablefile import Field
 from matrix.dialects import TABLES, Dialect, dialect, dialect_names, receipts
 from matrix.enumeration import keeps
-from matrix.families import Box, Family, Pipelines, Value, fits, tile_place
+from matrix.families import Constraint, Family, Pipelines, Value, fits, tile_place
 from matrix.keys import Key, Tile
 from matrix.names import make_key, parse
 from matrix.rules import broken
@@ -117,8 +117,10 @@ def outside(chosen: Dialect, family: Family, values: Mapping[str, Any]) -> list[
         word, has = values["tile"].word, ", ".join(map(_text, tiles)) or "none"
         text = f"tile {word} is not in the table for {values['dtype']} d{values['hdim_q']}, which has {has}"
         reasons.append(Reason("tile", word, text, _line(chosen, family, ("tiles",))))
-    elif values["tile"] in tiles and (against := _misfits(family.tile_box(tile_place(values), values["tile"]), values)):
-        limits = "; ".join(f"{name} {_list(allowed)}" for name, allowed in against.items())
+    elif values["tile"] in tiles and (
+        violated := _misfits(family.tile_constraint(tile_place(values), values["tile"]), values)
+    ):
+        limits = "; ".join(f"{name} {_list(allowed)}" for name, allowed in violated.items())
         text = f"tile {values['tile'].word} is only for {limits}"
         reasons.append(Reason("tile", values["tile"].word, text, _place(chosen, family, "tile", values)))
     if not reasons and family.pipelines and not any(block.holds(values) for block in family.pipelines):
@@ -128,23 +130,23 @@ def outside(chosen: Dialect, family: Family, values: Mapping[str, Any]) -> list[
 
 def _against(block: Pipelines, values: Mapping[str, Any]) -> list[str]:
     """What of a block doesn't allow a kernel, as words."""
-    found = [f"for {name} {_list(allowed)}" for name, allowed in _misfits(block.box, values).items()]
+    found = [f"for {name} {_list(allowed)}" for name, allowed in _misfits(block.constraint, values).items()]
     for axis in block.axes:
         if tuple(values[name] for name in axis.fields) not in axis.values:
             found.append(f"with {axis.name} {_list([' '.join(map(_text, step)) for step in axis.values])}")
     own = tuple(values[name] for name in block.row_fields)
     rows = [row for row in block.rows if row.values == own]
-    if not any(fits(row.box, values) for row in rows):
+    if not any(fits(row.constraint, values) for row in rows):
         what = ", ".join(f"{name} {_text(value)}" for name, value in zip(block.row_fields, own, strict=True))
-        boxes = {name: allowed for row in rows for name, allowed in _misfits(row.box, values).items()}
-        limits = "; ".join(f"{name} {_list(allowed)}" for name, allowed in boxes.items())
+        violated = {name: allowed for row in rows for name, allowed in _misfits(row.constraint, values).items()}
+        limits = "; ".join(f"{name} {_list(allowed)}" for name, allowed in violated.items())
         found.append(f"with {what} only for {limits}" if rows else f"without {what}")
     return found
 
 
-def _misfits(box: Box, values: Mapping[str, Any]) -> Box:
-    """The part of a box that values don't fit."""
-    return {name: allowed for name, allowed in box.items() if name in values and values[name] not in allowed}
+def _misfits(constraint: Constraint, values: Mapping[str, Any]) -> Constraint:
+    """The part of a constraint that values don't satisfy."""
+    return {name: allowed for name, allowed in constraint.items() if name in values and values[name] not in allowed}
 
 
 def _no_pipeline(chosen: Dialect, family: Family, values: Mapping[str, Any]) -> Reason:
@@ -189,7 +191,7 @@ def why(chosen: Dialect, selection: Selection, name: str) -> Explanation:
     elif key.arch_trait not in {family.archs.get(arch) for arch in selection.archs}:
         text = f"it is built for {key.arch_trait}; {', '.join(selection.archs)} has kernels of its own"
         reasons.append(Reason("arch", key.arch_trait, text))
-    if not any(fits(box, values) for box in family.boxes(selection.receipt)):
+    if not any(fits(one, values) for one in family.constraints(selection.receipt)):
         reasons += _receipt(chosen, family, selection.receipt, values)
     elif ruled := broken(family.receipt_rules, {**values, "receipt": selection.receipt}):
         reasons += [Reason("receipt", rule.name, rule.reason, rule.source) for rule in ruled]
@@ -208,20 +210,19 @@ def why(chosen: Dialect, selection: Selection, name: str) -> Explanation:
 
 
 def _receipt(chosen: Dialect, family: Family, receipt: int, values: Mapping[str, Any]) -> list[Reason]:
-    """What of the receipt's nearest box doesn't allow a kernel, one reason a field."""
+    """What of the receipt's nearest constraint doesn't allow a kernel, one reason a field."""
     entry = str(receipt) if receipt in family.receipts else "default"
     name = f"receipt {receipt} ({receipts()[receipt]})"
-    boxes = family.boxes(receipt)
+    constraints = family.constraints(receipt)
     place = _line(chosen, family, ("receipts", entry))
-    if not boxes or all(not allowed for box in boxes for allowed in box.values()):
+    if not constraints or all(not allowed for one in constraints for allowed in one.values()):
         return [Reason("receipt", str(receipt), f"{name} has no {family.name} kernel", place)]
-    against = min(([f for f, allowed in box.items() if values[f] not in allowed] for box in boxes), key=len)
-    box = next(box for box in boxes if [f for f, allowed in box.items() if values[f] not in allowed] == against)
+    violated = min((_misfits(one, values) for one in constraints), key=len)
     return [
-        Reason("receipt", str(receipt), f"{name} only has {field} {', '.join(map(_text, box[field]))}", place)
-        if box[field]
+        Reason("receipt", str(receipt), f"{name} only has {field} {', '.join(map(_text, allowed))}", place)
+        if allowed
         else Reason("receipt", str(receipt), f"{name} has no {family.name} kernel", place)
-        for field in against
+        for field, allowed in violated.items()
     ]
 
 

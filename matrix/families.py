@@ -17,7 +17,7 @@ from matrix.keys import Tile
 from matrix.rules import Rule
 
 Value = str | int | bool
-Box = Mapping[str, tuple[Value, ...]]  # field -> the values it may have
+Constraint = Mapping[str, tuple[Value, ...]]  # field -> the values it may have
 TilePlace = tuple[str, str, int, int]  # arch trait, dtype, hdim_q, hdim_v
 
 MASK_IMPLS = ("simplified", "generic")
@@ -45,21 +45,21 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A pipeline with what belongs to it: ``values`` of the block's row fields, for keys that ``box`` allows."""
+    """A pipeline with what belongs to it: ``values`` of the block's row fields, for keys that ``constraint`` allows."""
 
-    box: Box
+    constraint: Constraint
     values: tuple[Value, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Pipelines:
-    """A block of pipelines with loops of its own: for keys that ``box`` allows, the product of ``axes``, then rows.
+    """A block of pipelines with loops of its own: the product of ``axes``, then rows, for keys of ``constraint``.
 
     ``mask_impl`` names the set that its masks are of if that is one whichever is asked for, else it is "".
     """
 
     name: str
-    box: Box
+    constraint: Constraint
     axes: tuple[Axis, ...]
     row_fields: tuple[str, ...]
     rows: tuple[Row, ...]
@@ -69,9 +69,9 @@ class Pipelines:
         """Whether the block has a pipeline with these values; with any receipt if they have none."""
         own = tuple(values[name] for name in self.row_fields)
         return (
-            fits(self.box, values)
+            fits(self.constraint, values)
             and all(tuple(values[name] for name in axis.fields) in axis.values for axis in self.axes)
-            and any(row.values == own and fits(row.box, values) for row in self.rows)
+            and any(row.values == own and fits(row.constraint, values) for row in self.rows)
         )
 
 
@@ -80,9 +80,9 @@ class Family:
     """A kernel family in one dialect.
 
     ``archs`` maps each arch that has kernels to its arch trait. ``tiles`` has the tiles by arch trait, dtype and
-    (hdim_q, hdim_v), in dispatch order; ``tile_boxes`` says by tile word which keys have a tile that isn't for all of
-    these. ``receipts`` maps a receipt to boxes of which a key must fit one; a receipt
-    that is missing has those of ``default_receipt``.
+    (hdim_q, hdim_v), in dispatch order; ``tile_constraints`` has, by tile word, the constraints of tiles that only some
+    of those keys have. ``receipts`` maps a receipt to constraints of which a key must satisfy one; a receipt that is
+    missing has those of ``default_receipt``.
     """
 
     name: str
@@ -95,21 +95,21 @@ class Family:
     masks: Mapping[str, tuple[str, ...]]
     words: Mapping[str, Mapping[Value, str]]
     tiles: Mapping[TilePlace, tuple[Tile, ...]]
-    tile_boxes: Mapping[TilePlace, Mapping[str, Box]]
+    tile_constraints: Mapping[TilePlace, Mapping[str, Constraint]]
     rules: tuple[Rule, ...]
-    receipts: Mapping[int, tuple[Box, ...]]
-    default_receipt: tuple[Box, ...]
+    receipts: Mapping[int, tuple[Constraint, ...]]
+    default_receipt: tuple[Constraint, ...]
 
-    def boxes(self, receipt: int) -> tuple[Box, ...]:
-        """What a receipt keeps; no box is no kernel."""
+    def constraints(self, receipt: int) -> tuple[Constraint, ...]:
+        """What a receipt keeps; no constraint is no kernel."""
         return self.receipts.get(receipt, self.default_receipt)
 
     def tiles_of(self, arch_trait: str, dtype: str, hdim_q: int, hdim_v: int) -> tuple[Tile, ...]:
         return self.tiles.get((arch_trait, dtype, hdim_q, hdim_v), ())
 
-    def tile_box(self, place: TilePlace, tile: Tile) -> Box:
+    def tile_constraint(self, place: TilePlace, tile: Tile) -> Constraint:
         """The values that a key with this tile must have besides."""
-        return self.tile_boxes.get(place, {}).get(tile.word, {})
+        return self.tile_constraints.get(place, {}).get(tile.word, {})
 
     @property
     def receipt_rules(self) -> tuple[Rule, ...]:
@@ -177,6 +177,6 @@ def tile_place(values: Mapping[str, Any]) -> TilePlace:
     return values["arch_trait"], values["dtype"], values["hdim_q"], values["hdim_v"]
 
 
-def fits(box: Box, values: Mapping[str, Any]) -> bool:
-    """Whether values (field name to value) are all allowed by a box; a field that they lack is not judged."""
-    return all(values[name] in allowed for name, allowed in box.items() if name in values)
+def fits(constraint: Constraint, values: Mapping[str, Any]) -> bool:
+    """Whether values (field name to value) are all allowed by a constraint; a field that they lack is not judged."""
+    return all(values[name] in allowed for name, allowed in constraint.items() if name in values)

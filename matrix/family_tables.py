@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ from matrix.families import (
     ROUND,
     SLOT,
     Axis,
-    Box,
+    Constraint,
     Family,
     Pipelines,
     Row,
@@ -25,6 +26,9 @@ from matrix.families import (
 from matrix.keys import KEY_FIELDS, TILE_FIELDS, TILE_NUMBERS, Tile
 from matrix.rules import RULES, Rule
 
+_TABLE_FIELDS = (
+    *("archs", "absent", "name", "tile", "order", "axes", "masks", "words", "tiles", "pipelines", "rules", "receipts"),
+)
 _DERIVED = ("name", "family", "tile", *GIVEN)
 _READERS: Mapping[str, Callable[[Field], Value]] = {
     **dict.fromkeys(("hdim_q", "hdim_v", "page_size", "dpad", "dvpad", "receipt"), Field.integer),
@@ -37,22 +41,25 @@ _READERS: Mapping[str, Callable[[Field], Value]] = {
 
 def read_family(name: str, field: Field, arch_names: Sequence[str], receipt_numbers: Sequence[int]) -> Family:
     """Read a family's table. Raises TableError."""
-    field.allow(
-        (
-            "archs",
-            "absent",
-            "name",
-            "tile",
-            "order",
-            "axes",
-            "masks",
-            "words",
-            "tiles",
-            "pipelines",
-            "rules",
-            "receipts",
-        )
+    field.allow(_TABLE_FIELDS)
+    axes_alone = _axes_alone(name, field, arch_names)
+    _check(axes_alone, field)
+    tiles, tile_constraints = _tiles(field.get("tiles"), axes_alone)
+    if "tile" not in SLOT.findall(axes_alone.grammar) and any(len(some) > 1 for some in tiles.values()):
+        raise field.get("name").fail("a kernel's tile needs a slot {tile} where head dims have several")
+    receipts, default_receipt = _receipts(field.get("receipts"), axes_alone, receipt_numbers)
+    return dataclasses.replace(
+        axes_alone,
+        tiles=tiles,
+        tile_constraints=tile_constraints,
+        rules=tuple(_rule(row, axes_alone) for row in field.get("rules").items()),
+        receipts=receipts,
+        default_receipt=default_receipt,
     )
+
+
+def _axes_alone(name: str, field: Field, arch_names: Sequence[str]) -> Family:
+    """The family with its axes and words, before tiles, rules and receipts, which are checked against the axes."""
     for arch, trait in field.get("archs").mapping().items():
         if arch not in arch_names:
             raise trait.fail(f"'{arch}' is not in archs.yaml")
@@ -61,47 +68,36 @@ def read_family(name: str, field: Field, arch_names: Sequence[str], receipt_numb
     if masks_field:
         masks_field.allow(MASK_IMPLS)
         masks = {impl: masks_field.get(impl).texts() for impl in MASK_IMPLS}
-    blocks = tuple(_block(one, f, masks) for one, f in pipelines.mapping().items()) if pipelines else ()
-    archs = field.get("archs").map(Field.text)
-    axes = _axes(field.get("order"), field.get("axes"), masks)
-    bare = Family(
+    return Family(
         name=name,
-        archs=archs,
+        archs=field.get("archs").map(Field.text),
         absent=field.get("absent").text(),
         grammar=field.get("name").text(),
         tile_grammar=field.get("tile").text(),
-        axes=axes,
-        pipelines=blocks,
+        axes=_axes(field.get("order"), field.get("axes"), masks),
+        pipelines=tuple(_block(one, f, masks) for one, f in pipelines.mapping().items()) if pipelines else (),
         masks=masks,
         words=words.map(_words) if words else {},
         tiles={},
-        tile_boxes={},
+        tile_constraints={},
         rules=(),
         receipts={},
         default_receipt=({},),
     )
-    _check(bare, field)
-    tiles, tile_boxes = _tiles(field.get("tiles"), bare)
-    if "tile" not in SLOT.findall(bare.grammar) and any(len(some) > 1 for some in tiles.values()):
-        raise field.get("name").fail("a kernel's tile needs a slot {tile} where head dims have several")
-    receipts = field.get("receipts")
-    boxes = {number: _boxes(row, bare) for number, row in receipts.mapping().items() if number != "default"}
-    for number in boxes:
-        if not re.fullmatch("0|[1-9][0-9]*", number):
-            raise receipts.get(number).fail(f"a receipt is a number, or 'default', not '{number}'")
-        if int(number) not in receipt_numbers:
-            raise receipts.get(number).fail("this receipt is not in receipts.yaml")
-    default = receipts.find("default")
-    return Family(
-        **{
-            **{name: getattr(bare, name) for name in Family.__dataclass_fields__},
-            "tiles": tiles,
-            "tile_boxes": tile_boxes,
-            "rules": tuple(_rule(row, bare) for row in field.get("rules").items()),
-            "receipts": {int(number): found for number, found in boxes.items()},
-            "default_receipt": _boxes(default, bare) if default else ({},),
-        }
-    )
+
+
+def _receipts(
+    field: Field, family: Family, receipt_numbers: Sequence[int]
+) -> tuple[Mapping[int, tuple[Constraint, ...]], tuple[Constraint, ...]]:
+    """The constraints of each receipt that has its own, and those of all others."""
+    for number, row in field.mapping().items():
+        if number != "default" and not re.fullmatch("0|[1-9][0-9]*", number):
+            raise row.fail(f"a receipt is a number, or 'default', not '{number}'")
+        if number != "default" and int(number) not in receipt_numbers:
+            raise row.fail("this receipt is not in receipts.yaml")
+    constraints = field.map(lambda row: tuple(_receipt_constraint(item, family) for item in _many(row)))
+    default = constraints.pop("default", ({},))
+    return {int(number): several for number, several in constraints.items()}, default
 
 
 def _axes(order: Field, table: Field, masks: Mapping[str, tuple[str, ...]]) -> tuple[Axis, ...]:
@@ -111,18 +107,18 @@ def _axes(order: Field, table: Field, masks: Mapping[str, tuple[str, ...]]) -> t
         if one not in ("tile", ROUND) and (one not in KEY_FIELDS or one in _DERIVED):
             raise order.fail(f"'{one}' is no axis of a key")
     table.allow(name for name in names if name != "tile")
-    found = []
+    axes = []
     for name in names:
         fields = tuple(name.split())
         values = table.find(name)
         if values is None and name not in ("tile", "mask"):
             raise order.fail(f"axis '{name}' has no values in axes")
         if values is not None:
-            found.append(Axis(fields, _steps(fields, values)))
+            axes.append(Axis(fields, _steps(fields, values)))
         else:
             every = dict.fromkeys(mask for some in masks.values() for mask in some)
-            found.append(Axis(fields, tuple((mask,) for mask in every) if name == "mask" else ()))
-    return tuple(found)
+            axes.append(Axis(fields, tuple((mask,) for mask in every) if name == "mask" else ()))
+    return tuple(axes)
 
 
 def _steps(fields: tuple[str, ...], field: Field) -> tuple[tuple[Value, ...], ...]:
@@ -147,12 +143,12 @@ def _block(name: str, field: Field, masks: Mapping[str, tuple[str, ...]]) -> Pip
             row_fields = tuple(own)
         if tuple(own) != row_fields:
             raise item.fail(f"must have {', '.join(row_fields)} in this order, as the first row has")
-        box = _box(item.find("for"))
+        constraint = _constraint(item.find("for"))
         choices = [[_READERS.get(key, Field.text)(v) for v in _many(value)] for key, value in own.items()]
-        rows += [Row(box, values) for values in itertools.product(*choices)]
+        rows += [Row(constraint, values) for values in itertools.product(*choices)]
     return Pipelines(
         name=name,
-        box=_box(field.find("for")),
+        constraint=_constraint(field.find("for")),
         axes=_axes(field.get("order"), field.get("axes"), masks),
         row_fields=row_fields or (),
         rows=tuple(rows),
@@ -172,7 +168,7 @@ def _many(field: Field) -> list[Field]:
     return field.items() if isinstance(field.value, list) else [field]
 
 
-def _box(field: Field | None) -> Box:
+def _constraint(field: Field | None) -> Constraint:
     if field is None:
         return {}
     return {
@@ -205,8 +201,8 @@ def _check(family: Family, field: Field) -> None:
         if own != inner:
             raise place.fail(f"binds {', '.join(sorted(own))}; the first block binds {', '.join(sorted(inner))}")
         known = (*order, *GIVEN, *own)
-        for box in (block.box, *(row.box for row in block.rows)):
-            for name in box:
+        for constraint in (block.constraint, *(row.constraint for row in block.rows)):
+            for name in constraint:
                 if name not in known:
                     raise place.fail(f"'{name}' in a 'for' is no field of this family; known: {', '.join(known)}")
     slots = SLOT.findall(family.grammar)
@@ -226,44 +222,61 @@ def _check(family: Family, field: Field) -> None:
 
 def _tiles(
     field: Field, family: Family
-) -> tuple[Mapping[TilePlace, tuple[Tile, ...]], Mapping[TilePlace, Mapping[str, Box]]]:
-    """arch trait -> "dtype dtype" -> "hdim_qxhdim_v" -> tile words, flattened, and the boxes of those that have one."""
+) -> tuple[Mapping[TilePlace, tuple[Tile, ...]], Mapping[TilePlace, Mapping[str, Constraint]]]:
+    """arch trait -> "dtype dtype" -> "hdim_qxhdim_v" -> tile words, flattened, and the constraints of those that have
+    one."""
     field.allow(family.values("arch_trait"))  # type: ignore[arg-type]
-    found: dict[TilePlace, tuple[Tile, ...]] = {}
-    boxes: dict[TilePlace, Mapping[str, Box]] = {}
-    for trait, by_dtype in field.mapping().items():
-        for dtypes, by_hdim in by_dtype.mapping().items():
-            for hdims, words in by_hdim.mapping().items():
-                match = re.fullmatch(f"({NUMBER})x({NUMBER})", hdims)
-                if not match:
-                    raise words.fail(f"head dims are written hdim_qxhdim_v, e.g. 128x128, not '{hdims}'")
-                pairs = next(axis for axis in family.axes if "hdim_q" in axis.fields)
-                if (int(match[1]), int(match[2])) not in _pairs(pairs):
-                    raise words.fail(f"not among the values of axis '{pairs.name}'")
-                tiles = tuple(_tile(item, family) for item in words.items())
-                if len({tile.word for tile in tiles}) != len(tiles):
-                    raise words.fail("a tile is listed twice")
-                own = {
-                    tile.word: _tile_box(item.get("for"), family)
-                    for tile, item in zip(tiles, words.items(), strict=True)
-                    if isinstance(item.value, dict) and item.find("for")
-                }
-                for dtype in dtypes.split():
-                    if dtype not in family.values("dtype"):
-                        known = ", ".join(map(str, family.values("dtype")))
-                        raise by_hdim.fail(f"'{dtype}' is not among the axis's values: {known}")
-                    place = (trait, dtype, int(match[1]), int(match[2]))
-                    found[place] = tiles
-                    if own:
-                        boxes[place] = own
-    return found, boxes
+    tiles: dict[TilePlace, tuple[Tile, ...]] = {}
+    constraints: dict[TilePlace, Mapping[str, Constraint]] = {}
+    rows = (
+        (trait, dtypes, by_hdim, hdims, words)
+        for trait, by_dtype in field.mapping().items()
+        for dtypes, by_hdim in by_dtype.mapping().items()
+        for hdims, words in by_hdim.mapping().items()
+    )
+    for trait, dtypes, by_hdim, hdims, words in rows:
+        hdim_q, hdim_v = _head_dims(hdims, words, family)
+        listed, constrained = _tile_list(words, family)
+        for dtype in dtypes.split():
+            if dtype not in family.values("dtype"):
+                known = ", ".join(map(str, family.values("dtype")))
+                raise by_hdim.fail(f"'{dtype}' is not among the axis's values: {known}")
+            place = (trait, dtype, hdim_q, hdim_v)
+            tiles[place] = listed
+            if constrained:
+                constraints[place] = constrained
+    return tiles, constraints
 
 
-def _tile_box(field: Field, family: Family) -> Box:
-    """The box of a tile; its fields must be bound before the tile is."""
+def _head_dims(text: str, field: Field, family: Family) -> tuple[int, int]:
+    match = re.fullmatch(f"({NUMBER})x({NUMBER})", text)
+    if not match:
+        raise field.fail(f"head dims are written hdim_qxhdim_v, e.g. 128x128, not '{text}'")
+    pairs = next(axis for axis in family.axes if "hdim_q" in axis.fields)
+    head_dims = (int(match[1]), int(match[2]))
+    if head_dims not in _pairs(pairs):
+        raise field.fail(f"not among the values of axis '{pairs.name}'")
+    return head_dims
+
+
+def _tile_list(field: Field, family: Family) -> tuple[tuple[Tile, ...], Mapping[str, Constraint]]:
+    """The tiles of a list, and by tile word the constraints of those that have one."""
+    tiles = tuple(_tile(item, family) for item in field.items())
+    if len({tile.word for tile in tiles}) != len(tiles):
+        raise field.fail("a tile is listed twice")
+    constraints = {
+        tile.word: _tile_constraint(item.get("for"), family)
+        for tile, item in zip(tiles, field.items(), strict=True)
+        if isinstance(item.value, dict) and item.find("for")
+    }
+    return tiles, constraints
+
+
+def _tile_constraint(field: Field, family: Family) -> Constraint:
+    """The constraint of a tile; its fields must be bound before the tile is."""
     order = [name for axis in family.axes for name in axis.fields]
     field.allow(order[: order.index("tile")])
-    return _known_box(field, family)
+    return _known_constraint(field, family)
 
 
 def _pairs(axis: Axis) -> set[tuple[Value, Value]]:
@@ -293,21 +306,17 @@ def _rule(field: Field, family: Family) -> Rule:
     return rule
 
 
-def _boxes(field: Field, family: Family) -> tuple[Box, ...]:
-    return tuple(_receipt_box(item, family) for item in _many(field))
-
-
-def _receipt_box(field: Field, family: Family) -> Box:
+def _receipt_constraint(field: Field, family: Family) -> Constraint:
     known = (*family.fields, "arch_trait")
     field.allow(name for name in known if name != "tile")
-    return _known_box(field, family)
+    return _known_constraint(field, family)
 
 
-def _known_box(field: Field, family: Family) -> Box:
-    """A box whose values are all among the axes' own."""
-    box = _box(field)
-    for name, allowed in box.items():
+def _known_constraint(field: Field, family: Family) -> Constraint:
+    """A constraint whose values are all among the axes' own."""
+    constraint = _constraint(field)
+    for name, allowed in constraint.items():
         values = family.values(name)
         if unknown := [value for value in allowed if value not in values]:
             raise field.get(name).fail(f"'{unknown[0]}' is not among the axis's values: {', '.join(map(str, values))}")
-    return box
+    return constraint

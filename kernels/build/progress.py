@@ -72,56 +72,69 @@ def follow(lines: Iterable[str], steps: Sequence[Step], console: Console, *, lin
     """
     compiles = {step.target: step for step in steps if step.kind in ("unit", "host")}
     tally = Tally()
-    plain = not console.is_terminal or "CI" in os.environ
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        disable=plain,
-    )
-    started = time.monotonic()
-    done = 0
-
-    def say(text: str) -> None:
-        line = f"[{done}/{len(compiles)}] {time.monotonic() - started:5.0f} s  {text}"
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-    with bar:
-        task = bar.add_task("units", total=len(compiles))
+    display = _Display(console, len(compiles))
+    with display.bar:
         for line in lines:
             event = _event(line)
             if event is None:
-                if line.strip():
-                    tally.other.append(line.rstrip())
-                continue
-            what, kind, step = event["event"], event["kind"], compiles.get(event["target"])
-            if what == "damaged":
-                say(f"{event['what']} is damaged: it is deleted and made again")
-                if kind == "library" and event["what"] in compiles:
+                tally.other += [line.rstrip()] if line.strip() else []
+            elif event["event"] == "damaged":
+                display.say(f"{event['what']} is damaged: it is deleted and made again")
+                if event["kind"] == "library" and event["what"] in compiles:
                     tally.unfit_to_link.append(event["what"])
-            elif step is None:
-                if words := _FINISHING.get((kind, what)):
-                    tally.finishing.append(words)
-                if kind == "library" and what != "failed":
-                    done = len(compiles)  # whatever was not heard of is as it was
-                    bar.update(task, completed=done, description=linking if what == "start" else "")
-                    if plain:
-                        say(linking if what == "start" else f"{words}{_took(event)}")
-            elif what == "start":
-                bar.update(task, description=f"compiling {event['label']}")
-                if plain and not done:
-                    say(f"compiling {_label(step)}")
+            elif event["target"] not in compiles:
+                words = _FINISHING.get((event["kind"], event["event"]))
+                tally.finishing += [words] if words else []
+                if event["kind"] == "library" and event["event"] != "failed":
+                    display.link(linking if event["event"] == "start" else "", f"{words}{_took(event)}")
+            elif event["event"] == "start":
+                display.begin(compiles[event["target"]])
             else:
-                _count(tally, event, step)
-                done += 1
-                bar.advance(task)
-                if plain:
-                    word = {"done": "compiled", "failed": "FAILED", "retrieved": "from cache"}[what]
-                    say(f"{word} {_label(step)}{_took(event)}")
+                _count(tally, event, compiles[event["target"]])
+                display.end(compiles[event["target"]], event)
     tally.unchanged = len(compiles) - tally.compiled - tally.failed - tally.retrieved
     return tally
+
+
+class _Display:
+    """A bar on a terminal, else lines with the count of finished compile steps and the seconds since the start."""
+
+    def __init__(self, console: Console, total: int) -> None:
+        self._console, self._total, self._done = console, total, 0
+        self._started = time.monotonic()
+        self._in_lines = not console.is_terminal or "CI" in os.environ
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            disable=self._in_lines,
+        )
+        self._task = self.bar.add_task("units", total=total)
+
+    def say(self, text: str) -> None:
+        line = f"[{self._done}/{self._total}] {time.monotonic() - self._started:5.0f} s  {text}"
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def begin(self, step: Step) -> None:
+        self.bar.update(self._task, description=f"compiling {step.label}")
+        if self._in_lines and not self._done:
+            self.say(f"compiling {_label(step)}")
+
+    def end(self, step: Step, event: Mapping[str, Any]) -> None:
+        self._done += 1
+        self.bar.advance(self._task)
+        if self._in_lines:
+            word = {"done": "compiled", "failed": "FAILED", "retrieved": "from cache"}[event["event"]]
+            self.say(f"{word} {_label(step)}{_took(event)}")
+
+    def link(self, linking: str, ended: str) -> None:
+        """The link begins (``linking`` says so) or has ended: no step is compiling, whatever SCons said of each."""
+        self._done = self._total
+        self.bar.update(self._task, completed=self._total, description=linking)
+        if self._in_lines:
+            self.say(linking or ended)
 
 
 def _took(event: Mapping[str, Any]) -> str:

@@ -200,11 +200,11 @@ def equals(chosen: Dialect, configuration: Configuration) -> list[Key]:
 
 def _narrowed(family: Family, asked: Mapping[str, Any]) -> Family:
     """The family with the axis values and tiles that a configuration may mean, so that few kernels are looked at."""
-    boxes: dict[str, Any] = {name: (asked[name],) for name in _AXES} | {"mask": _MASKS[asked["mask"]]}
+    meant: dict[str, Any] = {name: (asked[name],) for name in _AXES} | {"mask": _MASKS[asked["mask"]]}
 
     def narrow(axes: Sequence[Axis]) -> tuple[Axis, ...]:
         return tuple(
-            replace(axis, values=tuple(step for step in axis.values if _fits(axis.fields, step, boxes)))
+            replace(axis, values=tuple(step for step in axis.values if _fits(axis.fields, step, meant)))
             for axis in axes
         )
 
@@ -217,8 +217,8 @@ def _narrowed(family: Family, asked: Mapping[str, Any]) -> Family:
     )
 
 
-def _fits(fields: Sequence[str], step: Sequence[Any], boxes: Mapping[str, Any]) -> bool:
-    return all(value in boxes.get(field, (value,)) for field, value in zip(fields, step, strict=True))
+def _fits(fields: Sequence[str], step: Sequence[Any], meant: Mapping[str, Any]) -> bool:
+    return all(value in meant.get(field, (value,)) for field, value in zip(fields, step, strict=True))
 
 
 def _equal(family: Family, key: Key, asked: Mapping[str, Any]) -> bool:

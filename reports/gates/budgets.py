@@ -90,32 +90,34 @@ class Budgets:
 
         A metric that a kernel lacks is ``missing``: a limit that can't be checked is no pass.
         """
-        found = []
-        for name, key in sorted(keys.items()):
-            for budget in self.budgets:
-                if not budget.covers(key, arch):
-                    continue
-                for limit in budget.limits:
-                    value = figures[name].get(limit.metric)
-                    if value is not None and limit.holds(value):
-                        continue
-                    verdict, note = "missing", f"budget {budget.name}: no figure"
-                    if value is not None:
-                        verdict, note = self._excuse(key, arch, upstream, budget, limit, value, today)
-                    found.append(
-                        Row(
-                            gate="static",
-                            subject=name,
-                            metric=limit.metric,
-                            unit=thresholds[limit.metric].unit,
-                            baseline=None,
-                            candidate=value,
-                            threshold=f"{limit}, budget {budget.name}",
-                            verdict=verdict,
-                            note=note,
-                        )
-                    )
-        return tuple(found)
+        rows = []
+        limits = [
+            (name, key, budget, limit)
+            for name, key in sorted(keys.items())
+            for budget in self.budgets
+            if budget.covers(key, arch)
+            for limit in budget.limits
+        ]
+        for name, key, budget, limit in limits:
+            value = figures[name].get(limit.metric)
+            if value is not None and limit.holds(value):
+                continue
+            verdict, note = "missing", f"budget {budget.name}: no figure"
+            if value is not None:
+                verdict, note = self._excuse(key, arch, upstream, budget, limit, value, today)
+            row = Row(
+                gate="static",
+                subject=name,
+                metric=limit.metric,
+                unit=thresholds[limit.metric].unit,
+                baseline=None,
+                candidate=value,
+                threshold=f"{limit}, budget {budget.name}",
+                verdict=verdict,
+                note=note,
+            )
+            rows.append(row)
+        return tuple(rows)
 
     def _excuse(
         self, key: Key, arch: str, upstream: str, budget: Budget, limit: Limit, value: float, today: datetime.date

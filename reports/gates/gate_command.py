@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import datetime
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -189,14 +189,21 @@ def run_history(args: argparse.Namespace) -> None:
     identity = built.identity()
     for name in _chosen(args, built):
         lines = baseline.read_history(identity, name, args.baselines)
-        metrics = dict.fromkeys(metric for line in lines for metric in line["sums"])
+        changes = _changes(lines)
         for at, line in enumerate(lines):
             print(f"{line['date']} {name}: {line['subjects']} subjects: {line['reason']}")
-            for metric in metrics:
-                had = [(number, one["sums"][metric]) for number, one in enumerate(lines) if metric in one["sums"]]
-                for step in steps([value for _, value in had], noise=0):  # both gates count, they don't measure
-                    if had[step.at][0] == at:
-                        print(f"  {metric}: {step.before:g} -> {step.after:g}")
+            for text in changes.get(at, ()):
+                print(f"  {text}")
+
+
+def _changes(lines: Sequence[Mapping[str, Any]]) -> dict[int, list[str]]:
+    """By number of the line at which it happened: which metric's sum stepped, from what to what."""
+    changes: dict[int, list[str]] = {}
+    for metric in dict.fromkeys(metric for line in lines for metric in line["sums"]):
+        having = [(number, line["sums"][metric]) for number, line in enumerate(lines) if metric in line["sums"]]
+        for step in steps([value for _, value in having], noise=0):  # both gates count, they don't measure
+            changes.setdefault(having[step.at][0], []).append(f"{metric}: {step.before:g} -> {step.after:g}")
+    return changes
 
 
 def _left_out(built: Built) -> dict[str, str]:

@@ -238,18 +238,10 @@ class Pool:
         """Run cases until there are none left, on a worker at busy[number]. One that dies is replaced."""
         failures = 0
         try:
-            while not halt.is_set():
-                try:
-                    case = todo.get_nowait()
-                except queue.Empty:
-                    break
+            while not halt.is_set() and (case := _next(todo)) is not None:
                 started = time.monotonic()
                 try:
-                    if failures >= _START_FAILURES:
-                        raise WorkerStartError("workers no longer start")
-                    if number not in busy or not busy[number].alive:
-                        busy.pop(number, None)
-                        busy[number] = self._start()
+                    self._have_worker(busy, number, failures)
                     reply, failures = busy[number].run(case), 0
                 except (RefusedError, WorkerStartError) as error:
                     reply = {"outcome": "infrastructure", "message": f"not run, {error}"}
@@ -262,3 +254,18 @@ class Pool:
             if number in busy:
                 busy[number].stop()
             done.put(None)
+
+    def _have_worker(self, busy: dict[int, Worker], number: int, failures: int) -> None:
+        """Start a worker at busy[number] unless one lives there. Raises RefusedError, WorkerStartError."""
+        if failures >= _START_FAILURES:
+            raise WorkerStartError("workers no longer start")
+        if number not in busy or not busy[number].alive:
+            busy.pop(number, None)
+            busy[number] = self._start()
+
+
+def _next(todo: queue.SimpleQueue[Case]) -> Case | None:
+    try:
+        return todo.get_nowait()
+    except queue.Empty:
+        return None

@@ -79,25 +79,12 @@ def find(*, cache: Path) -> Toolchain:
     if spec is None or not spec.submodule_search_locations:
         raise ToolchainMissingError("the Python package 'ziglang' is not installed: pip install ziglang==0.17.0")
     package = Path(spec.submodule_search_locations[0])
+    version = _package_version(package)
     zig = str(package / "zig")
     lib = package / "lib"
-    cache = cache.absolute()
-    environment = {
-        "ZIG_GLOBAL_CACHE_DIR": str(cache / "zig"),
-        "ZIG_LOCAL_CACHE_DIR": str(cache / "zig"),
-        # clang adds these to its search path even with -nostdinc.
-        "CPATH": "",
-        "C_INCLUDE_PATH": "",
-        "CPLUS_INCLUDE_PATH": "",
-    }
-    try:
-        version = importlib.metadata.version("ziglang")
-    except importlib.metadata.PackageNotFoundError as error:
-        raise ToolchainMissingError(
-            f"{package}: the Python package 'ziglang' is there without its metadata: reinstall it"
-        ) from error
+    environment = _environment(cache.absolute())
     clang = _clang_version(zig, environment)
-    helpers = _write_helpers(zig, cache)
+    helpers = _write_helpers(zig, cache.absolute())
     return Toolchain(
         name="embedded",
         identity=f"embedded ziglang {version} clang {clang} {_own_text_hash()}",
@@ -117,15 +104,31 @@ def find(*, cache: Path) -> Toolchain:
         ),
         linker=(zig, "c++"),
         link_flags=(
-            "-target",
-            f"x86_64-linux-gnu.2.{GLIBC_MINOR}",
-            "-shared",
-            "-O2",
-            "-Wl,--build-id=none",
-            "-Wl,--strip-debug",
+            *("-target", f"x86_64-linux-gnu.2.{GLIBC_MINOR}"),
+            *("-shared", "-O2", "-Wl,--build-id=none", "-Wl,--strip-debug"),
         ),
         environment=environment,
     )
+
+
+def _environment(cache: Path) -> dict[str, str]:
+    """zig's caches, and no folders of the caller's: clang searches those of CPATH even with -nostdinc."""
+    return {
+        "ZIG_GLOBAL_CACHE_DIR": str(cache / "zig"),
+        "ZIG_LOCAL_CACHE_DIR": str(cache / "zig"),
+        "CPATH": "",
+        "C_INCLUDE_PATH": "",
+        "CPLUS_INCLUDE_PATH": "",
+    }
+
+
+def _package_version(package: Path) -> str:
+    try:
+        return importlib.metadata.version("ziglang")
+    except importlib.metadata.PackageNotFoundError as error:
+        raise ToolchainMissingError(
+            f"{package}: the Python package 'ziglang' is there without its metadata: reinstall it"
+        ) from error
 
 
 def _clang_version(zig: str, environment: Mapping[str, str]) -> str:

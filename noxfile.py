@@ -194,10 +194,11 @@ def test_emulator(session):
 
 @session("lint")
 def lint(session):
-    """ruff and mypy."""
+    """ruff, mypy and typos."""
     run(session, "ruff", "check", ".")
     run(session, "ruff", "format", "--check", ".")
     run(session, "mypy")
+    session.run(str(PYTHON.with_name("typos").absolute()))
 
 
 @session("doctor")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,8 @@ from emulator.inspection import inspect as inspection
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; 0, or the exit code of the error's class."""
-    parser = argparse.ArgumentParser(prog="python -m emulator", description="The emulated gfx9 device.")
+    program = "ckpm emulator" if "CKPM_PROGRAM" in os.environ else "python -m emulator"
+    parser = argparse.ArgumentParser(prog=program, description="The emulated gfx9 device.")
     commands = parser.add_subparsers(dest="command", required=True)
     cover = commands.add_parser("coverage", help="list the opcodes that files need and what is missing")
     cover.add_argument("files", nargs="+", type=Path, metavar="FILE", help="library, object, bundle or code object")

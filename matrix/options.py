@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from matrix.base.errors import UsageError
+from matrix.base.program import as_called
 from matrix.dialects import (
     Dialect,
     check_arch,
@@ -35,6 +36,9 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return found, unknown
+
+    def format_help(self) -> str:
+        return as_called(super().format_help())
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}. See {self.prog} --help.")

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from matrix.base.errors import CkPrefillError, OutputError
 from matrix.base.files import write_error
+from matrix.base.program import as_called
 
 _CLOSED_PIPE = 141  # what a shell reports for a program that SIGPIPE ended, as `| head` does to any other
 _INTERRUPTED = 130  # the same for SIGINT
@@ -46,7 +47,7 @@ def exit_code(command: Callable[[], int]) -> int:
 
 def _tell(message: str, code: int) -> int:
     with contextlib.suppress(OSError):  # nobody may read it: the exit code is left
-        print(f"error: {message}", file=sys.stderr, flush=True)
+        print(f"error: {as_called(message)}", file=sys.stderr, flush=True)
     return code
 
 

@@ -169,8 +169,14 @@ def run_accept(args: argparse.Namespace) -> None:
     """Store the library's figures as the baseline.
 
     Raises:
+        UsageError: they would be stored where an installed ckpm keeps its own.
         UnknownArchError, NoManifestError, ManifestError, CodeObjectError, GateError, DiskFullError, OutputError.
     """
+    if baseline.INSTALLED and args.baselines == baseline.FOLDER:
+        raise UsageError(
+            f"{baseline.FOLDER} belongs to the installed ckpm, whose next version replaces it. "
+            "Choose a folder of your own with --baselines FOLDER, here and for the gate."
+        )
     built, _ = _built(args)
     identity = built.identity()
     chosen = _chosen(args, built)

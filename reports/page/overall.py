@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kernels.base.results import Case, Results
+from matrix.base.program import as_called
 from reports.errors import NotPassedError
 from reports.gates.verdicts import VERDICTS as GATE_VERDICTS
 from reports.page.case_text import STATUSES
@@ -94,7 +95,9 @@ def _of_counts(name: str, counts: Mapping[str, int], failing: Sequence[Case], se
 
 def _of_parity(parity: Results | None) -> Check:
     if parity is None:
-        return Check(name="parity", verdict="not run", text="no parity.json: nox -s parity", section="parity")
+        return Check(
+            name="parity", verdict="not run", text=as_called("no parity.json: nox -s parity"), section="parity"
+        )
     return _of_counts("parity", parity.counts(), parity.failing, "parity")
 
 
@@ -117,7 +120,7 @@ def _of_gates(inputs: Inputs) -> list[Check]:
             if not gates_of(inputs, library, arch):
                 text = f"no gate.json: nox -s perf-gate -- --arch {arch} --upstream {library.upstream}"
                 name = f"gate of {library.upstream} on {arch}"
-                checks.append(Check(name=name, verdict="not run", text=text, section="figures"))
+                checks.append(Check(name=name, verdict="not run", text=as_called(text), section="figures"))
     return checks
 
 

@@ -26,6 +26,7 @@ from kernels.build.request import folder_name
 from kernels.families.renderable import LIBRARIES, PREFILL
 from kernels.launch.device import CHOICES, default_workers, kind_of
 from matrix.base.errors import CkPrefillError, UsageError
+from matrix.base.program import as_called
 from matrix.dialects import check_arch, check_upstream
 from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM, Parser, words
 from matrix.problems.ledger import LEDGER, read_ledger
@@ -72,10 +73,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         run(parser().parse_args(argv), console())
     except RefusedError as refusal:
-        print(f"error: {refusal}", file=sys.stderr)
+        print(f"error: {as_called(str(refusal))}", file=sys.stderr)
         return refusal.exit_code
     except CkPrefillError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {as_called(str(error))}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("error: interrupted", file=sys.stderr)

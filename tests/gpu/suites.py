@@ -18,6 +18,7 @@ from kernels.build.manifest import keys_of
 from kernels.build.request import LIBRARY, folder_name
 from kernels.families.renderable import LIBRARIES, PREFILL
 from matrix.base.errors import NameSyntaxError
+from matrix.base.program import as_called
 from matrix.keys import Key
 from matrix.problems.ledger import Entry, Ledger, Verdict
 from matrix.problems.problem import FAMILY_SUITE, Problem, wave_instructions
@@ -166,7 +167,8 @@ def reproduce_command(suite: str, arch: str, upstream: str, device: str, name: s
     session = f"sanitize-{arch} --" if suite == "sanitize" else f"test-{suite} -- --arch {arch}"
     if suite == FAMILY_SUITE:
         session = f"test-fwd -- --arch {arch} --family {','.join(LIBRARIES[library])}"
-    return f"{root}nox -s {session} --upstream {upstream} --device {device} --reproduce {shlex.quote(name)}"
+    command = as_called(f"nox -s {session} --upstream {upstream} --device {device} --reproduce ")
+    return f"{root}{command}{shlex.quote(name)}"
 
 
 def recorded(judged: Judged, suite: str, arch: str, upstream: str, command: str) -> Recorded:

@@ -1,0 +1,162 @@
+"""The wheel: one package with everything that running takes, and a command that works in a new environment.
+
+Nothing is downloaded: the new environment borrows the packages of this one.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import venv
+import zipfile
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from ckpm import __version__
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("matrix", "kernels", "reports", "emulator", "tests/__init__.py", "tests/gpu", "SConstruct")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PINS, TOOLS = ((ROOT / "requirements.in").read_text()).split("# sessions, tests and lint\n")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    (file,) = folder.iterdir()
+    return file
+
+
+@pytest.fixture(scope="module")
+def ckpm(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The installed command."""
+    environment = tmp_path_factory.mktemp("environment")
+    venv.create(environment)
+    pip = [sys.executable, "-m", "pip", "--python", str(environment / "bin" / "python"), "install"]
+    subprocess.run([*pip, "--quiet", "--no-deps", "--no-index", str(wheel)], check=True, capture_output=True, text=True)
+    (packages,) = environment.glob("lib/python*/site-packages")
+    (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib"))
+    return environment / "bin" / "ckpm"
+
+
+def called(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """A command in ``folder``, without what leads Python or a git hook to the clone."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "GIT_"))}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_every_file_of_the_rooms_is_in_the_wheel_and_nothing_else(wheel: Path) -> None:
+    listed = called(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", "ckpm", *ROOMS], ROOT)
+    if listed.returncode:
+        pytest.skip("no git repository: nothing says which files belong to the project")
+    present = [name for name in listed.stdout.split("\0") if name and (ROOT / name).exists()]
+    expected = {name if name.startswith("ckpm/") else f"ckpm/rooms/{name}" for name in present}
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert len(expected) > 500  # fewer: git was asked in the wrong folder
+    assert names == expected
+
+
+def test_it_runs_in_an_environment_of_its_own(ckpm: Path, tmp_path: Path) -> None:
+    version = called([str(ckpm), "--version"], tmp_path)
+    assert (version.returncode, version.stdout) == (0, f"ckpm {__version__}\n"), version.stderr
+    count = called([str(ckpm), "matrix", "count"], tmp_path)
+    assert count.returncode == 0, count.stderr
+    assert count.stdout.split()[-3:] == ["total", "384", "384"]  # README's table: all kernels of the default upstream
+
+
+# what a child process of ckpm does: `python -m` looks into the current folder first
+CHILD = """
+import subprocess, sys
+from ckpm.__main__ import use_rooms
+use_rooms()
+sys.exit(subprocess.run([sys.executable, "-m", sys.argv[1], "--help"]).returncode)
+"""
+
+
+@pytest.mark.parametrize("module", ["matrix", "kernels", "tests.gpu"])
+def test_folders_of_the_user_named_like_rooms_are_not_run(module: str, ckpm: Path, tmp_path: Path) -> None:
+    folder = tmp_path / module.partition(".")[0]
+    folder.mkdir()
+    (folder / "__init__.py").write_text("raise SystemExit('not ours')")
+    child = called([str(ckpm.with_name("python")), "-c", CHILD, module], tmp_path)
+    assert (child.returncode, child.stderr) == (0, "")
+    assert child.stdout.startswith(f"usage: ckpm {'test' if module == 'tests.gpu' else module} ")
+
+
+def test_packages_of_others_are_not_hidden_from_them(ckpm: Path, tmp_path: Path) -> None:
+    code = (
+        "import importlib.util as u; print([n for n in ('matrix', 'kernels', 'reports', 'emulator') if u.find_spec(n)])"
+    )
+    done = called([str(ckpm.with_name("python")), "-c", code], tmp_path)
+    assert done.stdout == "[]\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nope"], "'nope' is no command: matrix, kernels, reports, emulator, test. See ckpm --help."),
+        ([], "a command is missing: matrix, kernels, reports, emulator, test. See ckpm --help."),
+    ],
+)
+def test_an_unknown_command(words: list[str], message: str) -> None:
+    done = called([sys.executable, "-m", "ckpm", *words], ROOT)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {message}\n")
+
+
+def test_in_a_clone_the_version_has_its_revision() -> None:
+    head = called(["git", "rev-parse", "--short", "HEAD"], ROOT)
+    if head.returncode:
+        pytest.skip("no git repository")
+    done = called([sys.executable, "-m", "ckpm", "--version"], ROOT)
+    assert done.stdout.startswith(f"ckpm {__version__} ({head.stdout.strip()}"), done.stderr
+
+
+def test_help_names_every_command() -> None:
+    done = called([sys.executable, "-m", "ckpm", "--help"], ROOT)
+    assert [line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ")][:5] == [
+        "matrix", "kernels", "reports", "emulator", "test"
+    ]  # fmt: skip
+
+
+def test_what_the_rooms_import_is_a_dependency() -> None:
+    folders = [ROOT / name for name in ("ckpm", *ROOMS[:4], "tests/gpu")]
+    trees = [ast.parse(file.read_text()) for folder in folders for file in folder.rglob("*.py")]
+    imported = set()
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            imported.add(node.module.partition(".")[0])
+    foreign = imported - set(sys.stdlib_module_names) - {"ckpm", *ROOMS[:4], "tests", "amdsmi"}  # amdsmi: ROCm's own
+    distributions = packages_distributions()
+    names = {canonicalize_name(name) for module in foreign for name in distributions[module]}
+    assert names <= {canonicalize_name(name) for name in pinned("\n".join(PROJECT["dependencies"]))}
+
+
+def pinned(text: str) -> dict[str, Requirement]:
+    lines = (line.partition("#")[0].strip() for line in text.splitlines())
+    return {requirement.name: requirement for requirement in map(Requirement, filter(None, lines))}
+
+
+def test_dependencies_are_the_pins_of_requirements_in_as_lower_bounds() -> None:
+    wanted = pinned("\n".join(PROJECT["dependencies"]))
+    assert wanted.pop("pip").specifier == ""  # the environment's own
+    pins = pinned(PINS)
+    assert wanted.keys() == pins.keys()
+    for name, pin in pins.items():
+        (version,) = (part.version for part in pin.specifier)
+        if name in wanted:
+            lowest = {part.version for part in wanted[name].specifier if part.operator in (">=", "==")}
+            assert (name, lowest, version in wanted[name].specifier) == (name, {version}, True)
+    assert not wanted.keys() & pinned(TOOLS).keys()

@@ -21,10 +21,10 @@ from kernels.build.request import PROJECT, Request, prepare, scons_command
 from kernels.build.run_step import EVENT
 from kernels.code.toolchains import Toolchain, compile_command
 from kernels.errors import BenchError
-from kernels.families import cpp
 from kernels.families.render import render
 from kernels.families.units import DEFAULT_SIZE, Unit
 from kernels.families.units import plan as plan_units
+from kernels.families.words import features as features_of
 from kernels.upstream.trees import Tree
 from matrix.dialects import dialect
 from matrix.selection import Selection, select
@@ -54,7 +54,7 @@ def render_once(dialect_name: str, receipt: str, folder: str) -> None:
     """Enumerate and render a dialect's gfx950 set below a new folder."""
     keys = select(dialect(dialect_name), Selection(archs=("gfx950",), receipt=int(receipt)))
     with tempfile.TemporaryDirectory(dir=folder) as place:
-        render(keys, plan_units(keys), dialect_name, cpp.features(dialect_name), Path(place))
+        render(keys, plan_units(keys), dialect_name, features_of(dialect_name), Path(place))
 
 
 def rendering(tree: Tree, folder: Path) -> list[Figure]:
@@ -96,7 +96,7 @@ def merging(tree: Tree, toolchain: Toolchain, folder: Path) -> Figure:
     """
     keys = select(dialect(tree.dialect), Selection(archs=("gfx950",), receipt=200))
     unit = next(unit for unit in plan_units(keys) if len(unit.keys) == DEFAULT_SIZE)
-    features = cpp.features(tree.dialect, selector_takes_base=tree.selector_takes_base)
+    features = features_of(tree.dialect, selector_takes_base=tree.selector_takes_base)
     singles = [Unit(f"single{index}", (key,)) for index, key in enumerate(unit.keys)]
     files = render(unit.keys, [unit, *singles], tree.dialect, features, folder)["units"]
 

@@ -14,8 +14,8 @@ from kernels.bench.figures import Figure, timed
 from kernels.build.request import LIBRARY, PROJECT
 from kernels.errors import BenchError
 from kernels.launch.buffers import prepare
+from kernels.launch.c_abi import Library, Status
 from kernels.launch.device import Device, choose
-from kernels.launch.harness import Library, Status
 from kernels.launch.launching import arguments, uploaded
 from matrix.problems.problem import SUITES, Problem
 

@@ -14,7 +14,9 @@ from kernels.build.plan import Plan
 from kernels.code import code_object as codeobject
 from kernels.code import symbols
 from kernels.errors import CodeObjectError
-from matrix.dialects import FAMILIES, HAND_WRITTEN, dialect
+from kernels.families.table import FAMILIES
+from matrix.base.errors import NameSyntaxError
+from matrix.dialects import dialect
 from matrix.families import Family
 from matrix.keys import Key
 from matrix.names import make_key, parse
@@ -55,9 +57,7 @@ def write_manifest(plan_file: Path) -> Path:
     return target
 
 
-def keys_of(
-    facts: Mapping[str, Any], names: Sequence[str], families: Sequence[str] = ("batch_prefill",)
-) -> tuple[Key, ...]:
+def keys_of(facts: Mapping[str, Any], names: Sequence[str], families: Sequence[str]) -> tuple[Key, ...]:
     """Keys of the kernels of a library of ``families``, in the order of ``names``; ``facts`` are its manifest's.
 
     Raises NameSyntaxError: a name is none of the dialect's.
@@ -72,8 +72,14 @@ def keys_of(
 
 
 def family_of(name: str) -> str:
-    """The family whose kernels' names begin as ``name`` does: those of fwd with ``fmha_fwd_d``, a head dim after it."""
-    return next(family for family in (*FAMILIES, *HAND_WRITTEN) if name.startswith(f"fmha_{family}_d"))
+    """The family whose kernels' names begin as ``name`` does: those of fwd with ``fmha_fwd_d``, a head dim after it.
+
+    Raises NameSyntaxError: no family that there is C++ for names kernels so.
+    """
+    for family in FAMILIES:
+        if name.startswith(f"fmha_{family}_d"):
+            return family
+    raise NameSyntaxError(f"{name}: no family that can be built names kernels so.")
 
 
 def _unit_resources(
@@ -89,21 +95,15 @@ def _unit_resources(
         raise CodeObjectError(f"{unit}: no code object for {', '.join(sorted(missing))}.")
     for arch, images in bundles.items():
         parsed = {name: parse(family, name, mask_impl) for name in names}
-        planned = {name: values for name, values in parsed.items() if not _guarded(values, arch, family)}
+        compiled = FAMILIES[family.name].compiled_for
+        planned = {name: values for name, values in parsed.items() if compiled(values, arch, family.archs)}
         resources = {kernel.symbol: kernel for image in images for kernel in codeobject.kernels(image)}
-        for name, found_symbols in symbols.match_all(planned, list(resources), f"{unit} ({arch})", family.name).items():
+        for name, found_symbols in symbols.match(planned, list(resources), f"{unit} ({arch})", family.name).items():
             variants = [resources[symbol] for symbol in found_symbols]
             figures = dataclasses.asdict(max(variants, key=lambda kernel: (kernel.vgpr, kernel.lds_bytes)))
             figures.pop("arch")
             found[name]["archs"][arch] = figures
     return found
-
-
-def _guarded(values: Mapping[str, Any], arch: str, family: Family) -> bool:
-    """gload bodies are compiled for gfx94x and gfx950 alone (families/cpp.py), fwd's for their own arch trait."""
-    if family.name != "batch_prefill":
-        return bool(values["arch_trait"] != family.archs.get(arch))
-    return values.get("load") == "gload" and arch == "gfx90a"
 
 
 def _relative(path: str, plan: Plan) -> str:

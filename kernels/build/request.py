@@ -16,11 +16,11 @@ from pathlib import Path
 from kernels.base.files import write_if_changed
 from kernels.build.plan import Plan, Step, signature
 from kernels.code.toolchains import Toolchain, compile_command, describe, link_command
-from kernels.families import cpp
+from kernels.families.libraries import host, is_default, library_of
 from kernels.families.render import render
-from kernels.families.renderable import PREFILL, library_of
 from kernels.families.units import DEFAULT_SIZE, Unit
 from kernels.families.units import plan as plan_units
+from kernels.families.words import features as features_of
 from kernels.upstream.trees import Tree
 from matrix.base.errors import EmptySelectionError
 from matrix.defects import split
@@ -30,8 +30,6 @@ from matrix.selection import Selection, select_some
 
 LIBRARY = "libckpm.so"
 PROJECT = Path(__file__).resolve().parents[2]
-INCLUDE = PROJECT / "kernels" / "include"
-INCLUDE_FWD = PROJECT / "kernels" / "include_fwd"  # apart: a change there leaves batch prefill's objects
 VERSION_SCRIPT = Path(__file__).resolve().parent / "ckpm.map"
 
 
@@ -59,12 +57,12 @@ class Request:
     @property
     def headers(self) -> tuple[Path, ...]:
         """Folders of our own headers that the library's sources include."""
-        return (INCLUDE,) if self.library == PREFILL else (INCLUDE, INCLUDE_FWD)
+        return host(self.library).headers
 
 
 def folder_name(upstream: str, library: str) -> str:
     """The last part of an output folder: ``aiter``, ``aiter-fwd``."""
-    return upstream if library == PREFILL else f"{upstream}-{library}"
+    return upstream if is_default(library) else f"{upstream}-{library}"
 
 
 def prepare(request: Request) -> tuple[Plan, list[Key]]:
@@ -80,7 +78,7 @@ def prepare(request: Request) -> tuple[Plan, list[Key]]:
         reasons = "; ".join(f"{defect.name}: {defect.reason}" for defect in left_out if defect.family == family)
         raise EmptySelectionError(f"none of the {count} selected kernels of {family} compiles with this CK. {reasons}.")
     units = plan_units(keys, request.unit_size)
-    features = cpp.features(request.tree.dialect, selector_takes_base=request.tree.selector_takes_base)
+    features = features_of(request.tree.dialect, selector_takes_base=request.tree.selector_takes_base)
     place = request.work / request.folder
     files = render(keys, units, request.tree.dialect, features, place / "src")
     unbuilt = {d.name: {"reason": d.reason, "kernels": [key.name for key in group]} for d, group in left_out.items()}

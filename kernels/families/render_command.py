@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from kernels.families import cpp
 from kernels.families.render import render
 from kernels.families.units import DEFAULT_SIZE
 from kernels.families.units import plan as plan_units
+from kernels.families.words import features
 from matrix.base.errors import UsageError
 from matrix.options import add_selection_options, selection_from
 from matrix.selection import select_some
@@ -29,6 +29,6 @@ def run(args: argparse.Namespace) -> int:
     dialect, selection = selection_from(args)
     keys = select_some(dialect, selection)
     units = plan_units(keys, args.unit_size)
-    render(keys, units, dialect.name, cpp.features(dialect.name), args.output)
+    render(keys, units, dialect.name, features(dialect.name), args.output)
     print(f"{args.output}: {len(keys)} kernels in {len(units)} units, dispatch.hip, harness.hip ({dialect.name})")
     return 0

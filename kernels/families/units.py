@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kernels.families.libraries import is_default
 from matrix.keys import Key
 
 DEFAULT_SIZE = 8
@@ -58,5 +59,5 @@ def _unit(keys: Sequence[Key]) -> Unit:
     rows, columns = (first.tile.bm0, first.tile.bn0) if first.tile.bm0 else (first.tile.bs, first.tile.bsk)
     tile = f"b{rows}x{columns}" if rows else f"b{first.tile.bn1}"
     load = f"_{first.load}" if first.load else ""
-    family = "" if first.family == "batch_prefill" else f"{first.family}_"
+    family = "" if is_default(first.family) else f"{first.family}_"
     return Unit(f"{family}d{first.hdim_q}_{first.dtype}{load}_{tile}_{digest}", tuple(keys))

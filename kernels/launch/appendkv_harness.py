@@ -1,13 +1,10 @@
-"""A built library of append-KV from Python: the C ABI of kernels/include_fwd/ckpm_appendkv.h through ctypes."""
+"""The C ABI of libraries of append-KV: the struct of kernels/include_fwd/ckpm_appendkv.h."""
 
 from __future__ import annotations
 
 import ctypes
-from pathlib import Path
 
-from kernels.launch import fwd_harness
-from kernels.launch.c_abi import CheckedProblem, fields
-from kernels.launch.fwd_harness import FwdLibrary
+from kernels.launch.c_abi import CheckedArguments, fields
 
 # struct ckpm_appendkv_problem: names by C type, in the header's order and grouping
 _FIELDS = fields(
@@ -25,18 +22,10 @@ _FIELDS = fields(
 )
 
 
-class AppendKvProblem(CheckedProblem):
-    """One launch: ``AppendKvProblem(data_type="bf16", q=address, ...)``."""
+class AppendKvArguments(CheckedArguments):
+    """One launch: ``AppendKvArguments(data_type="bf16", q=address, ...)``."""
 
     START = "ckpm_appendkv"
     VERSION = 1
+    STAGES = 2  # as ckpm_fwd.h, though there is one
     _fields_ = _FIELDS
-
-
-def load(path: Path) -> FwdLibrary:
-    """Open a library that ``kernels build --family fwd_appendkv`` made.
-
-    Raises:
-        LibraryError: it can't be opened, is no such library, or has another version of the C ABI.
-    """
-    return fwd_harness.load(path, AppendKvProblem)

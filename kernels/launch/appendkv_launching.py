@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.launch.appendkv_harness import AppendKvProblem
+from kernels.launch.appendkv_harness import AppendKvArguments
+from kernels.launch.c_abi import Launch, Library, Status
 from kernels.launch.encodings import bits_type
-from kernels.launch.fwd_harness import FwdLaunch, FwdLibrary
 from kernels.launch.fwd_launching import uploaded
-from kernels.launch.harness import Status
 from kernels.launch.hip_api import HipApi
 from matrix.base.errors import ProblemError
 
@@ -50,7 +49,7 @@ class Append:
 class Appended:
     """Q and the cache after the launch, or as they were if it was refused."""
 
-    launch: FwdLaunch
+    launch: Launch
     q: Bits
     k: Bits
     v: Bits
@@ -128,7 +127,7 @@ def _check_places(a: Append, rows: int, places: int, seqlen_knew: int) -> None:
         raise ProblemError(f"places {int(ids.min())} to {int(ids.max())} are asked for in a cache of {places}.")
 
 
-def run(hip: HipApi, library: FwdLibrary, append: Append) -> Appended:
+def run(hip: HipApi, library: Library, append: Append) -> Appended:
     """Launch what dispatch chooses.
 
     Raises:
@@ -146,7 +145,7 @@ def run(hip: HipApi, library: FwdLibrary, append: Append) -> Appended:
     }
     given |= {name: array for name, array in more.items() if array is not None}
     with uploaded(hip, given, {}) as memory:
-        launch = library.launch(AppendKvProblem(**numbers, **{name: part.address for name, part in memory.items()}))
+        launch = library.launch(AppendKvArguments(**numbers, **{name: part.address for name, part in memory.items()}))
         if launch.status == Status.OK:
             hip.synchronize()
         q, k, v = (hip.read(memory[name], given[name].dtype, given[name].shape) for name in ("q", "k", "v"))

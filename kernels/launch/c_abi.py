@@ -1,6 +1,7 @@
-"""What the C ABIs of built libraries share: a checked struct of one launch, and a library opened with typed functions.
+"""A built library from Python, through ctypes: opened by the C ABI that its struct of one launch belongs to.
 
-harness.py (ckpm.h), fwd_harness.py (ckpm_fwd.h) and appendkv_harness.py (ckpm_appendkv.h) say what each adds.
+harness.py (ckpm.h), fwd_harness.py (ckpm_fwd.h) and appendkv_harness.py (ckpm_appendkv.h) have the structs. A library
+leaves its HIP symbols open: load a ``libamdhip64.so`` (a GPU's or an emulator's) with ``ctypes.RTLD_GLOBAL`` first.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,6 +20,18 @@ Fields = tuple[tuple[str, Any], ...]
 Signature = tuple[Any, list[Any]]  # the result's type, the arguments' types
 
 _UNSIGNED = (ctypes.c_uint32, ctypes.c_uint64)
+_MESSAGE_BYTES = 1024
+
+
+class Status(IntEnum):
+    """How a launch ended: enum ckpm_status."""
+
+    OK = 0
+    UNSUPPORTED = 1
+    BAD_PROBLEM = 2
+    NO_KERNEL = 3
+    HIP_ERROR = 4
+    EXCEPTION = 5
 
 
 def fields(groups: Sequence[tuple[Any, str]]) -> Fields:
@@ -24,8 +39,11 @@ def fields(groups: Sequence[tuple[Any, str]]) -> Fields:
     return tuple((name, kind) for kind, names in groups for name in names.split())
 
 
-class CheckedProblem(ctypes.Structure):
+class CheckedArguments(ctypes.Structure):
     """A header's struct of one launch. ``START`` is what its functions begin with, ``VERSION`` its ABI's.
+
+    ``STAGES`` are how many kernels a launch may be, each with a name of its own. ``FAMILY`` is the family of all
+    libraries with this C ABI, '' if a function of theirs says it. ``BY_NAME``: a launch may name its kernel.
 
     Pointers are device addresses, strides count elements. Fields not given are 0 or null.
 
@@ -37,6 +55,9 @@ class CheckedProblem(ctypes.Structure):
     __slots__ = ()
     START: ClassVar[str]
     VERSION: ClassVar[int]
+    FAMILY: ClassVar[str] = ""
+    STAGES: ClassVar[int] = 1
+    BY_NAME: ClassVar[bool] = False
 
     def __init__(self, **values: Any) -> None:
         super().__init__()
@@ -63,25 +84,98 @@ def _fitting(name: str, value: Any, kind: Any) -> Any:
     return value
 
 
-def opened(
-    path: Path, problem: type[CheckedProblem], more: Mapping[str, Signature], what: str
-) -> tuple[ctypes.CDLL, dict[str, Any]]:
-    """A library and the functions of its C ABI with their types, by their names without ``problem.START``.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """How a launch ended. ``kernels`` are what was chosen, one for each stage that ran; 0 milliseconds if untimed."""
 
-    ``more`` are the functions beside those that every header has; ``what`` says what no such library is.
+    status: Status
+    message: str
+    kernels: tuple[str, ...]
+    milliseconds: float
+
+    @property
+    def kernel(self) -> str | None:
+        """The kernel that was chosen, of the first stage if there are two; None if none was."""
+        return self.kernels[0] if self.kernels else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Library:
+    """A loaded library. ``family`` gave it its name; ``kernels`` are its kernels' names in dispatch order.
+
+    ``calls`` are the functions of its C ABI by their names without the start, ``arguments`` its struct of one launch.
+    """
+
+    path: Path
+    family: str
+    dialect: str
+    kernels: tuple[str, ...]
+    arguments: type[CheckedArguments]
+    abi: ctypes.CDLL
+    calls: Mapping[str, Any]
+
+    def launch(self, arguments: CheckedArguments, kernel: str | None = None) -> Launch:
+        """Launch what dispatch chooses, or the named kernel, whose conditions are not asked.
+
+        A refusal is an outcome and not an exception: see the result's status.
+
+        Raises:
+            TypeError: a kernel is named, and launches of this C ABI take no name.
+        """
+        if kernel is not None and not self.arguments.BY_NAME:
+            raise TypeError(f"{self.arguments.START}_launch takes no kernel's name")
+        named = [None if kernel is None else kernel.encode()] if self.arguments.BY_NAME else []
+        milliseconds = ctypes.c_float(0)
+        message = ctypes.create_string_buffer(_MESSAGE_BYTES)
+        status = self.calls["launch"](
+            ctypes.byref(arguments), *named, ctypes.byref(milliseconds), message, _MESSAGE_BYTES
+        )
+        stages = range(self.arguments.STAGES)
+        chosen = [self.calls["selected_kernel"](*([stage] if len(stages) > 1 else [])) for stage in stages]
+        return Launch(
+            status=Status(status),
+            message=message.value.decode(errors="replace"),
+            kernels=tuple(name.decode() for name in chosen if name),
+            milliseconds=milliseconds.value,
+        )
+
+
+def load(path: Path, arguments: type[CheckedArguments]) -> Library:
+    """Open a library that ``kernels build`` made, ``arguments`` being the struct of its C ABI.
 
     Raises:
-        LibraryError: it can't be opened, lacks a function, or has another version of the C ABI.
+        LibraryError: it can't be opened, is no such library, or has another version of the C ABI.
     """
+    abi, calls = _opened(path, arguments)
+    return Library(
+        path=path,
+        family=arguments.FAMILY or calls["family"]().decode(),
+        dialect=calls["dialect"]().decode(),
+        kernels=tuple(calls["kernel_name"](index).decode() for index in range(calls["kernel_count"]())),
+        arguments=arguments,
+        abi=abi,
+        calls=calls,
+    )
+
+
+def _signatures(arguments: type[CheckedArguments]) -> dict[str, Signature]:
     text, number = ctypes.c_char_p, ctypes.c_int
-    signatures: dict[str, Signature] = {
+    named = [text] if arguments.BY_NAME else []
+    launch = [ctypes.POINTER(arguments), *named, ctypes.POINTER(ctypes.c_float), text, ctypes.c_size_t]
+    return {
         "abi_version": (number, []),
         "problem_bytes": (ctypes.c_size_t, []),
         "dialect": (text, []),
         "kernel_count": (number, []),
         "kernel_name": (text, [number]),
-        **more,
+        "launch": (number, launch),
+        "selected_kernel": (text, [number] if arguments.STAGES > 1 else []),
+        **({} if arguments.FAMILY else {"family": (text, [])}),
     }
+
+
+def _opened(path: Path, arguments: type[CheckedArguments]) -> tuple[ctypes.CDLL, dict[str, Any]]:
+    """A library and the functions of its C ABI with their types. Raises LibraryError."""
     try:
         abi = ctypes.CDLL(str(path.absolute()), mode=os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as error:
@@ -89,20 +183,15 @@ def opened(
         raise LibraryError(f"{path}: it can't be loaded: {error}.{hint}") from error
     calls = {}
     try:
-        for name, (result, arguments) in signatures.items():
-            calls[name] = getattr(abi, f"{problem.START}_{name}")
-            calls[name].restype, calls[name].argtypes = result, arguments
+        for name, (result, parameters) in _signatures(arguments).items():
+            calls[name] = getattr(abi, f"{arguments.START}_{name}")
+            calls[name].restype, calls[name].argtypes = result, parameters
     except AttributeError as error:
-        raise LibraryError(f"{path}: no library of {what}: {error}.") from error
+        raise LibraryError(f"{path}: no library of {arguments.START}'s kernels: {error}.") from error
     version, size = calls["abi_version"](), calls["problem_bytes"]()
-    if (version, size) != (problem.VERSION, ctypes.sizeof(problem)):
+    if (version, size) != (arguments.VERSION, ctypes.sizeof(arguments)):
         raise LibraryError(
             f"{path}: its C ABI is version {version} with a problem of {size} bytes, "
-            f"ours is version {problem.VERSION} with {ctypes.sizeof(problem)}. Build it anew with this checkout."
+            f"ours is version {arguments.VERSION} with {ctypes.sizeof(arguments)}. Build it anew with this checkout."
         )
     return abi, calls
-
-
-def kernel_names(calls: Mapping[str, Any]) -> tuple[str, ...]:
-    """Of an opened library, in dispatch order."""
-    return tuple(calls["kernel_name"](index).decode() for index in range(calls["kernel_count"]()))

@@ -21,7 +21,9 @@ from emulator.errors import EmulatorError, LibraryLoadError
 from emulator.options import Trace
 from kernels.base.jobs import processors
 from kernels.errors import LibraryError
-from kernels.launch import gpu_context, gpu_smi, harness
+from kernels.launch import gpu_context, gpu_smi
+from kernels.launch.c_abi import CheckedArguments, Library, load
+from kernels.launch.harness import LaunchArguments
 from kernels.launch.hip_api import DeviceError, HipApi, HipError
 from matrix.base.errors import UsageError
 
@@ -57,12 +59,13 @@ class Device(ABC):
     def has(self, feature: str) -> bool:
         """Whether the device offers one of FEATURES."""
 
-    @abstractmethod
-    def load(self, path: Path) -> harness.Library:
-        """Open a library. Raises LibraryError."""
+    def load(self, path: Path, arguments: type[CheckedArguments] = LaunchArguments) -> Library:
+        """Open a library of the C ABI that ``arguments`` belong to. Raises LibraryError."""
+        self.prepare(path)
+        return load(path, arguments)
 
     def prepare(self, path: Path) -> None:
-        """What the device needs before a library of another C ABI is opened. Raises LibraryError."""
+        """What the device needs before a library is opened. Raises LibraryError."""
         if not path.is_file():
             raise LibraryError(f"{path}: no such library. Build it first.")
 
@@ -115,10 +118,6 @@ class EmulatedDevice(Device):
 
     def has(self, feature: str) -> bool:
         return feature in FEATURES
-
-    def load(self, path: Path) -> harness.Library:
-        self.prepare(path)
-        return harness.load(path)
 
     def prepare(self, path: Path) -> None:
         super().prepare(path)
@@ -197,10 +196,6 @@ class GpuDevice(Device):
 
     def has(self, feature: str) -> bool:
         return False
-
-    def load(self, path: Path) -> harness.Library:
-        self.prepare(path)
-        return harness.load(path)
 
     def configure(self, **options: Any) -> None:
         if options:

@@ -1,22 +1,12 @@
-"""A built library of fwd, paged or split-KV from Python: the C ABI of kernels/include_fwd/ckpm_fwd.h through ctypes.
-
-As kernels/launch/harness.py for batch prefill: a ``libamdhip64.so`` must be loaded with ``ctypes.RTLD_GLOBAL`` first.
-"""
+"""The C ABI of libraries of fwd, paged, split-KV and V3: the struct of kernels/include_fwd/ckpm_fwd.h."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from kernels.launch.c_abi import CheckedProblem, Signature, fields, kernel_names, opened
-from kernels.launch.harness import Status
+from kernels.launch.c_abi import CheckedArguments, fields
 
 ABI_VERSION = 1
-_MESSAGE_BYTES = 1024
-
 
 # struct ckpm_fwd_problem: names by C type, in the header's order and grouping
 FIELDS = fields(
@@ -43,70 +33,10 @@ FIELDS = fields(
 )
 
 
-class FwdProblem(CheckedProblem):
-    """One launch: ``FwdProblem(data_type="bf16", q=address, ...)``."""
+class FwdArguments(CheckedArguments):
+    """One launch: ``FwdArguments(data_type="bf16", q=address, ...)``."""
 
     START = "ckpm_fwd"
     VERSION = ABI_VERSION
+    STAGES = 2  # split-KV and its combine stage
     _fields_ = FIELDS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FwdLaunch:
-    """How a launch ended. ``kernels`` are what was chosen: one, or one of split-KV and its combine kernel."""
-
-    status: Status
-    message: str
-    kernels: tuple[str, ...]
-    milliseconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FwdLibrary:
-    """A loaded library; ``family`` is its name in kernels/families/renderable.py, ``kernels`` are in dispatch order.
-
-    ``calls`` are the functions of its C ABI, by their names without the start.
-    """
-
-    path: Path
-    family: str
-    dialect: str
-    kernels: tuple[str, ...]
-    calls: Mapping[str, Any]
-
-    def launch(self, problem: CheckedProblem) -> FwdLaunch:
-        """Launch what dispatch chooses for ``problem``. A refusal is an outcome: see the result's status."""
-        milliseconds = ctypes.c_float(0)
-        message = ctypes.create_string_buffer(_MESSAGE_BYTES)
-        status = self.calls["launch"](ctypes.byref(problem), ctypes.byref(milliseconds), message, _MESSAGE_BYTES)
-        chosen = [self.calls["selected_kernel"](stage) for stage in (0, 1)]
-        return FwdLaunch(
-            status=Status(status),
-            message=message.value.decode(errors="replace"),
-            kernels=tuple(name.decode() for name in chosen if name),
-            milliseconds=milliseconds.value,
-        )
-
-
-def load(path: Path, problem: type[CheckedProblem] = FwdProblem) -> FwdLibrary:
-    """Open a library that ``kernels build --family fwd`` (or another family of forward kernels) made.
-
-    ``problem`` is the struct of its C ABI.
-
-    Raises:
-        LibraryError: it can't be opened, is no such library, or has another version of the C ABI.
-    """
-    text = ctypes.c_char_p
-    more: dict[str, Signature] = {
-        "family": (text, []),
-        "launch": (ctypes.c_int, [ctypes.POINTER(problem), ctypes.POINTER(ctypes.c_float), text, ctypes.c_size_t]),
-        "selected_kernel": (text, [ctypes.c_int]),
-    }
-    _, calls = opened(path, problem, more, f"{problem.START}'s kernels")
-    return FwdLibrary(
-        path=path,
-        family=calls["family"]().decode(),
-        dialect=calls["dialect"]().decode(),
-        kernels=kernel_names(calls),
-        calls=calls,
-    )

@@ -17,19 +17,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.families.fwd_v3_render import FWD_V3
+from kernels.families.libraries import host
+from kernels.launch.c_abi import Launch, Library, Status
 from kernels.launch.encodings import bits_type
 from kernels.launch.fwd_features import Descales, feature_fields, random_values
-from kernels.launch.fwd_harness import FwdLaunch, FwdLibrary, FwdProblem
+from kernels.launch.fwd_harness import FwdArguments
 from kernels.launch.fwd_pages import page_fields, pages
-from kernels.launch.harness import Status
 from kernels.launch.hip_api import HipApi, HipError, Memory
 from matrix.base.errors import ProblemError
 from matrix.problems.problem import Problem
 
 _POISON = 0xFF  # NaN in every format
-# what fields() gives that the other families read even where a problem says nothing of it; V3 must be given 0
-_NOT_OF_V3 = {"max_seqlen_q", "scale_p", "scale_o", "nhead_stride_lse", "batch_stride_lse"}
 _MASKS = {"no": 0, "top_left": 1, "bottom_right": 2, "window": 3}
 _BIASES = {"no": 0, "bias": 1, "alibi": 2}
 
@@ -41,7 +39,7 @@ class FwdOutcome:
     ``random_values`` of each sequence are [head, query, key], None without dropout.
     """
 
-    launch: FwdLaunch
+    launch: Launch
     o: NDArray[Any]
     lse: NDArray[np.float32] | None
     random_values: tuple[NDArray[Any], ...] | None = None
@@ -104,7 +102,7 @@ def fields(problem: Problem, splits: int = 0, descales: Descales | None = None) 
 
 def run(
     hip: HipApi,
-    library: FwdLibrary,
+    library: Library,
     problem: Problem,
     tensors: Mapping[str, NDArray[Any]],
     *,
@@ -152,7 +150,7 @@ def laid_out(problem: Problem, tensors: Mapping[str, NDArray[Any]]) -> dict[str,
 
 def launch(
     hip: HipApi,
-    library: FwdLibrary,
+    library: Library,
     problem: Problem,
     given: Mapping[str, NDArray[Any]],
     *,
@@ -171,8 +169,8 @@ def launch(
     p, numbers = problem, fields(problem, splits, descales)
     if min_seqlen_q:
         numbers |= {"skip_min_seqlen_q": 1, "min_seqlen_q": min_seqlen_q}
-    if library.family == FWD_V3:
-        numbers = {name: value for name, value in numbers.items() if name not in _NOT_OF_V3}
+    unread = host(library.family).unread
+    numbers = {name: value for name, value in numbers.items() if name not in unread}
     tokens, kind = sum(p.seqlens_q), np.dtype(np.uint32 if p.dtype in ("fp32", "fp8fp32") else np.uint16)
     sizes = {"o": tokens * p.nhead_q * p.hdim_v * kind.itemsize}
     if p.lse:
@@ -183,7 +181,7 @@ def launch(
         sizes |= {"o_acc": splits * tokens * p.nhead_q * p.hdim_v * 4, "lse_acc": splits * tokens * p.nhead_q * 4}
     with uploaded(hip, given, sizes) as memory:
         addresses = {name: part.address for name, part in memory.items()}
-        ended = library.launch(FwdProblem(**numbers, **addresses))
+        ended = library.launch(FwdArguments(**numbers, **addresses))
         if ended.status != Status.OK:
             return FwdOutcome(launch=ended, o=np.empty(0, kind), lse=None)
         hip.synchronize()

@@ -1,33 +1,15 @@
-"""A built library from Python: the C ABI of kernels/include/ckpm.h through ctypes.
-
-``load(path)`` opens a library, ``Library.launch(problem)`` launches a kernel. The library leaves its HIP symbols open:
-load a ``libamdhip64.so`` (a GPU's or an emulator's) with ``ctypes.RTLD_GLOBAL`` first.
-"""
+"""The C ABI of batch prefill's libraries: the struct and the enumerations of kernels/include/ckpm.h."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
-from pathlib import Path
 from typing import Any
 
-from kernels.launch.c_abi import CheckedProblem, Signature, fields, kernel_names, opened
+from kernels.launch.c_abi import CheckedArguments, fields
 
 ABI_VERSION = 1
-_MESSAGE_BYTES = 1024
-
-
-class Status(IntEnum):
-    """How a launch ended: enum ckpm_status."""
-
-    OK = 0
-    UNSUPPORTED = 1
-    BAD_PROBLEM = 2
-    NO_KERNEL = 3
-    HIP_ERROR = 4
-    EXCEPTION = 5
 
 
 class Mask(IntEnum):
@@ -85,23 +67,25 @@ FIELDS = fields(
 )
 
 
-class Problem(CheckedProblem):
-    """One launch: ``Problem(data_type="bf16", q=address, ...)``. Fields not given are 0 or null; none can be set later.
+class LaunchArguments(CheckedArguments):
+    """One launch: ``LaunchArguments(data_type="bf16", q=address, ...)``. Fields not given are 0 or null.
 
-    :meth:`replace` gives a changed copy.
+    None can be set later: :meth:`replace` gives a changed copy.
     """
 
     __slots__ = ()
     START = "ckpm"
     VERSION = ABI_VERSION
+    FAMILY = "batch_prefill"
+    BY_NAME = True
     _fields_ = FIELDS
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a Problem is not changed: use replace({name}=...)")
+        raise AttributeError(f"arguments are not changed: use replace({name}=...)")
 
-    def replace(self, **values: Any) -> Problem:
+    def replace(self, **values: Any) -> LaunchArguments:
         """A copy with some fields changed."""
-        return Problem(**{**self.values(), **values})
+        return LaunchArguments(**{**self.values(), **values})
 
     def values(self) -> Mapping[str, Any]:
         """All fields by name; a null pointer is None, the data type text."""
@@ -110,64 +94,4 @@ class Problem(CheckedProblem):
 
     def __repr__(self) -> str:
         told = (f"{name}={value!r}" for name, value in self.values().items() if value)
-        return f"Problem({', '.join(told)})"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
-    """How a launch ended. ``kernel`` is what was chosen, None if none was; ``milliseconds`` is 0 untimed."""
-
-    status: Status
-    message: str
-    kernel: str | None
-    milliseconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Library:
-    """A loaded library. ``kernels`` are its kernels' names in dispatch order."""
-
-    path: Path
-    dialect: str
-    kernels: tuple[str, ...]
-    abi: ctypes.CDLL
-
-    def launch(self, problem: Problem, kernel: str | None = None) -> Launch:
-        """Launch the kernel that dispatch chooses for ``problem``, or the named one, whose conditions are not asked.
-
-        A refusal is an outcome and not an exception: see the result's status.
-        """
-        milliseconds = ctypes.c_float(0)
-        message = ctypes.create_string_buffer(_MESSAGE_BYTES)
-        status = self.abi.ckpm_launch(
-            ctypes.byref(problem),
-            None if kernel is None else kernel.encode(),
-            ctypes.byref(milliseconds),
-            message,
-            _MESSAGE_BYTES,
-        )
-        chosen = self.abi.ckpm_selected_kernel()
-        return Launch(
-            status=Status(status),
-            message=message.value.decode(errors="replace"),
-            kernel=chosen.decode() if chosen else None,
-            milliseconds=milliseconds.value,
-        )
-
-
-def load(path: Path) -> Library:
-    """Open a library that ``kernels build`` made.
-
-    Raises:
-        LibraryError: it can't be opened, is no library of ours, or has another version of the C ABI.
-    """
-    text = ctypes.c_char_p
-    more: dict[str, Signature] = {
-        "launch": (
-            ctypes.c_int,
-            [ctypes.POINTER(Problem), text, ctypes.POINTER(ctypes.c_float), text, ctypes.c_size_t],
-        ),
-        "selected_kernel": (text, []),
-    }
-    abi, calls = opened(path, Problem, more, "ck-prefill-matrix")
-    return Library(path=path, dialect=calls["dialect"]().decode(), kernels=kernel_names(calls), abi=abi)
+        return f"LaunchArguments({', '.join(told)})"

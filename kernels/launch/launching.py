@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.launch.buffers import Prepared
+from kernels.launch.c_abi import Launch, Library, Status
 from kernels.launch.device import Device, Fault
 from kernels.launch.encodings import decode
-from kernels.launch.harness import Launch, Library, Problem, Status
+from kernels.launch.harness import LaunchArguments
 from kernels.launch.hip_api import HipError, Memory
 from kernels.launch.kv_pool import Buffer
 from matrix.base.errors import ProblemError
@@ -91,10 +92,10 @@ def run(device: Device, library: Library, prepared: Prepared, kernel: str | None
     """
     check(prepared)
     with uploaded(device, prepared) as memory:
-        problem = arguments(prepared, memory)
+        given = arguments(prepared, memory)
         device.reset_counters()
         started = time.perf_counter()
-        launch = library.launch(problem, kernel)
+        launch = library.launch(given, kernel)
         fault = device.fault()
         if fault is None:
             device.hip.synchronize()
@@ -108,10 +109,10 @@ def run(device: Device, library: Library, prepared: Prepared, kernel: str | None
     return Outcome(prepared=prepared, launch=launch, fault=fault, seconds=seconds, outputs=outputs, counters=counters)
 
 
-def arguments(prepared: Prepared, memory: Mapping[str, Memory]) -> Problem:
+def arguments(prepared: Prepared, memory: Mapping[str, Memory]) -> LaunchArguments:
     """What a launch is given, once its buffers are on the device."""
     pointers = {name: memory[buffer].address + at for name, (buffer, at) in prepared.pointers.items()}
-    return Problem(**{**prepared.fields, **pointers})
+    return LaunchArguments(**{**prepared.fields, **pointers})
 
 
 @contextlib.contextmanager

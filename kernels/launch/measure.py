@@ -16,11 +16,12 @@ from kernels.base import settings
 from kernels.build import manifest
 from kernels.build.request import LIBRARY
 from kernels.errors import MeasureError
+from kernels.families.libraries import host
 from kernels.launch.counters import LIBRARY_FACTS, Measured, Measurements, flattened
 from matrix.base.errors import CkPrefillError, UnknownTierError
 from matrix.dialects import TABLES, check_arch, check_upstream
 from matrix.keys import Key
-from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
+from matrix.options import DEFAULT_ARCH, DEFAULT_FAMILY, DEFAULT_UPSTREAM
 from matrix.problems.ledger import Ledger, read_ledger
 from matrix.problems.problem import TIERS, Problem, missing, serves
 from matrix.problems.tables import read
@@ -108,10 +109,9 @@ def _launched(
         LedgerError: the ledger's entry has expired.
     """
     from kernels.launch.buffers import prepare
-    from kernels.launch.launching import run as launch
 
     try:
-        outcome = launch(device, loaded, prepare(problem, device.arch), named)
+        outcome = host(loaded.family).launch(device, loaded, prepare(problem, device.arch), named)
     except CkPrefillError as error:
         raise MeasureError(f"{problem.name}: {error}") from error
     ledger = read_ledger()
@@ -158,4 +158,4 @@ def keys_of(facts: Mapping[str, Any], names: Sequence[str], library: Path) -> tu
     """Keys of the library's kernels in dispatch order. Raises MeasureError: its manifest is another library's."""
     if set(facts["kernels"]) != set(names):
         raise MeasureError(f"{library}: its manifest lists other kernels than it holds. Build it anew.")
-    return manifest.keys_of(facts, names)
+    return manifest.keys_of(facts, names, (DEFAULT_FAMILY,))

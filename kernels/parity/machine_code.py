@@ -23,15 +23,16 @@ from kernels.base.files import write_atomically
 from kernels.code import code_object as codeobject
 from kernels.code.toolchains import Toolchain, device_command
 from kernels.errors import CodeObjectError, CompileError
-from kernels.families import cpp
+from kernels.families.family import INCLUDE, INCLUDE_FWD
+from kernels.families.libraries import host, library_with
 from kernels.families.render import unit_text
-from kernels.families.renderable import PREFILL
 from kernels.families.units import Unit
+from kernels.families.words import features as features_of
 from kernels.upstream.trees import Tree
 from matrix.defects import Defect, defect_of, split
 from matrix.keys import Key
 
-INCLUDES = tuple(Path(__file__).parents[1] / name for name in ("include", "include_fwd"))
+INCLUDES = (INCLUDE, INCLUDE_FWD)
 # Names of both texts' symbols depend on it, so it must be the same.
 _CUID = "0" * 16
 _ERROR_LINES = 8
@@ -114,7 +115,7 @@ def compare(
         a function that waits and compares. A compile that failed is that kernel's ``error`` there, unless a known
         defect says so. It raises CodeObjectError, DiskFullError.
     """
-    features = cpp.features(tree.dialect, selector_takes_base=tree.selector_takes_base)
+    features = features_of(tree.dialect, selector_takes_base=tree.selector_takes_base)
     known = {key: defect_of(key, tree.dialect) for key, _ in pairs}
 
     def attempt(text: str) -> Code | CompileError:
@@ -126,7 +127,7 @@ def compare(
     def unit(*keys: Key) -> str:
         return unit_text(Unit("sample", keys), features)
 
-    merging = [key for key, _ in pairs if known[key] is None and key.family == PREFILL]
+    merging = [key for key, _ in pairs if known[key] is None and host(library_with(key.family)).whole_units]
     merged = pool.submit(attempt, unit(*merging)) if merging else None  # first, for it takes longest
     alone = {key: pool.submit(attempt, unit(key)) for key in known if key not in merging}
     theirs = [pool.submit(attempt, text) for _, text in pairs]

@@ -18,13 +18,12 @@ from kernels.base import jobs
 from kernels.base.results import Case, Results
 from kernels.code.toolchains import Toolchain
 from kernels.errors import CodegenError, CppTextError
-from kernels.families import cpp
-from kernels.families.fwd_cpp import SPLITKV
-from kernels.families.fwd_v3_render import FWD_V3
+from kernels.families import fwd_v3
+from kernels.families.libraries import host
 from kernels.families.render import dispatch_text as render_dispatch
 from kernels.families.render import unit_text
-from kernels.families.renderable import LIBRARIES, dialects
 from kernels.families.units import DEFAULT_SIZE, plan
+from kernels.families.words import features as features_of
 from kernels.parity import dispatch_text, machine_code
 from kernels.parity import v3 as parity_v3
 from kernels.parity.bindings import Binding, bindings, differences
@@ -101,7 +100,7 @@ def run(request: Request, say: Say = _print) -> Results:
         take(found, _TOLD_EVERY)
         for api in (api for api in TEXT_APIS if set(APIS[api]) & set(request.families)):
             take(text_cases(tree, api, request.archs, request.receipts, request.masks), _TOLD_EVERY)
-        if FWD_V3 in request.families and tree.dialect in dialects(FWD_V3):
+        if fwd_v3.NAME in request.families and tree.dialect in host(fwd_v3.NAME).dialects():
             take(v3_cases(tree, request))
     if request.toolchain is not None:
         take(machine_code_cases(trees, request, request.toolchain, say))
@@ -174,7 +173,7 @@ def text_cases(
     None if there is no C++ for the tree's dialect. Archs with the same kernels share a comparison.
     """
     library = word_of(api)
-    if tree.dialect not in dialects(library):
+    if tree.dialect not in host(library).dialects():
         return
     families = [dialect(tree.dialect).family(name) for name in APIS[api]]
     built = families[0].archs
@@ -200,7 +199,7 @@ def text_cases(
 
 def v3_cases(tree: Tree, request: Request) -> Iterator[Case]:
     """fwd_v3's files for each arch that has its kernels, then their machine code."""
-    for arch in (arch for arch in request.archs if arch in dialect(tree.dialect).family(FWD_V3).archs):
+    for arch in (arch for arch in request.archs if arch in dialect(tree.dialect).family(fwd_v3.NAME).archs):
         yield parity_v3.texts_case(tree, arch)
         if request.toolchain is not None:
             yield parity_v3.machine_code_case(
@@ -215,11 +214,11 @@ def compare_texts(
 
     Raises CppTextError if a text can't be followed.
     """
-    features = cpp.features(tree.dialect, selector_takes_base=tree.selector_takes_base)
+    features = features_of(tree.dialect, selector_takes_base=tree.selector_takes_base)
     theirs = {name: _bindings(text, family) for name, text in rendered.instances.items()}
     ours: dict[str, tuple[Binding, ...]] = {}
     # one by one where receipts share most of many kernels: what a unit of one binds is known from the receipt before
-    for unit in plan(keys, DEFAULT_SIZE if family == FAMILY else 1):
+    for unit in plan(keys, DEFAULT_SIZE if host(family).whole_units else 1):
         found = _bindings(unit_text(unit, features), family)
         if len(found) != len(unit.keys):
             raise CppTextError(f"our unit {unit.name} has {len(found)} specialisations for {len(unit.keys)} kernels")
@@ -256,7 +255,7 @@ def compare_dispatch(
 
     Raises CppTextError if a text can't be followed.
     """
-    features = cpp.features(tree.dialect, selector_takes_base=tree.selector_takes_base)
+    features = features_of(tree.dialect, selector_takes_base=tree.selector_takes_base)
     dispatch = _dispatch(rendered.dispatch, family)
     branches = sum(1 for _ in dispatch.kernels())
     order = dispatch_text.compare(dispatch, _dispatch(render_dispatch(keys, features), family), names)
@@ -267,9 +266,11 @@ def compare_dispatch(
 @functools.lru_cache(maxsize=25_000)
 def _bindings(text: str, family: str) -> tuple[tuple[Binding, ...], ...]:
     """The launches of each specialisation of a text: several under conditions in split-KV, one elsewhere."""
-    if family == SPLITKV:
-        return tuple(launches(text, [f"fmha_{name}_oneshot_" for name in LIBRARIES[SPLITKV]]))
-    return tuple((binding,) for binding in bindings(text, f"fmha_{family}_"))
+    library = host(family)
+    if library.several:
+        return tuple(launches(text, library.functions))
+    (function,) = library.functions
+    return tuple((binding,) for binding in bindings(text, function))
 
 
 @functools.lru_cache(maxsize=200)
@@ -305,15 +306,16 @@ def machine_code_cases(
 def sampled_archs(tree: Tree, api: str, archs: Sequence[str]) -> list[str]:
     """The archs, of those asked for, whose machine code is compared: gfx9 ones that the API has kernels for.
 
-    Batch prefill is compared on each of them. In the other APIs the last of the archs that share an arch trait, and so
-    their kernels, stands for all: their samples are larger, and upstream compiles each of them alone.
+    A library that is compared in whole units is on each of them. Of the others the last of the archs that share an arch
+    trait, and so their kernels, stands for all: samples are larger, and each kernel is compiled alone.
     """
-    if tree.dialect not in dialects(word_of(api)):
+    library = host(word_of(api))
+    if tree.dialect not in library.dialects():
         return []
     traits = dialect(tree.dialect).family(APIS[api][0]).archs
     known = archs_table()
     built = [arch for arch in archs if arch in traits and known[arch].generation == "gfx9"]
-    return built if api == FAMILY else list({traits[arch]: arch for arch in built}.values())
+    return built if library.whole_units else list({traits[arch]: arch for arch in built}.values())
 
 
 def machine_code_case(

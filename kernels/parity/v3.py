@@ -2,7 +2,7 @@
 
 An instance is known by its file's name and binds a traits type, which says data type and mask; what that type makes of
 them (tile, pads, pipeline) is in the machine code. Dispatch is compared branch by branch; what ours requires besides,
-the device and the head dims, upstream leaves to its caller (fwd_v3_render.py).
+the device and the head dims, upstream leaves to its caller (families/fwd_v3.py).
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from pathlib import Path
 from kernels.base.results import Case
 from kernels.code.toolchains import Toolchain
 from kernels.errors import CodegenError, CppTextError
-from kernels.families import fwd_v3_render
-from kernels.families.fwd_v3_render import FWD_V3, trait
+from kernels.families import fwd_v3
+from kernels.families.fwd_v3 import trait
+from kernels.families.words import features
 from kernels.parity import machine_code
 from kernels.parity.bindings import declared
 from kernels.parity.conditions import conjuncts, parse_condition
@@ -52,7 +53,7 @@ class Branch:
 def texts_case(tree: Tree, arch: str) -> Case:
     """Names, traits and dispatch for an arch that has kernels."""
     started = time.monotonic()
-    title = title_of(tree.name, arch, FWD_V3, "instance files")
+    title = title_of(tree.name, arch, fwd_v3.NAME, "instance files")
     keys = _keys(tree, arch)
     try:
         files = instances(tree)
@@ -61,7 +62,7 @@ def texts_case(tree: Tree, arch: str) -> Case:
         findings = [
             Finding("names", names, f"the same: {len(files)} names of files"),
             _compare_traits(keys, files),
-            _compare_dispatch(keys, _read(tree.fmha / DISPATCH)),
+            _compare_dispatch(tree.dialect, keys, _read(tree.fmha / DISPATCH)),
         ]
     except (CodegenError, CppTextError) as error:
         return error_case(title, error, started)
@@ -71,7 +72,7 @@ def texts_case(tree: Tree, arch: str) -> Case:
 def machine_code_case(tree: Tree, arch: str, toolchain: Toolchain, *, cache: Path, jobs: int) -> Case:
     """Machine code of every kernel, from upstream's file and from ours."""
     started = time.monotonic()
-    title = title_of(tree.name, arch, FWD_V3, "machine code")
+    title = title_of(tree.name, arch, fwd_v3.NAME, "machine code")
     try:
         files = instances(tree)
     except CodegenError as error:
@@ -159,7 +160,7 @@ def _bare(text: str) -> str:
 
 
 def _keys(tree: Tree, arch: str) -> list[Key]:
-    return enumerate_keys(dialect(tree.dialect).family(FWD_V3), arch=arch)
+    return enumerate_keys(dialect(tree.dialect).family(fwd_v3.NAME), arch=arch)
 
 
 def _compare_traits(keys: Sequence[Key], files: Mapping[str, str]) -> Finding:
@@ -181,11 +182,11 @@ def _bound(text: str, name: str) -> str:
     raise CppTextError(f"{name}: upstream's file names no kernel_traits")
 
 
-def _compare_dispatch(keys: Sequence[Key], text: str) -> Finding:
+def _compare_dispatch(dialect_name: str, keys: Sequence[Key], text: str) -> Finding:
     theirs = [str(branch) for branch in dispatch_branches(text)]
     ours = [
         str(Branch(branch.takes, frozenset(part for part in branch.requires if not part.startswith(_OWN))))
-        for branch in dispatch_branches(fwd_v3_render.dispatch_text(keys))
+        for branch in dispatch_branches(fwd_v3.dispatch_text(keys, features(dialect_name)))
     ]
     lines = [f"upstream's is missing: {branch}" for branch in theirs if branch not in ours]
     lines += [f"not upstream's: {branch}" for branch in ours if branch not in theirs]

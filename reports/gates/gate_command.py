@@ -16,10 +16,10 @@ from typing import Any
 
 from kernels.base import settings
 from kernels.build.request import LIBRARY, folder_name
-from kernels.families.renderable import LIBRARIES, PREFILL
+from kernels.families.libraries import host, is_default, libraries, made_of, option
 from matrix.base.errors import UsageError
 from matrix.dialects import check_arch
-from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
+from matrix.options import DEFAULT_ARCH, DEFAULT_FAMILY, DEFAULT_UPSTREAM
 from reports.errors import GateError
 from reports.gates import baseline
 from reports.gates import emulated as emulated_gate
@@ -38,20 +38,18 @@ class Built:
     """A library, its manifest, and for which of its archs it is judged."""
 
     library: Path
-    library_name: str  # of kernels.families.renderable.LIBRARIES
+    library_name: str  # of kernels.families.libraries
     manifest: Mapping[str, Any]
     arch: str
 
     def identity(self) -> dict[str, str]:
         """What its baseline must be of. Raises GateError."""
-        name = {} if self.library_name == PREFILL else {baseline.FAMILY: self.library_name}
+        name = {} if is_default(self.library_name) else {baseline.FAMILY: self.library_name}
         return {**baseline.identity_of(self.manifest, self.arch), **name}
 
     def accept(self) -> str:
         """The command that makes its figures the baseline."""
-        words = ["--arch", self.arch, "--upstream", str(self.manifest["upstream"])]
-        if self.library_name != PREFILL:
-            words += ["--family", ",".join(LIBRARIES[self.library_name])]
+        words = ["--arch", self.arch, "--upstream", str(self.manifest["upstream"]), *option(self.library_name)]
         return f"{baseline.ACCEPT} {' '.join(words)}"
 
 
@@ -214,7 +212,7 @@ def _changes(lines: Sequence[Mapping[str, Any]]) -> dict[int, list[str]]:
 
 def _left_out(built: Built) -> dict[str, str]:
     """The gates that such a library can't have, and why. Raises TableError."""
-    if built.library_name != PREFILL:
+    if not host(built.library_name).table_problems:
         return {emulated_gate.GATE: f"its problems are batch prefill's, not those of {built.library_name}"}
     if built.arch not in machines():
         return {emulated_gate.GATE: f"the model knows nothing of {built.arch}: add it to reports/gates/model.yaml"}
@@ -231,11 +229,9 @@ def _chosen(args: argparse.Namespace, built: Built) -> list[str]:
 
 def _library_name(families: str | None) -> str:
     """Which library the families make, in any dialect. Raises UsageError."""
-    asked = set((families or PREFILL).split(","))
-    for name, members in LIBRARIES.items():
-        if asked == set(members):
-            return name
-    known = ", ".join(f"--family {','.join(members)}" for members in LIBRARIES.values())
+    if name := made_of((families or DEFAULT_FAMILY).split(",")):
+        return name
+    known = ", ".join(f"--family {','.join(members)}" for members in libraries().values())
     raise UsageError(f"--family {families}: no library is made of them. Known: {known}.")
 
 

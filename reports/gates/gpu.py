@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from kernels.launch.buffers import prepare
+from kernels.launch.c_abi import Library, Status
 from kernels.launch.device import Device
-from kernels.launch.harness import Library, Status
 from kernels.launch.launching import arguments, check, uploaded
 from kernels.launch.measure import keys_of, manifest_of
 from matrix.keys import Key

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kernels.build.manifest import family_of
 from kernels.launch.measure import compulsory_bytes
 from matrix.base.errors import NameSyntaxError, UsageError
 from matrix.base.files import write_atomically
@@ -111,7 +112,7 @@ def _problem(problem: Problem) -> dict[str, Any]:
 def _kernel(library: Library, name: str) -> dict[str, Any]:
     manifest = library.manifest
     try:
-        family = dialect(manifest["dialect"]).family("batch_prefill")
+        family = dialect(manifest["dialect"]).family(family_of(name))
         key: Key = make_key(family, parse(family, name, manifest["mask_impl"]), name)
     except (KeyError, NameSyntaxError) as error:
         raise ManifestError(f"{library.place}: kernels.{name}: can't be read: {error}. Build again.") from error

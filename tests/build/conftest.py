@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kernels.base.settings import cache_folder
-from kernels.launch.harness import Library
+from kernels.launch.c_abi import Library
 from kernels.upstream.trees import Tree, locate
 from matrix.dialects import upstreams
 from matrix.keys import Key

@@ -15,12 +15,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kernels.base.settings import cache_folder
-from kernels.build.request import INCLUDE, VERSION_SCRIPT
+from kernels.build.request import VERSION_SCRIPT
 from kernels.code.toolchains import Toolchain, compile_command, detect, device_command, link_command
-from kernels.families import cpp
+from kernels.families import words
+from kernels.families.family import INCLUDE
 from kernels.families.render import dispatch_text, render
 from kernels.families.units import Unit
-from kernels.launch.harness import Library, load
+from kernels.launch.c_abi import Library, load
+from kernels.launch.harness import LaunchArguments
 from matrix.dialects import dialect
 from matrix.keys import Key
 from matrix.selection import Selection, select
@@ -119,7 +121,7 @@ class Compiler:
                 soname=library.name,
             )
         )
-        return load(library)
+        return load(library, LaunchArguments)
 
 
 def units_of(keys: Sequence[Key]) -> list[Unit]:
@@ -134,7 +136,7 @@ def build_samples(compiler: Compiler, samples: Mapping[str, list[Key]]) -> Mappi
     for mask_impl, keys in samples.items():
         units = units_of(keys)
         for form in (FIVE, EIGHT):
-            features = cpp.features(DIALECT, selector_takes_base=form == EIGHT)
+            features = words.features(DIALECT, selector_takes_base=form == EIGHT)
             folder = compiler.folder / mask_impl / form
             files = render(keys, units, DIALECT, features, folder)
             extra = ("-DINTERFACE_2026_FIVE",) if form == FIVE else ()
@@ -149,7 +151,7 @@ def build_whole(compiler: Compiler) -> Library:
     """The dispatch over every kernel with simplified masks. Kernels are stubs that note their name."""
     folder = compiler.folder / "whole"
     folder.mkdir()
-    features = cpp.features(DIALECT, selector_takes_base=True)
+    features = words.features(DIALECT, selector_takes_base=True)
     (folder / "dispatch.hip").write_text(dispatch_text(all_keys("simplified"), features))
     sources = [folder / "dispatch.hip", compiler.folder / "simplified" / EIGHT / "harness.hip"]
     sources += [INTERFACE / "stubs.hip", INTERFACE / "fake_runtime.hip"]

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kernels.launch.harness import Bias, KvLayout, KvTable, Mask, Problem, QScale
+from kernels.launch.harness import Bias, KvLayout, KvTable, LaunchArguments, Mask, QScale
 from matrix.keys import Key
 from tests.build.newest import FIVE
 
@@ -165,7 +165,7 @@ def requests(keys: Sequence[Key], around: int, seed: int) -> Iterator[tuple[dict
             yield asked, rng.choice((80, 104, 128, 256, 304, 320))
 
 
-def served(samples: Mapping[str, list[Key]]) -> Problem:
+def served(samples: Mapping[str, list[Key]]) -> LaunchArguments:
     """A request with a 2-D table that a library of the simplified sample serves in both forms."""
     found = next(key for key in samples["simplified"] if key.page_size == 1024 and key.kv_table == "vllm")
-    return Problem(**request(found))
+    return LaunchArguments(**request(found))

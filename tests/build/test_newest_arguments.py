@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kernels.launch.harness import FIELDS, KvLayout, KvTable, Library, Problem, Status
+from kernels.launch.c_abi import Library, Status
+from kernels.launch.harness import FIELDS, KvLayout, KvTable, LaunchArguments
 from matrix.keys import Key
 from tests.build.newest import EIGHT, FIVE, MASK_IMPLS, Compiler, fake, record, units_of
 from tests.build.newest_requests import request
@@ -77,7 +78,7 @@ def test_launch_by_name_reaches_that_kernel(
 ) -> None:
     """The named kernel is launched, whatever is asked for, and is built from what its name says."""
     library = libraries[mask_impl, FIVE]
-    asked = Problem(**request(samples[mask_impl][0]))
+    asked = LaunchArguments(**request(samples[mask_impl][0]))
     for key in samples[mask_impl]:
         fake(library)
         launch = library.launch(asked, key.name)
@@ -120,7 +121,7 @@ def test_every_field_arrives(
     values |= {"data_type": "bf16", "nhead_q": 96, "nhead_k": 12, "page_size": 2048, "kv_layout": layout}
     values |= {"kv_table": table, "mask_type": 3, "bias_type": 1, "qscale_type": 2, "store_randval": 1, "batch": 77}
     fake(library)
-    launch = library.launch(Problem(**values), key.name)
+    launch = library.launch(LaunchArguments(**values), key.name)
     assert (launch.status, launch.milliseconds) == (Status.OK, 1.5)
     found = record(library)
     expected = {
@@ -148,7 +149,7 @@ def test_a_launch_is_untimed_unless_repeated(
 ) -> None:
     library = libraries["simplified", EIGHT]
     fake(library)
-    launch = library.launch(Problem(**request(samples["simplified"][-1])))
+    launch = library.launch(LaunchArguments(**request(samples["simplified"][-1])))
     assert (launch.status, launch.milliseconds, record(library)["timed"]) == (Status.OK, 0, "0")
 
 

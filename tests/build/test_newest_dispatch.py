@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from kernels.launch.harness import Library, Problem, Status
+from kernels.launch.c_abi import Library, Status
+from kernels.launch.harness import LaunchArguments
 from matrix.keys import Key
 from tests.build.newest import AXES, DIALECT, EIGHT, FIVE, FORMS, MASK_IMPLS, all_keys, fake
 from tests.build.newest_requests import Model, request, requests
@@ -34,7 +35,7 @@ def test_kernels_are_the_selection_in_order(
 
 def test_problem_has_the_size_of_the_library(libraries: Mapping[tuple[str, str], Library]) -> None:
     for library in libraries.values():
-        assert library.abi.ckpm_problem_bytes() == ctypes.sizeof(Problem)
+        assert library.abi.ckpm_problem_bytes() == ctypes.sizeof(LaunchArguments)
 
 
 @pytest.mark.parametrize(("mask_impl", "form"), FORMS)
@@ -46,7 +47,7 @@ def test_dispatch_chooses_as_upstream(
     chosen = set()
     for asked, cus in requests(keys, 20, seed=len(form)):
         fake(library, cus=cus)
-        launch = library.launch(Problem(**asked))
+        launch = library.launch(LaunchArguments(**asked))
         expected = model.choose(asked, cus)
         assert launch.kernel == expected, asked
         assert (launch.status, launch.message) == (
@@ -68,7 +69,7 @@ def test_whole_dispatch_chooses_as_upstream(whole: Library) -> None:
     for asked, cus in requests(keys, 1, seed=1):
         fake(whole, cus=cus)
         expected = model.choose(asked, cus)
-        assert whole.launch(Problem(**asked)).kernel == expected, asked
+        assert whole.launch(LaunchArguments(**asked)).kernel == expected, asked
         chosen.add(expected)
     assert len(chosen - {None}) == 4848 - 600  # the 600 bload kernels of page size 1
 
@@ -89,7 +90,9 @@ def test_short_tile_serves_few_blocks(
     library = libraries["simplified", EIGHT]
     asked = request(find(samples["simplified"], bm0=64))
     fake(library, cus=cus)
-    launch = library.launch(Problem(**{**asked, "batch": 1, "nhead_q": 1, "nhead_k": 1, "max_seqlen_q": 128 * blocks}))
+    launch = library.launch(
+        LaunchArguments(**{**asked, "batch": 1, "nhead_q": 1, "nhead_k": 1, "max_seqlen_q": 128 * blocks})
+    )
     assert f"_b{rows}x128" in (launch.kernel or "")
 
 
@@ -118,5 +121,5 @@ def test_pools_over_2_gb_take_64_bit_loads(
     library, key = libraries["simplified", form], find(samples["simplified"], bm0=128)
     fake(library)
     strides = {"batch_stride_k": 2**14, "batch_stride_v": 2**14}
-    launch = library.launch(Problem(**{**request(key), **strides, **change}))
+    launch = library.launch(LaunchArguments(**{**request(key), **strides, **change}))
     assert launch.kernel == key.name.replace("bload", load_word)

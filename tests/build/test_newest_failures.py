@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kernels.launch.harness import Library, Status
+from kernels.launch.c_abi import Library, Status
 from matrix.keys import Key
 from tests.build.newest import EIGHT, NO_DEVICE, fake
 from tests.build.newest_requests import served

@@ -14,7 +14,7 @@ import pytest
 from kernels.base import jobs, settings
 from kernels.base.results import Case
 from kernels.code.toolchains import detect
-from kernels.families.renderable import dialects
+from kernels.families.libraries import host
 from kernels.parity import machine_code
 from kernels.parity import run as parity
 from kernels.upstream import codegen_runner
@@ -142,7 +142,7 @@ def test_a_changed_paged_form_is_noticed(
 
 def test_an_upstream_without_our_c_words_has_no_such_cases(trees: Mapping[str, Tree]) -> None:
     other = trees["flash-attn"]
-    assert other.dialect not in dialects("fwd")
+    assert other.dialect not in host("fwd").dialects()
     assert cases(other, "gfx950") == []
 
 

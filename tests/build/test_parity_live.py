@@ -13,7 +13,7 @@ import pytest
 from kernels.base import jobs, settings
 from kernels.base.results import Case
 from kernels.code.toolchains import detect
-from kernels.families import cpp
+from kernels.families import words
 from kernels.families.render import unit_text
 from kernels.families.units import plan
 from kernels.parity import machine_code
@@ -53,7 +53,7 @@ def test_units_bind_what_upstream_binds(trees: Mapping[str, Tree], name: str, tm
     keys = enumerate_keys(dialect(tree.dialect).family("batch_prefill"), arch="gfx950", receipt=200)
     rendered = codegen_runner.render(tree, "gfx950", "batch_prefill", 200, "simplified", tmp_path)
     for unit in plan(keys):
-        ours = bindings(unit_text(unit, cpp.features(tree.dialect)))
+        ours = bindings(unit_text(unit, words.features(tree.dialect)))
         assert ours == [bindings(rendered.instances[key.name])[0] for key in unit.keys]
 
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from kernels.families import cpp
-from kernels.families.render import harness_text
-from kernels.launch.harness import KvLayout, KvTable, Library, Problem, QScale, Status
+from kernels.families import words
+from kernels.families.batch_prefill import harness_text
+from kernels.launch.c_abi import Library, Status
+from kernels.launch.harness import KvLayout, KvTable, LaunchArguments, QScale
 from kernels.upstream.trees import Tree
 from tests.build.newest import DIALECT as NEWEST
 from tests.build.newest import INTERFACE, Compiler
@@ -53,7 +54,7 @@ def library(trees: Mapping[str, Tree], tmp_path_factory: pytest.TempPathFactory)
             includes = trees[OLD[dialect]].includes if dialect in OLD else (INTERFACE,)
             compiler = Compiler(tmp_path_factory.mktemp(dialect), includes)
             source = compiler.folder / "harness.hip"
-            source.write_text(harness_text(dialect, cpp.features(dialect)) + NO_KERNELS)
+            source.write_text(harness_text(dialect, words.features(dialect)) + NO_KERNELS)
             built[dialect] = compiler.link(f"lib{dialect}", [compiler.compile(source)])
         return built[dialect]
 
@@ -62,7 +63,7 @@ def library(trees: Mapping[str, Tree], tmp_path_factory: pytest.TempPathFactory)
 
 def said(library: Library, **fields: Any) -> str:
     """The text of a refusal, '' if the problem went on to dispatch. Asked for by name it must be the same."""
-    problem = Problem(**{**PLAIN, **fields})
+    problem = LaunchArguments(**{**PLAIN, **fields})
     launch, named = library.launch(problem), library.launch(problem, "fmha_nothing")
     assert (launch.kernel, named.kernel) == (None, None)
     if launch.status == Status.UNSUPPORTED:

@@ -12,8 +12,8 @@ from kernels.base.settings import cache_folder
 from kernels.build import command as build_command
 from kernels.build.request import LIBRARY, Request
 from kernels.code.toolchains import detect
+from kernels.launch.c_abi import Status
 from kernels.launch.fwd_launching import FwdOutcome
-from kernels.launch.harness import Status
 from kernels.upstream.trees import locate
 from matrix.problems.problem import Problem
 from matrix.selection import Selection

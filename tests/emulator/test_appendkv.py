@@ -19,7 +19,7 @@ from emulator.device import Device
 from kernels.errors import LibraryError
 from kernels.launch import appendkv_harness, fwd_harness
 from kernels.launch.appendkv_launching import fields, run
-from kernels.launch.harness import Status
+from kernels.launch.c_abi import Status, load
 from kernels.launch.hip_api import HipApi
 from matrix.base.errors import ProblemError
 from tests.gpu.appendkv_cases import appending, differences
@@ -51,7 +51,7 @@ CASES["pskd_half"] |= {"rotary_dim": 32, "causal": False}
 def test_new_rows_are_appended_and_nothing_else_is_written(device: Device, library: Path, kernel: str) -> None:
     append = appending(**CASES[kernel])
     device.load_library(library)
-    opened, hip = appendkv_harness.load(library), HipApi(ctypes.CDLL(None), device.last_error)
+    opened, hip = load(library, appendkv_harness.AppendKvArguments), HipApi(ctypes.CDLL(None), device.last_error)
     assert (opened.family, opened.dialect, len(opened.kernels)) == ("fwd_appendkv", "ck-2025-11", 6)
     first = run(hip, opened, append)
     assert first.launch.status == Status.OK, first.launch
@@ -68,7 +68,7 @@ def test_a_wrong_angle_page_or_row_is_noticed(device: Device, library: Path) -> 
     """The comparison fails for what it must: each error is planted in what is expected."""
     append = appending(**CASES["psskddv_half_pagedkv"])
     device.load_library(library)
-    opened, hip = appendkv_harness.load(library), HipApi(ctypes.CDLL(None), device.last_error)
+    opened, hip = load(library, appendkv_harness.AppendKvArguments), HipApi(ctypes.CDLL(None), device.last_error)
     found = run(hip, opened, append)
     assert append.cos is not None
     assert append.sin is not None
@@ -97,7 +97,7 @@ def test_what_no_kernel_serves_is_refused(device: Device, library: Path) -> None
     """Over a contiguous cache only whole tiles of Q have a kernel here; memory stays as it was."""
     append = appending(seqlen_q=63, seqlens_k=(3,), seqlen_knew=1)
     device.load_library(library)
-    opened, hip = appendkv_harness.load(library), HipApi(ctypes.CDLL(None), device.last_error)
+    opened, hip = load(library, appendkv_harness.AppendKvArguments), HipApi(ctypes.CDLL(None), device.last_error)
     outcome = run(hip, opened, append)
     assert (outcome.launch.status, outcome.launch.kernels) == (Status.UNSUPPORTED, ())
     assert np.array_equal(outcome.k, append.k)
@@ -106,7 +106,7 @@ def test_what_no_kernel_serves_is_refused(device: Device, library: Path) -> None
 @on_device("gfx950", whole=True)
 def test_a_library_of_another_c_abi_is_told_apart(device: Device, library: Path) -> None:
     with pytest.raises(LibraryError, match="no library of ckpm_fwd's kernels"):
-        fwd_harness.load(library)
+        load(library, fwd_harness.FwdArguments)
 
 
 SOUND = {
@@ -140,9 +140,9 @@ REFUSED = {
 @on_device("gfx950", whole=True)
 def test_a_problem_that_contradicts_itself_is_refused(device: Device, library: Path) -> None:
     device.load_library(library)
-    opened = appendkv_harness.load(library)
+    opened = load(library, appendkv_harness.AppendKvArguments)
     for message, wrong in REFUSED.items():
-        launch = opened.launch(appendkv_harness.AppendKvProblem(**{**SOUND, **wrong}))
+        launch = opened.launch(appendkv_harness.AppendKvArguments(**{**SOUND, **wrong}))
         assert (launch.status, launch.message) == (Status.BAD_PROBLEM, message)
 
 

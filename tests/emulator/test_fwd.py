@@ -16,8 +16,8 @@ from emulator_fwd import CHECKS, build, compared, problem, tensors
 
 from emulator.device import Device
 from kernels.launch import fwd_harness
+from kernels.launch.c_abi import Status, load
 from kernels.launch.fwd_launching import run
-from kernels.launch.harness import Status
 from kernels.launch.hip_api import HipApi
 
 # b16x32 with transposing loads and b128x128 in batch mode, with and without mask
@@ -55,7 +55,7 @@ def test_o_agrees_with_the_reference(
     p = problem(seqlen_q, seqlen_k, nhead_q, nhead_k, causal, batch=2)
     bits = tensors(p)
     device.load_library(library)
-    opened, hip = fwd_harness.load(library), HipApi(ctypes.CDLL(None), device.last_error)
+    opened, hip = load(library, fwd_harness.FwdArguments), HipApi(ctypes.CDLL(None), device.last_error)
     assert (opened.family, opened.dialect, len(opened.kernels)) == ("fwd", "ck-2025-11", 6)
     first = run(hip, opened, p, bits)
     compared(p, bits, first)
@@ -72,7 +72,7 @@ def test_what_no_kernel_serves_is_refused(device: Device, library: Path) -> None
     """The 128-row kernel here pads keys: whole tiles of them are another kernel's, which is not in the library."""
     p = problem(200, 256, 1, 1, causal=False)
     device.load_library(library)
-    opened, hip = fwd_harness.load(library), HipApi(ctypes.CDLL(None), device.last_error)
+    opened, hip = load(library, fwd_harness.FwdArguments), HipApi(ctypes.CDLL(None), device.last_error)
     outcome = run(hip, opened, p, tensors(p))
     assert (outcome.launch.status, outcome.launch.kernels) == (Status.UNSUPPORTED, ())
     assert outcome.launch.message == "no kernel of this library serves the request"
@@ -81,14 +81,14 @@ def test_what_no_kernel_serves_is_refused(device: Device, library: Path) -> None
 @on_device("gfx942", whole=True)
 def test_another_arch_has_no_kernel_here(device: Device, library: Path) -> None:
     p = problem(16, 64, 1, 1, causal=False)
-    opened, hip = fwd_harness.load(library), HipApi(ctypes.CDLL(None), device.last_error)
+    opened, hip = load(library, fwd_harness.FwdArguments), HipApi(ctypes.CDLL(None), device.last_error)
     assert run(hip, opened, p, tensors(p)).launch.status == Status.UNSUPPORTED
 
 
 @on_device("gfx950", whole=True)
 def test_a_problem_that_contradicts_itself_is_refused(device: Device, library: Path) -> None:
     device.load_library(library)
-    opened = fwd_harness.load(library)
+    opened = load(library, fwd_harness.FwdArguments)
     refused = {
         "nhead_k must be positive": {"nhead_k": 0},
         "num_splits must be 0: fwd doesn't know it": {"num_splits": 2},
@@ -97,5 +97,5 @@ def test_a_problem_that_contradicts_itself_is_refused(device: Device, library: P
     }
     sound = {"batch": 1, "nhead_q": 1, "nhead_k": 1, "hdim_q": 128, "hdim_v": 128, "q": 1, "k": 1, "v": 1, "o": 1}
     for message, wrong in refused.items():
-        launch = opened.launch(fwd_harness.FwdProblem(**{**sound, **wrong}))
+        launch = opened.launch(fwd_harness.FwdArguments(**{**sound, **wrong}))
         assert (launch.status, launch.message) == (Status.BAD_PROBLEM, message)

@@ -17,19 +17,19 @@ from test_fwd import library as library
 from emulator.device import Device
 from kernels.launch import fwd_harness
 from kernels.launch.buffers import Inputs
+from kernels.launch.c_abi import Library, Status, load
 from kernels.launch.encodings import OCP, decode, encode, from_bf16
 from kernels.launch.fwd_features import Descales
 from kernels.launch.fwd_launching import run
-from kernels.launch.harness import Status
 from kernels.launch.hip_api import HipApi
 from matrix.problems.problem import Problem
 from tests.gpu.reference import attention
 from tests.gpu.tolerances import compare_lse, compare_o
 
 
-def opened(device: Device, library: Path) -> tuple[HipApi, fwd_harness.FwdLibrary]:
+def opened(device: Device, library: Path) -> tuple[HipApi, Library]:
     device.load_library(library)
-    return HipApi(ctypes.CDLL(None), device.last_error), fwd_harness.load(library)
+    return HipApi(ctypes.CDLL(None), device.last_error), load(library, fwd_harness.FwdArguments)
 
 
 def split(p: Problem, numbers: np.ndarray, lengths: tuple[int, ...]) -> tuple[np.ndarray, ...]:

@@ -17,8 +17,8 @@ from emulator_fwd import CHECKS, build, compared, tensors
 
 from emulator.device import Device
 from kernels.launch import fwd_harness
+from kernels.launch.c_abi import Library, Status, load
 from kernels.launch.fwd_launching import laid_out, launch, run
-from kernels.launch.harness import Status
 from kernels.launch.hip_api import HipApi
 from matrix.problems.problem import Problem
 
@@ -58,9 +58,9 @@ def problem(**changes: Any) -> Problem:
     return Problem(**{**sound, **changes})
 
 
-def opened(device: Device, library: Path) -> tuple[HipApi, fwd_harness.FwdLibrary]:
+def opened(device: Device, library: Path) -> tuple[HipApi, Library]:
     device.load_library(library)
-    return HipApi(ctypes.CDLL(None), device.last_error), fwd_harness.load(library)
+    return HipApi(ctypes.CDLL(None), device.last_error), load(library, fwd_harness.FwdArguments)
 
 
 CAUSAL = {"mask": "bottom_right", "window_right": 0}
@@ -184,7 +184,7 @@ def test_a_problem_that_contradicts_itself_is_refused(
     _, ours = opened(device, library)
     sound = {"batch": 1, "nhead_q": 1, "nhead_k": 1, "hdim_q": 128, "hdim_v": 128, "page_block_size": 128}
     pointers = dict.fromkeys(("q", "k", "v", "o", "block_table"), 1)
-    ended = ours.launch(fwd_harness.FwdProblem(**{**sound, **pointers, **wrong}))
+    ended = ours.launch(fwd_harness.FwdArguments(**{**sound, **pointers, **wrong}))
     assert (ended.status, ended.message) == (Status.BAD_PROBLEM, message)
 
 

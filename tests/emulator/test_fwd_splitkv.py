@@ -17,8 +17,8 @@ from emulator_fwd import CHECKS, build, compared, problem, tensors
 
 from emulator.device import Device
 from kernels.launch import fwd_harness
+from kernels.launch.c_abi import Status, load
 from kernels.launch.fwd_launching import laid_out, launch, run
-from kernels.launch.harness import Status
 from kernels.launch.hip_api import HipApi
 
 FAMILIES = ("fwd_splitkv", "fwd_splitkv_combine")
@@ -64,7 +64,7 @@ def test_o_agrees_with_the_reference(
     p = problem(seqlen_q, seqlen_k, nhead_q, nhead_k, causal, batch=2, lse=lse)
     bits = tensors(p)
     device.load_library(library)
-    opened, hip = fwd_harness.load(library), HipApi(ctypes.CDLL(None), device.last_error)
+    opened, hip = load(library, fwd_harness.FwdArguments), HipApi(ctypes.CDLL(None), device.last_error)
     assert (opened.family, len(opened.kernels)) == ("fwd_splitkv", 6)
     first = run(hip, opened, p, bits, splits=splits)
     compared(p, bits, first)
@@ -81,7 +81,7 @@ def test_o_of_a_group_agrees_with_the_reference(device: Device, library: Path, s
     p = dataclasses.replace(problem(1, 1, 2, 1, causal=True), mode="group", seqlens_q=(70, 9), seqlens_k=(500, 30))
     bits = tensors(p)
     device.load_library(library)
-    opened, hip = fwd_harness.load(library), HipApi(ctypes.CDLL(None), device.last_error)
+    opened, hip = load(library, fwd_harness.FwdArguments), HipApi(ctypes.CDLL(None), device.last_error)
     first = run(hip, opened, p, bits, splits=splits)
     compared(p, bits, first)
     assert [opened.kernels.index(name) for name in first.launch.kernels] == [2, 5]
@@ -95,7 +95,7 @@ def test_sequences_are_found_in_a_cache_by_index_and_length(device: Device, libr
     p = problem(16, 200, 1, 1, causal=False, batch=2)
     bits = tensors(p)
     device.load_library(library)
-    opened, hip = fwd_harness.load(library), HipApi(ctypes.CDLL(None), device.last_error)
+    opened, hip = load(library, fwd_harness.FwdArguments), HipApi(ctypes.CDLL(None), device.last_error)
     given = laid_out(p, bits)
     for name in ("k", "v"):
         cache = np.full_like(bits[name], 0xFFFF)  # NaN
@@ -111,7 +111,7 @@ def test_sequences_are_found_in_a_cache_by_index_and_length(device: Device, libr
 @on_device("gfx950", whole=True)
 def test_a_problem_that_contradicts_itself_is_refused(device: Device, library: Path) -> None:
     device.load_library(library)
-    opened = fwd_harness.load(library)
+    opened = load(library, fwd_harness.FwdArguments)
     sound = {"batch": 1, "nhead_q": 1, "nhead_k": 1, "hdim_q": 128, "hdim_v": 128, "q": 1, "k": 1, "v": 1, "o": 1}
     refused = {
         "num_splits must be 1 to 128": {"num_splits": 129},
@@ -133,5 +133,5 @@ def test_a_problem_that_contradicts_itself_is_refused(device: Device, library: P
         },
     }
     for message, wrong in refused.items():
-        ended = opened.launch(fwd_harness.FwdProblem(**{**sound, **wrong}))
+        ended = opened.launch(fwd_harness.FwdArguments(**{**sound, **wrong}))
         assert (ended.status, ended.message) == (Status.BAD_PROBLEM, message)

@@ -17,8 +17,8 @@ from emulator_fwd import CHECKS, build, compared, problem, tensors
 
 from emulator.device import Device
 from kernels.launch import fwd_harness
+from kernels.launch.c_abi import Status, load
 from kernels.launch.fwd_launching import run
-from kernels.launch.harness import Status
 from kernels.launch.hip_api import HipApi
 
 
@@ -40,7 +40,7 @@ def test_o_agrees_with_the_reference(
     p = problem(seqlen_q, seqlen_k, nhead_q, nhead_k, causal, batch=batch)
     bits = tensors(p)
     device.load_library(library)
-    opened, hip = fwd_harness.load(library), HipApi(ctypes.CDLL(None), device.last_error)
+    opened, hip = load(library, fwd_harness.FwdArguments), HipApi(ctypes.CDLL(None), device.last_error)
     assert (opened.family, opened.dialect, len(opened.kernels)) == ("fwd_v3", "ck-2025-11", 2)
     first = run(hip, opened, p, bits)
     compared(p, bits, first)
@@ -54,7 +54,7 @@ def test_o_agrees_with_the_reference(
 def test_what_v3_would_compute_otherwise_or_not_at_all_is_refused(device: Device, library: Path) -> None:
     """Upstream's own function launches for any head dims, and its arguments have no place for most features."""
     device.load_library(library)
-    opened = fwd_harness.load(library)
+    opened = load(library, fwd_harness.FwdArguments)
     served = {"data_type": "bf16", "batch": 1, "nhead_q": 1, "nhead_k": 1, "hdim_q": 128, "hdim_v": 128}
     served |= {"q": 1, "k": 1, "v": 1, "o": 1, "is_v_rowmajor": 1}
     foreign = [name for name, kind in fwd_harness.FIELDS if kind is ctypes.c_void_p and name not in (*"qkvo", "stream")]
@@ -71,17 +71,17 @@ def test_what_v3_would_compute_otherwise_or_not_at_all_is_refused(device: Device
         "is_v_rowmajor must be 1: fwd_v3 has row-major V alone": {"is_v_rowmajor": 0},
     }
     for message, wrong in refused.items():
-        launch = opened.launch(fwd_harness.FwdProblem(**{**served, **wrong}))
+        launch = opened.launch(fwd_harness.FwdArguments(**{**served, **wrong}))
         assert (launch.status, launch.message) == (Status.BAD_PROBLEM, message)
     for wrong in ({"hdim_q": 64}, {"hdim_v": 256}, {"data_type": "fp16"}, {"data_type": "fp32"}):
-        launch = opened.launch(fwd_harness.FwdProblem(**{**served, **wrong}))
+        launch = opened.launch(fwd_harness.FwdArguments(**{**served, **wrong}))
         assert (launch.status, launch.kernels) == (Status.UNSUPPORTED, ()), wrong
 
 
 @on_device("gfx942", whole=True)
 def test_another_arch_has_no_kernel_here(device: Device, library: Path) -> None:
     p = problem(16, 64, 1, 1, causal=False)
-    opened, hip = fwd_harness.load(library), HipApi(ctypes.CDLL(None), device.last_error)
+    opened, hip = load(library, fwd_harness.FwdArguments), HipApi(ctypes.CDLL(None), device.last_error)
     assert run(hip, opened, p, tensors(p)).launch.status == Status.UNSUPPORTED
 
 
@@ -89,5 +89,5 @@ def test_another_arch_has_no_kernel_here(device: Device, library: Path) -> None:
 def test_an_lse_is_refused_and_not_left_out(device: Device, library: Path) -> None:
     p = replace(problem(16, 64, 1, 1, causal=False), lse=True)
     device.load_library(library)
-    opened, hip = fwd_harness.load(library), HipApi(ctypes.CDLL(None), device.last_error)
+    opened, hip = load(library, fwd_harness.FwdArguments), HipApi(ctypes.CDLL(None), device.last_error)
     assert run(hip, opened, p, tensors(p)).launch.status == Status.BAD_PROBLEM

@@ -6,17 +6,16 @@ in float64, within the format's rounding) and V_new, and all others what they he
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import dataclasses
 from typing import Any
 
 import numpy as np
 
-from kernels.launch import appendkv_launching
-from kernels.launch.appendkv_launching import Append
+from kernels.families.fwd_appendkv import AppendRequest
+from kernels.families.libraries import host
+from kernels.launch.appendkv_launching import Append, Appended
+from kernels.launch.c_abi import Library, Status
 from kernels.launch.encodings import bits_type, decode, encode
-from kernels.launch.fwd_harness import FwdLibrary
-from kernels.launch.harness import Status
 from kernels.launch.hip_api import HipApi
 from tests.gpu.fwd_cases import Ended
 
@@ -24,28 +23,19 @@ NHEAD_Q, NHEAD_K = 4, 2
 _ULP = {"bf16": 2.0**-8, "fp16": 2.0**-11}  # half a step of a rounded number, relative to it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendCandidate:
-    """Arguments of :func:`appending` that dispatch may send to a kernel."""
-
-    arguments: Mapping[str, Any]
-
-    def __str__(self) -> str:
-        return ", ".join(f"{name} {value}" for name, value in self.arguments.items())
-
-    def run(self, hip: HipApi, library: FwdLibrary, arch: str) -> Ended:
-        """Launch what dispatch chooses and compare. Raises ProblemError, HipError."""
-        append = appending(**self.arguments, arch=arch)
-        found = appendkv_launching.run(hip, library, append)
-        if found.launch.status != Status.OK:
-            return Ended(launch=found.launch)
-        wrong = differences(append, found.q, found.k, found.v, arch)
-        return Ended(
-            launch=found.launch,
-            outputs=(found.q, found.k, found.v),
-            lines=(f"Q and the cache: {', '.join(wrong) or 'nothing'} differs",),
-            wrong=tuple(f"{name} isn't what it must be" for name in wrong),
-        )
+def run(request: AppendRequest, hip: HipApi, library: Library, arch: str) -> Ended:
+    """Launch what dispatch chooses and compare. Raises ProblemError, HipError."""
+    append = appending(**dataclasses.asdict(request), arch=arch)
+    found: Appended = host(library.family).launch(hip, library, append)
+    if found.launch.status != Status.OK:
+        return Ended(launch=found.launch)
+    wrong = differences(append, found.q, found.k, found.v, arch)
+    return Ended(
+        launch=found.launch,
+        outputs=(found.q, found.k, found.v),
+        lines=(f"Q and the cache: {', '.join(wrong) or 'nothing'} differs",),
+        wrong=tuple(f"{name} isn't what it must be" for name in wrong),
+    )
 
 
 def appending(

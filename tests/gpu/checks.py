@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from kernels.launch import hip_api, launching
 from kernels.launch.buffers import POISON, prepare
+from kernels.launch.c_abi import Library, Status
 from kernels.launch.device import Device, Fault
-from kernels.launch.harness import Library, Status
 from kernels.launch.hip_api import HipError
 from kernels.launch.launching import Outcome
 from matrix.keys import Key

@@ -23,7 +23,7 @@ from kernels.base import settings
 from kernels.base.console import console
 from kernels.base.files import make_folder, write_atomically
 from kernels.build.request import folder_name
-from kernels.families.renderable import LIBRARIES, PREFILL
+from kernels.families.libraries import host, libraries, made_of
 from kernels.launch.device import CHOICES, default_workers, kind_of
 from matrix.base.errors import CkPrefillError, UsageError
 from matrix.base.program import as_called
@@ -38,14 +38,20 @@ from tests.gpu.pool import Pool, RefusedError
 from tests.gpu.suites import Built, Case, Judged
 from tests.gpu.telling import Progress, details, say, summary
 
-_FAMILIES = tuple(library for library in LIBRARIES if library != PREFILL)
 PROJECT = Path(__file__).resolve().parent.parent.parent
+
+
+def _families() -> tuple[str, ...]:
+    """The libraries whose problems are made from their kernels."""
+    return tuple(library for library in libraries() if not host(library).table_problems)
 
 
 def parser() -> argparse.ArgumentParser:
     root = Parser(prog="python -m tests.gpu", description=__doc__, allow_abbrev=False)
     root.add_argument("--suite", required=True, help=", ".join((*SUITES, FAMILY_SUITE)))
-    root.add_argument("--family", default=None, metavar="NAME", help=f"of suite {FAMILY_SUITE}: {', '.join(_FAMILIES)}")
+    root.add_argument(
+        "--family", default=None, metavar="NAME", help=f"of suite {FAMILY_SUITE}: {', '.join(_families())}"
+    )
     root.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
     root.add_argument("--upstream", default=None, help=f"(default: {DEFAULT_UPSTREAM}, checkout if CK_ROOT is set)")
     root.add_argument("--tier", default="smoke", help=f"of tables: {', '.join(TIERS)} (default: %(default)s)")
@@ -91,11 +97,12 @@ def run(args: argparse.Namespace, out: Console) -> None:
     started = time.monotonic()
     arch = check_arch(args.arch).name
     family = _family(args)
+    tables = host(family).table_problems
     library = _library(args, arch, family)
     ledger = read_ledger(args.ledger)
     ledger.check_dates(datetime.date.today())
     kind = kind_of(args.device, arch)
-    cases = _cases(args, kind) if family == PREFILL else _kernel_cases(args, library, family)
+    cases = _cases(args, kind) if tables else _kernel_cases(args, library, family)
     size = min(args.jobs or default_workers(kind), len(cases))
     output = args.output or _results_file(args, arch, folder_name(library.upstream, family))
     if output.is_file():  # nobody reports on an earlier run
@@ -116,14 +123,14 @@ def run(args: argparse.Namespace, out: Console) -> None:
     commands = {case.name: _reproduce(args, arch, library, family, kind, case.name) for case in cases}
     named = folder_name(library.upstream, family)
     rows = [suites.recorded(one, args.suite, arch, named, commands[one.case.name]) for one in judged]
-    tier = args.tier if family == PREFILL else "every kernel"
+    tier = args.tier if tables else "every kernel"
     suites.results(rows, library, kind, tier, datetime.date.today()).write(output)
     if args.written:
         write_atomically(args.written, f"{output}\n".encode())
     if args.reproduce:
         for one in judged:
             details(out, one)
-        if kind == "emulator" and family == PREFILL:
+        if kind == "emulator" and tables:
             say(out, f"trace: {_trace_file(args)}")
     say(out, f"results: {output}")
     summary(out, f"{args.suite} {arch} {named}", judged, commands, time.monotonic() - started)
@@ -135,12 +142,14 @@ def _conclude(judged: Sequence[Judged], family: str) -> None:
     if bad:
         raise CasesFailedError(f"{len(bad)} of {len(judged)} cases are not in order")
     if all(one.outcome == "unsupported" for one in judged):
-        more = "Build more kernels: --tier full." if family == PREFILL else "The results file says why of each."
+        more = (
+            "Build more kernels: --tier full." if host(family).table_problems else "The results file says why of each."
+        )
         raise NothingRanError(f"none of the {len(judged)} cases could be run by this library. {more}")
 
 
 def _family(args: argparse.Namespace) -> str:
-    """The library that is asked for, by its name in kernels/families/renderable.py.
+    """The library that is asked for, by its name in kernels/families/libraries.py.
 
     Raises:
         UsageError: ``--family`` with a suite of batch prefill, not with the one of families, or none of those.
@@ -148,12 +157,12 @@ def _family(args: argparse.Namespace) -> str:
     if args.suite != FAMILY_SUITE:
         if args.family is not None:
             raise UsageError(f"--family goes with --suite {FAMILY_SUITE}; suite {args.suite} is batch prefill's.")
-        return PREFILL
+        return next(library for library in libraries() if host(library).table_problems)
     asked = set(words("--family", None if args.family is None else [args.family], []))
-    for library in _FAMILIES:
-        if asked == {library} or asked == set(LIBRARIES[library]):
+    for library in _families():
+        if asked == {library} or made_of(asked) == library:
             return library
-    raise UsageError(f"--suite {FAMILY_SUITE} needs the --family that was built: one of {', '.join(_FAMILIES)}.")
+    raise UsageError(f"--suite {FAMILY_SUITE} needs the --family that was built: one of {', '.join(_families())}.")
 
 
 def _library(args: argparse.Namespace, arch: str, family: str) -> Built:
@@ -211,7 +220,7 @@ def _worker(kind: str, arch: str, library: Built, family: str, threads: int) -> 
         "library": str(library.library),
         "manifest": str(library.manifest),
         "threads": threads,
-        "family": "" if family == PREFILL else family,
+        "family": family,
     }
     return (sys.executable, "-m", "tests.gpu.worker", json.dumps(setup))
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.launch import fwd_launching
+from kernels.families.kernel_problems import AttentionRequest
+from kernels.families.libraries import host
 from kernels.launch.buffers import Inputs
+from kernels.launch.c_abi import Launch, Library, Status
 from kernels.launch.encodings import decode, encode, fp8_of
 from kernels.launch.fwd_features import Descales
-from kernels.launch.fwd_harness import FwdLaunch, FwdLibrary
 from kernels.launch.fwd_launching import FwdOutcome
-from kernels.launch.harness import Status
 from kernels.launch.hip_api import HipApi
 from matrix.problems.problem import Problem
 from tests.gpu.checks import uneven_dropout
@@ -31,51 +31,29 @@ _DESCALES = {"q": 0.01, "k": 0.02, "v": 0.05}
 class Ended:
     """A launch, the bits of its outputs, what was compared, and what of that is wrong; nothing after a refusal."""
 
-    launch: FwdLaunch
+    launch: Launch
     outputs: tuple[Bits, ...] = ()
     lines: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FwdCandidate:
-    """A problem that dispatch may send to a kernel. ``splits`` 0 is one stage, more is split-KV.
-
-    ``min_seqlen_q`` 0 doesn't ask for kernels that leave out sequences with no more queries than that.
-    """
-
-    problem: Problem
-    splits: int = 0
-    min_seqlen_q: int = 0
-
-    def __str__(self) -> str:
-        p = self.problem
-        what = {
-            "splits": self.splits,
-            "mask": "" if p.mask == "no" else f"{p.mask} ({p.window_left}, {p.window_right})",
-            "pages of": p.page_size if p.page_size > 1 else 0,
-        }
-        more = "".join(f", {name} {value}" for name, value in what.items() if value)
-        lengths = ", ".join(f"{q} x {k}" for q, k in zip(p.seqlens_q, p.seqlens_k, strict=True))
-        return f"{p.mode} {lengths}, heads {p.nhead_q}/{p.nhead_k}, dims {p.hdim_q}/{p.hdim_v}{more}"
-
-    def run(self, hip: HipApi, library: FwdLibrary, arch: str) -> Ended:
-        """Launch what dispatch chooses and compare. Raises ProblemError, HipError."""
-        p, factors = self.problem, descales(self.problem, arch)
-        bits = tensors(p, arch)
-        outcome = fwd_launching.run(
-            hip, library, p, bits, splits=self.splits, descales=factors, min_seqlen_q=self.min_seqlen_q
-        )
-        if outcome.launch.status != Status.OK:
-            return Ended(launch=outcome.launch)
-        found = comparisons(p, bits, outcome, arch)
-        uneven = uneven_dropout(p, outcome.random_values) if outcome.random_values else []
-        return Ended(
-            launch=outcome.launch,
-            outputs=(outcome.o, *(() if outcome.lse is None else (outcome.lse.view(np.uint32),))),
-            lines=tuple(map(str, found)),
-            wrong=(*(str(one) for one in found if not one.passed), *uneven),
-        )
+def run(request: AttentionRequest, hip: HipApi, library: Library, arch: str) -> Ended:
+    """Launch what dispatch chooses and compare. Raises ProblemError, HipError."""
+    p, factors = request.problem, descales(request.problem, arch)
+    bits = tensors(p, arch)
+    outcome: FwdOutcome = host(library.family).launch(
+        hip, library, p, bits, splits=request.splits, descales=factors, min_seqlen_q=request.min_seqlen_q
+    )
+    if outcome.launch.status != Status.OK:
+        return Ended(launch=outcome.launch)
+    found = comparisons(p, bits, outcome, arch)
+    uneven = uneven_dropout(p, outcome.random_values) if outcome.random_values else []
+    return Ended(
+        launch=outcome.launch,
+        outputs=(outcome.o, *(() if outcome.lse is None else (outcome.lse.view(np.uint32),))),
+        lines=tuple(map(str, found)),
+        wrong=(*(str(one) for one in found if not one.passed), *uneven),
+    )
 
 
 def descales(problem: Problem, arch: str) -> Descales | None:

@@ -15,21 +15,24 @@ from typing import Any
 import numpy as np
 
 from kernels.errors import LibraryError
-from kernels.families.appendkv_cpp import APPENDKV
-from kernels.families.fwd_cpp import SPLITKV
-from kernels.launch import appendkv_harness, fwd_harness, hip_api
+from kernels.families.family import Scenario
+from kernels.families.fwd_appendkv import AppendRequest
+from kernels.families.kernel_problems import AttentionRequest
+from kernels.families.libraries import host
+from kernels.families.table import FAMILIES
+from kernels.launch import hip_api
+from kernels.launch.c_abi import Library, Status
 from kernels.launch.device import Device
-from kernels.launch.fwd_harness import FwdLibrary
-from kernels.launch.harness import Status
-from kernels.launch.hip_api import HipError
+from kernels.launch.hip_api import HipApi, HipError
 from matrix.keys import Key
 from matrix.problems.problem import FAMILY_SUITE, Problem
+from tests.gpu import appendkv_cases, fwd_cases
 from tests.gpu.checks import Result, outcome_of, told
 from tests.gpu.errors import NothingRanError
-from tests.gpu.fwd_cases import Ended, FwdCandidate
-from tests.gpu.kernel_problems import Candidate, Scenario, not_laid_out, scenarios
+from tests.gpu.fwd_cases import Ended
 from tests.gpu.suites import Case
 
+Request = AttentionRequest | AppendRequest
 _CHECKS = ("poison", "poison_memory", "late_loads", "lds_races")
 
 
@@ -38,7 +41,7 @@ class FamilyBench:
     """A library of one of fwd's families on a device. ``keys`` are its kernels in its own order."""
 
     device: Device
-    library: FwdLibrary
+    library: Library
     keys: tuple[Key, ...]
 
 
@@ -58,10 +61,9 @@ class _EndError(Exception):
         self.outcome, self.message, self.fault = outcome, message, fault or {}
 
 
-def opened(device: Device, path: Path, library: str) -> FwdLibrary:
-    """A built library by its name in renderable.py. Raises LibraryError: it can't be opened, or is another."""
-    device.prepare(path)
-    found = appendkv_harness.load(path) if library == APPENDKV else fwd_harness.load(path)
+def opened(device: Device, path: Path, library: str) -> Library:
+    """A built library by its name in libraries.py. Raises LibraryError: it can't be opened, or is another."""
+    found = device.load(path, host(library).arguments)
     if found.family != library:
         raise LibraryError(f"{path}: it holds kernels of {found.family}, not of {library}. Ask for that --family.")
     return found
@@ -82,24 +84,25 @@ def cases(keys: Sequence[Key], glob: str = "*") -> tuple[Case, ...]:
 
 def _case(key: Key, keys: Sequence[Key]) -> Case:
     """With the first problem and a variant a launch: what tells how long it may take. Workers derive it all anew."""
-    found = () if not_laid_out(key) else scenarios(key, keys)
+    found = () if FAMILIES[key.family].not_laid_out(key) else _scenarios(key, keys)
     launches = [one for scenario in found for one in (*scenario.candidates, scenario.candidates[0])]
-    problems = [one.problem for one in launches if isinstance(one, FwdCandidate)]
+    problems = [one.problem for one in launches if isinstance(one, AttentionRequest)]
     unknown = Problem(name="", suite=FAMILY_SUITE, tier="full", group=key.family)
     problem = dataclasses.replace(problems[0] if problems else unknown, name=f"{FAMILY_SUITE}/{key.name}")
     return Case(problem=problem, variants=({},) * max(1, len(launches)))
 
 
-def variants(device: Device, library: FwdLibrary) -> tuple[Mapping[str, Any], ...]:
-    """Device options to run a kernel with, the plain ones first; on the emulator then its checks.
+def _scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
+    made = FAMILIES[key.family].scenarios
+    return () if made is None else made(key, keys)
 
-    Not races of split-KV: waves of its combine kernel beyond those that its LSE tile needs write the same numbers to
-    the same places in LDS (Replicate in block_fmha_fwd_splitkv_combine_pipeline_default_policy.hpp).
-    """
+
+def variants(device: Device, library: Library) -> tuple[Mapping[str, Any], ...]:
+    """Device options to run a kernel with, the plain ones first; on the emulator then its checks."""
     if not device.has("checks"):
         return ({},)
     checks: dict[str, Any] = dict.fromkeys(_CHECKS, True)
-    return ({}, {**checks, "lds_races": library.family != SPLITKV, "wave_order": 1})
+    return ({}, {**checks, "lds_races": host(library.family).races, "wave_order": 1})
 
 
 def run_kernel(bench: FamilyBench, name: str) -> Result:
@@ -120,9 +123,9 @@ def run_kernel(bench: FamilyBench, name: str) -> Result:
 
 
 def _run(bench: FamilyBench, key: Key, found: _Told) -> tuple[str, str]:
-    if reason := not_laid_out(key):
+    if reason := FAMILIES[key.family].not_laid_out(key):
         return "unsupported", f"not laid out yet: {reason}"
-    wanted = scenarios(key, bench.keys)
+    wanted = _scenarios(key, bench.keys)
     if not wanted:
         return "unsupported", "no first stage in this library leads to it that could be run"
     reached = [_scenario(bench, key, scenario, found) for scenario in wanted]
@@ -167,11 +170,11 @@ def _elsewhere(ended: Ended) -> str:
     return f"{ended.launch.status.name.lower()}, {ended.launch.message}"
 
 
-def _launch(bench: FamilyBench, candidate: Candidate, found: _Told) -> Ended:
+def _launch(bench: FamilyBench, candidate: Request, found: _Told) -> Ended:
     """Raises _EndError for a fault; a refusal is the caller's."""
     device = bench.device
     try:
-        ended = candidate.run(device.hip, bench.library, device.arch)
+        ended = _compared(candidate, device.hip, bench.library, device.arch)
     except HipError as error:
         found.lines.append(str(candidate))
         _fault(device)
@@ -184,6 +187,13 @@ def _launch(bench: FamilyBench, candidate: Candidate, found: _Told) -> Ended:
     if ended.launch.status == Status.BAD_PROBLEM:
         raise _EndError("infrastructure", f"{candidate}: the library refuses it: {ended.launch.message}")
     return ended
+
+
+def _compared(candidate: Request, hip: HipApi, library: Library, arch: str) -> Ended:
+    """Launch what dispatch chooses for a candidate, and compare as its kind is compared."""
+    if isinstance(candidate, AppendRequest):
+        return appendkv_cases.run(candidate, hip, library, arch)
+    return fwd_cases.run(candidate, hip, library, arch)
 
 
 def _fault(device: Device) -> None:

@@ -16,10 +16,11 @@ from kernels.base.results import LIBRARY_SHA256, Results
 from kernels.base.results import Case as Recorded
 from kernels.build.manifest import keys_of
 from kernels.build.request import LIBRARY, folder_name
-from kernels.families.renderable import LIBRARIES, PREFILL
+from kernels.families.libraries import libraries, option
 from matrix.base.errors import NameSyntaxError
 from matrix.base.program import as_called
 from matrix.keys import Key
+from matrix.options import DEFAULT_FAMILY
 from matrix.problems.ledger import Entry, Ledger, Verdict
 from matrix.problems.problem import FAMILY_SUITE, Problem, wave_instructions
 from matrix.problems.tables import problems
@@ -81,10 +82,10 @@ class Judged:
         return str(self.reply["outcome"])
 
 
-def locate(work: Path, arch: str, upstream: str, library: str = PREFILL) -> Built:
+def locate(work: Path, arch: str, upstream: str, library: str = DEFAULT_FAMILY) -> Built:
     """The library that ``kernels build`` made of an upstream for an arch, alone or among others.
 
-    ``library`` is its name in kernels/families/renderable.py.
+    ``library`` is its name in kernels/families/libraries.py.
 
     Raises:
         NotBuiltError: there is none.
@@ -96,7 +97,7 @@ def locate(work: Path, arch: str, upstream: str, library: str = PREFILL) -> Buil
             found = built(place / LIBRARY)
             if arch in found.archs:
                 return found
-    family = "" if library == PREFILL else f" --family {','.join(LIBRARIES[library])}"
+    family = "".join(f" {word}" for word in option(library))
     raise NotBuiltError(
         f"{places[0]}: no library of {upstream} for {arch}. "
         f"Build it first: nox -s build-{arch} -- --upstream {upstream}{family}"
@@ -123,8 +124,8 @@ def built(library: Path) -> Built:
         raise WrongLibraryError(f"{manifest}: no manifest of a built library: {error!r}. Build it anew.") from error
 
 
-def manifest_keys(manifest: Path, names: Sequence[str], library: str = PREFILL) -> tuple[Key, ...]:
-    """Keys of a library's kernels, in its own order. ``library`` is its name in kernels/families/renderable.py.
+def manifest_keys(manifest: Path, names: Sequence[str], library: str = DEFAULT_FAMILY) -> tuple[Key, ...]:
+    """Keys of a library's kernels, in its own order. ``library`` is its name in kernels/families/libraries.py.
 
     Raises:
         WrongLibraryError: the manifest lists other kernels, or a name is none of its dialect's.
@@ -133,7 +134,7 @@ def manifest_keys(manifest: Path, names: Sequence[str], library: str = PREFILL) 
     if set(facts["kernels"]) != set(names):
         raise WrongLibraryError(f"{manifest}: it lists other kernels than the library holds. Build it anew.")
     try:
-        return keys_of(facts, names, LIBRARIES[library])
+        return keys_of(facts, names, libraries()[library])
     except NameSyntaxError as error:
         raise WrongLibraryError(f"{manifest}: {error}") from error
 
@@ -161,12 +162,14 @@ def judge(case: Case, reply: Mapping[str, Any], ledger: Ledger, upstream: str, a
     return Judged(case=case, reply=reply, verdict=verdict)
 
 
-def reproduce_command(suite: str, arch: str, upstream: str, device: str, name: str, library: str = PREFILL) -> str:
+def reproduce_command(
+    suite: str, arch: str, upstream: str, device: str, name: str, library: str = DEFAULT_FAMILY
+) -> str:
     """The line that runs one case again, with a trace of a suite's."""
     root = f"CK_ROOT={shlex.quote(os.environ.get('CK_ROOT', ''))} " if upstream == "checkout" else ""
     session = f"sanitize-{arch} --" if suite == "sanitize" else f"test-{suite} -- --arch {arch}"
     if suite == FAMILY_SUITE:
-        session = f"test-fwd -- --arch {arch} --family {','.join(LIBRARIES[library])}"
+        session = f"test-fwd -- --arch {arch} --family {','.join(libraries()[library])}"
     command = as_called(f"nox -s {session} --upstream {upstream} --device {device} --reproduce ")
     return f"{root}{command}{shlex.quote(name)}"
 

@@ -48,13 +48,14 @@ def serve(requests: Iterable[str], answers: TextIO, start: Callable[[], tuple[Ma
 
 
 def start(setup: Mapping[str, Any]) -> tuple[Mapping[str, Any], Runner]:
-    """The device and the library of a setup: device, arch, library, manifest, threads; family if it isn't batch
-    prefill's.
+    """The device and the library of a setup: device, arch, library, manifest, threads, family (the
+    library's name).
 
     Raises:
         DeviceError, LibraryError: they can't be had.
     """
     # Only here: the tests of serve() do without NumPy and the emulator.
+    from kernels.families.libraries import host
     from kernels.launch.device import choose
     from matrix.problems.tables import find
     from tests.gpu.checks import Bench, run_case
@@ -62,8 +63,8 @@ def start(setup: Mapping[str, Any]) -> tuple[Mapping[str, Any], Runner]:
 
     options = {"threads": setup["threads"]} if setup["device"] == "emulator" else {}
     device = choose(setup["device"], setup["arch"], **options)
-    if family := setup.get("family"):
-        return _start_family(device, setup, family)
+    if not host(setup["family"]).table_problems:
+        return _start_family(device, setup, setup["family"])
     library = device.load(Path(setup["library"]))
     keys = manifest_keys(Path(setup["manifest"]), library.kernels)
     bench = Bench(device=device, library=library, keys=keys)

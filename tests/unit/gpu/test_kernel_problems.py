@@ -12,17 +12,34 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernels.families.fwd_render import dispatch_text
+from kernels.families.family import Scenario
+from kernels.families.kernel_problems import AttentionRequest
+from kernels.families.render import dispatch_text as rendered
+from kernels.families.table import FAMILIES
+from kernels.families.words import features
 from kernels.launch.fwd_launching import fields
 from matrix.dialects import dialect
 from matrix.keys import Key
 from matrix.selection import Selection, select_some
-from tests.gpu.fwd_cases import FwdCandidate, descales
+from tests.gpu.fwd_cases import descales
 from tests.gpu.kernel_cases import cases
-from tests.gpu.kernel_problems import not_laid_out, scenarios
 
 _HDIMS = re.compile(r"if\(t\.hdim_q <= (\d+) && t\.hdim_v <= (\d+)\)$")
 _ARM = re.compile(r"if\((.*)\)\n +return fmha_fwd\w*_<T(\d+),")
+
+
+def dispatch_text(keys: list[Key]) -> str:
+    return rendered(keys, features("ck-2025-11"))
+
+
+def not_laid_out(key: Key) -> str | None:
+    return FAMILIES[key.family].not_laid_out(key)
+
+
+def scenarios(key: Key, keys: list[Key]) -> tuple[Scenario, ...]:
+    made = FAMILIES[key.family].scenarios
+    assert made is not None
+    return made(key, keys)
 
 
 class Dispatch:
@@ -43,7 +60,7 @@ class Dispatch:
                 ]
                 self.groups.append((dtype, int(hdims[1]), int(hdims[2]), arms))
 
-    def chosen(self, candidate: FwdCandidate) -> str | None:
+    def chosen(self, candidate: AttentionRequest) -> str | None:
         p = candidate.problem
         given = SimpleNamespace(**fields(p, candidate.splits, descales(p, "gfx950")))
         given.skip_min_seqlen_q = candidate.min_seqlen_q > 0
@@ -87,7 +104,7 @@ def missed(keys: list[Key]) -> Iterator[tuple[Key, set[str | None]]]:
         if not_laid_out(key):
             continue
         asked = [one for scenario in scenarios(key, keys) for one in scenario.candidates]
-        found = {dispatch.chosen(one) for one in asked if isinstance(one, FwdCandidate)}
+        found = {dispatch.chosen(one) for one in asked if isinstance(one, AttentionRequest)}
         if key.name not in found:
             yield key, found
 
@@ -115,12 +132,12 @@ def test_what_no_candidate_reaches_nothing_reaches(family: str, tier: str, where
             assert dispatch.chosen(candidate) != key.name, str(candidate)
 
 
-def every_candidate(key: Key, keys: list[Key]) -> Iterator[FwdCandidate]:
+def every_candidate(key: Key, keys: list[Key]) -> Iterator[AttentionRequest]:
     """Lengths and dims on both sides of all limits of the tile."""
     tile, dims = key.tile, (8, 32, 64, key.hdim_q - 8, key.hdim_q)
     for scenario in scenarios(key, keys):
         first = scenario.candidates[0]
-        assert isinstance(first, FwdCandidate)
+        assert isinstance(first, AttentionRequest)
         for seqlen_q, seqlen_k, hdim_q, hdim_v in itertools.product(
             (1, 16, tile.bm0, tile.bm0 + 1), (1, tile.bn0, tile.bn0 + 1), dims, dims
         ):
@@ -136,7 +153,7 @@ def test_a_kernel_that_is_alone_in_its_library_is_reached_at_once(mask_impl: str
         dispatch = Dispatch(dispatch_text([key]), key.arch_trait)
         for scenario in () if not_laid_out(key) else scenarios(key, [key]):
             first = scenario.candidates[0]
-            assert isinstance(first, FwdCandidate)
+            assert isinstance(first, AttentionRequest)
             assert dispatch.chosen(first) == key.name, (key.name, str(first))
 
 
@@ -146,7 +163,7 @@ def test_what_pads_is_asked_for_what_is_not_whole() -> None:
     ]
     (scenario,) = scenarios(key, [key])
     first = scenario.candidates[0]
-    assert isinstance(first, FwdCandidate)
+    assert isinstance(first, AttentionRequest)
     p = first.problem
     assert p.seqlens_q[0] % key.tile.bm0
     assert p.seqlens_k[0] % key.tile.bn0

@@ -11,32 +11,34 @@ import pytest
 from test_harness import compile_c as compile_c
 from test_harness import toolchain as toolchain
 
-from kernels.build.request import INCLUDE_FWD
-from kernels.code import symbols
-from kernels.families import appendkv_cpp
-from kernels.families.fwd_render import dispatch_text, harness_text
+from kernels.families import fwd_appendkv
+from kernels.families.family import INCLUDE_FWD
+from kernels.families.libraries import host
+from kernels.families.render import dispatch_text
+from kernels.families.table import FAMILIES
 from kernels.families.units import plan
-from kernels.launch.appendkv_harness import AppendKvProblem
+from kernels.families.words import features
+from kernels.launch.appendkv_harness import AppendKvArguments
 from matrix.dialects import dialect
 from matrix.names import parse
 from matrix.selection import Selection, select
 
 DIALECT = "ck-2025-11"
 KEYS = select(dialect(DIALECT), Selection(archs=("gfx942", "gfx950"), families=("fwd_appendkv",)))
-FIELDS = [field[0] for field in AppendKvProblem._fields_]
+FIELDS = [field[0] for field in AppendKvArguments._fields_]
 
 
 def test_a_dispatch_takes_every_kernel_once_in_order() -> None:
-    text = dispatch_text(KEYS)
+    text = dispatch_text(KEYS, features(DIALECT))
     assert re.findall(r'    "(fmha_fwd_\w+)",\n', text) == [key.name for key in KEYS]
     returned = re.findall(r"return fmha_fwd_appendkv_<(fmha_fwd_appendkv_traits_<.*>), ck_tile::gfx9_t>\(s, a\);", text)
-    assert returned == [appendkv_cpp.trait(key) for key in KEYS]
+    assert returned == [fwd_appendkv.trait(key) for key in KEYS]
     assert len({*returned}) == len(KEYS) == 99
 
 
 def test_a_kernel_asks_for_whole_tiles_of_what_it_does_not_pad() -> None:
     key = next(key for key in KEYS if (key.hdim_q, key.pad, key.rope, key.paged_kv) == (64, "pskd", "inter", True))
-    assert set(appendkv_cpp.conditions(key)) == {
+    assert set(fwd_appendkv.conditions(key)) == {
         "t.is_v_rowmajor == true",
         "a.seqlen_q % 64 == 0",
         "a.hdim_v % 64 == 0",
@@ -55,7 +57,7 @@ def test_symbols_tell_the_kernels_of_a_unit_apart() -> None:
     family = dialect(DIALECT).family("fwd_appendkv")
     found = []
     for unit in plan(KEYS):
-        patterns = [symbols.pattern(parse(family, key.name), "fwd_appendkv") for key in unit.keys]
+        patterns = [FAMILIES["fwd_appendkv"].symbol(parse(family, key.name)) for key in unit.keys]
         assert len({pattern.pattern for pattern in patterns}) == len(unit.keys), unit.name
         found += [key.name for key, pattern in zip(unit.keys, patterns, strict=True) if pattern.search(symbol)]
     # element types are a unit's, and not asked for
@@ -64,11 +66,11 @@ def test_symbols_tell_the_kernels_of_a_unit_apart() -> None:
 
 
 def test_the_problem_s_layout_is_that_of_the_header(compile_c: Callable[..., Path]) -> None:
-    facts = [f"sizeof(ckpm_appendkv_problem) == {ctypes.sizeof(AppendKvProblem)}"]
-    facts.append(f"CKPM_APPENDKV_ABI_VERSION == {AppendKvProblem.VERSION}")
+    facts = [f"sizeof(ckpm_appendkv_problem) == {ctypes.sizeof(AppendKvArguments)}"]
+    facts.append(f"CKPM_APPENDKV_ABI_VERSION == {AppendKvArguments.VERSION}")
     end = 0
     for name in FIELDS:
-        field = getattr(AppendKvProblem, name)
+        field = getattr(AppendKvArguments, name)
         facts.append(f"offsetof(ckpm_appendkv_problem, {name}) == {field.offset}")
         facts.append(f"sizeof(((ckpm_appendkv_problem*)0)->{name}) == {field.size}")
         assert field.offset == end  # without a gap, equal sizes and offsets mean equal fields
@@ -78,18 +80,18 @@ def test_the_problem_s_layout_is_that_of_the_header(compile_c: Callable[..., Pat
 
 
 def test_a_harness_reads_every_field() -> None:
-    text = harness_text(DIALECT, "fwd_appendkv")
+    text = host("fwd_appendkv").harness(DIALECT, features(DIALECT))
     assert [name for name in FIELDS if not re.search(rf"\bp\.{name}\b", text)] == []
 
 
 def test_no_tile_of_new_rows_is_longer_than_the_shortest_page() -> None:
     """A kernel writes the rows of one tile to two pages at most: the harness refuses pages shorter than its rows."""
     assert {key.tile.bsk for key in KEYS} == {64}
-    assert "tile = p.seqlen_knew < 64 ? p.seqlen_knew : 64;" in harness_text(DIALECT, "fwd_appendkv")
+    assert "tile = p.seqlen_knew < 64 ? p.seqlen_knew : 64;" in host("fwd_appendkv").harness(DIALECT, features(DIALECT))
 
 
 def test_a_field_that_is_not_the_header_s_is_refused() -> None:
     with pytest.raises(TypeError, match="ckpm_appendkv_problem has no field 'seqlen_k'"):
-        AppendKvProblem(seqlen_k=1)
+        AppendKvArguments(seqlen_k=1)
     with pytest.raises(OverflowError, match="stride_q = 4294967296 does not fit int"):
-        AppendKvProblem(stride_q=1 << 32)
+        AppendKvArguments(stride_q=1 << 32)

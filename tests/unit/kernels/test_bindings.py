@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.errors import CppTextError
-from kernels.families import cpp
+from kernels.families import batch_prefill, words
 from kernels.families.render import instance_text, unit_text
 from kernels.families.units import plan
 from kernels.parity.bindings import Binding, bindings, differences
@@ -228,10 +228,10 @@ def test_spelling_loses_nothing(tokens: list[str]) -> None:
 @pytest.mark.parametrize("name", [name for name in dialect_names() if dialect(name).detection])
 def test_a_unit_binds_what_its_instances_bind(name: str) -> None:
     keys = enumerate_keys(dialect(name).family("batch_prefill"), arch="gfx950")[::101]
-    features = cpp.features(name)
+    features = words.features(name)
     for unit in plan(keys):
         apart = [only(instance_text(key, features)) for key in unit.keys]
         assert bindings(unit_text(unit, features)) == apart
         for key, found in zip(unit.keys, apart, strict=True):
-            assert found.dispatch_trait == cpp.dispatch_trait(key, features)
+            assert found.dispatch_trait == batch_prefill.trait(key, features)
             assert ("__gfx950__" in found.guard) == (key.load == "gload")

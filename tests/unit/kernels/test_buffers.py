@@ -136,7 +136,7 @@ def test_every_smoke_case_fits_its_buffers_and_the_abi(suite: str) -> None:
             assert all(w.offset >= 0 and w.offset + w.data.nbytes <= buffer.size for w in buffer.writes), problem.name
         assert sum(w.data.nbytes for b in prepared.buffers.values() for w in b.writes) < 64 << 20
         pointers = dict.fromkeys(prepared.pointers, 1 << 40)
-        made = harness.Problem(**prepared.fields, **pointers)
+        made = harness.LaunchArguments(**prepared.fields, **pointers)
         assert made.batch == problem.batch
         assert all(offset < prepared.buffers[name].size or not prepared.buffers[name].size
                    for name, offset in prepared.pointers.values())  # fmt: skip

@@ -9,8 +9,11 @@ import pytest
 
 from kernels.code import symbols
 from kernels.errors import CodeObjectError
-from kernels.families import cpp
-from kernels.families.render import dispatch_text, harness_text, instance_text, unit_text
+from kernels.families import batch_prefill, words
+from kernels.families.batch_prefill import harness_text
+from kernels.families.render import dispatch_text, instance_text, unit_text
+from kernels.families.spellings import spellings
+from kernels.families.table import FAMILIES
 from kernels.families.units import plan
 from kernels.launch.harness import FIELDS
 from matrix.base.errors import UsageError
@@ -35,25 +38,25 @@ KEYS = {name: select(dialect(name), Selection(archs=("gfx950",))) for name in DI
     ],
 )
 def test_padding_words(pad: str, flags: tuple[bool, ...]) -> None:
-    assert cpp.pad_flags(pad) == flags
+    assert words.pad_flags(pad) == flags
 
 
 def test_a_padding_word_that_is_none() -> None:
     with pytest.raises(ValueError, match="no padding word: pdvs"):
-        cpp.pad_flags("pdvs")
+        words.pad_flags("pdvs")
 
 
 @pytest.mark.parametrize("name", DIALECTS)
 def test_dispatch_traits_tell_all_kernels_apart(name: str) -> None:
     """Two kernels of one trait would be one definition twice: the link would fail, or worse, pick one."""
-    features = cpp.features(name)
-    traits = [cpp.dispatch_trait(key, features) for key in KEYS[name]]
+    features = words.features(name)
+    traits = [batch_prefill.trait(key, features) for key in KEYS[name]]
     assert len(set(traits)) == len(KEYS[name])
 
 
 @pytest.mark.parametrize("name", DIALECTS)
 def test_a_dispatch_lists_every_kernel_once_in_order(name: str) -> None:
-    text = dispatch_text(KEYS[name], cpp.features(name))
+    text = dispatch_text(KEYS[name], words.features(name))
     listed = re.findall(r'\{"(fmha_\w+)", &fmha_batch_prefill_<(T\d+)>\}', text)
     assert [kernel for kernel, _ in listed] == [key.name for key in KEYS[name]]
     returned = re.findall(r"return fmha_batch_prefill_<(T\d+)>\(s, a\);", text)
@@ -61,7 +64,7 @@ def test_a_dispatch_lists_every_kernel_once_in_order(name: str) -> None:
 
 
 def test_merged_instances_are_the_single_ones_numbered_apart() -> None:
-    features = cpp.features("ck-2025-11")
+    features = words.features("ck-2025-11")
     unit = plan(KEYS["ck-2025-11"])[0]
     text = unit_text(unit, features)
     for index, key in enumerate(unit.keys):
@@ -69,7 +72,7 @@ def test_merged_instances_are_the_single_ones_numbered_apart() -> None:
 
 
 def test_only_gload_bodies_are_guarded() -> None:
-    features = cpp.features("rocm-libraries-2026")
+    features = words.features("rocm-libraries-2026")
     for key in KEYS["rocm-libraries-2026"]:
         guarded = "#if !defined(__HIP_DEVICE_COMPILE__) || defined(__gfx94__)" in instance_text(key, features)
         assert guarded == (key.load == "gload"), key.name
@@ -83,13 +86,13 @@ def test_only_gload_bodies_are_guarded() -> None:
     ],
 )
 def test_the_load_selector_is_called_as_the_header_declares_it(base: bool, call: str) -> None:
-    features = cpp.features("rocm-libraries-2026", selector_takes_base=base)
-    assert any(call in condition for condition in cpp.conditions(KEYS["rocm-libraries-2026"][0], features))
+    features = words.features("rocm-libraries-2026", selector_takes_base=base)
+    assert any(call in condition for condition in batch_prefill.conditions(KEYS["rocm-libraries-2026"][0], features))
 
 
 @pytest.mark.parametrize("name", DIALECTS)
 def test_a_harness_refuses_what_its_dialect_does_not_know(name: str) -> None:
-    text = harness_text(name, cpp.features(name))
+    text = harness_text(name, words.features(name))
     for field in ("kv_last_page_lens", "batch_stride_block_table", "qscale_type", "page_size"):
         assert (f"p.{field} != " in text) == (name != "rocm-libraries-2026" or field == "qscale_type")
     assert ("a.page_block_size" in text) == (name == "rocm-libraries-2026")
@@ -129,7 +132,7 @@ def test_a_symbol_is_told_by_its_template_arguments() -> None:
     other = NAME.replace("nbias", "alibi")
     values[other] = parse(dialect("ck-2025-11").family("batch_prefill"), other)
     symbols_ = [symbol(bias="2"), symbol()]
-    assert symbols.match(values, symbols_, "here") == {NAME: symbols_[1], other: symbols_[0]}
+    assert symbols.match(values, symbols_, "here", "batch_prefill") == {NAME: symbols_[1:], other: symbols_[:1]}
 
 
 @pytest.mark.parametrize(
@@ -149,33 +152,33 @@ def test_a_symbol_is_told_by_its_template_arguments() -> None:
 def test_a_symbol_of_another_kernel_is_refused(changed: dict[str, str]) -> None:
     values = {NAME: parse(dialect("ck-2025-11").family("batch_prefill"), NAME)}
     with pytest.raises(CodeObjectError, match="0 of 1 kernel symbols are fmha_batch_prefill_d128_bf16"):
-        symbols.match(values, [symbol(**changed)], "here")
+        symbols.match(values, [symbol(**changed)], "here", "batch_prefill")
 
 
 def test_a_kernel_nobody_planned_is_refused() -> None:
     values = {NAME: parse(dialect("ck-2025-11").family("batch_prefill"), NAME)}
     with pytest.raises(CodeObjectError, match="1 kernels that nobody planned"):
-        symbols.match(values, [symbol(), symbol(bias="2")], "here")
+        symbols.match(values, [symbol(), symbol(bias="2")], "here", "batch_prefill")
 
 
 def test_every_2026_kernel_asks_for_another_symbol() -> None:
     """Patterns must tell apart kernels that share a unit."""
     family = dialect("rocm-libraries-2026").family("batch_prefill")
     for unit in plan(KEYS["rocm-libraries-2026"])[::20]:
-        patterns = {symbols.pattern(parse(family, key.name)).pattern for key in unit.keys}
+        patterns = {FAMILIES["batch_prefill"].symbol(parse(family, key.name)).pattern for key in unit.keys}
         assert len(patterns) == len(unit.keys)
 
 
 def test_conditions_without_tile_condition() -> None:
     key = next(key for key in KEYS["ck-2025-11"] if key.tile.when == "few_blocks")
     plain = dataclasses.replace(key, tile=dataclasses.replace(key.tile, when="always"))
-    features = cpp.features("ck-2025-11")
-    assert set(cpp.conditions(key, features)) - set(cpp.conditions(plain, features)) == {
+    features = words.features("ck-2025-11")
+    assert set(batch_prefill.conditions(key, features)) - set(batch_prefill.conditions(plain, features)) == {
         "get_num_blocks(128) < num_cus * min_cu_util_rate"
     }
 
 
 def test_a_dialect_of_names_only_has_no_cpp() -> None:
     with pytest.raises(UsageError, match=r"of dialect rocm-libraries-2026-04 only the kernels' names are known"):
-        cpp.features("rocm-libraries-2026-04")
-    assert {name for name in dialect_names() if dialect(name).detection} == set(cpp.spellings()["dialects"])
+        words.features("rocm-libraries-2026-04")
+    assert {name for name in dialect_names() if dialect(name).detection} == set(spellings()["dialects"])

@@ -12,16 +12,18 @@ from test_harness import compile_c as compile_c
 from test_harness import toolchain as toolchain
 
 from kernels import cli
-from kernels.build.request import INCLUDE_FWD
 from kernels.code import symbols
 from kernels.errors import CodeObjectError
-from kernels.families import cpp, fwd_cpp, fwd_v3_render
-from kernels.families.fwd_render import dispatch_text, harness_text
-from kernels.families.render import unit_text
+from kernels.families import fwd, fwd_pagedkv
+from kernels.families.family import INCLUDE_FWD
+from kernels.families.libraries import host
+from kernels.families.render import dispatch_text, unit_text
+from kernels.families.table import FAMILIES
 from kernels.families.units import plan
+from kernels.families.words import arch_tag, features
 from kernels.launch import fwd_harness
 from kernels.launch.fwd_features import Descales
-from kernels.launch.fwd_harness import FIELDS, FwdProblem
+from kernels.launch.fwd_harness import FIELDS, FwdArguments
 from kernels.launch.fwd_launching import fields
 from matrix.base.errors import ProblemError
 from matrix.dialects import dialect
@@ -30,17 +32,18 @@ from matrix.problems.problem import Problem
 from matrix.selection import Selection, select
 
 DIALECT = "ck-2025-11"
+FEATURES = features(DIALECT)
 KEYS = select(dialect(DIALECT), Selection(archs=("gfx942", "gfx950"), families=("fwd",), where=("key.hdim_q == 128",)))
 
 
 def test_traits_and_tags_tell_all_kernels_apart() -> None:
     """Two kernels of one trait and arch would be one definition twice."""
     assert {key.arch_trait for key in KEYS} == {"gfx9", "gfx950"}
-    assert len({(fwd_cpp.trait(key), fwd_cpp.arch_tag(key.arch_trait)) for key in KEYS}) == len(KEYS)
+    assert len({(fwd.trait(key), arch_tag(key.arch_trait)) for key in KEYS}) == len(KEYS)
 
 
 def test_a_dispatch_takes_every_kernel_once_the_specific_device_first() -> None:
-    text = dispatch_text(KEYS)
+    text = dispatch_text(KEYS, FEATURES)
     listed = re.findall(r'    "(fmha_fwd_\w+)",\n', text)
     assert sorted(listed) == sorted(key.name for key in KEYS)
     returned = re.findall(r"return fmha_fwd_<(T\d+), ck_tile::(\w+)_t>\(s, a\);", text)
@@ -56,10 +59,10 @@ def test_the_paged_form_takes_whole_tiles_before_what_pads_them() -> None:
     )
     keys = [key for key in select(dialect(DIALECT), chosen) if (key.bias, key.mask, key.logits) == ("no", "no", False)]
     assert [key.pad for key in keys] == ["ps", "pssk"]
-    whole, padded = (set(fwd_cpp.conditions(key, key.tile.bm0)) for key in keys)
+    whole, padded = (set(fwd_pagedkv.conditions(key)) for key in keys)
     assert whole - padded == {"a.seqlen_k_ptr == nullptr", "a.seqlen_k % 128 == 0"}
     assert padded <= whole
-    text = dispatch_text(keys)
+    text = dispatch_text(keys, FEATURES)
     assert "num_cus" not in text
     assert re.findall(r"return fmha_fwd_pagedkv_<(T\d), ck_tile::gfx9_t>", text) == ["T0", "T1"]
 
@@ -67,8 +70,8 @@ def test_the_paged_form_takes_whole_tiles_before_what_pads_them() -> None:
 def test_a_smaller_tile_serves_no_more_queries_than_its_rows() -> None:
     """The largest of the kernels beside it takes all that is left, also when that is the only one selected."""
     small = next(key for key in KEYS if key.tile.bm0 == 16)
-    assert "a.seqlen_q <= 16" in fwd_cpp.conditions(small, 128)
-    assert "a.seqlen_q" not in dispatch_text([small])
+    assert "a.seqlen_q <= 16" in fwd.conditions(small, 128)
+    assert "a.seqlen_q" not in dispatch_text([small], FEATURES)
 
 
 @pytest.mark.parametrize("name", ["fwd", "fwd_pagedkv"])
@@ -77,7 +80,7 @@ def test_symbols_tell_the_kernels_of_a_unit_apart(name: str) -> None:
     for arch in ("gfx942", "gfx950"):
         keys = select(dialect(DIALECT), Selection(archs=(arch,), families=(name,), where=("key.hdim_q == 128",)))
         for unit in plan(keys):
-            patterns = {symbols.pattern(parse(family, key.name), name).pattern for key in unit.keys}
+            patterns = {FAMILIES[name].symbol(parse(family, key.name)).pattern for key in unit.keys}
             assert len(patterns) == len(unit.keys), unit.name
 
 
@@ -105,24 +108,24 @@ def test_the_variants_of_split_kv_are_told_apart() -> None:
     }
     for family, name in names.items():
         values = {name: parse(dialect(DIALECT).family(family), name)}
-        assert symbols.match_all(values, made[family], "unit", family) == {name: made[family]}
+        assert symbols.match(values, made[family], "unit", family) == {name: made[family]}
         with pytest.raises(CodeObjectError, match=f"kernel symbols are {name}; {len(made[family])} were planned"):
-            symbols.match_all(values, made[family][1:], "unit", family)
+            symbols.match(values, made[family][1:], "unit", family)
 
 
 def test_device_code_is_guarded_to_its_arch() -> None:
     for key in KEYS[:1] + KEYS[-1:]:
-        text = unit_text(plan([key])[0], cpp.features(DIALECT))
+        text = unit_text(plan([key])[0], FEATURES)
         guard = "defined(__gfx950__)" if key.arch_trait == "gfx950" else "defined(__gfx9__) && !defined(__gfx950__)"
         assert f"#if !defined(__HIP_DEVICE_COMPILE__) || ({guard})\n" in text
 
 
 def test_the_problem_s_layout_is_that_of_the_header(compile_c: Callable[..., Path]) -> None:
-    facts = [f"sizeof(ckpm_fwd_problem) == {ctypes.sizeof(FwdProblem)}"]
+    facts = [f"sizeof(ckpm_fwd_problem) == {ctypes.sizeof(FwdArguments)}"]
     facts.append(f"CKPM_FWD_ABI_VERSION == {fwd_harness.ABI_VERSION}")
     end = 0
     for name, _ in FIELDS:
-        field = getattr(FwdProblem, name)
+        field = getattr(FwdArguments, name)
         facts.append(f"offsetof(ckpm_fwd_problem, {name}) == {field.offset}")
         facts.append(f"sizeof(((ckpm_fwd_problem*)0)->{name}) == {field.size}")
         assert field.offset == end  # without a gap, equal sizes and offsets mean equal fields
@@ -133,13 +136,13 @@ def test_the_problem_s_layout_is_that_of_the_header(compile_c: Callable[..., Pat
 
 @pytest.mark.parametrize("family", ["fwd", "fwd_pagedkv", "fwd_splitkv"])
 def test_a_harness_reads_or_refuses_every_field(family: str) -> None:
-    text = harness_text(DIALECT, family)
+    text = host(family).harness(DIALECT, FEATURES)
     for name, _ in FIELDS:
         assert re.search(rf"\bp\.{name}\b", text), name
 
 
 def test_v3_s_harness_reads_or_refuses_every_field() -> None:
-    text = fwd_v3_render.harness_text(DIALECT)
+    text = host("fwd_v3").harness(DIALECT, FEATURES)
     assert [name for name, _ in FIELDS if not re.search(rf"\bp\.{name}\b", text)] == []
 
 

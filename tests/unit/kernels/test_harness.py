@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from kernels.base.settings import cache_folder
-from kernels.build.request import INCLUDE
 from kernels.code.toolchains import Toolchain, detect
 from kernels.errors import LibraryError
-from kernels.launch import harness
-from kernels.launch.harness import FIELDS, Problem
+from kernels.families.family import INCLUDE
+from kernels.launch import c_abi, harness
+from kernels.launch.harness import FIELDS, LaunchArguments
 
 ENUMS = {
-    "CKPM_": harness.Status,
+    "CKPM_": c_abi.Status,
     "CKPM_MASK_": harness.Mask,
     "CKPM_BIAS_": harness.Bias,
     "CKPM_QSCALE_": harness.QScale,
@@ -67,9 +67,9 @@ def _run(command: list[str], toolchain: Toolchain) -> None:
 
 
 def test_layout_and_numbers_are_those_of_the_header(compile_c: Callable[..., Path]) -> None:
-    facts = [f"sizeof(ckpm_problem) == {ctypes.sizeof(Problem)}", f"CKPM_ABI_VERSION == {harness.ABI_VERSION}"]
+    facts = [f"sizeof(ckpm_problem) == {ctypes.sizeof(LaunchArguments)}", f"CKPM_ABI_VERSION == {harness.ABI_VERSION}"]
     for name, _ in FIELDS:
-        field = getattr(Problem, name)
+        field = getattr(LaunchArguments, name)
         facts.append(f"offsetof(ckpm_problem, {name}) == {field.offset}")
         facts.append(f"sizeof(((ckpm_problem*)0)->{name}) == {field.size}")
     facts += [f"{prefix}{member.name} == {member.value}" for prefix, enum in ENUMS.items() for member in enum]
@@ -80,18 +80,18 @@ def test_table_leaves_no_field_out() -> None:
     """Without a gap but at the end, equal sizes and offsets mean equal fields."""
     end = 0
     for name, _ in FIELDS:
-        field = getattr(Problem, name)
+        field = getattr(LaunchArguments, name)
         assert field.offset == end
         end += field.size
-    assert ctypes.sizeof(Problem) - end < 8
+    assert ctypes.sizeof(LaunchArguments) - end < 8
 
 
 def test_a_problem_knows_its_version() -> None:
-    assert (Problem().struct_bytes, Problem().abi_version) == (ctypes.sizeof(Problem), 1)
+    assert (LaunchArguments().struct_bytes, LaunchArguments().abi_version) == (ctypes.sizeof(LaunchArguments), 1)
 
 
 def test_a_problem_is_not_changed_but_copied() -> None:
-    problem = Problem(data_type="bf16", q=1 << 40, batch=3, scale_s=0.5)
+    problem = LaunchArguments(data_type="bf16", q=1 << 40, batch=3, scale_s=0.5)
     with pytest.raises(AttributeError, match=r"use replace\(batch=...\)"):
         problem.batch = 4
     other = problem.replace(batch=4)
@@ -101,7 +101,7 @@ def test_a_problem_is_not_changed_but_copied() -> None:
 
 def test_a_problem_has_no_other_fields() -> None:
     with pytest.raises(TypeError, match="ckpm_problem has no field 'bathc'"):
-        Problem(bathc=1)
+        LaunchArguments(bathc=1)
 
 
 @pytest.mark.parametrize(
@@ -115,30 +115,32 @@ def test_a_problem_has_no_other_fields() -> None:
 )
 def test_values_are_never_cut(values: dict[str, object], message: str) -> None:
     with pytest.raises(OverflowError) as caught:
-        Problem(**values)
+        LaunchArguments(**values)
     assert str(caught.value) == message
 
 
 def test_a_missing_library(tmp_path: Path) -> None:
     with pytest.raises(LibraryError, match=r"libnone.so: it can't be loaded: .*No such file") as caught:
-        harness.load(tmp_path / "libnone.so")
+        c_abi.load(tmp_path / "libnone.so", LaunchArguments)
     assert caught.value.exit_code == 29
 
 
 def test_a_library_without_a_hip_runtime(library: Callable[..., Path]) -> None:
     path = library("int hipNowhere(void); int f(void) { return hipNowhere(); }")
     with pytest.raises(LibraryError, match=r"undefined symbol: hipNowhere. Load a libamdhip64.so with RTLD_GLOBAL"):
-        harness.load(path)
+        c_abi.load(path, LaunchArguments)
 
 
 def test_a_library_of_someone_else(library: Callable[..., Path]) -> None:
-    with pytest.raises(LibraryError, match=r"no library of ck-prefill-matrix: .*ckpm_abi_version"):
-        harness.load(library("int f(void) { return 0; }"))
+    with pytest.raises(LibraryError, match=r"no library of ckpm's kernels: .*ckpm_abi_version"):
+        c_abi.load(library("int f(void) { return 0; }"), LaunchArguments)
 
 
-@pytest.mark.parametrize(("version", "size"), [(2, ctypes.sizeof(Problem)), (1, ctypes.sizeof(Problem) - 8)])
+@pytest.mark.parametrize(
+    ("version", "size"), [(2, ctypes.sizeof(LaunchArguments)), (1, ctypes.sizeof(LaunchArguments) - 8)]
+)
 def test_a_library_of_another_age(library: Callable[..., Path], version: int, size: int) -> None:
     text = f"int ckpm_abi_version(void) {{ return {version}; }} long ckpm_problem_bytes(void) {{ return {size}; }}"
     text += "int ckpm_dialect, ckpm_kernel_count, ckpm_kernel_name, ckpm_launch, ckpm_selected_kernel;"
     with pytest.raises(LibraryError, match=rf"is version {version} with a problem of {size} bytes, .* Build it anew"):
-        harness.load(library(text))
+        c_abi.load(library(text), LaunchArguments)

@@ -12,10 +12,10 @@ import pytest
 
 from kernels.launch import launching
 from kernels.launch.buffers import Prepared, prepare
+from kernels.launch.c_abi import Launch, Library, Status
 from kernels.launch.device import Device, Fault, GpuDevice, choose, kind_of
 from kernels.launch.encodings import encode
-from kernels.launch.harness import Launch, Library, Status
-from kernels.launch.harness import Problem as Launched
+from kernels.launch.harness import LaunchArguments
 from kernels.launch.hip_api import OUT_OF_MEMORY, DeviceError, HipApi, HipError, Memory, Properties
 from kernels.launch.kv_pool import Buffer, Write
 from kernels.launch.launching import check, run
@@ -105,11 +105,11 @@ class FakeLibrary:
         self.status = Status.OK
         self.current: Prepared | None = None  # of the launch to come
 
-    def launch(self, problem: Launched, kernel: str | None = None) -> Launch:
+    def launch(self, given: LaunchArguments, kernel: str | None = None) -> Launch:
         prepared = self.current
         assert prepared is not None
         if self.status != Status.OK:
-            return Launch(status=self.status, message="said why", kernel=None, milliseconds=0)
+            return Launch(status=self.status, message="said why", kernels=(), milliseconds=0)
         expected = attention(prepared.inputs)
         p = prepared.problem
         out = {"o": encode(expected.o, p.dtype, "gfx950")}
@@ -120,10 +120,10 @@ class FakeLibrary:
         self.launches += 1
         hip = cast(FakeHip, self.device.hip)
         for name, data in out.items():
-            address = getattr(problem, name)
+            address = getattr(given, name)
             hip.memory[address][:] = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
         chosen = kernel or next(key.name for key in KEYS if serves(key, p))
-        return Launch(status=Status.OK, message="", kernel=chosen, milliseconds=0)
+        return Launch(status=Status.OK, message="", kernels=(chosen,), milliseconds=0)
 
 
 def make(**fields: Any) -> Problem:
@@ -341,8 +341,8 @@ def test_dispatch_that_chooses_the_wrong_kernel_is_wrong(monkeypatch: pytest.Mon
 
 
 def _naming(launch: Any, name: str) -> Any:
-    def named(self: Any, problem: Launched, kernel: str | None = None) -> Launch:
-        return dataclasses.replace(launch(self, problem, kernel), kernel=name)
+    def named(self: Any, given: LaunchArguments, kernel: str | None = None) -> Launch:
+        return dataclasses.replace(launch(self, given, kernel), kernels=(name,))
 
     return named
 

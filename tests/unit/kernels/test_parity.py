@@ -19,7 +19,7 @@ from kernels.base.results import Case, Results, read_results
 from kernels.code import code_object as codeobject
 from kernels.code.toolchains import Toolchain
 from kernels.errors import CodegenError, CodeObjectError, CppTextError, ParityError
-from kernels.families import cpp
+from kernels.families import words
 from kernels.families.render import dispatch_text, instance_text, unit_text
 from kernels.families.units import Unit
 from kernels.parity import command as parity_command
@@ -37,7 +37,7 @@ from matrix.keys import Key
 from matrix.published.golden import stored_lists
 
 DIALECT = "ck-2025-11"
-FEATURES = cpp.features(DIALECT)
+FEATURES = words.features(DIALECT)
 BATCH_PREFILL = dialect(DIALECT).family("batch_prefill")
 
 
@@ -298,7 +298,7 @@ def compared(
 
 def alone(key: Key, name: str = DIALECT) -> str:
     """Our text of one kernel, which stands for upstream's."""
-    return unit_text(Unit("theirs", (key,)), cpp.features(name))
+    return unit_text(Unit("theirs", (key,)), words.features(name))
 
 
 def test_a_known_defect_is_strict(compared: Callable[..., list[Comparison]]) -> None:

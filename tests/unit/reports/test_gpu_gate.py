@@ -13,8 +13,8 @@ from typing import Any, cast
 import pytest
 
 from kernels.launch import gpu_context
+from kernels.launch.c_abi import Launch, Library, Status
 from kernels.launch.device import Device
-from kernels.launch.harness import Launch, Library, Status
 from kernels.launch.hip_api import Memory
 from matrix.problems.problem import Problem
 from reports.cli import main
@@ -60,7 +60,7 @@ def side(milliseconds: float, serves: bool = True, status: Status = Status.OK) -
 
     def launch(given: Any, kernel: str | None) -> Launch:
         time = milliseconds * noise.lognormvariate(0, 0.01)
-        return Launch(status=status, message="a reason", kernel="k", milliseconds=time)
+        return Launch(status=status, message="a reason", kernels=("k",), milliseconds=time)
 
     class Served(Side):
         def serves(self, problem: Problem) -> bool:

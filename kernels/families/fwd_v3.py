@@ -1,4 +1,4 @@
-"""Keys of fwd_v3 in C++ words, and the texts of its instances and dispatch.
+"""fwd_v3: four kernels of gfx950 that CK keeps as files. Its keys in C++ words, its dispatch, its library.
 
 The order of template arguments is that of fmha_fwd_v3_kernel_traits in fmha_fwd_v3_impl.hpp. Dispatch chooses by data
 type and mask as upstream's fmha_fwd_v3.cpp does. That one launches on any device and for any head dims, for which its
@@ -8,16 +8,19 @@ kernels compute something else; here both are conditions of a kernel.
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Sequence
 
-from kernels.families.cpp import pad_flags
-from kernels.families.fwd_cpp import device_check, flag, guard
+from kernels.families import symbol_words
+from kernels.families.family import Family, Host, Scenario, Values, deferred
+from kernels.families.kernel_problems import attention_scenarios, not_laid_out
 from kernels.families.spellings import spellings
-from kernels.families.template_engine import environment, pattern
-from kernels.launch.fwd_harness import FIELDS
+from kernels.families.template_engine import environment
+from kernels.families.words import Features, device_check, flag, guard, pad_words, tile_words
+from kernels.launch.fwd_harness import FIELDS, FwdArguments
 from matrix.keys import Key
 
-FWD_V3 = "fwd_v3"
+NAME = "fwd_v3"
 _ARGS = "ck_tile::fmha_fwd_v3_args"
 # fields of ckpm_fwd_problem that CK's arguments have a place for, and those of any launch
 _KNOWN = frozenset(
@@ -41,32 +44,20 @@ def trait(key: Key) -> str:
     return f"ck_tile::fmha_fwd_v3_kernel_traits<{data_type(key)}, {flag(key.mode == 'group')}, {masked}>"
 
 
-def words(key: Key, space: str) -> dict[str, str]:
-    """The words of the instance template; ``space`` is the namespace of its aliases."""
-    tile = key.tile
+def words(key: Key, features: Features, space: str) -> dict[str, str]:
     return {
+        **tile_words(key.tile),
         "space": space,
         "name": key.name,
         "guard": guard(key),
         "trait": trait(key),
         "data_type": data_type(key),
         "mask": spellings()["mask"][key.mask_impl][key.mask]["type"],
-        "block": f"{tile.bm0}, {tile.bn0}, {tile.bk0}, {tile.bn1}, {tile.bk1}, {tile.bk0max}",
-        "waves0": f"{tile.rm0}, {tile.rn0}, {tile.rk0}",
-        "waves1": f"{tile.rm1}, {tile.rn1}, {tile.rk1}",
-        "warp_tile0": f"{tile.wm0}, {tile.wn0}, {tile.wk0}",
-        "warp_tile1": f"{tile.wm1}, {tile.wn1}, {tile.wk1}",
         "v_rowmajor": flag(key.vlayout == "row"),
-        "pads": ", ".join(map(flag, pad_flags(key.pad))),
+        "pads": pad_words(key.pad)["pads"],
         "lse": flag(key.lse),
-        "occupancy": str(tile.occupancy),
         "group_mode": flag(key.mode == "group"),
     }
-
-
-def instance_text(key: Key, space: str) -> str:
-    """One key's specialisation."""
-    return pattern("fwd_v3_instance.hip.j2") % words(key, space)
 
 
 def conditions(key: Key) -> tuple[str, ...]:
@@ -79,7 +70,7 @@ def conditions(key: Key) -> tuple[str, ...]:
     )
 
 
-def dispatch_text(keys: Sequence[Key]) -> str:
+def dispatch_text(keys: Sequence[Key], features: Features) -> str:
     """The host dispatch over ``keys``, which are all for one arch trait."""
     arms = [(trait(key), " && ".join(conditions(key))) for key in keys]
     return (
@@ -89,7 +80,7 @@ def dispatch_text(keys: Sequence[Key]) -> str:
     )
 
 
-def harness_text(dialect: str) -> str:
+def harness_text(dialect: str, features: Features) -> str:
     """The C ABI of kernels/include_fwd/ckpm_fwd.h. What of its struct isn't listed here must be 0 or null."""
     foreign = [(name, kind is ctypes.c_void_p) for name, kind in FIELDS if name not in _KNOWN]
     return (
@@ -97,9 +88,40 @@ def harness_text(dialect: str) -> str:
         .get_template("fwd_v3_harness.hip.j2")
         .render(
             dialect=dialect,
-            family=FWD_V3,
+            family=NAME,
             abi="ckpm_fwd",
             foreign_pointers=[name for name, pointer in foreign if pointer],
             foreign_numbers=[name for name, pointer in foreign if not pointer],
         )
     )
+
+
+def symbol(values: Values) -> re.Pattern[str]:
+    """A unit's kernels are of one dtype and tile: only the mask tells them apart."""
+    mask = symbol_words.mask(values)
+    return re.compile(rf"FmhaFwdV3KernelI.*?BlockFmhaFwdV3PipelineProblemI.*?{mask}.*?TileFmhaFwdV3TraitsI")
+
+
+def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
+    """With each of the key's masks; what it pads are not head dims."""
+    return attention_scenarios(key, lse=key.lse, hdims=((key.hdim_q, key.hdim_v),))
+
+
+FAMILY = Family(
+    name=NAME,
+    words=words,
+    instance="fwd_v3_instance.hip.j2",
+    unit="fwd_v3_unit.hip.j2",
+    symbol=symbol,
+    host=Host(
+        dialects=lambda: ("ck-2025-11",),
+        dispatch=dispatch_text,
+        harness=harness_text,
+        arguments=FwdArguments,
+        launch=deferred("kernels.launch.fwd_launching", "run"),
+        functions=("fmha_fwd_v3_",),
+        unread=frozenset({"max_seqlen_q", "scale_p", "scale_o", "nhead_stride_lse", "batch_stride_lse"}),
+    ),
+    scenarios=scenarios,
+    not_laid_out=not_laid_out,
+)

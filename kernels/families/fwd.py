@@ -1,0 +1,117 @@
+"""fwd: attention over contiguous tensors. Its keys in C++ words, its dispatch, its library.
+
+The order of template arguments is CK's own (fmha_fwd_traits_ in fmha_fwd.hpp).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from kernels.families import fwd_words, symbol_words
+from kernels.families import words as cpp
+from kernels.families.family import Family, Host, Scenario, Values, deferred
+from kernels.families.fwd_dispatch import by_device, harness_text, one_stage
+from kernels.families.kernel_problems import attention_scenarios, not_laid_out, queries
+from kernels.families.spellings import Words, spellings
+from kernels.families.words import Features, flag, pad_words
+from kernels.launch.fwd_harness import FwdArguments
+from matrix.keys import Key
+
+NAME = "fwd"
+_SYMBOLS = {
+    "qr": "BlockFmhaPipelineQRKSVS",
+    "qr_async": "BlockFmhaPipelineQRKSVSAsync",
+    "qr_async_trload": "BlockFmhaPipelineQRKSVSAsyncTrload",
+}
+
+
+def _pipeline(key: Key) -> Words:
+    words: Words = spellings()["fwd_pipeline"][key.pipeline]
+    return words
+
+
+def words(key: Key, features: Features, space: str) -> dict[str, str]:
+    """gfx950 has fwd kernels of its own, so the device code of those for gfx9 leaves it out."""
+    found = fwd_words.attention(key, space, trait(key), _pipeline(key))
+    guard = "defined(__gfx9__) && !defined(__gfx950__)" if key.arch_trait == "gfx9" else cpp.guard(key)
+    return {**found, "guard": guard}
+
+
+def trait(key: Key) -> str:
+    """The type by which dispatch and instance find each other, besides the arch tag."""
+    return (
+        f"fmha_fwd_traits_<{fwd_words.attention_start(key, _pipeline(key))}, {flag(key.dropout)}, "
+        f"{fwd_words.squant(key)}, {pad_words(key.pad)['pads']}, {flag(key.trload)}, {flag(key.skip)}>"
+    )
+
+
+def conditions(key: Key, largest_bm0: int) -> tuple[str, ...]:
+    """What a request must meet for a kernel, beyond device, dtype and head dims.
+
+    ``largest_bm0`` is the largest kM0 among the kernels of the same device, dtype and head dims: a smaller tile serves
+    no more queries than it has rows.
+    """
+    own = [
+        f"t.has_lse == {flag(key.lse)}",
+        f"t.has_dropout == {flag(key.dropout)}",
+        f"t.skip_min_seqlen_q == {flag(key.skip)}",
+    ]
+    if key.tile.bm0 != largest_bm0:
+        own.append(f"a.seqlen_q <= {key.tile.bm0}")
+    return fwd_words.attention_conditions(key, tuple(own), ("a.cu_seqlen_k_ptr == nullptr", "a.seqlen_k != 0"))
+
+
+def dispatch_text(keys: Sequence[Key], features: Features) -> str:
+    """The host dispatch over ``keys``, which must be in upstream's order of emission for each arch trait."""
+    largest: dict[tuple[Any, ...], int] = {}
+    for key in keys:
+        largest[_place(key)] = max(largest.get(_place(key), 0), key.tile.bm0)
+    return one_stage(
+        by_device(keys),
+        function="fmha_fwd",
+        trait=trait,
+        conditions=lambda key: conditions(key, largest[_place(key)]),
+        by_reference=False,
+        counts_units=True,
+    )
+
+
+def _place(key: Key) -> tuple[object, ...]:
+    """What kernels that dispatch chooses among by their tile have in common."""
+    return key.arch_trait, key.dtype, key.hdim_q, key.hdim_v
+
+
+def symbol(values: Values) -> re.Pattern[str]:
+    """What a kernel's symbol contains, in order."""
+    shape = rf"FmhaFwdKernelI.*?{_SYMBOLS[values['pipeline']]}I.*?{symbol_words.shape(values)}"
+    traits = (
+        f"{symbol_words.traits(values)}{symbol_words.boolean(values['dropout'])}{symbol_words.squant(values)}"
+        f"Li{symbol_words.number(values['tile'].occupancy)}E{symbol_words.boolean(values['skip'])}"
+    )
+    return symbol_words.attention(values, shape, traits)
+
+
+def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
+    """With each of the key's masks."""
+    limited = any(one.tile.bm0 > key.tile.bm0 and _place(one) == _place(key) for one in keys)
+    return attention_scenarios(key, lse=key.lse, seqlens_q=queries(key, limited=limited))
+
+
+FAMILY = Family(
+    name=NAME,
+    words=words,
+    instance="fwd_instance.hip.j2",
+    symbol=symbol,
+    host=Host(
+        dialects=lambda: ("ck-2025-11",),
+        dispatch=dispatch_text,
+        harness=lambda dialect, _: harness_text(dialect, NAME, dropout=True, pages=False, splits=False),
+        arguments=FwdArguments,
+        launch=deferred("kernels.launch.fwd_launching", "run"),
+        functions=("fmha_fwd_",),
+    ),
+    scenarios=scenarios,
+    not_laid_out=not_laid_out,
+)

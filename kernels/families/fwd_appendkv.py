@@ -1,0 +1,158 @@
+"""fwd_appendkv: new keys and values written to a KV cache, Q and K rotated. Its C++ words, its dispatch, its library.
+
+The order of template arguments is CK's own (fmha_fwd_appendkv_traits_ in fmha_fwd.hpp).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernels.families import symbol_words
+from kernels.families.family import Family, Host, Scenario, Values, deferred
+from kernels.families.fwd_dispatch import by_device, nested
+from kernels.families.kernel_problems import not_laid_out
+from kernels.families.spellings import spellings
+from kernels.families.template_engine import environment
+from kernels.families.words import Features, arch_tag, element, flag, guard, pad_flags, pad_words
+from kernels.launch.appendkv_harness import AppendKvArguments
+from matrix.keys import Key
+
+NAME = "fwd_appendkv"
+_ROPE = {"no": 0, "inter": 1, "half": 2}  # CK's RotaryEmbeddingEnum
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendRequest:
+    """Sizes of a launch that dispatch may send to a kernel.
+
+    ``seqlens_k`` rows of each sequence are in the cache before, ``seqlen_knew`` are appended to each; ``hdim`` are
+    those of Q and V. ``page`` is the rows of a page, 0 a contiguous cache.
+    """
+
+    dtype: str
+    seqlen_q: int
+    seqlens_k: tuple[int, ...]
+    seqlen_knew: int
+    rope: str
+    hdim: tuple[int, int]
+    page: int
+    rotary_dim: int
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {value}" for name, value in dataclasses.asdict(self).items())
+
+
+def words(key: Key, features: Features, space: str) -> dict[str, str]:
+    return {
+        "space": space,
+        "name": key.name,
+        "guard": guard(key),
+        "tag": arch_tag(key.arch_trait),
+        "trait": trait(key),
+        "element": element(key),
+        "block": _block(key),
+        "pads": pad_words(key.pad)["pads"],
+        "occupancy": str(key.tile.occupancy),
+        "v_rowmajor": flag(key.vlayout == "row"),
+        "rope": spellings()["rope"][key.rope]["enum"],
+        "paged_kv": flag(key.paged_kv),
+    }
+
+
+def trait(key: Key) -> str:
+    """The type by which dispatch and instance find each other, besides the arch tag."""
+    rope = spellings()["rope"][key.rope]["enum"]
+    return (
+        f"fmha_fwd_appendkv_traits_<{key.hdim_q}, {element(key)}, {_block(key)}, {flag(key.vlayout == 'row')}, "
+        f"{pad_words(key.pad)['pads']}, {rope}, {flag(key.paged_kv)}>"
+    )
+
+
+def _block(key: Key) -> str:
+    return f"{key.tile.bs}, {key.tile.bsk}, {key.tile.bd}, {key.tile.bdv}"
+
+
+def conditions(key: Key) -> tuple[str, ...]:
+    """What a request must meet for the kernel, beyond device, dtype and head dims.
+
+    The length of the cache is known to the device alone, so a kernel pads seqlen_k always. Source:
+    FmhaFwdAppendKVApiTrait of fmha_fwd_appendkv.py.
+    """
+    tile = key.tile
+    spad, _, dpad, dvpad = pad_flags(key.pad)
+    whole = (("a.seqlen_q", tile.bs, spad), ("a.hdim_q", tile.bd, dpad), ("a.hdim_v", tile.bdv, dvpad))
+    return (
+        f"t.is_v_rowmajor == {flag(key.vlayout == 'row')}",
+        *(f"{length} % {unit} == 0" for length, unit, padded in whole if not padded),
+        f"t.rope_type == {spellings()['rope'][key.rope]['check']}",
+        f"(a.block_table_ptr != nullptr) == {flag(key.paged_kv)}",
+    )
+
+
+def dispatch_text(keys: Sequence[Key], features: Features) -> str:
+    """The host dispatch over ``keys``, which must be in upstream's order of emission for each arch trait."""
+    ordered = by_device(keys)
+    arms = [(key, (trait(key), arch_tag(key.arch_trait), " && ".join(conditions(key)))) for key in ordered]
+    names = [key.name for key in ordered]
+    return environment().get_template("appendkv_dispatch.hip.j2").render(archs=nested(arms), names=names)
+
+
+def harness_text(dialect: str, features: Features) -> str:
+    """The C ABI of kernels/include_fwd/ckpm_appendkv.h."""
+    template = environment().get_template("appendkv_harness.hip.j2")
+    return template.render(dialect=dialect, family=NAME, function="fmha_fwd_appendkv", abi="ckpm_appendkv")
+
+
+def symbol(values: Values) -> re.Pattern[str]:
+    """What a kernel's symbol contains, in order. Element types come first, the same for all kernels of a unit."""
+    tile, boolean = values["tile"], symbol_words.boolean
+    block = "".join(f"Li{n}E" for n in (tile.bs, tile.bsk, tile.bd, tile.bdv))
+    rope = rf"{symbol_words.ENUM}{_ROPE[values['rope']]}E"
+    problem = rf"{block}{boolean(values['vlayout'] == 'row')}{rope}{boolean(values['paged_kv'])}"
+    traits = rf"{symbol_words.pads(values['pad'])}Li{symbol_words.number(tile.occupancy)}E"
+    return re.compile(rf"FmhaFwdAppendKVKernelI.*?ProblemI\w+?{problem}\w+?TraitsI{traits}")
+
+
+def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
+    """Three sequences, new rows across tiles and pages; cosines for all whole sixteens of Q's dims."""
+    spad, _, dpad, dvpad = pad_flags(key.pad)
+    tile = key.tile
+    lengths = (tile.bs + 6, tile.bs) if spad else (tile.bs,)
+    dims_q = (key.hdim_q - 8, key.hdim_q) if dpad else (key.hdim_q,)
+    dims_v = (key.hdim_v - 8, key.hdim_v) if dvpad else (key.hdim_v,)
+    found = tuple(
+        AppendRequest(
+            dtype=key.dtype,
+            seqlen_q=seqlen_q,
+            seqlens_k=(100, 0, 63),
+            seqlen_knew=tile.bsk + 6,
+            rope=key.rope or "no",
+            hdim=(dim_q, dim_v),
+            page=64 if key.paged_kv else 0,
+            rotary_dim=dim_q // 16 * 16,
+        )
+        for seqlen_q, dim_q, dim_v in itertools.product(lengths, dims_q, dims_v)
+    )
+    return (Scenario(label="append", candidates=found),)
+
+
+FAMILY = Family(
+    name=NAME,
+    words=words,
+    instance="appendkv_instance.hip.j2",
+    symbol=symbol,
+    host=Host(
+        dialects=lambda: ("ck-2025-11",),
+        dispatch=dispatch_text,
+        harness=harness_text,
+        arguments=AppendKvArguments,
+        launch=deferred("kernels.launch.appendkv_launching", "run"),
+        functions=("fmha_fwd_appendkv_",),
+    ),
+    scenarios=scenarios,
+    not_laid_out=not_laid_out,
+)

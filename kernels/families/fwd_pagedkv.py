@@ -1,0 +1,94 @@
+"""fwd_pagedkv: attention over a paged KV cache, in one stage. Its keys in C++ words, its dispatch, its library.
+
+The order of template arguments is CK's own (fmha_fwd_pagedkv_traits_ in fmha_fwd.hpp).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from kernels.families import fwd_words, kernel_problems, symbol_words
+from kernels.families.family import Family, Host, Scenario, Values, deferred
+from kernels.families.fwd_dispatch import by_device, harness_text, one_stage
+from kernels.families.spellings import Words, spellings
+from kernels.families.words import Features, flag, pad_words
+from kernels.launch.fwd_harness import FwdArguments
+from matrix.keys import Key
+
+NAME = "fwd_pagedkv"
+
+
+def _pipeline(key: Key) -> Words:
+    words: Words = spellings()["pagedkv_pipeline"][key.pipeline]
+    return words
+
+
+def words(key: Key, features: Features, space: str) -> dict[str, str]:
+    return fwd_words.attention(key, space, trait(key), _pipeline(key))
+
+
+def trait(key: Key) -> str:
+    """The type by which dispatch and instance find each other, besides the arch tag."""
+    return (
+        f"fmha_fwd_pagedkv_traits_<{fwd_words.attention_start(key, _pipeline(key))}, {flag(key.paged_kv)}, "
+        f"{fwd_words.squant(key)}, {pad_words(key.pad)['pads']}, {flag(key.skip)}>"
+    )
+
+
+def conditions(key: Key) -> tuple[str, ...]:
+    """What a request must meet for a kernel, beyond device, dtype and head dims."""
+    own = (
+        f"t.has_lse == {flag(key.lse)}",
+        f"t.use_pagedkv == {flag(key.paged_kv)}",
+        f"t.skip_min_seqlen_q == {flag(key.skip)}",
+    )
+    return fwd_words.attention_conditions(key, own, ("a.seqlen_k_ptr == nullptr",))
+
+
+def dispatch_text(keys: Sequence[Key], features: Features) -> str:
+    """The host dispatch over ``keys``, which must be in upstream's order of emission for each arch trait."""
+    return one_stage(
+        by_device(keys),
+        function="fmha_fwd_pagedkv",
+        trait=trait,
+        conditions=conditions,
+        by_reference=True,
+        counts_units=False,
+    )
+
+
+def symbol(values: Values) -> re.Pattern[str]:
+    """What a kernel's symbol contains, in order."""
+    traits = (
+        f"{symbol_words.traits(values)}{symbol_words.boolean(values['paged_kv'])}{symbol_words.squant(values)}"
+        f"Li{symbol_words.number(values['tile'].occupancy)}E{symbol_words.boolean(values['skip'])}"
+    )
+    return symbol_words.attention(values, rf"FmhaFwdPagedKVKernelI.*?{symbol_words.shape(values)}", traits)
+
+
+def not_laid_out(key: Key) -> str | None:
+    return kernel_problems.not_laid_out(key) or (None if key.paged_kv else "a cache without pages")
+
+
+def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
+    """With each of the key's masks."""
+    return kernel_problems.attention_scenarios(key, lse=key.lse)
+
+
+FAMILY = Family(
+    name=NAME,
+    words=words,
+    instance="pagedkv_instance.hip.j2",
+    symbol=symbol,
+    host=Host(
+        dialects=lambda: ("ck-2025-11",),
+        dispatch=dispatch_text,
+        harness=lambda dialect, _: harness_text(dialect, NAME, dropout=False, pages=True, splits=False),
+        arguments=FwdArguments,
+        launch=deferred("kernels.launch.fwd_launching", "run"),
+        functions=("fmha_fwd_pagedkv_",),
+    ),
+    scenarios=scenarios,
+    not_laid_out=not_laid_out,
+)

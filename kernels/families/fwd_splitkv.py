@@ -1,0 +1,138 @@
+"""fwd_splitkv: attention whose keys are split among workgroups. Its keys in C++ words; the dispatch of both stages.
+
+The order of template arguments is CK's own (fmha_fwd_splitkv_traits_ in fmha_fwd.hpp).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from kernels.families import fwd_splitkv_combine as combine
+from kernels.families import fwd_words, symbol_words
+from kernels.families.family import Family, Host, Scenario, Values, deferred
+from kernels.families.fwd_dispatch import by_device, harness_text, nested
+from kernels.families.kernel_problems import MASKS, attention_scenarios, candidates, not_laid_out
+from kernels.families.spellings import Words, spellings
+from kernels.families.template_engine import environment
+from kernels.families.words import Features, arch_tag, flag, pad_flags, pad_words
+from kernels.launch.fwd_harness import FwdArguments
+from matrix.base.errors import UsageError
+from matrix.keys import Key
+
+NAME = "fwd_splitkv"
+_SPLITS = 3
+
+
+def merges(hdim_q: int, bias: str, mask: str) -> bool:
+    """Whether such a key also has kernels that merge the heads of one KV head into Q's rows."""
+    return hdim_q == 128 and bias == mask == "no"
+
+
+def _pipeline(key: Key) -> Words:
+    words: Words = spellings()["splitkv_pipeline"][key.pipeline]
+    return words
+
+
+def words(key: Key, features: Features, space: str) -> dict[str, str]:
+    return fwd_words.attention(key, space, trait(key), _pipeline(key))
+
+
+def choices(key: Key, features: Features) -> Mapping[str, object]:
+    return {"batch": key.mode == "batch", "merges": merges(key.hdim_q, key.bias, key.mask)}
+
+
+def trait(key: Key) -> str:
+    """The type by which dispatch and instance find each other, besides the arch tag."""
+    return (
+        f"fmha_fwd_splitkv_traits_<{fwd_words.attention_start(key, _pipeline(key))}, {fwd_words.squant(key)}, "
+        f"{flag(key.paged_kv)}, {pad_words(key.pad)['pads']}>"
+    )
+
+
+def conditions(key: Key) -> tuple[str, ...]:
+    """What a request must meet for a kernel, beyond device, dtype and head dims."""
+    own = (f"(a.block_table_ptr != nullptr) == {flag(key.paged_kv)}",)
+    return fwd_words.attention_conditions(key, own, ("a.seqlen_k_ptr == nullptr",))
+
+
+def dispatch_text(keys: Sequence[Key], features: Features) -> str:
+    """The host dispatch over keys of both stages, each in upstream's order of emission for each arch trait.
+
+    Raises:
+        UsageError: a kernel without any combine kernel that serves it.
+    """
+    ordered = by_device(keys)
+    first = [key for key in ordered if key.family == NAME]
+    second = [key for key in ordered if key.family == combine.NAME]
+    combines: dict[tuple[object, ...], dict[bool, str]] = {}
+    for key in second:
+        combines.setdefault(combine.place(key), {})[key.lse] = combine.trait(key)
+    arms = []
+    for key in first:
+        own = combines.get(combine.place(key))
+        if own is None:
+            raise UsageError(f"{key.name}: no combine kernel that serves it is selected. Widen --filter or --where.")
+        by_lse = {lse: own.get(lse, "") for lse in (True, False)}
+        arms.append((key, (trait(key), arch_tag(key.arch_trait), " && ".join(conditions(key)), by_lse)))
+    names = [key.name for key in (*first, *second)]
+    return environment().get_template("splitkv_dispatch.hip.j2").render(archs=nested(arms), names=names)
+
+
+def symbol(values: Values) -> re.Pattern[str]:
+    """What the symbols of a key's kernels contain, in order.
+
+    They differ in what follows: whether splits are uneven, whether heads are merged.
+    """
+    traits = symbol_words.traits(values) + symbol_words.squant(values) + symbol_words.boolean(values["paged_kv"])
+    return symbol_words.attention(values, rf"FmhaFwdSplitKVKernelI.*?{symbol_words.shape(values)}", traits)
+
+
+def variants(values: Values) -> int:
+    """See templates/splitkv_instance.hip.j2."""
+    merged = merges(values["hdim_q"], values["bias"], values["mask"])
+    return (2 if values["mode"] == "batch" else 1) * (2 if merged else 1)
+
+
+def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
+    """With each of the key's masks; for splits of whole tiles; and for heads merged into the rows of one query.
+
+    The combine stage decides about LSE, and there may be one without it alone.
+    """
+    place = combine.place(key)
+    lse = any(one.lse for one in keys if one.family == combine.NAME and combine.place(one) == place)
+    found = list(attention_scenarios(key, lse=lse, splits=_SPLITS))
+    changes = {**next(iter(MASKS[key.mask].values())), "lse": lse}
+    if key.mode == "batch" and not key.paged_kv:
+        even = candidates(key, changes, splits=2, seqlens_k=(4 * key.tile.bn0,))
+        found.append(Scenario(label="even splits", candidates=even))
+    padded, *_ = pad_flags(key.pad)
+    if merges(key.hdim_q, key.bias, key.mask) and (padded or key.mode == "group"):
+        heads = {**changes, "nhead_q": 4, "nhead_k": 2}
+        merged = candidates(key, heads, splits=_SPLITS, only_seqlens_q=(1,))
+        found.append(Scenario(label="merged heads", candidates=merged))
+    return tuple(found)
+
+
+FAMILY = Family(
+    name=NAME,
+    words=words,
+    instance="splitkv_instance.hip.j2",
+    choices=choices,
+    symbol=symbol,
+    variants=variants,
+    host=Host(
+        dialects=lambda: ("ck-2025-11",),
+        dispatch=dispatch_text,
+        harness=lambda dialect, _: harness_text(dialect, NAME, dropout=False, pages=True, splits=True),
+        arguments=FwdArguments,
+        launch=deferred("kernels.launch.fwd_launching", "run"),
+        functions=("fmha_fwd_splitkv_oneshot_", "fmha_fwd_splitkv_combine_oneshot_"),
+        several=True,
+        # waves of the combine kernel beyond those that its LSE tile needs write the same numbers to the same places in
+        # LDS (Replicate in block_fmha_fwd_splitkv_combine_pipeline_default_policy.hpp)
+        races=False,
+    ),
+    scenarios=scenarios,
+    not_laid_out=not_laid_out,
+)

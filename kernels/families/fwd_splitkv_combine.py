@@ -1,0 +1,78 @@
+"""fwd_splitkv_combine: the second stage of split-KV, which joins the splits. Its keys in C++ words.
+
+The order of template arguments is CK's own (fmha_fwd_splitkv_combine_traits_ in fmha_fwd.hpp). The dispatch of both
+stages is fwd_splitkv's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from kernels.families import fwd_words, symbol_words
+from kernels.families.family import Family, Scenario, Values
+from kernels.families.kernel_problems import MASKS, MOST, AttentionRequest, candidates, first, not_laid_out
+from kernels.families.words import Features, flag, pad_flags, pad_words
+from matrix.keys import Key
+
+NAME = "fwd_splitkv_combine"
+FIRST_STAGE = "fwd_splitkv"
+# One for each array that the stage keeps its scales in: it is compiled for up to 8, 16, 32, 64 and 128 splits.
+_SPLITS = (3, 9, 17, 33, 65)
+
+
+def place(key: Key) -> tuple[object, ...]:
+    """What a kernel of fwd_splitkv and the combine kernels that serve it have in common."""
+    spad, _, _, dvpad = pad_flags(key.pad)
+    return key.arch_trait, key.dtype, key.hdim_q, key.mode, key.qscale, spad, dvpad
+
+
+def words(key: Key, features: Features, space: str) -> dict[str, str]:
+    return fwd_words.common(key, space, trait(key))
+
+
+def trait(key: Key) -> str:
+    """The type by which dispatch and instance find each other, besides the arch tag."""
+    pads = pad_words(key.pad)
+    return (
+        f"fmha_fwd_splitkv_combine_traits_<{fwd_words.trait_start(key)}, {key.tile.bn1}, {flag(key.lse)}, "
+        f"{fwd_words.squant(key)}, {pads['spad']}, {pads['dvpad']}>"
+    )
+
+
+def symbol(values: Values) -> re.Pattern[str]:
+    """What the symbols of a key's kernels contain, in order. They differ in the bound of the number of splits."""
+    spad, _, _, dvpad = pad_flags(values["pad"])
+    boolean = symbol_words.boolean
+    problem = rf"Li{values['hdim_q']}E{boolean(values['mode'] == 'group')}Li{values['tile'].bn1}E"
+    traits = rf"{boolean(spad)}{boolean(dvpad)}{boolean(values['lse'])}{symbol_words.squant(values)}Li[3-7]E"
+    return re.compile(rf"FmhaFwdSplitKVCombineKernelI.*?ProblemI\w+?{problem}\w+?CombineTraitsI{traits}")
+
+
+def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
+    """Through a first stage that this kernel serves, with each range of splits."""
+    served = [one for one in keys if one.family == FIRST_STAGE and place(one) == place(key) and not not_laid_out(one)]
+    some = [one for one in served if one.mask == "no"][:2] or served[:2]
+    return tuple(
+        Scenario(label=f"{splits} splits", candidates=found)
+        for splits in _SPLITS
+        if (found := first(_through(some, key.lse, splits)))
+    )
+
+
+def _through(stages: Iterable[Key], lse: bool, splits: int) -> Iterable[AttentionRequest]:
+    for key in stages:
+        changes = {**next(iter(MASKS[key.mask].values())), "lse": lse}
+        yield from candidates(key, changes, splits=splits)[: MOST // 2]
+
+
+FAMILY = Family(
+    name=NAME,
+    library=FIRST_STAGE,
+    words=words,
+    instance="combine_instance.hip.j2",
+    symbol=symbol,
+    variants=lambda values: 5,  # see templates/combine_instance.hip.j2
+    scenarios=scenarios,
+    not_laid_out=not_laid_out,
+)

@@ -1,0 +1,81 @@
+"""Libraries: which families make one together, in which dialects, and what a library is called."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from kernels.families.family import Host
+from kernels.families.table import FAMILIES
+from matrix.base.errors import UsageError
+from matrix.keys import Key
+from matrix.options import DEFAULT_FAMILY
+
+
+def libraries() -> Mapping[str, tuple[str, ...]]:
+    """The families of each library, by the name of the family that has its host side."""
+    found: dict[str, tuple[str, ...]] = {}
+    for family in FAMILIES:
+        library = library_with(family)
+        found[library] = (*found.get(library, ()), family)
+    return found
+
+
+def library_with(family: str) -> str:
+    """The library that a family of the table is built into."""
+    return FAMILIES[family].library or family
+
+
+def host(library: str) -> Host:
+    """The host side of a library of the table."""
+    found = FAMILIES[library].host
+    assert found is not None, f"{library} is built into another family's library"
+    return found
+
+
+def is_default(library: str) -> bool:
+    """Whether it is what commands build and run without --family: folders, units and baselines don't name it."""
+    return library == DEFAULT_FAMILY
+
+
+def option(library: str) -> tuple[str, ...]:
+    """The words of a command line that ask for a library."""
+    return () if is_default(library) else ("--family", ",".join(libraries()[library]))
+
+
+def made_of(families: Collection[str]) -> str | None:
+    """The library that consists of these families, in whatever dialect."""
+    return next((library for library, members in libraries().items() if set(families) == set(members)), None)
+
+
+def library_of(families: Collection[str], dialect: str) -> str:
+    """The library that kernels of these families make in a dialect.
+
+    Raises:
+        UsageError: there is no C++ for one of them, they don't go together, or one of a library is missing.
+    """
+    library = made_of(families)
+    if library is not None and dialect in host(library).dialects():
+        return library
+    can = "; ".join(
+        f"--family {','.join(members)} ({', '.join(host(name).dialects())})" for name, members in libraries().items()
+    )
+    raise UsageError(
+        f"{', '.join(families)} of dialect {dialect} can't be rendered into one library. What can be: {can}."
+    )
+
+
+def library_of_keys(keys: Sequence[Key], dialect: str) -> str:
+    """The library that selected kernels make.
+
+    Raises:
+        UsageError: as :func:`library_of`; or a family of the library has no kernel among them.
+    """
+    families = dict.fromkeys(key.family for key in keys)
+    for library, members in libraries().items():
+        if set(families) < set(members):
+            missing = ", ".join(name for name in members if name not in families)
+            raise UsageError(
+                f"no kernel of {missing} is selected, which a library of {library} needs. "
+                f"Ask for --family {','.join(members)} and widen --filter or --where."
+            )
+    return library_of(families, dialect)

@@ -1,0 +1,77 @@
+"""Parts of mangled symbols that the families share: template arguments as a kernel's symbol spells them.
+
+Symbols follow the Itanium C++ ABI: ``Li64E`` is the int 64, ``Lb1E`` true, ``LNS_22BlockAttentionBiasEnumE2E`` (or a
+substitution such as ``LSA_2E``) an enumerator's value. Enumerators' values are CK's (block_attention_*_enum.hpp).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from kernels.families.words import pad_flags
+
+ENUM = r"L(?:N[\w]*?E|S\w*_)"  # an enumeration's type, before its value
+_BIAS = {"no": 0, "bias": 1, "alibi": 2}
+_QSCALE = {"no": 0, "pertensor": 1, "kv_blockscale": 3}
+_LAYOUT = {"vectorized": 0, "linear": 1}
+_TABLE = {"vllm": 0, "sglang": 1}
+_LOAD = {"bload": 0, "gload": 1}
+# GenericAttentionMask<IsMasking, IsLocal>; SimplifiedGenericAttentionMask<IsMasking>
+_MASK = {
+    ("simplified", "no"): r"SimplifiedGenericAttentionMaskILb0EE",
+    ("simplified", "mask"): r"SimplifiedGenericAttentionMaskILb1EE",
+    ("generic", "no"): r"GenericAttentionMaskILb0ELb[01]EE",
+    ("generic", "causal"): r"GenericAttentionMaskILb1ELb0EE",
+    ("generic", "generic"): r"GenericAttentionMaskILb1ELb1EE",
+}
+
+
+def number(value: int) -> str:
+    return str(value).replace("-", "n")
+
+
+def boolean(value: object) -> str:
+    return f"Lb{int(bool(value))}E"
+
+
+def pads(word: str) -> str:
+    return "".join(map(boolean, pad_flags(word)))
+
+
+def mask(values: Mapping[str, Any]) -> str:
+    return _MASK[values["mask_impl"], values["mask"]]
+
+
+def squant(values: Mapping[str, Any]) -> str:
+    """Whether scales are static, one for each tensor."""
+    return boolean(values["qscale"] == "pertensor")
+
+
+def shape(values: Mapping[str, Any]) -> str:
+    """TileFmhaShape and, behind it, whether the kernel is of group mode."""
+    tile = values["tile"]
+    block = "".join(f"Li{n}E" for n in (tile.bm0, tile.bn0, tile.bk0, tile.bn1, tile.bk1, tile.bk0max))
+    return rf"sequenceIJ{block}EEE.*?{boolean(values['vlayout'] == 'row')}EE{boolean(values['mode'] == 'group')}"
+
+
+def traits(values: Mapping[str, Any]) -> str:
+    """What the traits of all attention kernels begin with, LSE being the last of it."""
+    return (
+        rf"TraitsI{pads(values['pad'])}{boolean(values['logits'])}{ENUM}{_BIAS[values['bias']]}E"
+        rf"Lb0E{boolean(values['lse'])}"
+    )
+
+
+def paged_traits(values: Mapping[str, Any]) -> str:
+    """What the traits of batch prefill go on with in dialects that have pages as an axis."""
+    return (
+        rf"{ENUM}{_QSCALE[values['qscale']]}ELi\w+?ELb0E{boolean(values['sink'])}Li{values['page_size']}E"
+        rf"{ENUM}{_LAYOUT[values['kv_layout']]}E{ENUM}{_TABLE[values['kv_table']]}E{ENUM}{_LOAD[values['load']]}E"
+    )
+
+
+def attention(values: Mapping[str, Any], shape_: str, traits_: str) -> re.Pattern[str]:
+    """A symbol of shape, mask and traits, in this order."""
+    return re.compile(rf"{shape_}.*?{mask(values)}.*?{traits_}")

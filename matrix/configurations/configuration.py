@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -207,6 +207,14 @@ def _lines(field: Field) -> Iterator[tuple[str, int]]:
 _SAME = ("dtype", "hdim_q", "hdim_v", "mode", "logits", "lse", "dropout")
 _MASKS = {"causal": "top_left", "mask": "generic"}
 _PIPELINES = {"fwd_appendkv": "appendkv", "bwd_dot_do_o": "bwd", "bwd_dq_dk_dv": "bwd", "bwd_convert_dq": "bwd"}
+_PAGED = ("batch_prefill",)  # always over a paged cache
+_THIRD_GEMM = ("bwd_dq_dk_dv",)  # has waves of its own
+# the tile's lengths that a family's block is made of, "" for a length that it doesn't have
+_ATTENTION_BLOCK = ("bm0", "bn0", "bk0", "bn1", "bk1", "bk0max")
+_BLOCKS: Mapping[str, tuple[str, ...]] = {
+    "bwd_dq_dk_dv": ("bm0", "bn0", "bk0", "bk1", "bk2", "bk3", "bk4", "bhdq", "bhdv"),
+    "fwd_appendkv": ("bs", "bsk", "bd", "bdv", "", ""),
+}
 _PADDING = re.compile("p(s(?!k))?(sk)?(d(?!v))?(dv)?")
 
 
@@ -215,7 +223,7 @@ def configuration_of(key: Key, arch: str) -> Configuration:
 
     Batch prefill of an age without page sizes, layouts and tables has pages of one token, linear, in SGLang's table.
     """
-    paged = key.family == "batch_prefill"
+    paged = key.family in _PAGED
     values: dict[str, Any] = {
         **{name: default for name, (_, _, default) in _FORM.items() if default is not _REQUIRED},
         **{name: getattr(key, name) for name in _SAME},
@@ -251,16 +259,10 @@ def _lengths(family: str, tile: Tile) -> dict[str, tuple[int, ...]]:
     def pick(names: str) -> tuple[int, ...]:
         return tuple(getattr(tile, name) for name in names.split())
 
-    third: Sequence[int] = pick("rm2 rn2 rk2") if family == "bwd_dq_dk_dv" else (1, 1, 1)
-    if family == "bwd_dq_dk_dv":
-        blocks = pick("bm0 bn0 bk0 bk1 bk2 bk3 bk4 bhdq bhdv")
-    elif family == "fwd_appendkv":
-        blocks = (*pick("bs bsk bd bdv"), 0, 0)
-    else:
-        blocks = pick("bm0 bn0 bk0 bn1 bk1 bk0max")
     warp = pick("wm0 wn0 wk0 wm1 wn1 wk1")
+    third = family in _THIRD_GEMM  # its warp tiles are those of the first one
     return {
-        "tile": blocks,
-        "wave": (*pick("rm0 rn0 rk0 rm1 rn1 rk1"), *third),
-        "warp": (*warp, *((16, 16, 16) if family != "bwd_dq_dk_dv" else warp[:3])),
+        "tile": tuple(getattr(tile, name) if name else 0 for name in _BLOCKS.get(family, _ATTENTION_BLOCK)),
+        "wave": (*pick("rm0 rn0 rk0 rm1 rn1 rk1"), *(pick("rm2 rn2 rk2") if third else (1, 1, 1))),
+        "warp": (*warp, *(warp[:3] if third else (16, 16, 16))),
     }

@@ -168,6 +168,9 @@ _SLOTS: Mapping[str, Mapping[str, Sequence[int]]] = {
     "bwd_convert_dq": {"tile": (0, 1), "wave": (), "warp": (), "padding": (0, 2)},
 }
 _ATTENTION_SLOTS = {"tile": range(6), "wave": range(6), "warp": range(6), "padding": range(4)}
+# a pad by which it is known that the family's kernels of that age pad all four: mid-2025
+_PADS_ALL = {"bwd_dq_dk_dv": "pssk"}
+_SIZED_PAGES = ("batch_prefill",)  # whose kernels are of one page size
 _COMPARED = (
     *("dtype", "mode", "hdim_q", "hdim_v", "vlayout", "bias", "logits", "dropout", "qscale", "rope", "sink", "skip"),
     *("paged_kv", "pipeline", "block_per_cu"),
@@ -228,11 +231,11 @@ def _equal(family: Family, key: Key, asked: Mapping[str, Any]) -> bool:
         and key.mask in ("", *_MASKS[asked["mask"]])
         and (key.mask != "" or asked["mask"] == "no")
         and ("lse" not in family.fields or has["lse"] == asked["lse"])  # backward reads it, append-KV has none
-        and (key.family != "batch_prefill" or has["page_size"] == asked["page_size"])
+        and (key.family not in _SIZED_PAGES or has["page_size"] == asked["page_size"])
         and all(asked[name] in (None, has[name]) for name in ("kv_memory_layout", "kv_lookup_table"))
     )
     slots = {**_SLOTS.get(key.family, _ATTENTION_SLOTS)}
-    if key.family == "bwd_dq_dk_dv" and "pssk" in family.values("pad"):  # of mid-2025, which pads all four
+    if _PADS_ALL.get(key.family) in family.values("pad"):
         slots["padding"] = range(4)
     return same and all(_pick(has[name], slots[name]) == _pick(asked[name], slots[name]) for name in slots)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -183,23 +183,13 @@ def not_for_its_lengths(key: Key, shape: Shape) -> str | None:
 
 def _steps(key: Key) -> list[tuple[str, int, int]]:
     """(length, its largest value or 0, what it must be a multiple of) for each length of a shape."""
-    pads = padding(key.pad)
-    tile, pipeline = key.tile, key.pipeline
-    group = key.mode == "group"
+    pads, group = padding(key.pad), key.mode == "group"
     padded = {"s": group or "s" in pads, "sk": group or "sk" in pads, "d": "d" in pads, "dv": "dv" in pads}
-    if key.family == "bwd_dq_dk_dv":
-        short = _SHORT_K if tile.when == "short_k" else 0
-        steps = [("hdim_q", 0, key.dpad or key.hdim_q), ("hdim_v", 0, key.dvpad or key.hdim_v)]
-        if key.pipeline:  # CK of mid-2025; later kernels have one pipeline, which pads lengths always
-            steps += _dividing(padded, {"s": tile.bm0, "sk": tile.bn0})
-        return [("seqlen_q", tile.max_seq_q, 1), ("seqlen_k", short, 1), *steps]
-    if key.family in ("bwd_dot_do_o", "bwd_convert_dq"):
-        dim = "dv" if key.family == "bwd_dot_do_o" else "d"
-        return _dividing(padded, {"s": _ROWS_1D, dim: key.hdim_v if dim == "dv" else key.hdim_q})
-    if key.family == "fwd_splitkv_combine":  # the rows of its block are of no key: its partner's rule stands for it
-        return _dividing(padded, {"dv": key.hdim_v})
-    if key.family == "fwd_appendkv":
-        return _dividing(padded, {"s": tile.bs, "d": tile.bd, "dv": tile.bdv})
+    return _STEPS.get(key.family, _attention_steps)(key, padded)
+
+
+def _attention_steps(key: Key, padded: Mapping[str, bool]) -> list[tuple[str, int, int]]:
+    tile, pipeline = key.tile, key.pipeline
     unpadded = {"d": _SUBMAX.get(tile.bk0max, tile.bk0max), "dv": key.hdim_v}
     if not pipeline.startswith("qr_async"):
         unpadded["s"] = tile.bm0
@@ -207,6 +197,26 @@ def _steps(key: Key) -> list[tuple[str, int, int]]:
         unpadded["sk"] = tile.bn0
     vector = {"qr_async": 128 // _BITS.get(key.dtype, 8), "qr_hpad": 8}.get(pipeline, 1)
     return [*_dividing(padded, unpadded), ("hdim_q", 0, vector), ("hdim_v", 0, vector)]
+
+
+def _backward_steps(key: Key, padded: Mapping[str, bool]) -> list[tuple[str, int, int]]:
+    tile = key.tile
+    short = _SHORT_K if tile.when == "short_k" else 0
+    steps = [("hdim_q", 0, key.dpad or key.hdim_q), ("hdim_v", 0, key.dvpad or key.hdim_v)]
+    if key.pipeline:  # CK of mid-2025; later kernels have one pipeline, which pads lengths always
+        steps += _dividing(padded, {"s": tile.bm0, "sk": tile.bn0})
+    return [("seqlen_q", tile.max_seq_q, 1), ("seqlen_k", short, 1), *steps]
+
+
+# families whose kernels divide lengths otherwise than attention with a tile of Q and K
+_STEPS: Mapping[str, Callable[[Key, Mapping[str, bool]], list[tuple[str, int, int]]]] = {
+    "bwd_dq_dk_dv": _backward_steps,
+    "bwd_dot_do_o": lambda key, padded: _dividing(padded, {"s": _ROWS_1D, "dv": key.hdim_v}),
+    "bwd_convert_dq": lambda key, padded: _dividing(padded, {"s": _ROWS_1D, "d": key.hdim_q}),
+    # the rows of its block are of no key: its partner's rule stands for it
+    "fwd_splitkv_combine": lambda key, padded: _dividing(padded, {"dv": key.hdim_v}),
+    "fwd_appendkv": lambda key, padded: _dividing(padded, {"s": key.tile.bs, "d": key.tile.bd, "dv": key.tile.bdv}),
+}
 
 
 _LENGTHS = {"s": "seqlen_q", "sk": "seqlen_k", "d": "hdim_q", "dv": "hdim_v"}

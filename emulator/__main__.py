@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from emulator import image
 from emulator.errors import EmulatorError, UnknownInstructionError
 from emulator.inspection import inspect as inspection
+from emulator.options import ARCHS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cover.add_argument("-v", "--verbose", action="store_true", help="every opcode and modifier with its count")
     look = commands.add_parser("inspect", help="each kernel's hot loop, and loads used before they are back, as JSON")
     look.add_argument("file", type=Path, metavar="FILE", help="library, object, bundle or code object")
-    look.add_argument("--arch", choices=list(image.ARCHS), required=True, help="of which code objects")
+    look.add_argument("--arch", choices=list(ARCHS), required=True, help="of which code objects")
     chosen = parser.parse_args(arguments)
     try:
         if chosen.command == "inspect":

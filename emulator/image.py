@@ -20,13 +20,13 @@ from elftools.elf.relocation import RelocationSection
 from elftools.elf.sections import NoteSection, SymbolTableSection
 
 from emulator.errors import CodeObjectError
+from emulator.options import ARCHS
 
 _BUNDLE_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 _METADATA_NOTE = 32  # NT_AMDGPU_METADATA
 _RELATIVE64, _ABS64 = 13, 3  # R_AMDGPU_RELATIVE64, R_AMDGPU_ABS64
 _DESCRIPTOR = struct.Struct("<3I4xq20x3I2H4x")
 
-ARCHS = {"gfx90a": 910, "gfx942": 942, "gfx950": 950}
 
 # Same order as enum HiddenKind in core/run/program.h. Kinds that no kernel of ours reads are zero.
 HIDDEN_KINDS = (

@@ -94,6 +94,13 @@ def test_folders_of_the_user_named_like_rooms_are_not_run(module: str, ckpm: Pat
     assert child.stdout.startswith(f"usage: ckpm {'test' if module == 'tests.gpu' else module} ")
 
 
+def test_accepted_figures_of_an_installed_ckpm_are_not_replaced(ckpm: Path, tmp_path: Path) -> None:
+    done = called([str(ckpm), "reports", "accept", "--reason", "mine"], tmp_path)
+    assert (done.returncode, "--baselines FOLDER" in done.stderr) == (2, True), done.stderr
+    done = called([str(ckpm), "reports", "accept", "--reason", "mine", "--baselines", "mine"], tmp_path)
+    assert "no such manifest" in done.stderr  # it goes on to look for what was built
+
+
 def test_packages_of_others_are_not_hidden_from_them(ckpm: Path, tmp_path: Path) -> None:
     code = (
         "import importlib.util as u; print([n for n in ('matrix', 'kernels', 'reports', 'emulator') if u.find_spec(n)])"

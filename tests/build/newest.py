@@ -13,6 +13,7 @@ import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from kernels.base.settings import cache_folder
 from kernels.build.request import VERSION_SCRIPT
@@ -49,7 +50,8 @@ def sample(mask_impl: str) -> list[Key]:
     """The smoke tier, and kernels that show every pair of axis values that occurs; in upstream's order."""
     smoke = select(dialect(DIALECT), Selection(archs=("gfx950",), mask_impl=mask_impl, tier="smoke"))
     every = all_keys(mask_impl)
-    kept, seen = {key.name for key in smoke}, set()
+    kept = {key.name for key in smoke}
+    seen: set[tuple[tuple[str, Any], ...]] = set()
     for key in sorted(every, key=lambda key: hashlib.sha256(key.name.encode()).digest()):
         values = [(axis, getattr(key, axis)) for axis in AXES]
         pairs = set(itertools.combinations(values, 2))

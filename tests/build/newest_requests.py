@@ -49,8 +49,10 @@ class Model:
         self.nest: dict[str, dict[int, dict[tuple[Any, ...], list[Key]]]] = {}
         self.widest_v: dict[tuple[str, int], int] = {}
         for key in keys:
-            exact = (key.logits, BIAS[key.bias], key.lse, key.dropout, QSCALE[key.qscale], key.sink)
-            exact += (LAYOUT[key.kv_layout], TABLE[key.kv_table], key.page_size)  # type: ignore[index]
+            assert key.kv_layout
+            assert key.kv_table
+            cache = (LAYOUT[key.kv_layout], TABLE[key.kv_table], key.page_size)
+            exact = (key.logits, BIAS[key.bias], key.lse, key.dropout, QSCALE[key.qscale], key.sink, *cache)
             arms = self.nest.setdefault(key.dtype, {}).setdefault(key.hdim_q, {})
             arms.setdefault(exact, []).append(key)
             self.widest_v[key.dtype, key.hdim_q] = key.tile.bn1
@@ -67,8 +69,8 @@ class Model:
         vec = 16 // BYTES[dtype]
         if not p["is_group_mode"] or not p["is_v_rowmajor"] or p["hdim_q"] % vec or p["hdim_v"] % vec:
             return None
-        exact = (bool(p["has_logits_soft_cap"]), p["bias_type"], bool(p["has_lse"]), bool(p["has_dropout"]))
-        exact += (p["qscale_type"], bool(p["has_sink"]), p["kv_layout"], p["kv_table"], p["page_size"])
+        what = (bool(p["has_logits_soft_cap"]), p["bias_type"], bool(p["has_lse"]), bool(p["has_dropout"]))
+        exact = (*what, p["qscale_type"], bool(p["has_sink"]), p["kv_layout"], p["kv_table"], p["page_size"])
         blocks = p["batch"] * p["nhead_q"] * -(-p["max_seqlen_q"] // 128)
         single = ctypes.c_float
         few = blocks < single(cus * single(0.8).value).value

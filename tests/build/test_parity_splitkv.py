@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from test_parity_fwd import TREE, cases, changed
 
 from kernels.upstream.trees import Tree
+from tests.build.test_parity_fwd import TREE, cases, changed
 
 
 @pytest.mark.parametrize(

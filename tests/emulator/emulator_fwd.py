@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -40,7 +41,7 @@ def problem(
     seqlen_q: int, seqlen_k: int, nhead_q: int, nhead_k: int, causal: bool, *, batch: int = 1, lse: bool = False
 ) -> Problem:
     """bf16 with head dim 128 in batch mode."""
-    mask = {"mask": "bottom_right", "window_right": 0} if causal else {}
+    mask: dict[str, Any] = {"mask": "bottom_right", "window_right": 0} if causal else {}
     return Problem(
         name="fwd", suite="batch-prefill", tier="full", group="fwd", mode="batch", seqlens_q=(seqlen_q,) * batch,
         seqlens_k=(seqlen_k,) * batch, nhead_q=nhead_q, nhead_k=nhead_k, lse=lse, **mask,

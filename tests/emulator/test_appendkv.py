@@ -9,11 +9,10 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from emulator_child import on_device
-from emulator_fwd import CHECKS, build
 
 from emulator.device import Device
 from kernels.errors import LibraryError
@@ -22,6 +21,8 @@ from kernels.launch.appendkv_launching import fields, run
 from kernels.launch.c_abi import Status, load
 from kernels.launch.hip_api import HipApi
 from matrix.base.errors import ProblemError
+from tests.emulator.emulator_child import on_device
+from tests.emulator.emulator_fwd import CHECKS, build
 from tests.gpu.appendkv_cases import appending, differences
 
 # each rotary embedding with both caches: padded everywhere over pages, whole tiles of Q over a contiguous cache
@@ -34,7 +35,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("appendkv"), ("fwd_appendkv",), WHERE)
 
 
-CASES = {
+CASES: dict[str, dict[str, Any]] = {
     "psk": {"seqlen_q": 64, "seqlens_k": (0, 37), "seqlen_knew": 64},
     "pskd_inter": {"seqlen_q": 64, "seqlens_k": (5, 130), "seqlen_knew": 70, "rope": "inter", "hdim": (96, 128)},
     "pskd_half": {"seqlen_q": 128, "seqlens_k": (64, 1), "seqlen_knew": 1, "rope": "half"},
@@ -73,7 +74,7 @@ def test_a_wrong_angle_page_or_row_is_noticed(device: Device, library: Path) -> 
     assert append.cos is not None
     assert append.sin is not None
     assert append.block_table is not None
-    planted = {
+    planted: dict[str, tuple[dict[str, Any], str]] = {
         "angles of the position before": ({"cos": np.roll(append.cos, 1, 0), "sin": np.roll(append.sin, 1, 0)}, "q k"),
         "the other direction": ({"sin": append.sin ^ 0x8000}, "q k"),
         "pairs of neighbours": ({"rope": "inter"}, "q k"),
@@ -109,12 +110,12 @@ def test_a_library_of_another_c_abi_is_told_apart(device: Device, library: Path)
         load(library, fwd_harness.FwdArguments)
 
 
-SOUND = {
+SOUND: dict[str, Any] = {
     "batch": 1, "nhead_q": 1, "nhead_k": 1, "hdim_q": 128, "hdim_v": 128, "seqlen_q": 1, "seqlen_knew": 1,
     "q": 1, "k": 1, "v": 1, "knew": 1, "vnew": 1, "seqlen_k_ptr": 1,
 }  # fmt: skip
 ROTARY = {"rope_type": 1, "rotary_dim": 128, "rotary_cos": 1, "rotary_sin": 1}
-REFUSED = {
+REFUSED: dict[str, dict[str, Any]] = {
     "nhead_k must be positive": {"nhead_k": 0},
     "nhead_q must be a multiple of nhead_k": {"nhead_k": 2},
     "rope_type must be 0 to 2": {"rope_type": 3},
@@ -159,6 +160,6 @@ def test_a_problem_that_contradicts_itself_is_refused(device: Device, library: P
         ({"sin": None}, "a rotary embedding needs cosines and sines"),
     ],
 )
-def test_what_the_c_abi_can_t_see_is_refused_before(changes: dict[str, object], told: str) -> None:
+def test_what_the_c_abi_can_t_see_is_refused_before(changes: dict[str, Any], told: str) -> None:
     with pytest.raises(ProblemError, match=told):
         fields(dataclasses.replace(appending(**CASES["psskddv_half_pagedkv"]), **changes))

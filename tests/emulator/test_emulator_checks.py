@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from emulator_assembly import assemble, launch
-from emulator_child import on_device
 
 from emulator.device import Device
 from emulator.faults import DeviceFaultError, Fault
+from tests.emulator.emulator_assembly import assemble, launch
+from tests.emulator.emulator_child import on_device
 
 WAIT_VECTOR, WAIT_OTHERS, BARRIER = "s_waitcnt vmcnt(0)", "s_waitcnt lgkmcnt(0)", "s_barrier"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from emulator_assembly import assemble, launch
-from emulator_child import on_device
 
 from emulator.device import Device
+from tests.emulator.emulator_assembly import assemble, launch
+from tests.emulator.emulator_child import on_device
 
 LANE = np.arange(64)
 QUAD = LANE // 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import importlib.util
 import multiprocessing
 import shutil
 import subprocess
@@ -13,13 +14,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from emulator_child import on_device, stub_core
-from emulator_small import fat_binary, small_library
 
 from emulator import toolchain
 from emulator.device import Device, Options
 from emulator.errors import CodeObjectError, CompilerMissingError, CoreBuildError, DeviceError, OneDeviceError
 from emulator.toolchain import Compiler
+from tests.emulator.emulator_child import on_device, stub_core
+from tests.emulator.emulator_small import fat_binary, small_library
 
 _GOOD = (
     '#include <bit>\nextern "C" __attribute__((visibility("default"))) int emu_answer() { return std::popcount(7u); }\n'
@@ -245,7 +246,7 @@ def test_unfit_compilers_are_passed_over(source: Path, tmp_path: Path, monkeypat
     assert next(found).command == (str(old), "-m64")
     assert ctypes.CDLL(str(toolchain.library(sources=[source], cache=tmp_path / "emulator"))).emu_answer() == 3
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    monkeypatch.setattr(toolchain.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(CompilerMissingError, match=r"old -m64' compiles no C\+\+20 \(error: no C\+\+20 here\)"):
         toolchain.library(sources=[source], cache=tmp_path / "another")
 

@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 
 import pytest
-from emulator_child import on_device
-from emulator_small import fat_binary, small_library
 
 from emulator.device import Buffer, Device
 from emulator.faults import DeviceFaultError, Fault
+from tests.emulator.emulator_child import on_device
+from tests.emulator.emulator_small import fat_binary, small_library
 
 PAGE = 4096
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from emulator_child import on_device
-from emulator_small import fat_binary, small_library
 
 from emulator.device import Device
 from emulator.faults import DeviceFaultError
+from tests.emulator.emulator_child import on_device
+from tests.emulator.emulator_small import fat_binary, small_library
 
 
 @pytest.fixture(scope="module")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from emulator_small import small_library
 
 from emulator import image
 from emulator.__main__ import main
 from emulator.errors import CodeObjectError
 from emulator.inspection import coverage
+from tests.emulator.emulator_small import small_library
 
 
 @pytest.fixture(scope="module")

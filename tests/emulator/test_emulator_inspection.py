@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from emulator_assembly import assemble
 
 from emulator.__main__ import main
 from emulator.image import read
@@ -17,6 +16,7 @@ from emulator.inspection import inspect as inspection
 from emulator.inspection.inspect import inspect
 from emulator.inspection.waits import hazards
 from emulator.lowering.decode import Instruction, decode
+from tests.emulator.emulator_assembly import assemble
 
 LOAD = "global_load_dword v2, v0, s[4:5]\n"
 LOADS = LOAD + "global_load_dword v3, v0, s[4:5]\n"

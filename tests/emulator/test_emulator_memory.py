@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from emulator_child import on_device
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emulator.device import Buffer, Device
 from emulator.errors import DeviceError
+from tests.emulator.emulator_child import on_device
 
 GIB = 1 << 30
 PAGE = 4096

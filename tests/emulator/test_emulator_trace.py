@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
-from emulator_assembly import assemble, launch
-from emulator_child import on_device
 
 from emulator.device import Device
 from emulator.faults import DeviceFaultError
 from emulator.options import Trace
+from tests.emulator.emulator_assembly import assemble, launch
+from tests.emulator.emulator_child import on_device
 
 # Instructions of 4 bytes, but the first and the last two.
 BODY = """

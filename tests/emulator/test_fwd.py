@@ -11,14 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from emulator_child import on_device
-from emulator_fwd import CHECKS, build, compared, problem, tensors
 
 from emulator.device import Device
 from kernels.launch import fwd_harness
 from kernels.launch.c_abi import Status, load
 from kernels.launch.fwd_launching import run
 from kernels.launch.hip_api import HipApi
+from tests.emulator.emulator_child import on_device
+from tests.emulator.emulator_fwd import CHECKS, build, compared, problem, tensors
 
 # b16x32 with transposing loads and b128x128 in batch mode, with and without mask
 PLAIN = (

@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emulator_child import on_device
-from emulator_fwd import CHECKS, build, compared, tensors
 
 from emulator.device import Device
 from kernels.launch import fwd_harness
@@ -21,10 +19,14 @@ from kernels.launch.c_abi import Library, Status, load
 from kernels.launch.fwd_launching import laid_out, launch, run
 from kernels.launch.hip_api import HipApi
 from matrix.problems.problem import Problem
+from tests.emulator.emulator_child import on_device
+from tests.emulator.emulator_fwd import CHECKS, build, compared, tensors
 
 PLAIN = "key.dtype == 'bf16' and key.hdim_q == 128"
-FEATURES = (("batch", "no", "no", False), ("batch", "mask", "alibi", False), ("group", "no", "bias", False))
-FEATURES = (*FEATURES, ("group", "mask", "no", True))
+FEATURES = (
+    ("batch", "no", "no", False), ("batch", "mask", "alibi", False), ("group", "no", "bias", False),
+    ("group", "mask", "no", True),
+)  # fmt: skip
 WHERE = f"{PLAIN} and key.pad == 'pssk' and (key.mode, key.mask, key.bias, key.logits) in {FEATURES}"
 SPLIT = (
     f"{PLAIN} and key.pad in ('pssk', 'ps') and (key.family == 'fwd_splitkv_combine' and"

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from emulator_child import on_device
-from emulator_fwd import CHECKS, build, compared, problem, tensors
 
 from emulator.device import Device
 from kernels.launch import fwd_harness
 from kernels.launch.c_abi import Status, load
 from kernels.launch.fwd_launching import laid_out, launch, run
 from kernels.launch.hip_api import HipApi
+from tests.emulator.emulator_child import on_device
+from tests.emulator.emulator_fwd import CHECKS, build, compared, problem, tensors
 
 FAMILIES = ("fwd_splitkv", "fwd_splitkv_combine")
 # Waves of the combine kernel beyond those that its LSE tile needs are replicas: they write the same numbers to the same

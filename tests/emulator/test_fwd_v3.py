@@ -9,17 +9,18 @@ from __future__ import annotations
 import ctypes
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from emulator_child import on_device
-from emulator_fwd import CHECKS, build, compared, problem, tensors
 
 from emulator.device import Device
 from kernels.launch import fwd_harness
 from kernels.launch.c_abi import Status, load
 from kernels.launch.fwd_launching import run
 from kernels.launch.hip_api import HipApi
+from tests.emulator.emulator_child import on_device
+from tests.emulator.emulator_fwd import CHECKS, build, compared, problem, tensors
 
 
 @pytest.fixture(scope="module")
@@ -55,10 +56,12 @@ def test_what_v3_would_compute_otherwise_or_not_at_all_is_refused(device: Device
     """Upstream's own function launches for any head dims, and its arguments have no place for most features."""
     device.load_library(library)
     opened = load(library, fwd_harness.FwdArguments)
-    served = {"data_type": "bf16", "batch": 1, "nhead_q": 1, "nhead_k": 1, "hdim_q": 128, "hdim_v": 128}
+    served: dict[str, Any] = {"data_type": "bf16", "batch": 1, "nhead_q": 1, "nhead_k": 1, "hdim_q": 128, "hdim_v": 128}
     served |= {"q": 1, "k": 1, "v": 1, "o": 1, "is_v_rowmajor": 1}
     foreign = [name for name, kind in fwd_harness.FIELDS if kind is ctypes.c_void_p and name not in (*"qkvo", "stream")]
-    refused = {f"{name} must be null: fwd_v3 doesn't know it": {name: 1} for name in foreign if "cu_seq" not in name}
+    refused: dict[str, dict[str, Any]] = {
+        f"{name} must be null: fwd_v3 doesn't know it": {name: 1} for name in foreign if "cu_seq" not in name
+    }
     known = {*served, "struct_bytes", "abi_version", "seqlen_q", "seqlen_k", "mask_type", "window_left", "window_right"}
     known |= {f"{part}stride_{name}" for part in ("", "nhead_", "batch_") for name in "qkvo"}
     known |= {"scale_s", "warmup", "repeat"}

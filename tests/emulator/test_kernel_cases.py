@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from emulator_child import on_device
-from test_fwd import library as library
-
 from emulator.device import Device
 from kernels.base.results import read_results
 from kernels.launch.buffers import Inputs
@@ -18,6 +15,8 @@ from kernels.launch.device import EmulatedDevice
 from kernels.launch.fwd_launching import laid_out
 from matrix.problems.problem import Problem
 from reports.page.inputs import gather
+from tests.emulator.emulator_child import on_device
+from tests.emulator.test_fwd import library as library
 from tests.gpu import cli, fwd_cases
 from tests.gpu.kernel_cases import FamilyBench, opened, run_kernel
 from tests.gpu.reference import Expected, attention

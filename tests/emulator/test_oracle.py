@@ -174,7 +174,7 @@ def test_sum_product_and_quotient_are_numpys(a: int, b: int) -> None:
     results = [floats.add(left, right), floats.multiply(left, right), floats.divide(left, right)]
     for number, want in zip(results, expected, strict=True):
         got = as_float(F32.pack(number))
-        assert (math.isnan(got) and np.isnan(want)) or F32.pack(number) == f32(want)
+        assert (math.isnan(got) and np.isnan(want)) or F32.pack(number) == f32(float(want))
 
 
 @given(st.integers(0, 0x7F7FFFFF))
@@ -455,9 +455,9 @@ def test_matrix_layout_of_32x32x8() -> None:
         acc_cd=0,
     )
     d, slack, shape = mfma.reference(inst, state)
-    register, lane = np.nonzero(d)
+    rows, lanes = np.nonzero(d)
     assert (shape.elements, shape.registers) == (4, 16)
-    assert (register.tolist(), lane.tolist()) == ([1], [32 + 9])  # row 5 = 4 * 1 + 1
+    assert (rows.tolist(), lanes.tolist()) == ([1], [32 + 9])  # row 5 = 4 * 1 + 1
     assert d[1, 41] == sum(k * k for k in range(1, 9))
     assert slack[1, 41] < 1e-3
 

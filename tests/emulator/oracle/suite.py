@@ -139,7 +139,8 @@ def _accepts(case: Case, want: State, got: State) -> Mask:
 
 def _joined(state: State, row: int) -> npt.NDArray[np.uint64]:
     high: npt.NDArray[np.uint64] = state.vector[row + 1].astype(np.uint64) << np.uint64(32)
-    return high | state.vector[row]
+    low: npt.NDArray[np.uint64] = state.vector[row].astype(np.uint64)
+    return high | low
 
 
 def _accept(accepted: Mask, row: int, want: Any, got: Any, fmt: Format, tolerance: int) -> None:

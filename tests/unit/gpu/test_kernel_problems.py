@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Iterator
-from types import SimpleNamespace
+from types import CodeType, SimpleNamespace
 
 import pytest
 
@@ -48,7 +48,7 @@ class Dispatch:
     def __init__(self, text: str, device: str) -> None:
         listed = re.findall(r'^    "(fmha_\w+)",$', text, re.MULTILINE)
         body = text[text.index(f'"{device}") == 0)') :]
-        self.groups: list[tuple[str, int, int, list[tuple[object, str]]]] = []
+        self.groups: list[tuple[str, int, int, list[tuple[CodeType, str]]]] = []
         for part in re.split(r't\.data_type\.compare\("', body)[1:]:
             dtype = part.partition('"')[0]
             for piece in re.split(r"\n {12}(?=(?:else )?if)", part)[1:]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -94,14 +95,14 @@ def attention_by_loops(
 def test_the_reference_is_attention_by_loops(
     mask: str, window: tuple[int, int], lengths: list[tuple[int, int]], heads: tuple[int, int], feature: str, dtype: str
 ) -> None:
-    extra: dict[str, object] = {
+    extras: dict[str, dict[str, Any]] = {
         "none": {}, "cap": {"logits_soft_cap": 2.0}, "bias": {"bias": "bias"}, "sink": {"sink_logits": True},
         "drop": {"p_drop": 0.3}, "inf": {"bias": "bias", "bias_values": "minus_inf_rows"},
-    }[feature]  # fmt: skip
+    }  # fmt: skip
     problem = make(
         mask=mask, window_left=window[0] if mask != "no" else -1, window_right=window[1] if mask != "no" else -1,
         seqlens_q=tuple(q for q, _ in lengths), seqlens_k=tuple(k for _, k in lengths), nhead_q=heads[0],
-        nhead_k=heads[1], hdim_q=16, hdim_v=8, dtype=dtype, seed=7, **extra,
+        nhead_k=heads[1], hdim_q=16, hdim_v=8, dtype=dtype, seed=7, **extras[feature],
     )  # fmt: skip
     inputs = prepare(problem).inputs
     random = [

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from test_harness import compile_c as compile_c
-from test_harness import toolchain as toolchain
 
 from kernels.families import fwd_appendkv
 from kernels.families.family import INCLUDE_FWD
@@ -22,6 +20,8 @@ from kernels.launch.appendkv_harness import AppendKvArguments
 from matrix.dialects import dialect
 from matrix.names import parse
 from matrix.selection import Selection, select
+from tests.unit.kernels.test_harness import compile_c as compile_c
+from tests.unit.kernels.test_harness import toolchain as toolchain
 
 DIALECT = "ck-2025-11"
 KEYS = select(dialect(DIALECT), Selection(archs=("gfx942", "gfx950"), families=("fwd_appendkv",)))

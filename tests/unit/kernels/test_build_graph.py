@@ -183,7 +183,7 @@ def test_a_full_disk_is_told_as_such(stub_toolchain: Stub, request_for: Make, tm
 def test_a_killed_build_resumes(stub_toolchain: Stub, request_for: Make) -> None:
     toolchain = stub_toolchain()
     request = request_for(toolchain)
-    plan, _ = build_command.prepare(request)
+    plan, _ = prepare(request)
     slow = {**os.environ, **plan.environment}
     process = subprocess.Popen(
         scons_command(f"{plan.folder}/plan.json", 2, request.object_cache),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from kernels.base import jobs
 from kernels.build import doctor
 from kernels.build.doctor import examine
 from kernels.cli import main
+from kernels.code.toolchains import rocm
 from kernels.upstream.trees import place
 from matrix.dialects import upstreams
 
@@ -19,7 +22,7 @@ def states(findings: list[doctor.Finding]) -> dict[str, str]:
 
 
 def test_a_bare_machine_is_fit_to_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor.rocm, "locate", lambda: None)
+    monkeypatch.setattr(rocm, "locate", lambda: None)
     found = examine(tmp_path, None)
     assert states(found)["toolchain embedded"] == "ok"
     assert states(found)["toolchain rocm"] == "missing"
@@ -41,7 +44,7 @@ def test_too_little_memory_for_a_merged_unit(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda place: type("Usage", (), {"free": 1_000_000})())
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: type("Usage", (), {"free": 1_000_000})())
     finding = next(f for f in examine(tmp_path, None) if f.subject == "cache")
     assert finding.state == "broken"
     assert "set CKPM_CACHE to another disk" in finding.advice
@@ -83,8 +86,8 @@ def test_a_damaged_tree_is_told_with_its_remedy(
     ("version", "state"), [("3.11.0", "ok"), ("3.14.1", "ok"), ("3.10.12", "broken"), ("2.7.18", "broken")]
 )
 def test_an_old_python_is_broken(monkeypatch: pytest.MonkeyPatch, version: str, state: str) -> None:
-    monkeypatch.setattr(doctor.platform, "python_version", lambda: version)
-    monkeypatch.setattr(doctor.platform, "python_version_tuple", lambda: tuple(version.split(".")))
+    monkeypatch.setattr(platform, "python_version", lambda: version)
+    monkeypatch.setattr(platform, "python_version_tuple", lambda: tuple(version.split(".")))
     assert doctor._python().state == state
 
 
@@ -93,8 +96,8 @@ def test_an_old_python_is_broken(monkeypatch: pytest.MonkeyPatch, version: str, 
     [("Linux", "x86_64", "ok"), ("Darwin", "arm64", "broken"), ("Linux", "aarch64", "broken")],
 )
 def test_another_system_is_broken(monkeypatch: pytest.MonkeyPatch, system: str, machine: str, state: str) -> None:
-    monkeypatch.setattr(doctor.platform, "system", lambda: system)
-    monkeypatch.setattr(doctor.platform, "machine", lambda: machine)
+    monkeypatch.setattr(platform, "system", lambda: system)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
     assert doctor._system().state == state
 
 

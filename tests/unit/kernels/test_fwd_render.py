@@ -6,10 +6,9 @@ import ctypes
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from test_harness import compile_c as compile_c
-from test_harness import toolchain as toolchain
 
 from kernels import cli
 from kernels.code import symbols
@@ -30,6 +29,8 @@ from matrix.dialects import dialect
 from matrix.names import parse
 from matrix.problems.problem import Problem
 from matrix.selection import Selection, select
+from tests.unit.kernels.test_harness import compile_c as compile_c
+from tests.unit.kernels.test_harness import toolchain as toolchain
 
 DIALECT = "ck-2025-11"
 FEATURES = features(DIALECT)
@@ -147,7 +148,7 @@ def test_v3_s_harness_reads_or_refuses_every_field() -> None:
 
 
 def test_problems_that_are_not_laid_out_are_refused() -> None:
-    sound = {"name": "p", "suite": "batch-prefill", "tier": "full", "group": "g", "mode": "batch"}
+    sound: dict[str, Any] = {"name": "p", "suite": "batch-prefill", "tier": "full", "group": "g", "mode": "batch"}
     with pytest.raises(ProblemError, match=r"^p: sinks and column-major V "):
         fields(Problem(**sound, sink_size=1))
     descales = Descales(q=1, k=1, v=1, largest=448)

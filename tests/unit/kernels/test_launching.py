@@ -342,7 +342,8 @@ def test_dispatch_that_chooses_the_wrong_kernel_is_wrong(monkeypatch: pytest.Mon
 
 def _naming(launch: Any, name: str) -> Any:
     def named(self: Any, given: LaunchArguments, kernel: str | None = None) -> Launch:
-        return dataclasses.replace(launch(self, given, kernel), kernels=(name,))
+        chosen: Launch = launch(self, given, kernel)
+        return dataclasses.replace(chosen, kernels=(name,))
 
     return named
 

@@ -19,7 +19,7 @@ from kernels.upstream import package_index
 from kernels.upstream import trees as upstream
 from kernels.upstream.trees import FMHA, checkout, damage, digest, include_closure, locate, place
 from matrix.base.errors import OutputError, UnknownUpstreamError
-from matrix.dialects import upstreams
+from matrix.dialects import PackagedUpstream, upstreams
 
 CODEGEN = {
     "ck-2025-06": "do_fp8_static_quant get_mask_map def list_blobs(file_path",
@@ -116,13 +116,24 @@ def archive(kind: str, tree: str, files: dict[str, str]) -> bytes:
 
 
 @pytest.fixture(params=["wheel", "sdist"])
-def package(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """An upstream 'aiter' served from memory; the list holds the downloads."""
+def served(request: pytest.FixtureRequest) -> tuple[PackagedUpstream, bytes]:
+    """An upstream 'aiter' in memory: its row of the table, its file."""
     files = {f"{FMHA}/generate.py": "#", "include/ck_tile/core.hpp": "//", "LICENSE": "MIT", "profiler/big.cpp": "//"}
     row = upstreams()["aiter"]
     data = archive(request.param, row.tree, files)
     name = "p.whl" if request.param == "wheel" else "p.tar.gz"
-    row = dataclasses.replace(row, file=name, sha256=hashlib.sha256(data).hexdigest())
+    return dataclasses.replace(row, file=name, sha256=hashlib.sha256(data).hexdigest()), data
+
+
+@pytest.fixture
+def row(served: tuple[PackagedUpstream, bytes]) -> PackagedUpstream:
+    return served[0]
+
+
+@pytest.fixture
+def package(served: tuple[PackagedUpstream, bytes], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The upstream is served; the list holds the downloads."""
+    row, data = served
     downloads: list[str] = []
 
     def download(package: str, version: str, file: str, place: Path) -> None:
@@ -165,10 +176,10 @@ def leftovers(cache: Path) -> list[str]:
 
 
 def test_a_wrong_sha256_is_refused_and_nothing_is_left(
-    package: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    package: list[str], row: PackagedUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = dataclasses.replace(upstream.check_upstream("aiter"), sha256="0" * 64)
-    monkeypatch.setattr(upstream, "check_upstream", lambda name: row)
+    wrong = dataclasses.replace(row, sha256="0" * 64)
+    monkeypatch.setattr(upstream, "check_upstream", lambda name: wrong)
     with pytest.raises(
         ChecksumError, match=r"sha256 is [0-9a-f]{64}, pinned is 0{64} \(matrix/tables/upstreams.yaml\)"
     ):
@@ -218,8 +229,9 @@ def test_without_network_the_message_says_what_to_set(
     assert leftovers(tmp_path) == []
 
 
-def test_a_changed_or_lost_file_of_an_unpacked_tree_is_named(package: list[str], tmp_path: Path) -> None:
-    row = upstream.check_upstream("aiter")
+def test_a_changed_or_lost_file_of_an_unpacked_tree_is_named(
+    package: list[str], row: PackagedUpstream, tmp_path: Path
+) -> None:
     tree = locate("aiter", cache=tmp_path, say=lambda text: None)
     assert damage(row, tmp_path) == []
     (tree.root / "include/ck_tile/core.hpp").write_text("/")
@@ -233,8 +245,9 @@ def test_a_changed_or_lost_file_of_an_unpacked_tree_is_named(package: list[str],
 
 
 @pytest.mark.parametrize("lost", ["", str(FMHA / "generate.py")])
-def test_a_tree_that_was_deleted_is_unpacked_again(package: list[str], tmp_path: Path, lost: str) -> None:
-    row = upstream.check_upstream("aiter")
+def test_a_tree_that_was_deleted_is_unpacked_again(
+    package: list[str], row: PackagedUpstream, tmp_path: Path, lost: str
+) -> None:
     tree = locate("aiter", cache=tmp_path, say=lambda text: None)
     (shutil.rmtree if not lost else Path.unlink)(tree.root / lost)
     assert locate("aiter", cache=tmp_path, say=lambda text: None) == tree

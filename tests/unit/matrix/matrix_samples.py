@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+Run = Callable[..., tuple[int, str, str]]  # what a fixture `run` gives: exit code, standard output, standard error
+
 TILE = "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16"
 GROUP = f"fmha_batch_prefill_d128_bf16_group_{TILE}_qr_async_vr_psskddv_nlogits_nbias_mask_lse_ndropout_nsquant"
 NEWEST = (

@@ -12,7 +12,7 @@ import pytest
 
 from matrix.dialects import TABLES, Dialect, archs, dialect, dialect_names, read_dialect
 from matrix.enumeration import enumerate_keys
-from matrix.published.golden import emission_sha256, stored_lists
+from matrix.published.golden import StoredList, emission_sha256, stored_lists
 
 # Receipts in the order of upstream's table (facts: "Counts, newest, simplified masks").
 NEWEST = {
@@ -63,7 +63,7 @@ STORED = [stored for stored in stored_lists() if stored.api == "batch_prefill"] 
 
 
 @pytest.mark.parametrize("stored", STORED, ids=lambda s: f"{s.dialect}-{s.arch}-{s.mask_impl}-r{s.receipt}")
-def test_stored_lists_name_by_name_and_in_order_of_emission(stored) -> None:
+def test_stored_lists_name_by_name_and_in_order_of_emission(stored: StoredList) -> None:
     ours = names(dialect(stored.dialect), stored.arch, stored.receipt, stored.mask_impl)
     assert sorted(ours) == list(stored.names())
     assert stored.sha256_emission_order in (None, emission_sha256(ours))

@@ -18,12 +18,13 @@ from matrix.keys import Key
 from matrix.problems.matching import Matcher, exercised, needed, not_for_its_lengths, padding, tried
 from matrix.problems.testing import Shape, parse_shape, shapes
 from matrix.selection import Selection, select
+from tests.unit.matrix.matrix_samples import Run
 
 NEWEST = ("--dialect", "rocm-libraries-2026")
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]):
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
     def call(*argv: str) -> tuple[int, str, str]:
         code = main(argv)
         captured = capsys.readouterr()
@@ -106,7 +107,7 @@ def test_a_shape_holds_what_upstreams_test_says() -> None:
     )
 
 
-def test_testing_lists_counts_and_tells_the_impossible(run) -> None:
+def test_testing_lists_counts_and_tells_the_impossible(run: Run) -> None:
     code, out, _ = run("testing", "--test", "*Extreme_GQA*h5x*", "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(out)))
     assert (code, {row["impossible"] for row in rows}) == (
@@ -200,9 +201,12 @@ def test_backward_tiles_for_short_sequences_serve_no_longer_ones() -> None:
     short = [key for key in keys("bwd_dq_dk_dv") if key.tile.max_seq_q]
     assert short
     for key in short[:20]:
-        dims = {"hdim_q": key.hdim_q, "hdim_v": key.hdim_v}
-        assert not_for_its_lengths(key, Shape(seqlen_q=key.tile.max_seq_q, **dims)) is None
-        assert "is over" in str(not_for_its_lengths(key, Shape(seqlen_q=key.tile.max_seq_q + 1, **dims)))
+        assert (
+            not_for_its_lengths(key, Shape(seqlen_q=key.tile.max_seq_q, hdim_q=key.hdim_q, hdim_v=key.hdim_v)) is None
+        )
+        assert "is over" in str(
+            not_for_its_lengths(key, Shape(seqlen_q=key.tile.max_seq_q + 1, hdim_q=key.hdim_q, hdim_v=key.hdim_v))
+        )
 
 
 def test_backward_tiles_for_short_keys_serve_no_longer_ones() -> None:
@@ -210,9 +214,11 @@ def test_backward_tiles_for_short_keys_serve_no_longer_ones() -> None:
     short = [key for key in keys("bwd_dq_dk_dv") if key.trload and key.tile.bn0 == 128 and not key.tile.max_seq_q]
     assert short
     for key in short[:20]:
-        dims = {"hdim_q": key.hdim_q, "hdim_v": key.hdim_v}
-        assert not_for_its_lengths(key, Shape(seqlen_k=256, **dims)) is None
-        assert not_for_its_lengths(key, Shape(seqlen_k=257, **dims)) == "seqlen_k 257 is over 256"
+        assert not_for_its_lengths(key, Shape(seqlen_k=256, hdim_q=key.hdim_q, hdim_v=key.hdim_v)) is None
+        assert (
+            not_for_its_lengths(key, Shape(seqlen_k=257, hdim_q=key.hdim_q, hdim_v=key.hdim_v))
+            == "seqlen_k 257 is over 256"
+        )
 
 
 def test_backward_kernels_with_one_dimension_have_blocks_of_64_rows() -> None:
@@ -309,7 +315,7 @@ def test_shapes_and_kernels_agree_in_both_directions() -> None:
 # ---- the command
 
 
-def test_one_shape_lists_its_kernels_and_one_kernel_its_shapes(run) -> None:
+def test_one_shape_lists_its_kernels_and_one_kernel_its_shapes(run: Run) -> None:
     text = "hdim_q=128,dtype=bf16,mask=top_left,page_size=1024,kv_layout=linear,kv_table=vllm,seqlen_k=4096"
     code, out, err = run("match", *NEWEST, "--shape", text)
     expected = [key.name for key in served("batch_prefill", parse_shape(text))]
@@ -322,7 +328,7 @@ def test_one_shape_lists_its_kernels_and_one_kernel_its_shapes(run) -> None:
     ]
 
 
-def test_nothing_is_dropped_in_silence(run) -> None:
+def test_nothing_is_dropped_in_silence(run: Run) -> None:
     options = ("--family", "fwd,bwd_dq_dk_dv", *NEWEST, "--format", "json")
     rows = {row["family"]: row for row in json.loads(run("match", *options, "--count-only")[1])}
     for family, row in rows.items():
@@ -357,7 +363,7 @@ def test_nothing_is_dropped_in_silence(run) -> None:
         (("match", "--family", "fwdd"), 9, "unknown family 'fwdd'; did you mean 'fwd'? "),
     ],
 )
-def test_bad_input(run, argv: tuple[str, ...], code: int, message: str) -> None:
+def test_bad_input(run: Run, argv: tuple[str, ...], code: int, message: str) -> None:
     found, out, err = run(*argv)
     assert (found, out) == (code, "")
     assert err.startswith(f"error: {message}")

@@ -10,17 +10,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from matrix_samples import ABSENT, GROUP, NEWEST
 
 from matrix.dialects import dialect
 from matrix.export import key_from_row
 from matrix.options import Parser, add_selection_options, selection_from
 from matrix.selection import Selection, select
+from tests.unit.matrix.matrix_samples import ABSENT, GROUP, NEWEST, Run
 
 ROOT = Path(__file__).parents[3]
 
 
-def test_list_names_the_default_upstream_arch_and_family(run) -> None:
+def test_list_names_the_default_upstream_arch_and_family(run: Run) -> None:
     code, out, err = run("list")
     assert (code, err) == (0, "")
     expected = select(dialect("ck-2025-11"), Selection(archs=("gfx950",)))
@@ -28,7 +28,7 @@ def test_list_names_the_default_upstream_arch_and_family(run) -> None:
     assert len(expected) == 384
 
 
-def test_list_as_json_and_csv_holds_all_fields(run) -> None:
+def test_list_as_json_and_csv_holds_all_fields(run: Run) -> None:
     options = ("--where", "key.lse", "--receipt", "200", "--tier", "smoke")
     expected = select(
         dialect("ck-2025-11"), Selection(archs=("gfx950",), where=("key.lse",), receipt=200, tier="smoke")
@@ -56,7 +56,7 @@ def test_list_as_json_and_csv_holds_all_fields(run) -> None:
         (("--profile", "pytorch", "--receipt", "100"), 128),
     ],
 )
-def test_options_select(run, options: tuple[str, ...], count: int) -> None:
+def test_options_select(run: Run, options: tuple[str, ...], count: int) -> None:
     code, out, err = run("list", *options)
     assert (code, len(out.splitlines()), err) == (0, count, "")
 
@@ -68,7 +68,7 @@ def test_the_default_tier_is_the_entry_points_choice() -> None:
     assert selection_from(parser.parse_args(["--tier", "full"]))[1].tier == "full"
 
 
-def test_count_is_a_table_with_the_reason_for_nothing(run) -> None:
+def test_count_is_a_table_with_the_reason_for_nothing(run: Run) -> None:
     code, out, err = run("count", "--arch", "gfx90a,gfx950,gfx1100", "--receipt", "200")
     assert (code, err) == (0, "")
     assert out == (
@@ -78,7 +78,7 @@ def test_count_is_a_table_with_the_reason_for_nothing(run) -> None:
     )
 
 
-def test_count_as_data(run) -> None:
+def test_count_as_data(run: Run) -> None:
     code, out, _ = run("count", "--arch", "gfx950,gfx1100", "--format", "json")
     assert code == 0
     assert json.loads(out) == [
@@ -88,7 +88,7 @@ def test_count_as_data(run) -> None:
     assert run("count", "--format", "csv")[1] == "family,arch,count,reason\nbatch_prefill,gfx950,384,\n"
 
 
-def test_count_of_an_empty_receipt_is_zero(run) -> None:
+def test_count_of_an_empty_receipt_is_zero(run: Run) -> None:
     # upstream's receipt 100 asks for batch mode, which batch prefill no longer has
     code, out, _ = run("count", "--dialect", "rocm-libraries-2026", "--receipt", "100")
     assert (code, out.splitlines()[1].split()) == (0, ["batch_prefill", "0", "0"])
@@ -98,16 +98,16 @@ def test_count_of_an_empty_receipt_is_zero(run) -> None:
     ("command", "output"),
     [(("list",), ""), (("list", "--format", "json"), "[]\n"), (("export",), "[]\n")],
 )
-def test_archs_without_kernels_are_no_error(run, command: tuple[str, ...], output: str) -> None:
+def test_archs_without_kernels_are_no_error(run: Run, command: tuple[str, ...], output: str) -> None:
     assert run(*command, "--arch", "gfx1100") == (0, output, ABSENT)
 
 
-def test_a_mixed_list_says_which_arch_adds_nothing(run) -> None:
+def test_a_mixed_list_says_which_arch_adds_nothing(run: Run) -> None:
     code, out, err = run("list", "--arch", "gfx1100,gfx950")
     assert (code, len(out.splitlines()), err) == (0, 384, ABSENT)
 
 
-def test_show(run) -> None:
+def test_show(run: Run) -> None:
     code, out, err = run("show", GROUP)
     assert (code, err) == (0, "")
     fields = dict(line.split(maxsplit=1) for line in out.splitlines())
@@ -120,7 +120,7 @@ def test_show(run) -> None:
     assert fields["tiers"] == "full, nightly"
 
 
-def test_show_as_data_agrees_with_what_the_receipts_list(run) -> None:
+def test_show_as_data_agrees_with_what_the_receipts_list(run: Run) -> None:
     row = json.loads(run("show", NEWEST, "--dialect", "rocm-libraries-2026", "--format", "json")[1])
     assert key_from_row(row).name == NEWEST
     for receipt in (0, 2, 4, 100, 200, 600, 700, 800, 888):
@@ -129,7 +129,7 @@ def test_show_as_data_agrees_with_what_the_receipts_list(run) -> None:
     assert run("show", GROUP, "--format", "csv")[1].startswith(f"field,value\nname,{GROUP}\nfamily,batch_prefill\n")
 
 
-def test_export_to_a_file(run, tmp_path: Path) -> None:
+def test_export_to_a_file(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "keys.csv"
     assert run("export", "--tier", "smoke", "--format", "csv", "--output", str(file)) == (0, "", "")
     assert len(file.read_text().splitlines()) == 1 + len(run("list", "--tier", "smoke")[1].splitlines())

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from matrix_samples import GROUP, NEWEST
 
 from matrix import dialects
 from matrix.base.entry import exit_code
 from matrix.dialects import TABLES, dialect
+from tests.unit.matrix.matrix_samples import GROUP, NEWEST, Run
 
 ROOT = Path(__file__).parents[3]
 ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
@@ -108,14 +108,14 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
         ),
     ],
 )
-def test_bad_input_is_one_message_and_an_exit_code(run, argv: tuple[str, ...], code: int, message: str) -> None:
+def test_bad_input_is_one_message_and_an_exit_code(run: Run, argv: tuple[str, ...], code: int, message: str) -> None:
     found, out, err = run(*argv)
     assert (found, out) == (code, "")
     assert err.startswith(f"error: {message}")
     assert err.count("\n") == 1
 
 
-def test_a_filter_that_empties_the_selection_is_named(run) -> None:
+def test_a_filter_that_empties_the_selection_is_named(run: Run) -> None:
     code, _, err = run("list", "--filter", "*_bf16_*", "--where", "key.dtype == 'fp16'", "--filter", "*_group_*")
     assert code == 11
     assert "tier full, --filter '*_bf16_*', --filter '*_group_*', --where \"key.dtype == 'fp16'\"). " in err
@@ -131,7 +131,7 @@ def test_a_filter_that_empties_the_selection_is_named(run) -> None:
         ("def keep(key:\n", "line 1: SyntaxError: '(' was never closed. Mend the file."),
     ],
 )
-def test_bad_filter_files(run, tmp_path: Path, text: str, message: str) -> None:
+def test_bad_filter_files(run: Run, tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "f.py"
     file.write_text(text)
     code, out, err = run("list", "--filter-file", str(file))
@@ -147,7 +147,9 @@ def test_bad_filter_files(run, tmp_path: Path, text: str, message: str) -> None:
         ("[[128, 128]]", "[[128, x]]", ":9: axes.hdim_q hdim_v[0][1]: must be a whole number, not 'x'"),
     ],
 )
-def test_a_malformed_table(run, tmp_path: Path, monkeypatch, old: str, new: str, message: str) -> None:
+def test_a_malformed_table(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, message: str
+) -> None:
     shutil.copytree(TABLES, tmp_path, dirs_exist_ok=True)
     file = tmp_path / "dialects" / "ck-2025-06" / "batch_prefill.yaml"
     file.write_text(file.read_text().replace(old, new, 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -153,7 +154,7 @@ def test_a_library_serves_what_it_holds_and_says_what_it_lacks() -> None:
     assert missing([], make()) == "no kernel with dtype bf16 among 0 that fit otherwise"
 
 
-def _plain(keys: list[object]) -> int:
+def _plain(keys: Sequence[object]) -> int:
     names = [str(getattr(key, "name", "")) for key in keys]
     return sum("_bf16_group_" in n and "_nlogits_nbias_nmask_nlse_ndropout" in n for n in names)
 

@@ -9,7 +9,7 @@ import pytest
 
 from matrix.dialects import dialect, dialect_names
 from matrix.keys import Tile
-from matrix.rules import RULES, broken
+from matrix.rules import RULES, Rule, broken
 
 TILE = Tile(128, 128, 32, 128, 32, 128, 4, 1, 1, 4, 1, 1, 32, 32, 16, 32, 32, 16)  # kN0 is 128
 SHORT_Q = dataclasses.replace(TILE, max_seq_q=32)
@@ -223,7 +223,7 @@ def test_every_rule_is_tested_and_used_by_a_dialect() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.name)
-def test_every_rule_gives_reason_and_source(rule) -> None:
+def test_every_rule_gives_reason_and_source(rule: Rule) -> None:
     assert rule.reason
     assert "\n" not in rule.reason
     assert "codegen" in rule.source

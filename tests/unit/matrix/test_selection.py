@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -28,7 +30,7 @@ from matrix.selection import Selection, parse_shard, profiles, select, select_so
 GFX950 = ("gfx950",)
 
 
-def chosen(name: str = "ck-2025-11", **fields: object) -> list[Key]:
+def chosen(name: str = "ck-2025-11", **fields: Any) -> list[Key]:
     return select(dialect(name), Selection(**{"archs": GFX950, **fields}))
 
 
@@ -40,7 +42,7 @@ def newest() -> list[Key]:
 def test_conditions_combine_with_and(tmp_path: Path) -> None:
     file = tmp_path / "keep.py"
     file.write_text("def keep(key):\n    return key.lse\n")
-    fields = {
+    fields: dict[str, Any] = {
         "receipt": 200,
         "profile": "aiter_group",
         "filters": ("*_fp16_*", "*_nlogits_*"),
@@ -87,31 +89,31 @@ def test_archs_are_united_and_keep_the_order_of_emission() -> None:
 
 # The profiles by their meaning, as sets of the 384 kernels of November 2025 (2 dtypes, 4 pairs of logits and bias, of
 # which PyTorch takes (off, no) and (off, bias), FA (on, no), (off, no) and (off, alibi); a third is group).
-@pytest.mark.parametrize(
-    ("profile", "count"),
-    [
-        ("ck_default", 384),
-        ("ck_extended", 384),
-        ("flash_fwd", 288),
-        ("flash_bwd", 0),
-        ("pytorch", 192),
-        ("aiter_batch", 256),
-        ("aiter_group", 128),
-        ("aiter_bwd_batch", 0),
-        ("aiter_bwd_group", 0),
-        ("aiter_cpp", 384),
-        ("fp32_all", 0),
-        ("fp32_min", 0),
-        ("fp8_test", 0),
-        ("all", 384),
-    ],
-)
+PROFILES = {
+    "ck_default": 384,
+    "ck_extended": 384,
+    "flash_fwd": 288,
+    "flash_bwd": 0,
+    "pytorch": 192,
+    "aiter_batch": 256,
+    "aiter_group": 128,
+    "aiter_bwd_batch": 0,
+    "aiter_bwd_group": 0,
+    "aiter_cpp": 384,
+    "fp32_all": 0,
+    "fp32_min": 0,
+    "fp8_test": 0,
+    "all": 384,
+}
+
+
+@pytest.mark.parametrize(("profile", "count"), PROFILES.items())
 def test_profiles(profile: str, count: int) -> None:
     assert len(chosen(profile=profile)) == count
 
 
 def test_no_profile_is_untested() -> None:
-    assert set(profiles()) == {mark for mark, _ in test_profiles.pytestmark[0].args[1]}
+    assert set(profiles()) == PROFILES.keys()
 
 
 def test_profiles_of_the_newest_dialect() -> None:
@@ -146,7 +148,9 @@ def test_full_and_nightly_leave_nothing_out() -> None:
 
 @settings(deadline=None, max_examples=40)
 @given(count=st.integers(1, 40), size=st.integers(0, 100), shuffle=st.randoms(use_true_random=False))
-def test_shards_are_disjoint_complete_balanced_and_independent_of_order(count: int, size: int, shuffle) -> None:
+def test_shards_are_disjoint_complete_balanced_and_independent_of_order(
+    count: int, size: int, shuffle: random.Random
+) -> None:
     keys = newest()[:size]
     shards = [take_shard(keys, (index, count)) for index in range(1, count + 1)]
     names = [key.name for shard in shards for key in shard]
@@ -208,7 +212,7 @@ FIRST = (
         ({"shard": (400, 400)}, "shard 400/400). Shard 400/400 of 384 kernels is empty: use fewer shards."),
     ],
 )
-def test_an_empty_selection_says_what_emptied_it(fields: dict[str, object], message: str) -> None:
+def test_an_empty_selection_says_what_emptied_it(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(EmptySelectionError) as caught:
         select_some(dialect("ck-2025-11"), Selection(**{"archs": GFX950, **fields}))
     assert str(caught.value).startswith("no kernel is selected (archs gfx")
@@ -231,7 +235,7 @@ def test_an_empty_selection_says_what_emptied_it(fields: dict[str, object], mess
         ({"tier": "smok", "archs": ("gfx1100",)}, UnknownTierError, "unknown tier 'smok'; "),
     ],
 )
-def test_unknown_words_in_a_selection(fields: dict[str, object], error: type[Exception], message: str) -> None:
+def test_unknown_words_in_a_selection(fields: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error) as caught:
         chosen(**fields)
     assert str(caught.value).startswith(message)
@@ -298,7 +302,12 @@ def test_a_filter_file_can_use_its_own_names_and_need_not_end_in_py(tmp_path: Pa
     ],
 )
 def test_malformed_tier_and_profile_tables(
-    tmp_path: Path, monkeypatch, table: str, text: str, read, message: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    table: str,
+    text: str,
+    read: functools._lru_cache_wrapper[Any],
+    message: str,
 ) -> None:
     monkeypatch.setattr(selections, "TABLES", tmp_path)
     (tmp_path / f"{table}.yaml").write_text(text)

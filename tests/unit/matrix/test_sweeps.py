@@ -20,12 +20,13 @@ from matrix.configurations.sweeps import read_sweep, vocabulary
 from matrix.dialects import dialect
 from matrix.export import key_from_row
 from matrix.selection import Selection, select
+from tests.unit.matrix.matrix_samples import Run
 
 APRIL = ("--dialect", "rocm-libraries-2026-04", "--mask", "generic")
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]):
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
     def call(*argv: str) -> tuple[int, str, str]:
         code = main(argv)
         captured = capsys.readouterr()
@@ -52,7 +53,7 @@ def names(family: str, pattern: str) -> list[str]:
     return [name for name in all_names(family) if re.search(pattern, name)]
 
 
-def test_the_readmes_count_of_the_forward_sweep(run, tmp_path: Path) -> None:
+def test_the_readmes_count_of_the_forward_sweep(run: Run, tmp_path: Path) -> None:
     """CK's tile engine states 11,980 for fwd on gfx950, of a configuration that restricts data types alone."""
     file = config(tmp_path, "fwd", data_type=["fp16", "bf16", "fp8bf16", "fp8fp32"])
     code, out, err = run("sweep", file, *APRIL, "--count-only")
@@ -93,7 +94,7 @@ def test_the_readmes_count_of_the_forward_sweep(run, tmp_path: Path) -> None:
     ],
 )
 def test_traits_keep_the_kernels_of_their_words(
-    run, tmp_path: Path, variant: str, traits: dict[str, list[Any]], patterns: dict[str, str]
+    run: Run, tmp_path: Path, variant: str, traits: dict[str, list[Any]], patterns: dict[str, str]
 ) -> None:
     code, out, _ = run("sweep", config(tmp_path, variant, **traits), *APRIL)
     expected = [name for family, pattern in patterns.items() for name in names(family, pattern)]
@@ -101,14 +102,14 @@ def test_traits_keep_the_kernels_of_their_words(
     assert expected
 
 
-def test_a_simplified_mask_stands_for_both_of_its_words(run, tmp_path: Path) -> None:
+def test_a_simplified_mask_stands_for_both_of_its_words(run: Run, tmp_path: Path) -> None:
     for word in ("top_left", "generic"):
         _, out, _ = run("sweep", config(tmp_path, "batch_prefill", mask=[word]))
         assert len(out.splitlines()) == 192
         assert all("_mask_" in name for name in out.splitlines())
 
 
-def test_what_upstream_does_not_read_is_said(run, tmp_path: Path) -> None:
+def test_what_upstream_does_not_read_is_said(run: Run, tmp_path: Path) -> None:
     file = config(tmp_path, "pagedkv", pipeline=["qr_async"])
     plain = config(tmp_path, "pagedkv")
     _, expected, _ = run("sweep", plain)
@@ -120,7 +121,7 @@ def test_what_upstream_does_not_read_is_said(run, tmp_path: Path) -> None:
     )
 
 
-def test_ours_names_families_and_fields(run, tmp_path: Path) -> None:
+def test_ours_names_families_and_fields(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "sweep.yaml"
     file.write_text(
         "families: [fwd, bwd_dot_do_o]\n"
@@ -134,7 +135,7 @@ def test_ours_names_families_and_fields(run, tmp_path: Path) -> None:
     ]
 
 
-def test_a_sweep_narrows_and_is_narrowed_as_any_selection(run, tmp_path: Path) -> None:
+def test_a_sweep_narrows_and_is_narrowed_as_any_selection(run: Run, tmp_path: Path) -> None:
     file = config(tmp_path, "bwd", data_type=["bf16"])
     options = (*APRIL, "--family", "bwd_convert_dq", "--where", "key.hdim_q == 64", "--filter", "*_group_*")
     expected = names("bwd_convert_dq", "_d64_bf16_.*_group_")
@@ -149,7 +150,7 @@ def test_a_sweep_narrows_and_is_narrowed_as_any_selection(run, tmp_path: Path) -
     )
 
 
-def test_what_no_dialect_has_is_said_before_nothing_is_left(run, tmp_path: Path) -> None:
+def test_what_no_dialect_has_is_said_before_nothing_is_left(run: Run, tmp_path: Path) -> None:
     code, out, err = run("sweep", config(tmp_path, "batch_prefill", qscale=["per_token_head"]))
     assert (code, out) == (11, "")
     assert "trait_config.qscale: no dialect known here has such a kernel" in err
@@ -229,7 +230,7 @@ def test_what_no_dialect_has_is_said_before_nothing_is_left(run, tmp_path: Path)
     ],
 )
 def test_a_mistake_names_its_place_and_the_nearest_word(
-    run, tmp_path: Path, text: str, code: int, message: str
+    run: Run, tmp_path: Path, text: str, code: int, message: str
 ) -> None:
     file = tmp_path / "sweep.json"
     file.write_text(text)
@@ -238,7 +239,7 @@ def test_a_mistake_names_its_place_and_the_nearest_word(
     assert err.startswith(f"error: {file}:{message}")
 
 
-def test_a_missing_file(run, tmp_path: Path) -> None:
+def test_a_missing_file(run: Run, tmp_path: Path) -> None:
     code, _, err = run("sweep", str(tmp_path / "none.json"))
     assert code == 10
     assert err.startswith(f"error: {tmp_path / 'none.json'}:1: ")

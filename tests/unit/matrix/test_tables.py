@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -247,7 +248,7 @@ def test_the_tables_as_they_are() -> None:
         ),
     ],
 )
-def test_unknown_words(check, word: str, error: type[CkPrefillError], message: str) -> None:
+def test_unknown_words(check: Callable[[str], object], word: str, error: type[CkPrefillError], message: str) -> None:
     with pytest.raises(error) as caught:
         check(word)
     assert str(caught.value) == message

@@ -1,6 +1,8 @@
 """Each rule of validation accepts what CK's dispatcher accepts and refuses what it refuses; kernels aren't refused."""
 
 from collections import Counter
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,7 @@ from matrix.configurations.tiles import async_lds_bytes
 from matrix.configurations.validation import RULES
 from matrix.dialects import dialect, dialect_names
 from matrix.enumeration import enumerate_keys
+from matrix.keys import Key
 
 _BASE = {
     "arch": "gfx950",
@@ -33,7 +36,7 @@ _BASE = {
     "block_per_cu": -1,
     "num_wave_groups": 1,
 }
-_OF_FAMILY = {
+_OF_FAMILY: dict[str, dict[str, Any]] = {
     "fwd": {},
     "fwd_splitkv": {"tile": (64, 128, 32, 128, 32, 128)},
     "fwd_splitkv_combine": {"pipeline": "unused", "tile": (0, 0, 0, 32, 0, 0)},
@@ -44,18 +47,18 @@ _OF_FAMILY = {
     "bwd_dq_dk_dv": {"pipeline": "bwd", "tile": (16, 128, 128, 16, 128, 16, 32, 128, 128)},
     "bwd_convert_dq": {"pipeline": "bwd", "tile": (64, 0, 0, 0, 0, 0)},
 }
-_D64 = {"hdim_q": 64, "hdim_v": 64, "tile": (128, 64, 32, 64, 32, 64)}
+_D64: dict[str, Any] = {"hdim_q": 64, "hdim_v": 64, "tile": (128, 64, 32, 64, 32, 64)}
 _D256 = {"hdim_q": 256, "hdim_v": 256, "tile": (128, 128, 32, 256, 32, 256)}
 _SHORT = (4, 1, 1, 4, 1, 1, 1, 1)
 
 
 def _found(family: str, **changes: object) -> set[str]:
-    values = {**_BASE, "family": family, **_OF_FAMILY[family], **changes}
+    values: dict[str, Any] = {**_BASE, "family": family, **_OF_FAMILY[family], **changes}
     return {finding.rule for finding in findings(Configuration(values, {}))}
 
 
 @pytest.mark.parametrize("family", _OF_FAMILY)
-def test_a_plain_configuration_of_each_family_is_valid(family):
+def test_a_plain_configuration_of_each_family_is_valid(family: str) -> None:
     assert _found(family) == set()
 
 
@@ -274,13 +277,15 @@ _CASES = [
 
 
 @pytest.mark.parametrize(("rule", "family", "accepted", "refused", "also"), _CASES)
-def test_a_rule_accepts_and_refuses(rule, family, accepted, refused, also):
+def test_a_rule_accepts_and_refuses(
+    rule: str, family: str, accepted: dict[str, Any], refused: dict[str, Any] | None, also: tuple[str, ...]
+) -> None:
     assert _found(family, **accepted) == set()
     if refused is not None:
         assert _found(family, **refused) == {rule, *also}
 
 
-def test_every_rule_has_a_case_a_reason_a_source_and_is_what_the_dispatcher_calls_it():
+def test_every_rule_has_a_case_a_reason_a_source_and_is_what_the_dispatcher_calls_it() -> None:
     assert {case[0] for case in _CASES if case[3] is not None} == set(RULES)
     assert all(rule.reason and rule.source and rule.paths for rule in RULES.values())
     warnings = {name for name, rule in RULES.items() if rule.severity == "warning"}
@@ -302,11 +307,13 @@ def test_every_rule_has_a_case_a_reason_a_source_and_is_what_the_dispatcher_call
         ("gfx950", "fp16", (128, 128, 128), 128, 3 * 16640 * 2),
     ],
 )
-def test_lds_of_the_async_pipelines_is_three_buffers_of_the_larger_of_k_and_v(arch, dtype, tile, hdim, expected):
+def test_lds_of_the_async_pipelines_is_three_buffers_of_the_larger_of_k_and_v(
+    arch: str, dtype: str, tile: tuple[int, ...], hdim: int, expected: int
+) -> None:
     assert async_lds_bytes(arch, dtype, hdim, tile, (32, 32, 16)) == expected
 
 
-def test_all_errors_are_collected_in_one_report_with_their_paths():
+def test_all_errors_are_collected_in_one_report_with_their_paths() -> None:
     changes = {
         "dtype": "fp32",
         "hdim_q": 100,
@@ -321,7 +328,7 @@ def test_all_errors_are_collected_in_one_report_with_their_paths():
         "arch": "gfx1201",
         "tile": (128, 128, 32),
     }
-    values = {**_BASE, "family": "batch_prefill", **changes}
+    values: dict[str, Any] = {**_BASE, "family": "batch_prefill", **changes}
     report = judge("x", Configuration(values, {}), [])
     assert not report.valid
     assert {(finding.rule, finding.paths[0]) for finding in report.findings} == {
@@ -340,13 +347,13 @@ def test_all_errors_are_collected_in_one_report_with_their_paths():
     }
 
 
-def test_zeros_and_empty_lists_are_refused_without_a_crash():
+def test_zeros_and_empty_lists_are_refused_without_a_crash() -> None:
     for family in _OF_FAMILY:
         for numbers in ((), (0,) * 6, (1,) * 3, (2**70,) * 5):
             assert _found(family, tile=numbers, wave=numbers, warp=numbers)
 
 
-def _keys(name):
+def _keys(name: str) -> Iterator[tuple[Key, str]]:
     """About 400 kernels of a dialect, of every family and arch."""
     for family in dialect(name).families.values():
         for arch in family.archs:
@@ -355,7 +362,7 @@ def _keys(name):
 
 
 @pytest.mark.parametrize("name", dialect_names())
-def test_what_the_dispatcher_has_against_a_kernel_is_known_to_be_contradicted(name):
+def test_what_the_dispatcher_has_against_a_kernel_is_known_to_be_contradicted(name: str) -> None:
     errors = Counter(
         finding.rule
         for key, arch in _keys(name)
@@ -367,9 +374,9 @@ def test_what_the_dispatcher_has_against_a_kernel_is_known_to_be_contradicted(na
 
 @pytest.mark.parametrize("name", dialect_names())
 @pytest.mark.parametrize("family", _OF_FAMILY)
-def test_a_kernel_written_as_a_configuration_is_found_again_and_valid(name, family):
+def test_a_kernel_written_as_a_configuration_is_found_again_and_valid(name: str, family: str) -> None:
     chosen = dialect(name)
-    arch = next(reversed(chosen.families[family].archs))
+    arch = list(chosen.families[family].archs)[-1]
     keys = enumerate_keys(chosen.families[family], arch=arch)
     key = keys[len(keys) * 2 // 3]
     report = judge("x", configuration_of(key, arch), [chosen])
@@ -377,7 +384,7 @@ def test_a_kernel_written_as_a_configuration_is_found_again_and_valid(name, fami
     assert (name, key.name) in {(kernel.dialect, kernel.name) for kernel in report.kernels}
 
 
-def test_a_mistake_that_no_kernel_has_stays_an_error_beside_a_contradicted_rule():
+def test_a_mistake_that_no_kernel_has_stays_an_error_beside_a_contradicted_rule() -> None:
     chosen = dialect("rocm-libraries-2026")
     keys = enumerate_keys(chosen.families["batch_prefill"], arch="gfx950")
     key = next(key for key in keys if key.tile.bm0 == 64)
@@ -402,7 +409,7 @@ def test_a_mistake_that_no_kernel_has_stays_an_error_beside_a_contradicted_rule(
         {"kv_memory_layout": "vectorized"},
     ],
 )
-def test_a_configuration_that_differs_in_one_field_is_another_kernel(changes):
+def test_a_configuration_that_differs_in_one_field_is_another_kernel(changes: dict[str, Any]) -> None:
     chosen = dialect("rocm-libraries-2026")
     keys = enumerate_keys(chosen.families["batch_prefill"], arch="gfx942")
     key = next(

@@ -81,7 +81,8 @@ def test_a_time_is_shown_beside_what_was_published() -> None:
 
 def test_a_change_is_shown_beside_the_cost_of_a_published_one() -> None:
     (found,) = beside(timed(SETTERS, 41.068, before=40.0))
-    assert (found.measured, found.word) == (pytest.approx(1.0267), "as published")
+    assert found.measured == pytest.approx(1.0267)
+    assert found.word == "as published"
     assert beside(timed(SETTERS, 40.0, before=40.0))[0].word == "below"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 from kernels.launch import launching
 from kernels.launch.buffers import Prepared, prepare
-from kernels.launch.c_abi import Launch, Library, Status
+from kernels.launch.c_abi import CheckedArguments, Launch, Library, Status
 from kernels.launch.device import Device, Fault, GpuDevice, choose, kind_of
 from kernels.launch.encodings import encode
 from kernels.launch.harness import LaunchArguments
@@ -76,7 +77,7 @@ class FakeDevice(Device):
     def has(self, feature: str) -> bool:
         return feature in self.features
 
-    def load(self, path: Any) -> Library:
+    def load(self, path: Path, arguments: type[CheckedArguments] = LaunchArguments) -> Library:
         raise NotImplementedError
 
     def configure(self, **options: Any) -> None:

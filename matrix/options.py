@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from matrix.base.errors import UsageError
+from matrix.base.outputs import refuse_inputs_among
 from matrix.base.program import as_called
 from matrix.dialects import (
     Dialect,
@@ -31,10 +32,14 @@ class Parser(argparse.ArgumentParser):
     """An argument parser whose complaints are a UsageError like any other, instead of a print and an exit."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """A command complains about its own unknown words: argparse would leave that to the program's parser."""
+        """A command complains about its own unknown words: argparse would leave that to the program's parser.
+
+        No command writes over what it is given to read: see matrix/base/outputs.py. Raises UsageError, OverwriteError.
+        """
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        refuse_inputs_among(found)
         return found, unknown
 
     def format_help(self) -> str:

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kernels.base.console import console
+from kernels.base.junit import write_junit
 from kernels.base.results import read_results
+from kernels.build.resources import show
 from matrix.base.entry import exit_code
 from matrix.options import Parser
 from reports.errors import FailedCasesError
 from reports.gates import compare_command, gate_command, model_command, reference_command
-from reports.junit.write import summary, write_junit
+from reports.junit.write import summary
 from reports.page import commands as report_commands
-from reports.page.resources import read_manifest, show
+from reports.page.resources import read_manifest
 
 
 def parser() -> argparse.ArgumentParser:

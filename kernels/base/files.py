@@ -18,7 +18,7 @@ def write_if_changed(file: Path, text: str) -> bool:
     """Write text unless the file already holds it; True if written. Raises DiskFullError, OutputError."""
     data = text.encode("utf-8")
     try:
-        if file.read_bytes() == data:
+        if file.is_file() and file.read_bytes() == data:  # of a pipe or device nothing is read
             return False
     except OSError:  # absent, or writing tells what is the matter
         pass

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernels.base.files import write_atomically
 from kernels.errors import ResultsError
+from matrix.base.outputs import write_output
 
 OUTCOMES = ("passed", "failed", "error", "skipped")
 LIBRARY_SHA256 = "library sha256"  # a fact of results: of the library that was run
@@ -62,7 +62,7 @@ class Results:
 
     def write(self, file: Path) -> None:
         """Replace ``file`` in one step. Raises DiskFullError, OutputError."""
-        write_atomically(file, self.to_json().encode())
+        write_output(file, self.to_json().encode())
 
 
 def read_results(file: Path) -> Results:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import time
 from pathlib import Path
@@ -10,14 +11,16 @@ from pathlib import Path
 from rich.console import Console
 
 from kernels.base import settings
+from kernels.base.console import console as terminal
 from kernels.base.console import number
-from kernels.base.files import make_folder, write_atomically
+from kernels.base.files import make_folder
 from kernels.base.jobs import job_count
 from kernels.base.processes import build_lock, ended_by_signals, group
 from kernels.build import failures
 from kernels.build.plan import Plan
 from kernels.build.progress import Tally, follow
 from kernels.build.request import LIBRARY, Request, clear_failures, discard_library, prepare, scons_command
+from kernels.build.resources import show
 from kernels.code.toolchains import Toolchain, detect
 from kernels.errors import CompileError, DiskFullError, LinkError
 from kernels.upstream.trees import locate
@@ -115,7 +118,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of a build beyond the selection's."""
     add_compile_options(parser)
     parser.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
-    parser.add_argument("--built", type=Path, default=None, metavar="FILE", help="write the manifest's path to FILE")
+    parser.add_argument("--resources", action="store_true", help="then print the kernels with their registers and LDS")
     parser.add_argument(
         "--no-cache", action="store_true", help="neither take objects from the shared cache nor add any"
     )
@@ -149,7 +152,8 @@ def build(args: argparse.Namespace) -> int:
     started = time.monotonic()
     request = request_from(args, console, work=args.work, cached=not args.no_cache)
     tally = run(request, jobs=job_count(args.jobs), console=console)
-    if args.built:
-        write_atomically(args.built, f"{request.work / request.folder}/manifest.json\n".encode())
     _say(console, f"{request.folder}/{LIBRARY}: {tally.summary()}, {time.monotonic() - started:.1f} s")
+    if args.resources:
+        manifest = request.work / request.folder / "manifest.json"
+        show(json.loads(manifest.read_text(encoding="utf-8")), terminal())
     return 0

@@ -5,15 +5,17 @@ How is each family's affair: kernels/families/table.py.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kernels.base.files import make_folder, write_if_changed, writing
+from kernels.base.files import make_folder, write_if_changed
 from kernels.families.libraries import host, library_of_keys, library_with
 from kernels.families.table import FAMILIES
 from kernels.families.template_engine import environment, pattern
 from kernels.families.units import Unit
 from kernels.families.words import Features
+from matrix.base.outputs import forget_output, record, recorded
 from matrix.keys import Key
 
 
@@ -37,7 +39,7 @@ def dispatch_text(keys: Sequence[Key], features: Features) -> str:
 def render(
     keys: Sequence[Key], units: Sequence[Unit], dialect: str, features: Features, folder: Path
 ) -> Mapping[str, list[Path]]:
-    """Write all sources of a library below ``folder`` and remove sources of kernels that are no longer selected.
+    """Write all sources of a library below ``folder`` and remove those that we wrote there for another selection.
 
     Returns:
         the paths by kind: ``units``, ``dispatch``, ``harness``.
@@ -58,7 +60,7 @@ def render(
     write_if_changed(files["dispatch"][0], dispatch_text(keys, features))
     write_if_changed(files["harness"][0], host(library).harness(dialect, features))
     wanted = {file for group in files.values() for file in group}
-    for stale in set(folder.glob("*.hip")) - wanted:
-        with writing(stale):
-            stale.unlink(missing_ok=True)
+    for stale in {folder / name for name in recorded(folder)} - wanted:
+        forget_output(stale)
+    record(folder, {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in wanted})
     return files

@@ -10,6 +10,7 @@ from kernels.families.units import DEFAULT_SIZE
 from kernels.families.units import plan as plan_units
 from kernels.families.words import features
 from matrix.base.errors import UsageError
+from matrix.base.outputs import demand_ours
 from matrix.options import add_selection_options, selection_from
 from matrix.selection import select_some
 
@@ -23,12 +24,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command. The folder's *.hip files are replaced by those of the selection."""
+    """The command. What an earlier one wrote into the folder and the selection lacks is removed, nothing else.
+
+    Raises OverwriteError: a source would replace a file that is not ours, and what the calls raise.
+    """
     if args.unit_size < 1:
         raise UsageError("--unit-size must be at least 1")
     dialect, selection = selection_from(args)
     keys = select_some(dialect, selection)
     units = plan_units(keys, args.unit_size)
+    demand_ours(args.output / f"{name}.hip" for name in (*(unit.name for unit in units), "dispatch", "harness"))
     render(keys, units, dialect.name, features(dialect.name), args.output)
     print(f"{args.output}: {len(keys)} kernels in {len(units)} units, dispatch.hip, harness.hip ({dialect.name})")
     return 0

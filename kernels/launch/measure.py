@@ -19,6 +19,7 @@ from kernels.errors import MeasureError
 from kernels.families.libraries import host
 from kernels.launch.counters import LIBRARY_FACTS, Measured, Measurements, flattened
 from matrix.base.errors import CkPrefillError, UnknownTierError
+from matrix.base.outputs import refuse_inputs
 from matrix.dialects import TABLES, check_arch, check_upstream
 from matrix.keys import Key
 from matrix.options import DEFAULT_ARCH, DEFAULT_FAMILY, DEFAULT_UPSTREAM
@@ -45,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
     if upstream != "checkout":
         check_upstream(upstream)
     library = args.library or args.work / "build" / arch / upstream / LIBRARY
+    refuse_inputs(args.output, [library, library.with_name("manifest.json")])
     found = measure(library, arch, args.tier)
     found.write(args.output)
     for name, why in found.left_out.items():

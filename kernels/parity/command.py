@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from kernels.base import jobs, settings
+from kernels.base import jobs, junit, settings
 from kernels.base.processes import ended_by_signals
 from kernels.base.results import Results
 from kernels.code.toolchains import detect
@@ -67,12 +67,15 @@ def run_command(args: argparse.Namespace) -> int:
     :func:`kernels.parity.run.run` raise.
     """
     started = time.monotonic()
+    if args.output is not None:
+        junit.clear(args.output)
     with ended_by_signals():  # temporary folders go, too
         results = run(request_from(args))
     if not results.cases:
         raise UsageError("these upstreams have nothing of these families and archs to compare. Widen an option.")
     if args.output is not None:
         results.write(args.output)
+        junit.write_beside(results, args.output)
     print(table(results))
     print(f"{len(results.cases)} cases in {time.monotonic() - started:.1f} s")
     if results.failing:

@@ -133,6 +133,12 @@ class DiskFullError(OutputError):
     exit_code = 27  # of kernels/: builds fill disks
 
 
+class OverwriteError(CkPrefillError):
+    """An output that would replace an input of the same command, or a file that somebody else wrote."""
+
+    exit_code = 97
+
+
 class SweepError(CkPrefillError):
     """A sweep configuration with an unknown variant, trait, family, field or value.
 

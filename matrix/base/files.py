@@ -1,4 +1,4 @@
-"""Files that are whole or absent: written beside their place, then renamed into it."""
+"""Files that are whole or absent: written beside their place, then renamed into it. What is no file is written into."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import stat
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ _REASONS = {
     errno.EROFS: "That file system is read-only",
     errno.ENAMETOOLONG: "The name is too long for the file system",
 }
+_REFUSED = {stat.S_IFDIR: "a folder", stat.S_IFBLK: "a disk", stat.S_IFSOCK: "a socket, which can't be opened"}
+_LINKS = 40  # what Linux follows
 
 
 @contextmanager
@@ -50,42 +53,91 @@ def write_error(place: Path | str, error: OSError, otherwise: str = "name anothe
 def write_atomically(file: Path, data: bytes) -> None:
     """Replace ``file`` by ``data`` in one step; on failure the old file stays and nothing else is left.
 
-    Missing folders are made. A link stays one: its target is replaced. What is no file (a folder, a device such as
-    /dev/null, which a rename would destroy) is left alone.
+    Missing folders are made. A link stays one: its target is replaced. A character device or a pipe is written to, and
+    so is the descriptor that /dev/stdout and its like name: a rename would destroy them.
 
     Raises:
-        DiskFullError, OutputError: as :func:`writing`.
+        DiskFullError, OutputError: as :func:`writing`; also for a folder, a disk or a socket of that name.
     """
     with writing(file):
-        target = _replaceable(str(file))
-        folder, name = os.path.split(target)
-        beside = f"{folder or '.'}/.{name}.{os.getpid()}.{threading.get_ident()}"
+        if (number := _descriptor(str(file))) is not None:
+            _write_to(number, data)
+            return
+        target, kind = _target(str(file))
+        if kind in (stat.S_IFCHR, stat.S_IFIFO):
+            with open(target, "wb", buffering=0) as special:  # noqa: PTH123
+                _write_to(special.fileno(), data)
+            return
+        if kind not in (0, stat.S_IFREG):
+            raise OutputError(f"{target}: can't be written: it is {_REFUSED.get(kind, 'no file')}. Name a file.")
+        _replace(target, data)
+
+
+def is_special(file: Path) -> bool:
+    """Whether a path leads to a device, a pipe or another thing that is neither file nor folder."""
+    return _descriptor(str(file)) is not None or _target(str(file))[1] not in (0, stat.S_IFREG, stat.S_IFDIR)
+
+
+def regular_file(file: Path) -> Path | None:
+    """The regular file that a path leads to, its links followed; None if none is there, or something else is."""
+    if _descriptor(str(file)) is not None:
+        return None
+    target, kind = _target(str(file))
+    return Path(target) if kind == stat.S_IFREG else None
+
+
+def _replace(target: str, data: bytes) -> None:
+    folder, name = os.path.split(target)
+    beside = f"{folder or '.'}/.{name}.{os.getpid()}.{threading.get_ident()}"
+    try:
+        # thousands of files: Path.open takes twice as long
         try:
-            # thousands of files: Path.open takes twice as long
-            try:
-                stream = open(beside, "wb")  # noqa: PTH123, SIM115
-            except FileNotFoundError:
-                os.makedirs(folder, exist_ok=True)  # noqa: PTH103
-                stream = open(beside, "wb")  # noqa: PTH123, SIM115
-            with stream:
-                stream.write(data)
-            os.replace(beside, target)  # noqa: PTH105
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(beside)  # noqa: PTH108
-            raise
+            stream = open(beside, "wb")  # noqa: PTH123, SIM115
+        except FileNotFoundError:
+            os.makedirs(folder, exist_ok=True)  # noqa: PTH103
+            stream = open(beside, "wb")  # noqa: PTH123, SIM115
+        with stream:
+            stream.write(data)
+        os.replace(beside, target)  # noqa: PTH105
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)  # noqa: PTH108
+        raise
 
 
-def _replaceable(file: str) -> str:
-    """The path to rename to. Raises OutputError if something that is no file is there, OSError as lstat."""
+def _write_to(descriptor: int, data: bytes) -> None:
+    """All of the data, after what Python still holds back for the same descriptor."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+def _target(file: str) -> tuple[str, int]:
+    """The path without the links at its end, and the kind of what is there (stat.S_IFMT), 0 for nothing.
+
+    Raises OSError as lstat, but not for what is not there.
+    """
     try:
         kind = os.lstat(file).st_mode
         if stat.S_ISLNK(kind):
             file = os.path.realpath(file)
             kind = os.lstat(file).st_mode
     except FileNotFoundError:
-        return file
-    if not stat.S_ISREG(kind):
-        what = "a folder" if stat.S_ISDIR(kind) else "no file that can be replaced"
-        raise OutputError(f"{file}: can't be written: it is {what}. Name a file.")
-    return file
+        return file, 0
+    return file, stat.S_IFMT(kind)
+
+
+def _descriptor(file: str) -> int | None:
+    """The descriptor of this process that a path such as /dev/stdout or /dev/fd/3 leads to; None for other paths."""
+    for _ in range(_LINKS):
+        folder, name = os.path.split(file)
+        if name.isdecimal() and os.path.realpath(folder) == os.path.realpath("/proc/self/fd"):
+            return int(name)
+        try:
+            file = os.path.join(folder, os.readlink(file))  # noqa: PTH115, PTH118
+        except OSError:  # no link: whoever opens it says what is the matter
+            return None
+    return None

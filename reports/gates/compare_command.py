@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from kernels.base import junit
 from kernels.build.request import LIBRARY
 from kernels.launch.measure import performance_problems
 from matrix.base.errors import UsageError
@@ -17,7 +18,7 @@ from matrix.problems.problem import TIERS
 from reports.gates.references import beside
 from reports.gates.statistics import read_settings
 from reports.gates.verdicts import VERDICTS, demand
-from reports.junit.write import clear_gate, write_gate
+from reports.junit.write import write_gate
 
 
 def add_commands(commands: Any) -> None:
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> None:
     chosen = [one for one in performance_problems(args.tier) if fnmatch.fnmatchcase(one.name, f"*{args.case}")]
     if not chosen:
         raise UsageError(f"no problem of tier {args.tier} fits '{args.case}'")
-    clear_gate(args.output)
+    junit.clear(args.output, *(path.with_name("manifest.json") for path in (args.baseline, args.candidate)))
     device = choose(args.device, arch)
     baseline, candidate = (gpu_gate.side(device, path.absolute()) for path in (args.baseline, args.candidate))
     gate = gpu_gate.compare(device, baseline, candidate, chosen, read_settings())

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernels.base import settings
+from kernels.base import junit, settings
 from kernels.build.request import LIBRARY, folder_name
 from kernels.families.libraries import host, is_default, libraries, made_of, option
 from matrix.base.errors import UsageError
+from matrix.base.outputs import refuse_inputs
 from matrix.dialects import check_arch
 from matrix.options import DEFAULT_ARCH, DEFAULT_FAMILY, DEFAULT_UPSTREAM
 from reports.errors import GateError
@@ -29,7 +30,7 @@ from reports.gates.comparing import Threshold, read_thresholds
 from reports.gates.history import steps
 from reports.gates.model import machines
 from reports.gates.verdicts import VERDICTS, Gate, Row, demand
-from reports.junit.write import clear_gate, write_gate
+from reports.junit.write import write_gate
 from reports.page.resources import read_manifest
 
 
@@ -123,8 +124,9 @@ def run_gate(args: argparse.Namespace) -> None:
     """
     built, file = _built(args)
     output = args.output or file.with_name("gate.json")
-    clear_gate(output)
+    junit.clear(output, file, built.library)
     identity = built.identity()
+    refuse_inputs(output, [baseline.place(identity, name, args.baselines) for name in _chosen(args, built)])
     thresholds = read_thresholds()
     rows: list[Row] = []
     provenance = dict(identity)

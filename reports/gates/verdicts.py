@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from matrix.base.files import write_atomically
+from matrix.base.outputs import write_output
 from reports.errors import GateError, InconclusiveError, RegressedError
 
 GATES = ("static", "emulated", "gpu")
@@ -74,7 +74,7 @@ class Gate:
             text = json.dumps(dataclasses.asdict(self), indent=1, allow_nan=False)
         except ValueError as error:
             raise GateError(f"{file}: not written: a figure is NaN or infinite ({error}).") from error
-        write_atomically(file, (text + "\n").encode())
+        write_output(file, (text + "\n").encode())
 
     @classmethod
     def read(cls, file: Path) -> Gate:

@@ -9,7 +9,7 @@ from xml.etree.ElementTree import ParseError
 from junitparser import JUnitXml, TestSuite
 from junitparser.junitparser import JUnitXmlError
 
-from matrix.base.files import write_atomically
+from matrix.base.outputs import write_output
 from reports.errors import FailedCasesError, ShardError
 
 _REMEDY = "Run that shard again; what the others say is no pass without it."
@@ -67,7 +67,7 @@ def merge(shards: Sequence[Path], output: Path) -> JUnitXml:
         suite.update_statistics()
         whole.add_testsuite(suite)
     whole.update_statistics()
-    write_atomically(output, whole.tostring())
+    write_output(output, whole.tostring())
     return whole
 
 

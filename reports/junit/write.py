@@ -1,27 +1,13 @@
-"""JUnit XML from results: one test suite for each suite of cases, the difference in the failure's text."""
+"""Gates as results with their JUnit file, and a table of results for the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from junit_xml import TestCase, TestSuite, to_xml_report_string
-
-from kernels.base.files import write_atomically, writing
+from kernels.base.junit import write_beside
 from kernels.base.results import Case, Results
-from matrix.base.errors import UsageError
 from reports.gates.verdicts import Gate, Row, worst
-
-_JUNIT = ".xml"
-
-
-def junit_text(results: Results) -> str:
-    """The XML document. A passed case carries what was compared as its system-out."""
-    by_suite: dict[str, list[TestCase]] = {}
-    for case in results.cases:
-        by_suite.setdefault(case.suite, []).append(_test_case(case))
-    text: str = to_xml_report_string([TestSuite(name, cases) for name, cases in by_suite.items()])
-    return text
 
 
 def gate_results(gate: Gate) -> Results:
@@ -46,43 +32,10 @@ def _judged(kind: str, subject: str, rows: Sequence[Row]) -> Case:
     )
 
 
-def clear_gate(output: Path) -> None:
-    """A gate that can't run must not leave an older one's verdict.
-
-    Raises:
-        UsageError: ``output`` is where the JUnit file goes.
-    """
-    if output.suffix == _JUNIT:
-        raise UsageError(f"--output {output}: the result is JSON; its JUnit goes beside it, as {output.name}.")
-    for older in (output, output.with_suffix(_JUNIT)):
-        with writing(older):
-            older.unlink(missing_ok=True)
-
-
 def write_gate(gate: Gate, output: Path) -> None:
     """The result as JSON, and as JUnit beside it. Raises GateError, DiskFullError, OutputError."""
     gate.write(output)
-    write_junit(gate_results(gate), output.with_suffix(_JUNIT))
-
-
-def write_junit(results: Results, file: Path) -> None:
-    """Replace ``file`` in one step. Raises DiskFullError, OutputError."""
-    write_atomically(file, junit_text(results).encode())
-
-
-def _test_case(case: Case) -> TestCase:
-    passed = case.outcome == "passed"
-    found = TestCase(
-        case.name, classname=case.classname, elapsed_sec=case.seconds, stdout=case.text if passed else None
-    )
-    match case.outcome:
-        case "failed":
-            found.add_failure_info(message=case.message, output=case.text)
-        case "error":
-            found.add_error_info(message=case.message, output=case.text)
-        case "skipped":
-            found.add_skipped_info(message=case.message, output=case.text)
-    return found
+    write_beside(gate_results(gate), output)
 
 
 def summary(results: Results) -> str:

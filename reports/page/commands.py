@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from matrix.base.errors import UsageError
-from matrix.base.files import write_atomically, writing
+from matrix.base.files import writing
+from matrix.base.outputs import forget_output, refuse_inputs, write_output
 from reports.errors import NothingToReportError
 from reports.junit.merge import demand_passed, merge
 from reports.page.html import write_html
-from reports.page.inputs import Inputs, gather
+from reports.page.inputs import Inputs, files_of, gather
 from reports.page.markdown import markdown
 from reports.page.measurements import write_measurements
 from reports.page.overall import demand_pass, overall
@@ -25,10 +25,11 @@ def add_commands(commands: Any) -> None:
     html = commands.add_parser("html", help="write everything that was found as one HTML file")
     _input(html)
     html.add_argument("--output", type=Path, default=Path("build/report.html"), metavar="FILE", help=_DEFAULT)
-    html.set_defaults(run=_html)
+    html.set_defaults(run=_html, html=None)
     summary = commands.add_parser("summary", help="print a summary in Markdown; also to GITHUB_STEP_SUMMARY if set")
     _input(summary)
     summary.add_argument("--output", type=Path, default=None, metavar="FILE", help="write it there, too")
+    summary.add_argument("--html", type=Path, default=None, metavar="FILE", help="write the HTML report there, too")
     summary.set_defaults(run=_summary)
     table = commands.add_parser("table", help="write results with the tile engine's columns as CSV or JSON")
     _input(table)
@@ -57,15 +58,19 @@ def _collector_paused() -> Iterator[None]:
         gc.enable()
 
 
-def _forget(file: Path) -> None:
-    """Nobody shall read what an earlier run wrote when this one fails. Raises OutputError."""
-    with writing(file):
-        file.unlink(missing_ok=True)
+def _make_way(args: argparse.Namespace) -> None:
+    """Remove the reports of an earlier run, so that nobody reads them if this one fails.
+
+    Raises OverwriteError: one would replace a file that the report is made of. OutputError.
+    """
+    for output in filter(None, (args.output, args.html)):
+        refuse_inputs(output, files_of(args.input))
+        forget_output(output)
 
 
 def _html(args: argparse.Namespace) -> None:
     """Raises what :func:`gather` and :func:`write_html` raise; NotPassedError after the report is written."""
-    _forget(args.output)
+    _make_way(args)
     with _collector_paused():
         inputs = gather(args.input)
         found = overall(inputs)
@@ -76,14 +81,16 @@ def _html(args: argparse.Namespace) -> None:
 
 def _summary(args: argparse.Namespace) -> None:
     """Raises what :func:`gather` raises, DiskFullError, OutputError; NotPassedError after the summary is written."""
-    if args.output:
-        _forget(args.output)
-    inputs = gather(args.input)
-    found = overall(inputs)
-    text = markdown(inputs, found)
-    print(text, end="")
-    if args.output:
-        write_atomically(args.output, text.encode())
+    _make_way(args)
+    with _collector_paused():
+        inputs = gather(args.input)
+        found = overall(inputs)
+        text = markdown(inputs, found)
+        print(text, end="")
+        if args.output:
+            write_output(args.output, text.encode())
+        if args.html:
+            write_html(inputs, found, args.html)
     if place := os.environ.get("GITHUB_STEP_SUMMARY"):
         with writing(Path(place)), Path(place).open("a", encoding="utf-8") as stream:  # steps of a job share the file
             stream.write(text)
@@ -92,6 +99,7 @@ def _summary(args: argparse.Namespace) -> None:
 
 def _table(args: argparse.Namespace) -> None:
     """Raises what :func:`gather` and :func:`write_measurements` raise; NothingToReportError if no row was written."""
+    refuse_inputs(args.output, files_of(args.input))
     inputs: Inputs = gather(args.input)
     count = write_measurements(inputs, args.output)
     print(f"{count} rows: {args.output}")
@@ -103,8 +111,6 @@ def _table(args: argparse.Namespace) -> None:
 
 def _merge(args: argparse.Namespace) -> None:
     """Raises ShardError, DiskFullError, OutputError; FailedCasesError after the file is written."""
-    if args.output.resolve() in [shard.resolve() for shard in args.shards]:
-        raise UsageError(f"--output {args.output} is one of the shards")
-    _forget(args.output)
+    forget_output(args.output)
     demand_passed(merge(args.shards, args.output), args.output)
     print(f"{len(args.shards)} shards: {args.output}")

@@ -14,7 +14,7 @@ from typing import Any
 
 import jinja2
 
-from matrix.base.files import write_atomically
+from matrix.base.outputs import write_output
 from reports.page.inputs import Inputs
 from reports.page.overall import SYMBOLS, Overall
 from reports.page.plots import plots
@@ -26,7 +26,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 def write_html(inputs: Inputs, verdict: Overall, file: Path, written: datetime | None = None) -> None:
     """Replace ``file`` in one step; ``written`` is now unless given. Raises DiskFullError, OutputError."""
-    write_atomically(file, html(inputs, verdict, written or datetime.now(UTC)).encode())
+    write_output(file, html(inputs, verdict, written or datetime.now(UTC)).encode())
 
 
 def html(inputs: Inputs, verdict: Overall, written: datetime) -> str:

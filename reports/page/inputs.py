@@ -28,6 +28,7 @@ from reports.page.resources import read_manifest
 
 WARM = "time"  # the GPU gate's metric of a launch with a warm cache
 _SUITES = (*SUITES, FAMILY_SUITE)
+_GATES = tuple(f"{place}{name}*.json" for name in ("gate", "gpu") for place in ("", "*/*/"))
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
@@ -117,9 +118,7 @@ def gather(
     manifests = sorted(folder.glob("*/*/manifest.json"))
     results = sorted(file for suite in _SUITES for file in folder.glob(f"*/*/{suite}.json"))
     parity = folder / "parity.json"
-    gates = sorted(
-        file for name in ("gate*.json", "gpu*.json") for place in ("", "*/*/") for file in folder.glob(place + name)
-    )
+    gates = sorted(file for pattern in _GATES for file in folder.glob(pattern))
     if not (manifests or results or gates or parity.exists()):
         raise NothingToReportError(
             f"{folder}: nothing to report: no <arch>/<upstream>/manifest.json, parity.json or gate.json. "
@@ -148,6 +147,13 @@ def gather(
         budgets=read_budgets(read_thresholds()),
         today=today or datetime.date.today(),
     )
+
+
+def files_of(folder: Path) -> list[Path]:
+    """Every file that :func:`gather` reads of a folder."""
+    beside = ("manifest.json", COUNTERS, *(f"{suite}.json" for suite in _SUITES))
+    patterns = (*(f"*/*/{name}" for name in beside), "parity.json", *_GATES)
+    return [file for pattern in patterns for file in folder.glob(pattern)]
 
 
 def _library(file: Path) -> Library:

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from kernels.base import settings
+from kernels.base import junit, settings
 from kernels.base.console import console
-from kernels.base.files import make_folder, write_atomically
+from kernels.base.files import make_folder
 from kernels.build.request import folder_name
 from kernels.families.libraries import host, libraries, made_of
 from kernels.launch.device import CHOICES, default_workers, kind_of
@@ -64,9 +64,11 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--workgroup", type=int, default=0, help="whose instructions are traced (default: %(default)s)")
     root.add_argument("--wave", type=int, default=0, help="whose instructions are traced (default: %(default)s)")
     root.add_argument(
-        "--output", type=Path, metavar="FILE", help="results as JSON (default: build/ARCH/UPSTREAM/SUITE.json)"
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="results as JSON (default: build/ARCH/UPSTREAM/SUITE.json), and beside it as JUnit, with the ending .xml",
     )
-    root.add_argument("--written", type=Path, metavar="FILE", help="write the results file's path to FILE")
     root.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
     root.add_argument("--library", type=Path, default=None, metavar="FILE", help="instead of the one in build/")
     root.add_argument("--ledger", type=Path, default=LEDGER, metavar="FILE", help="known defects (default: ours)")
@@ -105,8 +107,7 @@ def run(args: argparse.Namespace, out: Console) -> None:
     cases = _cases(args, kind) if tables else _kernel_cases(args, library, family)
     size = min(args.jobs or default_workers(kind), len(cases))
     output = args.output or _results_file(args, arch, folder_name(library.upstream, family))
-    if output.is_file():  # nobody reports on an earlier run
-        output.unlink()
+    junit.clear(output, library.library, library.manifest)  # nobody reports on an earlier run
     say(out, f"{len(cases)} cases of {args.suite} on {kind} {arch}, {library.upstream}, {size} at once")
     pool = Pool(
         command=_worker(kind, arch, library, family, threads=0 if size == 1 else 1),
@@ -124,9 +125,9 @@ def run(args: argparse.Namespace, out: Console) -> None:
     named = folder_name(library.upstream, family)
     rows = [suites.recorded(one, args.suite, arch, named, commands[one.case.name]) for one in judged]
     tier = args.tier if tables else "every kernel"
-    suites.results(rows, library, kind, tier, datetime.date.today()).write(output)
-    if args.written:
-        write_atomically(args.written, f"{output}\n".encode())
+    results = suites.results(rows, library, kind, tier, datetime.date.today())
+    results.write(output)
+    junit.write_beside(results, output)
     if args.reproduce:
         for one in judged:
             details(out, one)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from junitparser import JUnitXml
 
+from kernels.base.junit import write_junit
 from kernels.base.results import Case, Results
 from reports.cli import main
-from reports.junit.write import write_junit
 
 
 def shard(file: Path, *names: str, outcome: str = "passed") -> str:

@@ -56,3 +56,9 @@ class UnknownInstructionError(EmulatorError):
     """An instruction, operand or modifier that the emulator lacks. The message names it."""
 
     exit_code = 67
+
+
+class UntrustedFileError(EmulatorError):
+    """Something that would be run, and that another user owns or can write to."""
+
+    exit_code = 68

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from emulator.toolchain import cache_folder
+from emulator.trust import why_untrusted
 
 _MAKERS = (
     *("image", "lowering/blob", "lowering/decode", "lowering/lower", "lowering/memory", "lowering/scalar"),
@@ -36,8 +37,10 @@ def program(code_object: bytes, *, cache: Path | None = None) -> bytes:
 
 
 def stored(path: Path) -> bytes | None:
-    """What was stored there, whole; None if nothing was."""
+    """What was stored there, whole; None if nothing was, or if others could have put it there."""
     with contextlib.suppress(OSError):
+        if why_untrusted(path, path.parent):
+            return None
         return path.read_bytes()
     return None
 

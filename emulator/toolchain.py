@@ -23,7 +23,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from emulator.errors import CompilerMissingError, CoreBuildError
+from emulator.errors import CompilerMissingError, CoreBuildError, UntrustedFileError
+from emulator.trust import keep_others_out, why_untrusted
 
 CORE = Path(__file__).parent / "core"
 EXPORTS = CORE / "exports.map"
@@ -138,7 +139,7 @@ def library(
     tried: list[str] = []
     for candidate in [compiler] if compiler else compilers(base):
         build = _Build(candidate, level, chosen, base)
-        if build.result.is_file():
+        if build.is_sound():
             return build.result
         if reason := _why_unfit(candidate):
             tried.append(reason)
@@ -188,16 +189,18 @@ class _Build:
         whole = hashlib.sha256("\0".join(path.stem for path in self._objects).encode()).hexdigest()
         self.version = whole[:16]
         self.result = cache / f"core-{isa}-{whole[:16]}" / SONAME
+        self._digest = self.result.with_name(f"{SONAME}.sha256")
 
     def _key(self, source: Path) -> str:
         return hashlib.sha256(f"{self._common}\0{source.name}\0{source.read_text()}".encode()).hexdigest()[:24]
 
     def run(self, jobs: int) -> Path:
         """Compile what is missing and link. Results appear whole or not at all."""
+        keep_others_out()
         try:
             (self._cache / "objects").mkdir(parents=True, exist_ok=True)
             with _locked(self._cache / f"{self.version}.lock"):
-                if self.result.is_file():  # another process was faster
+                if self.is_sound():  # another process was faster
                     return self.result
                 missing = [pair for pair in zip(self._sources, self._objects, strict=True) if not pair[1].is_file()]
                 with ThreadPoolExecutor(max_workers=jobs) as pool:
@@ -208,6 +211,19 @@ class _Build:
             raise CoreBuildError(f"the emulator's core can't be built in {self._cache}: {error}") from error
         return self.result
 
+    def is_sound(self) -> bool:
+        """Whether the library is there as it was linked.
+
+        Raises UntrustedFileError: others could have put it, or an object that it would be linked from, there.
+        """
+        for file in (self.result, *self._objects):
+            if file.exists() and (why := why_untrusted(file, self._cache)):
+                raise UntrustedFileError(why)
+        try:
+            return self._digest.read_text(errors="replace") == _sha256(self.result)
+        except FileNotFoundError:
+            return False
+
     def _compile(self, source: Path, made: Path) -> None:
         self._step(source.name, made, *self._flags, "-I", str(CORE), "-c", str(source))
 
@@ -217,6 +233,7 @@ class _Build:
         self._step(
             "the link", self.result, *self._compiler.link_flags(), *words, *(str(made) for made in self._objects)
         )
+        self._digest.write_text(_sha256(self.result))
 
     def _step(self, what: str, made: Path, *arguments: str) -> None:
         with tempfile.TemporaryDirectory(dir=made.parent) as folder:
@@ -229,6 +246,11 @@ class _Build:
                 command = shlex.join([*self._compiler.command, *arguments])
                 raise CoreBuildError(f"the emulator's core doesn't build ({what}):\n  {shown}\nCommand: {command}")
             partial.replace(made)
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 @contextlib.contextmanager

@@ -103,3 +103,9 @@ class MeasureError(CkPrefillError):
     """A problem of the gates could not be measured: no library, none of its kernels serves it, or the launch failed."""
 
     exit_code = 36
+
+
+class UntrustedFileError(CkPrefillError):
+    """Something that would be run, and that another user owns or can write to."""
+
+    exit_code = 38

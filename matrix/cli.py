@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from matrix.base.entry import exit_code
-from matrix.base.outputs import write_output
+from matrix.base.files import write_atomically
 from matrix.configurations.command import SUMMARY as VALIDATE_SUMMARY
 from matrix.configurations.command import add_validate_options, refuse_if_invalid, validate, written
 from matrix.configurations.sweeps import sweep_selection
@@ -106,7 +106,7 @@ def _export(args: argparse.Namespace) -> None:
     if args.output is None:
         _emit(text)
     else:
-        write_output(args.output, text.encode())
+        write_atomically(args.output, text.encode())
 
 
 def _count(args: argparse.Namespace) -> None:

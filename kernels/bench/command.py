@@ -19,7 +19,7 @@ from kernels.bench import matrix as bench_matrix
 from kernels.bench.figures import Figure, table
 from kernels.code.toolchains import detect
 from kernels.upstream.trees import locate
-from matrix.base.outputs import write_output
+from matrix.base.files import write_atomically
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -51,5 +51,5 @@ def run(args: argparse.Namespace) -> int:
     text = table(figures)
     console.print(text, markup=False, highlight=False, soft_wrap=True)
     if args.output:
-        write_output(args.output, text.encode())
+        write_atomically(args.output, text.encode())
     return 0

@@ -16,11 +16,13 @@ from kernels.base.console import number
 from kernels.base.files import make_folder
 from kernels.base.jobs import job_count
 from kernels.base.processes import build_lock, ended_by_signals, group
+from kernels.base.trust import signing_key
 from kernels.build import failures
 from kernels.build.plan import Plan
 from kernels.build.progress import Tally, follow
 from kernels.build.request import LIBRARY, Request, clear_failures, discard_library, prepare, scons_command
 from kernels.build.resources import show
+from kernels.build.signature_file import discard_foreign
 from kernels.code.toolchains import Toolchain, detect
 from kernels.errors import CompileError, DiskFullError, LinkError
 from kernels.upstream.trees import locate
@@ -41,6 +43,9 @@ def run(request: Request, *, jobs: int, console: Console) -> Tally:
     """
     with build_lock(request.work / request.folder / ".lock", lambda text: _say(console, text)), ended_by_signals():
         plan, keys = prepare(request)
+        if discard_foreign(request.work / request.folder, signing_key(settings.cache_folder())):
+            _say(console, f"{request.folder}: restored, or damaged: no build of this user's wrote down what is in it, "
+                          "so all of it is built again")  # fmt: skip
         if request.object_cache:
             make_folder(request.object_cache, "choose another cache folder with CKPM_CACHE, or --no-cache")
         units = sum(step.kind == "unit" for step in plan.steps)

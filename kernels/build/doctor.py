@@ -7,12 +7,12 @@ import os
 import platform
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.table import Table
 
-from kernels.base import jobs, settings
+from kernels.base import jobs, rocm_places, settings
 from kernels.base.console import console
 from kernels.base.files import writing
 from kernels.code.toolchains import detect, rocm
@@ -71,9 +71,10 @@ def _toolchain(name: str, cache: Path) -> Finding:
 
 
 def _rocm(cache: Path) -> Finding:
-    if not rocm.locate():
+    if not (compiler := rocm.locate()):
         return Finding("toolchain rocm", "missing", "no ROCm", "optional: install ROCm, or set ROCM_PATH")
-    return _toolchain("rocm", cache)
+    finding = _toolchain("rocm", cache)
+    return replace(finding, found=f"{finding.found}, {compiler}")
 
 
 def _upstreams(cache: Path, ck_root: Path | None) -> list[Finding]:
@@ -103,11 +104,15 @@ def _package(name: str, package: PackagedUpstream, cache: Path) -> Finding:
 
 
 def _device() -> Finding:
-    if not Path("/dev/kfd").exists():
+    there = ", ".join(rocm_places.gpu_archs())
+    if not there and not rocm_places.KFD.exists():
         return Finding("device", "missing", "no /dev/kfd", "building needs none; an MI300 or MI350 runs what was built")
-    if not os.access("/dev/kfd", os.R_OK | os.W_OK):
+    if not os.access(rocm_places.KFD, os.R_OK | os.W_OK):
         return Finding("device", "broken", "/dev/kfd is not accessible", "add this user to the groups render and video")
-    return Finding("device", "ok", "/dev/kfd")
+    if (runtime := rocm_places.runtime()) is None:
+        advice = "install ROCm's runtime, or set ROCM_PATH: until then the emulator runs what was built"
+        return Finding("device", "broken" if there else "missing", f"{there or '/dev/kfd'}, no libamdhip64.so", advice)
+    return Finding("device", "ok", f"{there or '/dev/kfd'}, {runtime}")
 
 
 def _cache(cache: Path) -> Finding:

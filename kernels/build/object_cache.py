@@ -12,6 +12,7 @@ from typing import Any
 
 from SCons.CacheDir import CacheDir  # type: ignore[import-untyped]
 
+from emulator.trust import why_untrusted
 from kernels.base.files import write_atomically
 from kernels.build import finished as built
 from kernels.build.run_step import announce_damage
@@ -33,8 +34,9 @@ class ObjectCache(CacheDir):  # type: ignore[misc]
         step = node.get_build_env()["STEPS"][str(node)]
         entry = Path(self.cachepath(node)[1])
         with contextlib.suppress(FileNotFoundError):  # not in the cache, or another build was faster
-            if (digest := _digest(entry)) != built.sha256(entry):
-                if digest:
+            foreign = why_untrusted(entry, Path(self.path))
+            if foreign or (digest := _digest(entry)) != built.sha256(entry):
+                if foreign or digest:
                     announce_damage(step, f"{entry}, its copy in the object cache,")
                 entry.unlink()
         retrieved: bool = super().retrieve(node)

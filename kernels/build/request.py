@@ -170,7 +170,7 @@ def _plan(
 
 def manifest_command(folder: str) -> tuple[str, ...]:
     """Writes manifest.json beside the plan of an output folder."""
-    return (sys.executable, "-m", "kernels", "manifest", f"{folder}/plan.json")
+    return (sys.executable, "-P", "-m", "kernels", "manifest", f"{folder}/plan.json")
 
 
 def _seconds(unit: Unit) -> float:
@@ -206,7 +206,9 @@ def _compile_commands(request: Request, plan: Plan) -> str:
 
 def scons_command(plan_file: str, jobs: int, object_cache: Path | None) -> list[str]:
     """SCons on one plan: goes on after failures, quiet apart from events."""
-    command = [sys.executable, "-m", "SCons", "-f", str(PROJECT / "SConstruct"), "--keep-going", "-Q"]
+    # -P, --no-site-dir: no module and no site_scons that lies in the work folder is run
+    command = [sys.executable, "-P", "-m", "SCons", "--no-site-dir", "-f", str(PROJECT / "SConstruct")]
+    command += ["--keep-going", "-Q"]
     command += ["-j", str(jobs), f"plan={plan_file}"]
     return [*command, f"cache={object_cache}"] if object_cache else command
 

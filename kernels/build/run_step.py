@@ -24,7 +24,7 @@ FAILURE = ".failure.json"
 _stopping = threading.Event()
 
 
-def spawn(step: Step, environment: Mapping[str, str], folder: str) -> int:
+def run_step(step: Step, environment: Mapping[str, str], folder: str) -> int:
     """Run the step's command; its exit code. Standard streams of the command go to the failure record.
 
     ``folder`` is the plan's output folder: its record of finished targets is kept here. No library is linked from

@@ -14,6 +14,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, ClassVar
 
+from kernels.base.trust import demand_trusted_library
 from kernels.errors import LibraryError
 
 Fields = tuple[tuple[str, Any], ...]
@@ -145,6 +146,7 @@ def load(path: Path, arguments: type[CheckedArguments]) -> Library:
 
     Raises:
         LibraryError: it can't be opened, is no such library, or has another version of the C ABI.
+        UntrustedFileError: another user owns it, or can write to it or its folder.
     """
     abi, calls = _opened(path, arguments)
     return Library(
@@ -176,6 +178,7 @@ def _signatures(arguments: type[CheckedArguments]) -> dict[str, Signature]:
 
 def _opened(path: Path, arguments: type[CheckedArguments]) -> tuple[ctypes.CDLL, dict[str, Any]]:
     """A library and the functions of its C ABI with their types. Raises LibraryError."""
+    demand_trusted_library(path)
     try:
         abi = ctypes.CDLL(str(path.absolute()), mode=os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as error:

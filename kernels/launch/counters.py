@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels.errors import ResultsError
-from matrix.base.outputs import write_output
+from matrix.base.files import write_atomically
 
 _FORMAT = 1
 CLASSES = ("salu", "valu", "trans", "mfma", "smem", "vmem", "lds", "branch", "wait", "barrier", "other")
@@ -62,7 +62,7 @@ class Measurements:
     def write(self, file: Path) -> None:
         """Replace ``file`` in one step. Raises DiskFullError, OutputError."""
         document = {"format": _FORMAT, **dataclasses.asdict(self)}
-        write_output(file, (json.dumps(document, indent=1) + "\n").encode())
+        write_atomically(file, (json.dumps(document, indent=1) + "\n").encode())
 
 
 def flattened(launched: Mapping[str, Any]) -> dict[str, int]:

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import dataclasses
 import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,9 +19,12 @@ from typing import Any
 
 from emulator import device as emulated
 from emulator.errors import EmulatorError, LibraryLoadError
+from emulator.errors import UntrustedFileError as UntrustedCoreError
 from emulator.options import Trace
+from kernels.base import rocm_places
 from kernels.base.jobs import processors
-from kernels.errors import LibraryError
+from kernels.base.trust import demand_trusted_library
+from kernels.errors import LibraryError, UntrustedFileError
 from kernels.launch import gpu_context, gpu_smi
 from kernels.launch.c_abi import CheckedArguments, Library, load
 from kernels.launch.harness import LaunchArguments
@@ -29,9 +33,6 @@ from matrix.base.errors import UsageError
 
 CHOICES = ("auto", "hip", "emulator")
 FEATURES = ("placement", "granularity", "checks", "counters", "trace")
-_KFD = Path("/dev/kfd")
-_NODES = Path("/sys/class/kfd/kfd/topology/nodes")
-_RUNTIME = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +110,8 @@ class EmulatedDevice(Device):
     def __init__(self, arch: str, **options: Any) -> None:
         try:
             self._device = emulated.Device(arch, **options)
+        except UntrustedCoreError as error:
+            raise UntrustedFileError(str(error)) from error
         except EmulatorError as error:
             raise DeviceError(f"the emulated {arch} can't be started: {error}") from error
         self.arch = arch
@@ -121,6 +124,7 @@ class EmulatedDevice(Device):
 
     def prepare(self, path: Path) -> None:
         super().prepare(path)
+        demand_trusted_library(path)
         try:
             self._device.load_library(path)
         except LibraryLoadError as error:
@@ -174,7 +178,7 @@ class GpuDevice(Device):
     kind = "hip"
 
     def __init__(self, arch: str) -> None:
-        runtime = rocm_runtime()
+        runtime = rocm_places.runtime()
         if runtime is None:
             raise DeviceError("ROCm's libamdhip64.so was not found: install ROCm, set ROCM_PATH, or --device emulator.")
         try:
@@ -247,6 +251,8 @@ def choose(choice: str, arch: str, **options: Any) -> Device:
 def kind_of(choice: str, arch: str) -> str:
     """``hip`` or ``emulator``, without loading either: ``auto`` takes a GPU if there is one of the arch.
 
+    A GPU that is there and not taken is said on stderr, with the reason.
+
     Raises:
         UsageError: a choice that doesn't exist.
     """
@@ -254,29 +260,24 @@ def kind_of(choice: str, arch: str) -> str:
         raise UsageError(f"unknown device '{choice}'. Known: {', '.join(CHOICES)}.")
     if choice != "auto":
         return choice
-    usable = os.access(_KFD, os.R_OK | os.W_OK) and arch in gpu_archs() and rocm_runtime() is not None
-    return "hip" if usable else "emulator"
+    if why := unused_gpu(arch):
+        print(f"warning: a GPU is here, and is not used: {why}. The emulator runs instead.", file=sys.stderr)
+        return "emulator"
+    return "hip" if rocm_places.gpu_archs() else "emulator"
 
 
-def gpu_archs(nodes: Path = _NODES) -> tuple[str, ...]:
-    """Archs of the GPUs that the amdgpu driver lists. Its gfx_target_version 90402 is gfx942, 90010 is gfx90a."""
-    found = []
-    for properties in sorted(nodes.glob("*/properties")):
-        try:
-            rows = dict(line.split() for line in properties.read_text().splitlines())
-        except (OSError, ValueError):  # a node that this user may not see
-            continue
-        version = int(rows.get("gfx_target_version", 0))
-        if version:
-            found.append(f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}")
-    return tuple(found)
-
-
-def rocm_runtime() -> str | None:
-    """The path of ROCm's HIP runtime, looked for in ROCM_PATH, HIP_PATH and /opt/rocm."""
-    roots = (os.environ.get("ROCM_PATH"), os.environ.get("HIP_PATH"), "/opt/rocm")
-    places = (Path(root) / "lib" / name for root in roots if root for name in _RUNTIME)
-    return next((str(place) for place in places if place.is_file()), None)
+def unused_gpu(arch: str) -> str:
+    """Why ``auto`` takes the emulator although a GPU is there; '' if there is none, or it is taken."""
+    there = rocm_places.gpu_archs()
+    if not there:
+        return ""
+    if arch not in there:
+        return f"there is {', '.join(there)}, and the library is for {arch}"
+    if not os.access(rocm_places.KFD, os.R_OK | os.W_OK):
+        return f"this user may not use {rocm_places.KFD}: add the user to the groups render and video"
+    if rocm_places.runtime() is None:
+        return "ROCm's libamdhip64.so is nowhere where the loader looks: install ROCm's runtime, or set ROCM_PATH"
+    return ""
 
 
 def default_workers(kind: str) -> int:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernels.base.files import locked, writing
+from kernels.base.trust import demand_private
 from kernels.errors import ChecksumError, DownloadError, NotACkTreeError, UnfitTreeError
 from kernels.upstream.package_index import download
 from matrix.dialects import Dialect, PackagedUpstream, check_upstream, dialect, dialect_names
@@ -197,6 +198,7 @@ def damage(package: PackagedUpstream, cache: Path) -> list[str] | None:
 
 def _unpacked(package: PackagedUpstream, cache: Path, say: Say) -> Path:
     folder = place(package, cache)
+    demand_private(cache)
     if not is_unpacked(package, cache):
         with locked(Path(f"{folder}.lock"), _MEND), writing(folder, _MEND):
             if not is_unpacked(package, cache):

@@ -75,15 +75,23 @@ def write_atomically(file: Path, data: bytes) -> None:
 
 def is_special(file: Path) -> bool:
     """Whether a path leads to a device, a pipe or another thing that is neither file nor folder."""
-    return _descriptor(str(file)) is not None or _target(str(file))[1] not in (0, stat.S_IFREG, stat.S_IFDIR)
+    return _descriptor(str(file)) is not None or _look(file)[1] not in (0, stat.S_IFREG, stat.S_IFDIR)
 
 
 def regular_file(file: Path) -> Path | None:
     """The regular file that a path leads to, its links followed; None if none is there, or something else is."""
     if _descriptor(str(file)) is not None:
         return None
-    target, kind = _target(str(file))
+    target, kind = _look(file)
     return Path(target) if kind == stat.S_IFREG else None
+
+
+def _look(file: Path) -> tuple[str, int]:
+    """:func:`_target`, for which nothing is there where this user can't look: writing there says what is the matter."""
+    try:
+        return _target(str(file))
+    except OSError:
+        return str(file), 0
 
 
 def _replace(target: str, data: bytes) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from kernels.build.manifest import family_of
 from kernels.launch.measure import compulsory_bytes
 from matrix.base.errors import NameSyntaxError, UsageError
-from matrix.base.outputs import write_output
+from matrix.base.files import write_atomically
 from matrix.dialects import dialect
 from matrix.export import to_csv
 from matrix.keys import Key
@@ -54,7 +54,7 @@ def write_measurements(inputs: Inputs, file: Path) -> int:
         raise UsageError(f"--output {file}: a file that ends with .csv or .json is needed")
     found = rows(inputs)
     text = to_csv(COLUMNS, found) if file.suffix == ".csv" else _json(inputs, found)
-    write_output(file, text.encode())
+    write_atomically(file, text.encode())
     return len(found)
 
 

@@ -9,6 +9,7 @@ of them ran.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import datetime
 import json
 import shlex
@@ -24,7 +25,7 @@ from kernels.base.console import console
 from kernels.base.files import make_folder
 from kernels.build.request import folder_name
 from kernels.families.libraries import host, libraries, made_of
-from kernels.launch.device import CHOICES, default_workers, kind_of
+from kernels.launch.device import CHOICES, default_workers, kind_of, unused_gpu
 from matrix.base.errors import CkPrefillError, UsageError
 from matrix.base.program import as_called
 from matrix.dialects import check_arch, check_upstream
@@ -126,6 +127,8 @@ def run(args: argparse.Namespace, out: Console) -> None:
     rows = [suites.recorded(one, args.suite, arch, named, commands[one.case.name]) for one in judged]
     tier = args.tier if tables else "every kernel"
     results = suites.results(rows, library, kind, tier, datetime.date.today())
+    if args.device == "auto" and kind == "emulator" and (why := unused_gpu(arch)):
+        results = dataclasses.replace(results, facts={**results.facts, "GPU not used": why})
     results.write(output)
     junit.write_beside(results, output)
     if args.reproduce:

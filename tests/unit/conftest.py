@@ -56,8 +56,9 @@ def tree(tmp_path: Path) -> Tree:
 
 
 @pytest.fixture
-def request_for(tree: Tree, tmp_path: Path) -> Callable[..., Request]:
+def request_for(tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Request]:
     """``request_for(toolchain, work="a", where=("..",))``: a build request in a folder of its own."""
+    monkeypatch.setenv("CKPM_CACHE", str(tmp_path / "cache"))
 
     def make(toolchain: Toolchain, work: str = "work", cached: bool = True, **selection: object) -> Request:
         place = tmp_path / work

@@ -12,6 +12,7 @@ import importlib.metadata
 import importlib.util
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kernels.base.files import writing
+from kernels.base.trust import demand_private, demand_trusted
 from kernels.code.toolchains.base import KERNEL_FLAGS, Toolchain
 from kernels.errors import ToolchainMissingError
 
@@ -73,7 +75,7 @@ def find(*, cache: Path) -> Toolchain:
     """The embedded toolchain; its launchers, and later zig's libc++, live under ``cache``.
 
     Raises ToolchainMissingError if the ziglang package is missing or broken, DiskFullError or OutputError if the cache
-    can't be written.
+    can't be written, UntrustedFileError if others can.
     """
     spec = importlib.util.find_spec("ziglang")
     if spec is None or not spec.submodule_search_locations:
@@ -82,6 +84,7 @@ def find(*, cache: Path) -> Toolchain:
     version = _package_version(package)
     zig = str(package / "zig")
     lib = package / "lib"
+    demand_private(cache.absolute())
     environment = _environment(cache.absolute())
     clang = _clang_version(zig, environment)
     helpers = _write_helpers(zig, cache.absolute())
@@ -162,6 +165,14 @@ def _own_text_hash() -> str:
     return digest.hexdigest()[:16]
 
 
+def _is_whole(launcher: Path, text: str, cache: Path) -> bool:
+    """Whether a launcher is as we write it. Raises UntrustedFileError: others could have changed it."""
+    if not launcher.is_file():
+        return False
+    demand_trusted(launcher, cache)
+    return launcher.read_text(errors="replace") == text and os.access(launcher, os.X_OK)
+
+
 def _write_helpers(zig: str, cache: Path) -> Path:
     """The folder for ``-B``, made if missing. Several processes may ask at once: the folder appears by a rename."""
     texts = {
@@ -173,7 +184,9 @@ def _write_helpers(zig: str, cache: Path) -> Path:
     key = hashlib.sha256("\0".join(texts.values()).encode()).hexdigest()[:16]
     folder = cache / "launchers" / key
     if folder.is_dir():
-        return folder
+        if all(_is_whole(folder / name, text, cache) for name, text in texts.items()):
+            return folder
+        shutil.rmtree(folder)
     with writing(folder.parent, "set CKPM_CACHE to another folder"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f"{key}.", dir=folder.parent) as beside:

@@ -1,4 +1,4 @@
-"""The ROCm toolchain: hipcc, or amdclang++ if there is no hipcc, of an installed ROCm.
+"""The ROCm toolchain: hipcc, or amdclang++ if there is no hipcc, of an installed ROCm; else a distribution's clang.
 
 hipcc comes first because AMD tests CK with it; the environment variables by which a machine could slip flags into it
 are blanked, so that two machines with one ROCm version build alike.
@@ -13,11 +13,11 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from kernels.base import rocm_places
 from kernels.code.toolchains.base import KERNEL_FLAGS, Toolchain
 from kernels.errors import ToolchainMissingError
 
 _COMPILERS = ("hipcc", "amdclang++")
-_DEFAULT_ROOT = "/opt/rocm"
 
 _ENVIRONMENT: Mapping[str, str] = {
     "HIP_PLATFORM": "amd",
@@ -33,14 +33,22 @@ _INLINE_ALL = ("-mllvm", "-amdgpu-early-inline-all=true", "-mllvm", "-amdgpu-fun
 
 
 def locate() -> str | None:
-    """The path of the ROCm compiler, looked for in ROCM_PATH, HIP_PATH, /opt/rocm and PATH; None if there is none."""
-    roots = [os.environ.get("ROCM_PATH"), os.environ.get("HIP_PATH"), _DEFAULT_ROOT]
-    folders = [Path(root) / "bin" for root in roots if root]
-    for folder in folders:
+    """The path of the ROCm compiler; None if there is none.
+
+    It is looked for in the roots of kernels/base/rocm_places.py, in PATH, and among a distribution's clangs.
+    """
+    return _compiler()[0]
+
+
+def _compiler() -> tuple[str | None, tuple[str, ...]]:
+    """The compiler and its options that hold paths."""
+    for folder in (root / "bin" for root in rocm_places.roots()):
         for name in _COMPILERS:
             if os.access(folder / name, os.X_OK):
-                return str(folder / name)
-    return next((found for name in _COMPILERS if (found := shutil.which(name))), None)
+                return str(folder / name), ()
+    if found := next((found for name in _COMPILERS if (found := shutil.which(name))), None):
+        return found, ()
+    return rocm_places.clang() or (None, ())
 
 
 def find() -> Toolchain:
@@ -48,10 +56,11 @@ def find() -> Toolchain:
 
     Raises ToolchainMissingError if no compiler is found, or if the one found does not tell its version.
     """
-    compiler = locate()
+    compiler, search = _compiler()
     if compiler is None:
         raise ToolchainMissingError(
-            f"neither {' nor '.join(_COMPILERS)} found in ROCM_PATH, HIP_PATH, {_DEFAULT_ROOT} or PATH: "
+            f"neither {' nor '.join(_COMPILERS)} found in ROCM_PATH, HIP_PATH, /opt/rocm, Python's packages or PATH, "
+            "nor a clang with HIP's headers and device libraries in /usr: "
             "install ROCm, or choose the toolchain 'embedded'"
         )
     is_hipcc = Path(compiler).name == "hipcc"
@@ -59,7 +68,7 @@ def find() -> Toolchain:
         name="rocm",
         identity=f"rocm {Path(compiler).name} {_versions(compiler)}",
         compiler=(compiler,),
-        search=(),
+        search=search,
         # Compressed bundles would hide the code objects from the resource tables.
         flags=("-x", "hip", "--no-offload-compress", *KERNEL_FLAGS, *(() if is_hipcc else _INLINE_ALL)),
         linker=(compiler,),

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from kernels.launch.device import gpu_archs
+from kernels.base.rocm_places import gpu_archs
 from matrix.base.errors import ProblemError, UsageError
 from matrix.problems.problem import Problem
 from tests.gpu.checks import RESULTS

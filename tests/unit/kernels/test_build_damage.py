@@ -88,7 +88,7 @@ def test_nothing_is_linked_from_a_damaged_object(stub_toolchain: Stub, request_f
     assert not list(place.rglob("*.failure.json"))
 
 
-@pytest.mark.parametrize("record", [".built", ".sconsign.dblite"])
+@pytest.mark.parametrize("record", [".built", ".sconsign.signed"])
 def test_a_damaged_record_costs_only_time(stub_toolchain: Stub, request_for: Make, record: str) -> None:
     request = request_for(stub_toolchain(), where=FEW)
     build(request)
@@ -131,7 +131,7 @@ def test_objects_of_a_killed_build_are_not_taken_for_another_selections(
     one = request_for(toolchain, cached=False, where=FEW)
     other = request_for(toolchain, cached=False, where=("key.logits", "key.lse", "key.dropout"))
     build(one)
-    memory = one.work / one.folder / ".sconsign.dblite"
+    memory = one.work / one.folder / ".sconsign.signed"
     before = memory.read_bytes()
     build(other)
     memory.write_bytes(before)  # SCons writes it at its end: a killed one leaves the objects and not this

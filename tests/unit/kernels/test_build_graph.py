@@ -219,7 +219,9 @@ def test_the_compilation_database_covers_every_source(stub_toolchain: Stub, requ
     prepare(request)
     place = request.work / request.folder
     entries = json.loads((place / "compile_commands.json").read_text())
-    assert {entry["file"] for entry in entries} == {str(f.relative_to(request.work)) for f in (place / "src").glob("*")}
+    assert {entry["file"] for entry in entries} == {
+        str(f.relative_to(request.work)) for f in (place / "src").glob("*.hip")
+    }
     assert all(entry["arguments"][0] == request.toolchain.compiler[0] for entry in entries)
 
 

@@ -111,14 +111,6 @@ def test_places_that_can_not_be_written(
     assert sorted(file.name for file in tmp_path.rglob("*")) == ["file", "folder"]
 
 
-def test_a_device_is_not_replaced_by_a_file(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    with pytest.raises(OutputError, match=r"pipe: can't be written: it is no file that can be replaced\. Name a file"):
-        write_atomically(pipe, b"x")
-    assert pipe.is_fifo()
-
-
 @pytest.mark.parametrize("make", [make_folder, lambda place, word: locked(place / "lock", word).__enter__()])
 @pytest.mark.parametrize("place", ["file", "file/below"])
 def test_a_folder_that_can_not_be_made(tmp_path: Path, make: Callable[[Path, str], object], place: str) -> None:

@@ -359,10 +359,10 @@ def test_choices_of_devices() -> None:
 
 
 def test_a_gpu_that_is_absent_is_told_with_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernels.launch.device.rocm_runtime", lambda: None)
+    monkeypatch.setattr("kernels.base.rocm_places.runtime", lambda: None)
     with pytest.raises(DeviceError, match=r"ROCm's libamdhip64\.so was not found: install ROCm"):
         choose("hip", "gfx950")
-    monkeypatch.setattr("kernels.launch.device.rocm_runtime", lambda: "libc.so.6")  # anything that loads
+    monkeypatch.setattr("kernels.base.rocm_places.runtime", lambda: "libc.so.6")  # anything that loads
 
     class TwoGpus(FakeHip):
         def __init__(self, runtime: Any) -> None:

@@ -74,7 +74,7 @@ def test_a_folders_name_is_a_leak_and_a_longer_name_is_none(tmp_path: Path) -> N
     assert found == ["obj/unit.o: holds /home/me", "obj/unit.o: holds /opt/cache"]
 
 
-@pytest.mark.parametrize("option", [["--work", "x"], ["--built", "x"], ["--no-cache"]])
+@pytest.mark.parametrize("option", [["--work", "x"], ["--resources"], ["--no-cache"]])
 def test_options_that_it_would_ignore_are_refused(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "--arch", "gfx950", *option]) == UsageError.exit_code
     assert option[0] in capsys.readouterr().err

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from kernels.base import rocm_places
 from kernels.code import toolchains
-from kernels.code.toolchains import Toolchain, rocm
+from kernels.code.toolchains import Toolchain
 from kernels.errors import DiskFullError, ToolchainMissingError
 from matrix.base.errors import UsageError
 
@@ -41,7 +42,7 @@ def no_rocm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A machine without ROCm, whatever this one has; returns an empty folder in which to put one."""
     for name in _ROCM_VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(rocm, "_DEFAULT_ROOT", str(tmp_path / "absent"))
+    monkeypatch.setattr(rocm_places, "SYSTEM", tmp_path / "absent")
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.setattr(shutil, "which", lambda name: None)
     root = tmp_path / "fake rocm"

@@ -16,6 +16,7 @@ from kernels.launch import gpu_context
 from kernels.launch.c_abi import Launch, Library, Status
 from kernels.launch.device import Device
 from kernels.launch.hip_api import Memory
+from matrix.base.outputs import write_output
 from matrix.problems.problem import Problem
 from reports.cli import main
 from reports.errors import GateError
@@ -116,7 +117,7 @@ def test_a_timer_that_does_not_run_stops_the_gate() -> None:
 def test_a_library_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paths = ("--baseline", str(tmp_path / "a.so"), "--candidate", str(tmp_path / "b.so"))
     result = tmp_path / "gate.json"
-    result.write_text("an older verdict")
+    write_output(result, b"an older verdict")
     assert main(["compare", "--device", "nonsense", *paths, "--output", str(result)]) == 2
     assert "unknown device 'nonsense'" in capsys.readouterr().err
     assert not result.exists()

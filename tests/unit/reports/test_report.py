@@ -16,6 +16,7 @@ import pytest
 from kernels.base.results import LIBRARY_SHA256, Case, Results
 from kernels.launch.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
 from matrix.base.errors import UsageError
+from matrix.base.outputs import write_output
 from reports.cli import main
 from reports.errors import GateError, OrphanResultsError
 from reports.gates import gpu as gpu_gate
@@ -189,7 +190,7 @@ def test_a_damaged_input_is_named_and_leaves_no_report(
     (folder / name).write_text(text)
     assert main(["html", "--input", str(folder), "--output", str(output)]) == code
     summary = tmp_path / "report.md"
-    summary.write_text("an earlier run's")
+    write_output(summary, b"an earlier run's")
     assert main(["summary", "--input", str(folder), "--output", str(summary)]) == code
     assert not summary.exists()
     assert str(folder / name) in capsys.readouterr().err

@@ -1,0 +1,71 @@
+"""Nothing foreign is run: the cache folder, libraries, and the key by which our own signature files are known."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import tempfile
+from pathlib import Path
+
+from emulator.trust import keep_others_out, why_untrusted
+from kernels.base.files import make_folder, writing
+from kernels.errors import UntrustedFileError
+
+_OTHERWISE = "set CKPM_CACHE to another folder"
+_KEY_BYTES = 32
+
+
+def demand_trusted(path: Path, top: Path, instead: str = "") -> None:
+    """Refuse what other users could have made or changed; folders are looked at up to ``top``.
+
+    ``instead`` is what the user can do (default: delete ``top``, a cache). Raises UntrustedFileError; OSError if
+    ``path`` is not there.
+    """
+    if why := why_untrusted(path, top, instead=instead):
+        raise UntrustedFileError(why)
+
+
+def demand_trusted_library(library: Path) -> None:
+    """Refuse a kernel library that another user made or can change. Raises UntrustedFileError."""
+    file = library.absolute()
+    if file.exists():
+        demand_trusted(file, file.parent, "Build it again")
+
+
+def demand_private(cache: Path) -> None:
+    """Make the cache folder if there is none; refuse one that, or a folder or file in which, others can write to.
+
+    Raises:
+        UntrustedFileError: somebody else owns it or can write to it.
+        DiskFullError, OutputError: it can't be made.
+    """
+    keep_others_out()
+    make_folder(cache, _OTHERWISE)
+    with writing(cache, _OTHERWISE):
+        for place in (cache, *cache.iterdir()):
+            with contextlib.suppress(FileNotFoundError):  # a lock or draft of another process has gone meanwhile
+                demand_trusted(place, cache)
+
+
+def signing_key(cache: Path) -> bytes:
+    """A secret of this user in the cache folder, made when it is first asked for.
+
+    Raises:
+        UntrustedFileError: somebody else can write to the cache, or read the key, or it is no key.
+        DiskFullError, OutputError: it can't be made or read.
+    """
+    demand_private(cache)
+    file = cache / "key"
+    with writing(file, _OTHERWISE):
+        if not file.exists():
+            with tempfile.NamedTemporaryFile(dir=cache, prefix=".key.") as draft:  # readable by this user alone
+                draft.write(secrets.token_bytes(_KEY_BYTES))
+                draft.flush()
+                with contextlib.suppress(FileExistsError):  # another process was first: its key counts
+                    os.link(draft.name, file)
+        demand_trusted(file, cache)
+        key = file.read_bytes()
+        if file.stat().st_mode & 0o077 or len(key) != _KEY_BYTES:
+            raise UntrustedFileError(f"{file}: others can read it, or it is damaged. Delete it: it is made again.")
+    return key

@@ -1,0 +1,260 @@
+"""Nothing of the user's is destroyed, by any command that has an output: devices, inputs and foreign files stay."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kernels import cli as kernels_cli
+from kernels.base.results import Case, Results
+from matrix import cli as matrix_cli
+from matrix.base import outputs
+from matrix.base.errors import OutputError, OverwriteError
+from matrix.base.files import is_special, write_atomically
+from matrix.base.outputs import RECORD, demand_ours, forget_output, is_ours, refuse_inputs, write_output
+from reports import cli as reports_cli
+from tests.gpu import cli as gpu_cli
+
+ROOT = Path(__file__).resolve().parents[2]
+PARSERS = {
+    "matrix": matrix_cli.parser,
+    "kernels": kernels_cli.parser,
+    "reports": reports_cli.parser,
+    "tests.gpu": gpu_cli.parser,
+}
+# what writes or removes a file in another way than matrix/base/files.py and outputs.py
+_OWN_WAYS = ("write_text", "write_bytes", "unlink", "rename", "replace_file", "open")
+
+
+def commands() -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Every command of every command line."""
+    for room, make in PARSERS.items():
+        root = make()
+        below = [action for action in root._actions if isinstance(action, argparse._SubParsersAction)]
+        if not below:
+            yield room, root
+        for action in below:
+            for name, parser in action.choices.items():
+                yield f"{room} {name}", parser
+
+
+def written(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    return [action for action in parser._actions if action.dest in outputs.OPTIONS and action.type is Path]
+
+
+WRITING = {name: parser for name, parser in commands() if written(parser)}
+
+
+def test_the_commands_that_write_are_found() -> None:
+    assert set(WRITING) >= {
+        *("matrix export", "kernels render", "kernels parity", "kernels measure", "kernels bench", "tests.gpu"),
+        *("reports junit", "reports html", "reports summary", "reports table", "reports merge", "reports gate"),
+        "reports compare",
+    }
+
+
+def test_whatever_is_called_output_is_known_to_be_one() -> None:
+    for name, parser in commands():
+        for action in parser._actions:
+            if action.type is Path and ("write" in (action.help or "") or "output" in action.dest):
+                assert action.dest in outputs.OPTIONS or action.nargs == "+", f"{name} {action.dest}"
+
+
+def _required(parser: argparse.ArgumentParser, but: argparse.Action, value: str) -> list[str]:
+    words = []
+    for action in parser._actions:
+        if action.required and action is not but:
+            given = (action.choices or ["x"])[0] if not action.type else value
+            words += [action.option_strings[0], given] if action.option_strings else [given]
+    return words
+
+
+@pytest.mark.parametrize("name", WRITING)
+def test_an_output_that_is_an_input_is_refused(name: str, tmp_path: Path) -> None:
+    parser = WRITING[name]
+    mine, link = tmp_path / "mine", tmp_path / "link"
+    mine.write_text("kept")
+    link.symlink_to(mine)
+    inputs = [action for action in parser._actions if action.type is Path and action.dest not in outputs.OPTIONS]
+    for given in inputs:
+        for output in written(parser):
+            words = [] if not given.option_strings else [given.option_strings[0], str(mine)]
+            rest = _required(parser, output, str(mine))
+            with pytest.raises(OverwriteError, match="it is read by this command, and would be lost: name another"):
+                parser.parse_args([*rest, *words, output.option_strings[0], str(link)])
+    assert mine.read_text() == "kept"
+
+
+def test_commands_write_by_the_common_functions() -> None:
+    """No module that knows an output writes, removes or opens files in a way of its own."""
+    checked = 0
+    for room in ("matrix", "kernels", "reports", "tests/gpu"):
+        for file in (ROOT / room).rglob("*.py"):
+            tree = ast.parse(file.read_text())
+            names = {f"{node.value.id}.{node.attr}" for node in ast.walk(tree)
+                     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}  # fmt: skip
+            if not {f"args.{option}" for option in outputs.OPTIONS} & names:
+                continue
+            checked += 1
+            calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+            for call in calls:
+                on = ast.unparse(call.func)
+                assert not (on.rsplit(".", 1)[-1] in _OWN_WAYS and "place" not in on), f"{file}:{call.lineno}: {on}"
+    assert checked >= 8
+
+
+def test_a_device_is_written_to() -> None:
+    before = Path("/dev/null").stat()
+    write_atomically(Path("/dev/null"), b"x")
+    forget_output(Path("/dev/null"))
+    assert Path("/dev/null").stat().st_rdev == before.st_rdev
+    assert is_special(Path("/dev/null"))
+
+
+def test_a_pipe_is_written_to(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_output(pipe, b"all of it")
+    assert os.read(reader, 100) == b"all of it"
+    os.close(reader)
+    assert pipe.is_fifo()
+    assert [file.name for file in tmp_path.iterdir()] == ["pipe"]
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+@pytest.mark.parametrize("to_file", [True, False])
+def test_standard_output_by_name(tmp_path: Path, name: str, to_file: bool) -> None:
+    link, out = tmp_path / "link", tmp_path / "out"
+    link.symlink_to(name)
+    code = (
+        "from pathlib import Path; from matrix.base.outputs import write_output, forget_output\n"
+        f"link = Path({str(link)!r}); print('before'); forget_output(link)\n"
+        "write_output(link, b'it\\n'); print('after')"
+    )
+    if to_file:
+        with out.open("wb") as stream:
+            subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=stream, check=True)
+        said = out.read_bytes()
+    else:
+        said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True).stdout
+    assert said == b"before\nit\nafter\n"
+    assert link.is_symlink()
+
+
+@pytest.mark.parametrize(("make", "what"), [(Path.mkdir, "a folder"), (None, "a socket, which can't be opened")])
+def test_what_can_not_be_written_to_stays(tmp_path: Path, make: Callable[[Path], None] | None, what: str) -> None:
+    import socket
+
+    place = tmp_path / "there"
+    if make:
+        make(place)
+    else:
+        socket.socket(socket.AF_UNIX).bind(str(place))
+    kind = place.lstat().st_mode
+    with pytest.raises(OutputError, match=what):
+        write_output(place, b"x")
+    assert place.lstat().st_mode == kind
+
+
+def test_a_disk_is_never_written_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import stat
+
+    monkeypatch.setattr("matrix.base.files._target", lambda file: (file, stat.S_IFBLK))
+    with pytest.raises(OutputError, match="it is a disk"):
+        write_output(tmp_path / "sda", b"x")
+    assert not (tmp_path / "sda").exists()
+
+
+def test_only_what_we_wrote_and_nobody_changed_is_forgotten(tmp_path: Path) -> None:
+    ours, changed, foreign = (tmp_path / name for name in ("ours", "changed", "foreign"))
+    for file in (ours, changed):
+        write_output(file, b"a result")
+    changed.write_text("a result, with the user's notes")
+    foreign.write_text("the user's")
+    assert [is_ours(file) for file in (ours, changed)] == [True, False]
+    for file in (ours, changed, foreign, tmp_path / "absent"):
+        forget_output(file)
+    assert sorted(file.name for file in tmp_path.iterdir()) == [RECORD, "changed", "foreign"]
+    with pytest.raises(OverwriteError, match="changed: it is there, and not as this command writes it"):
+        demand_ours([ours, changed])
+
+
+def test_a_link_to_a_result_stays_when_that_is_forgotten(tmp_path: Path) -> None:
+    file, link = tmp_path / "file", tmp_path / "link"
+    link.symlink_to(file)
+    write_output(link, b"one")
+    forget_output(link)
+    assert (link.is_symlink(), file.exists()) == (True, False)
+
+
+def test_a_record_names_files_of_its_folder_alone(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"x")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / RECORD).write_text(f"{outputs._sha256(outside)}  ../outside\nno line\n")
+    assert outputs.recorded(tmp_path / "in") == {}
+
+
+def test_a_long_record_is_shortened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outputs, "_LONGEST", 500)
+    for number in range(40):
+        write_output(tmp_path / "file", b"%d" % number)
+    assert (tmp_path / RECORD).stat().st_size < 700
+    assert is_ours(tmp_path / "file")
+
+
+def test_hard_links_are_the_same_file(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("")
+    os.link(tmp_path / "a", tmp_path / "b")
+    with pytest.raises(OverwriteError) as refused:
+        refuse_inputs(tmp_path / "b", [tmp_path / "a"])
+    assert refused.value.exit_code == 97
+
+
+def test_the_report_does_not_replace_what_it_is_made_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest = tmp_path / "build/gfx950/aiter/manifest.json"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text("{}")
+    for words in (["html", "--output"], ["summary", "--output"], ["summary", "--html"], ["table", "--output"]):
+        assert reports_cli.main([words[0], "--input", str(tmp_path / "build"), words[1], str(manifest)]) == 97
+    assert manifest.read_text() == "{}"
+    assert capsys.readouterr().err.count("name another output") == 4
+
+
+def test_a_junit_file_beside_a_result_is_not_anothers(tmp_path: Path) -> None:
+    from kernels.base import junit
+
+    (tmp_path / "results.xml").write_text("pytest's")
+    with pytest.raises(OverwriteError, match=r"results\.xml"):
+        junit.clear(tmp_path / "results.json")
+    results = Results((Case(suite="s", classname="c", name="n", outcome="passed"),))
+    junit.clear(tmp_path / "mine.json")
+    junit.write_beside(results, tmp_path / "mine.json")
+    junit.clear(tmp_path / "mine.json")
+    assert not (tmp_path / "mine.xml").exists()
+    assert junit.beside(Path("/dev/null")) is None
+
+
+def test_rendering_keeps_the_users_sources(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = tmp_path / "src"
+    place.mkdir()
+    (place / "mine.hip").write_text("mine")
+    words = ["render", "--output", str(place), "--tier", "full", "--where"]
+    assert kernels_cli.main([*words, "key.logits and key.lse"]) == 0
+    first = {file.name for file in place.glob("*.hip")}
+    assert kernels_cli.main([*words, "key.logits and key.lse and key.dropout"]) == 0
+    second = {file.name for file in place.glob("*.hip")}
+    assert first - second  # what another selection left is removed
+    assert "mine.hip" in second
+    (place / "dispatch.hip").write_text("changed by the user")
+    assert kernels_cli.main([*words, "key.logits and key.lse"]) == 97
+    assert (place / "dispatch.hip").read_text() == "changed by the user"
+    assert "dispatch.hip: it is there, and not as this command writes it" in capsys.readouterr().err

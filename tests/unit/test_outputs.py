@@ -71,7 +71,7 @@ def _required(parser: argparse.ArgumentParser, but: argparse.Action, value: str)
     words = []
     for action in parser._actions:
         if action.required and action is not but:
-            given = (action.choices or ["x"])[0] if not action.type else value
+            given = next(iter(action.choices or ["x"])) if not action.type else value
             words += [action.option_strings[0], given] if action.option_strings else [given]
     return words
 

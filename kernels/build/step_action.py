@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from SCons.Action import FunctionAction  # type: ignore[import-untyped]
@@ -26,4 +27,4 @@ class StepAction(FunctionAction):  # type: ignore[misc]
 
     def get_presig(self, target: Any, source: Any, env: Any, executor: Any = None) -> bytes:
         """What SCons hashes, besides the sources' content."""
-        return f"run {self._step.signature} {self._step.target}".encode()
+        return f"run {self._step.signature} {Path(self._step.target).name}".encode()

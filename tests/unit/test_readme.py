@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import subprocess
@@ -21,9 +20,9 @@ from reports import cli as reports_cli
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 _LISTED = subprocess.run(
-    [sys.executable, "-m", "nox", "--list", "--json"], cwd=ROOT, capture_output=True, text=True, check=True
+    [sys.executable, "-m", "nox", "--list"], cwd=ROOT, capture_output=True, text=True, check=True
 ).stdout
-SESSIONS = {one["session"] for one in json.loads(_LISTED)} - {"environment"}
+SESSIONS = set(re.findall(r"^[-*] ([\w-]+)", _LISTED, re.MULTILINE)) - {"environment"}
 WORDS = {"NAME": "fmha", "DIR": "out", "F": "f.py", "FILE": "f.yaml"}
 OPTIONS_OF = {"perf-accept": (reports_cli.parser, "accept")}  # sessions whose options are no build's
 COMMANDS = [line.strip().partition("   #")[0] for line in README.splitlines() if line.startswith("    ")]

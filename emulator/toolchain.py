@@ -221,7 +221,7 @@ class _Build:
                 raise UntrustedFileError(why)
         try:
             return self._digest.read_text(errors="replace") == _sha256(self.result)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):  # building it says what is the matter
             return False
 
     def _compile(self, source: Path, made: Path) -> None:

@@ -10,7 +10,8 @@ from emulator_assembly import assemble, launch
 from emulator_child import on_device
 
 from emulator.device import Device
-from emulator.faults import DeviceFaultError, Fault
+from emulator.errors import DeviceFaultError
+from emulator.faults import Fault
 
 WAIT_VECTOR, WAIT_OTHERS, BARRIER = "s_waitcnt vmcnt(0)", "s_waitcnt lgkmcnt(0)", "s_barrier"
 

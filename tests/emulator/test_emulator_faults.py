@@ -11,7 +11,8 @@ from emulator_child import on_device
 from emulator_small import fat_binary, small_library
 
 from emulator.device import Buffer, Device
-from emulator.faults import DeviceFaultError, Fault
+from emulator.errors import DeviceFaultError
+from emulator.faults import Fault
 
 PAGE = 4096
 

@@ -12,8 +12,7 @@ from emulator_small import code_object, fat_binary, small_library
 
 from emulator import toolchain
 from emulator.device import Device
-from emulator.errors import DeviceError, LibraryLoadError
-from emulator.faults import DeviceFaultError
+from emulator.errors import DeviceError, DeviceFaultError, LibraryLoadError
 
 SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONFIGURATION, BAD_POINTER, DIRECTION = 0, 1, 2, 9, 17, 21
 NO_FUNCTION, INVALID_DEVICE, INVALID_IMAGE, NO_BINARY, NO_FILE, HANDLE, NOT_FOUND = 98, 101, 200, 209, 301, 400, 500

@@ -11,7 +11,7 @@ from emulator_child import on_device
 from emulator_small import fat_binary, small_library
 
 from emulator.device import Device
-from emulator.faults import DeviceFaultError
+from emulator.errors import DeviceFaultError
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from emulator_assembly import assemble, launch
 from emulator_child import on_device
 
 from emulator.device import Device
-from emulator.faults import DeviceFaultError
+from emulator.errors import DeviceFaultError
 from emulator.options import Trace
 
 # Instructions of 4 bytes, but the first and the last two.

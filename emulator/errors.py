@@ -5,6 +5,11 @@ Every message says what happened, where (kernel, pc, address, path) and what to 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from emulator.faults import Fault
+
 
 class EmulatorError(Exception):
     """Base of every failure of the emulator that a user can cause or mend."""
@@ -56,3 +61,19 @@ class UnknownInstructionError(EmulatorError):
     """An instruction, operand or modifier that the emulator lacks. The message names it."""
 
     exit_code = 67
+
+
+class DeviceFaultError(DeviceError):
+    """A launch faulted. The device refuses work until its fault is cleared; ``fault`` has all fields."""
+
+    exit_code = 68
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.message, fault.error)
+        self.fault = fault
+
+
+class OutputError(EmulatorError):
+    """A file that the system refuses to read or write, or an output that is full."""
+
+    exit_code = 69

@@ -13,7 +13,15 @@ from pathlib import Path
 from emulator.toolchain import cache_folder
 
 _MAKERS = (
-    *("image", "lowering/blob", "lowering/decode", "lowering/lower", "lowering/memory", "lowering/scalar"),
+    *(
+        "code_object",
+        "image",
+        "lowering/blob",
+        "lowering/decode",
+        "lowering/lower",
+        "lowering/memory",
+        "lowering/scalar",
+    ),
     *("lowering/vector", "lowering/microop", "lowering/opcodes", "lowering/operands", "lowering/translate"),
 )
 

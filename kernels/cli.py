@@ -9,7 +9,7 @@ from pathlib import Path
 from kernels.bench import command as bench
 from kernels.build import command as build_command
 from kernels.build import doctor, reproduce
-from kernels.build.manifest import write_manifest
+from kernels.build.write_manifest import write_manifest
 from kernels.families import render_command
 from kernels.launch import measure
 from kernels.parity import command as parity_command

@@ -93,13 +93,35 @@ class BenchError(CkPrefillError):
     exit_code = 34
 
 
-class ResultsError(CkPrefillError):
-    """A results file that is missing, no JSON, or lacks a field. The message names file and field."""
+class RecordError(CkPrefillError):
+    """A record (results, counters, a manifest) that is missing, no JSON, or lacks a field. Names file and field."""
 
     exit_code = 35
+
+
+class DeviceError(CkPrefillError):
+    """A device that was asked for is not there, or can't be started. The message says what is there."""
+
+    exit_code = 36
+
+
+class HipError(CkPrefillError):
+    """A call of the HIP runtime failed; ``error`` is its number."""
+
+    exit_code = 37
+
+    def __init__(self, message: str, error: int) -> None:
+        super().__init__(message)
+        self.error = error
 
 
 class MeasureError(CkPrefillError):
     """A problem of the gates could not be measured: no library, none of its kernels serves it, or the launch failed."""
 
-    exit_code = 36
+    exit_code = 38
+
+
+class LibraryMismatchError(CkPrefillError):
+    """A library whose bytes are not those that its manifest lists: nobody knows what it is made of."""
+
+    exit_code = 39

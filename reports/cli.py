@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kernels.base.console import console
-from kernels.base.results import read_results
+from kernels.base.results import Results
 from matrix.base.entry import exit_code
 from matrix.options import Parser
 from reports.errors import FailedCasesError
@@ -36,8 +36,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _junit(args: argparse.Namespace) -> None:
-    """Raises ResultsError, DiskFullError, OutputError; FailedCasesError after the report is written."""
-    results = read_results(args.results)
+    """Raises RecordError, DiskFullError, OutputError; FailedCasesError after the report is written."""
+    results = Results.read(args.results)
     write_junit(results, args.output)
     print(summary(results))
     if results.failing:
@@ -50,7 +50,7 @@ def _resources(args: argparse.Namespace) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; its exit code. Prints ``error: ...`` for failures that a user can mend."""
+    """Run a command; its exit code. Prints ``error: ...`` for failures that a user can do something about."""
 
     def command() -> int:
         args = parser().parse_args(argv)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernels.base.files import write_if_changed
+from kernels.build.manifest import MANIFEST
 from kernels.build.plan import Plan, Step, signature
 from kernels.code.toolchains import Toolchain, compile_command, describe, link_command
 from kernels.families.libraries import host, is_default, library_of
@@ -143,11 +144,11 @@ def _plan(
     )
     manifest = Step(
         kind="manifest",
-        target=f"{folder}/manifest.json",
+        target=f"{folder}/{MANIFEST}",
         sources=(library, f"{folder}/plan.json", *objects),
         argv=manifest_command(folder),
         signature=signature("manifest 1"),
-        label="manifest.json",
+        label=MANIFEST,
     )
     return Plan(
         folder=folder,
@@ -219,5 +220,5 @@ def clear_failures(request: Request) -> None:
 
 def discard_library(request: Request) -> None:
     """The library and manifest of an earlier selection must not be mistaken for this one's."""
-    for name in (LIBRARY, "manifest.json"):
+    for name in (LIBRARY, MANIFEST):
         (request.work / request.folder / name).unlink(missing_ok=True)

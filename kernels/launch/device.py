@@ -20,11 +20,11 @@ from emulator import device as emulated
 from emulator.errors import EmulatorError, LibraryLoadError
 from emulator.options import Trace
 from kernels.base.jobs import processors
-from kernels.errors import LibraryError
+from kernels.errors import DeviceError, HipError, LibraryError
 from kernels.launch import gpu_context, gpu_smi
 from kernels.launch.c_abi import CheckedArguments, Library, load
 from kernels.launch.harness import LaunchArguments
-from kernels.launch.hip_api import DeviceError, HipApi, HipError
+from kernels.launch.hip_api import HipApi
 from matrix.base.errors import UsageError
 
 CHOICES = ("auto", "hip", "emulator")

@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.errors import HipError
 from kernels.families.libraries import host
 from kernels.launch.c_abi import Launch, Library, Status
 from kernels.launch.encodings import bits_type
 from kernels.launch.fwd_features import Descales, feature_fields, random_values
 from kernels.launch.fwd_harness import FwdArguments
 from kernels.launch.fwd_pages import page_fields, pages
-from kernels.launch.hip_api import HipApi, HipError, Memory
+from kernels.launch.hip_api import HipApi, Memory
 from matrix.base.errors import ProblemError
 from matrix.problems.problem import Problem
 

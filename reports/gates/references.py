@@ -17,7 +17,7 @@ from matrix.base.tablefile import Field, load
 from matrix.problems.problem import CHOICES, Problem
 from reports.gates.verdicts import Gate, Row
 from reports.page.inputs import WARM
-from reports.page.work import flops, known_problems
+from reports.page.problems import flops, known_problems
 
 REFERENCES = Path(__file__).with_name("references.yaml")
 MATCHED = ("tflops", "time_ratio")  # metrics that a gate's times can be held against

@@ -68,10 +68,10 @@ def _html(args: argparse.Namespace) -> None:
     _forget(args.output)
     with _collector_paused():
         inputs = gather(args.input)
-        found = overall(inputs)
-        write_html(inputs, found, args.output)
-    print(f"{found.headline}\nreport: {args.output}")
-    demand_pass(found)
+        verdict = overall(inputs)
+        write_html(inputs, verdict, args.output)
+    print(f"{verdict.headline}\nreport: {args.output}")
+    demand_pass(verdict)
 
 
 def _summary(args: argparse.Namespace) -> None:
@@ -79,15 +79,15 @@ def _summary(args: argparse.Namespace) -> None:
     if args.output:
         _forget(args.output)
     inputs = gather(args.input)
-    found = overall(inputs)
-    text = markdown(inputs, found)
+    verdict = overall(inputs)
+    text = markdown(inputs, verdict)
     print(text, end="")
     if args.output:
         write_atomically(args.output, text.encode())
     if place := os.environ.get("GITHUB_STEP_SUMMARY"):
         with writing(Path(place)), Path(place).open("a", encoding="utf-8") as stream:  # steps of a job share the file
             stream.write(text)
-    demand_pass(found)
+    demand_pass(verdict)
 
 
 def _table(args: argparse.Namespace) -> None:

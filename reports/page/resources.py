@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from kernels.code.code_object import LIMITS
+from kernels.build.manifest import Manifest
+from kernels.code.code_object import LIMITS, KernelResources
+from kernels.errors import RecordError
 from reports.errors import ManifestError, NoManifestError
 
 _FIGURES = (
@@ -19,8 +18,8 @@ _FIGURES = (
 )  # fmt: skip
 
 
-def read_manifest(file: Path) -> Mapping[str, Any]:
-    """A manifest with every field that :func:`show` needs.
+def read_manifest(file: Path) -> Manifest:
+    """A library's manifest.
 
     Raises:
         NoManifestError: there is none.
@@ -29,55 +28,27 @@ def read_manifest(file: Path) -> Mapping[str, Any]:
     if not file.exists():
         raise NoManifestError(f"{file}: no such manifest. Build first: python -m kernels build --help.")
     try:
-        manifest = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ManifestError(f"{file}: can't be read as a manifest: {error}. {_REMEDY}") from error
-    found: Mapping[str, Any] = _expect(file, "the file", manifest, dict)
-    for field, kind in (("archs", list), ("upstream", str), ("kernel_count", int), ("kernels", dict)):
-        _expect(file, field, found.get(field), kind)
-    for at, arch in enumerate(found["archs"]):
-        if not isinstance(arch, str) or arch not in LIMITS:
-            raise ManifestError(f"{file}: archs[{at}]: {arch!r} is none of {', '.join(LIMITS)}. {_REMEDY}")
-    for name, row in found["kernels"].items():
-        _expect(file, f"kernels.{name}", row, dict)
-        _expect(file, f"kernels.{name}.archs", row.get("archs"), dict)
-        for arch, figures in row["archs"].items():
-            where = f"kernels.{name}.archs.{arch}"
-            _expect(file, where, figures, dict)
-            for figure in _FIGURES:
-                _expect(file, f"{where}.{figure}", figures.get(figure), int)
-    return found
+        return Manifest.read(file)
+    except RecordError as error:
+        raise ManifestError(str(error)) from error
 
 
-_REMEDY = "Name a library's manifest.json, or build again."
-
-
-def _expect(file: Path, where: str, value: Any, kind: type) -> Any:
-    if not isinstance(value, kind):
-        what = "is missing" if value is None else f"is {str(value)[:40]!r}"
-        raise ManifestError(f"{file}: {where}: {what}, expected {_KINDS[kind]}. {_REMEDY}")
-    return value
-
-
-_KINDS = {dict: "an object", list: "a list", str: "text", int: "a whole number"}
-
-
-def show(manifest: Mapping[str, Any], console: Console) -> None:
+def show(manifest: Manifest, console: Console) -> None:
     """One table for each arch: a row a kernel, marked where it spills, uses scratch or cannot be launched.
 
     VGPR counts the unified file (AGPR included) of 512; LDS is bytes a workgroup, scratch bytes a lane, waves those
     that fit one SIMD.
     """
-    for arch in manifest["archs"]:
+    for arch in manifest.archs:
         limits = LIMITS[arch]
-        title = f"{manifest['upstream']} on {arch}: {manifest['kernel_count']} kernels"
+        title = f"{manifest.upstream} on {arch}: {len(manifest.kernels)} kernels"
         table = Table(title=title, title_justify="left", box=None, pad_edge=False)
         table.add_column("kernel", overflow="fold", min_width=40)
         for column in (f"VGPR/{limits.vgprs}", "AGPR", "SGPR", "V spills", "S spills", "LDS", "scratch", "waves"):
             table.add_column(column, justify="right", no_wrap=True)
         table.add_column("", no_wrap=True)
-        for name, row in sorted(manifest["kernels"].items()):
-            if figures := row["archs"].get(arch):
+        for name, row in sorted(manifest.kernels.items()):
+            if figures := row.archs.get(arch):
                 table.add_row(_short(name), *_cells(figures))
         console.print(table)
 
@@ -88,18 +59,18 @@ def _short(name: str) -> str:
     return re.sub(r"_b(\d+x\d+)(?:x\d+){4}", r"_b\1", name.removeprefix("fmha_batch_prefill_"))
 
 
-def _cells(figures: Mapping[str, Any]) -> list[str]:
+def _cells(figures: KernelResources) -> list[str]:
     # an SGPR spills into a lane of a VGPR, a VGPR into memory: only the latter is a finding
     remarks = [
         word
         for word, true in (
-            ("SPILLS", figures["vgpr_spills"] > 0),
-            ("SCRATCH", figures["scratch_bytes"] > 0),
-            ("TOO LARGE", figures["occupancy_waves"] == 0),
+            ("SPILLS", figures.vgpr_spills > 0),
+            ("SCRATCH", figures.scratch_bytes > 0),
+            ("TOO LARGE", figures.occupancy_waves == 0),
         )
         if true
     ]
     return [
-        *(str(figures[field]) for field in _FIGURES),
+        *(str(getattr(figures, field)) for field in _FIGURES),
         " ".join(remarks),
     ]

@@ -11,13 +11,14 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from kernels.errors import DeviceError, HipError
 from kernels.launch import launching
 from kernels.launch.buffers import Prepared, prepare
 from kernels.launch.c_abi import CheckedArguments, Launch, Library, Status
 from kernels.launch.device import Device, Fault, GpuDevice, choose, kind_of
 from kernels.launch.encodings import encode
 from kernels.launch.harness import LaunchArguments
-from kernels.launch.hip_api import OUT_OF_MEMORY, DeviceError, HipApi, HipError, Memory, Properties
+from kernels.launch.hip_api import OUT_OF_MEMORY, HipApi, Memory, Properties
 from kernels.launch.kv_pool import Buffer, Write
 from kernels.launch.launching import check, run
 from matrix.base.errors import ProblemError, UsageError

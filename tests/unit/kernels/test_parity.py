@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels.base.results import Case, Results, read_results
+from kernels.base.results import Case, Results
 from kernels.code import code_object as codeobject
 from kernels.code.toolchains import Toolchain
 from kernels.errors import CodegenError, CodeObjectError, CppTextError, ParityError
@@ -412,7 +412,7 @@ def test_the_command_writes_results_before_it_fails(
     args = parser.parse_args(["--no-machine-code", "--arch", "gfx950,gfx942", "--output", str(output)])
     with pytest.raises(ParityError, match=r"1 cases differ or failed.*\n  c: n: odd"):
         parity_command.run_command(args)
-    assert read_results(output).cases == (bad,)
+    assert Results.read(output).cases == (bad,)
     request = parity_command.request_from(args)
     assert request.archs == ("gfx950", "gfx942")
     assert request.upstreams == ("aiter", "flash-attn")

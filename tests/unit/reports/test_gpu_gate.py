@@ -66,7 +66,11 @@ def side(milliseconds: float, serves: bool = True, status: Status = Status.OK) -
         def serves(self, problem: Problem) -> bool:
             return serves
 
-    return Served(library=cast(Library, SimpleNamespace(launch=launch, path=Path("lib.so"))), keys=())
+    return Served(
+        library=cast(Library, SimpleNamespace(launch=launch, path=Path("lib.so"))),
+        keys=(),
+        file_facts={"library sha256": "ab"},
+    )
 
 
 @pytest.mark.parametrize(("candidate", "verdict"), [(1.0001, "unchanged"), (1.05, "regressed"), (0.9, "improved")])
@@ -94,7 +98,9 @@ def test_a_problem_that_the_candidate_lost_is_a_regression() -> None:
         def serves(self, problem: Problem) -> bool:
             return problem is ONE
 
-    gate = compare(device(), side(1.0), Loses(library=side(1.0001).library, keys=()), [ONE, two], SETTINGS)
+    gate = compare(
+        device(), side(1.0), Loses(library=side(1.0001).library, keys=(), file_facts={}), [ONE, two], SETTINGS
+    )
     assert [(row.subject, row.verdict) for row in gate.failing] == [("performance/two", "regressed")]
 
 

@@ -18,7 +18,7 @@ from reports.gates.verdicts import Gate, Row
 from reports.page.inputs import gather
 from reports.page.markdown import markdown
 from reports.page.overall import overall
-from reports.page.tables import tables
+from reports.page.sections import tables
 
 ONE_K = "performance/published_fp8.tensor-q1k"
 SETTERS = "performance/published_setters.q1024k1024"

@@ -168,7 +168,7 @@ void to_lds(
     const uint64_t base = uint64_t{w.s[M0]} + static_cast<uint32_t>(op->offset);
     PendingWrite write;
     if(mask != 0 && base + LANES * bytes > w.group->lds_bytes)
-        raise_memory(w, op, Access::Store, no_lane, base, uint64_t{LANES} * bytes, FaultKind::Lds);
+        raise_memory(w, op, Access::Store, NO_LANE, base, uint64_t{LANES} * bytes, FaultKind::Lds);
     w.group->traffic.lds_dma_bytes += bytes * static_cast<uint64_t>(std::popcount(mask));
     if(w.group->shadow != nullptr)
         for(unsigned l = 0; l < LANES; ++l)
@@ -334,7 +334,7 @@ const MicroOp* nothing(Wave&, const MicroOp* op) { return advance(op); }
 #define ATOMIC(NAME, T, ...) \
     {"buffer_atomic_" NAME, atomic<T, ([](T m, T d) -> T { return static_cast<T>(__VA_ARGS__); })>},
 
-constexpr Entry entries[] = {
+constexpr Entry ENTRIES[] = {
     // clang-format off
     EMU_ATOMICS(ATOMIC)
     // clang-format on
@@ -366,6 +366,6 @@ constexpr Entry entries[] = {
 
 } // namespace
 
-std::span<const Entry> buffer_entries() { return entries; }
+std::span<const Entry> buffer_entries() { return ENTRIES; }
 
 } // namespace emu

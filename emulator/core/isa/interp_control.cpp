@@ -141,7 +141,7 @@ const MicroOp* trap(Wave& w, const MicroOp* op)
                        : "an instruction that the emulator does not know");
 }
 
-constexpr Entry entries[] = {
+constexpr Entry ENTRIES[] = {
     {"trap", trap},
     {"s_nop", nothing},
     {"s_sleep", nothing},
@@ -171,6 +171,6 @@ constexpr Entry entries[] = {
 
 } // namespace
 
-std::span<const Entry> control_entries() { return entries; }
+std::span<const Entry> control_entries() { return ENTRIES; }
 
 } // namespace emu

@@ -317,7 +317,7 @@ const MicroOp* to_f32(Wave& w, const MicroOp* op)
 }
 #define CF(NAME, ...) {NAME, to_f32<([](uint32_t a) -> float { return __VA_ARGS__; })>}
 
-constexpr Entry entries[] = {
+constexpr Entry ENTRIES[] = {
     CF("v_cvt_f32_u32", static_cast<float>(a)),
     CF("v_cvt_f32_i32", static_cast<float>(static_cast<int32_t>(a))),
     CF("v_cvt_f32_ubyte0", static_cast<float>(a & 0xff)),
@@ -364,6 +364,6 @@ constexpr Entry entries[] = {
 
 } // namespace
 
-std::span<const Entry> convert_entries() { return entries; }
+std::span<const Entry> convert_entries() { return ENTRIES; }
 
 } // namespace emu

@@ -113,7 +113,7 @@ uint64_t resolve(
 
 // FLAT counts on both counters, because a lane may go to LDS: then only a wait for both covers it.
 // The vector one is used.
-constexpr Counter counter = Counter::Vector;
+constexpr Counter COUNTER = Counter::Vector;
 
 template <Segment S, unsigned Dwords>
 const MicroOp* load(Wave& w, const MicroOp* op)
@@ -123,7 +123,7 @@ const MicroOp* load(Wave& w, const MicroOp* op)
     Rows data;
     resolve<S>(w, op, Access::Load, 4 * Dwords, mask, at);
     gather<Dwords>(static_cast<const uint8_t*>(nullptr), at.d, mask, data.d);
-    deliver(w, op, counter, data.d, Dwords, mask);
+    deliver(w, op, COUNTER, data.d, Dwords, mask);
     return advance(op);
 }
 
@@ -137,7 +137,7 @@ const MicroOp* load_part(Wave& w, const MicroOp* op)
     for(unsigned l = 0; l < LANES; ++l)
         data.d[0][l] =
             mask >> l & 1 ? load_narrow(Kind, reinterpret_cast<const uint8_t*>(at.d[l])) : 0;
-    deliver(w, op, counter, data.d, 1, mask, Where);
+    deliver(w, op, COUNTER, data.d, 1, mask, Where);
     return advance(op);
 }
 
@@ -154,7 +154,7 @@ const MicroOp* store(Wave& w, const MicroOp* op)
         rows[i] = w.v[op->src[2].code + i];
     }
     scatter<Dwords>(static_cast<uint8_t*>(nullptr), at.d, mask, rows);
-    issue(w, counter);
+    issue(w, COUNTER);
     return advance(op);
 }
 
@@ -173,7 +173,7 @@ const MicroOp* store_part(Wave& w, const MicroOp* op)
         if(mask >> l & 1)
             std::memcpy(reinterpret_cast<void*>(at.d[l]), &value, Bytes);
     }
-    issue(w, counter);
+    issue(w, COUNTER);
     return advance(op);
 }
 
@@ -191,7 +191,7 @@ const MicroOp* load_to_lds(Wave& w, const MicroOp* op)
         uint64_t{w.s[M0]} + static_cast<uint64_t>(static_cast<int64_t>(op->offset));
     if(mask != 0 && base + LANES * 4 * Dwords > w.group->lds_bytes)
         raise_memory(
-            w, op, Access::Store, no_lane, base, uint64_t{LANES} * 4 * Dwords, FaultKind::Lds);
+            w, op, Access::Store, NO_LANE, base, uint64_t{LANES} * 4 * Dwords, FaultKind::Lds);
     w.group->traffic.lds_dma_bytes += 4 * Dwords * static_cast<uint64_t>(std::popcount(mask));
     PendingWrite write;
     write.target = PendingWrite::Target::Lds;
@@ -208,7 +208,7 @@ const MicroOp* load_to_lds(Wave& w, const MicroOp* op)
         for(unsigned i = 0; i < Dwords; ++i)
             write.data.push_back(data.d[i][l]);
     }
-    issue(w, counter, std::move(write));
+    issue(w, COUNTER, std::move(write));
     return advance(op);
 }
 
@@ -237,9 +237,9 @@ const MicroOp* atomic(Wave& w, const MicroOp* op)
             old.d[i][l] = bits[i];
     }
     if(op->flags & RETURN)
-        deliver(w, op, counter, old.d, DWORDS, mask);
+        deliver(w, op, COUNTER, old.d, DWORDS, mask);
     else
-        issue(w, counter);
+        issue(w, COUNTER);
     return advance(op);
 }
 
@@ -263,9 +263,9 @@ const MicroOp* compare_swap(Wave& w, const MicroOp* op)
         old.d[0][l] = expected;
     }
     if(op->flags & RETURN)
-        deliver(w, op, counter, old.d, 1, mask);
+        deliver(w, op, COUNTER, old.d, 1, mask);
     else
-        issue(w, counter);
+        issue(w, COUNTER);
     return advance(op);
 }
 
@@ -294,7 +294,7 @@ const MicroOp* compare_swap(Wave& w, const MicroOp* op)
         {PREFIX "store_byte_d16_hi", store_part<S, 1, 16>},                                      \
         {PREFIX "store_short_d16_hi", store_part<S, 2, 16>},
 
-constexpr Entry entries[] = {
+constexpr Entry ENTRIES[] = {
     // clang-format off
     SEGMENT("flat_", Segment::Flat)
     SEGMENT("global_", Segment::Global)
@@ -311,6 +311,6 @@ constexpr Entry entries[] = {
 
 } // namespace
 
-std::span<const Entry> flat_entries() { return entries; }
+std::span<const Entry> flat_entries() { return ENTRIES; }
 
 } // namespace emu

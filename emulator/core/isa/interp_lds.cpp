@@ -271,7 +271,7 @@ const MicroOp* read_transposed(Wave& w, const MicroOp* op)
 #define ATOMIC(NAME, T, ...) \
     {"ds_" NAME, atomic<T, ([](T m, T d) -> T { return static_cast<T>(__VA_ARGS__); })>}
 
-constexpr Entry entries[] = {
+constexpr Entry ENTRIES[] = {
     {"ds_read_b32", read<1>},
     {"ds_read_b64", read<2>},
     {"ds_read_b96", read<3>},
@@ -330,6 +330,6 @@ constexpr Entry entries[] = {
 
 } // namespace
 
-std::span<const Entry> lds_entries() { return entries; }
+std::span<const Entry> lds_entries() { return ENTRIES; }
 
 } // namespace emu

@@ -297,7 +297,7 @@ const MicroOp* dot4(Wave& w, const MicroOp* op)
                  ([](const Wave&, const MicroOp*, uint32_t a, uint32_t b, uint32_t c) \
                       -> uint32_t { return static_cast<uint32_t>(__VA_ARGS__); })>}
 
-constexpr Entry entries[] = {
+constexpr Entry ENTRIES[] = {
     PF2("v_pk_add_f32", a + b),
     PF2("v_pk_mul_f32", (a * b)),
     PF3("v_pk_fma_f32", std::fma(a, b, c)),
@@ -335,6 +335,6 @@ constexpr Entry entries[] = {
 
 } // namespace
 
-std::span<const Entry> packed_entries() { return entries; }
+std::span<const Entry> packed_entries() { return ENTRIES; }
 
 } // namespace emu

@@ -110,18 +110,18 @@ static_assert(offsetof(MicroOp, pc) == 48);
 // Classes of instructions for the counters; emulator/lowering/opcodes.py has the same list.
 enum class Kind : uint8_t
 {
-    SALU,
-    VALU,
-    TRANS,
-    MFMA,
-    SMEM,
-    VMEM,
-    LDS,
-    BRANCH,
-    WAIT,
-    BARRIER,
-    OTHER,
-    COUNT
+    Salu,
+    Valu,
+    Trans,
+    Mfma,
+    Smem,
+    Vmem,
+    Lds,
+    Branch,
+    Wait,
+    Barrier,
+    Other,
+    Count
 };
 
 } // namespace emu

@@ -10,9 +10,9 @@ namespace {
 // are zero.
 uint32_t host_bits(uint32_t round, uint32_t denormals)
 {
-    static constexpr uint32_t rounding[] = {0, 2, 1, 3}; // MODE: nearest, up, down, zero
+    static constexpr uint32_t ROUNDING[] = {0, 2, 1, 3}; // MODE: nearest, up, down, zero
     // denormals: bit 0 keeps those of inputs, bit 1 those of results
-    return 0x1f80 | rounding[round & 3] << 13 | (denormals & 2 ? 0 : 0x8000) |
+    return 0x1f80 | ROUNDING[round & 3] << 13 | (denormals & 2 ? 0 : 0x8000) |
            (denormals & 1 ? 0 : 0x40);
 }
 
@@ -40,9 +40,9 @@ void set_inline_constants(Wave& wave)
         wave.s[128 + i] = i;
     for(uint32_t i = 1; i <= 16; ++i)
         wave.s[192 + i] = 0u - i;
-    static constexpr float floats[] = {0.5f, -0.5f, 1.0f, -1.0f, 2.0f, -2.0f, 4.0f, -4.0f};
+    static constexpr float FLOATS[] = {0.5f, -0.5f, 1.0f, -1.0f, 2.0f, -2.0f, 4.0f, -4.0f};
     for(unsigned i = 0; i < 8; ++i)
-        wave.s[240 + i] = std::bit_cast<uint32_t>(floats[i]);
+        wave.s[240 + i] = std::bit_cast<uint32_t>(FLOATS[i]);
     wave.s[248] = 0x3e22f983; // 1 / (2 pi)
 }
 

@@ -36,8 +36,8 @@ enum class Stop : uint32_t
 // What the counters count beside instructions, by thread.
 struct Traffic
 {
-    uint64_t global_load_bytes = 0, global_store_bytes = 0, scalar_load_bytes = 0,
-             scratch_bytes  = 0;
+    uint64_t global_load_bytes = 0, global_store_bytes = 0;
+    uint64_t scalar_load_bytes = 0, scratch_bytes = 0;
     uint64_t lds_load_bytes = 0, lds_store_bytes = 0, lds_dma_bytes = 0;
     uint64_t lds_bank_conflicts = 0;
     uint64_t barriers = 0, workgroups = 0, waves = 0, early_out_workgroups = 0;

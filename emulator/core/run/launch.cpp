@@ -57,18 +57,18 @@ uint64_t hidden_value(const Shape& s, const HiddenArgument& hidden, uint32_t dyn
 {
     switch(hidden.kind)
     {
-        case HiddenKind::BLOCK_COUNT_X: return s.grid.x;
-        case HiddenKind::BLOCK_COUNT_Y: return s.grid.y;
-        case HiddenKind::BLOCK_COUNT_Z: return s.grid.z;
-        case HiddenKind::GROUP_SIZE_X: return s.block.x;
-        case HiddenKind::GROUP_SIZE_Y: return s.block.y;
-        case HiddenKind::GROUP_SIZE_Z: return s.block.z;
-        case HiddenKind::GRID_DIMS:
+        case HiddenKind::BlockCountX: return s.grid.x;
+        case HiddenKind::BlockCountY: return s.grid.y;
+        case HiddenKind::BlockCountZ: return s.grid.z;
+        case HiddenKind::GroupSizeX: return s.block.x;
+        case HiddenKind::GroupSizeY: return s.block.y;
+        case HiddenKind::GroupSizeZ: return s.block.z;
+        case HiddenKind::GridDims:
             return s.grid.z > 1 || s.block.z > 1 ? 3 : s.grid.y > 1 || s.block.y > 1 ? 2 : 1;
-        case HiddenKind::DYNAMIC_LDS_SIZE: return dynamic_lds;
-        case HiddenKind::PRIVATE_BASE: return PRIVATE_APERTURE;
-        case HiddenKind::SHARED_BASE: return SHARED_APERTURE;
-        case HiddenKind::QUEUE_PTR: return s.queue;
+        case HiddenKind::DynamicLdsSize: return dynamic_lds;
+        case HiddenKind::PrivateBase: return PRIVATE_APERTURE;
+        case HiddenKind::SharedBase: return SHARED_APERTURE;
+        case HiddenKind::QueuePtr: return s.queue;
         default: return 0; // whole workgroups, no offsets
     }
 }

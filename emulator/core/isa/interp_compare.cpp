@@ -51,7 +51,7 @@ const MicroOp* compare_half(Wave& w, const MicroOp* op)
 {
     Row b0, b1, truth;
     const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1);
-    if((w.mode >> 6 & 1) == 0)
+    if(!mode::INPUTS_WIDE.of(w.mode))
     {
         // MODE flushes f16 inputs
         for(unsigned l = 0; l < LANES; ++l)

@@ -19,7 +19,7 @@ struct HalfMode
 
 HalfMode half_mode(const Wave& w)
 {
-    return {static_cast<Round>(w.mode >> 2 & 3), (w.mode >> 6 & 1) == 0, (w.mode >> 7 & 1) == 0};
+    return {wide_round(w), !mode::INPUTS_WIDE.of(w.mode), !mode::RESULTS_WIDE.of(w.mode)};
 }
 
 double input(const HalfMode& mode, uint32_t bits)

@@ -151,8 +151,8 @@ template <bool Max>
 const MicroOp* extreme_f64(Wave& w, const MicroOp* op)
 {
     const WideMode mode(w);
-    const bool ieee = ieee_mode(w), flush_inputs = (w.mode >> 6 & 1) == 0,
-               flush_results = (w.mode >> 7 & 1) == 0;
+    const bool ieee = ieee_mode(w), flush_inputs = !mode::INPUTS_WIDE.of(w.mode),
+               flush_results = !mode::RESULTS_WIDE.of(w.mode);
     WideRow b0, b1, out;
     const WideSource a = wide_source(w, op, 0, b0.low, b0.high),
                      b = wide_source(w, op, 1, b1.low, b1.high);

@@ -141,7 +141,7 @@ void commit_part(Wave& w, const MicroOp* op, const uint32_t* data)
 void modify_f32(const Wave& w, const MicroOp* op, uint32_t* data)
 {
     static constexpr float FACTORS[] = {1.0f, 2.0f, 4.0f, 0.5f};
-    const unsigned omod              = effective_omod(w, op, (w.mode >> 5 & 1) != 0);
+    const unsigned omod              = effective_omod(w, op, mode::RESULTS_F32.of(w.mode));
     for(unsigned l = 0; l < LANES; ++l)
     {
         float value = as_float(data[l]);
@@ -164,7 +164,7 @@ void modify_f32(const Wave& w, const MicroOp* op, uint32_t* data)
 void modify_f64(const Wave& w, const MicroOp* op, uint32_t* low, uint32_t* high)
 {
     static constexpr double FACTORS[] = {1.0, 2.0, 4.0, 0.5};
-    const unsigned omod               = effective_omod(w, op, (w.mode >> 7 & 1) != 0);
+    const unsigned omod               = effective_omod(w, op, mode::RESULTS_WIDE.of(w.mode));
     for(unsigned l = 0; l < LANES; ++l)
     {
         double value = std::bit_cast<double>(uint64_t{high[l]} << 32 | low[l]);

@@ -97,7 +97,7 @@ struct alignas(64) Wave
 [[noreturn]] void raise_unknown(const Wave& wave, const MicroOp* op, const char* what);
 
 // Set the MODE register and what follows from it for the host's floating-point unit.
-void set_mode(Wave& wave, uint32_t mode);
+void set_mode(Wave& wave, uint32_t word);
 // Make the host's floating-point unit follow a wave's MODE while it runs.
 void load_host_mode(uint32_t mxcsr);
 uint32_t host_mode();

@@ -1,5 +1,6 @@
 #include "memory/memory.h"
 
+#include "isa/fields.h"
 #include "memory/mapping.h"
 
 #include <algorithm>
@@ -370,11 +371,10 @@ std::vector<Allocation> allocations()
     return all;
 }
 
-SrdRange srd_range(const uint32_t srd[4])
+SrdRange srd_range(const uint32_t words[4])
 {
-    const uint64_t stride = srd[1] >> 16 & 0x3fff;
-    return {srd[0] | static_cast<uint64_t>(srd[1] & 0xffff) << 32,
-            stride ? srd[2] * stride : srd[2]};
+    const uint64_t stride = srd::stride(words);
+    return {srd::base(words), stride ? words[2] * stride : words[2]};
 }
 
 bool pages_mapped(uint64_t base, uint64_t bytes, uint64_t* unmapped)

@@ -133,10 +133,10 @@ std::vector<Allocation> allocations(); // live ones, ascending
 // resource and epoch.
 struct SrdRange
 {
-    uint64_t base  = 0; // word0 | (word1 & 0xffff) << 32
+    uint64_t base  = 0;
     uint64_t bytes = 0; // num_records, times the stride if that is not 0
 };
-SrdRange srd_range(const uint32_t srd[4]);
+SrdRange srd_range(const uint32_t words[4]);
 
 class SrdChecker
 {

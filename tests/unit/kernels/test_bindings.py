@@ -17,7 +17,7 @@ from kernels.parity.bindings import Binding, bindings, differences
 from kernels.parity.cpp_text import read
 from kernels.parity.cpp_tokens import spell, tokenize
 from matrix.dialects import dialect, dialect_names
-from matrix.enumeration import enumerate_keys
+from tests.unit.enumerated import keys_of
 
 # The same kernel in two invented styles: flat aliases and constants, and namespaces with everything written in place.
 FLAT = """
@@ -227,7 +227,7 @@ def test_spelling_loses_nothing(tokens: list[str]) -> None:
 
 @pytest.mark.parametrize("name", [name for name in dialect_names() if dialect(name).detection])
 def test_a_unit_binds_what_its_instances_bind(name: str) -> None:
-    keys = enumerate_keys(dialect(name).family("batch_prefill"), arch="gfx950")[::101]
+    keys = keys_of(name, "batch_prefill")[::101]
     features = words.features(name)
     for unit in plan(keys):
         apart = [only(instance_text(key, features)) for key in unit.keys]

@@ -25,7 +25,7 @@ from reports.errors import GateError
 from reports.gates import baseline
 from reports.gates.budgets import Budgets
 from reports.gates.comparing import Threshold, compare
-from reports.gates.verdicts import Row
+from reports.verdicts import Row
 
 GATE = "static"
 _ROOT = Path(__file__).parents[2]  # where `python -m emulator` is found

@@ -12,7 +12,7 @@ from typing import Any
 from reports.page.case_text import STATUSES
 from reports.page.inputs import Tested
 from reports.page.table import Cell, Table, columns
-from reports.page.work import known_problems
+from reports.problems import known_problems
 
 _AXES = (
     "dtype", "mode", "hdim_q", "page_size", "kv_layout", "kv_table", "storage", "page_order", "table_end", "placement",

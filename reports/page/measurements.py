@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kernels.bench.measure import compulsory_bytes
 from kernels.build.manifest import family_of
-from kernels.launch.measure import compulsory_bytes
 from matrix.base.errors import NameSyntaxError, UsageError
 from matrix.base.files import write_atomically
 from matrix.dialects import dialect
@@ -22,7 +22,7 @@ from matrix.names import make_key, parse
 from matrix.problems.problem import Problem
 from reports.errors import ManifestError
 from reports.page.inputs import Inputs, Library, Tested, measured_seconds
-from reports.page.work import flops, known_problems
+from reports.problems import flops, known_problems
 
 PROBLEM_COLUMNS = (
     "problem_name", "batch", "seqlen_q", "seqlen_k", "nhead_q", "nhead_k", "hdim_q", "hdim_v", "dtype",

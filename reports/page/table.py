@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from reports.gates.verdicts import VERDICTS
+from reports.verdicts import VERDICTS
 
 Cell = str | int | float | None
 GATE_SYMBOLS = dict(zip(VERDICTS, "✗✗✗?▼✓", strict=True))

@@ -8,11 +8,11 @@ from operator import attrgetter
 from typing import Any
 
 from kernels.code.code_object import LIMITS
-from reports.gates.verdicts import VERDICTS
 from reports.page import budget_text, case_tables, figure_tables
 from reports.page.case_text import STATUSES
 from reports.page.inputs import Inputs, Tested
 from reports.page.table import GATE_SYMBOLS, Cell, Folded, Table, columns, severity
+from reports.verdicts import VERDICTS
 
 
 def tables(inputs: Inputs) -> tuple[Table, ...]:

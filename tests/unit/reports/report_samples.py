@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels.base.results import Case, Results
-from reports.gates.verdicts import Gate, Row
+from reports.verdicts import Gate, Row
 
 KERNEL = (
     "fmha_batch_prefill_d128_bf16_group_b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16"

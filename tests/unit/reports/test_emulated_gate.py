@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from kernels.bench.measure import _launched, compulsory_bytes, measure, performance_problems
 from kernels.errors import MeasureError, ResultsError
 from kernels.launch import buffers, launching
 from kernels.launch.counters import METRICS, Measured, Measurements, flattened, read_measurements
-from kernels.launch.measure import _launched, compulsory_bytes, measure, performance_problems
 from matrix.base.errors import TableError, UnknownTierError
 from matrix.problems.problem import Problem, wave_instructions
 from reports.cli import main
@@ -23,7 +23,7 @@ from reports.gates import emulated as emulated_gate
 from reports.gates.comparing import read_thresholds
 from reports.gates.emulated import MODEL_METRICS, THRESHOLDS, figures, rows
 from reports.gates.model import Machine, cannot_see, estimate, machines
-from reports.gates.verdicts import Gate, Row, demand
+from reports.verdicts import Gate, Row, demand
 
 KERNEL = "fmha_batch_prefill_d128_bf16"
 FACTS = dict.fromkeys(

@@ -260,7 +260,7 @@ def test_counts_are_measured_once_and_left_beside_the_library(tmp_path: Path, mo
         calls.append((library, arch, tier))
         return measurements(ONE)
 
-    monkeypatch.setattr("kernels.launch.measure.measure", stub)
+    monkeypatch.setattr("kernels.bench.measure.measure", stub)
     library = tmp_path / "libckpm.so"
     assert emulated_gate.measured(library, "gfx950") == emulated_gate.measured(library, "gfx950")
     assert calls == [(library, "gfx950", "smoke")]

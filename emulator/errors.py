@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class EmulatorError(Exception):
-    """Base of every failure of the emulator that a user can cause or mend."""
+    """Base of every failure of the emulator that a user can cause or fix."""
 
     exit_code = 60
 

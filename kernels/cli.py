@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; its exit code. Prints ``error: ...`` for failures that a user can mend."""
+    """Run a command; its exit code. Prints ``error: ...`` for failures that a user can fix."""
 
     def command() -> int:
         args = parser().parse_args(argv)

@@ -179,7 +179,7 @@ def test_a_damaged_text_never_breaks_the_reader(piece: str) -> None:
 
 
 def test_a_reader_that_passes_over_a_token_is_noticed() -> None:
-    with pytest.raises(AssertionError, match="unnoticed, in .*note"):
+    with pytest.raises(AssertionError, match=r"unnoticed, in .*note"):
         check_every_damage(NESTED, bindings, "", [passage for passage in UNREAD if "note" not in passage])
 
 

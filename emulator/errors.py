@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class EmulatorError(Exception):
-    """Base of every failure of the emulator that a user can cause or mend."""
+    """Base of every failure of the emulator that a user can cause or fix."""
 
     exit_code = 60
 

@@ -14,7 +14,7 @@ from reports.errors import FailedCasesError
 from reports.gates import compare_command, gate_command, model_command, reference_command
 from reports.junit.write import summary, write_junit
 from reports.page import commands as report_commands
-from reports.page.resources import read_manifest, show
+from reports.resources import read_manifest, show
 
 
 def parser() -> argparse.ArgumentParser:

@@ -70,8 +70,10 @@ def _names_case(tree: Tree, api: str, arch: str, receipt: int, mask: str, listed
     except CodegenError as error:
         return refused_arch(title, families[0], arch, error, started) if absent else error_case(title, error, started)
     if absent:
-        built = next(iter(families[0].archs))
-        return judge(title, [absent_arch(families[0], arch, theirs, _names(families, built, receipt, mask))], started)
+        arch_with_kernels = next(iter(families[0].archs))
+        return judge(
+            title, [absent_arch(families[0], arch, theirs, _names(families, arch_with_kernels, receipt, mask))], started
+        )
     keys = [key for family in families for key in enumerate_keys(family, arch=arch, receipt=receipt, mask_impl=mask)]
     return judge(title, [compare_lists(keys, theirs)], started)
 

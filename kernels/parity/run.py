@@ -376,15 +376,15 @@ def _judge_code(
     note = f"the same: machine code of {sampled}:"
     findings = [Finding("machine code", tuple(lines), "\n".join([note, *same]))]
     if bodiless:
-        told = (
+        left_out = (
             f"{bodiless} kernels of 64-bit loads were left out: upstream's text guards their device code from this arch"
         )
-        findings.append(Finding("machine code", (), told))
+        findings.append(Finding("machine code", (), left_out))
     for defect in defects():
         if hit := [label for label, row in zip(labels, compared, strict=True) if row.defect == defect.name]:
             # Neither text compiles, so there is nothing to compare: said here wherever it is accepted.
-            told = f"neither text compiles, documented defect '{defect.name}': {defect.reason}"
-            findings.append(Finding("machine code", (), "\n".join([told, *(f"  {label}" for label in hit)])))
+            reason = f"neither text compiles, documented defect '{defect.name}': {defect.reason}"
+            findings.append(Finding("machine code", (), "\n".join([reason, *(f"  {label}" for label in hit)])))
     return judge(title, findings, started)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 
 class CkPrefillError(Exception):
-    """Base of every failure that a user can cause or mend."""
+    """Base of every failure that a user can cause or fix."""
 
     exit_code = 1
 

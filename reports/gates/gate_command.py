@@ -29,9 +29,9 @@ from reports.gates.budgets import read_budgets
 from reports.gates.comparing import Threshold, read_thresholds
 from reports.gates.history import steps
 from reports.gates.model import machines
-from reports.gates.verdicts import VERDICTS, Gate, Row, demand
 from reports.junit.write import clear_gate, write_gate
-from reports.page.resources import read_manifest
+from reports.resources import read_manifest
+from reports.verdicts import VERDICTS, Gate, Row, demand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,19 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernels.bench.measure import identity_facts, keys_of, manifest_of
 from kernels.launch.buffers import prepare
 from kernels.launch.c_abi import Library, Status
 from kernels.launch.device import Device
 from kernels.launch.launching import arguments, check, uploaded
-from kernels.launch.measure import identity_facts, keys_of, manifest_of
 from matrix.keys import Key
 from matrix.problems.problem import Problem, serves
 from reports.errors import GateError
 from reports.gates.comparing import BUILT
-from reports.gates.statistics import ARMS, GATE, Samples, Settings, order, rows
-from reports.gates.verdicts import Gate, Row
-
-WARM, COLD = "time", "time, cold cache"
+from reports.gates.statistics import ARMS, COLD, GATE, WARM, Samples, Settings, order, rows
+from reports.verdicts import Gate, Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +30,7 @@ class Side:
 
     library: Library
     keys: Sequence[Key]
-    file_facts: Mapping[str, str]  # what the file is, as kernels.launch.measure.identity_facts says it
+    file_facts: Mapping[str, str]  # what the file is, as kernels.bench.measure.identity_facts says it
 
     def serves(self, problem: Problem) -> bool:
         return any(serves(key, problem) for key in self.keys)

@@ -17,7 +17,7 @@ from reports.errors import GateError
 from reports.gates import baseline
 from reports.gates.budgets import Budgets
 from reports.gates.comparing import Threshold, compare
-from reports.gates.verdicts import Row
+from reports.verdicts import Row
 
 GATE = "static"
 _FIGURES = (

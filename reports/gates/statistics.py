@@ -25,9 +25,10 @@ from pathlib import Path
 from matrix.base.tablefile import Field, load
 from reports.errors import GateError
 from reports.gates.mann_whitney import Shift, least_p_value, p_value, shift
-from reports.gates.verdicts import Row
+from reports.verdicts import Row
 
 GATE = "gpu"
+WARM, COLD = "time", "time, cold cache"  # its metrics: seconds of a launch with a warm and with a cold cache
 SETTINGS = Path(__file__).with_name("gpu_gate.yaml")
 ARMS = ("baseline", "candidate", "again")
 MEAN = "geometric mean"

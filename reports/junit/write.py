@@ -10,7 +10,7 @@ from junit_xml import TestCase, TestSuite, to_xml_report_string
 from kernels.base.files import write_atomically, writing
 from kernels.base.results import Case, Results
 from matrix.base.errors import UsageError
-from reports.gates.verdicts import Gate, Row, worst
+from reports.verdicts import Gate, Row, worst
 
 _JUNIT = ".xml"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from reports.gates.verdicts import Row
 from reports.page.inputs import Inputs, Library, gates_of
+from reports.verdicts import Row
 
 
 def static_rows(inputs: Inputs, library: Library, arch: str) -> Mapping[str, list[Row]]:

@@ -12,7 +12,7 @@ from typing import Any
 from kernels.base.results import Case, CaseFault
 from reports.page.columns import STATUSES, Cell, Table, columns
 from reports.page.inputs import Tested
-from reports.page.problems import known_problems
+from reports.problems import known_problems
 
 _AXES = (
     "dtype", "mode", "hdim_q", "page_size", "kv_layout", "kv_table", "storage", "page_order", "table_end", "placement",

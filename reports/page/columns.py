@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kernels.base.results import KNOWN_DEFECT
-from reports.gates.verdicts import VERDICTS
+from reports.verdicts import VERDICTS
 
 Cell = str | int | float | None
 GATE_SYMBOLS = dict(zip(VERDICTS, "✗✗✗?▼✓", strict=True))

@@ -21,10 +21,10 @@ from reports.gates import baseline
 from reports.gates.budgets import Budgets, read_budgets
 from reports.gates.comparing import read_thresholds
 from reports.gates.emulated import COUNTERS
-from reports.gates.verdicts import Gate
-from reports.page.resources import read_manifest
+from reports.gates.statistics import WARM
+from reports.resources import read_manifest
+from reports.verdicts import Gate
 
-WARM = "time"  # the GPU gate's metric of a launch with a warm cache
 _SUITES = (*SUITES, FAMILY_SUITE)
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 

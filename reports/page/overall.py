@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from kernels.base.results import KNOWN_DEFECT, Case, Results
 from matrix.base.program import as_called
 from reports.errors import NotPassedError
-from reports.gates.verdicts import VERDICTS as GATE_VERDICTS
 from reports.page.columns import STATUSES
 from reports.page.inputs import Inputs, Library, gates_of
+from reports.verdicts import VERDICTS as GATE_VERDICTS
 
 # the worst first; 'not run' counts only if nothing at all passed, but every check that was not run is named
 VERDICTS = ("failed", "inconclusive", "passed", "not run")

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from kernels.launch.measure import compulsory_bytes
+from kernels.bench.measure import compulsory_bytes
 from reports.gates.baseline import Acceptance
 from reports.gates.emulated import MODEL_METRICS
 from reports.gates.history import steps
 from reports.gates.model import Machine, estimate, machines
-from reports.gates.verdicts import Row
 from reports.page.inputs import Inputs, Library, measured_seconds
-from reports.page.problems import flops, known_problems
+from reports.problems import flops, known_problems
+from reports.verdicts import Row
 
 _SHOWN = 40  # problems of one plot; the table holds all
 _WIDTH, _NAMES, _ROW = 980, 420, 20

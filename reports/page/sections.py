@@ -8,10 +8,10 @@ from operator import attrgetter
 
 from kernels.base.results import KNOWN_DEFECT
 from kernels.code.code_object import LIMITS, KernelResources
-from reports.gates.verdicts import VERDICTS
 from reports.page import budget_text, case_tables, figure_tables
 from reports.page.columns import GATE_SYMBOLS, STATUSES, Cell, Folded, Table, columns, severity
 from reports.page.inputs import Inputs, Tested
+from reports.verdicts import VERDICTS
 
 
 def tables(inputs: Inputs) -> tuple[Table, ...]:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from kernels.base.results import Case, LedgerUse, Results
 from kernels.launch.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
-from reports.gates.verdicts import Gate, Row
 from reports.page.html import html
 from reports.page.inputs import gather
 from reports.page.overall import overall
-from reports.page.problems import known_problems
+from reports.problems import known_problems
+from reports.verdicts import Gate, Row
 from tests.unit.manifests import write_library
 from tests.unit.reports.report_samples import AGREES, FAULT, FIGURES, KERNEL, PROBLEM, manifest
 

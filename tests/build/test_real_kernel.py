@@ -21,7 +21,7 @@ from kernels.build.manifest import Manifest
 from kernels.build.request import LIBRARY
 from kernels.code import code_object as codeobject
 from kernels.code.toolchains import detect
-from reports.page.resources import read_manifest, show
+from reports.resources import read_manifest, show
 from tests.build.real_kernel import NAME
 
 LDS_LIMIT = {"gfx942": 64 * 1024, "gfx950": 160 * 1024}  # CDNA3 and CDNA4 ISA documents

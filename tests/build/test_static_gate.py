@@ -11,7 +11,7 @@ from kernels.build.manifest import Manifest
 from reports.errors import GateError
 from reports.gates import static as static_gate
 from reports.gates.comparing import compare, read_thresholds
-from reports.gates.verdicts import Gate
+from reports.verdicts import Gate
 
 ARCHS = ("gfx942", "gfx950")
 WAIT_FOR_ALL_LOADS = (0xBF8C0F70).to_bytes(4, "little")  # s_waitcnt vmcnt(0), as LLVM's assembler writes it

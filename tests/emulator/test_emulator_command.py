@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.emulator.emulator_small import small_library
 
 from emulator.__main__ import exit_code, main
 from emulator.errors import CodeObjectError, OutputError
 from matrix.base.entry import exit_code as others
+from tests.emulator.emulator_small import small_library
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,11 +14,11 @@ from typing import Any
 
 from kernels.base.results import Case as Recorded
 from kernels.base.results import CaseFault, LedgerUse, Results
+from kernels.bench.measure import identity_facts
 from kernels.build.manifest import MANIFEST, Manifest
 from kernels.build.request import LIBRARY, folder_name
 from kernels.errors import RecordError
 from kernels.families.libraries import libraries, option
-from kernels.launch.measure import identity_facts
 from matrix.base.errors import NameSyntaxError
 from matrix.base.program import as_called
 from matrix.keys import Key

@@ -15,7 +15,7 @@ import pytest
 from junitparser import JUnitXml
 
 from kernels.base.results import CaseFault, Results
-from kernels.launch.measure import performance_problems
+from kernels.bench.measure import performance_problems
 from matrix.base.errors import UnknownSuiteError
 from matrix.dialects import dialect
 from matrix.enumeration import enumerate_keys

@@ -231,7 +231,14 @@ def test_every_buffer_is_as_large_as_its_strides_say(
 
 
 def test_padding_entries_may_hold_anything() -> None:
-    check(prepare(make(table_end="minus_one")))
+    """-1 past a sequence's last page is refused nowhere; the same -1 as its last page is."""
+    prepared = prepare(make(table_end="minus_one"))
+    pages = prepared.buffers["kv_page_indices"].writes[0].data.copy()
+    assert (pages == -1).any()
+    check(prepared)
+    pages[0] = -1
+    with pytest.raises(ProblemError, match="sequence 0 names page -1"):
+        check(changed(prepared, "kv_page_indices", pages))
 
 
 # ---- launches

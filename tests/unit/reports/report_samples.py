@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels.base.results import Case, CaseFault, LedgerUse, NearestAllocation, Results
-from reports.gates.verdicts import Gate, Row
+from reports.verdicts import Gate, Row
 from tests.unit import manifests
 from tests.unit.manifests import write_library
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from kernels.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256
+from kernels.bench.measure import _launched, compulsory_bytes, identity_facts, measure, performance_problems
 from kernels.errors import LibraryMismatchError, MeasureError, RecordError
 from kernels.launch import buffers, launching
 from kernels.launch.counters import METRICS, Measured, Measurements, flattened
-from kernels.launch.measure import _launched, compulsory_bytes, identity_facts, measure, performance_problems
 from matrix.base.errors import TableError, UnknownTierError
 from matrix.problems.problem import Problem, wave_instructions
 from reports.cli import main
@@ -25,7 +25,7 @@ from reports.gates import emulated as emulated_gate
 from reports.gates.comparing import read_thresholds
 from reports.gates.emulated import MODEL_METRICS, THRESHOLDS, figures, rows
 from reports.gates.model import Machine, cannot_see, estimate, machines
-from reports.gates.verdicts import Gate, Row, demand
+from reports.verdicts import Gate, Row, demand
 from tests.unit import manifests
 
 KERNEL = "fmha_batch_prefill_d128_bf16"
@@ -281,7 +281,7 @@ def test_counts_are_measured_once_and_left_beside_the_library(tmp_path: Path, mo
         calls.append((library, arch, tier))
         return measurements(ONE)
 
-    monkeypatch.setattr("kernels.launch.measure.measure", stub)
+    monkeypatch.setattr("kernels.bench.measure.measure", stub)
     library = tmp_path / "libckpm.so"
     assert emulated_gate.measured(library, "gfx950") == emulated_gate.measured(library, "gfx950")
     assert calls == [(library, "gfx950", "smoke")]

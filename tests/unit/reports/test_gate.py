@@ -23,7 +23,7 @@ from reports.gates import baseline, gate_command
 from reports.gates import static as static_gate
 from reports.gates.budgets import read_budgets
 from reports.gates.comparing import THRESHOLDS, compare, read_thresholds
-from reports.gates.verdicts import Gate, Row, demand, worst
+from reports.verdicts import Gate, Row, demand, worst
 from tests.unit import manifests
 
 PLAIN = "fmha_batch_prefill_d128_bf16_group_b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16_qr_async_vr_psskddv"

@@ -19,8 +19,8 @@ from kernels.launch.hip_api import Memory
 from matrix.problems.problem import Problem
 from reports.cli import main
 from reports.errors import GateError
-from reports.gates.gpu import COLD, WARM, Side, compare
-from reports.gates.statistics import CONTEXT, read_settings
+from reports.gates.gpu import Side, compare
+from reports.gates.statistics import COLD, CONTEXT, WARM, read_settings
 
 SETTINGS = dataclasses.replace(read_settings(), cold_bytes=64)
 ONE = Problem(name="performance/one", suite="performance", tier="smoke", group="g")

@@ -15,8 +15,8 @@ from junitparser import Error, Failure, JUnitXml, Skipped
 from kernels.base.results import OUTCOMES, Case, CaseFault, LedgerUse, NearestAllocation, Results
 from kernels.errors import RecordError
 from reports.cli import main
-from reports.gates.verdicts import Gate, Row
 from reports.junit.write import gate_results, junit_text
+from reports.verdicts import Gate, Row
 
 PASSED = Case(suite="a", classname="a.gfx950", name="one", outcome="passed", text="same: 3 names", seconds=1.5)
 FAILED = Case(suite="a", classname="a.gfx950", name="two", outcome="failed", message="1 < 2 & 3", text=']]> "x"\n+ y')

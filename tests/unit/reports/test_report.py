@@ -18,17 +18,16 @@ from kernels.launch.counters import LIBRARY_FACTS, METRICS, Measured, Measuremen
 from matrix.base.errors import UsageError
 from reports.cli import main
 from reports.errors import GateError, OrphanResultsError
-from reports.gates import gpu as gpu_gate
-from reports.gates.verdicts import Gate
 from reports.page import case_tables
 from reports.page import commands as report_commands
 from reports.page.html import html, provenance
-from reports.page.inputs import WARM, Inputs, gather, measured_seconds
+from reports.page.inputs import Inputs, gather, measured_seconds
 from reports.page.markdown import markdown
 from reports.page.measurements import COLUMNS, write_measurements
 from reports.page.overall import overall
 from reports.page.plots import plots
 from reports.page.sections import tables
+from reports.verdicts import Gate
 from tests.unit.reports.report_samples import AGREES, KERNEL, KNOWN, PROBLEM, SLOWER, case, manifest, write
 
 NOW = datetime.datetime(2026, 11, 20, 12, 0, tzinfo=datetime.UTC)
@@ -256,7 +255,6 @@ def test_measurements_have_the_tile_engines_columns(tmp_path: Path) -> None:
 
 def test_times_of_the_emulator_are_no_measurements(tmp_path: Path) -> None:
     folder = write(tmp_path)
-    assert WARM == gpu_gate.WARM
     for gpu, seconds in (("emulated gfx950", {}), ("AMD Instinct MI355X", {PROBLEM: 5e-6})):
         Gate.of([SLOWER], {"arch": "gfx950", "gpu": gpu}).write(folder / "gfx950/aiter/gate.json")
         found = inputs(folder)

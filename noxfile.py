@@ -176,11 +176,14 @@ def test_emulator(session: nox.Session) -> None:
 
 @session("lint")
 def lint(session: nox.Session) -> None:
-    """ruff, mypy and typos."""
+    """ruff, mypy, typos, and clang-format over the C++ that git knows."""
     run(session, "ruff", "check", ".")
     run(session, "ruff", "format", "--check", ".")
     run(session, "mypy")
     session.run(str(PYTHON.with_name("typos").absolute()))
+    patterns = ["*.cpp", "*.h", "*.hpp", "*.hip"]
+    sources = session.run("git", "ls-files", *patterns, external=True, silent=True, log=False).split()
+    session.run(str(PYTHON.with_name("clang-format").absolute()), "--dry-run", "--Werror", *sources)
 
 
 @session("doctor")

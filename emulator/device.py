@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from emulator import program_cache, toolchain
-from emulator.errors import DeviceError, LibraryLoadError, OneDeviceError
-from emulator.faults import DeviceFaultError, Fault
+from emulator.errors import DeviceError, DeviceFaultError, LibraryLoadError, OneDeviceError
+from emulator.faults import Fault
 from emulator.options import Options
 from emulator.runtime import ProgramBuilder, Runtime, require_whole
 

@@ -5,9 +5,14 @@ Every message says what happened, where (kernel, pc, address, path) and what to 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from emulator.faults import Fault
+
 
 class EmulatorError(Exception):
-    """Base of every failure of the emulator that a user can cause or mend."""
+    """Base of every failure of the emulator that a user can cause or fix."""
 
     exit_code = 60
 
@@ -58,7 +63,23 @@ class UnknownInstructionError(EmulatorError):
     exit_code = 67
 
 
+class DeviceFaultError(DeviceError):
+    """A launch faulted. The device refuses work until its fault is cleared; ``fault`` has all fields."""
+
+    exit_code = 68
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.message, fault.error)
+        self.fault = fault
+
+
+class OutputError(EmulatorError):
+    """A file that the system refuses to read or write, or an output that is full."""
+
+    exit_code = 69
+
+
 class UntrustedFileError(EmulatorError):
     """Something that would be run, and that another user owns or can write to."""
 
-    exit_code = 68
+    exit_code = 70

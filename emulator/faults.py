@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.errors import DeviceError
-
 
 @dataclass(frozen=True, kw_only=True)
 class Nearest:
@@ -48,13 +46,3 @@ class Fault:
         near = data["nearest"]
         rest = {**data, "workgroup": tuple(data["workgroup"]), "nearest": Nearest(**near) if near else None}
         return cls(**rest)
-
-
-class DeviceFaultError(DeviceError):
-    """A launch faulted. The device refuses work until its fault is cleared; ``fault`` has all fields."""
-
-    exit_code = 68
-
-    def __init__(self, fault: Fault) -> None:
-        super().__init__(fault.message, fault.error)
-        self.fault = fault

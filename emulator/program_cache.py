@@ -14,7 +14,15 @@ from emulator.toolchain import cache_folder
 from emulator.trust import why_untrusted
 
 _MAKERS = (
-    *("image", "lowering/blob", "lowering/decode", "lowering/lower", "lowering/memory", "lowering/scalar"),
+    *(
+        "code_object",
+        "image",
+        "lowering/blob",
+        "lowering/decode",
+        "lowering/lower",
+        "lowering/memory",
+        "lowering/scalar",
+    ),
     *("lowering/vector", "lowering/microop", "lowering/opcodes", "lowering/operands", "lowering/translate"),
 )
 

@@ -200,13 +200,9 @@ class _Build:
         try:
             (self._cache / "objects").mkdir(parents=True, exist_ok=True)
             with _locked(self._cache / f"{self.version}.lock"):
-                if self.is_sound():  # another process was faster
-                    return self.result
-                missing = [pair for pair in zip(self._sources, self._objects, strict=True) if not pair[1].is_file()]
-                with ThreadPoolExecutor(max_workers=jobs) as pool:
-                    for _ in pool.map(lambda pair: self._compile(*pair), missing):
-                        pass
-                self._link()
+                if not self.is_sound():  # else another process was faster
+                    self._compile_missing(jobs)
+                    self._link()
         except OSError as error:
             raise CoreBuildError(f"the emulator's core can't be built in {self._cache}: {error}") from error
         return self.result
@@ -223,6 +219,11 @@ class _Build:
             return self._digest.read_text(errors="replace") == _sha256(self.result)
         except (FileNotFoundError, NotADirectoryError):  # building it says what is the matter
             return False
+
+    def _compile_missing(self, jobs: int) -> None:
+        missing = [pair for pair in zip(self._sources, self._objects, strict=True) if not pair[1].is_file()]
+        with ThreadPoolExecutor(max_workers=jobs) as pool:
+            list(pool.map(lambda pair: self._compile(*pair), missing))
 
     def _compile(self, source: Path, made: Path) -> None:
         self._step(source.name, made, *self._flags, "-I", str(CORE), "-c", str(source))

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kernels.bench import command as bench
+from kernels.bench import measure
 from kernels.build import command as build_command
 from kernels.build import doctor, reproduce
-from kernels.build.manifest import write_manifest
+from kernels.build.write_manifest import write_manifest
 from kernels.families import render_command
-from kernels.launch import measure
 from kernels.parity import command as parity_command
 from matrix.base.entry import exit_code
 from matrix.options import Parser, add_selection_options
@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; its exit code. Prints ``error: ...`` for failures that a user can mend."""
+    """Run a command; its exit code. Prints ``error: ...`` for failures that a user can fix."""
 
     def command() -> int:
         args = parser().parse_args(argv)

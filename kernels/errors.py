@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from matrix.base.errors import CkPrefillError
 from matrix.base.errors import DiskFullError as DiskFullError  # 27 of these codes: matrix/ writes files, too
+from matrix.base.errors import UntrustedFileError as UntrustedFileError
 
 
 class ToolchainMissingError(CkPrefillError):
@@ -93,19 +94,35 @@ class BenchError(CkPrefillError):
     exit_code = 34
 
 
-class ResultsError(CkPrefillError):
-    """A results file that is missing, no JSON, or lacks a field. The message names file and field."""
+class RecordError(CkPrefillError):
+    """A record (results, counters, a manifest) that is missing, no JSON, or lacks a field. Names file and field."""
 
     exit_code = 35
+
+
+class DeviceError(CkPrefillError):
+    """A device that was asked for is not there, or can't be started. The message says what is there."""
+
+    exit_code = 36
+
+
+class HipError(CkPrefillError):
+    """A call of the HIP runtime failed; ``error`` is its number."""
+
+    exit_code = 37
+
+    def __init__(self, message: str, error: int) -> None:
+        super().__init__(message)
+        self.error = error
 
 
 class MeasureError(CkPrefillError):
     """A problem of the gates could not be measured: no library, none of its kernels serves it, or the launch failed."""
 
-    exit_code = 36
-
-
-class UntrustedFileError(CkPrefillError):
-    """Something that would be run, and that another user owns or can write to."""
-
     exit_code = 38
+
+
+class LibraryMismatchError(CkPrefillError):
+    """A library whose bytes are not those that its manifest lists: nobody knows what it is made of."""
+
+    exit_code = 39

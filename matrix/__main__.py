@@ -2,4 +2,5 @@ import sys
 
 from matrix.cli import main
 
-sys.exit(main())
+if __name__ == "__main__":  # processes that a command starts may import this
+    sys.exit(main())

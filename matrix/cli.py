@@ -27,7 +27,7 @@ from matrix.selection import Selection, absences, select, select_some
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code. Prints ``error: ...`` for failures that a user can mend."""
+    """Run one command; returns its exit code. Prints ``error: ...`` for failures that a user can fix."""
 
     def command() -> int:
         args = parser().parse_args(argv)

@@ -42,7 +42,7 @@ HAND_WRITTEN = ("fwd_v3",)
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """How a checkout's age is told: words that a codegen file has or lacks, a file that must not exist."""
+    """How a checkout's age is recognised: words that a codegen file has or lacks, a file that must not exist."""
 
     file: str
     has: tuple[str, ...]

@@ -99,7 +99,7 @@ def find_key(chosen: Dialect, name: str, mask_impl: str) -> tuple[Family, Key]:
     family, values = find(chosen, name, mask_impl)
     if reasons := outside(chosen, family, values):
         raise NameSyntaxError(
-            f"'{name}' is no kernel of {chosen.name}: {reasons[0].text}. `python -m matrix why NAME` tells more."
+            f"'{name}' is no kernel of {chosen.name}: {reasons[0].text}. `python -m matrix why NAME` says more."
         )
     return family, make_key(family, values, name)
 
@@ -179,7 +179,7 @@ def why(chosen: Dialect, selection: Selection, name: str) -> Explanation:
     family, values = find(chosen, name, selection.mask_impl)
     key = make_key(family, values, name)
     reasons = outside(chosen, family, values)
-    built = not reasons
+    in_matrix = not reasons
     if family.masks and values["mask_impl"] not in (selection.mask_impl, family.own_masks(key.pipeline)):
         other = values["mask_impl"]
         reasons.append(Reason("masks", other, f"mask '{key.mask}' is of the {other} masks: use --mask {other}"))
@@ -195,7 +195,7 @@ def why(chosen: Dialect, selection: Selection, name: str) -> Explanation:
         reasons += _receipt(chosen, family, selection.receipt, values)
     elif ruled := broken(family.receipt_rules, {**values, "receipt": selection.receipt}):
         reasons += [Reason("receipt", rule.name, rule.reason, rule.source) for rule in ruled]
-    elif built and not keeps(family, selection.receipt, values):
+    elif in_matrix and not keeps(family, selection.receipt, values):
         reasons.append(_not_built(chosen, family, selection.receipt, values, receipts_with(family, key)))
     reasons += [
         Reason("condition", label, f"{label} doesn't keep it") for label, keep in conditions(selection) if not keep(key)

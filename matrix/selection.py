@@ -179,16 +179,16 @@ def _any(texts: Sequence[str]) -> Predicate:
 
 
 def _glob(glob: str) -> Predicate:
-    """Case-sensitive glob over the name. A gload kernel is also kept when its bload twin's name fits.
+    """Case-sensitive glob over the name. A gload kernel is also kept when it would be as a bload kernel.
 
-    Upstream tests --filter against the bload name alone and lets the twin follow, so that a filtered library still
-    serves KV pools over 2 GB; here a glob may also name gload kernels themselves.
+    Upstream tests --filter against the bload name alone and lets the gload kernel follow, so that a filtered library
+    still serves KV pools over 2 GB; here a glob may also name gload kernels themselves.
     """
     match = re.compile(fnmatch.translate(glob)).match
 
     def keep(key: Key) -> bool:
-        twin = key.name.replace("_gload_", "_bload_") if key.load == "gload" else key.name
-        return match(key.name) is not None or match(twin) is not None
+        with_bload = key.name.replace("_gload_", "_bload_") if key.load == "gload" else key.name
+        return match(key.name) is not None or match(with_bload) is not None
 
     return keep
 

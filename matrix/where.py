@@ -105,6 +105,8 @@ def _comparison(node: ast.Compare, text: str) -> Getter:
     def compare(key: Key) -> bool:
         values = [operand(key) for operand in operands]
         try:
+            if len(compares) == 1:  # nearly always, for every key of a selection
+                return bool(compares[0](*values))
             return all(test(a, b) for test, a, b in zip(compares, values, values[1:], strict=False))
         except TypeError as error:
             if None in values:

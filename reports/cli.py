@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kernels.base.console import console
 from kernels.base.junit import write_junit
-from kernels.base.results import read_results
+from kernels.base.results import Results
 from kernels.build.resources import show
 from matrix.base.entry import exit_code
 from matrix.options import Parser
@@ -16,7 +16,7 @@ from reports.errors import FailedCasesError
 from reports.gates import compare_command, gate_command, model_command, reference_command
 from reports.junit.write import summary
 from reports.page import commands as report_commands
-from reports.page.resources import read_manifest
+from reports.resources import read_manifest
 
 
 def parser() -> argparse.ArgumentParser:
@@ -38,8 +38,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _junit(args: argparse.Namespace) -> None:
-    """Raises ResultsError, DiskFullError, OutputError; FailedCasesError after the report is written."""
-    results = read_results(args.results)
+    """Raises RecordError, DiskFullError, OutputError; FailedCasesError after the report is written."""
+    results = Results.read(args.results)
     write_junit(results, args.output)
     print(summary(results))
     if results.failing:
@@ -52,7 +52,7 @@ def _resources(args: argparse.Namespace) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; its exit code. Prints ``error: ...`` for failures that a user can mend."""
+    """Run a command; its exit code. Prints ``error: ...`` for failures that a user can do something about."""
 
     def command() -> int:
         args = parser().parse_args(argv)

@@ -1,1 +1,1 @@
-"""What machine code tells without running."""
+"""What machine code shows without running."""

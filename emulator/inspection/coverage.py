@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from emulator import image
+from emulator import code_object, image
 from emulator.lowering.decode import Instruction, decode
 from emulator.lowering.lower import missing
 
@@ -32,7 +32,7 @@ def cover(path: Path) -> Coverage:
     opcodes: Counter[tuple[str, str]] = Counter()
     modifiers: Counter[str] = Counter()
     lacking: Counter[str] = Counter()
-    for _, elf in image.code_objects(path):
+    for _, elf in code_object.code_objects(path):
         read = image.read(elf)
         kernels += len(read.kernels)
         for function in read.functions:

@@ -1,4 +1,4 @@
-"""What a kernel's machine code tells without running: the mix of its hot loop, and loads used before they are back.
+"""What a kernel's machine code shows without running: the mix of its hot loop, and loads used before they are back.
 
 Looking at a kernel takes a tenth of a second. What was found is kept for each kernel's code, and the decoder's tables
 are imported only for code that is new: a library in which one of 6,000 kernels changed costs that one.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import multiprocessing
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emulator import image
+from emulator import code_object, image
 from emulator.program_cache import store, stored, text_version
 from emulator.toolchain import cache_folder
 
@@ -78,7 +79,7 @@ def _inspected(symbol: str, found: Mapping[str, Any]) -> Inspected:
 
 
 def _codes(path: Path, arch: str) -> Iterable[_Code]:
-    for target, elf in image.code_objects(path):
+    for target, elf in code_object.code_objects(path):
         if target.partition(":")[0] == arch:
             read = image.read(elf)
             for kernel in read.kernels:
@@ -98,7 +99,9 @@ def _looked_at(codes: Sequence[_Code]) -> list[dict[str, Any]]:
     """In the order given; many of them by all processors."""
     if len(codes) < _WORTH_PROCESSES:
         return [_look(code) for code in codes]
-    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+    # not forked: the caller may have started an emulated device, whose threads a fork would lose
+    context = multiprocessing.get_context("forkserver")
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), context) as pool:
         return list(pool.map(_look, codes, chunksize=8))
 
 

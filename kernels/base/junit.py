@@ -21,7 +21,7 @@ def junit_text(results: Results) -> str:
     """The XML document. A passed case carries what was compared as its system-out."""
     by_suite: dict[str, list[TestCase]] = {}
     for case in results.cases:
-        by_suite.setdefault(case.suite, []).append(_test_case(case))
+        by_suite.setdefault(case.group, []).append(_test_case(case))
     text: str = to_xml_report_string([TestSuite(name, cases) for name, cases in by_suite.items()])
     return text
 
@@ -61,14 +61,14 @@ def clear(output: Path, *inputs: Path) -> None:
 
 def _test_case(case: Case) -> TestCase:
     passed = case.outcome == "passed"
-    found = TestCase(
-        case.name, classname=case.classname, elapsed_sec=case.seconds, stdout=case.text if passed else None
+    written = TestCase(
+        case.name, classname=case.classname, elapsed_sec=case.seconds, stdout=case.full_text() if passed else None
     )
     match case.outcome:
         case "failed":
-            found.add_failure_info(message=case.message, output=case.text)
+            written.add_failure_info(message=case.message, output=case.full_text())
         case "error":
-            found.add_error_info(message=case.message, output=case.text)
+            written.add_error_info(message=case.message, output=case.full_text())
         case "skipped":
-            found.add_skipped_info(message=case.message, output=case.text)
-    return found
+            written.add_skipped_info(message=case.message, output=case.full_text())
+    return written

@@ -125,10 +125,10 @@ def _scaling(device: Device, library: Library) -> Figure:
     for threads in sorted({1, 2, most // 2, most} - {0}):
         device.configure(threads=threads)
         seconds[threads] = _best(device, library, problem, 3)
-    told = ", ".join(f"{seconds[1] / found:.2f} on {threads}" for threads, found in seconds.items() if threads > 1)
+    speedups = ", ".join(f"{seconds[1] / own:.2f} on {threads}" for threads, own in seconds.items() if threads > 1)
     return Figure(
         "emulator: 64 workgroups, times as fast as on one processor",
-        f"{told} ({seconds[1]:.2f} s on one)",
+        f"{speedups} ({seconds[1]:.2f} s on one)",
         "reported",
         None,
     )
@@ -140,10 +140,10 @@ def _suites(options: Sequence[str]) -> Figure:
         command = ["-m", "tests.gpu", "--suite", suite, "--arch", ARCH, "--device", "emulator", *options]
         parts[suite] = timed(functools.partial(_called, command))
     total = sum(parts.values())
-    told = ", ".join(f"{suite} {seconds:.0f}" for suite, seconds in parts.items())
+    by_suite = ", ".join(f"{suite} {seconds:.0f}" for suite, seconds in parts.items())
     return Figure(
         f"smoke tier of all suites on {jobs.processors()} processors, once built",
-        f"{total:.0f} s ({told})",
+        f"{total:.0f} s ({by_suite})",
         "< 120 s on 2",
         total < 120,
     )

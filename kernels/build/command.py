@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from pathlib import Path
@@ -18,6 +17,7 @@ from kernels.base.jobs import job_count
 from kernels.base.processes import build_lock, ended_by_signals, group
 from kernels.base.trust import signing_key
 from kernels.build import failures
+from kernels.build.manifest import Manifest
 from kernels.build.plan import Plan
 from kernels.build.progress import Tally, follow
 from kernels.build.request import LIBRARY, Request, clear_failures, discard_library, prepare, scons_command
@@ -160,5 +160,5 @@ def build(args: argparse.Namespace) -> int:
     _say(console, f"{request.folder}/{LIBRARY}: {tally.summary()}, {time.monotonic() - started:.1f} s")
     if args.resources:
         manifest = request.work / request.folder / "manifest.json"
-        show(json.loads(manifest.read_text(encoding="utf-8")), terminal())
+        show(Manifest.read(manifest), terminal())
     return 0

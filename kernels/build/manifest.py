@@ -4,112 +4,161 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kernels.base.files import write_atomically
-from kernels.build.plan import Plan
-from kernels.code import code_object as codeobject
-from kernels.code import symbols
-from kernels.errors import CodeObjectError
-from kernels.families.table import FAMILIES
+from kernels.base.records import Source, Value, as_text
+from kernels.code.code_object import LIMITS, KernelResources
+from kernels.errors import LibraryMismatchError, RecordError
 from matrix.base.errors import NameSyntaxError
-from matrix.dialects import dialect
+from matrix.dialects import Dialect, dialect
 from matrix.families import Family
 from matrix.keys import Key
 from matrix.names import make_key, parse
 
+MANIFEST = "manifest.json"  # beside the library
+_COUNTS = (
+    "vgpr", "agpr", "sgpr", "vgpr_spills", "sgpr_spills", "lds_bytes", "scratch_bytes", "occupancy_waves",
+)  # fmt: skip
+_MORE_COUNTS = ("kernarg_bytes", "max_workgroup", "wavefront", "text_bytes")
 
-def write_manifest(plan_file: Path) -> Path:
-    """Read the plan and the objects it built and write manifest.json beside it; the manifest's path.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltKernel:
+    """The unit that a kernel was compiled in, and what it needs on each arch on which it has code."""
+
+    unit: str
+    archs: Mapping[str, KernelResources]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """A built library. ``artifacts`` are sha256 by file, relative to the manifest; ``left_out`` holds, by known defect,
+    its reason and the kernels that it keeps from being built.
+    """
+
+    library: str
+    archs: tuple[str, ...]
+    upstream: str
+    upstream_identity: str
+    dialect: str
+    mask_impl: str
+    selection: str
+    unit_size: int
+    left_out: Mapping[str, Any] = field(default_factory=dict)
+    toolchain: str
+    identity: str  # of the toolchain
+    flags: str
+    link_flags: str
+    kernels: Mapping[str, BuiltKernel]
+    artifacts: Mapping[str, str]
+
+    @property
+    def library_sha256(self) -> str:
+        """Of the library as it was built, '' if the manifest doesn't list it."""
+        return self.artifacts.get(self.library, "")
+
+    def facts(self) -> dict[str, Any]:
+        """All but the kernels and the artifacts."""
+        found = {
+            one.name: getattr(self, one.name)
+            for one in dataclasses.fields(self)
+            if one.name not in ("kernels", "artifacts")
+        }
+        return {**found, "archs": list(self.archs), "kernel_count": len(self.kernels)}
+
+    def keys(self, names: Sequence[str] | None = None) -> tuple[Key, ...]:
+        """Keys of the kernels ``names``, of all in the manifest's order if they are not given.
+
+        Raises:
+            UnknownDialectError, NameSyntaxError: a name is none of the dialect's.
+        """
+        known = dialect(self.dialect)
+        return tuple(_key(name, known, self.mask_impl) for name in (self.kernels if names is None else names))
+
+    def write(self, file: Path) -> None:
+        """Replace ``file`` in one step. Raises DiskFullError, OutputError."""
+        kernels = {
+            name: {"unit": one.unit, "archs": {arch: _figures(found) for arch, found in one.archs.items()}}
+            for name, one in self.kernels.items()
+        }
+        write_atomically(file, as_text({**self.facts(), "kernels": kernels, "artifacts": dict(self.artifacts)}))
+
+    @classmethod
+    def read(cls, file: Path) -> Manifest:
+        """Raises RecordError: there is none, or a field is missing or of another kind; the message names it."""
+        remedy = f"Name a library's {MANIFEST}, or build again."
+        return cls._of(Source(place=file, what="a manifest", remedy=remedy, error=RecordError).read())
+
+    @classmethod
+    def _of(cls, document: Value) -> Manifest:
+        archs = tuple(one.one_of(tuple(LIMITS)) for one in document.get("archs").items())
+        texts = (
+            "upstream", "upstream_identity", "dialect", "mask_impl", "selection", "toolchain", "identity", "flags",
+            "link_flags", "library",
+        )  # fmt: skip
+        return cls(
+            **{name: document.get(name).text() for name in texts},
+            archs=archs,
+            unit_size=document.get("unit_size").count(),
+            kernels=document.get("kernels").map(_kernel),
+            artifacts=document.get("artifacts").texts(),
+            left_out=document.optional("left_out", lambda found: {n: v.value for n, v in found.members().items()}, {}),
+        )
+
+
+def family_of(known: Dialect, name: str) -> Family:
+    """The family of the dialect whose names begin like this one. Raises NameSyntaxError."""
+    beginnings = {family.grammar.partition("{")[0]: family for family in known.all_families()}
+    fitting = [beginning for beginning in beginnings if name.startswith(beginning)]
+    if not fitting:
+        raise NameSyntaxError(f"{name}: no family of {known.name} names kernels so. Build again.")
+    return beginnings[max(fitting, key=len)]
+
+
+def sha256_of(file: Path) -> str:
+    """Of a file's bytes, as hexadecimal digits."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def check_library(library: Path, manifest: Manifest) -> str:
+    """The sha256 of a library's bytes, which must be those that its manifest lists.
 
     Raises:
-        CodeObjectError: an object holds other kernels than planned.
-        DiskFullError.
+        LibraryMismatchError: they are others.
     """
-    plan = Plan.read(plan_file)
-    folder = plan_file.parent
-    work = folder
-    for _ in Path(plan.folder).parts:
-        work = work.parent
-    facts = plan.facts
-    kernels: dict[str, Any] = {}
-    artifacts: dict[str, str] = {}
-    for step in plan.steps:
-        if step.kind == "manifest":
-            continue
-        for source in step.sources if step.kind in ("unit", "host") else ():
-            artifacts[_relative(source, plan)] = _sha256(work / source)
-        artifacts[_relative(step.target, plan)] = _sha256(work / step.target)
-        if step.kind == "unit":
-            family = dialect(facts["dialect"]).family(family_of(step.kernels[0]))
-            kernels |= _unit_resources(work / step.target, step.kernels, family, facts["mask_impl"], facts["archs"])
-    manifest = {
-        **plan.facts,
-        "kernel_count": len(kernels),
-        "kernels": kernels,
-        "artifacts": dict(sorted(artifacts.items())),
-    }
-    target = folder / "manifest.json"
-    write_atomically(target, (json.dumps(manifest, indent=1) + "\n").encode())
-    return target
-
-
-def keys_of(facts: Mapping[str, Any], names: Sequence[str], families: Sequence[str]) -> tuple[Key, ...]:
-    """Keys of the kernels of a library of ``families``, in the order of ``names``; ``facts`` are its manifest's.
-
-    Raises NameSyntaxError: a name is none of the dialect's.
-    """
-    known = dialect(facts["dialect"])
-    keys = []
-    for name in names:
-        own = next((one for one in families if name.startswith(f"fmha_{one}_d")), families[0])
-        family = known.family(own)
-        keys.append(make_key(family, parse(family, name, facts["mask_impl"]), name))
-    return tuple(keys)
-
-
-def family_of(name: str) -> str:
-    """The family whose kernels' names begin as ``name`` does: those of fwd with ``fmha_fwd_d``, a head dim after it.
-
-    Raises NameSyntaxError: no family that there is C++ for names kernels so.
-    """
-    for family in FAMILIES:
-        if name.startswith(f"fmha_{family}_d"):
-            return family
-    raise NameSyntaxError(f"{name}: no family that can be built names kernels so.")
-
-
-def _unit_resources(
-    unit: Path, names: tuple[str, ...], family: Family, mask_impl: str, archs: list[str]
-) -> dict[str, Any]:
-    """Resources of a unit's kernels by name, then arch. A kernel has no code on archs that its guard leaves out.
-
-    Of a split-KV key, which is compiled to several kernels, the one with most registers is recorded.
-    """
-    found: dict[str, Any] = {name: {"unit": unit.stem, "archs": {}} for name in names}
-    bundles = codeobject.bundles(unit)
-    if missing := set(archs) - set(bundles):
-        raise CodeObjectError(f"{unit}: no code object for {', '.join(sorted(missing))}.")
-    for arch, images in bundles.items():
-        parsed = {name: parse(family, name, mask_impl) for name in names}
-        compiled = FAMILIES[family.name].compiled_for
-        planned = {name: values for name, values in parsed.items() if compiled(values, arch, family.archs)}
-        resources = {kernel.symbol: kernel for image in images for kernel in codeobject.kernels(image)}
-        for name, found_symbols in symbols.match(planned, list(resources), f"{unit} ({arch})", family.name).items():
-            variants = [resources[symbol] for symbol in found_symbols]
-            figures = dataclasses.asdict(max(variants, key=lambda kernel: (kernel.vgpr, kernel.lds_bytes)))
-            figures.pop("arch")
-            found[name]["archs"][arch] = figures
+    found = sha256_of(library)
+    if found != manifest.library_sha256:
+        raise LibraryMismatchError(
+            f"{library}: it is not the library of the {MANIFEST} beside it: its sha256 is {found}, the manifest's "
+            f"{manifest.library_sha256 or 'not said'}. Build it anew. The suites and `python -m kernels measure` "
+            "run it all the same if it is named with --library; their results then say what it was."
+        )
     return found
 
 
-def _relative(path: str, plan: Plan) -> str:
-    return path.removeprefix(f"{plan.folder}/")
+def _key(name: str, known: Dialect, mask_impl: str) -> Key:
+    family = family_of(known, name)
+    return make_key(family, {"mask_impl": mask_impl, **parse(family, name, mask_impl)}, name)
 
 
-def _sha256(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+def _figures(found: KernelResources) -> dict[str, Any]:
+    figures = dataclasses.asdict(found)
+    del figures["arch"]
+    return figures
+
+
+def _kernel(row: Value) -> BuiltKernel:
+    archs = {arch: _resources(figures, arch) for arch, figures in row.get("archs").members().items()}
+    return BuiltKernel(unit=row.optional("unit", Value.text, ""), archs=archs)
+
+
+def _resources(figures: Value, arch: str) -> KernelResources:
+    counts = {name: figures.get(name).count() for name in _COUNTS}
+    counts |= {name: figures.optional(name, Value.count, 0) for name in _MORE_COUNTS}
+    symbol, digest = (figures.optional(name, Value.text, "") for name in ("symbol", "text_sha256"))
+    return KernelResources(arch=arch, symbol=symbol, text_sha256=digest, **counts)

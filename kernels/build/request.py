@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernels.base.files import write_if_changed
+from kernels.build.manifest import MANIFEST
 from kernels.build.plan import Plan, Step, signature
 from kernels.code.toolchains import Toolchain, compile_command, describe, link_command
 from kernels.families.libraries import host, is_default, library_of
@@ -100,36 +101,12 @@ def _plan(
 ) -> Plan:
     toolchain, folder = request.toolchain, request.folder
     identity = (toolchain.identity, request.tree.identity, *map(_digest, request.headers))
-    compiled = []
     # the longest first, or it would run alone at the end: SCons starts nodes in this order
     by_length = sorted(zip(unit_files, units, strict=True), key=lambda pair: -_seconds(pair[1]))
-    for file, unit in [*by_length, *((file, None) for file in host_files)]:
-        source = f"{folder}/src/{file.name}"
-        target = f"{folder}/obj/{file.stem}.o"
-        # dispatch and harness hold no kernel: their device pass is left out
-        extra = () if unit else ("--offload-host-only", "-Wno-unused-command-line-argument")
-        cuid = hashlib.sha256(f"{request.folder}\0{file.name}\0".encode() + file.read_bytes()).hexdigest()[:16]
-        argv = compile_command(
-            toolchain,
-            archs=request.selection.archs,
-            source=source,
-            output=target,
-            includes=[str(folder) for folder in (*request.tree.includes, *request.headers)],
-            cuid=cuid,
-            prefix_map={str(request.tree.root): "ck", str(PROJECT): "ckpm"},
-            extra=extra,
-        )
-        compiled.append(
-            Step(
-                kind="unit" if unit else "host",
-                target=target,
-                sources=(source,),
-                argv=tuple(argv),
-                signature=signature(identity, toolchain.flags, request.selection.archs, extra, cuid),
-                label=unit.name if unit else file.stem,
-                kernels=tuple(key.name for key in unit.keys) if unit else (),
-            )
-        )
+    compiled = [
+        _compile_step(request, identity, file, unit)
+        for file, unit in [*by_length, *((file, None) for file in host_files)]
+    ]
     objects = [step.target for step in compiled]
     library = f"{folder}/{LIBRARY}"
     link = link_command(toolchain, objects=objects, output=library, version_script=str(VERSION_SCRIPT), soname=LIBRARY)
@@ -143,28 +120,61 @@ def _plan(
     )
     manifest = Step(
         kind="manifest",
-        target=f"{folder}/manifest.json",
+        target=f"{folder}/{MANIFEST}",
         sources=(library, f"{folder}/plan.json", *objects),
         argv=manifest_command(folder),
         signature=signature("manifest 1"),
-        label="manifest.json",
+        label=MANIFEST,
     )
     return Plan(
         folder=folder,
         steps=(*compiled, linked, manifest),
         environment={**toolchain.environment, "PYTHONPATH": str(PROJECT)},
-        facts={
-            "library": LIBRARY,
-            "archs": list(request.selection.archs),
-            "upstream": request.tree.name,
-            "upstream_identity": request.tree.identity,
-            "dialect": request.tree.dialect,
-            "mask_impl": request.selection.mask_impl,
-            "selection": request.selection.summary(),
-            "unit_size": request.unit_size,
-            "left_out": unbuilt,
-            **describe(toolchain),
-        },
+        facts=_facts(request, unbuilt),
+    )
+
+
+def _facts(request: Request, unbuilt: Mapping[str, object]) -> dict[str, object]:
+    """What the manifest says of a library besides its kernels."""
+    return {
+        "library": LIBRARY,
+        "archs": list(request.selection.archs),
+        "upstream": request.tree.name,
+        "upstream_identity": request.tree.identity,
+        "dialect": request.tree.dialect,
+        "mask_impl": request.selection.mask_impl,
+        "selection": request.selection.summary(),
+        "unit_size": request.unit_size,
+        "left_out": unbuilt,
+        **describe(request.toolchain),
+    }
+
+
+def _compile_step(request: Request, identity: tuple[str, ...], file: Path, unit: Unit | None) -> Step:
+    """The step that compiles a source file: a unit's, or one of the host side (None)."""
+    source = f"{request.folder}/src/{file.name}"
+    target = f"{request.folder}/obj/{file.stem}.o"
+    # dispatch and harness hold no kernel: their device pass is left out
+    extra = () if unit else ("--offload-host-only", "-Wno-unused-command-line-argument")
+    cuid = hashlib.sha256(f"{request.folder}\0{file.name}\0".encode() + file.read_bytes()).hexdigest()[:16]
+    argv = compile_command(
+        request.toolchain,
+        archs=request.selection.archs,
+        source=source,
+        output=target,
+        includes=[str(folder) for folder in (*request.tree.includes, *request.headers)],
+        cuid=cuid,
+        prefix_map={str(request.tree.root): "ck", str(PROJECT): "ckpm"},
+        extra=extra,
+    )
+    return Step(
+        kind="unit" if unit else "host",
+        target=target,
+        sources=(source,),
+        argv=tuple(argv),
+        signature=signature(identity, request.toolchain.flags, request.selection.archs, extra, cuid),
+        label=unit.name if unit else file.stem,
+        kernels=tuple(key.name for key in unit.keys) if unit else (),
     )
 
 
@@ -221,5 +231,5 @@ def clear_failures(request: Request) -> None:
 
 def discard_library(request: Request) -> None:
     """The library and manifest of an earlier selection must not be mistaken for this one's."""
-    for name in (LIBRARY, "manifest.json"):
+    for name in (LIBRARY, MANIFEST):
         (request.work / request.folder / name).unlink(missing_ok=True)

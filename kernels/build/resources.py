@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from kernels.code.code_object import LIMITS
+from kernels.build.manifest import Manifest
+from kernels.code.code_object import LIMITS, KernelResources
 
-FIGURES = (
+_FIGURES = (
     "vgpr", "agpr", "sgpr", "vgpr_spills", "sgpr_spills", "lds_bytes", "scratch_bytes", "occupancy_waves",
 )  # fmt: skip
 
 
-def show(manifest: Mapping[str, Any], console: Console) -> None:
+def show(manifest: Manifest, console: Console) -> None:
     """One table for each arch: a row a kernel, marked where it spills, uses scratch or cannot be launched.
 
     VGPR counts the unified file (AGPR included) of 512; LDS is bytes a workgroup, scratch bytes a lane, waves those
     that fit one SIMD.
     """
-    for arch in manifest["archs"]:
+    for arch in manifest.archs:
         limits = LIMITS[arch]
-        title = f"{manifest['upstream']} on {arch}: {manifest['kernel_count']} kernels"
+        title = f"{manifest.upstream} on {arch}: {len(manifest.kernels)} kernels"
         table = Table(title=title, title_justify="left", box=None, pad_edge=False)
         table.add_column("kernel", overflow="fold", min_width=40)
         for column in (f"VGPR/{limits.vgprs}", "AGPR", "SGPR", "V spills", "S spills", "LDS", "scratch", "waves"):
             table.add_column(column, justify="right", no_wrap=True)
         table.add_column("", no_wrap=True)
-        for name, row in sorted(manifest["kernels"].items()):
-            if figures := row["archs"].get(arch):
+        for name, row in sorted(manifest.kernels.items()):
+            if figures := row.archs.get(arch):
                 table.add_row(_short(name), *_cells(figures))
         console.print(table)
 
@@ -42,18 +41,18 @@ def _short(name: str) -> str:
     return re.sub(r"_b(\d+x\d+)(?:x\d+){4}", r"_b\1", name.removeprefix("fmha_batch_prefill_"))
 
 
-def _cells(figures: Mapping[str, Any]) -> list[str]:
+def _cells(figures: KernelResources) -> list[str]:
     # an SGPR spills into a lane of a VGPR, a VGPR into memory: only the latter is a finding
     remarks = [
         word
         for word, true in (
-            ("SPILLS", figures["vgpr_spills"] > 0),
-            ("SCRATCH", figures["scratch_bytes"] > 0),
-            ("TOO LARGE", figures["occupancy_waves"] == 0),
+            ("SPILLS", figures.vgpr_spills > 0),
+            ("SCRATCH", figures.scratch_bytes > 0),
+            ("TOO LARGE", figures.occupancy_waves == 0),
         )
         if true
     ]
     return [
-        *(str(figures[field]) for field in FIGURES),
+        *(str(getattr(figures, field)) for field in _FIGURES),
         " ".join(remarks),
     ]

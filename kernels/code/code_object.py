@@ -1,30 +1,22 @@
 """GPU code inside a built file: which code objects there are, and what each kernel needs of the hardware.
 
-A host object or shared library holds in its section ``.hip_fatbin`` one offload bundle for each translation unit, and
-each bundle one AMDGPU ELF for each arch. The figures come from the ELF's metadata note (NT_AMDGPU_METADATA, in
-MessagePack), described in LLVM's "User Guide for AMDGPU Backend", section Code Object V5 Metadata.
+Files are read by the emulator (emulator/code_object.py, emulator/inspection): this is the one module of kernels/code/
+that knows it. The figures are those of the code object's metadata, described in LLVM's "User Guide for AMDGPU Backend",
+section Code Object V5 Metadata.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgpack
-from elftools.common.exceptions import ELFError
-from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import NoteSection, SymbolTableSection
-
-from kernels.code.toolchains.offload_bundler import BundleError, unpack
+from emulator import code_object
+from emulator import errors as emulated
 from kernels.errors import CodeObjectError
-
-_FAT_SECTION = ".hip_fatbin"
-_NOTE_OWNER = "AMDGPU"
-_METADATA_NOTE = 32  # NT_AMDGPU_METADATA
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,31 +65,41 @@ class KernelResources:
     occupancy_waves: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class KernelCode:
+    """What a kernel's instructions show without running (emulator/inspection/inspect.py).
+
+    ``loop`` counts the instructions of its hot loop by class, all 0 if it has no loop with matrix instructions;
+    ``hazards`` are uses of a register before the load into it is waited for, as text; ``unknown`` counts instructions
+    that can't be judged.
+    """
+
+    unknown: int
+    loop: Mapping[str, int]
+    hazards: tuple[str, ...]
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """The emulator's complaint about a file is ours."""
+    try:
+        yield
+    except emulated.CodeObjectError as error:
+        raise CodeObjectError(str(error)) from error
+
+
 def bundles(path: Path) -> dict[str, tuple[bytes, ...]]:
     """The code objects in the file, by arch; a library has one per arch for each unit linked into it, in link order.
 
     A bare AMDGPU ELF counts as one code object. Raises CodeObjectError if the file can't be read, is no ELF, is
     truncated, or holds no GPU code.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise CodeObjectError(f"{path}: can't be read ({error.strerror}): build it first") from error
-    elf = _open(data, str(path))
-    if elf["e_machine"] == "EM_AMDGPU":
-        return {_arch_of(_metadata(elf, str(path)), str(path)): (data,)}
-    section = elf.get_section_by_name(_FAT_SECTION)
-    if section is None:
-        raise CodeObjectError(f"{path}: no section {_FAT_SECTION}: the file holds no GPU code; was it compiled as HIP?")
-    found: dict[str, list[bytes]] = {}
-    for target, content in _members(section.data(), str(path)):
-        kind, _, triple = target.partition("-")
-        if kind in ("hip", "hipv4"):
-            # hipv4-amdgcn-amd-amdhsa--gfx942, and with features gfx942:sramecc+:xnack-
-            found.setdefault(triple.partition("--")[2], []).append(content)
-    if not found:
-        raise CodeObjectError(f"{path}: section {_FAT_SECTION} holds no HIP code object")
-    return {arch: tuple(objects) for arch, objects in found.items()}
+    with _reading():
+        members = code_object.code_objects(path)
+    by_arch: dict[str, list[bytes]] = {}
+    for arch, content in members:
+        by_arch.setdefault(arch, []).append(content)
+    return {arch: tuple(objects) for arch, objects in by_arch.items()}
 
 
 def kernels(elf_bytes: bytes) -> list[KernelResources]:
@@ -106,43 +108,43 @@ def kernels(elf_bytes: bytes) -> list[KernelResources]:
     Raises CodeObjectError if the bytes are no AMDGPU ELF, or truncated, if the metadata is stripped or lacks a field,
     or if the arch is not one of LIMITS.
     """
-    elf = _device_elf(elf_bytes)
-    metadata = _metadata(elf, "code object")
-    arch = _arch_of(metadata, "code object")
-    processor = arch.partition(":")[0]
-    if processor not in LIMITS:
-        raise CodeObjectError(f"code object is for '{arch}'. Known archs: {', '.join(LIMITS)}.")
-    found = []
-    for entry in metadata.get("amdhsa.kernels", []):
-        symbol = str(_field(entry, ".name", "kernel"))
-        number = {name: int(_field(entry, name, symbol)) for name in _NUMBERS}
-        code = _function_bytes(elf, symbol)
-        found.append(
-            KernelResources(
-                symbol=symbol,
-                arch=arch,
-                vgpr=number[".vgpr_count"],
-                agpr=int(entry.get(".agpr_count", 0)),
-                sgpr=number[".sgpr_count"],
-                vgpr_spills=number[".vgpr_spill_count"],
-                sgpr_spills=number[".sgpr_spill_count"],
-                lds_bytes=number[".group_segment_fixed_size"],
-                scratch_bytes=number[".private_segment_fixed_size"],
-                kernarg_bytes=number[".kernarg_segment_size"],
-                max_workgroup=number[".max_flat_workgroup_size"],
-                wavefront=number[".wavefront_size"],
-                text_sha256=hashlib.sha256(code).hexdigest(),
-                text_bytes=len(code),
-                occupancy_waves=occupancy(
-                    LIMITS[processor],
-                    vgpr=number[".vgpr_count"],
-                    lds_bytes=number[".group_segment_fixed_size"],
-                    workgroup=number[".max_flat_workgroup_size"],
-                    wavefront=number[".wavefront_size"],
-                ),
-            )
-        )
-    return found
+    with _reading():
+        code = code_object.read(elf_bytes)
+    if code.arch not in LIMITS:
+        raise CodeObjectError(f"code object is for '{code.target}'. Known archs: {', '.join(LIMITS)}.")
+    return [_resources(entry, code) for entry in code.kernels]
+
+
+def _resources(entry: Mapping[str, Any], owner: code_object.CodeObject) -> KernelResources:
+    """Raises CodeObjectError: the metadata lacks a field, or the code object the kernel's function."""
+    symbol = str(_field(entry, ".name", "kernel"))
+    number = {name: int(_field(entry, name, symbol)) for name in _NUMBERS}
+    if symbol not in owner.functions:
+        raise CodeObjectError(f"code object has no function '{symbol}'")
+    code = owner.functions[symbol].code
+    return KernelResources(
+        symbol=symbol,
+        arch=owner.target,
+        vgpr=number[".vgpr_count"],
+        agpr=int(entry.get(".agpr_count", 0)),
+        sgpr=number[".sgpr_count"],
+        vgpr_spills=number[".vgpr_spill_count"],
+        sgpr_spills=number[".sgpr_spill_count"],
+        lds_bytes=number[".group_segment_fixed_size"],
+        scratch_bytes=number[".private_segment_fixed_size"],
+        kernarg_bytes=number[".kernarg_segment_size"],
+        max_workgroup=number[".max_flat_workgroup_size"],
+        wavefront=number[".wavefront_size"],
+        text_sha256=hashlib.sha256(code).hexdigest(),
+        text_bytes=len(code),
+        occupancy_waves=occupancy(
+            LIMITS[owner.arch],
+            vgpr=number[".vgpr_count"],
+            lds_bytes=number[".group_segment_fixed_size"],
+            workgroup=number[".max_flat_workgroup_size"],
+            wavefront=number[".wavefront_size"],
+        ),
+    )
 
 
 def occupancy(limits: Limits, *, vgpr: int, lds_bytes: int, workgroup: int, wavefront: int) -> int:
@@ -164,15 +166,18 @@ def occupancy(limits: Limits, *, vgpr: int, lds_bytes: int, workgroup: int, wave
 
 def functions(elf_bytes: bytes) -> dict[str, bytes]:
     """The machine code of each function of a code object, by symbol. Raises CodeObjectError."""
-    elf = _device_elf(elf_bytes)
-    tables = [table for table in elf.iter_sections() if isinstance(table, SymbolTableSection)]
-    symbols = [symbol for table in tables for symbol in table.iter_symbols()]
-    names = {
-        symbol.name
-        for symbol in symbols
-        if symbol["st_info"]["type"] == "STT_FUNC" and isinstance(symbol["st_shndx"], int)
-    }
-    return {name: _function_bytes(elf, name) for name in sorted(names)}
+    with _reading():
+        code = code_object.read(elf_bytes)
+    return {name: function.code for name, function in sorted(code.functions.items())}
+
+
+def inspect(path: Path, arch: str) -> dict[str, KernelCode]:
+    """What the code of each of a file's kernels for the arch shows, by symbol. Raises CodeObjectError."""
+    from emulator.inspection.inspect import inspect as inspected  # only here: other commands do without its cache
+
+    with _reading():
+        kernels_of_file = inspected(path, arch)
+    return {one.symbol: KernelCode(unknown=one.unknown, loop=one.loop, hazards=one.hazards) for one in kernels_of_file}
 
 
 _NUMBERS = (
@@ -188,77 +193,7 @@ _NUMBERS = (
 )
 
 
-def _members(section: bytes, where: str) -> Iterator[tuple[str, bytes]]:
-    """Target and content of every entry of every bundle; the linker pads between bundles with zeros."""
-    at = 0
-    while True:
-        rest = section[at:].lstrip(b"\0")
-        if not rest:
-            return
-        at = len(section) - len(rest)
-        try:
-            entries, at = unpack(section, at)
-        except BundleError as error:
-            raise CodeObjectError(f"{where}: section {_FAT_SECTION}: {error}") from error
-        for entry in entries:
-            yield entry.target, entry.content
-
-
-def _open(data: bytes, where: str) -> ELFFile:
-    try:
-        elf = ELFFile(io.BytesIO(data))
-        end = elf["e_shoff"] + elf["e_shnum"] * elf["e_shentsize"]
-        if end > len(data):
-            raise CodeObjectError(f"{where}: truncated: section table ends at byte {end}, the file at {len(data)}")
-        for section in elf.iter_sections():
-            last = section["sh_offset"] + section["sh_size"]
-            if section["sh_type"] != "SHT_NOBITS" and last > len(data):
-                raise CodeObjectError(f"{where}: truncated: {section.name} ends at byte {last}, file at {len(data)}")
-    except (ELFError, UnicodeDecodeError) as error:
-        raise CodeObjectError(f"{where}: no readable ELF file ({error})") from error
-    return elf
-
-
-def _device_elf(elf_bytes: bytes) -> ELFFile:
-    elf = _open(elf_bytes, "code object")
-    if elf["e_machine"] != "EM_AMDGPU":
-        raise CodeObjectError(f"no AMDGPU code object: the ELF file is for {elf['e_machine']}")
-    return elf
-
-
-def _metadata(elf: ELFFile, where: str) -> dict[str, Any]:
-    for section in elf.iter_sections():
-        if not isinstance(section, NoteSection):
-            continue
-        for note in section.iter_notes():
-            if note["n_name"] == _NOTE_OWNER and note["n_type"] in (_METADATA_NOTE, "NT_AMDGPU_METADATA"):
-                try:
-                    unpacked = msgpack.unpackb(note["n_descdata"])
-                except ValueError as error:
-                    raise CodeObjectError(f"{where}: metadata note is no MessagePack ({error})") from error
-                if isinstance(unpacked, dict):
-                    return unpacked
-    raise CodeObjectError(f"{where}: no AMDGPU metadata note: was the code object stripped?")
-
-
-def _arch_of(metadata: dict[str, Any], where: str) -> str:
-    """``gfx942`` or ``gfx942:sramecc+:xnack-`` out of ``amdgcn-amd-amdhsa--gfx942``."""
-    return str(_field(metadata, "amdhsa.target", where)).partition("--")[2]
-
-
-def _field(entry: dict[str, Any], name: str, where: str) -> Any:
+def _field(entry: Mapping[str, Any], name: str, where: str) -> Any:
     if name not in entry:
         raise CodeObjectError(f"{where}: metadata has no field {name}")
     return entry[name]
-
-
-def _function_bytes(elf: ELFFile, symbol: str) -> bytes:
-    for table in elf.iter_sections():
-        if not isinstance(table, SymbolTableSection):
-            continue
-        for found in table.get_symbol_by_name(symbol) or []:
-            if found["st_info"]["type"] == "STT_FUNC" and isinstance(found["st_shndx"], int):
-                section = elf.get_section(found["st_shndx"])
-                start = found["st_value"] - section["sh_addr"]
-                return bytes(section.data()[start : start + found["st_size"]])
-    raise CodeObjectError(f"code object has no function '{symbol}'")

@@ -37,21 +37,20 @@ typedef struct ckpm_appendkv_problem
     uint32_t abi_version;  /* CKPM_APPENDKV_ABI_VERSION */
     char data_type[16];    /* "fp16", "bf16", "fp8" */
 
-    void* q; /* rotated in place, with a rope_type: each launch, timed ones too, rotates it once
-                more */
+    /* rotated in place, with a rope_type: each launch, timed ones too, rotates it once more */
+    void* q;
     void* k; /* the cache: rows are written behind the first seqlen_k_ptr[i] */
     void* v;
     const void* knew; /* as vnew: may be null if seqlen_knew is 0 */
     const void* vnew;
-    const void*
-        seqlen_k_ptr; /* int32 [batch]: rows of each sequence in the cache before the launch */
-    const void*
-        rotary_cos; /* with a rope_type, as rotary_sin: [position, rotary_dim / 2], in data_type */
+    const void* seqlen_k_ptr; /* int32 [batch]: rows of each in the cache before the launch */
+    /* with a rope_type, both [position, rotary_dim / 2], in data_type */
+    const void* rotary_cos;
     const void* rotary_sin;
-    const void*
-        block_table; /* a paged cache: int32 [batch, ...], page of each page_block_size rows */
-    const void*
-        cache_batch_idx; /* else may be: int32 [batch], the place of each sequence in the cache */
+    /* a paged cache: int32 [batch, ...], page of each page_block_size rows */
+    const void* block_table;
+    /* else may be: int32 [batch], the place of each sequence in the cache */
+    const void* cache_batch_idx;
     void* stream;
 
     int32_t seqlen_q, seqlen_knew, batch, hdim_q, hdim_v, nhead_q, nhead_k;
@@ -70,8 +69,8 @@ typedef struct ckpm_appendkv_problem
     int32_t batch_stride_q, batch_stride_k, batch_stride_knew, batch_stride_v, batch_stride_vnew;
 
     int32_t warmup; /* launches before the timed ones; only with repeat > 0 */
-    int32_t repeat; /* 0: launch once, untimed; else the mean time of that many launches goes to
-                       milliseconds */
+    /* 0: launch once, untimed; else the mean time of that many launches goes to milliseconds */
+    int32_t repeat;
 } ckpm_appendkv_problem;
 
 CKPM_API int ckpm_appendkv_abi_version(void);

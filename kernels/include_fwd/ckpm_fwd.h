@@ -71,8 +71,8 @@ typedef struct ckpm_fwd_problem
     float scale_s, scale_p, scale_o, logits_soft_cap, p_drop;
 
     int32_t warmup; /* launches before the timed ones; only with repeat > 0 */
-    int32_t repeat; /* 0: launch once, untimed; else the mean time of that many launches goes to
-                       milliseconds */
+    /* 0: launch once, untimed; else the mean time of that many launches goes to milliseconds */
+    int32_t repeat;
 } ckpm_fwd_problem;
 
 CKPM_API int ckpm_fwd_abi_version(void);

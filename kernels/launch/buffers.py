@@ -92,13 +92,9 @@ def prepare(problem: Problem, arch: str = "gfx950") -> Prepared:
     elif p.bias == "alibi":
         slopes, kept = _slopes(p)
         add("bias", kept)
-    if p.lse:
-        buffers["lse"] = Buffer(size=p.nhead_q * total_q * 4, fill=POISON, guard=guard)
-        pointers["lse"] = ("lse", 0)
-    if p.p_drop:
-        size = p.nhead_q * total_q * int(fields["stride_randval"])
-        buffers["rand_val"] = Buffer(size=size, fill=POISON, guard=guard)
-        pointers["rand_val"] = ("rand_val", 0)
+    for name, size in _further_outputs(p, total_q, fields).items():
+        buffers[name] = Buffer(size=size, fill=POISON, guard=guard)
+        pointers[name] = (name, 0)
     sink_logits = None
     if p.sink_logits:
         sink_logits = np.linspace(-1, 2, p.nhead_q)
@@ -109,6 +105,14 @@ def prepare(problem: Problem, arch: str = "gfx950") -> Prepared:
     _check_fields(p, fields)
     inputs = Inputs(problem=p, q=q, k=tuple(pool.k), v=tuple(pool.v), bias=bias, slopes=slopes, sink_logits=sink_logits)
     return Prepared(problem=p, arch=arch, buffers=buffers, pointers=pointers, fields=fields, inputs=inputs, table=table)
+
+
+def _further_outputs(p: Problem, total_q: int, fields: Mapping[str, Any]) -> dict[str, int]:
+    """Bytes of what a kernel writes besides O: the log-sum-exp in fp32, dropout's random numbers of 8 bits."""
+    sizes = {"lse": p.nhead_q * total_q * 4} if p.lse else {}
+    if p.p_drop:
+        sizes["rand_val"] = p.nhead_q * total_q * int(fields["stride_randval"])
+    return sizes
 
 
 def _queries(p: Problem, arch: str) -> tuple[tuple[Floats, ...], Bits, float]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernels.errors import ResultsError
-from matrix.base.files import write_atomically
+from kernels.base.files import write_atomically
+from kernels.base.records import Source, Value, as_text
+from kernels.errors import RecordError
 
 _FORMAT = 1
 CLASSES = ("salu", "valu", "trans", "mfma", "smem", "vmem", "lds", "branch", "wait", "barrier", "other")
@@ -53,7 +53,10 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurements:
-    """``provenance``: every one of PROVENANCE. ``left_out``: problem -> why the library could not run it."""
+    """``provenance``: every one of PROVENANCE, and facts of the library's file (kernels.base.results.LIBRARY_SHA256).
+
+    ``left_out``: problem -> why the library could not run it.
+    """
 
     provenance: Mapping[str, str]
     problems: tuple[Measured, ...]
@@ -61,8 +64,25 @@ class Measurements:
 
     def write(self, file: Path) -> None:
         """Replace ``file`` in one step. Raises DiskFullError, OutputError."""
-        document = {"format": _FORMAT, **dataclasses.asdict(self)}
-        write_atomically(file, (json.dumps(document, indent=1) + "\n").encode())
+        write_atomically(file, as_text({"format": _FORMAT, **dataclasses.asdict(self)}))
+
+    @classmethod
+    def read(cls, file: Path) -> Measurements:
+        """Raises RecordError: the file can't be read or is no file of measurements; the message names the field."""
+        remedy = "Measure again: python -m kernels measure --help."
+        document = Source(place=file, what="measurements", remedy=remedy, error=RecordError).read()
+        if not isinstance(document.value, dict) or document.value.get("format") != _FORMAT:
+            raise document.source.fail(f"no measurements of format {_FORMAT}")
+        provenance = document.get("provenance")
+        for name in PROVENANCE:
+            provenance.get(name).text()
+        problems = document.get("problems")
+        rows = tuple(map(_measured, problems.items()))
+        if not rows:
+            raise problems.fail("expected a list of at least one")
+        if len({one.problem for one in rows}) != len(rows):
+            raise problems.fail("one is named twice")
+        return cls(provenance=provenance.texts(), problems=rows, left_out=document.get("left_out").texts())
 
 
 def flattened(launched: Mapping[str, Any]) -> dict[str, int]:
@@ -78,44 +98,15 @@ def flattened(launched: Mapping[str, Any]) -> dict[str, int]:
     return found
 
 
-def read_measurements(file: Path) -> Measurements:
-    """Raises ResultsError: the file can't be read or is no file of measurements; the message names the field."""
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ResultsError(f"{file}: can't be read as measurements: {error}. {_REMEDY}") from error
-    if not isinstance(document, dict) or document.get("format") != _FORMAT:
-        raise ResultsError(f"{file}: no measurements of format {_FORMAT}. {_REMEDY}")
-    provenance, left_out, rows = (document.get(name) for name in ("provenance", "left_out", "problems"))
-    for name, texts in (("provenance", provenance), ("left_out", left_out)):
-        if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
-            raise ResultsError(f"{file}: {name}: expected text by name. {_REMEDY}")
-    if missing := [name for name in PROVENANCE if name not in (provenance or {})]:
-        raise ResultsError(f"{file}: provenance.{missing[0]} is missing. {_REMEDY}")
-    if not isinstance(rows, list) or not rows:
-        raise ResultsError(f"{file}: problems: expected a list of at least one. {_REMEDY}")
-    problems = tuple(_measured(file, f"problems[{at}]", row) for at, row in enumerate(rows))
-    if len({one.problem for one in problems}) != len(problems):
-        raise ResultsError(f"{file}: problems: one is named twice. {_REMEDY}")
-    return Measurements(provenance=provenance or {}, problems=problems, left_out=left_out or {})
-
-
-_REMEDY = "Measure again: python -m kernels measure --help."
-
-
-def _measured(file: Path, where: str, row: Any) -> Measured:
-    names = [field.name for field in dataclasses.fields(Measured)]
-    if not isinstance(row, dict) or set(row) != set(names):
-        raise ResultsError(f"{file}: {where}: expected the fields {', '.join(names)}. {_REMEDY}")
-    for name in ("problem", "kernel", "dtype"):
-        if not isinstance(row[name], str) or not row[name]:
-            raise ResultsError(f"{file}: {where}.{name}: expected text, found {row[name]!r}. {_REMEDY}")
-    counters = row["counters"]
-    if not isinstance(counters, dict) or set(counters) != set(METRICS):
-        odd = sorted(set(METRICS) ^ set(counters)) if isinstance(counters, dict) else ["all"]
-        raise ResultsError(f"{file}: {where}.counters: missing or unknown: {', '.join(odd)}. {_REMEDY}")
-    numbers = {**counters, "occupancy_waves": row["occupancy_waves"], "compulsory_bytes": row["compulsory_bytes"]}
-    for name, value in numbers.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise ResultsError(f"{file}: {where}: {name}: {value!r} is no count. {_REMEDY}")
-    return Measured(**row)
+def _measured(row: Value) -> Measured:
+    row.allow([field.name for field in dataclasses.fields(Measured)])
+    counters = row.get("counters")
+    counters.allow(tuple(METRICS))
+    return Measured(
+        problem=row.get("problem").word(),
+        kernel=row.get("kernel").word(),
+        dtype=row.get("dtype").word(),
+        occupancy_waves=row.get("occupancy_waves").count(),
+        compulsory_bytes=row.get("compulsory_bytes").count(),
+        counters={name: counters.get(name).count() for name in METRICS},
+    )

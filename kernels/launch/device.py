@@ -24,11 +24,11 @@ from emulator.options import Trace
 from kernels.base import rocm_places
 from kernels.base.jobs import processors
 from kernels.base.trust import demand_trusted_library
-from kernels.errors import LibraryError, UntrustedFileError
+from kernels.errors import DeviceError, HipError, LibraryError, UntrustedFileError
 from kernels.launch import gpu_context, gpu_smi
 from kernels.launch.c_abi import CheckedArguments, Library, load
 from kernels.launch.harness import LaunchArguments
-from kernels.launch.hip_api import DeviceError, HipApi, HipError
+from kernels.launch.hip_api import HipApi
 from matrix.base.errors import UsageError
 
 CHOICES = ("auto", "hip", "emulator")

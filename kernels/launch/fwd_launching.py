@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.errors import HipError
 from kernels.families.libraries import host
 from kernels.launch.c_abi import Launch, Library, Status
 from kernels.launch.encodings import bits_type
 from kernels.launch.fwd_features import Descales, feature_fields, random_values
 from kernels.launch.fwd_harness import FwdArguments
 from kernels.launch.fwd_pages import page_fields, pages
-from kernels.launch.hip_api import HipApi, HipError, Memory
+from kernels.launch.hip_api import HipApi, Memory
 from matrix.base.errors import ProblemError
 from matrix.problems.problem import Problem
 
@@ -78,26 +79,29 @@ def fields(problem: Problem, splits: int = 0, descales: Descales | None = None) 
     ):
         found |= {f"stride_{name}": heads * hdim, f"nhead_stride_{name}": hdim}
         found[f"batch_stride_{name}"] = length * heads * hdim if batch else 0
-    total = sum(p.seqlens_q)
     if paged:
         found |= page_fields(p)
     if p.bias == "alibi":
         found["stride_bias"] = p.nhead_q if p.alibi_per_batch else 0
     elif p.bias == "bias":
-        found |= {"stride_bias": longest_k, "nhead_stride_bias": total * longest_k}
+        found |= {"stride_bias": longest_k, "nhead_stride_bias": sum(p.seqlens_q) * longest_k}
         found["batch_stride_bias"] = longest_q * longest_k if batch else 0
-    if splits:
-        found |= {
-            "num_splits": splits,
-            "stride_o_acc": p.hdim_v,
-            "nhead_stride_o_acc": rows * p.hdim_v,
-            "batch_stride_o_acc": p.nhead_q * rows * p.hdim_v if batch else 0,
-            "split_stride_o_acc": p.nhead_q * total * p.hdim_v,
-            "nhead_stride_lse_acc": rows,
-            "batch_stride_lse_acc": p.nhead_q * rows if batch else 0,
-            "split_stride_lse_acc": p.nhead_q * total,
-        }
-    return found
+    return {**found, **_split_fields(p, splits, rows)} if splits else found
+
+
+def _split_fields(p: Problem, splits: int, rows: int) -> dict[str, int]:
+    """Where each split of split-KV writes its O and LSE, of ``rows`` queries a sequence (all, in group mode)."""
+    batch, total = p.mode == "batch", sum(p.seqlens_q)
+    return {
+        "num_splits": splits,
+        "stride_o_acc": p.hdim_v,
+        "nhead_stride_o_acc": rows * p.hdim_v,
+        "batch_stride_o_acc": p.nhead_q * rows * p.hdim_v if batch else 0,
+        "split_stride_o_acc": p.nhead_q * total * p.hdim_v,
+        "nhead_stride_lse_acc": rows,
+        "batch_stride_lse_acc": p.nhead_q * rows if batch else 0,
+        "split_stride_lse_acc": p.nhead_q * total,
+    }
 
 
 def run(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from matrix.base.errors import CkPrefillError
+from kernels.errors import DeviceError, HipError
 
 OUT_OF_MEMORY, NO_DEVICE, INVALID_DEVICE, NO_BINARY = 2, 100, 101, 209
 ILLEGAL_ADDRESS, TIMED_OUT, LAUNCH_FAILURE = 700, 702, 719
@@ -19,22 +19,6 @@ INFRASTRUCTURE = frozenset((OUT_OF_MEMORY, 3, 4, NO_DEVICE, INVALID_DEVICE, 46, 
 _TO_DEVICE, _TO_HOST = 1, 2  # hipMemcpyKind
 _PROPERTIES_BYTES = 4096  # hipDeviceProp_tR0600 has 1472
 _MEMORY_AT, _COMPUTE_UNITS_AT, _ARCH_AT = 288, 388, 1160
-
-
-class DeviceError(CkPrefillError):
-    """A device that was asked for is not there, or can't be started. The message says what is there."""
-
-    exit_code = 36
-
-
-class HipError(CkPrefillError):
-    """A call of the HIP runtime failed; ``error`` is its number."""
-
-    exit_code = 37
-
-    def __init__(self, message: str, error: int) -> None:
-        super().__init__(message)
-        self.error = error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

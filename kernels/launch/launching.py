@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.errors import HipError
 from kernels.launch.buffers import Prepared
 from kernels.launch.c_abi import Launch, Library, Status
 from kernels.launch.device import Device, Fault
 from kernels.launch.encodings import decode
 from kernels.launch.harness import LaunchArguments
-from kernels.launch.hip_api import HipError, Memory
+from kernels.launch.hip_api import Memory
 from kernels.launch.kv_pool import Buffer
 from matrix.base.errors import ProblemError
 

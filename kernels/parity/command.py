@@ -88,10 +88,10 @@ def run_command(args: argparse.Namespace) -> int:
 
 def table(results: Results) -> str:
     """Cases by suite and outcome."""
-    suites = list(dict.fromkeys(case.suite for case in results.cases))
+    suites = list(dict.fromkeys(case.group for case in results.cases))
     width = max((len(suite) for suite in suites), default=0)
     lines = []
     for suite in suites:
-        counts = Counter(case.outcome for case in results.cases if case.suite == suite)
+        counts = Counter(case.outcome for case in results.cases if case.group == suite)
         lines.append(f"{suite:<{width}}  " + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
     return "\n".join(lines)

@@ -214,8 +214,8 @@ def _code(text: str, tree: Tree, toolchain: Toolchain, arch: str, cache: Path) -
         )
         if run.returncode != 0:
             lines = run.stderr.splitlines()
-            told = [line for line in lines if "error" in line][:_ERROR_LINES] or lines[-_ERROR_LINES:]
-            raise CompileError("\n".join(told) or f"the compiler ended with {run.returncode}")
+            errors = [line for line in lines if "error" in line][:_ERROR_LINES] or lines[-_ERROR_LINES:]
+            raise CompileError("\n".join(errors) or f"the compiler ended with {run.returncode}")
         image = output.read_bytes()
     code = codeobject.functions(image)
     write_atomically(place, image)

@@ -62,7 +62,7 @@ def names_cases(
 
 def _names_case(tree: Tree, api: str, arch: str, receipt: int, mask: str, listed: Future[list[str]]) -> Case:
     started = time.monotonic()
-    title = title_of(tree.name, arch, api, f"receipt {receipt}, {mask} masks")
+    title = Title(tree.name, arch, api, f"receipt {receipt}, {mask} masks")
     families = [dialect(tree.dialect).family(name) for name in APIS[api]]
     absent = all(arch not in family.archs for family in families)
     try:
@@ -70,8 +70,10 @@ def _names_case(tree: Tree, api: str, arch: str, receipt: int, mask: str, listed
     except CodegenError as error:
         return refused_arch(title, families[0], arch, error, started) if absent else error_case(title, error, started)
     if absent:
-        built = next(iter(families[0].archs))
-        return judge(title, [absent_arch(families[0], arch, theirs, _names(families, built, receipt, mask))], started)
+        arch_with_kernels = next(iter(families[0].archs))
+        return judge(
+            title, [absent_arch(families[0], arch, theirs, _names(families, arch_with_kernels, receipt, mask))], started
+        )
     keys = [key for family in families for key in enumerate_keys(family, arch=arch, receipt=receipt, mask_impl=mask)]
     return judge(title, [compare_lists(keys, theirs)], started)
 
@@ -82,7 +84,7 @@ def _names(families: Sequence[Family], arch: str, receipt: int, mask: str) -> li
     ]
 
 
-def refused_arch(title: dict[str, str], family: Family, arch: str, error: CodegenError, started: float) -> Case:
+def refused_arch(title: Title, family: Family, arch: str, error: CodegenError, started: float) -> Case:
     """An arch that the codegen of a dialect's age doesn't know and that the matrix has no kernels for.
 
     codegen-refuses-arch: generate.py ends with "Unsupported device target ARCH". Any other failure is an error.
@@ -129,7 +131,7 @@ def stored_case(entry: StoredList) -> Case:
     Raises TableError: the stored file is damaged.
     """
     started = time.monotonic()
-    title = title_of(
+    title = Title(
         f"{entry.dialect} (stored list)", entry.arch, entry.api, f"receipt {entry.receipt}, {entry.mask_impl} masks"
     )
     families = [dialect(entry.dialect).family(name) for name in entry.families]
@@ -143,31 +145,45 @@ def stored_case(entry: StoredList) -> Case:
     return judge(title, [Finding("names", tuple(lines), note)], started)
 
 
-def title_of(suite: str, arch: str, family: str, name: str) -> dict[str, str]:
-    return {
-        "suite": f"parity {suite}",
-        "classname": f"parity.{suite}.{arch}.{family}",
-        "name": f"{arch} {family} {name}",
-    }
+@dataclass(frozen=True, slots=True)
+class Title:
+    """What a case compares: an upstream's answer for an arch and a family with ours."""
+
+    upstream: str
+    arch: str
+    family: str
+    name: str
+
+    def case(self, outcome: str, started: float, *, message: str = "", text: str = "") -> Case:
+        """The case as it ended now; ``started`` is its time.monotonic()."""
+        return Case(
+            suite="parity",
+            arch=self.arch,
+            upstream=self.upstream,
+            classname=f"parity.{self.upstream}.{self.arch}.{self.family}",
+            name=f"{self.arch} {self.family} {self.name}",
+            outcome=outcome,
+            message=message,
+            text=text,
+            seconds=round(time.monotonic() - started, 3),
+        )
 
 
-def judge(title: dict[str, str], findings: Sequence[Finding], started: float) -> Case:
-    seconds = round(time.monotonic() - started, 3)
+def judge(title: Title, findings: Sequence[Finding], started: float) -> Case:
     wrong = [finding for finding in findings if finding.lines]
     if not wrong:
         text = "\n".join(finding.note for finding in findings)
-        return Case(**title, outcome="passed", text=text, seconds=seconds)
+        return title.case("passed", started, text=text)
     message = "; ".join(f"{finding.what}: {_first_line(finding.lines[0])}" for finding in wrong)
     parts = []
     for finding in wrong:
         more = [f"and {len(finding.lines) - _SHOWN} more lines"] if len(finding.lines) > _SHOWN else []
         parts.append("\n".join([f"{finding.what} differ:", *finding.lines[:_SHOWN], *more]))
-    return Case(**title, outcome="failed", message=message, text="\n\n".join(parts), seconds=seconds)
+    return title.case("failed", started, message=message, text="\n\n".join(parts))
 
 
-def error_case(title: dict[str, str], error: Exception, started: float) -> Case:
-    seconds = round(time.monotonic() - started, 3)
-    return Case(**title, outcome="error", message=_first_line(str(error)), text=str(error), seconds=seconds)
+def error_case(title: Title, error: Exception, started: float) -> Case:
+    return title.case("error", started, message=_first_line(str(error)), text=str(error))
 
 
 def _first_line(text: str) -> str:

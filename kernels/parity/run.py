@@ -30,13 +30,13 @@ from kernels.parity.bindings import Binding, bindings, differences
 from kernels.parity.launches import launches
 from kernels.parity.names import (
     Finding,
+    Title,
     absent_arch,
     compare_lists,
     error_case,
     judge,
     names_cases,
     stored_case,
-    title_of,
 )
 from kernels.upstream.codegen_runner import Live, Rendered, word_of
 from kernels.upstream.trees import Tree, locate
@@ -84,7 +84,7 @@ def run(request: Request, say: Say = _print) -> Results:
         for case in found:
             cases.append(case)
             if case.outcome != "passed" or len(cases) % told_every == 0:
-                say(f"  case {len(cases)}: {case.suite} {case.name}: {case.outcome} ({case.seconds:.1f} s)")
+                say(f"  case {len(cases)}: {case.upstream} {case.name}: {case.outcome} ({case.seconds:.1f} s)")
 
     trees = [locate(name, cache=request.cache, ck_root=request.ck_root, say=say) for name in request.upstreams]
     for tree in trees:
@@ -148,7 +148,7 @@ def _live_case(
     texts: dict[tuple[int, str, tuple[str, ...]], list[Finding]],
 ) -> Case:
     started = time.monotonic()
-    title = title_of(live.tree.name, arch, FAMILY, f"receipt {receipt}, {mask} masks")
+    title = Title(live.tree.name, arch, FAMILY, f"receipt {receipt}, {mask} masks")
     try:
         theirs = live.names(arch, receipt, mask).result()
         keys = enumerate_keys(family, arch=arch, receipt=receipt, mask_impl=mask)
@@ -182,7 +182,7 @@ def text_cases(
         live = Live(tree, pool, api)
         for arch, receipt, mask in [(a, r, m) for m in masks for r in receipts for a in archs if a in built]:
             started = time.monotonic()
-            title = title_of(tree.name, arch, api, f"receipt {receipt}, {mask} masks, texts")
+            title = Title(tree.name, arch, api, f"receipt {receipt}, {mask} masks, texts")
             groups = [enumerate_keys(family, arch=arch, receipt=receipt, mask_impl=mask) for family in families]
             if not all(groups):
                 continue
@@ -331,7 +331,7 @@ def machine_code_case(
 
     ``renders`` are upstream's texts by mask set. Returns a function that waits for the outcome.
     """
-    title = title_of(tree.name, arch, api, "machine code")
+    title = Title(tree.name, arch, api, "machine code")
     started = time.monotonic()
     families = [  # a family without masks has the same keys in both sets
         list(dict.fromkeys(key for mask in request.masks for key in enumerate_keys(family, arch=arch, mask_impl=mask)))
@@ -360,7 +360,7 @@ def machine_code_case(
 
 
 def _judge_code(
-    title: dict[str, str],
+    title: Title,
     chosen: Sequence[Key],
     compared: Sequence[machine_code.Comparison],
     bodiless: int,
@@ -376,15 +376,15 @@ def _judge_code(
     note = f"the same: machine code of {sampled}:"
     findings = [Finding("machine code", tuple(lines), "\n".join([note, *same]))]
     if bodiless:
-        told = (
+        left_out = (
             f"{bodiless} kernels of 64-bit loads were left out: upstream's text guards their device code from this arch"
         )
-        findings.append(Finding("machine code", (), told))
+        findings.append(Finding("machine code", (), left_out))
     for defect in defects():
         if hit := [label for label, row in zip(labels, compared, strict=True) if row.defect == defect.name]:
             # Neither text compiles, so there is nothing to compare: said here wherever it is accepted.
-            told = f"neither text compiles, documented defect '{defect.name}': {defect.reason}"
-            findings.append(Finding("machine code", (), "\n".join([told, *(f"  {label}" for label in hit)])))
+            reason = f"neither text compiles, documented defect '{defect.name}': {defect.reason}"
+            findings.append(Finding("machine code", (), "\n".join([reason, *(f"  {label}" for label in hit)])))
     return judge(title, findings, started)
 
 

@@ -24,7 +24,7 @@ from kernels.parity.bindings import declared
 from kernels.parity.conditions import conjuncts, parse_condition
 from kernels.parity.cpp_text import Function, If, Plain, Program, read, statements
 from kernels.parity.cpp_tokens import Tokens, closing_angle, condition_text, spell, tokenize
-from kernels.parity.names import Finding, error_case, judge, title_of
+from kernels.parity.names import Finding, Title, error_case, judge
 from kernels.upstream.trees import Tree
 from matrix.dialects import dialect
 from matrix.enumeration import enumerate_keys
@@ -53,7 +53,7 @@ class Branch:
 def texts_case(tree: Tree, arch: str) -> Case:
     """Names, traits and dispatch for an arch that has kernels."""
     started = time.monotonic()
-    title = title_of(tree.name, arch, fwd_v3.NAME, "instance files")
+    title = Title(tree.name, arch, fwd_v3.NAME, "instance files")
     keys = _keys(tree, arch)
     try:
         files = instances(tree)
@@ -72,7 +72,7 @@ def texts_case(tree: Tree, arch: str) -> Case:
 def machine_code_case(tree: Tree, arch: str, toolchain: Toolchain, *, cache: Path, jobs: int) -> Case:
     """Machine code of every kernel, from upstream's file and from ours."""
     started = time.monotonic()
-    title = title_of(tree.name, arch, fwd_v3.NAME, "machine code")
+    title = Title(tree.name, arch, fwd_v3.NAME, "machine code")
     try:
         files = instances(tree)
     except CodegenError as error:

@@ -121,15 +121,15 @@ def _checkout(ck_root: Path) -> Tree:
 
 
 def fits(candidate: Dialect, fmha: Path) -> bool:
-    """Whether the words by which a dialect is told are (and are not) in the tree's codegen."""
-    tell = candidate.detection
-    if tell is None:
+    """Whether the tree's codegen has the words that a dialect's must have, and none of those that it must lack."""
+    detection = candidate.detection
+    if detection is None:
         return False
-    file = fmha / tell.file
-    if not file.is_file() or (tell.lacks_file and (fmha / tell.lacks_file).exists()):
+    file = fmha / detection.file
+    if not file.is_file() or (detection.lacks_file and (fmha / detection.lacks_file).exists()):
         return False
     text = file.read_text(encoding="utf-8", errors="replace")
-    return all(word in text for word in tell.has) and not any(word in text for word in tell.lacks)
+    return all(word in text for word in detection.has) and not any(word in text for word in detection.lacks)
 
 
 def digest(root: Path) -> str:

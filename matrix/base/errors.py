@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 
 class CkPrefillError(Exception):
-    """Base of every failure that a user can cause or mend."""
+    """Base of every failure that a user can cause or fix."""
 
     exit_code = 1
 
@@ -137,6 +137,12 @@ class OverwriteError(CkPrefillError):
     """An output that would replace an input of the same command, or a file that somebody else wrote."""
 
     exit_code = 97
+
+
+class UntrustedFileError(CkPrefillError):
+    """Something that would be run, and that another user owns or can write to."""
+
+    exit_code = 98
 
 
 class SweepError(CkPrefillError):

@@ -3,11 +3,14 @@
 ``baselines/<arch>/<toolchain>/<upstream>.<gate>.txt``: what was measured (``# name: value``), then a line for each
 kernel or problem in the order of their names, ``subject metric=figure ...``, and a last line that counts them, so that
 a file cut short is noticed. ``<upstream>.history.jsonl`` beside it has a line for each time that one was accepted. A
-library of other families has its own files, named like its folder in build/: ``<upstream>-fwd``.
+library of other families has its own files, named like its folder in build/: ``<upstream>-fwd``. The toolchain is
+``embedded``, which is pinned, or an installed one with its versions, ``rocm-hipcc-HIP-7.0.2-clang21.1.8``: two
+versions of ROCm have a folder each. Files of the time before that, in ``rocm/``, are still read.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 import math
@@ -15,8 +18,9 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from kernels.base.records import Source, Value
+from kernels.build.manifest import Manifest
 from matrix.base.files import write_atomically, writing
 from reports.errors import GateError
 
@@ -25,6 +29,7 @@ INSTALLED = FOLDER.parts[-4:-2] == ("ckpm", "rooms")  # in a wheel, whose next v
 # what must be equal for figures to be comparable; flags are not among them: a change of theirs is what a gate judges
 IDENTITY = ("arch", "toolchain", "identity", "upstream", "upstream_identity", "dialect", "mask_impl", "selection")
 CHECKOUT = "checkout"
+ROCM = "rocm"  # the toolchain that a machine has in a version of its own
 FAMILY = "library"  # the fact that tells a library of other families from one of batch prefill, which lacks it
 ACCEPT = "python -m reports accept --reason TEXT"
 _SHOWN = 10
@@ -50,10 +55,53 @@ class Baseline:
         return "\n".join((*lines, f"# end: {len(self.figures)} lines")) + "\n"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acceptance:
+    """A line of a history: when and why a gate's figures were accepted, and each metric's sum over the subjects."""
+
+    date: str
+    gate: str
+    reason: str
+    identity: str  # of the toolchain
+    upstream_identity: str
+    subjects: int
+    sums: Mapping[str, float]
+
+    @classmethod
+    def of(cls, line: Value) -> Acceptance:
+        """Raises GateError."""
+        return cls(
+            **{name: line.get(name).text() for name in ("date", "gate", "reason", "identity", "upstream_identity")},
+            subjects=line.get("subjects").count(),
+            sums=line.get("sums").map(Value.number),
+        )
+
+
+def toolchain_folder(facts: Mapping[str, str]) -> str:
+    """``embedded``, or what distinguishes an installed toolchain: its name and versions, as words of a file's name."""
+    if facts["toolchain"] != ROCM:
+        return facts["toolchain"]
+    return "-".join(re.findall(r"[A-Za-z0-9._]+", facts["identity"].replace("clang ", "clang")))
+
+
+def existing(facts: Mapping[str, str], gate: str, folder: Path = FOLDER) -> Path:
+    """:func:`place`; or where it was before versions had folders, if it is there and of this very toolchain."""
+    now = place(facts, gate, folder)
+    older = _before_versions(facts, gate, folder)
+    if now.exists() or older == now or not older.is_file():
+        return now
+    return older if f"# identity: {facts['identity']}\n" in older.read_text(errors="replace") else now
+
+
+def _before_versions(facts: Mapping[str, str], gate: str, folder: Path) -> Path:
+    file = place(facts, gate, folder)
+    return file.parents[1] / facts["toolchain"] / file.name
+
+
 def place(facts: Mapping[str, str], gate: str, folder: Path = FOLDER) -> Path:
     """Where the baseline of a build with these facts lies. Raises GateError for a name that is no file's."""
     name = "-".join(facts[part] for part in ("upstream", FAMILY) if part in facts)
-    parts = [facts["arch"], facts["toolchain"], name]
+    parts = [facts["arch"], toolchain_folder(facts), name]
     for part in parts:
         if not _WORD.fullmatch(part) or part.startswith("."):
             raise GateError(f"{part!r} can't be part of a baseline's path.")
@@ -61,12 +109,12 @@ def place(facts: Mapping[str, str], gate: str, folder: Path = FOLDER) -> Path:
     return folder / arch / toolchain / f"{name}.{gate}.txt"
 
 
-def identity_of(manifest: Mapping[str, Any], arch: str) -> dict[str, str]:
+def identity_of(manifest: Manifest, arch: str) -> dict[str, str]:
     """IDENTITY of a built library for one of its archs. Raises GateError: the manifest doesn't say it."""
     facts = {"arch": arch}
     for name in IDENTITY[1:]:
-        value = manifest.get(name)
-        if not isinstance(value, str) or "\n" in value:
+        value = getattr(manifest, name)
+        if not value or "\n" in value:
             raise GateError(f"the manifest's field {name} is no line of text: {value!r}. Build again.")
         facts[name] = value
     return facts
@@ -145,18 +193,18 @@ def accept(identity: Mapping[str, str], gate: str, figures: Figures, reason: str
             raise GateError(f"{subject}: {', '.join(bad)}: no finite number, can't be accepted.")
     file = place(identity, gate, folder)
     write_atomically(file, Baseline(facts={**identity, "reason": reason}, figures=figures).text().encode())
-    line = {
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "gate": gate,
-        "reason": reason,
-        "identity": identity["identity"],
-        "upstream_identity": identity["upstream_identity"],
-        "subjects": len(figures),
-        "sums": _sums(figures),
-    }
+    line = Acceptance(
+        date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        gate=gate,
+        reason=reason,
+        identity=identity["identity"],
+        upstream_identity=identity["upstream_identity"],
+        subjects=len(figures),
+        sums=_sums(figures),
+    )
     history = history_of(identity, folder)
     with writing(history), history.open("a", encoding="utf-8") as stream:
-        stream.write(json.dumps(line) + "\n")
+        stream.write(json.dumps(dataclasses.asdict(line)) + "\n")
     return file
 
 
@@ -165,26 +213,23 @@ def history_of(identity: Mapping[str, str], folder: Path = FOLDER) -> Path:
     return place(identity, "history", folder).with_suffix(".jsonl")
 
 
-def read_history(identity: Mapping[str, str], gate: str, folder: Path = FOLDER) -> tuple[Mapping[str, Any], ...]:
-    """The lines of one gate, the oldest first. Raises GateError: there is no history, or a line that is none."""
-    file = history_of(identity, folder)
+def existing_history(identity: Mapping[str, str], folder: Path = FOLDER) -> Path:
+    """:func:`history_of`; or where it was before versions had folders, if only that is there."""
+    now, older = history_of(identity, folder), _before_versions(identity, "history", folder).with_suffix(".jsonl")
+    return older if older.is_file() and not now.exists() else now
+
+
+def read_history(file: Path) -> tuple[Acceptance, ...]:
+    """The lines of a history, the oldest first. Raises GateError: there is none, or a line that is none."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise GateError(f"{file}: the history can't be read: {error}. {_RESTORE}") from error
-    found = []
-    for number, text in enumerate(lines, 1):
-        try:
-            line = json.loads(text)
-            mine = line["gate"] == gate
-            good = isinstance(line["reason"], str) and all(math.isfinite(value) for value in line["sums"].values())
-        except (ValueError, TypeError, KeyError, AttributeError):
-            good = False
-        if not good:
-            raise GateError(f"{file}:{number}: no line of a baseline's history. {_RESTORE}")
-        if mine:
-            found.append(line)
-    return tuple(found)
+    what = "a line of a baseline's history"
+    return tuple(
+        Acceptance.of(Source(place=f"{file}:{number}", what=what, remedy=f"{_RESTORE}.", error=GateError).parse(text))
+        for number, text in enumerate(lines, 1)
+    )
 
 
 def _sums(figures: Figures) -> dict[str, float]:

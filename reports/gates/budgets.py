@@ -13,7 +13,7 @@ from matrix.dialects import archs, upstreams
 from matrix.keys import Key
 from matrix.where import Predicate, compile_where
 from reports.gates.comparing import Threshold
-from reports.gates.verdicts import Row
+from reports.verdicts import Row
 
 BUDGETS = Path(__file__).with_name("budgets.yaml")
 

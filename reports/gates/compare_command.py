@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from kernels.base import junit
+from kernels.bench.measure import performance_problems
 from kernels.build.request import LIBRARY
-from kernels.launch.measure import performance_problems
 from matrix.base.errors import UsageError
 from matrix.dialects import check_arch
 from matrix.options import DEFAULT_ARCH
 from matrix.problems.problem import TIERS
 from reports.gates.references import beside
 from reports.gates.statistics import read_settings
-from reports.gates.verdicts import VERDICTS, demand
 from reports.junit.write import write_gate
+from reports.verdicts import VERDICTS, demand
 
 
 def add_commands(commands: Any) -> None:

@@ -11,13 +11,13 @@ import functools
 from collections.abc import Mapping
 from pathlib import Path
 
-from kernels.launch import measure
+from kernels.bench import measure
 from kernels.launch.counters import Measurements
 from reports.errors import GateError
 from reports.gates import baseline
 from reports.gates.comparing import Threshold, compare, read_thresholds
 from reports.gates.model import Machine, estimate, machines, whole
-from reports.gates.verdicts import Row
+from reports.verdicts import Row
 
 GATE = "emulated"
 TIER = "smoke"  # of the problems

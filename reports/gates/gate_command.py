@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels.base import junit, settings
+from kernels.build.manifest import MANIFEST, Manifest, check_library
 from kernels.build.request import LIBRARY, folder_name
 from kernels.families.libraries import host, is_default, libraries, made_of, option
 from matrix.base.errors import UsageError
@@ -29,9 +30,9 @@ from reports.gates.budgets import read_budgets
 from reports.gates.comparing import Threshold, read_thresholds
 from reports.gates.history import steps
 from reports.gates.model import machines
-from reports.gates.verdicts import VERDICTS, Gate, Row, demand
 from reports.junit.write import write_gate
-from reports.page.resources import read_manifest
+from reports.resources import read_manifest
+from reports.verdicts import VERDICTS, Gate, Row, demand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ class Built:
 
     library: Path
     library_name: str  # of kernels.families.libraries
-    manifest: Mapping[str, Any]
+    manifest: Manifest
     arch: str
 
     def identity(self) -> dict[str, str]:
@@ -50,7 +51,7 @@ class Built:
 
     def accept(self) -> str:
         """The command that makes its figures the baseline."""
-        words = ["--arch", self.arch, "--upstream", str(self.manifest["upstream"]), *option(self.library_name)]
+        words = ["--arch", self.arch, "--upstream", self.manifest.upstream, *option(self.library_name)]
         return f"{baseline.ACCEPT} {' '.join(words)}"
 
 
@@ -131,10 +132,10 @@ def run_gate(args: argparse.Namespace) -> None:
     rows: list[Row] = []
     provenance = dict(identity)
     for name in _chosen(args, built):
-        place = baseline.place(identity, name, args.baselines)
+        place = baseline.existing(identity, name, args.baselines)
         try:
             accepted = baseline.read(place, built.accept())
-            present = built.manifest["kernels"] if name == static_gate.GATE else None
+            present = built.manifest.kernels if name == static_gate.GATE else None
             baseline.demand_same(accepted, identity, place, present, built.accept())
             rows += GATES[name].rows(built, accepted, GATES[name].measure(built), thresholds)
         except GateError as error:
@@ -194,19 +195,20 @@ def run_history(args: argparse.Namespace) -> None:
     built, _ = _built(args)
     identity = built.identity()
     for name in _chosen(args, built):
-        lines = baseline.read_history(identity, name, args.baselines)
+        accepted = baseline.read_history(baseline.existing_history(identity, args.baselines))
+        lines = [line for line in accepted if line.gate == name]
         changes = _changes(lines)
         for at, line in enumerate(lines):
-            print(f"{line['date']} {name}: {line['subjects']} subjects: {line['reason']}")
+            print(f"{line.date} {name}: {line.subjects} subjects: {line.reason}")
             for text in changes.get(at, ()):
                 print(f"  {text}")
 
 
-def _changes(lines: Sequence[Mapping[str, Any]]) -> dict[int, list[str]]:
+def _changes(lines: Sequence[baseline.Acceptance]) -> dict[int, list[str]]:
     """By number of the line at which it happened: which metric's sum stepped, from what to what."""
     changes: dict[int, list[str]] = {}
-    for metric in dict.fromkeys(metric for line in lines for metric in line["sums"]):
-        having = [(number, line["sums"][metric]) for number, line in enumerate(lines) if metric in line["sums"]]
+    for metric in dict.fromkeys(metric for line in lines for metric in line.sums):
+        having = [(number, line.sums[metric]) for number, line in enumerate(lines) if metric in line.sums]
         for step in steps([value for _, value in having], noise=0):  # both gates count, they don't measure
             changes.setdefault(having[step.at][0], []).append(f"{metric}: {step.before:g} -> {step.after:g}")
     return changes
@@ -238,11 +240,19 @@ def _library_name(families: str | None) -> str:
 
 
 def _built(args: argparse.Namespace) -> tuple[Built, Path]:
-    """The library to judge, and its manifest's path. Raises NoManifestError, ManifestError, GateError, UsageError."""
+    """The library to judge, and its manifest's path.
+
+    Raises:
+        NoManifestError, ManifestError, GateError, UsageError.
+        LibraryMismatchError: its bytes are not those that the manifest lists.
+    """
     check_arch(args.arch)
     upstream, name = settings.upstream(args.upstream, settings.ck_root()), _library_name(args.family)
-    file = args.work / "build" / args.arch / folder_name(upstream, name) / "manifest.json"
+    file = args.work / "build" / args.arch / folder_name(upstream, name) / MANIFEST
     manifest = read_manifest(file)
-    if manifest["upstream"] != upstream:  # its figures would go to, or be compared with, those of another
-        raise GateError(f"{file}: a library of {manifest['upstream']}, not of {upstream}. Build {upstream} first.")
-    return Built(library=file.with_name(LIBRARY), library_name=name, manifest=manifest, arch=args.arch), file
+    if manifest.upstream != upstream:  # its figures would go to, or be compared with, those of another
+        raise GateError(f"{file}: a library of {manifest.upstream}, not of {upstream}. Build {upstream} first.")
+    library = file.with_name(LIBRARY)
+    if library.is_file():  # what isn't there, whoever reads it says
+        check_library(library, manifest)
+    return Built(library=library, library_name=name, manifest=manifest, arch=args.arch), file

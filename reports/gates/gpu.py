@@ -6,24 +6,22 @@ can be run without a GPU: its times are the host's, and mostly too noisy for a v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernels.bench.measure import identity_facts, keys_of, manifest_of
 from kernels.launch.buffers import prepare
 from kernels.launch.c_abi import Library, Status
 from kernels.launch.device import Device
 from kernels.launch.launching import arguments, check, uploaded
-from kernels.launch.measure import keys_of, manifest_of
 from matrix.keys import Key
 from matrix.problems.problem import Problem, serves
 from reports.errors import GateError
 from reports.gates.comparing import BUILT
-from reports.gates.statistics import ARMS, GATE, Samples, Settings, order, rows
-from reports.gates.verdicts import Gate, Row
-
-WARM, COLD = "time", "time, cold cache"
+from reports.gates.statistics import ARMS, COLD, GATE, WARM, Samples, Settings, order, rows
+from reports.verdicts import Gate, Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +30,7 @@ class Side:
 
     library: Library
     keys: Sequence[Key]
+    file_facts: Mapping[str, str]  # what the file is, as kernels.bench.measure.identity_facts says it
 
     def serves(self, problem: Problem) -> bool:
         return any(serves(key, problem) for key in self.keys)
@@ -55,6 +54,8 @@ def compare(device: Device, baseline: Side, candidate: Side, problems: Sequence[
             samples += _timed(device, baseline, candidate, problem, settings)
     after = device.context()  # whoever changed clocks in between made the times incomparable
     provenance = {**before, "baseline": str(baseline.library.path), "candidate": str(candidate.library.path)}
+    for name, side in (("baseline", baseline), ("candidate", candidate)):
+        provenance |= {f"{name} {fact}": text for fact, text in side.file_facts.items()}
     for when, found in (("before", sensed), ("after", device.sensors())):
         provenance |= {f"{name}_{when}": text for name, text in found.items()}
     return Gate.of((*lost, *rows(samples, before, after, settings)), provenance)
@@ -108,9 +109,13 @@ def _launched(device: Device, side: Side, problem: Problem, given: Any) -> float
 
 def side(device: Device, path: Path) -> Side:
     """A built library on a device. Raises MeasureError, LibraryError."""
-    facts = manifest_of(path, device.arch)
+    manifest = manifest_of(path, device.arch)
     library = device.load(path)
-    return Side(library=library, keys=keys_of(facts, library.kernels, path))
+    return Side(
+        library=library,
+        keys=keys_of(manifest, library.kernels, path),
+        file_facts=identity_facts(path, manifest, foreign=True),
+    )
 
 
 def _lost(problem: Problem) -> Row:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kernels.base.console import console
-from kernels.launch.counters import Measurements, read_measurements
+from kernels.launch.counters import Measurements
 from reports.errors import GateError
 from reports.gates.model import cannot_see, estimate, machines
 
@@ -25,8 +25,8 @@ def add_commands(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Raises ResultsError, GateError, TableError."""
-    show(read_measurements(args.counters), console())
+    """Raises RecordError, GateError, TableError."""
+    show(Measurements.read(args.counters), console())
 
 
 def show(measured: Measurements, out: Console) -> None:

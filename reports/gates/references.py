@@ -15,9 +15,9 @@ from typing import Any
 
 from matrix.base.tablefile import Field, load
 from matrix.problems.problem import CHOICES, Problem
-from reports.gates.verdicts import Gate, Row
-from reports.page.inputs import WARM
-from reports.page.work import flops, known_problems
+from reports.gates.statistics import WARM
+from reports.problems import flops, known_problems
+from reports.verdicts import Gate, Row
 
 REFERENCES = Path(__file__).with_name("references.yaml")
 MATCHED = ("tflops", "time_ratio")  # metrics that a gate's times can be held against

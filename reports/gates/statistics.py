@@ -25,9 +25,10 @@ from pathlib import Path
 from matrix.base.tablefile import Field, load
 from reports.errors import GateError
 from reports.gates.mann_whitney import Shift, least_p_value, p_value, shift
-from reports.gates.verdicts import Row
+from reports.verdicts import Row
 
 GATE = "gpu"
+WARM, COLD = "time", "time, cold cache"  # its metrics: seconds of a launch with a warm and with a cold cache
 SETTINGS = Path(__file__).with_name("gpu_gate.yaml")
 ARMS = ("baseline", "candidate", "again")
 MEAN = "geometric mean"
@@ -142,7 +143,7 @@ def judge(samples: Samples, settings: Settings, floor: float | None = None) -> R
     noise = max(abs(math.expm1(itself.low)), abs(math.expm1(itself.high)))
     p = p_value(old, new)
     verdict, note = _verdict(change, p, wanted, noise, len(old), settings)
-    told = (
+    times = (
         f"ratio {math.exp(change.estimate):.4f} ({math.exp(change.low):.4f} to {math.exp(change.high):.4f}), "
         f"p {p:.2g}, A/A {math.expm1(itself.estimate):+.2%}"
     )
@@ -155,7 +156,7 @@ def judge(samples: Samples, settings: Settings, floor: float | None = None) -> R
         candidate=middle * math.exp(change.estimate),
         threshold=f"{wanted:.2%}",
         verdict=verdict,
-        note="; ".join(part for part in (note, told) if part),
+        note="; ".join(part for part in (note, times) if part),
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kernels.base.junit import write_beside
 from kernels.base.results import Case, Results
-from reports.gates.verdicts import Gate, Row, worst
+from reports.verdicts import Gate, Row, worst
 
 
 def gate_results(gate: Gate) -> Results:
@@ -40,10 +40,10 @@ def write_gate(gate: Gate, output: Path) -> None:
 
 def summary(results: Results) -> str:
     """A table of suites and outcomes, and below it every case that is not in order."""
-    suites = list(dict.fromkeys(case.suite for case in results.cases))
+    suites = list(dict.fromkeys(case.group for case in results.cases))
     rows = [("suite", "cases", *results.counts(), "seconds")]
     for suite in suites:
-        mine = Results(tuple(case for case in results.cases if case.suite == suite))
+        mine = Results(tuple(case for case in results.cases if case.group == suite))
         seconds = sum(case.seconds for case in mine.cases)
         rows.append((suite, str(len(mine.cases)), *map(str, mine.counts().values()), f"{seconds:.1f}"))
     lines = _columns(rows)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from reports.gates.verdicts import Row
 from reports.page.inputs import Inputs, Library, gates_of
+from reports.verdicts import Row
 
 
 def static_rows(inputs: Inputs, library: Library, arch: str) -> Mapping[str, list[Row]]:
@@ -25,7 +25,7 @@ def beyond_budget(rows: Iterable[Row]) -> list[Row]:
 
 
 def excesses(beyond: Iterable[Row]) -> list[str]:
-    """What is beyond a budget, told once for all that is excused until the same day."""
+    """What is beyond a budget, said once for all that is excused until the same day."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for row in beyond:
         excused = row.note.partition(":")[0] if row.verdict == "unchanged" else row.verdict
@@ -37,8 +37,8 @@ def excesses(beyond: Iterable[Row]) -> list[str]:
 def hot_loop(rows: Iterable[Row]) -> list[str]:
     """Its instructions by class, in a line."""
     counts = {row.metric.removeprefix("loop_"): row.candidate for row in rows if row.metric.startswith("loop_")}
-    told = ", ".join(f"{name.replace('_', ' ')} {_number(count)}" for name, count in counts.items())
-    return [f"instructions of the hot loop: {told}"] if told else []
+    listed = ", ".join(f"{name.replace('_', ' ')} {_number(count)}" for name, count in counts.items())
+    return [f"instructions of the hot loop: {listed}"] if listed else []
 
 
 def limits(inputs: Inputs) -> Sequence[str]:

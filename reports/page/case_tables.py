@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
+import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 from operator import attrgetter
 from typing import Any
 
-from reports.page.case_text import STATUSES
+from kernels.base.results import Case, CaseFault
+from reports.page.columns import STATUSES, Cell, Table, columns
 from reports.page.inputs import Tested
-from reports.page.table import Cell, Table, columns
-from reports.page.work import known_problems
+from reports.problems import known_problems
 
 _AXES = (
     "dtype", "mode", "hdim_q", "page_size", "kv_layout", "kv_table", "storage", "page_order", "table_end", "placement",
@@ -27,7 +27,7 @@ def axes(cases: Iterable[Tested]) -> Table:
     counts: Counter[tuple[str, str, object, str]] = Counter()
     for one in cases:
         if problem := known_problems().get(one.case.name):
-            counts.update(zip(repeat(one.suite), _AXES, _AXIS_VALUES(problem), repeat(one.told.status)))
+            counts.update(zip(repeat(one.suite), _AXES, _AXIS_VALUES(problem), repeat(one.case.status)))
     by_value: defaultdict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
     for (suite, axis, value, status), count in counts.items():
         by_value[suite, axis, _axis_value(axis, value)][status] += count
@@ -66,14 +66,12 @@ def _axis_value(axis: str, value: object) -> str:
 def cases(cases: Sequence[Tested]) -> Table:
     rows: list[list[Cell]] = []
     for one in cases:
-        library, suite, case, found = one.library, one.suite, one.case, one.told
-        used = found.tolerance_used
+        case, used = one.case, one.case.tolerance_used
         rows.append(
             [
-                f"{STATUSES[found.status]} {found.status}", case.name, case.message or found.entry,
-                # JSON has no infinity; the text says it
-                float(f"{used:.3g}") if used is not None and math.isfinite(used) else None,
-                round(case.seconds, 3), suite, library.label, found.kernel,
+                f"{STATUSES[case.status]} {case.status}", case.name, case.message or _entry(case),
+                None if used is None else float(f"{used:.3g}"), round(case.seconds, 3), one.suite, one.library.label,
+                case.kernel,
             ]
         )  # fmt: skip
     return Table(
@@ -101,9 +99,9 @@ def _texts(cases: Sequence[Tested]) -> dict[int, list[str]]:
     found: dict[int, list[str]] = {}
     seen: set[str] = set()
     for at, one in enumerate(cases):
-        if one.told.status in ("passed", "skipped"):
+        if one.case.status in ("passed", "skipped"):
             continue
-        lines = [line for line in one.case.text.splitlines() if not line.startswith("fault: ")]
+        lines = one.case.remarks()
         # lines that other cases have, too, are stored once
         cost = sum(len(line) for line in lines if line not in seen) + 8 * len(lines)
         if cost > left:
@@ -120,18 +118,17 @@ def faults(cases: Iterable[Tested]) -> Table:
     details: dict[int, list[str]] = {}
     left = TEXT_BUDGET
     for one in cases:
-        library, suite, case, found = one.library, one.suite, one.case, one.told
-        if found.fault is None:
+        case, fault = one.case, one.case.fault
+        if fault is None:
             continue
-        lines = [line for name, value in found.fault.items() for line in _field(name, value)]
+        lines = [line for name, value in dataclasses.asdict(fault).items() for line in _field(name, value)]
         cost = sum(map(len, lines))
         left -= cost
-        details[len(rows)] = lines if left > 0 else [_NOT_IN_TEXT + str(library.results_file(suite))]
+        details[len(rows)] = lines if left > 0 else [_NOT_IN_TEXT + str(one.library.results_file(one.suite))]
         rows.append(
             [
-                f"{STATUSES[found.status]} {found.status}", case.name, _where(found.fault),
-                str(found.fault.get("text", "")), _hex(found.fault.get("pc")), found.entry,
-                str(found.fault.get("kind", "")), library.label, found.kernel,
+                f"{STATUSES[case.status]} {case.status}", case.name, _where(fault), fault.instruction,
+                "" if fault.pc is None else f"{fault.pc:#x}", _entry(case), fault.kind, one.library.label, case.kernel,
             ]
         )  # fmt: skip
     return Table(
@@ -149,21 +146,21 @@ def faults(cases: Iterable[Tested]) -> Table:
     )  # fmt: skip
 
 
-def _where(fault: Mapping[str, Any]) -> str:
+def _entry(case: Case) -> str:
+    return case.ledger.name if case.ledger else ""
+
+
+def _where(fault: CaseFault) -> str:
     """The fault's first line and the nearest allocation, without what the other columns say."""
-    lines = [line.strip() for line in str(fault.get("message", "")).splitlines()]
+    lines = [line.strip() for line in fault.message.splitlines()]
     return "; ".join(line for line in lines if line and not line.startswith(("kernel ", "pc ")))
 
 
 def _field(name: str, value: Any) -> list[str]:
     if name in ("address", "pc", "base"):
-        return [f"{name}: {_hex(value)}"]
+        return [] if value is None else [f"{name}: {value:#x}"]
     if isinstance(value, dict):
         return [f"{name} {line}" for inner, found in value.items() for line in _field(inner, found)]
-    if name in ("message", "kernel", "text") or value == "":  # the row tells them
+    if name in ("message", "instruction") or value in ("", None, ()):  # the row says them
         return []
     return [f"{name}: {value}"]
-
-
-def _hex(value: Any) -> str:
-    return f"{value:#x}" if isinstance(value, int) else str(value if value is not None else "")

@@ -73,10 +73,10 @@ def _html(args: argparse.Namespace) -> None:
     _make_way(args)
     with _collector_paused():
         inputs = gather(args.input)
-        found = overall(inputs)
-        write_html(inputs, found, args.output)
-    print(f"{found.headline}\nreport: {args.output}")
-    demand_pass(found)
+        verdict = overall(inputs)
+        write_html(inputs, verdict, args.output)
+    print(f"{verdict.headline}\nreport: {args.output}")
+    demand_pass(verdict)
 
 
 def _summary(args: argparse.Namespace) -> None:
@@ -84,17 +84,17 @@ def _summary(args: argparse.Namespace) -> None:
     _make_way(args)
     with _collector_paused():
         inputs = gather(args.input)
-        found = overall(inputs)
-        text = markdown(inputs, found)
+        verdict = overall(inputs)
+        text = markdown(inputs, verdict)
         print(text, end="")
         if args.output:
             write_output(args.output, text.encode())
         if args.html:
-            write_html(inputs, found, args.html)
+            write_html(inputs, verdict, args.html)
     if place := os.environ.get("GITHUB_STEP_SUMMARY"):
         with writing(Path(place)), Path(place).open("a", encoding="utf-8") as stream:  # steps of a job share the file
             stream.write(text)
-    demand_pass(found)
+    demand_pass(verdict)
 
 
 def _table(args: argparse.Namespace) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from reports.gates.model import cannot_see, estimate, machines
 from reports.gates.references import beside
+from reports.page.columns import GATE_SYMBOLS, Cell, Folded, Table, columns, severity
 from reports.page.inputs import Inputs
-from reports.page.table import GATE_SYMBOLS, Cell, Folded, Table, columns, severity
 
 
 def model(inputs: Inputs) -> Table:
@@ -84,7 +84,7 @@ def references(inputs: Inputs) -> Table:
         [
             found.subject, found.reference.metric, found.reference.variant, round(found.measured, 4),
             found.reference.value, found.reference.unit, round(found.ratio, 4), found.word, found.reference.label,
-            found.reference.source.title, found.reference.source.hardware, found.reference.source.rocm or "not told",
+            found.reference.source.title, found.reference.source.hardware, found.reference.source.rocm or "not said",
             found.rocm, str(file.relative_to(inputs.folder)),
         ]
         for file, gate in inputs.gates.items()
@@ -102,5 +102,5 @@ def references(inputs: Inputs) -> Table:
         ),
         rows=rows,
         note="Of the problems that a GPU of the document's kind was timed on. No verdict follows from them. "
-        "python -m reports references lists all figures and what their documents tell.",
+        "python -m reports references lists all figures and what their documents say.",
     )  # fmt: skip

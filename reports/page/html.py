@@ -15,11 +15,11 @@ from typing import Any
 import jinja2
 
 from matrix.base.outputs import write_output
+from reports.page.columns import Table
 from reports.page.inputs import Inputs
 from reports.page.overall import SYMBOLS, Overall
 from reports.page.plots import plots
-from reports.page.table import Table
-from reports.page.tables import tables
+from reports.page.sections import tables
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -31,7 +31,7 @@ def write_html(inputs: Inputs, verdict: Overall, file: Path, written: datetime |
 
 def html(inputs: Inputs, verdict: Overall, written: datetime) -> str:
     """The document."""
-    found = tables(inputs)
+    sections = tables(inputs)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -42,17 +42,17 @@ def html(inputs: Inputs, verdict: Overall, written: datetime) -> str:
     return environment.get_template("report.html.j2").render(
         verdict=verdict,
         symbols=SYMBOLS,
-        tables=found,
+        tables=sections,
         plots=plots(inputs),
         provenance=provenance(inputs),
         written=written.strftime("%Y-%m-%d %H:%M UTC"),
         style=(_TEMPLATES / "report.css").read_text(encoding="utf-8"),
         script=(_TEMPLATES / "report.js").read_text(encoding="utf-8"),
-        data=_script_json(encoded(found)),
+        data=_script_json(encoded(sections)),
     )
 
 
-def encoded(found: Sequence[Table]) -> Mapping[str, Any]:
+def encoded(tables: Sequence[Table]) -> Mapping[str, Any]:
     """``strings``, and for each table its columns' cells: numbers as they are, texts as numbers of strings."""
     numbers: dict[str, int] = {}
 
@@ -60,7 +60,7 @@ def encoded(found: Sequence[Table]) -> Mapping[str, Any]:
         return numbers.setdefault(text, len(numbers))
 
     shown = {}
-    for table in found:
+    for table in tables:
         cells = []
         for at, column in enumerate(table.columns):
             of_column = [row[at] for row in table.rows]
@@ -85,14 +85,10 @@ def provenance(inputs: Inputs) -> list[tuple[str, list[tuple[str, str]]]]:
         (
             library.label,
             [("manifest", str(library.place))]
-            + [
-                (_words(name), _fact(value))
-                for name, value in library.manifest.items()
-                if name not in ("kernels", "artifacts")
-            ]
+            + [(_words(name), _fact(value)) for name, value in library.manifest.facts().items()]
             + [
                 (f"sha256 of {name}", str(digest))
-                for name, digest in library.manifest.get("artifacts", {}).items()
+                for name, digest in library.manifest.artifacts.items()
                 if "/" not in name
             ]
             + [

@@ -7,26 +7,24 @@ names it, and no report is written.
 from __future__ import annotations
 
 import datetime
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from kernels.base.results import LIBRARY_SHA256, Case, Results, read_results
-from kernels.launch.counters import LIBRARY_FACTS, Measurements, read_measurements
+from kernels.base.results import LIBRARY_SHA256, Case, Results
+from kernels.build.manifest import MANIFEST, Manifest
+from kernels.launch.counters import LIBRARY_FACTS, Measurements
 from matrix.problems.ledger import LEDGER, Ledger, read_ledger
 from matrix.problems.problem import FAMILY_SUITE, SUITES
-from reports.errors import GateError, NothingToReportError, OrphanResultsError
+from reports.errors import NothingToReportError, OrphanResultsError
 from reports.gates import baseline
 from reports.gates.budgets import Budgets, read_budgets
 from reports.gates.comparing import read_thresholds
 from reports.gates.emulated import COUNTERS
-from reports.gates.verdicts import Gate
-from reports.page.case_text import Told, told
-from reports.page.resources import read_manifest
+from reports.gates.statistics import WARM
+from reports.resources import read_manifest
+from reports.verdicts import Gate
 
-WARM = "time"  # the GPU gate's metric of a launch with a warm cache
 _SUITES = (*SUITES, FAMILY_SUITE)
 _GATES = tuple(f"{place}{name}*.json" for name in ("gate", "gpu") for place in ("", "*/*/"))
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
@@ -38,13 +36,13 @@ class Library:
 
     place: Path  # of the manifest
     label: str  # the manifest's folders: arch/upstream
-    manifest: Mapping[str, Any]
+    manifest: Manifest
     suites: Mapping[str, Results]
     measured: Measurements | None  # what the emulated gate counted
 
     @property
     def upstream(self) -> str:
-        return str(self.manifest["upstream"])
+        return self.manifest.upstream
 
     def results_file(self, suite: str) -> Path:
         return self.place.with_name(f"{suite}.json")
@@ -52,12 +50,11 @@ class Library:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tested:
-    """A case of a suite, and what its text tells."""
+    """A case of a suite, and the library that it ran on."""
 
     library: Library
     suite: str
     case: Case
-    told: Told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +69,7 @@ class Inputs:
     cases: tuple[Tested, ...]  # of all suites
     parity: Results | None
     gates: Mapping[Path, Gate]
-    history: Mapping[str, tuple[Mapping[str, Any], ...]]
+    history: Mapping[str, tuple[baseline.Acceptance, ...]]
     ledger: Ledger
     budgets: Budgets
     today: datetime.date
@@ -113,9 +110,9 @@ def gather(
     Raises:
         NothingToReportError: the folder holds none of them.
         OrphanResultsError: results lie where no manifest is, or are those of another build.
-        ManifestError, ResultsError, GateError, TableError: a file that can't be read; the message names it.
+        ManifestError, RecordError, GateError, TableError: a file that can't be read; the message names it.
     """
-    manifests = sorted(folder.glob("*/*/manifest.json"))
+    manifests = sorted(folder.glob(f"*/*/{MANIFEST}"))
     results = sorted(file for suite in _SUITES for file in folder.glob(f"*/*/{suite}.json"))
     parity = folder / "parity.json"
     gates = sorted(file for pattern in _GATES for file in folder.glob(pattern))
@@ -125,9 +122,9 @@ def gather(
             "Build and test first (nox -s build-gfx950 test-large-kv), or name another folder with --input."
         )
     for file in results:
-        if not file.with_name("manifest.json").exists():
+        if not file.with_name(MANIFEST).exists():
             raise OrphanResultsError(
-                f"{file}: results of a library whose manifest.json is missing: nobody could tell what was tested. "
+                f"{file}: results of a library whose manifest.json is missing: nobody could say what was tested. "
                 "Put the manifest beside it, or build and test again."
             )
     libraries = tuple(_library(file) for file in manifests)
@@ -135,12 +132,12 @@ def gather(
         folder=folder,
         libraries=libraries,
         cases=tuple(
-            Tested(library=library, suite=suite, case=case, told=told(case))
+            Tested(library=library, suite=suite, case=case)
             for library in libraries
-            for suite, found in library.suites.items()
-            for case in found.cases
+            for suite, results in library.suites.items()
+            for case in results.cases
         ),
-        parity=read_results(parity) if parity.exists() else None,
+        parity=Results.read(parity) if parity.exists() else None,
         gates={file: Gate.read(file) for file in gates},
         history=_history(libraries, baselines),
         ledger=read_ledger(ledger),
@@ -157,24 +154,24 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def _library(file: Path) -> Library:
-    """Raises ManifestError, ResultsError; OrphanResultsError for counts or results of another build."""
+    """Raises ManifestError, RecordError; OrphanResultsError for counts or results of another build."""
     counters = file.with_name(COUNTERS)
     places = {suite: file.with_name(f"{suite}.json") for suite in _SUITES}
     manifest = read_manifest(file)
-    measured = read_measurements(counters) if counters.exists() else None
-    other = [name for name in LIBRARY_FACTS if measured and measured.provenance[name] != manifest.get(name)]
+    measured = Measurements.read(counters) if counters.exists() else None
+    other = [name for name in LIBRARY_FACTS if measured and measured.provenance[name] != getattr(manifest, name)]
     if other:
         raise OrphanResultsError(
             f"{counters}: counted on another build than the one beside it: {other[0]} differs. Run the gate again."
         )
-    suites = {suite: read_results(place) for suite, place in places.items() if place.exists()}
-    digest = manifest.get("artifacts", {}).get(manifest.get("library"))
-    for suite, found in suites.items():
-        if digest and found.facts.get(LIBRARY_SHA256, digest) != digest:
+    suites = {suite: Results.read(place) for suite, place in places.items() if place.exists()}
+    digest = manifest.library_sha256
+    for suite, results in suites.items():
+        if digest and results.facts.get(LIBRARY_SHA256, digest) != digest:
             raise OrphanResultsError(
                 f"{places[suite]}: results of another build than the one beside it: its library had the sha256 "
-                f"{found.facts[LIBRARY_SHA256]}. Run it again: python -m tests.gpu --suite {suite} "
-                f"--arch {manifest['archs'][0]} --upstream {manifest['upstream']}{_family(file, manifest, suite)}"
+                f"{results.facts[LIBRARY_SHA256]}. Run it again: python -m tests.gpu --suite {suite} "
+                f"--arch {manifest.archs[0]} --upstream {manifest.upstream}{_family(file, manifest, suite)}"
             )
     return Library(
         place=file,
@@ -185,33 +182,17 @@ def _library(file: Path) -> Library:
     )
 
 
-def _family(file: Path, manifest: Mapping[str, Any], suite: str) -> str:
+def _family(file: Path, manifest: Manifest, suite: str) -> str:
     """The option that names a library of fwd's families, after which its folder is called."""
-    library = file.parent.name.removeprefix(f"{manifest['upstream']}-")
+    library = file.parent.name.removeprefix(f"{manifest.upstream}-")
     return f" --family {library}" if suite == FAMILY_SUITE else ""
 
 
-def _history(libraries: Iterable[Library], baselines: Path) -> dict[str, tuple[Mapping[str, Any], ...]]:
+def _history(libraries: Iterable[Library], baselines: Path) -> dict[str, tuple[baseline.Acceptance, ...]]:
     """Raises GateError: a line that is none of a history."""
-    found: dict[str, tuple[Mapping[str, Any], ...]] = {}
+    found: dict[str, tuple[baseline.Acceptance, ...]] = {}
     for library in libraries:
-        for arch in library.manifest["archs"]:
+        for arch in library.manifest.archs:
             for file in sorted((baselines / arch).glob(f"*/{library.upstream}.history.jsonl")):
-                lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-                name = f"{arch}/{file.parent.name}/{library.upstream}"
-                found[name] = tuple(_accepted(file, number, line) for number, line in enumerate(lines, 1))
-    return found
-
-
-def _accepted(file: Path, number: int, text: str) -> Mapping[str, Any]:
-    try:
-        line = json.loads(text)
-        words = all(isinstance(line[name], str) for name in ("date", "gate", "reason"))
-        sums = line["sums"]
-        good = words and all(isinstance(value, int | float) for value in sums.values())
-    except (ValueError, TypeError, KeyError, AttributeError):
-        good = False
-    if not good:
-        raise GateError(f"{file}:{number}: no line of a baseline's history. Restore it from git.")
-    found: Mapping[str, Any] = line
+                found[f"{arch}/{file.parent.name}/{library.upstream}"] = baseline.read_history(file)
     return found

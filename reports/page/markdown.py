@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reports.gates.references import beside
-from reports.page.case_text import STATUSES
+from reports.page.columns import STATUSES
 from reports.page.inputs import Inputs
 from reports.page.overall import SYMBOLS, Overall, counted
 
@@ -46,8 +46,8 @@ def _counts(inputs: Inputs) -> list[str]:
     lines = ["", "### Libraries", "", f"| library | kernels | with V spills | suite | {' | '.join(heads)} |"]
     lines.append("| --- | ---: | ---: | --- |" + " ---: |" * len(words))
     for library in inputs.libraries:
-        kernels = library.manifest["kernels"]
-        spilling = sum(any(found["vgpr_spills"] for found in row["archs"].values()) for row in kernels.values())
+        kernels = library.manifest.kernels
+        spilling = sum(any(one.vgpr_spills for one in kernel.archs.values()) for kernel in kernels.values())
         for suite in library.suites or ("none run",):
             numbers = [str(counted(inputs, library, suite)[word]) for word in words]
             lines.append(f"| {library.label} | {len(kernels)} | {spilling} | {suite} | {' | '.join(numbers)} |")

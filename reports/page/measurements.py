@@ -11,18 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kernels.build.manifest import family_of
-from kernels.launch.measure import compulsory_bytes
-from matrix.base.errors import NameSyntaxError, UsageError
+from kernels.bench.measure import compulsory_bytes
+from matrix.base.errors import NameSyntaxError, UnknownDialectError, UsageError
 from matrix.base.files import write_atomically
-from matrix.dialects import dialect
 from matrix.export import to_csv
-from matrix.keys import Key
-from matrix.names import make_key, parse
 from matrix.problems.problem import Problem
 from reports.errors import ManifestError
-from reports.page.inputs import Inputs, Library, Tested, measured_seconds
-from reports.page.work import flops, known_problems
+from reports.page.inputs import Inputs, Library, measured_seconds
+from reports.problems import flops, known_problems
 
 PROBLEM_COLUMNS = (
     "problem_name", "batch", "seqlen_q", "seqlen_k", "nhead_q", "nhead_k", "hdim_q", "hdim_v", "dtype",
@@ -52,18 +48,18 @@ def write_measurements(inputs: Inputs, file: Path) -> int:
     """
     if file.suffix not in (".csv", ".json"):
         raise UsageError(f"--output {file}: a file that ends with .csv or .json is needed")
-    found = rows(inputs)
-    text = to_csv(COLUMNS, found) if file.suffix == ".csv" else _json(inputs, found)
+    measured = rows(inputs)
+    text = to_csv(COLUMNS, measured) if file.suffix == ".csv" else _json(inputs, measured)
     write_atomically(file, text.encode())
-    return len(found)
+    return len(measured)
 
 
 def rows(inputs: Inputs) -> list[dict[str, Any]]:
-    """A row for each case and each measured problem whose kernel is told. Lengths are the longest of the batch.
+    """A row for each case and each measured problem whose kernel is known. Lengths are the longest of the batch.
 
     Raises ManifestError.
     """
-    ran = [(one.library, _arch(one), one.case.name, one.told.kernel, one.told.status) for one in inputs.cases]
+    ran = [(one.library, one.case.arch, one.case.name, one.case.kernel, one.case.status) for one in inputs.cases]
     for library in inputs.libraries:
         if library.measured:
             arch = library.measured.provenance["arch"]
@@ -72,16 +68,16 @@ def rows(inputs: Inputs) -> list[dict[str, Any]]:
     times = {
         (library.place, arch): measured_seconds(inputs, library, arch)
         for library in inputs.libraries
-        for arch in library.manifest["archs"]
+        for arch in library.manifest.archs
     }
-    found = []
+    table = []
     for library, arch, name, kernel, outcome in ran:
         problem = known_problems().get(name)
-        if problem is None or kernel not in library.manifest["kernels"]:
+        if problem is None or kernel not in library.manifest.kernels:
             continue
         if (library.place, kernel) not in keys:
             keys[library.place, kernel] = _kernel(library, kernel)
-        found.append(
+        table.append(
             {
                 **_problem(problem),
                 **keys[library.place, kernel],
@@ -91,12 +87,7 @@ def rows(inputs: Inputs) -> list[dict[str, Any]]:
                 "upstream": library.upstream,
             }
         )
-    return found
-
-
-def _arch(one: Tested) -> str:
-    """The arch that a case ran on: its suite is called SUITE-ARCH-UPSTREAM."""
-    return one.case.suite.removeprefix(f"{one.suite}-").removesuffix(f"-{one.library.upstream}")
+    return table
 
 
 def _problem(problem: Problem) -> dict[str, Any]:
@@ -110,11 +101,9 @@ def _problem(problem: Problem) -> dict[str, Any]:
 
 
 def _kernel(library: Library, name: str) -> dict[str, Any]:
-    manifest = library.manifest
     try:
-        family = dialect(manifest["dialect"]).family(family_of(name))
-        key: Key = make_key(family, parse(family, name, manifest["mask_impl"]), name)
-    except (KeyError, NameSyntaxError) as error:
+        (key,) = library.manifest.keys([name])
+    except (UnknownDialectError, NameSyntaxError) as error:
         raise ManifestError(f"{library.place}: kernels.{name}: can't be read: {error}. Build again.") from error
     return {
         "kernel": name,
@@ -136,12 +125,12 @@ def _measured(problem: Problem, seconds: float | None) -> dict[str, float | None
     }
 
 
-def _json(inputs: Inputs, found: list[dict[str, Any]]) -> str:
+def _json(inputs: Inputs, table: list[dict[str, Any]]) -> str:
     metadata = {
-        "arch": sorted({row["arch"] for row in found}),
-        "total_kernels": sum(len(library.manifest["kernels"]) for library in inputs.libraries),
-        "shapes_benchmarked": len({row["problem_name"] for row in found}),
-        "total_measurements": sum(row["latency_ms"] is not None for row in found),
+        "arch": sorted({row["arch"] for row in table}),
+        "total_kernels": sum(len(library.manifest.kernels) for library in inputs.libraries),
+        "shapes_benchmarked": len({row["problem_name"] for row in table}),
+        "total_measurements": sum(row["latency_ms"] is not None for row in table),
     }
-    body = ",\n".join(json.dumps(row) for row in found)
+    body = ",\n".join(json.dumps(row) for row in table)
     return f'{{"metadata": {json.dumps(metadata)},\n"results": [\n{body}\n]}}\n'

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kernels.base.results import Case, Results
+from kernels.base.results import KNOWN_DEFECT, Case, Results
 from matrix.base.program import as_called
 from reports.errors import NotPassedError
-from reports.gates.verdicts import VERDICTS as GATE_VERDICTS
-from reports.page.case_text import STATUSES
+from reports.page.columns import STATUSES
 from reports.page.inputs import Inputs, Library, gates_of
+from reports.verdicts import VERDICTS as GATE_VERDICTS
 
 # the worst first; 'not run' counts only if nothing at all passed, but every check that was not run is named
 VERDICTS = ("failed", "inconclusive", "passed", "not run")
@@ -25,7 +25,7 @@ class Check:
     name: str
     verdict: str  # one of VERDICTS
     text: str
-    section: str  # of the HTML report that tells more
+    section: str  # of the HTML report that says more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +38,9 @@ class Overall:
         """The verdict in a line, with what it does not speak of."""
         bad = [check.name for check in self.checks if check.verdict == self.verdict]
         missing = [check.name for check in self.checks if check.verdict == "not run"]
-        told = f": {', '.join(bad)}" if self.verdict in ("failed", "inconclusive") else ""
+        which = f": {', '.join(bad)}" if self.verdict in ("failed", "inconclusive") else ""
         also = f"; not run: {', '.join(missing)}" if missing else ""
-        return f"{self.verdict}{told}{also}"
+        return f"{self.verdict}{which}{also}"
 
 
 def overall(inputs: Inputs) -> Overall:
@@ -50,21 +50,21 @@ def overall(inputs: Inputs) -> Overall:
         + [_of_parity(inputs.parity), *_of_gates(inputs), _of_ledger(inputs)]
     )
     # a ledger without expired entries tests nothing
-    found = {check.verdict for check in checks if check.name != "ledger" or check.verdict == "failed"}
+    verdicts = {check.verdict for check in checks if check.name != "ledger" or check.verdict == "failed"}
     worst_first = sorted(checks, key=lambda check: VERDICTS.index(check.verdict))
-    return Overall(verdict=min(found, key=VERDICTS.index), checks=tuple(worst_first))
+    return Overall(verdict=min(verdicts, key=VERDICTS.index), checks=tuple(worst_first))
 
 
-def demand_pass(found: Overall) -> None:
+def demand_pass(verdict: Overall) -> None:
     """Raises NotPassedError: the verdict is another than passed."""
-    if found.verdict != "passed":
-        lines = [f"  {c.verdict}: {c.name}: {c.text}" for c in found.checks if c.verdict != "passed"]
-        raise NotPassedError("\n".join([f"the verdict is '{found.verdict}'", *lines]))
+    if verdict.verdict != "passed":
+        lines = [f"  {c.verdict}: {c.name}: {c.text}" for c in verdict.checks if c.verdict != "passed"]
+        raise NotPassedError("\n".join([f"the verdict is '{verdict.verdict}'", *lines]))
 
 
 def counted(inputs: Inputs, library: Library, suite: str) -> Counter[str]:
-    """A suite's cases by status (reports.page.case_text.STATUSES)."""
-    return Counter(one.told.status for one in inputs.cases if one.library is library and one.suite == suite)
+    """A suite's cases by status (reports.page.columns.STATUSES)."""
+    return Counter(one.case.status for one in inputs.cases if one.library is library and one.suite == suite)
 
 
 def _of_library(library: Library, inputs: Inputs) -> list[Check]:
@@ -80,9 +80,9 @@ def _of_library(library: Library, inputs: Inputs) -> list[Check]:
 
 def _of_counts(name: str, counts: Mapping[str, int], failing: Sequence[Case], section: str) -> Check:
     """Skipped cases are no pass: a suite of which nothing ran is not run."""
-    found = {status: counts.get(status, 0) for status in reversed(STATUSES)}
-    bad, ran = found["failed"] + found["error"], found["passed"] + found["known defect"]
-    bad_first = sorted(found.items(), key=lambda item: item[0] not in ("failed", "error"))
+    by_status = {status: counts.get(status, 0) for status in reversed(STATUSES)}
+    bad, ran = by_status["failed"] + by_status["error"], by_status["passed"] + by_status[KNOWN_DEFECT]
+    bad_first = sorted(by_status.items(), key=lambda item: item[0] not in ("failed", "error"))
     text = ", ".join(f"{count} {status}" for status, count in bad_first if count)
     text += f"; the first: {': '.join(filter(None, (failing[0].name, failing[0].message)))}" if failing else ""
     return Check(
@@ -116,7 +116,7 @@ def _of_gates(inputs: Inputs) -> list[Check]:
             )
         )
     for library in inputs.libraries:
-        for arch in library.manifest["archs"]:
+        for arch in library.manifest.archs:
             if not gates_of(inputs, library, arch):
                 text = f"no gate.json: nox -s perf-gate -- --arch {arch} --upstream {library.upstream}"
                 name = f"gate of {library.upstream} on {arch}"

@@ -1,20 +1,20 @@
-"""Plots as inline SVG: candidate over baseline by problem, roofline, history. Shapes tell verdicts."""
+"""Plots as inline SVG: candidate over baseline by problem, roofline, history. Shapes stand for verdicts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
 
-from kernels.launch.measure import compulsory_bytes
+from kernels.bench.measure import compulsory_bytes
+from reports.gates.baseline import Acceptance
 from reports.gates.emulated import MODEL_METRICS
 from reports.gates.history import steps
 from reports.gates.model import Machine, estimate, machines
-from reports.gates.verdicts import Row
 from reports.page.inputs import Inputs, Library, measured_seconds
-from reports.page.work import flops, known_problems
+from reports.problems import flops, known_problems
+from reports.verdicts import Row
 
 _SHOWN = 40  # problems of one plot; the table holds all
 _WIDTH, _NAMES, _ROW = 980, 420, 20
@@ -44,7 +44,7 @@ def plots(inputs: Inputs) -> list[Plot]:
                 place = file.relative_to(inputs.folder).with_suffix("")
                 found.append(_ratios(f"{metric} of the {kind} gate{where} ({place})", rows))
     for library in inputs.libraries:
-        for arch in library.manifest["archs"]:
+        for arch in library.manifest.archs:
             found += _roofline(inputs, library, arch)
     return [*found, *_history(inputs)]
 
@@ -128,7 +128,7 @@ def _roofline(inputs: Inputs, library: Library, arch: str) -> list[Plot]:
 
 
 def _modelled(library: Library, arch: str, machine: Machine) -> Iterable[tuple[float, float, str, str]]:
-    """Intensity, FLOP/s, the mark's shape, and what it tells."""
+    """Intensity, FLOP/s, the mark's shape, and its tooltip."""
     if library.measured and library.measured.provenance["arch"] == arch:
         for one in library.measured.problems:
             guess = estimate(one, machine)
@@ -149,16 +149,16 @@ def _history(inputs: Inputs) -> list[Plot]:
     """For each library and gate: the sum of each metric that changed, over the baselines that were accepted."""
     found = []
     for name, lines in inputs.history.items():
-        for gate in dict.fromkeys(str(line["gate"]) for line in lines):
-            mine = [line for line in lines if line["gate"] == gate]
-            known = dict.fromkeys(metric for line in mine for metric in line["sums"])
-            metrics = [metric for metric in known if len({line["sums"].get(metric) for line in mine}) > 1]
+        for gate in dict.fromkeys(line.gate for line in lines):
+            mine = [line for line in lines if line.gate == gate]
+            known = dict.fromkeys(metric for line in mine for metric in line.sums)
+            metrics = [metric for metric in known if len({line.sums.get(metric) for line in mine}) > 1]
             if not metrics:  # accepted once, or all figures are what they always were
                 continue
             parts = [part for at, metric in enumerate(metrics) for part in _series(metric, mine, 52 * at + 44)]
             height = 52 * len(metrics) + 30
-            parts.append(_text(_LEFT, height - 6, str(mine[0]["date"])[:10], "start", faint=True))
-            parts.append(_text(_RIGHT, height - 6, str(mine[-1]["date"])[:10], "end", faint=True))
+            parts.append(_text(_LEFT, height - 6, mine[0].date[:10], "start", faint=True))
+            parts.append(_text(_RIGHT, height - 6, mine[-1].date[:10], "end", faint=True))
             note = (
                 f"Sums over the kernels or problems of {len(mine)} accepted baselines, each on a scale of its own; "
                 f"upright lines mark steps. Never changed: {', '.join(m for m in known if m not in metrics) or 'none'}."
@@ -169,14 +169,15 @@ def _history(inputs: Inputs) -> list[Plot]:
     return found
 
 
-def _series(metric: str, lines: Sequence[Mapping[str, Any]], base: float) -> list[str]:
+def _series(metric: str, lines: Sequence[Acceptance], base: float) -> list[str]:
     """One metric's line, its points and steps; ``base`` is the y of its lowest figure."""
     apart = (_RIGHT - _LEFT) / (len(lines) - 1)
-    told = [(at, line["sums"][metric], line) for at, line in enumerate(lines) if metric in line["sums"]]
-    values = [value for _, value, _ in told]
+    accepted = [(at, line.sums[metric], line) for at, line in enumerate(lines) if metric in line.sums]
+    values = [value for _, value, _ in accepted]
     low, high = min(values), max(values)
     points = [
-        (_LEFT + apart * at, base - (24 * (value - low) / (high - low) if high > low else 0)) for at, value, _ in told
+        (_LEFT + apart * at, base - (24 * (value - low) / (high - low) if high > low else 0))
+        for at, value, _ in accepted
     ]
     parts = [f'<line class="line" x1="{_LEFT}" x2="{_RIGHT}" y1="{base + 6}" y2="{base + 6}"/>']
     parts.append(_text(_LEFT - 10, base, metric, "end"))
@@ -186,8 +187,8 @@ def _series(metric: str, lines: Sequence[Mapping[str, Any]], base: float) -> lis
         parts.append(_text(x - 4, base - 28, f"{change:+,.10g}", "end", faint=True))
     corners = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     parts.append(f'<polyline class="series" points="{corners}"/>')
-    for (x, y), (_, value, line) in zip(points, told, strict=True):
-        title = escape(f"{line['date']}: {value:g}: {line['reason']}")
+    for (x, y), (_, value, line) in zip(points, accepted, strict=True):
+        title = escape(f"{line.date}: {value:g}: {line.reason}")
         parts.append(f'<circle class="point" cx="{x:.1f}" cy="{y:.1f}" r="4"><title>{title}</title></circle>')
     return [*parts, _text(_RIGHT + 10, base, f"{values[-1]:,.10g}", "start")]
 
@@ -200,13 +201,13 @@ _SHAPES = {"regressed": "M-6,5 L6,5 L0,-6 Z", "improved": "M-6,-5 L6,-5 L0,6 Z",
 
 
 def _shape(x: float, y: float, verdict: str, title: str) -> str:
-    """A mark whose shape is the verdict's, and that tells ``title`` when pointed at."""
+    """A mark whose shape is the verdict's, and that shows ``title`` when pointed at."""
     tone = _TONES.get(verdict, "bad")
-    told = f"<title>{escape(title)}</title>"
+    tooltip = f"<title>{escape(title)}</title>"
     if verdict == "unchanged":
-        return f'<circle class="point {tone}" cx="{x:.1f}" cy="{y:.1f}" r="5">{told}</circle>'
+        return f'<circle class="point {tone}" cx="{x:.1f}" cy="{y:.1f}" r="5">{tooltip}</circle>'
     path = _SHAPES.get(verdict, "M0,-6 L6,0 L0,6 L-6,0 Z")
-    return f'<path class="point {tone}" transform="translate({x:.1f},{y:.1f})" d="{path}">{told}</path>'
+    return f'<path class="point {tone}" transform="translate({x:.1f},{y:.1f})" d="{path}">{tooltip}</path>'
 
 
 def _text(x: float, y: float, text: str, anchor: str, *, faint: bool = False) -> str:

@@ -8,13 +8,14 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.base.results import Case, Results
+from kernels.base.results import Case, LedgerUse, Results
 from kernels.launch.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
-from reports.gates.verdicts import Gate, Row
 from reports.page.html import html
 from reports.page.inputs import gather
 from reports.page.overall import overall
-from reports.page.work import known_problems
+from reports.problems import known_problems
+from reports.verdicts import Gate, Row
+from tests.unit.manifests import write_library
 from tests.unit.reports.report_samples import AGREES, FAULT, FIGURES, KERNEL, PROBLEM, manifest
 
 WRITTEN = datetime.datetime(2026, 11, 20, 12, 0, tzinfo=datetime.UTC)
@@ -24,7 +25,7 @@ _MESSAGES = {
     "skipped": "no kernel: dtype fp32",
     "passed": "",
 }
-_LEDGER = "ledger: table-read-past-end (ledger.yaml:37): reads on"
+_LEDGER = LedgerUse(name="table-read-past-end", place="ledger.yaml:37", reason="reads on")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,42 +53,40 @@ def cases(count: int = 130, kernel_count: int = 60) -> list[Case]:
     for n in range(count):
         name = names[n * 7 % len(names)] if n < len(names) else f"batch-prefill/more.q{n}"
         outcome = {3: "failed", 17: "error"}.get(n % 40, "skipped" if n % 9 == 5 else "passed")
-        lines = [f"kernel: {'none' if outcome == 'skipped' else used[n % kernel_count].name}"]
-        if outcome == "passed" and n % 10 == 0:
-            lines = [_LEDGER, *lines, f"fault: {json.dumps({**FAULT, 'pc': 1000 + n})}"]
-        elif outcome in ("passed", "failed"):
-            lines.append(AGREES.replace("0.19", f"{n % 23 / 10}"))
+        known = outcome == "passed" and n % 10 == 0
+        compared = outcome in ("passed", "failed") and not known
         suite = name.partition("/")[0]
         found.append(
             Case(
-                suite=f"{suite}-gfx950-aiter", classname=suite, name=name, outcome=outcome, message=_MESSAGES[outcome],
-                text="\n".join(lines), seconds=n % 31 / 8,
+                suite=suite, arch="gfx950", upstream="aiter", classname=suite, name=name, outcome=outcome,
+                message=_MESSAGES[outcome], text=AGREES if compared else "", seconds=n % 31 / 8,
+                kernel="" if outcome == "skipped" else used[n % kernel_count].name,
+                ledger=_LEDGER if known else None, fault=dataclasses.replace(FAULT, pc=1000 + n) if known else None,
+                tolerance_used=n % 23 / 10 if compared else None,
             )
         )  # fmt: skip
     return found
 
 
 def status(case: Case) -> str:
-    return "known defect" if case.text.startswith("ledger: ") else case.outcome
+    return "known defect" if case.fault else case.outcome
 
 
 def words_of(case: Case) -> str:
     """Everything that a case's row says in words, in small letters."""
-    kernel = next(line[8:] for line in case.text.splitlines() if line.startswith("kernel: "))
-    said = [status(case), case.name, case.message, case.classname, "gfx950/aiter", "" if kernel == "none" else kernel]
+    said = [status(case), case.name, case.message, case.classname, "gfx950/aiter", case.kernel]
     return " ".join([*said, "table-read-past-end" if status(case) == "known defect" else ""]).lower()
 
 
 def write(folder: Path, kernel_count: int = 60, case_count: int = 130) -> Path:
     """The report of such a folder, in it."""
     place = folder / "gfx950" / "aiter"
-    place.mkdir(parents=True)
-    facts = {**dict.fromkeys(LIBRARY_FACTS, "x"), **manifest(), "kernel_count": kernel_count}
+    facts = {**manifest(), "kernel_count": kernel_count}
     facts["kernels"] = {
         one.name: {"unit": "u", "archs": {"gfx950": {**FIGURES, "vgpr": one.vgpr, "vgpr_spills": one.spills}}}
         for one in kernels(kernel_count)
     }
-    (place / "manifest.json").write_text(json.dumps(facts))
+    write_library(place, facts)
     found = cases(case_count, kernel_count)
     for suite in {case.classname for case in found}:
         Results(tuple(case for case in found if case.classname == suite)).write(place / f"{suite}.json")
@@ -95,7 +94,8 @@ def write(folder: Path, kernel_count: int = 60, case_count: int = 130) -> Path:
     _write_counters(place / "counters.json", {name: str(facts[name]) for name in LIBRARY_FACTS})
     parity = [
         Case(
-            suite=f"parity {n % 2}",
+            suite="parity",
+            upstream=f"upstream {n % 2}",
             classname="p",
             name=f"gfx950 receipt {n}",
             outcome=outcome,
@@ -112,6 +112,9 @@ def write(folder: Path, kernel_count: int = 60, case_count: int = 130) -> Path:
             "date": f"2026-11-{day}T00:00:00Z",
             "gate": "static",
             "reason": "r",
+            "identity": "clang 1",
+            "upstream_identity": "aiter 1",
+            "subjects": kernel_count,
             "sums": {"vgpr": 2300 + day % 3, "lds": 9},
         }
         for day in range(10, 20)

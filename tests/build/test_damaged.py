@@ -16,6 +16,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from emulator.lowering.decode import decode
+from kernels.base.results import Results
 from kernels.build.request import LIBRARY, PROJECT
 from kernels.code import code_object as codeobject
 from tests.gpu import cli
@@ -37,8 +38,8 @@ def run(built: Path, tmp_path: Path) -> Callable[..., tuple[int, list[str]]]:
         given = ["--arch", ARCH, "--device", "emulator", "--library", str(tmp_path / LIBRARY)]
         results = tmp_path / "results.json"
         code = cli.main([*given, "--output", str(results), *words])
-        rows = json.loads(results.read_text())["cases"] if results.exists() else []
-        return code, [row["outcome"] for row in rows]
+        cases = Results.read(results).cases if results.exists() else ()
+        return code, [case.outcome for case in cases]
 
     return call
 
@@ -129,8 +130,8 @@ def test_a_damaged_code_object_is_no_verdict_on_the_kernel_and_says_what_is_wron
     run: Callable[..., tuple[int, list[str]]], tmp_path: Path, change: Callable[[bytearray], None]
 ) -> None:
     assert run(lambda library: in_code_objects(library, change), *ONE) == (80, ["error"])
-    (row,) = json.loads((tmp_path / "results.json").read_text())["cases"]
-    assert f"{LIBRARY}: code object: no AMDGPU metadata note: was it stripped?" in row["message"]
+    (row,) = Results.read(tmp_path / "results.json").cases
+    assert f"{LIBRARY}: code object: no AMDGPU metadata note: was it stripped?" in row.message
 
 
 def test_a_manifest_that_lies_about_the_arch(built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

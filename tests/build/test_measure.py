@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernels.build.request import LIBRARY, PROJECT
-from kernels.launch.counters import read_measurements
+from kernels.launch.counters import Measurements
 from reports.gates.emulated import figures
 from tests.build.real_kernel import NAME
 
@@ -24,7 +24,7 @@ def measured(library: Path, arch: str, output: Path) -> bytes:
 def test_the_counts_are_those_of_the_problem_and_always_the_same(built: Path, tmp_path: Path, arch: str) -> None:
     first, again = (measured(built / LIBRARY, arch, tmp_path / name) for name in ("first.json", "again.json"))
     assert first == again
-    found = read_measurements(tmp_path / "first.json")
+    found = Measurements.read(tmp_path / "first.json")
     (one,) = [one for one in found.problems if one.problem == "performance/prefill.m64-full-q256k1024"]
     count = one.counters
     assert one.kernel == NAME

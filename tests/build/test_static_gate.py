@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from emulator.inspection.inspect import inspect
+from kernels.build.manifest import Manifest
 from reports.errors import GateError
 from reports.gates import static as static_gate
 from reports.gates.comparing import compare, read_thresholds
-from reports.gates.verdicts import Gate
+from reports.verdicts import Gate
 
 ARCHS = ("gfx942", "gfx950")
 WAIT_FOR_ALL_LOADS = (0xBF8C0F70).to_bytes(4, "little")  # s_waitcnt vmcnt(0), as LLVM's assembler writes it
@@ -20,11 +20,11 @@ NOTHING = (0xBF800000).to_bytes(4, "little")  # s_nop 0
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_a_real_kernel_is_measured_and_not_blamed(built: Path, arch: str) -> None:
-    manifest = json.loads((built / "manifest.json").read_text())
+    manifest = Manifest.read(built / "manifest.json")
     figures = static_gate.figures(built / "libckpm.so", manifest, arch)
-    assert set(figures) == set(manifest["kernels"])
+    assert set(figures) == set(manifest.kernels)
     for name, found in figures.items():
-        assert found["vgpr"] == manifest["kernels"][name]["archs"][arch]["vgpr"]
+        assert found["vgpr"] == manifest.kernels[name].archs[arch].vgpr
         assert found["loop_mfma"] > 0
         assert found["loop_barriers"] > 0
         assert found["wait_hazards"] == 0
@@ -40,4 +40,4 @@ def test_a_wait_taken_out_of_the_code_is_found(built: Path, tmp_path: Path, arch
     damaged.write_bytes(whole.replace(WAIT_FOR_ALL_LOADS, NOTHING))
     assert all(kernel.hazards for kernel in inspect(damaged, arch))
     with pytest.raises(GateError, match="has other machine code in the library"):
-        static_gate.figures(damaged, json.loads((built / "manifest.json").read_text()), arch)
+        static_gate.figures(damaged, Manifest.read(built / "manifest.json"), arch)

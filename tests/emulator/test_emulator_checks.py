@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from emulator.device import Device
-from emulator.faults import DeviceFaultError, Fault
+from emulator.errors import DeviceFaultError
+from emulator.faults import Fault
 from tests.emulator.emulator_assembly import assemble, launch
 from tests.emulator.emulator_child import on_device
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from emulator.device import Buffer, Device
-from emulator.faults import DeviceFaultError, Fault
+from emulator.errors import DeviceFaultError
+from emulator.faults import Fault
 from tests.emulator.emulator_child import on_device
 from tests.emulator.emulator_small import fat_binary, small_library
 

@@ -10,8 +10,7 @@ import pytest
 
 from emulator import toolchain
 from emulator.device import Device
-from emulator.errors import DeviceError, LibraryLoadError
-from emulator.faults import DeviceFaultError
+from emulator.errors import DeviceError, DeviceFaultError, LibraryLoadError
 from tests.emulator.emulator_child import on_device
 from tests.emulator.emulator_small import code_object, fat_binary, small_library
 

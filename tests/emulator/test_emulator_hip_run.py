@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from emulator.device import Device
-from emulator.faults import DeviceFaultError
+from emulator.errors import DeviceFaultError
 from tests.emulator.emulator_child import on_device
 from tests.emulator.emulator_small import fat_binary, small_library
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator import image
+from emulator import code_object, image
 from emulator.__main__ import main
 from emulator.errors import CodeObjectError
 from emulator.inspection import coverage
@@ -15,7 +15,7 @@ from tests.emulator.emulator_small import small_library
 
 @pytest.fixture(scope="module")
 def objects() -> dict[str, bytes]:
-    return dict(image.code_objects(small_library()))
+    return dict(code_object.code_objects(small_library()))
 
 
 def test_every_arch_is_found(objects: dict[str, bytes]) -> None:
@@ -45,11 +45,11 @@ def test_no_elf() -> None:
 
 def test_no_gpu_code(tmp_path: Path) -> None:
     with pytest.raises(CodeObjectError, match="can't be read"):
-        image.code_objects(tmp_path / "missing.so")
+        code_object.code_objects(tmp_path / "missing.so")
     host = tmp_path / "host.so"
     host.write_bytes(Path("/proc/self/exe").read_bytes())
     with pytest.raises(CodeObjectError, match="holds no GPU code"):
-        image.code_objects(host)
+        code_object.code_objects(host)
 
 
 def test_without_metadata(objects: dict[str, bytes]) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emulator import image, program_cache
+from emulator import code_object, program_cache
 from emulator.device import Device, DeviceFaultError
 from kernels.base.settings import cache_folder
 from kernels.code import toolchains
@@ -120,7 +120,7 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
         tc, archs=archs, source=str(source), output=str(made), includes=[], cuid="0", prefix_map={}
     )
     subprocess.run(command, env={**os.environ, **tc.environment}, check=True)
-    return dict(image.code_objects(made))
+    return dict(code_object.code_objects(made))
 
 
 @pytest.fixture(scope="module", params=["gfx942", "gfx950"])

@@ -11,7 +11,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from emulator.device import Device
-from emulator.faults import DeviceFaultError
+from emulator.errors import DeviceFaultError
 from emulator.options import Trace
 from tests.emulator.emulator_assembly import assemble, launch
 from tests.emulator.emulator_child import on_device

@@ -9,7 +9,7 @@ from typing import Any
 from unittest import mock
 
 from emulator.device import Device
-from kernels.base.results import read_results
+from kernels.base.results import Results
 from kernels.launch.buffers import Inputs
 from kernels.launch.device import EmulatedDevice
 from kernels.launch.fwd_launching import laid_out
@@ -35,14 +35,14 @@ def bench_of(device: Device, library: Path) -> FamilyBench:
     here = HereDevice(device)
     found = opened(here, library, "fwd")
     return FamilyBench(
-        device=here, library=found, keys=manifest_keys(library.with_name("manifest.json"), found.kernels, "fwd")
+        device=here, library=found, keys=manifest_keys(library.with_name("manifest.json"), found.kernels)
     )
 
 
 def test_every_kernel_of_a_library_has_a_case_and_the_report_shows_it(library: Path) -> None:
     work = library.parents[3]
     assert cli.main(["--suite", "kernels", "--family", "fwd", "--device", "emulator", "--work", str(work)]) == 0
-    results = read_results(library.with_name("kernels.json"))
+    results = Results.read(library.with_name("kernels.json"))
     kernels = json.loads(library.with_name("manifest.json").read_text())["kernels"]
     assert {case.name for case in results.cases} == {f"kernels/{name}" for name in kernels}
     assert {case.outcome for case in results.cases} == {"passed"}

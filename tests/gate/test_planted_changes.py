@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from reports.errors import RegressedError
-from reports.gates.verdicts import Gate
+from reports.verdicts import Gate
 from tests.gate.planted import MASKED, PLAIN, Copy
 
 PIPELINE = Path("include/ck_tile/ops/fmha/pipeline/block_fmha_batch_prefill_pipeline_qr_ks_vs_async.hpp")

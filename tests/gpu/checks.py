@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.errors import HipError
 from kernels.launch import hip_api, launching
 from kernels.launch.buffers import POISON, prepare
 from kernels.launch.c_abi import Library, Status
 from kernels.launch.device import Device, Fault
-from kernels.launch.hip_api import HipError
 from kernels.launch.launching import Outcome
 from matrix.keys import Key
 from matrix.problems.problem import PAIRWISE, Problem, counterpart, missing, serves
@@ -45,13 +45,17 @@ class Bench:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """``outcome`` is one of RESULTS; ``message`` one line of why; ``lines`` everything worth reading."""
+    """``outcome`` is one of RESULTS; ``message`` one line of why; ``lines`` everything worth reading.
+
+    ``tolerance_used`` is the largest error over what is allowed there, None if nothing was compared.
+    """
 
     outcome: str
     message: str = ""
     lines: tuple[str, ...] = ()
     kernel: str = ""
     seconds: float = 0.0
+    tolerance_used: float | None = None
     fault: Mapping[str, Any] = field(default_factory=dict)
     counters: Mapping[str, Any] = field(default_factory=dict)
 
@@ -72,6 +76,7 @@ class _Case:
         self.lines: list[str] = []
         self.kernel = ""
         self.seconds = 0.0
+        self.tolerance_used: float | None = None
         self.counters: Mapping[str, Any] = {}
         self.expected: tuple[bytes, Expected] | None = None
 
@@ -92,7 +97,7 @@ class _Case:
         self.counters = outcome.counters or self.counters
         self.kernel = outcome.launch.kernel or kernel or ""
         if outcome.fault is not None:
-            raise _EndError(outcome_of(outcome.fault), told(outcome.fault), dict(outcome.fault.fields))
+            raise _EndError(outcome_of(outcome.fault), in_a_line(outcome.fault), dict(outcome.fault.fields))
         return outcome
 
     def launched(self, problem: Problem, kernel: str | None) -> Outcome:
@@ -124,6 +129,7 @@ class _Case:
             comparisons.append(compare_lse(p, outcome.lse().astype(np.float64), expected))
         for comparison in comparisons:
             self.lines.append(str(comparison))
+            self.tolerance_used = max(comparison.worst, self.tolerance_used or 0.0)
             if not comparison.passed:
                 bad.append(str(comparison))
         if "nan_canary" in p.checks and (count := int(np.isnan(o).sum())):
@@ -203,6 +209,7 @@ def run_case(bench: Bench, problem: Problem, variants: Sequence[Mapping[str, Any
         lines=tuple(case.lines),
         kernel=case.kernel,
         seconds=case.seconds,
+        tolerance_used=case.tolerance_used,
         fault=fault,
         counters=case.counters,
     )
@@ -217,7 +224,7 @@ def outcome_of(fault: Fault) -> str:
     return _OTHER_FAULTS.get(fault.kind, "fault")
 
 
-def told(fault: Fault) -> str:
+def in_a_line(fault: Fault) -> str:
     """A fault in one line. The kernel's mangled name is left out: the result has its own."""
     lines = (line.strip() for line in fault.message.splitlines())
     return "; ".join(line for line in lines if not line.startswith("kernel "))

@@ -23,11 +23,13 @@ from rich.console import Console
 from kernels.base import junit, settings
 from kernels.base.console import console
 from kernels.base.files import make_folder
+from kernels.base.results import FOREIGN_LIBRARY
+from kernels.build.manifest import MANIFEST
 from kernels.build.request import folder_name
 from kernels.families.libraries import host, libraries, made_of
 from kernels.launch.device import CHOICES, default_workers, kind_of, unused_gpu
-from matrix.base.errors import CkPrefillError, UsageError
-from matrix.base.program import as_called
+from matrix.base.entry import exit_code
+from matrix.base.errors import UsageError
 from matrix.dialects import check_arch, check_upstream
 from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM, Parser, words
 from matrix.problems.ledger import LEDGER, read_ledger
@@ -35,9 +37,9 @@ from matrix.problems.problem import FAMILY_SUITE, SUITES, TIERS
 from matrix.problems.tables import find
 from tests.gpu import kernel_cases, suites
 from tests.gpu.errors import CasesFailedError, NothingRanError, WrongLibraryError
-from tests.gpu.pool import Pool, RefusedError
+from tests.gpu.pool import Pool
 from tests.gpu.suites import Built, Case, Judged
-from tests.gpu.telling import Progress, details, say, summary
+from tests.gpu.summary import Progress, details, say, summary
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 
@@ -60,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument(
         "--case", "--filter", default="*", metavar="GLOB", help="cases whose name fits, with or without the suite"
     )
-    root.add_argument("--reproduce", default=None, metavar="CASE", help="run one case, tell everything, write a trace")
+    root.add_argument("--reproduce", default=None, metavar="CASE", help="run one case, show everything, write a trace")
     root.add_argument("--trace", type=Path, default=None, metavar="FILE", help="of --reproduce (default: build/trace)")
     root.add_argument("--workgroup", type=int, default=0, help="whose instructions are traced (default: %(default)s)")
     root.add_argument("--wave", type=int, default=0, help="whose instructions are traced (default: %(default)s)")
@@ -78,19 +80,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run; the exit code. Prints ``error: ...`` for failures that a user can mend."""
-    try:
+    """Run; the exit code. Prints ``error: ...`` for failures that a user can do something about."""
+
+    def command() -> int:
         run(parser().parse_args(argv), console())
-    except RefusedError as refusal:
-        print(f"error: {as_called(str(refusal))}", file=sys.stderr)
-        return refusal.exit_code
-    except CkPrefillError as error:
-        print(f"error: {as_called(str(error))}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        print("error: interrupted", file=sys.stderr)
-        return 130
-    return 0
+        return 0
+
+    return exit_code(command)
 
 
 def run(args: argparse.Namespace, out: Console) -> None:
@@ -107,9 +103,10 @@ def run(args: argparse.Namespace, out: Console) -> None:
     kind = kind_of(args.device, arch)
     cases = _cases(args, kind) if tables else _kernel_cases(args, library, family)
     size = min(args.jobs or default_workers(kind), len(cases))
-    output = args.output or _results_file(args, arch, folder_name(library.upstream, family))
-    junit.clear(output, library.library, library.manifest)  # nobody reports on an earlier run
-    say(out, f"{len(cases)} cases of {args.suite} on {kind} {arch}, {library.upstream}, {size} at once")
+    upstream = library.manifest.upstream
+    output = args.output or _results_file(args, arch, folder_name(upstream, family))
+    junit.clear(output, library.library, library.library.with_name(MANIFEST))  # nobody reports on an earlier run
+    say(out, f"{len(cases)} cases of {args.suite} on {kind} {arch}, {upstream}, {size} at once")
     pool = Pool(
         command=_worker(kind, arch, library, family, threads=0 if size == 1 else 1),
         size=size,
@@ -118,13 +115,13 @@ def run(args: argparse.Namespace, out: Console) -> None:
     judged: list[Judged] = []
     with Progress(out, len(cases)) as progress:
         for case, reply in pool.run(cases):
-            judged.append(suites.judge(case, reply, ledger, library.upstream, arch))
-            progress.tell(judged[-1])
+            judged.append(suites.judge(case, reply, ledger, upstream, arch))
+            progress.show(judged[-1])
     order = {case.name: index for index, case in enumerate(cases)}
     judged.sort(key=lambda one: order[one.case.name])
     commands = {case.name: _reproduce(args, arch, library, family, kind, case.name) for case in cases}
-    named = folder_name(library.upstream, family)
-    rows = [suites.recorded(one, args.suite, arch, named, commands[one.case.name]) for one in judged]
+    family_word = "" if tables else family
+    rows = [suites.recorded(one, args.suite, arch, upstream, commands[one.case.name], family_word) for one in judged]
     tier = args.tier if tables else "every kernel"
     results = suites.results(rows, library, kind, tier, datetime.date.today())
     if args.device == "auto" and kind == "emulator" and (why := unused_gpu(arch)):
@@ -137,7 +134,9 @@ def run(args: argparse.Namespace, out: Console) -> None:
         if kind == "emulator" and tables:
             say(out, f"trace: {_trace_file(args)}")
     say(out, f"results: {output}")
-    summary(out, f"{args.suite} {arch} {named}", judged, commands, time.monotonic() - started)
+    summary(out, f"{args.suite} {arch} {folder_name(upstream, family)}", judged, commands, time.monotonic() - started)
+    if FOREIGN_LIBRARY in library.file_facts:
+        say(out, f"note: {library.library} is not the library that its manifest lists: the results hold its own sha256")
     _conclude(judged, family)
 
 
@@ -170,18 +169,19 @@ def _family(args: argparse.Namespace) -> str:
 
 
 def _library(args: argparse.Namespace, arch: str, family: str) -> Built:
-    """Raises NotBuiltError, WrongLibraryError, UnknownUpstreamError."""
+    """Raises NotBuiltError, WrongLibraryError, LibraryMismatchError, UnknownUpstreamError."""
     upstream = settings.upstream(args.upstream, settings.ck_root())
     if upstream != "checkout":
         check_upstream(upstream)
     if args.library is None:
         return suites.locate(args.work.absolute(), arch, upstream, family)
-    found = suites.built(args.library.absolute())
-    if arch not in found.archs:
-        raise WrongLibraryError(f"{args.library} is built for {', '.join(found.archs)}, not for {arch}.")
-    if args.upstream and args.upstream != found.upstream:
-        raise WrongLibraryError(f"{args.library} is built from {found.upstream}, not from {args.upstream}.")
-    return found
+    named = suites.built(args.library.absolute(), foreign=True)
+    manifest = named.manifest
+    if arch not in manifest.archs:
+        raise WrongLibraryError(f"{args.library} is built for {', '.join(manifest.archs)}, not for {arch}.")
+    if args.upstream and args.upstream != manifest.upstream:
+        raise WrongLibraryError(f"{args.library} is built from {manifest.upstream}, not from {args.upstream}.")
+    return named
 
 
 def _cases(args: argparse.Namespace, kind: str) -> tuple[Case, ...]:
@@ -200,7 +200,7 @@ def _cases(args: argparse.Namespace, kind: str) -> tuple[Case, ...]:
 
 def _kernel_cases(args: argparse.Namespace, library: Built, family: str) -> tuple[Case, ...]:
     """Of the kernels of a family's library, or the one to reproduce. Raises NothingRanError, WrongLibraryError."""
-    keys = suites.manifest_keys(library.manifest, tuple(library.facts["kernels"]), family)
+    keys = suites.manifest_keys(library.manifest_file, tuple(library.manifest.kernels))
     return kernel_cases.cases(keys, args.reproduce or args.case)
 
 
@@ -222,7 +222,7 @@ def _worker(kind: str, arch: str, library: Built, family: str, threads: int) -> 
         "device": kind,
         "arch": arch,
         "library": str(library.library),
-        "manifest": str(library.manifest),
+        "manifest": str(library.manifest_file),
         "threads": threads,
         "family": family,
     }
@@ -230,7 +230,7 @@ def _worker(kind: str, arch: str, library: Built, family: str, threads: int) -> 
 
 
 def _reproduce(args: argparse.Namespace, arch: str, library: Built, family: str, kind: str, name: str) -> str:
-    command = suites.reproduce_command(args.suite, arch, library.upstream, kind, name, family)
+    command = suites.reproduce_command(args.suite, arch, library.manifest.upstream, kind, name, family)
     if args.library is not None:
         return f"{command} --library {shlex.quote(str(library.library))}"
     return command if args.work == Path() else f"{command} --work {shlex.quote(str(args.work))}"

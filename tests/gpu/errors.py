@@ -33,3 +33,11 @@ class WrongLibraryError(CkPrefillError):
     """A library of another arch or upstream than was asked for, or one that disagrees with its manifest."""
 
     exit_code = 84
+
+
+class RefusedError(CkPrefillError):
+    """A worker said that it can't start, and why: its message and exit code are those of the error that it met."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code

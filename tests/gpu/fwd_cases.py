@@ -35,6 +35,7 @@ class Ended:
     outputs: tuple[Bits, ...] = ()
     lines: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
+    tolerance_used: float | None = None  # the largest error over what is allowed there
 
 
 def run(request: AttentionRequest, hip: HipApi, library: Library, arch: str) -> Ended:
@@ -53,6 +54,7 @@ def run(request: AttentionRequest, hip: HipApi, library: Library, arch: str) -> 
         outputs=(outcome.o, *(() if outcome.lse is None else (outcome.lse.view(np.uint32),))),
         lines=tuple(map(str, found)),
         wrong=(*(str(one) for one in found if not one.passed), *uneven),
+        tolerance_used=max(one.worst for one in found),
     )
 
 

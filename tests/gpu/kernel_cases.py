@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.errors import LibraryError
+from kernels.errors import HipError, LibraryError
 from kernels.families.family import Scenario
 from kernels.families.fwd_appendkv import AppendRequest
 from kernels.families.kernel_problems import AttentionRequest
@@ -23,11 +23,11 @@ from kernels.families.table import FAMILIES
 from kernels.launch import hip_api
 from kernels.launch.c_abi import Library, Status
 from kernels.launch.device import Device
-from kernels.launch.hip_api import HipApi, HipError
+from kernels.launch.hip_api import HipApi
 from matrix.keys import Key
 from matrix.problems.problem import FAMILY_SUITE, Problem
 from tests.gpu import appendkv_cases, fwd_cases
-from tests.gpu.checks import Result, outcome_of, told
+from tests.gpu.checks import Result, in_a_line, outcome_of
 from tests.gpu.errors import NothingRanError
 from tests.gpu.fwd_cases import Ended
 from tests.gpu.suites import Case
@@ -51,6 +51,7 @@ class _Told:
 
     lines: list[str] = field(default_factory=list)
     others: set[str] = field(default_factory=set)  # kernels that were chosen instead
+    tolerance_used: float | None = None
 
 
 class _EndError(Exception):
@@ -119,7 +120,14 @@ def run_kernel(bench: FamilyBench, name: str) -> Result:
     finally:
         if bench.device.has("checks"):
             bench.device.configure()
-    return Result(outcome=outcome, message=message, lines=tuple(found.lines), kernel=key.name, fault=fault)
+    return Result(
+        outcome=outcome,
+        message=message,
+        lines=tuple(found.lines),
+        kernel=key.name,
+        tolerance_used=found.tolerance_used,
+        fault=fault,
+    )
 
 
 def _run(bench: FamilyBench, key: Key, found: _Told) -> tuple[str, str]:
@@ -147,6 +155,8 @@ def _scenario(bench: FamilyBench, key: Key, scenario: Scenario, found: _Told) ->
             continue
         found.lines.append(f"{scenario.label}, {candidate}: {' and '.join(first.launch.kernels)}")
         found.lines += first.lines
+        if first.tolerance_used is not None:
+            found.tolerance_used = max(first.tolerance_used, found.tolerance_used or 0.0)
         for options in variants(bench.device, bench.library)[1:]:
             _configure(bench, options)
             found.lines.append(", ".join(f"{name} {value}" for name, value in options.items()) + ":")
@@ -200,7 +210,7 @@ def _fault(device: Device) -> None:
     """Raises _EndError with the fault that the device is in, if it is in one."""
     if (fault := device.fault()) is not None:
         device.recover()
-        raise _EndError(outcome_of(fault), told(fault), dict(fault.fields))
+        raise _EndError(outcome_of(fault), in_a_line(fault), dict(fault.fields))
 
 
 def _examine(ended: Ended) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.gpu.checks import RESULTS
-from tests.gpu.errors import WorkerStartError
+from tests.gpu.errors import RefusedError, WorkerStartError
 from tests.gpu.suites import Case
 
 START_SECONDS = 900.0  # the first start compiles the emulator's core and decodes code objects
@@ -32,14 +32,6 @@ _FAULTS = frozenset((signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGIL
 _GPU_FAULT = re.compile(r"[Mm]emory access fault.*", re.DOTALL)
 _LOST = ("HSA_STATUS_ERROR_OUT_OF_RESOURCES", "device lost", "GPU reset", "No space left", "Cannot allocate memory")
 Reply = dict[str, Any]
-
-
-class RefusedError(Exception):
-    """A worker said that it can't start, and why: device or library are not what they should be."""
-
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
 
 
 class _TimedOutError(Exception):
@@ -68,10 +60,12 @@ class Worker:
         try:
             reply = self._receive(start_seconds)
         except (_TimedOutError, _DiedError, ValueError) as error:
-            told = self.last_words()
+            words = self.last_words()
             code = self.stop()
             how = "said nothing in time" if isinstance(error, _TimedOutError) else f"ended with {_ending(code)}"
-            raise WorkerStartError(f"a worker {how} before its first case. Its last words: {told or 'none'}") from error
+            raise WorkerStartError(
+                f"a worker {how} before its first case. Its last words: {words or 'none'}"
+            ) from error
         except BaseException:
             self.stop()
             raise
@@ -99,9 +93,9 @@ class Worker:
             words = self.last_words()
             return classify_exit(self.stop(), words)
         except ValueError as error:
-            told = self.last_words()
+            words = self.last_words()
             self.stop()
-            lines = told.splitlines()
+            lines = words.splitlines()
             return {"outcome": "infrastructure", "message": f"the worker wrote nonsense: {error}", "lines": lines}
         return reply
 

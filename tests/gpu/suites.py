@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import datetime
 import fnmatch
-import json
+import math
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernels.base.results import LIBRARY_SHA256, Results
 from kernels.base.results import Case as Recorded
-from kernels.build.manifest import keys_of
+from kernels.base.results import CaseFault, LedgerUse, Results
+from kernels.bench.measure import identity_facts
+from kernels.build.manifest import MANIFEST, Manifest
 from kernels.build.request import LIBRARY, folder_name
+from kernels.errors import RecordError
 from kernels.families.libraries import libraries, option
 from matrix.base.errors import NameSyntaxError
 from matrix.base.program import as_called
@@ -43,13 +45,15 @@ _OUTCOMES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """A built library and its manifest."""
+    """A built library and its manifest. ``file_facts`` say what the library's file is (identity_facts)."""
 
     library: Path
-    manifest: Path
-    upstream: str
-    archs: tuple[str, ...]
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    manifest: Manifest
+    file_facts: Mapping[str, str]
+
+    @property
+    def manifest_file(self) -> Path:
+        return self.library.with_name(MANIFEST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,14 +93,13 @@ def locate(work: Path, arch: str, upstream: str, library: str = DEFAULT_FAMILY) 
 
     Raises:
         NotBuiltError: there is none.
+        LibraryMismatchError: its bytes are not those that its manifest lists.
     """
     name = folder_name(upstream, library)
     places = [work / "build" / arch / name, *sorted((work / "build").glob(f"*{arch}*/{name}"))]
     for place in places:
-        if (place / LIBRARY).is_file() and (place / "manifest.json").is_file():
-            found = built(place / LIBRARY)
-            if arch in found.archs:
-                return found
+        if (place / LIBRARY).is_file() and (place / MANIFEST).is_file() and arch in _manifest(place / MANIFEST).archs:
+            return built(place / LIBRARY, foreign=False)
     family = "".join(f" {word}" for word in option(library))
     raise NotBuiltError(
         f"{places[0]}: no library of {upstream} for {arch}. "
@@ -104,37 +107,41 @@ def locate(work: Path, arch: str, upstream: str, library: str = DEFAULT_FAMILY) 
     )
 
 
-def built(library: Path) -> Built:
-    """A library with its manifest beside it.
+def built(library: Path, *, foreign: bool) -> Built:
+    """A library with its manifest beside it; the bytes of a ``foreign`` one needn't be those that it lists.
 
     Raises:
         NotBuiltError: one of the two is missing.
         WrongLibraryError: the manifest isn't one.
+        LibraryMismatchError: the bytes are others.
     """
-    manifest = library.with_name("manifest.json")
+    manifest = library.with_name(MANIFEST)
     for file in (library, manifest):
         if not file.is_file():
             raise NotBuiltError(f"{file}: no such file. Build the library first: python -m kernels build --help")
+    listed = _manifest(manifest)
+    return Built(library=library, manifest=listed, file_facts=identity_facts(library, listed, foreign=foreign))
+
+
+def _manifest(file: Path) -> Manifest:
+    """Raises WrongLibraryError."""
     try:
-        facts = json.loads(manifest.read_text(encoding="utf-8"))
-        return Built(
-            library=library, manifest=manifest, upstream=facts["upstream"], archs=tuple(facts["archs"]), facts=facts
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise WrongLibraryError(f"{manifest}: no manifest of a built library: {error!r}. Build it anew.") from error
+        return Manifest.read(file)
+    except RecordError as error:
+        raise WrongLibraryError(f"no manifest of a built library: {error}") from error
 
 
-def manifest_keys(manifest: Path, names: Sequence[str], library: str = DEFAULT_FAMILY) -> tuple[Key, ...]:
-    """Keys of a library's kernels, in its own order. ``library`` is its name in kernels/families/libraries.py.
+def manifest_keys(manifest: Path, names: Sequence[str]) -> tuple[Key, ...]:
+    """Keys of a library's kernels, in its own order.
 
     Raises:
         WrongLibraryError: the manifest lists other kernels, or a name is none of its dialect's.
     """
-    facts = json.loads(manifest.read_text(encoding="utf-8"))
-    if set(facts["kernels"]) != set(names):
+    listed = _manifest(manifest)
+    if set(listed.kernels) != set(names):
         raise WrongLibraryError(f"{manifest}: it lists other kernels than the library holds. Build it anew.")
     try:
-        return keys_of(facts, names, libraries()[library])
+        return listed.keys(names)
     except NameSyntaxError as error:
         raise WrongLibraryError(f"{manifest}: {error}") from error
 
@@ -174,44 +181,53 @@ def reproduce_command(
     return f"{root}{command}{shlex.quote(name)}"
 
 
-def recorded(judged: Judged, suite: str, arch: str, upstream: str, command: str) -> Recorded:
-    """A case for the results file. A known defect passes, and says so in its text."""
+def recorded(judged: Judged, suite: str, arch: str, upstream: str, command: str, family: str = "") -> Recorded:
+    """A case for the results file. A known defect passes, and names the ledger's entry."""
     reply, verdict = judged.reply, judged.verdict
     outcome = _OUTCOMES[verdict.kind]
-    what = "" if outcome == "passed" else message(judged)
-    lines = [f"kernel: {reply.get('kernel') or 'none'}", *reply.get("lines", ())]
-    if (entry := verdict.entry) is not None and verdict.kind in ("known", "unexpected_pass", "failed"):
-        lines.insert(0, f"ledger: {entry.name} ({entry.place}): {entry.reason} {entry.link}".rstrip())
+    lines = list(reply.get("lines", ()))
     if reply.get("message"):
         lines.append(str(reply["message"]))
-    if reply.get("fault"):
-        lines.append("fault: " + json.dumps(reply["fault"]))
-    if outcome in ("failed", "error"):
-        lines.append(f"reproduce: {command}")
+    used = reply.get("tolerance_used")
     return Recorded(
-        suite=f"{suite}-{arch}-{upstream}",
+        suite=suite,
+        arch=arch,
+        upstream=upstream,
+        family=family,
         classname=f"{suite}.{judged.case.problem.group}",
         name=judged.case.name,
         outcome=outcome,
-        message=_one_line(what),
+        message="" if outcome == "passed" else _one_line(message(judged)),
         text="\n".join(_printable(line) for line in lines),
+        kernel=_printable(str(reply.get("kernel") or "")),
+        ledger=_ledger_use(verdict),
+        fault=CaseFault.of(reply["fault"]) if reply.get("fault") else None,
+        tolerance_used=used if used is not None and math.isfinite(used) else None,
+        reproduce=command if outcome in ("failed", "error") else "",
         seconds=float(reply.get("elapsed", 0.0)),
     )
 
 
+def _ledger_use(verdict: Verdict) -> LedgerUse | None:
+    """The entry that a result was judged by."""
+    entry = verdict.entry
+    if entry is None or verdict.kind not in ("known", "unexpected_pass", "failed"):
+        return None
+    return LedgerUse(name=entry.name, place=entry.place, reason=entry.reason, link=entry.link)
+
+
 def message(judged: Judged) -> str:
     """Why a case is not simply in order."""
-    told = str(judged.reply.get("message", ""))
+    said = str(judged.reply.get("message", ""))
     if judged.verdict.kind in ("unexpected_pass", "known"):
         return judged.verdict.text
-    return told or judged.verdict.text
+    return said or judged.verdict.text
 
 
 def results(cases: Sequence[Recorded], library: Built, device: str, tier: str, day: datetime.date) -> Results:
-    """With what a report must know of the run: the device, and which build it was, by the manifest's sha256."""
+    """With what a report must know of the run: the device, and what the library's file was."""
     facts = {"device": device, "tier": tier, "run on": str(day)}
-    digest = library.facts.get("artifacts", {}).get(library.library.name)
-    return Results(tuple(cases), {**facts, **({LIBRARY_SHA256: digest} if digest else {})})
+    return Results(tuple(cases), {**facts, **library.file_facts})
 
 
 def entries_used(judged: Sequence[Judged]) -> Mapping[str, tuple[Entry, int]]:

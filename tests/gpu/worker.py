@@ -41,8 +41,8 @@ def serve(requests: Iterable[str], answers: TextIO, start: Callable[[], tuple[Ma
         try:
             reply = run(json.loads(line))
         except Exception as error:  # a mistake of ours or of the problem: no verdict on the kernel
-            told = str(error) if isinstance(error, CkPrefillError) else f"{type(error).__name__}: {error}"
-            reply = {"outcome": "infrastructure", "message": told, "lines": traceback.format_exc().splitlines()}
+            message = str(error) if isinstance(error, CkPrefillError) else f"{type(error).__name__}: {error}"
+            reply = {"outcome": "infrastructure", "message": message, "lines": traceback.format_exc().splitlines()}
         answer(reply)
     return 0
 
@@ -85,7 +85,7 @@ def _start_family(device: Device, setup: Mapping[str, Any], family: str) -> tupl
     from tests.gpu.suites import manifest_keys
 
     library = opened(device, Path(setup["library"]), family)
-    keys = manifest_keys(Path(setup["manifest"]), library.kernels, family)
+    keys = manifest_keys(Path(setup["manifest"]), library.kernels)
     bench = FamilyBench(device=device, library=library, keys=keys)
 
     def run(request: Mapping[str, Any]) -> Mapping[str, Any]:

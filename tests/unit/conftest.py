@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,10 @@ from kernels.code.toolchains import Toolchain
 from kernels.upstream.trees import FMHA, Tree
 from matrix.cli import main
 from matrix.selection import Selection
+
+# Key lists of ten thousands of objects live as long as the process: looking through them again and again for garbage
+# took a fifth of all time.
+gc.set_threshold(100_000, 20, 50)
 
 # Copies the source to the object and logs its name; a source that holds the word BROKEN fails as a compiler would.
 STUB = """#!/bin/sh

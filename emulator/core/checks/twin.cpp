@@ -70,7 +70,7 @@ const MicroOp* step_both(Wave& wave, const MicroOp* op)
     }
     else if(op->handler(twin, op) != next)
     {
-        raise_uninitialised(wave, op, no_lane, "where this jumps depends on");
+        raise_uninitialised(wave, op, NO_LANE, "where this jumps depends on");
     }
     if(wave.exec() != twin.exec())
         raise_uninitialised(wave,
@@ -78,7 +78,7 @@ const MicroOp* step_both(Wave& wave, const MicroOp* op)
                             static_cast<unsigned>(std::countr_zero(wave.exec() ^ twin.exec())),
                             "EXEC, which this writes, depends on");
     if(wave.mode != twin.mode)
-        raise_uninitialised(wave, op, no_lane, "MODE, which this writes, depends on");
+        raise_uninitialised(wave, op, NO_LANE, "MODE, which this writes, depends on");
     return next;
 }
 
@@ -116,7 +116,7 @@ void compare_scalars(
     for(unsigned i = code - SCALAR; i < code - SCALAR + count; ++i)
         if(wave.s[i] != wave.twin->s[i])
             raise_uninitialised(
-                wave, op, no_lane, std::string(what) + " (" + name_of_scalar(i) + ") depends on");
+                wave, op, NO_LANE, std::string(what) + " (" + name_of_scalar(i) + ") depends on");
 }
 
 } // namespace emu

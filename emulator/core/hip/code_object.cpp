@@ -13,14 +13,14 @@ namespace {
 
 // clang's documentation, "Clang Offload Bundler": magic, u64 count, then (u64 offset, u64 bytes,
 // u64 id bytes, id).
-constexpr char bundle_magic[]     = "__CLANG_OFFLOAD_BUNDLE__";
-constexpr char compressed_magic[] = "CCOB";
-constexpr size_t magic_bytes      = sizeof bundle_magic - 1;
-constexpr uint64_t entries_max = 4096, id_max = 4096; // beyond, the header is garbage
+constexpr char BUNDLE_MAGIC[]     = "__CLANG_OFFLOAD_BUNDLE__";
+constexpr char COMPRESSED_MAGIC[] = "CCOB";
+constexpr size_t MAGIC_BYTES      = sizeof BUNDLE_MAGIC - 1;
+constexpr uint64_t ENTRIES_MAX = 4096, ID_MAX = 4096; // beyond, the header is garbage
 
 // The ELF header's places that matter (System V ABI, 64 bit).
-constexpr size_t elf_header_bytes = 64;
-constexpr uint16_t machine_amdgpu = 224;
+constexpr size_t ELF_HEADER_BYTES = 64;
+constexpr uint16_t MACHINE_AMDGPU = 224;
 
 template <typename T>
 T read(const unsigned char* at)
@@ -42,13 +42,13 @@ struct Entry
 template <typename Get>
 bool read_entries(Get get, std::vector<Entry>* entries)
 {
-    uint64_t count = 0, at = magic_bytes + 8;
-    if(!get(magic_bytes, &count, 8) || count > entries_max)
+    uint64_t count = 0, at = MAGIC_BYTES + 8;
+    if(!get(MAGIC_BYTES, &count, 8) || count > ENTRIES_MAX)
         return false;
     for(uint64_t i = 0; i < count; ++i)
     {
         uint64_t fields[3];
-        if(!get(at, fields, sizeof fields) || fields[2] > id_max)
+        if(!get(at, fields, sizeof fields) || fields[2] > ID_MAX)
             return false;
         std::string id(fields[2], '\0');
         at += sizeof fields;
@@ -110,11 +110,11 @@ CodeObject other_arch(CodeObject object)
 // Empty if the code object is whole, as far as its headers tell; else what is wrong.
 std::string check_elf(const unsigned char* elf, size_t bytes)
 {
-    if(bytes < elf_header_bytes)
+    if(bytes < ELF_HEADER_BYTES)
         return "it is shorter than an ELF header";
     if(!is_elf(elf))
         return "it is no 64-bit ELF file";
-    if(read<uint16_t>(elf + 18) != machine_amdgpu)
+    if(read<uint16_t>(elf + 18) != MACHINE_AMDGPU)
         return "it is ELF code of another machine";
     const auto past = [bytes](uint64_t offset, uint64_t size) {
         return offset > bytes || size > bytes - offset;
@@ -152,11 +152,11 @@ CodeObject select_elf(CodeObject object)
 CodeObject select_code_object(const unsigned char* image, size_t limit)
 {
     CodeObject object;
-    if(limit < magic_bytes)
+    if(limit < MAGIC_BYTES)
         return refused(object,
                        hipErrorInvalidImage,
                        "the image is truncated: " + std::to_string(limit) + " bytes");
-    if(std::memcmp(image, compressed_magic, 4) == 0)
+    if(std::memcmp(image, COMPRESSED_MAGIC, 4) == 0)
         return refused(object,
                        hipErrorInvalidImage,
                        "the fat binary is compressed, which is not supported: build with "
@@ -167,7 +167,7 @@ CodeObject select_code_object(const unsigned char* image, size_t limit)
         object.bytes = limit;
         return select_elf(std::move(object));
     }
-    if(std::memcmp(image, bundle_magic, magic_bytes) != 0)
+    if(std::memcmp(image, BUNDLE_MAGIC, MAGIC_BYTES) != 0)
         return refused(
             object, hipErrorInvalidImage, "the image is neither an offload bundle nor an ELF file");
     const auto past = [limit](uint64_t offset, uint64_t size) {
@@ -208,7 +208,8 @@ bool copy_readable(const void* from, void* to, size_t bytes)
     iovec target = {to, bytes}, source = {const_cast<void*>(from), bytes};
     const ssize_t got = process_vm_readv(getpid(), &target, 1, &source, 1, 0);
     if(got < 0 && errno != EFAULT)
-    { // forbidden in this container: trust the caller
+    {
+        // forbidden in this container: trust the caller
         std::memcpy(to, from, bytes);
         return true;
     }
@@ -217,30 +218,30 @@ bool copy_readable(const void* from, void* to, size_t bytes)
 
 size_t claimed_bytes(const void* image)
 {
-    unsigned char head[elf_header_bytes];
+    unsigned char head[ELF_HEADER_BYTES];
     const auto* bytes = static_cast<const unsigned char*>(image);
     const auto get    = [bytes](uint64_t offset, void* to, uint64_t count) {
         return copy_readable(bytes + offset, to, count);
     };
-    if(!get(0, head, magic_bytes))
+    if(!get(0, head, MAGIC_BYTES))
         return 0;
-    if(std::memcmp(head, bundle_magic, magic_bytes) == 0)
+    if(std::memcmp(head, BUNDLE_MAGIC, MAGIC_BYTES) == 0)
     {
         std::vector<Entry> entries;
         if(!read_entries(get, &entries))
             return 0;
-        uint64_t end = magic_bytes + 8;
+        uint64_t end = MAGIC_BYTES + 8;
         for(const Entry& entry : entries)
             if(entry.bytes <= (1ull << 40) && entry.offset <= (1ull << 40))
                 end = std::max(end, entry.offset + entry.bytes);
         return end;
     }
-    if(std::memcmp(head, compressed_magic, 4) == 0)
-        return magic_bytes; // refused by what it is
+    if(std::memcmp(head, COMPRESSED_MAGIC, 4) == 0)
+        return MAGIC_BYTES; // refused by what it is
     if(!is_elf(head) || !get(0, head, sizeof head))
         return 0;
     // Section headers come last, unless they were cut away: then the last segment ends the file.
-    uint64_t end            = elf_header_bytes;
+    uint64_t end            = ELF_HEADER_BYTES;
     const uint64_t sections = read<uint64_t>(head + 40);
     if(sections && sections < (1ull << 40))
         end = std::max(end,

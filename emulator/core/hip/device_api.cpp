@@ -17,9 +17,9 @@ struct Field
     int64_t least, most;
 };
 
-constexpr int64_t any = INT64_MAX;
-const Field fields[]  = {
-    {"arch", &Options::arch, 0, any},
+constexpr int64_t ANY = INT64_MAX;
+const Field FIELDS[]  = {
+    {"arch", &Options::arch, 0, ANY},
     {"cu_count", &Options::cu_count, 1, 4096},
     {"threads", &Options::threads, 1, 1024},
     {"granularity", &Options::granularity, 1, 4096},
@@ -28,15 +28,15 @@ const Field fields[]  = {
     {"late_loads", &Options::late_loads, 0, 1},
     {"lds_races", &Options::lds_races, 0, 1},
     {"uninitialised", &Options::uninitialised, 0, 1},
-    {"wave_order", &Options::wave_order, 0, any},
-    {"max_instructions", &Options::max_instructions, 0, any},
-    {"trace_workgroup", &Options::trace_workgroup, 0, any},
-    {"trace_wave", &Options::trace_wave, 0, any},
+    {"wave_order", &Options::wave_order, 0, ANY},
+    {"max_instructions", &Options::max_instructions, 0, ANY},
+    {"trace_workgroup", &Options::trace_workgroup, 0, ANY},
+    {"trace_wave", &Options::trace_wave, 0, ANY},
 };
 
 const Field* find_field(const char* name)
 {
-    for(const Field& field : fields)
+    for(const Field& field : FIELDS)
         if(std::strcmp(field.name, name) == 0)
             return &field;
     return nullptr;

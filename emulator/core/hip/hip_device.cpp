@@ -8,9 +8,9 @@
 namespace emu {
 namespace {
 
-constexpr uint64_t GiB = 1ull << 30;
+constexpr uint64_t GIB = 1ull << 30;
 
-const Arch archs[] = {
+const Arch ARCHS[] = {
     {910,
      "gfx90a",
      "gfx90a:sramecc+:xnack-",
@@ -19,7 +19,7 @@ const Arch archs[] = {
      9,
      0,
      110,
-     64 * GiB,
+     64 * GIB,
      65536,
      1700000},
     {942,
@@ -30,7 +30,7 @@ const Arch archs[] = {
      9,
      4,
      304,
-     192 * GiB,
+     192 * GIB,
      65536,
      2100000},
     {950,
@@ -41,7 +41,7 @@ const Arch archs[] = {
      9,
      5,
      256,
-     288 * GiB,
+     288 * GIB,
      163840,
      2200000},
 };
@@ -55,7 +55,7 @@ void check_device(int device)
 
 const Arch* find_arch(int64_t number)
 {
-    for(const Arch& arch : archs)
+    for(const Arch& arch : ARCHS)
         if(arch.number == number)
             return &arch;
     return nullptr;
@@ -63,7 +63,7 @@ const Arch* find_arch(int64_t number)
 
 const Arch* find_elf_arch(uint32_t elf_machine)
 {
-    for(const Arch& arch : archs)
+    for(const Arch& arch : ARCHS)
         if(arch.elf_machine == elf_machine)
             return &arch;
     return nullptr;
@@ -72,7 +72,7 @@ const Arch* find_elf_arch(uint32_t elf_machine)
 const Arch& current_arch()
 {
     const Arch* arch = find_arch(options().arch);
-    return arch ? *arch : archs[2];
+    return arch ? *arch : ARCHS[2];
 }
 
 } // namespace emu

@@ -11,7 +11,7 @@ struct ErrorRow
     const char* name;
     const char* text;
 };
-const ErrorRow error_rows[] = {
+const ErrorRow ERROR_ROWS[] = {
 #define X(name, number, text) {name, #name, text},
     EMU_HIP_ERRORS(X)
 #undef X
@@ -19,7 +19,7 @@ const ErrorRow error_rows[] = {
 
 const ErrorRow& row(hipError_t error)
 {
-    for(const ErrorRow& candidate : error_rows)
+    for(const ErrorRow& candidate : ERROR_ROWS)
         if(candidate.error == error)
             return candidate;
     return row(hipErrorUnknown);

@@ -20,7 +20,7 @@ struct FatBinary
     const void* image;
     void* unused;
 };
-constexpr uint32_t fat_binary_magic = 0x48495046; // "HIPF"
+constexpr uint32_t FAT_BINARY_MAGIC = 0x48495046; // "HIPF"
 
 struct Registered
 {
@@ -32,8 +32,8 @@ struct Registered
 struct Registry
 {
     std::recursive_mutex mutex;
-    std::map<const void*, Registered> functions,
-        variables; // by the host's address of the stub or shadow
+    // By the host's address of the stub or shadow.
+    std::map<const void*, Registered> functions, variables;
 };
 
 Registry& registry()
@@ -100,7 +100,7 @@ HIP_API void** __hipRegisterFatBinary(const void* data)
     {
         emu::FatBinary wrapper = {};
         const bool ours        = data && emu::copy_readable(data, &wrapper, sizeof wrapper) &&
-                                 wrapper.magic == emu::fat_binary_magic && wrapper.image;
+                                 wrapper.magic == emu::FAT_BINARY_MAGIC && wrapper.image;
         static const unsigned char nothing[1] = {0};
         emu::Module& module =
             ours ? emu::add_module_at(wrapper.image, false, emu::file_of(data))

@@ -172,10 +172,10 @@ HIP_API hipError_t hipLaunchHostFunc(hipStream_t stream, void (*function)(void*)
 
 static hipError_t create_event(const char* function, hipEvent_t* event, unsigned flags)
 {
-    constexpr unsigned disable_timing = 2;
+    constexpr unsigned DISABLE_TIMING = 2;
     return hip_call(function, Needs::Device, [&] {
         require(event, hipErrorInvalidValue, "null pointer");
-        *event = emu::events().add(new ihipEvent_t{(flags & disable_timing) == 0, false, {}});
+        *event = emu::events().add(new ihipEvent_t{(flags & DISABLE_TIMING) == 0, false, {}});
     });
 }
 

@@ -21,8 +21,8 @@ struct Modules
 
 Modules& modules()
 {
-    static Modules& only =
-        *new Modules; // libraries unregister after our destructors would have run
+    // Never destroyed: libraries unregister after our destructors would have run.
+    static Modules& only = *new Modules;
     return only;
 }
 

@@ -114,6 +114,32 @@ inline uint32_t load_narrow(Narrow kind, const uint8_t* from)
     return kind == Narrow::Unsigned16 ? half : static_cast<uint32_t>(static_cast<int16_t>(half));
 }
 
+// The same for each lane of `mask`, zero in the others.
+template <Narrow Kind, typename Offset>
+void gather_narrow(const uint8_t* base, const Offset* offsets, uint64_t mask, uint32_t* to)
+{
+    for(unsigned l = 0; l < LANES; ++l)
+        to[l] = mask >> l & 1 ? load_narrow(Kind, place(base, offsets[l])) : 0;
+}
+
+// Store `Bytes` bytes of each lane's dword from bit `Shift` on.
+template <unsigned Bytes, unsigned Shift, typename Offset>
+void scatter_narrow(uint8_t* base, const Offset* offsets, uint64_t mask, const uint32_t* from)
+{
+    for(unsigned l = 0; l < LANES; ++l)
+    {
+        const uint32_t value = from[l] >> Shift;
+        if(mask >> l & 1)
+            std::memcpy(place(base, offsets[l]), &value, Bytes);
+    }
+}
+
+// The bits of a dword that scatter_narrow stores.
+constexpr uint32_t part_bits(unsigned bytes, unsigned shift)
+{
+    return ((1u << 8 * bytes) - 1) << shift;
+}
+
 // Which part of the destination a narrow load writes.
 enum class Part
 {
@@ -174,6 +200,21 @@ inline void deliver(Wave& w,
             " of the " + std::to_string(lds ? w.group->lds_bytes : w.scratch_bytes) +
             (lds ? " bytes of LDS that the workgroup has" : " bytes of scratch that a lane has");
     raise(w, op, std::move(fault));
+}
+
+// LDS-DMA of the lanes of EXEC: lane l's dwords go to M0 + offset + l * 4 * dwords (CDNA3 ISA
+// document, "Memory buffer load to LDS").
+void load_to_lds(
+    Wave& w, const MicroOp* op, int64_t offset, const uint32_t (*data)[LANES], unsigned dwords);
+
+// What an atomic ends with: with RETURN the old values go to the destination.
+inline void deliver_old(
+    Wave& w, const MicroOp* op, Counter counter, const Rows& old, unsigned dwords)
+{
+    if(op->flags & RETURN)
+        deliver(w, op, counter, old.d, dwords, w.exec());
+    else
+        issue(w, counter);
 }
 
 // Check the accesses of all lanes of `mask`, first their hull, then each.

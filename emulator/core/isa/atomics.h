@@ -1,6 +1,7 @@
 // Read-modify-write of global memory: lanes in ascending order, atomic against other host threads.
 #pragma once
 
+#include "isa/access.h"
 #include "isa/float_formats.h"
 
 #include <atomic>
@@ -22,6 +23,33 @@ T modify(void* address, T data)
         const T result = F(std::bit_cast<T>(old), data);
         if(cell.compare_exchange_weak(old, std::bit_cast<Bits>(result)))
             return std::bit_cast<T>(old);
+    }
+}
+
+// Change(address, operand) -> old value, for each lane of `mask`: operands from rows of 64 dwords,
+// old values to `old`, zero in other lanes.
+template <typename T, auto Change, typename Offset>
+void modify_lanes(uint8_t* base,
+                  const Offset* offsets,
+                  uint64_t mask,
+                  const uint32_t (*operands)[LANES],
+                  Rows& old)
+{
+    constexpr unsigned DWORDS = sizeof(T) / 4;
+    for(unsigned l = 0; l < LANES; ++l)
+    {
+        uint32_t bits[DWORDS] = {};
+        if(mask >> l & 1)
+        {
+            for(unsigned i = 0; i < DWORDS; ++i)
+                bits[i] = operands[i][l];
+            T operand;
+            std::memcpy(&operand, bits, sizeof(T));
+            const T before = Change(place(base, offsets[l]), operand);
+            std::memcpy(bits, &before, sizeof(T));
+        }
+        for(unsigned i = 0; i < DWORDS; ++i)
+            old.d[i][l] = bits[i];
     }
 }
 

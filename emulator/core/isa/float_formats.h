@@ -67,7 +67,8 @@ inline uint32_t f32_to_f16(uint32_t bits, Round round)
     const bool negative = sign != 0;
     uint32_t shift = 13, value = magnitude - (112u << 23);
     if(magnitude < (113u << 23))
-    { // subnormal result
+    {
+        // subnormal result
         const uint32_t exponent = magnitude >> 23;
         const uint32_t steps    = 126 - exponent; // 14 and up
         if(steps > 31)

@@ -8,6 +8,7 @@
 #include "checks/checks.h"
 #include "isa/access.h"
 #include "isa/atomics.h"
+#include "isa/fields.h"
 #include "isa/registry.h"
 
 #include <bit>
@@ -26,38 +27,34 @@ struct Resource
 Resource resource(Wave& w, const MicroOp* op)
 {
     scalars_must_be_defined(w, op, op->src[1].code, 4, "the buffer resource");
-    const uint32_t* srd = &w.s[op->src[1].code - SCALAR];
-    if(srd[1] >> 31 || srd[3] >> 23 & 1)
+    const uint32_t* words = &w.s[op->src[1].code - SCALAR];
+    if(srd::SWIZZLE_ENABLE.of(words[1]) || srd::ADD_TID_ENABLE.of(words[3]))
         raise_unknown(w, op, "a buffer resource with swizzle or add_tid_enable");
     if(w.group->srd_range)
     {
         uint64_t unmapped = 0;
-        if(!w.group->srds.check(srd, &unmapped)) [[unlikely]]
-        {
-            Fault fault;
-            fault.kind    = FaultKind::SrdRange;
-            fault.access  = Access::Load;
-            fault.address = unmapped;
-            fault.bytes   = 1;
-            raise(w, op, std::move(fault));
-        }
+        if(!w.group->srds.check(words, &unmapped)) [[unlikely]]
+            raise_memory(w, op, Access::Load, NO_LANE, unmapped, 1, FaultKind::SrdRange);
     }
-    return {srd[0] | uint64_t{srd[1] & 0xffff} << 32, srd[2], srd[1] >> 16 & 0x3fff};
+    return {srd::base(words), words[2], srd::stride(words)};
 }
 
-// Where each lane goes, relative to base, and how many of its leading bytes are in range (in whole
-// elements).
+// Where each lane of an access goes, relative to the resource's base.
 struct alignas(64) Lanes
 {
     uint64_t offset[LANES];
-    uint64_t whole = 0; // lanes with every element in range
+    Resource resource;
+    const uint32_t* index; // of a structured buffer's element, else null
+    uint64_t mask;         // EXEC
+    uint64_t whole;        // of these, lanes whose every dword is in range
 };
 
-// Lanes whose element at `skip` bytes behind their offset is in range.
-uint64_t in_range(const Resource& r, const Lanes& lanes, unsigned skip, const uint32_t* index)
+// Lanes whose byte at `skip` behind their offset is in range.
+uint64_t in_range(const Lanes& lanes, unsigned skip)
 {
-    uint64_t mask = 0;
-    if(r.stride == 0 && index == nullptr)
+    const Resource& r = lanes.resource;
+    uint64_t mask     = 0;
+    if(r.stride == 0 && lanes.index == nullptr)
     {
         for(unsigned l = 0; l < LANES; ++l)
             mask |= uint64_t{lanes.offset[l] + skip < r.records} << l;
@@ -65,12 +62,13 @@ uint64_t in_range(const Resource& r, const Lanes& lanes, unsigned skip, const ui
     else
     {
         for(unsigned l = 0; l < LANES; ++l)
-            mask |= uint64_t{(index == nullptr ? 0 : index[l]) < r.records} << l;
+            mask |= uint64_t{(lanes.index == nullptr ? 0 : lanes.index[l]) < r.records} << l;
     }
-    return mask;
+    return mask & lanes.mask;
 }
 
-const uint32_t* offsets_of(Wave& w, const MicroOp* op, const Resource& r, Lanes& lanes)
+// Fills in index and offset.
+void set_offsets(Wave& w, const MicroOp* op, Lanes& lanes)
 {
     scalars_must_be_defined(w, op, op->src[2].code, 1, "the buffer offset");
     const uint64_t common = static_cast<uint64_t>(static_cast<uint32_t>(op->offset)) +
@@ -92,183 +90,131 @@ const uint32_t* offsets_of(Wave& w, const MicroOp* op, const Resource& r, Lanes&
     }
     if(index != nullptr)
         for(unsigned l = 0; l < LANES; ++l)
-            lanes.offset[l] += uint64_t{index[l]} * r.stride;
-    return index;
+            lanes.offset[l] += uint64_t{index[l]} * lanes.resource.stride;
+    lanes.index = index;
 }
 
-// Hull check of the lanes of `mask`; stops at the first lane outside.
-void check(Wave& w,
-           const MicroOp* op,
-           Access access,
-           const Resource& r,
-           const Lanes& lanes,
-           uint64_t mask,
-           unsigned bytes)
+// Stops at the first lane of lanes.whole that is outside the allocations; their hull goes first.
+void check(Wave& w, const MicroOp* op, Access access, const Lanes& lanes, unsigned bytes)
 {
+    const uint64_t base = lanes.resource.base;
     uint64_t low = ~uint64_t{0}, high = 0;
     for(unsigned l = 0; l < LANES; ++l)
     {
-        const bool on         = mask >> l & 1;
+        const bool on         = lanes.whole >> l & 1;
         const uint64_t offset = lanes.offset[l];
         low                   = on && offset < low ? offset : low;
         high                  = on && offset > high ? offset : high;
     }
-    if(mask == 0 || w.group->ranges.check(r.base + low, high - low + bytes))
+    if(lanes.whole == 0 || w.group->ranges.check(base + low, high - low + bytes))
         return;
     for(unsigned l = 0; l < LANES; ++l)
-        if(mask >> l & 1 && !w.group->ranges.check(r.base + lanes.offset[l], bytes))
-            raise_memory(w, op, access, l, r.base + lanes.offset[l], bytes);
+        if(lanes.whole >> l & 1 && !w.group->ranges.check(base + lanes.offset[l], bytes))
+            raise_memory(w, op, access, l, base + lanes.offset[l], bytes);
 }
 
-// Dwords in range of each lane, the rest zero.
-template <unsigned Dwords>
-void load_rows(Wave& w, const MicroOp* op, Rows& data, uint64_t mask)
+// The lanes of an access of `bytes` a lane, checked; the range check looks at the byte at `skip`.
+void aim(Wave& w, const MicroOp* op, Access access, unsigned bytes, unsigned skip, Lanes& lanes)
 {
-    const Resource r = resource(w, op);
-    Lanes lanes;
-    const uint32_t* index = offsets_of(w, op, r, lanes);
-    const uint64_t whole  = in_range(r, lanes, 4 * (Dwords - 1), index) & mask;
-    const auto* base      = reinterpret_cast<const uint8_t*>(r.base);
-    check(w, op, Access::Load, r, lanes, whole, 4 * Dwords);
-    w.group->traffic.global_load_bytes += 4 * Dwords * static_cast<uint64_t>(std::popcount(whole));
-    if(whole == ALL_LANES)
-    {
-        gather<Dwords>(base, lanes.offset, whole, data.d);
+    lanes.mask     = w.exec();
+    lanes.resource = resource(w, op);
+    set_offsets(w, op, lanes);
+    lanes.whole = in_range(lanes, skip);
+    check(w, op, access, lanes, bytes);
+    const uint64_t traffic = bytes * static_cast<uint64_t>(std::popcount(lanes.whole));
+    if(access == Access::Load)
+        w.group->traffic.global_load_bytes += traffic;
+    if(access == Access::Store)
+        w.group->traffic.global_store_bytes += traffic;
+}
+
+// Lanes that the end of the buffer cuts: calls move(dword, lane, address) for each dword in range.
+template <unsigned Dwords, typename Move>
+void move_cut(Wave& w, const MicroOp* op, Access access, const Lanes& lanes, Move&& move)
+{
+    if(lanes.whole == lanes.mask)
         return;
-    }
-    for(unsigned i = 0; i < Dwords; ++i)
-        for(unsigned l = 0; l < LANES; ++l)
-            data.d[i][l] = 0;
-    gather<Dwords>(base, lanes.offset, whole, data.d);
-    if(Dwords == 1)
-        return;
-    // Lanes that the end of the buffer cuts: dword by dword.
     for(unsigned i = 0; i + 1 < Dwords; ++i)
     {
-        const uint64_t part = in_range(r, lanes, 4 * i, index) & mask & ~whole;
+        const uint64_t part = in_range(lanes, 4 * i) & ~lanes.whole;
         for(unsigned l = 0; l < LANES; ++l)
         {
             if(!(part >> l & 1))
                 continue;
-            const uint64_t address = r.base + lanes.offset[l] + 4 * i;
+            const uint64_t address = lanes.resource.base + lanes.offset[l] + 4 * i;
             if(!w.group->ranges.check(address, 4))
-                raise_memory(w, op, Access::Load, l, address, 4);
-            std::memcpy(&data.d[i][l], reinterpret_cast<const void*>(address), 4);
+                raise_memory(w, op, access, l, address, 4);
+            move(i, l, address);
         }
     }
 }
 
-// LDS-DMA: lane l's data go to M0 + inst_offset + l * bytes; lanes out of range write zeros,
-// inactive ones nothing.
-void to_lds(
-    Wave& w, const MicroOp* op, const uint32_t (*data)[LANES], unsigned dwords, uint64_t mask)
+// Dwords in range of each lane, the rest zero.
+template <unsigned Dwords>
+void load_rows(Wave& w, const MicroOp* op, Rows& data)
 {
-    const unsigned bytes = 4 * dwords;
-    scalars_must_be_defined(w, op, SCALAR + M0, 1, "the LDS address");
-    const uint64_t base = uint64_t{w.s[M0]} + static_cast<uint32_t>(op->offset);
-    PendingWrite write;
-    if(mask != 0 && base + LANES * bytes > w.group->lds_bytes)
-        raise_memory(w, op, Access::Store, no_lane, base, uint64_t{LANES} * bytes, FaultKind::Lds);
-    w.group->traffic.lds_dma_bytes += bytes * static_cast<uint64_t>(std::popcount(mask));
-    if(w.group->shadow != nullptr)
-        for(unsigned l = 0; l < LANES; ++l)
-            if(mask >> l & 1)
-                check_lds(w, op, l, static_cast<uint32_t>(base) + l * bytes, bytes, LdsUse::Write);
-    if(!w.group->late)
-    {
-        for(unsigned l = 0; l < LANES; ++l)
-        {
-            if(!(mask >> l & 1))
-                continue;
-            uint32_t values[4];
-            for(unsigned i = 0; i < dwords; ++i)
-                values[i] = data[i][l];
-            std::memcpy(w.group->lds + base + l * bytes, values, bytes);
-        }
-        return;
-    }
-    write.target = PendingWrite::Target::Lds;
-    write.lanes  = mask;
-    write.chunk  = bytes;
-    for(unsigned l = 0; l < LANES; ++l)
-    {
-        if(!(mask >> l & 1))
-            continue;
-        write.addresses.push_back(static_cast<uint32_t>(base) + l * bytes);
-        for(unsigned i = 0; i < dwords; ++i)
-            write.data.push_back(data[i][l]);
-    }
-    issue(w, Counter::Vector, std::move(write));
+    Lanes lanes;
+    aim(w, op, Access::Load, 4 * Dwords, 4 * (Dwords - 1), lanes);
+    if(lanes.whole != ALL_LANES)
+        for(unsigned i = 0; i < Dwords; ++i)
+            for(unsigned l = 0; l < LANES; ++l)
+                data.d[i][l] = 0;
+    const auto* base = reinterpret_cast<const uint8_t*>(lanes.resource.base);
+    gather<Dwords>(base, lanes.offset, lanes.whole, data.d);
+    move_cut<Dwords>(
+        w, op, Access::Load, lanes, [&](unsigned dword, unsigned lane, uint64_t address) {
+            std::memcpy(&data.d[dword][lane], reinterpret_cast<const void*>(address), 4);
+        });
+}
+
+// Where a load's result goes. To LDS: lanes out of range write zeros, inactive ones nothing.
+void put(Wave& w, const MicroOp* op, const Rows& data, unsigned dwords, Part part = Part::Whole)
+{
+    if(op->flags & TO_LDS)
+        load_to_lds(w, op, static_cast<uint32_t>(op->offset), data.d, dwords);
+    else
+        deliver(w, op, Counter::Vector, data.d, dwords, w.exec(), part);
 }
 
 template <unsigned Dwords>
 const MicroOp* load(Wave& w, const MicroOp* op)
 {
-    const uint64_t mask = w.exec();
     Rows data;
-    load_rows<Dwords>(w, op, data, mask);
-    if(op->flags & TO_LDS)
-        to_lds(w, op, data.d, Dwords, mask);
-    else
-        deliver(w, op, Counter::Vector, data.d, Dwords, mask);
+    load_rows<Dwords>(w, op, data);
+    put(w, op, data, Dwords);
     return advance(op);
 }
 
 template <Narrow Kind, Part Where>
 const MicroOp* load_part(Wave& w, const MicroOp* op)
 {
-    const uint64_t mask = w.exec();
-    const Resource r    = resource(w, op);
     Lanes lanes;
-    const uint32_t* index = offsets_of(w, op, r, lanes);
-    const uint64_t inside = in_range(r, lanes, narrow_bytes(Kind) - 1, index) & mask;
-    check(w, op, Access::Load, r, lanes, inside, narrow_bytes(Kind));
-    w.group->traffic.global_load_bytes +=
-        narrow_bytes(Kind) * static_cast<uint64_t>(std::popcount(inside));
     Rows data;
-    for(unsigned l = 0; l < LANES; ++l)
-        data.d[0][l] =
-            inside >> l & 1
-                ? load_narrow(Kind, reinterpret_cast<const uint8_t*>(r.base + lanes.offset[l]))
-                : 0;
-    if(op->flags & TO_LDS)
-        to_lds(w, op, data.d, 1, mask);
-    else
-        deliver(w, op, Counter::Vector, data.d, 1, mask, Where);
+    aim(w, op, Access::Load, narrow_bytes(Kind), narrow_bytes(Kind) - 1, lanes);
+    const auto* base = reinterpret_cast<const uint8_t*>(lanes.resource.base);
+    gather_narrow<Kind>(base, lanes.offset, lanes.whole, data.d[0]);
+    put(w, op, data, 1, Where);
     return advance(op);
 }
 
 template <unsigned Dwords>
 const MicroOp* store(Wave& w, const MicroOp* op)
 {
-    const uint64_t mask = w.exec();
-    const Resource r    = resource(w, op);
     Lanes lanes;
-    const uint32_t* index = offsets_of(w, op, r, lanes);
-    const uint64_t whole  = in_range(r, lanes, 4 * (Dwords - 1), index) & mask;
-    check(w, op, Access::Store, r, lanes, whole, 4 * Dwords);
-    w.group->traffic.global_store_bytes += 4 * Dwords * static_cast<uint64_t>(std::popcount(whole));
+    aim(w, op, Access::Store, 4 * Dwords, 4 * (Dwords - 1), lanes);
     const uint32_t* rows[Dwords];
     for(unsigned i = 0; i < Dwords; ++i)
     {
-        must_be_defined(w, op, op->dst + i, whole, "what is stored");
+        must_be_defined(w, op, op->dst + i, lanes.whole, "what is stored");
         rows[i] = w.v[op->dst + i];
     }
-    scatter<Dwords>(reinterpret_cast<uint8_t*>(r.base), lanes.offset, whole, rows);
-    for(unsigned i = 0; i + 1 < Dwords; ++i)
-    {
-        const uint64_t part = in_range(r, lanes, 4 * i, index) & mask & ~whole;
-        for(unsigned l = 0; l < LANES; ++l)
-        {
-            if(!(part >> l & 1))
-                continue;
-            const uint64_t address = r.base + lanes.offset[l] + 4 * i;
-            if(!w.group->ranges.check(address, 4))
-                raise_memory(w, op, Access::Store, l, address, 4);
-            must_be_defined(w, op, op->dst + i, uint64_t{1} << l, "what is stored");
-            std::memcpy(reinterpret_cast<void*>(address), &rows[i][l], 4);
-        }
-    }
+    auto* base = reinterpret_cast<uint8_t*>(lanes.resource.base);
+    scatter<Dwords>(base, lanes.offset, lanes.whole, rows);
+    move_cut<Dwords>(
+        w, op, Access::Store, lanes, [&](unsigned dword, unsigned lane, uint64_t address) {
+            must_be_defined(w, op, op->dst + dword, uint64_t{1} << lane, "what is stored");
+            std::memcpy(reinterpret_cast<void*>(address), &rows[dword][lane], 4);
+        });
     issue(w, Counter::Vector);
     return advance(op);
 }
@@ -276,21 +222,11 @@ const MicroOp* store(Wave& w, const MicroOp* op)
 template <unsigned Bytes, unsigned Shift>
 const MicroOp* store_part(Wave& w, const MicroOp* op)
 {
-    const uint64_t mask = w.exec();
-    const Resource r    = resource(w, op);
     Lanes lanes;
-    const uint32_t* index = offsets_of(w, op, r, lanes);
-    const uint64_t inside = in_range(r, lanes, Bytes - 1, index) & mask;
-    check(w, op, Access::Store, r, lanes, inside, Bytes);
-    must_be_defined(w, op, op->dst, inside, "what is stored", ((1u << 8 * Bytes) - 1) << Shift);
-    w.group->traffic.global_store_bytes += Bytes * static_cast<uint64_t>(std::popcount(inside));
-    const uint32_t* row = w.v[op->dst];
-    for(unsigned l = 0; l < LANES; ++l)
-    {
-        const uint32_t value = row[l] >> Shift;
-        if(inside >> l & 1)
-            std::memcpy(reinterpret_cast<void*>(r.base + lanes.offset[l]), &value, Bytes);
-    }
+    aim(w, op, Access::Store, Bytes, Bytes - 1, lanes);
+    must_be_defined(w, op, op->dst, lanes.whole, "what is stored", part_bits(Bytes, Shift));
+    auto* base = reinterpret_cast<uint8_t*>(lanes.resource.base);
+    scatter_narrow<Bytes, Shift>(base, lanes.offset, lanes.whole, w.v[op->dst]);
     issue(w, Counter::Vector);
     return advance(op);
 }
@@ -299,33 +235,14 @@ template <typename T, auto F>
 const MicroOp* atomic(Wave& w, const MicroOp* op)
 {
     constexpr unsigned DWORDS = sizeof(T) / 4;
-    const uint64_t mask       = w.exec();
-    const Resource r          = resource(w, op);
     Lanes lanes;
-    const uint32_t* index = offsets_of(w, op, r, lanes);
-    const uint64_t inside = in_range(r, lanes, sizeof(T) - 1, index) & mask;
-    check(w, op, Access::Atomic, r, lanes, inside, sizeof(T));
+    aim(w, op, Access::Atomic, sizeof(T), sizeof(T) - 1, lanes);
     for(unsigned i = 0; i < DWORDS; ++i)
-        must_be_defined(w, op, op->dst + i, inside, "the atomic's operand");
-    Rows old = {};
-    for(unsigned l = 0; l < LANES; ++l)
-    {
-        if(!(inside >> l & 1))
-            continue;
-        uint32_t bits[DWORDS];
-        for(unsigned i = 0; i < DWORDS; ++i)
-            bits[i] = w.v[op->dst + i][l];
-        T operand;
-        std::memcpy(&operand, bits, sizeof(T));
-        const T before = modify<T, F>(reinterpret_cast<void*>(r.base + lanes.offset[l]), operand);
-        std::memcpy(bits, &before, sizeof(T));
-        for(unsigned i = 0; i < DWORDS; ++i)
-            old.d[i][l] = bits[i];
-    }
-    if(op->flags & RETURN)
-        deliver(w, op, Counter::Vector, old.d, DWORDS, mask);
-    else
-        issue(w, Counter::Vector);
+        must_be_defined(w, op, op->dst + i, lanes.whole, "the atomic's operand");
+    Rows old;
+    auto* base = reinterpret_cast<uint8_t*>(lanes.resource.base);
+    modify_lanes<T, modify<T, F>>(base, lanes.offset, lanes.whole, &w.v[op->dst], old);
+    deliver_old(w, op, Counter::Vector, old, DWORDS);
     return advance(op);
 }
 
@@ -334,7 +251,7 @@ const MicroOp* nothing(Wave&, const MicroOp* op) { return advance(op); }
 #define ATOMIC(NAME, T, ...) \
     {"buffer_atomic_" NAME, atomic<T, ([](T m, T d) -> T { return static_cast<T>(__VA_ARGS__); })>},
 
-constexpr Entry entries[] = {
+constexpr Entry ENTRIES[] = {
     // clang-format off
     EMU_ATOMICS(ATOMIC)
     // clang-format on
@@ -366,6 +283,6 @@ constexpr Entry entries[] = {
 
 } // namespace
 
-std::span<const Entry> buffer_entries() { return entries; }
+std::span<const Entry> buffer_entries() { return ENTRIES; }
 
 } // namespace emu

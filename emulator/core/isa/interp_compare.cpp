@@ -51,8 +51,9 @@ const MicroOp* compare_half(Wave& w, const MicroOp* op)
 {
     Row b0, b1, truth;
     const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1);
-    if((w.mode >> 6 & 1) == 0)
-    { // MODE flushes f16 inputs
+    if(!mode::INPUTS_WIDE.of(w.mode))
+    {
+        // MODE flushes f16 inputs
         for(unsigned l = 0; l < LANES; ++l)
             b0.d[l] = flush_f16(a[l] & 0xffff);
         for(unsigned l = 0; l < LANES; ++l)
@@ -145,7 +146,7 @@ const MicroOp* compare_class(Wave& w, const MicroOp* op)
         WHICH("nlt_" TYPE __VA_OPT__(, ) __VA_ARGS__, !(a < b)),            \
         WHICH("tru_" TYPE __VA_OPT__(, ) __VA_ARGS__, (void(a), void(b), true))
 
-constexpr Entry entries[] = {
+constexpr Entry ENTRIES[] = {
     INTEGERS("i16", int16_t),
     INTEGERS("u16", uint16_t),
     INTEGERS("i32", int32_t),
@@ -165,6 +166,6 @@ constexpr Entry entries[] = {
 
 } // namespace
 
-std::span<const Entry> compare_entries() { return entries; }
+std::span<const Entry> compare_entries() { return ENTRIES; }
 
 } // namespace emu

@@ -45,8 +45,7 @@ const MicroOp* s_waitcnt(Wave& w, const MicroOp* op)
 {
     if(w.group->late) [[unlikely]]
     {
-        const uint32_t counts = op->control; // vmcnt [15:14],[3:0], expcnt [6:4], lgkmcnt [11:8]
-        wait(w, (counts & 15) | counts >> 14 << 4, counts >> 8 & 15);
+        wait(w, waitcnt::vmcnt(op->control), waitcnt::LGKMCNT.of(op->control));
     }
     return advance(op);
 }
@@ -86,8 +85,7 @@ const MicroOp* s_call_b64(Wave& w, const MicroOp* op)
     return jump(op, true);
 }
 
-// Hardware registers (ISA document, "Hardware register values"): control is id [5:0], offset
-// [10:6], size - 1 [15:11].
+// Hardware registers (ISA document, "Hardware register values"); control is a word of hwreg.
 enum HardwareRegister : unsigned
 {
     HW_MODE      = 1,
@@ -97,16 +95,15 @@ enum HardwareRegister : unsigned
     HW_XCC_ID    = 20
 };
 
-uint32_t field_of(const MicroOp* op)
+Field field_of(const MicroOp* op)
 {
-    const unsigned size = (op->control >> 11 & 31) + 1;
-    return (size == 32 ? ~0u : (1u << size) - 1) << (op->control >> 6 & 31);
+    return {hwreg::OFFSET.of(op->control), hwreg::SIZE.of(op->control) + 1};
 }
 
 const MicroOp* s_getreg_b32(Wave& w, const MicroOp* op)
 {
     uint32_t value = 0;
-    switch(op->control & 63)
+    switch(hwreg::ID.of(op->control))
     {
         case HW_MODE: value = w.mode; break;
         case HW_ID: value = w.number; break;
@@ -115,17 +112,16 @@ const MicroOp* s_getreg_b32(Wave& w, const MicroOp* op)
             raise_unknown(
                 w, op, "s_getreg_b32 of a hardware register other than MODE, HW_ID and XCC_ID");
     }
-    w.s[op->dst - SCALAR] = (value & field_of(op)) >> (op->control >> 6 & 31);
+    w.s[op->dst - SCALAR] = field_of(op).of(value);
     return advance(op);
 }
 
 const MicroOp* s_setreg_b32(Wave& w, const MicroOp* op)
 {
-    if((op->control & 63) != HW_MODE)
+    if(hwreg::ID.of(op->control) != HW_MODE)
         raise_unknown(w, op, "s_setreg_b32 of a hardware register other than MODE");
-    const uint32_t field = field_of(op), value = scalar_value(w, op, op->src[0].code)
-                                                 << (op->control >> 6 & 31);
-    set_mode(w, (w.mode & ~field) | (value & field));
+    const Field field = field_of(op);
+    set_mode(w, (w.mode & ~field.mask()) | field.put(scalar_value(w, op, op->src[0].code)));
     load_host_mode(w.mxcsr);
     return advance(op);
 }
@@ -134,14 +130,14 @@ const MicroOp* s_setreg_b32(Wave& w, const MicroOp* op)
 const MicroOp* trap(Wave& w, const MicroOp* op)
 {
     const auto* kernel = w.group->kernel;
-    const bool told    = kernel != nullptr && op->literal < kernel->program->texts.size();
+    const bool named   = kernel != nullptr && op->literal < kernel->program->texts.size();
     raise_unknown(w,
                   op,
-                  told ? kernel->program->texts[op->literal].c_str()
-                       : "an instruction that the emulator does not know");
+                  named ? kernel->program->texts[op->literal].c_str()
+                        : "an instruction that the emulator does not know");
 }
 
-constexpr Entry entries[] = {
+constexpr Entry ENTRIES[] = {
     {"trap", trap},
     {"s_nop", nothing},
     {"s_sleep", nothing},
@@ -171,6 +167,6 @@ constexpr Entry entries[] = {
 
 } // namespace
 
-std::span<const Entry> control_entries() { return entries; }
+std::span<const Entry> control_entries() { return ENTRIES; }
 
 } // namespace emu

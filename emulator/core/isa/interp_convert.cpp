@@ -82,9 +82,9 @@ const MicroOp* v_cvt_f16_f32(Wave& w, const MicroOp* op)
 {
     Row b0, out;
     const uint32_t* a = source_row(w, op, 0, b0);
-    const auto round  = static_cast<Round>(w.mode >> 2 & 3);
-    const bool flush  = (w.mode >> 7 & 1) == 0;
-    if((w.mode >> 4 & 1) == 0)
+    const auto round  = wide_round(w);
+    const bool flush  = !mode::RESULTS_WIDE.of(w.mode);
+    if(!mode::INPUTS_F32.of(w.mode))
         a = flushed_row(a, b0); // MODE flushes f32 inputs
     Row modified;
     if(output_modified(op))
@@ -107,7 +107,7 @@ const MicroOp* v_cvt_f32_f16(Wave& w, const MicroOp* op)
 {
     Row b0, out;
     const uint32_t* a = source_row(w, op, 0, b0);
-    const bool flush  = (w.mode >> 6 & 1) == 0;
+    const bool flush  = !mode::INPUTS_WIDE.of(w.mode);
     for(unsigned l = 0; l < LANES; ++l)
     {
         const uint32_t half  = flush && (a[l] & 0x7c00) == 0 ? a[l] & 0x8000 : a[l] & 0xffff;
@@ -140,7 +140,7 @@ const MicroOp* to_half(Wave& w, const MicroOp* op)
 {
     Row b0, out;
     const uint32_t* a = source_row(w, op, 0, b0);
-    const auto round  = static_cast<Round>(w.mode >> 2 & 3);
+    const auto round  = wide_round(w);
     for(unsigned l = 0; l < LANES; ++l)
         out.d[l] = as_bits(F(a[l]));
     if(output_modified(op))
@@ -218,9 +218,9 @@ uint32_t wide_to_u32(double x)
     return x >= 4294967295.0 ? 0xffffffff : static_cast<uint32_t>(x);
 }
 
-// ---- 8-bit formats. MODE.FP16_OVFL (bit 23) makes too large values the largest one.
+// ---- 8-bit formats. MODE.FP16_OVFL makes too large values the largest one.
 bool fnuz(const Wave& w) { return w.group->arch != 950; }
-bool saturates(const Wave& w) { return w.mode >> 23 & 1; }
+bool saturates(const Wave& w) { return mode::FP16_OVFL.of(w.mode); }
 
 template <bool Bf8>
 uint32_t decode(bool fnuz_format, uint32_t byte)
@@ -317,7 +317,7 @@ const MicroOp* to_f32(Wave& w, const MicroOp* op)
 }
 #define CF(NAME, ...) {NAME, to_f32<([](uint32_t a) -> float { return __VA_ARGS__; })>}
 
-constexpr Entry entries[] = {
+constexpr Entry ENTRIES[] = {
     CF("v_cvt_f32_u32", static_cast<float>(a)),
     CF("v_cvt_f32_i32", static_cast<float>(static_cast<int32_t>(a))),
     CF("v_cvt_f32_ubyte0", static_cast<float>(a & 0xff)),
@@ -364,6 +364,6 @@ constexpr Entry entries[] = {
 
 } // namespace
 
-std::span<const Entry> convert_entries() { return entries; }
+std::span<const Entry> convert_entries() { return ENTRIES; }
 
 } // namespace emu

@@ -33,37 +33,33 @@ uint64_t scratch_address(
     return reinterpret_cast<uint64_t>(w.scratch) + uint64_t{lane} * w.scratch_bytes + offset;
 }
 
-// Host addresses of the lanes of `mask`, all checked. Returns the lanes that go to global memory.
-template <Segment S>
-uint64_t resolve(
+// SCRATCH: vaddr and saddr are 32-bit offsets into the lane's scratch.
+void resolve_scratch(
     Wave& w, const MicroOp* op, Access access, unsigned bytes, uint64_t mask, Addresses& out)
 {
-    const auto offset     = static_cast<int64_t>(op->offset);
-    const uint16_t scalar = op->src[1].code;
-    if(scalar != NONE)
-        scalars_must_be_defined(w, op, scalar, S == Segment::Scratch ? 1 : 2, "the address");
-    if(!(op->flags & NO_ADDRESS))
-        must_be_defined(w, op, op->src[0].code, mask, "the address");
-    if constexpr(S == Segment::Scratch)
+    const uint16_t scalar  = op->src[1].code;
+    const uint32_t base    = scalar == NONE ? 0 : w.s[scalar - SCALAR];
+    const uint32_t* vector = op->flags & NO_ADDRESS ? nullptr : w.v[op->src[0].code];
+    for(unsigned l = 0; l < LANES; ++l)
     {
-        // vaddr and saddr are 32-bit offsets into the lane's scratch
-        const uint32_t base    = scalar == NONE ? 0 : w.s[scalar - SCALAR];
-        const uint32_t* vector = op->flags & NO_ADDRESS ? nullptr : w.v[op->src[0].code];
-        for(unsigned l = 0; l < LANES; ++l)
-        {
-            if(!(mask >> l & 1))
-                continue;
-            const uint32_t at =
-                base + (vector == nullptr ? 0 : vector[l]) + static_cast<uint32_t>(offset);
-            out.d[l] = scratch_address(w, op, access, l, at, bytes);
-        }
-        w.group->traffic.scratch_bytes += bytes * static_cast<uint64_t>(std::popcount(mask));
-        return 0;
+        if(!(mask >> l & 1))
+            continue;
+        const uint32_t at =
+            base + (vector == nullptr ? 0 : vector[l]) + static_cast<uint32_t>(op->offset);
+        out.d[l] = scratch_address(w, op, access, l, at, bytes);
     }
-    const uint32_t* low = w.v[op->src[0].code];
+    w.group->traffic.scratch_bytes += bytes * static_cast<uint64_t>(std::popcount(mask));
+}
+
+// Addresses as the instruction states them: a scalar base and 32 bits a lane, or 64 bits a lane.
+void add_addresses(Wave& w, const MicroOp* op, uint64_t mask, Addresses& out)
+{
+    const auto offset     = static_cast<uint64_t>(int64_t{op->offset});
+    const uint16_t scalar = op->src[1].code;
+    const uint32_t* low   = w.v[op->src[0].code];
     if(scalar != NONE)
     {
-        const uint64_t base = w.pair(scalar - SCALAR) + static_cast<uint64_t>(offset);
+        const uint64_t base = w.pair(scalar - SCALAR) + offset;
         for(unsigned l = 0; l < LANES; ++l)
             out.d[l] = base + low[l];
     }
@@ -72,38 +68,56 @@ uint64_t resolve(
         must_be_defined(w, op, op->src[0].code + 1u, mask, "the address");
         const uint32_t* high = w.v[op->src[0].code + 1];
         for(unsigned l = 0; l < LANES; ++l)
-            out.d[l] = (uint64_t{high[l]} << 32 | low[l]) + static_cast<uint64_t>(offset);
+            out.d[l] = (uint64_t{high[l]} << 32 | low[l]) + offset;
     }
+}
+
+// FLAT: replaces addresses in the apertures by the host's. Returns the other lanes.
+uint64_t resolve_apertures(
+    Wave& w, const MicroOp* op, Access access, unsigned bytes, uint64_t mask, Addresses& out)
+{
+    const LdsUse use = access == Access::Load ? LdsUse::Read : LdsUse::Write;
+    uint64_t global  = mask;
+    for(unsigned l = 0; l < LANES; ++l)
+    {
+        const auto aperture = static_cast<uint32_t>(out.d[l] >> 32);
+        const auto within   = static_cast<uint32_t>(out.d[l]);
+        if(!(mask >> l & 1) || (aperture != SHARED_APERTURE && aperture != PRIVATE_APERTURE))
+            continue;
+        global &= ~(uint64_t{1} << l);
+        if(aperture == PRIVATE_APERTURE)
+        {
+            out.d[l] = scratch_address(w, op, access, l, within, bytes);
+            continue;
+        }
+        if(within > w.group->lds_bytes || w.group->lds_bytes - within < bytes)
+            raise_memory(w, op, access, l, within, bytes, FaultKind::Lds);
+        if(w.group->shadow != nullptr)
+            check_lds(w, op, l, within, bytes, use);
+        out.d[l] = reinterpret_cast<uint64_t>(w.group->lds) + within;
+    }
+    return global;
+}
+
+// Host addresses of the lanes of `mask`, all checked. Returns the lanes that go to global memory.
+template <Segment S>
+uint64_t resolve(
+    Wave& w, const MicroOp* op, Access access, unsigned bytes, uint64_t mask, Addresses& out)
+{
+    const uint16_t scalar = op->src[1].code;
+    if(scalar != NONE)
+        scalars_must_be_defined(w, op, scalar, S == Segment::Scratch ? 1 : 2, "the address");
+    if(!(op->flags & NO_ADDRESS))
+        must_be_defined(w, op, op->src[0].code, mask, "the address");
+    if constexpr(S == Segment::Scratch)
+    {
+        resolve_scratch(w, op, access, bytes, mask, out);
+        return 0;
+    }
+    add_addresses(w, op, mask, out);
     uint64_t global = mask;
     if constexpr(S == Segment::Flat)
-    {
-        for(unsigned l = 0; l < LANES; ++l)
-        {
-            if(!(mask >> l & 1))
-                continue;
-            const auto aperture = static_cast<uint32_t>(out.d[l] >> 32),
-                       within   = static_cast<uint32_t>(out.d[l]);
-            if(aperture == SHARED_APERTURE)
-            {
-                if(within > w.group->lds_bytes || w.group->lds_bytes - within < bytes)
-                    raise_memory(w, op, access, l, within, bytes, FaultKind::Lds);
-                if(w.group->shadow != nullptr)
-                    check_lds(w,
-                              op,
-                              l,
-                              within,
-                              bytes,
-                              access == Access::Load ? LdsUse::Read : LdsUse::Write);
-                out.d[l] = reinterpret_cast<uint64_t>(w.group->lds) + within;
-                global &= ~(uint64_t{1} << l);
-            }
-            else if(aperture == PRIVATE_APERTURE)
-            {
-                out.d[l] = scratch_address(w, op, access, l, within, bytes);
-                global &= ~(uint64_t{1} << l);
-            }
-        }
-    }
+        global = resolve_apertures(w, op, access, bytes, mask, out);
     check_lanes(w, op, access, out.d, global, bytes);
     const uint64_t traffic = bytes * static_cast<uint64_t>(std::popcount(mask));
     (access == Access::Load ? w.group->traffic.global_load_bytes
@@ -113,7 +127,7 @@ uint64_t resolve(
 
 // FLAT counts on both counters, because a lane may go to LDS: then only a wait for both covers it.
 // The vector one is used.
-constexpr Counter counter = Counter::Vector;
+constexpr Counter COUNTER = Counter::Vector;
 
 template <Segment S, unsigned Dwords>
 const MicroOp* load(Wave& w, const MicroOp* op)
@@ -123,7 +137,7 @@ const MicroOp* load(Wave& w, const MicroOp* op)
     Rows data;
     resolve<S>(w, op, Access::Load, 4 * Dwords, mask, at);
     gather<Dwords>(static_cast<const uint8_t*>(nullptr), at.d, mask, data.d);
-    deliver(w, op, counter, data.d, Dwords, mask);
+    deliver(w, op, COUNTER, data.d, Dwords, mask);
     return advance(op);
 }
 
@@ -134,10 +148,8 @@ const MicroOp* load_part(Wave& w, const MicroOp* op)
     Addresses at;
     Rows data;
     resolve<S>(w, op, Access::Load, narrow_bytes(Kind), mask, at);
-    for(unsigned l = 0; l < LANES; ++l)
-        data.d[0][l] =
-            mask >> l & 1 ? load_narrow(Kind, reinterpret_cast<const uint8_t*>(at.d[l])) : 0;
-    deliver(w, op, counter, data.d, 1, mask, Where);
+    gather_narrow<Kind>(static_cast<const uint8_t*>(nullptr), at.d, mask, data.d[0]);
+    deliver(w, op, COUNTER, data.d, 1, mask, Where);
     return advance(op);
 }
 
@@ -154,7 +166,7 @@ const MicroOp* store(Wave& w, const MicroOp* op)
         rows[i] = w.v[op->src[2].code + i];
     }
     scatter<Dwords>(static_cast<uint8_t*>(nullptr), at.d, mask, rows);
-    issue(w, counter);
+    issue(w, COUNTER);
     return advance(op);
 }
 
@@ -164,51 +176,22 @@ const MicroOp* store_part(Wave& w, const MicroOp* op)
     const uint64_t mask = w.exec();
     Addresses at;
     const uint64_t global = resolve<S>(w, op, Access::Store, Bytes, mask, at);
-    must_be_defined(
-        w, op, op->src[2].code, global, "what is stored", ((1u << 8 * Bytes) - 1) << Shift);
-    const uint32_t* row = w.v[op->src[2].code];
-    for(unsigned l = 0; l < LANES; ++l)
-    {
-        const uint32_t value = row[l] >> Shift;
-        if(mask >> l & 1)
-            std::memcpy(reinterpret_cast<void*>(at.d[l]), &value, Bytes);
-    }
-    issue(w, counter);
+    const uint16_t data   = op->src[2].code;
+    must_be_defined(w, op, data, global, "what is stored", part_bits(Bytes, Shift));
+    scatter_narrow<Bytes, Shift>(static_cast<uint8_t*>(nullptr), at.d, mask, w.v[data]);
+    issue(w, COUNTER);
     return advance(op);
 }
 
-// LDS-DMA of global addresses: as the buffer form, lane l to M0 + offset + l * bytes.
 template <unsigned Dwords>
-const MicroOp* load_to_lds(Wave& w, const MicroOp* op)
+const MicroOp* load_lds(Wave& w, const MicroOp* op)
 {
     const uint64_t mask = w.exec();
     Addresses at;
     Rows data;
     resolve<Segment::Global>(w, op, Access::Load, 4 * Dwords, mask, at);
     gather<Dwords>(static_cast<const uint8_t*>(nullptr), at.d, mask, data.d);
-    scalars_must_be_defined(w, op, SCALAR + M0, 1, "the LDS address");
-    const uint64_t base =
-        uint64_t{w.s[M0]} + static_cast<uint64_t>(static_cast<int64_t>(op->offset));
-    if(mask != 0 && base + LANES * 4 * Dwords > w.group->lds_bytes)
-        raise_memory(
-            w, op, Access::Store, no_lane, base, uint64_t{LANES} * 4 * Dwords, FaultKind::Lds);
-    w.group->traffic.lds_dma_bytes += 4 * Dwords * static_cast<uint64_t>(std::popcount(mask));
-    PendingWrite write;
-    write.target = PendingWrite::Target::Lds;
-    write.lanes  = mask;
-    write.chunk  = 4 * Dwords;
-    for(unsigned l = 0; l < LANES; ++l)
-    {
-        if(!(mask >> l & 1))
-            continue;
-        const uint32_t address = static_cast<uint32_t>(base) + l * 4 * Dwords;
-        if(w.group->shadow != nullptr)
-            check_lds(w, op, l, address, 4 * Dwords, LdsUse::Write);
-        write.addresses.push_back(address);
-        for(unsigned i = 0; i < Dwords; ++i)
-            write.data.push_back(data.d[i][l]);
-    }
-    issue(w, counter, std::move(write));
+    load_to_lds(w, op, op->offset, data.d, Dwords);
     return advance(op);
 }
 
@@ -217,29 +200,14 @@ const MicroOp* atomic(Wave& w, const MicroOp* op)
 {
     constexpr unsigned DWORDS = sizeof(T) / 4;
     const uint64_t mask       = w.exec();
+    const uint16_t data       = op->src[2].code;
     Addresses at;
     const uint64_t global = resolve<S>(w, op, Access::Atomic, sizeof(T), mask, at);
     for(unsigned i = 0; i < DWORDS; ++i)
-        must_be_defined(w, op, op->src[2].code + i, global, "the atomic's operand");
-    Rows old = {};
-    for(unsigned l = 0; l < LANES; ++l)
-    {
-        if(!(mask >> l & 1))
-            continue;
-        uint32_t bits[DWORDS];
-        for(unsigned i = 0; i < DWORDS; ++i)
-            bits[i] = w.v[op->src[2].code + i][l];
-        T operand;
-        std::memcpy(&operand, bits, sizeof(T));
-        const T before = modify<T, F>(reinterpret_cast<void*>(at.d[l]), operand);
-        std::memcpy(bits, &before, sizeof(T));
-        for(unsigned i = 0; i < DWORDS; ++i)
-            old.d[i][l] = bits[i];
-    }
-    if(op->flags & RETURN)
-        deliver(w, op, counter, old.d, DWORDS, mask);
-    else
-        issue(w, counter);
+        must_be_defined(w, op, data + i, global, "the atomic's operand");
+    Rows old;
+    modify_lanes<T, modify<T, F>>(static_cast<uint8_t*>(nullptr), at.d, mask, &w.v[data], old);
+    deliver_old(w, op, COUNTER, old, DWORDS);
     return advance(op);
 }
 
@@ -262,10 +230,7 @@ const MicroOp* compare_swap(Wave& w, const MicroOp* op)
         cell.compare_exchange_strong(expected, w.v[op->src[2].code][l]);
         old.d[0][l] = expected;
     }
-    if(op->flags & RETURN)
-        deliver(w, op, counter, old.d, 1, mask);
-    else
-        issue(w, counter);
+    deliver_old(w, op, COUNTER, old, 1);
     return advance(op);
 }
 
@@ -294,7 +259,7 @@ const MicroOp* compare_swap(Wave& w, const MicroOp* op)
         {PREFIX "store_byte_d16_hi", store_part<S, 1, 16>},                                      \
         {PREFIX "store_short_d16_hi", store_part<S, 2, 16>},
 
-constexpr Entry entries[] = {
+constexpr Entry ENTRIES[] = {
     // clang-format off
     SEGMENT("flat_", Segment::Flat)
     SEGMENT("global_", Segment::Global)
@@ -302,15 +267,15 @@ constexpr Entry entries[] = {
     EMU_ATOMICS(FLAT_ATOMIC)
     EMU_ATOMICS(GLOBAL_ATOMIC)
     // clang-format on
-    {"global_load_lds_dword", load_to_lds<1>},
-    {"global_load_lds_dwordx3", load_to_lds<3>},
-    {"global_load_lds_dwordx4", load_to_lds<4>},
+    {"global_load_lds_dword", load_lds<1>},
+    {"global_load_lds_dwordx3", load_lds<3>},
+    {"global_load_lds_dwordx4", load_lds<4>},
     {"flat_atomic_cmpswap", compare_swap<Segment::Flat>},
     {"global_atomic_cmpswap", compare_swap<Segment::Global>},
 };
 
 } // namespace
 
-std::span<const Entry> flat_entries() { return entries; }
+std::span<const Entry> flat_entries() { return ENTRIES; }
 
 } // namespace emu

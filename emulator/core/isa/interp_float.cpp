@@ -51,26 +51,26 @@ float signed_zero(float x) { return as_float(as_bits(x) & 0x80000000); }
 // 2^x in double, with an error far below f32's last place: Taylor series of 2^f on [-1/2, 1/2].
 double exp2_of(double x)
 {
-    constexpr double magic =
-        6755399441055744.0; // 1.5 * 2^52: adding it leaves the nearest integer in the low bits
-    constexpr double c[] = {1.0,
-                            6.931471805599453e-01,
-                            2.402265069591007e-01,
-                            5.550410866482158e-02,
-                            9.618129107628477e-03,
-                            1.333355814642844e-03,
-                            1.540353039338161e-04,
-                            1.525273380405984e-05,
-                            1.321548679014431e-06,
-                            1.017808600923970e-07,
-                            7.054911620801122e-09,
-                            4.445538271870812e-10,
-                            2.567843599348820e-11};
-    const double shifted = x + magic, whole = shifted - magic, f = x - whole;
-    double sum = c[12];
+    // 1.5 * 2^52: adding it leaves the nearest integer in the low bits.
+    constexpr double MAGIC    = 6755399441055744.0;
+    constexpr double SERIES[] = {1.0,
+                                 6.931471805599453e-01,
+                                 2.402265069591007e-01,
+                                 5.550410866482158e-02,
+                                 9.618129107628477e-03,
+                                 1.333355814642844e-03,
+                                 1.540353039338161e-04,
+                                 1.525273380405984e-05,
+                                 1.321548679014431e-06,
+                                 1.017808600923970e-07,
+                                 7.054911620801122e-09,
+                                 4.445538271870812e-10,
+                                 2.567843599348820e-11};
+    const double shifted = x + MAGIC, whole = shifted - MAGIC, f = x - whole;
+    double sum = SERIES[12];
     for(int i = 11; i >= 0; --i)
-        sum = sum * f + c[i];
-    const int64_t exponent = std::bit_cast<int64_t>(shifted) - std::bit_cast<int64_t>(magic);
+        sum = sum * f + SERIES[i];
+    const int64_t exponent = std::bit_cast<int64_t>(shifted) - std::bit_cast<int64_t>(MAGIC);
     return sum * std::bit_cast<double>((exponent + 1023) << 52);
 }
 
@@ -287,7 +287,7 @@ const MicroOp* transcendental(Wave& w, const MicroOp* op)
     {NAME, map_f32<3, ([](float a, float b, float c) -> float { return __VA_ARGS__; })>}
 #define IEEE(NAME, N, F) {NAME, map_f32_mode<N, F, ieee_mode>}
 
-constexpr Entry entries[] = {
+constexpr Entry ENTRIES[] = {
     F2("v_add_f32", a + b),
     F2("v_sub_f32", a - b),
     F2("v_subrev_f32", b - a),
@@ -323,6 +323,6 @@ constexpr Entry entries[] = {
 
 } // namespace
 
-std::span<const Entry> float_entries() { return entries; }
+std::span<const Entry> float_entries() { return ENTRIES; }
 
 } // namespace emu

@@ -19,7 +19,7 @@ struct HalfMode
 
 HalfMode half_mode(const Wave& w)
 {
-    return {static_cast<Round>(w.mode >> 2 & 3), (w.mode >> 6 & 1) == 0, (w.mode >> 7 & 1) == 0};
+    return {wide_round(w), !mode::INPUTS_WIDE.of(w.mode), !mode::RESULTS_WIDE.of(w.mode)};
 }
 
 double input(const HalfMode& mode, uint32_t bits)
@@ -54,9 +54,9 @@ uint32_t output(const HalfMode& mode, double value)
 
 uint32_t modified(const Wave& w, const MicroOp* op, uint32_t half)
 {
-    static constexpr double factors[] = {1.0, 2.0, 4.0, 0.5};
+    static constexpr double FACTORS[] = {1.0, 2.0, 4.0, 0.5};
     const HalfMode mode               = half_mode(w);
-    double value = f16_to_f32(half) * factors[effective_omod(w, op, !mode.flush_results)];
+    double value = f16_to_f32(half) * FACTORS[effective_omod(w, op, !mode.flush_results)];
     if(op->flags & CLAMP)
     {
         if(std::isnan(value))
@@ -184,7 +184,7 @@ const MicroOp* v_ldexp_f16(Wave& w, const MicroOp* op)
 #define H3(NAME, ...) \
     {NAME, map_f16<3, ([](double a, double b, double c) -> double { return __VA_ARGS__; })>}
 
-constexpr Entry entries[] = {
+constexpr Entry ENTRIES[] = {
     H2("v_add_f16", a + b),
     H2("v_sub_f16", a - b),
     H2("v_subrev_f16", b - a),
@@ -211,6 +211,6 @@ constexpr Entry entries[] = {
 
 } // namespace
 
-std::span<const Entry> half_entries() { return entries; }
+std::span<const Entry> half_entries() { return ENTRIES; }
 
 } // namespace emu

@@ -204,7 +204,7 @@ u32 clamped(i64 value, i64 low, i64 high) { return static_cast<u32>(std::clamp(v
 #define I2(NAME, ...) {NAME, map_integer<2, ([](u32 a, u32 b) { return __VA_ARGS__; })>}
 #define I3(NAME, ...) {NAME, map_integer<3, ([](u32 a, u32 b, u32 c) { return __VA_ARGS__; })>}
 
-constexpr Entry entries[] = {
+constexpr Entry ENTRIES[] = {
     I1("v_mov_b32", a),
     I1("v_not_b32", ~a),
     I1("v_bfrev_b32", reverse(a)),
@@ -311,6 +311,6 @@ constexpr Entry entries[] = {
 
 } // namespace
 
-std::span<const Entry> integer_entries() { return entries; }
+std::span<const Entry> integer_entries() { return ENTRIES; }
 
 } // namespace emu

@@ -76,7 +76,7 @@ const MicroOp* v_accvgpr_mov_b32(Wave& w, const MicroOp* op)
 
 const MicroOp* v_nop(Wave&, const MicroOp* op) { return advance(op); }
 
-constexpr Entry entries[] = {
+constexpr Entry ENTRIES[] = {
     {"v_nop", v_nop},
     {"v_readfirstlane_b32", v_readfirstlane_b32},
     {"v_readlane_b32", v_readlane_b32},
@@ -91,6 +91,6 @@ constexpr Entry entries[] = {
 
 } // namespace
 
-std::span<const Entry> lane_entries() { return entries; }
+std::span<const Entry> lane_entries() { return ENTRIES; }
 
 } // namespace emu

@@ -1,6 +1,7 @@
 // LDS instructions: DS (CDNA3 and CDNA4 ISA documents, section "Data share operations").
 #include "checks/checks.h"
 #include "isa/access.h"
+#include "isa/atomics.h"
 #include "isa/registry.h"
 
 #include <algorithm>
@@ -62,13 +63,31 @@ void addresses(Wave& w,
 }
 
 template <unsigned Dwords>
+void read_rows(Wave& w, const MicroOp* op, uint32_t offset, uint64_t mask, uint32_t (*to)[LANES])
+{
+    Offsets at;
+    addresses(w, op, offset, 4 * Dwords, mask, LdsUse::Read, at);
+    gather<Dwords>(w.group->lds, at.d, mask, to);
+}
+
+template <unsigned Dwords>
+void write_rows(
+    Wave& w, const MicroOp* op, uint32_t offset, uint64_t mask, const uint32_t (*from)[LANES])
+{
+    Offsets at;
+    addresses(w, op, offset, 4 * Dwords, mask, LdsUse::Write, at);
+    const uint32_t* rows[Dwords];
+    for(unsigned i = 0; i < Dwords; ++i)
+        rows[i] = from[i];
+    scatter<Dwords>(w.group->lds, at.d, mask, rows);
+}
+
+template <unsigned Dwords>
 const MicroOp* read(Wave& w, const MicroOp* op)
 {
     const uint64_t mask = w.exec();
-    Offsets at;
     Rows data;
-    addresses(w, op, static_cast<uint32_t>(op->offset), 4 * Dwords, mask, LdsUse::Read, at);
-    gather<Dwords>(w.group->lds, at.d, mask, data.d);
+    read_rows<Dwords>(w, op, static_cast<uint32_t>(op->offset), mask, data.d);
     deliver(w, op, Counter::Lds, data.d, Dwords, mask);
     return advance(op);
 }
@@ -78,12 +97,9 @@ template <unsigned Dwords>
 const MicroOp* read2(Wave& w, const MicroOp* op)
 {
     const uint64_t mask = w.exec();
-    Offsets at;
     Rows data;
-    addresses(w, op, static_cast<uint32_t>(op->offset), 4 * Dwords, mask, LdsUse::Read, at);
-    gather<Dwords>(w.group->lds, at.d, mask, data.d);
-    addresses(w, op, op->literal, 4 * Dwords, mask, LdsUse::Read, at);
-    gather<Dwords>(w.group->lds, at.d, mask, data.d + Dwords);
+    read_rows<Dwords>(w, op, static_cast<uint32_t>(op->offset), mask, data.d);
+    read_rows<Dwords>(w, op, op->literal, mask, data.d + Dwords);
     deliver(w, op, Counter::Lds, data.d, 2 * Dwords, mask);
     return advance(op);
 }
@@ -91,13 +107,8 @@ const MicroOp* read2(Wave& w, const MicroOp* op)
 template <unsigned Dwords>
 const MicroOp* write(Wave& w, const MicroOp* op)
 {
-    const uint64_t mask = w.exec();
-    Offsets at;
-    addresses(w, op, static_cast<uint32_t>(op->offset), 4 * Dwords, mask, LdsUse::Write, at);
-    const uint32_t* rows[Dwords];
-    for(unsigned i = 0; i < Dwords; ++i)
-        rows[i] = w.v[op->src[1].code + i];
-    scatter<Dwords>(w.group->lds, at.d, mask, rows);
+    const auto offset = static_cast<uint32_t>(op->offset);
+    write_rows<Dwords>(w, op, offset, w.exec(), &w.v[op->src[1].code]);
     issue(w, Counter::Lds);
     return advance(op);
 }
@@ -105,22 +116,9 @@ const MicroOp* write(Wave& w, const MicroOp* op)
 template <unsigned Dwords>
 const MicroOp* write2(Wave& w, const MicroOp* op)
 {
-    const uint64_t mask = w.exec();
-    Offsets at;
-    for(unsigned which = 0; which < 2; ++which)
-    {
-        addresses(w,
-                  op,
-                  which == 0 ? static_cast<uint32_t>(op->offset) : op->literal,
-                  4 * Dwords,
-                  mask,
-                  LdsUse::Write,
-                  at);
-        const uint32_t* rows[Dwords];
-        for(unsigned i = 0; i < Dwords; ++i)
-            rows[i] = w.v[op->src[1 + which].code + i];
-        scatter<Dwords>(w.group->lds, at.d, mask, rows);
-    }
+    const auto offset = static_cast<uint32_t>(op->offset);
+    write_rows<Dwords>(w, op, offset, w.exec(), &w.v[op->src[1].code]);
+    write_rows<Dwords>(w, op, op->literal, w.exec(), &w.v[op->src[2].code]);
     issue(w, Counter::Lds);
     return advance(op);
 }
@@ -132,8 +130,7 @@ const MicroOp* read_narrow(Wave& w, const MicroOp* op)
     Offsets at;
     Rows data;
     addresses(w, op, static_cast<uint32_t>(op->offset), narrow_bytes(Kind), mask, LdsUse::Read, at);
-    for(unsigned l = 0; l < LANES; ++l)
-        data.d[0][l] = mask >> l & 1 ? load_narrow(Kind, w.group->lds + at.d[l]) : 0;
+    gather_narrow<Kind>(w.group->lds, at.d, mask, data.d[0]);
     deliver(w, op, Counter::Lds, data.d, 1, mask, Where);
     return advance(op);
 }
@@ -144,15 +141,20 @@ const MicroOp* write_narrow(Wave& w, const MicroOp* op)
     const uint64_t mask = w.exec();
     Offsets at;
     addresses(w, op, static_cast<uint32_t>(op->offset), Bytes, mask, LdsUse::Write, at);
-    const uint32_t* row = w.v[op->src[1].code];
-    for(unsigned l = 0; l < LANES; ++l)
-    {
-        const uint32_t value = row[l] >> Shift;
-        if(mask >> l & 1)
-            std::memcpy(w.group->lds + at.d[l], &value, Bytes);
-    }
+    scatter_narrow<Bytes, Shift>(w.group->lds, at.d, mask, w.v[op->src[1].code]);
     issue(w, Counter::Lds);
     return advance(op);
+}
+
+// *address = F(*address, operand). No other thread has this LDS, and it need not be aligned.
+template <typename T, auto F>
+T modify_lds(void* address, T operand)
+{
+    T before;
+    std::memcpy(&before, address, sizeof(T));
+    const T after = F(before, operand);
+    std::memcpy(address, &after, sizeof(T));
+    return before;
 }
 
 // LDS = F(LDS, data), lane by lane in ascending order; with RETURN the old value goes to the
@@ -160,31 +162,12 @@ const MicroOp* write_narrow(Wave& w, const MicroOp* op)
 template <typename T, auto F>
 const MicroOp* atomic(Wave& w, const MicroOp* op)
 {
-    constexpr unsigned DWORDS = sizeof(T) / 4;
-    const uint64_t mask       = w.exec();
+    const uint64_t mask = w.exec();
     Offsets at;
     Rows old;
     addresses(w, op, static_cast<uint32_t>(op->offset), sizeof(T), mask, LdsUse::Write, at);
-    for(unsigned l = 0; l < LANES; ++l)
-    {
-        if(!(mask >> l & 1))
-            continue;
-        T value, operand;
-        uint32_t bits[DWORDS];
-        for(unsigned i = 0; i < DWORDS; ++i)
-            bits[i] = w.v[op->src[1].code + i][l];
-        std::memcpy(&operand, bits, sizeof(T));
-        std::memcpy(&value, w.group->lds + at.d[l], sizeof(T));
-        std::memcpy(bits, &value, sizeof(T));
-        for(unsigned i = 0; i < DWORDS; ++i)
-            old.d[i][l] = bits[i];
-        value = F(value, operand);
-        std::memcpy(w.group->lds + at.d[l], &value, sizeof(T));
-    }
-    if(op->flags & RETURN)
-        deliver(w, op, Counter::Lds, old.d, DWORDS, mask);
-    else
-        issue(w, Counter::Lds);
+    modify_lanes<T, modify_lds<T, F>>(w.group->lds, at.d, mask, &w.v[op->src[1].code], old);
+    deliver_old(w, op, Counter::Lds, old, sizeof(T) / 4);
     return advance(op);
 }
 
@@ -217,7 +200,7 @@ const MicroOp* ds_permute_b32(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-// Offset bit 15: quad permutation; else and, or, xor masks within 32 lanes.
+// A permutation of quads, or and, or, xor masks within 32 lanes.
 const MicroOp* ds_swizzle_b32(Wave& w, const MicroOp* op)
 {
     const uint64_t mask  = w.exec();
@@ -227,11 +210,12 @@ const MicroOp* ds_swizzle_b32(Wave& w, const MicroOp* op)
     for(unsigned l = 0; l < LANES; ++l)
     {
         unsigned from;
-        if(pattern & 0x8000)
+        if(swizzle::QUADS.of(pattern))
             from = (l & ~3u) | (pattern >> 2 * (l & 3) & 3);
         else
             from = (l & 32) |
-                   ((((l & 31) & (pattern & 31)) | (pattern >> 5 & 31)) ^ (pattern >> 10 & 31));
+                   ((((l & 31) & swizzle::AND_MASK.of(pattern)) | swizzle::OR_MASK.of(pattern)) ^
+                    swizzle::XOR_MASK.of(pattern));
         out.d[0][l] = mask >> from & 1 ? data[from] : 0;
     }
     deliver(w, op, Counter::Lds, out.d, 1, mask);
@@ -271,7 +255,7 @@ const MicroOp* read_transposed(Wave& w, const MicroOp* op)
 #define ATOMIC(NAME, T, ...) \
     {"ds_" NAME, atomic<T, ([](T m, T d) -> T { return static_cast<T>(__VA_ARGS__); })>}
 
-constexpr Entry entries[] = {
+constexpr Entry ENTRIES[] = {
     {"ds_read_b32", read<1>},
     {"ds_read_b64", read<2>},
     {"ds_read_b96", read<3>},
@@ -330,6 +314,6 @@ constexpr Entry entries[] = {
 
 } // namespace
 
-std::span<const Entry> lds_entries() { return entries; }
+std::span<const Entry> lds_entries() { return ENTRIES; }
 
 } // namespace emu

@@ -235,7 +235,7 @@ const MicroOp* mfma_i8(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-constexpr Entry entries[] = {
+constexpr Entry ENTRIES[] = {
     {"v_mfma_f32_32x32x2_f32", mfma<32, 1, F32, F32>},
     {"v_mfma_f32_16x16x4_f32", mfma<16, 1, F32, F32>},
     {"v_mfma_f32_32x32x8_f16", mfma<32, 4, F16, F16>},
@@ -262,6 +262,6 @@ constexpr Entry entries[] = {
 
 } // namespace
 
-std::span<const Entry> matrix_entries() { return entries; }
+std::span<const Entry> matrix_entries() { return ENTRIES; }
 
 } // namespace emu

@@ -160,14 +160,14 @@ uint32_t to_half(const Wave& w, const MicroOp* op, double value)
             --bits;
         bits |= 1;
     }
-    const uint32_t half = f32_to_f16(bits, static_cast<Round>(w.mode >> 2 & 3));
-    return (w.mode >> 7 & 1) == 0 ? flush_f16(half) : half;
+    const uint32_t half = f32_to_f16(bits, wide_round(w));
+    return !mode::RESULTS_WIDE.of(w.mode) ? flush_f16(half) : half;
 }
 
 double h(uint32_t bits) { return f16_to_f32(bits); }
 uint32_t input_half(const Wave& w, uint32_t bits)
 {
-    return (w.mode >> 6 & 1) == 0 ? flush_f16(bits) : bits;
+    return !mode::INPUTS_WIDE.of(w.mode) ? flush_f16(bits) : bits;
 }
 int32_t i16(uint32_t a) { return static_cast<int16_t>(a); }
 
@@ -210,7 +210,7 @@ const MicroOp* fma_mix(Wave& w, const MicroOp* op)
         modify_f32(w, op, out.d);
     if(Half)
         for(unsigned l = 0; l < LANES; ++l)
-            out.d[l] = f32_to_f16(out.d[l], static_cast<Round>(w.mode >> 2 & 3));
+            out.d[l] = f32_to_f16(out.d[l], wide_round(w));
     commit(w, op, out.d); // LOW_HALF or HIGH_HALF for mixlo and mixhi
     return advance(op);
 }
@@ -297,7 +297,7 @@ const MicroOp* dot4(Wave& w, const MicroOp* op)
                  ([](const Wave&, const MicroOp*, uint32_t a, uint32_t b, uint32_t c) \
                       -> uint32_t { return static_cast<uint32_t>(__VA_ARGS__); })>}
 
-constexpr Entry entries[] = {
+constexpr Entry ENTRIES[] = {
     PF2("v_pk_add_f32", a + b),
     PF2("v_pk_mul_f32", (a * b)),
     PF3("v_pk_fma_f32", std::fma(a, b, c)),
@@ -335,6 +335,6 @@ constexpr Entry entries[] = {
 
 } // namespace
 
-std::span<const Entry> packed_entries() { return entries; }
+std::span<const Entry> packed_entries() { return ENTRIES; }
 
 } // namespace emu

@@ -230,7 +230,7 @@ u64 reverse(u64 a)
 #define SAVE_BACK(NAME, ...) \
     {NAME, save_exec<([](u64 a, u64 exec) -> u64 { return __VA_ARGS__; }), true>}
 
-constexpr Entry entries[] = {
+constexpr Entry ENTRIES[] = {
     TWO("s_add_u32", u32, u32, (scc = (u64{a} + b) >> 32 != 0, a + b)),
     TWO("s_sub_u32", u32, u32, (scc = b > a, a - b)),
     TWO("s_addc_u32", u32, u32, [&] { const u64 sum = u64{a} + b + scc; scc = sum >> 32 != 0; return static_cast<u32>(sum); }()),
@@ -355,6 +355,6 @@ constexpr Entry entries[] = {
 
 } // namespace
 
-std::span<const Entry> scalar_entries() { return entries; }
+std::span<const Entry> scalar_entries() { return ENTRIES; }
 
 } // namespace emu

@@ -16,7 +16,7 @@ void load(Wave& w, const MicroOp* op, uint64_t address, unsigned dwords)
         Fault fault;
         fault.kind    = FaultKind::Memory;
         fault.access  = Access::Load;
-        fault.lane    = no_lane;
+        fault.lane    = NO_LANE;
         fault.address = address;
         fault.bytes   = 4 * dwords;
         raise(w, op, std::move(fault));
@@ -74,7 +74,7 @@ const MicroOp* s_buffer_load(Wave& w, const MicroOp* op)
             Fault fault;
             fault.kind    = FaultKind::Memory;
             fault.access  = Access::Load;
-            fault.lane    = no_lane;
+            fault.lane    = NO_LANE;
             fault.address = address;
             fault.bytes   = 4;
             raise(w, op, std::move(fault));
@@ -104,7 +104,7 @@ const MicroOp* s_memtime(Wave& w, const MicroOp* op)
 
 const MicroOp* nothing(Wave&, const MicroOp* op) { return advance(op); }
 
-constexpr Entry entries[] = {
+constexpr Entry ENTRIES[] = {
     {"s_load_dword", s_load<1>},
     {"s_load_dwordx2", s_load<2>},
     {"s_load_dwordx4", s_load<4>},
@@ -125,6 +125,6 @@ constexpr Entry entries[] = {
 
 } // namespace
 
-std::span<const Entry> scalar_memory_entries() { return entries; }
+std::span<const Entry> scalar_memory_entries() { return ENTRIES; }
 
 } // namespace emu

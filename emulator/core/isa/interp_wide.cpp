@@ -151,8 +151,8 @@ template <bool Max>
 const MicroOp* extreme_f64(Wave& w, const MicroOp* op)
 {
     const WideMode mode(w);
-    const bool ieee = ieee_mode(w), flush_inputs = (w.mode >> 6 & 1) == 0,
-               flush_results = (w.mode >> 7 & 1) == 0;
+    const bool ieee = ieee_mode(w), flush_inputs = !mode::INPUTS_WIDE.of(w.mode),
+               flush_results = !mode::RESULTS_WIDE.of(w.mode);
     WideRow b0, b1, out;
     const WideSource a = wide_source(w, op, 0, b0.low, b0.high),
                      b = wide_source(w, op, 1, b1.low, b1.high);
@@ -280,8 +280,8 @@ const MicroOp* v_div_fmas_f64(Wave& w, const MicroOp* op)
 
 double div_fixup(double quotient, double denominator, double numerator)
 {
-    const u64 sign = (std::bit_cast<u64>(denominator) ^ std::bit_cast<u64>(numerator)) & u64{1}
-                                                                                             << 63;
+    const u64 signs      = std::bit_cast<u64>(denominator) ^ std::bit_cast<u64>(numerator);
+    const u64 sign       = signs & u64{1} << 63;
     const auto with_sign = [&](u64 bits) { return std::bit_cast<double>(bits | sign); };
     const auto quiet     = [](double x) {
         return std::bit_cast<double>(std::bit_cast<u64>(x) | u64{1} << 51);
@@ -308,7 +308,7 @@ double div_fixup(double quotient, double denominator, double numerator)
 #define D3(NAME, ...) \
     {NAME, map_f64<3, ([](double a, double b, double c) -> double { return __VA_ARGS__; })>}
 
-constexpr Entry entries[] = {
+constexpr Entry ENTRIES[] = {
     {"v_mov_b64", v_mov_b64},
     {"v_lshlrev_b64", shift<([](u64 a, uint32_t by) { return a << by; })>},
     {"v_lshrrev_b64", shift<([](u64 a, uint32_t by) { return a >> by; })>},
@@ -337,6 +337,6 @@ constexpr Entry entries[] = {
 
 } // namespace
 
-std::span<const Entry> wide_entries() { return entries; }
+std::span<const Entry> wide_entries() { return ENTRIES; }
 
 } // namespace emu

@@ -83,7 +83,7 @@ const MicroOp* map_f32_mode(Wave& w, const MicroOp* op)
     Row b0, b1, b2, out;
     const auto mode = G(w);
     // F takes bits, so the host's own flushing does not reach them.
-    const bool flush  = (w.mode >> 4 & 1) == 0;
+    const bool flush  = !mode::INPUTS_F32.of(w.mode);
     const uint32_t* a = source_row(w, op, 0, b0);
     const uint32_t* b = source_row(w, op, 1, b1);
     if(flush) [[unlikely]]
@@ -104,7 +104,7 @@ const MicroOp* map_f32_mode(Wave& w, const MicroOp* op)
         for(unsigned l = 0; l < LANES; ++l)
             out.d[l] = F(mode, a[l], b[l], c[l]);
     }
-    if((w.mode >> 5 & 1) == 0) [[unlikely]]
+    if(!mode::RESULTS_F32.of(w.mode)) [[unlikely]]
         flushed_row(out.d, out);
     if(output_modified(op)) [[unlikely]]
         modify_f32(w, op, out.d);

@@ -26,8 +26,8 @@ inline constexpr uint16_t WIDE    = SCALAR + 256; // 64-bit MicroOp::literal, li
 inline constexpr uint16_t NONE    = 0xffff;
 
 // Scalar registers with a name (ISA document, same section).
-inline constexpr unsigned FLAT_SCRATCH = 102, VCC = 106, TTMP0 = 108, M0 = 124, EXEC = 126,
-                          SCC = 253;
+inline constexpr unsigned FLAT_SCRATCH = 102, VCC = 106, TTMP0 = 108, M0 = 124;
+inline constexpr unsigned RESERVED = 125, EXEC = 126, SCC = 253;
 
 // Source::mods: applied after the selection of Source::select.
 enum Modifier : uint8_t
@@ -110,18 +110,18 @@ static_assert(offsetof(MicroOp, pc) == 48);
 // Classes of instructions for the counters; emulator/lowering/opcodes.py has the same list.
 enum class Kind : uint8_t
 {
-    SALU,
-    VALU,
-    TRANS,
-    MFMA,
-    SMEM,
-    VMEM,
-    LDS,
-    BRANCH,
-    WAIT,
-    BARRIER,
-    OTHER,
-    COUNT
+    Salu,
+    Valu,
+    Trans,
+    Mfma,
+    Smem,
+    Vmem,
+    Lds,
+    Branch,
+    Wait,
+    Barrier,
+    Other,
+    Count
 };
 
 } // namespace emu

@@ -28,8 +28,8 @@ int dpp_lane(unsigned control, int lane)
         case 0x13c: return (lane - 1) & 63;               // wave_ror
         case 0x140: return row + 15 - in_row;             // row_mirror
         case 0x141: return (lane & ~7) + 7 - (lane & 7);  // row_half_mirror
-        case 0x142: return row - 1;          // row_bcast15: the row before, its lane 15
-        default: return lane < 32 ? -1 : 31; // row_bcast31
+        case 0x142: return row - 1;                       // row_bcast15: lane 15 of the row before
+        default: return lane < 32 ? -1 : 31;              // row_bcast31
     }
 }
 
@@ -140,13 +140,13 @@ void commit_part(Wave& w, const MicroOp* op, const uint32_t* data)
 
 void modify_f32(const Wave& w, const MicroOp* op, uint32_t* data)
 {
-    static constexpr float factors[] = {1.0f, 2.0f, 4.0f, 0.5f};
-    const unsigned omod              = effective_omod(w, op, (w.mode >> 5 & 1) != 0);
+    static constexpr float FACTORS[] = {1.0f, 2.0f, 4.0f, 0.5f};
+    const unsigned omod              = effective_omod(w, op, mode::RESULTS_F32.of(w.mode));
     for(unsigned l = 0; l < LANES; ++l)
     {
         float value = as_float(data[l]);
         if(omod)
-            value *= factors[omod];
+            value *= FACTORS[omod];
         if(op->flags & CLAMP)
         {
             // DX10_CLAMP makes a NaN zero; without it a NaN stays. Negative by the sign bit: a
@@ -163,13 +163,13 @@ void modify_f32(const Wave& w, const MicroOp* op, uint32_t* data)
 
 void modify_f64(const Wave& w, const MicroOp* op, uint32_t* low, uint32_t* high)
 {
-    static constexpr double factors[] = {1.0, 2.0, 4.0, 0.5};
-    const unsigned omod               = effective_omod(w, op, (w.mode >> 7 & 1) != 0);
+    static constexpr double FACTORS[] = {1.0, 2.0, 4.0, 0.5};
+    const unsigned omod               = effective_omod(w, op, mode::RESULTS_WIDE.of(w.mode));
     for(unsigned l = 0; l < LANES; ++l)
     {
         double value = std::bit_cast<double>(uint64_t{high[l]} << 32 | low[l]);
         if(omod)
-            value *= factors[omod];
+            value *= FACTORS[omod];
         if(op->flags & CLAMP)
         {
             if(std::isnan(value))

@@ -5,6 +5,8 @@
 // turns the lane loops into vector code.
 #pragma once
 
+#include "isa/fields.h"
+#include "isa/float_formats.h"
 #include "isa/wave.h"
 
 #include <bit>
@@ -170,7 +172,7 @@ void modify_f64(const Wave& w, const MicroOp* op, uint32_t* low, uint32_t* high)
 // denormals (LLVM, SIFoldOperands::isOMod).
 inline unsigned effective_omod(const Wave& w, const MicroOp* op, bool denormal_results)
 {
-    return denormal_results || (w.mode >> 9 & 1) ? 0u : op->omod & 3u;
+    return denormal_results || mode::IEEE.of(w.mode) ? 0u : op->omod & 3u;
 }
 inline bool output_modified(const MicroOp* op) { return op->omod != 0 || (op->flags & CLAMP) != 0; }
 
@@ -197,9 +199,10 @@ private:
     bool differs_;
 };
 
-// MODE bits (ISA document, "MODE register").
-inline bool ieee_mode(const Wave& w) { return w.mode >> 9 & 1; }
-inline bool dx10_clamp(const Wave& w) { return w.mode >> 8 & 1; }
+inline bool ieee_mode(const Wave& w) { return mode::IEEE.of(w.mode); }
+// How results in f64 and f16 are rounded.
+inline Round wide_round(const Wave& w) { return static_cast<Round>(mode::ROUND_WIDE.of(w.mode)); }
+inline bool dx10_clamp(const Wave& w) { return mode::DX10_CLAMP.of(w.mode); }
 
 // Handlers return this to go on with the next micro-op.
 inline const MicroOp* advance(const MicroOp* op) { return op + 1; }

@@ -1,28 +1,33 @@
 #include "isa/wave.h"
 
+#include "isa/fields.h"
+
 #include <bit>
 
 namespace emu {
 
 namespace {
 
-// MXCSR: bits 13-14 rounding (nearest, down, up, zero), bit 15 flush results, bit 6 denormal inputs
-// are zero.
-uint32_t host_bits(uint32_t round, uint32_t denormals)
+// MXCSR, the host's MODE: every exception masked, and rounding to nearest, down, up or zero.
+constexpr uint32_t MXCSR_MASKED = 0x1f80, MXCSR_INPUTS_ARE_ZERO = 0x40, MXCSR_FLUSH = 0x8000;
+constexpr Field MXCSR_ROUND{13, 2};
+
+uint32_t host_bits(uint32_t round, bool keeps_inputs, bool keeps_results)
 {
-    static constexpr uint32_t rounding[] = {0, 2, 1, 3}; // MODE: nearest, up, down, zero
-    // denormals: bit 0 keeps those of inputs, bit 1 those of results
-    return 0x1f80 | rounding[round & 3] << 13 | (denormals & 2 ? 0 : 0x8000) |
-           (denormals & 1 ? 0 : 0x40);
+    static constexpr uint32_t ROUNDING[] = {0, 2, 1, 3}; // MODE: nearest, up, down, zero
+    return MXCSR_MASKED | MXCSR_ROUND.put(ROUNDING[round]) | (keeps_results ? 0 : MXCSR_FLUSH) |
+           (keeps_inputs ? 0 : MXCSR_INPUTS_ARE_ZERO);
 }
 
 } // namespace
 
-void set_mode(Wave& wave, uint32_t mode)
+void set_mode(Wave& wave, uint32_t word)
 {
-    wave.mode       = mode;
-    wave.mxcsr      = host_bits(mode, mode >> 4);
-    wave.mxcsr_wide = host_bits(mode >> 2, mode >> 6);
+    wave.mode = word;
+    wave.mxcsr =
+        host_bits(mode::ROUND_F32.of(word), mode::INPUTS_F32.of(word), mode::RESULTS_F32.of(word));
+    wave.mxcsr_wide = host_bits(
+        mode::ROUND_WIDE.of(word), mode::INPUTS_WIDE.of(word), mode::RESULTS_WIDE.of(word));
 }
 
 void load_host_mode(uint32_t mxcsr) { __asm__ volatile("ldmxcsr %0" : : "m"(mxcsr) : "memory"); }
@@ -40,9 +45,9 @@ void set_inline_constants(Wave& wave)
         wave.s[128 + i] = i;
     for(uint32_t i = 1; i <= 16; ++i)
         wave.s[192 + i] = 0u - i;
-    static constexpr float floats[] = {0.5f, -0.5f, 1.0f, -1.0f, 2.0f, -2.0f, 4.0f, -4.0f};
+    static constexpr float FLOATS[] = {0.5f, -0.5f, 1.0f, -1.0f, 2.0f, -2.0f, 4.0f, -4.0f};
     for(unsigned i = 0; i < 8; ++i)
-        wave.s[240 + i] = std::bit_cast<uint32_t>(floats[i]);
+        wave.s[240 + i] = std::bit_cast<uint32_t>(FLOATS[i]);
     wave.s[248] = 0x3e22f983; // 1 / (2 pi)
 }
 

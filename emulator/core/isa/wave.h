@@ -36,8 +36,8 @@ enum class Stop : uint32_t
 // What the counters count beside instructions, by thread.
 struct Traffic
 {
-    uint64_t global_load_bytes = 0, global_store_bytes = 0, scalar_load_bytes = 0,
-             scratch_bytes  = 0;
+    uint64_t global_load_bytes = 0, global_store_bytes = 0;
+    uint64_t scalar_load_bytes = 0, scratch_bytes = 0;
     uint64_t lds_load_bytes = 0, lds_store_bytes = 0, lds_dma_bytes = 0;
     uint64_t lds_bank_conflicts = 0;
     uint64_t barriers = 0, workgroups = 0, waves = 0, early_out_workgroups = 0;
@@ -97,7 +97,7 @@ struct alignas(64) Wave
 [[noreturn]] void raise_unknown(const Wave& wave, const MicroOp* op, const char* what);
 
 // Set the MODE register and what follows from it for the host's floating-point unit.
-void set_mode(Wave& wave, uint32_t mode);
+void set_mode(Wave& wave, uint32_t word);
 // Make the host's floating-point unit follow a wave's MODE while it runs.
 void load_host_mode(uint32_t mxcsr);
 uint32_t host_mode();

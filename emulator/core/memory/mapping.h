@@ -9,8 +9,8 @@
 
 namespace emu {
 
-constexpr uint64_t page_floor(uint64_t address) { return address & ~(page_bytes - 1); }
-constexpr uint64_t page_ceil(uint64_t address) { return page_floor(address + page_bytes - 1); }
+constexpr uint64_t page_floor(uint64_t address) { return address & ~(PAGE_BYTES - 1); }
+constexpr uint64_t page_ceil(uint64_t address) { return page_floor(address + PAGE_BYTES - 1); }
 
 // What memory.cpp knows of a candidate range: 0 if it is free, else the address behind what is in
 // the way.

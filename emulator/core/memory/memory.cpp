@@ -1,5 +1,6 @@
 #include "memory/memory.h"
 
+#include "isa/fields.h"
 #include "memory/mapping.h"
 
 #include <algorithm>
@@ -43,7 +44,7 @@ Book& book()
     return only;
 }
 
-constexpr size_t freed_remembered = 256;
+constexpr size_t FREED_REMEMBERED = 256;
 
 void changed() { memory_epoch.fetch_add(1, std::memory_order_relaxed); }
 
@@ -75,8 +76,8 @@ uint64_t occupied(const Book& all, uint64_t begin, uint64_t end)
 // as one.
 Range page_run(const Book& all, uint64_t address)
 {
-    auto next = all.live.upper_bound(
-        address | (page_bytes - 1)); // the first that begins behind the address's page
+    // The first that begins behind the address's page.
+    auto next = all.live.upper_bound(address | (PAGE_BYTES - 1));
     if(next == all.live.begin())
         return {};
     auto first  = std::prev(next);
@@ -121,7 +122,7 @@ void forget(Book& all, std::map<uint64_t, Entry>::iterator entry)
     {
         allocation.freed = true;
         all.freed.push_front(std::move(allocation));
-        if(all.freed.size() > freed_remembered)
+        if(all.freed.size() > FREED_REMEMBERED)
             all.freed.pop_back();
     }
     all.live.erase(entry);
@@ -155,7 +156,7 @@ void set_placement(Placement placement, uint64_t base)
 void set_guard(uint64_t bytes)
 {
     std::unique_lock lock(book().mutex);
-    book().guard = page_ceil(std::clamp<uint64_t>(bytes, page_bytes, 64ull << 30));
+    book().guard = page_ceil(std::clamp<uint64_t>(bytes, PAGE_BYTES, 64ull << 30));
 }
 
 void set_granularity(Granularity granularity)
@@ -253,7 +254,7 @@ bool label_allocation(const void* address, const char* label)
 
 void fill(void* address, int value, size_t bytes)
 {
-    constexpr uint64_t worth = 64 * 1024; // below, writing is cheaper than changing the mapping
+    constexpr uint64_t WORTH = 64 * 1024; // below, writing is cheaper than changing the mapping
     Book& all                = book();
     const uint64_t begin = reinterpret_cast<uint64_t>(address), end = begin + bytes;
     const uint64_t first = page_ceil(begin), last = page_floor(end);
@@ -263,7 +264,7 @@ void fill(void* address, int value, size_t bytes)
         const Entry* entry = entry_below(all, begin);
         owned              = entry && entry->owned && end <= end_of(entry->allocation);
     }
-    if((value & 0xff) == 0 && owned && first < last && last - first >= worth &&
+    if((value & 0xff) == 0 && owned && first < last && last - first >= WORTH &&
        drop_pages(first, last))
     {
         std::memset(address, 0, first - begin);
@@ -303,7 +304,7 @@ bool RangeCache::refill(uint64_t address, uint64_t bytes, uint64_t now)
     const Range range = range_around(book(), address);
     if(!covers(range, address, bytes))
         return false;
-    ranges_[next_++ % count] = range;
+    ranges_[next_++ % COUNT] = range;
     return true;
 }
 
@@ -340,7 +341,8 @@ bool nearest(uint64_t address, Allocation* found, int64_t* distance)
     };
     auto above = all.live.upper_bound(address);
     for(auto entry = above; entry != all.live.end(); ++entry)
-    { // past internal ones
+    {
+        // past internal ones
         consider(entry->second.allocation);
         if(best)
             break;
@@ -369,11 +371,10 @@ std::vector<Allocation> allocations()
     return all;
 }
 
-SrdRange srd_range(const uint32_t srd[4])
+SrdRange srd_range(const uint32_t words[4])
 {
-    const uint64_t stride = srd[1] >> 16 & 0x3fff;
-    return {srd[0] | static_cast<uint64_t>(srd[1] & 0xffff) << 32,
-            stride ? srd[2] * stride : srd[2]};
+    const uint64_t stride = srd::stride(words);
+    return {srd::base(words), stride ? words[2] * stride : words[2]};
 }
 
 bool pages_mapped(uint64_t base, uint64_t bytes, uint64_t* unmapped)

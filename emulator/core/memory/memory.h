@@ -13,7 +13,7 @@
 
 namespace emu {
 
-constexpr uint64_t page_bytes = 4096;
+constexpr uint64_t PAGE_BYTES = 4096;
 
 enum class AllocationKind : uint32_t
 {
@@ -48,8 +48,8 @@ enum class Placement : uint32_t
     Fixed,    // at `base`: for the next allocation alone, afterwards Default
 };
 void set_placement(Placement, uint64_t base);
-void set_guard(uint64_t bytes); // unmapped space behind an allocation of Default and High
-                                // placement; default 4 GiB
+// Unmapped space behind an allocation of Default and High placement; default 4 GiB.
+void set_guard(uint64_t bytes);
 
 enum class Granularity : uint32_t
 {
@@ -111,8 +111,8 @@ public:
 private:
     bool refill(uint64_t address, uint64_t bytes, uint64_t now);
 
-    static constexpr size_t count = 4; // K, V, page table, output
-    Range ranges_[count];
+    static constexpr size_t COUNT = 4; // K, V, page table, output
+    Range ranges_[COUNT];
     uint64_t epoch_ = 0;
     uint32_t next_  = 0;
 };
@@ -133,10 +133,10 @@ std::vector<Allocation> allocations(); // live ones, ascending
 // resource and epoch.
 struct SrdRange
 {
-    uint64_t base  = 0; // word0 | (word1 & 0xffff) << 32
+    uint64_t base  = 0;
     uint64_t bytes = 0; // num_records, times the stride if that is not 0
 };
-SrdRange srd_range(const uint32_t srd[4]);
+SrdRange srd_range(const uint32_t words[4]);
 
 class SrdChecker
 {
@@ -146,7 +146,7 @@ public:
     bool check(const uint32_t srd[4], uint64_t* unmapped)
     {
         const uint64_t now = memory_epoch.load(std::memory_order_relaxed);
-        Entry& entry       = entries_[(srd[0] >> 12 ^ srd[0] >> 5 ^ srd[2] >> 6 ^ srd[2]) % count];
+        Entry& entry       = entries_[(srd[0] >> 12 ^ srd[0] >> 5 ^ srd[2] >> 6 ^ srd[2]) % COUNT];
         if(entry.epoch == now && entry.word0 == srd[0] && entry.word1 == srd[1] &&
            entry.word2 == srd[2])
             return true; // only good ones are kept: a bad one ends the launch
@@ -161,8 +161,8 @@ private:
     };
     bool verify(const uint32_t srd[4], Entry& entry, uint64_t now, uint64_t* unmapped);
 
-    static constexpr size_t count = 16;
-    Entry entries_[count];
+    static constexpr size_t COUNT = 16;
+    Entry entries_[COUNT];
 };
 // The same without a cache: every 4 KiB page that the range touches holds bytes of an allocation.
 bool pages_mapped(uint64_t base, uint64_t bytes, uint64_t* unmapped);

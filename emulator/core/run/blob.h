@@ -27,8 +27,9 @@ struct BlobHeader
         data;
 };
 
+// a range of the strings
 struct BlobText
-{ // a range of the strings
+{
     uint32_t offset, bytes;
 };
 
@@ -57,8 +58,9 @@ struct BlobSegment
     uint64_t address, data_offset, data_bytes, memory_bytes;
 };
 
+// R_AMDGPU_RELATIVE64: *(address + base) = addend + base
 struct BlobRelocation
-{ // R_AMDGPU_RELATIVE64: *(address + base) = addend + base
+{
     uint64_t address, addend;
 };
 

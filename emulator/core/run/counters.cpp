@@ -13,13 +13,13 @@ namespace emu {
 
 namespace {
 
-constexpr std::array<const char*, static_cast<size_t>(Kind::COUNT)> KIND_NAMES = {
+constexpr std::array<const char*, static_cast<size_t>(Kind::Count)> KIND_NAMES = {
     "salu", "valu", "trans", "mfma", "smem", "vmem", "lds", "branch", "wait", "barrier", "other"};
 
 struct Counted
 {
     uint64_t launches                                                   = 0;
-    std::array<uint64_t, static_cast<size_t>(Kind::COUNT)> instructions = {};
+    std::array<uint64_t, static_cast<size_t>(Kind::Count)> instructions = {};
     uint64_t mfma_flops = 0, mfma_cycles = 0;
     Traffic traffic;
 };
@@ -97,7 +97,7 @@ void count_launch(const Kernel& kernel,
             continue;
         const MicroOp& op = kernel.program->ops[i];
         counted.instructions[op.kind] += executions[i];
-        if(static_cast<Kind>(op.kind) == Kind::MFMA)
+        if(static_cast<Kind>(op.kind) == Kind::Mfma)
         {
             // emulator/lowering/opcodes.py: literal is the flops of the whole wave, literal_high
             // its cycles.

@@ -164,7 +164,7 @@ std::string fault_json(const Fault& f)
                         ", \"instruction\": " + number(f.instruction) + ", \"workgroup\": [" +
                         number(f.workgroup[0]) + ", " + number(f.workgroup[1]) + ", " +
                         number(f.workgroup[2]) + "], \"wave\": " + number(f.wave) +
-                        ", \"lane\": " + (f.lane == no_lane ? "null" : number(f.lane)) +
+                        ", \"lane\": " + (f.lane == NO_LANE ? "null" : number(f.lane)) +
                         ", \"address\": " + number(f.address) + ", \"bytes\": " + number(f.bytes) +
                         ", \"detail\": " + json_string(f.detail) +
                         ", \"message\": " + json_string(fault_message(f)) +
@@ -204,7 +204,7 @@ std::string fault_message(const Fault& f)
            (f.text.empty() ? "" : "  " + f.text) + "\n  workgroup (" +
            std::to_string(f.workgroup[0]) + ", " + std::to_string(f.workgroup[1]) + ", " +
            std::to_string(f.workgroup[2]) + ") wave " + std::to_string(f.wave) +
-           (f.lane == no_lane ? "" : " lane " + std::to_string(f.lane));
+           (f.lane == NO_LANE ? "" : " lane " + std::to_string(f.lane));
     if(f.has_nearest)
         out += "\n  nearest: " + where(f);
     return out;

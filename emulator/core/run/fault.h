@@ -43,7 +43,7 @@ enum class Access : uint32_t
 };
 const char* access_name(Access);
 
-constexpr uint32_t no_lane = ~0u; // scalar accesses, and faults of a whole wave
+constexpr uint32_t NO_LANE = ~0u; // scalar accesses, and faults of a whole wave
 
 struct Fault
 {
@@ -54,7 +54,7 @@ struct Fault
     uint64_t pc           = 0; // virtual address in the code object, as disassemblers print it
     uint32_t instruction  = 0; // its index in the kernel's micro-ops
     uint32_t workgroup[3] = {0, 0, 0};
-    uint32_t wave = 0, lane = no_lane;
+    uint32_t wave = 0, lane = NO_LANE;
     uint64_t address = 0, bytes = 0;
     std::string detail; // a sentence for what the fields don't say
 

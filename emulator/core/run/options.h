@@ -13,13 +13,13 @@ struct Options
     int64_t cu_count    = 256;
     int64_t threads     = 1; // host threads that run workgroups
     int64_t granularity = 1; // of the check of addresses: 1 byte-exact, 4096 pages
-    int64_t srd_range_rule =
-        -1; // fault if any page of a buffer's range is unmapped; -1: on for gfx950 only
-    int64_t poison     = 0; // registers, LDS and scratch start as NaN patterns
-    int64_t late_loads = 0; // asynchronous results land at the s_waitcnt that covers them
-    int64_t lds_races  = 0; // report unordered LDS accesses of two waves between barriers
-    int64_t uninitialised =
-        0; // report uses of registers, LDS and scratch that nobody wrote (twin.h, checks.h)
+    // Fault if any page of a buffer's range is unmapped; -1: on for gfx950 only.
+    int64_t srd_range_rule = -1;
+    int64_t poison         = 0; // registers, LDS and scratch start as NaN patterns
+    int64_t late_loads     = 0; // asynchronous results land at the s_waitcnt that covers them
+    int64_t lds_races      = 0; // report unordered LDS accesses of two waves between barriers
+    // Report uses of registers, LDS and scratch that nobody wrote (twin.h, checks.h).
+    int64_t uninitialised    = 0;
     int64_t wave_order       = 0; // 0 forward, 1 backward, 2 and up: seed of a shuffle
     int64_t max_instructions = 0; // of one wave; 0: no limit. A wave that exceeds it is a fault
     // Trace of one wave: written instructions go to trace_file unless that is empty.

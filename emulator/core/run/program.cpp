@@ -131,7 +131,7 @@ void load_kernels(const Blob& blob, Program& program)
             kernel.arguments.push_back({one.offset, one.bytes});
         for(const BlobHidden& one : hidden.subspan(record.first_hidden, record.hidden_count))
         {
-            if(one.kind >= static_cast<uint32_t>(HiddenKind::COUNT))
+            if(one.kind >= static_cast<uint32_t>(HiddenKind::Count))
                 throw std::runtime_error("program blob: unknown hidden argument");
             kernel.hidden.push_back({static_cast<HiddenKind>(one.kind), one.offset, one.bytes});
         }

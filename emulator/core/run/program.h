@@ -17,25 +17,25 @@ namespace emu {
 // caller.
 enum class HiddenKind : uint32_t
 {
-    BLOCK_COUNT_X,
-    BLOCK_COUNT_Y,
-    BLOCK_COUNT_Z,
-    GROUP_SIZE_X,
-    GROUP_SIZE_Y,
-    GROUP_SIZE_Z,
-    REMAINDER_X,
-    REMAINDER_Y,
-    REMAINDER_Z,
-    GLOBAL_OFFSET_X,
-    GLOBAL_OFFSET_Y,
-    GLOBAL_OFFSET_Z,
-    GRID_DIMS,
-    DYNAMIC_LDS_SIZE,
-    PRIVATE_BASE,
-    SHARED_BASE,
-    QUEUE_PTR,
-    ZERO,
-    COUNT,
+    BlockCountX,
+    BlockCountY,
+    BlockCountZ,
+    GroupSizeX,
+    GroupSizeY,
+    GroupSizeZ,
+    RemainderX,
+    RemainderY,
+    RemainderZ,
+    GlobalOffsetX,
+    GlobalOffsetY,
+    GlobalOffsetZ,
+    GridDims,
+    DynamicLdsSize,
+    PrivateBase,
+    SharedBase,
+    QueuePtr,
+    Zero,
+    Count,
 };
 
 struct HiddenArgument
@@ -79,8 +79,8 @@ struct Symbol
 struct Program
 {
     std::vector<MicroOp> ops; // handlers resolved
-    std::vector<uint32_t>
-        index_of_word; // dword offset in .text -> micro-op, UINT32_MAX inside an instruction
+    // Dword offset in .text -> micro-op, UINT32_MAX inside an instruction.
+    std::vector<uint32_t> index_of_word;
     std::vector<std::string> texts; // instruction texts, MicroOp::text
     std::vector<Kernel> kernels;
     std::map<std::string, Symbol> variables; // device globals

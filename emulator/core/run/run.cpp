@@ -13,9 +13,10 @@ namespace emu {
 
 namespace {
 
-// Under emu_execute: scratch bytes of a lane, and dwords of .text that a jump by address can reach.
+// Under emu_execute: scratch bytes of a lane, micro-ops, dwords of .text that a jump by address can
+// reach.
 constexpr uint32_t EXECUTE_SCRATCH = 1024;
-constexpr size_t MOST_WORDS        = size_t{1} << 24;
+constexpr size_t MOST_OPS = size_t{1} << 24, MOST_WORDS = size_t{1} << 24;
 
 void run_plain(Wave& wave)
 {
@@ -53,6 +54,57 @@ void run_watched(Wave& wave, Trace* trace)
     }
 }
 
+// Handlers in place of hashes, and the way from a pc to its micro-op. False, with the last error
+// set: the core lacks one.
+bool fill_program(Program& program, const void* micro_ops, size_t count)
+{
+    std::vector<MicroOp>& ops = program.ops;
+    ops.resize(count + 1);
+    std::memcpy(ops.data(), micro_ops, count * sizeof(MicroOp));
+    for(size_t i = 0; i < count; ++i)
+    {
+        uint64_t hash;
+        std::memcpy(&hash, &ops[i].handler, 8);
+        ops[i].handler = find_handler(hash);
+        if(ops[i].handler == nullptr)
+        {
+            set_last_error("the core has no micro-op of the kind of number " + std::to_string(i));
+            return false;
+        }
+        const size_t word = ops[i].pc / 4;
+        if(word >= MOST_WORDS)
+            continue;
+        if(word >= program.index_of_word.size())
+            program.index_of_word.resize(word + 1, UINT32_MAX);
+        if(program.index_of_word[word] == UINT32_MAX)
+            program.index_of_word[word] = static_cast<uint32_t>(i);
+    }
+    // Running off the end stops there.
+    ops[count].handler = [](Wave& w, const MicroOp* op) -> const MicroOp* {
+        w.next = op;
+        return nullptr;
+    };
+    return true;
+}
+
+// 0, or 1 with the fault as the last error.
+int run_alone(Wave& wave)
+{
+    const uint32_t host = host_mode();
+    int status          = 0;
+    try
+    {
+        run_wave(wave, 0);
+    }
+    catch(const LaunchFault& fault)
+    {
+        set_last_error(fault_message(fault.fault()));
+        status = 1;
+    }
+    load_host_mode(host);
+    return status;
+}
+
 } // namespace
 
 void run_wave(Wave& wave, uint64_t workgroup)
@@ -70,7 +122,7 @@ void run_wave(Wave& wave, uint64_t workgroup)
 int emu_execute(const void* micro_ops, size_t count, EmuWaveState* state)
 {
     using namespace emu;
-    if(count > size_t{1} << 24)
+    if(count > MOST_OPS)
     {
         set_last_error("more micro-ops than any function has");
         return 1;
@@ -78,37 +130,9 @@ int emu_execute(const void* micro_ops, size_t count, EmuWaveState* state)
     // A program and a kernel, so that jumps by address and faults find the micro-ops by their pc.
     Program program;
     Kernel kernel{};
-    kernel.program            = &program;
-    std::vector<MicroOp>& ops = program.ops;
-    ops.resize(count + 1);
-    std::memcpy(ops.data(), micro_ops, count * sizeof(MicroOp));
-    for(size_t i = 0; i < count; ++i)
-    {
-        uint64_t hash;
-        std::memcpy(&hash, &ops[i].handler, 8);
-        ops[i].handler = find_handler(hash);
-        if(ops[i].handler == nullptr)
-        {
-            set_last_error(std::string("the core has no micro-op of the kind of number ")
-                               .append(std::to_string(i)));
-            return 1;
-        }
-    }
-    // Running off the end stops there.
-    ops[count].handler = [](Wave& w, const MicroOp* op) -> const MicroOp* {
-        w.next = op;
-        return nullptr;
-    };
-    for(size_t i = 0; i < count; ++i)
-    {
-        const size_t word = ops[i].pc / 4;
-        if(word >= MOST_WORDS)
-            continue;
-        if(word >= program.index_of_word.size())
-            program.index_of_word.resize(word + 1, UINT32_MAX);
-        if(program.index_of_word[word] == UINT32_MAX)
-            program.index_of_word[word] = static_cast<uint32_t>(i);
-    }
+    kernel.program = &program;
+    if(!fill_program(program, micro_ops, count))
+        return 1;
     Workgroup group;
     group.kernel    = &kernel;
     group.lds       = state->lds;
@@ -116,36 +140,25 @@ int emu_execute(const void* micro_ops, size_t count, EmuWaveState* state)
     group.arch      = static_cast<uint32_t>(options().arch);
     group.srd_range = options().srd_range();
     group.late      = options().late_loads != 0;
-    const auto wave = std::make_unique<Wave>();
     std::vector<uint64_t> counts(count + 1);
+    std::vector<uint8_t> scratch(size_t{LANES} * EXECUTE_SCRATCH);
+    const auto wave     = std::make_unique<Wave>();
+    wave->group         = &group;
+    wave->scratch       = scratch.data();
+    wave->scratch_bytes = EXECUTE_SCRATCH;
+    wave->first         = program.ops.data();
+    wave->counts        = counts.data();
+    wave->next          = program.ops.data();
     std::memcpy(wave->v, state->vector, sizeof wave->v);
     std::memcpy(wave->s, state->scalar, sizeof wave->s);
     set_inline_constants(*wave);
-    wave->group = &group;
-    std::vector<uint8_t> scratch(size_t{LANES} * EXECUTE_SCRATCH);
-    wave->scratch       = scratch.data();
-    wave->scratch_bytes = EXECUTE_SCRATCH;
-    wave->first         = ops.data();
-    wave->counts        = counts.data();
-    wave->next          = ops.data();
     set_mode(*wave, state->mode);
-    const uint32_t host = host_mode();
-    int status          = 0;
-    try
-    {
-        run_wave(*wave, 0);
-    }
-    catch(const LaunchFault& fault)
-    {
-        set_last_error(fault_message(fault.fault()));
-        status = 1;
-    }
-    load_host_mode(host);
+    const int status = run_alone(*wave);
     std::memcpy(state->vector, wave->v, sizeof wave->v);
     std::memcpy(state->scalar, wave->s, sizeof wave->s);
     state->mode    = wave->mode;
     state->stopped = static_cast<uint32_t>(wave->stop);
-    state->next    = wave->next == nullptr ? 0 : static_cast<uint32_t>(wave->next - ops.data());
+    state->next    = wave->next == nullptr ? 0 : static_cast<uint32_t>(wave->next - wave->first);
     return status;
 }
 

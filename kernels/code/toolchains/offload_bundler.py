@@ -1,4 +1,4 @@
-"""Reads and writes clang's offload bundles, the container of one code object for each arch inside a host object.
+"""Writes clang's offload bundles, the container of one code object for each arch inside a host object.
 
 Run as a program it stands in for ``clang-offload-bundler``, which clang's HIP driver calls and the embedded toolchain
 lacks: ``-type=o -bundle-align=N -targets=A,B -input=FILE -input=FILE -output=FILE``. It imports the standard library
@@ -17,15 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
-COMPRESSED_MAGIC = b"CCOB"
-
-# An entry id holds a triple and an arch; a longer one means that the bytes are no bundle.
-_LONGEST_ID = 512
-_MOST_ENTRIES = 1024
 
 
 class BundleError(ValueError):
-    """Bytes that are no complete offload bundle, or a command line this program does not serve."""
+    """A command line this program does not serve."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,42 +46,6 @@ def pack(entries: Sequence[Entry], *, align: int) -> bytes:
     for entry, start in zip(entries, places, strict=True):
         out += bytes(start - len(out)) + entry.content
     return bytes(out)
-
-
-def unpack(data: bytes, start: int = 0) -> tuple[list[Entry], int]:
-    """The entries of the bundle at ``data[start:]`` and the offset just behind its last byte.
-
-    Raises BundleError if the magic is missing, the bundle is compressed, or an entry reaches beyond the data.
-    """
-    if data.startswith(COMPRESSED_MAGIC, start):
-        raise BundleError(f"compressed bundle at byte {start}: build it with --no-offload-compress")
-    if not data.startswith(MAGIC, start):
-        raise BundleError(f"no offload bundle at byte {start}")
-    at = start + len(MAGIC)
-    (count,) = _numbers(data, at, 1)
-    if count > _MOST_ENTRIES:
-        raise BundleError(f"bundle at byte {start} claims {count} entries")
-    at += 8
-    entries, end = [], at
-    for index in range(count):
-        offset, size, length = _numbers(data, at, 3)
-        at += 24
-        if length > _LONGEST_ID or at + length > len(data):
-            raise BundleError(f"bundle at byte {start}: the id of entry {index} is cut off")
-        target = data[at : at + length].decode("ascii", errors="replace")
-        at += length
-        first, last = start + offset, start + offset + size
-        if last > len(data):
-            raise BundleError(f"bundle at byte {start}: entry {target} ends at {last}, the data at {len(data)}")
-        entries.append(Entry(target=target, content=data[first:last]))
-        end = max(end, at, last)
-    return entries, end
-
-
-def _numbers(data: bytes, at: int, count: int) -> tuple[int, ...]:
-    if at + 8 * count > len(data):
-        raise BundleError(f"bundle header cut off at byte {len(data)}")
-    return struct.unpack_from(f"<{count}Q", data, at)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -116,7 +116,7 @@ void launch(
     else if(kernel.name.find("trap") != std::string::npos)
     {
         fault.kind   = FaultKind::Unknown;
-        fault.lane   = no_lane;
+        fault.lane   = NO_LANE;
         fault.detail = "v_unheard_of_b32";
         throw LaunchFault(fault);
     }

@@ -19,8 +19,8 @@ from kernels.base.rocm_places import gpu_archs
 from matrix.base.errors import ProblemError, UsageError
 from matrix.problems.problem import Problem
 from tests.gpu.checks import RESULTS
-from tests.gpu.errors import WorkerStartError
-from tests.gpu.pool import Pool, RefusedError, classify_exit
+from tests.gpu.errors import RefusedError, WorkerStartError
+from tests.gpu.pool import Pool, classify_exit
 from tests.gpu.suites import Case
 from tests.gpu.worker import serve
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import fnmatch
+import hashlib
 import json
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,8 @@ from typing import Any
 import pytest
 from junitparser import JUnitXml
 
-from kernels.launch.measure import performance_problems
+from kernels.base.results import CaseFault, Results
+from kernels.bench.measure import performance_problems
 from matrix.base.errors import UnknownSuiteError
 from matrix.dialects import dialect
 from matrix.enumeration import enumerate_keys
@@ -23,9 +26,9 @@ from matrix.selection import Selection, select
 from reports.cli import main as report
 from tests.gpu import cli, suites
 from tests.gpu.checks import RESULTS
-from tests.gpu.errors import NotBuiltError, NothingRanError, WrongLibraryError
-from tests.gpu.pool import RefusedError
+from tests.gpu.errors import NotBuiltError, NothingRanError, RefusedError, WrongLibraryError
 from tests.gpu.suites import SANITIZER, Case, built, cases, judge, locate, manifest_keys, recorded
+from tests.unit import manifests
 
 KEYS = select(dialect("ck-2025-11"), Selection(archs=("gfx950",), tier="smoke"))
 NAMES = [key.name for key in KEYS]
@@ -35,13 +38,7 @@ NAMES = [key.name for key in KEYS]
 def work(tmp_path: Path) -> Path:
     """A folder with a built library, by its manifest."""
     place = tmp_path / "build" / "gfx950" / "aiter"
-    place.mkdir(parents=True)
-    facts = {
-        "upstream": "aiter", "archs": ["gfx950"], "dialect": "ck-2025-11", "mask_impl": "simplified",
-        "kernels": {name: {} for name in NAMES},
-    }  # fmt: skip
-    (place / "manifest.json").write_text(json.dumps(facts))
-    (place / "libckpm.so").write_bytes(b"")
+    manifests.write_library(place, manifests.document({name: {} for name in NAMES}))
     return tmp_path
 
 
@@ -103,8 +100,8 @@ def test_cases_are_chosen_by_name() -> None:
 
 def test_a_library_is_found_by_arch_and_upstream(work: Path) -> None:
     found = locate(work, "gfx950", "aiter")
-    assert (found.upstream, found.archs) == ("aiter", ("gfx950",))
-    keys = manifest_keys(found.manifest, NAMES)
+    assert (found.manifest.upstream, found.manifest.archs) == ("aiter", ("gfx950",))
+    keys = manifest_keys(found.manifest_file, NAMES)
     assert [key.name for key in keys] == NAMES
     assert keys == tuple(KEYS)
     for problem in problems("batch-prefill", "smoke"):
@@ -118,7 +115,7 @@ def test_what_is_not_built_is_said_with_the_session_that_builds_it(work: Path) -
     with pytest.raises(NotBuiltError, match="nox -s build-gfx950 -- --upstream aiter"):
         locate(work, "gfx950", "aiter")
     with pytest.raises(NotBuiltError, match=r"libckpm\.so: no such file"):
-        built(work / "libckpm.so")
+        built(work / "libckpm.so", foreign=True)
 
 
 def test_a_library_for_several_archs_serves_each(work: Path) -> None:
@@ -133,8 +130,8 @@ def test_a_manifest_that_is_none_or_of_another_library(work: Path) -> None:
     with pytest.raises(WrongLibraryError, match="lists other kernels than the library holds"):
         manifest_keys(manifest, NAMES[1:])
     manifest.write_text("{}")
-    with pytest.raises(WrongLibraryError, match="no manifest of a built library: KeyError"):
-        built(manifest.with_name("libckpm.so"))
+    with pytest.raises(WrongLibraryError, match=r"no manifest of a built library: .*manifest\.json: archs: is missing"):
+        built(manifest.with_name("libckpm.so"), foreign=True)
 
 
 # ---- verdicts
@@ -164,9 +161,30 @@ def test_the_ledger_is_strict(result: str, entry: tuple[str, ...], verdict: str,
     row = recorded(judged, "dispatch", "gfx950", "aiter", "python -m tests.gpu")
     assert (row.outcome, row.seconds) == (outcome, 2.0)
     assert bool(row.message) == (outcome != "passed")
-    assert ("reproduce: python -m tests.gpu" in row.text) == (outcome in ("failed", "error"))
-    assert ("reads the wrong page" in row.text) == (bool(entry) and verdict in ("known", "unexpected_pass", "failed"))
+    assert row.reproduce == ("python -m tests.gpu" if outcome in ("failed", "error") else "")
+    assert bool(row.ledger) == (bool(entry) and verdict in ("known", "unexpected_pass", "failed"))
+    assert row.ledger is None or row.ledger.reason == "reads the wrong page"
     assert result in RESULTS
+
+
+def test_what_a_case_showed_is_recorded_in_fields() -> None:
+    fault = {
+        "kind": "memory", "message": "load outside", "access": "load", "kernel": "_Zk", "text": "global_load_dword",
+        "pc": 16, "instruction": 3, "workgroup": [1, 0, 0], "wave": 2, "lane": None, "address": 4096, "bytes": 4,
+        "detail": "", "error": 700, "nearest": None,
+    }  # fmt: skip
+    reply = {"outcome": "fault", "kernel": "k", "lines": ["O agrees"], "tolerance_used": 0.25, "fault": fault}
+    row = recorded(judge(one(), reply, ledger("fault"), "aiter", "gfx950"), "dispatch", "gfx950", "aiter", "x", "fwd")
+    assert (row.suite, row.arch, row.upstream, row.family) == ("dispatch", "gfx950", "aiter", "fwd")
+    assert (row.kernel, row.tolerance_used, row.text) == ("k", 0.25, "O agrees")
+    assert row.fault == CaseFault(
+        kind="memory", message="load outside", access="load", instruction="global_load_dword", pc=16, address=4096,
+        bytes=4, workgroup=(1, 0, 0), wave=2, lane=None, error=700,
+    )  # fmt: skip
+    assert row.status == "known defect"
+    infinite = {"outcome": "wrong", "tolerance_used": float("inf"), "lines": ["O differs, inf of its tolerance"]}
+    row = recorded(judge(one(), infinite, ledger("fault"), "aiter", "gfx950"), "dispatch", "gfx950", "aiter", "x")
+    assert (row.tolerance_used, row.text) == (None, "O differs, inf of its tolerance")  # JSON has no infinity
 
 
 def test_another_upstream_or_case_is_not_excused() -> None:
@@ -313,6 +331,43 @@ def test_a_library_of_another_arch_or_upstream_is_refused(
     assert "is built for gfx950, not for gfx942" in capsys.readouterr().err
     assert run("--library", library, "--upstream", "flash-attn") == 84
     assert run("--library", library) == 0
+
+
+def test_a_library_whose_bytes_are_not_its_manifest_s_is_refused(
+    run: Any, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library = work / "build/gfx950/aiter/libckpm.so"
+    assert run("--output", str(work / "r.json")) == 0
+    listed = hashlib.sha256(manifests.LIBRARY_BYTES).hexdigest()
+    assert Results.read(work / "r.json").facts["library sha256"] == listed
+    library.write_bytes(b"rebuilt by hand")
+    mine = hashlib.sha256(b"rebuilt by hand").hexdigest()
+    FakePool.commands = []
+    assert run("--output", str(work / "r.json")) == 39
+    said = capsys.readouterr().err
+    assert f"its sha256 is {mine}, the manifest's {listed}" in said
+    assert FakePool.commands == []
+    assert run("--library", str(library), "--output", str(work / "r.json")) == 0
+    assert "is not the library that its manifest lists" in capsys.readouterr().out
+    facts = Results.read(work / "r.json").facts
+    assert facts["library sha256"] == mine
+    assert facts["not the manifest's library"] == f"sha256 {listed}"
+
+
+def test_a_pipe_that_nobody_reads_ends_like_any_other_program_s(
+    run: Any, work: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def closed(*_: object, **__: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(cli, "say", closed)
+    saved = os.dup(1)
+    try:
+        assert run() == 141
+    finally:
+        os.dup2(saved, 1)
+        os.close(saved)
+    assert capfd.readouterr().err == ""
 
 
 def test_reproduce_runs_one_case_with_a_trace(

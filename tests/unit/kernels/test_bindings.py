@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 
 import pytest
@@ -17,7 +16,8 @@ from kernels.parity.bindings import Binding, bindings, differences
 from kernels.parity.cpp_text import read
 from kernels.parity.cpp_tokens import spell, tokenize
 from matrix.dialects import dialect, dialect_names
-from matrix.enumeration import enumerate_keys
+from tests.unit.enumerated import keys_of
+from tests.unit.kernels.damaged_text import check_every_damage
 
 # The same kernel in two invented styles: flat aliases and constants, and namespaces with everything written in place.
 FLAT = """
@@ -165,13 +165,22 @@ def test_what_cannot_be_followed_is_an_error(text: str, message: str) -> None:
     assert message in str(caught.value)
 
 
+# What a binding doesn't depend on: types in a signature, a statement without effect, separators.
+UNREAD = (
+    "own §::§ k3 {", "§template <> float§ fmha_batch_prefill_", "(§const Stream&§ stream, Args",
+    "stream, §Args§ arguments", '§note("name");§', "kargs§,§ grid] =", "0, kargs))§;§",
+)  # fmt: skip
+
+
 @pytest.mark.parametrize("piece", ["", "{", "}", ">", "<", ";", "::", "=", "if", "namespace", "[", "("])
 def test_a_damaged_text_never_breaks_the_reader(piece: str) -> None:
     """One token replaced, at every place: the text is read as something else, or refused."""
-    tokens = tokenize(NESTED)
-    for at in range(len(tokens)):
-        with contextlib.suppress(CppTextError):
-            bindings(" ".join([*tokens[:at], piece, *tokens[at + 1 :]]))
+    check_every_damage(NESTED, bindings, piece, UNREAD)
+
+
+def test_a_reader_that_passes_over_a_token_is_noticed() -> None:
+    with pytest.raises(AssertionError, match=r"unnoticed, in .*note"):
+        check_every_damage(NESTED, bindings, "", [passage for passage in UNREAD if "note" not in passage])
 
 
 Type = str | tuple[str, list["Type"]]
@@ -227,7 +236,7 @@ def test_spelling_loses_nothing(tokens: list[str]) -> None:
 
 @pytest.mark.parametrize("name", [name for name in dialect_names() if dialect(name).detection])
 def test_a_unit_binds_what_its_instances_bind(name: str) -> None:
-    keys = enumerate_keys(dialect(name).family("batch_prefill"), arch="gfx950")[::101]
+    keys = keys_of(name, "batch_prefill")[::101]
     features = words.features(name)
     for unit in plan(keys):
         apart = [only(instance_text(key, features)) for key in unit.keys]

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 
+from emulator.code_object import bundled
+from emulator.errors import CodeObjectError as EmulatorCodeObjectError
 from kernels.code import code_object as codeobject
 from kernels.code import toolchains
 from kernels.code.code_object import LIMITS, occupancy
@@ -124,13 +126,13 @@ def test_several_bundles_in_one_section() -> None:
     first = pack([Entry(target="hipv4-amdgcn-amd-amdhsa--gfx942", content=b"one")], align=4096)
     second = pack([Entry(target="hipv4-amdgcn-amd-amdhsa--gfx942", content=b"two")], align=4096)
     section = first + bytes(-len(first) % 4096) + second
-    assert [content for _, content in codeobject._members(section, "x")] == [b"one", b"two"]
+    assert [content for _, content in bundled(section, "x")] == [b"one", b"two"]
 
 
 def test_damaged_section_is_named() -> None:
     bundle = pack([Entry(target="hipv4-amdgcn-amd-amdhsa--gfx942", content=b"one")], align=4096)
-    with pytest.raises(CodeObjectError, match=r"^lib\.so: section \.hip_fatbin: bundle at byte 0: entry hipv4"):
-        list(codeobject._members(bundle[:-1], "lib.so"))
+    with pytest.raises(EmulatorCodeObjectError, match=r"^lib\.so: truncated: bundle at byte 0: entry hipv4"):
+        list(bundled(bundle[:-1], "lib.so"))
 
 
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 0.999])
@@ -161,7 +163,7 @@ def test_host_elf_without_gpu_code(tmp_path: Path, objects: dict[str, Path]) -> 
 
 
 def test_stripped_metadata(bare: bytes) -> None:
-    with pytest.raises(CodeObjectError, match="no AMDGPU metadata note: was the code object stripped"):
+    with pytest.raises(CodeObjectError, match="no AMDGPU metadata note: was it stripped"):
         codeobject.kernels(bare.replace(b"AMDGPU\0", b"OTHERS\0"))
 
 
@@ -184,3 +186,21 @@ def test_missing_function(bare: bytes) -> None:
 def test_host_object_is_no_code_object(objects: dict[str, Path]) -> None:
     with pytest.raises(CodeObjectError, match="no AMDGPU code object: the ELF file is for EM_X86_64"):
         codeobject.kernels(objects["host"].read_bytes())
+
+
+def test_a_complaint_of_the_reader_is_one_of_building(tmp_path: Path, objects: dict[str, Path]) -> None:
+    """Exit code 28, whichever command met the file."""
+    (tmp_path / "cut.o").write_bytes(objects["host"].read_bytes()[:900])
+    for read in (codeobject.bundles, lambda path: codeobject.inspect(path, "gfx950")):
+        with pytest.raises(CodeObjectError) as caught:
+            read(tmp_path / "cut.o")
+        assert caught.value.exit_code == 28
+    with pytest.raises(CodeObjectError):
+        codeobject.functions(b"no ELF")
+
+
+def test_inspection_knows_the_same_kernels(objects: dict[str, Path]) -> None:
+    (image,) = codeobject.bundles(objects["host"])["gfx950"]
+    found = codeobject.inspect(objects["host"], "gfx950")
+    assert set(found) == {kernel.symbol for kernel in codeobject.kernels(image)}
+    assert {(one.unknown, one.hazards) for one in found.values()} == {(0, ())}

@@ -13,7 +13,7 @@ import jinja2
 import pytest
 
 from kernels import cli
-from kernels.build.manifest import family_of, keys_of
+from kernels.build.manifest import family_of
 from kernels.build.request import Request, prepare
 from kernels.code import symbols
 from kernels.code.toolchains import Toolchain
@@ -29,6 +29,7 @@ from matrix.dialects import dialect
 from matrix.families import Family as MatrixFamily
 from matrix.keys import Key
 from tests.gpu import kernel_cases
+from tests.unit import manifests
 
 DIALECT = "ck-2025-11"
 ROOT = Path(__file__).resolve().parents[3]
@@ -128,10 +129,10 @@ def test_a_toy_s_library_is_planned_in_a_folder_of_its_own(
 
 
 def test_a_toy_s_kernels_are_known_by_their_names_and_symbols(toy: MatrixFamily) -> None:
-    assert {family_of(name) for name in NAMES} == {"toy"}
+    assert {family_of(dialect(DIALECT), name).name for name in NAMES} == {"toy"}
     assert option("toy") == ("--family", "toy")
     assert library_of(["toy"], DIALECT) == "toy"
-    keys = keys_of({"dialect": DIALECT, "mask_impl": "simplified"}, NAMES, libraries()["toy"])
+    keys = manifests.record(*NAMES, dialect=DIALECT).keys()
     assert [(key.dtype, key.mask) for key in keys[1:3]] == [("fp16", "causal"), ("bf16", "no")]
     assert {key.family for key in keys} == {"toy"}
     values = {key.name: {"dtype": key.dtype, "mask": key.mask} for key in keys[:1]}
@@ -142,15 +143,15 @@ def test_a_toy_s_kernels_are_known_by_their_names_and_symbols(toy: MatrixFamily)
 
 
 def test_a_toy_s_kernels_get_cases_with_its_own_scenarios(toy: MatrixFamily) -> None:
-    keys = keys_of({"dialect": DIALECT, "mask_impl": "simplified"}, NAMES, ("toy",))
+    keys = manifests.record(*NAMES, dialect=DIALECT).keys()
     cases = kernel_cases.cases(keys, "*_mask")
     assert [case.name for case in cases] == [f"kernels/{name}" for name in NAMES[1::2]]
     assert [len(case.variants) for case in cases] == [2, 2]  # its one candidate, and the same with the checks
 
 
 def test_without_its_line_in_the_table_nothing_knows_the_toy() -> None:
-    with pytest.raises(NameSyntaxError, match="no family that can be built"):
-        family_of(NAMES[0])
+    with pytest.raises(NameSyntaxError, match=f"no family of {DIALECT} names kernels so"):
+        family_of(dialect(DIALECT), NAMES[0])
     with pytest.raises(UsageError, match="toy of dialect ck-2025-11 can't be rendered"):
         library_of(["toy"], DIALECT)
 

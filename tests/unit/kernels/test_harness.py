@@ -15,6 +15,7 @@ from kernels.code.toolchains import Toolchain, detect
 from kernels.errors import LibraryError
 from kernels.families.family import INCLUDE
 from kernels.launch import c_abi, harness
+from kernels.launch.fwd_harness import FwdArguments
 from kernels.launch.harness import FIELDS, LaunchArguments
 
 ENUMS = {
@@ -144,3 +145,26 @@ def test_a_library_of_another_age(library: Callable[..., Path], version: int, si
     text += "int ckpm_dialect, ckpm_kernel_count, ckpm_kernel_name, ckpm_launch, ckpm_selected_kernel;"
     with pytest.raises(LibraryError, match=rf"is version {version} with a problem of {size} bytes, .* Build it anew"):
         c_abi.load(library(text), LaunchArguments)
+
+
+def test_a_kernel_is_named_only_where_the_c_abi_takes_a_name() -> None:
+    called = []
+
+    def launch(*arguments: object) -> int:
+        called.append(arguments)
+        return 0
+
+    def opened(arguments: type[c_abi.CheckedArguments]) -> c_abi.Library:
+        calls = {"launch": launch, "selected_kernel": lambda *stage: b"k%d" % (stage[0] if stage else 9)}
+        path = Path("libckpm.so")
+        return c_abi.Library(
+            path=path, family="f", dialect="d", kernels=(), arguments=arguments, abi=ctypes.CDLL(None), calls=calls
+        )
+
+    named = opened(LaunchArguments).launch(LaunchArguments(), "k9")
+    assert (called[0][1], named.kernels, named.kernel) == (b"k9", ("k9",), "k9")
+    staged = opened(FwdArguments).launch(FwdArguments())
+    assert (len(called[1]), staged.kernels) == (len(called[0]) - 1, ("k0", "k1"))
+    with pytest.raises(TypeError, match=r"^ckpm_fwd_launch takes no kernel's name$"):
+        opened(FwdArguments).launch(FwdArguments(), "k")
+    assert len(called) == 2

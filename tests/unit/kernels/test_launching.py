@@ -11,13 +11,14 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from kernels.errors import DeviceError, HipError
 from kernels.launch import launching
 from kernels.launch.buffers import Prepared, prepare
 from kernels.launch.c_abi import CheckedArguments, Launch, Library, Status
 from kernels.launch.device import Device, Fault, GpuDevice, choose, kind_of
 from kernels.launch.encodings import encode
 from kernels.launch.harness import LaunchArguments
-from kernels.launch.hip_api import OUT_OF_MEMORY, DeviceError, HipApi, HipError, Memory, Properties
+from kernels.launch.hip_api import OUT_OF_MEMORY, HipApi, Memory, Properties
 from kernels.launch.kv_pool import Buffer, Write
 from kernels.launch.launching import check, run
 from matrix.base.errors import ProblemError, UsageError
@@ -230,7 +231,14 @@ def test_every_buffer_is_as_large_as_its_strides_say(
 
 
 def test_padding_entries_may_hold_anything() -> None:
-    check(prepare(make(table_end="minus_one")))
+    """-1 past a sequence's last page is refused nowhere; the same -1 as its last page is."""
+    prepared = prepare(make(table_end="minus_one"))
+    pages = prepared.buffers["kv_page_indices"].writes[0].data.copy()
+    assert (pages == -1).any()
+    check(prepared)
+    pages[0] = -1
+    with pytest.raises(ProblemError, match="sequence 0 names page -1"):
+        check(changed(prepared, "kv_page_indices", pages))
 
 
 # ---- launches

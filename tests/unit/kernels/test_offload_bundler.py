@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from emulator.code_object import bundle
+from emulator.errors import CodeObjectError
 from kernels.code.toolchains import offload_bundler
-from kernels.code.toolchains.offload_bundler import MAGIC, BundleError, Entry, main, pack, unpack
+from kernels.code.toolchains.offload_bundler import MAGIC, Entry, main, pack
 
 _TARGETS = st.text(alphabet="abcdefghijklmnopqrstuvwxyz0123456789-:+", min_size=1, max_size=40)
 _ENTRIES = st.lists(st.builds(Entry, target=_TARGETS, content=st.binary(max_size=300)), min_size=1, max_size=5)
@@ -20,16 +22,20 @@ _ALIGN = st.sampled_from([1, 8, 16, 4096])
 _GFX942 = Entry(target="hipv4-amdgcn-amd-amdhsa--gfx942", content=b"code of gfx942")
 
 
+def contents(entries: list[Entry]) -> list[tuple[str, bytes]]:
+    return [(entry.target, entry.content) for entry in entries]
+
+
 @given(entries=_ENTRIES, align=_ALIGN)
 def test_round_trip(entries: list[Entry], align: int) -> None:
     data = pack(entries, align=align)
-    assert unpack(data) == (entries, len(data))
+    assert bundle(data, 0, "x") == (contents(entries), len(data))
 
 
 @given(first=_ENTRIES, second=_ENTRIES, gap=st.integers(min_value=0, max_value=64))
 def test_offsets_count_from_the_magic(first: list[Entry], second: list[Entry], gap: int) -> None:
     head = pack(first, align=16) + bytes(gap)
-    assert unpack(head + pack(second, align=16), len(head))[0] == second
+    assert bundle(head + pack(second, align=16), len(head), "x")[0] == contents(second)
 
 
 @given(entries=_ENTRIES, align=_ALIGN)
@@ -46,8 +52,8 @@ def test_contents_are_aligned(entries: list[Entry], align: int) -> None:
 def test_truncation_is_refused(entries: list[Entry], data: st.DataObject) -> None:
     whole = pack(entries, align=8)
     cut = data.draw(st.integers(min_value=0, max_value=len(whole) - 1))
-    with pytest.raises(BundleError):
-        unpack(whole[:cut])
+    with pytest.raises(CodeObjectError):
+        bundle(whole[:cut], 0, "x")
 
 
 @pytest.mark.parametrize(
@@ -57,13 +63,13 @@ def test_truncation_is_refused(entries: list[Entry], data: st.DataObject) -> Non
         (b"CCOB" + bytes(60), "compressed bundle at byte 0: build it with --no-offload-compress"),
         (MAGIC + struct.pack("<Q", 1 << 40), f"bundle at byte 0 claims {1 << 40} entries"),
         (MAGIC + struct.pack("<QQQQ", 1, 0, 0, 1 << 40), "bundle at byte 0: the id of entry 0 is cut off"),
-        (MAGIC + b"\1\0", "bundle header cut off at byte 26"),
+        (MAGIC + b"\1\0", "truncated: bundle header cut off at byte 26"),
     ],
 )
 def test_messages(data: bytes, message: str) -> None:
-    with pytest.raises(BundleError) as caught:
-        unpack(data)
-    assert str(caught.value) == message
+    with pytest.raises(CodeObjectError) as caught:
+        bundle(data, 0, "lib.so")
+    assert str(caught.value) == f"lib.so: {message}"
 
 
 def test_program_writes_what_pack_makes(tmp_path: Path) -> None:

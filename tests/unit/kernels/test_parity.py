@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels.base.results import Case, Results, read_results
+from kernels.base.results import Case, Results
 from kernels.code import code_object as codeobject
 from kernels.code.toolchains import Toolchain
 from kernels.errors import CodegenError, CodeObjectError, CppTextError, ParityError
@@ -35,6 +35,7 @@ from matrix.dialects import dialect
 from matrix.enumeration import enumerate_keys
 from matrix.keys import Key
 from matrix.published.golden import stored_lists
+from tests.unit.enumerated import keys_of
 
 DIALECT = "ck-2025-11"
 FEATURES = words.features(DIALECT)
@@ -43,7 +44,7 @@ BATCH_PREFILL = dialect(DIALECT).family("batch_prefill")
 
 @pytest.fixture
 def keys() -> list[Key]:
-    return enumerate_keys(BATCH_PREFILL, arch="gfx950", receipt=2)[::23]
+    return keys_of(DIALECT, "batch_prefill", receipt=2)[::23]
 
 
 def rendered(keys: list[Key]) -> Rendered:
@@ -153,7 +154,7 @@ def cases(tree: Tree, *archs: str) -> dict[str, Case]:
 
 
 def test_a_live_run_compares_names_bindings_and_dispatch(tree: Tree, answers: Callable[..., None]) -> None:
-    keys = enumerate_keys(BATCH_PREFILL, arch="gfx950", receipt=200)
+    keys = keys_of(DIALECT, "batch_prefill", receipt=200)
     answers(all=texts_of(keys))
     before = sorted(file.name for file in tree.root.rglob("*"))
     case = cases(tree, "gfx950")["gfx950"]
@@ -173,7 +174,7 @@ def test_a_live_run_compares_names_bindings_and_dispatch(tree: Tree, answers: Ca
 
 
 def test_archs_without_kernels(tree: Tree, answers: Callable[..., None]) -> None:
-    texts = texts_of(enumerate_keys(BATCH_PREFILL, arch="gfx950", receipt=200))
+    texts = texts_of(keys_of(DIALECT, "batch_prefill", receipt=200))
     api = {"fmha_batch_prefill_api": ""}
     answers(gfx90a=texts, gfx950=texts, gfx1100=api, gfx1201=texts)
     found = cases(tree, "gfx950", "gfx1100", "gfx1201")
@@ -233,7 +234,7 @@ def test_names_of_an_api_of_two_families(tree: Tree) -> None:
 def test_lists_are_kept_while_the_codegen_is_the_same(tree: Tree, tmp_path: Path) -> None:
     """A second run asks the codegen nothing; a damaged entry or a changed codegen is listed anew."""
     script, runs, cache = tree.root / FMHA / "generate.py", tmp_path / "runs", tmp_path / "cache"
-    keys = enumerate_keys(dialect(DIALECT).family("fwd_appendkv"), arch="gfx950")
+    keys = keys_of(DIALECT, "fwd_appendkv")
     names = [key.name for key in keys]
 
     def outcome(listed: list[str]) -> tuple[str, int]:
@@ -304,7 +305,7 @@ def alone(key: Key, name: str = DIALECT) -> str:
 def test_a_known_defect_is_strict(compared: Callable[..., list[Comparison]]) -> None:
     """Kernels that can't compile are sampled once more, must fail in both texts, and are reported when they compile."""
     name = "ck-2025-06"
-    keys = enumerate_keys(dialect(name).family("batch_prefill"), arch="gfx950")
+    keys = keys_of(name, "batch_prefill")
     chosen = machine_code.choose(keys, name, "gfx950")
     assert [key.vlayout for key in chosen] == ["row"] * (len(chosen) - 1) + ["col"]
     assert "col" not in {key.vlayout for key in machine_code.choose(keys[:1], name, "gfx950")}
@@ -377,7 +378,7 @@ def test_every_arch_with_kernels_has_a_case_of_machine_code(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(codeobject, "functions", functions)
-    keys = enumerate_keys(BATCH_PREFILL, arch="gfx950")
+    keys = keys_of(DIALECT, "batch_prefill")
     answers(all={**{key.name: alone(key) for key in keys}, "fmha_batch_prefill_api": ""})
     archs, said = ("gfx90a", "gfx950", "gfx1100"), list[str]()
     request = parity.Request(
@@ -412,7 +413,7 @@ def test_the_command_writes_results_before_it_fails(
     args = parser.parse_args(["--no-machine-code", "--arch", "gfx950,gfx942", "--output", str(output)])
     with pytest.raises(ParityError, match=r"1 cases differ or failed.*\n  c: n: odd"):
         parity_command.run_command(args)
-    assert read_results(output).cases == (bad,)
+    assert Results.read(output).cases == (bad,)
     request = parity_command.request_from(args)
     assert request.archs == ("gfx950", "gfx942")
     assert request.upstreams == ("aiter", "flash-attn")

@@ -138,7 +138,7 @@ def test_a_cache_that_others_can_write_to_is_refused(tmp_path: Path, below: str,
     assert f"Delete {cache}: it is made again; or, if you trust all that is in it: chmod -R go-w {cache}" in str(
         refused.value
     )
-    assert refused.value.exit_code == 38
+    assert refused.value.exit_code == 98
 
 
 @pytest.mark.usefixtures("someone_else")
@@ -205,6 +205,6 @@ def test_the_emulators_core_is_checked(tmp_path: Path, monkeypatch: pytest.Monke
         place.chmod(0o777)
         with pytest.raises(UntrustedCoreError, match=f"{place}: other users can write to it") as refused:
             core.library(sources=[source], compiler=compiler, cache=cache)
-        assert refused.value.exit_code == 68
+        assert refused.value.exit_code == 70
         place.chmod(mode & 0o755)
     assert core.library(sources=[source], compiler=compiler, cache=cache) == library

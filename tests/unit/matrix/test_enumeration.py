@@ -13,6 +13,7 @@ import pytest
 from matrix.dialects import TABLES, Dialect, archs, dialect, dialect_names, read_dialect
 from matrix.enumeration import enumerate_keys
 from matrix.published.golden import StoredList, emission_sha256, stored_lists
+from tests.unit.enumerated import keys_of, stored_names
 
 # Receipts in the order of upstream's table (facts: "Counts, newest, simplified masks").
 NEWEST = {
@@ -30,25 +31,30 @@ def names(chosen: Dialect, arch: str = "gfx950", receipt: int = 0, mask_impl: st
     return [key.name for key in enumerate_keys(family, arch=arch, receipt=receipt, mask_impl=mask_impl)]
 
 
+def listed(name: str, arch: str = "gfx950", receipt: int = 0, mask_impl: str = "simplified") -> list[str]:
+    """The names of a dialect of the house."""
+    return [key.name for key in keys_of(name, "batch_prefill", arch, receipt, mask_impl)]
+
+
 PUBLISHED = [("rocm-libraries-2026", NEWEST), ("ck-2025-11", NOVEMBER), ("ck-2025-06", MID_2025)]
 
 
 @pytest.mark.parametrize(("name", "counts"), PUBLISHED)
 def test_counts_of_every_receipt(name: str, counts: dict[int, int]) -> None:
-    assert {receipt: len(names(dialect(name), "gfx950", receipt)) for receipt in counts} == counts
+    assert {receipt: len(listed(name, "gfx950", receipt)) for receipt in counts} == counts
 
 
 @pytest.mark.parametrize("arch", ["gfx90a", "gfx942"])
 @pytest.mark.parametrize(("name", "counts"), PUBLISHED)
 def test_counts_of_the_other_gfx9_archs(name: str, counts: dict[int, int], arch: str) -> None:
-    assert {receipt: len(names(dialect(name), arch, receipt)) for receipt in (0, 4, 600)} == {
+    assert {receipt: len(listed(name, arch, receipt)) for receipt in (0, 4, 600)} == {
         receipt: counts[receipt] for receipt in (0, 4, 600)
     }
 
 
 def test_generic_masks_of_the_newest_dialect() -> None:
     # 5,928 (April 2026) + 2,152 since, as published
-    assert len(names(dialect("rocm-libraries-2026"), mask_impl="generic")) == 5928 + 2152
+    assert len(listed("rocm-libraries-2026", mask_impl="generic")) == 5928 + 2152
 
 
 @pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
@@ -64,21 +70,20 @@ STORED = [stored for stored in stored_lists() if stored.api == "batch_prefill"] 
 
 @pytest.mark.parametrize("stored", STORED, ids=lambda s: f"{s.dialect}-{s.arch}-{s.mask_impl}-r{s.receipt}")
 def test_stored_lists_name_by_name_and_in_order_of_emission(stored: StoredList) -> None:
-    ours = names(dialect(stored.dialect), stored.arch, stored.receipt, stored.mask_impl)
-    assert sorted(ours) == list(stored.names())
+    ours = listed(stored.dialect, stored.arch, stored.receipt, stored.mask_impl)
+    assert sorted(ours) == list(stored_names(stored))
     assert stored.sha256_emission_order in (None, emission_sha256(ours))
 
 
 @pytest.mark.parametrize("mask_impl", ["simplified", "generic"])
 @pytest.mark.parametrize("name", dialect_names())
 def test_no_name_is_given_twice(name: str, mask_impl: str) -> None:
-    found = names(dialect(name), mask_impl=mask_impl)
+    found = listed(name, mask_impl=mask_impl)
     assert len(set(found)) == len(found) > 0
 
 
 def test_keys_carry_what_their_name_says() -> None:
-    family = dialect("rocm-libraries-2026").families["batch_prefill"]
-    key = enumerate_keys(family, arch="gfx950")[0]
+    key = keys_of("rocm-libraries-2026", "batch_prefill")[0]
     # upstream's first kernel: fp16, d128, the tile of few blocks, every feature on
     assert (key.dtype, key.hdim_q, key.hdim_v, key.mode) == ("fp16", 128, 128, "group")
     assert (key.tile.bm0, key.tile.when) == (64, "few_blocks")
@@ -87,7 +92,7 @@ def test_keys_carry_what_their_name_says() -> None:
 
 
 def test_fields_that_a_dialect_lacks_are_none() -> None:
-    key = enumerate_keys(dialect("ck-2025-11").families["batch_prefill"], arch="gfx950")[0]
+    key = keys_of("ck-2025-11", "batch_prefill")[0]
     assert (key.sink, key.page_size, key.load, key.kv_layout, key.kv_table) == (None, None, None, None, None)
 
 

@@ -5,7 +5,6 @@ Expected numbers and hashes are those of lists that upstream's own codegen wrote
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import shutil
 from pathlib import Path
@@ -22,14 +21,14 @@ from matrix.keys import Key
 from matrix.names import make_key, parse
 from matrix.published.golden import emission_sha256
 from matrix.selection import Selection
+from tests.unit.enumerated import keys_of
 
 RECEIPTS = (0, 1, 2, 3, 4, 100, 200, 600, 700, 800, 801, 888)
 NEWEST, APRIL = "rocm-libraries-2026", "rocm-libraries-2026-04"
 
 
-@functools.cache
 def keys(name: str, arch: str, receipt: int = 0, masks: str = "simplified", family: str = "fwd") -> list[Key]:
-    return enumerate_keys(dialect(name).families[family], arch=arch, receipt=receipt, mask_impl=masks)
+    return keys_of(name, family, arch, receipt, masks)
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,13 @@ def ledger(tmp_path: Path) -> Ledger:
     return read_ledger(file)
 
 
-def test_the_ledger_of_the_house_is_readable() -> None:
-    read_ledger(LEDGER)
+def test_the_ledger_of_the_house_expects_no_pass_and_says_why() -> None:
+    entries = read_ledger(LEDGER).entries
+    assert len({entry.name for entry in entries}) == len(entries) == LEDGER.read_text().count("\n    reason:")
+    for entry in entries:
+        assert set(entry.outcomes) <= {"wrong", "fault", "timeout"}, entry.name
+        assert len(entry.reason.split()) > 3, entry.name
+        assert entry.expires > datetime.date(2026, 1, 1), entry.name
 
 
 def test_entries_as_written(ledger: Ledger) -> None:

@@ -13,11 +13,12 @@ import pytest
 
 from matrix.base.errors import UsageError
 from matrix.cli import main
-from matrix.dialects import FAMILIES, dialect
+from matrix.dialects import FAMILIES
 from matrix.keys import Key
 from matrix.problems.matching import Matcher, exercised, needed, not_for_its_lengths, padding, tried
 from matrix.problems.testing import Shape, parse_shape, shapes
-from matrix.selection import Selection, select
+from matrix.selection import Selection
+from tests.unit.enumerated import selected
 from tests.unit.matrix.matrix_samples import Run
 
 NEWEST = ("--dialect", "rocm-libraries-2026")
@@ -35,7 +36,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 @functools.cache
 def keys(family: str, name: str = "rocm-libraries-2026") -> tuple[Key, ...]:
-    return tuple(select(dialect(name), Selection(archs=("gfx950",), families=(family,))))
+    return tuple(selected(name, Selection(archs=("gfx950",), families=(family,))))
 
 
 @functools.cache

@@ -92,7 +92,7 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
             ("show", GROUP.replace("_psskddv_", "_psddv_")),
             14,
             f"'{GROUP.replace('_psskddv_', '_psddv_')}' is no kernel of ck-2025-11: group mode needs seqlen_q and "
-            "seqlen_k padding: the length of the next sequence is unknown. `python -m matrix why NAME` tells more.",
+            "seqlen_k padding: the length of the next sequence is unknown. `python -m matrix why NAME` says more.",
         ),
         (("list", "--where", " "), 12, "--where ' ': it is empty; leave it out, or write e.g. "),
         (("list", "--filter-file", "/"), 13, "--filter-file /: it is a folder, no file. It must be Python and define "),

@@ -25,13 +25,14 @@ from matrix.base.errors import (
 )
 from matrix.dialects import dialect, dialect_names
 from matrix.keys import Key
-from matrix.selection import Selection, parse_shard, profiles, select, select_some, shard_of, take_shard, tiers
+from matrix.selection import Selection, parse_shard, profiles, select_some, shard_of, take_shard, tiers
+from tests.unit.enumerated import selected
 
 GFX950 = ("gfx950",)
 
 
 def chosen(name: str = "ck-2025-11", **fields: Any) -> list[Key]:
-    return select(dialect(name), Selection(**{"archs": GFX950, **fields}))
+    return selected(name, Selection(**{"archs": GFX950, **fields}))
 
 
 @functools.cache

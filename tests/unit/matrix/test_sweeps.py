@@ -19,7 +19,8 @@ from matrix.cli import main
 from matrix.configurations.sweeps import read_sweep, vocabulary
 from matrix.dialects import dialect
 from matrix.export import key_from_row
-from matrix.selection import Selection, select
+from matrix.selection import Selection
+from tests.unit.enumerated import selected
 from tests.unit.matrix.matrix_samples import Run
 
 APRIL = ("--dialect", "rocm-libraries-2026-04", "--mask", "generic")
@@ -45,7 +46,7 @@ def config(tmp_path: Path, variant: str, **traits: list[Any]) -> str:
 @functools.cache
 def all_names(family: str) -> list[str]:
     chosen = Selection(archs=("gfx950",), families=(family,), mask_impl="generic")
-    return [key.name for key in select(dialect("rocm-libraries-2026-04"), chosen)]
+    return [key.name for key in selected("rocm-libraries-2026-04", chosen)]
 
 
 def names(family: str, pattern: str) -> list[str]:

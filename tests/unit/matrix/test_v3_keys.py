@@ -12,6 +12,7 @@ from matrix.base.errors import TableError, UnknownFamilyError
 from matrix.dialects import FAMILIES, HAND_WRITTEN, TABLES, dialect, dialect_names, read_dialect
 from matrix.enumeration import enumerate_keys
 from matrix.explain import find_key
+from tests.unit.enumerated import keys_of
 
 DIALECT = "ck-2025-11"
 NAMES = [f"fmha_fwd_v3_d128_{dtype}_{mask}" for dtype in ("fp16", "bf16") for mask in ("nmask", "mask")]
@@ -20,7 +21,7 @@ NAMES = [f"fmha_fwd_v3_d128_{dtype}_{mask}" for dtype in ("fp16", "bf16") for ma
 @pytest.mark.parametrize("mask_impl", ["simplified", "generic"])
 @pytest.mark.parametrize("receipt", [0, 200, 801])
 def test_the_kernels_are_four_whatever_is_asked_for(receipt: int, mask_impl: str) -> None:
-    keys = enumerate_keys(dialect(DIALECT).family("fwd_v3"), arch="gfx950", receipt=receipt, mask_impl=mask_impl)
+    keys = keys_of(DIALECT, "fwd_v3", "gfx950", receipt, mask_impl)
     assert [key.name for key in keys] == NAMES
     assert {(key.mask, key.mask_impl) for key in keys} == {("no", "generic"), ("causal", "generic")}
 

@@ -11,8 +11,8 @@ from matrix.configurations.report import findings, judge
 from matrix.configurations.tiles import async_lds_bytes
 from matrix.configurations.validation import RULES
 from matrix.dialects import dialect, dialect_names
-from matrix.enumeration import enumerate_keys
 from matrix.keys import Key
+from tests.unit.enumerated import keys_of
 
 _BASE = {
     "arch": "gfx950",
@@ -357,7 +357,7 @@ def _keys(name: str) -> Iterator[tuple[Key, str]]:
     """About 400 kernels of a dialect, of every family and arch."""
     for family in dialect(name).families.values():
         for arch in family.archs:
-            for key in enumerate_keys(family, arch=arch)[::61]:
+            for key in keys_of(name, family.name, arch)[::61]:
                 yield key, arch
 
 
@@ -377,7 +377,7 @@ def test_what_the_dispatcher_has_against_a_kernel_is_known_to_be_contradicted(na
 def test_a_kernel_written_as_a_configuration_is_found_again_and_valid(name: str, family: str) -> None:
     chosen = dialect(name)
     arch = list(chosen.families[family].archs)[-1]
-    keys = enumerate_keys(chosen.families[family], arch=arch)
+    keys = keys_of(name, family, arch)
     key = keys[len(keys) * 2 // 3]
     report = judge("x", configuration_of(key, arch), [chosen])
     assert report.valid
@@ -386,7 +386,7 @@ def test_a_kernel_written_as_a_configuration_is_found_again_and_valid(name: str,
 
 def test_a_mistake_that_no_kernel_has_stays_an_error_beside_a_contradicted_rule() -> None:
     chosen = dialect("rocm-libraries-2026")
-    keys = enumerate_keys(chosen.families["batch_prefill"], arch="gfx950")
+    keys = keys_of(chosen.name, "batch_prefill")
     key = next(key for key in keys if key.tile.bm0 == 64)
     configuration = configuration_of(key, "gfx950")
     wrong = Configuration({**configuration.values, "num_wave_groups": -3}, {})
@@ -411,7 +411,7 @@ def test_a_mistake_that_no_kernel_has_stays_an_error_beside_a_contradicted_rule(
 )
 def test_a_configuration_that_differs_in_one_field_is_another_kernel(changes: dict[str, Any]) -> None:
     chosen = dialect("rocm-libraries-2026")
-    keys = enumerate_keys(chosen.families["batch_prefill"], arch="gfx942")
+    keys = keys_of(chosen.name, "batch_prefill", "gfx942")
     key = next(
         key
         for key in keys

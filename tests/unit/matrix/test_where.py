@@ -11,15 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matrix.base.errors import WhereError
-from matrix.dialects import dialect
-from matrix.enumeration import enumerate_keys
 from matrix.keys import Key
 from matrix.where import compile_where
+from tests.unit.enumerated import keys_of
 
 
 @functools.cache
 def keys(name: str) -> list[Key]:
-    return enumerate_keys(dialect(name).families["batch_prefill"], arch="gfx950")
+    return keys_of(name, "batch_prefill")
 
 
 def count(text: str, name: str = "ck-2025-11") -> int:

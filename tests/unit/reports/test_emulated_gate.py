@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from kernels.errors import MeasureError, ResultsError
+from kernels.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256
+from kernels.bench.measure import _launched, compulsory_bytes, identity_facts, measure, performance_problems
+from kernels.errors import LibraryMismatchError, MeasureError, RecordError
 from kernels.launch import buffers, launching
-from kernels.launch.counters import METRICS, Measured, Measurements, flattened, read_measurements
-from kernels.launch.measure import _launched, compulsory_bytes, measure, performance_problems
+from kernels.launch.counters import METRICS, Measured, Measurements, flattened
 from matrix.base.errors import TableError, UnknownTierError
 from matrix.problems.problem import Problem, wave_instructions
 from reports.cli import main
@@ -23,9 +25,11 @@ from reports.gates import emulated as emulated_gate
 from reports.gates.comparing import read_thresholds
 from reports.gates.emulated import MODEL_METRICS, THRESHOLDS, figures, rows
 from reports.gates.model import Machine, cannot_see, estimate, machines
-from reports.gates.verdicts import Gate, Row, demand
+from reports.verdicts import Gate, Row, demand
+from tests.unit import manifests
 
 KERNEL = "fmha_batch_prefill_d128_bf16"
+LOADED = SimpleNamespace(family="batch_prefill")  # a library of which nothing else is asked
 FACTS = dict.fromkeys(
     ("toolchain", "identity", "upstream", "upstream_identity", "dialect", "mask_impl", "selection", "flags"), "x"
 )
@@ -182,17 +186,20 @@ def test_counters_are_summed_over_kernels() -> None:
 def test_measurements_are_read_as_they_were_written(tmp_path: Path) -> None:
     wrote = measurements(ONE, **{"performance/two": "why"})
     wrote.write(tmp_path / "counters.json")
-    assert read_measurements(tmp_path / "counters.json") == wrote
+    assert Measurements.read(tmp_path / "counters.json") == wrote
 
 
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
         (lambda d: d["problems"][0]["counters"].pop("barriers"), "barriers"),
-        (lambda d: d["problems"][0]["counters"].update(waves=-1), "waves: -1 is no count"),
-        (lambda d: d["problems"][0]["counters"].update(waves=float("nan")), "waves: nan is no count"),
-        (lambda d: d["problems"][0].pop("kernel"), "expected the fields"),
-        (lambda d: d["provenance"].pop("identity"), "provenance.identity is missing"),
+        (
+            lambda d: d["problems"][0]["counters"].update(waves=-1),
+            "counters.waves: is -1, which is no count",
+        ),
+        (lambda d: d["problems"][0]["counters"].update(waves=float("nan")), "waves: is 'nan', expected a whole number"),
+        (lambda d: d["problems"][0].pop("kernel"), "kernel: is missing, expected text"),
+        (lambda d: d["provenance"].pop("identity"), "provenance.identity: is missing, expected text"),
         (lambda d: d.update(problems=[]), "at least one"),
         (lambda d: d.update(problems=d["problems"] * 2), "named twice"),
         (lambda d: d.update(format=2), "no measurements of format 1"),
@@ -204,16 +211,16 @@ def test_damaged_measurements_name_the_field(tmp_path: Path, damage: Any, said: 
     document = json.loads(file.read_text())
     damage(document)
     file.write_text(json.dumps(document))
-    with pytest.raises(ResultsError, match=said):
-        read_measurements(file)
+    with pytest.raises(RecordError, match=said):
+        Measurements.read(file)
 
 
 def test_measurements_cut_short(tmp_path: Path) -> None:
     file = tmp_path / "counters.json"
     measurements(ONE).write(file)
     file.write_text(file.read_text()[:-20])
-    with pytest.raises(ResultsError, match="can't be read"):
-        read_measurements(file)
+    with pytest.raises(RecordError, match="can't be read"):
+        Measurements.read(file)
 
 
 def test_the_smoke_problems_take_seconds() -> None:
@@ -238,12 +245,26 @@ def test_a_library_that_is_not_there_or_of_another_arch(tmp_path: Path) -> None:
         measure(library, "gfx950", "smoke")
     library.touch()
     manifest = tmp_path / "manifest.json"
-    manifest.write_text(json.dumps({"archs": ["gfx942"], "kernels": {}, **FACTS}))
+    manifest.write_text(json.dumps(manifests.document({}, archs=["gfx942"])))
     with pytest.raises(MeasureError, match="built for gfx942, not for gfx950"):
         measure(library, "gfx950", "smoke")
     manifest.write_text("{")
     with pytest.raises(MeasureError, match="no manifest"):
         measure(library, "gfx950", "smoke")
+
+
+def test_the_library_that_is_measured_is_hashed(tmp_path: Path) -> None:
+    library = manifests.write_library(tmp_path, manifests.document({}))
+    listed = manifests.record()
+    digest = hashlib.sha256(manifests.LIBRARY_BYTES).hexdigest()
+    assert identity_facts(library, listed, foreign=False) == {LIBRARY_SHA256: digest}
+    library.write_bytes(b"rebuilt by hand")
+    with pytest.raises(LibraryMismatchError, match="it is not the library of the"):
+        measure(library, "gfx950", "smoke")
+    assert identity_facts(library, listed, foreign=True) == {
+        LIBRARY_SHA256: hashlib.sha256(b"rebuilt by hand").hexdigest(),
+        FOREIGN_LIBRARY: f"sha256 {digest}",
+    }
 
 
 def test_a_model_that_says_nothing_of_a_field(tmp_path: Path) -> None:
@@ -260,11 +281,11 @@ def test_counts_are_measured_once_and_left_beside_the_library(tmp_path: Path, mo
         calls.append((library, arch, tier))
         return measurements(ONE)
 
-    monkeypatch.setattr("kernels.launch.measure.measure", stub)
+    monkeypatch.setattr("kernels.bench.measure.measure", stub)
     library = tmp_path / "libckpm.so"
     assert emulated_gate.measured(library, "gfx950") == emulated_gate.measured(library, "gfx950")
     assert calls == [(library, "gfx950", "smoke")]
-    assert read_measurements(tmp_path / "counters.json").problems == (ONE,)
+    assert Measurements.read(tmp_path / "counters.json").problems == (ONE,)
 
 
 def test_the_table_says_what_bounds_a_problem_and_what_it_leaves_out(
@@ -297,10 +318,10 @@ def test_a_known_defect_is_left_out_and_told(
     (problem,) = (one for one in performance_problems("smoke") if one.name == "performance/features.drop")
     if said:
         with pytest.raises(MeasureError, match=said):
-            _launched(device, None, problem, None, {"upstream": upstream})
+            _launched(device, LOADED, problem, None, manifests.record(upstream=upstream))
     else:
-        told = _launched(device, None, problem, None, {"upstream": upstream})
-        assert isinstance(told, str)
-        assert told.startswith("fault: ")
-        assert "dropout-writes-past-lds, ledger.yaml" in told
+        reason = _launched(device, LOADED, problem, None, manifests.record(upstream=upstream))
+        assert isinstance(reason, str)
+        assert reason.startswith("fault: ")
+        assert "dropout-writes-past-lds, ledger.yaml" in reason
     assert bool(recovered) == (said is None)

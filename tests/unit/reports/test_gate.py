@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import hashlib
 import json
 import math
 from collections.abc import Callable
@@ -13,14 +14,17 @@ from typing import Any
 import pytest
 
 from kernels.code import code_object as codeobject
+from kernels.errors import CodeObjectError, LibraryMismatchError
 from matrix.base.errors import TableError
+from matrix.keys import Key
 from reports.cli import main
 from reports.errors import GateError, InconclusiveError, RegressedError
 from reports.gates import baseline, gate_command
 from reports.gates import static as static_gate
 from reports.gates.budgets import read_budgets
 from reports.gates.comparing import THRESHOLDS, compare, read_thresholds
-from reports.gates.verdicts import Gate, Row, demand, worst
+from reports.verdicts import Gate, Row, demand, worst
+from tests.unit import manifests
 
 PLAIN = "fmha_batch_prefill_d128_bf16_group_b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16_qr_async_vr_psskddv"
 SMALL = f"{PLAIN}_nlogits_nbias_nmask_nlse_ndropout_nsquant"
@@ -39,7 +43,7 @@ FIGURES = {
     "vgpr": 200, "agpr": 0, "sgpr": 100, "vgpr_spills": 0, "sgpr_spills": 60, "scratch_bytes": 0, "lds_bytes": 52224,
     "text_bytes": 10000, "occupancy_waves": 2,
 }  # fmt: skip
-CODE = {"instructions": 1500, "unknown": 0, "loop": {"mfma": 128, "valu": 500, "scratch": 0}, "hazards": []}
+CODE: dict[str, Any] = {"unknown": 0, "loop": {"mfma": 128, "valu": 500, "scratch": 0}, "hazards": ()}
 LOOP = {"loop_mfma": 128, "loop_valu": 500, "loop_scratch": 0, "wait_hazards": 0}
 TODAY = datetime.date(2026, 11, 20)
 
@@ -60,20 +64,21 @@ class Library:
         self.file = work / "build/gfx950/aiter/manifest.json"
         self.baselines = work / "baselines"
         self.code: dict[str, Any] = {}  # what the emulator tells of a symbol's machine code, where it isn't CODE
-        inspected = lambda path, arch: {k.symbol: self.code.get(k.symbol, CODE) for k in self.kernels.values()}  # noqa: E731
-        monkeypatch.setattr(static_gate, "_inspect", inspected)
+        monkeypatch.setattr(codeobject, "inspect", lambda path, arch: self.inspected())
         monkeypatch.setattr(codeobject, "bundles", lambda path: {"gfx950": (b"image",)})
         monkeypatch.setattr(codeobject, "kernels", lambda image: list(self.kernels.values()))
         self.write()
 
+    def inspected(self) -> dict[str, codeobject.KernelCode]:
+        symbols = [kernel.symbol for kernel in self.kernels.values()]
+        return {symbol: codeobject.KernelCode(**self.code.get(symbol, CODE)) for symbol in symbols}
+
     def write(self, **change: Any) -> None:
         figures = {
-            name: {"unit": "u", "archs": {"gfx950": {**FIGURES, "symbol": one.symbol, "text_sha256": one.text_sha256}}}
+            name: {"archs": {"gfx950": {**FIGURES, "symbol": one.symbol, "text_sha256": one.text_sha256}}}
             for name, one in self.kernels.items()
         }
-        manifest = {"archs": ["gfx950"], "kernel_count": len(figures), "kernels": figures, **FACTS, **change}
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        self.file.write_text(json.dumps(manifest))
+        manifests.write_library(self.file.parent, manifests.document(figures, **{**FACTS, **change}))
 
     def run(self, command: str, *options: str) -> int:
         only = ("--only", "static", "--work", str(self.work), "--baselines", str(self.baselines))
@@ -131,7 +136,7 @@ def test_a_worse_figure_is_named(
     [
         ({"loop": {"mfma": 256, "valu": 1000, "scratch": 0}}, 43, "regressed: {}: loop_mfma: 128 -> 256 instructions"),
         ({"loop": {"mfma": 128, "valu": 500, "scratch": 2}}, 43, "regressed: {}: loop_scratch: 0 -> 2 instructions"),
-        ({"hazards": ["pc 0x10: v2 ..."]}, 43, "wait_hazards: none -> 1 uses (allowed: at most 0, budget waits)"),
+        ({"hazards": ("pc 0x10: v2 ...",)}, 43, "wait_hazards: none -> 1 uses (allowed: at most 0, budget waits)"),
         ({"unknown": 1}, 45, "{}: 1 unknown instructions"),
     ],
 )
@@ -202,11 +207,51 @@ def test_a_manifest_of_another_build_is_not_judged(library: Library, capsys: pyt
     assert f"{SMALL} is not in the library" in capsys.readouterr().err
 
 
-def test_code_that_cannot_be_inspected_is_no_pass(tmp_path: Path) -> None:
+def test_code_that_cannot_be_read_is_no_pass(tmp_path: Path) -> None:
     file = tmp_path / "libckpm.so"
     file.write_bytes(b"no ELF")
-    with pytest.raises(GateError, match="its machine code can't be inspected"):
-        static_gate._inspect(file, "gfx950")
+    with pytest.raises(CodeObjectError, match="no readable ELF file"):
+        static_gate.figures(file, manifests.record(SMALL), "gfx950")
+
+
+@pytest.mark.parametrize("command", [("gate",), ("accept", "--reason", "why")])
+def test_a_library_that_is_not_its_manifest_s_is_neither_judged_nor_accepted(
+    library: Library, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
+) -> None:
+    before = library.baseline.read_bytes()
+    library.file.with_name("libckpm.so").write_bytes(b"another library")
+    assert library.run(*command) == LibraryMismatchError.exit_code
+    assert hashlib.sha256(b"another library").hexdigest() in capsys.readouterr().err
+    assert library.baseline.read_bytes() == before
+    assert not library.result.exists()
+
+
+ROCM_70 = {**FACTS, "arch": "gfx950", "toolchain": "rocm", "identity": "rocm hipcc HIP 7.0.2-9999 clang 20.0.0git"}
+ROCM_71 = {**ROCM_70, "identity": "rocm hipcc HIP 7.1.0-1 clang 20.0.0git roc-7.1.0"}
+
+
+def test_two_versions_of_rocm_share_no_baseline(tmp_path: Path) -> None:
+    places = [baseline.accept(one, "static", {SMALL: FIGURES}, "why", tmp_path) for one in (ROCM_70, ROCM_71)]
+    assert [place.parent.name for place in places] == [
+        "rocm-hipcc-HIP-7.0.2-9999-clang20.0.0git", "rocm-hipcc-HIP-7.1.0-1-clang20.0.0git-roc-7.1.0",
+    ]  # fmt: skip
+    assert [len(baseline.read_history(baseline.existing_history(one, tmp_path))) for one in (ROCM_70, ROCM_71)] == [
+        1,
+        1,
+    ]
+    assert baseline.place({**ROCM_70, "toolchain": "embedded"}, "static", tmp_path).parent.name == "embedded"
+
+
+def test_a_baseline_of_before_versions_had_folders_is_read_by_its_own_version(tmp_path: Path) -> None:
+    now = baseline.accept(ROCM_70, "static", {SMALL: FIGURES}, "why", tmp_path)
+    (now.parents[1] / "rocm").mkdir()
+    for file in list(now.parent.iterdir()):
+        file.rename(now.parents[1] / "rocm" / file.name)
+    assert baseline.existing(ROCM_70, "static", tmp_path) == now.parents[1] / "rocm" / now.name
+    assert len(baseline.read_history(baseline.existing_history(ROCM_70, tmp_path))) == 1
+    other = baseline.existing(ROCM_71, "static", tmp_path)
+    with pytest.raises(GateError, match="there is no baseline"):
+        baseline.read(other)
 
 
 def test_a_library_of_another_upstream_is_neither_judged_nor_accepted(
@@ -237,7 +282,7 @@ def test_accepting_leaves_a_line_of_history(library: Library, capsys: pytest.Cap
     with (library.baselines / "gfx950/embedded/aiter.history.jsonl").open("a") as stream:
         stream.write('{"gate": "static", "reason')
     assert library.run("history") == GateError.exit_code
-    assert "aiter.history.jsonl:3: no line" in capsys.readouterr().err
+    assert "aiter.history.jsonl:3: can't be read as a line of a baseline's history" in capsys.readouterr().err
 
 
 def test_nothing_is_accepted_without_a_reason(library: Library) -> None:
@@ -246,10 +291,15 @@ def test_nothing_is_accepted_without_a_reason(library: Library) -> None:
     assert library.baseline.read_text() == before
 
 
+def keys_of(name: str) -> dict[str, Key]:
+    (key,) = manifests.record(name).keys()
+    return {name: key}
+
+
 def alibi_rows(today: datetime.date, spills: int = 8) -> list[tuple[str, str]]:
     """(verdict, note) for a kernel with ALiBi that spills, by the project's own budgets."""
     thresholds = read_thresholds()
-    keys = static_gate.keys({**FACTS, "kernels": {ALIBI: {}}})
+    keys = keys_of(ALIBI)
     figures = {ALIBI: {**FIGURES, **LOOP, "vgpr_spills": spills}}
     budgets = read_budgets(thresholds)
     found = budgets.rows(keys, figures, thresholds, arch="gfx950", upstream="aiter", today=today)
@@ -269,7 +319,7 @@ def test_an_allowance_has_an_end_and_a_bound() -> None:
 
 def test_a_limit_without_a_figure_is_no_pass() -> None:
     thresholds = read_thresholds()
-    keys = static_gate.keys({**FACTS, "kernels": {SMALL: {}}})
+    keys = keys_of(SMALL)
     found = read_budgets(thresholds).rows(
         keys, {SMALL: FIGURES}, thresholds, arch="gfx950", upstream="aiter", today=TODAY
     )
@@ -415,7 +465,8 @@ def test_a_family_that_a_gate_cannot_judge_is_refused(
 
 
 def test_an_arch_without_a_model_has_no_emulated_gate_and_is_told_so() -> None:
-    built = gate_command.Built(library=Path("lib.so"), library_name="batch_prefill", manifest=FACTS, arch="gfx90a")
+    manifest = manifests.record()
+    built = gate_command.Built(library=Path("lib.so"), library_name="batch_prefill", manifest=manifest, arch="gfx90a")
     assert gate_command._left_out(built) == {
         "emulated": "the model knows nothing of gfx90a: add it to reports/gates/model.yaml"
     }

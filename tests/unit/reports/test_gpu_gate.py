@@ -20,8 +20,8 @@ from matrix.base.outputs import write_output
 from matrix.problems.problem import Problem
 from reports.cli import main
 from reports.errors import GateError
-from reports.gates.gpu import COLD, WARM, Side, compare
-from reports.gates.statistics import CONTEXT, read_settings
+from reports.gates.gpu import Side, compare
+from reports.gates.statistics import COLD, CONTEXT, WARM, read_settings
 
 SETTINGS = dataclasses.replace(read_settings(), cold_bytes=64)
 ONE = Problem(name="performance/one", suite="performance", tier="smoke", group="g")
@@ -67,7 +67,11 @@ def side(milliseconds: float, serves: bool = True, status: Status = Status.OK) -
         def serves(self, problem: Problem) -> bool:
             return serves
 
-    return Served(library=cast(Library, SimpleNamespace(launch=launch, path=Path("lib.so"))), keys=())
+    return Served(
+        library=cast(Library, SimpleNamespace(launch=launch, path=Path("lib.so"))),
+        keys=(),
+        file_facts={"library sha256": "ab"},
+    )
 
 
 @pytest.mark.parametrize(("candidate", "verdict"), [(1.0001, "unchanged"), (1.05, "regressed"), (0.9, "improved")])
@@ -95,7 +99,9 @@ def test_a_problem_that_the_candidate_lost_is_a_regression() -> None:
         def serves(self, problem: Problem) -> bool:
             return problem is ONE
 
-    gate = compare(device(), side(1.0), Loses(library=side(1.0001).library, keys=()), [ONE, two], SETTINGS)
+    gate = compare(
+        device(), side(1.0), Loses(library=side(1.0001).library, keys=(), file_facts={}), [ONE, two], SETTINGS
+    )
     assert [(row.subject, row.verdict) for row in gate.failing] == [("performance/two", "regressed")]
 
 

@@ -16,7 +16,7 @@ from reports.errors import GateError
 from reports.gates import mann_whitney
 from reports.gates.mann_whitney import cumulative, least_p_value, p_value, shift, u_statistic
 from reports.gates.statistics import ARMS, CONTEXT, MEAN, Samples, differences, judge, order, read_settings, rows
-from reports.gates.verdicts import Gate, demand
+from reports.verdicts import Gate, demand
 
 SETTINGS = read_settings()
 HERE = dict.fromkeys(CONTEXT, "the same")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,17 +13,34 @@ from hypothesis import strategies as st
 from junitparser import Error, Failure, JUnitXml, Skipped
 
 from kernels.base.junit import junit_text
-from kernels.base.results import OUTCOMES, Case, Results, read_results
-from kernels.errors import ResultsError
+from kernels.base.results import OUTCOMES, Case, CaseFault, LedgerUse, NearestAllocation, Results
+from kernels.errors import RecordError
 from reports.cli import main
-from reports.gates.verdicts import Gate, Row
 from reports.junit.write import gate_results
+from reports.verdicts import Gate, Row
 
 PASSED = Case(suite="a", classname="a.gfx950", name="one", outcome="passed", text="same: 3 names", seconds=1.5)
 FAILED = Case(suite="a", classname="a.gfx950", name="two", outcome="failed", message="1 < 2 & 3", text=']]> "x"\n+ y')
 ERROR = Case(suite="b", classname="b.gfx942", name="three", outcome="error", message="no", text="trace")
 SKIPPED = Case(suite="b", classname="b.gfx942", name="four", outcome="skipped", message="not here")
 RESULTS = Results((PASSED, FAILED, ERROR, SKIPPED))
+NEAREST = NearestAllocation(
+    id=3, base=0x1000, bytes=64, kind="device", label="K pool", freed=False, distance=5, overrun=0
+)
+FULL = Case(
+    suite="page-fault", arch="gfx950", upstream="aiter", family="fwd", classname="page-fault.x", name="n",
+    outcome="passed", text="O agrees", kernel="k", tolerance_used=0.25, reproduce="nox -s x", seconds=2.0,
+    ledger=LedgerUse(name="known-one", place="ledger.yaml:3", reason="reads on", link="https://example.org/1"),
+    fault=CaseFault(
+        kind="memory", message="load outside", access="load", instruction="global_load_dword", pc=16, address=4096,
+        bytes=4, workgroup=(1, 0, 0), wave=2, lane=0, error=700, nearest=NEAREST,
+    ),
+)  # fmt: skip
+
+
+def stored() -> dict[str, Any]:
+    """The first case of RESULTS as JSON."""
+    return {"suite": "a", "classname": "a.gfx950", "name": "one", "outcome": "passed", "seconds": 1.5}
 
 
 def test_junit_holds_every_case() -> None:
@@ -59,30 +77,51 @@ def test_any_text_gives_well_formed_xml(cases: list[Case]) -> None:
     assert sum(len(list(suite)) for suite in document) == len(cases)
 
 
+def test_people_read_every_field_of_a_case() -> None:
+    (suite,) = JUnitXml.fromstring(junit_text(Results((FULL,))).encode())
+    assert suite.name == "page-fault-gfx950-aiter-fwd"
+    (case,) = suite
+    lines = case.system_out.splitlines()
+    assert lines[:3] == ["ledger: known-one (ledger.yaml:3): reads on https://example.org/1", "kernel: k", "O agrees"]
+    assert json.loads(lines[3].removeprefix("fault: "))["nearest"]["label"] == "K pool"
+    assert lines[4:] == ["reproduce: nox -s x"]
+    assert FULL.status == "known defect"
+    assert replace(FULL, outcome="failed").status == "failed"
+
+
 def test_json_round_trip(tmp_path: Path) -> None:
     file = tmp_path / "deep" / "results.json"
     RESULTS.write(file)
-    assert read_results(file) == RESULTS
+    assert Results.read(file) == RESULTS
+    Results((FULL,), {"device": "emulator"}).write(file)
+    assert Results.read(file) == Results((FULL,), {"device": "emulator"})
     assert sorted(path.name for path in file.parent.iterdir()) == [".ckpm-outputs", "results.json"]
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 2}, "no results of format 1"),
-        ({"cases": {}}, "cases: expected a list"),
-        ({"facts": {"device": 3}}, "facts: expected an object of texts"),
-        ({"cases": [3]}, "cases[0]: expected an object"),
-        ({"cases": [{"suite": "s"}]}, "cases[0].classname: expected str, found None"),
-        ({"cases": [{**json.loads(RESULTS.to_json())["cases"][0], "outcome": "odd"}]}, "outcome: 'odd' is none of"),
-        ({"cases": [{**json.loads(RESULTS.to_json())["cases"][0], "more": 1}]}, "cases[0].more: no such field"),
+        ({"format": 1}, "no results of format 2"),
+        ({"cases": {}}, "cases: is '{}', expected a list"),
+        ({"facts": {"device": 3}}, "facts.device: is '3', expected text"),
+        ({"cases": [3]}, "cases[0]: is '3', expected an object"),
+        ({"cases": [{"suite": "s"}]}, "cases[0].classname: is missing, expected text"),
+        ({"cases": [{**stored(), "outcome": "odd"}]}, "cases[0].outcome: 'odd' is none of passed, failed"),
+        ({"cases": [{**stored(), "more": 1}]}, "cases[0].more: no such field"),
+        ({"cases": [{**stored(), "seconds": "x"}]}, "cases[0].seconds: is 'x', expected a finite number"),
+        ({"cases": [{**stored(), "fault": {"kind": "memory"}}]}, "cases[0].fault.message: is missing, expected text"),
+        (
+            {"cases": [{**stored(), "fault": {"kind": "memory", "message": "m", "nearest": {"id": 1}}}]},
+            "cases[0].fault.nearest.base: is missing, expected a whole number",
+        ),
+        ({"cases": [{**stored(), "ledger": {"name": "x", "place": "y"}}]}, "cases[0].ledger.reason: is missing"),
     ],
 )
 def test_malformed_results_name_the_field(tmp_path: Path, change: dict[str, object], message: str) -> None:
     file = tmp_path / "results.json"
-    file.write_text(json.dumps({**json.loads(RESULTS.to_json()), **change}))
-    with pytest.raises(ResultsError) as caught:
-        read_results(file)
+    file.write_text(json.dumps({"format": 2, "cases": [stored()]} | change))
+    with pytest.raises(RecordError) as caught:
+        Results.read(file)
     assert message in str(caught.value)
     assert str(file) in str(caught.value)
 

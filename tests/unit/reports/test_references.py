@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from kernels.bench.measure import performance_problems
 from kernels.launch import device
-from kernels.launch.measure import performance_problems
 from matrix.base.errors import TableError
 from matrix.problems.problem import Problem
 from reports.cli import main
 from reports.gates import gpu as gpu_gate
 from reports.gates.references import REFERENCES, Beside, beside, read_references
-from reports.gates.verdicts import Gate, Row
 from reports.page.inputs import gather
 from reports.page.markdown import markdown
 from reports.page.overall import overall
-from reports.page.tables import tables
+from reports.page.sections import tables
+from reports.verdicts import Gate, Row
 
 ONE_K = "performance/published_fp8.tensor-q1k"
 SETTERS = "performance/published_setters.q1024k1024"

@@ -9,17 +9,10 @@ from typing import Any
 import pytest
 
 from reports.cli import main
+from tests.unit import manifests
 
-FIGURES = {
-    "vgpr": 200, "agpr": 0, "sgpr": 100, "vgpr_spills": 3, "sgpr_spills": 0, "lds_bytes": 1024, "scratch_bytes": 0,
-    "occupancy_waves": 2,
-}  # fmt: skip
-MANIFEST: dict[str, Any] = {
-    "archs": ["gfx950"],
-    "upstream": "aiter",
-    "kernel_count": 1,
-    "kernels": {"fmha_batch_prefill_d128_bf16": {"unit": "u", "archs": {"gfx950": FIGURES}}},
-}
+FIGURES = {**manifests.FIGURES, "vgpr_spills": 3}
+MANIFEST = manifests.document({"fmha_batch_prefill_d128_bf16": {"archs": {"gfx950": FIGURES}}})
 
 
 def resources(file: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:

@@ -14,7 +14,6 @@
 #include <string.h>
 
 // ---- where am I: x, y, z read like members, each access is a register read
-// -------------------------------------
 
 #define CKPM_COORDINATE(type, get_x, get_y, get_z)                             \
     struct type                                                                \
@@ -60,7 +59,6 @@ extern const __device__ __attribute__((weak)) ckpm_grid_size gridDim;
 static constexpr int warpSize = 64;
 
 // ---- barriers and fences
-// ---------------------------------------------------------------------------------------
 
 __device__ __forceinline__ void __syncthreads()
 {
@@ -83,7 +81,6 @@ __device__ __forceinline__ void __threadfence_system()
 }
 
 // ---- lanes
-// -----------------------------------------------------------------------------------------------------
 
 __device__ __forceinline__ unsigned int __lane_id()
 {
@@ -129,7 +126,6 @@ __device__ __forceinline__ int __any(int predicate) { return __ballot(predicate)
 __device__ __forceinline__ int __all(int predicate) { return __ballot(!predicate) == 0; }
 
 // ---- bits and integers
-// -----------------------------------------------------------------------------------------
 
 __device__ __forceinline__ int __clz(unsigned int x) { return x == 0 ? 32 : __builtin_clz(x); }
 __device__ __forceinline__ int __popc(unsigned int x) { return __builtin_popcount(x); }
@@ -146,7 +142,6 @@ __device__ __forceinline__ int __mulhi(int a, int b)
 }
 
 // ---- atomics: relaxed, device wide, like HIP's
-// ------------------------------------------------------------------
 
 // The type comes from the address alone, so that atomicAdd(unsigned*, 1) works as it does in HIP's
 // overloads.
@@ -185,7 +180,6 @@ __device__ __forceinline__ T atomicCAS(T* address,
 }
 
 // ---- memory functions
-// ------------------------------------------------------------------------------------------
 
 // The builtins, not loops over bytes: a byte loop keeps register arrays in scratch memory and LDS.
 __device__ __forceinline__ void* memcpy(void* to, const void* from, size_t bytes)
@@ -199,7 +193,6 @@ __device__ __forceinline__ void* memset(void* to, int value, size_t bytes)
 }
 
 // ---- failure and output
-// ----------------------------------------------------------------------------------------
 
 extern "C" {
 

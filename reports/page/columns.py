@@ -1,14 +1,23 @@
-"""A table of the report as plain data."""
+"""A table of the report as plain data: its columns with their kinds, its rows, the symbols of verdicts and statuses."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from reports.gates.verdicts import VERDICTS
+from kernels.base.results import KNOWN_DEFECT
+from reports.verdicts import VERDICTS
 
 Cell = str | int | float | None
 GATE_SYMBOLS = dict(zip(VERDICTS, "✗✗✗?▼✓", strict=True))
+# of cases, the worst first; symbols, because colour alone says nothing to many
+STATUSES = {
+    "error": "!",
+    "failed": "✗",
+    KNOWN_DEFECT: "≈",
+    "skipped": "○",
+    "passed": "✓",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,13 +7,11 @@ turned into an exit code by :func:`demand`.
 from __future__ import annotations
 
 import dataclasses
-import json
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from kernels.base.records import Source, Value, as_text
 from matrix.base.outputs import write_output
 from reports.errors import GateError, InconclusiveError, RegressedError
 
@@ -71,10 +69,10 @@ class Gate:
     def write(self, file: Path) -> None:
         """Replace ``file`` in one step. Raises DiskFullError, OutputError; GateError for a figure that is no number."""
         try:
-            text = json.dumps(dataclasses.asdict(self), indent=1, allow_nan=False)
+            data = as_text(dataclasses.asdict(self))
         except ValueError as error:
             raise GateError(f"{file}: not written: a figure is NaN or infinite ({error}).") from error
-        write_output(file, (text + "\n").encode())
+        write_output(file, data)
 
     @classmethod
     def read(cls, file: Path) -> Gate:
@@ -83,22 +81,15 @@ class Gate:
         Raises:
             GateError: no such file, no JSON, a field missing or of another kind, or a verdict that its rows deny.
         """
-        try:
-            stored = json.loads(file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise GateError(f"{file}: no such result of a gate. {_REMEDY}") from None
-        except (OSError, ValueError, RecursionError) as error:
-            raise GateError(f"{file}: can't be read as a gate's result: {error}. {_REMEDY}") from error
-        if not isinstance(stored, dict) or set(stored) != {"verdict", "provenance", "rows"}:
-            raise GateError(f"{file}: no gate's result: verdict, provenance and rows expected. {_REMEDY}")
-        provenance, rows = stored["provenance"], stored["rows"]
-        if not isinstance(provenance, dict) or not all(isinstance(value, str) for value in provenance.values()):
-            raise GateError(f"{file}: provenance: expected text by name. {_REMEDY}")
-        if not isinstance(rows, list) or not rows:
-            raise GateError(f"{file}: rows: expected a list of at least one. {_REMEDY}")
-        gate = cls.of((_row(file, at, row) for at, row in enumerate(rows)), provenance)
-        if gate.verdict != stored["verdict"]:
-            raise GateError(f"{file}: verdict {stored['verdict']!r}, but its rows say {gate.verdict!r}. {_REMEDY}")
+        document = Source(place=file, what="a gate's result", remedy=_REMEDY, error=GateError).read()
+        document.allow(("verdict", "provenance", "rows"))
+        rows = document.get("rows")
+        read = tuple(map(_row, rows.items()))
+        if not read:
+            raise rows.fail("expected a list of at least one")
+        gate = cls.of(read, document.get("provenance").texts())
+        if gate.verdict != document.get("verdict").one_of(VERDICTS):
+            raise document.get("verdict").fail(f"is {document.value['verdict']!r}, but its rows say {gate.verdict!r}")
         return gate
 
 
@@ -130,21 +121,15 @@ def _figure(value: float | None) -> str:
     return "none" if value is None else f"{value:.6g}" if value % 1 else str(int(value))
 
 
-_FIELDS = {field.name for field in dataclasses.fields(Row)}
-
-
-def _row(file: Path, at: int, stored: Any) -> Row:
+def _row(stored: Value) -> Row:
     """Raises GateError."""
-    if not isinstance(stored, dict) or set(stored) != _FIELDS:
-        raise GateError(f"{file}: rows[{at}]: expected the fields {', '.join(sorted(_FIELDS))}. {_REMEDY}")
-    for name, value in stored.items():
-        if name in ("baseline", "candidate"):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-                raise GateError(f"{file}: rows[{at}].{name}: {value!r} is no number. {_REMEDY}")
-            if value is not None and not math.isfinite(value):
-                raise GateError(f"{file}: rows[{at}].{name}: {value} is no finite number. {_REMEDY}")
-        elif not isinstance(value, str):
-            raise GateError(f"{file}: rows[{at}].{name}: {value!r} is no text. {_REMEDY}")
-    if stored["gate"] not in GATES or stored["verdict"] not in VERDICTS:
-        raise GateError(f"{file}: rows[{at}]: no gate {stored['gate']!r} or verdict {stored['verdict']!r}. {_REMEDY}")
-    return Row(**stored)
+    names = [field.name for field in dataclasses.fields(Row)]
+    stored.allow(names)
+    texts = {name: stored.get(name).text() for name in ("subject", "metric", "unit", "threshold", "note")}
+    return Row(
+        gate=stored.get("gate").one_of(GATES),
+        verdict=stored.get("verdict").one_of(VERDICTS),
+        baseline=stored.optional("baseline", Value.number, None),
+        candidate=stored.optional("candidate", Value.number, None),
+        **texts,
+    )

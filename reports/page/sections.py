@@ -1,24 +1,23 @@
-"""The report's tables: kernels, axes, cases, faults, figures, parity, ledger."""
+"""The report's sections, a table each: kernels, axes, cases, faults, figures, parity, ledger."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
-from typing import Any
 
-from kernels.code.code_object import LIMITS
-from reports.gates.verdicts import VERDICTS
+from kernels.base.results import KNOWN_DEFECT
+from kernels.code.code_object import LIMITS, KernelResources
 from reports.page import budget_text, case_tables, figure_tables
-from reports.page.case_text import STATUSES
+from reports.page.columns import GATE_SYMBOLS, STATUSES, Cell, Folded, Table, columns, severity
 from reports.page.inputs import Inputs, Tested
-from reports.page.table import GATE_SYMBOLS, Cell, Folded, Table, columns, severity
+from reports.verdicts import VERDICTS
 
 
 def tables(inputs: Inputs) -> tuple[Table, ...]:
     """All tables in the order of the report. An empty one stays: that there is nothing is a finding, too."""
     worst_first = list(STATUSES)
-    cases = sorted(inputs.cases, key=lambda one: worst_first.index(one.told.status))
+    cases = sorted(inputs.cases, key=lambda one: worst_first.index(one.case.status))
     return (
         _kernels(inputs),
         case_tables.axes(cases),
@@ -33,11 +32,11 @@ def tables(inputs: Inputs) -> tuple[Table, ...]:
 
 
 def _kernels(inputs: Inputs) -> Table:
-    found: list[tuple[list[Cell], list[str]]] = []
+    kernels: list[tuple[list[Cell], list[str]]] = []
     for library in inputs.libraries:
-        judged = {arch: budget_text.static_rows(inputs, library, arch) for arch in library.manifest["archs"]}
-        for name, kernel in library.manifest["kernels"].items():
-            for arch, figures in kernel["archs"].items():
+        judged = {arch: budget_text.static_rows(inputs, library, arch) for arch in library.manifest.archs}
+        for name, kernel in library.manifest.kernels.items():
+            for arch, figures in kernel.archs.items():
                 rows = judged.get(arch, {}).get(name, [])
                 verdict = min((row.verdict for row in rows), key=VERDICTS.index, default="")
                 beyond = budget_text.beyond_budget(rows)
@@ -46,17 +45,17 @@ def _kernels(inputs: Inputs) -> Table:
                 )
                 cells: list[Cell] = [
                     f"{GATE_SYMBOLS[verdict]} {verdict}" if verdict else "○ no gate", name, arch, library.upstream,
-                    figures["vgpr"], figures["agpr"], figures["sgpr"], figures["vgpr_spills"], figures["sgpr_spills"],
-                    figures["lds_bytes"], figures["scratch_bytes"], figures["occupancy_waves"],
-                    figures.get("text_bytes"), "; ".join(remarks),
+                    figures.vgpr, figures.agpr, figures.sgpr, figures.vgpr_spills, figures.sgpr_spills,
+                    figures.lds_bytes, figures.scratch_bytes, figures.occupancy_waves, figures.text_bytes,
+                    "; ".join(remarks),
                 ]  # fmt: skip
-                found.append((cells, [*(f"{row.metric}: {row.note}" for row in beyond), *budget_text.hot_loop(rows)]))
-    found.sort(key=lambda pair: severity(str(pair[0][0])))
+                kernels.append((cells, [*(f"{row.metric}: {row.note}" for row in beyond), *budget_text.hot_loop(rows)]))
+    kernels.sort(key=lambda pair: severity(str(pair[0][0])))
     numbers = ("VGPR", "AGPR", "SGPR", "V spills", "S spills", "LDS", "scratch", "waves", "code")
     limits = "; ".join(
         f"{arch}: {limit.vgprs} VGPR (AGPR included), {limit.lds_bytes:,} bytes of LDS, {limit.waves} waves a SIMD"
         for arch, limit in LIMITS.items()
-        if any(cells[2] == arch for cells, _ in found)
+        if any(cells[2] == arch for cells, _ in kernels)
     )
     kinds = {name.replace(" ", "_"): "number" for name in numbers}
     return Table(
@@ -67,24 +66,24 @@ def _kernels(inputs: Inputs) -> Table:
             "static gate", "kernel", "arch", "upstream", *numbers, "beyond its budget",
             static_gate="status", kernel="kernel", arch="choice", upstream="choice", beyond_its_budget="prose", **kinds,
         ),
-        rows=[cells for cells, _ in found],
-        details={at: lines for at, (_, lines) in enumerate(found) if lines},
+        rows=[cells for cells, _ in kernels],
+        details={at: lines for at, (_, lines) in enumerate(kernels) if lines},
         note=f"Hardware: {limits}. LDS is bytes a workgroup, scratch bytes a lane, waves those of a SIMD, code bytes; "
         "S spills go to VGPR lanes, V spills to memory. A kernel's details are its hot loop, and why it is excused "
         "from a budget." if limits else "",
         folded=(
             Folded(title="Budgets", lines=budget_text.limits(inputs)),
             Folded(title="Who is excused from them, until when", lines=budget_text.excuses(inputs)),
-        ) if found else (),
+        ) if kernels else (),
     )  # fmt: skip
 
 
-def _remarks(figures: Mapping[str, Any]) -> Mapping[str, bool]:
+def _remarks(figures: KernelResources) -> Mapping[str, bool]:
     """What strikes about a kernel that no gate judged."""
     return {
-        "spills": figures["vgpr_spills"] > 0,
-        "scratch": figures["scratch_bytes"] > 0,
-        "can't be launched": figures["occupancy_waves"] == 0,
+        "spills": figures.vgpr_spills > 0,
+        "scratch": figures.scratch_bytes > 0,
+        "can't be launched": figures.occupancy_waves == 0,
     }
 
 
@@ -95,19 +94,19 @@ def _parity(inputs: Inputs) -> Table:
     for case in sorted(inputs.parity.cases if inputs.parity else (), key=lambda case: worst_first.index(case.outcome)):
         if case.text:
             details[len(rows)] = case.text.splitlines()
-        rows.append([f"{STATUSES[case.outcome]} {case.outcome}", case.suite, case.name, case.message])
+        rows.append([f"{STATUSES[case.outcome]} {case.outcome}", case.upstream, case.name, case.message])
     return Table(
         id="parity",
         short="Parity",
         title="Parity with upstream's codegen",
-        columns=columns("status", "suite", "case", "message", status="status", suite="choice", message="prose"),
+        columns=columns("status", "upstream", "case", "message", status="status", upstream="choice", message="prose"),
         rows=rows,
         details=details,
     )
 
 
 def _ledger(inputs: Inputs, cases: Iterable[Tested]) -> Table:
-    used = Counter(one.told.entry for one in cases if one.told.status == "known defect")
+    used = Counter(one.case.ledger.name for one in cases if one.case.ledger and one.case.status == KNOWN_DEFECT)
     rows: list[list[Cell]] = []
     details: dict[int, list[str]] = {}
     for entry in sorted(inputs.ledger.entries, key=attrgetter("expires")):

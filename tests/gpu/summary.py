@@ -25,7 +25,7 @@ def say(out: Console, text: str) -> None:
 
 
 class Progress:
-    """A bar on a terminal; elsewhere a line now and then. Cases that are not in order are told at once on both."""
+    """A bar on a terminal; elsewhere a line now and then. Cases that are not in order are shown at once on both."""
 
     def __init__(self, out: Console, total: int) -> None:
         self._out, self._total, self._done = out, total, 0
@@ -51,7 +51,7 @@ class Progress:
     ) -> None:
         self._bar.stop()
 
-    def tell(self, judged: Judged) -> None:
+    def show(self, judged: Judged) -> None:
         self._done += 1
         self._counts[judged.verdict.kind] += 1
         self._bar.update(self._task, advance=1, description=_counted(self._counts))
@@ -76,9 +76,9 @@ def details(out: Console, judged: Judged) -> None:
     if reply.get("message"):
         say(out, str(reply["message"]))
     for title in ("fault", "counters"):
-        if found := reply.get(title):
+        if fields := reply.get(title):
             say(out, f"{title}:")
-            for name, value in found.items():
+            for name, value in fields.items():
                 say(out, f"  {name}: {value}")
 
 

@@ -7,22 +7,22 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from kernels.base import settings
-from kernels.build import manifest
+from kernels.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256
+from kernels.build.manifest import MANIFEST, Manifest, check_library, sha256_of
 from kernels.build.request import LIBRARY
-from kernels.errors import MeasureError
+from kernels.errors import MeasureError, RecordError
 from kernels.families.libraries import host
 from kernels.launch.counters import LIBRARY_FACTS, Measured, Measurements, flattened
 from matrix.base.errors import CkPrefillError, UnknownTierError
 from matrix.base.outputs import refuse_inputs
 from matrix.dialects import TABLES, check_arch, check_upstream
 from matrix.keys import Key
-from matrix.options import DEFAULT_ARCH, DEFAULT_FAMILY, DEFAULT_UPSTREAM
+from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
 from matrix.problems.ledger import Ledger, read_ledger
 from matrix.problems.problem import TIERS, Problem, missing, serves
 from matrix.problems.tables import read
@@ -47,11 +47,11 @@ def run(args: argparse.Namespace) -> int:
         check_upstream(upstream)
     library = args.library or args.work / "build" / arch / upstream / LIBRARY
     refuse_inputs(args.output, [library, library.with_name("manifest.json")])
-    found = measure(library, arch, args.tier)
-    found.write(args.output)
-    for name, why in found.left_out.items():
+    measurements = measure(library, arch, args.tier, foreign=args.library is not None)
+    measurements.write(args.output)
+    for name, why in measurements.left_out.items():
         print(f"left out: {name}: {why}")
-    print(f"{len(found.problems)} problems of tier {args.tier} on the emulated {arch}: {args.output}")
+    print(f"{len(measurements.problems)} problems of tier {args.tier} on the emulated {arch}: {args.output}")
     return 0
 
 
@@ -71,39 +71,40 @@ def compulsory_bytes(problem: Problem) -> int:
     return inputs + queries * p.hdim_v * (4 if p.dtype == "fp32" else 2)
 
 
-def measure(library: Path, arch: str, tier: str) -> Measurements:
-    """Run every problem of the tier that the library serves.
+def measure(library: Path, arch: str, tier: str, *, foreign: bool = False) -> Measurements:
+    """Run every problem of the tier that the library serves; a ``foreign`` library's bytes needn't fit its manifest.
 
     Raises:
+        LibraryMismatchError: they don't fit and it isn't.
         MeasureError: there is no library or manifest, none of the problems can be run, or one faults or is refused.
         DeviceError, LibraryError: the emulator can't be started, the library not loaded.
     """
     from kernels.launch.device import choose  # only here: other commands do without NumPy and the emulator
 
-    facts = manifest_of(library, arch)
+    manifest = manifest_of(library, arch)
+    file_facts = identity_facts(library, manifest, foreign=foreign)
     device = choose("emulator", arch, granularity=_GPU_PAGE)
     loaded = device.load(library)
-    keys = keys_of(facts, loaded.kernels, library)
-    found, left_out = [], {}
+    keys = keys_of(manifest, loaded.kernels, library)
+    counted, left_out = [], {}
     for problem in performance_problems(tier):
         if why := missing(keys, problem):
             left_out[problem.name] = why
             continue
         named = next(key.name for key in keys if serves(key, problem)) if problem.tile_rows else None
-        measured = _launched(device, loaded, problem, named, facts)
+        measured = _launched(device, loaded, problem, named, manifest)
         if isinstance(measured, str):
             left_out[problem.name] = measured
             continue
-        found.append(measured)
-    if not found:
+        counted.append(measured)
+    if not counted:
         raise MeasureError(f"{library}: it serves none of the {len(left_out)} problems. Build more: --tier full.")
-    provenance = {"arch": arch, **{name: facts[name] for name in LIBRARY_FACTS}, "tier": tier}
-    return Measurements(provenance=provenance, problems=tuple(found), left_out=left_out)
+    library_facts = {name: getattr(manifest, name) for name in LIBRARY_FACTS}
+    provenance = {"arch": arch, **library_facts, "tier": tier, **file_facts}
+    return Measurements(provenance=provenance, problems=tuple(counted), left_out=left_out)
 
 
-def _launched(
-    device: Any, loaded: Any, problem: Problem, named: str | None, facts: Mapping[str, Any]
-) -> Measured | str:
+def _launched(device: Any, loaded: Any, problem: Problem, named: str | None, manifest: Manifest) -> Measured | str:
     """What was counted, or which known defect of the upstream (matrix/ledger.yaml) keeps it from being counted.
 
     Raises:
@@ -117,7 +118,7 @@ def _launched(
     except CkPrefillError as error:
         raise MeasureError(f"{problem.name}: {error}") from error
     ledger = read_ledger()
-    verdict = ledger.judge(problem.name, facts["upstream"], device.arch, "passed" if outcome.ran else "fault")
+    verdict = ledger.judge(problem.name, manifest.upstream, device.arch, "passed" if outcome.ran else "fault")
     if verdict.kind == "known" and verdict.entry and outcome.fault:
         Ledger(file=ledger.file, entries=(verdict.entry,)).check_dates(datetime.date.today())
         device.recover()
@@ -125,39 +126,47 @@ def _launched(
     if verdict.kind == "unexpected_pass":
         raise MeasureError(f"{problem.name} {verdict.text}")
     if not outcome.ran:
-        told = outcome.fault.message if outcome.fault else outcome.launch.message
-        raise MeasureError(f"{problem.name}: the launch failed: {told}. See nox -s test-batch-prefill.")
+        why = outcome.fault.message if outcome.fault else outcome.launch.message
+        raise MeasureError(f"{problem.name}: the launch failed: {why}. See nox -s test-batch-prefill.")
     kernel = outcome.launch.kernel or named or ""
-    resources = facts["kernels"][kernel]["archs"][device.arch]
     return Measured(
         problem=problem.name,
         kernel=kernel,
         dtype=problem.dtype,
-        occupancy_waves=resources["occupancy_waves"],
+        occupancy_waves=manifest.kernels[kernel].archs[device.arch].occupancy_waves,
         compulsory_bytes=compulsory_bytes(problem),
         counters=flattened(outcome.counters),
     )
 
 
-def manifest_of(library: Path, arch: str) -> Mapping[str, Any]:
-    """The manifest beside a library. Raises MeasureError."""
-    file = library.with_name("manifest.json")
+def manifest_of(library: Path, arch: str) -> Manifest:
+    """The manifest beside a library. Raises MeasureError: one of the two is missing, or it isn't built for the arch."""
+    file = library.with_name(MANIFEST)
     for one in (library, file):
         if not one.is_file():
             raise MeasureError(f"{one}: no such file. Build the library first: nox -s build-{arch}")
     try:
-        facts: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        if arch not in facts["archs"]:
-            raise MeasureError(f"{library} is built for {', '.join(facts['archs'])}, not for {arch}.")
-        if absent := [name for name in (*LIBRARY_FACTS, "kernels") if name not in facts]:
-            raise MeasureError(f"{file}: field {absent[0]} is missing. Build it anew.")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise MeasureError(f"{file}: no manifest of a built library: {error!r}. Build it anew.") from error
-    return facts
+        manifest = Manifest.read(file)
+    except RecordError as error:
+        raise MeasureError(f"no manifest of a built library: {error}") from error
+    if arch not in manifest.archs:
+        raise MeasureError(f"{library} is built for {', '.join(manifest.archs)}, not for {arch}.")
+    return manifest
 
 
-def keys_of(facts: Mapping[str, Any], names: Sequence[str], library: Path) -> tuple[Key, ...]:
+def identity_facts(library: Path, manifest: Manifest, *, foreign: bool) -> dict[str, str]:
+    """What the library's file is: its sha256, and the manifest's if that is another.
+
+    Raises:
+        LibraryMismatchError: it is another, and ``foreign`` doesn't allow that.
+    """
+    digest = sha256_of(library) if foreign else check_library(library, manifest)
+    other = {FOREIGN_LIBRARY: f"sha256 {manifest.library_sha256 or 'not said'}"}
+    return {LIBRARY_SHA256: digest, **(other if digest != manifest.library_sha256 else {})}
+
+
+def keys_of(manifest: Manifest, names: Sequence[str], library: Path) -> tuple[Key, ...]:
     """Keys of the library's kernels in dispatch order. Raises MeasureError: its manifest is another library's."""
-    if set(facts["kernels"]) != set(names):
+    if set(manifest.kernels) != set(names):
         raise MeasureError(f"{library}: its manifest lists other kernels than it holds. Build it anew.")
-    return manifest.keys_of(facts, names, (DEFAULT_FAMILY,))
+    return manifest.keys(names)

@@ -1,0 +1,235 @@
+#include "run/workgroup.h"
+
+#include "checks/twin.h"
+#include "isa/fields.h"
+#include "run/run.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <random>
+
+namespace emu {
+
+namespace {
+
+void fill(uint32_t* to, size_t count, Contents contents)
+{
+    for(size_t i = 0; i < count; ++i)
+        to[i] = contents == Contents::Zero     ? 0
+                : contents == Contents::Poison ? POISON
+                                               : twin_poison(static_cast<uint32_t>(i));
+}
+
+void fill_registers(Wave& w, const Kernel& kernel, Contents unwritten)
+{
+    const unsigned total  = (rsrc1::VGPR_COUNT.of(kernel.rsrc1) + 1) * 8;
+    const unsigned vector = std::min(total, (rsrc3::ACCUM_OFFSET.of(kernel.rsrc3) + 1) * 4);
+    fill(&w.v[0][0], std::min(vector, 256u) * LANES, unwritten);
+    fill(&w.v[256][0], std::min(total - vector, 256u) * LANES, unwritten);
+    fill(w.s, 128, unwritten);
+    if(unwritten == Contents::Twin) // the sign that POISON has not
+        for(unsigned i = 0; i < 128; ++i)
+            w.s[i] |= 0x80000000;
+    set_inline_constants(w);
+    w.s[SCC]      = 0;
+    w.s[RESERVED] = 0;
+}
+
+uint32_t initial_mode(uint32_t word)
+{
+    return mode::FLOATS.put(rsrc1::FLOAT_MODE.of(word)) |
+           mode::DX10_CLAMP.put(rsrc1::ENABLE_DX10_CLAMP.of(word)) |
+           mode::IEEE.put(rsrc1::ENABLE_IEEE_MODE.of(word)) |
+           mode::FP16_OVFL.put(rsrc1::FP16_OVFL.of(word));
+}
+
+// User SGPRs in the order of the descriptor's properties, preloaded arguments, workgroup ids.
+void set_scalars(Wave& w, const Shape& s)
+{
+    const Kernel& kernel = s.kernel;
+    unsigned next        = 0;
+    const auto put       = [&](Field property, uint64_t value, unsigned dwords) {
+        if(!property.of(kernel.properties))
+            return;
+        for(unsigned i = 0; i < dwords; ++i)
+            w.s[next++] = i < 2 ? static_cast<uint32_t>(value >> 32 * i) : 0;
+    };
+    // Architected flat scratch needs neither a segment buffer nor an initial flat_scratch.
+    put(properties::PRIVATE_SEGMENT_BUFFER, 0, 4);
+    put(properties::DISPATCH_PTR, s.packet, 2);
+    put(properties::QUEUE_PTR, s.queue, 2);
+    put(properties::KERNARG_SEGMENT_PTR, s.kernarg, 2);
+    put(properties::DISPATCH_ID, 0, 2);
+    put(properties::FLAT_SCRATCH_INIT, 0, 2);
+    put(properties::PRIVATE_SEGMENT_SIZE, kernel.scratch_bytes, 1);
+    const uint64_t preloaded = s.kernarg + 4 * preload::OFFSET.of(kernel.preload);
+    for(unsigned i = 0; i < preload::LENGTH.of(kernel.preload); ++i)
+        std::memcpy(&w.s[next++], reinterpret_cast<const void*>(preloaded + 4 * i), 4);
+    next = std::max(next, rsrc2::USER_SGPR_COUNT.of(kernel.rsrc2));
+    for(unsigned axis = 0; axis < 3; ++axis)
+        if(rsrc2::ENABLE_WORKGROUP_ID[axis].of(kernel.rsrc2))
+            w.s[next++] = w.group->id[axis];
+}
+
+// EXEC, and in v0 the workitem's id: x, y and z of ten bits each.
+void set_lanes(Wave& w, const Dim3& block, uint32_t number)
+{
+    const uint64_t row = block.x, plane = row * block.y, threads = plane * block.z;
+    uint64_t exec = 0;
+    for(unsigned l = 0; l < LANES; ++l)
+    {
+        const uint64_t thread = uint64_t{number} * LANES + l;
+        if(thread < threads)
+            exec |= uint64_t{1} << l;
+        const uint64_t x = thread % row, y = thread / row % block.y, z = thread / plane;
+        w.v[0][l] = static_cast<uint32_t>(x | y << 10 | z << 20);
+    }
+    w.set_pair(EXEC, exec);
+}
+
+// Kernels with preloaded arguments start with 256 bytes for firmware that does not preload; ours
+// does.
+const MicroOp* entry_of(const Kernel& kernel)
+{
+    const Program& program = *kernel.program;
+    const MicroOp* entry   = &program.ops[kernel.entry];
+    if(preload::LENGTH.of(kernel.preload) == 0)
+        return entry;
+    return &program.ops[program.index_of_word[(entry->pc + 256) / 4]];
+}
+
+// Start state of a wave (LLVM AMDGPU usage, "Initial kernel execution state").
+void start_wave(Wave& w, const Shape& s, uint32_t number, Contents unwritten)
+{
+    fill_registers(w, s.kernel, unwritten);
+    set_mode(w, initial_mode(s.kernel.rsrc1));
+    set_scalars(w, s);
+    set_lanes(w, s.block, number);
+    w.number        = number;
+    w.stop          = Stop::Running;
+    w.text_address  = s.kernel.program->text_address;
+    w.instructions  = 0;
+    w.next          = entry_of(s.kernel);
+    w.scratch_bytes = s.kernel.scratch_bytes;
+    w.pending.clear();
+}
+
+} // namespace
+
+Waves::Waves(const Shape& shape)
+    : shape_(shape),
+      waves_(shape.waves),
+      lds_(shape.lds_bytes / 64 + 2),
+      scratch_(static_cast<size_t>(shape.waves) * LANES * shape.kernel.scratch_bytes / 4 + 16)
+{
+    const Options& o = options();
+    group.kernel     = &shape.kernel;
+    group.lds        = reinterpret_cast<uint8_t*>(lds_.data());
+    group.lds_bytes  = shape.lds_bytes;
+    group.arch       = shape.kernel.program->arch;
+    group.srd_range  = o.srd_range();
+    group.late       = o.late_loads != 0;
+    for(Wave& wave : waves_)
+    {
+        wave.group = &group;
+        wave.first = shape.kernel.program->ops.data();
+    }
+}
+
+void Waves::start(Contents unwritten)
+{
+    fill(lds_.data()->d, 16 * lds_.size(), unwritten);
+    fill(scratch_.data(), scratch_.size(), unwritten);
+    for(uint32_t i = 0; i < shape_.waves; ++i)
+    {
+        start_wave(waves_[i], shape_, i, unwritten);
+        waves_[i].scratch = reinterpret_cast<uint8_t*>(scratch_.data()) +
+                            static_cast<size_t>(i) * LANES * shape_.kernel.scratch_bytes;
+    }
+}
+
+Runner::Runner(const Shape& shape, size_t ops)
+    : counts(ops, 0),
+      shape_(shape),
+      waves_(shape),
+      group_(waves_.group),
+      banks_(shape.kernel.program->arch)
+{
+    const Options& o = options();
+    group_.banks     = &banks_;
+    if(o.lds_races || o.uninitialised)
+    {
+        shadow_.races     = o.lds_races != 0;
+        shadow_.unwritten = o.uninitialised != 0;
+        group_.shadow     = &shadow_;
+    }
+    if(o.uninitialised)
+        twins_.emplace(shape);
+    for(uint32_t i = 0; i < shape.waves; ++i)
+    {
+        waves_[i].counts = counts.data();
+        if(!twins_)
+            continue;
+        waves_[i].twin         = &(*twins_)[i];
+        (*twins_)[i].in_flight = twin_poison(i);
+    }
+}
+
+void Runner::run(uint64_t index)
+{
+    group_.id[0] = static_cast<uint32_t>(index % shape_.grid.x);
+    group_.id[1] = static_cast<uint32_t>(index / shape_.grid.x % shape_.grid.y);
+    group_.id[2] = static_cast<uint32_t>(index / (uint64_t{shape_.grid.x} * shape_.grid.y));
+    waves_.start(options().poison != 0 || twins_ ? Contents::Poison : Contents::Zero);
+    if(twins_)
+    {
+        std::copy_n(group_.id, 3, twins_->group.id);
+        twins_->start(Contents::Twin);
+    }
+    if(group_.shadow != nullptr)
+    {
+        shadow_.bytes.assign(shape_.lds_bytes, {});
+        shadow_.epoch = 1;
+    }
+    const uint64_t barriers = group_.traffic.barriers, stores = group_.traffic.global_store_bytes;
+    run_waves(index);
+    ++group_.traffic.workgroups;
+    group_.traffic.waves += shape_.waves;
+    if(group_.traffic.barriers == barriers && group_.traffic.global_store_bytes == stores)
+        ++group_.traffic.early_out_workgroups;
+}
+
+// Each wave runs to its next barrier or its end; a barrier opens when all waves that still run
+// have reached it.
+void Runner::run_waves(uint64_t index)
+{
+    std::vector<uint32_t> order(shape_.waves);
+    std::iota(order.begin(), order.end(), 0u);
+    const int64_t choice = options().wave_order;
+    std::mt19937_64 random(static_cast<uint64_t>(choice) * 0x9e3779b97f4a7c15 + index);
+    for(;;)
+    {
+        if(choice == 1)
+            std::ranges::sort(order, std::greater<>{});
+        if(choice > 1)
+            for(size_t i = order.size(); i > 1; --i)
+                std::swap(order[i - 1], order[random() % i]);
+        bool waiting = false;
+        for(const uint32_t i : order)
+        {
+            Wave& wave = waves_[i];
+            if(wave.stop == Stop::End)
+                continue;
+            wave.stop = Stop::Running;
+            run_wave(wave, index);
+            waiting |= wave.stop == Stop::Barrier;
+        }
+        if(!waiting)
+            return;
+        ++group_.traffic.barriers;
+        ++shadow_.epoch;
+    }
+}
+
+} // namespace emu

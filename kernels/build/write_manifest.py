@@ -1,0 +1,74 @@
+"""``python -m kernels manifest PLAN``: the manifest of a built plan, from its objects; the build's last step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kernels.build.manifest import MANIFEST, BuiltKernel, Manifest, family_of, sha256_of
+from kernels.build.plan import Plan
+from kernels.code import code_object as codeobject
+from kernels.code import symbols
+from kernels.code.code_object import KernelResources
+from kernels.errors import CodeObjectError
+from kernels.families.table import FAMILIES
+from matrix.dialects import dialect
+from matrix.families import Family
+from matrix.names import parse
+
+
+def write_manifest(plan_file: Path) -> Path:
+    """Read the plan and the objects it built and write manifest.json beside it; the manifest's path.
+
+    Raises:
+        CodeObjectError: an object holds other kernels than planned.
+        DiskFullError.
+    """
+    plan = Plan.read(plan_file)
+    folder = plan_file.parent
+    work = folder
+    for _ in Path(plan.folder).parts:
+        work = work.parent
+    facts = plan.facts
+    kernels: dict[str, BuiltKernel] = {}
+    artifacts: dict[str, str] = {}
+    for step in plan.steps:
+        if step.kind == "manifest":
+            continue
+        for source in step.sources if step.kind in ("unit", "host") else ():
+            artifacts[_relative(source, plan)] = sha256_of(work / source)
+        artifacts[_relative(step.target, plan)] = sha256_of(work / step.target)
+        if step.kind == "unit":
+            family = family_of(dialect(facts["dialect"]), step.kernels[0])
+            kernels |= _unit_resources(work / step.target, step.kernels, family, facts["mask_impl"], facts["archs"])
+    target = folder / MANIFEST
+    Manifest(
+        **{**facts, "archs": tuple(facts["archs"])}, kernels=kernels, artifacts=dict(sorted(artifacts.items()))
+    ).write(target)
+    return target
+
+
+def _unit_resources(
+    unit: Path, names: tuple[str, ...], family: Family, mask_impl: str, archs: list[str]
+) -> dict[str, BuiltKernel]:
+    """Resources of a unit's kernels by name, then arch. A kernel has no code on archs that its guard leaves out.
+
+    Of a split-KV key, which is compiled to several kernels, the one with most registers is recorded.
+    """
+    by_name: dict[str, dict[str, KernelResources]] = {name: {} for name in names}
+    bundles = codeobject.bundles(unit)
+    if missing := set(archs) - set(bundles):
+        raise CodeObjectError(f"{unit}: no code object for {', '.join(sorted(missing))}.")
+    for arch, images in bundles.items():
+        parsed = {name: parse(family, name, mask_impl) for name in names}
+        compiled = FAMILIES[family.name].compiled_for
+        planned = {name: values for name, values in parsed.items() if compiled(values, arch, family.archs)}
+        resources = {kernel.symbol: kernel for image in images for kernel in codeobject.kernels(image)}
+        matched = symbols.match(planned, list(resources), f"{unit} ({arch})", family.name)
+        for name, its_symbols in matched.items():
+            variants = [resources[symbol] for symbol in its_symbols]
+            by_name[name][arch] = max(variants, key=lambda kernel: (kernel.vgpr, kernel.lds_bytes))
+    return {name: BuiltKernel(unit=unit.stem, archs=its_archs) for name, its_archs in by_name.items()}
+
+
+def _relative(path: str, plan: Plan) -> str:
+    return path.removeprefix(f"{plan.folder}/")

@@ -1,0 +1,32 @@
+"""Lists of keys that several test modules look at, each made once a process: enumerating takes most of their time.
+
+Nobody changes them: a test that edits a table enumerates its own family.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from matrix.dialects import dialect
+from matrix.enumeration import enumerate_keys
+from matrix.keys import Key
+from matrix.published.golden import StoredList
+from matrix.selection import Selection, select
+
+
+@functools.cache
+def keys_of(name: str, family: str, arch: str = "gfx950", receipt: int = 0, mask_impl: str = "simplified") -> list[Key]:
+    """The keys of a family in the dialect ``name``."""
+    return enumerate_keys(dialect(name).family(family), arch=arch, receipt=receipt, mask_impl=mask_impl)
+
+
+@functools.cache
+def selected(name: str, selection: Selection) -> list[Key]:
+    """What is selected of the dialect ``name``."""
+    return select(dialect(name), selection)
+
+
+@functools.cache
+def stored_names(stored: StoredList) -> tuple[str, ...]:
+    """Upstream's names of a stored list, sorted."""
+    return stored.names()

@@ -1,0 +1,127 @@
+"""A manifest is read as it was written, a damaged one is named with its field, and a library is held against it."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels.base.records import Source
+from kernels.build.manifest import Manifest, check_library
+from kernels.errors import LibraryMismatchError, RecordError
+from matrix.base.errors import NameSyntaxError
+from matrix.dialects import dialect
+from matrix.selection import Selection, select
+from tests.unit import manifests
+
+KEYS = select(dialect("ck-2025-11"), Selection(archs=("gfx950",), tier="smoke"))
+NAMES = [key.name for key in KEYS]
+
+
+def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
+    file = tmp_path / "manifest.json"
+    manifest = manifests.record(*NAMES, left_out={"odd": {"reason": "r", "kernels": ["k"]}})
+    manifest.write(file)
+    assert Manifest.read(file) == manifest
+    assert json.loads(file.read_text()) == manifests.document(
+        {name: {} for name in NAMES}, left_out={"odd": {"reason": "r", "kernels": ["k"]}}
+    )
+
+
+def test_a_manifest_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    """They had no known defects yet, and fewer figures."""
+    stored = manifests.document({"k": {"archs": {"gfx950": {**manifests.FIGURES}}}})
+    del stored["left_out"]
+    for name in ("text_bytes", "symbol", "text_sha256"):
+        del stored["kernels"]["k"]["archs"]["gfx950"][name]
+    (tmp_path / "manifest.json").write_text(json.dumps(stored))
+    found = Manifest.read(tmp_path / "manifest.json")
+    assert (found.left_out, found.kernels["k"].archs["gfx950"].vgpr) == ({}, 200)
+
+
+def test_its_keys_are_those_that_were_selected() -> None:
+    manifest = manifests.record(*NAMES)
+    assert manifest.keys() == tuple(KEYS)
+    assert [key.name for key in manifest.keys(NAMES[::-1])] == NAMES[::-1]
+    with pytest.raises(NameSyntaxError, match="no family of ck-2025-11 names kernels so"):
+        manifests.record("gemm_d128").keys()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda d: d.pop("upstream"), "upstream: is missing, expected text"),
+        (lambda d: d.update(unit_size=-1), "unit_size: is -1, which is no count"),
+        (lambda d: d.update(unit_size=True), "unit_size: is 'True', expected a whole number"),
+        (lambda d: d.update(artifacts={"libckpm.so": 3}), "artifacts.libckpm.so: is '3', expected text"),
+        (lambda d: d.update(archs=["gfx1"]), "archs[0]: 'gfx1' is none of gfx90a, gfx942, gfx950"),
+        (lambda d: d["kernels"]["k"].pop("archs"), "kernels.k.archs: is missing, expected an object"),
+        (
+            lambda d: d["kernels"]["k"]["archs"]["gfx950"].update(lds_bytes="much"),
+            "kernels.k.archs.gfx950.lds_bytes: is 'much', expected a whole number",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, damage: Callable[[Any], Any], message: str) -> None:
+    stored = copy.deepcopy(manifests.document({"k": {}}))
+    damage(stored)
+    file = tmp_path / "manifest.json"
+    file.write_text(json.dumps(stored))
+    with pytest.raises(RecordError) as caught:
+        Manifest.read(file)
+    assert str(caught.value).startswith(f"{file}: {message}. ")
+
+
+@pytest.mark.parametrize("text", [None, "", "[", "[" * 100_000, "\xff"])
+def test_what_is_no_json_is_no_manifest(tmp_path: Path, text: str | None) -> None:
+    file = tmp_path / "manifest.json"
+    if text is not None:
+        file.write_bytes(text.encode("latin-1"))
+    with pytest.raises(RecordError, match="can't be read as a manifest"):
+        Manifest.read(file)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+)
+
+
+@given(value=JSON, path=st.sampled_from([("archs",), ("kernels",), ("kernels", "k"), ("kernels", "k", "archs"), ()]))
+def test_whatever_stands_there_is_read_or_refused_with_its_path(value: object, path: tuple[str, ...]) -> None:
+    """Nothing but a RecordError, which begins with the file."""
+    stored: Any = copy.deepcopy(manifests.document({"k": {}}))
+    inner = stored
+    for name in path[:-1]:
+        inner = inner[name]
+    if path:
+        inner[path[-1]] = value
+    else:
+        stored = value
+    source = Source(place="m.json", what="a manifest", remedy="", error=RecordError)
+    complaint = "m.json: none"
+    try:
+        Manifest._of(source.parse(json.dumps(stored)))
+    except RecordError as error:
+        complaint = str(error)
+    assert complaint.startswith("m.json: ")
+
+
+def test_a_library_must_be_the_one_that_is_listed(tmp_path: Path) -> None:
+    library = manifests.write_library(tmp_path, manifests.document({}))
+    listed = hashlib.sha256(manifests.LIBRARY_BYTES).hexdigest()
+    assert check_library(library, manifests.record()) == listed
+    with pytest.raises(LibraryMismatchError, match="the manifest's not said"):
+        check_library(library, manifests.record(artifacts={}))
+    library.write_bytes(manifests.LIBRARY_BYTES + b"\0")
+    changed = hashlib.sha256(manifests.LIBRARY_BYTES + b"\0").hexdigest()
+    with pytest.raises(LibraryMismatchError, match=f"its sha256 is {changed}, the manifest's {listed}") as caught:
+        check_library(library, manifests.record())
+    assert caught.value.exit_code == 39

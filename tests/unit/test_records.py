@@ -1,0 +1,39 @@
+"""A record that crosses rooms is read in one place: nobody else takes JSON apart."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("matrix", "kernels", "reports", "emulator", "tests/gpu")
+# What each of these reads is written by its own room, and nobody else reads it.
+READERS = {
+    "kernels/base/records.py": "every record",
+    "matrix/configurations/configuration.py": "a user's own configuration",
+    "kernels/bench/build.py": "events of the build",
+    "kernels/build/failures.py": "failures of the build's steps",
+    "kernels/build/finished.py": "the build's steps that are done",
+    "kernels/build/plan.py": "the build's plan",
+    "kernels/build/progress.py": "events of the build",
+    "emulator/device.py": "answers of the core",
+    "emulator/inspection/inspect.py": "its own cache",
+    "tests/gpu/pool.py": "replies of its workers",
+    "tests/gpu/worker.py": "requests of its pool",
+}
+
+
+def holding(pattern: str) -> set[str]:
+    files = (file for room in ROOMS for file in (ROOT / room).rglob("*.py"))
+    return {str(file.relative_to(ROOT)) for file in files if re.search(pattern, file.read_text())}
+
+
+def test_json_is_read_by_those_who_wrote_it() -> None:
+    assert holding(r"\bjson\.loads?\(") - set(READERS) == set()
+
+
+def test_no_text_of_a_case_is_parsed_back() -> None:
+    reads = r"\.text\.(splitlines|partition|split)|re\.\w+\([^)]*\.text\b|\.suite\.(removeprefix|removesuffix|split)"
+    assert holding(reads) & {file for file in holding("results import") if file.startswith("reports/")} == {
+        "reports/page/sections.py"  # lines of parity's text as details, unread
+    }

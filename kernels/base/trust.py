@@ -8,7 +8,8 @@ import secrets
 import tempfile
 from pathlib import Path
 
-from emulator.trust import keep_others_out, why_untrusted
+from emulator.trust import keep_others_out
+from emulator.trust import why_untrusted as why_untrusted
 from kernels.base.files import make_folder, writing
 from kernels.errors import UntrustedFileError
 

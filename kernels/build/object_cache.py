@@ -12,8 +12,8 @@ from typing import Any
 
 from SCons.CacheDir import CacheDir  # type: ignore[import-untyped]
 
-from emulator.trust import why_untrusted
 from kernels.base.files import write_atomically
+from kernels.base.trust import why_untrusted
 from kernels.build import finished as built
 from kernels.build.run_step import announce_damage
 from matrix.base.errors import OutputError

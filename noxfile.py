@@ -14,7 +14,6 @@ nox.needs_version = ">=2025.2.9"
 nox.options.sessions = ["build-gfx950"]
 nox.options.reuse_existing_virtualenvs = True
 
-PYTHON = Path(nox.options.envdir or ".nox") / "environment" / "bin" / "python"
 LAST_BUILD = "build/.last"  # written by a build: the path of its manifest
 LAST_SUITE = "build/.last-suite"  # written by a suite: the path of its results
 
@@ -24,9 +23,14 @@ def session(name):
     return nox.session(name=name, venv_backend="none", requires=["environment"])
 
 
+def python(session):
+    """The environment's Python, also where `nox --envdir` put it."""
+    return str(session.cache_dir.parent.absolute() / "environment" / "bin" / "python")
+
+
 def run(session, *command, **options):
     """Run a command of ours with the environment's Python."""
-    session.run(str(PYTHON.absolute()), "-m", *command, **options)
+    session.run(python(session), "-m", *command, **options)
 
 
 def build(session, arch):
@@ -188,7 +192,7 @@ def test_gate(session):
 @session("test-emulator")
 def test_emulator(session):
     """The emulated device and its opcodes on a core built by zig, as on a machine without a compiler."""
-    session.env["CXX"] = f"{PYTHON.absolute()} -m ziglang c++"
+    session.env["CXX"] = f"{python(session)} -m ziglang c++"
     run(session, "pytest", *(session.posargs or ["-n", "auto", "tests/emulator"]))
 
 
@@ -202,6 +206,25 @@ def lint(session):
     patterns = ["*.cpp", "*.h", "*.hpp", "*.hip"]
     sources = session.run("git", "ls-files", *patterns, external=True, silent=True, log=False).split()
     session.run(str(PYTHON.with_name("clang-format").absolute()), "--dry-run", "--Werror", *sources)
+
+
+@session("docker")
+def docker(session):
+    """Render and lint the Dockerfiles, build the local images twice and compare their ids."""
+    run(session, "kernels", "images", "lint")
+    run(session, "kernels", "images", "build", *session.posargs)
+
+
+@session("test-docker")
+def test_docker(session):
+    """The emulator image built for real, and sessions run inside it; needs an engine that works."""
+    run(session, "pytest", *(session.posargs or ["tests/containers"]))
+
+
+@session("in-container")
+def in_container(session):
+    """Sessions inside an image: `nox -s in-container -- build-gfx950 test-large-kv --image debian-rocm-test`."""
+    run(session, "kernels", "in-container", *session.posargs)
 
 
 @session("doctor")

@@ -56,10 +56,8 @@ def build(
         EngineMissingError, EnginePermissionError, DiskFullError, OutputError, and what :func:`context.fill` raises.
     """
     folder = work / image.name
-    context.fill(image, folder / "context", sources, again=again, say=say)
-    arguments = context.labels(_ROOT)
-    if not image.is_local:
-        arguments["BASE"] = pull(engine, image.base, say=say)
+    context.fill(image, folder / "context", sources, context.labels(_ROOT), again=again, say=say)
+    arguments = {} if image.is_local else {"BASE": pull(engine, image.base, say=say)}
     tag = context.tag(image) + ("-again" if again else "")
     log = folder / ("again.log" if again else "build.log")
     with tempfile.TemporaryDirectory() as private:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kernels.base.files import make_folder, writing
 from kernels.containers import dockerfile, rootfs
+from kernels.containers.dockerfile import Labels
 from kernels.containers.images import Image
 from kernels.errors import NotACkTreeError
 from kernels.upstream.trees import Say, fetch_archive
@@ -42,7 +43,9 @@ def tag(image: Image) -> str:
     return f"localhost/ckpm/{image.name}:{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
-def fill(image: Image, folder: Path, sources: Sources, *, again: bool = False, say: Say = print) -> None:
+def fill(
+    image: Image, folder: Path, sources: Sources, labels: Labels, *, again: bool = False, say: Say = print
+) -> None:
     """Put everything that an image is built from into an empty ``folder``; ``again``: nothing from earlier builds.
 
     Raises:
@@ -53,7 +56,7 @@ def fill(image: Image, folder: Path, sources: Sources, *, again: bool = False, s
     with writing(folder):
         shutil.rmtree(folder, ignore_errors=True)
     make_folder(folder)
-    write_atomically(folder / "Dockerfile", dockerfile.render(image).encode())
+    write_atomically(folder / "Dockerfile", dockerfile.render(image, labels).encode())
     if image.is_local:
         _root_filesystem(image, folder / "rootfs.tar", sources, again=again)
     if image.ck_package:
@@ -115,13 +118,16 @@ def _export(commit: str, clone: Path | None, target: Path) -> None:
 
 
 def _git(clone: Path, *words: str) -> str | None:
-    run = subprocess.run(
-        ["git", "-C", str(clone), *words], capture_output=True, text=True, errors="replace", check=False
-    )
+    """What git says; None if it fails or is not installed."""
+    command = ["git", "-C", str(clone), *words]
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    except OSError:
+        return None
     return run.stdout if run.returncode == 0 else None
 
 
-def labels(repository: Path) -> dict[str, str]:
+def labels(repository: Path) -> Labels:
     """Source and revision of this repository, for the labels: its origin without credentials, and its commit."""
     origin = (_git(repository, "remote", "get-url", "origin") or "").strip()
     revision = (_git(repository, "rev-parse", "HEAD") or "unknown").strip()
@@ -130,5 +136,5 @@ def labels(repository: Path) -> dict[str, str]:
     if separator:
         origin = f"{scheme}://{rest.rpartition('@')[2]}" if "@" in rest.partition("/")[0] else origin
     is_url = bool(separator) and scheme != "file"
-    source = {"SOURCE": origin} if is_url else {}
-    return {**source, "REVISION": f"{revision}-changed" if changed else revision}
+    revision = f"{revision}-changed" if changed else revision
+    return Labels(origin, revision) if is_url else Labels(revision=revision)

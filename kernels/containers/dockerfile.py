@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import jinja2
@@ -16,7 +17,15 @@ from matrix.base.files import write_atomically
 USER = 10001  # above the first user of a distribution and of AMD's images
 
 
-def render(image: Image) -> str:
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """Where the repository comes from, and its commit. They are written out: some engines' caches overlook an ARG."""
+
+    source: str = "ck-prefill-matrix"
+    revision: str = "unknown"
+
+
+def render(image: Image, labels: Labels = Labels()) -> str:
     """The text of an image's Dockerfile."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FOLDER / "templates"),
@@ -26,7 +35,7 @@ def render(image: Image) -> str:
         keep_trailing_newline=True,
         autoescape=False,  # noqa: S701 - no HTML
     )
-    return environment.get_template("Dockerfile.j2").render(image=image, user=USER)
+    return environment.get_template("Dockerfile.j2").render(image=image, labels=labels, user=USER)
 
 
 def write(image: Image, folder: Path) -> Path:

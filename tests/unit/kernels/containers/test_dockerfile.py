@@ -43,10 +43,10 @@ def test_apt_is_reached_through_secrets_alone(one: Image) -> None:
 
 @ALL
 def test_labels_healthcheck_and_all_packages(one: Image) -> None:
-    words = instructions(dockerfile.render(one))
+    words = instructions(dockerfile.render(one, dockerfile.Labels("https://git.example/a", "abc")))
     labels = " ".join(next(word for word in words if word[0] == "LABEL"))
-    assert 'org.opencontainers.image.revision="${REVISION}"' in labels
-    assert 'org.opencontainers.image.source="${SOURCE}"' in labels
+    assert 'org.opencontainers.image.revision="abc"' in labels
+    assert 'org.opencontainers.image.source="https://git.example/a"' in labels
     assert [word for word in words if word[0] == "HEALTHCHECK"]
     installed = {word for line in words if line[0] == "RUN" for word in line}
     assert {package for layer in one.layers for package in layer} <= installed
@@ -75,7 +75,9 @@ def test_hadolint_accepts_every_dockerfile(tmp_path: Path) -> None:
 def test_hadolint_refuses_a_slip(tmp_path: Path) -> None:
     file = dockerfile.write(image("debian-emulator"), tmp_path)
     text = file.read_text()
-    file.write_text(re.sub(r"USER \d+:\d+\nHEALTHCHECK", "USER root\nHEALTHCHECK", text).replace("FROM scratch", "FROM x"))
+    file.write_text(
+        re.sub(r"USER \d+:\d+\nHEALTHCHECK", "USER root\nHEALTHCHECK", text).replace("FROM scratch", "FROM x")
+    )
     with pytest.raises(DockerfileLintError, match="DL3002") as caught:
         dockerfile.lint([file])
     assert caught.value.exit_code == 106

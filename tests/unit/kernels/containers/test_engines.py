@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import itertools
 from pathlib import Path
 
 import pytest
@@ -28,7 +28,7 @@ NO_PERMISSION: Answer = (1, "", "permission denied while trying to connect to th
 
 
 @pytest.fixture
-def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # noqa: ANN201 - a factory of FakeEngine
+def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 
     def install(**answers: Answer) -> dict[str, FakeEngine]:
@@ -145,7 +145,7 @@ def test_rootless_docker_runs_as_its_root_who_is_the_caller() -> None:
 
 def test_podman_keeps_its_limits_below_this_process_and_rootless_keeps_ids() -> None:
     (command,), _ = run_commands(Engine("podman", "podman"), RUN, "n")
-    limits = [word for before, word in zip(command, command[1:], strict=False) if before == "--ulimit"]
+    limits = [word for before, word in itertools.pairwise(command) if before == "--ulimit"]
     assert sorted(limit.partition("=")[0] for limit in limits) == ["nofile", "nproc"]
     assert "--userns" not in command
     (command,), _ = run_commands(Engine("podman", "podman", rootless=True), RUN, "n")
@@ -177,5 +177,5 @@ def test_devices_are_passed_all_or_none_with_the_groups_of_their_nodes(tmp_path:
     dri.mkdir()
     (dri / "renderD128").touch()
     assert present([str(kfd), str(dri)]) == (str(kfd), str(dri))
-    assert device_groups([str(kfd), str(dri)]) == (os.stat(kfd).st_gid,)
+    assert device_groups([str(kfd), str(dri)]) == (kfd.stat().st_gid,)
     assert present([]) == ()

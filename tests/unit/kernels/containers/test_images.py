@@ -62,7 +62,11 @@ def test_an_unknown_image_names_the_nearest() -> None:
         ("    suite: forky\n", "    suite: forky\n    verified: true\n", "a suite has none"),
         ("extends: build", "extends: biuld", "purposes.test.extends: no purpose above"),
         ("shm_size: 16g", "shm_size: 16 GB", "purposes.test.shm_size: must be a number with k, m or g"),
-        ("base: debian-forky, purpose: test", "base: debian, purpose: test", "images.debian-rocm-test.base: is none of"),
+        (
+            "base: debian-forky, purpose: test",
+            "base: debian, purpose: test",
+            "images.debian-rocm-test.base: is none of",
+        ),
         ("purpose: emulator, archs", "purpose: emulate, archs", "images.debian-emulator.purpose: is none of"),
         ("archs: [gfx90a, gfx942", "archs: [gfx90a, gfx943", "images.debian-emulator.archs[1]: is none of"),
         ("ck: c449990bf555", "ck: c449990bf55", "images.rocm-10.0-build.ck: is neither aiter nor flash-attn nor a"),

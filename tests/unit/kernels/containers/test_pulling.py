@@ -64,7 +64,7 @@ def test_mirrors_come_after_the_registry_and_then_it_is_infrastructure(
 ) -> None:
     monkeypatch.setenv(MIRRORS, "one.example/hub/, two.example")
     pulls = Pulls(tmp_path, [TIMEOUT])
-    with pytest.raises(PullError, match="^infrastructure: ") as caught:
+    with pytest.raises(PullError, match=r"^infrastructure: ") as caught:
         pulls.run()
     assert caught.value.exit_code == 102
     registries = ["docker.io", "one.example/hub", "two.example"]

@@ -25,7 +25,6 @@ from kernels.upstream.trees import Say
 from matrix.base.files import write_atomically
 
 LOCKS = FOLDER / "locks"
-_ROOT = FOLDER.parent
 _RECORD = "image.json"
 
 
@@ -56,7 +55,7 @@ def build(
         EngineMissingError, EnginePermissionError, DiskFullError, OutputError, and what :func:`context.fill` raises.
     """
     folder = work / image.name
-    context.fill(image, folder / "context", sources, context.labels(_ROOT), again=again, say=say)
+    context.fill(image, folder / "context", sources, again=again, say=say)
     arguments = {} if image.is_local else {"BASE": pull(engine, image.base, say=say)}
     tag = context.tag(image) + ("-again" if again else "")
     log = folder / ("again.log" if again else "build.log")

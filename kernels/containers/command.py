@@ -12,7 +12,7 @@ from rich.table import Table
 from kernels.base import settings
 from kernels.base.console import console
 from kernels.containers import building, dockerfile
-from kernels.containers.context import Sources
+from kernels.containers.context import Sources, labels
 from kernels.containers.engines import CHOICES, Engine, detect
 from kernels.containers.errors import PackagesDifferError
 from kernels.containers.images import Image, image, images
@@ -62,7 +62,7 @@ def _list(chosen: Sequence[Image]) -> None:
 
 def _build(chosen: Sequence[Image], args: argparse.Namespace) -> None:
     engine = detect(args.engine)
-    sources = Sources(cache=settings.cache_folder(), ck_root=settings.ck_root(args.ck_root))
+    sources = Sources(settings.cache_folder(), settings.ck_root(args.ck_root), labels())
     finished = [(one.base, _build_one(engine, one, sources, args)) for one in chosen]
     bases = {base.name: base for base, _ in finished}
     for base in bases.values() if args.update_locks else ():

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from kernels.base.files import make_folder, writing
 from kernels.containers import dockerfile, rootfs
-from kernels.containers.dockerfile import Labels
-from kernels.containers.images import Image
+from kernels.containers.dockerfile import UNLABELLED, Labels
+from kernels.containers.images import FOLDER, Image
 from kernels.errors import NotACkTreeError
 from kernels.upstream.trees import Say, fetch_archive
 from matrix.base.files import write_atomically
@@ -25,12 +25,13 @@ _CK_PARTS = ("include", "example/ck_tile/01_fmha", "LICENSE")
 _CK_PLACES = ("projects/composablekernel/", "")  # in rocm-libraries; in a repository of CK alone
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Sources:
-    """Where things come from: the cache folder, and the clone that has an image's pinned commit of CK."""
+    """Where things come from: the cache folder, the clone that has an image's pinned commit of CK, this repository."""
 
     cache: Path
     ck_root: Path | None = None
+    labels: Labels = UNLABELLED
 
     @property
     def containers(self) -> Path:
@@ -43,9 +44,7 @@ def tag(image: Image) -> str:
     return f"localhost/ckpm/{image.name}:{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
-def fill(
-    image: Image, folder: Path, sources: Sources, labels: Labels, *, again: bool = False, say: Say = print
-) -> None:
+def fill(image: Image, folder: Path, sources: Sources, *, again: bool = False, say: Say = print) -> None:
     """Put everything that an image is built from into an empty ``folder``; ``again``: nothing from earlier builds.
 
     Raises:
@@ -56,7 +55,7 @@ def fill(
     with writing(folder):
         shutil.rmtree(folder, ignore_errors=True)
     make_folder(folder)
-    write_atomically(folder / "Dockerfile", dockerfile.render(image, labels).encode())
+    write_atomically(folder / "Dockerfile", dockerfile.render(image, sources.labels).encode())
     if image.is_local:
         _root_filesystem(image, folder / "rootfs.tar", sources, again=again)
     if image.ck_package:
@@ -127,7 +126,7 @@ def _git(clone: Path, *words: str) -> str | None:
     return run.stdout if run.returncode == 0 else None
 
 
-def labels(repository: Path) -> Labels:
+def labels(repository: Path = FOLDER.parent) -> Labels:
     """Source and revision of this repository, for the labels: its origin without credentials, and its commit."""
     origin = (_git(repository, "remote", "get-url", "origin") or "").strip()
     revision = (_git(repository, "rev-parse", "HEAD") or "unknown").strip()

@@ -25,7 +25,10 @@ class Labels:
     revision: str = "unknown"
 
 
-def render(image: Image, labels: Labels = Labels()) -> str:
+UNLABELLED = Labels()
+
+
+def render(image: Image, labels: Labels = UNLABELLED) -> str:
     """The text of an image's Dockerfile."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(FOLDER / "templates"),

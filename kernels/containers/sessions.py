@@ -20,15 +20,15 @@ from kernels.base import settings
 from kernels.base.files import make_folder
 from kernels.containers import building
 from kernels.containers.command import DEFAULT_WORK
-from kernels.containers.context import Sources
+from kernels.containers.context import Sources, labels
 from kernels.containers.engines import CHOICES, Engine, Mount, Run, detect, device_groups, present, run_commands
 from kernels.containers.failures import of_build
-from kernels.containers.images import Image, image
+from kernels.containers.images import FOLDER, Image, image
 from kernels.containers.rootfs import write_private
 from kernels.upstream.package_index import pip_settings
 
 DEFAULT_IMAGE = "debian-rocm-test"
-_ROOT = building.LOCKS.parents[1]
+_ROOT = FOLDER.parent
 _PACKAGES = "/opt/ckpm/packages"  # CK's package in the image
 _PIP_CONF = Path("/run/ckpm/pip.conf")
 _PIP_FILES = ("cert", "client-cert", "constraint", "find-links", "index-url", "extra-index-url")  # may name files
@@ -47,7 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """The exit code of nox inside. Raises what building an image raises."""
     chosen, engine = image(args.image), detect(args.engine)
-    sources = Sources(cache=settings.cache_folder(), ck_root=settings.ck_root())
+    sources = Sources(settings.cache_folder(), settings.ck_root(), labels())
     tag = building.ensure(engine, chosen, args.work, sources)
     options = ["--", *shlex.split(args.options)] if args.options else []
     with tempfile.TemporaryDirectory() as private:

@@ -18,7 +18,6 @@ from kernels.errors import NotACkTreeError
 from matrix.base.errors import DiskFullError
 
 FORKY = image("debian-emulator").base
-LABELS = Labels(revision="abc")
 
 
 def git(folder: Path, *words: str) -> str:
@@ -50,7 +49,7 @@ def with_commit(commit: str) -> Image:
 def test_a_checkout_is_exported_at_its_pinned_commit_whatever_is_checked_out(tmp_path: Path, clone: Path) -> None:
     pinned = git(clone, "rev-parse", "HEAD~1").strip()
     folder = tmp_path / "image" / "context"
-    context.fill(with_commit(pinned), folder, Sources(cache=tmp_path, ck_root=clone), LABELS)
+    context.fill(with_commit(pinned), folder, Sources(cache=tmp_path, ck_root=clone))
     assert (folder / "ck/include/ck_tile/core.hpp").read_text() == "first"
     assert (folder / "ck/example/ck_tile/01_fmha/generate.py").is_file()
     assert not (folder / "ck/test").exists()
@@ -60,9 +59,9 @@ def test_a_checkout_is_exported_at_its_pinned_commit_whatever_is_checked_out(tmp
 def test_a_checkout_that_lacks_the_commit_or_was_not_given(tmp_path: Path, clone: Path) -> None:
     one = with_commit("0" * 40)
     with pytest.raises(NotACkTreeError, match=f"git -C {clone} fetch origin {'0' * 40}"):
-        context.fill(one, tmp_path / "a" / "context", Sources(cache=tmp_path, ck_root=clone), LABELS)
+        context.fill(one, tmp_path / "a" / "context", Sources(cache=tmp_path, ck_root=clone))
     with pytest.raises(NotACkTreeError, match="--ck-root or CK_ROOT"):
-        context.fill(one, tmp_path / "a" / "context", Sources(cache=tmp_path), LABELS)
+        context.fill(one, tmp_path / "a" / "context", Sources(cache=tmp_path))
 
 
 def test_the_package_is_fetched_once_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +74,7 @@ def test_the_package_is_fetched_once_and_checked(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(context, "fetch_archive", fetch)
     for name in ("rocm-7.2-build", "rocm-7.2-test"):
         folder = tmp_path / name / "context"
-        context.fill(image(name), folder, Sources(cache=tmp_path), LABELS)
+        context.fill(image(name), folder, Sources(cache=tmp_path))
         assert [file.read_bytes() for file in (folder / "packages").iterdir()] == [b"wheel"]
     assert fetched == ["amd_aiter-0.1.7.post2.dev18-py3-none-any.whl"]
 

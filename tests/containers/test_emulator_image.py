@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from kernels.containers import rootfs
-from kernels.containers.building import Built, check_lock, output
+from kernels.containers.building import Built, output
 from kernels.containers.engines import Engine, Mount, Run
 from kernels.containers.images import image
 
@@ -19,10 +19,9 @@ def shell(engine: Engine, built: Built, script: str, **more: object) -> str:
     return output(engine, Run(image=built.tag, command=["sh", "-c", script], **more)).strip()  # type: ignore[arg-type]
 
 
-def test_its_packages_are_those_that_are_recorded_where_the_mirror_still_has_them(built: Built) -> None:
+def test_it_has_python_and_no_rocm(built: Built) -> None:
     assert {"python3", "python3-venv", "ca-certificates"} <= set(built.packages)
     assert not {"hipcc", "libamdhip64-6", "g++"} & set(built.packages)
-    check_lock(ONE.base, built)
 
 
 def test_whoever_does_not_say_otherwise_is_no_root(engine: Engine, built: Built) -> None:

@@ -23,14 +23,14 @@ def session(name):
     return nox.session(name=name, venv_backend="none", requires=["environment"])
 
 
-def python(session):
-    """The environment's Python, also where `nox --envdir` put it."""
-    return str(session.cache_dir.parent.absolute() / "environment" / "bin" / "python")
+def program(session, name):
+    """A program of the shared environment, also where `nox --envdir` put it."""
+    return str(session.cache_dir.parent.absolute() / "environment" / "bin" / name)
 
 
 def run(session, *command, **options):
     """Run a command of ours with the environment's Python."""
-    session.run(python(session), "-m", *command, **options)
+    session.run(program(session, "python"), "-m", *command, **options)
 
 
 def build(session, arch):
@@ -192,7 +192,7 @@ def test_gate(session):
 @session("test-emulator")
 def test_emulator(session):
     """The emulated device and its opcodes on a core built by zig, as on a machine without a compiler."""
-    session.env["CXX"] = f"{python(session)} -m ziglang c++"
+    session.env["CXX"] = f"{program(session, 'python')} -m ziglang c++"
     run(session, "pytest", *(session.posargs or ["-n", "auto", "tests/emulator"]))
 
 
@@ -202,10 +202,10 @@ def lint(session):
     run(session, "ruff", "check", ".")
     run(session, "ruff", "format", "--check", ".")
     run(session, "mypy")
-    session.run(str(PYTHON.with_name("typos").absolute()))
+    session.run(program(session, "typos"))
     patterns = ["*.cpp", "*.h", "*.hpp", "*.hip"]
     sources = session.run("git", "ls-files", *patterns, external=True, silent=True, log=False).split()
-    session.run(str(PYTHON.with_name("clang-format").absolute()), "--dry-run", "--Werror", *sources)
+    session.run(program(session, "clang-format"), "--dry-run", "--Werror", *sources)
 
 
 @session("docker")

@@ -16,6 +16,7 @@ from kernels.containers.errors import RootFilesystemError
 from kernels.containers.images import Image, image
 from kernels.errors import NotACkTreeError
 from matrix.base.errors import DiskFullError
+from matrix.dialects import PackagedUpstream
 
 FORKY = image("debian-emulator").base
 
@@ -67,7 +68,7 @@ def test_a_checkout_that_lacks_the_commit_or_was_not_given(tmp_path: Path, clone
 def test_the_package_is_fetched_once_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fetched: list[str] = []
 
-    def fetch(package, archive: Path, say) -> None:
+    def fetch(package: PackagedUpstream, archive: Path, say: object) -> None:
         fetched.append(package.file)
         archive.write_bytes(b"wheel")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,17 +38,17 @@ def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return install
 
 
-def test_a_docker_client_without_a_daemon_is_no_engine(engines) -> None:
+def test_a_docker_client_without_a_daemon_is_no_engine(engines: Engines) -> None:
     engines(docker=NO_DAEMON, podman=(0, "4.3.1 ", ""))
     assert detect().name == "podman"
 
 
-def test_an_old_docker_client_that_ends_with_0_and_no_version_is_no_engine(engines) -> None:
+def test_an_old_docker_client_that_ends_with_0_and_no_version_is_no_engine(engines: Engines) -> None:
     engines(docker=(0, " []", "Cannot connect to the Docker daemon"), buildah=(0, "false", ""))
     assert detect().name == "buildah"
 
 
-def test_docker_comes_first_where_it_works(engines) -> None:
+def test_docker_comes_first_where_it_works(engines: Engines) -> None:
     engines(docker=(0, "28.2.2 [name=seccomp,profile=builtin]", ""), podman=(0, "4.3.1 ", ""))
     assert detect() == Engine("docker", detect().program, rootless=False)
 
@@ -56,12 +57,12 @@ def test_docker_comes_first_where_it_works(engines) -> None:
     ("name", "answer"),
     [("docker", "28.2.2 [name=rootless]"), ("podman", "4.3.1 rootless"), ("buildah", "true")],
 )
-def test_a_rootless_engine_is_seen(engines, name: str, answer: str) -> None:
+def test_a_rootless_engine_is_seen(engines: Engines, name: str, answer: str) -> None:
     engines(**{name: (0, answer, "")})
     assert detect(name).rootless
 
 
-def test_no_engine_names_each_and_what_to_do(engines) -> None:
+def test_no_engine_names_each_and_what_to_do(engines: Engines) -> None:
     engines(docker=NO_DAEMON)
     with pytest.raises(EngineMissingError) as caught:
         detect()
@@ -70,19 +71,19 @@ def test_no_engine_names_each_and_what_to_do(engines) -> None:
         assert words in str(caught.value)
 
 
-def test_an_engine_without_permission_is_another_failure(engines) -> None:
+def test_an_engine_without_permission_is_another_failure(engines: Engines) -> None:
     engines(docker=NO_PERMISSION)
     with pytest.raises(EnginePermissionError, match="Join the engine's group") as caught:
         detect()
     assert caught.value.exit_code == 101
 
 
-def test_a_forbidden_engine_does_not_hide_one_that_works(engines) -> None:
+def test_a_forbidden_engine_does_not_hide_one_that_works(engines: Engines) -> None:
     engines(docker=NO_PERMISSION, buildah=(0, "false", ""))
     assert detect().name == "buildah"
 
 
-def test_an_engine_that_was_asked_for_is_not_replaced(engines) -> None:
+def test_an_engine_that_was_asked_for_is_not_replaced(engines: Engines) -> None:
     engines(docker=NO_DAEMON, podman=(0, "4.3.1 ", ""))
     with pytest.raises(EngineMissingError):
         detect("docker")

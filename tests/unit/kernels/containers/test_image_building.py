@@ -33,9 +33,11 @@ def no_mirror(monkeypatch: pytest.MonkeyPatch) -> None:
 class Docker:
     """A fake docker: ``ids`` of the images it builds, one after the other."""
 
-    def __init__(self, folder: Path, *, ids: tuple[str, ...] = ("aa",), **answers: list[Answer]) -> None:
+    def __init__(
+        self, folder: Path, *, ids: tuple[str, ...] = ("aa",), answers: dict[str, list[Answer]] | None = None
+    ) -> None:
         told = {"build": [(0, "", "")], "image inspect": [(0, f"sha256:{one}", "") for one in ids], "run": [PACKAGES]}
-        self.fake = FakeEngine(folder, "docker", {**told, **answers})
+        self.fake = FakeEngine(folder, "docker", {**told, **(answers or {})})
         self.engine = Engine("docker", str(self.fake.program))
         self.work = folder / "work"
         self.sources = Sources(folder / "cache", labels=Labels(revision="abc"))
@@ -70,7 +72,7 @@ def test_the_second_build_has_no_cache_and_the_same_id(tmp_path: Path) -> None:
 
 
 def test_another_id_the_second_time_is_an_error_that_names_the_packages(tmp_path: Path) -> None:
-    docker = Docker(tmp_path, ids=("aa", "bb"), run=[PACKAGES, (0, "apt 3.3.4\npython3 3.14.6-1", "")])
+    docker = Docker(tmp_path, ids=("aa", "bb"), answers={"run": [PACKAGES, (0, "apt 3.3.4\npython3 3.14.6-1", "")]})
     with pytest.raises(NotReproducibleError, match=r"is bb, the first aa; packages differ: apt 3\.3\.3 ->"):
         docker.prove()
 
@@ -84,7 +86,7 @@ def test_another_id_the_second_time_is_an_error_that_names_the_packages(tmp_path
     ],
 )
 def test_a_build_that_fails(tmp_path: Path, said: str, kind: type[CkPrefillError], code: int) -> None:
-    docker = Docker(tmp_path, build=[(1, "", said)])
+    docker = Docker(tmp_path, answers={"build": [(1, "", said)]})
     with pytest.raises(kind, match=said.rpartition(": ")[2]) as caught:
         docker.build()
     assert caught.value.exit_code == code
@@ -98,7 +100,7 @@ def test_an_image_that_is_there_is_not_built(tmp_path: Path) -> None:
 
 
 def test_an_image_that_is_missing_is_built(tmp_path: Path) -> None:
-    docker = Docker(tmp_path, **{"image inspect": [(1, "", "no such image"), (0, "sha256:aa", "")]})
+    docker = Docker(tmp_path, answers={"image inspect": [(1, "", "no such image"), (0, "sha256:aa", "")]})
     building.ensure(docker.engine, ONE, docker.work, docker.sources, say=lambda text: None)
     assert len(docker.fake.calls("build")) == 1
 
@@ -129,7 +131,7 @@ def test_the_command_builds_every_local_image_twice_and_writes_what_it_built(
 ) -> None:
     from kernels.cli import parser
 
-    docker = Docker(tmp_path, info=[(0, "28 []", "")])
+    docker = Docker(tmp_path, answers={"info": [(0, "28 []", "")]})
     monkeypatch.setenv("PATH", str(docker.fake.program.parent))
     monkeypatch.setenv("CKPM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(context, "fetch_archive", lambda package, archive, say: archive.write_bytes(b""))

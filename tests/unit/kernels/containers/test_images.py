@@ -20,7 +20,7 @@ def test_each_kind_of_base_has_build_and_test_and_the_emulator_is_alone() -> Non
     assert {("rocm-7.2", "build"), ("rocm-7.2", "test"), ("vllm", "test"), ("sglang", "test")} <= purposes
 
 
-def test_a_registrys_base_is_pinned_by_digest_and_never_called_tested() -> None:
+def test_the_base_of_a_registry_is_pinned_by_digest_and_never_called_tested() -> None:
     registry = [one for one in images().values() if not one.is_local]
     assert registry
     for one in registry:
@@ -60,7 +60,7 @@ def test_an_unknown_image_names_the_nearest() -> None:
         ("suite: forky", "suit: forky", "bases.debian-forky.suit: unknown field"),
         ("    suite: forky\n", "", "bases.debian-forky: needs either a suite of Debian or a reference"),
         ("    suite: forky\n", "    suite: forky\n    verified: true\n", "a suite has none"),
-        ("extends: build", "extends: biuld", "purposes.test.extends: no purpose above"),
+        ("extends: build", "extends: test", "purposes.test.extends: no purpose above"),
         ("shm_size: 16g", "shm_size: 16 GB", "purposes.test.shm_size: must be a number with k, m or g"),
         (
             "base: debian-forky, purpose: test",

@@ -14,6 +14,7 @@ nox.needs_version = ">=2025.2.9"
 nox.options.sessions = ["build-gfx950"]
 nox.options.reuse_existing_virtualenvs = True
 
+PROGRAMS = "programs"  # written by `environment` into nox's cache folder: where the programs are
 LAST_BUILD = "build/.last"  # written by a build: the path of its manifest
 LAST_SUITE = "build/.last-suite"  # written by a suite: the path of its results
 
@@ -24,8 +25,8 @@ def session(name):
 
 
 def program(session, name):
-    """A program of the shared environment, also where `nox --envdir` put it."""
-    return str(session.cache_dir.parent.absolute() / "environment" / "bin" / name)
+    """A program of the shared environment, wherever nox put it: below --envdir, under another name if that is long."""
+    return str(Path((session.cache_dir / PROGRAMS).read_text()) / name)
 
 
 def run(session, *command, **options):
@@ -57,6 +58,7 @@ def run_suite(session, suite, *options):
 def environment(session):
     """Install the pinned requirements; every other session asks for this one."""
     session.install("--quiet", "--require-hashes", "-r", "requirements.txt")
+    (session.cache_dir / PROGRAMS).write_text(str(Path(session.bin).absolute()))
 
 
 @session("build-gfx90a")

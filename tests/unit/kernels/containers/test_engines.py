@@ -28,12 +28,17 @@ NO_DAEMON: Answer = (1, "", "Cannot connect to the Docker daemon at unix:///var/
 NO_PERMISSION: Answer = (1, "", "permission denied while trying to connect to the Docker daemon socket")
 
 
+Engines = Callable[..., None]
+
+
 @pytest.fixture
-def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engines:
+    """``engines(docker=ANSWER)``: the programs that are all there is in PATH, by what they say of themselves."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 
-    def install(**answers: Answer) -> dict[str, FakeEngine]:
-        return {name: FakeEngine(tmp_path, name, {"info": [answer]}) for name, answer in answers.items()}
+    def install(**answers: Answer) -> None:
+        for name, answer in answers.items():
+            FakeEngine(tmp_path, name, {"info": [answer]})
 
     return install
 

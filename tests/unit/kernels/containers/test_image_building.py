@@ -18,6 +18,7 @@ from matrix.base.errors import CkPrefillError, DiskFullError
 from tests.unit.kernels.containers.fake_engine import Answer, FakeEngine
 
 ONE = image("debian-emulator")
+Answers = dict[str, list[Answer]]
 PACKAGES: Answer = (0, "apt 3.3.3\npython3 3.14.6-1", "")
 
 

@@ -17,9 +17,9 @@ nox.needs_version = ">=2025.2.9"
 nox.options.sessions = ["build-gfx950"]
 nox.options.reuse_existing_virtualenvs = True
 
-PYTHON = Path(nox.options.envdir or ".nox") / "environment" / "bin" / "python"
 GPUS = {"gfx90a": "MI200", "gfx942": "MI300", "gfx950": "MI350"}
 EMULATED = ("gfx942", "gfx950")
+PROGRAMS = "programs"  # written by `environment` into nox's cache folder: where the programs are
 
 Session = Callable[[nox.Session], None]
 
@@ -38,9 +38,14 @@ def session(name: str, what: str | None = None) -> Callable[[Session], Session]:
     return add
 
 
+def program(session: nox.Session, name: str) -> str:
+    """A program of the shared environment, wherever nox put it: below --envdir, under another name if that is long."""
+    return str(Path((session.cache_dir / PROGRAMS).read_text()) / name)
+
+
 def run(session: nox.Session, *command: str) -> None:
     """Run a command of ours with the environment's Python."""
-    session.run(str(PYTHON.absolute()), "-m", *command)
+    session.run(program(session, "python"), "-m", *command)
 
 
 def run_suite(session: nox.Session, suite: str, *options: str) -> None:
@@ -53,6 +58,7 @@ def run_suite(session: nox.Session, suite: str, *options: str) -> None:
 def environment(session: nox.Session) -> None:
     """Install the pinned requirements; every other session asks for this one."""
     session.install("--quiet", "--require-hashes", "-r", "requirements.txt")
+    (session.cache_dir / PROGRAMS).write_text(str(Path(session.bin).absolute()))
 
 
 def add_build(arch: str, gpu: str) -> None:
@@ -170,7 +176,7 @@ def test_gate(session: nox.Session) -> None:
 @session("test-emulator")
 def test_emulator(session: nox.Session) -> None:
     """The emulated device and its opcodes on a core built by zig, as on a machine without a compiler."""
-    session.env["CXX"] = f"{PYTHON.absolute()} -m ziglang c++"
+    session.env["CXX"] = f"{program(session, 'python')} -m ziglang c++"
     run(session, "pytest", *(session.posargs or ["-n", "auto", "tests/emulator"]))
 
 
@@ -180,10 +186,29 @@ def lint(session: nox.Session) -> None:
     run(session, "ruff", "check", ".")
     run(session, "ruff", "format", "--check", ".")
     run(session, "mypy")
-    session.run(str(PYTHON.with_name("typos").absolute()))
+    session.run(program(session, "typos"))
     patterns = ["*.cpp", "*.h", "*.hpp", "*.hip"]
     sources = session.run("git", "ls-files", *patterns, external=True, silent=True, log=False).split()
-    session.run(str(PYTHON.with_name("clang-format").absolute()), "--dry-run", "--Werror", *sources)
+    session.run(program(session, "clang-format"), "--dry-run", "--Werror", *sources)
+
+
+@session("docker")
+def docker(session: nox.Session) -> None:
+    """Render and lint the Dockerfiles, build the local images twice and compare their ids."""
+    run(session, "kernels", "images", "lint")
+    run(session, "kernels", "images", "build", *session.posargs)
+
+
+@session("test-docker")
+def test_docker(session: nox.Session) -> None:
+    """The emulator image built for real, and sessions run inside it; needs an engine that works."""
+    run(session, "pytest", *(session.posargs or ["tests/containers"]))
+
+
+@session("in-container")
+def in_container(session: nox.Session) -> None:
+    """Sessions inside an image: `nox -s in-container -- build-gfx950 test-large-kv --image debian-rocm-test`."""
+    run(session, "kernels", "in-container", *session.posargs)
 
 
 @session("doctor")

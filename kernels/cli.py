@@ -11,6 +11,8 @@ from kernels.bench import measure
 from kernels.build import command as build_command
 from kernels.build import doctor, reproduce
 from kernels.build.write_manifest import write_manifest
+from kernels.containers import command as images_command
+from kernels.containers import sessions
 from kernels.families import render_command
 from kernels.parity import command as parity_command
 from matrix.base.entry import exit_code
@@ -40,6 +42,8 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None], Callab
     "reproduce": ("build twice and compare every artifact", reproduce.add_options, reproduce.run),
     "bench": ("measure the promised figures", bench.add_options, bench.run),
     "measure": ("count what the gates' problems do on the emulator", measure.add_options, measure.run),
+    "images": ("container images: list, render, lint, build", images_command.add_options, images_command.run),
+    "in-container": ("run nox sessions in a container", sessions.add_options, sessions.run),
     "doctor": ("what a build finds on this machine", doctor.add_options, doctor.run),
 }
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
+import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -21,7 +24,7 @@ def sensors(bus: str) -> Mapping[str, str]:
     Why amdsmi, though installed, tells nothing is under ``smi``.
     """
     try:
-        smi = importlib.import_module(_MODULE)
+        smi = _import()
     except ModuleNotFoundError:
         return {}
     except (
@@ -30,18 +33,48 @@ def sensors(bus: str) -> Mapping[str, str]:
         AttributeError,
         KeyError,
     ) as error:  # its shared library is missing, or of another age
-        return {"smi": f"amdsmi can't be imported: {error}"}
+        return {"smi": f"amdsmi can't be imported: {_line(error)}"}
     try:
         smi.amdsmi_init()
     except smi.AmdSmiException as error:
-        return {"smi": f"amdsmi can't be started: {error}"}
+        return {"smi": f"amdsmi can't be started: {_line(error)}"}
     try:
         return _figures(smi, bus)
     except (smi.AmdSmiException, AttributeError) as error:  # the latter: a name of another age
-        return {"smi": f"amdsmi tells nothing: {error}"}
+        return {"smi": f"amdsmi tells nothing: {_line(error)}"}
     finally:
         with contextlib.suppress(smi.AmdSmiException):  # the figures are there
             smi.amdsmi_shut_down()
+
+
+def _import() -> ModuleType:
+    """amdsmi, also where ROCm and distributions put it for the system's Python, which a virtual environment hides.
+
+    Raises what importing raises.
+    """
+    try:
+        return importlib.import_module(_MODULE)
+    except ModuleNotFoundError:
+        place = next((place for place in places() if (place / _MODULE / "__init__.py").is_file()), None)
+        if place is None:
+            raise
+    before = list(sys.path)
+    sys.path.append(str(place))  # last: nothing of the system's packages replaces one of ours
+    try:
+        return importlib.import_module(_MODULE)
+    finally:
+        sys.path[:] = before
+
+
+def places() -> tuple[Path, ...]:
+    """Folders that may hold the package: ROCm's own, Debian's."""
+    rocm = Path(os.environ.get("ROCM_PATH") or "/opt/rocm")
+    return (rocm / "share" / "amd_smi", Path("/usr/lib/python3/dist-packages"))
+
+
+def _line(error: Exception) -> str:
+    """Its message on one line: amdsmi's own have several."""
+    return " ".join(str(error).split())
 
 
 def _figures(smi: ModuleType, bus: str) -> dict[str, str]:

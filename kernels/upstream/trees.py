@@ -210,14 +210,7 @@ def _fetch(package: PackagedUpstream, folder: Path, say: Say) -> None:
     """Download, check and unpack into a folder beside ``folder``, then rename it there."""
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as beside:
         archive = Path(beside) / package.file
-        say(f"downloading {package.package} {package.version} ({package.summary})")
-        download(package.package, package.version, package.file, archive)
-        found = _sha256(archive)
-        if found != package.sha256:
-            raise ChecksumError(
-                f"{package.file}: sha256 is {found}, pinned is {package.sha256} (matrix/tables/upstreams.yaml). "
-                "The file was thrown away. Check the package index that pip is configured for."
-            )
+        fetch_archive(package, archive, say)
         say(f"unpacking {package.file}")
         tree = Path(beside) / "tree"
         _extract(archive, tree, package.tree)
@@ -227,6 +220,19 @@ def _fetch(package: PackagedUpstream, folder: Path, say: Say) -> None:
         if folder.exists():  # a tree without its codegen: cannot be used, must not be mixed
             shutil.rmtree(folder)
         tree.rename(folder)
+
+
+def fetch_archive(package: PackagedUpstream, archive: Path, say: Say = print) -> None:
+    """Download a package's file to ``archive``. Raises ChecksumError (it is removed), DownloadError, OutputError."""
+    say(f"downloading {package.package} {package.version} ({package.summary})")
+    download(package.package, package.version, package.file, archive)
+    found = _sha256(archive)
+    if found != package.sha256:
+        archive.unlink()
+        raise ChecksumError(
+            f"{package.file}: sha256 is {found}, pinned is {package.sha256} (matrix/tables/upstreams.yaml). "
+            "The file was thrown away. Check the package index that pip is configured for."
+        )
 
 
 def _checksums(tree: Path) -> str:

@@ -17,10 +17,14 @@ from matrix.base.errors import CkPrefillError
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("matrix", "kernels", "reports", "emulator", "tests/gpu")
-MODULES = ("matrix.base.errors", "kernels.errors", "reports.errors", "emulator.errors", "tests.gpu.errors")
+MODULES = (
+    *("matrix.base.errors", "kernels.errors", "kernels.containers.errors"),
+    *("reports.errors", "emulator.errors", "tests.gpu.errors"),
+)
 RANGES = {
     "matrix.base.errors": (*range(2, 20), *range(90, 100)),
     "kernels.errors": range(20, 40),
+    "kernels.containers.errors": range(100, 110),
     "reports.errors": range(40, 60),
     "emulator.errors": range(60, 80),
     "tests.gpu.errors": range(80, 90),

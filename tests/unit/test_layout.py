@@ -32,7 +32,7 @@ EMULATOR_USERS = (
 ORDER = {
     "matrix": ("base", "*", "published", "configurations", "problems", "cli", "__main__"),
     "kernels": (
-        *("errors", "*", "base", "upstream", "families launch", "code", "build", "parity", "bench"),
+        *("errors", "*", "base", "upstream", "families launch", "code", "build", "parity", "bench", "containers"),
         *("cli", "__main__"),
     ),
     "emulator": ("faults", "errors", "options", "code_object", "image", "lowering", "*", "inspection", "__main__"),

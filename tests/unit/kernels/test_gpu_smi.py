@@ -96,3 +96,27 @@ def test_an_amdsmi_without_its_library_is_told(tmp_path: Path, monkeypatch: pyte
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "amdsmi", raising=False)
     assert gpu_smi.sensors(BUS) == {"smi": "amdsmi can't be imported: libamd_smi.so: no such file"}
+
+
+def test_amdsmi_is_taken_from_rocms_folder_where_the_environment_hides_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And its several lines, as the real package says them without a driver, become one."""
+    package = tmp_path / "share" / "amd_smi" / "amdsmi"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        "class AmdSmiException(Exception): pass\n"
+        "def amdsmi_init(): raise AmdSmiException('Error code:\\n\\t34 | AMDSMI_STATUS_DRIVER_NOT_LOADED')\n"
+    )
+    monkeypatch.setenv("ROCM_PATH", str(tmp_path))
+    monkeypatch.delitem(sys.modules, "amdsmi", raising=False)
+    before = list(sys.path)
+    said = {"smi": "amdsmi can't be started: Error code: 34 | AMDSMI_STATUS_DRIVER_NOT_LOADED"}
+    assert gpu_smi.sensors(BUS) == said
+    assert sys.path == before
+    monkeypatch.delitem(sys.modules, "amdsmi")
+
+
+def test_rocms_own_amdsmi_comes_before_a_distributions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROCM_PATH", "/rocm")
+    assert [str(place) for place in gpu_smi.places()] == ["/rocm/share/amd_smi", "/usr/lib/python3/dist-packages"]

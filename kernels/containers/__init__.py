@@ -1,0 +1,1 @@
+"""Container images: what is in them (docker/images.yaml), how engines build them, and sessions run inside."""

@@ -1,0 +1,175 @@
+"""Building images: once, a second time without any cache to compare the image ids, and against recorded packages."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels.base.files import make_folder, writing
+from kernels.containers import context, rootfs
+from kernels.containers.context import Sources
+from kernels.containers.engines import Build, Engine, Run, build_command, identity_command, run_commands
+from kernels.containers.errors import PackagesDifferError
+from kernels.containers.failures import of_build
+from kernels.containers.images import FOLDER, Base, Image
+from kernels.containers.pulling import pull
+from kernels.errors import NotReproducibleError
+from kernels.upstream.trees import Say
+from matrix.base.files import write_atomically
+
+LOCKS = FOLDER / "locks"
+_RECORD = "image.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """An image that an engine has. ``identity`` is its image id, ``packages`` the version of each of Debian's."""
+
+    image: str
+    tag: str
+    identity: str
+    packages: Mapping[str, str]
+
+
+def identity(engine: Engine, name: str) -> str | None:
+    """The image id of a tag, None if the engine has no such image."""
+    run = subprocess.run(identity_command(engine, name), capture_output=True, text=True, errors="replace", check=False)
+    return run.stdout.strip().removeprefix("sha256:") if run.returncode == 0 and run.stdout.strip() else None
+
+
+def build(
+    engine: Engine, image: Image, work: Path, sources: Sources, *, again: bool = False, say: Say = print
+) -> Built:
+    """Build an image below ``work``/NAME; ``again``: from nothing, under another tag, for comparison.
+
+    Raises:
+        PullError, DigestError: the base can't be had.
+        ImageBuildError: a step failed; the message names the log.
+        EngineMissingError, EnginePermissionError, DiskFullError, OutputError, and what :func:`context.fill` raises.
+    """
+    folder = work / image.name
+    context.fill(image, folder / "context", sources, again=again, say=say)
+    arguments = {} if image.is_local else {"BASE": pull(engine, image.base, say=say)}
+    tag = context.tag(image) + ("-again" if again else "")
+    log = folder / ("again.log" if again else "build.log")
+    with tempfile.TemporaryDirectory() as private:
+        order = Build(
+            context=folder / "context",
+            tag=tag,
+            epoch=image.base.epoch,
+            arguments=arguments,
+            secrets=rootfs.secrets(image.base, Path(private)),
+            cached=not again,
+        )
+        with writing(log), log.open("w", encoding="utf-8") as stream:
+            run = subprocess.run(build_command(engine, order), stdout=stream, stderr=subprocess.STDOUT, check=False)
+    if run.returncode:
+        raise of_build(log.read_text(encoding="utf-8", errors="replace"), image.name, str(log))
+    return Built(image=image.name, tag=tag, identity=identity(engine, tag) or "", packages=packages(engine, tag))
+
+
+def ensure(engine: Engine, image: Image, work: Path, sources: Sources, *, say: Say = print) -> str:
+    """The tag of an image, which is built if the engine has none of the same content. Raises as :func:`build`."""
+    tag = context.tag(image)
+    if identity(engine, tag) is None:
+        say(f"building image {image.name} with {engine.name}")
+        build(engine, image, work, sources, say=say)
+    return tag
+
+
+def prove(engine: Engine, image: Image, first: Built, work: Path, sources: Sources, *, say: Say = print) -> None:
+    """Build a second time from nothing. Raises NotReproducibleError: the image id is another."""
+    second = build(engine, image, work, sources, again=True, say=say)
+    subprocess.run([engine.program, "rmi", second.tag], capture_output=True, check=False)
+    with writing(work):
+        shutil.rmtree(work / image.name / "context")  # the second root file system lives nowhere else
+    if second.identity == first.identity:
+        return
+    differing = differences(first.packages, second.packages)
+    why = f"packages differ: {', '.join(differing)}" if differing else "the packages are the same: compare the layers"
+    raise NotReproducibleError(
+        f"image {image.name}: the second build is {second.identity}, the first {first.identity}; {why}. If the mirror "
+        "changed meanwhile, build once more."
+    )
+
+
+def packages(engine: Engine, tag: str) -> dict[str, str]:
+    """Version of each Debian package in an image."""
+    query = ["dpkg-query", "--show", "--showformat", "${Package} ${Version}\\n"]
+    said = output(engine, Run(image=tag, command=query, user="0:0"))
+    return dict(line.split(" ", 1) for line in said.splitlines() if " " in line)
+
+
+def output(engine: Engine, run: Run) -> str:
+    """What a command in a new container prints. Raises ImageBuildError and the engine's errors if it fails."""
+    name = f"ckpm-{uuid.uuid4().hex[:12]}"
+    commands, cleanup = run_commands(engine, run, name)
+    try:
+        for command in commands:
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+            if done.returncode:
+                raise of_build(done.stderr or done.stdout, f"{run.image}: '{' '.join(run.command)}'", "no log")
+    finally:
+        subprocess.run(cleanup, capture_output=True, check=False)
+    return done.stdout
+
+
+def lock_file(base: Base, locks: Path = LOCKS) -> Path:
+    return locks / f"{base.name}.txt"
+
+
+def differences(recorded: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
+    """``name recorded -> found`` for each package that was found and is recorded otherwise or not at all."""
+    return [
+        f"{name} {recorded.get(name, 'none')} -> {version}"
+        for name, version in sorted(found.items())
+        if recorded.get(name) != version
+    ]
+
+
+def read_lock(base: Base, locks: Path = LOCKS) -> dict[str, str]:
+    """Version of each package that images of a base had when they were recorded."""
+    file = lock_file(base, locks)
+    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    return dict(line.split(" ", 1) for line in lines if line and not line.startswith("#"))
+
+
+def check_lock(base: Base, built: Built, locks: Path = LOCKS) -> None:
+    """Raises PackagesDifferError: an image has other packages than those recorded for its base."""
+    if differing := differences(read_lock(base, locks), built.packages):
+        raise PackagesDifferError(
+            f"image {built.image} is not the recorded one, {len(differing)} packages differ: "
+            f"{', '.join(differing[:5])}{', ...' if len(differing) > 5 else ''}. Build from a mirror of that day, or "
+            "record these with --update-locks."
+        )
+
+
+def write_lock(base: Base, images: Sequence[Built], locks: Path = LOCKS) -> None:
+    """Record the packages of all images of a base in one file. Raises DiskFullError, OutputError."""
+    together = {name: version for one in images for name, version in one.packages.items()}
+    day = time.strftime("%Y-%m-%d", time.gmtime(base.epoch))
+    head = f"# Packages of images on {base.name}, {day}: `nox -s docker -- --update-locks` writes this file.\n"
+    body = "".join(f"{name} {version}\n" for name, version in sorted(together.items()))
+    write_atomically(lock_file(base, locks), (head + body).encode())
+
+
+def write_record(built: Built, work: Path, *, proven: bool) -> Path:
+    """What was built, for other programs: ``work``/NAME/image.json. Raises DiskFullError, OutputError."""
+    file = work / built.image / _RECORD
+    make_folder(file.parent)
+    document = {
+        "image": built.image,
+        "tag": built.tag,
+        "id": f"sha256:{built.identity}",
+        "reproduced": proven,
+        "packages": dict(sorted(built.packages.items())),
+    }
+    write_atomically(file, (json.dumps(document, indent=1) + "\n").encode())
+    return file

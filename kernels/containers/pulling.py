@@ -1,0 +1,77 @@
+"""Pulling base images: tries with growing pauses, then mirrors, then a failure of class infrastructure."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+
+from kernels.containers.engines import Engine, identity_command, pull_command
+from kernels.containers.errors import PullError
+from kernels.containers.failures import is_denied, of_pull
+from kernels.containers.images import Base
+
+MIRRORS = "CKPM_REGISTRY_MIRRORS"  # registries that serve the same repositories, with commas between
+_TRIES = 4
+_FIRST_PAUSE = 2.0  # seconds; each further one is twice as long
+_DEFAULT_REGISTRY = "docker.io"  # the one whose name a reference may leave out
+
+Say = Callable[[str], None]
+
+
+def places(base: Base) -> list[str]:
+    """References of a base by its digest alone, in the order in which they are tried."""
+    repository = base.reference.partition(":")[0]
+    mirrors = [mirror.strip().rstrip("/") for mirror in os.environ.get(MIRRORS, "").split(",") if mirror.strip()]
+    return [f"{registry}/{repository}@{base.digest}" for registry in (_DEFAULT_REGISTRY, *mirrors)]
+
+
+def pull(engine: Engine, base: Base, *, say: Say = print, sleep: Callable[[float], None] = time.sleep) -> str:
+    """Get a base image; the reference under which the engine has it.
+
+    Raises:
+        DigestError: there is no image of this digest. Nothing is tried again.
+        PullError: every place failed every time.
+        EngineMissingError, EnginePermissionError, DiskFullError: the engine can't.
+    """
+    wanted = places(base)
+    for reference in wanted:
+        if _run(identity_command(engine, reference)) is None:
+            return reference  # it is there
+    complaints = []
+    for reference in wanted:
+        complaint = _try(engine, reference, say, sleep)
+        if complaint is None:
+            return reference
+        complaints.append(f"{reference}: {complaint}")
+    listed = "\n".join(complaints)
+    raise PullError(
+        f"infrastructure: base image {base.name} could not be pulled:\n{listed}\nTry later, or name registries that "
+        f"mirror it in {MIRRORS}."
+    )
+
+
+def _try(engine: Engine, reference: str, say: Say, sleep: Callable[[float], None]) -> str | None:
+    """Pull from one place; None, or its last complaint. Raises what no other try or place can mend."""
+    pause, complaint = _FIRST_PAUSE, ""
+    for number in range(1, _TRIES + 1):
+        said = _run(pull_command(engine, reference))
+        if said is None:
+            return None
+        if error := of_pull(said, reference):
+            raise error
+        complaint = said.strip().splitlines()[-1] if said.strip() else "no reason given"
+        if is_denied(said):
+            return complaint
+        if number < _TRIES:
+            say(f"{reference}: {complaint}; again in {pause:.0f} s")
+            sleep(pause)
+            pause *= 2
+    return f"{complaint} ({_TRIES} times)"
+
+
+def _run(command: Sequence[str]) -> str | None:
+    """None if the command succeeds, else what it said."""
+    run = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    return None if run.returncode == 0 else run.stderr + run.stdout

@@ -1,0 +1,26 @@
+"""The emulator's image, really built, for tests that run commands in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernels.base import settings
+from kernels.containers import building
+from kernels.containers.context import Sources, labels
+from kernels.containers.engines import Engine, detect
+from kernels.containers.images import image
+from matrix.base.errors import CkPrefillError
+
+
+@pytest.fixture(scope="session")
+def engine() -> Engine:
+    try:
+        return detect()
+    except CkPrefillError as error:  # no skip: what was not built is not known to be sound
+        pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
+
+
+@pytest.fixture(scope="session")
+def built(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> building.Built:
+    sources = Sources(settings.cache_folder(), labels=labels())
+    return building.build(engine, image("debian-emulator"), tmp_path_factory.mktemp("images"), sources)

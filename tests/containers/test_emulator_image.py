@@ -1,0 +1,58 @@
+"""The emulator's image as an engine built it: what is in it, who runs in it, and a session of this project inside."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from kernels.containers import rootfs
+from kernels.containers.building import Built, output
+from kernels.containers.engines import Engine, Mount, Run
+from kernels.containers.images import image
+
+ONE = image("debian-emulator")
+
+
+def shell(engine: Engine, built: Built, script: str, **more: object) -> str:
+    return output(engine, Run(image=built.tag, command=["sh", "-c", script], **more)).strip()  # type: ignore[arg-type]
+
+
+def test_it_has_python_and_no_rocm(built: Built) -> None:
+    assert {"python3", "python3-venv", "ca-certificates"} <= set(built.packages)
+    assert not {"hipcc", "libamdhip64-6", "g++"} & set(built.packages)
+
+
+def test_whoever_does_not_say_otherwise_is_no_root(engine: Engine, built: Built) -> None:
+    assert shell(engine, built, "id -u; id -g; pwd") == "10001\n10001\n/home/ckpm"
+
+
+def test_its_healthcheck_passes(engine: Engine, built: Built) -> None:
+    output(engine, Run(image=built.tag, command=ONE.healthcheck))
+
+
+def test_nothing_of_this_machine_is_in_it(engine: Engine, built: Built) -> None:
+    """Neither the mirror nor apt's settings, which may hold a password."""
+    host = rootfs.mirror().split("/")[2]
+    hidden = f"grep -rlF {host} /etc /var/lib/apt /root /home 2>/dev/null; find /run/secrets -type f 2>/dev/null; true"
+    assert shell(engine, built, hidden, user="0:0") == ""
+    assert shell(engine, built, "ls /etc/apt/sources.list.d /var/lib/apt/lists; ls /etc/apt/sources.list || true") in (
+        "/etc/apt/sources.list.d:\n\n/var/lib/apt/lists:"
+    )
+
+
+def test_files_in_a_mounted_folder_belong_to_the_caller(engine: Engine, built: Built, tmp_path: Path) -> None:
+    mount = Mount(source=tmp_path, target=tmp_path, writable=True)
+    user = f"{os.getuid()}:{os.getgid()}"
+    shell(engine, built, f"touch {tmp_path}/mine", mounts=[mount], user=user)
+    assert (tmp_path / "mine").stat().st_uid == os.getuid()
+
+
+def test_a_session_runs_inside(engine: Engine, built: Built) -> None:
+    """doctor, in an environment made there with this machine's pip settings."""
+    command = [sys.executable, "-m", "kernels", "in-container", "doctor", "--image", ONE.name, "--engine", engine.name]
+    run = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, errors="replace")
+    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
+    assert f"doctor in {ONE.name}" in run.stdout
+    assert "Session doctor was successful" in run.stdout + run.stderr

@@ -152,3 +152,21 @@ class InvalidConfigurationError(CkPrefillError):
     """A configuration or kernel that validation refuses; the report has said what is wrong."""
 
     exit_code = 96
+
+
+class NotACheckoutError(CkPrefillError):
+    """A folder that should be a git checkout is none, or git can't be run."""
+
+    exit_code = 92
+
+
+class UnknownRevisionError(CkPrefillError):
+    """A revision that names no commit of this checkout."""
+
+    exit_code = 93
+
+
+class ShallowCloneError(CkPrefillError):
+    """A commit that a shallow clone does not have."""
+
+    exit_code = 94

@@ -12,9 +12,14 @@ from collections.abc import Iterable
 
 
 class CkPrefillError(Exception):
-    """Base of every failure that a user can cause or fix."""
+    """Base of every failure that a user can cause or fix.
+
+    ``infrastructure`` is True where the network or a service failed and not what was checked: the same command may
+    succeed when it is tried again, which is the only kind of failure that a runner tries again.
+    """
 
     exit_code = 1
+    infrastructure = False
 
 
 class UsageError(CkPrefillError):

@@ -6,8 +6,10 @@ import argparse
 import dataclasses
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from matrix.base.files import write_atomically
 from matrix.changes.history import PROJECT
 from matrix.changes.plan import Plan, Touched, plan_since
 
@@ -17,11 +19,17 @@ _SHOWN = 3  # names and reasons in the text form; --json has all of them
 def add_plan_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--since", required=True, metavar="REV", help="a commit, branch or tag to compare with")
     parser.add_argument("--json", action="store_true", help="everything, for programs")
+    parser.add_argument("--output", type=Path, default=None, metavar="FILE", help="write it there, too, as JSON")
 
 
 def plan_text(args: argparse.Namespace) -> str:
-    """What the command prints. Raises what :func:`matrix.changes.plan.plan_since` raises."""
+    """What the command prints.
+
+    Raises what :func:`matrix.changes.plan.plan_since` raises; DiskFullError, OutputError.
+    """
     plan = plan_since(PROJECT, args.since)
+    if args.output:
+        write_atomically(args.output, to_json(plan).encode())
     return to_json(plan) if args.json else _text(plan)
 
 

@@ -20,6 +20,7 @@ from matrix.problems.problem import FAMILY_SUITE, SUITES
 from matrix.selection import Selection, select, take_shard
 
 EVERY_SUITE = (*SUITES, FAMILY_SUITE)
+SMOKE = "smoke"  # the tier that suites and gates run on: the default of every session
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``checks`` maps each check of the project to why it runs; ``suites`` each suite. ``commit`` is the REV's."""
+    """``checks`` maps each check of the project to why it runs; ``suites`` each suite. ``commit`` is the REV's.
+
+    ``commands`` is everything to run, in order, a line of shell each.
+    """
 
     commit: str
     changes: tuple[Change, ...]
@@ -81,6 +85,7 @@ class Plan:
     suites: Mapping[str, tuple[str, ...]]
     gates: tuple[str, ...]
     checks: Mapping[str, tuple[str, ...]]
+    check_commands: Mapping[str, str]
     builds: tuple[Build, ...]
     runs: tuple[Run, ...]
     commands: tuple[str, ...]
@@ -142,7 +147,7 @@ def _plan(
     checks = _checks(changes, total, table)
     builds = _builds(kernels, table)
     runs = _runs(kernels, why_suites, gates, table)
-    commands = [f"nox -s {session}" for check in checks for session in table.checks[check]]
+    commands = {check: " && ".join(f"nox -s {session}" for session in table.checks[check]) for check in checks}
     return Plan(
         commit=commit,
         changes=tuple(Change(path, effect.reason, effect.everything) for path, effect in changes.items()),
@@ -151,9 +156,10 @@ def _plan(
         suites={suite: tuple(reasons) for suite, reasons in _ran(why_suites, runs).items()},
         gates=gates or tuple(dict.fromkeys(reason for one in runs if one.gate for reason in one.reasons)),
         checks=checks,
+        check_commands=commands,
         builds=builds,
         runs=runs,
-        commands=(*commands, *(one.command for one in builds), *(one.command for one in runs)),
+        commands=(*commands.values(), *(one.command for one in builds), *(one.command for one in runs)),
     )
 
 
@@ -205,6 +211,8 @@ def _builds(kernels: Sequence[Touched], table: Rules) -> tuple[Build, ...]:
             name = upstreams()[upstream].dialect
             touched = {one.family: one for one in kernels if one.dialect == name and one.family in library.families}
             for runner in table.runners if touched else ():
+                if runner.emulated and library.tier == SMOKE:
+                    continue  # whatever runs there builds the same
                 selection = Selection(archs=(runner.arch,), families=library.families, tier=library.tier)
                 keys = [key for key in select(dialect(name), selection) if defect_of(key, name) is None]
                 count = -(-len(keys) // table.kernels_per_shard)
@@ -235,7 +243,7 @@ def _runs(
             name = upstreams()[upstream].dialect
             touched = [one for one in kernels if one.dialect == name and one.family in library.families]
             for runner in (one for one in table.runners if one.emulated):
-                if not select(dialect(name), Selection(archs=(runner.arch,), families=library.families, tier="smoke")):
+                if not select(dialect(name), Selection(archs=(runner.arch,), families=library.families, tier=SMOKE)):
                     continue
                 suites = tuple(suite for suite in library.suites if touched or why_suites[suite])
                 gate = library.gates and bool(touched or gates)
@@ -252,16 +260,10 @@ def _runs(
 def _run_command(
     arch: str, upstream: str, library: str, families: Sequence[str], suites: Sequence[str], gate: bool, table: Rules
 ) -> str:
-    """One line a person can type: the build of the smoke tier, then what runs on it."""
+    """One line a person can type: the build, and what runs on it; nox goes on after a failure."""
     build = next(one.build for one in table.runners if one.arch == arch)
-    options = _options(upstream, families, library)
     sessions = [table.suites[suite].format(arch=arch) for suite in suites] + ([table.gate] if gate else [])
-    plain = [session for session in sessions if not session.endswith(arch)]
-    own = [session for session in sessions if session.endswith(arch)]  # they know their arch
-    lines = [f"nox -s {build} -- {options} --tier smoke"]
-    lines += [f"nox -s {' '.join(plain)} -- --arch {arch} {options}"] if plain else []
-    lines += [f"nox -s {' '.join(own)} -- {options}"] if own else []
-    return " && ".join(lines)
+    return f"nox -s {' '.join([build, *sessions])} -- --arch {arch} {_options(upstream, families, library)}"
 
 
 def _ran(why_suites: Mapping[str, Sequence[str]], runs: Sequence[Run]) -> dict[str, list[str]]:

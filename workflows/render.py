@@ -18,6 +18,8 @@ PROJECT = Path(__file__).resolve().parents[1]
 HERE = Path(__file__).resolve().parent
 FOLDER = Path(".github") / "workflows"
 NOX = Path("workflows") / "nox.txt"
+LABELS = Path(".github") / "actionlint.yaml"
+_KNOWN_LABELS = {"self-hosted", "linux", "x64"}  # GitHub's own, of any self-hosted runner
 _USER = re.compile(r"^    #(?: via)? +([a-z0-9._-]+)$", re.MULTILINE)  # `# via nox`, or `#   nox` below `# via`
 _PACKAGE = re.compile(r"^([a-z0-9._-]+)==.*?(?=^[a-z0-9._-]+==|\Z)", re.MULTILINE | re.DOTALL)
 
@@ -50,6 +52,10 @@ def rendered() -> dict[Path, str]:
         )
         text = engine.get_template(f"{name}.yml.j2").render(values)
         found[FOLDER / f"{name}.yml"] = head + re.sub(r"\n\s*\n", "\n", text).strip() + "\n"
+    labels = sorted({label for gpu in values["gpus"].values() for label in gpu["labels"]} - _KNOWN_LABELS)
+    found[LABELS] = (
+        f"# Labels that actionlint can't know. Rendered.\nself-hosted-runner:\n  labels: [{', '.join(labels)}]\n"
+    )
     found[NOX] = nox_requirements((PROJECT / "requirements.txt").read_text(encoding="utf-8"))
     return found
 

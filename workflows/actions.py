@@ -53,8 +53,11 @@ def restore_cache(inputs: Inputs, place: Place) -> Outcome:
             if key.read_text().startswith(prefix):
                 shutil.copytree(key.parent / "home", place.home, dirs_exist_ok=True, symlinks=True)
                 exact = key.read_text() == inputs["key"]
-                return f"restored {key.read_text()}", {"cache-hit": "true" if exact else "false"}
-    return f"nothing stored as {inputs['key']}", {"cache-hit": "false"}
+                return f"restored {key.read_text()}", {
+                    "cache-hit": "true" if exact else "false",
+                    "cache-primary-key": inputs["key"],
+                }
+    return f"nothing stored as {inputs['key']}", {"cache-hit": "false", "cache-primary-key": inputs["key"]}
 
 
 def save_cache(inputs: Inputs, place: Place) -> Outcome:

@@ -92,8 +92,11 @@ def test_runners_with_gpus_have_no_trigger_that_a_pull_request_reaches() -> None
 def test_caches_are_keyed_by_content_and_a_release_reads_none() -> None:
     assert not any("cache" in step.get("uses", "") for step in steps("release"))
     keys = [step["with"]["key"] for step in steps("pull-request") if "cache" in step.get("uses", "")]
-    assert keys
-    for key in keys:
+    computed = [key for key in keys if "hashFiles" in key]
+    # what is saved has the key that was asked for: by then a session has left files among those that are hashed
+    assert set(keys) - set(computed) == {"${{ steps.cache.outputs.cache-primary-key }}"}
+    assert computed
+    for key in computed:
         assert {"requirements.txt", "matrix/tables/upstreams.yaml"} <= set(re.findall(r"'([^']+)'", key))
         assert not re.search(r"run_id|run_number|date|time", key)
 

@@ -74,7 +74,7 @@ def test_steps_share_outputs_and_environment_and_jobs_share_artifacts(run: Any, 
             CHECKOUT,
             {
                 "id": "one",
-                "run": 'echo "word=$(cat file)" >> $GITHUB_OUTPUT; echo A=1 >> $GITHUB_ENV; echo s > $GITHUB_STEP_SUMMARY',
+                "run": 'echo "word=$(cat file)" >$GITHUB_OUTPUT; echo A=1 >$GITHUB_ENV; echo s >$GITHUB_STEP_SUMMARY',
             },
             {
                 "run": 'test "$A-$B" = 1-content; mkdir -p build/x; echo yes > build/x/r.json',

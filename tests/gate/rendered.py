@@ -19,18 +19,18 @@ RECEIPTS = (0, 2, 200, 600)
 
 
 def kernels(families: list[str]) -> dict[str, dict[str, str]]:
-    from kernels.families import cpp
+    from kernels.families.libraries import host, library_with
     from kernels.families.render import instance_text
-    from kernels.families.renderable import LIBRARIES, dialects
+    from kernels.families.table import FAMILIES
+    from kernels.families.words import features as features_of
     from matrix.dialects import dialect, dialect_names
     from matrix.enumeration import enumerate_keys
 
-    library_of = {family: library for library, members in LIBRARIES.items() for family in members}
     found: dict[str, dict[str, str]] = {}
     for name in dialect_names():
         for family in (one for one in dialect(name).all_families() if one.name in families):
-            rendered = family.name in library_of and name in dialects(library_of[family.name])
-            features = cpp.features(name) if rendered else None
+            rendered = family.name in FAMILIES and name in host(library_with(family.name)).dialects()
+            features = features_of(name) if rendered else None
             texts: dict[str, set[str]] = {}
             for arch in {trait: arch for arch, trait in family.archs.items()}.values():
                 for receipt in RECEIPTS:
@@ -47,13 +47,13 @@ def libraries() -> dict[str, str]:
     from kernels.base.settings import cache_folder
     from kernels.build.request import Request, prepare
     from kernels.code.toolchains import Toolchain, embedded
-    from kernels.families.renderable import LIBRARIES
+    from kernels.families.libraries import libraries as all_libraries
     from kernels.upstream.trees import Tree
     from matrix.selection import Selection
 
     found = {}
     for upstream, dialect in (("aiter", "ck-2025-11"), ("flash-attn", "ck-2025-06")):
-        for library, families in LIBRARIES.items():
+        for library, families in all_libraries().items():
             if upstream != "aiter" and library != "batch_prefill":
                 continue
             with tempfile.TemporaryDirectory() as folder:

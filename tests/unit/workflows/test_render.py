@@ -19,7 +19,8 @@ SESSIONS = set(re.findall(r'^@session\("([\w-]+)"\)', (ROOT / "noxfile.py").read
 
 
 def document(name: str) -> dict[Any, Any]:
-    return yaml.safe_load((ROOT / ".github" / "workflows" / f"{name}.yml").read_text())
+    found: dict[Any, Any] = yaml.safe_load((ROOT / ".github" / "workflows" / f"{name}.yml").read_text())
+    return found
 
 
 def steps(name: str) -> list[dict[str, Any]]:

@@ -85,7 +85,8 @@ def _different_receipts(family: Any) -> list[int]:
 
     if family.receipt_rules:
         return list(receipts())
-    groups = {repr(family.boxes(receipt)): receipt for receipt in reversed(list(receipts()))}
+    kept = {receipt: repr(family.receipts.get(receipt, family.default_receipt)) for receipt in receipts()}
+    groups = {text: receipt for receipt, text in reversed(kept.items())}
     return sorted(groups.values())
 
 

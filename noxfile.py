@@ -215,3 +215,35 @@ def in_container(session: nox.Session) -> None:
 def doctor(session: nox.Session) -> None:
     """What was found here: toolchains, upstreams, device, caches; and what to do about what is missing."""
     run(session, "kernels", "doctor", *session.posargs)
+
+
+@session("plan")
+def plan(session):
+    """What a change since a revision can touch, and what to run for it: `nox -s plan -- --since main`."""
+    run(session, "matrix", "plan", *session.posargs)
+
+
+@session("workflows")
+def workflows(session):
+    """The rendered workflows are those of their templates, valid by GitHub's schema, and without zizmor's findings."""
+    files = sorted(map(str, Path(".github/workflows").glob("*.yml")))
+    run(session, "workflows", "render", "--check")
+    run(session, "check_jsonschema", "--builtin-schema", "vendor.github-workflows", *files)
+    zizmor = program(session, "zizmor")  # a program without a module
+    session.run(zizmor, "--offline", "--pedantic", "--no-progress", *files, external=True)
+
+
+@session("run-workflow")
+def run_workflow(session):
+    """The steps of a workflow's jobs on this machine, each job in a clone: `nox -s run-workflow -- pull-request`."""
+    run(session, "workflows", "run", *session.posargs)
+
+
+@session("collect")
+def collect(session):
+    """One report of what the jobs of a workflow left; exit code 124 if a planned one left nothing."""
+    nothing_done = 124  # workflows.errors.NothingDoneError: the last command tells it again
+    run(session, "workflows", "collect", *session.posargs, success_codes=[0, nothing_done])
+    if any(Path("build").glob("*/*/manifest.json")):
+        report(session)
+    run(session, "workflows", "collect", *session.posargs)

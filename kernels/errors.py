@@ -50,6 +50,7 @@ class DownloadError(CkPrefillError):
     """A pinned package that could not be fetched."""
 
     exit_code = 26
+    infrastructure = True
 
 
 class CodeObjectError(CkPrefillError):

@@ -12,6 +12,7 @@ from typing import Any
 
 from matrix.base.entry import exit_code
 from matrix.base.files import write_atomically
+from matrix.changes.command import add_plan_options, plan_text
 from matrix.configurations.command import SUMMARY as VALIDATE_SUMMARY
 from matrix.configurations.command import add_validate_options, refuse_if_invalid, validate, written
 from matrix.configurations.sweeps import sweep_selection
@@ -75,6 +76,7 @@ def parser() -> Parser:
     for name, text, options, summary in (
         ("testing", testing, add_testing_options, "list the shapes of the tile engine's testing matrix"),
         ("match", match, add_match_options, "which kernels serve a shape, and which shapes exercise a kernel"),
+        ("plan", plan_text, add_plan_options, "what a change since a revision can touch, and what to run for it"),
     ):
         options(command(name, _emitting(text), summary))
     cases = command("problems", _problems, "list the problems that a suite runs in a tier")

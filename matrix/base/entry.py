@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -29,6 +30,7 @@ def exit_code(command: Callable[[], int]) -> int:
         if sys.stdout is not None:  # Python's word for a closed one
             sys.stdout.flush()  # here, and not while Python shuts down
     except CkPrefillError as error:
+        _record(error)
         return _tell(str(error), error.exit_code)
     except BrokenPipeError:
         _abandon_stdout()
@@ -43,6 +45,14 @@ def exit_code(command: Callable[[], int]) -> int:
         where = error.filename or "the system refuses"
         return _tell(f"{where}: {error.strerror or error}. Mend that and try again.", OutputError.exit_code)
     return code
+
+
+def _record(error: CkPrefillError) -> None:
+    """Append the failure to the file that CKPM_FAILURES names: nox, in between, ends with 1 whatever happened."""
+    if file := os.environ.get("CKPM_FAILURES"):
+        row = {"exit_code": error.exit_code, "infrastructure": error.infrastructure, "message": str(error)}
+        with contextlib.suppress(OSError), open(file, "a", encoding="utf-8") as stream:  # noqa: PTH123
+            stream.write(json.dumps(row) + "\n")
 
 
 def _tell(message: str, code: int) -> int:

@@ -12,9 +12,14 @@ from collections.abc import Iterable
 
 
 class CkPrefillError(Exception):
-    """Base of every failure that a user can cause or fix."""
+    """Base of every failure that a user can cause or fix.
+
+    ``infrastructure`` is True where the network or a service failed and not what was checked: the same command may
+    succeed when it is tried again, which is the only kind of failure that a runner tries again.
+    """
 
     exit_code = 1
+    infrastructure = False
 
 
 class UsageError(CkPrefillError):
@@ -164,3 +169,21 @@ class InvalidConfigurationError(CkPrefillError):
     """A configuration or kernel that validation refuses; the report has said what is wrong."""
 
     exit_code = 96
+
+
+class NotACheckoutError(CkPrefillError):
+    """A folder that should be a git checkout is none, or git can't be run."""
+
+    exit_code = 92
+
+
+class UnknownRevisionError(CkPrefillError):
+    """A revision that names no commit of this checkout."""
+
+    exit_code = 93
+
+
+class ShallowCloneError(CkPrefillError):
+    """A commit that a shallow clone does not have."""
+
+    exit_code = 94

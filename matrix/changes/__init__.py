@@ -1,0 +1,1 @@
+"""What a change can touch: `python -m matrix plan --since REV`."""

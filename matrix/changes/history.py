@@ -1,0 +1,83 @@
+"""What git knows: which files differ between a revision and the working tree, and what the revision held."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from matrix.base.errors import NotACheckoutError, ShallowCloneError, UnknownRevisionError
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+def changed_paths(root: Path, revision: str) -> tuple[str, ...]:
+    """Files that differ between a commit and the working tree, by path: changed, added, deleted, not yet added.
+
+    A renamed file counts under both names; an ignored one does not count.
+
+    Args:
+        root: the top folder of the checkout.
+        revision: a full commit id, as :func:`commit_of` gives.
+
+    Raises:
+        NotACheckoutError: git fails.
+    """
+    tracked = _git(root, "diff", "--name-only", "--no-renames", "-z", revision, "--")
+    new = _git(root, "ls-files", "--others", "--exclude-standard", "-z")
+    return tuple(sorted({path for path in (tracked + new).decode(errors="surrogateescape").split("\0") if path}))
+
+
+def commit_of(root: Path, revision: str) -> str:
+    """The full id of the commit that ``revision`` names.
+
+    Raises:
+        NotACheckoutError: git is missing, or ``root`` is not the top folder of a checkout.
+        ShallowCloneError: no such commit, in a clone that lacks history.
+        UnknownRevisionError: no such commit, or the words could be taken for an option.
+    """
+    top = Path(_git(root, "rev-parse", "--show-toplevel").decode().strip())
+    if top.resolve() != root.resolve():
+        raise NotACheckoutError(f"{root} lies in the checkout {top} and is none of its own. Run this in a git clone.")
+    found = _run(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+    if found.returncode == 0:
+        return found.stdout.decode().strip()
+    if _git(root, "rev-parse", "--is-shallow-repository").strip() == b"true":
+        raise ShallowCloneError(
+            f"--since {revision}: this clone is shallow and does not have that commit. "
+            "Fetch the history (git fetch --unshallow) and try again."
+        )
+    raise UnknownRevisionError(
+        f"--since {revision}: git knows no such commit here. Name one that `git log --all` lists, "
+        "or fetch the branch that has it."
+    )
+
+
+def extract(root: Path, commit: str, paths: Sequence[str], folder: Path) -> None:
+    """Write what a commit held below ``paths`` into ``folder``. Paths that it lacks are left out.
+
+    Raises:
+        NotACheckoutError: git fails.
+    """
+    held = [path for path in paths if _git(root, "ls-tree", "--name-only", commit, "--", path).strip()]
+    if held:
+        archive = _git(root, "archive", "--format=tar", commit, "--", *held)
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            tar.extractall(folder, filter="data")
+
+
+def _git(root: Path, *words: str) -> bytes:
+    found = _run(root, *words)
+    if found.returncode != 0:
+        reason = found.stderr.decode(errors="replace").strip()
+        raise NotACheckoutError(f"{root}: git can't tell what changed: {reason}. Run this in a git clone.")
+    return found.stdout
+
+
+def _run(root: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
+    try:
+        return subprocess.run(["git", "-C", str(root), *words], capture_output=True, check=False)
+    except OSError as error:
+        raise NotACheckoutError(f"git can't be started: {error.strerror}. Install git.") from error

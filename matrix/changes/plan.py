@@ -1,0 +1,275 @@
+"""A plan of what a change can touch: kernels, suites and gates with a reason for each, and what to run for it.
+
+Whatever a rule does not know, or a comparison can't read, touches everything: a plan may hold too much, never too
+little (tests/unit/matrix/test_changes_*.py mutate every room and table to prove it).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from matrix.changes.comparison import Altered, CannotTellError, States, altered_kernels, altered_suites
+from matrix.changes.history import changed_paths, commit_of, extract
+from matrix.changes.rules import ALWAYS, Effect, Rules, rules
+from matrix.defects import defect_of
+from matrix.dialects import dialect, dialect_names, upstreams
+from matrix.problems.problem import FAMILY_SUITE, SUITES
+from matrix.selection import Selection, select, take_shard
+
+EVERY_SUITE = (*SUITES, FAMILY_SUITE)
+SMOKE = "smoke"  # the tier that suites and gates run on: the default of every session
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A changed file and what the rules say of it."""
+
+    path: str
+    reason: str
+    everything: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """Kernels of a dialect's family that can come out differently: ``names``, or all of them if that is None."""
+
+    dialect: str
+    family: str
+    archs: tuple[str, ...]
+    names: frozenset[str] | None
+    reasons: tuple[str, ...]
+
+    def holds(self, name: str) -> bool:
+        return self.names is None or name in self.names
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """A part of a library that has a touched kernel; ``kernels`` is how many, ``command`` builds it."""
+
+    arch: str
+    upstream: str
+    library: str
+    shard: str
+    kernels: int
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Suites, and gates if any, of one library's smoke tier; ``command`` builds it and runs them."""
+
+    arch: str
+    upstream: str
+    library: str
+    suites: tuple[str, ...]
+    gate: bool
+    command: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``checks`` maps each check of the project to why it runs; ``suites`` each suite. ``commit`` is the REV's.
+
+    ``commands`` is everything to run, in order, a line of shell each.
+    """
+
+    commit: str
+    changes: tuple[Change, ...]
+    everything: tuple[str, ...]
+    kernels: tuple[Touched, ...]
+    suites: Mapping[str, tuple[str, ...]]
+    gates: tuple[str, ...]
+    checks: Mapping[str, tuple[str, ...]]
+    check_commands: Mapping[str, str]
+    builds: tuple[Build, ...]
+    runs: tuple[Run, ...]
+    commands: tuple[str, ...]
+
+    @property
+    def archs(self) -> tuple[str, ...]:
+        """The archs that something is built for or run on."""
+        return tuple(dict.fromkeys([*(one.arch for one in self.builds), *(one.arch for one in self.runs)]))
+
+
+def plan_since(root: Path, revision: str) -> Plan:
+    """What differs between a revision and the working tree below ``root``, and what that can touch.
+
+    Raises:
+        NotACheckoutError, UnknownRevisionError, ShallowCloneError: as matrix.changes.history says.
+        TableError: changes.yaml, or a table that the plan itself needs, can't be read.
+    """
+    commit = commit_of(root, revision)
+    table = rules()
+    changes = {path: table.effect(path) for path in changed_paths(root, commit)}
+    try:
+        with tempfile.TemporaryDirectory(prefix="ckpm-plan-") as folder:
+            altered, suites = _compared(root, commit, changes.values(), Path(folder))
+    except CannotTellError as error:
+        why = f"the tables can't be compared: {error}"
+        return _plan(commit, {path: _widened(effect, why) for path, effect in changes.items()}, (), {}, table)
+    return _plan(commit, changes, altered, suites, table)
+
+
+def _widened(effect: Effect, why: str) -> Effect:
+    return Effect(reason=f"{effect.reason}; {why}", everything=True) if effect.compare else effect
+
+
+def _compared(
+    root: Path, commit: str, effects: Iterable[Effect], folder: Path
+) -> tuple[Sequence[Altered], Mapping[str, str]]:
+    """What comparisons by meaning find, if any changed file asks for one. Raises CannotTellError."""
+    asked = {effect.compare for effect in effects}
+    if not asked - {""}:
+        return (), {}
+    extract(root, commit, ["matrix"], folder)
+    states = States(folder, root)
+    altered = altered_kernels(states, rules_changed="rules" in asked) if asked & {"kernels", "rules"} else []
+    return altered, altered_suites(states) if "suites" in asked else {}
+
+
+def _plan(
+    commit: str, changes: Mapping[str, Effect], altered: Sequence[Altered], suites: Mapping[str, str], table: Rules
+) -> Plan:
+    total = tuple(f"{path}: {effect.reason}" for path, effect in changes.items() if effect.everything)
+    kernels = _touched(changes, altered, total)
+    why_suites = {suite: list(total) for suite in EVERY_SUITE}
+    for path, effect in changes.items():
+        for suite in effect.suites:
+            why_suites[suite].append(f"{path}: {effect.reason}")
+    for suite, reason in suites.items():
+        why_suites[suite].append(reason)
+    gates = total + tuple(f"{path}: {effect.reason}" for path, effect in changes.items() if effect.gates)
+    checks = _checks(changes, total, table)
+    builds = _builds(kernels, table)
+    runs = _runs(kernels, why_suites, gates, table)
+    commands = {check: " && ".join(f"nox -s {session}" for session in table.checks[check]) for check in checks}
+    return Plan(
+        commit=commit,
+        changes=tuple(Change(path, effect.reason, effect.everything) for path, effect in changes.items()),
+        everything=total,
+        kernels=kernels,
+        suites={suite: tuple(reasons) for suite, reasons in _ran(why_suites, runs).items()},
+        gates=gates or tuple(dict.fromkeys(reason for one in runs if one.gate for reason in one.reasons)),
+        checks=checks,
+        check_commands=commands,
+        builds=builds,
+        runs=runs,
+        commands=(*commands.values(), *(one.command for one in builds), *(one.command for one in runs)),
+    )
+
+
+def _touched(changes: Mapping[str, Effect], altered: Sequence[Altered], total: Sequence[str]) -> tuple[Touched, ...]:
+    whole: dict[tuple[str, str], list[str]] = {}
+    some: dict[tuple[str, str], set[str]] = {}
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for name in dialect_names():
+        for family in dialect(name).all_families():
+            place = name, family.name
+            own = [f"{path}: {one.reason}" for path, one in changes.items() if family.name in one.families]
+            whole[place] = [*total, *own]
+    for one in altered:
+        place = one.dialect, one.family
+        reasons.setdefault(place, []).append(one.reason)
+        if one.names is None:
+            whole.setdefault(place, []).append(one.reason)
+        else:
+            some.setdefault(place, set()).update(one.names)
+    found = []
+    for place in dict.fromkeys((*whole, *some)):
+        why = dict.fromkeys((*whole.get(place, ()), *reasons.get(place, ())))
+        if why:
+            names = None if whole.get(place) else frozenset(some[place])
+            found.append(Touched(*place, _archs_of(*place), names, tuple(why)))
+    return tuple(found)
+
+
+def _archs_of(name: str, family: str) -> tuple[str, ...]:
+    """The archs that a family has kernels for; none if it is gone."""
+    known = {one.name: one for one in dialect(name).all_families()} if name in dialect_names() else {}
+    return tuple(known[family].archs) if family in known else ()
+
+
+def _checks(changes: Mapping[str, Effect], total: Sequence[str], table: Rules) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {ALWAYS: ("every change",)}
+    for check in table.checks:
+        own = tuple(f"{path}: {effect.reason}" for path, effect in changes.items() if check in effect.checks)
+        if check != ALWAYS and (total or own):
+            found[check] = (*total, *own)
+    return found
+
+
+def _builds(kernels: Sequence[Touched], table: Rules) -> tuple[Build, ...]:
+    """The shards of libraries that hold a touched kernel."""
+    found = []
+    for library in table.libraries:
+        for upstream in library.upstreams:
+            name = upstreams()[upstream].dialect
+            touched = {one.family: one for one in kernels if one.dialect == name and one.family in library.families}
+            for runner in table.runners if touched else ():
+                if runner.emulated and library.tier == SMOKE:
+                    continue  # whatever runs there builds the same
+                selection = Selection(archs=(runner.arch,), families=library.families, tier=library.tier)
+                keys = [key for key in select(dialect(name), selection) if defect_of(key, name) is None]
+                count = -(-len(keys) // table.kernels_per_shard)
+                if len(library.families) > 1:
+                    count = min(count, 1)  # a shard of one stage alone makes no library
+                for index in range(1, count + 1):
+                    part = take_shard(keys, (index, count))
+                    mine = sum(key.family in touched and touched[key.family].holds(key.name) for key in part)
+                    if mine:
+                        words = _options(upstream, library.families, library.name)
+                        words += f" --tier {library.tier}" + (f" --shard {index}/{count}" if count > 1 else "")
+                        command = f"nox -s {runner.build} -- {words}"
+                        found.append(Build(runner.arch, upstream, library.name, f"{index}/{count}", mine, command))
+    return tuple(found)
+
+
+def _options(upstream: str, families: Sequence[str], library: str) -> str:
+    return f"--upstream {upstream}" + ("" if library == "batch_prefill" else f" --family {','.join(families)}")
+
+
+def _runs(
+    kernels: Sequence[Touched], why_suites: Mapping[str, Sequence[str]], gates: Sequence[str], table: Rules
+) -> tuple[Run, ...]:
+    """Suites and gates of libraries with a touched kernel, and those that a change asks for whatever was built."""
+    found = []
+    for library in table.libraries:
+        for upstream in library.upstreams:
+            name = upstreams()[upstream].dialect
+            touched = [one for one in kernels if one.dialect == name and one.family in library.families]
+            for runner in (one for one in table.runners if one.emulated):
+                if not select(dialect(name), Selection(archs=(runner.arch,), families=library.families, tier=SMOKE)):
+                    continue
+                suites = tuple(suite for suite in library.suites if touched or why_suites[suite])
+                gate = library.gates and bool(touched or gates)
+                reasons = [reason for one in touched for reason in one.reasons]
+                reasons += [reason for suite in suites for reason in why_suites[suite]] + list(gates if gate else ())
+                if suites or gate:
+                    command = _run_command(runner.arch, upstream, library.name, library.families, suites, gate, table)
+                    found.append(
+                        Run(runner.arch, upstream, library.name, suites, gate, command, tuple(dict.fromkeys(reasons)))
+                    )
+    return tuple(found)
+
+
+def _run_command(
+    arch: str, upstream: str, library: str, families: Sequence[str], suites: Sequence[str], gate: bool, table: Rules
+) -> str:
+    """One line a person can type: the build, and what runs on it; nox goes on after a failure."""
+    build = next(one.build for one in table.runners if one.arch == arch)
+    sessions = [table.suites[suite].format(arch=arch) for suite in suites] + ([table.gate] if gate else [])
+    return f"nox -s {' '.join([build, *sessions])} -- --arch {arch} {_options(upstream, families, library)}"
+
+
+def _ran(why_suites: Mapping[str, Sequence[str]], runs: Sequence[Run]) -> dict[str, list[str]]:
+    """The suites that some run has, each with its reasons."""
+    found: dict[str, list[str]] = {}
+    for one in runs:
+        for suite in one.suites:
+            found.setdefault(suite, []).extend(why_suites[suite] or one.reasons)
+    return {suite: list(dict.fromkeys(reasons)) for suite, reasons in found.items()}

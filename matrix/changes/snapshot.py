@@ -1,0 +1,160 @@
+"""What one state of the repository says that a change could alter, as JSON on standard output.
+
+Run as a script, ``python -I snapshot.py ROOT``, with the wanted sections as JSON on standard input: it imports the
+``matrix`` of ROOT, which may be an older one, and nothing else of ours. Sections, each with what asks for it:
+
+``tables`` (true)     tables as plain values, without comments and order: ``archs``, ``receipts``, ``upstreams``,
+                      ``tiers``, ``profiles``, ``defects``, and ``dialects``: {dialect: {"head", "families": {...}}}
+``kernels`` ([[dialect, family]])   {dialect: {family: {"rows": {name: digests of its fields}, "lists": {"TRAIT
+                      RECEIPT MASKS": places of names in rows, in order of emission}, "archs": {arch: trait}}}}
+``subsets`` ([[kind, name]])        kernels of a tier, profile or defect: {"KIND NAME": {dialect: {family: names}}}
+``problems`` (true)   {suite: {tier: {name: digest of every field}}}
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+MASKS = ("simplified", "generic")
+
+
+def plain(field: Any) -> Any:
+    """A table's field as what JSON knows, without its file and line."""
+    value = getattr(field, "value", field)
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [plain(one) for one in value]
+    return value
+
+
+def tables() -> dict[str, Any]:
+    from matrix.base.tablefile import load
+    from matrix.dialects import TABLES, dialect, dialect_names
+
+    found: dict[str, Any] = {}
+    for name in ("archs", "receipts", "upstreams", "tiers", "profiles", "defects"):
+        found[name] = plain(load(TABLES / f"{name}.yaml").get(name))
+    found["dialects"] = {}
+    for name in dialect_names():
+        head = plain(load(TABLES / "dialects" / name / "dialect.yaml"))
+        families = {one.name: plain(dialect(name).table(one.name)) for one in dialect(name).all_families()}
+        found["dialects"][name] = {"head": head, "families": families}
+    return found
+
+
+def kernels(wanted: list[list[str]]) -> dict[str, Any]:
+    from matrix.dialects import dialect
+
+    found: dict[str, Any] = {}
+    for name, family in wanted:
+        found.setdefault(name, {})[family] = _family(dialect(name).family(family))
+    return found
+
+
+def _family(family: Any) -> dict[str, Any]:
+    """Every list of kernels that some arch, receipt and mask set gives; archs of one trait have the same."""
+    from matrix.enumeration import enumerate_keys
+
+    by_trait = {trait: arch for arch, trait in family.archs.items()}
+    rows: dict[str, set[str]] = {}
+    place: dict[str, int] = {}
+    seen: set[Any] = set()
+    lists: dict[str, list[int]] = {}
+    for trait, arch in by_trait.items():
+        for receipt in _different_receipts(family):
+            for mask in MASKS:
+                keys = enumerate_keys(family, arch=arch, receipt=receipt, mask_impl=mask)
+                lists[f"{trait} {receipt} {mask}"] = [place.setdefault(key.name, len(place)) for key in keys]
+                new = set(keys) - seen
+                seen |= new
+                for key in new:
+                    rows.setdefault(key.name, set()).add(_digest(key))
+    ordered = {name: sorted(rows[name]) for name in place}
+    return {"rows": ordered, "lists": lists, "archs": dict(family.archs)}
+
+
+def _different_receipts(family: Any) -> list[int]:
+    """One receipt of each group that keeps the same; all of them if a rule asks for the number."""
+    from matrix.dialects import receipts
+
+    if family.receipt_rules:
+        return list(receipts())
+    kept = {receipt: repr(family.receipts.get(receipt, family.default_receipt)) for receipt in receipts()}
+    groups = {text: receipt for receipt, text in reversed(kept.items())}
+    return sorted(groups.values())
+
+
+def subsets(wanted: list[list[str]]) -> dict[str, Any]:
+    from matrix.dialects import dialect, dialect_names
+
+    found: dict[str, Any] = {}
+    for kind, name in wanted:
+        keeps = _membership(kind, name)
+        for one in dialect_names():
+            for family in dialect(one).all_families():
+                names = sorted({key.name for key in _all_keys(family) if keeps(one, key)})
+                found.setdefault(f"{kind} {name}", {}).setdefault(one, {})[family.name] = names
+    return found
+
+
+def _membership(kind: str, name: str) -> Callable[[str, Any], bool]:
+    """Whether a dialect's key is in a subset; nothing is in one that this state does not have."""
+    from matrix.defects import defects
+    from matrix.selection import profiles, tiers
+    from matrix.where import compile_where
+
+    if kind == "defect":
+        own = [one for one in defects() if one.name == name]
+        return lambda dialect, key: any((dialect, key.family) == (d.dialect, d.family) and d.holds(key) for d in own)
+    texts = tiers().get(name, ()) if kind == "tier" else [profiles()[name]] if name in profiles() else []
+    tests = [compile_where(text) for text in texts]
+    return lambda one, key: any(test(key) for test in tests)
+
+
+@functools.cache
+def _all_keys(family: Any) -> list[Any]:
+    """The keys of receipt 0 for every arch trait and mask set."""
+    from matrix.enumeration import enumerate_keys
+
+    archs = {trait: arch for arch, trait in family.archs.items()}.values()
+    lists = [enumerate_keys(family, arch=arch, mask_impl=mask) for arch in archs for mask in MASKS]
+    return [key for one in lists for key in one]
+
+
+def problems() -> dict[str, Any]:
+    from matrix.problems.problem import SUITES, TIERS
+    from matrix.problems.tables import problems
+
+    return {
+        suite: {tier: {one.name: _digest(one) for one in problems(suite, tier)} for tier in TIERS} for suite in SUITES
+    }
+
+
+def _digest(record: object) -> str:
+    return hashlib.sha256(repr(record).encode()).hexdigest()[:16]
+
+
+def main() -> None:
+    sys.path.insert(0, sys.argv[1])
+    sys.dont_write_bytecode = True
+    wanted = json.load(sys.stdin)
+    found: dict[str, Any] = {}
+    if "tables" in wanted:
+        found["tables"] = tables()
+    if wanted.get("kernels"):
+        found["kernels"] = kernels(wanted["kernels"])
+    if wanted.get("subsets"):
+        found["subsets"] = subsets(wanted["subsets"])
+    if "problems" in wanted:
+        found["problems"] = problems()
+    json.dump(found, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""What a checkout makes of its tables, templates and headers, by digest: run as a script in that checkout.
+
+``python -I rendered.py ROOT FAMILY...`` prints {"kernels": {"DIALECT FAMILY": {name: digest}}, "libraries": {...}}. A
+kernel's digest is over its C++ text for every arch trait, mask set and some receipts, or, in a dialect that only names
+are known of, over its fields. A library's is over what a build of its smoke tier would compile and sign. Nothing here
+comes from matrix/changes, which is judged by it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+RECEIPTS = (0, 2, 200, 600)
+
+
+def kernels(families: list[str]) -> dict[str, dict[str, str]]:
+    from kernels.families.libraries import host, library_with
+    from kernels.families.render import instance_text
+    from kernels.families.table import FAMILIES
+    from kernels.families.words import features as features_of
+    from matrix.dialects import dialect, dialect_names
+    from matrix.enumeration import enumerate_keys
+
+    found: dict[str, dict[str, str]] = {}
+    for name in dialect_names():
+        for family in (one for one in dialect(name).all_families() if one.name in families):
+            rendered = family.name in FAMILIES and name in host(library_with(family.name)).dialects()
+            features = features_of(name) if rendered else None
+            texts: dict[str, set[str]] = {}
+            for arch in {trait: arch for arch, trait in family.archs.items()}.values():
+                for receipt in RECEIPTS:
+                    for mask in ("simplified", "generic"):
+                        for key in enumerate_keys(family, arch=arch, receipt=receipt, mask_impl=mask):
+                            text = instance_text(key, features) if features else json.dumps(key.row())
+                            texts.setdefault(key.name, set()).add(text)
+            found[f"{name} {family.name}"] = {one: _digest(*sorted(texts[one])) for one in texts}
+    return found
+
+
+def libraries() -> dict[str, str]:
+    """Of the smoke tier for gfx950: every source and everything that enters a build's signatures."""
+    from kernels.base.settings import cache_folder
+    from kernels.build.request import Request, prepare
+    from kernels.code.toolchains import Toolchain, embedded
+    from kernels.families.libraries import libraries as all_libraries
+    from kernels.upstream.trees import Tree
+    from matrix.selection import Selection
+
+    found = {}
+    for upstream, dialect in (("aiter", "ck-2025-11"), ("flash-attn", "ck-2025-06")):
+        for library, families in all_libraries().items():
+            if upstream != "aiter" and library != "batch_prefill":
+                continue
+            with tempfile.TemporaryDirectory() as folder:
+                work = Path(folder)
+                tree = Tree(name=upstream, root=work, dialect=dialect, identity="one", selector_takes_base=False)
+                toolchain: Toolchain = embedded.find(cache=cache_folder())
+                selection = Selection(archs=("gfx950",), families=families, tier="smoke")
+                request = Request(selection=selection, tree=tree, toolchain=toolchain, work=work, object_cache=None)
+                plan, _ = prepare(request)
+                sources = sorted((work / request.folder / "src").glob("*.hip"))
+                parts = [step.signature for step in plan.steps] + [file.read_text() for file in sources]
+                found[f"{upstream} {library}"] = _digest(*parts)
+    return found
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def main() -> None:
+    root, *families = sys.argv[1:]
+    sys.dont_write_bytecode = True
+    sys.path.insert(0, root)
+    found: dict[str, Any] = {"kernels": kernels(families), "libraries": libraries()}
+    json.dump(found, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""`python -m matrix plan` holds every kernel that a change affects: changes planted in tables, templates and headers.
+
+Which kernels a change affects is computed without the planner: tests/gate/rendered.py renders all of them before and
+after. Every missed kernel or library is listed, and the test demands that there is none.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from matrix.base.errors import CkPrefillError
+from matrix.dialects import read_dialect
+
+ROOT = Path(__file__).parents[2]
+TABLES = sorted((ROOT / "matrix" / "tables" / "dialects").glob("*/*.yaml"))
+TEMPLATES = sorted((ROOT / "kernels" / "families" / "templates").glob("*.j2"))
+WHOLE = [
+    *(ROOT / "kernels" / "include").glob("*.h"),
+    *(ROOT / "kernels" / "include_fwd").glob("*.h"),
+    *(ROOT / "kernels" / "hip").rglob("*.h"),
+    ROOT / "kernels" / "build" / "ckpm.map",
+    ROOT / "kernels" / "families" / "spellings.yaml",
+]
+RENDERED = ["batch_prefill", "fwd_splitkv_combine", "fwd_appendkv", "fwd_v3"]  # of the others, smoke libraries
+MUTANTS_OF_A_TABLE = 2
+
+
+class Checkout:
+    """A clone with its own commit, in which files are changed one at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(folder)], check=True)
+        for name in ("matrix", "kernels", "tests/gate"):  # what is not committed yet is tested, too
+            subprocess.run(["cp", "-a", f"{ROOT / name}/.", str(folder / name)], check=True)
+        self.git("add", "-A")
+        self.git("-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qm", "as it is", "--allow-empty")
+        self._rendered: dict[tuple[str, ...], dict[str, Any]] = {}
+
+    def git(self, *words: str) -> None:
+        subprocess.run(["git", *words], cwd=self.folder, check=True)
+
+    def render(self, families: list[str]) -> dict[str, Any] | None:
+        """None if the tables can't be read."""
+        script = [sys.executable, "-I", str(ROOT / "tests" / "gate" / "rendered.py"), str(self.folder), *families]
+        done = subprocess.run(script, capture_output=True, check=False)
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def accepted(self, families: list[str]) -> dict[str, Any]:
+        """What the commit renders to."""
+        if tuple(families) not in self._rendered:
+            found = self.render(families)
+            assert found is not None
+            self._rendered[tuple(families)] = found
+        return self._rendered[tuple(families)]
+
+    def plan(self) -> tuple[int, dict[str, Any]]:
+        command = [sys.executable, "-m", "matrix", "plan", "--since", "HEAD", "--json"]
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, check=False)
+        return done.returncode, json.loads(done.stdout) if done.returncode == 0 else {}
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    return Checkout(tmp_path_factory.mktemp("planned") / "clone")
+
+
+def mutants(text: str) -> Iterator[str]:
+    """The text with one list shortened, two of its items swapped, one number doubled, or one line taken out."""
+    lists = [one for one in re.finditer(r"\[([^\[\]{}\n]+,[^\[\]{}\n]+)\]", text) if "#" not in one[0]]
+    for one in lists:
+        items = one[1].split(",")
+        for changed in (items[:-1], [items[1], items[0], *items[2:]]):
+            yield text[: one.start(1)] + ",".join(changed) + text[one.end(1) :]
+    for one in re.finditer(r"(?<=[ \[:,])(\d+)(?=[,\]}\n])", text):
+        yield text[: one.start()] + str(2 * int(one[0]) + 1) + text[one.end() :]
+    lines = text.splitlines(keepends=True)
+    for at, line in enumerate(lines):
+        if re.match(r"\s*- ", line):
+            yield "".join(lines[:at] + lines[at + 1 :])
+
+
+def sample(texts: list[str], count: int) -> list[str]:
+    """``count`` of them from all over."""
+    return texts[:: max(1, len(texts) // count)][:count]
+
+
+def readable(table: Path, text: str, folder: Path) -> bool:
+    """Whether a dialect can be read with this text as its table; a mutant that can't be is no change to plan for."""
+    shutil.copytree(table.parents[1], folder, dirs_exist_ok=True)
+    place = folder / table.parent.name / table.name
+    place.write_text(text)
+    try:
+        found = read_dialect(place.parent)
+        return any(one.name for one in found.all_families() if table.stem in (one.name, "dialect"))
+    except CkPrefillError:
+        return False
+    finally:
+        place.write_text(table.read_text())
+
+
+def missed(checkout: Checkout, families: list[str]) -> tuple[list[str], int]:
+    """Affected kernels and libraries that the plan lacks, and how many were affected."""
+    before, after = checkout.accepted(families), checkout.render(families)
+    code, plan = checkout.plan()
+    if after is None:  # no table: no plan either, and a message that says which
+        assert code != 0
+        return [], 0
+    assert code == 0
+    touched = {f"{one['dialect']} {one['family']}": one["names"] for one in plan["kernels"]}
+    false_negatives, affected = [], 0
+    for place in {**before["kernels"], **after["kernels"]}:
+        old, new = before["kernels"].get(place, {}), after["kernels"].get(place, {})
+        for name in {name for name in {**old, **new} if old.get(name) != new.get(name)}:
+            affected += 1
+            if place not in touched or (touched[place] is not None and name not in touched[place]):
+                false_negatives.append(f"{place} {name}")
+    built = {f"{one['upstream']} {one['library']}" for one in plan["builds"] + plan["runs"] if one["arch"] == "gfx950"}
+    for library, digest in after["libraries"].items():
+        if before["libraries"][library] != digest:
+            affected += 1
+            false_negatives += [] if library in built else [library]
+    return false_negatives, affected
+
+
+def judge(checkout: Checkout, file: Path, text: str, families: list[str]) -> int:
+    """Plant a change, demand that the plan misses nothing of it, take it back; how much was affected."""
+    place = checkout.folder / file.relative_to(ROOT)
+    original = place.read_text()
+    place.write_text(text)
+    try:
+        lost, affected = missed(checkout, families)
+        print(f"{file.relative_to(ROOT)}: {affected} affected, {len(lost)} missed")
+        assert lost == []
+    finally:
+        place.write_text(original)
+    return affected
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda file: f"{file.parent.name}-{file.stem}")
+def test_tables_of_dialects(checkout: Checkout, table: Path, tmp_path: Path) -> None:
+    families = ["batch_prefill"] if table.stem == "dialect" else [table.stem]
+    found = [text for text in dict.fromkeys(mutants(table.read_text())) if text != table.read_text()]
+    for text in sample([text for text in found if readable(table, text, tmp_path)], MUTANTS_OF_A_TABLE):
+        judge(checkout, table, text, families)
+
+
+@pytest.mark.parametrize("name", ["archs", "tiers", "receipts", "profiles", "defects", "upstreams"])
+def test_other_tables(checkout: Checkout, name: str) -> None:
+    table = ROOT / "matrix" / "tables" / f"{name}.yaml"
+    original = table.read_text()
+    edits = [*sample(list(mutants(original)), 3), re.sub(r"\b16\b|\b64\b|'no'", "1", original, count=1)]
+    for text in (text for text in edits if text != original):
+        judge(checkout, table, text, ["batch_prefill"])
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda file: file.name)
+def test_templates(checkout: Checkout, template: Path) -> None:
+    assert judge(checkout, template, template.read_text() + "\n// changed\n", RENDERED) > 0
+
+
+@pytest.mark.parametrize("file", WHOLE, ids=lambda file: f"{file.parent.name}-{file.name}")
+def test_headers_and_spellings(checkout: Checkout, file: Path) -> None:
+    comment = "# changed\n" if file.suffix in (".yaml", ".map") else "// changed\n"
+    text = file.read_text() + comment
+    if file.suffix == ".yaml":
+        text = file.read_text().replace("ck_tile::BlockAttentionBiasEnum::ALIBI", "changed")
+    assert judge(checkout, file, text, RENDERED) > 0
+
+
+@pytest.mark.parametrize("toolchain", ["base", "embedded"])
+def test_toolchains(checkout: Checkout, toolchain: str) -> None:
+    file = ROOT / "kernels" / "code" / "toolchains" / f"{toolchain}.py"
+    text = re.sub(r'"-std=c\+\+17",', '"-std=c++17", "-Dchanged",', file.read_text()) + "\n# changed\n"
+    assert judge(checkout, file, text, ["fwd_v3"]) > 0
+
+
+def test_a_rule_that_keeps_kernels_out(checkout: Checkout) -> None:
+    file = ROOT / "matrix" / "rules.py"
+    text = file.read_text().replace("return ", "return not ", 1)
+    judge(checkout, file, text, ["batch_prefill"])

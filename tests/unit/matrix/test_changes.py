@@ -1,0 +1,251 @@
+"""`python -m matrix plan --since REV`: what a change of each kind touches, and what it can't compare.
+
+Planted changes in every table, template and header, judged by rendering all kernels, are in tests/gate.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernels.families.libraries import host, libraries
+from matrix.base.errors import NotACheckoutError, ShallowCloneError, TableError, UnknownRevisionError
+from matrix.changes.command import to_json
+from matrix.changes.history import changed_paths, commit_of
+from matrix.changes.plan import Plan, plan_since
+from matrix.changes.rules import read_rules, rules
+from matrix.dialects import dialect, upstreams
+from matrix.enumeration import enumerate_keys
+
+ROOT = Path(__file__).parents[3]
+Edit = Callable[[str], str]
+
+
+def git(folder: Path, *words: str) -> str:
+    who = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    return subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout that holds what this one's working tree holds, committed."""
+    folder = tmp_path_factory.mktemp("plan") / "clone"
+    folder.mkdir()
+    listed = git(ROOT, "ls-files", "--cached", "--others", "--exclude-standard", "matrix").split("\n")
+    for name in (name for name in listed if name and (ROOT / name).is_file()):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes((ROOT / name).read_bytes())
+    git(folder, "init", "-q")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "now")
+    return folder
+
+
+@pytest.fixture
+def plan(clone: Path) -> Callable[..., Plan]:
+    """``plan({"path": text before})``: since a commit in which these files were different; None is a missing file."""
+
+    def make(before: dict[str, str | Edit | None]) -> Plan:
+        now = {path: (clone / path).read_text() if (clone / path).exists() else "new\n" for path in before}
+        try:
+            for path, text in before.items():
+                place = clone / path
+                place.parent.mkdir(parents=True, exist_ok=True)
+                if text is None:
+                    place.unlink(missing_ok=True)
+                else:
+                    place.write_text(text if isinstance(text, str) else text(now[path]))
+            git(clone, "add", "-A")
+            git(clone, "commit", "-qm", "before", "--allow-empty")
+            for path, text in now.items():
+                (clone / path).write_text(text)
+            return plan_since(clone, "HEAD")
+        finally:
+            git(clone, "reset", "-q", "--hard", git(clone, "rev-list", "--max-parents=0", "HEAD").strip())
+            git(clone, "clean", "-qfd")
+
+    return make
+
+
+def test_nothing_changed(plan: Callable[..., Plan]) -> None:
+    found = plan({})
+    assert (found.changes, found.kernels, found.suites, found.builds, found.runs) == ((), (), {}, (), ())
+    assert found.commands == ("nox -s lint && nox -s workflows",)
+
+
+@pytest.mark.parametrize(
+    ("path", "checks", "suites", "gates"),
+    [
+        ("docs/page.md", {"lint"}, set(), False),
+        ("reports/page/tables.py", {"lint", "unit", "report"}, set(), False),
+        ("tests/gpu/pool.py", {"lint", "unit"}, {*rules().suites}, False),
+        ("emulator/core/isa/wave.cpp", {"lint", "unit", "emulator"}, {*rules().suites}, True),
+        ("reports/gates/static.py", {"lint", "unit", "report"}, set(), True),
+        ("kernels/parity/names.py", {"lint", "unit", "compiled", "parity"}, set(), False),
+    ],
+)
+def test_a_room_that_no_kernel_is_built_from(
+    plan: Callable[..., Plan], path: str, checks: set[str], suites: set[str], gates: bool
+) -> None:
+    found = plan({path: "before\n"})
+    assert (found.kernels, found.builds, found.everything) == ((), (), ())
+    assert (set(found.checks), set(found.suites), any(run.gate for run in found.runs)) == (checks, suites, gates)
+
+
+def test_a_file_that_no_rule_knows_touches_everything(plan: Callable[..., Plan]) -> None:
+    found = plan({"new_room/unheard_of.py": None})
+    assert len(found.everything) == 1
+    assert all(one.names is None for one in found.kernels)
+    assert {one.family for one in found.kernels} >= {family for members in libraries().values() for family in members}
+    assert set(found.checks) == set(rules().checks)
+    assert found.archs == ("gfx90a", "gfx942", "gfx950")
+
+
+def test_a_comment_in_a_table_touches_no_kernel(plan: Callable[..., Plan]) -> None:
+    found = plan({"matrix/tables/dialects/ck-2025-11/fwd_v3.yaml": lambda text: "# a comment\n" + text})
+    assert (found.kernels, found.builds, found.runs) == ((), (), ())
+    assert "parity" in found.checks
+
+
+def test_an_axis_value_touches_the_kernels_that_have_it(plan: Callable[..., Plan]) -> None:
+    """lse was true alone before: every kernel without LSE is new, here and in the dialects that inherit the axis."""
+    table = "matrix/tables/dialects/ck-2025-06/batch_prefill.yaml"
+    found = plan({table: lambda text: text.replace("lse: [true, false]", "lse: [true]")})
+    keys = [
+        key
+        for mask in ("simplified", "generic")
+        for key in enumerate_keys(dialect("ck-2025-06").family("batch_prefill"), arch="gfx950", mask_impl=mask)
+    ]
+    touched = {one.dialect: one.names for one in found.kernels}
+    assert touched["ck-2025-06"] == frozenset(key.name for key in keys if not key.lse) != frozenset()
+    assert {"ck-2025-11", "rocm-libraries-2026"} <= set(touched)
+    assert {one.family for one in found.kernels} == {"batch_prefill"}
+    assert {one.upstream for one in found.builds} == {"aiter", "flash-attn"}
+    assert {one.arch for one in found.builds} == {"gfx90a", "gfx942", "gfx950"}
+
+
+def test_a_problem_touches_its_suite_alone(plan: Callable[..., Plan]) -> None:
+    found = plan({"matrix/tables/problems/dispatch.yaml": lambda text: text.replace("tier: smoke", "tier: full", 1)})
+    assert (set(found.suites), found.kernels, found.builds) == ({"dispatch"}, (), ())
+
+
+def test_a_table_that_could_not_be_read_before_touches_everything(plan: Callable[..., Plan]) -> None:
+    found = plan({"matrix/tables/archs.yaml": "archs: ["})
+    assert "can't be compared" in found.everything[0]
+    assert all(one.names is None for one in found.kernels)
+
+
+def test_a_table_that_can_t_be_read_now_is_an_error(clone: Path) -> None:
+    table = clone / "matrix" / "tables" / "archs.yaml"
+    text = table.read_text()
+    table.write_text("archs: [")
+    try:
+        found = plan_since(clone, "HEAD")  # this process reads its own tables, which are sound
+        assert found.everything
+    finally:
+        table.write_text(text)
+
+
+def test_deleted_renamed_and_untracked_files_count(clone: Path) -> None:
+    try:
+        git(clone, "mv", "matrix/rules.py", "matrix/other.py")
+        (clone / "matrix" / "ledger.yaml").unlink()
+        (clone / "added").write_text("")
+        expected = ("added", "matrix/ledger.yaml", "matrix/other.py", "matrix/rules.py")
+        assert changed_paths(clone, commit_of(clone, "HEAD")) == expected
+    finally:
+        git(clone, "reset", "-q", "--hard", "HEAD")
+        git(clone, "clean", "-qfd")
+
+
+@pytest.mark.parametrize("revision", ["no-such-branch", "--all", "HEAD:matrix/rules.py", ""])
+def test_an_unknown_revision(clone: Path, revision: str) -> None:
+    with pytest.raises(UnknownRevisionError, match="git knows no such commit here"):
+        commit_of(clone, revision)
+
+
+def test_a_folder_that_is_no_checkout(tmp_path: Path, clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NotACheckoutError, match="not a git repository"):
+        commit_of(tmp_path, "HEAD")
+    with pytest.raises(NotACheckoutError, match="lies in the checkout"):
+        commit_of(clone / "matrix", "HEAD")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NotACheckoutError, match="Install git"):
+        commit_of(clone, "HEAD")
+
+
+def test_a_shallow_clone(tmp_path: Path, clone: Path) -> None:
+    old = git(clone, "rev-parse", "HEAD").strip()
+    git(clone, "commit", "-q", "--allow-empty", "-m", "later")
+    git(tmp_path, "clone", "-q", "--depth", "1", f"file://{clone}", "shallow")
+    git(clone, "reset", "-q", "--hard", old)
+    with pytest.raises(ShallowCloneError, match="git fetch --unshallow"):
+        commit_of(tmp_path / "shallow", old)
+
+
+def test_the_errors_have_exit_codes_of_their_own(run: Callable[..., tuple[int, str, str]]) -> None:
+    code, _, error = run("plan", "--since", "no-such-branch")
+    assert (code, "no-such-branch" in error) == (93, True)
+    assert [one.exit_code for one in (NotACheckoutError, UnknownRevisionError, ShallowCloneError)] == [92, 93, 94]
+
+
+def test_the_document_has_every_reason(plan: Callable[..., Plan]) -> None:
+    document = json.loads(to_json(plan({"matrix/tables/profiles.yaml": lambda text: text + "# before\n"})))
+    assert document["changes"] == [
+        {
+            "path": "matrix/tables/profiles.yaml",
+            "reason": "kernels and their selection, compared by meaning",
+            "everything": False,
+        }
+    ]
+    assert document["kernels"] == []
+
+
+def test_libraries_are_those_that_can_be_rendered() -> None:
+    assert {one.name: one.families for one in rules().libraries} == dict(libraries())
+    for one in rules().libraries:
+        assert {upstreams()[name].dialect for name in one.upstreams} <= set(host(one.name).dialects())
+
+
+def test_code_that_texts_come_from_rebuilds() -> None:
+    """What rendering and planning a build import may not be in a rule that rebuilds nothing."""
+    seen: set[Path] = set()
+    waiting = [ROOT / "kernels/build/request.py", ROOT / "kernels/families/render.py"]
+    while waiting:
+        file = waiting.pop()
+        if file in seen or not file.is_file() or (ROOT / "emulator") in file.parents:
+            continue  # the emulator's decoder reads what was compiled, for the manifest
+        seen.add(file)
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            names += [f"{node.module}.{one.name}" for one in node.names] if isinstance(node, ast.ImportFrom) else []
+            for name in names:
+                place = ROOT / name.replace(".", "/")
+                waiting += [place.with_suffix(".py"), place / "__init__.py"]
+    assert len(seen) > 20
+    for file in seen:
+        effect = rules().effect(str(file.relative_to(ROOT)))
+        assert effect.everything or effect.families or effect.compare in ("kernels", "rules"), file
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("families: [batch_prefill]\n    checks", "families: [prefil]\n    checks", "unknown; known: fwd,"),
+        ("compare: suites", "compare: sweets", "must be one of kernels, rules, suites"),
+        ("checks: [unit, planted]", "checks: [unti]", "unknown; known: lint"),
+        ("  lint: [lint, workflows]\n", "", "there must be a check named lint"),
+        ("kernels_per_shard: 96", "kernels_per_shard: 0", "must be at least 1"),
+    ],
+)
+def test_a_mistake_in_the_table(tmp_path: Path, old: str, new: str, message: str) -> None:
+    text = (ROOT / "matrix/tables/changes.yaml").read_text()
+    assert old in text
+    (tmp_path / "changes.yaml").write_text(text.replace(old, new, 1))
+    with pytest.raises(TableError, match=message):
+        read_rules(tmp_path / "changes.yaml")

@@ -1,0 +1,121 @@
+"""Rendered workflows: not edited by hand, pinned, with least permissions, and only sessions that exist."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from workflows import render
+from workflows.errors import StaleWorkflowError
+
+ROOT = Path(__file__).parents[3]
+FILES = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+SESSIONS = set(re.findall(r'^@session\("([\w-]+)"\)', (ROOT / "noxfile.py").read_text(), re.MULTILINE))
+
+
+def document(name: str) -> dict[Any, Any]:
+    found: dict[Any, Any] = yaml.safe_load((ROOT / ".github" / "workflows" / f"{name}.yml").read_text())
+    return found
+
+
+def steps(name: str) -> list[dict[str, Any]]:
+    return [step for job in document(name)["jobs"].values() for step in job["steps"]]
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    shutil.copytree(ROOT / ".github", tmp_path / ".github")
+    (tmp_path / "workflows").mkdir()
+    shutil.copy(ROOT / render.NOX, tmp_path / render.NOX)
+    return tmp_path
+
+
+def test_what_is_committed_is_what_the_templates_give(copy: Path) -> None:
+    render.check(ROOT)
+    assert render.write(copy) == []
+
+
+def test_a_file_edited_by_hand_is_named_and_written_again(copy: Path) -> None:
+    file = copy / ".github" / "workflows" / "release.yml"
+    file.write_text(file.read_text().replace("contents: read", "contents: write", 1))
+    with pytest.raises(StaleWorkflowError, match=r"release\.yml") as caught:
+        render.check(copy)
+    assert "-      contents: write # to check out" in str(caught.value)
+    assert render.write(copy) == [Path(".github/workflows/release.yml")]
+    render.check(copy)
+
+
+def test_a_workflow_without_a_template_and_a_missing_one(copy: Path) -> None:
+    (copy / ".github" / "workflows" / "stray.yaml").write_text("on: push\n")
+    with pytest.raises(StaleWorkflowError, match=r"stray\.yaml: there is no template of it"):
+        render.check(copy)
+    (copy / ".github" / "workflows" / "stray.yaml").unlink()
+    (copy / ".github" / "workflows" / "release.yml").unlink()
+    with pytest.raises(StaleWorkflowError, match=r"release\.yml"):
+        render.check(copy)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_action_is_pinned_by_commit_with_its_version_beside(file: Path) -> None:
+    uses = re.findall(r"uses: (.*)", file.read_text())
+    assert uses
+    for one in uses:
+        assert re.fullmatch(r"[\w-]+/[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+(, unverified)?", one), one
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_permissions_are_given_job_by_job_and_only_publishing_writes(file: Path) -> None:
+    found = yaml.safe_load(file.read_text())
+    assert found["permissions"] == {}
+    assert set(found["concurrency"]) == {"group", "cancel-in-progress"}
+    for name, job in found["jobs"].items():
+        wanted = {"contents": "write", "id-token": "write", "attestations": "write"}
+        assert job["permissions"] == (wanted if name == "publish" else {"contents": "read"})
+        assert 0 < job["timeout-minutes"] <= 360
+
+
+def test_runners_with_gpus_have_no_trigger_that_a_pull_request_reaches() -> None:
+    for file in FILES:
+        found = yaml.safe_load(file.read_text())
+        own = any("self-hosted" in job["runs-on"] for job in found["jobs"].values())
+        assert own == (file.stem == "gpu-nightly")
+        if own:
+            assert set(found[True]) == {"schedule", "workflow_dispatch"}
+            assert all("default_branch" in job["if"] for job in found["jobs"].values())
+        assert not {"pull_request_target", "workflow_run"} & set(found[True])
+
+
+def test_caches_are_keyed_by_content_and_a_release_reads_none() -> None:
+    assert not any("cache" in step.get("uses", "") for step in steps("release"))
+    keys = [step["with"]["key"] for step in steps("pull-request") if "cache" in step.get("uses", "")]
+    computed = [key for key in keys if "hashFiles" in key]
+    # what is saved has the key that was asked for: by then a session has left files among those that are hashed
+    assert set(keys) - set(computed) == {"${{ steps.cache.outputs.cache-primary-key }}"}
+    assert computed
+    for key in computed:
+        assert {"requirements.txt", "matrix/tables/upstreams.yaml"} <= set(re.findall(r"'([^']+)'", key))
+        assert not re.search(r"run_id|run_number|date|time", key)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_commands_are_sessions_of_the_noxfile_and_nothing_foreign_enters_a_script(file: Path) -> None:
+    later = {"in-container"}  # of the noxfile's part for containers
+    text = file.read_text()
+    named = {word for command in re.findall(r"nox -s (.*?)(?: -- |\"|$)", text, re.M) for word in command.split()}
+    assert named <= SESSIONS | later
+    assert named
+    for step in steps(file.stem):
+        assert "${{" not in step.get("run", "")
+
+
+def test_nox_alone_is_pinned_as_in_the_requirements() -> None:
+    found = render.nox_requirements((ROOT / "requirements.txt").read_text())
+    names = set(re.findall(r"^([a-z-]+)==", found, re.MULTILINE))
+    assert {"nox", "virtualenv", "filelock", "packaging"} <= names
+    assert not {"numpy", "mypy", "ziglang"} & names
+    assert found.count("--hash=sha256:") >= len(names)

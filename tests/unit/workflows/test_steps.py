@@ -1,0 +1,147 @@
+"""What steps of workflows call: tries, outputs, the verdict, and the joining of what jobs left."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kernels.errors import CompileError, DownloadError
+from matrix.base.entry import exit_code
+from matrix.base.errors import CkPrefillError
+from workflows.attempt import attempt
+from workflows.collect import collect
+from workflows.errors import NothingDoneError
+from workflows.outputs import jobs
+from workflows.verdict import complaints
+
+PLAN = {
+    "check_commands": {"lint": "nox -s lint"},
+    "builds": [{"arch": "gfx950", "upstream": "aiter", "library": "fwd", "shard": "1/2", "command": "build it"}],
+    "runs": [
+        {
+            "arch": "gfx950",
+            "upstream": "aiter",
+            "library": "fwd",
+            "command": "nox -s build-gfx950 test-dispatch sanitize-gfx950 perf-gate -- --arch gfx950",
+        }
+    ],
+}
+
+
+@pytest.mark.parametrize(("error", "tries"), [(DownloadError, 3), (CompileError, 1)])
+def test_infrastructure_alone_is_tried_again(
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[CkPrefillError],
+    tries: int,
+) -> None:
+    """The command is one that records a failure as our programs do, in the file that its environment names."""
+    row = {"exit_code": error.exit_code, "infrastructure": error.infrastructure, "message": "x"}
+    command = f"echo x >> {tmp_path}/tries; echo '{json.dumps(row)}' >> $CKPM_FAILURES; exit {error.exit_code}"
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    pauses: list[float] = []
+    assert attempt(command, pauses.append) == error.exit_code
+    assert len((tmp_path / "tries").read_text().split()) == tries
+    assert len(pauses) == tries - 1
+    assert command in (tmp_path / "summary.md").read_text()
+    assert capfd.readouterr().out.startswith(f"reproduce: {command}\n")
+
+
+def test_a_failure_that_nobody_recorded_and_a_success_are_not_tried_again(tmp_path: Path) -> None:
+    for code in (0, 7):
+        assert attempt(f"echo x >> {tmp_path}/{code}; exit {code}", lambda _: pytest.fail("a pause")) == code
+        assert (tmp_path / str(code)).read_text() == "x\n"
+
+
+def test_it_ends_when_infrastructure_recovers(tmp_path: Path) -> None:
+    row = json.dumps({"exit_code": 26, "infrastructure": True, "message": "x"})
+    command = f"test -e {tmp_path}/up || (touch {tmp_path}/up; echo '{row}' >> $CKPM_FAILURES; exit 26)"
+    pauses: list[float] = []
+    assert (attempt(command, pauses.append), len(pauses)) == (0, 1)
+
+
+def test_commands_record_their_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> int:
+        raise DownloadError("the index is away")
+
+    monkeypatch.setenv("CKPM_FAILURES", str(tmp_path / "failures"))
+    assert exit_code(fails) == 26
+    row = json.loads((tmp_path / "failures").read_text())
+    assert row == {"exit_code": 26, "infrastructure": True, "message": "the index is away"}
+
+
+def test_jobs_of_a_plan() -> None:
+    found = jobs(PLAN)
+    assert [one["name"] for kind in found.values() for one in kind] == [
+        "check-lint",
+        "library-gfx950-aiter-fwd-1of2",
+        "results-gfx950-aiter-fwd",
+    ]
+    assert found["checks"][0]["command"] == "nox -s lint"
+
+
+@pytest.mark.parametrize(
+    ("results", "expected"),
+    [
+        ({"plan": "success", "check": "success", "library": "skipped", "results": "success"}, []),
+        ({"plan": "success", "check": "skipped"}, ["check: skipped"]),
+        ({"plan": "failure", "check": "skipped"}, ["plan: failure", "check: skipped"]),
+        ({"plan": "success", "check": "cancelled"}, ["check: cancelled"]),
+    ],
+)
+def test_the_verdict(results: dict[str, str], expected: list[str]) -> None:
+    outputs = {"checks": "[1]", "builds": "[]", "runs": "[1]"} if results["plan"] == "success" else {}
+    needs = {job: {"result": result, "outputs": outputs} for job, result in results.items()}
+    assert complaints(needs) == expected
+
+
+def junit(file: Path, suite: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f'<testsuite name="{suite}" tests="1"><testcase classname="{suite}" name="one"/></testsuite>')
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Path:
+    """The artifacts of jobs that did everything."""
+    (tmp_path / "plan.json").write_text(json.dumps(PLAN))
+    library = tmp_path / "artifacts" / "library-gfx950-aiter-fwd-1of2" / "gfx950" / "aiter"
+    library.mkdir(parents=True)
+    (library / "manifest.json").write_text('{"kernels": {"k": {}}}')
+    results = tmp_path / "artifacts" / "results-gfx950-aiter-fwd" / "gfx950" / "aiter"
+    for suite in ("dispatch", "sanitize"):
+        junit(results / f"{suite}.xml", suite)
+    (results / "gate.json").write_text('{"rows": [1]}')
+    return tmp_path
+
+
+def run(left: Path) -> None:
+    collect(left / "plan.json", left / "artifacts", left / "build")
+
+
+def test_everything_is_there(left: Path) -> None:
+    run(left)
+    assert (left / "build" / "gfx950" / "aiter" / "gate.json").is_file()
+    assert (left / "build" / "all.xml").read_text().count("<testcase") == 2
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("library-gfx950-aiter-fwd-1of2/gfx950/aiter/manifest.json", '{"kernels": {}}', "no manifest with a kernel"),
+        ("library-gfx950-aiter-fwd-1of2/gfx950/aiter/manifest.json", None, "no manifest with a kernel"),
+        ("results-gfx950-aiter-fwd/gfx950/aiter/sanitize.xml", None, "nothing of sanitize"),
+        ("results-gfx950-aiter-fwd/gfx950/aiter/gate.json", '{"rows": []}', "nothing of gate"),
+        ("results-gfx950-aiter-fwd/gfx950/aiter/gate.json", "{", "can't be read"),
+    ],
+)
+def test_a_job_that_did_nothing(left: Path, file: str, text: str | None, message: str) -> None:
+    place = left / "artifacts" / file
+    if text is None:
+        place.unlink()
+    else:
+        place.write_text(text)
+    with pytest.raises(NothingDoneError, match=message):
+        run(left)

@@ -1,0 +1,62 @@
+"""``python -m workflows.attempt COMMAND``: run one line of shell as a step of a workflow does.
+
+It prints the line that reproduces the step, runs it, and tries again only if every failure that our programs recorded
+is one of infrastructure (CKPM_FAILURES, see matrix/base/entry.py). Standard library only: it runs before anything is
+installed. Ends with the exit code of the last try.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+PAUSES = (10.0, 60.0)  # seconds before the second and the third try: a package index comes back within a minute or two
+
+
+def infrastructure(record: Path) -> bool:
+    """Whether the recorded failures are all of class infrastructure; not if nothing was recorded."""
+    rows = [json.loads(line) for line in record.read_text(encoding="utf-8").splitlines()]
+    return bool(rows) and all(row["infrastructure"] for row in rows)
+
+
+def attempt(command: str, pause: Callable[[float], None] = time.sleep) -> int:
+    """Run the command, again after each of PAUSES while infrastructure fails; the last exit code."""
+    print(f"reproduce: {command}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for number, seconds in enumerate((*PAUSES, None), start=1):
+            record = Path(folder) / f"failures-{number}"
+            record.touch()
+            code = subprocess.run(
+                ["bash", "-euo", "pipefail", "-c", command],
+                env={**os.environ, "CKPM_FAILURES": str(record)},
+                check=False,
+            ).returncode
+            if code == 0 or seconds is None or not infrastructure(record):
+                break
+            print(f"::warning::infrastructure failed, try {number}; again in {seconds:.0f} s", flush=True)
+            pause(seconds)
+    if code != 0:
+        _explain(command, code)
+    return code
+
+
+def _explain(command: str, code: int) -> None:
+    """What failed and how to see it on another machine: in the log, and in the job's summary."""
+    print(f"::error::exit code {code}. To reproduce it, in a clone of this commit: {command}", flush=True)
+    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+        with Path(summary).open("a", encoding="utf-8") as stream:
+            stream.write(
+                f"Failed with exit code {code}. To reproduce it, in a clone of this commit:\n\n    {command}\n\n"
+            )
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m workflows.attempt COMMAND")
+    sys.exit(attempt(sys.argv[1]))

@@ -1,0 +1,90 @@
+"""What the jobs of a workflow left: joined into one build/ folder, and nothing of what was planned may be missing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from matrix.base.files import writing
+from reports.errors import ShardError
+from reports.junit.merge import merge, read_shard
+from workflows.errors import NothingDoneError
+from workflows.outputs import jobs
+
+
+def collect(plan: Path, artifacts: Path, output: Path) -> None:
+    """Copy results of runs and checks to ``output``, join all JUnit as ``all.xml``, and demand what was planned.
+
+    Args:
+        plan: the document of ``python -m matrix plan --output``.
+        artifacts: a folder for each job's artifact, named like the job.
+        output: ``build/``, of which reports are made.
+
+    Raises:
+        NothingDoneError: a planned job left no library, no case or no comparison; the message names each.
+        ShardError: a JUnit file is damaged, or holds a case that another holds, too.
+        DiskFullError, OutputError.
+    """
+    planned = jobs(_read(plan))
+    missing = [text for entry in planned["builds"] if (text := _without_kernels(artifacts / entry["name"]))]
+    found: list[Path] = []
+    for entry in [*planned["runs"], *planned["checks"]]:
+        folder = artifacts / entry["name"]
+        if folder.is_dir():
+            with writing(output):
+                shutil.copytree(folder, output, dirs_exist_ok=True)
+        found += sorted(file for file in folder.rglob("*.xml") if file.is_file())
+    missing += [text for entry in planned["runs"] if (text := _without_cases(artifacts / entry["name"], entry))]
+    if found:
+        merge(found, output / "all.xml")
+    if missing:
+        raise NothingDoneError("\n".join(missing) + "\nRun the named jobs again, or see why they left nothing.")
+
+
+def _without_kernels(folder: Path) -> str:
+    """What is wrong with a build's artifact, "" if it names kernels."""
+    manifests = [_read(file) for file in folder.rglob("manifest.json")]
+    if any(one.get("kernels") for one in manifests):
+        return ""
+    return f"{folder.name}: no manifest with a kernel in it"
+
+
+def _without_cases(folder: Path, entry: Mapping[str, str]) -> str:
+    """What is wrong with a run's artifact, "" if every suite has a case and every gate a row."""
+    wanted = list(_sessions(entry["command"]))
+    lacking = [suite for suite in wanted if not _has_result(folder, suite)]
+    return f"{folder.name}: nothing of {', '.join(lacking)}" if lacking else ""
+
+
+def _sessions(command: str) -> Iterator[str]:
+    """The suites and gates that a command runs, as their result files are called."""
+    words = command.partition(" -- ")[0].split()
+    for word in words[words.index("-s") + 1 :]:
+        if word.startswith("test-"):
+            yield {"test-fwd": "kernels"}.get(word, word.removeprefix("test-"))
+        elif word.startswith("sanitize-"):
+            yield "sanitize"
+        elif word == "perf-gate":
+            yield "gate"
+
+
+def _has_result(folder: Path, suite: str) -> bool:
+    if suite == "gate":
+        return any(_read(file).get("rows") for file in folder.rglob("gate.json"))
+    files = list(folder.rglob(f"{suite}.xml"))
+    try:
+        return bool(files) and all(len(read_shard(file)) > 0 for file in files)
+    except ShardError:
+        return False
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """A JSON document. Raises NothingDoneError."""
+    try:
+        document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise NothingDoneError(f"{file}: can't be read: {error}. Run the job that writes it again.") from error
+    return document

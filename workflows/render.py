@@ -1,0 +1,126 @@
+"""Workflows from workflows.yaml, templates and the matrix, and the requirements of nox from requirements.txt."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from matrix.base.files import write_atomically
+from matrix.base.tablefile import load
+from matrix.changes.rules import Rules, rules
+from workflows.errors import StaleWorkflowError
+
+PROJECT = Path(__file__).resolve().parents[1]
+HERE = Path(__file__).resolve().parent
+FOLDER = Path(".github") / "workflows"
+NOX = Path("workflows") / "nox.txt"
+LABELS = Path(".github") / "actionlint.yaml"
+_KNOWN_LABELS = {"self-hosted", "linux", "x64"}  # GitHub's own, of any self-hosted runner
+_USER = re.compile(r"^    #(?: via)? +([a-z0-9._-]+)$", re.MULTILINE)  # `# via nox`, or `#   nox` below `# via`
+_PACKAGE = re.compile(r"^([a-z0-9._-]+)==.*?(?=^[a-z0-9._-]+==|\Z)", re.MULTILINE | re.DOTALL)
+
+
+def names() -> list[str]:
+    """The workflows there are templates of."""
+    return sorted(file.name.removesuffix(".yml.j2") for file in (HERE / "templates").glob("*.yml.j2"))
+
+
+def rendered() -> dict[Path, str]:
+    """Every rendered file below the project with its text. Raises TableError."""
+    values = settings()
+    engine = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE / "templates"),
+        undefined=jinja2.StrictUndefined,
+        block_start_string="<%",
+        block_end_string="%>",
+        variable_start_string="<<",
+        variable_end_string=">>",
+        comment_start_string="<#",
+        comment_end_string="#>",
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,  # noqa: S701 - YAML is written, not HTML
+    )
+    found = {}
+    for name in names():
+        head = (
+            f"# Rendered from workflows/templates/{name}.yml.j2 by `python -m workflows render --write`: edit that.\n"
+        )
+        text = engine.get_template(f"{name}.yml.j2").render(values)
+        found[FOLDER / f"{name}.yml"] = head + re.sub(r"\n\s*\n", "\n", text).strip() + "\n"
+    labels = sorted({label for gpu in values["gpus"].values() for label in gpu["labels"]} - _KNOWN_LABELS)
+    found[LABELS] = (
+        f"# Labels that actionlint can't know. Rendered.\nself-hosted-runner:\n  labels: [{', '.join(labels)}]\n"
+    )
+    found[NOX] = nox_requirements((PROJECT / "requirements.txt").read_text(encoding="utf-8"))
+    return found
+
+
+def settings() -> dict[str, Any]:
+    """What the templates know: workflows.yaml, and of the matrix which sessions build and run an arch."""
+    values: dict[str, Any] = _plain(load(HERE / "workflows.yaml"))
+    table = rules()
+    prefill = next(one for one in table.libraries if one.name == "batch_prefill")
+    hardware = [suite for suite in prefill.suites if "{arch}" not in table.suites[suite]]
+    return {
+        **values,
+        "build": {runner.arch: runner.build for runner in table.runners},
+        "suites": {runner.arch: _sessions(table, prefill.suites, runner.arch) for runner in table.runners},
+        "hardware_suites": _sessions(table, hardware, ""),
+        "quoted": lambda patterns: ", ".join(f"'{pattern}'" for pattern in patterns),
+    }
+
+
+def _sessions(table: Rules, suites: Any, arch: str) -> str:
+    return " ".join(table.suites[suite].format(arch=arch) for suite in suites)
+
+
+def nox_requirements(requirements: str) -> str:
+    """nox and what it needs, with the versions and hashes of requirements.txt, where `via` says who needs a package."""
+    blocks = {match[1]: match[0].rstrip() for match in _PACKAGE.finditer(requirements)}
+    users = {name: set(_USER.findall(text)) for name, text in blocks.items()}
+    wanted = {"nox"}
+    while more := {name for name, by in users.items() if by & wanted} - wanted:
+        wanted |= more
+    head = "# nox alone, of requirements.txt: what a runner needs before a session installs the rest. Rendered.\n"
+    return head + "\n".join(text for name, text in blocks.items() if name in wanted) + "\n"
+
+
+def _plain(field: Any) -> Any:
+    value = field.value
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, list) else value
+
+
+def write(root: Path = PROJECT) -> list[Path]:
+    """Write every rendered file; those that changed. Raises DiskFullError, OutputError, TableError."""
+    changed = []
+    for file, text in rendered().items():
+        place = root / file
+        if not place.is_file() or place.read_bytes() != text.encode():
+            write_atomically(place, text.encode())
+            changed.append(file)
+    return changed
+
+
+def check(root: Path = PROJECT) -> None:
+    """Raises StaleWorkflowError: a rendered file is not what its template gives, or has no template."""
+    wanted = rendered()
+    differences = [_difference(root / file, file, text) for file, text in wanted.items()]
+    strangers = {file.relative_to(root) for file in (root / FOLDER).glob("*.y*ml")} - set(wanted)
+    differences += [f"{file}: there is no template of it" for file in sorted(strangers)]
+    if told := [text for text in differences if text]:
+        raise StaleWorkflowError(
+            "\n".join(told) + "\nEdit workflows/templates or workflows.yaml, then: python -m workflows render --write"
+        )
+
+
+def _difference(place: Path, file: Path, text: str) -> str:
+    found = place.read_text(encoding="utf-8") if place.is_file() else ""
+    lines = difflib.unified_diff(found.splitlines(), text.splitlines(), str(file), "rendered", n=0, lineterm="")
+    return "\n".join(list(lines)[:10])

@@ -1,0 +1,30 @@
+"""``python -m workflows.verdict NEEDS``: whether every job succeeded or was not planned. Standard library only.
+
+NEEDS is GitHub's ``toJSON(needs)``. The plan itself must have succeeded: without it nothing says what may be skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+
+def complaints(needs: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Jobs that spoil the verdict, with their result."""
+    bad = []
+    planned = needs["plan"].get("outputs", {})
+    kinds = {"check": "checks", "library": "builds", "results": "runs"}
+    for job, outcome in needs.items():
+        result = outcome["result"]
+        skipped = result == "skipped" and job in kinds and planned.get(kinds[job]) == "[]"
+        if result != "success" and not skipped:
+            bad.append(f"{job}: {result}")
+    return bad
+
+
+if __name__ == "__main__":
+    found = complaints(json.loads(sys.argv[1]))
+    print("\n".join(found) or "every planned job succeeded")
+    sys.exit(1 if found else 0)

@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 from kernels.base import settings
 from kernels.base.files import make_folder
+from kernels.base.processes import ended_by_signals
 from kernels.containers import building
 from kernels.containers.command import DEFAULT_WORK
 from kernels.containers.context import Sources, labels
@@ -57,7 +58,8 @@ def run(args: argparse.Namespace) -> int:
         order = plan(chosen, tag, [*args.sessions, *options], conf=conf, pip=pip, cache=sources.cache)
         make_folder(Path(order.environment["HOME"]))
         print(f"{' '.join(args.sessions)} in {chosen.name} with {engine.name}", flush=True)
-        return execute(engine, order)
+        with ended_by_signals():  # the container ends with this process, and is removed
+            return execute(engine, order)
 
 
 def plan(

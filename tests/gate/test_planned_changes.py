@@ -136,6 +136,7 @@ def judge(checkout: Checkout, file: Path, text: str, families: list[str]) -> int
     """Plant a change, demand that the plan misses nothing of it, take it back; how much was affected."""
     place = checkout.folder / file.relative_to(ROOT)
     original = place.read_text()
+    checkout.accepted(families)  # before the change is there
     place.write_text(text)
     try:
         lost, affected = missed(checkout, families)

@@ -108,7 +108,7 @@ class EmulatedDevice(Device):
 
     def __init__(self, arch: str, **options: Any) -> None:
         try:
-            self._device = emulated.Device(arch, **options)
+            self._device = emulated.EmulatedGpu(arch, **options)
         except EmulatorError as error:
             raise DeviceError(f"the emulated {arch} can't be started: {error}") from error
         self.arch = arch

@@ -32,10 +32,10 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """A command complains about its own unknown words: argparse would leave that to the program's parser."""
-        found, unknown = super().parse_known_args(args, namespace)
+        parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return found, unknown
+        return parsed, unknown
 
     def format_help(self) -> str:
         return as_called(super().format_help())
@@ -131,7 +131,7 @@ def words(option: str, given: Sequence[str] | None, default: Sequence[str]) -> t
     """
     if given is None:
         return tuple(default)
-    found = tuple(dict.fromkeys(word.strip() for text in given for word in text.split(",") if word.strip()))
-    if not found:
+    listed = tuple(dict.fromkeys(word.strip() for text in given for word in text.split(",") if word.strip()))
+    if not listed:
         raise UsageError(f"{option} is empty; leave it out for {', '.join(default)}")
-    return found
+    return listed

@@ -40,7 +40,7 @@ def locate() -> str | None:
         for name in _COMPILERS:
             if os.access(folder / name, os.X_OK):
                 return str(folder / name)
-    return next((found for name in _COMPILERS if (found := shutil.which(name))), None)
+    return next((path for name in _COMPILERS if (path := shutil.which(name))), None)
 
 
 def find() -> Toolchain:

@@ -80,7 +80,7 @@ class CodeObject:
     def functions(self) -> Mapping[str, Function]:
         """The functions that have code, by name."""
         content: dict[int, tuple[int, bytes]] = {}  # of sections, by number: address and bytes
-        found = {}
+        functions = {}
         for name, symbol in self.symbols.items():
             at = symbol["st_shndx"]
             if symbol["st_info"]["type"] != "STT_FUNC" or symbol["st_size"] == 0 or not isinstance(at, int):
@@ -90,10 +90,10 @@ class CodeObject:
                 content[at] = section["sh_addr"], section.data()
             base, data = content[at]
             start = symbol["st_value"] - base
-            found[name] = Function(
+            functions[name] = Function(
                 name=name, address=symbol["st_value"], code=bytes(data[start : start + symbol["st_size"]])
             )
-        return found
+        return functions
 
 
 def code_objects(path: Path) -> list[tuple[str, bytes]]:

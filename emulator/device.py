@@ -1,12 +1,12 @@
 """The emulated device from Python: memory, libraries, modules, options, counters and faults.
 
->>> device = Device("gfx950", granularity=4096)
+>>> device = EmulatedGpu("gfx950", granularity=4096)
 >>> pool = device.malloc(6 << 30, label="K pool")      # costs nothing until written
 >>> library = device.load_library("build/libckpm.so")  # its HIP calls come to the emulator
 >>> device.synchronize()                               # raises DeviceFaultError if a launch faulted
 
-One arch in a process: the runtime and the libraries bound to it are process-wide. A second ``Device`` of the same arch
-is the same device with other options; one of another arch is refused.
+One arch in a process: the runtime and the libraries bound to it are process-wide. A second
+``EmulatedGpu`` of the same arch is the same device with other options; one of another arch is refused.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ import numpy.typing as npt
 
 from emulator import program_cache, toolchain
 from emulator.errors import DeviceError, DeviceFaultError, LibraryLoadError, OneDeviceError
-from emulator.faults import Fault
+from emulator.faults import FaultReport
 from emulator.options import Options
 from emulator.runtime import ProgramBuilder, Runtime, require_whole
 
-__all__ = ["Allocation", "Buffer", "Device", "DeviceFaultError", "Fault", "Module", "Options", "Placement"]
+__all__ = ["Allocation", "Buffer", "DeviceFaultError", "EmulatedGpu", "FaultReport", "Module", "Options", "Placement"]
 
 _Array = npt.NDArray[Any]
 _TO_DEVICE, _TO_HOST = 1, 2  # hipMemcpyKind
@@ -59,14 +59,14 @@ class Allocation:
 
 @dataclass(frozen=True)
 class Buffer:
-    """Device memory that ``Device.malloc`` gave."""
+    """Device memory that ``EmulatedGpu.malloc`` gave."""
 
     address: int
     bytes: int
     label: str = ""
 
 
-class Device:
+class EmulatedGpu:
     """The emulated GPU.
 
     Raises:
@@ -91,15 +91,16 @@ class Device:
     ) -> None:
         """``core`` and ``program_builder`` stand in for the built library and the decoder, for tests."""
         chosen = Options(arch=arch).replace(cu_count=cu_count, threads=threads, **options)
-        with Device._lock:
-            if Device._runtime is None:
-                Device._runtime = Runtime(core or toolchain.library(), program_builder or program_cache.program)
-                Device._arch = arch
-            elif Device._arch != arch:
+        with EmulatedGpu._lock:
+            if EmulatedGpu._runtime is None:
+                EmulatedGpu._runtime = Runtime(core or toolchain.library(), program_builder or program_cache.program)
+                EmulatedGpu._arch = arch
+            elif EmulatedGpu._arch != arch:
                 raise OneDeviceError(
-                    f"this process has an emulated {Device._arch}: a device of arch {arch} needs a process of its own"
+                    f"this process has an emulated {EmulatedGpu._arch}: "
+                    f"a device of arch {arch} needs a process of its own"
                 )
-        self._run = Device._runtime
+        self._hip_runtime = EmulatedGpu._runtime
         self.options = chosen
         self._apply()
 
@@ -114,23 +115,23 @@ class Device:
 
     def _apply(self) -> None:
         for name, value in self.options.integers().items():
-            self._run.require(self._run.c.emu_set_option(name.encode(), value), "options")
+            self._hip_runtime.require(self._hip_runtime.c.emu_set_option(name.encode(), value), "options")
         for name, text in self.options.texts().items():
-            self._run.require(self._run.c.emu_set_text_option(name.encode(), text.encode()), "options")
+            self._hip_runtime.require(self._hip_runtime.c.emu_set_text_option(name.encode(), text.encode()), "options")
 
     # ---- memory
 
     def malloc(self, size: int, label: str = "") -> Buffer:
         """Allocate; raises DeviceError if there is no room. Fresh memory is zero (or poison) and costs nothing."""
         self._check_fault()
-        address = self._run.c.emu_allocate(size, 0, label.encode())
+        address = self._hip_runtime.c.emu_allocate(size, 0, label.encode())
         if not address:
-            raise DeviceError(f"allocation {label!r}: {self._run.last_error()}", 2)
+            raise DeviceError(f"allocation {label!r}: {self._hip_runtime.last_error()}", 2)
         return Buffer(address, size, label)
 
     def free(self, buffer: Buffer) -> None:
         """Give a buffer back; works after a fault too. Kernels that still use it will fault."""
-        status = self._run.c.emu_release(buffer.address)
+        status = self._hip_runtime.c.emu_release(buffer.address)
         if status:
             raise DeviceError(f"{buffer.address:#x} is not the start of an allocation", 17)
 
@@ -138,11 +139,11 @@ class Device:
     def placed(self, placement: Placement | str, at: int = 0) -> Iterator[None]:
         """Allocations inside the ``with`` are put elsewhere: ``with device.placed("crossing", at=1 << 33):``."""
         kind = Placement[placement.upper()] if isinstance(placement, str) else placement
-        self._run.require(self._run.c.emu_set_placement(int(kind), at), "placement")
+        self._hip_runtime.require(self._hip_runtime.c.emu_set_placement(int(kind), at), "placement")
         try:
             yield
         finally:
-            self._run.c.emu_set_placement(int(Placement.DEFAULT), 0)
+            self._hip_runtime.c.emu_set_placement(int(Placement.DEFAULT), 0)
 
     def upload(self, array: _Array, label: str = "") -> Buffer:
         """A new buffer with an array's elements in C order."""
@@ -154,7 +155,7 @@ class Device:
         """Copy an array's elements to a buffer, ``offset`` bytes from its start."""
         whole = np.ascontiguousarray(array)
         at, source = buffer.address + offset, whole.ctypes.data
-        self._hip(self._run.c.hipMemcpy(at, source, whole.nbytes, _TO_DEVICE), "hipMemcpy")
+        self._hip(self._hip_runtime.c.hipMemcpy(at, source, whole.nbytes, _TO_DEVICE), "hipMemcpy")
 
     def read(
         self, buffer: Buffer, dtype: npt.DTypeLike, shape: int | Sequence[int] | None = None, offset: int = 0
@@ -163,13 +164,14 @@ class Device:
         kind = np.dtype(dtype)
         result = np.empty(shape if shape is not None else (buffer.bytes - offset) // kind.itemsize, kind)
         self._hip(
-            self._run.c.hipMemcpy(result.ctypes.data, buffer.address + offset, result.nbytes, _TO_HOST), "hipMemcpy"
+            self._hip_runtime.c.hipMemcpy(result.ctypes.data, buffer.address + offset, result.nbytes, _TO_HOST),
+            "hipMemcpy",
         )
         return result
 
     def fill(self, buffer: Buffer, value: int) -> None:
         """Set every byte. Zeros give a large buffer's memory back to the system."""
-        self._hip(self._run.c.hipMemset(buffer.address, value, buffer.bytes), "hipMemset")
+        self._hip(self._hip_runtime.c.hipMemset(buffer.address, value, buffer.bytes), "hipMemset")
 
     def view(self, buffer: Buffer, dtype: npt.DTypeLike) -> _Array:
         """The buffer's memory itself as an array: reading or writing touches only the pages used. Not after free."""
@@ -180,11 +182,11 @@ class Device:
 
     def allocations(self) -> tuple[Allocation, ...]:
         """The live allocations, ascending."""
-        return tuple(Allocation(**row) for row in json.loads(self._run.text("emu_allocations_json")))
+        return tuple(Allocation(**row) for row in json.loads(self._hip_runtime.text("emu_allocations_json")))
 
     def reset(self) -> None:
         """Free everything and forget a fault. Loaded libraries stay."""
-        self._hip(self._run.c.hipDeviceReset(), "hipDeviceReset")
+        self._hip(self._hip_runtime.c.hipDeviceReset(), "hipDeviceReset")
 
     # ---- code
 
@@ -205,39 +207,39 @@ class Device:
     def load_module(self, image: bytes) -> Module:
         """Load a code object (an ELF, or a bundle of several archs)."""
         data, handle = ctypes.create_string_buffer(image, len(image)), ctypes.c_void_p()
-        self._hip(self._run.c.hipModuleLoadData(ctypes.byref(handle), data), "hipModuleLoadData")
+        self._hip(self._hip_runtime.c.hipModuleLoadData(ctypes.byref(handle), data), "hipModuleLoadData")
         return Module(self, handle)
 
     def modules(self) -> list[dict[str, Any]]:
         """Registered libraries and loaded modules: handle, origin, archs, kernels, error, reason, loaded."""
-        return list(json.loads(self._run.text("emu_modules_json")))
+        return list(json.loads(self._hip_runtime.text("emu_modules_json")))
 
     # ---- state
 
     def synchronize(self) -> None:
         """Raise DeviceFaultError if a launch faulted."""
-        self._hip(self._run.c.hipDeviceSynchronize(), "hipDeviceSynchronize")
+        self._hip(self._hip_runtime.c.hipDeviceSynchronize(), "hipDeviceSynchronize")
 
-    def last_fault(self) -> Fault | None:
+    def last_fault(self) -> FaultReport | None:
         """The fault that the device is in, None if it works."""
-        text = self._run.text("emu_last_fault_json")
-        return Fault.from_json(json.loads(text)) if text else None
+        text = self._hip_runtime.text("emu_last_fault_json")
+        return FaultReport.from_json(json.loads(text)) if text else None
 
     def clear_fault(self) -> None:
         """Make the device work again. Memory stays as the faulted launch left it."""
-        self._run.c.emu_clear_fault()
+        self._hip_runtime.c.emu_clear_fault()
 
     def last_error(self) -> str:
         """Why the last HIP call of this thread failed: more than its error number tells."""
-        return self._run.last_error()
+        return self._hip_runtime.last_error()
 
     def counters(self) -> dict[str, Any]:
         """Counts of all launches since the last reset."""
-        return dict(json.loads(self._run.text("emu_counters_json")))
+        return dict(json.loads(self._hip_runtime.text("emu_counters_json")))
 
     def reset_counters(self) -> None:
         """Start counting from 0."""
-        self._run.c.emu_reset_counters()
+        self._hip_runtime.c.emu_reset_counters()
 
     def _check_fault(self) -> None:
         if fault := self.last_fault():
@@ -246,19 +248,19 @@ class Device:
     def _hip(self, status: int, what: str) -> None:
         if status == 0:
             return
-        reason = self._run.last_error()
+        reason = self._hip_runtime.last_error()
         self._check_fault()
-        failure, self._run.build_failure = self._run.build_failure, None
-        name = self._run.c.hipGetErrorName(status).decode()
+        failure, self._hip_runtime.build_failure = self._hip_runtime.build_failure, None
+        name = self._hip_runtime.c.hipGetErrorName(status).decode()
         raise DeviceError(f"{what}: {name} ({status}): {reason}", status) from failure
 
 
 class Module:
     """A loaded code object. Kernels are launched by name with ctypes values as arguments."""
 
-    def __init__(self, device: Device, handle: ctypes.c_void_p) -> None:
+    def __init__(self, device: EmulatedGpu, handle: ctypes.c_void_p) -> None:
         self._device, self._handle = device, handle
-        self._c = device._run.c
+        self._c = device._hip_runtime.c
 
     def launch(
         self, kernel: str, grid: Sequence[int], block: Sequence[int], arguments: Sequence[Any], lds_bytes: int = 0

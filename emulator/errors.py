@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from emulator.faults import Fault
+    from emulator.faults import FaultReport
 
 
 class EmulatorError(Exception):
@@ -68,7 +68,7 @@ class DeviceFaultError(DeviceError):
 
     exit_code = 68
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: FaultReport) -> None:
         super().__init__(fault.message, fault.error)
         self.fault = fault
 

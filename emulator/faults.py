@@ -21,7 +21,7 @@ class Nearest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fault:
+class FaultReport:
     """One fault: what, by which instruction, of which wave."""
 
     kind: str  # FaultKind in core/run/fault.h: memory, srd_range, unknown, race, ..
@@ -41,7 +41,7 @@ class Fault:
     nearest: Nearest | None
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Fault:
+    def from_json(cls, data: dict[str, Any]) -> FaultReport:
         """From what emu_last_fault_json writes."""
         near = data["nearest"]
         rest = {**data, "workgroup": tuple(data["workgroup"]), "nearest": Nearest(**near) if near else None}

@@ -34,8 +34,8 @@ def program(code_object: bytes, *, cache: Path | None = None) -> bytes:
     """
     folder = (cache if cache is not None else cache_folder()) / "programs"
     path = folder / f"{hashlib.sha256(code_object + text_version(_MAKERS).encode()).hexdigest()}.blob"
-    if (found := stored(path)) is not None:
-        return found
+    if (cached := stored(path)) is not None:
+        return cached
     # Only now: the decoder's tables take longer to import than a launch may take to start.
     from emulator.lowering.translate import translate
 

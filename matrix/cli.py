@@ -172,26 +172,28 @@ def _show(args: argparse.Namespace) -> None:
 
 def _why(args: argparse.Namespace) -> None:
     chosen, selection = selection_from(args)
-    found = why(chosen, selection, args.name)
+    explanation = why(chosen, selection, args.name)
     if args.format == "json":
-        _emit(json.dumps({"selected": not found.reasons, **asdict(found)}, indent=1) + "\n")
-    elif args.format == "csv" and found.reasons:
-        _emit(_records([asdict(reason) for reason in found.reasons], "csv"))
+        _emit(json.dumps({"selected": not explanation.reasons, **asdict(explanation)}, indent=1) + "\n")
+    elif args.format == "csv" and explanation.reasons:
+        _emit(_records([asdict(reason) for reason in explanation.reasons], "csv"))
     elif args.format == "csv":
-        _emit(_records([{**asdict(axis), "alternatives": _plain(axis.alternatives)} for axis in found.axes], "csv"))
-    elif found.reasons:
-        lines = [f"{found.name}", f"is not in {chosen.name} ({selection.summary()}):"]
-        for reason in found.reasons:
+        _emit(
+            _records([{**asdict(axis), "alternatives": _plain(axis.alternatives)} for axis in explanation.axes], "csv")
+        )
+    elif explanation.reasons:
+        lines = [f"{explanation.name}", f"is not in {chosen.name} ({selection.summary()}):"]
+        for reason in explanation.reasons:
             label = reason.kind if reason.name in reason.text else f"{reason.kind} {reason.name}"
             lines.append(f"  {label}: {reason.text}")
             lines += [f"    source: {reason.source}"] if reason.source else []
         _emit("\n".join(lines) + "\n")
     else:
         table = [["axis", "value", "other values", "written in"]]
-        table += [[axis.name, axis.value, _plain(axis.alternatives) or "-", axis.place] for axis in found.axes]
+        table += [[axis.name, axis.value, _plain(axis.alternatives) or "-", axis.place] for axis in explanation.axes]
         _emit(
-            f"{found.name}\nis in {chosen.name} ({selection.summary()}):\n{_aligned(table)}"
-            f"receipts that hold it: {_plain(found.receipts)}\n"
+            f"{explanation.name}\nis in {chosen.name} ({selection.summary()}):\n{_aligned(table)}"
+            f"receipts that hold it: {_plain(explanation.receipts)}\n"
         )
 
 
@@ -203,7 +205,7 @@ def _validate(args: argparse.Namespace) -> None:
 
 def _problems(args: argparse.Namespace) -> None:
     """Names of problems, or every field of them; with ``--count`` figures for each suite."""
-    found = {suite: problems(suite, args.tier) for suite in ((args.suite,) if args.suite else SUITES)}
+    by_suite = {suite: problems(suite, args.tier) for suite in ((args.suite,) if args.suite else SUITES)}
     if args.count:
         rows = [
             {
@@ -211,16 +213,16 @@ def _problems(args: argparse.Namespace) -> None:
                 "problems": len(cases),
                 "million_wave_instructions": sum(map(wave_instructions, cases)) // 10**6,
             }
-            for suite, cases in found.items()
+            for suite, cases in by_suite.items()
         ]
         if args.format == "text":
             _emit(_aligned([list(rows[0]), *([str(value) for value in row.values()] for row in rows)], right=True))
         else:
             _emit(_records(rows, args.format))
     elif args.format == "text":
-        _emit("".join(f"{problem.name}\n" for cases in found.values() for problem in cases))
+        _emit("".join(f"{problem.name}\n" for cases in by_suite.values() for problem in cases))
     else:
-        _emit(_records([asdict(problem) for cases in found.values() for problem in cases], args.format))
+        _emit(_records([asdict(problem) for cases in by_suite.values() for problem in cases], args.format))
 
 
 def _emitting(text: Callable[[argparse.Namespace], str]) -> Callable[[argparse.Namespace], None]:

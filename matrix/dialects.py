@@ -106,17 +106,17 @@ class Arch:
 @functools.cache
 def archs() -> Mapping[str, Arch]:
     table = load(TABLES / "archs.yaml").get("archs")
-    found = {}
+    by_name = {}
     for name, row in table.mapping().items():
         row.allow(("device", "generation", "wave_size", "lds_bytes"))
-        found[name] = Arch(
+        by_name[name] = Arch(
             name,
             device=row.get("device").text(),
             generation=row.get("generation").text(),
             wave_size=row.get("wave_size").integer(),
             lds_bytes=row.get("lds_bytes").integer(),
         )
-    return found
+    return by_name
 
 
 def check_arch(name: str) -> Arch:
@@ -145,11 +145,11 @@ def check_receipt(receipt: str | int) -> int:
 def upstreams() -> Mapping[str, PackagedUpstream]:
     table = load(TABLES / "upstreams.yaml").get("upstreams")
     fields = ("summary", "package", "version", "file", "sha256", "tree", "dialect")
-    found = {}
+    by_name = {}
     for name, row in table.mapping().items():
         row.allow(fields)
-        found[name] = PackagedUpstream(name, *(row.get(field).text() for field in fields))
-    return found
+        by_name[name] = PackagedUpstream(name, *(row.get(field).text() for field in fields))
+    return by_name
 
 
 def check_upstream(name: str) -> PackagedUpstream:

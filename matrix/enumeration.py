@@ -31,7 +31,7 @@ def enumerate_keys(family: Family, *, arch: str, receipt: int = 0, mask_impl: st
     bound: tuple[str, ...] = GIVEN
     for axis in family.axes:
         outer, bound = _loop(family, filters, outer, bound, axis, mask_impl)
-    found = _inner(family, filters, outer, bound, mask_impl) if family.pipelines else outer
+    partials = _inner(family, filters, outer, bound, mask_impl) if family.pipelines else outer
     fields = (*GIVEN, *family.fields) if family.pipelines else bound
     write = writer(family, fields)
     # A key's fields are picked from one tuple: the name and the family, then what the loops bound.
@@ -39,12 +39,12 @@ def enumerate_keys(family: Family, *, arch: str, receipt: int = 0, mask_impl: st
     known = [field for field in KEY_FIELDS if field in place and (field != "mask_impl" or family.masks)]
     pick = itemgetter(*(place[field] for field in known))
     make = _maker(known)
-    names = list(map(write, found))
+    names = list(map(write, partials))
     if len(set(names)) < len(names):
-        first = dict(zip(reversed(names), reversed(found), strict=True))
+        first = dict(zip(reversed(names), reversed(partials), strict=True))
         names = list(dict.fromkeys(names))
-        found = [first[name] for name in names]
-    return [make(pick((name, family.name, *values))) for name, values in zip(names, found, strict=True)]
+        partials = [first[name] for name in names]
+    return [make(pick((name, family.name, *values))) for name, values in zip(names, partials, strict=True)]
 
 
 def _maker(known: Sequence[str]) -> Callable[[tuple[Any, ...]], Key]:
@@ -153,7 +153,7 @@ def _inner(
     for block in family.pipelines:
         own = (*bound, *(name for axis in block.axes for name in axis.fields), *block.row_fields)
         plans.append((block, None if own == target else itemgetter(*(own.index(name) for name in target))))
-    found: list[Partial] = []
+    partials: list[Partial] = []
     for partial in outer:
         values = dict(zip(bound, partial, strict=True))
         for block, permute in plans:
@@ -164,8 +164,8 @@ def _inner(
                 grown = _block(family, filters, own, bound, block, block.mask_impl)
             else:
                 grown = _block(family, filters, partial, bound, block, mask_impl)
-            found += grown if permute is None else map(permute, grown)
-    return found
+            partials += grown if permute is None else map(permute, grown)
+    return partials
 
 
 def _block(

@@ -130,18 +130,18 @@ def outside(chosen: Dialect, family: Family, values: Mapping[str, Any]) -> list[
 
 def _against(block: Pipelines, values: Mapping[str, Any]) -> list[str]:
     """What of a block doesn't allow a kernel, as words."""
-    found = [f"for {name} {_list(allowed)}" for name, allowed in _misfits(block.constraint, values).items()]
+    reasons = [f"for {name} {_list(allowed)}" for name, allowed in _misfits(block.constraint, values).items()]
     for axis in block.axes:
         if tuple(values[name] for name in axis.fields) not in axis.values:
-            found.append(f"with {axis.name} {_list([' '.join(map(_text, step)) for step in axis.values])}")
+            reasons.append(f"with {axis.name} {_list([' '.join(map(_text, step)) for step in axis.values])}")
     own = tuple(values[name] for name in block.row_fields)
     rows = [row for row in block.rows if row.values == own]
     if not any(fits(row.constraint, values) for row in rows):
         what = ", ".join(f"{name} {_text(value)}" for name, value in zip(block.row_fields, own, strict=True))
         violated = {name: allowed for row in rows for name, allowed in _misfits(row.constraint, values).items()}
         limits = "; ".join(f"{name} {_list(allowed)}" for name, allowed in violated.items())
-        found.append(f"with {what} only for {limits}" if rows else f"without {what}")
-    return found
+        reasons.append(f"with {what} only for {limits}" if rows else f"without {what}")
+    return reasons
 
 
 def _misfits(constraint: Constraint, values: Mapping[str, Any]) -> Constraint:

@@ -127,14 +127,14 @@ class Family:
         """Every value of a field in any block, in the order of the table; masks of both sets."""
         if field == "arch_trait":
             return tuple(dict.fromkeys(self.archs.values()))
-        found: dict[Value, None] = {}
+        values: dict[Value, None] = {}
         for axis in (*self.axes, *(axis for block in self.pipelines for axis in block.axes)):
             if field in axis.fields:
-                found |= dict.fromkeys(step[axis.fields.index(field)] for step in axis.values)
+                values |= dict.fromkeys(step[axis.fields.index(field)] for step in axis.values)
         for block in self.pipelines:
             if field in block.row_fields:
-                found |= dict.fromkeys(row.values[block.row_fields.index(field)] for row in block.rows)
-        return tuple(found)
+                values |= dict.fromkeys(row.values[block.row_fields.index(field)] for row in block.rows)
+        return tuple(values)
 
     @property
     def fields(self) -> tuple[str, ...]:

@@ -111,14 +111,14 @@ def _patterns(family: Family) -> tuple[str, ...]:
     """The grammar as regular expressions, one a part: literal text and slots by turns."""
     table = {slot: _field_words(family, slot) for slot in _slots(family)}
     parts = SLOT.split(family.grammar)
-    found = []
+    patterns = []
     for index, part in enumerate(parts):
         if index % 2 == 0:
             optional = index + 1 < len(parts) and "" in table[parts[index + 1]]
-            found.append(re.escape(part[:-1]) + "_?" if optional else re.escape(part))
+            patterns.append(re.escape(part[:-1]) + "_?" if optional else re.escape(part))
         else:
-            found.append(f"(?P<{part}>{'|'.join(table[part])})")
-    return tuple(found)
+            patterns.append(f"(?P<{part}>{'|'.join(table[part])})")
+    return tuple(patterns)
 
 
 def _read(family: Family, slot: str, word: str) -> Value | Tile:

@@ -36,11 +36,11 @@ class Parser(argparse.ArgumentParser):
 
         No command writes over what it is given to read: see matrix/base/outputs.py. Raises UsageError, OverwriteError.
         """
-        found, unknown = super().parse_known_args(args, namespace)
+        parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        refuse_inputs_among(found)
-        return found, unknown
+        refuse_inputs_among(parsed)
+        return parsed, unknown
 
     def format_help(self) -> str:
         return as_called(super().format_help())
@@ -136,7 +136,7 @@ def words(option: str, given: Sequence[str] | None, default: Sequence[str]) -> t
     """
     if given is None:
         return tuple(default)
-    found = tuple(dict.fromkeys(word.strip() for text in given for word in text.split(",") if word.strip()))
-    if not found:
+    listed = tuple(dict.fromkeys(word.strip() for text in given for word in text.split(",") if word.strip()))
+    if not listed:
         raise UsageError(f"{option} is empty; leave it out for {', '.join(default)}")
-    return found
+    return listed

@@ -128,14 +128,14 @@ def _narrow(dialect: Dialect, selection: Selection) -> tuple[list[Key], str]:
     """The selected keys and, if there are none, what removed the last of them."""
     tests = conditions(selection)  # first of all: a mistyped tier is an error for an arch without kernels too
     absent = absences(dialect, selection)
-    found: dict[str, Key] = {}
+    by_name: dict[str, Key] = {}
     for name in selection.families:
         for arch in selection.archs:
             keys = enumerate_keys(
                 dialect.family(name), arch=arch, receipt=selection.receipt, mask_impl=selection.mask_impl
             )
-            found |= {key.name: key for key in keys}
-    left = list(found.values())
+            by_name |= {key.name: key for key in keys}
+    left = list(by_name.values())
     if not left and len(absent) == len(selection.families) * len(selection.archs):
         return [], "; ".join(reason for _, _, reason in absent) + "."
     if not left:
@@ -158,19 +158,19 @@ def conditions(selection: Selection) -> list[tuple[str, Predicate]]:
     Raises:
         UnknownTierError, UnknownProfileError, WhereError, FilterFileError: before any key was looked at.
     """
-    found: list[tuple[str, Predicate]] = []
+    predicates: list[tuple[str, Predicate]] = []
     if selection.tier not in tiers():
         raise UnknownTierError(selection.tier, tiers())
     if selection.tier != "full":
-        found.append((f"Tier {selection.tier}", _any(tiers()[selection.tier])))
+        predicates.append((f"Tier {selection.tier}", _any(tiers()[selection.tier])))
     if selection.profile is not None:
         if selection.profile not in profiles():
             raise UnknownProfileError(selection.profile, profiles())
-        found.append((f"Profile {selection.profile}", compile_where(profiles()[selection.profile])))
-    found += [(f"--filter '{glob}'", _glob(glob)) for glob in selection.filters]
-    found += [(f"--where {text!r}", compile_where(text)) for text in selection.where]
-    found += [(f"--filter-file {file}", load_filter_file(file)) for file in selection.filter_files]
-    return found
+        predicates.append((f"Profile {selection.profile}", compile_where(profiles()[selection.profile])))
+    predicates += [(f"--filter '{glob}'", _glob(glob)) for glob in selection.filters]
+    predicates += [(f"--where {text!r}", compile_where(text)) for text in selection.where]
+    predicates += [(f"--filter-file {file}", load_filter_file(file)) for file in selection.filter_files]
+    return predicates
 
 
 def _any(texts: Sequence[str]) -> Predicate:

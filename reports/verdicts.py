@@ -55,10 +55,10 @@ class Gate:
     @classmethod
     def of(cls, rows: Iterable[Row], provenance: Mapping[str, str]) -> Gate:
         """The gate of these rows. Raises GateError if there is none: nothing compared is no pass."""
-        found = tuple(rows)
-        if not found:
+        listed = tuple(rows)
+        if not listed:
             raise GateError("the gate compared nothing: no figure in the baseline, none in the candidate.")
-        return cls(verdict=worst(row.verdict for row in found), provenance=dict(provenance), rows=found)
+        return cls(verdict=worst(row.verdict for row in listed), provenance=dict(provenance), rows=listed)
 
     @property
     def failing(self) -> tuple[Row, ...]:
@@ -95,8 +95,8 @@ class Gate:
 
 def worst(verdicts: Iterable[str]) -> str:
     """The verdict over all: the first of VERDICTS that occurs, a missing figure counting as not comparable."""
-    found = min(verdicts, key=VERDICTS.index)
-    return "not comparable" if found == "missing" else found
+    verdict = min(verdicts, key=VERDICTS.index)
+    return "not comparable" if verdict == "missing" else verdict
 
 
 def demand(gate: Gate, file: Path | None = None) -> None:

@@ -45,10 +45,10 @@ def cover(path: Path) -> Coverage:
     return Coverage(path, kernels, total, opcodes, modifiers, lacking)
 
 
-def report(found: Sequence[Coverage], *, verbose: bool) -> str:
+def report(coverages: Sequence[Coverage], *, verbose: bool) -> str:
     """A readable account; with ``verbose`` every opcode and modifier with its count."""
     lines = []
-    for one in found:
+    for one in coverages:
         lines.append(
             f"{one.path}: {one.kernels} kernels, {one.instructions} instructions, {len(one.opcodes)} opcodes, "
             f"{'nothing missing' if not one.missing else f'{len(one.missing)} things missing'}"
@@ -63,9 +63,9 @@ def report(found: Sequence[Coverage], *, verbose: bool) -> str:
 def _modifiers(instruction: Instruction) -> list[str]:
     if instruction.record is None:
         return []
-    found = []
+    modifiers = []
     for name, _ in type(instruction.record)._fields:
         value = getattr(instruction.record, name)
         if name not in _QUIET and isinstance(value, int) and not hasattr(value, "name") and value:
-            found.append(f"{instruction.format}.{name}={value}")
-    return found
+            modifiers.append(f"{instruction.format}.{name}={value}")
+    return modifiers

@@ -29,14 +29,14 @@ def target(instruction: Instruction) -> int | None:
 def successors(instructions: Sequence[Instruction]) -> list[tuple[int, ...]]:
     """For each instruction the indices of those that may come next. A branch out of the function has none there."""
     index = {instruction.pc: at for at, instruction in enumerate(instructions)}
-    found = []
+    followers = []
     for at, instruction in enumerate(instructions):
         following = [] if instruction.name in _ENDS or at + 1 == len(instructions) else [at + 1]
         jump = target(instruction)
         if jump in index:
             following.append(index[jump])
-        found.append(tuple(following))
-    return found
+        followers.append(tuple(following))
+    return followers
 
 
 def hot_loop(instructions: Sequence[Instruction]) -> Loop | None:

@@ -60,22 +60,22 @@ def inspect(path: Path, arch: str, *, cache: Path | None = None) -> list[Inspect
     """The kernels for ``arch`` of a library, object, bundle or code object. Raises CodeObjectError."""
     folder = (cache if cache is not None else cache_folder()) / "inspections"
     codes = list(_codes(path, arch))
-    known = {code: found for code in codes if (found := _stored(code.file(folder)))}
+    known = {code: facts for code in codes if (facts := _stored(code.file(folder)))}
     new = [code for code in codes if code not in known]
-    for code, found in zip(new, _looked_at(new), strict=True):
-        store(code.file(folder), json.dumps(found).encode())
-        known[code] = found
+    for code, facts in zip(new, _looked_at(new), strict=True):
+        store(code.file(folder), json.dumps(facts).encode())
+        known[code] = facts
     return [_inspected(code.symbol, known[code]) for code in codes]
 
 
-def as_json(found: Sequence[Inspected]) -> str:
+def as_json(inspected: Sequence[Inspected]) -> str:
     """By symbol: ``instructions``, ``unknown``, ``loop`` by class, ``hazards`` as text."""
-    rows = [dataclasses.asdict(one) for one in found]
+    rows = [dataclasses.asdict(one) for one in inspected]
     return json.dumps({row.pop("symbol"): row for row in rows}, indent=1)
 
 
-def _inspected(symbol: str, found: Mapping[str, Any]) -> Inspected:
-    return Inspected(symbol=symbol, **{**found, "hazards": tuple(found["hazards"])})
+def _inspected(symbol: str, facts: Mapping[str, Any]) -> Inspected:
+    return Inspected(symbol=symbol, **{**facts, "hazards": tuple(facts["hazards"])})
 
 
 def _codes(path: Path, arch: str) -> Iterable[_Code]:
@@ -89,10 +89,10 @@ def _codes(path: Path, arch: str) -> Iterable[_Code]:
 
 def _stored(file: Path) -> dict[str, Any] | None:
     try:
-        found: dict[str, Any] = json.loads(stored(file) or b"null")
+        facts: dict[str, Any] = json.loads(stored(file) or b"null")
     except ValueError:  # damaged: it is made anew
         return None
-    return found
+    return facts
 
 
 def _looked_at(codes: Sequence[_Code]) -> list[dict[str, Any]]:

@@ -59,7 +59,7 @@ def hazards(instructions: Sequence[Instruction]) -> list[Hazard]:
             elif not _merge(before[successor], after):
                 continue
             queue.append(successor)
-    found = {}
+    at_place = {}
     for place, pending in before.items():
         instruction, used = instructions[place.at], touched[place.at].reads
         if not counters[place.at]:  # one load after another into the same register comes back in order
@@ -69,8 +69,8 @@ def hazards(instructions: Sequence[Instruction]) -> list[Hazard]:
         late = sorted(entry for entry in pending if entry[1] in used)
         if late:
             counter, register = late[0]
-            found[place.at] = Hazard(instruction.pc, instruction.text, register, counter)
-    return [found[at] for at in sorted(found)]
+            at_place[place.at] = Hazard(instruction.pc, instruction.text, register, counter)
+    return [at_place[at] for at in sorted(at_place)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def _setting_exec(instructions: Sequence[Instruction], touched: Sequence[Accesse
     """
     jumped_to = {target(instruction) for instruction in instructions}
     copies: set[frozenset[int]] = set()  # of exec, in the run of code without branches that ends here
-    found = set()
+    setting = set()
     for at, instruction in enumerate(instructions):
         reads, writes = touched[at].reads, touched[at].writes
         if instruction.pc in jumped_to or target(instruction) is not None:
@@ -118,12 +118,12 @@ def _setting_exec(instructions: Sequence[Instruction], touched: Sequence[Accesse
         else:
             keeps = not writes & _EXEC
         if not keeps:
-            found.add(at)
+            setting.add(at)
             copies = set()
         copies = {copy for copy in copies if not copy & writes}
         if instruction.name == "s_mov_b64" and reads == _EXEC:
             copies.add(writes)
-    return frozenset(found)
+    return frozenset(setting)
 
 
 def _counters(instruction: Instruction) -> tuple[str, ...]:

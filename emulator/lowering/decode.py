@@ -82,15 +82,15 @@ _known: dict[bytes, Encoding] = {}  # by their own bytes; some thousand in a lib
 def _decode_one(chunk: bytes) -> Encoding:
     """The encoding at the beginning of a chunk; what follows it decides nothing, unless it is unknown."""
     for size in _SIZES:
-        if found := _known.get(chunk[:size]):
-            return found
+        if encoding := _known.get(chunk[:size]):
+            return encoding
     try:
         record = decode_inst(chunk, "cdna")
-        found = Encoding(record, record.size())
+        encoding = Encoding(record, record.size())
     except (ValueError, AssertionError, KeyError, RuntimeError):
         return _Unknown(chunk[:4])
-    _known[chunk[: found.size]] = found
-    return found
+    _known[chunk[: encoding.size]] = encoding
+    return encoding
 
 
 _UNSAID = frozenset(("op", "encoding", "seg", "literal", "soffset_en", "imm"))  # told by the name or another operand

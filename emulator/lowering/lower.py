@@ -82,13 +82,13 @@ def lower(instructions: Sequence[Instruction]) -> Lowered:
 
 def missing(instructions: Iterable[Instruction]) -> dict[str, int]:
     """What the emulator lacks for these instructions, without the operands, with how often."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for instruction in instructions:
         _, reason = lower_one(instruction)
         if reason:
             what = reason.removesuffix(f": {instruction.text}")
-            found[what] = found.get(what, 0) + 1
-    return found
+            counts[what] = counts.get(what, 0) + 1
+    return counts
 
 
 def _lowering(instruction: Instruction) -> Callable[[Instruction, MicroOp], None]:

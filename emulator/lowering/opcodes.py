@@ -105,7 +105,7 @@ class Matrix:
 
 
 def _matrix() -> dict[str, Matrix]:
-    found: dict[str, Matrix] = {}
+    by_name: dict[str, Matrix] = {}
     # shape (m = n, k): names of the operand formats, passes
     rows: tuple[tuple[int, int, str, int], ...] = (
         (32, 2, "f32", 16),
@@ -124,8 +124,8 @@ def _matrix() -> dict[str, Matrix]:
     for m, k, formats, passes in rows:
         for form in formats.split():
             result = "i32" if form == "i8" else "f32"
-            found[f"v_mfma_{result}_{m}x{m}x{k}_{form}"] = Matrix(flops=2 * m * m * k, passes=passes)
-    return found
+            by_name[f"v_mfma_{result}_{m}x{m}x{k}_{form}"] = Matrix(flops=2 * m * m * k, passes=passes)
+    return by_name
 
 
 MATRIX = _matrix()

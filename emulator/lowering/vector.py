@@ -194,10 +194,10 @@ def lower_mfma(instruction: Instruction, op: MicroOp) -> None:
         demand(i == 2 or register >= 256, "a constant as matrix operand of an MFMA")
     op.dst = record.vdst.offset - 256 + (m.ACCUMULATION if record.acc_cd else 0)
     op.words[3] = shapes["vdst"].words
-    work = opcodes.MATRIX.get(op.name)
-    if work is not None:
+    cost = opcodes.MATRIX.get(op.name)
+    if cost is not None:
         demand(op.src[2].code not in (m.LITERAL, m.WIDE), "a literal as addend of an MFMA")
-        op.literal, op.literal_high = work.flops, 4 * work.passes
+        op.literal, op.literal_high = cost.flops, 4 * cost.passes
 
 
 def _destination(instruction: Instruction, op: MicroOp, shapes: dict[str, Form], record: Any) -> None:

@@ -16,12 +16,12 @@ def processors() -> int:
 
 def available_bytes(root: Path = Path("/")) -> int | None:
     """Memory to be had without swapping: the smaller of MemAvailable and what the cgroup leaves; None if unknown."""
-    found = []
+    limits = []
     meminfo = root / "proc/meminfo"
     if meminfo.is_file():
         for line in meminfo.read_text().splitlines():
             if line.startswith("MemAvailable:"):
-                found.append(int(line.split()[1]) * 1024)
+                limits.append(int(line.split()[1]) * 1024)
     for limit, used in (
         ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current"),
         ("sys/fs/cgroup/memory/memory.limit_in_bytes", "sys/fs/cgroup/memory/memory.usage_in_bytes"),
@@ -31,8 +31,8 @@ def available_bytes(root: Path = Path("/")) -> int | None:
         except OSError:
             continue
         if most.isdigit() and now.isdigit():
-            found.append(int(most) - int(now))
-    return min(found) if found else None
+            limits.append(int(most) - int(now))
+    return min(limits) if limits else None
 
 
 def job_count(asked: int | None = None, *, root: Path = Path("/")) -> int:

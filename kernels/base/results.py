@@ -170,12 +170,12 @@ class Results:
 
 def _without_defaults(record: Any) -> dict[str, Any]:
     """A dataclass's fields, also of dataclasses in it, but for those that have their default."""
-    found = {}
+    fields = {}
     for field in dataclasses.fields(record):
         value = getattr(record, field.name)
         if value != field.default:
-            found[field.name] = _without_defaults(value) if dataclasses.is_dataclass(value) else value
-    return found
+            fields[field.name] = _without_defaults(value) if dataclasses.is_dataclass(value) else value
+    return fields
 
 
 def _case(row: Value) -> Case:

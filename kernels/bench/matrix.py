@@ -30,7 +30,7 @@ class _Run:
 
 def _list(folder: Path, *options: str) -> _Run:
     """``python -m matrix list`` with all families; its best of three runs."""
-    found = []
+    runs = []
     for _ in range(3):
         with (folder / "names.txt").open("wb") as output:
             started = time.perf_counter()
@@ -42,8 +42,8 @@ def _list(folder: Path, *options: str) -> _Run:
         if process.returncode != 0:
             raise BenchError(f"{' '.join(command)} ended with {process.returncode}.")
         lines = (folder / "names.txt").read_bytes().count(b"\n")
-        found.append(_Run(seconds, usage.ru_maxrss * 1024, lines))
-    return min(found, key=lambda run: run.seconds)
+        runs.append(_Run(seconds, usage.ru_maxrss * 1024, lines))
+    return min(runs, key=lambda run: run.seconds)
 
 
 def figures(tree: Tree, folder: Path) -> list[Figure]:

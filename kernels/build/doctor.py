@@ -57,10 +57,10 @@ def _python() -> Finding:
 
 
 def _system() -> Finding:
-    found = f"{platform.system()} on {platform.machine()}"
-    if found != "Linux on x86_64":
-        return Finding("system", "broken", found, "libraries are built on Linux on x86-64 alone: use such a machine")
-    return Finding("system", "ok", found)
+    machine = f"{platform.system()} on {platform.machine()}"
+    if machine != "Linux on x86_64":
+        return Finding("system", "broken", machine, "libraries are built on Linux on x86-64 alone: use such a machine")
+    return Finding("system", "ok", machine)
 
 
 def _toolchain(name: str, cache: Path) -> Finding:
@@ -78,15 +78,15 @@ def _rocm(cache: Path) -> Finding:
 
 
 def _upstreams(cache: Path, ck_root: Path | None) -> list[Finding]:
-    found = [_package(name, package, cache) for name, package in upstreams().items()]
+    packages = [_package(name, package, cache) for name, package in upstreams().items()]
     if ck_root is None:
         advice = "optional: set CK_ROOT to a CK repository or rocm-libraries"
-        return [*found, Finding("upstream checkout", "missing", "CK_ROOT is not set", advice)]
+        return [*packages, Finding("upstream checkout", "missing", "CK_ROOT is not set", advice)]
     try:
         tree = checkout(ck_root)
     except CkPrefillError as error:
-        return [*found, Finding("upstream checkout", "broken", str(ck_root), str(error))]
-    return [*found, Finding("upstream checkout", "ok", f"{tree.root}, dialect {tree.dialect}")]
+        return [*packages, Finding("upstream checkout", "broken", str(ck_root), str(error))]
+    return [*packages, Finding("upstream checkout", "ok", f"{tree.root}, dialect {tree.dialect}")]
 
 
 def _package(name: str, package: PackagedUpstream, cache: Path) -> Finding:

@@ -26,16 +26,16 @@ def common_reason(records: Sequence[Mapping[str, Any]]) -> str | None:
 
     No kernel is to blame for such an error: its place is a file that all of them include.
     """
-    found = {_ERROR.search(str(record["output"])) for record in records}
-    reasons = {match[0] if match else "" for match in found}
+    matches = {_ERROR.search(str(record["output"])) for record in records}
+    reasons = {match[0] if match else "" for match in matches}
     if len(reasons) != 1 or not {"unit", "host"} <= {str(record["kind"]) for record in records}:
         return None
     return reasons.pop() or None
 
 
-def describe(record: Mapping[str, Any], work: Path) -> str:
+def describe(record: Mapping[str, Any], folder: Path) -> str:
     """One failed step: the kernels to blame, the command's exit code, the compiler's first lines."""
-    kernels = failing_kernels(record, work)
+    kernels = failing_kernels(record, folder)
     head = f"{record['label']}: {Path(record['argv'][0]).name} ended with {record['code']}"
     if kernels:
         head += f"; at fault: {len(kernels)} of {len(record['kernels'])} kernels of this unit"
@@ -45,14 +45,14 @@ def describe(record: Mapping[str, Any], work: Path) -> str:
     return "\n".join([head, *(f"  {name}" for name in kernels), *(f"    {line}" for line in shown)])
 
 
-def failing_kernels(record: Mapping[str, Any], work: Path) -> list[str]:
+def failing_kernels(record: Mapping[str, Any], folder: Path) -> list[str]:
     """Kernels whose instance a compiler message points into; all of the unit's if no message points anywhere.
 
     A message about a template names the place in our source that asked for it, and each instance has its own lines.
     """
     if not record["kernels"]:
         return []
-    source = work / str(record["source"])
+    source = folder / str(record["source"])
     lines = source.read_text(encoding="utf-8").splitlines() if source.is_file() else []
     starts = [number for number, line in enumerate(lines, 1) if line.startswith("namespace ckpm::k")]
     pointed = [int(n) for n in re.findall(rf"{re.escape(source.name)}:(\d+)", str(record["output"]))]

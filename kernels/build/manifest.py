@@ -63,12 +63,12 @@ class Manifest:
 
     def facts(self) -> dict[str, Any]:
         """All but the kernels and the artifacts."""
-        found = {
+        scalars = {
             one.name: getattr(self, one.name)
             for one in dataclasses.fields(self)
             if one.name not in ("kernels", "artifacts")
         }
-        return {**found, "archs": list(self.archs), "kernel_count": len(self.kernels)}
+        return {**scalars, "archs": list(self.archs), "kernel_count": len(self.kernels)}
 
     def keys(self, names: Sequence[str] | None = None) -> tuple[Key, ...]:
         """Keys of the kernels ``names``, of all in the manifest's order if they are not given.
@@ -82,7 +82,7 @@ class Manifest:
     def write(self, file: Path) -> None:
         """Replace ``file`` in one step. Raises DiskFullError, OutputError."""
         kernels = {
-            name: {"unit": one.unit, "archs": {arch: _figures(found) for arch, found in one.archs.items()}}
+            name: {"unit": one.unit, "archs": {arch: _figures(resources) for arch, resources in one.archs.items()}}
             for name, one in self.kernels.items()
         }
         write_atomically(file, as_text({**self.facts(), "kernels": kernels, "artifacts": dict(self.artifacts)}))
@@ -106,7 +106,7 @@ class Manifest:
             unit_size=document.get("unit_size").count(),
             kernels=document.get("kernels").map(_kernel),
             artifacts=document.get("artifacts").texts(),
-            left_out=document.optional("left_out", lambda found: {n: v.value for n, v in found.members().items()}, {}),
+            left_out=document.optional("left_out", lambda names: {n: v.value for n, v in names.members().items()}, {}),
         )
 
 
@@ -131,14 +131,14 @@ def check_library(library: Path, manifest: Manifest) -> str:
     Raises:
         LibraryMismatchError: they are others.
     """
-    found = sha256_of(library)
-    if found != manifest.library_sha256:
+    digest = sha256_of(library)
+    if digest != manifest.library_sha256:
         raise LibraryMismatchError(
-            f"{library}: it is not the library of the {MANIFEST} beside it: its sha256 is {found}, the manifest's "
+            f"{library}: it is not the library of the {MANIFEST} beside it: its sha256 is {digest}, the manifest's "
             f"{manifest.library_sha256 or 'not said'}. Build it anew. The suites and `python -m kernels measure` "
             "run it all the same if it is named with --library; their results then say what it was."
         )
-    return found
+    return digest
 
 
 def _key(name: str, known: Dialect, mask_impl: str) -> Key:
@@ -146,8 +146,8 @@ def _key(name: str, known: Dialect, mask_impl: str) -> Key:
     return make_key(family, {"mask_impl": mask_impl, **parse(family, name, mask_impl)}, name)
 
 
-def _figures(found: KernelResources) -> dict[str, Any]:
-    figures = dataclasses.asdict(found)
+def _figures(resources: KernelResources) -> dict[str, Any]:
+    figures = dataclasses.asdict(resources)
     del figures["arch"]
     return figures
 

@@ -52,11 +52,11 @@ def leaks(files: dict[str, Path], folders: Iterable[Path]) -> list[str]:
     """One line for each artifact that holds the name of a folder of this machine."""
     names = sorted({str(folder) for folder in folders} - {"/"})
     patterns = {name: re.compile(re.escape(name.encode()) + rb"(?![\w.-])") for name in names}
-    found = []
+    complaints = []
     for artifact, file in files.items():
         data = file.read_bytes()
-        found += [f"{artifact}: holds {name}" for name, pattern in patterns.items() if pattern.search(data)]
-    return found
+        complaints += [f"{artifact}: holds {name}" for name, pattern in patterns.items() if pattern.search(data)]
+    return complaints
 
 
 def build_twice(

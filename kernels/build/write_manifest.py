@@ -25,9 +25,9 @@ def write_manifest(plan_file: Path) -> Path:
     """
     plan = Plan.read(plan_file)
     folder = plan_file.parent
-    work = folder
+    work_folder = folder
     for _ in Path(plan.folder).parts:
-        work = work.parent
+        work_folder = work_folder.parent
     facts = plan.facts
     kernels: dict[str, BuiltKernel] = {}
     artifacts: dict[str, str] = {}
@@ -35,11 +35,13 @@ def write_manifest(plan_file: Path) -> Path:
         if step.kind == "manifest":
             continue
         for source in step.sources if step.kind in ("unit", "host") else ():
-            artifacts[_relative(source, plan)] = sha256_of(work / source)
-        artifacts[_relative(step.target, plan)] = sha256_of(work / step.target)
+            artifacts[_relative(source, plan)] = sha256_of(work_folder / source)
+        artifacts[_relative(step.target, plan)] = sha256_of(work_folder / step.target)
         if step.kind == "unit":
             family = family_of(dialect(facts["dialect"]), step.kernels[0])
-            kernels |= _unit_resources(work / step.target, step.kernels, family, facts["mask_impl"], facts["archs"])
+            kernels |= _unit_resources(
+                work_folder / step.target, step.kernels, family, facts["mask_impl"], facts["archs"]
+            )
     target = folder / MANIFEST
     Manifest(
         **{**facts, "archs": tuple(facts["archs"])}, kernels=kernels, artifacts=dict(sorted(artifacts.items()))

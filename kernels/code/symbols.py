@@ -20,17 +20,17 @@ def match(
     Raises:
         CodeObjectError: a kernel has too few symbols or too many, or a symbol is left over.
     """
-    found: dict[str, list[str]] = {}
+    by_name: dict[str, list[str]] = {}
     own = FAMILIES[family]
     for name, values in keys.items():
         wanted, count = own.symbol(values), own.variants(values)
-        found[name] = [symbol for symbol in symbols if wanted.search(symbol)]
-        if len(found[name]) != count:
+        by_name[name] = [symbol for symbol in symbols if wanted.search(symbol)]
+        if len(by_name[name]) != count:
             raise CodeObjectError(
-                f"{where}: {len(found[name])} of {len(symbols)} kernel symbols are {name}; "
+                f"{where}: {len(by_name[name])} of {len(symbols)} kernel symbols are {name}; "
                 f"{'one was' if count == 1 else f'{count} were'} planned. "
                 "Remove the object and build again; if it persists, the compiled code is not what was rendered."
             )
-    if left := set(symbols) - {symbol for group in found.values() for symbol in group}:
+    if left := set(symbols) - {symbol for group in by_name.values() for symbol in group}:
         raise CodeObjectError(f"{where}: {len(left)} kernels that nobody planned, e.g. {min(left)}.")
-    return found
+    return by_name

@@ -136,14 +136,14 @@ def _scale_conditions(paged: bool, qscale: str, sink: bool | None) -> tuple[str,
 def _shape_conditions(mode: str, pad: str, dtype: str, tile: Tile) -> tuple[str, ...]:
     """Sequence lengths (group mode always pads them), head dims in whole 16-byte loads, the tile's own condition."""
     vec, bn0 = 16 // spellings()["dtype"][dtype]["bytes"], tile.bn0
-    found = []
+    requirements = []
     if mode == "batch":
         whole = f"a.seqlen_k != 0 && a.seqlen_k % {bn0} == 0"
-        found.append(whole if pad == "psddv" else f"(a.seqlen_k == 0 || a.seqlen_k % {bn0} != 0)")
-    found += [f"a.hdim_q % {vec} == 0", f"a.hdim_v % {vec} == 0"]
+        requirements.append(whole if pad == "psddv" else f"(a.seqlen_k == 0 || a.seqlen_k % {bn0} != 0)")
+    requirements += [f"a.hdim_q % {vec} == 0", f"a.hdim_v % {vec} == 0"]
     if when := spellings()["when"][tile.when]:
-        found.append(when)
-    return tuple(found)
+        requirements.append(when)
+    return tuple(requirements)
 
 
 @functools.cache

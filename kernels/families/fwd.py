@@ -34,9 +34,9 @@ def _pipeline(key: Key) -> Words:
 
 def words(key: Key, features: Features, space: str) -> dict[str, str]:
     """gfx950 has fwd kernels of its own, so the device code of those for gfx9 leaves it out."""
-    found = fwd_words.attention(key, space, trait(key), _pipeline(key))
+    shared = fwd_words.attention(key, space, trait(key), _pipeline(key))
     guard = "defined(__gfx9__) && !defined(__gfx950__)" if key.arch_trait == "gfx9" else cpp.guard(key)
-    return {**found, "guard": guard}
+    return {**shared, "guard": guard}
 
 
 def trait(key: Key) -> str:

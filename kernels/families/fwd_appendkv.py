@@ -124,7 +124,7 @@ def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
     lengths = (tile.bs + 6, tile.bs) if spad else (tile.bs,)
     dims_q = (key.hdim_q - 8, key.hdim_q) if dpad else (key.hdim_q,)
     dims_v = (key.hdim_v - 8, key.hdim_v) if dvpad else (key.hdim_v,)
-    found = tuple(
+    requests = tuple(
         AppendRequest(
             dtype=key.dtype,
             seqlen_q=seqlen_q,
@@ -137,7 +137,7 @@ def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
         )
         for seqlen_q, dim_q, dim_v in itertools.product(lengths, dims_q, dims_v)
     )
-    return (Scenario(label="append", candidates=found),)
+    return (Scenario(label="append", candidates=requests),)
 
 
 FAMILY = Family(

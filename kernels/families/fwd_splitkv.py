@@ -101,17 +101,17 @@ def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
     """
     place = combine.place(key)
     lse = any(one.lse for one in keys if one.family == combine.NAME and combine.place(one) == place)
-    found = list(attention_scenarios(key, lse=lse, splits=_SPLITS))
+    listed = list(attention_scenarios(key, lse=lse, splits=_SPLITS))
     changes = {**next(iter(MASKS[key.mask].values())), "lse": lse}
     if key.mode == "batch" and not key.paged_kv:
         even = candidates(key, changes, splits=2, seqlens_k=(4 * key.tile.bn0,))
-        found.append(Scenario(label="even splits", candidates=even))
+        listed.append(Scenario(label="even splits", candidates=even))
     padded, *_ = pad_flags(key.pad)
     if merges(key.hdim_q, key.bias, key.mask) and (padded or key.mode == "group"):
         heads = {**changes, "nhead_q": 4, "nhead_k": 2}
         merged = candidates(key, heads, splits=_SPLITS, only_seqlens_q=(1,))
-        found.append(Scenario(label="merged heads", candidates=merged))
-    return tuple(found)
+        listed.append(Scenario(label="merged heads", candidates=merged))
+    return tuple(listed)
 
 
 FAMILY = Family(

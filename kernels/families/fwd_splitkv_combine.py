@@ -54,9 +54,9 @@ def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
     served = [one for one in keys if one.family == FIRST_STAGE and place(one) == place(key) and not not_laid_out(one)]
     some = [one for one in served if one.mask == "no"][:2] or served[:2]
     return tuple(
-        Scenario(label=f"{splits} splits", candidates=found)
+        Scenario(label=f"{splits} splits", candidates=requests)
         for splits in _SPLITS
-        if (found := first(_through(some, key.lse, splits)))
+        if (requests := first(_through(some, key.lse, splits)))
     )
 
 

@@ -82,7 +82,7 @@ def attention_conditions(key: Key, own: tuple[str, ...], whole: tuple[str, ...])
     FmhaFwdApiTrait and FmhaFwdSplitKVApiTrait of fmha_fwd.py, fmha_pagedkv_prefill.py and fmha_fwd_splitkv.py.
     """
     known = spellings()
-    found = (
+    conditions = (
         f"t.is_group_mode == {flag(key.mode == 'group')}",
         f"t.is_v_rowmajor == {flag(key.vlayout == 'row')}",
         f"t.has_logits_soft_cap == {flag(key.logits)}",
@@ -92,7 +92,7 @@ def attention_conditions(key: Key, own: tuple[str, ...], whole: tuple[str, ...])
         *own,
     )
     when = known["when"][key.tile.when]
-    return (*found, *((when,) if when else ()), *_lengths(key, whole), *_head_dims(key))
+    return (*conditions, *((when,) if when else ()), *_lengths(key, whole), *_head_dims(key))
 
 
 def _lengths(key: Key, whole: tuple[str, ...]) -> tuple[str, ...]:
@@ -105,8 +105,8 @@ def _lengths(key: Key, whole: tuple[str, ...]) -> tuple[str, ...]:
         if skpad:
             return (f"(a.cu_seqlen_k_ptr != nullptr || a.seqlen_k == 0 || a.seqlen_k % {key.tile.bn0} != 0)",)
         return *whole, tiles
-    found = () if spad else (f"a.seqlen_q % {key.tile.bm0} == 0",)
-    return found if skpad else (*found, *whole, tiles)
+    query = () if spad else (f"a.seqlen_q % {key.tile.bm0} == 0",)
+    return query if skpad else (*query, *whole, tiles)
 
 
 def _head_dims(key: Key) -> tuple[str, ...]:

@@ -120,10 +120,10 @@ def candidates(
     )
 
 
-def first(found: Iterable[AttentionRequest]) -> tuple[AttentionRequest, ...]:
+def first(requests: Iterable[AttentionRequest]) -> tuple[AttentionRequest, ...]:
     """The first few that are unlike each other."""
     unlike: list[AttentionRequest] = []
-    for one in found:
+    for one in requests:
         if one not in unlike:
             unlike.append(one)
     return tuple(unlike[:MOST])
@@ -155,16 +155,16 @@ def _problem(
     """Two sequences, of two lengths in group mode."""
     group = key.mode == "group"
     shorter = max(seqlen_q // 2, 1) if group else seqlen_q
-    found: dict[str, Any] = {
+    given: dict[str, Any] = {
         "mode": key.mode, "dtype": key.dtype, "hdim_q": hdims[0], "hdim_v": hdims[1], "nhead_q": 2, "nhead_k": 1,
         "seqlens_q": (seqlen_q, shorter), "seqlens_k": (seqlen_k, seqlen_k if same else seqlen_k // 2 + 3),
         "bias": key.bias, "alibi_per_batch": True, "logits_soft_cap": 3.0 if key.logits else 0.0,
         "p_drop": 0.25 if key.dropout else 0.0, "seed": 7, "qscale": key.qscale,
     }  # fmt: skip
     if key.paged_kv:
-        found |= {"page_size": _PAGE, "kv_table": "vllm", "table_end": "minus_one"}
+        given |= {"page_size": _PAGE, "kv_table": "vllm", "table_end": "minus_one"}
     return Problem(
-        name=f"{FAMILY_SUITE}/{key.name}", suite=FAMILY_SUITE, tier="full", group=key.family, **{**found, **changes}
+        name=f"{FAMILY_SUITE}/{key.name}", suite=FAMILY_SUITE, tier="full", group=key.family, **{**given, **changes}
     )
 
 

@@ -13,11 +13,11 @@ from matrix.options import DEFAULT_FAMILY
 
 def libraries() -> Mapping[str, tuple[str, ...]]:
     """The families of each library, by the name of the family that has its host side."""
-    found: dict[str, tuple[str, ...]] = {}
+    by_library: dict[str, tuple[str, ...]] = {}
     for family in FAMILIES:
         library = library_with(family)
-        found[library] = (*found.get(library, ()), family)
-    return found
+        by_library[library] = (*by_library.get(library, ()), family)
+    return by_library
 
 
 def library_with(family: str) -> str:
@@ -27,9 +27,9 @@ def library_with(family: str) -> str:
 
 def host(library: str) -> Host:
     """The host side of a library of the table."""
-    found = FAMILIES[library].host
-    assert found is not None, f"{library} is built into another family's library"
-    return found
+    answer = FAMILIES[library].host
+    assert answer is not None, f"{library} is built into another family's library"
+    return answer
 
 
 def is_default(library: str) -> bool:

@@ -87,8 +87,8 @@ def fields(append: Append) -> dict[str, int | str]:
     if a.block_table is not None:
         shapes["block_table"] = (batch, a.block_table.shape[1])
     for name, shape in shapes.items():
-        if (found := getattr(a, name).shape) != shape:
-            raise ProblemError(f"{name} is {list(found)}, not {list(shape)}.")
+        if (given := getattr(a, name).shape) != shape:
+            raise ProblemError(f"{name} is {list(given)}, not {list(shape)}.")
     _check_types(a)
     _check_places(a, rows, places, seqlen_knew)
     numbers: dict[str, int | str] = {

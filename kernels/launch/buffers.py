@@ -229,7 +229,7 @@ def gather(prepared: Prepared, tensor: str) -> tuple[Floats, ...]:
     p, f = prepared.problem, {name: v for name, v in prepared.fields.items() if isinstance(v, int)}
     hdim = p.hdim_q if tensor == "k" else p.hdim_v
     name, base = prepared.pointers[tensor]
-    found = []
+    rows = []
     for sequence, length in enumerate(p.seqlens_k):
         token, head, dim = np.ix_(np.arange(length), np.arange(p.nhead_k), np.arange(hdim))
         page, slot = _entries(prepared, sequence)[token // p.page_size], token % p.page_size
@@ -245,8 +245,8 @@ def gather(prepared: Prepared, tensor: str) -> tuple[Floats, ...]:
         else:
             place = place + slot * f[f"stride_{tensor}"] + dim
         bits = read(prepared.buffers[name], base + place * p.element_bytes, bits_type(p.dtype))
-        found.append(decode(bits, p.dtype, prepared.arch) * _descale(prepared, tensor, page, head))
-    return tuple(found)
+        rows.append(decode(bits, p.dtype, prepared.arch) * _descale(prepared, tensor, page, head))
+    return tuple(rows)
 
 
 def _entries(prepared: Prepared, sequence: int) -> NDArray[np.int64]:
@@ -290,10 +290,10 @@ def read(buffer: Buffer, offsets: NDArray[np.int64], kind: Any) -> NDArray[Any]:
     index = np.searchsorted(starts, flat, side="right") - 1
     if index.min() < 0 or (flat >= ends[index]).any():
         raise ProblemError("a place of the buffer was never written.")
-    found = np.empty(flat.size, kind)
+    values = np.empty(flat.size, kind)
     order = np.argsort(index, kind="stable")
     numbers, begins = np.unique(index[order], return_index=True)
     for number, mine in zip(numbers.tolist(), np.split(order, begins[1:]), strict=True):
         data = writes[number].data.reshape(-1).view(kind)
-        found[mine] = data[(flat[mine] - starts[number]) // np.dtype(kind).itemsize]
-    return found.reshape(offsets.shape)
+        values[mine] = data[(flat[mine] - starts[number]) // np.dtype(kind).itemsize]
+    return values.reshape(offsets.shape)

@@ -87,15 +87,15 @@ class Measurements:
 
 def flattened(launched: Mapping[str, Any]) -> dict[str, int]:
     """METRICS from a device's counters ({"kernels": {symbol: ...}}), summed over the kernels of a launch."""
-    found = dict.fromkeys(METRICS, 0)
+    totals = dict.fromkeys(METRICS, 0)
     for counted in launched["kernels"].values():
         for kind in CLASSES:
-            found[f"instructions_{kind}"] += counted["instructions"][kind]
-        found["instructions"] += sum(counted["instructions"].values())
+            totals[f"instructions_{kind}"] += counted["instructions"][kind]
+        totals["instructions"] += sum(counted["instructions"].values())
         for name in METRICS:
             if not name.startswith("instructions"):
-                found[name] += counted[name]
-    return found
+                totals[name] += counted[name]
+    return totals
 
 
 def _measured(row: Value) -> Measured:

@@ -109,7 +109,7 @@ class EmulatedDevice(Device):
 
     def __init__(self, arch: str, **options: Any) -> None:
         try:
-            self._device = emulated.Device(arch, **options)
+            self._device = emulated.EmulatedGpu(arch, **options)
         except UntrustedCoreError as error:
             raise UntrustedFileError(str(error)) from error
         except EmulatorError as error:

@@ -83,17 +83,17 @@ def from_bf16(bits: Bits) -> Floats:
 @functools.cache
 def _fp8_numbers(form: Fp8) -> Floats:
     """What each of the 256 bytes stands for."""
-    found = np.empty(256)
+    numbers = np.empty(256)
     for byte in range(256):
         exponent, mantissa = byte >> 3 & 15, byte & 7
         size = (
             mantissa * 2.0 ** (-2 - form.bias) if exponent == 0 else (8 + mantissa) * 2.0 ** (exponent - 3 - form.bias)
         )
-        found[byte] = -size if byte & 0x80 else size
-    found[form.nan] = np.nan
+        numbers[byte] = -size if byte & 0x80 else size
+    numbers[form.nan] = np.nan
     if form is OCP:
-        found[0xFF] = np.nan
-    return found
+        numbers[0xFF] = np.nan
+    return numbers
 
 
 def from_fp8(bits: Bits, form: Fp8) -> Floats:

@@ -40,9 +40,9 @@ def feature_fields(problem: Problem, rows: int, descales: Descales | None) -> di
         raise ProblemError(
             f"{p.name}: qscale is {p.qscale}, and {'no ' if descales is None else ''}descales are given."
         )
-    found: dict[str, int | float | str] = {}
+    fields: dict[str, int | float | str] = {}
     if descales is not None:
-        found |= {
+        fields |= {
             "do_fp8_static_quant": 1,
             "scale_s": p.softmax_scale * descales.q * descales.k,
             "scale_p": descales.largest,
@@ -50,10 +50,10 @@ def feature_fields(problem: Problem, rows: int, descales: Descales | None) -> di
         }
     if p.p_drop:
         keys = max(p.seqlens_k)
-        found |= {"has_dropout": 1, "store_randval": 1, "p_drop": p.p_drop, "dropout_seed": p.seed}
-        found |= {"stride_randval": keys, "nhead_stride_randval": rows * keys}
-        found["batch_stride_randval"] = p.nhead_q * rows * keys if p.mode == "batch" else 0
-    return found
+        fields |= {"has_dropout": 1, "store_randval": 1, "p_drop": p.p_drop, "dropout_seed": p.seed}
+        fields |= {"stride_randval": keys, "nhead_stride_randval": rows * keys}
+        fields["batch_stride_randval"] = p.nhead_q * rows * keys if p.mode == "batch" else 0
+    return fields
 
 
 def random_values(problem: Problem, stored: NDArray[np.uint8]) -> tuple[NDArray[Any], ...]:

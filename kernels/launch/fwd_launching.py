@@ -61,7 +61,7 @@ def fields(problem: Problem, splits: int = 0, descales: Descales | None = None) 
         raise ProblemError(f"{p.name}: in batch mode all sequences have one length.")
     longest_q, longest_k = max(p.seqlens_q), max(p.seqlens_k)
     rows = longest_q if batch else sum(p.seqlens_q)
-    found: dict[str, int | float | str] = {
+    values: dict[str, int | float | str] = {
         "data_type": p.dtype, "batch": p.batch, "seqlen_q": longest_q, "seqlen_k": longest_k,
         "max_seqlen_q": longest_q, "hdim_q": p.hdim_q, "hdim_v": p.hdim_v, "nhead_q": p.nhead_q, "nhead_k": p.nhead_k,
         "mask_type": _MASKS[p.mask], "window_left": p.window_left, "window_right": p.window_right,
@@ -70,23 +70,23 @@ def fields(problem: Problem, splits: int = 0, descales: Descales | None = None) 
         "scale_s": p.softmax_scale, "scale_p": 1.0, "scale_o": 1.0,
         "nhead_stride_lse": rows, "batch_stride_lse": p.nhead_q * rows if batch else 0,
     }  # fmt: skip
-    found |= feature_fields(p, rows, descales)
+    values |= feature_fields(p, rows, descales)
     for name, heads, hdim, length in (
         ("q", p.nhead_q, p.hdim_q, longest_q),
         ("k", p.nhead_k, p.hdim_q, longest_k),
         ("v", p.nhead_k, p.hdim_v, longest_k),
         ("o", p.nhead_q, p.hdim_v, longest_q),
     ):
-        found |= {f"stride_{name}": heads * hdim, f"nhead_stride_{name}": hdim}
-        found[f"batch_stride_{name}"] = length * heads * hdim if batch else 0
+        values |= {f"stride_{name}": heads * hdim, f"nhead_stride_{name}": hdim}
+        values[f"batch_stride_{name}"] = length * heads * hdim if batch else 0
     if paged:
-        found |= page_fields(p)
+        values |= page_fields(p)
     if p.bias == "alibi":
-        found["stride_bias"] = p.nhead_q if p.alibi_per_batch else 0
+        values["stride_bias"] = p.nhead_q if p.alibi_per_batch else 0
     elif p.bias == "bias":
-        found |= {"stride_bias": longest_k, "nhead_stride_bias": sum(p.seqlens_q) * longest_k}
-        found["batch_stride_bias"] = longest_q * longest_k if batch else 0
-    return {**found, **_split_fields(p, splits, rows)} if splits else found
+        values |= {"stride_bias": longest_k, "nhead_stride_bias": sum(p.seqlens_q) * longest_k}
+        values["batch_stride_bias"] = longest_q * longest_k if batch else 0
+    return {**values, **_split_fields(p, splits, rows)} if splits else values
 
 
 def _split_fields(p: Problem, splits: int, rows: int) -> dict[str, int]:
@@ -143,13 +143,13 @@ def laid_out(problem: Problem, tensors: Mapping[str, NDArray[Any]]) -> dict[str,
             raise ProblemError(
                 f"{p.name}: {name} is {tensors[name].dtype}{list(tensors[name].shape)}, not {dtype}{list(shape)}."
             )
-    found = {name: tensors[name] for name in wanted}
+    arrays = {name: tensors[name] for name in wanted}
     if p.page_size > 1:
-        found |= pages(p, tensors)
+        arrays |= pages(p, tensors)
     if p.mode == "group":
-        found["seqstart_q"] = np.cumsum((0, *p.seqlens_q), dtype=np.int32)
-        found["seqstart_k"] = np.cumsum((0, *p.seqlens_k), dtype=np.int32)
-    return found
+        arrays["seqstart_q"] = np.cumsum((0, *p.seqlens_q), dtype=np.int32)
+        arrays["seqstart_k"] = np.cumsum((0, *p.seqlens_k), dtype=np.int32)
+    return arrays
 
 
 def launch(

@@ -43,7 +43,7 @@ def pages(problem: Problem, tensors: Mapping[str, NDArray[Any]]) -> dict[str, ND
     ``tensors``: bits of k and v as [token, head, dim], sequences one after another. Slots without a token hold NaN.
     """
     p, table = problem, page_table(problem)
-    found: dict[str, NDArray[Any]] = {"block_table": block_table(p, table)}
+    arrays: dict[str, NDArray[Any]] = {"block_table": block_table(p, table)}
     ends = list(itertools.pairwise(itertools.accumulate(p.seqlens_k, initial=0)))
     for name in ("k", "v"):
         tokens = tensors[name]
@@ -52,7 +52,7 @@ def pages(problem: Problem, tensors: Mapping[str, NDArray[Any]]) -> dict[str, ND
             mine = pool[numbers].reshape(-1, *tokens.shape[1:])
             mine[: end - begin] = tokens[begin:end]
             pool[numbers] = mine.reshape(-1, *pool.shape[1:])
-        found[name] = pool
+        arrays[name] = pool
     if p.mode == "batch" and len({*p.seqlens_k}) > 1:
-        found["seqlen_k_ptr"] = np.array(p.seqlens_k, np.int32)
-    return found
+        arrays["seqlen_k_ptr"] = np.array(p.seqlens_k, np.int32)
+    return arrays

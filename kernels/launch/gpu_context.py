@@ -31,13 +31,13 @@ def settings(bus: str, cards: Path = _CARDS, driver: Path = _DRIVER) -> Mapping[
 def sensors(bus: str, cards: Path = _CARDS) -> Mapping[str, str]:
     """Temperature, clock and power of this moment; only those that can be read."""
     card = _card(bus, cards)
-    found = {name: _text(file) for name, sensor in _SENSORS.items() for file in _monitors(card, sensor)[:1]}
-    return {name: text for name, text in found.items() if text}
+    texts = {name: _text(file) for name, sensor in _SENSORS.items() for file in _monitors(card, sensor)[:1]}
+    return {name: text for name, text in texts.items() if text}
 
 
 def _card(bus: str, cards: Path) -> Path | None:
-    found = (card / "device" for card in sorted(cards.glob("card*")))
-    return next((card for card in found if bus and card.resolve().name.lower() == bus.lower()), None)
+    folders = (card / "device" for card in sorted(cards.glob("card*")))
+    return next((card for card in folders if bus and card.resolve().name.lower() == bus.lower()), None)
 
 
 def _monitors(card: Path | None, name: str) -> list[Path]:

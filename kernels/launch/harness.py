@@ -89,9 +89,9 @@ class LaunchArguments(CheckedArguments):
 
     def values(self) -> Mapping[str, Any]:
         """All fields by name; a null pointer is None, the data type text."""
-        found = {name: getattr(self, name) for name, _ in FIELDS}
-        return {**found, "data_type": found["data_type"].decode()}
+        values = {name: getattr(self, name) for name, _ in FIELDS}
+        return {**values, "data_type": values["data_type"].decode()}
 
     def __repr__(self) -> str:
-        told = (f"{name}={value!r}" for name, value in self.values().items() if value)
-        return f"LaunchArguments({', '.join(told)})"
+        given = (f"{name}={value!r}" for name, value in self.values().items() if value)
+        return f"LaunchArguments({', '.join(given)})"

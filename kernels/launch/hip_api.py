@@ -124,13 +124,13 @@ class HipApi:
     ) -> NDArray[Any]:
         """A copy of the memory's first elements; without a shape, of all of them."""
         count = memory.size // np.dtype(kind).itemsize
-        found = np.empty(count if shape is None else shape, kind)
-        if found.nbytes > memory.size:
-            raise ValueError(f"a buffer of {memory.size} bytes doesn't hold {found.nbytes}")
-        if found.nbytes:
-            status = self._c.hipMemcpy(found.ctypes.data, memory.address, found.nbytes, _TO_HOST)
+        data = np.empty(count if shape is None else shape, kind)
+        if data.nbytes > memory.size:
+            raise ValueError(f"a buffer of {memory.size} bytes doesn't hold {data.nbytes}")
+        if data.nbytes:
+            status = self._c.hipMemcpy(data.ctypes.data, memory.address, data.nbytes, _TO_HOST)
             self._checked(status, "hipMemcpy from the device")
-        return found
+        return data
 
     def fill(self, memory: Memory, byte: int) -> None:
         if memory.size:

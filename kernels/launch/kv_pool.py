@@ -93,23 +93,23 @@ class Pool:
     def pointers(self) -> dict[str, tuple[str, int]]:
         p = self.problem
         own = page_elements(p, "k") * p.element_bytes * p.hdim_q // (p.hdim_q + p.hdim_v)
-        found = {"k": ("kv", 0), "v": ("kv", own)} if p.storage == "interleaved" else {"k": ("k", 0), "v": ("v", 0)}
+        places = {"k": ("kv", 0), "v": ("kv", own)} if p.storage == "interleaved" else {"k": ("k", 0), "v": ("v", 0)}
         if p.qscale == "pertensor":
-            found |= {"k_descale": ("k_descale", 0), "v_descale": ("v_descale", 0)}
+            places |= {"k_descale": ("k_descale", 0), "v_descale": ("v_descale", 0)}
         elif p.qscale == "kv_blockscale":
-            found |= {"k_descale": ("kv_descale", 0), "v_descale": ("kv_descale", 4)}
-        return found
+            places |= {"k_descale": ("kv_descale", 0), "v_descale": ("kv_descale", 4)}
+        return places
 
     def buffers(self, guard: bool) -> dict[str, Buffer]:
         p = self.problem
-        found: dict[str, Buffer] = {}
+        buffers: dict[str, Buffer] = {}
         writes: dict[str, list[Write]] = {}
         for tensor, (name, offset) in self.pointers().items():
             if tensor not in ("k", "v"):
                 continue
             if tensor == "v" and p.vlayout == "col":
                 data = self._columns()
-                found["v"] = Buffer(size=data.nbytes, writes=(Write(0, data),), placement=p.placement, guard=guard)
+                buffers["v"] = Buffer(size=data.nbytes, writes=(Write(0, data),), placement=p.placement, guard=guard)
                 continue
             stride = page_elements(p, tensor) * p.element_bytes
             blocks = {page: self._block(bits, tensor) for page, bits in self.pages[tensor].items()}
@@ -117,21 +117,21 @@ class Pool:
             if p.table_end == "zeros" and 0 not in self.pages[tensor]:
                 blocks[0] = self._block(np.zeros_like(self._nothing(tensor)), tensor)
             writes.setdefault(name, []).extend(runs(blocks, stride, offset))
-            found[name] = Buffer(
+            buffers[name] = Buffer(
                 size=self.table.pool_pages * stride, writes=tuple(writes[name]), placement=p.placement, guard=guard
             )
         if p.qscale == "pertensor":
             scale = Write(0, np.array([self.base_descale], np.float32))
-            found |= {name: Buffer(size=4, writes=(scale,), guard=guard) for name in ("k_descale", "v_descale")}
+            buffers |= {name: Buffer(size=4, writes=(scale,), guard=guard) for name in ("k_descale", "v_descale")}
         elif p.qscale == "kv_blockscale":
             pages = np.array(sorted(self.pages["k"]), np.int64)
             both = np.stack([self.descales(pages, "k"), self.descales(pages, "v")], axis=-1).astype(np.float32)
             blocks = dict(zip(pages.tolist(), both.reshape(len(pages), 2 * p.nhead_k), strict=True))
             size = 8 * p.nhead_k
-            found["kv_descale"] = Buffer(
+            buffers["kv_descale"] = Buffer(
                 size=self.table.pool_pages * size, writes=tuple(runs(blocks, size, 0)), guard=guard
             )
-        return found
+        return buffers
 
     def _block(self, bits: Bits, tensor: str) -> Bits:
         """A page's bits in memory order, gaps included."""
@@ -170,24 +170,24 @@ class Pool:
     def _poisoned(self) -> set[int]:
         """Pages that hold NaN: all unreferenced ones of a small pool, the neighbours in a large one."""
         used, last = set(self.pages["k"]), self.table.pool_pages - 1
-        found = set() if self.table.nan_page is None else {self.table.nan_page}
+        candidates = set() if self.table.nan_page is None else {self.table.nan_page}
         if "nan_canary" in self.problem.checks:
             near = {page + step for page in used for step in (-1, 1)} | {0, last}
-            found |= set(range(last + 1)) if last < 4096 else {page for page in near if 0 <= page <= last}
+            candidates |= set(range(last + 1)) if last < 4096 else {page for page in near if 0 <= page <= last}
         if self.problem.table_end == "zeros":
-            found.discard(0)
-        return found - used
+            candidates.discard(0)
+        return candidates - used
 
 
 def runs(blocks: Mapping[int, Bits], stride: int, offset: int) -> list[Write]:
     """Writes of pages, adjacent ones in one where they fill their stride."""
-    found: list[Write] = []
+    writes: list[Write] = []
     numbers = sorted(blocks)
     start = 0
     for index, page in enumerate(numbers):
         whole = blocks[page].nbytes == stride
         if index + 1 == len(numbers) or numbers[index + 1] != page + 1 or not whole:
             data = np.concatenate([blocks[number] for number in numbers[start : index + 1]])
-            found.append(Write(offset + numbers[start] * stride, data))
+            writes.append(Write(offset + numbers[start] * stride, data))
             start = index + 1
-    return found
+    return writes

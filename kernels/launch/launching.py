@@ -63,21 +63,21 @@ class Outcome:
     def lse(self) -> NDArray[np.float32]:
         """LSE as [head, token]; in batch mode it lies in memory as [batch, head, token]."""
         p = self.prepared.problem
-        found = self.outputs["lse"].view(np.float32)
+        lse = self.outputs["lse"].view(np.float32)
         if p.mode == "batch":
-            return found.reshape(p.batch, p.nhead_q, -1).transpose(1, 0, 2).reshape(p.nhead_q, -1)
-        return found.reshape(p.nhead_q, -1)
+            return lse.reshape(p.batch, p.nhead_q, -1).transpose(1, 0, 2).reshape(p.nhead_q, -1)
+        return lse.reshape(p.nhead_q, -1)
 
     def random_values(self) -> tuple[Bytes, ...]:
         """The stored random bytes of each sequence as [head, query, key]. Tiles that were not visited hold poison."""
         p = self.prepared.problem
         stride = int(self.prepared.fields["stride_randval"])
-        found = self.outputs["rand_val"]
+        bits = self.outputs["rand_val"]
         if p.mode == "batch":
-            whole = found.reshape(p.batch, p.nhead_q, -1, stride)
+            whole = bits.reshape(p.batch, p.nhead_q, -1, stride)
             return tuple(whole[index][..., :keys] for index, keys in enumerate(p.seqlens_k))
         rows = np.cumsum((0, *p.seqlens_q))
-        tokens = found.reshape(p.nhead_q, -1, stride)
+        tokens = bits.reshape(p.nhead_q, -1, stride)
         return tuple(tokens[:, rows[i] : rows[i + 1], :keys] for i, keys in enumerate(p.seqlens_k))
 
 
@@ -204,8 +204,8 @@ def _check_last_pages(prepared: Prepared, counts: NDArray[np.int32]) -> None:
     p, last = prepared.problem, _words(prepared, "kv_last_page_lens")
     if last.size != p.batch:
         raise _contradiction(prepared, f"kv_last_page_lens has {last.size} entries for {p.batch} sequences")
-    told = np.where(counts > 0, (counts - 1) * p.page_size + last, 0)
-    for sequence, (length, count) in enumerate(zip(told.tolist(), counts.tolist(), strict=True)):
+    lengths = np.where(counts > 0, (counts - 1) * p.page_size + last, 0)
+    for sequence, (length, count) in enumerate(zip(lengths.tolist(), counts.tolist(), strict=True)):
         if length != p.seqlens_k[sequence]:
             raise _contradiction(
                 prepared,

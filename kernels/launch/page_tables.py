@@ -61,10 +61,10 @@ def unused_entry(problem: Problem, table: PageTable) -> int:
 
 def block_table(problem: Problem, table: PageTable) -> NDArray[np.int32]:
     """[sequence, entry]: each sequence's pages, and unused entries after them."""
-    found = np.full((problem.batch, table.width), unused_entry(problem, table), np.int32)
-    for row, pages in zip(found, table.pages, strict=True):
+    rows = np.full((problem.batch, table.width), unused_entry(problem, table), np.int32)
+    for row, pages in zip(rows, table.pages, strict=True):
         row[: len(pages)] = pages
-    return found
+    return rows
 
 
 def _shared(p: Problem, counts: list[int]) -> tuple[tuple[NDArray[np.int64], ...], int]:
@@ -72,12 +72,12 @@ def _shared(p: Problem, counts: list[int]) -> tuple[tuple[NDArray[np.int64], ...
     common = max(1, min(counts) // 2)
     if p.page_order == "repeated":
         return tuple(np.arange(count, dtype=np.int64) % common for count in counts), common
-    found, fresh = [], common
+    tables, fresh = [], common
     for count in counts:
         own = max(count - common, 0)
-        found.append(np.concatenate((np.arange(min(common, count)), np.arange(fresh, fresh + own))).astype(np.int64))
+        tables.append(np.concatenate((np.arange(min(common, count)), np.arange(fresh, fresh + own))).astype(np.int64))
         fresh += own
-    return tuple(found), fresh
+    return tuple(tables), fresh
 
 
 def _choose(p: Problem, count: int, pool: int, random: np.random.Generator) -> NDArray[np.int64]:
@@ -100,9 +100,9 @@ def _choose(p: Problem, count: int, pool: int, random: np.random.Generator) -> N
 
 def _fill(wanted: list[int], count: int, pool: int, random: np.random.Generator) -> NDArray[np.int64]:
     """The wanted pages and random others, ``count`` in all, none twice."""
-    found = dict.fromkeys(wanted)
+    chosen = dict.fromkeys(wanted)
     if pool <= 4 * count + len(wanted):
-        found |= dict.fromkeys(page for page in random.permutation(pool).tolist())
-    while len(found) < count:
-        found |= dict.fromkeys(random.integers(0, pool, count).tolist())
-    return np.array(list(found)[:count], np.int64)
+        chosen |= dict.fromkeys(page for page in random.permutation(pool).tolist())
+    while len(chosen) < count:
+        chosen |= dict.fromkeys(random.integers(0, pool, count).tolist())
+    return np.array(list(chosen)[:count], np.int64)

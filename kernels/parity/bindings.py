@@ -84,8 +84,8 @@ def declared(
             value = program.resolve(statement[end + 2 :], scope, local)
             names = statement[start + 1 : end : 2]
             return {name: (f"part{at}", "(", *value, ")") for at, name in enumerate(names)}
-    found = declaration(statement)
-    return {} if found is None else {found[0]: program.resolve(found[1], scope, local)}
+    pair = declaration(statement)
+    return {} if pair is None else {pair[0]: program.resolve(pair[1], scope, local)}
 
 
 def _returned(program: Program, function: Function) -> Tokens:
@@ -138,13 +138,13 @@ def binding(trait: Tokens, launch: Tokens, function: Function, when: str = "") -
 
 def _named(tokens: Sequence[str], kernel: Tokens) -> Tokens:
     """``KERNEL`` put where the kernel's type is written out."""
-    found: list[str] = []
+    replaced: list[str] = []
     at = 0
     while at < len(tokens):
         if tuple(tokens[at : at + len(kernel)]) == kernel:
-            found.append("KERNEL")
+            replaced.append("KERNEL")
             at += len(kernel)
         else:
-            found.append(tokens[at])
+            replaced.append(tokens[at])
             at += 1
-    return tuple(found)
+    return tuple(replaced)

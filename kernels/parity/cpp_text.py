@@ -153,40 +153,40 @@ class Program:
 
     def resolve(self, tokens: Sequence[str], scope: Scope, local: Mapping[str, Tokens]) -> Tokens:
         """Tokens with every alias and constant that is visible from ``scope`` put in place, ``typename`` dropped."""
-        found: list[str] = []
+        resolved: list[str] = []
         at = 0
         while at < len(tokens):
             piece = tokens[at]
             if piece in ("typename", "template"):
                 at += 1
                 continue
-            if not (piece[0].isalpha() or piece[0] == "_") or (found and found[-1] in (".", "->")):
-                found.append(piece)
+            if not (piece[0].isalpha() or piece[0] == "_") or (resolved and resolved[-1] in (".", "->")):
+                resolved.append(piece)
                 at += 1
                 continue
-            if found and found[-1] == "::" and len(found) > 1 and (found[-2] == ">" or found[-2].isidentifier()):
-                found.append(piece)  # a member of a type that was not declared here
+            if len(resolved) > 1 and resolved[-1] == "::" and (resolved[-2] == ">" or resolved[-2].isidentifier()):
+                resolved.append(piece)  # a member of a type that was not declared here
                 at += 1
                 continue
             end = at + 1
             while tuple(tokens[end : end + 1]) == ("::",) and "".join(tokens[end + 1 : end + 2]).isidentifier():
                 end += 2
             path = tuple(tokens[at:end:2])
-            rooted = bool(found) and found[-1] == "::"
+            rooted = bool(resolved) and resolved[-1] == "::"
             meaning, used = self._look_up(path, () if rooted else scope, {} if rooted else local)
             if meaning is None:
-                found += tokens[at:end]
+                resolved += tokens[at:end]
             else:
                 if rooted:
-                    found.pop()
-                before, after = tuple(found[-1:]), tuple(tokens[end : end + 1])
+                    resolved.pop()
+                before, after = tuple(resolved[-1:]), tuple(tokens[end : end + 1])
                 alone = before in ((), ("<",), (",",), ("(",)) and after in ((), (">",), (",",), (")",))
                 bracketed = meaning[:1] == ("(",) and closing(meaning, 0) == len(meaning) - 1
-                found += meaning[1:-1] if alone and bracketed else meaning
+                resolved += meaning[1:-1] if alone and bracketed else meaning
                 for member in path[used:]:
-                    found += ("::", member)
+                    resolved += ("::", member)
             at = end
-        return tuple(found)
+        return tuple(resolved)
 
     def _look_up(self, path: Scope, scope: Scope, local: Mapping[str, Tokens]) -> tuple[Tokens | None, int]:
         """The meaning of the longest known start of ``path`` and how many of its names that start has."""

@@ -148,11 +148,11 @@ def after_template_head(tokens: Tokens, start: int) -> int:
 
 def template_parameters(head: Tokens) -> tuple[tuple[str, Tokens], ...]:
     """(name, default) of ``template <TYPE NAME = DEFAULT, ...>``; none for ``template <>`` or no head."""
-    found = []
+    parameters = []
     for parameter in split_arguments(head[2:-1]):
         equals = parameter.index("=") if "=" in parameter else len(parameter)
         kind, default = parameter[:equals], parameter[equals + 1 :]
         if len(kind) < 2 or not kind[-1].isidentifier() or "." in kind:
             raise CppTextError(f"'{spell(head)[:120]}': only parameters with one value each and a name are followed")
-        found.append((kind[-1], default))
-    return tuple(found)
+        parameters.append((kind[-1], default))
+    return tuple(parameters)

@@ -89,10 +89,10 @@ def parse(text: str, name: str = FUNCTION) -> Dispatch:
     Raises CppTextError if the text holds no such function, or one that can't be followed.
     """
     program = read(text)
-    found = [function for function in program.functions if function.name == name and function.argument is None]
-    if len(found) != 1:
-        raise CppTextError(f"expected one function {name}, found {len(found)}")
-    function = found[0]
+    named = [function for function in program.functions if function.name == name and function.argument is None]
+    if len(named) != 1:
+        raise CppTextError(f"expected one function {name}, found {len(named)}")
+    function = named[0]
     if len(function.parameters) != len(_PARAMETERS):
         raise CppTextError(f"{name} has {len(function.parameters)} parameters, expected {len(_PARAMETERS)}")
     local: dict[str, Tokens] = {
@@ -236,8 +236,8 @@ def _compare_level(
     changed = []
     for key in left:
         a, b = theirs[key], mine[key]
-        if found := _compare_node(a, b):
-            changed.append(f"{level} {key}{where}: {found}")
+        if difference := _compare_node(a, b):
+            changed.append(f"{level} {key}{where}: {difference}")
         if a.nodes or b.nodes:
             lines += _compare_level(a.nodes, b.nodes, names, (*path, key), levels)
     lines += changed[:_SHOWN]
@@ -247,28 +247,32 @@ def _compare_level(
 
 
 def _compare_node(upstream: Node, ours: Node) -> str:
-    found = []
+    differences = []
     if only := upstream.requires - ours.requires:
-        found.append(f"only upstream requires {' && '.join(sorted(only))}")
+        differences.append(f"only upstream requires {' && '.join(sorted(only))}")
     if only := ours.requires - upstream.requires:
-        found.append(f"only ours requires {' && '.join(sorted(only))}")
+        differences.append(f"only ours requires {' && '.join(sorted(only))}")
     if upstream.takes != ours.takes or upstream.arguments != ours.arguments:
-        found.append(f"upstream calls <{upstream.takes}>{upstream.arguments}, ours <{ours.takes}>{ours.arguments}")
+        differences.append(
+            f"upstream calls <{upstream.takes}>{upstream.arguments}, ours <{ours.takes}>{ours.arguments}"
+        )
     if not upstream.takes and upstream.chained != ours.chained:
-        found.append(f"upstream {'else if' if upstream.chained else 'if'}, ours {'else if' if ours.chained else 'if'}")
-    return "; ".join(found)
+        differences.append(
+            f"upstream {'else if' if upstream.chained else 'if'}, ours {'else if' if ours.chained else 'if'}"
+        )
+    return "; ".join(differences)
 
 
 def _by_label(nodes: Sequence[Node], label: object) -> dict[str, Node]:
     assert callable(label)
-    found: dict[str, Node] = {}
+    by_label: dict[str, Node] = {}
     for node in nodes:
         key = word = str(label(node))
         turn = itertools.count(2)
-        while key in found:
+        while key in by_label:
             key = f"{word} ({next(turn)})"
-        found[key] = node
-    return found
+        by_label[key] = node
+    return by_label
 
 
 def _some(words: Sequence[str]) -> str:

@@ -47,13 +47,13 @@ def _launches(program: Program, function: Function) -> tuple[Binding, ...]:
     given = tuple((f"argument{at}",) for at in range(len(function.parameters)))
     local = _parameters(function, given)
     walk = _Walk(program, function.guard)
-    found = tuple(
+    bindings = tuple(
         binding(trait, launch, function, condition_text(when))
         for when, launch in walk.body(function.body, function.scope, local, ())
     )
-    if not found:
+    if not bindings:
         raise CppTextError(f"{function.name}<{spell(trait)[:80]}...> launches nothing")
-    return found
+    return bindings
 
 
 def _parameters(function: Function, given: Sequence[Tokens]) -> dict[str, Tokens]:
@@ -81,10 +81,10 @@ class _Walk:
             elif statement.tokens[0].startswith("#"):
                 if not statement.tokens[0].startswith("# pragma"):
                     raise CppTextError(f"'{statement.tokens[0]}' inside a function is not followed")
-            elif found := declared(self.program, statement.tokens, scope, local):
-                for value in found.values():
+            elif declarations := declared(self.program, statement.tokens, scope, local):
+                for value in declarations.values():
                     self.refuse_launch(value)
-                local |= found
+                local |= declarations
             else:
                 yield from self.expression(self.program.resolve(statement.tokens, scope, local), open_)
 
@@ -142,9 +142,9 @@ class _Walk:
                 raise CppTextError(f"a template's parameter {name} is given no value")
             local[name] = _plain(value)
         for member in template.members:
-            found = declaration(member)
-            assert found is not None  # the reader takes no other members
-            local[found[0]] = self.program.resolve(found[1], template.scope, local)
+            pair = declaration(member)
+            assert pair is not None  # the reader takes no other members
+            local[pair[0]] = self.program.resolve(pair[1], template.scope, local)
         return local
 
     def refuse_launch(self, tokens: Tokens) -> None:

@@ -133,16 +133,16 @@ def compare(
     theirs = [pool.submit(attempt, text) for _, text in pairs]
 
     def finish() -> list[Comparison]:
-        found = []
+        rows = []
         for (key, _), other in zip(pairs, theirs, strict=True):
             defect = known[key]
             if defect is not None:
-                found.append(_compare_failures(key.name, defect, other.result(), alone[key].result()))
+                rows.append(_compare_failures(key.name, defect, other.result(), alone[key].result()))
             else:
                 ours = merged if key in merging else alone[key]
                 assert ours is not None
-                found.append(_compare(key.name, other.result(), ours.result()))
-        return found
+                rows.append(_compare(key.name, other.result(), ours.result()))
+        return rows
 
     return finish
 

@@ -50,7 +50,7 @@ from matrix.published.golden import StoredList, stored_lists
 
 FAMILY = "batch_prefill"
 TEXT_APIS = ("fwd", "pagedkv_prefill", "fwd_splitkv", "fwd_appendkv")
-_TOLD_EVERY = 20  # cases of names, bindings and dispatch: each takes half a second
+_LOGGED_EVERY = 20  # cases of names, bindings and dispatch: each takes half a second
 
 Say = Callable[[str], None]
 _print: Say = functools.partial(print, flush=True)  # in a log, too, progress is seen when it is made
@@ -80,26 +80,26 @@ def run(request: Request, say: Say = _print) -> Results:
     """
     cases: list[Case] = []
 
-    def take(found: Iterable[Case], told_every: int = 1) -> None:
-        for case in found:
+    def take(new: Iterable[Case], every: int = 1) -> None:
+        for case in new:
             cases.append(case)
-            if case.outcome != "passed" or len(cases) % told_every == 0:
+            if case.outcome != "passed" or len(cases) % every == 0:
                 say(f"  case {len(cases)}: {case.upstream} {case.name}: {case.outcome} ({case.seconds:.1f} s)")
 
     trees = [locate(name, cache=request.cache, ck_root=request.ck_root, say=say) for name in request.upstreams]
     for tree in trees:
         if FAMILY in request.families:
             say(f"{tree.name}: names, bindings and dispatch against its generate.py ({tree.dialect})")
-            take(live_cases(tree, request.archs, request.receipts, request.masks), _TOLD_EVERY)
+            take(live_cases(tree, request.archs, request.receipts, request.masks), _LOGGED_EVERY)
         apis = [
             api for api, families in APIS.items() if FAMILY not in families and set(families) & set(request.families)
         ]
         if apis:
             say(f"{tree.name}: names of {', '.join(apis)}")
-        found = names_cases(tree, apis, request.archs, request.receipts, request.masks, request.cache)
-        take(found, _TOLD_EVERY)
+        names = names_cases(tree, apis, request.archs, request.receipts, request.masks, request.cache)
+        take(names, _LOGGED_EVERY)
         for api in (api for api in TEXT_APIS if set(APIS[api]) & set(request.families)):
-            take(text_cases(tree, api, request.archs, request.receipts, request.masks), _TOLD_EVERY)
+            take(text_cases(tree, api, request.archs, request.receipts, request.masks), _LOGGED_EVERY)
         if fwd_v3.NAME in request.families and tree.dialect in host(fwd_v3.NAME).dialects():
             take(v3_cases(tree, request))
     if request.toolchain is not None:
@@ -126,14 +126,14 @@ def live_cases(tree: Tree, archs: Sequence[str], receipts: Sequence[int], masks:
     nor the dispatch of batch prefill holds anything of the arch.
     """
     family = _family(tree)
-    built = [arch for arch in archs if arch in family.archs]
+    of_family = [arch for arch in archs if arch in family.archs]
     with ThreadPoolExecutor(jobs.processors()) as pool:
         live = Live(tree, pool, FAMILY)
         texts: dict[tuple[int, str, tuple[str, ...]], list[Finding]] = {}
         wanted = [(arch, receipt, mask) for mask in masks for receipt in receipts for arch in archs]
         for arch, receipt, mask in wanted:
             live.names(arch, receipt, mask)
-            if arch in built[:1]:
+            if arch in of_family[:1]:
                 live.rendered(arch, receipt, mask)
         for arch, receipt, mask in wanted:
             yield _live_case(live, family, arch, receipt, mask, texts)
@@ -176,18 +176,18 @@ def text_cases(
     if tree.dialect not in host(library).dialects():
         return
     families = [dialect(tree.dialect).family(name) for name in APIS[api]]
-    built = families[0].archs
+    traits = families[0].archs
     done: dict[tuple[str, int, str], list[Finding]] = {}
     with ThreadPoolExecutor(jobs.processors()) as pool:
         live = Live(tree, pool, api)
-        for arch, receipt, mask in [(a, r, m) for m in masks for r in receipts for a in archs if a in built]:
+        for arch, receipt, mask in [(a, r, m) for m in masks for r in receipts for a in archs if a in traits]:
             started = time.monotonic()
             title = Title(tree.name, arch, api, f"receipt {receipt}, {mask} masks, texts")
             groups = [enumerate_keys(family, arch=arch, receipt=receipt, mask_impl=mask) for family in families]
             if not all(groups):
                 continue
             keys = [key for group in groups for key in group]
-            place = built[arch], receipt, mask
+            place = traits[arch], receipt, mask
             try:
                 if place not in done:
                     rendered = live.rendered(arch, receipt, mask).result()
@@ -219,19 +219,24 @@ def compare_texts(
     ours: dict[str, tuple[Binding, ...]] = {}
     # one by one where receipts share most of many kernels: what a unit of one binds is known from the receipt before
     for unit in plan(keys, DEFAULT_SIZE if host(family).whole_units else 1):
-        found = _bindings(unit_text(unit, features), family)
-        if len(found) != len(unit.keys):
-            raise CppTextError(f"our unit {unit.name} has {len(found)} specialisations for {len(unit.keys)} kernels")
-        ours |= {key.name: launched for key, launched in zip(unit.keys, found, strict=True)}
+        specialisations = _bindings(unit_text(unit, features), family)
+        if len(specialisations) != len(unit.keys):
+            raise CppTextError(
+                f"our unit {unit.name} has {len(specialisations)} specialisations for {len(unit.keys)} kernels"
+            )
+        ours |= {key.name: launched for key, launched in zip(unit.keys, specialisations, strict=True)}
     lines = [f"{name}: listed but not rendered" for name in listed if name not in theirs]
     lines += [f"{name}: rendered but not listed" for name in theirs.keys() - set(listed)]
-    for name, found in theirs.items():
-        if len(found) != 1:
-            lines.append(f"{name}: upstream's text has {len(found)} specialisations, expected 1")
+    for name, specialisations in theirs.items():
+        if len(specialisations) != 1:
+            lines.append(f"{name}: upstream's text has {len(specialisations)} specialisations, expected 1")
         elif name in ours:
-            lines += [f"{name}: {line}" for line in _launch_differences(found[0], ours[name])]
+            lines += [f"{name}: {line}" for line in _launch_differences(specialisations[0], ours[name])]
     names = {
-        binding.dispatch_trait: name for name, found in theirs.items() for launched in found for binding in launched
+        binding.dispatch_trait: name
+        for name, specialisations in theirs.items()
+        for launched in specialisations
+        for binding in launched
     }
     names |= {binding.dispatch_trait: name for name, launched in ours.items() for binding in launched}
     return [
@@ -314,8 +319,8 @@ def sampled_archs(tree: Tree, api: str, archs: Sequence[str]) -> list[str]:
         return []
     traits = dialect(tree.dialect).family(APIS[api][0]).archs
     known = archs_table()
-    built = [arch for arch in archs if arch in traits and known[arch].generation == "gfx9"]
-    return built if library.whole_units else list({traits[arch]: arch for arch in built}.values())
+    sampled = [arch for arch in archs if arch in traits and known[arch].generation == "gfx9"]
+    return sampled if library.whole_units else list({traits[arch]: arch for arch in sampled}.values())
 
 
 def machine_code_case(

@@ -79,11 +79,11 @@ def machine_code_case(tree: Tree, arch: str, toolchain: Toolchain, *, cache: Pat
         return error_case(title, error, started)
     pairs = [(key, files[key.name]) for key in _keys(tree, arch) if key.name in files]
     with ThreadPoolExecutor(jobs) as pool:
-        found = machine_code.compare(pairs, tree, toolchain, arch, cache=cache, pool=pool)()
-    if errors := [f"{row.name}: {row.error}" for row in found if row.error]:
+        rows = machine_code.compare(pairs, tree, toolchain, arch, cache=cache, pool=pool)()
+    if errors := [f"{row.name}: {row.error}" for row in rows if row.error]:
         return error_case(title, CodegenError("\n".join(errors)), started)
-    lines = [f"{row.name}: {row.difference}" for row in found if row.difference]
-    same = [f"  {row.code_bytes} bytes  {row.name}" for row in found]
+    lines = [f"{row.name}: {row.difference}" for row in rows if row.difference]
+    same = [f"  {row.code_bytes} bytes  {row.name}" for row in rows]
     note = "\n".join([f"the same: machine code of {len(same)} kernels ({toolchain.identity}):", *same])
     return judge(title, [Finding("machine code", tuple(lines), note)], started)
 
@@ -102,10 +102,10 @@ def dispatch_branches(text: str) -> list[Branch]:
     Raises CppTextError: the text holds no such function, or one that can't be followed.
     """
     program = read(text)
-    found = [function for function in program.functions if function.name == _FUNCTION]
-    if len(found) != 1:
-        raise CppTextError(f"expected one function {_FUNCTION}, found {len(found)}")
-    return list(_branches(program, found[0], found[0].body, (), ()))
+    functions = [function for function in program.functions if function.name == _FUNCTION]
+    if len(functions) != 1:
+        raise CppTextError(f"expected one function {_FUNCTION}, found {len(functions)}")
+    return list(_branches(program, functions[0], functions[0].body, (), ()))
 
 
 def _branches(

@@ -111,10 +111,10 @@ def _content(names: str) -> str:
 
 def codegen_digest(fmha: Path) -> str:
     """sha256 over the Python files of a codegen, with their places: what decides about its lists."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for file in (fmha / "generate.py", *sorted((fmha / "codegen").rglob("*.py"))):
-        found.update(f"{file.relative_to(fmha)}\0{_content(file.read_text(encoding='utf-8'))}\n".encode())
-    return found.hexdigest()
+        digest.update(f"{file.relative_to(fmha)}\0{_content(file.read_text(encoding='utf-8'))}\n".encode())
+    return digest.hexdigest()
 
 
 def _render(tree: Tree, arch: str, api: str, receipt: int, mask: str) -> Rendered:

@@ -144,12 +144,12 @@ def _without_password(text: str) -> str:
 
 def _download(client: PyPIClient, finder: PackageFinder, package: str, version: str, file: str, place: Path) -> None:
     try:
-        found = finder.find_matches(f"{package}=={version}", allow_prereleases=True)
+        matches = finder.find_matches(f"{package}=={version}", allow_prereleases=True)
     except (httpx2.HTTPError, httpx2.InvalidURL, UnpackError, OSError, ValueError) as error:
         raise _unreachable(package, version, file, str(error)) from error
-    exact = [match.link for match in found if match.link and match.link.filename == file]
+    exact = [match.link for match in matches if match.link and match.link.filename == file]
     if not exact:
-        names = ", ".join(match.link.filename for match in found if match.link) or "nothing"
+        names = ", ".join(match.link.filename for match in matches if match.link) or "nothing"
         raise _unreachable(package, version, file, f"the configured indexes offer {names}")
     try:
         with client.stream("GET", exact[0].normalized, follow_redirects=True) as response:

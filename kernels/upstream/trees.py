@@ -186,14 +186,14 @@ def damage(package: PackagedUpstream, cache: Path) -> list[str] | None:
         lines = (folder / _CHECKSUMS).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         return None
-    found = []
+    complaints = []
     for expected, _, name in (line.partition("  ") for line in lines):
         try:
             if _sha256(folder / name) != expected:
-                found.append(f"{name}: changed")
+                complaints.append(f"{name}: changed")
         except OSError as error:
-            found.append(f"{name}: {error.strerror}")
-    return found
+            complaints.append(f"{name}: {error.strerror}")
+    return complaints
 
 
 def _unpacked(package: PackagedUpstream, cache: Path, say: Say) -> Path:

@@ -79,7 +79,7 @@ class Report:
 
 def findings(configuration: Configuration) -> list[Finding]:
     """Every mistake of the form, then everything that rules find; a rule that needs a missing field is left out."""
-    found = [
+    listed = [
         Finding(
             "error",
             one.kind,
@@ -96,8 +96,8 @@ def findings(configuration: Configuration) -> list[Finding]:
             if text:
                 line = _line(configuration.lines, rule.paths)
                 parts = (rule.reason, rule.source, rule.contradiction)
-                found.append(Finding(rule.severity, rule.name, rule.paths, line, text, *parts))
-    return found
+                listed.append(Finding(rule.severity, rule.name, rule.paths, line, text, *parts))
+    return listed
 
 
 def _line(lines: Mapping[str, int], paths: Sequence[str]) -> int:
@@ -111,7 +111,7 @@ def _line(lines: Mapping[str, int], paths: Sequence[str]) -> int:
 
 def judge(subject: str, configuration: Configuration, dialects: Iterable[Dialect]) -> Report:
     """A report on a hand-written configuration; equal kernels are looked for in ``dialects``."""
-    found = findings(configuration)
+    mistakes = findings(configuration)
     equal = (
         [] if configuration.mistakes else [(one.name, key) for one in dialects for key in equals(one, configuration)]
     )
@@ -119,7 +119,7 @@ def judge(subject: str, configuration: Configuration, dialects: Iterable[Dialect
     arch = configuration.values.get("arch", "")
     listed = {finding.rule for _, key in equal for finding in findings(configuration_of(key, arch))}
     kernels = tuple(Kernel(name, key.name) for name, key in equal)
-    return Report(subject, tuple(_excused(one) if one.rule in listed else one for one in found), kernels)
+    return Report(subject, tuple(_excused(one) if one.rule in listed else one for one in mistakes), kernels)
 
 
 def judge_kernel(chosen: Dialect, name: str, mask_impl: str, arch: str | None) -> Report:
@@ -136,10 +136,10 @@ def judge_kernel(chosen: Dialect, name: str, mask_impl: str, arch: str | None) -
         text = f"for {', '.join(archs) or 'no arch'}, not for {where}"
         reason = "" if where in family.archs else family.absent
         against.append(Finding("error", "arch", ("key.arch_trait",), 0, text, reason, f"dialect {chosen.name}"))
-    found = findings(configuration_of(make_key(family, values, name), where))
+    mistakes = findings(configuration_of(make_key(family, values, name), where))
     if against:
-        return Report(name, (*against, *found), ())
-    return Report(name, tuple(map(_excused, found)), (Kernel(chosen.name, name),))
+        return Report(name, (*against, *mistakes), ())
+    return Report(name, tuple(map(_excused, mistakes)), (Kernel(chosen.name, name),))
 
 
 def _excused(finding: Finding) -> Finding:
@@ -193,12 +193,12 @@ def equals(chosen: Dialect, configuration: Configuration) -> list[Key]:
     if values["family"] not in chosen.families or values["arch"] not in chosen.families[values["family"]].archs:
         return []
     family = _narrowed(chosen.families[values["family"]], values)
-    found: dict[str, Key] = {}
+    keys: dict[str, Key] = {}
     for receipt, mask_impl in itertools.product(receipts() if family.tiles else (), MASK_IMPLS):
         for key in enumerate_keys(family, arch=values["arch"], receipt=receipt, mask_impl=mask_impl):
-            if key.name not in found and _equal(family, key, values):
-                found[key.name] = key
-    return list(found.values())
+            if key.name not in keys and _equal(family, key, values):
+                keys[key.name] = key
+    return list(keys.values())
 
 
 def _narrowed(family: Family, asked: Mapping[str, Any]) -> Family:

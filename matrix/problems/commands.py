@@ -38,9 +38,9 @@ def testing(args: argparse.Namespace) -> str:
     rows = []
     for direction in DIRECTIONS:
         for tier in TIERS[: TIERS.index(args.tier) + 1]:
-            found = [shape for shape in chosen if (shape.direction, shape.tier) == (direction, tier)]
-            impossible = sum(bool(shape.impossible) for shape in found)
-            rows.append({"direction": direction, "tier": tier, "shapes": len(found), "impossible": impossible})
+            in_tier = [shape for shape in chosen if (shape.direction, shape.tier) == (direction, tier)]
+            impossible = sum(bool(shape.impossible) for shape in in_tier)
+            rows.append({"direction": direction, "tier": tier, "shapes": len(in_tier), "impossible": impossible})
     return _rendered(rows, args.format, _table(rows))
 
 
@@ -97,20 +97,20 @@ def match(args: argparse.Namespace) -> str:
 
 
 def _chosen(given: Iterable[Shape], glob: str | None) -> list[Shape]:
-    found = [shape for shape in given if glob is None or fnmatch.fnmatchcase(shape.name, glob)]
-    if not found:
+    named = [shape for shape in given if glob is None or fnmatch.fnmatchcase(shape.name, glob)]
+    if not named:
         raise EmptySelectionError(f"no shape is named like --test '{glob}'. List them with `python -m matrix testing`.")
-    return found
+    return named
 
 
 def _kernels(args: argparse.Namespace) -> list[Key]:
     keys = select_some(*selection_from(args))
     if args.kernel is None:
         return keys
-    found = [key for key in keys if key.name == args.kernel]
-    if not found:
+    named = [key for key in keys if key.name == args.kernel]
+    if not named:
         raise NameSyntaxError(f"--kernel {args.kernel}: not among the {len(keys)} selected. See --family, --arch.")
-    return found
+    return named
 
 
 def _by_shape(matcher: Matcher, chosen: Sequence[Shape]) -> list[dict[str, Any]]:
@@ -118,8 +118,8 @@ def _by_shape(matcher: Matcher, chosen: Sequence[Shape]) -> list[dict[str, Any]]
     for family in matcher.families:
         for shape in chosen:
             if tried(family, shape):
-                found = matcher(family, shape)
-                row = {"shape": shape.name, "family": family, "kernels": len(found.kernels), "reason": found.reason}
+                matched = matcher(family, shape)
+                row = {"shape": shape.name, "family": family, "kernels": len(matched.kernels), "reason": matched.reason}
                 rows.append(row)
     return rows
 

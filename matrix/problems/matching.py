@@ -77,9 +77,9 @@ class Matcher:
     def _match(self, family: str, shape: Shape) -> Match:
         if shape.impossible:
             return Match((), shape.impossible)
-        found = [_narrow(family, pool, shape) for pool in self._pools[family].values()]
-        served = tuple(key for keys, _ in found for key in keys)
-        return Match(served, "" if served else "; ".join(dict.fromkeys(reason for _, reason in found)))
+        narrowed = [_narrow(family, pool, shape) for pool in self._pools[family].values()]
+        served = tuple(key for keys, _ in narrowed for key in keys)
+        return Match(served, "" if served else "; ".join(dict.fromkeys(reason for _, reason in narrowed)))
 
 
 def tried(family: str, shape: Shape) -> bool:
@@ -95,12 +95,12 @@ def exercised(matcher: Matcher, shapes: Iterable[Shape]) -> Counter[str]:
         question = _question(shape)
         times[question] += 1
         first.setdefault(question, shape)
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for family in matcher.families:
         for question, shape in first.items():
             if tried(family, shape):
-                found.update(dict.fromkeys((key.name for key in matcher(family, shape).kernels), times[question]))
-    return found
+                counts.update(dict.fromkeys((key.name for key in matcher(family, shape).kernels), times[question]))
+    return counts
 
 
 _asked = attrgetter(
@@ -141,7 +141,7 @@ def needed(shape: Shape) -> dict[str, frozenset[Any]]:
     """
     masks = {"no": ("no",), "top_left": ("causal", "mask"), "bottom_right": ("causal", "mask")}
     impls = ("wg16_storerandval", "wg32_storerandval") if shape.store_randval else ("wg16", "wg32")
-    found: dict[str, frozenset[Any]] = {
+    values: dict[str, frozenset[Any]] = {
         "vlayout": frozenset((shape.vlayout,)),
         "mask": frozenset(masks.get(shape.mask, ("generic", "mask"))),
         "bias": frozenset((shape.bias,)),
@@ -154,7 +154,7 @@ def needed(shape: Shape) -> dict[str, frozenset[Any]]:
         "logits": frozenset((shape.logits,)),
     }
     for name in ("sink", "skip"):
-        found[name] = frozenset((True,)) if getattr(shape, name) else frozenset((False, None))
+        values[name] = frozenset((True,)) if getattr(shape, name) else frozenset((False, None))
     # a dialect without page sizes has those of page size 1, without layouts the linear one, without tables SGLang's
     for name, plain in (
         ("page_size", 1),
@@ -164,10 +164,10 @@ def needed(shape: Shape) -> dict[str, frozenset[Any]]:
         ("mode", ""),
     ):
         if (value := getattr(shape, name)) is not None:
-            found[name] = frozenset((value, None) if value == plain else (value,))
+            values[name] = frozenset((value, None) if value == plain else (value,))
     if shape.paged_kv is not None or shape.page_size is not None:
-        found["paged_kv"] = frozenset((shape.paged_kv is not False,))
-    return found
+        values["paged_kv"] = frozenset((shape.paged_kv is not False,))
+    return values
 
 
 def not_for_its_lengths(key: Key, shape: Shape) -> str | None:

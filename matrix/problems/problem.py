@@ -193,7 +193,7 @@ def needed(problem: Problem) -> dict[str, frozenset[Any]]:
     """
     p = problem
     largest = max(p.hdim_q, p.hdim_v)
-    found: dict[str, frozenset[Any]] = {
+    values: dict[str, frozenset[Any]] = {
         "dtype": frozenset((p.dtype,)),
         "hdim_q": frozenset((128 if largest <= 128 else 256 if largest <= 256 else largest,)),
         "mode": frozenset((p.mode,)),
@@ -210,15 +210,15 @@ def needed(problem: Problem) -> dict[str, frozenset[Any]]:
         "kv_table": frozenset((p.kv_table, None) if p.kv_table == "sglang" else (p.kv_table,)),
     }
     if p.sink_logits:  # a pointer that no key field tells of; the CK of 2026 that takes it is told by its page sizes
-        found["page_size"] -= {None}
+        values["page_size"] -= {None}
     if p.tile_rows:
-        found["tile.bm0"] = frozenset((p.tile_rows,))
+        values["tile.bm0"] = frozenset((p.tile_rows,))
     if p.mode == "batch":
-        found["pad"] = frozenset(("psddv" if launch_seqlen_k(p) and launch_seqlen_k(p) % 128 == 0 else "psskddv",))
+        values["pad"] = frozenset(("psddv" if launch_seqlen_k(p) and launch_seqlen_k(p) % 128 == 0 else "psskddv",))
     pool = p.pool_pages * max(page_elements(p, "k"), page_elements(p, "v")) * p.element_bytes
     if p.page_size < 128 and pool > 2**31 - 1:
-        found["load"] = frozenset(("gload", None))
-    return found
+        values["load"] = frozenset(("gload", None))
+    return values
 
 
 def _masks(p: Problem) -> frozenset[str]:

@@ -91,7 +91,7 @@ def read(file: Path, suite: str, tier: str) -> tuple[Problem, ...]:
         raise table.get("suite").fail(f"must be {suite}, the file's name")
     defaults = table.find("defaults")
     base = {} if defaults is None else _fields(defaults)
-    found: dict[str, Problem] = {}
+    by_name: dict[str, Problem] = {}
     for group, field in table.get("groups").mapping().items():
         field.allow(("tier", "why", "set", "axes", "drop"))
         if field.get("tier").text() not in TIERS:
@@ -99,10 +99,10 @@ def read(file: Path, suite: str, tier: str) -> tuple[Problem, ...]:
         if field.get("tier").text() != tier:
             continue
         for problem in _expand(f"{suite}/{group}", field, base, suite, group):
-            if problem.name in found:
+            if problem.name in by_name:
                 raise field.fail(f"two cases are named {problem.name}: give their axes words that differ")
-            found[problem.name] = problem
-    return tuple(found.values())
+            by_name[problem.name] = problem
+    return tuple(by_name.values())
 
 
 def _expand(prefix: str, group: Field, base: Mapping[str, Any], suite: str, name: str) -> Iterator[Problem]:
@@ -129,11 +129,11 @@ def _axis(name: str, field: Field) -> list[tuple[str, dict[str, Any]]]:
         return [(word, {} if item.value is None else _fields(item)) for word, item in field.value.items()]
     if name not in FIELDS:
         raise field.fail(f"an axis that is no field needs words: WORD: {{field: value}}. Fields: {', '.join(FIELDS)}")
-    found = []
+    steps = []
     for item in field.items():
         value = _value(name, item)
-        found.append((_WORDS.get(name, str)(value), {name: value}))
-    return found
+        steps.append((_WORDS.get(name, str)(value), {name: value}))
+    return steps
 
 
 def _no_field_twice(axes: Field | None, lists: Sequence[Sequence[tuple[str, Mapping[str, Any]]]]) -> None:
@@ -146,7 +146,7 @@ def _no_field_twice(axes: Field | None, lists: Sequence[Sequence[tuple[str, Mapp
 
 def _drops(group: Field) -> list[dict[str, list[Any]]]:
     """Each ``drop``: field -> the values that together leave a case out; ``why`` is for the reader and required."""
-    found = []
+    combinations = []
     drops = group.find("drop")
     for item in drops.items() if drops else []:
         item.get("why").text()
@@ -156,8 +156,8 @@ def _drops(group: Field) -> list[dict[str, list[Any]]]:
                 continue
             listed = isinstance(field.value, list) and name not in _COMPOSITES
             conditions[name] = [_value(name, part) for part in (field.items() if listed else [field])]
-        found.append(conditions)
-    return found
+        combinations.append(conditions)
+    return combinations
 
 
 def _fields(field: Field) -> dict[str, Any]:

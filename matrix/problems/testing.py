@@ -112,7 +112,7 @@ def _read(file: Path, tiers: tuple[str, ...]) -> Mapping[Shape, None]:
     table = load(file)
     table.allow(("defaults", "tests"))
     defaults = table.get("defaults")
-    found: dict[Shape, None] = {}
+    expanded: dict[Shape, None] = {}
     for direction, rows in table.get("tests").mapping().items():
         if direction not in DIRECTIONS:
             raise rows.fail(f"unknown direction; known: {', '.join(DIRECTIONS)}")
@@ -120,8 +120,8 @@ def _read(file: Path, tiers: tuple[str, ...]) -> Mapping[Shape, None]:
         for tier in tiers:
             tests = rows.find(tier)
             for name, test in tests.mapping().items() if tests else ():
-                found |= dict.fromkeys(_expand(direction, tier, name, test, defaults))
-    return found
+                expanded |= dict.fromkeys(_expand(direction, tier, name, test, defaults))
+    return expanded
 
 
 def _expand(direction: str, tier: str, name: str, test: Field, defaults: Field) -> Iterator[Shape]:

@@ -47,9 +47,9 @@ class StoredList:
             data = gzip.decompress(self.file.read_bytes())
         except (OSError, EOFError, zlib.error) as error:
             raise TableError(f"{self.file}:1: the stored list can't be read: {error}. Restore the file.") from error
-        found = hashlib.sha256(data).hexdigest()
-        if found != self.sha256:
-            raise TableError(f"{self.file}:1: sha256 is {found}, manifest.json has {self.sha256}. Restore the file.")
+        digest = hashlib.sha256(data).hexdigest()
+        if digest != self.sha256:
+            raise TableError(f"{self.file}:1: sha256 is {digest}, manifest.json has {self.sha256}. Restore the file.")
         return tuple(data.decode().splitlines())
 
 

@@ -188,8 +188,8 @@ def accept(identity: Mapping[str, str], gate: str, figures: Figures, reason: str
         raise GateError("a baseline is accepted with a reason: --reason TEXT.")
     if not figures:
         raise GateError("there is no figure to accept.")
-    for subject, found in figures.items():
-        if bad := [metric for metric, value in found.items() if not math.isfinite(value)]:
+    for subject, metrics in figures.items():
+        if bad := [metric for metric, value in metrics.items() if not math.isfinite(value)]:
             raise GateError(f"{subject}: {', '.join(bad)}: no finite number, can't be accepted.")
     file = place(identity, gate, folder)
     write_atomically(file, Baseline(facts={**identity, "reason": reason}, figures=figures).text().encode())
@@ -234,8 +234,8 @@ def read_history(file: Path) -> tuple[Acceptance, ...]:
 
 def _sums(figures: Figures) -> dict[str, float]:
     sums: dict[str, float] = {}
-    for found in figures.values():
-        for metric, value in found.items():
+    for metrics in figures.values():
+        for metric, value in metrics.items():
             sums[metric] = sums.get(metric, 0) + value
     return sums
 

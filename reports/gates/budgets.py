@@ -179,7 +179,7 @@ def _budget_name(field: Field, budgets: Collection[str]) -> str:
 
 
 def _limits(field: Field, metrics: Collection[str]) -> tuple[Limit, ...]:
-    found = []
+    limits = []
     for metric, item in field.mapping().items():
         if metric not in metrics:
             raise item.fail(f"unknown metric; known: {', '.join(metrics)}")
@@ -187,10 +187,10 @@ def _limits(field: Field, metrics: Collection[str]) -> tuple[Limit, ...]:
         if len(item.mapping()) != 1:
             raise item.fail("must be either {at_most: N} or {at_least: N}")
         ((word, bound),) = item.mapping().items()
-        found.append(Limit(metric=metric, bound=bound.integer(), least=word == "at_least"))
-    if not found:
+        limits.append(Limit(metric=metric, bound=bound.integer(), least=word == "at_least"))
+    if not limits:
         raise field.fail("is empty: name a metric")
-    return tuple(found)
+    return tuple(limits)
 
 
 def _selects(field: Field | None) -> Predicate:

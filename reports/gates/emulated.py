@@ -33,9 +33,9 @@ def measured(library: Path, arch: str) -> Measurements:
     Raises:
         MeasureError, DeviceError, LibraryError, DiskFullError, OutputError.
     """
-    found = measure.measure(library, arch, TIER)
-    found.write(library.with_name(COUNTERS))
-    return found
+    measurements = measure.measure(library, arch, TIER)
+    measurements.write(library.with_name(COUNTERS))
+    return measurements
 
 
 def figures(measured: Measurements, known: Mapping[str, Machine] | None = None) -> dict[str, dict[str, float]]:
@@ -49,18 +49,18 @@ def figures(measured: Measurements, known: Mapping[str, Machine] | None = None) 
     machine = (known or machines()).get(arch)
     if machine is None:
         raise GateError(f"the model knows nothing of {arch}: add it to reports/gates/model.yaml.")
-    found: dict[str, dict[str, float]] = {}
+    by_problem: dict[str, dict[str, float]] = {}
     for one in measured.problems:
         guess = estimate(one, machine)
         modelled = (guess.workgroup_cycles, guess.steady_cycles, guess.grid_cycles)
         cycles = dict(zip(MODEL_METRICS, map(whole, modelled), strict=True))
-        found[one.problem] = {metric: float(value) for metric, value in {**one.counters, **cycles}.items()}
-    return found
+        by_problem[one.problem] = {metric: float(value) for metric, value in {**one.counters, **cycles}.items()}
+    return by_problem
 
 
 def rows(
     accepted: baseline.Baseline,
-    found: baseline.Figures,
+    new_figures: baseline.Figures,
     measured: Measurements,
     thresholds: Mapping[str, Threshold] | None = None,
 ) -> tuple[Row, ...]:
@@ -72,7 +72,7 @@ def rows(
     """
     notes = {problem: f"not run: {why}" for problem, why in measured.left_out.items()}
     notes |= {one.problem: f"kernel {one.kernel}" for one in measured.problems}
-    compared = compare(GATE, accepted.figures, found, thresholds or read_thresholds(THRESHOLDS))
+    compared = compare(GATE, accepted.figures, new_figures, thresholds or read_thresholds(THRESHOLDS))
     return tuple(_with_note(row, notes.get(row.subject, "")) for row in compared)
 
 

@@ -36,7 +36,7 @@ from reports.verdicts import VERDICTS, Gate, Row, demand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
+class GatedLibrary:
     """A library, its manifest, and for which of its archs it is judged."""
 
     library: Path
@@ -59,22 +59,22 @@ class Built:
 class Kind:
     """How one gate measures a library, and how it compares that with what was accepted."""
 
-    measure: Callable[[Built], baseline.Figures]
-    rows: Callable[[Built, baseline.Baseline, baseline.Figures, Mapping[str, Threshold]], tuple[Row, ...]]
+    measure: Callable[[GatedLibrary], baseline.Figures]
+    rows: Callable[[GatedLibrary, baseline.Baseline, baseline.Figures, Mapping[str, Threshold]], tuple[Row, ...]]
 
 
 def _static_rows(
-    built: Built, accepted: baseline.Baseline, found: baseline.Figures, thresholds: Mapping[str, Threshold]
+    library: GatedLibrary, accepted: baseline.Baseline, figures: baseline.Figures, thresholds: Mapping[str, Threshold]
 ) -> tuple[Row, ...]:
     today = datetime.datetime.now(datetime.UTC).date()
     budgets = read_budgets(thresholds)
-    return static_gate.rows(accepted, found, thresholds, budgets, built.manifest, arch=built.arch, today=today)
+    return static_gate.rows(accepted, figures, thresholds, budgets, library.manifest, arch=library.arch, today=today)
 
 
 def _emulated_rows(
-    built: Built, accepted: baseline.Baseline, found: baseline.Figures, _: Mapping[str, Threshold]
+    library: GatedLibrary, accepted: baseline.Baseline, figures: baseline.Figures, _: Mapping[str, Threshold]
 ) -> tuple[Row, ...]:
-    return emulated_gate.rows(accepted, found, emulated_gate.measured(built.library, built.arch))
+    return emulated_gate.rows(accepted, figures, emulated_gate.measured(library.library, library.arch))
 
 
 GATES: Mapping[str, Kind] = {
@@ -123,28 +123,28 @@ def run_gate(args: argparse.Namespace) -> None:
         UnknownArchError, NoManifestError, ManifestError, CodeObjectError, TableError.
         GateError, RegressedError, InconclusiveError: it could not be compared, or does not pass.
     """
-    built, file = _built(args)
+    library, file = _gated_library(args)
     output = args.output or file.with_name("gate.json")
-    junit.clear(output, file, built.library)
-    identity = built.identity()
-    refuse_inputs(output, [baseline.place(identity, name, args.baselines) for name in _chosen(args, built)])
+    junit.clear(output, file, library.library)
+    identity = library.identity()
+    refuse_inputs(output, [baseline.place(identity, name, args.baselines) for name in _chosen(args, library)])
     thresholds = read_thresholds()
     rows: list[Row] = []
     provenance = dict(identity)
-    for name in _chosen(args, built):
+    for name in _chosen(args, library):
         place = baseline.existing(identity, name, args.baselines)
         try:
-            accepted = baseline.read(place, built.accept())
-            present = built.manifest.kernels if name == static_gate.GATE else None
-            baseline.demand_same(accepted, identity, place, present, built.accept())
-            rows += GATES[name].rows(built, accepted, GATES[name].measure(built), thresholds)
+            accepted = baseline.read(place, library.accept())
+            present = library.manifest.kernels if name == static_gate.GATE else None
+            baseline.demand_same(accepted, identity, place, present, library.accept())
+            rows += GATES[name].rows(library, accepted, GATES[name].measure(library), thresholds)
         except GateError as error:
             write_gate(_not_compared(name, str(error), provenance), output)  # a report must not pass this by
             raise
         provenance[f"baseline_{name}"] = f"accepted for: {accepted.facts.get('reason', 'no reason')}"
         if identity["upstream"] == baseline.CHECKOUT:
             provenance[f"baseline_{name}_of"] = accepted.facts["upstream_identity"]
-    left_out = _left_out(built)
+    left_out = _left_out(library)
     gate = Gate.of(rows, {**provenance, **{f"left_out_{name}": why for name, why in left_out.items()}})
     write_gate(gate, output)
     counts = Counter(row.verdict for row in gate.rows)
@@ -178,10 +178,10 @@ def run_accept(args: argparse.Namespace) -> None:
             f"{baseline.FOLDER} belongs to the installed ckpm, whose next version replaces it. "
             "Choose a folder of your own with --baselines FOLDER, here and for the gate."
         )
-    built, _ = _built(args)
-    identity = built.identity()
-    chosen = _chosen(args, built)
-    measured = {name: GATES[name].measure(built) for name in chosen}  # all of them before the first is stored
+    library, _ = _gated_library(args)
+    identity = library.identity()
+    chosen = _chosen(args, library)
+    measured = {name: GATES[name].measure(library) for name in chosen}  # all of them before the first is stored
     for name, figures in measured.items():
         print(baseline.accept(identity, name, figures, args.reason, args.baselines))
 
@@ -192,9 +192,9 @@ def run_history(args: argparse.Namespace) -> None:
     Raises:
         UnknownArchError, NoManifestError, ManifestError, GateError.
     """
-    built, _ = _built(args)
-    identity = built.identity()
-    for name in _chosen(args, built):
+    library, _ = _gated_library(args)
+    identity = library.identity()
+    for name in _chosen(args, library):
         accepted = baseline.read_history(baseline.existing_history(identity, args.baselines))
         lines = [line for line in accepted if line.gate == name]
         changes = _changes(lines)
@@ -214,18 +214,18 @@ def _changes(lines: Sequence[baseline.Acceptance]) -> dict[int, list[str]]:
     return changes
 
 
-def _left_out(built: Built) -> dict[str, str]:
+def _left_out(library: GatedLibrary) -> dict[str, str]:
     """The gates that such a library can't have, and why. Raises TableError."""
-    if not host(built.library_name).table_problems:
-        return {emulated_gate.GATE: f"its problems are batch prefill's, not those of {built.library_name}"}
-    if built.arch not in machines():
-        return {emulated_gate.GATE: f"the model knows nothing of {built.arch}: add it to reports/gates/model.yaml"}
+    if not host(library.library_name).table_problems:
+        return {emulated_gate.GATE: f"its problems are batch prefill's, not those of {library.library_name}"}
+    if library.arch not in machines():
+        return {emulated_gate.GATE: f"the model knows nothing of {library.arch}: add it to reports/gates/model.yaml"}
     return {}
 
 
-def _chosen(args: argparse.Namespace, built: Built) -> list[str]:
+def _chosen(args: argparse.Namespace, library: GatedLibrary) -> list[str]:
     """The gates to run. Raises UsageError: the only one asked for is left out."""
-    left_out = _left_out(built)
+    left_out = _left_out(library)
     if args.only in left_out:
         raise UsageError(f"--only {args.only}: {left_out[args.only]}.")
     return [args.only] if args.only else [name for name in GATES if name not in left_out]
@@ -239,7 +239,7 @@ def _library_name(families: str | None) -> str:
     raise UsageError(f"--family {families}: no library is made of them. Known: {known}.")
 
 
-def _built(args: argparse.Namespace) -> tuple[Built, Path]:
+def _gated_library(args: argparse.Namespace) -> tuple[GatedLibrary, Path]:
     """The library to judge, and its manifest's path.
 
     Raises:
@@ -255,4 +255,4 @@ def _built(args: argparse.Namespace) -> tuple[Built, Path]:
     library = file.with_name(LIBRARY)
     if library.is_file():  # what isn't there, whoever reads it says
         check_library(library, manifest)
-    return Built(library=library, library_name=name, manifest=manifest, arch=args.arch), file
+    return GatedLibrary(library=library, library_name=name, manifest=manifest, arch=args.arch), file

@@ -56,8 +56,8 @@ def compare(device: Device, baseline: Side, candidate: Side, problems: Sequence[
     provenance = {**before, "baseline": str(baseline.library.path), "candidate": str(candidate.library.path)}
     for name, side in (("baseline", baseline), ("candidate", candidate)):
         provenance |= {f"{name} {fact}": text for fact, text in side.file_facts.items()}
-    for when, found in (("before", sensed), ("after", device.sensors())):
-        provenance |= {f"{name}_{when}": text for name, text in found.items()}
+    for when, texts in (("before", sensed), ("after", device.sensors())):
+        provenance |= {f"{name}_{when}": text for name, text in texts.items()}
     return Gate.of((*lost, *rows(samples, before, after, settings)), provenance)
 
 

@@ -38,12 +38,12 @@ def _ways(n: int, m: int) -> tuple[int, ...]:
     """How many of the orders of n and m distinct values have U = 0, 1, .. n*m."""
     if n == 0 or m == 0:
         return (1,)
-    found = [0] * (n * m + 1)
+    ways = [0] * (n * m + 1)
     for u, count in enumerate(_ways(n - 1, m)):  # the largest value is of the first sample, above all m of the second
-        found[u + m] += count
+        ways[u + m] += count
     for u, count in enumerate(_ways(n, m - 1)):
-        found[u] += count
-    return tuple(found)
+        ways[u] += count
+    return tuple(ways)
 
 
 def cumulative(n: int, m: int, u: int) -> float:

@@ -45,16 +45,16 @@ def show(measured: Measurements, out: Console) -> None:
     for column in (*_UNITS, "steady", "grid", "bound", "flop/B", "TFLOP/s", "of roof"):
         table.add_column(column, justify="right", no_wrap=True)
     for one in measured.problems:
-        found = estimate(one, machine)
+        estimated = estimate(one, machine)
         table.add_row(
             one.problem.partition("/")[2],
-            *(f"{found.units[unit]:.0f}" for unit in _UNITS),
-            f"{found.steady_cycles:.0f}",
-            f"{found.grid_cycles:.0f}",
-            found.bound,
-            f"{found.intensity:.0f}",
-            f"{found.steady_tflops:.0f}",
-            f"{found.of_roof:.0%}",
+            *(f"{estimated.units[unit]:.0f}" for unit in _UNITS),
+            f"{estimated.steady_cycles:.0f}",
+            f"{estimated.grid_cycles:.0f}",
+            estimated.bound,
+            f"{estimated.intensity:.0f}",
+            f"{estimated.steady_tflops:.0f}",
+            f"{estimated.of_roof:.0%}",
         )
     out.print(table)
     out.print("Cycles of the engine clock; TFLOP/s and the roof are of a full GPU. The model can't see:")

@@ -117,7 +117,7 @@ def beside(gate: Gate) -> list[Beside]:
     """What the GPU gate timed with a warm cache beside every figure published of it; empty on other hardware."""
     gpu, rocm = gate.provenance.get("gpu", ""), gate.provenance.get("rocm", "")
     references = [one for one in read_references() if one.shape and one.source.is_on(gpu)]
-    found = []
+    comparisons = []
     for row in gate.rows:
         problem = known_problems().get(row.subject)
         if row.gate != "gpu" or row.metric != WARM or problem is None:
@@ -125,8 +125,8 @@ def beside(gate: Gate) -> list[Beside]:
         for one in references:
             measured = _measured(one.metric, row, problem)
             if one.shape and one.shape.is_of(problem) and measured is not None:
-                found.append(Beside(subject=row.subject, measured=measured, reference=one, rocm=rocm))
-    return found
+                comparisons.append(Beside(subject=row.subject, measured=measured, reference=one, rocm=rocm))
+    return comparisons
 
 
 def _measured(metric: str, row: Row, problem: Problem) -> float | None:
@@ -163,7 +163,7 @@ def _figures(name: str, item: Field, sources: Mapping[str, Source]) -> Sequence[
         raise item.get("tolerance").fail(f"must be 0 or more and below 1, not {tolerance:g}")
     _word(item.get("why_tolerance"))
     common = item.get("shape")
-    found = []
+    references = []
     for row in item.get("rows").items():
         row.allow(("label", "shape", "values"))
         own = row.find("shape")
@@ -171,7 +171,7 @@ def _figures(name: str, item: Field, sources: Mapping[str, Source]) -> Sequence[
         if described and metric not in MATCHED:
             raise common.fail(f"metric {metric} is listed only; one of {', '.join(MATCHED)} can have a shape")
         for variant, value in row.get("values").mapping().items():
-            found.append(
+            references.append(
                 Reference(
                     name=name,
                     source=sources[source.text()],
@@ -185,7 +185,7 @@ def _figures(name: str, item: Field, sources: Mapping[str, Source]) -> Sequence[
                     shape=_shape(common, own) if described and own else None,
                 )
             )
-    return found
+    return references
 
 
 def _shape(common: Field, own: Field) -> Shape:

@@ -68,12 +68,12 @@ def read_settings(file: Path = SETTINGS) -> Settings:
     table = load(file)
     names = [field.name for field in dataclasses.fields(Settings)]
     table.allow(names)
-    found = {name: _positive(table.get(name)) for name in names}
+    ratios = {name: _positive(table.get(name)) for name in names}
     for name in ("significance", "confidence", "ratio", "mean_ratio", "noise"):
-        if found[name] >= 1:
-            raise table.get(name).fail(f"must be below 1, not {found[name]}")
+        if ratios[name] >= 1:
+            raise table.get(name).fail(f"must be below 1, not {ratios[name]}")
     counts = {name: table.get(name).integer() for name in ("rounds", "warm_up", "launches", "cold_bytes")}
-    return Settings(**{**found, **counts})  # type: ignore[arg-type]
+    return Settings(**{**ratios, **counts})  # type: ignore[arg-type]
 
 
 def _positive(field: Field) -> float:
@@ -92,14 +92,14 @@ def order(number: int) -> tuple[str, ...]:
 
 def differences(baseline: Mapping[str, str], candidate: Mapping[str, str]) -> tuple[str, ...]:
     """Why times taken in two contexts can't be compared, a line for each reason; empty if they can."""
-    found = []
+    changes = []
     for name in CONTEXT:
         old, new = baseline.get(name), candidate.get(name)
         if not old or not new:
-            found.append(f"{name} is not known of the {'baseline' if not old else 'candidate'}")
+            changes.append(f"{name} is not known of the {'baseline' if not old else 'candidate'}")
         elif old != new:
-            found.append(f"{name}: {old} / {new}")
-    return tuple(found)
+            changes.append(f"{name}: {old} / {new}")
+    return tuple(changes)
 
 
 def rows(
@@ -116,12 +116,12 @@ def rows(
         _demand_sound(one, settings)
     if reasons := differences(baseline, candidate):
         return tuple(_not_comparable(one, "; ".join(reasons)) for one in samples)
-    found = [judge(one, settings) for one in samples]
+    judged = [judge(one, settings) for one in samples]
     for metric in dict.fromkeys(one.metric for one in samples):
         of_metric = [one for one in samples if one.metric == metric]
         if len(of_metric) > 1:
-            found.append(judge(mean_of(of_metric), settings, floor=settings.mean_ratio))
-    return tuple(found)
+            judged.append(judge(mean_of(of_metric), settings, floor=settings.mean_ratio))
+    return tuple(judged)
 
 
 def mean_of(samples: Sequence[Samples]) -> Samples:

@@ -23,7 +23,7 @@ def read_shard(file: Path) -> JUnitXml:
     """
     try:
         # a file of one suite is a testsuite without testsuites around it
-        found = JUnitXml.fromfile(str(file))
+        document = JUnitXml.fromfile(str(file))
     except OSError as error:
         raise ShardError(f"{file}: can't be read: {error.strerror or error}. {_REMEDY}") from error
     except (ParseError, ValueError) as error:
@@ -31,7 +31,7 @@ def read_shard(file: Path) -> JUnitXml:
     except JUnitXmlError as error:
         raise ShardError(f"{file}: no JUnit: {error}. {_REMEDY}") from error
     whole = JUnitXml()
-    for suite in [found] if isinstance(found, TestSuite) else found:
+    for suite in [document] if isinstance(document, TestSuite) else document:
         if suite.tests and suite.tests != len(list(suite)):
             raise ShardError(
                 f"{file}: suite {suite.name} says it has {suite.tests} cases and holds {len(list(suite))}. {_REMEDY}"

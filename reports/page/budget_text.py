@@ -11,12 +11,12 @@ from reports.verdicts import Row
 
 def static_rows(inputs: Inputs, library: Library, arch: str) -> Mapping[str, list[Row]]:
     """What the static gate says of each kernel of a library."""
-    found: defaultdict[str, list[Row]] = defaultdict(list)
+    by_subject: defaultdict[str, list[Row]] = defaultdict(list)
     for gate in gates_of(inputs, library, arch):
         for row in gate.rows:
             if row.gate == "static":
-                found[row.subject].append(row)
-    return found
+                by_subject[row.subject].append(row)
+    return by_subject
 
 
 def beyond_budget(rows: Iterable[Row]) -> list[Row]:
@@ -26,12 +26,12 @@ def beyond_budget(rows: Iterable[Row]) -> list[Row]:
 
 def excesses(beyond: Iterable[Row]) -> list[str]:
     """What is beyond a budget, said once for all that is excused until the same day."""
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    by_excuse: defaultdict[str, list[str]] = defaultdict(list)
     for row in beyond:
         excused = row.note.partition(":")[0] if row.verdict == "unchanged" else row.verdict
         limit = row.threshold.partition(", budget ")[0]
-        found[excused].append(f"{row.metric} {_number(row.candidate)} ({limit})")
-    return [f"{', '.join(figures)}: {excused}" for excused, figures in found.items()]
+        by_excuse[excused].append(f"{row.metric} {_number(row.candidate)} ({limit})")
+    return [f"{', '.join(figures)}: {excused}" for excused, figures in by_excuse.items()]
 
 
 def hot_loop(rows: Iterable[Row]) -> list[str]:

@@ -33,12 +33,12 @@ def axes(cases: Iterable[Tested]) -> Table:
         by_value[suite, axis, _axis_value(axis, value)][status] += count
     statuses = list(reversed(STATUSES))
     rows: list[list[Cell]] = []
-    for (suite, axis, text), found in by_value.items():
-        worst = next(status for status in STATUSES if found[status])
+    for (suite, axis, text), by_status in by_value.items():
+        worst = next(status for status in STATUSES if by_status[status])
         rows.append(
             [
-                f"{STATUSES[worst]} {worst}", suite, axis, text, found.total(),
-                *(found[status] for status in statuses),
+                f"{STATUSES[worst]} {worst}", suite, axis, text, by_status.total(),
+                *(by_status[status] for status in statuses),
             ]
         )  # fmt: skip
     worst_first = {f"{symbol} {status}": at for at, (status, symbol) in enumerate(STATUSES.items())}
@@ -96,7 +96,7 @@ def _texts(cases: Sequence[Tested]) -> dict[int, list[str]]:
     name of the file that holds it.
     """
     left = TEXT_BUDGET
-    found: dict[int, list[str]] = {}
+    by_case: dict[int, list[str]] = {}
     seen: set[str] = set()
     for at, one in enumerate(cases):
         if one.case.status in ("passed", "skipped"):
@@ -109,8 +109,8 @@ def _texts(cases: Sequence[Tested]) -> dict[int, list[str]]:
         else:
             left -= cost
             seen.update(lines)
-        found[at] = lines
-    return found
+        by_case[at] = lines
+    return by_case
 
 
 def faults(cases: Iterable[Tested]) -> Table:
@@ -160,7 +160,7 @@ def _field(name: str, value: Any) -> list[str]:
     if name in ("address", "pc", "base"):
         return [] if value is None else [f"{name}: {value:#x}"]
     if isinstance(value, dict):
-        return [f"{name} {line}" for inner, found in value.items() for line in _field(inner, found)]
+        return [f"{name} {line}" for inner, member in value.items() for line in _field(inner, member)]
     if name in ("message", "instruction") or value in ("", None, ()):  # the row says them
         return []
     return [f"{name}: {value}"]

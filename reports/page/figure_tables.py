@@ -82,13 +82,13 @@ def figures(inputs: Inputs) -> Table:
 def references(inputs: Inputs) -> Table:
     rows: list[list[Cell]] = [
         [
-            found.subject, found.reference.metric, found.reference.variant, round(found.measured, 4),
-            found.reference.value, found.reference.unit, round(found.ratio, 4), found.word, found.reference.label,
-            found.reference.source.title, found.reference.source.hardware, found.reference.source.rocm or "not said",
-            found.rocm, str(file.relative_to(inputs.folder)),
+            one.subject, one.reference.metric, one.reference.variant, round(one.measured, 4),
+            one.reference.value, one.reference.unit, round(one.ratio, 4), one.word, one.reference.label,
+            one.reference.source.title, one.reference.source.hardware, one.reference.source.rocm or "not said",
+            one.rocm, str(file.relative_to(inputs.folder)),
         ]
         for file, gate in inputs.gates.items()
-        for found in beside(gate)
+        for one in beside(gate)
     ]  # fmt: skip
     return Table(
         id="references",

@@ -81,7 +81,7 @@ def _script_json(data: Any) -> str:
 
 def provenance(inputs: Inputs) -> list[tuple[str, list[tuple[str, str]]]]:
     """Where everything comes from: for each library its facts by name, for each gate those that no library has."""
-    found = [
+    sources = [
         (
             library.label,
             [("manifest", str(library.place))]
@@ -99,11 +99,11 @@ def provenance(inputs: Inputs) -> list[tuple[str, list[tuple[str, str]]]]:
         )
         for library in inputs.libraries
     ]
-    known = {fact for _, facts in found for fact in facts}
+    known = {fact for _, facts in sources for fact in facts}
     for file, gate in inputs.gates.items():
         facts = [(_words(name), value) for name, value in gate.provenance.items()]
-        found.append((str(file), [fact for fact in facts if fact not in known] or [("all facts", "as above")]))
-    return [*found, ("known defects", [("ledger", str(inputs.ledger.file)), ("looked at on", str(inputs.today))])]
+        sources.append((str(file), [fact for fact in facts if fact not in known] or [("all facts", "as above")]))
+    return [*sources, ("known defects", [("ledger", str(inputs.ledger.file)), ("looked at on", str(inputs.today))])]
 
 
 def _words(name: str) -> str:

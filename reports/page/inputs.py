@@ -190,9 +190,9 @@ def _family(file: Path, manifest: Manifest, suite: str) -> str:
 
 def _history(libraries: Iterable[Library], baselines: Path) -> dict[str, tuple[baseline.Acceptance, ...]]:
     """Raises GateError: a line that is none of a history."""
-    found: dict[str, tuple[baseline.Acceptance, ...]] = {}
+    histories: dict[str, tuple[baseline.Acceptance, ...]] = {}
     for library in libraries:
         for arch in library.manifest.archs:
             for file in sorted((baselines / arch).glob(f"*/{library.upstream}.history.jsonl")):
-                found[f"{arch}/{file.parent.name}/{library.upstream}"] = baseline.read_history(file)
-    return found
+                histories[f"{arch}/{file.parent.name}/{library.upstream}"] = baseline.read_history(file)
+    return histories

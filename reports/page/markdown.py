@@ -26,7 +26,7 @@ def markdown(inputs: Inputs, verdict: Overall) -> str:
         ]
     figures = [f"{_cell(str(row))} ({row.gate})" for gate in inputs.gates.values() for row in gate.failing]
     lines += [*_list("Cases that are not in order", failing), *_list("Figures that keep the gate from a pass", figures)]
-    published = [_cell(str(found)) for gate in inputs.gates.values() for found in beside(gate)]
+    published = [_cell(str(comparison)) for gate in inputs.gates.values() for comparison in beside(gate)]
     lines += _list("Measured beside published figures, which are no verdict", published)
     lines += _counts(inputs)
     soon = [

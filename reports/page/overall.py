@@ -72,9 +72,9 @@ def _of_library(library: Library, inputs: Inputs) -> list[Check]:
         text = "no suite was run on this library"
         return [Check(name=f"suites of {library.label}", verdict="not run", text=text, section="cases")]
     checks = []
-    for suite, found in library.suites.items():
-        name = f"{suite} of {library.label}{_ON.get(found.facts.get('device', ''), '')}"
-        checks.append(_of_counts(name, counted(inputs, library, suite), found.failing, "cases"))
+    for suite, results in library.suites.items():
+        name = f"{suite} of {library.label}{_ON.get(results.facts.get('device', ''), '')}"
+        checks.append(_of_counts(name, counted(inputs, library, suite), results.failing, "cases"))
     return checks
 
 

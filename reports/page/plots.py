@@ -31,7 +31,7 @@ class Plot:
 
 def plots(inputs: Inputs) -> list[Plot]:
     """Every plot that the figures allow; none if no gate compared times or cycles and nothing was accepted before."""
-    found: list[Plot] = []
+    drawn: list[Plot] = []
     for file, gate in inputs.gates.items():
         by_metric: dict[tuple[str, str], list[Row]] = {}
         for row in gate.rows:
@@ -42,11 +42,11 @@ def plots(inputs: Inputs) -> list[Plot]:
         for (kind, metric), rows in by_metric.items():
             if any(row.candidate != row.baseline for row in rows):  # a column of ones is no picture
                 place = file.relative_to(inputs.folder).with_suffix("")
-                found.append(_ratios(f"{metric} of the {kind} gate{where} ({place})", rows))
+                drawn.append(_ratios(f"{metric} of the {kind} gate{where} ({place})", rows))
     for library in inputs.libraries:
         for arch in library.manifest.archs:
-            found += _roofline(inputs, library, arch)
-    return [*found, *_history(inputs)]
+            drawn += _roofline(inputs, library, arch)
+    return [*drawn, *_history(inputs)]
 
 
 def _ratios(what: str, rows: Sequence[Row]) -> Plot:
@@ -140,14 +140,14 @@ def _timed(inputs: Inputs, library: Library, arch: str) -> Iterable[tuple[float,
     """The same for times that were measured on a GPU."""
     for name, seconds in measured_seconds(inputs, library, arch).items():
         problem = known_problems().get(name)
-        if problem and (work := flops(problem)):
-            title = f"{name}: {work / seconds / 1e12:.1f} TFLOP/s in {seconds * 1e6:.1f} us"
-            yield work / compulsory_bytes(problem), work / seconds, "measured", title
+        if problem and (operations := flops(problem)):
+            title = f"{name}: {operations / seconds / 1e12:.1f} TFLOP/s in {seconds * 1e6:.1f} us"
+            yield operations / compulsory_bytes(problem), operations / seconds, "measured", title
 
 
 def _history(inputs: Inputs) -> list[Plot]:
     """For each library and gate: the sum of each metric that changed, over the baselines that were accepted."""
-    found = []
+    drawn = []
     for name, lines in inputs.history.items():
         for gate in dict.fromkeys(line.gate for line in lines):
             mine = [line for line in lines if line.gate == gate]
@@ -165,8 +165,8 @@ def _history(inputs: Inputs) -> list[Plot]:
             )
             label = f"{len(mine)} accepted baselines of {name}"
             title = f"History of {name}, {gate} gate"
-            found.append(Plot(title=title, note=note, svg=_svg(_WIDTH, height, parts, label)))
-    return found
+            drawn.append(Plot(title=title, note=note, svg=_svg(_WIDTH, height, parts, label)))
+    return drawn
 
 
 def _series(metric: str, lines: Sequence[Acceptance], base: float) -> list[str]:

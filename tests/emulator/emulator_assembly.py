@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from emulator.device import Buffer, Device
+from emulator.device import Buffer, EmulatedGpu
 from kernels.base.settings import cache_folder
 from kernels.code import toolchains
 
@@ -71,7 +71,7 @@ def assemble(body: str, arch: str = "gfx942", lds_bytes: int = 0) -> bytes:
         return linked.read_bytes()
 
 
-def launch(device: Device, code: bytes, *buffers: Buffer, threads: int = 64, groups: int = 1) -> None:
+def launch(device: EmulatedGpu, code: bytes, *buffers: Buffer, threads: int = 64, groups: int = 1) -> None:
     """Run the kernel. Raises DeviceFaultError."""
     arguments = [ctypes.c_uint64(buffer.address) for buffer in buffers]
     arguments += [ctypes.c_uint64(0)] * (2 - len(arguments))

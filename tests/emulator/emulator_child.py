@@ -1,6 +1,6 @@
 """Tests of the emulator's runtime in a process of their own: it is process-wide, and a crash must be a test's failure.
 
-``@on_device("gfx950")`` makes a test function run in a child with a Device, its first argument. The device's core is
+``@on_device("gfx950")`` gives a test function an EmulatedGpu and runs it in a child process. The device's core is
 tests/data/emulator/stub_core.cpp: the real memory, faults and HIP ABI, and launches that do what a kernel's name says.
 With ``whole=True`` it is the emulator as users have it.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator import toolchain
-from emulator.device import Device
+from emulator.device import EmulatedGpu
 
 STUB = Path(__file__).parents[1] / "data" / "emulator" / "stub_core.cpp"
 OURS = ("memory", "mapping", "memory_api", "fault", "device_api", "code_object", "modules", "hip_*")
@@ -29,7 +29,7 @@ PROGRAM = "\n".join(
 )
 
 _children: dict[tuple[str, bool], ProcessPoolExecutor] = {}
-_device: Device | None = None
+_device: EmulatedGpu | None = None
 
 
 def stub_core() -> Path:
@@ -71,14 +71,14 @@ def _program(code: bytes) -> bytes:
 
 def _start(arch: str, core: Path, whole: bool) -> None:
     global _device
-    _device = Device(arch, core=core, program_builder=None if whole else _program)
+    _device = EmulatedGpu(arch, core=core, program_builder=None if whole else _program)
 
 
 def _call(module: str, name: str, arguments: dict[str, Any]) -> None:
     assert _device
     _device.clear_fault()
     _device.reset()
-    _device._run.c.hipGetLastError()  # what an earlier test left
+    _device._hip_runtime.c.hipGetLastError()  # what an earlier test left
     defaults = type(_device.options)(arch=_device.options.arch, threads=1)
     _device.configure(**{field: getattr(defaults, field) for field in defaults.__dataclass_fields__})
     function = getattr(importlib.import_module(module), name)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emulator.device import Device
+from emulator.device import EmulatedGpu
 from kernels.errors import LibraryError
 from kernels.launch import appendkv_harness, fwd_harness
 from kernels.launch.appendkv_launching import fields, run
@@ -49,7 +49,7 @@ CASES["pskd_half"] |= {"rotary_dim": 32, "causal": False}
 
 @pytest.mark.parametrize("kernel", CASES)
 @on_device("gfx950", whole=True)
-def test_new_rows_are_appended_and_nothing_else_is_written(device: Device, library: Path, kernel: str) -> None:
+def test_new_rows_are_appended_and_nothing_else_is_written(device: EmulatedGpu, library: Path, kernel: str) -> None:
     append = appending(**CASES[kernel])
     device.load_library(library)
     opened, hip = load(library, appendkv_harness.AppendKvArguments), HipApi(ctypes.CDLL(None), device.last_error)
@@ -65,7 +65,7 @@ def test_new_rows_are_appended_and_nothing_else_is_written(device: Device, libra
 
 
 @on_device("gfx950", whole=True)
-def test_a_wrong_angle_page_or_row_is_noticed(device: Device, library: Path) -> None:
+def test_a_wrong_angle_page_or_row_is_noticed(device: EmulatedGpu, library: Path) -> None:
     """The comparison fails for what it must: each error is planted in what is expected."""
     append = appending(**CASES["psskddv_half_pagedkv"])
     device.load_library(library)
@@ -94,7 +94,7 @@ def test_a_wrong_angle_page_or_row_is_noticed(device: Device, library: Path) -> 
 
 
 @on_device("gfx950", whole=True)
-def test_what_no_kernel_serves_is_refused(device: Device, library: Path) -> None:
+def test_what_no_kernel_serves_is_refused(device: EmulatedGpu, library: Path) -> None:
     """Over a contiguous cache only whole tiles of Q have a kernel here; memory stays as it was."""
     append = appending(seqlen_q=63, seqlens_k=(3,), seqlen_knew=1)
     device.load_library(library)
@@ -105,7 +105,7 @@ def test_what_no_kernel_serves_is_refused(device: Device, library: Path) -> None
 
 
 @on_device("gfx950", whole=True)
-def test_a_library_of_another_c_abi_is_told_apart(device: Device, library: Path) -> None:
+def test_a_library_of_another_c_abi_is_told_apart(device: EmulatedGpu, library: Path) -> None:
     with pytest.raises(LibraryError, match="no library of ckpm_fwd's kernels"):
         load(library, fwd_harness.FwdArguments)
 
@@ -139,7 +139,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 
 @on_device("gfx950", whole=True)
-def test_a_problem_that_contradicts_itself_is_refused(device: Device, library: Path) -> None:
+def test_a_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library: Path) -> None:
     device.load_library(library)
     opened = load(library, appendkv_harness.AppendKvArguments)
     for message, wrong in REFUSED.items():

@@ -7,9 +7,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from emulator.device import Device
+from emulator.device import EmulatedGpu
 from emulator.errors import DeviceFaultError
-from emulator.faults import Fault
+from emulator.faults import FaultReport
 from tests.emulator.emulator_assembly import assemble, launch
 from tests.emulator.emulator_child import on_device
 
@@ -57,7 +57,7 @@ s_endpgm
 """
 
 
-def checked(device: Device, body: str, *, threads: int = 64, wave_order: int = 0) -> Fault | None:
+def checked(device: EmulatedGpu, body: str, *, threads: int = 64, wave_order: int = 0) -> FaultReport | None:
     """Run a kernel out[i] = f(in[i]) with all checks; None if its output is right, else the fault."""
     device.configure(**{name: getattr(device.options.all_checks(), name) for name in _CHECKS}, wave_order=wave_order)
     given = np.arange(1000, 1000 + threads, dtype=np.uint32)
@@ -79,7 +79,7 @@ _CHECKS = ("poison", "poison_memory", "late_loads", "lds_races", "uninitialised"
 @pytest.mark.parametrize(("body", "threads"), [(COPY, 64), (EXCHANGE, 128), (DMA, 64)], ids=["copy", "exchange", "dma"])
 @pytest.mark.parametrize("wave_order", [0, 1, 2])
 @on_device("gfx942", whole=True)
-def test_right_kernels_pass(device: Device, body: str, threads: int, wave_order: int) -> None:
+def test_right_kernels_pass(device: EmulatedGpu, body: str, threads: int, wave_order: int) -> None:
     assert checked(device, body, threads=threads, wave_order=wave_order) is None
 
 
@@ -95,7 +95,7 @@ def test_right_kernels_pass(device: Device, body: str, threads: int, wave_order:
 )
 @on_device("gfx942", whole=True)
 def test_a_wait_that_is_missing_is_found_where_the_value_is_used(
-    device: Device, body: str, wait: str, threads: int, use: str
+    device: EmulatedGpu, body: str, wait: str, threads: int, use: str
 ) -> None:
     fault = checked(device, body.replace(f"{wait}\n", "s_nop 0\n", 1), threads=threads)
     assert fault
@@ -105,7 +105,7 @@ def test_a_wait_that_is_missing_is_found_where_the_value_is_used(
 
 @pytest.mark.parametrize("wave_order", [0, 1, 2])
 @on_device("gfx942", whole=True)
-def test_a_barrier_that_is_missing_is_found_in_any_wave_order(device: Device, wave_order: int) -> None:
+def test_a_barrier_that_is_missing_is_found_in_any_wave_order(device: EmulatedGpu, wave_order: int) -> None:
     fault = checked(device, EXCHANGE.replace(BARRIER, "s_nop 0"), threads=128, wave_order=wave_order)
     assert fault
     assert fault.kind in ("race", "uninitialised")
@@ -151,7 +151,7 @@ USES = {
 
 @pytest.mark.parametrize("name", USES)
 @on_device("gfx942", whole=True)
-def test_use_of_what_nobody_wrote_is_found(device: Device, name: str) -> None:
+def test_use_of_what_nobody_wrote_is_found(device: EmulatedGpu, name: str) -> None:
     body, words = USES[name]
     device.configure(uninitialised=True)
     source, out = device.malloc(256), device.malloc(256)
@@ -181,7 +181,7 @@ HARMLESS = {
 
 @pytest.mark.parametrize("name", HARMLESS)
 @on_device("gfx942", whole=True)
-def test_what_decides_nothing_is_no_fault(device: Device, name: str) -> None:
+def test_what_decides_nothing_is_no_fault(device: EmulatedGpu, name: str) -> None:
     loaded = f"global_load_dword v2, v1, s[4:5]\n{WAIT_VECTOR}\n"
     stored = "s_waitcnt vmcnt(0) lgkmcnt(0)\nglobal_store_dword v1, v2, s[6:7]\ns_endpgm"
     assert checked(device, f"{ARGUMENTS}{loaded}{HARMLESS[name]}\n{stored}") is None
@@ -200,7 +200,7 @@ s_endpgm
 
 @pytest.mark.parametrize("late", [False, True], ids=["at-once", "late"])
 @on_device("gfx942", whole=True)
-def test_atomics_happen_once(device: Device, late: bool) -> None:
+def test_atomics_happen_once(device: EmulatedGpu, late: bool) -> None:
     device.configure(uninitialised=True, late_loads=late)
     total, out = device.upload(np.zeros(1, np.uint32)), device.malloc(256)
     launch(device, assemble(COUNT), total, out)
@@ -208,7 +208,7 @@ def test_atomics_happen_once(device: Device, late: bool) -> None:
     np.testing.assert_array_equal(np.sort(device.read(out, np.uint32)), np.arange(64))
 
 
-def faulting(device: Device, body: str) -> Fault:
+def faulting(device: EmulatedGpu, body: str) -> FaultReport:
     device.configure(uninitialised=False)
     source, out = device.malloc(256), device.malloc(256)
     with pytest.raises(DeviceFaultError) as caught:
@@ -217,7 +217,7 @@ def faulting(device: Device, body: str) -> Fault:
 
 
 @on_device("gfx942", whole=True)
-def test_a_fault_in_lds_says_which_bytes_of_how_many(device: Device) -> None:
+def test_a_fault_in_lds_says_which_bytes_of_how_many(device: EmulatedGpu) -> None:
     fault = faulting(device, "ds_write_b64 v1, v[2:3] offset:776")
     assert (fault.kind, fault.lane, fault.address, fault.bytes) == ("lds", 61, 1020, 8)
     assert "bytes 1020 to 1027 of the 1024 bytes of LDS that the workgroup has" in fault.message
@@ -225,7 +225,7 @@ def test_a_fault_in_lds_says_which_bytes_of_how_many(device: Device) -> None:
 
 
 @on_device("gfx942", whole=True)
-def test_a_fault_in_scratch_says_which_bytes_of_how_many(device: Device) -> None:
+def test_a_fault_in_scratch_says_which_bytes_of_how_many(device: EmulatedGpu) -> None:
     fault = faulting(device, "scratch_load_dword v8, off, off offset:62")
     assert fault.kind == "scratch"
     assert "bytes 62 to 65 of the 64 bytes of scratch that a lane has" in fault.message

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from emulator.device import Device
+from emulator.device import EmulatedGpu
 from tests.emulator.emulator_assembly import assemble, launch
 from tests.emulator.emulator_child import on_device
 
@@ -34,7 +34,9 @@ s_endpgm
 ALL_LANES = "s_mov_b64 exec, -1"
 
 
-def conflicts(device: Device, instruction: str, first: object, second: object = None, mask: str = ALL_LANES) -> int:
+def conflicts(
+    device: EmulatedGpu, instruction: str, first: object, second: object = None, mask: str = ALL_LANES
+) -> int:
     """What is counted for one instruction on these byte addresses."""
     addresses = np.stack([np.asarray(one, np.uint32) + 0 * LANE.astype(np.uint32) for one in (first, second or 0)])
     table = device.upload(addresses)
@@ -74,7 +76,7 @@ SWIZZLED = 16 * (LANE % 4) + 128 * QUAD + 64 * (QUAD // 4 % 2)
     ],
 )
 @on_device("gfx942", whole=True)
-def test_32_banks(device: Device, instruction: str, addresses: object, expected: int) -> None:
+def test_32_banks(device: EmulatedGpu, instruction: str, addresses: object, expected: int) -> None:
     assert conflicts(device, instruction, addresses) == expected
 
 
@@ -93,12 +95,12 @@ def test_32_banks(device: Device, instruction: str, addresses: object, expected:
     ],
 )
 @on_device("gfx950", whole=True)
-def test_64_banks(device: Device, instruction: str, addresses: object, expected: int) -> None:
+def test_64_banks(device: EmulatedGpu, instruction: str, addresses: object, expected: int) -> None:
     assert conflicts(device, instruction, addresses) == expected
 
 
 @on_device("gfx942", whole=True)
-def test_inactive_lanes_ask_for_nothing(device: Device) -> None:
+def test_inactive_lanes_ask_for_nothing(device: EmulatedGpu) -> None:
     lanes_0_and_32 = "s_mov_b32 exec_lo, 1\ns_mov_b32 exec_hi, 1"
     lanes_0_and_1 = "s_mov_b32 exec_lo, 3\ns_mov_b32 exec_hi, 0"
     assert conflicts(device, READ, 128 * LANE, mask=lanes_0_and_32) == 0
@@ -112,5 +114,5 @@ def test_inactive_lanes_ask_for_nothing(device: Device) -> None:
     ids=["moved", "without", "fewer"],
 )
 @on_device("gfx942", whole=True)
-def test_an_instruction_is_counted_each_time_it_is_executed(device: Device, second: object, expected: int) -> None:
+def test_an_instruction_is_counted_each_time_it_is_executed(device: EmulatedGpu, second: object, expected: int) -> None:
     assert conflicts(device, READ, 128 * LANE, np.asarray(second).tolist()) == 62 + expected

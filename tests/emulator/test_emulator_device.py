@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from emulator import toolchain
-from emulator.device import Device, Options
+from emulator.device import EmulatedGpu, Options
 from emulator.errors import CodeObjectError, CompilerMissingError, CoreBuildError, DeviceError, OneDeviceError
 from emulator.toolchain import Compiler
 from tests.emulator.emulator_child import on_device, stub_core
@@ -43,12 +43,12 @@ def small() -> Path:
 
 
 @on_device("gfx950")
-def test_one_arch_a_process(device: Device) -> None:
+def test_one_arch_a_process(device: EmulatedGpu) -> None:
     with pytest.raises(OneDeviceError, match=r"an emulated gfx950: a device of arch gfx942 needs a process of its own"):
-        Device("gfx942")
+        EmulatedGpu("gfx942")
     with pytest.raises(OneDeviceError, match="can't be changed"):
         device.configure(arch="gfx942")
-    again = Device("gfx950", cu_count=8)
+    again = EmulatedGpu("gfx950", cu_count=8)
     buffer = again.malloc(16)
     assert buffer.address in [row.base for row in device.allocations()]
 
@@ -65,22 +65,22 @@ def test_one_arch_a_process(device: Device) -> None:
     ],
 )
 @on_device("gfx950")
-def test_wrong_options(device: Device, options: dict[str, object], message: str) -> None:
+def test_wrong_options(device: EmulatedGpu, options: dict[str, object], message: str) -> None:
     with pytest.raises(DeviceError, match=message.replace("(", r"\(")):
-        Device(**options)  # type: ignore[arg-type]
+        EmulatedGpu(**options)  # type: ignore[arg-type]
 
 
 @on_device("gfx950")
-def test_options_reach_the_core(device: Device) -> None:
+def test_options_reach_the_core(device: EmulatedGpu) -> None:
     device.configure(late_loads=True, wave_order=5, granularity=4096, max_instructions=9)
     value = ctypes.c_int64()
     for name, expected in (
         *(("arch", 950), ("late_loads", 1), ("wave_order", 5), ("granularity", 4096), ("srd_range_rule", -1)),
         *(("max_instructions", 9), ("threads", 1)),
     ):
-        assert device._run.c.emu_get_option(name.encode(), ctypes.byref(value)) == 0
+        assert device._hip_runtime.c.emu_get_option(name.encode(), ctypes.byref(value)) == 0
         assert value.value == expected, name
-    assert device._run.c.emu_set_option(b"nothing", 1) == 1
+    assert device._hip_runtime.c.emu_set_option(b"nothing", 1) == 1
     assert device.last_error() == "no such option: nothing = 1"
 
 
@@ -94,7 +94,7 @@ def test_all_checks() -> None:
 
 @pytest.mark.parametrize("dtype", ["u1", "<i4", "<f2", "<f8"])
 @on_device("gfx950")
-def test_arrays_there_and_back(device: Device, dtype: str) -> None:
+def test_arrays_there_and_back(device: EmulatedGpu, dtype: str) -> None:
     array = np.arange(60).reshape(3, 4, 5).astype(dtype)
     buffer = device.upload(array[:, ::2], "strided")
     assert (device.read(buffer, dtype, (3, 2, 5)) == array[:, ::2]).all()
@@ -108,14 +108,14 @@ def test_arrays_there_and_back(device: Device, dtype: str) -> None:
 
 
 @on_device("gfx950")
-def test_decoder_failures_are_told(device: Device, small: Path) -> None:
+def test_decoder_failures_are_told(device: EmulatedGpu, small: Path) -> None:
     def refuse(code: bytes) -> bytes:
         raise CodeObjectError("v_odd_b32 at pc 0x10 of kernel k is unknown")
 
     def break_down(code: bytes) -> bytes:
         raise ZeroDivisionError("oops")
 
-    run, builder = device._run, device._run._builder
+    run, builder = device._hip_runtime, device._hip_runtime._builder
     try:
         run._builder = refuse
         with pytest.raises(DeviceError, match="v_odd_b32 at pc 0x10 of kernel k is unknown") as caught:
@@ -132,7 +132,7 @@ def test_decoder_failures_are_told(device: Device, small: Path) -> None:
 
 
 @on_device("gfx950")
-def test_launches_from_several_threads(device: Device, small: Path) -> None:
+def test_launches_from_several_threads(device: EmulatedGpu, small: Path) -> None:
     library = device.load_library(small)
     library.small_touch.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint, ctypes.c_uint, ctypes.c_size_t)
     failed: list[int] = []
@@ -157,9 +157,9 @@ def test_second_runtime_is_refused(tmp_path: Path) -> None:
     shutil.copy(stub_core(), other)
     text = (
         f"import ctypes; ctypes.CDLL({str(other)!r})\n"
-        "from emulator.device import Device\n"
+        "from emulator.device import EmulatedGpu\n"
         "from emulator.errors import OneDeviceError\n"
-        "try: Device('gfx950', core='unused')\n"
+        "try: EmulatedGpu('gfx950', core='unused')\n"
         "except OneDeviceError as error: print(error)\n"
     )
     run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, cwd=Path(__file__).parents[2])
@@ -170,8 +170,8 @@ def test_reset_at_exit_is_quiet(small: Path, tmp_path: Path) -> None:
     """Libraries unregister when the interpreter is gone already."""
     text = (
         "import sys; sys.path.insert(0, 'tests/emulator')\n"
-        "from emulator_child import Device, stub_core, _program\n"
-        f"device = Device(core=stub_core(), program_builder=_program)\n"
+        "from emulator_child import EmulatedGpu, stub_core, _program\n"
+        f"device = EmulatedGpu(core=stub_core(), program_builder=_program)\n"
         f"library = device.load_library({str(small)!r})\n"
         "assert library.small_table(1) == 0\n"
     )

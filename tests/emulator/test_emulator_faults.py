@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from emulator.device import Buffer, Device
+from emulator.device import Buffer, EmulatedGpu
 from emulator.errors import DeviceFaultError
-from emulator.faults import Fault
+from emulator.faults import FaultReport
 from tests.emulator.emulator_child import on_device
 from tests.emulator.emulator_small import fat_binary, small_library
 
@@ -22,7 +22,9 @@ def small() -> Path:
     return small_library()
 
 
-def _touch(device: Device, image: Path, address: int, kernel: str = "touch", second: int = 0) -> Fault | None:
+def _touch(
+    device: EmulatedGpu, image: Path, address: int, kernel: str = "touch", second: int = 0
+) -> FaultReport | None:
     """Launch; the fault that it ends in, None if it ends well."""
     device.clear_fault()
     module = device.load_module(fat_binary(image))
@@ -37,7 +39,7 @@ def _touch(device: Device, image: Path, address: int, kernel: str = "touch", sec
 
 
 @on_device("gfx950")
-def test_all_fields_and_the_message(device: Device, small: Path) -> None:
+def test_all_fields_and_the_message(device: EmulatedGpu, small: Path) -> None:
     pool = device.malloc(100, "K pool")
     fault = _touch(device, small, pool.address + 117)
     assert fault
@@ -67,7 +69,7 @@ def test_all_fields_and_the_message(device: Device, small: Path) -> None:
     ],
 )
 @on_device("gfx950")
-def test_byte_exact(device: Device, small: Path, offset: int, distance: int, overrun: int, words: str) -> None:
+def test_byte_exact(device: EmulatedGpu, small: Path, offset: int, distance: int, overrun: int, words: str) -> None:
     buffer = device.malloc(100)
     assert _touch(device, small, buffer.address + 84) is None
     fault = _touch(device, small, buffer.address + offset)
@@ -78,7 +80,7 @@ def test_byte_exact(device: Device, small: Path, offset: int, distance: int, ove
 
 
 @on_device("gfx950")
-def test_page_granular(device: Device, small: Path) -> None:
+def test_page_granular(device: EmulatedGpu, small: Path) -> None:
     device.configure(granularity=PAGE)
     buffer = device.malloc(100)
     assert _touch(device, small, buffer.address + PAGE - 16) is None
@@ -87,7 +89,7 @@ def test_page_granular(device: Device, small: Path) -> None:
 
 
 @on_device("gfx950")
-def test_use_after_free_is_named(device: Device, small: Path) -> None:
+def test_use_after_free_is_named(device: EmulatedGpu, small: Path) -> None:
     buffer = device.malloc(100, "V pool")
     device.free(buffer)
     fault = _touch(device, small, buffer.address + 20)
@@ -100,14 +102,14 @@ def test_use_after_free_is_named(device: Device, small: Path) -> None:
 
 
 @on_device("gfx950")
-def test_nothing_allocated_and_null(device: Device, small: Path) -> None:
+def test_nothing_allocated_and_null(device: EmulatedGpu, small: Path) -> None:
     fault = _touch(device, small, 0)
     assert fault
     assert (fault.kind, fault.address) == ("memory", 0)
 
 
 @on_device("gfx950")
-def test_gfx950_faults_for_the_whole_range(device: Device, small: Path) -> None:
+def test_gfx950_faults_for_the_whole_range(device: EmulatedGpu, small: Path) -> None:
     buffer = device.malloc(3 * PAGE - 100, "K")
     assert _touch(device, small, buffer.address, "srd", 3 * PAGE) is None
     fault = _touch(device, small, buffer.address, "srd", 0xFFFFFFFF)
@@ -119,7 +121,7 @@ def test_gfx950_faults_for_the_whole_range(device: Device, small: Path) -> None:
 
 
 @on_device("gfx942")
-def test_gfx942_checks_the_addressed_bytes(device: Device, small: Path) -> None:
+def test_gfx942_checks_the_addressed_bytes(device: EmulatedGpu, small: Path) -> None:
     buffer = device.malloc(PAGE)
     assert _touch(device, small, buffer.address, "srd", 0xFFFFFFFF) is None
     device.configure(srd_range_rule=True)
@@ -127,7 +129,7 @@ def test_gfx942_checks_the_addressed_bytes(device: Device, small: Path) -> None:
 
 
 @on_device("gfx950")
-def test_first_fault_stays(device: Device, small: Path) -> None:
+def test_first_fault_stays(device: EmulatedGpu, small: Path) -> None:
     module = device.load_module(fat_binary(small))
     for address in (16, 32):
         with pytest.raises(DeviceFaultError) as caught:
@@ -136,7 +138,7 @@ def test_first_fault_stays(device: Device, small: Path) -> None:
 
 
 @on_device("gfx950")
-def test_text_is_json_whatever_it_holds(device: Device, small: Path) -> None:
+def test_text_is_json_whatever_it_holds(device: EmulatedGpu, small: Path) -> None:
     odd = 'a "b" \\ \n\t é'
     buffer = device.malloc(10, odd)
     _touch(device, small, buffer.address + 20)
@@ -148,13 +150,13 @@ def test_text_is_json_whatever_it_holds(device: Device, small: Path) -> None:
 
 
 @on_device("gfx950")
-def test_memory_can_be_released_after_a_fault(device: Device, small: Path) -> None:
+def test_memory_can_be_released_after_a_fault(device: EmulatedGpu, small: Path) -> None:
     buffer, other = device.malloc(10), device.malloc(10)
     module = device.load_module(fat_binary(small))
     with pytest.raises(DeviceFaultError):
         module.launch("touch", (1,), (64,), [ctypes.c_uint64(8), ctypes.c_uint64(0)])
     device.free(buffer)
-    assert device._run.c.hipFree(other.address) == 700  # and it is gone
+    assert device._hip_runtime.c.hipFree(other.address) == 700  # and it is gone
     assert not [row for row in device.allocations() if row.kind == "device"]
     with pytest.raises(DeviceFaultError):
         device.read(Buffer(8, 8), "u1")
@@ -164,4 +166,4 @@ def test_fault_without_allocations_reads() -> None:
     data = dict.fromkeys(("pc", "instruction", "wave", "address", "bytes", "error"), 0)
     texts = dict.fromkeys(("kind", "access", "kernel", "text", "detail", "message"), "")
     rest = {"workgroup": [0, 0, 0], "lane": None, "nearest": None}
-    assert Fault.from_json(json.loads(json.dumps({**data, **texts, **rest}))).nearest is None
+    assert FaultReport.from_json(json.loads(json.dumps({**data, **texts, **rest}))).nearest is None

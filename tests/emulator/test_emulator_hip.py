@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from emulator import toolchain
-from emulator.device import Device
+from emulator.device import EmulatedGpu
 from emulator.errors import DeviceError, DeviceFaultError, LibraryLoadError
 from tests.emulator.emulator_child import on_device
 from tests.emulator.emulator_small import code_object, fat_binary, small_library
@@ -24,7 +24,7 @@ def small() -> Path:
     return small_library()
 
 
-def _small(device: Device, path: Path) -> ctypes.CDLL:
+def _small(device: EmulatedGpu, path: Path) -> ctypes.CDLL:
     library = device.load_library(path)
     library.small_touch.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint, ctypes.c_uint, ctypes.c_size_t)
     library.small_trap.argtypes = (ctypes.c_void_p,)
@@ -34,14 +34,14 @@ def _small(device: Device, path: Path) -> ctypes.CDLL:
 
 
 @on_device("gfx950")
-def test_every_call_of_the_header(device: Device, small: Path) -> None:
+def test_every_call_of_the_header(device: EmulatedGpu, small: Path) -> None:
     assert _small(device, small).small_calls() == 0
     assert not [row for row in device.allocations() if row.kind != "code"]
 
 
 @pytest.mark.parametrize("cus", [256, 1])
 @on_device("gfx950")
-def test_properties_by_the_kernels_header(device: Device, small: Path, cus: int) -> None:
+def test_properties_by_the_kernels_header(device: EmulatedGpu, small: Path, cus: int) -> None:
     expected = [288 << 30, 163840, 65536, 64, 1024, 1024, 0x7FFFFFFF, 9, 5, cus, 163840]
     device.configure(cu_count=cus)
     library = _small(device, small)
@@ -55,11 +55,11 @@ def test_properties_by_the_kernels_header(device: Device, small: Path, cus: int)
     assert properties.raw[308:312] == (64).to_bytes(4, "little")
     assert properties.raw[388:392] == cus.to_bytes(4, "little")
     assert properties.raw[1160:1166] == b"gfx950"
-    assert device._run.c.hipGetDevicePropertiesR0600(properties, 1) == INVALID_DEVICE
+    assert device._hip_runtime.c.hipGetDevicePropertiesR0600(properties, 1) == INVALID_DEVICE
 
 
 @on_device("gfx950")
-def test_registration_and_launch(device: Device, small: Path) -> None:
+def test_registration_and_launch(device: EmulatedGpu, small: Path) -> None:
     library = _small(device, small)
     (module,) = [row for row in device.modules() if row["origin"] == str(small)]
     assert module["archs"] == ["gfx942", "gfx950"]
@@ -71,26 +71,30 @@ def test_registration_and_launch(device: Device, small: Path) -> None:
 
 
 @on_device("gfx950")
-def test_variables_of_a_library(device: Device, small: Path) -> None:
+def test_variables_of_a_library(device: EmulatedGpu, small: Path) -> None:
     # In the stub every device variable is its program's `table`; the name is what the library registered.
     library = _small(device, small)
     assert library.small_table(77) == SUCCESS
-    assert device._run.c.hipMemcpyToSymbol(ctypes.byref(ctypes.c_int()), None, 0, 0, 1) == 13
+    assert device._hip_runtime.c.hipMemcpyToSymbol(ctypes.byref(ctypes.c_int()), None, 0, 0, 1) == 13
 
 
 @on_device("gfx950")
-def test_fault_is_sticky_until_cleared(device: Device, small: Path) -> None:
+def test_fault_is_sticky_until_cleared(device: EmulatedGpu, small: Path) -> None:
     library = _small(device, small)
     out = device.malloc(20, "out")
     assert library.small_touch(out.address + 8, 1, 5, 64, 0) == ILLEGAL_ADDRESS
-    for call in (device._run.c.hipDeviceSynchronize, device._run.c.hipGetLastError, device._run.c.hipGetLastError):
+    for call in (
+        device._hip_runtime.c.hipDeviceSynchronize,
+        device._hip_runtime.c.hipGetLastError,
+        device._hip_runtime.c.hipGetLastError,
+    ):
         assert call() == ILLEGAL_ADDRESS
-    assert device._run.c.hipMemset(ctypes.c_void_p(out.address), 0, ctypes.c_size_t(4)) == ILLEGAL_ADDRESS
+    assert device._hip_runtime.c.hipMemset(ctypes.c_void_p(out.address), 0, ctypes.c_size_t(4)) == ILLEGAL_ADDRESS
     assert library.small_touch(out.address, 1, 1, 64, 0) == ILLEGAL_ADDRESS
     with pytest.raises(DeviceFaultError):
         device.malloc(10)
     count = ctypes.c_int()
-    assert (device._run.c.hipGetDeviceCount(ctypes.byref(count)), count.value) == (SUCCESS, 1)
+    assert (device._hip_runtime.c.hipGetDeviceCount(ctypes.byref(count)), count.value) == (SUCCESS, 1)
     fault = device.last_fault()
     assert fault
     assert (fault.kernel, fault.workgroup, fault.address, fault.bytes) == (
@@ -100,21 +104,21 @@ def test_fault_is_sticky_until_cleared(device: Device, small: Path) -> None:
         16,
     )
     device.clear_fault()
-    assert device._run.c.hipGetLastError() == SUCCESS
+    assert device._hip_runtime.c.hipGetLastError() == SUCCESS
     assert library.small_touch(out.address, 1, 1, 64, 0) == SUCCESS
 
 
 @on_device("gfx950")
-def test_reset_makes_the_device_new(device: Device, small: Path) -> None:
+def test_reset_makes_the_device_new(device: EmulatedGpu, small: Path) -> None:
     library = _small(device, small)
     assert library.small_touch(8, 1, 1, 64, 0) == ILLEGAL_ADDRESS
-    assert device._run.c.hipDeviceReset() == SUCCESS
+    assert device._hip_runtime.c.hipDeviceReset() == SUCCESS
     out = device.malloc(64)
     assert library.small_touch(out.address, 1, 1, 64, 0) == SUCCESS
 
 
 @on_device("gfx950")
-def test_unknown_instruction_is_a_launch_failure(device: Device, small: Path) -> None:
+def test_unknown_instruction_is_a_launch_failure(device: EmulatedGpu, small: Path) -> None:
     assert _small(device, small).small_trap(8) == LAUNCH_FAILURE
     with pytest.raises(DeviceFaultError, match="v_unheard_of_b32") as caught:
         device.synchronize()
@@ -137,16 +141,16 @@ def test_unknown_instruction_is_a_launch_failure(device: Device, small: Path) ->
     ],
 )
 @on_device("gfx950")
-def test_launch_sizes(device: Device, small: Path, groups: int, threads: int, lds: int, error: int) -> None:
+def test_launch_sizes(device: EmulatedGpu, small: Path, groups: int, threads: int, lds: int, error: int) -> None:
     library = _small(device, small)
     out = device.malloc(64)
     assert library.small_touch(out.address, 1, groups, threads, lds) == error
-    assert device._run.c.hipGetLastError() == SUCCESS  # small_touch has asked already: no fault, nothing sticks
+    assert device._hip_runtime.c.hipGetLastError() == SUCCESS  # small_touch has asked already: no fault, nothing sticks
     device.synchronize()
 
 
 @on_device("gfx90a")
-def test_library_of_another_arch(device: Device, small: Path) -> None:
+def test_library_of_another_arch(device: EmulatedGpu, small: Path) -> None:
     with pytest.raises(
         LibraryLoadError, match=r"libsmall.so: it has code for gfx942, gfx950; the emulated device is gfx90a"
     ):
@@ -158,7 +162,7 @@ def test_library_of_another_arch(device: Device, small: Path) -> None:
 
 
 @on_device("gfx942")
-def test_each_arch_gets_its_own_code(device: Device, small: Path) -> None:
+def test_each_arch_gets_its_own_code(device: EmulatedGpu, small: Path) -> None:
     bundle = fat_binary(small)
     device.load_module(bundle)
     device.load_module(code_object(bundle, "gfx942"))
@@ -168,10 +172,10 @@ def test_each_arch_gets_its_own_code(device: Device, small: Path) -> None:
 
 
 @on_device("gfx950")
-def test_truncated_images(device: Device, small: Path) -> None:
+def test_truncated_images(device: EmulatedGpu, small: Path) -> None:
     elf = code_object(fat_binary(small), "gfx950")
     path = small.parent / "cut.co"
-    call = device._run.c.hipModuleLoad
+    call = device._hip_runtime.c.hipModuleLoad
     for size in (0, 3, 23, 63, 64, 500, len(elf) // 2, len(elf) - 1, len(elf)):
         path.write_bytes(elf[:size])
         handle = ctypes.c_void_p()
@@ -183,7 +187,7 @@ def test_truncated_images(device: Device, small: Path) -> None:
 
 
 @on_device("gfx950")
-def test_images_of_unknown_size_that_end(device: Device, small: Path) -> None:
+def test_images_of_unknown_size_that_end(device: EmulatedGpu, small: Path) -> None:
     """A pointer to a code object whose memory ends too early: its last page is followed by an unmapped one."""
     import mmap
 
@@ -195,11 +199,11 @@ def test_images_of_unknown_size_that_end(device: Device, small: Path) -> None:
         libc = ctypes.CDLL(None)
         assert libc.mprotect(ctypes.c_void_p(start + size), ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
         handle = ctypes.c_void_p()
-        status = device._run.c.hipModuleLoadData(ctypes.byref(handle), start)
+        status = device._hip_runtime.c.hipModuleLoadData(ctypes.byref(handle), start)
         assert status == INVALID_IMAGE
         assert "truncated" in device.last_error()
     for wild in (8, 1 << 46):
-        assert device._run.c.hipModuleLoadData(ctypes.byref(handle), wild) == INVALID_IMAGE
+        assert device._hip_runtime.c.hipModuleLoadData(ctypes.byref(handle), wild) == INVALID_IMAGE
 
 
 @pytest.mark.parametrize(
@@ -214,14 +218,14 @@ def test_images_of_unknown_size_that_end(device: Device, small: Path) -> None:
     ],
 )
 @on_device("gfx950")
-def test_images_of_garbage(device: Device, image: bytes, words: str) -> None:
+def test_images_of_garbage(device: EmulatedGpu, image: bytes, words: str) -> None:
     with pytest.raises(DeviceError, match=words) as caught:
         device.load_module(image)
     assert caught.value.error in (INVALID_IMAGE, NO_BINARY)
 
 
 @on_device("gfx950")
-def test_modules(device: Device, small: Path) -> None:
+def test_modules(device: EmulatedGpu, small: Path) -> None:
     module = device.load_module(fat_binary(small))
     out = device.malloc(64)
     module.launch("touch", (1,), (128,), [ctypes.c_uint64(out.address), ctypes.c_uint64(5)], lds_bytes=48)
@@ -243,8 +247,8 @@ def test_modules(device: Device, small: Path) -> None:
 
 
 @on_device("gfx950")
-def test_packed_arguments(device: Device, small: Path) -> None:
-    c, handle, function = device._run.c, ctypes.c_void_p(), ctypes.c_void_p()
+def test_packed_arguments(device: EmulatedGpu, small: Path) -> None:
+    c, handle, function = device._hip_runtime.c, ctypes.c_void_p(), ctypes.c_void_p()
     image = fat_binary(small)
     assert c.hipModuleLoadData(ctypes.byref(handle), image) == SUCCESS
     assert c.hipModuleGetFunction(ctypes.byref(function), handle, b"touch") == SUCCESS
@@ -263,7 +267,7 @@ def test_packed_arguments(device: Device, small: Path) -> None:
 
 
 @on_device("gfx950")
-def test_mistake_of_the_emulator_is_a_fault(device: Device, small: Path) -> None:
+def test_mistake_of_the_emulator_is_a_fault(device: EmulatedGpu, small: Path) -> None:
     module = device.load_module(fat_binary(small))
     with pytest.raises(DeviceFaultError, match="a mistake of ours") as caught:
         module.launch("broken", (1,), (64,), [])
@@ -271,8 +275,8 @@ def test_mistake_of_the_emulator_is_a_fault(device: Device, small: Path) -> None
 
 
 @on_device("gfx950")
-def test_copies_are_checked(device: Device) -> None:
-    c = device._run.c
+def test_copies_are_checked(device: EmulatedGpu) -> None:
+    c = device._hip_runtime.c
     buffer, host = device.malloc(100), ctypes.create_string_buffer(200)
     here = ctypes.addressof(host)
     for to, source, size, kind, status in (
@@ -303,8 +307,8 @@ def test_copies_are_checked(device: Device) -> None:
 
 
 @on_device("gfx950")
-def test_wrong_frees(device: Device) -> None:
-    c, host = device._run.c, ctypes.c_void_p()
+def test_wrong_frees(device: EmulatedGpu) -> None:
+    c, host = device._hip_runtime.c, ctypes.c_void_p()
     assert c.hipHostMalloc(ctypes.byref(host), ctypes.c_size_t(10), 0) == SUCCESS
     buffer = device.malloc(10)
     assert c.hipFree(None) == SUCCESS
@@ -317,8 +321,8 @@ def test_wrong_frees(device: Device) -> None:
 
 
 @on_device("gfx950")
-def test_handles_that_do_not_live(device: Device) -> None:
-    c, event, stream = device._run.c, ctypes.c_void_p(), ctypes.c_void_p()
+def test_handles_that_do_not_live(device: EmulatedGpu) -> None:
+    c, event, stream = device._hip_runtime.c, ctypes.c_void_p(), ctypes.c_void_p()
     elapsed = ctypes.c_float()
     assert c.hipEventCreate(ctypes.byref(event)) == SUCCESS
     assert c.hipEventElapsedTime(ctypes.byref(elapsed), event, event) == HANDLE  # not recorded
@@ -336,8 +340,8 @@ def test_handles_that_do_not_live(device: Device) -> None:
 
 
 @on_device("gfx950")
-def test_registered_memory(device: Device) -> None:
-    c, data = device._run.c, (ctypes.c_uint8 * 100)()
+def test_registered_memory(device: EmulatedGpu) -> None:
+    c, data = device._hip_runtime.c, (ctypes.c_uint8 * 100)()
     start = ctypes.c_void_p(ctypes.addressof(data))
     assert c.hipHostRegister(start, ctypes.c_size_t(100), 0) == SUCCESS
     assert c.hipHostRegister(start, ctypes.c_size_t(100), 0) == 712
@@ -349,8 +353,8 @@ def test_registered_memory(device: Device) -> None:
 
 
 @on_device("gfx950")
-def test_error_names(device: Device) -> None:
-    c = device._run.c
+def test_error_names(device: EmulatedGpu) -> None:
+    c = device._hip_runtime.c
     c.hipGetErrorString.restype = ctypes.c_char_p
     assert c.hipGetErrorName(700) == b"hipErrorIllegalAddress"
     assert c.hipGetErrorString(209) == b"no kernel image is available for execution on the device"
@@ -358,7 +362,7 @@ def test_error_names(device: Device) -> None:
 
 
 @on_device("gfx950")
-def test_missing_symbol_and_missing_file(device: Device, tmp_path: Path) -> None:
+def test_missing_symbol_and_missing_file(device: EmulatedGpu, tmp_path: Path) -> None:
     with pytest.raises(LibraryLoadError, match=r"nothing\.so"):
         device.load_library(tmp_path / "nothing.so")
     source, orphan = tmp_path / "orphan.cpp", tmp_path / "orphan.so"
@@ -374,7 +378,7 @@ def test_missing_symbol_and_missing_file(device: Device, tmp_path: Path) -> None
 
 
 @on_device("gfx950")
-def test_truncated_library(device: Device, small: Path, tmp_path: Path) -> None:
+def test_truncated_library(device: EmulatedGpu, small: Path, tmp_path: Path) -> None:
     """The dynamic loader maps what the headers say: reading behind the file's end would kill the process."""
     data = small.read_bytes()
     for part in (10, 63, 64, 1000, len(data) // 2, len(data) - 100):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emulator.device import Device
+from emulator.device import EmulatedGpu
 from emulator.errors import DeviceFaultError
 from tests.emulator.emulator_child import on_device
 from tests.emulator.emulator_small import fat_binary, small_library
@@ -19,7 +19,7 @@ def small() -> Path:
     return small_library()
 
 
-def _touch(device: Device, path: Path, out: int, value: int, groups: int, threads: int) -> int:
+def _touch(device: EmulatedGpu, path: Path, out: int, value: int, groups: int, threads: int) -> int:
     library = device.load_library(path)
     library.small_touch.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint, ctypes.c_uint, ctypes.c_size_t)
     return int(library.small_touch(out, value, groups, threads, 0))
@@ -27,7 +27,7 @@ def _touch(device: Device, path: Path, out: int, value: int, groups: int, thread
 
 @pytest.mark.parametrize("threads", [1, 64, 100, 256])
 @on_device("gfx950", whole=True)
-def test_kernel_writes_its_elements(device: Device, small: Path, threads: int) -> None:
+def test_kernel_writes_its_elements(device: EmulatedGpu, small: Path, threads: int) -> None:
     out = device.malloc(8 * threads * 5 + 8)
     assert _touch(device, small, out.address, 0xFEDCBA9876543210, 5, threads) == 0
     data = device.read(out, np.uint64)
@@ -36,14 +36,14 @@ def test_kernel_writes_its_elements(device: Device, small: Path, threads: int) -
 
 
 @on_device("gfx942", whole=True)
-def test_other_arch_runs_its_own_code(device: Device, small: Path) -> None:
+def test_other_arch_runs_its_own_code(device: EmulatedGpu, small: Path) -> None:
     out = device.malloc(8 * 128)
     assert _touch(device, small, out.address, 3, 2, 64) == 0
     assert (device.read(out, np.uint64) == 3).all()
 
 
 @on_device("gfx950", whole=True)
-def test_fault_names_the_lane(device: Device, small: Path) -> None:
+def test_fault_names_the_lane(device: EmulatedGpu, small: Path) -> None:
     out = device.malloc(8 * 250, "out")
     assert _touch(device, small, out.address, 3, 2, 128) == 700
     fault = device.last_fault()
@@ -59,14 +59,14 @@ def test_fault_names_the_lane(device: Device, small: Path) -> None:
 
 
 @on_device("gfx950", whole=True)
-def test_pages_hide_it(device: Device, small: Path) -> None:
+def test_pages_hide_it(device: EmulatedGpu, small: Path) -> None:
     device.configure(granularity=4096)
     out = device.malloc(8 * 250)
     assert _touch(device, small, out.address, 3, 2, 128) == 0
 
 
 @on_device("gfx950", whole=True)
-def test_pool_over_4_gib(device: Device, small: Path) -> None:
+def test_pool_over_4_gib(device: EmulatedGpu, small: Path) -> None:
     pool = device.malloc(6 << 30)
     for line in (1 << 31, 1 << 32):
         assert _touch(device, small, pool.address + line - 64, line, 1, 16) == 0
@@ -74,7 +74,7 @@ def test_pool_over_4_gib(device: Device, small: Path) -> None:
 
 
 @on_device("gfx950", whole=True)
-def test_modules_variables_and_counters(device: Device, small: Path) -> None:
+def test_modules_variables_and_counters(device: EmulatedGpu, small: Path) -> None:
     library = device.load_library(small)
     assert library.small_table(ctypes.c_uint64(99)) == 0
     module = device.load_module(fat_binary(small))

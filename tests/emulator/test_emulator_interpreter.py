@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from emulator import code_object, program_cache
-from emulator.device import Device, DeviceFaultError
+from emulator.device import DeviceFaultError, EmulatedGpu
 from kernels.base.settings import cache_folder
 from kernels.code import toolchains
 
@@ -131,13 +131,13 @@ def run(request: pytest.FixtureRequest, code: dict[str, bytes]) -> Iterator[Call
         yield lambda job, **options: pool.submit(_job, job, options).result(timeout=120)
 
 
-_device: Device
+_device: EmulatedGpu
 _code: bytes
 
 
 def _start(arch: str, code: bytes) -> None:
     global _device, _code
-    _device, _code = Device(arch, threads=1), code
+    _device, _code = EmulatedGpu(arch, threads=1), code
 
 
 def _job(job: Job, options: dict[str, Any]) -> None:
@@ -281,8 +281,8 @@ def test_programs_are_cached(code: dict[str, bytes], tmp_path: Path) -> None:
 FIRST_LAUNCH = """
 import ctypes, sys
 from pathlib import Path
-from emulator.device import Device
-device = Device("gfx950", threads=1)
+from emulator.device import EmulatedGpu
+device = EmulatedGpu("gfx950", threads=1)
 out = device.malloc(4)
 device.load_module(Path(sys.argv[1]).read_bytes()).launch("collect", (1,), (64,), [ctypes.c_void_p(out.address)])
 device.synchronize()

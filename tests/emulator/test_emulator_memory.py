@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.device import Buffer, Device
+from emulator.device import Buffer, EmulatedGpu
 from emulator.errors import DeviceError
 from tests.emulator.emulator_child import on_device
 
@@ -24,28 +24,28 @@ def _resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
 
 
-def _mapped(device: Device, address: int, size: int = 1) -> bool:
-    return bool(device._run.c.emu_mapped(address, size))
+def _mapped(device: EmulatedGpu, address: int, size: int = 1) -> bool:
+    return bool(device._hip_runtime.c.emu_mapped(address, size))
 
 
-def _nearest(device: Device, address: int) -> tuple[int, int, int, bool]:
+def _nearest(device: EmulatedGpu, address: int) -> tuple[int, int, int, bool]:
     base, size, distance, freed = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_int64(), ctypes.c_uint32()
     found = (ctypes.byref(x) for x in (base, size, distance, freed))
-    assert device._run.c.emu_nearest(address, *found) == 0
+    assert device._hip_runtime.c.emu_nearest(address, *found) == 0
     return base.value, size.value, distance.value, bool(freed.value)
 
 
-def _srd_mapped(device: Device, base: int, records: int, stride: int = 0) -> int | None:
+def _srd_mapped(device: EmulatedGpu, base: int, records: int, stride: int = 0) -> int | None:
     """None if the resource's range is mapped, else the first address that is not."""
     words = (ctypes.c_uint32 * 4)(base & 0xFFFFFFFF, base >> 32 | stride << 16, records, 0)
     unmapped = ctypes.c_uint64()
-    good = device._run.c.emu_srd_mapped(words, ctypes.byref(unmapped))
+    good = device._hip_runtime.c.emu_srd_mapped(words, ctypes.byref(unmapped))
     return None if good else unmapped.value
 
 
 @pytest.mark.parametrize("poison", [False, True])
 @on_device()
-def test_pool_costs_pages_touched(device: Device, poison: bool) -> None:
+def test_pool_costs_pages_touched(device: EmulatedGpu, poison: bool) -> None:
     device.configure(poison_memory=poison)
     before = _resident()
     pool = device.malloc(6 * GIB, "K pool")
@@ -62,10 +62,10 @@ def test_pool_costs_pages_touched(device: Device, poison: bool) -> None:
 
 
 @on_device()
-def test_fill_keeps_neighbours(device: Device) -> None:
+def test_fill_keeps_neighbours(device: EmulatedGpu) -> None:
     buffer = device.malloc(1 << 20)
     device.fill(buffer, 7)
-    device._hip(device._run.c.hipMemset(buffer.address + 100, 0, (1 << 20) - 300), "hipMemset")
+    device._hip(device._hip_runtime.c.hipMemset(buffer.address + 100, 0, (1 << 20) - 300), "hipMemset")
     data = device.read(buffer, np.uint8)
     assert (data[:100] == 7).all()
     assert (data[100:-200] == 0).all()
@@ -73,7 +73,7 @@ def test_fill_keeps_neighbours(device: Device) -> None:
 
 
 @on_device()
-def test_low_addresses(device: Device) -> None:
+def test_low_addresses(device: EmulatedGpu) -> None:
     with device.placed("low"):
         buffers = [device.malloc(size) for size in (100, 1 << 30, 5000)]
     assert all(buffer.address + buffer.bytes <= 4 * GIB for buffer in buffers)
@@ -81,7 +81,7 @@ def test_low_addresses(device: Device) -> None:
 
 @pytest.mark.parametrize("size", [64, 1 << 20, 2 * GIB - PAGE, 6 * GIB])
 @on_device()
-def test_high_addresses(device: Device, size: int) -> None:
+def test_high_addresses(device: EmulatedGpu, size: int) -> None:
     with device.placed("high"):
         buffers = [device.malloc(size) for _ in range(3)]
     for buffer in buffers:
@@ -92,7 +92,7 @@ def test_high_addresses(device: Device, size: int) -> None:
 @pytest.mark.parametrize("size", [17, PAGE, 3 * PAGE + 1, 6 * GIB])
 @pytest.mark.parametrize("line", [1, 3, 0x4000])
 @on_device()
-def test_crossing_chosen_line(device: Device, size: int, line: int) -> None:
+def test_crossing_chosen_line(device: EmulatedGpu, size: int, line: int) -> None:
     at = line * 4 * GIB
     with device.placed("crossing", at=at):
         buffer = device.malloc(size)
@@ -105,7 +105,7 @@ def test_crossing_chosen_line(device: Device, size: int, line: int) -> None:
 
 
 @on_device()
-def test_given_base_is_for_one(device: Device) -> None:
+def test_given_base_is_for_one(device: EmulatedGpu) -> None:
     with device.placed("fixed", at=0x5555_0000_1230):
         here, elsewhere = device.malloc(100), device.malloc(100)
     assert here.address == 0x5555_0000_1230
@@ -117,7 +117,7 @@ def test_given_base_is_for_one(device: Device) -> None:
 
 
 @on_device()
-def test_addresses_are_not_used_again_at_once(device: Device) -> None:
+def test_addresses_are_not_used_again_at_once(device: EmulatedGpu) -> None:
     first = device.malloc(PAGE)
     device.free(first)
     second = device.malloc(PAGE)
@@ -126,14 +126,14 @@ def test_addresses_are_not_used_again_at_once(device: Device) -> None:
 
 
 @on_device()
-def test_guards_between_allocations(device: Device) -> None:
+def test_guards_between_allocations(device: EmulatedGpu) -> None:
     buffers = sorted(device.malloc(size).address for size in (1, 1 << 30, PAGE, 5 << 20))
     ends = {row.base: row.base + row.bytes for row in device.allocations()}
     assert all(high - ends[low] >= 4 * GIB for low, high in itertools.pairwise(buffers))
 
 
 @on_device()
-def test_byte_and_page_granularity(device: Device) -> None:
+def test_byte_and_page_granularity(device: EmulatedGpu) -> None:
     buffer = device.malloc(PAGE + 10)
     end = buffer.address + buffer.bytes
     page_end = buffer.address + 2 * PAGE
@@ -152,7 +152,7 @@ def test_byte_and_page_granularity(device: Device) -> None:
 
 
 @on_device()
-def test_page_granularity_joins_neighbours(device: Device) -> None:
+def test_page_granularity_joins_neighbours(device: EmulatedGpu) -> None:
     base = 0x5000_0000_0000
     for at, size in ((base, 2 * PAGE), (base + 2 * PAGE, 100)):
         with device.placed("fixed", at=at):
@@ -164,7 +164,7 @@ def test_page_granularity_joins_neighbours(device: Device) -> None:
 
 
 @on_device()
-def test_resource_range(device: Device) -> None:
+def test_resource_range(device: EmulatedGpu) -> None:
     buffer = device.malloc(10 * PAGE + 4)
     base, page_end = buffer.address, buffer.address + 11 * PAGE
     assert _srd_mapped(device, base, 0) is None
@@ -180,7 +180,7 @@ def test_resource_range(device: Device) -> None:
 
 
 @on_device()
-def test_capacity(device: Device) -> None:
+def test_capacity(device: EmulatedGpu) -> None:
     device.configure(memory_bytes=1 << 20)
     kept = device.malloc(1 << 19)
     with pytest.raises(
@@ -193,7 +193,7 @@ def test_capacity(device: Device) -> None:
 
 
 @on_device()
-def test_impossible_sizes(device: Device) -> None:
+def test_impossible_sizes(device: EmulatedGpu) -> None:
     for size in (0, 1 << 47, (1 << 64) - 1):
         device.configure(memory_bytes=1 << 62)
         with pytest.raises(DeviceError, match="no room"):
@@ -201,7 +201,7 @@ def test_impossible_sizes(device: Device) -> None:
 
 
 @on_device()
-def test_wrong_release(device: Device) -> None:
+def test_wrong_release(device: EmulatedGpu) -> None:
     buffer = device.malloc(100)
     with pytest.raises(DeviceError, match="is not the start of an allocation"):
         device.free(Buffer(buffer.address + 1, 1))
@@ -211,7 +211,7 @@ def test_wrong_release(device: Device) -> None:
 
 
 @on_device()
-def test_allocations_snapshot(device: Device) -> None:
+def test_allocations_snapshot(device: EmulatedGpu) -> None:
     first, second = device.malloc(10, "q"), device.malloc(20)
     rows = [row for row in device.allocations() if row.kind != "code"]
     assert [(row.base, row.bytes, row.kind, row.label) for row in rows] == [
@@ -229,7 +229,7 @@ _QUERIES = st.lists(st.tuples(st.integers(-8, _UNITS * 4 + 8), st.integers(0, 80
 
 @pytest.mark.parametrize("granularity", [1, PAGE])
 @on_device()
-def test_intervals_agree_with_model(device: Device, granularity: int) -> None:
+def test_intervals_agree_with_model(device: EmulatedGpu, granularity: int) -> None:
     """Allocations at chosen places (units of 1 KiB), some released: mapped and nearest as a list of bytes has them."""
     unit, origin = 1024, 0x4444_0000_0000
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from emulator.device import Device
+from emulator.device import EmulatedGpu
 from emulator.errors import DeviceFaultError
 from emulator.options import Trace
 from tests.emulator.emulator_assembly import assemble, launch
@@ -41,7 +41,7 @@ def traced(text: str) -> list[tuple[int, str]]:
 
 
 @on_device("gfx942", whole=True)
-def test_one_wave_of_one_workgroup(device: Device, tmp_path: Path) -> None:
+def test_one_wave_of_one_workgroup(device: EmulatedGpu, tmp_path: Path) -> None:
     file = tmp_path / "trace.txt"
     device.configure(trace=Trace(file=str(file), kernel="test_k", workgroup=2, wave=1))
     code, out = assemble(BODY), device.upload(np.zeros(128, np.uint32))
@@ -66,7 +66,7 @@ def test_one_wave_of_one_workgroup(device: Device, tmp_path: Path) -> None:
     ids=["kernel", "workgroup", "wave"],
 )
 @on_device("gfx942", whole=True)
-def test_nothing_else_is_traced(device: Device, tmp_path: Path, other: dict[str, object]) -> None:
+def test_nothing_else_is_traced(device: EmulatedGpu, tmp_path: Path, other: dict[str, object]) -> None:
     file = tmp_path / "trace.txt"
     device.configure(trace=Trace(file=str(file), **other))  # type: ignore[arg-type]
     launch(device, assemble(BODY), device.malloc(256))
@@ -74,7 +74,7 @@ def test_nothing_else_is_traced(device: Device, tmp_path: Path, other: dict[str,
 
 
 @on_device("gfx942", whole=True)
-def test_a_fault_is_at_the_last_line_of_the_trace(device: Device, tmp_path: Path) -> None:
+def test_a_fault_is_at_the_last_line_of_the_trace(device: EmulatedGpu, tmp_path: Path) -> None:
     file = tmp_path / "trace.txt"
     device.configure(trace=Trace(file=str(file)))
     code, out = assemble(BODY), device.malloc(128)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emulator.device import Device
+from emulator.device import EmulatedGpu
 from kernels.launch import fwd_harness
 from kernels.launch.c_abi import Status, load
 from kernels.launch.fwd_launching import run
@@ -50,7 +50,14 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 @on_device("gfx950", whole=True)
 def test_o_agrees_with_the_reference(
-    device: Device, library: Path, seqlen_q: int, seqlen_k: int, nhead_q: int, nhead_k: int, pipeline: str, causal: bool
+    device: EmulatedGpu,
+    library: Path,
+    seqlen_q: int,
+    seqlen_k: int,
+    nhead_q: int,
+    nhead_k: int,
+    pipeline: str,
+    causal: bool,
 ) -> None:
     p = problem(seqlen_q, seqlen_k, nhead_q, nhead_k, causal, batch=2)
     bits = tensors(p)
@@ -68,7 +75,7 @@ def test_o_agrees_with_the_reference(
 
 
 @on_device("gfx950", whole=True)
-def test_what_no_kernel_serves_is_refused(device: Device, library: Path) -> None:
+def test_what_no_kernel_serves_is_refused(device: EmulatedGpu, library: Path) -> None:
     """The 128-row kernel here pads keys: whole tiles of them are another kernel's, which is not in the library."""
     p = problem(200, 256, 1, 1, causal=False)
     device.load_library(library)
@@ -79,14 +86,14 @@ def test_what_no_kernel_serves_is_refused(device: Device, library: Path) -> None
 
 
 @on_device("gfx942", whole=True)
-def test_another_arch_has_no_kernel_here(device: Device, library: Path) -> None:
+def test_another_arch_has_no_kernel_here(device: EmulatedGpu, library: Path) -> None:
     p = problem(16, 64, 1, 1, causal=False)
     opened, hip = load(library, fwd_harness.FwdArguments), HipApi(ctypes.CDLL(None), device.last_error)
     assert run(hip, opened, p, tensors(p)).launch.status == Status.UNSUPPORTED
 
 
 @on_device("gfx950", whole=True)
-def test_a_problem_that_contradicts_itself_is_refused(device: Device, library: Path) -> None:
+def test_a_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library: Path) -> None:
     device.load_library(library)
     opened = load(library, fwd_harness.FwdArguments)
     refused = {

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from emulator.device import Device
+from emulator.device import EmulatedGpu
 from kernels.launch import fwd_harness
 from kernels.launch.buffers import Inputs
 from kernels.launch.c_abi import Library, Status, load
@@ -28,7 +28,7 @@ from tests.gpu.reference import attention
 from tests.gpu.tolerances import compare_lse, compare_o
 
 
-def opened(device: Device, library: Path) -> tuple[HipApi, Library]:
+def opened(device: EmulatedGpu, library: Path) -> tuple[HipApi, Library]:
     device.load_library(library)
     return HipApi(ctypes.CDLL(None), device.last_error), load(library, fwd_harness.FwdArguments)
 
@@ -38,7 +38,7 @@ def split(p: Problem, numbers: np.ndarray, lengths: tuple[int, ...]) -> tuple[np
 
 
 @on_device("gfx950", whole=True)
-def test_dropout_drops_what_its_random_values_say(device: Device, library: Path) -> None:
+def test_dropout_drops_what_its_random_values_say(device: EmulatedGpu, library: Path) -> None:
     """In group mode, with sequences of different lengths and a mask."""
     base = problem(1, 1, 2, 1, causal=True, lse=True)
     p = replace(base, mode="group", seqlens_q=(70, 33), seqlens_k=(150, 64), p_drop=0.25, seed=7)
@@ -66,7 +66,7 @@ def test_dropout_drops_what_its_random_values_say(device: Device, library: Path)
 
 
 @on_device("gfx950", whole=True)
-def test_fp8_is_what_its_scales_say(device: Device, library: Path) -> None:
+def test_fp8_is_what_its_scales_say(device: EmulatedGpu, library: Path) -> None:
     p = replace(problem(40, 200, 2, 1, causal=False, batch=2), dtype="fp8bf16", qscale="pertensor")
     random = np.random.default_rng(3)
     descales = {"q": 0.01, "k": 0.02, "v": 0.05}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emulator.device import Device
+from emulator.device import EmulatedGpu
 from kernels.launch import fwd_harness
 from kernels.launch.c_abi import Library, Status, load
 from kernels.launch.fwd_launching import laid_out, launch, run
@@ -60,7 +60,7 @@ def problem(**changes: Any) -> Problem:
     return Problem(**{**sound, **changes})
 
 
-def opened(device: Device, library: Path) -> tuple[HipApi, Library]:
+def opened(device: EmulatedGpu, library: Path) -> tuple[HipApi, Library]:
     device.load_library(library)
     return HipApi(ctypes.CDLL(None), device.last_error), load(library, fwd_harness.FwdArguments)
 
@@ -91,7 +91,7 @@ WINDOW = {"window_left": 60, "window_right": 7}
     ],
 )
 @on_device("gfx950", whole=True)
-def test_o_agrees_with_the_reference(device: Device, library: Path, changes: dict[str, Any]) -> None:
+def test_o_agrees_with_the_reference(device: EmulatedGpu, library: Path, changes: dict[str, Any]) -> None:
     p = problem(**changes)
     bits = tensors(p)
     hip, ours = opened(device, library)
@@ -116,7 +116,7 @@ def test_o_agrees_with_the_reference(device: Device, library: Path, changes: dic
 )
 @on_device("gfx950", whole=True)
 def test_split_kv_agrees_with_the_reference(
-    device: Device, split_library: Path, splits: int, changes: dict[str, Any]
+    device: EmulatedGpu, split_library: Path, splits: int, changes: dict[str, Any]
 ) -> None:
     p = problem(**CAUSAL, **changes)
     bits = tensors(p)
@@ -129,7 +129,7 @@ def test_split_kv_agrees_with_the_reference(
 
 
 @on_device("gfx950", whole=True)
-def test_lengths_may_be_told_apart_from_the_places_of_keys(device: Device, library: Path) -> None:
+def test_lengths_may_be_told_apart_from_the_places_of_keys(device: EmulatedGpu, library: Path) -> None:
     """In group mode seqlen_k_ptr goes before seqstart_k, and orders the workgroups otherwise."""
     p = problem(mode="group", bias="bias", seqlens_q=(5, 130), seqlens_k=(257, 90))
     bits = tensors(p)
@@ -141,7 +141,7 @@ def test_lengths_may_be_told_apart_from_the_places_of_keys(device: Device, libra
 
 
 @on_device("gfx950", whole=True)
-def test_an_unused_entry_would_fault_if_it_were_read(device: Device, library: Path) -> None:
+def test_an_unused_entry_would_fault_if_it_were_read(device: EmulatedGpu, library: Path) -> None:
     p = problem()
     hip, ours = opened(device, library)
     given = laid_out(p, tensors(p))
@@ -153,7 +153,7 @@ def test_an_unused_entry_would_fault_if_it_were_read(device: Device, library: Pa
 
 
 @on_device("gfx950", whole=True)
-def test_a_page_taken_for_another_is_noticed(device: Device, library: Path) -> None:
+def test_a_page_taken_for_another_is_noticed(device: EmulatedGpu, library: Path) -> None:
     p = problem()
     bits = tensors(p)
     hip, ours = opened(device, library)
@@ -181,7 +181,7 @@ def test_a_page_taken_for_another_is_noticed(device: Device, library: Path) -> N
 )
 @on_device("gfx950", whole=True)
 def test_a_problem_that_contradicts_itself_is_refused(
-    device: Device, library: Path, message: str, wrong: dict[str, int]
+    device: EmulatedGpu, library: Path, message: str, wrong: dict[str, int]
 ) -> None:
     _, ours = opened(device, library)
     sound = {"batch": 1, "nhead_q": 1, "nhead_k": 1, "hdim_q": 128, "hdim_v": 128, "page_block_size": 128}
@@ -191,7 +191,7 @@ def test_a_problem_that_contradicts_itself_is_refused(
 
 
 @on_device("gfx950", whole=True)
-def test_there_is_no_kernel_that_gives_lse(device: Device, library: Path) -> None:
+def test_there_is_no_kernel_that_gives_lse(device: EmulatedGpu, library: Path) -> None:
     """Upstream lists none: LSE over a paged cache is split-KV's."""
     p = problem(lse=True)
     hip, ours = opened(device, library)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emulator.device import Device
+from emulator.device import EmulatedGpu
 from kernels.launch import fwd_harness
 from kernels.launch.c_abi import Status, load
 from kernels.launch.fwd_launching import run
@@ -36,7 +36,14 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 @on_device("gfx950", whole=True)
 def test_o_agrees_with_the_reference(
-    device: Device, library: Path, seqlen_q: int, seqlen_k: int, nhead_q: int, nhead_k: int, batch: int, causal: bool
+    device: EmulatedGpu,
+    library: Path,
+    seqlen_q: int,
+    seqlen_k: int,
+    nhead_q: int,
+    nhead_k: int,
+    batch: int,
+    causal: bool,
 ) -> None:
     p = problem(seqlen_q, seqlen_k, nhead_q, nhead_k, causal, batch=batch)
     bits = tensors(p)
@@ -52,7 +59,7 @@ def test_o_agrees_with_the_reference(
 
 
 @on_device("gfx950", whole=True)
-def test_what_v3_would_compute_otherwise_or_not_at_all_is_refused(device: Device, library: Path) -> None:
+def test_what_v3_would_compute_otherwise_or_not_at_all_is_refused(device: EmulatedGpu, library: Path) -> None:
     """Upstream's own function launches for any head dims, and its arguments have no place for most features."""
     device.load_library(library)
     opened = load(library, fwd_harness.FwdArguments)
@@ -82,14 +89,14 @@ def test_what_v3_would_compute_otherwise_or_not_at_all_is_refused(device: Device
 
 
 @on_device("gfx942", whole=True)
-def test_another_arch_has_no_kernel_here(device: Device, library: Path) -> None:
+def test_another_arch_has_no_kernel_here(device: EmulatedGpu, library: Path) -> None:
     p = problem(16, 64, 1, 1, causal=False)
     opened, hip = load(library, fwd_harness.FwdArguments), HipApi(ctypes.CDLL(None), device.last_error)
     assert run(hip, opened, p, tensors(p)).launch.status == Status.UNSUPPORTED
 
 
 @on_device("gfx950", whole=True)
-def test_an_lse_is_refused_and_not_left_out(device: Device, library: Path) -> None:
+def test_an_lse_is_refused_and_not_left_out(device: EmulatedGpu, library: Path) -> None:
     p = replace(problem(16, 64, 1, 1, causal=False), lse=True)
     device.load_library(library)
     opened, hip = load(library, fwd_harness.FwdArguments), HipApi(ctypes.CDLL(None), device.last_error)

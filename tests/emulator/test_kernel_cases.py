@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from emulator.device import Device
+from emulator.device import EmulatedGpu
 from kernels.base.results import Results
 from kernels.launch.buffers import Inputs
 from kernels.launch.device import EmulatedDevice
@@ -26,12 +26,12 @@ from tests.gpu.suites import manifest_keys
 class HereDevice(EmulatedDevice):
     """The emulator that this process has already."""
 
-    def __init__(self, device: Device) -> None:
-        with mock.patch("kernels.launch.device.emulated.Device", return_value=device):
+    def __init__(self, device: EmulatedGpu) -> None:
+        with mock.patch("kernels.launch.device.emulated.EmulatedGpu", return_value=device):
             super().__init__(device.options.arch)
 
 
-def bench_of(device: Device, library: Path) -> FamilyBench:
+def bench_of(device: EmulatedGpu, library: Path) -> FamilyBench:
     here = HereDevice(device)
     found = opened(here, library, "fwd")
     return FamilyBench(
@@ -58,7 +58,7 @@ def test_a_library_of_another_family_is_refused(library: Path) -> None:
 
 
 @on_device("gfx950", whole=True)
-def test_a_wrong_number_fails_the_case(device: Device, library: Path) -> None:
+def test_a_wrong_number_fails_the_case(device: EmulatedGpu, library: Path) -> None:
     """Planted on either side: a reference of another scale, and keys that are not those of the reference."""
     bench = bench_of(device, library)
     for key in bench.keys:
@@ -85,7 +85,7 @@ def assert_wrong(bench: FamilyBench, name: str) -> None:
 
 
 @on_device("gfx950", whole=True)
-def test_a_fault_is_told_as_the_emulator_saw_it(device: Device, library: Path) -> None:
+def test_a_fault_is_told_as_the_emulator_saw_it(device: EmulatedGpu, library: Path) -> None:
     bench = bench_of(device, library)
 
     def cut(problem: Problem, tensors: Any) -> Any:
@@ -101,7 +101,7 @@ def test_a_fault_is_told_as_the_emulator_saw_it(device: Device, library: Path) -
 
 
 @on_device("gfx950", whole=True)
-def test_what_dispatch_sends_elsewhere_is_not_passed(device: Device, library: Path) -> None:
+def test_what_dispatch_sends_elsewhere_is_not_passed(device: EmulatedGpu, library: Path) -> None:
     """A kernel by another name, which the library doesn't hold: its problems go to the one that it was made of."""
     bench = bench_of(device, library)
     small = next(key for key in bench.keys if key.tile.bm0 == 16)

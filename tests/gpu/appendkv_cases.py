@@ -26,13 +26,13 @@ _ULP = {"bf16": 2.0**-8, "fp16": 2.0**-11}  # half a step of a rounded number, r
 def run(request: AppendRequest, hip: HipApi, library: Library, arch: str) -> Ended:
     """Launch what dispatch chooses and compare. Raises ProblemError, HipError."""
     append = appending(**dataclasses.asdict(request), arch=arch)
-    found: Appended = host(library.family).launch(hip, library, append)
-    if found.launch.status != Status.OK:
-        return Ended(launch=found.launch)
-    wrong = differences(append, found.q, found.k, found.v, arch)
+    appended: Appended = host(library.family).launch(hip, library, append)
+    if appended.launch.status != Status.OK:
+        return Ended(launch=appended.launch)
+    wrong = differences(append, appended.q, appended.k, appended.v, arch)
     return Ended(
-        launch=found.launch,
-        outputs=(found.q, found.k, found.v),
+        launch=appended.launch,
+        outputs=(appended.q, appended.k, appended.v),
         lines=(f"Q and the cache: {', '.join(wrong) or 'nothing'} differs",),
         wrong=tuple(f"{name} isn't what it must be" for name in wrong),
     )
@@ -102,16 +102,16 @@ def rotated(append: Append, bits: np.ndarray, positions: np.ndarray, arch: str) 
 
 def differences(append: Append, q: np.ndarray, k: np.ndarray, v: np.ndarray, arch: str = "gfx950") -> list[str]:
     """Which tensors are not what they must be after ``append``: new numbers within rounding, all else to the bit."""
-    found = {"q": q, "k": k, "v": v}
+    actual = {"q": q, "k": k, "v": v}
     wrong = set()
-    untouched = {name: np.ones(bits.shape, bool) for name, bits in found.items()}
+    untouched = {name: np.ones(bits.shape, bool) for name, bits in actual.items()}
 
     def check(name: str, at: tuple[Any, ...], before: np.ndarray, expected: np.ndarray) -> None:
         turns = append.rope != "no" and name != "v"
-        error = np.abs(decode(found[name][at], append.dtype, arch) - expected)
+        error = np.abs(decode(actual[name][at], append.dtype, arch) - expected)
         # products that cancel are off by float32's rounding
         near = error <= np.abs(expected) * _ULP[append.dtype] + 2.0**-20
-        if not (near if turns else found[name][at] == before).all():
+        if not (near if turns else actual[name][at] == before).all():
             wrong.add(name)
         untouched[name][at] = False
 
@@ -129,6 +129,6 @@ def differences(append: Append, q: np.ndarray, k: np.ndarray, v: np.ndarray, arc
             check("k", at, append.knew[batch, new], expected)
             check("v", at, append.vnew[batch, new], decode(append.vnew[batch, new], append.dtype, arch))
     for name, where in untouched.items():
-        if not np.array_equal(found[name][where], getattr(append, name)[where]):
+        if not np.array_equal(actual[name][where], getattr(append, name)[where]):
             wrong.add(f"{name} elsewhere")
     return sorted(wrong)

@@ -38,7 +38,7 @@ from matrix.problems.tables import find
 from tests.gpu import kernel_cases, suites
 from tests.gpu.errors import CasesFailedError, NothingRanError, WrongLibraryError
 from tests.gpu.pool import Pool
-from tests.gpu.suites import Built, Case, Judged
+from tests.gpu.suites import Case, Judged, LocatedLibrary
 from tests.gpu.summary import Progress, details, say, summary
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
@@ -168,14 +168,14 @@ def _family(args: argparse.Namespace) -> str:
     raise UsageError(f"--suite {FAMILY_SUITE} needs the --family that was built: one of {', '.join(_families())}.")
 
 
-def _library(args: argparse.Namespace, arch: str, family: str) -> Built:
+def _library(args: argparse.Namespace, arch: str, family: str) -> LocatedLibrary:
     """Raises NotBuiltError, WrongLibraryError, LibraryMismatchError, UnknownUpstreamError."""
     upstream = settings.upstream(args.upstream, settings.ck_root())
     if upstream != "checkout":
         check_upstream(upstream)
     if args.library is None:
         return suites.locate(args.work.absolute(), arch, upstream, family)
-    named = suites.built(args.library.absolute(), foreign=True)
+    named = suites.read_library(args.library.absolute(), foreign=True)
     manifest = named.manifest
     if arch not in manifest.archs:
         raise WrongLibraryError(f"{args.library} is built for {', '.join(manifest.archs)}, not for {arch}.")
@@ -198,7 +198,7 @@ def _cases(args: argparse.Namespace, kind: str) -> tuple[Case, ...]:
     return (Case(problem=problem, variants=tuple({**variant, "trace": trace} for variant in case.variants)),)
 
 
-def _kernel_cases(args: argparse.Namespace, library: Built, family: str) -> tuple[Case, ...]:
+def _kernel_cases(args: argparse.Namespace, library: LocatedLibrary, family: str) -> tuple[Case, ...]:
     """Of the kernels of a family's library, or the one to reproduce. Raises NothingRanError, WrongLibraryError."""
     keys = suites.manifest_keys(library.manifest_file, tuple(library.manifest.kernels))
     return kernel_cases.cases(keys, args.reproduce or args.case)
@@ -217,7 +217,7 @@ def _trace_file(args: argparse.Namespace) -> Path:
     return Path(args.work).absolute() / "build" / "trace" / f"{name}.txt"
 
 
-def _worker(kind: str, arch: str, library: Built, family: str, threads: int) -> tuple[str, ...]:
+def _worker(kind: str, arch: str, library: LocatedLibrary, family: str, threads: int) -> tuple[str, ...]:
     setup = {
         "device": kind,
         "arch": arch,
@@ -229,7 +229,7 @@ def _worker(kind: str, arch: str, library: Built, family: str, threads: int) -> 
     return (sys.executable, "-m", "tests.gpu.worker", json.dumps(setup))
 
 
-def _reproduce(args: argparse.Namespace, arch: str, library: Built, family: str, kind: str, name: str) -> str:
+def _reproduce(args: argparse.Namespace, arch: str, library: LocatedLibrary, family: str, kind: str, name: str) -> str:
     command = suites.reproduce_command(args.suite, arch, library.manifest.upstream, kind, name, family)
     if args.library is not None:
         return f"{command} --library {shlex.quote(str(library.library))}"

@@ -47,14 +47,14 @@ def run(request: AttentionRequest, hip: HipApi, library: Library, arch: str) -> 
     )
     if outcome.launch.status != Status.OK:
         return Ended(launch=outcome.launch)
-    found = comparisons(p, bits, outcome, arch)
+    compared = comparisons(p, bits, outcome, arch)
     uneven = uneven_dropout(p, outcome.random_values) if outcome.random_values else []
     return Ended(
         launch=outcome.launch,
         outputs=(outcome.o, *(() if outcome.lse is None else (outcome.lse.view(np.uint32),))),
-        lines=tuple(map(str, found)),
-        wrong=(*(str(one) for one in found if not one.passed), *uneven),
-        tolerance_used=max(one.worst for one in found),
+        lines=tuple(map(str, compared)),
+        wrong=(*(str(one) for one in compared if not one.passed), *uneven),
+        tolerance_used=max(one.worst for one in compared),
     )
 
 
@@ -71,14 +71,14 @@ def tensors(p: Problem, arch: str = "gfx950") -> dict[str, Bits]:
         "k": (sum(p.seqlens_k), p.nhead_k, p.hdim_q),
         "v": (sum(p.seqlens_k), p.nhead_k, p.hdim_v),
     }
-    found = {
+    bits = {
         name: encode(random.uniform(-2, 2, shape) / _factor(p, name), p.dtype, arch) for name, shape in shapes.items()
     }
     if p.bias == "bias":
-        found["bias"] = encode(random.uniform(-2, 2, (p.nhead_q, sum(p.seqlens_q), max(p.seqlens_k))), p.dtype, arch)
+        bits["bias"] = encode(random.uniform(-2, 2, (p.nhead_q, sum(p.seqlens_q), max(p.seqlens_k))), p.dtype, arch)
     elif p.bias == "alibi":
-        found["bias"] = 2.0 ** -(1 + np.arange(p.batch * p.nhead_q, dtype=np.float32)).reshape(p.batch, p.nhead_q)
-    return found
+        bits["bias"] = 2.0 ** -(1 + np.arange(p.batch * p.nhead_q, dtype=np.float32)).reshape(p.batch, p.nhead_q)
+    return bits
 
 
 def comparisons(
@@ -86,10 +86,10 @@ def comparisons(
 ) -> tuple[Comparison, ...]:
     """O, and LSE if there is one, against the float64 reference of the numbers that ``bits`` stand for."""
     expected = attention(_inputs(p, bits, arch), outcome.random_values)
-    found = [compare_o(p, decode(outcome.o, "bf16" if p.dtype == "fp8bf16" else p.dtype, arch), expected)]
+    compared = [compare_o(p, decode(outcome.o, "bf16" if p.dtype == "fp8bf16" else p.dtype, arch), expected)]
     if outcome.lse is not None:
-        found.append(compare_lse(p, outcome.lse.astype(np.float64), expected))
-    return tuple(found)
+        compared.append(compare_lse(p, outcome.lse.astype(np.float64), expected))
+    return tuple(compared)
 
 
 def _factor(p: Problem, name: str) -> float:

@@ -46,7 +46,7 @@ class FamilyBench:
 
 
 @dataclass(slots=True)
-class _Told:
+class _Record:
     """What a case found until now."""
 
     lines: list[str] = field(default_factory=list)
@@ -64,10 +64,10 @@ class _EndError(Exception):
 
 def opened(device: Device, path: Path, library: str) -> Library:
     """A built library by its name in libraries.py. Raises LibraryError: it can't be opened, or is another."""
-    found = device.load(path, host(library).arguments)
-    if found.family != library:
-        raise LibraryError(f"{path}: it holds kernels of {found.family}, not of {library}. Ask for that --family.")
-    return found
+    loaded = device.load(path, host(library).arguments)
+    if loaded.family != library:
+        raise LibraryError(f"{path}: it holds kernels of {loaded.family}, not of {library}. Ask for that --family.")
+    return loaded
 
 
 def cases(keys: Sequence[Key], glob: str = "*") -> tuple[Case, ...]:
@@ -85,8 +85,8 @@ def cases(keys: Sequence[Key], glob: str = "*") -> tuple[Case, ...]:
 
 def _case(key: Key, keys: Sequence[Key]) -> Case:
     """With the first problem and a variant a launch: what tells how long it may take. Workers derive it all anew."""
-    found = () if FAMILIES[key.family].not_laid_out(key) else _scenarios(key, keys)
-    launches = [one for scenario in found for one in (*scenario.candidates, scenario.candidates[0])]
+    scenarios = () if FAMILIES[key.family].not_laid_out(key) else _scenarios(key, keys)
+    launches = [one for scenario in scenarios for one in (*scenario.candidates, scenario.candidates[0])]
     problems = [one.problem for one in launches if isinstance(one, AttentionRequest)]
     unknown = Problem(name="", suite=FAMILY_SUITE, tier="full", group=key.family)
     problem = dataclasses.replace(problems[0] if problems else unknown, name=f"{FAMILY_SUITE}/{key.name}")
@@ -109,10 +109,10 @@ def variants(device: Device, library: Library) -> tuple[Mapping[str, Any], ...]:
 def run_kernel(bench: FamilyBench, name: str) -> Result:
     """Run each scenario of the kernel ``name``. The first that fails ends the case."""
     key = next(key for key in bench.keys if name in (key.name, f"{FAMILY_SUITE}/{key.name}"))
-    found = _Told()
+    record = _Record()
     fault: Mapping[str, Any] = {}
     try:
-        outcome, message = _run(bench, key, found)
+        outcome, message = _run_scenarios(bench, key, record)
     except _EndError as end:
         outcome, message, fault = end.outcome, end.message, end.fault
     except MemoryError as error:
@@ -123,48 +123,48 @@ def run_kernel(bench: FamilyBench, name: str) -> Result:
     return Result(
         outcome=outcome,
         message=message,
-        lines=tuple(found.lines),
+        lines=tuple(record.lines),
         kernel=key.name,
-        tolerance_used=found.tolerance_used,
+        tolerance_used=record.tolerance_used,
         fault=fault,
     )
 
 
-def _run(bench: FamilyBench, key: Key, found: _Told) -> tuple[str, str]:
+def _run_scenarios(bench: FamilyBench, key: Key, record: _Record) -> tuple[str, str]:
     if reason := FAMILIES[key.family].not_laid_out(key):
         return "unsupported", f"not laid out yet: {reason}"
     wanted = _scenarios(key, bench.keys)
     if not wanted:
         return "unsupported", "no first stage in this library leads to it that could be run"
-    reached = [_scenario(bench, key, scenario, found) for scenario in wanted]
+    reached = [_scenario(bench, key, scenario, record) for scenario in wanted]
     if any(reached):
         return "passed", ""
-    if found.others:
-        return "unsupported", f"dispatch sends every candidate to {' or '.join(sorted(found.others))}"
+    if record.others:
+        return "unsupported", f"dispatch sends every candidate to {' or '.join(sorted(record.others))}"
     return "unsupported", "dispatch finds no kernel for any candidate"
 
 
-def _scenario(bench: FamilyBench, key: Key, scenario: Scenario, found: _Told) -> bool:
+def _scenario(bench: FamilyBench, key: Key, scenario: Scenario, record: _Record) -> bool:
     """Whether one of the candidates came to the kernel. Raises _EndError if that went wrong."""
     for candidate in scenario.candidates:
         _configure(bench, {})
-        first = _launch(bench, candidate, found)
+        first = _launch(bench, candidate, record)
         if key.name not in first.launch.kernels:
-            found.others |= set(first.launch.kernels[:1])
-            found.lines.append(f"{scenario.label}, {candidate}: {_elsewhere(first)}")
+            record.others |= set(first.launch.kernels[:1])
+            record.lines.append(f"{scenario.label}, {candidate}: {_elsewhere(first)}")
             continue
-        found.lines.append(f"{scenario.label}, {candidate}: {' and '.join(first.launch.kernels)}")
-        found.lines += first.lines
+        record.lines.append(f"{scenario.label}, {candidate}: {' and '.join(first.launch.kernels)}")
+        record.lines += first.lines
         if first.tolerance_used is not None:
-            found.tolerance_used = max(first.tolerance_used, found.tolerance_used or 0.0)
+            record.tolerance_used = max(first.tolerance_used, record.tolerance_used or 0.0)
         for options in variants(bench.device, bench.library)[1:]:
             _configure(bench, options)
-            found.lines.append(", ".join(f"{name} {value}" for name, value in options.items()) + ":")
+            record.lines.append(", ".join(f"{name} {value}" for name, value in options.items()) + ":")
             try:
-                again = _launch(bench, candidate, found)
+                again = _launch(bench, candidate, record)
             except _EndError as end:  # a check may know why the numbers are wrong
                 raise _EndError(end.outcome, "; ".join((*first.wrong, end.message)), end.fault) from end
-            found.lines += again.lines
+            record.lines += again.lines
             _examine(first)
             _examine(again)
             if not all(map(np.array_equal, first.outputs, again.outputs)):
@@ -180,18 +180,18 @@ def _elsewhere(ended: Ended) -> str:
     return f"{ended.launch.status.name.lower()}, {ended.launch.message}"
 
 
-def _launch(bench: FamilyBench, candidate: Request, found: _Told) -> Ended:
+def _launch(bench: FamilyBench, candidate: Request, record: _Record) -> Ended:
     """Raises _EndError for a fault; a refusal is the caller's."""
     device = bench.device
     try:
         ended = _compared(candidate, device.hip, bench.library, device.arch)
     except HipError as error:
-        found.lines.append(str(candidate))
+        record.lines.append(str(candidate))
         _fault(device)
         lost = error.error in hip_api.INFRASTRUCTURE
         raise _EndError("infrastructure" if lost else "fault", str(error)) from error
     if ended.launch.status == Status.HIP_ERROR:
-        found.lines.append(f"{candidate}: {' and '.join(ended.launch.kernels)}")
+        record.lines.append(f"{candidate}: {' and '.join(ended.launch.kernels)}")
         _fault(device)
         raise _EndError("infrastructure", f"the launch failed: {ended.launch.message}")
     if ended.launch.status == Status.BAD_PROBLEM:

@@ -154,8 +154,8 @@ def classify_exit(code: int, words: str) -> Reply:
     lines = words.splitlines()
     if any(word in words for word in _LOST):
         return {"outcome": "infrastructure", "message": f"the worker ended with {_ending(code)}", "lines": lines}
-    if found := _GPU_FAULT.search(words):
-        first = found[0].splitlines()[0]
+    if match := _GPU_FAULT.search(words):
+        first = match[0].splitlines()[0]
         return {"outcome": "fault", "message": f"{first} (worker ended with {_ending(code)})", "lines": lines}
     if code < 0 and -code in _FAULTS:
         return {"outcome": "fault", "message": f"the worker crashed with {_ending(code)}", "lines": lines}

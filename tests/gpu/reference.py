@@ -66,8 +66,8 @@ def alibi(problem: Problem, slope: float, seqlen_q: int, seqlen_k: int) -> Float
     if problem.mask != "no" and problem.window_left < 0 and problem.window_right == 0:
         return np.broadcast_to(slope * column, (seqlen_q, seqlen_k)).astype(np.float64)
     shift = 0 if problem.mask == "top_left" else seqlen_k - seqlen_q
-    found: Floats = -slope * np.abs(row + shift - column).astype(np.float64)
-    return found
+    bias: Floats = -slope * np.abs(row + shift - column).astype(np.float64)
+    return bias
 
 
 def attention(inputs: Inputs, random_values: Sequence[Bytes] | None = None) -> Expected:

@@ -44,7 +44,7 @@ _OUTCOMES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
+class LocatedLibrary:
     """A built library and its manifest. ``file_facts`` say what the library's file is (identity_facts)."""
 
     library: Path
@@ -86,7 +86,7 @@ class Judged:
         return str(self.reply["outcome"])
 
 
-def locate(work: Path, arch: str, upstream: str, library: str = DEFAULT_FAMILY) -> Built:
+def locate(work: Path, arch: str, upstream: str, library: str = DEFAULT_FAMILY) -> LocatedLibrary:
     """The library that ``kernels build`` made of an upstream for an arch, alone or among others.
 
     ``library`` is its name in kernels/families/libraries.py.
@@ -99,7 +99,7 @@ def locate(work: Path, arch: str, upstream: str, library: str = DEFAULT_FAMILY) 
     places = [work / "build" / arch / name, *sorted((work / "build").glob(f"*{arch}*/{name}"))]
     for place in places:
         if (place / LIBRARY).is_file() and (place / MANIFEST).is_file() and arch in _manifest(place / MANIFEST).archs:
-            return built(place / LIBRARY, foreign=False)
+            return read_library(place / LIBRARY, foreign=False)
     family = "".join(f" {word}" for word in option(library))
     raise NotBuiltError(
         f"{places[0]}: no library of {upstream} for {arch}. "
@@ -107,7 +107,7 @@ def locate(work: Path, arch: str, upstream: str, library: str = DEFAULT_FAMILY) 
     )
 
 
-def built(library: Path, *, foreign: bool) -> Built:
+def read_library(library: Path, *, foreign: bool) -> LocatedLibrary:
     """A library with its manifest beside it; the bytes of a ``foreign`` one needn't be those that it lists.
 
     Raises:
@@ -120,7 +120,7 @@ def built(library: Path, *, foreign: bool) -> Built:
         if not file.is_file():
             raise NotBuiltError(f"{file}: no such file. Build the library first: python -m kernels build --help")
     listed = _manifest(manifest)
-    return Built(library=library, manifest=listed, file_facts=identity_facts(library, listed, foreign=foreign))
+    return LocatedLibrary(library=library, manifest=listed, file_facts=identity_facts(library, listed, foreign=foreign))
 
 
 def _manifest(file: Path) -> Manifest:
@@ -224,7 +224,7 @@ def message(judged: Judged) -> str:
     return said or judged.verdict.text
 
 
-def results(cases: Sequence[Recorded], library: Built, device: str, tier: str, day: datetime.date) -> Results:
+def results(cases: Sequence[Recorded], library: LocatedLibrary, device: str, tier: str, day: datetime.date) -> Results:
     """With what a report must know of the run: the device, and what the library's file was."""
     facts = {"device": device, "tier": tier, "run on": str(day)}
     return Results(tuple(cases), {**facts, **library.file_facts})
@@ -232,11 +232,11 @@ def results(cases: Sequence[Recorded], library: Built, device: str, tier: str, d
 
 def entries_used(judged: Sequence[Judged]) -> Mapping[str, tuple[Entry, int]]:
     """Ledger entries that speak for a known defect here, and of how many cases."""
-    found: dict[str, tuple[Entry, int]] = {}
+    used: dict[str, tuple[Entry, int]] = {}
     for one in judged:
         if one.verdict.kind == "known" and (entry := one.verdict.entry):
-            found[entry.name] = entry, found.get(entry.name, (entry, 0))[1] + 1
-    return found
+            used[entry.name] = entry, used.get(entry.name, (entry, 0))[1] + 1
+    return used
 
 
 def _one_line(text: str) -> str:

@@ -64,8 +64,8 @@ def weight_error(problem: Problem, expected: Expected) -> Floats:
     """[head, token]: the largest relative error of a row's weights before they are stored."""
     terms = max(problem.hdim_q, 128) + 8
     argument = (terms + 4) * U * expected.score + 6 * U * expected.added + 2.0**-21 * problem.logits_soft_cap
-    found: Floats = np.expm1(argument) + 4 * U
-    return found
+    error: Floats = np.expm1(argument) + 4 * U
+    return error
 
 
 def o_tolerance(problem: Problem, expected: Expected) -> Floats:
@@ -79,8 +79,8 @@ def o_tolerance(problem: Problem, expected: Expected) -> Floats:
         likely = HOEFFDING * form.p_step * expected.energy
     stored_p = np.minimum(form.p_step * expected.magnitude, likely) + form.p_floor * expected.floor
     stored_o = form.o_step * (size + stored_p) + form.o_floor
-    found: Floats = stored_p + stored_o + row * expected.magnitude
-    return found
+    tolerance: Floats = stored_p + stored_o + row * expected.magnitude
+    return tolerance
 
 
 def lse_tolerance(problem: Problem, expected: Expected) -> Floats:
@@ -88,8 +88,8 @@ def lse_tolerance(problem: Problem, expected: Expected) -> Floats:
     logarithm of at most all keys, v_log_f32 (1 ulp) and its factor at that logarithm's, the sum at LSE's own.
     """
     size = np.where(np.isfinite(expected.lse), np.abs(expected.lse), 0.0) + np.log1p(expected.keys)
-    found: Floats = weight_error(problem, expected) + (expected.keys + 128) * U + 8 * U * (size + 1)
-    return found
+    tolerance: Floats = weight_error(problem, expected) + (expected.keys + 128) * U + 8 * U * (size + 1)
+    return tolerance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,8 +46,8 @@ def _compiler() -> tuple[str | None, tuple[str, ...]]:
         for name in _COMPILERS:
             if os.access(folder / name, os.X_OK):
                 return str(folder / name), ()
-    if found := next((found for name in _COMPILERS if (found := shutil.which(name))), None):
-        return found, ()
+    if path := next((path for name in _COMPILERS if (path := shutil.which(name))), None):
+        return path, ()
     return rocm_places.clang() or (None, ())
 
 

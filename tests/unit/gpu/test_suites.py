@@ -27,7 +27,7 @@ from reports.cli import main as report
 from tests.gpu import cli, suites
 from tests.gpu.checks import RESULTS
 from tests.gpu.errors import NotBuiltError, NothingRanError, RefusedError, WrongLibraryError
-from tests.gpu.suites import SANITIZER, Case, built, cases, judge, locate, manifest_keys, recorded
+from tests.gpu.suites import SANITIZER, Case, cases, judge, locate, manifest_keys, read_library, recorded
 from tests.unit import manifests
 
 KEYS = select(dialect("ck-2025-11"), Selection(archs=("gfx950",), tier="smoke"))
@@ -115,7 +115,7 @@ def test_what_is_not_built_is_said_with_the_session_that_builds_it(work: Path) -
     with pytest.raises(NotBuiltError, match="nox -s build-gfx950 -- --upstream aiter"):
         locate(work, "gfx950", "aiter")
     with pytest.raises(NotBuiltError, match=r"libckpm\.so: no such file"):
-        built(work / "libckpm.so", foreign=True)
+        read_library(work / "libckpm.so", foreign=True)
 
 
 def test_a_library_for_several_archs_serves_each(work: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_manifest_that_is_none_or_of_another_library(work: Path) -> None:
         manifest_keys(manifest, NAMES[1:])
     manifest.write_text("{}")
     with pytest.raises(WrongLibraryError, match=r"no manifest of a built library: .*manifest\.json: archs: is missing"):
-        built(manifest.with_name("libckpm.so"), foreign=True)
+        read_library(manifest.with_name("libckpm.so"), foreign=True)
 
 
 # ---- verdicts

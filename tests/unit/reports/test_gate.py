@@ -466,8 +466,10 @@ def test_a_family_that_a_gate_cannot_judge_is_refused(
 
 def test_an_arch_without_a_model_has_no_emulated_gate_and_is_told_so() -> None:
     manifest = manifests.record()
-    built = gate_command.Built(library=Path("lib.so"), library_name="batch_prefill", manifest=manifest, arch="gfx90a")
-    assert gate_command._left_out(built) == {
+    library = gate_command.GatedLibrary(
+        library=Path("lib.so"), library_name="batch_prefill", manifest=manifest, arch="gfx90a"
+    )
+    assert gate_command._left_out(library) == {
         "emulated": "the model knows nothing of gfx90a: add it to reports/gates/model.yaml"
     }
-    assert gate_command._left_out(dataclasses.replace(built, arch="gfx942")) == {}
+    assert gate_command._left_out(dataclasses.replace(library, arch="gfx942")) == {}

@@ -215,3 +215,9 @@ def in_container(session: nox.Session) -> None:
 def doctor(session: nox.Session) -> None:
     """What was found here: toolchains, upstreams, device, caches; and what to do about what is missing."""
     run(session, "kernels", "doctor", *session.posargs)
+
+
+@session("release-qualification")
+def release_qualification(session: nox.Session) -> None:
+    """Every stage of a release on a clean commit, the verdict and the bundle; a rehearsal with `-- --tier smoke`."""
+    run(session, "reports", "qualify", *session.posargs)

@@ -21,7 +21,7 @@ from matrix.base.errors import UsageError
 from matrix.dialects import check_arch, check_upstream
 from matrix.problems.ledger import LEDGER, read_ledger
 from matrix.problems.problem import TIERS
-from reports.errors import ArchiveError
+from reports.errors import ArchiveError, DirtyError
 from reports.release.bundle import names
 from reports.release.bundle.archive import unpack
 from reports.release.bundle.assemble import Release, assemble
@@ -138,7 +138,7 @@ def _facts(args: argparse.Namespace, checkout: Checkout, upstream: str) -> tuple
 def _demand_unchanged(checkout: Checkout, facts: Facts) -> None:
     """Stages take hours: nobody may have changed what they are made of. Raises DirtyError."""
     if read_checkout(checkout.root).commit != checkout.commit:
-        raise UsageError(f"{checkout.root}: another commit was checked out meanwhile. Qualify that one again.")
+        raise DirtyError(f"{checkout.root}: another commit was checked out meanwhile. Qualify that one again.")
     demand_undamaged(check_upstream(facts.upstream), settings.cache_folder())
 
 

@@ -1,7 +1,7 @@
 """Code objects of a library as a kpack archive, which ROCm's loader and tools read instead of a fat binary.
 
-The format, version 1, is that of shared/kpack in ROCm/rocm-systems (runtime/src/toc_parser.cpp and loader.cpp, September
-2026) and of its Python writer (rocm_kpack/kpack.py and compression.py in the repository rocm-kpack that it came from):
+Version 1 of the format, as read by shared/kpack of ROCm/rocm-systems (runtime/src/toc_parser.cpp at 0bf58574,
+loader.cpp at 1ddbe7e9) and written by rocm_kpack/kpack.py (694d7e55) and compression.py (018a354d) of rocm-kpack:
 
 - 16 bytes: ``KPAK``, the version (uint32), the offset of the table of contents (uint64), all little endian;
 - zeros up to byte 64, then the blob: the number of code objects (uint32), and of each the length of its zstd frame

@@ -82,8 +82,7 @@ def demand_true(file: Path, sums: Mapping[str, str], verdict: Verdict, steps: Se
         raise StatementError(f"{file}: can't be read as an in-toto statement: {error!r}.") from error
     for name in sorted(subjects.keys() | sums.keys()):
         if subjects.get(name) != sums.get(name):
-            raise StatementError(
-                f"{file}: {name}: its subject has sha256 {subjects.get(name, 'none')}, the file {sums.get(name, 'none')}."
-            )
+            said, found = subjects.get(name, "none"), sums.get(name, "none")
+            raise StatementError(f"{file}: {name}: its subject has sha256 {said}, the file {found}.")
     if data != provenance(sums, verdict, steps, origin):
         raise StatementError(f"{file}: says otherwise than verdict and records how the bundle was made, and from what.")

@@ -1,4 +1,4 @@
-"""The software bill of materials, CycloneDX 1.6 as JSON: every file of the bundle, and what the libraries are made of."""
+"""The software bill of materials, CycloneDX 1.6 as JSON: every file of a bundle, and what the libraries are made of."""
 
 from __future__ import annotations
 

@@ -178,12 +178,14 @@ def _demand_kpack(folder: Path, step: Step, upstream: str) -> None:
 
 def describe(found: Verified) -> list[str]:
     """What was verified, for people."""
-    verdict = found.verdict
-    signed = {None: "not signed", "": "signed; name --allowed-signers to check by whom"}.get(found.signer)
+    verdict, facts = found.verdict, found.verdict.facts
+    signed = "not signed"
+    if found.signer is not None:
+        signed = f"signed by {found.signer}" if found.signer else "signed; --allowed-signers FILE checks by whom"
     return [
         f"{found.folder.name}: in order: {verdict.text}",
-        f"commit {verdict.facts.commit}, {', '.join(verdict.archs)}, {verdict.facts.upstream}, tier {verdict.facts.tier}",
+        f"commit {facts.commit}, {', '.join(verdict.archs)}, {facts.upstream}, tier {facts.tier}",
         f"stages: {', '.join(dict.fromkeys(step.stage for step in found.steps))}",
-        signed or f"signed by {found.signer}",
+        signed,
         *(f"waived: {waiver.name}, by {waiver.accepted_by} until {waiver.until}" for waiver in verdict.waived),
     ]

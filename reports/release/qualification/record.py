@@ -1,6 +1,6 @@
 """What is kept of a stage that passed: for which inputs, and which outputs it left.
 
-A record holds a digest of itself; one that is damaged, or whose outputs are not as it lists them, is believed by nobody.
+A record holds a digest of itself. One that is damaged, or whose outputs are not as it lists them, is not believed.
 It holds no time and no machine's path: the same stage with the same inputs and outputs gives the same bytes.
 """
 

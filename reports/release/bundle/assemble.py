@@ -8,19 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernels.base.files import make_folder, writing
+from kernels.base.junit import junit_text
 from kernels.base.results import Results
 from kernels.build.manifest import sha256_of
 from kernels.code.code_object import bundles
 from kernels.errors import CodeObjectError
 from matrix.base.errors import OutputError
-from reports.gates.verdicts import Gate
-from reports.junit.write import gate_results, junit_text
+from reports.junit.write import gate_results
 from reports.release.bundle import archive, checksums, contents, kpack, names, signature
 from reports.release.bundle.provenance import Origin, provenance
 from reports.release.bundle.sbom import sbom
 from reports.release.qualification.record import Record
 from reports.release.qualification.stages import Step
 from reports.release.qualification.verdict import Verdict
+from reports.verdicts import Gate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,13 +5,12 @@ Nothing in it depends on when or where it was written; whoever signs SHA256SUMS 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernels.base.records import as_text
+from kernels.base.records import Source, Value, as_text
 from reports.errors import StatementError
 from reports.release.bundle.names import REQUIREMENTS
 from reports.release.bundle.sbom import package_of
@@ -71,18 +70,22 @@ def _materials(sums: Mapping[str, str], verdict: Verdict, origin: Origin) -> lis
 
 def demand_true(file: Path, sums: Mapping[str, str], verdict: Verdict, steps: Sequence[Step]) -> None:
     """Raises StatementError: the provenance is not what a release writes of these files and this verdict."""
-    try:
-        data = file.read_bytes()
-        document = json.loads(data)
-        predicate = document["predicate"]
-        subjects = {one["name"]: one["digest"]["sha256"] for one in document["subject"]}
-        compiler = predicate["buildDefinition"]["resolvedDependencies"][2]["digest"]["sha256"]
-        origin = Origin(builder=str(predicate["runDetails"]["builder"]["id"]), compiler_sha256=str(compiler))
-    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
-        raise StatementError(f"{file}: can't be read as an in-toto statement: {error!r}.") from error
+    remedy = "Don't use the bundle; take it again from where it was published."
+    document = Source(place=file, what="an in-toto statement", remedy=remedy, error=StatementError).read()
+    subjects = {one.get("name").text(): _sha256_of(one) for one in document.get("subject").items()}
+    predicate = document.get("predicate")
+    materials = predicate.get("buildDefinition").get("resolvedDependencies").items()
+    compilers = [_sha256_of(one) for one in materials if one.get("name").text() == verdict.facts.toolchain]
+    origin = Origin(
+        builder=predicate.get("runDetails").get("builder").get("id").text(), compiler_sha256="".join(compilers)
+    )
     for name in sorted(subjects.keys() | sums.keys()):
         if subjects.get(name) != sums.get(name):
             said, found = subjects.get(name, "none"), sums.get(name, "none")
             raise StatementError(f"{file}: {name}: its subject has sha256 {said}, the file {found}.")
-    if data != provenance(sums, verdict, steps, origin):
+    if file.read_bytes() != provenance(sums, verdict, steps, origin):
         raise StatementError(f"{file}: says otherwise than verdict and records how the bundle was made, and from what.")
+
+
+def _sha256_of(one: Value) -> str:
+    return one.get("digest").get("sha256").text()

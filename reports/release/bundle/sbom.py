@@ -15,6 +15,7 @@ from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
+from kernels.base.records import Source, Value
 from reports.errors import StatementError
 from reports.release.qualification.verdict import Verdict
 
@@ -57,15 +58,10 @@ def sbom(name: str, sums: Mapping[str, str], verdict: Verdict, requirements: str
 
 def demand_complete(file: Path, sums: Mapping[str, str]) -> None:
     """Raises StatementError: the SBOM lacks a file, has one more, or another sha256. The message names it."""
-    try:
-        components = json.loads(file.read_text(encoding="utf-8"))["components"]
-        listed = {
-            part["name"]: {one["alg"]: one["content"] for one in part["hashes"]}.get("SHA-256", "")
-            for part in components
-            if part["type"] == "file"
-        }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise StatementError(f"{file}: can't be read as a CycloneDX SBOM: {error!r}.") from error
+    remedy = "Don't use the bundle; take it again from where it was published."
+    document = Source(place=file, what="a CycloneDX SBOM", remedy=remedy, error=StatementError).read()
+    files = [part for part in document.get("components").items() if part.get("type").text() == "file"]
+    listed = {part.get("name").text(): _listed_sha256(part) for part in files}
     lines = [
         f"{name}: {'not listed' if name not in listed else 'no such file' if name not in sums else 'another sha256'}"
         for name in sorted(listed.keys() | sums.keys())
@@ -73,6 +69,12 @@ def demand_complete(file: Path, sums: Mapping[str, str]) -> None:
     ]
     if lines:
         raise StatementError(f"{file}: speaks of other files than the bundle's:\n  " + "\n  ".join(lines))
+
+
+def _listed_sha256(part: Value) -> str:
+    """Of a file's component; '' if it has none."""
+    found = [one.get("content").text() for one in part.get("hashes").items() if one.get("alg").text() == "SHA-256"]
+    return found[0] if found else ""
 
 
 def _file(name: str, digest: str) -> Component:

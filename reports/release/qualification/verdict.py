@@ -15,10 +15,10 @@ from kernels.build.manifest import Manifest
 from matrix.defects import defects
 from matrix.problems.ledger import Ledger
 from reports.errors import FailedCasesError, StageRecordError
-from reports.gates.verdicts import Gate, demand
 from reports.release.qualification.record import Facts, Record
 from reports.release.qualification.stages import PROJECT, Step
 from reports.release.qualification.waivers import Waiver, demand_accepted
+from reports.verdicts import Gate, demand
 
 Locate = Callable[[Step, str], Path]  # where the output of a step with that role lies
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from kernels.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256, Case, LedgerUse, Results
 from kernels.build.manifest import sha256_of
 from kernels.code.toolchains.offload_bundler import Entry, pack
-from reports.gates.verdicts import Gate, Row
 from reports.release.bundle.assemble import Release, assemble
 from reports.release.bundle.names import CHECKSUMS, SIGNATURE
 from reports.release.bundle.provenance import LOCAL_BUILDER, Origin
@@ -22,6 +21,7 @@ from reports.release.qualification.run import Plan, run
 from reports.release.qualification.stages import STAGES, Step, read_table, steps
 from reports.release.qualification.verdict import examine, judge
 from reports.release.qualification.waivers import read_waivers
+from reports.verdicts import Gate, Row
 from tests.unit.manifests import document
 
 ROOT = Path(__file__).parents[4]

@@ -106,7 +106,8 @@ def test_a_damaged_record_is_not_believed(tmp_path: Path, at: int) -> None:
     data = bytearray(record.read_bytes())
     data[at] ^= 1
     record.write_bytes(data)
-    again, said = Stages(), []
+    again = Stages()
+    said: list[str] = []
     run(plan(tmp_path), said.append, again)
     assert again.called == ["gfx950/dispatch"]
     assert any(text.startswith("gfx950/dispatch: not believed") for text in said)

@@ -218,13 +218,13 @@ def doctor(session: nox.Session) -> None:
 
 
 @session("plan")
-def plan(session):
+def plan(session: nox.Session) -> None:
     """What a change since a revision can touch, and what to run for it: `nox -s plan -- --since main`."""
     run(session, "matrix", "plan", *session.posargs)
 
 
 @session("workflows")
-def workflows(session):
+def workflows(session: nox.Session) -> None:
     """The rendered workflows are those of their templates, valid by GitHub's schema, and without zizmor's findings."""
     files = sorted(map(str, Path(".github/workflows").glob("*.yml")))
     run(session, "workflows", "render", "--check")
@@ -234,16 +234,22 @@ def workflows(session):
 
 
 @session("run-workflow")
-def run_workflow(session):
+def run_workflow(session: nox.Session) -> None:
     """The steps of a workflow's jobs on this machine, each job in a clone: `nox -s run-workflow -- pull-request`."""
     run(session, "workflows", "run", *session.posargs)
 
 
 @session("collect")
-def collect(session):
+def collect(session: nox.Session) -> None:
     """One report of what the jobs of a workflow left; exit code 124 if a planned one left nothing."""
     nothing_done = 124  # workflows.errors.NothingDoneError: the last command tells it again
     run(session, "workflows", "collect", *session.posargs, success_codes=[0, nothing_done])
     if any(Path("build").glob("*/*/manifest.json")):
         report(session)
     run(session, "workflows", "collect", *session.posargs)
+
+
+@session("release-qualification")
+def release_qualification(session: nox.Session) -> None:
+    """Every stage of a release on a clean commit, the verdict and the bundle; a rehearsal with `-- --tier smoke`."""
+    run(session, "reports", "qualify", *session.posargs)

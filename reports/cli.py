@@ -16,6 +16,7 @@ from reports.errors import FailedCasesError
 from reports.gates import compare_command, gate_command, model_command, reference_command
 from reports.junit.write import summary
 from reports.page import commands as report_commands
+from reports.release import commands as release_commands
 from reports.resources import read_manifest
 
 
@@ -34,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
     model_command.add_commands(commands)
     reference_command.add_commands(commands)
     report_commands.add_commands(commands)
+    release_commands.add_commands(commands)
     return root
 
 

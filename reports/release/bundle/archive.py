@@ -1,0 +1,121 @@
+"""The bundle as one tar: plain files in order, of one time and one owner, so that the same files make the same tar.
+
+A tar is read by the same rule: it must be, byte for byte, what :func:`write_tar` makes of the files in it. What comes
+behind its end, extended headers, links or two entries of one name can't hide in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tarfile
+from pathlib import Path
+from typing import IO, Any, cast
+
+from kernels.base.files import make_folder, writing
+from reports.errors import ArchiveError
+from reports.release.bundle.names import demand_plain
+
+_CHUNK = 1 << 20  # bytes
+
+
+def write_tar(folder: Path, names: list[str], epoch: int, target: Path) -> None:
+    """Replace ``target`` by a tar of these files below one folder of the folder's name. Raises DiskFullError."""
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    with writing(target):
+        try:
+            with beside.open("wb") as stream:
+                _write(stream, folder, folder.name, names, epoch)
+            beside.replace(target)
+        finally:
+            beside.unlink(missing_ok=True)
+
+
+def _write(stream: IO[bytes], folder: Path, root: str, names: list[str], epoch: int) -> None:
+    with tarfile.TarFile(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for name in sorted(names):
+            entry = tarfile.TarInfo(f"{root}/{name}")
+            entry.size, entry.mtime, entry.mode = (folder / name).stat().st_size, epoch, 0o644
+            with (folder / name).open("rb") as content:
+                tar.addfile(entry, content)
+
+
+def unpack(file: Path, target: Path) -> tuple[Path, int]:
+    """The bundle's folder below ``target``, and the time of its files, in seconds since 1970.
+
+    Nothing is written before every name was looked at.
+
+    Raises:
+        ArchiveError: no tar, or not one that :func:`write_tar` made. The message names the entry.
+        DiskFullError, OutputError.
+    """
+    try:
+        with tarfile.TarFile.open(file, "r:") as tar:
+            entries = tar.getmembers()
+            root = _root(file, entries)
+            names = [entry.name.removeprefix(f"{root}/") for entry in entries]
+            demand_plain(names, str(file))
+            for entry, name in zip(entries, names, strict=True):
+                _extract(tar, entry, target / root / name)
+    except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
+        raise ArchiveError(f"{file}: can't be read as a tar: {error}.") from error
+    except OSError as error:
+        if error.filename is None or Path(error.filename) == file:
+            raise ArchiveError(f"{file}: can't be read: {error.strerror or error}.") from error
+        raise
+    epoch = int(entries[0].mtime)
+    digest = _Digest()
+    _write(cast(IO[bytes], digest), target / root, root, names, epoch)
+    with file.open("rb") as stream:
+        if hashlib.file_digest(stream, "sha256").hexdigest() != digest.sha256.hexdigest():
+            raise ArchiveError(
+                f"{file}: not the archive that a release writes of the files in it: order, times, owners, modes, or "
+                "bytes between or behind its entries are others."
+            )
+    return target / root, epoch
+
+
+def _root(file: Path, entries: list[tarfile.TarInfo]) -> str:
+    """The one folder that holds everything."""
+    for entry in entries:
+        if entry.type != tarfile.REGTYPE or entry.pax_headers or entry.issparse():
+            raise ArchiveError(
+                f"{file}: {entry.name!r}: not a plain file but a link, folder or device. Don't unpack it."
+            )
+    roots = {entry.name.partition("/")[0] for entry in entries if "/" in entry.name}
+    if len(roots) != 1 or any("/" not in entry.name for entry in entries):
+        shown = sorted(entry.name for entry in entries if entry.name.partition("/")[0] != min(roots, default=""))
+        raise ArchiveError(f"{file}: its files are not all in one folder: {shown[:3] or 'there are none'}.")
+    (root,) = roots
+    demand_plain([root], str(file))
+    return root
+
+
+def _extract(tar: tarfile.TarFile, entry: tarfile.TarInfo, target: Path) -> None:
+    content = tar.extractfile(entry)
+    if content is None:  # of no regular file, which _root refuses
+        raise ArchiveError(f"{entry.name!r}: has no content.")
+    make_folder(target.parent)
+    left = entry.size
+    with writing(target), target.open("xb") as stream:
+        while chunk := content.read(min(_CHUNK, left)):
+            stream.write(chunk)
+            left -= len(chunk)
+    if left:
+        raise ArchiveError(f"{entry.name!r}: the archive ends in the middle of it.")
+
+
+class _Digest:
+    """A file that keeps nothing of what is written but its sha256."""
+
+    def __init__(self) -> None:
+        self.sha256 = hashlib.sha256()
+        self._length = 0
+
+    def write(self, data: Any) -> int:
+        self.sha256.update(data)
+        self._length += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._length

@@ -1,0 +1,127 @@
+"""Makes the bundle: everything is gathered beside its place, described, signed, and only then gets its name."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels.base.files import make_folder, writing
+from kernels.base.junit import junit_text
+from kernels.base.results import Results
+from kernels.build.manifest import sha256_of
+from kernels.code.code_object import bundles
+from kernels.errors import CodeObjectError
+from matrix.base.errors import OutputError
+from reports.junit.write import gate_results
+from reports.release.bundle import archive, checksums, contents, kpack, names, signature
+from reports.release.bundle.provenance import Origin, provenance
+from reports.release.bundle.sbom import sbom
+from reports.release.qualification.record import Record
+from reports.release.qualification.stages import Step
+from reports.release.qualification.verdict import Verdict
+from reports.verdicts import Gate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """Everything a bundle is made of. ``tables`` are files by their names in it; ``key`` signs, None for nobody."""
+
+    steps: tuple[Step, ...]
+    records: Mapping[str, Record]
+    verdict: Verdict
+    work: Path
+    tables: Mapping[str, Path]
+    origin: Origin
+    key: Path | None = None
+
+
+def assemble(release: Release, output: Path) -> tuple[Path, Path]:
+    """The bundle's folder and its tar, below ``output``; those of an earlier run are replaced.
+
+    Raises:
+        SignatureError, StatementError, CodeObjectError, RecordError.
+        OutputError, DiskFullError: also if something that is no bundle stands in the way.
+    """
+    name = contents.bundle_name(release.verdict.facts)
+    target, beside = output / name, output / f".{name}.new" / name
+    _clear(target)
+    with writing(output):
+        shutil.rmtree(beside.parent, ignore_errors=True)
+    try:
+        _fill(release, beside)
+        _describe(release, beside)
+        with writing(target):
+            beside.rename(target)
+    finally:
+        shutil.rmtree(beside.parent, ignore_errors=True)
+    tar = output / f"{name}.tar"
+    archive.write_tar(target, contents.files_of(target), release.verdict.epoch, tar)
+    return target, tar
+
+
+def _clear(target: Path) -> None:
+    if not target.exists():
+        return
+    if not (target / names.CHECKSUMS).is_file():
+        raise OutputError(f"{target}: in the way, and no bundle. Move it, or name another --output.")
+    with writing(target):
+        shutil.rmtree(target)
+
+
+def _fill(release: Release, folder: Path) -> None:
+    upstream = release.verdict.facts.upstream
+    for step in release.steps:
+        _write(folder / contents.record_of(step), release.records[step.name].as_bytes())
+        for role, source in step.outputs.items():
+            file = release.work / source
+            if place := contents.place_of(step, role, upstream):
+                _copy(file, folder / place)
+            if role == "results":
+                _write(folder / contents.junit_of(step, upstream), junit_text(Results.read(file)).encode())
+            if role == "gate":
+                gate = gate_results(Gate.read(file))
+                _write(folder / contents.junit_of(step, upstream), junit_text(gate).encode())
+            if role == "library":
+                _write(folder / contents.kpack_of(step, upstream), kpack_view(step, upstream, file))
+    for name, source_file in release.tables.items():
+        _copy(source_file, folder / name)
+    _write(folder / names.VERDICT, release.verdict.as_bytes(signed=release.key is not None))
+
+
+def kpack_view(step: Step, upstream: str, library: Path) -> bytes:
+    """The kpack archive of a step's library. Raises CodeObjectError: it has no code for the arch."""
+    found = bundles(library)
+    if step.arch not in found:
+        raise CodeObjectError(f"{library}: no code object for {step.arch}, only for {', '.join(found)}.")
+    return kpack.pack(contents.place_of(step, "library", upstream), step.arch, found[step.arch])
+
+
+def _describe(release: Release, folder: Path) -> None:
+    requirements = (folder / names.REQUIREMENTS).read_text(encoding="utf-8")
+    sums = _sums(folder, contents.payload(contents.files_of(folder)))
+    _write(folder / names.SBOM, sbom(folder.name, sums, release.verdict, requirements))
+    sums = _sums(folder, contents.subjects(contents.files_of(folder)))
+    _write(folder / names.PROVENANCE, provenance(sums, release.verdict, release.steps, release.origin))
+    listed = _sums(folder, contents.files_of(folder))
+    _write(folder / names.CHECKSUMS, checksums.text_of(listed).encode())
+    if release.key:
+        signature.sign(folder, release.key)
+
+
+def _sums(folder: Path, files: Sequence[str]) -> dict[str, str]:
+    return {name: sha256_of(folder / name) for name in files}
+
+
+def _write(file: Path, data: bytes) -> None:
+    make_folder(file.parent)
+    with writing(file):
+        file.write_bytes(data)
+
+
+def _copy(source: Path, target: Path) -> None:
+    make_folder(target.parent)
+    with writing(target):
+        shutil.copyfile(source, target)
+        target.chmod(0o644)

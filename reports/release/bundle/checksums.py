@@ -1,0 +1,56 @@
+"""SHA256SUMS: the sha256 of every file of a bundle by its full path, as ``sha256sum --check`` reads it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from kernels.build.manifest import sha256_of
+from reports.errors import BundleFileError
+from reports.release.bundle.names import CHECKSUMS, SIGNATURE
+
+_LINE = re.compile(r"([0-9a-f]{64})  ([^\n]+)")
+
+
+def text_of(sums: Mapping[str, str]) -> str:
+    """The file's content, sorted by name. ``sums`` is sha256 by name."""
+    return "".join(f"{sums[name]}  {name}\n" for name in sorted(sums))
+
+
+def demand_listed(folder: Path, files: list[str]) -> Mapping[str, str]:
+    """sha256 by name of every file but SHA256SUMS and its signature, as they are listed and as they are.
+
+    ``files`` are the names of all files in the folder.
+
+    Raises:
+        BundleFileError: SHA256SUMS is missing or not as it is written, a file is changed, missing, or not listed.
+    """
+    listed = _listed(folder)
+    present = set(files) - {CHECKSUMS, SIGNATURE}
+    missing, added = sorted(listed.keys() - present), sorted(present - listed.keys())
+    lines = [f"{name}: missing, {CHECKSUMS} lists it" for name in missing]
+    lines += [f"{name}: not listed in {CHECKSUMS}" for name in added]
+    for name in sorted(listed.keys() & present):
+        found = sha256_of(folder / name)
+        if found != listed[name]:
+            lines.append(f"{name}: its sha256 is {found}, {CHECKSUMS} says {listed[name]}")
+    if lines:
+        raise BundleFileError(f"{folder}: not the bundle that was released:\n  " + "\n  ".join(lines))
+    return listed
+
+
+def _listed(folder: Path) -> dict[str, str]:
+    try:
+        text = (folder / CHECKSUMS).read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BundleFileError(f"{folder}/{CHECKSUMS}: can't be read: {error}") from error
+    listed: dict[str, str] = {}
+    for number, line in enumerate(text.split("\n")[:-1], start=1):
+        match = _LINE.fullmatch(line)
+        if not match:
+            raise BundleFileError(f"{folder}/{CHECKSUMS}:{number}: no sha256, two spaces and a name: {line[:100]!r}")
+        listed[match[2]] = match[1]
+    if text_of(listed) != text:
+        raise BundleFileError(f"{folder}/{CHECKSUMS}: not as a release writes it: each name once, in order.")
+    return listed

@@ -1,0 +1,87 @@
+"""Where in a bundle everything lies, and what its folder holds."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path, PurePosixPath
+
+from reports.errors import ArchiveError
+from reports.release.bundle import kpack
+from reports.release.bundle.names import CHECKSUMS, PROVENANCE, SBOM, SIGNATURE, demand_plain
+from reports.release.qualification.record import Facts
+from reports.release.qualification.stages import PROJECT, Step
+
+_ABOUT = (SBOM, PROVENANCE, CHECKSUMS, SIGNATURE)  # each speaks of everything before it
+
+
+def bundle_name(facts: Facts) -> str:
+    """Of the folder, and of the tar without its suffix."""
+    return f"ckpm-{facts.commit[:12]}-{facts.upstream}-{facts.tier}"
+
+
+def place_of(step: Step, role: str, upstream: str) -> str:
+    """The path of a step's output in the bundle; '' for an intermediate one."""
+    name = PurePosixPath(step.outputs[role]).name
+    match role:
+        case "library" | "manifest":
+            return f"libraries/{step.arch}/{upstream}/{name}"
+        case "results" | "gate":
+            return f"results/{_of(step, upstream)}.json"
+        case "report":
+            return f"report/{name}"
+    return ""
+
+
+def junit_of(step: Step, upstream: str) -> str:
+    """The path of the JUnit file of a step's results or gate."""
+    return f"junit/{_of(step, upstream)}.xml"
+
+
+def record_of(step: Step) -> str:
+    return f"records/{step.arch}/{step.stage}.json"
+
+
+def kpack_of(step: Step, upstream: str) -> str:
+    """The path of the code objects of a step's library."""
+    return f"kpack/{upstream}/{kpack.file_name(step.arch)}"
+
+
+def _of(step: Step, upstream: str) -> str:
+    return step.stage if step.arch == PROJECT else f"{step.arch}/{upstream}/{step.stage}"
+
+
+def payload(names: list[str]) -> list[str]:
+    """The files that SBOM, provenance and checksums speak of, without these."""
+    return [name for name in names if name not in _ABOUT]
+
+
+def subjects(names: list[str]) -> list[str]:
+    """The files that provenance speaks of."""
+    return [name for name in names if name == SBOM or name not in _ABOUT]
+
+
+def files_of(folder: Path) -> list[str]:
+    """The names of all files of a bundle's folder, sorted.
+
+    Raises:
+        ArchiveError: no folder, a link or device, an empty folder, a name that no bundle of ours has.
+    """
+    if folder.is_symlink() or not folder.is_dir():
+        raise ArchiveError(f"{folder}: no folder and no .tar of a bundle.")
+    names = []
+    for place, folders, files in os.walk(folder, onerror=_fail):
+        if not folders and not files:
+            raise ArchiveError(f"{place}: an empty folder, which no bundle has.")
+        for name in (*folders, *files):
+            path = Path(place, name)
+            kind = path.lstat().st_mode
+            if not (stat.S_ISDIR(kind) or stat.S_ISREG(kind)):
+                raise ArchiveError(f"{path}: neither a file nor a folder but a link or a device.")
+        names += [Path(place, name).relative_to(folder).as_posix() for name in files]
+    demand_plain(sorted(names), str(folder))
+    return sorted(names)
+
+
+def _fail(error: OSError) -> None:
+    raise ArchiveError(f"{error.filename}: can't be read: {error.strerror}.") from error

@@ -1,0 +1,41 @@
+"""Which names files of a bundle may have: plain relative paths that mean the same file on every system."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from reports.errors import ArchiveError
+
+CHECKSUMS = "SHA256SUMS"
+SIGNATURE = "SHA256SUMS.sig"
+PROVENANCE = "provenance.intoto.json"
+SBOM = "sbom.cdx.json"
+VERDICT = "verdict.json"
+STAGES = "stages.yaml"
+WAIVERS = "waivers.yaml"
+LEDGER = "ledger.yaml"
+REQUIREMENTS = "requirements.txt"
+_PART = r"[A-Za-z0-9](?:[A-Za-z0-9._+-]*[A-Za-z0-9_+-])?"
+_NAME = re.compile(rf"{_PART}(?:/{_PART})*")
+_LONGEST = 200  # characters: what a header of a POSIX tar takes besides the bundle's own name
+
+
+def demand_plain(names: Iterable[str], where: str) -> None:
+    """Raises ArchiveError: a name that leads elsewhere, is no ASCII, is there twice or differs by case alone from
+    another, or is both a file and a folder. The message shows it.
+    """
+    seen: dict[str, str] = {}
+    for name in names:
+        if len(name) > _LONGEST or not _NAME.fullmatch(name):
+            raise ArchiveError(f"{where}: {name[:_LONGEST]!r}: no name that a bundle of ours has. Don't unpack it.")
+        folded = name.lower()
+        if other := seen.get(folded):
+            what = "is there twice" if other == name else f"and {other!r} differ by case alone"
+            raise ArchiveError(f"{where}: {name!r} {what}. Don't unpack it.")
+        seen[folded] = name
+    for folded, name in seen.items():
+        parts = folded.split("/")
+        for depth in range(1, len(parts)):
+            if other := seen.get("/".join(parts[:depth])):
+                raise ArchiveError(f"{where}: {other!r} is a file and a folder, that of {name!r}. Don't unpack it.")

@@ -1,0 +1,54 @@
+"""``verify-bundle --rebuild``: the libraries are built again from the same commit, and every byte is compared."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from kernels.errors import NotReproducibleError
+from reports.errors import DirtyError, StageFailedError
+from reports.release.bundle import contents
+from reports.release.bundle.assemble import kpack_view
+from reports.release.bundle.verify import Verified
+from reports.release.qualification.run import Execute, execute
+from reports.release.qualification.state import Checkout
+
+
+def rebuild(bundle: Verified, checkout: Checkout, say: Callable[[str], None], execute: Execute = execute) -> int:
+    """Build every library of a bundle without any cache; the number of files that are equal.
+
+    Raises:
+        DirtyError: the checkout is not at the bundle's commit.
+        StageFailedError: a build failed.
+        NotReproducibleError: a library, manifest or kpack archive differs; the message lists them.
+    """
+    facts = bundle.verdict.facts
+    if checkout.commit != facts.commit:
+        raise DirtyError(
+            f"{checkout.root} is at {checkout.commit}, the bundle was made of {facts.commit}. Check that out first."
+        )
+    equal, lines = 0, []
+    with tempfile.TemporaryDirectory(prefix="ckpm-") as temporary:
+        work = Path(temporary)
+        for step in bundle.steps:
+            if "library" not in step.outputs:
+                continue
+            again = dataclasses.replace(step, command=(*step.command, "--no-cache"))
+            say(f"{again.name}: {again.shown}")
+            if code := execute(again, work, checkout.epoch):
+                raise StageFailedError(f"{again.name}: exit code {code}: {again.shown}")
+            built = {
+                contents.place_of(step, role, facts.upstream): (work / file).read_bytes()
+                for role, file in step.outputs.items()
+            }
+            built[contents.kpack_of(step, facts.upstream)] = kpack_view(
+                step, facts.upstream, work / step.outputs["library"]
+            )
+            different = [name for name, data in built.items() if (bundle.folder / name).read_bytes() != data]
+            lines += [f"{name}: differs from what was built again" for name in different]
+            equal += len(built) - len(different)
+    if lines:
+        raise NotReproducibleError(f"{bundle.folder}:\n  " + "\n  ".join(lines))
+    return equal

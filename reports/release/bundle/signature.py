@@ -1,0 +1,94 @@
+"""The detached signature of SHA256SUMS, made and checked with ssh-keygen, in the namespace ``ckpm-release``.
+
+Format: PROTOCOL.sshsig of OpenSSH. Ed25519 and RSA keys give the same signature for the same file every time.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import subprocess
+import textwrap
+from pathlib import Path
+
+from reports.errors import SignatureError
+from reports.release.bundle.names import CHECKSUMS, SIGNATURE
+
+NAMESPACE = "ckpm-release"
+_BEGIN, _END = "-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----"
+_COLUMNS = 70  # of the lines between them, as ssh-keygen writes them
+
+
+def sign(folder: Path, key: Path) -> None:
+    """Sign a bundle's checksums with a private key, or a public one whose private key an agent holds.
+
+    Raises:
+        SignatureError: there is no such key, or ssh-keygen says no.
+    """
+    if not key.is_file():
+        raise SignatureError(f"{key}: no such key. Make one with ssh-keygen -t ed25519, or sign elsewhere.")
+    _keygen("-Y", "sign", "-q", "-f", str(key), "-n", NAMESPACE, str(folder / CHECKSUMS))
+    if not (folder / SIGNATURE).is_file():
+        raise SignatureError(f"{folder}/{CHECKSUMS}: ssh-keygen wrote no signature.")
+
+
+def check_whole(folder: Path) -> None:
+    """Raises SignatureError: the signature is not one of this SHA256SUMS, whoever made it."""
+    file = folder / SIGNATURE
+    _demand_canonical(file)
+    _keygen("-Y", "check-novalidate", "-n", NAMESPACE, "-s", str(file), data=_sums(folder))
+
+
+def check_signer(folder: Path, allowed: Path) -> str:
+    """Who of an ``allowed_signers`` file (see ssh-keygen's manual) signed the bundle.
+
+    Raises:
+        SignatureError: nobody of them, or there is no signature.
+    """
+    file = folder / SIGNATURE
+    if not allowed.is_file():
+        raise SignatureError(f"{allowed}: no such file of allowed signers.")
+    if not file.is_file():
+        raise SignatureError(f"{file}: missing: the bundle is not signed, so nobody of {allowed} vouches for it.")
+    _demand_canonical(file)
+    found = _keygen("-Y", "find-principals", "-n", NAMESPACE, "-s", str(file), "-f", str(allowed)).splitlines()
+    if not found:
+        raise SignatureError(f"{file}: by nobody of {allowed}.")
+    who = found[0].strip()
+    words = ("-Y", "verify", "-n", NAMESPACE, "-I", who, "-s", str(file), "-f", str(allowed))
+    _keygen(*words, data=_sums(folder))
+    return who
+
+
+def _sums(folder: Path) -> bytes:
+    try:
+        return (folder / CHECKSUMS).read_bytes()
+    except OSError as error:
+        raise SignatureError(f"{folder}/{CHECKSUMS}: can't be read: {error.strerror}.") from error
+
+
+def _demand_canonical(file: Path) -> None:
+    """Readers of base64 overlook some changed bytes; nothing may be changed here without anybody's notice."""
+    try:
+        text = file.read_text(encoding="ascii")
+        lines = text.splitlines()
+        blob = base64.b64decode("".join(lines[1:-1]), validate=True)
+    except (OSError, UnicodeDecodeError, binascii.Error) as error:
+        raise SignatureError(f"{file}: can't be read as a signature: {error}.") from error
+    body = textwrap.wrap(base64.b64encode(blob).decode(), _COLUMNS)
+    if text != "\n".join([_BEGIN, *body, _END, ""]):
+        raise SignatureError(f"{file}: not a signature of {CHECKSUMS} as ssh-keygen writes it.")
+
+
+def _keygen(*words: str, data: bytes = b"") -> str:
+    try:
+        done = subprocess.run(["ssh-keygen", *words], input=data, capture_output=True, check=False)
+    except OSError as error:
+        raise SignatureError(
+            f"ssh-keygen can't be started ({error.strerror}): install OpenSSH's client 8.2 or newer."
+        ) from error
+    if done.returncode:
+        said = (done.stderr or done.stdout).decode(errors="replace").strip()
+        file = words[words.index("-s") + 1] if "-s" in words else words[-1]
+        raise SignatureError(f"{file}: ssh-keygen refuses the signature of {CHECKSUMS}: {said}")
+    return done.stdout.decode(errors="replace")

@@ -1,0 +1,191 @@
+"""``verify-bundle``: whether a bundle is the one that was released, offline. Every doubt is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels.base.records import Source, Value
+from kernels.code.code_object import bundles
+from reports.errors import BundleFileError, StatementError
+from reports.release.bundle import checksums, contents, kpack, names, provenance, sbom, signature
+from reports.release.qualification.record import Facts, Record
+from reports.release.qualification.stages import Step, read_table, steps
+from reports.release.qualification.verdict import Verdict, examine, judge
+from reports.release.qualification.waivers import read_waivers
+
+_REMEDY = "Don't use it; take the bundle again from where it was published."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """A bundle that is in order. ``signer`` is '' if it was not asked for, None if the bundle is not signed."""
+
+    folder: Path
+    verdict: Verdict
+    steps: tuple[Step, ...]
+    signer: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Said:
+    """What verdict.json says of the release, besides the verdict."""
+
+    facts: Facts
+    epoch: int
+    archs: tuple[str, ...]
+    toolchain: str
+    images: tuple[str, ...]
+    signed: bool
+
+
+def verify(folder: Path, allowed: Path | None) -> Verified:
+    """Compare everything in a bundle's folder with everything else in it, and its signature with ``allowed`` signers.
+
+    Raises:
+        ArchiveError: names, links.
+        SignatureError: nobody of ``allowed`` signed it, or what is signed are other checksums.
+        BundleFileError: a file is changed, added, renamed or missing.
+        StatementError: records, verdict, SBOM, provenance or kpack don't fit the files.
+        StageRecordError, FailedCasesError, GateError, WaiverError, RecordError, TableError: it should not have passed.
+    """
+    files = contents.files_of(folder)
+    signer: str | None = None
+    if allowed:
+        signer = signature.check_signer(folder, allowed)
+    elif names.SIGNATURE in files:
+        signature.check_whole(folder)
+        signer = ""
+    sums = checksums.demand_listed(folder, files)
+    said = _said(folder, sums)
+    if said.signed and names.SIGNATURE not in files:
+        raise BundleFileError(f"{folder}/{names.SIGNATURE}: missing: {names.VERDICT} says that the bundle is signed.")
+    planned = steps(
+        read_table(_required(folder, sums, names.STAGES)),
+        said.archs,
+        upstream=said.facts.upstream,
+        tier=said.facts.tier,
+        toolchain=said.toolchain,
+    )
+    records = _records(folder, sums, planned, said.facts)
+    verdict = _verdict(folder, sums, planned, records, said)
+    _demand_expected(folder, sums, planned, said.facts.upstream)
+    for step in planned:
+        if "library" in step.outputs:
+            _demand_kpack(folder, step, said.facts.upstream)
+    listed = list(sums)
+    sbom.demand_complete(folder / names.SBOM, {name: sums[name] for name in contents.payload(listed)})
+    subjects = {name: sums[name] for name in contents.subjects(listed)}
+    provenance.demand_true(_required(folder, sums, names.PROVENANCE), subjects, verdict, planned)
+    return Verified(folder=folder, verdict=verdict, steps=planned, signer=signer)
+
+
+def _required(folder: Path, sums: Mapping[str, str], name: str) -> Path:
+    if name not in sums:
+        raise BundleFileError(f"{folder}/{name}: missing. {_REMEDY}")
+    return folder / name
+
+
+def _said(folder: Path, sums: Mapping[str, str]) -> _Said:
+    file = _required(folder, sums, names.VERDICT)
+    document = Source(place=file, what="a verdict", remedy=_REMEDY, error=StatementError).read()
+    return _Said(
+        facts=Facts(
+            commit=document.get("commit").word(),
+            tier=document.get("tier").word(),
+            upstream=document.get("upstream").word(),
+            upstream_identity=document.get("upstream_identity").word(),
+            toolchain=document.get("toolchain_identity").word(),
+        ),
+        epoch=document.get("epoch").count(),
+        archs=_words(document.get("archs")),
+        toolchain=document.get("toolchain").word(),
+        images=_words(document.get("images")),
+        signed=document.get("signed").truth(),
+    )
+
+
+def _words(values: Value) -> tuple[str, ...]:
+    return tuple(one.word() for one in values.items())
+
+
+def _records(folder: Path, sums: Mapping[str, str], planned: tuple[Step, ...], facts: Facts) -> Mapping[str, Record]:
+    """The records of all steps, each of the inputs and outputs that lie in the bundle."""
+    found: dict[str, Record] = {}
+    for step in planned:
+        record = Record.read(_required(folder, sums, contents.record_of(step)))
+        inputs = {file: digest for need in step.needs for file, digest in found[need].outputs.items()}
+        if lines := record.differences(step, facts, inputs):
+            raise StatementError(f"{folder}/{contents.record_of(step)}: of another release: {'; '.join(lines)}.")
+        for role, file in step.outputs.items():
+            place = contents.place_of(step, role, facts.upstream)
+            if place and sums.get(place) != record.outputs[file]:
+                raise StatementError(f"{folder}/{place}: not the file that its record lists. {_REMEDY}")
+        found[step.name] = record
+    return found
+
+
+def _verdict(
+    folder: Path, sums: Mapping[str, str], planned: tuple[Step, ...], records: Mapping[str, Record], said: _Said
+) -> Verdict:
+    """Judged anew from the files, which must give the verdict that is written."""
+    upstream = said.facts.upstream
+    findings = examine(planned, records, lambda step, role: folder / contents.place_of(step, role, upstream))
+    waivers = read_waivers(folder / names.WAIVERS) if names.WAIVERS in sums else {}
+    verdict = judge(
+        said.facts,
+        findings,
+        waivers,
+        epoch=said.epoch,
+        archs=said.archs,
+        toolchain=said.toolchain,
+        images=said.images,
+        today=None,
+    )
+    if verdict.as_bytes(signed=said.signed) != (folder / names.VERDICT).read_bytes():
+        raise StatementError(f"{folder}/{names.VERDICT}: says other than the results and waivers beside it. {_REMEDY}")
+    return verdict
+
+
+def _demand_expected(folder: Path, sums: Mapping[str, str], planned: tuple[Step, ...], upstream: str) -> None:
+    """Nothing is in a bundle that no stage left and no table of ours is."""
+    tables = (names.STAGES, names.WAIVERS, names.LEDGER, names.REQUIREMENTS, names.VERDICT)
+    expected = {*tables, names.SBOM, names.PROVENANCE}
+    for step in planned:
+        expected.add(contents.record_of(step))
+        expected |= {contents.place_of(step, role, upstream) for role in step.outputs}
+        if step.outputs.keys() & {"results", "gate"}:
+            expected.add(contents.junit_of(step, upstream))
+        if "library" in step.outputs:
+            expected.add(contents.kpack_of(step, upstream))
+    if unknown := sorted(sums.keys() - expected):
+        raise BundleFileError(f"{folder}: files that no stage made: {', '.join(unknown)}. {_REMEDY}")
+    missing = sorted(expected - sums.keys() - {"", names.WAIVERS})
+    if missing:
+        raise BundleFileError(f"{folder}: missing: {', '.join(missing)}. {_REMEDY}")
+
+
+def _demand_kpack(folder: Path, step: Step, upstream: str) -> None:
+    """Its code objects are the library's."""
+    place = contents.kpack_of(step, upstream)
+    library = contents.place_of(step, "library", upstream)
+    objects = bundles(folder / library).get(step.arch, ())
+    expected = {(f"{library}#{at}", step.arch): one for at, one in enumerate(objects)}
+    if kpack.unpack((folder / place).read_bytes(), f"{folder}/{place}") != expected:
+        raise StatementError(f"{folder}/{place}: other code objects than those of {library}. {_REMEDY}")
+
+
+def describe(found: Verified) -> list[str]:
+    """What was verified, for people."""
+    verdict, facts = found.verdict, found.verdict.facts
+    signed = "not signed"
+    if found.signer is not None:
+        signed = f"signed by {found.signer}" if found.signer else "signed; --allowed-signers FILE checks by whom"
+    return [
+        f"{found.folder.name}: in order: {verdict.text}",
+        f"commit {facts.commit}, {', '.join(verdict.archs)}, {facts.upstream}, tier {facts.tier}",
+        f"stages: {', '.join(dict.fromkeys(step.stage for step in found.steps))}",
+        signed,
+        *(f"waived: {waiver.name}, by {waiver.accepted_by} until {waiver.until}" for waiver in verdict.waived),
+    ]

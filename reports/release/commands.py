@@ -1,0 +1,185 @@
+"""``python -m reports qualify|verify-bundle``."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from kernels.base import settings
+from kernels.base.files import locked
+from kernels.build.manifest import sha256_of
+from kernels.build.request import PROJECT
+from kernels.code.toolchains import CHOICES, Toolchain, detect
+from kernels.errors import ToolchainMissingError
+from kernels.upstream.trees import locate
+from matrix.base.errors import UsageError
+from matrix.dialects import check_arch, check_upstream
+from matrix.problems.ledger import LEDGER, read_ledger
+from matrix.problems.problem import TIERS
+from reports.errors import ArchiveError, DirtyError
+from reports.release.bundle import names
+from reports.release.bundle.archive import unpack
+from reports.release.bundle.assemble import Release, assemble
+from reports.release.bundle.provenance import LOCAL_BUILDER, Origin
+from reports.release.bundle.rebuild import rebuild
+from reports.release.bundle.verify import describe, verify
+from reports.release.qualification.record import Facts
+from reports.release.qualification.run import Plan, demand_all, run
+from reports.release.qualification.stages import STAGES, read_table, steps
+from reports.release.qualification.state import Checkout, demand_pinned, demand_undamaged, read_checkout
+from reports.release.qualification.verdict import Verdict, examine, judge, known_defects
+from reports.release.qualification.waivers import read_waivers
+
+OUTPUT = Path("build/release")
+
+
+def add_commands(commands: Any) -> None:
+    qualify = commands.add_parser("qualify", help="run every stage of a release, judge it, and write its bundle")
+    qualify.add_argument("--tier", choices=TIERS, default="full", help="smoke is a rehearsal (default: %(default)s)")
+    qualify.add_argument("--arch", action="append", metavar="ARCH", help="default: those of the table of stages")
+    qualify.add_argument("--upstream", metavar="NAME", help="a package (default: that of the table of stages)")
+    qualify.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: %(default)s)")
+    qualify.add_argument("--only", action="append", default=[], metavar="STAGE", help="run these, write no bundle")
+    qualify.add_argument("--shard", action="append", type=Path, default=[], metavar="DIR", help="results of --only")
+    qualify.add_argument("--waivers", type=Path, metavar="FILE", help="which known defects are accepted, and by whom")
+    qualify.add_argument("--image", action="append", default=[], metavar="NAME@sha256:..", help="that this runs in")
+    qualify.add_argument("--key", type=Path, metavar="FILE", help="an SSH key to sign with")
+    qualify.add_argument("--builder", default=LOCAL_BUILDER, metavar="URI", help="who builds (default: %(default)s)")
+    qualify.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
+    qualify.add_argument("--output", type=Path, metavar="DIR", help=f"(default: {OUTPUT} in --work)")
+    qualify.add_argument("--stages", type=Path, default=STAGES, metavar="FILE", help="the table (default: ours)")
+    qualify.set_defaults(run=run_qualify)
+    check = commands.add_parser("verify-bundle", help="whether a bundle is the one that was released; offline")
+    check.add_argument("bundle", type=Path, metavar="DIR|TAR")
+    check.add_argument("--allowed-signers", type=Path, metavar="FILE", help="as of ssh-keygen: one of them must sign")
+    check.add_argument("--rebuild", action="store_true", help="build again in this clone and compare every byte")
+    check.set_defaults(run=run_verify)
+
+
+def run_qualify(args: argparse.Namespace) -> None:
+    """Raises what the parts of reports.release.qualification and reports.release.bundle raise."""
+    checkout = read_checkout(PROJECT)
+    demand_pinned(args.image)
+    table = read_table(args.stages)
+    if unknown := sorted(set(args.only) - {stage.name for stage in table.stages}):
+        known = ", ".join(stage.name for stage in table.stages)
+        raise UsageError(f"--only {', '.join(unknown)}: no such stage. Known: {known}.")
+    read_ledger().check_dates(_today())
+    waivers = read_waivers(args.waivers, known_defects(read_ledger())) if args.waivers else {}
+    archs = tuple(check_arch(arch).name for arch in dict.fromkeys(args.arch or table.archs))
+    facts, toolchain = _facts(args, checkout, args.upstream or table.upstream)
+    planned = steps(table, archs, upstream=facts.upstream, tier=facts.tier, toolchain=toolchain.name)
+    work = args.work.absolute()
+    with locked(work / OUTPUT / ".lock", "name another --work"):
+        plan = Plan(
+            steps=planned, facts=facts, work=work, epoch=checkout.epoch, only=args.only, shards=tuple(args.shard)
+        )
+        records = run(plan, _say)
+        _demand_unchanged(checkout, facts)
+        if args.only:
+            print(f"{len(records)} of {len(planned)} stages passed; no bundle, since --only leaves stages out")
+            return
+        demand_all(planned, records)
+        findings = examine(planned, records, lambda step, role: work / step.outputs[role])
+        verdict = judge(
+            facts,
+            findings,
+            waivers,
+            epoch=checkout.epoch,
+            archs=archs,
+            toolchain=toolchain.name,
+            images=args.image,
+            today=_today(),
+        )
+        release = Release(
+            steps=planned,
+            records=records,
+            verdict=verdict,
+            work=work,
+            tables=_tables(args),
+            origin=Origin(builder=args.builder, compiler_sha256=_compiler(toolchain)),
+            key=args.key,
+        )
+        folder, tar = assemble(release, args.output or work / OUTPUT)
+    _conclude(verdict, folder, tar)
+
+
+def _conclude(verdict: Verdict, folder: Path, tar: Path) -> None:
+    print(verdict.text)
+    for waiver in verdict.waived:
+        print(f"  waived: {waiver.name}, by {waiver.accepted_by} until {waiver.until}: {waiver.reason}")
+    for name in verdict.unneeded:
+        print(f"  a waiver that nobody needs: {name}: no case ended so; remove it")
+    print(f"{folder}\n{tar}")
+
+
+def _facts(args: argparse.Namespace, checkout: Checkout, upstream: str) -> tuple[Facts, Toolchain]:
+    """What is released, with an undamaged upstream. Raises DirtyError, UnknownUpstreamError, ToolchainMissingError."""
+    cache = settings.cache_folder()
+    package = check_upstream(upstream)
+    tree = locate(upstream, cache=cache, say=_say)
+    demand_undamaged(package, cache)
+    toolchain = detect(args.toolchain, cache=cache)
+    facts = Facts(
+        commit=checkout.commit,
+        tier=args.tier,
+        upstream=upstream,
+        upstream_identity=tree.identity,
+        toolchain=toolchain.identity,
+    )
+    return facts, toolchain
+
+
+def _demand_unchanged(checkout: Checkout, facts: Facts) -> None:
+    """Stages take hours: nobody may have changed what they are made of. Raises DirtyError."""
+    if read_checkout(checkout.root).commit != checkout.commit:
+        raise DirtyError(f"{checkout.root}: another commit was checked out meanwhile. Qualify that one again.")
+    demand_undamaged(check_upstream(facts.upstream), settings.cache_folder())
+
+
+def _tables(args: argparse.Namespace) -> dict[str, Path]:
+    tables = {
+        names.STAGES: args.stages,
+        names.LEDGER: LEDGER,
+        names.REQUIREMENTS: PROJECT / "requirements.txt",
+    }
+    return {**tables, **({names.WAIVERS: args.waivers} if args.waivers else {})}
+
+
+def _compiler(toolchain: Toolchain) -> str:
+    """The sha256 of the compiler's program. Raises ToolchainMissingError."""
+    program = shutil.which(toolchain.compiler[0])
+    if program is None:
+        raise ToolchainMissingError(f"{toolchain.compiler[0]}: gone since the stages ran. Install it again.")
+    return sha256_of(Path(program))
+
+
+def run_verify(args: argparse.Namespace) -> None:
+    """Raises what :func:`verify` and :func:`rebuild` raise; ArchiveError for a tar that is not as we write it."""
+    with tempfile.TemporaryDirectory(prefix="ckpm-") as temporary:
+        folder = args.bundle
+        epoch = None
+        if args.bundle.is_file() or args.bundle.suffix == ".tar":
+            folder, epoch = unpack(args.bundle, Path(temporary))
+        found = verify(folder, args.allowed_signers)
+        if epoch not in (None, found.verdict.epoch):
+            raise ArchiveError(
+                f"{args.bundle}: its files are of second {epoch}, the commit is of {found.verdict.epoch}."
+            )
+        print("\n".join(describe(found)))
+        if args.rebuild:
+            count = rebuild(found, read_checkout(PROJECT), _say)
+            print(f"built again: {count} files are equal byte for byte")
+
+
+def _today() -> datetime.date:
+    return datetime.datetime.now(datetime.UTC).date()
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

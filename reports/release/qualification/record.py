@@ -1,0 +1,139 @@
+"""What is kept of a stage that passed: for which inputs, and which outputs it left.
+
+A record holds a digest of itself. One that is damaged, or whose outputs are not as it lists them, is not believed.
+It holds no time and no machine's path: the same stage with the same inputs and outputs gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernels.base.files import write_atomically
+from kernels.base.records import Source, Value, as_text
+from kernels.build.manifest import sha256_of
+from reports.errors import StageRecordError
+from reports.release.qualification.stages import Step
+
+FOLDER = Path("build/release/records")  # of the folder that holds build/
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What all stages of a release share. ``toolchain`` and ``upstream_identity`` are identities as in a manifest."""
+
+    commit: str
+    tier: str
+    upstream: str
+    upstream_identity: str
+    toolchain: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A stage that passed. ``inputs`` and ``outputs`` are sha256 by file, relative to the folder that holds build/.
+
+    The library that a suite ran on is among its inputs.
+    """
+
+    stage: str
+    arch: str
+    command: tuple[str, ...]
+    facts: Facts
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+
+    def _document(self) -> dict[str, Any]:
+        return {
+            "format": 1,
+            "stage": self.stage,
+            "arch": self.arch,
+            "command": list(self.command),
+            **dataclasses.asdict(self.facts),
+            "inputs": dict(sorted(self.inputs.items())),
+            "outputs": dict(sorted(self.outputs.items())),
+        }
+
+    def as_bytes(self) -> bytes:
+        """The file's content."""
+        document = self._document()
+        return as_text({**document, "digest": _digest(document)})
+
+    def write(self, work: Path) -> None:
+        """Replace the record of this step. Raises DiskFullError, OutputError."""
+        write_atomically(work / place(self.arch, self.stage), self.as_bytes())
+
+    @classmethod
+    def read(cls, file: Path) -> Record:
+        """Raises StageRecordError: it can't be read, lacks a field, or its digest is another."""
+        source = Source(place=file, what="a stage's record", remedy="Run the stage again.", error=StageRecordError)
+        document = source.read()
+        document.allow(
+            ("format", "stage", "arch", "command", "inputs", "outputs", "digest", *_facts())
+        )  # a mistyped name would be lost
+        if document.get("format").value != 1:
+            raise document.get("format").fail("is not 1: of another version")
+        rest = {name: value for name, value in document.value.items() if name != "digest"}
+        if document.get("digest").text() != _digest(rest):
+            raise source.fail("is damaged: its digest is not that of its content")
+        return cls(
+            stage=document.get("stage").word(),
+            arch=document.get("arch").word(),
+            command=tuple(word.text() for word in document.get("command").items()),
+            facts=Facts(**{name: document.get(name).word() for name in _facts()}),
+            inputs=document.get("inputs").map(_checksum),
+            outputs=document.get("outputs").map(_checksum),
+        )
+
+    def differences(self, step: Step, facts: Facts, inputs: Mapping[str, str]) -> list[str]:
+        """How it is not the record of this step with these inputs, in words."""
+        pairs: dict[str, tuple[object, object]] = {
+            "stage": (self.stage, step.stage),
+            "arch": (self.arch, step.arch),
+            "command": (" ".join(self.command), " ".join(step.command)),
+            **{name: (getattr(self.facts, name), getattr(facts, name)) for name in _facts()},
+            "outputs": (sorted(self.outputs), sorted(step.outputs.values())),
+        }
+        lines = [f"{name} {mine}, not {other}" for name, (mine, other) in pairs.items() if mine != other]
+        for file in sorted(self.inputs.keys() | inputs.keys()):
+            mine, other = self.inputs.get(file, "nothing"), inputs.get(file, "nothing")
+            if mine != other:
+                lines.append(f"{file} with sha256 {mine[:16]}, not {other[:16]}")
+        return lines
+
+    def damaged(self, work: Path) -> list[str]:
+        """Outputs that are gone or not as listed, in words."""
+        lines = []
+        for file, digest in self.outputs.items():
+            if not (work / file).is_file():
+                lines.append(f"{file} is missing")
+            elif (found := sha256_of(work / file)) != digest:
+                lines.append(f"{file} has sha256 {found[:16]}, not {digest[:16]}")
+        return lines
+
+
+def place(arch: str, stage: str) -> Path:
+    """A record's file, relative to the folder that holds build/. Reports look two folders deep and don't see it."""
+    return FOLDER / arch / f"{stage}.json"
+
+
+def _facts() -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(Facts))
+
+
+def _checksum(value: Value) -> str:
+    if not _SHA256.fullmatch(value.text()):
+        raise value.fail("is no sha256")
+    return value.text()
+
+
+def _digest(document: Mapping[str, Any]) -> str:
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

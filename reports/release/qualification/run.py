@@ -1,0 +1,159 @@
+"""Runs the stages that nobody has passed yet: not here for the same inputs, not in a shard."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels.base.files import make_folder, writing
+from kernels.base.processes import ended_by_signals
+from kernels.build.manifest import sha256_of
+from kernels.build.request import PROJECT
+from reports.errors import MissingStageError, StageFailedError, StageRecordError
+from reports.release.qualification.record import Facts, Record, place
+from reports.release.qualification.stages import Step
+
+Execute = Callable[[Step, Path, int], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """``work`` is the folder that holds build/. ``only`` are names of stages, empty for all; ``shards`` are folders
+    like ``work`` of other machines. ``epoch`` is the commit's time, for SOURCE_DATE_EPOCH.
+    """
+
+    steps: tuple[Step, ...]
+    facts: Facts
+    work: Path
+    epoch: int
+    only: Collection[str] = ()
+    shards: Sequence[Path] = ()
+
+
+def execute(step: Step, work: Path, epoch: int) -> int:
+    """Run a step's command in ``work``; its exit code. Its output is ours."""
+    path = os.pathsep.join(filter(None, (str(PROJECT), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": path, "SOURCE_DATE_EPOCH": str(epoch)}
+    with ended_by_signals():
+        process = subprocess.Popen([sys.executable, "-m", *step.command], cwd=work, env=environment)
+        try:
+            return process.wait()
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+
+
+def run(plan: Plan, say: Callable[[str], None], execute: Execute = execute) -> Mapping[str, Record]:
+    """The record of every step that was passed, by the step's name; with ``only``, of those it names and earlier ones.
+
+    Raises:
+        StageFailedError: a command ended with an error; what passed before it is kept.
+        StageRecordError: a shard's record is damaged, or of other inputs.
+        MissingStageError: a step needs one that was never passed.
+        DiskFullError, OutputError.
+    """
+    passed: dict[str, Record] = {}
+    for step in plan.steps:
+        chosen = not plan.only or step.stage in plan.only
+        missing = [need for need in step.needs if need not in passed]
+        if missing:
+            if not chosen:
+                continue
+            raise MissingStageError(f"{step.name} needs {', '.join(missing)}: run it first, or name its --shard.")
+        inputs = {file: digest for need in step.needs for file, digest in passed[need].outputs.items()}
+        record = _from_shards(plan, step, inputs, say) or _kept(plan, step, inputs, say)
+        if record is None and chosen:
+            record = _run(plan, step, inputs, say, execute)
+        if record is not None:
+            passed[step.name] = record
+    return passed
+
+
+def demand_all(steps: Sequence[Step], passed: Mapping[str, Record]) -> None:
+    """Raises MissingStageError: a step was neither run nor taken from a shard."""
+    if missing := [step.name for step in steps if step.name not in passed]:
+        raise MissingStageError(f"not run, and in no shard: {', '.join(missing)}. A release needs every stage.")
+
+
+def _run(plan: Plan, step: Step, inputs: Mapping[str, str], say: Callable[[str], None], execute: Execute) -> Record:
+    (plan.work / place(step.arch, step.stage)).unlink(missing_ok=True)
+    say(f"{step.name}: {step.shown}")
+    make_folder(plan.work)
+    code = execute(step, plan.work, plan.epoch)
+    if code:
+        raise StageFailedError(
+            f"{step.name}: exit code {code}. Run it alone with: {step.shown}\n"
+            "What passed before it is kept: the same qualification goes on from here."
+        )
+    missing = [file for file in step.outputs.values() if not (plan.work / file).is_file()]
+    if missing:
+        raise StageFailedError(f"{step.name}: ended without an error, but left no {', '.join(missing)}: {step.shown}")
+    changed = [file for file, digest in inputs.items() if sha256_of(plan.work / file) != digest]
+    if changed:
+        raise StageFailedError(f"{step.name}: while it ran, somebody changed {', '.join(changed)}. Qualify again.")
+    record = Record(
+        stage=step.stage,
+        arch=step.arch,
+        command=step.command,
+        facts=plan.facts,
+        inputs=inputs,
+        outputs={file: sha256_of(plan.work / file) for file in step.outputs.values()},
+    )
+    record.write(plan.work)
+    return record
+
+
+def _kept(plan: Plan, step: Step, inputs: Mapping[str, str], say: Callable[[str], None]) -> Record | None:
+    """This folder's record of an earlier run, if it is for the same inputs and everything is as it was left."""
+    file = plan.work / place(step.arch, step.stage)
+    if not file.exists():
+        return None
+    try:
+        record = Record.read(file)
+    except StageRecordError as error:
+        say(f"{step.name}: not believed: {error}")
+        return None
+    reasons = record.differences(step, plan.facts, inputs) or record.damaged(plan.work)
+    if reasons:
+        say(f"{step.name}: passed earlier, but with {'; '.join(reasons)}")
+        return None
+    say(f"{step.name}: passed earlier for the same inputs")
+    return record
+
+
+def _from_shards(plan: Plan, step: Step, inputs: Mapping[str, str], say: Callable[[str], None]) -> Record | None:
+    """A shard's record, its outputs copied to their places here. What a shard says and is not so is an error."""
+    found: Record | None = None
+    for shard in plan.shards:
+        file = shard / place(step.arch, step.stage)
+        if not file.exists():
+            continue
+        record = Record.read(file)
+        if reasons := record.differences(step, plan.facts, inputs) or record.damaged(shard):
+            raise StageRecordError(f"{file}: results that don't belong to this release: {'; '.join(reasons)}.")
+        if found and found.outputs != record.outputs:
+            raise StageRecordError(f"{file}: other outputs than another shard has for {step.name}. Name one of them.")
+        found = found or _copied(record, shard, plan.work)
+    if found:
+        say(f"{step.name}: from a shard")
+    return found
+
+
+def _copied(record: Record, shard: Path, work: Path) -> Record:
+    for name in record.outputs:
+        target = work / name
+        if target.resolve() == (shard / name).resolve():
+            continue
+        make_folder(target.parent)
+        with writing(target):
+            beside = target.with_name(f".{target.name}.{os.getpid()}")
+            shutil.copyfile(shard / name, beside)
+            beside.replace(target)
+    record.write(work)
+    return record

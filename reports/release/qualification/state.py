@@ -1,0 +1,67 @@
+"""What is released: a clean checkout's commit, an undamaged upstream, pinned images, a ledger that is up to date."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels.upstream.trees import damage, place
+from matrix.dialects import PackagedUpstream
+from reports.errors import DirtyError, UnpinnedImageError
+
+_PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]*@sha256:[0-9a-f]{64}")
+_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkout:
+    """A clean checkout. ``epoch`` is its commit's time in seconds since 1970: the time of everything in a bundle."""
+
+    root: Path
+    commit: str
+    epoch: int
+
+
+def read_checkout(root: Path) -> Checkout:
+    """Raises DirtyError: no clone, or files that are changed or that git doesn't know."""
+    changed = _git(root, "status", "--porcelain", "--untracked-files=all").splitlines()
+    if changed:
+        more = [f"and {len(changed) - _SHOWN} more"] if len(changed) > _SHOWN else []
+        raise DirtyError(
+            f"{root}: a release is made of a commit, and these files are not as committed. Commit or stash them:\n  "
+            + "\n  ".join([*changed[:_SHOWN], *more])
+        )
+    commit, epoch = _git(root, "show", "--no-patch", "--format=%H %ct", "HEAD").split()
+    return Checkout(root=root, commit=commit, epoch=int(epoch))
+
+
+def demand_undamaged(package: PackagedUpstream, cache: Path) -> None:
+    """Raises DirtyError: a file of the unpacked upstream is not as it was published, or nobody can know."""
+    folder, found = place(package, cache), damage(package, cache)
+    again = f"Delete {folder}: it is unpacked again."
+    if found is None:
+        raise DirtyError(f"{folder}: holds no list of its files, so nobody knows whether it is as published. {again}")
+    if found:
+        more = [f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
+        lines = "\n  ".join([*found[:_SHOWN], *more])
+        raise DirtyError(f"upstream {package.name} in {folder} is not as published. {again}\n  {lines}")
+
+
+def demand_pinned(images: Sequence[str]) -> None:
+    """Raises UnpinnedImageError: a reference without a digest."""
+    for image in images:
+        if not _PINNED.fullmatch(image):
+            raise UnpinnedImageError(f"image {image}: not pinned. Name it as NAME@sha256: and 64 hexadecimal digits.")
+
+
+def _git(root: Path, *words: str) -> str:
+    try:
+        done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise DirtyError(f"git can't be started ({error.strerror}): a release needs it to know its commit.") from error
+    if done.returncode:
+        raise DirtyError(f"{root}: git says: {done.stderr.strip()}. A release is made in a clone with a commit.")
+    return done.stdout

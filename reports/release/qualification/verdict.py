@@ -1,0 +1,175 @@
+"""What the stages' outputs say together: refused, or passed with so many waived defects."""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernels.base.records import as_text
+from kernels.base.results import FOREIGN_LIBRARY, KNOWN_DEFECT, LIBRARY_SHA256, Results
+from kernels.build.manifest import Manifest
+from matrix.defects import defects
+from matrix.problems.ledger import Ledger
+from reports.errors import FailedCasesError, StageRecordError
+from reports.release.qualification.record import Facts, Record
+from reports.release.qualification.stages import PROJECT, Step
+from reports.release.qualification.waivers import Waiver, demand_accepted
+from reports.verdicts import Gate, demand
+
+Locate = Callable[[Step, str], Path]  # where the output of a step with that role lies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """``defects`` is by name in how many cases, or kernels left out; ``cases`` is by step how many have each status."""
+
+    defects: Mapping[str, int]
+    cases: Mapping[str, Mapping[str, int]]
+
+
+def known_defects(ledger: Ledger) -> set[str]:
+    """Every name that a waiver can have. Raises TableError."""
+    return {entry.name for entry in ledger.entries} | {defect.name for defect in defects()}
+
+
+def examine(steps: Sequence[Step], records: Mapping[str, Record], locate: Locate) -> Findings:
+    """Read what every stage left.
+
+    Raises:
+        FailedCasesError: results hold a case that failed.
+        StageRecordError: results are of another library, or a library is not its manifest's.
+        GateError, RegressedError, InconclusiveError: a gate does not pass.
+        RecordError: an output can't be read.
+    """
+    found: Counter[str] = Counter()
+    cases: dict[str, Mapping[str, int]] = {}
+    for step in steps:
+        for role in step.outputs:
+            file = locate(step, role)
+            match role:
+                case "manifest":
+                    manifest = Manifest.read(file)
+                    _demand_own_library(step, manifest, records)
+                    found.update({name: len(left["kernels"]) for name, left in manifest.left_out.items()})
+                case "results":
+                    results = Results.read(file)
+                    _demand_passed(file, results, _library_of(step, steps, records))
+                    used = [case.ledger.name for case in results.cases if case.status == KNOWN_DEFECT and case.ledger]
+                    found.update(used)
+                    cases[step.name] = dict(sorted(Counter(case.status for case in results.cases).items()))
+                case "gate":
+                    gate = Gate.read(file)
+                    demand(gate, file)
+                    cases[step.name] = dict(sorted(Counter(row.verdict for row in gate.rows).items()))
+    return Findings(defects=dict(sorted(found.items())), cases=cases)
+
+
+def _demand_own_library(step: Step, manifest: Manifest, records: Mapping[str, Record]) -> None:
+    digest = records[step.name].outputs.get(step.outputs.get("library", ""), "")
+    if digest != manifest.library_sha256:
+        raise StageRecordError(
+            f"{step.name}: the library has sha256 {digest}, its manifest lists another. Build again."
+        )
+
+
+def _library_of(step: Step, steps: Sequence[Step], records: Mapping[str, Record]) -> str:
+    """The sha256 of the library that a step ran on; '' for what is done once."""
+    if step.arch == PROJECT:
+        return ""
+    libraries = {one.outputs["library"] for one in steps if one.arch == step.arch and "library" in one.outputs}
+    return next((digest for file, digest in records[step.name].inputs.items() if file in libraries), "")
+
+
+def _demand_passed(file: Path, results: Results, library: str) -> None:
+    if not results.cases:
+        raise FailedCasesError(f"{file}: no case at all: that is no pass. Run the stage again.")
+    if results.failing:
+        raise FailedCasesError(f"{file}: {len(results.failing)} of {len(results.cases)} cases failed.")
+    if all(case.outcome == "skipped" for case in results.cases):
+        raise FailedCasesError(f"{file}: every one of its {len(results.cases)} cases was skipped: that is no pass.")
+    ran_on = results.facts.get(LIBRARY_SHA256, "")
+    if FOREIGN_LIBRARY in results.facts or ran_on != library:
+        raise StageRecordError(f"{file}: results of the library {ran_on or 'unknown'}, not of {library or 'none'}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """``toolchain`` is the choice that the commands were given, whose identity is in ``facts``."""
+
+    facts: Facts
+    epoch: int
+    archs: tuple[str, ...]
+    toolchain: str
+    images: tuple[str, ...]
+    findings: Findings
+    waived: tuple[Waiver, ...]
+    unneeded: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """``passed``, or ``passed with 3 waived defects``."""
+        count = len(self.waived)
+        return f"passed with {count} waived {'defect' if count == 1 else 'defects'}" if count else "passed"
+
+    def as_bytes(self, *, signed: bool) -> bytes:
+        """verdict.json. ``signed`` says whether a signature belongs to the bundle, so that none can be taken away."""
+        document: dict[str, Any] = {
+            "format": 1,
+            "verdict": self.text,
+            "signed": signed,
+            "commit": self.facts.commit,
+            "epoch": self.epoch,
+            "tier": self.facts.tier,
+            "archs": list(self.archs),
+            "upstream": self.facts.upstream,
+            "upstream_identity": self.facts.upstream_identity,
+            "toolchain": self.toolchain,
+            "toolchain_identity": self.facts.toolchain,
+            "images": list(self.images),
+            "waived": {
+                waiver.name: {
+                    "accepted_by": waiver.accepted_by,
+                    "accepted_on": str(waiver.accepted_on),
+                    "until": str(waiver.until),
+                    "reason": waiver.reason,
+                    "count": self.findings.defects[waiver.name],
+                }
+                for waiver in self.waived
+            },
+            "unneeded_waivers": list(self.unneeded),
+            "cases": {name: dict(counts) for name, counts in self.findings.cases.items()},
+        }
+        return as_text(document)
+
+
+def judge(
+    facts: Facts,
+    findings: Findings,
+    waivers: Mapping[str, Waiver],
+    *,
+    epoch: int,
+    archs: Sequence[str],
+    toolchain: str,
+    images: Sequence[str] = (),
+    today: datetime.date | None,
+) -> Verdict:
+    """The verdict. ``today`` None is for a bundle that was judged before: the dates of its waivers are not looked at.
+
+    Raises:
+        WaiverError: a defect that no waiver accepts.
+    """
+    demand_accepted(findings.defects, waivers, today)
+    return Verdict(
+        facts=facts,
+        epoch=epoch,
+        archs=tuple(archs),
+        toolchain=toolchain,
+        images=tuple(sorted(images)),
+        findings=findings,
+        waived=tuple(waivers[name] for name in sorted(findings.defects)),
+        unneeded=tuple(sorted(waivers.keys() - findings.defects.keys())),
+    )

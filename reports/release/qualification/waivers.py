@@ -1,0 +1,100 @@
+"""Waivers: known defects that somebody accepts for a release, with a date until which that holds.
+
+waivers:
+  table-read-past-end:            # an entry of matrix/ledger.yaml or of matrix/tables/defects.yaml
+    accepted_by: Name <address>
+    accepted_on: 2026-11-22
+    until: 2027-01-31             # the last day
+    reason: why the release may go out with it
+"""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from matrix.base.tablefile import Field, load
+from reports.errors import WaiverError
+
+_FIELDS = ("accepted_by", "accepted_on", "until", "reason")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiver:
+    """Who accepted the defect ``name``, on which day, until which day, and why. ``place`` is its file:line."""
+
+    name: str
+    place: str
+    accepted_by: str
+    accepted_on: datetime.date
+    until: datetime.date
+    reason: str
+
+
+def read_waivers(file: Path, known: Collection[str] | None = None) -> Mapping[str, Waiver]:
+    """By name of the defect; ``known`` are the names there are, None to take any: a bundle's may be gone by now.
+
+    Raises:
+        TableError: with file, line and field: an unknown field or defect, an empty text, no date.
+    """
+    table = load(file)
+    table.allow(("waivers",))
+    return {name: _waiver(name, row, known) for name, row in table.get("waivers").mapping().items()}
+
+
+def _waiver(name: str, row: Field, known: Collection[str] | None) -> Waiver:
+    row.allow(_FIELDS)
+    if known is not None and name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean '{close[0]}'?" if close else ""
+        raise row.fail(f"no known defect has this name{hint} Waivers are for entries of the ledger; remove this one")
+    accepted_on, until = _date(row.get("accepted_on")), _date(row.get("until"))
+    if until < accepted_on:
+        raise row.get("until").fail(f"is before {accepted_on}, the day of the acceptance")
+    return Waiver(
+        name=name,
+        place=f"{row.file.name}:{row.line}",
+        accepted_by=_words(row.get("accepted_by")),
+        accepted_on=accepted_on,
+        until=until,
+        reason=_words(row.get("reason")),
+    )
+
+
+def demand_accepted(defects: Mapping[str, int], waivers: Mapping[str, Waiver], today: datetime.date | None) -> None:
+    """Raises WaiverError: a defect (by name, in how many cases or kernels) that no waiver accepts on that day.
+
+    Without a day any waiver will do: of a bundle, whose day of judgement is over.
+    """
+    lines = []
+    for name, count in sorted(defects.items()):
+        waiver = waivers.get(name)
+        if waiver is None:
+            lines.append(f"{name} ({count}): accepted by nobody")
+        elif today and waiver.until < today:
+            lines.append(f"{name} ({count}): {waiver.place}: the acceptance ended on {waiver.until}")
+        elif today and waiver.accepted_on > today:
+            lines.append(f"{name} ({count}): {waiver.place}: accepted only on {waiver.accepted_on}, which is to come")
+    if lines:
+        raise WaiverError(
+            "known defects that nobody accepts for this release:\n  "
+            + "\n  ".join(lines)
+            + "\nSolve them, or let somebody accept each in a file for --waivers:\n"
+            "waivers:\n  NAME: {accepted_by: WHO, accepted_on: DATE, until: DATE, reason: WHY}"
+        )
+
+
+def _words(field: Field) -> str:
+    text = field.text().strip()
+    if not text:
+        raise field.fail("is empty")
+    return text
+
+
+def _date(field: Field) -> datetime.date:
+    if not isinstance(field.value, datetime.date) or isinstance(field.value, datetime.datetime):
+        raise field.fail(f"must be a date such as 2027-06-30, not {field.value!r}")
+    return field.value

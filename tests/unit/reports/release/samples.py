@@ -1,0 +1,186 @@
+"""A release that costs nothing: the real table of stages, whose commands are played by :class:`Stages`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kernels.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256, Case, LedgerUse, Results
+from kernels.build.manifest import sha256_of
+from kernels.code.toolchains.offload_bundler import Entry, pack
+from reports.release.bundle.assemble import Release, assemble
+from reports.release.bundle.names import CHECKSUMS, SIGNATURE
+from reports.release.bundle.provenance import LOCAL_BUILDER, Origin
+from reports.release.qualification.record import Facts
+from reports.release.qualification.run import Plan, run
+from reports.release.qualification.stages import STAGES, Step, read_table, steps
+from reports.release.qualification.verdict import examine, judge
+from reports.release.qualification.waivers import read_waivers
+from reports.verdicts import Gate, Row
+from tests.unit.manifests import document
+
+ROOT = Path(__file__).parents[4]
+EPOCH = 1_700_000_000
+CODE = (b"first code object" * 40, b"second code object" * 40)
+DEFECT = "table-read-past-end"
+FACTS = Facts(
+    commit="a" * 40,
+    tier="smoke",
+    upstream="aiter",
+    upstream_identity=f"amd-aiter 0.1.7 sha256:{'b' * 64}",
+    toolchain="embedded clang 22",
+)
+WAIVERS = f"""
+waivers:
+  {DEFECT}:
+    accepted_by: A Person
+    accepted_on: 2026-01-01
+    until: 2099-12-31
+    reason: tables are padded by everybody who calls this
+"""
+REQUIREMENTS = "ziglang==0.17.0 \\\n    --hash=sha256:00\nscons==4.11.1 \\\n    --hash=sha256:11\n"
+
+
+def shared_object(*code: bytes, arch: str = "gfx950") -> bytes:
+    """An ELF file of x86-64 whose only content is a section .hip_fatbin with a bundle for each code object."""
+    section, target = b"", f"hipv4-amdgcn-amd-amdhsa--{arch}"
+    for one in code:
+        section += bytes(-len(section) % 4096) + pack([Entry(target=target, content=one)], align=4096)
+    names = b"\0.shstrtab\0.hip_fatbin\0"
+    at = 64 + len(names)
+    header = b"\x7fELF\x02\x01\x01" + bytes(9)
+    header += struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 0, at + len(section), 0, 64, 0, 0, 64, 3, 1)
+    rows = [(0, 0, 0, 0), (1, 3, 64, len(names)), (11, 1, at, len(section))]
+    table = b"".join(
+        struct.pack("<IIQQQQIIQQ", name, kind, 0, 0, off, size, 0, 0, 1, 0) for name, kind, off, size in rows
+    )
+    return header + names + section + table
+
+
+@dataclass
+class Stages:
+    """Plays the commands. ``called`` are the steps run; ``fails`` are the names of those that end with an error."""
+
+    called: list[str] = field(default_factory=list)
+    fails: set[str] = field(default_factory=set)
+    code: tuple[bytes, ...] = CODE
+    outcomes: Mapping[str, str] = field(default_factory=dict)  # by step, of its one case
+    facts: Mapping[str, str] = field(default_factory=dict)  # of the results of suites, instead of the true ones
+    gate: str = "unchanged"
+    left_out: Mapping[str, object] = field(default_factory=dict)
+
+    def __call__(self, step: Step, work: Path, epoch: int) -> int:
+        self.called.append(step.name)
+        for role, name in step.outputs.items():
+            file = work / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            self._write(step, role, file)
+        return 21 if step.name in self.fails else 0
+
+    def _write(self, step: Step, role: str, file: Path) -> None:
+        match role:
+            case "library":
+                file.write_bytes(shared_object(*self.code, arch=step.arch))
+            case "manifest":
+                digest = sha256_of(file.with_name("libckpm.so"))
+                text = document({}, archs=[step.arch], artifacts={"libckpm.so": digest}, left_out=self.left_out)
+                file.write_text(json.dumps(text))
+            case "results":
+                library = file.with_name("libckpm.so")
+                facts = {LIBRARY_SHA256: sha256_of(library)} if library.exists() else {}
+                known = LedgerUse(name=DEFECT, place="ledger.yaml:37", reason="reads on")
+                outcome = self.outcomes.get(step.name, "passed")
+                Results(
+                    (
+                        Case(suite=step.stage, classname=step.stage, name=f"{step.stage}/a", outcome=outcome),
+                        Case(
+                            suite=step.stage,
+                            classname=step.stage,
+                            name=f"{step.stage}/b",
+                            outcome="passed" if outcome != "skipped" else outcome,
+                            ledger=known if step.stage == "page-fault" else None,
+                        ),
+                    ),
+                    self.facts or facts,
+                ).write(file)
+            case "gate":
+                row = Row(
+                    gate="static", subject="k", metric="vgpr", unit="", baseline=1, candidate=1, threshold="",
+                    verdict=self.gate,
+                )  # fmt: skip
+                Gate.of([row], {"arch": step.arch, "upstream": "aiter"}).write(file)
+            case _:
+                file.write_text(f"{role} of {step.name}\n")
+
+
+FOREIGN = {FOREIGN_LIBRARY: "c" * 64, LIBRARY_SHA256: "d" * 64}
+
+
+def planned(archs: tuple[str, ...] = ("gfx950",)) -> tuple[Step, ...]:
+    return steps(read_table(), archs, upstream="aiter", tier="smoke", toolchain="embedded")
+
+
+def plan(work: Path, facts: Facts = FACTS, **options: object) -> Plan:
+    return Plan(steps=planned(), facts=facts, work=work, epoch=EPOCH, **options)  # type: ignore[arg-type]
+
+
+def quiet(text: str) -> None:
+    """Nobody reads what a run says."""
+
+
+def make_bundle(folder: Path, *, key: Path | None = None, stages: Stages | None = None) -> tuple[Path, Path]:
+    """A bundle of one arch with one waived defect: its folder and its tar."""
+    folder.mkdir(parents=True, exist_ok=True)
+    work, waivers, requirements = folder / "work", folder / "waivers.yaml", folder / "requirements.txt"
+    waivers.write_text(WAIVERS)
+    requirements.write_text(REQUIREMENTS)
+    records = run(plan(work), quiet, stages or Stages())
+    findings = examine(planned(), records, lambda step, role: work / step.outputs[role])
+    verdict = judge(
+        FACTS, findings, read_waivers(waivers), epoch=EPOCH, archs=("gfx950",), toolchain="embedded", today=None
+    )
+    tables = {
+        "stages.yaml": STAGES,
+        "ledger.yaml": ROOT / "matrix/ledger.yaml",
+        "requirements.txt": requirements,
+        "waivers.yaml": waivers,
+    }
+    release = Release(
+        steps=planned(),
+        records=records,
+        verdict=verdict,
+        work=work,
+        tables=tables,
+        origin=Origin(builder=LOCAL_BUILDER, compiler_sha256="e" * 64),
+        key=key,
+    )
+    return assemble(release, folder / "release")
+
+
+def make_key(folder: Path, name: str = "key") -> Path:
+    """An Ed25519 key without a passphrase, and beside it the file of signers that allows it in our namespace."""
+    folder.mkdir(parents=True, exist_ok=True)
+    key = folder / name
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(key)], check=True)
+    public = key.with_suffix(".pub").read_text()
+    key.with_suffix(".signers").write_text(f'{name}@example.org namespaces="ckpm-release" {public}')
+    return key
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def copy_of(folder: Path, target: Path) -> Path:
+    return Path(shutil.copytree(folder, target / folder.name))
+
+
+def list_anew(folder: Path) -> None:
+    """What somebody does who changed a bundle and hides it from the checksums."""
+    listed = [name for name in names_in(folder) if name not in (CHECKSUMS, SIGNATURE)]
+    (folder / CHECKSUMS).write_text("".join(f"{sha256_of(folder / name)}  {name}\n" for name in listed))

@@ -1,0 +1,329 @@
+"""A bundle is verified to the byte: whatever is changed, added, renamed or removed is an error that names it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernels.errors import NotReproducibleError
+from matrix.base.errors import CkPrefillError, OutputError
+from reports.errors import (
+    ArchiveError,
+    BundleFileError,
+    DirtyError,
+    FailedCasesError,
+    SignatureError,
+    StatementError,
+    WaiverError,
+)
+from reports.release.bundle import kpack
+from reports.release.bundle.rebuild import rebuild
+from reports.release.bundle.verify import describe, verify
+from reports.release.qualification.stages import Step
+from reports.release.qualification.state import Checkout
+from tests.unit.reports.release.samples import (
+    CODE,
+    DEFECT,
+    EPOCH,
+    FACTS,
+    Stages,
+    copy_of,
+    list_anew,
+    make_bundle,
+    make_key,
+    names_in,
+    quiet,
+)
+
+NAMES = (
+    [f"records/gfx950/{name}.json" for name in ("build", "reproduce", "gated-build", "gates")]
+    + [f"records/gfx950/{name}.json" for name in ("batch-prefill", "large-kv", "page-fault", "dispatch", "sanitize")]
+    + ["records/project/parity.json", "records/project/report.json"]
+    + [f"results/gfx950/aiter/{name}.json" for name in ("batch-prefill", "large-kv", "page-fault", "dispatch")]
+    + ["results/gfx950/aiter/sanitize.json", "results/gfx950/aiter/gates.json", "results/parity.json"]
+    + [f"junit/gfx950/aiter/{name}.xml" for name in ("batch-prefill", "large-kv", "page-fault", "dispatch")]
+    + ["junit/gfx950/aiter/sanitize.xml", "junit/gfx950/aiter/gates.xml", "junit/parity.xml"]
+    + ["libraries/gfx950/aiter/libckpm.so", "libraries/gfx950/aiter/manifest.json", "kpack/aiter/ckpm_gfx950.kpack"]
+    + ["report/report.html", "stages.yaml", "ledger.yaml", "waivers.yaml", "requirements.txt", "verdict.json"]
+    + ["sbom.cdx.json", "provenance.intoto.json", "SHA256SUMS", "SHA256SUMS.sig"]
+)
+
+
+def signers(key: Path) -> Path:
+    return key.with_suffix(".signers")
+
+
+def test_a_bundle_holds_what_a_release_promises_and_nothing_else(signed: tuple[Path, Path]) -> None:
+    assert names_in(signed[0]) == sorted(NAMES)
+
+
+def test_a_good_bundle_is_in_order(signed: tuple[Path, Path], key: Path) -> None:
+    found = verify(signed[0], signers(key))
+    assert found.verdict.text == "passed with 1 waived defect"
+    assert found.signer == "key@example.org"
+    assert any("waived: table-read-past-end, by A Person until 2099-12-31" in line for line in describe(found))
+    assert verify(signed[0], None).signer == ""
+
+
+def test_sha256sum_reads_the_checksums(signed: tuple[Path, Path]) -> None:
+    subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd=signed[0], check=True)
+
+
+def test_the_same_release_twice_gives_the_same_bytes(signed: tuple[Path, Path], key: Path, tmp_path: Path) -> None:
+    folder, tar = make_bundle(tmp_path / "elsewhere", key=key)
+    assert tar.read_bytes() == signed[1].read_bytes()
+    assert {name: (folder / name).read_bytes() for name in names_in(folder)} == {
+        name: (signed[0] / name).read_bytes() for name in names_in(signed[0])
+    }
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_one_flipped_byte_in_any_file_is_found(
+    signed: tuple[Path, Path], key: Path, tmp_path: Path, name: str, share: float
+) -> None:
+    folder = copy_of(signed[0], tmp_path)
+    data = bytearray((folder / name).read_bytes())
+    data[int(share * (len(data) - 1))] ^= 1
+    (folder / name).write_bytes(data)
+    with pytest.raises(CkPrefillError) as error:
+        verify(folder, signers(key) if share < 1 else None)
+    assert name in str(error.value)
+    assert 40 <= error.value.exit_code < 60
+
+
+def test_every_byte_of_the_signature_counts(signed: tuple[Path, Path], tmp_path: Path) -> None:
+    """Also those that readers of base64 overlook, such as line ends."""
+    folder = copy_of(signed[0], tmp_path)
+    file = folder / "SHA256SUMS.sig"
+    good = file.read_bytes()
+    for at in [*range(0, len(good), 23), *range(len(good) - 40, len(good))]:
+        file.write_bytes(good[:at] + bytes([good[at] ^ 2]) + good[at + 1 :])
+        with pytest.raises(SignatureError, match=r"SHA256SUMS\.sig"):
+            verify(folder, None)
+    for changed in (good + b"\n", good.replace(b"\n", b"\r\n"), good[:-1]):
+        file.write_bytes(changed)
+        with pytest.raises(SignatureError, match=r"SHA256SUMS\.sig"):
+            verify(folder, None)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "SHA256SUMS"])
+def test_a_missing_file_is_named(signed: tuple[Path, Path], tmp_path: Path, name: str) -> None:
+    folder = copy_of(signed[0], tmp_path)
+    (folder / name).unlink()
+    with pytest.raises((BundleFileError, ArchiveError)) as error:
+        verify(folder, None)
+    assert Path(name).parent.as_posix() in str(error.value)
+
+
+def test_added_and_renamed_files_are_named(signed: tuple[Path, Path], tmp_path: Path) -> None:
+    folder = copy_of(signed[0], tmp_path)
+    (folder / "results/extra.json").write_text("{}")
+    with pytest.raises(BundleFileError, match=r"results/extra\.json: not listed"):
+        verify(folder, None)
+    (folder / "results/extra.json").unlink()
+    (folder / "results/parity.json").rename(folder / "results/parity2.json")
+    with pytest.raises(BundleFileError, match=r"results/parity\.json: missing.*\n.*results/parity2\.json: not listed"):
+        verify(folder, None)
+
+
+def test_a_file_that_is_listed_and_was_made_by_no_stage(unsigned: tuple[Path, Path], tmp_path: Path) -> None:
+    folder = copy_of(unsigned[0], tmp_path)
+    (folder / "results/extra.json").write_text("{}")
+    list_anew(folder)
+    with pytest.raises(BundleFileError, match=r"files that no stage made: results/extra\.json"):
+        verify(folder, None)
+
+
+@pytest.mark.parametrize("kind", ["link", "folder-link", "pipe", "case", "empty", "hidden", "unicode"])
+def test_what_is_no_plain_file_is_refused(unsigned: tuple[Path, Path], tmp_path: Path, kind: str) -> None:
+    folder = copy_of(unsigned[0], tmp_path)
+    match kind:
+        case "link":
+            (folder / "verdict.json").rename(tmp_path / "verdict.json")
+            (folder / "verdict.json").symlink_to(tmp_path / "verdict.json")
+        case "folder-link":
+            (folder / "junit").rename(tmp_path / "junit")
+            (folder / "junit").symlink_to(tmp_path / "junit")
+        case "pipe":
+            subprocess.run(["mkfifo", str(folder / "pipe")], check=True)
+        case "case":
+            (folder / "Verdict.json").write_text("{}")
+        case "empty":
+            (folder / "nothing").mkdir()
+        case "hidden":
+            (folder / ".verdict").write_text("")
+        case "unicode":
+            (folder / "verdict\u200b.json").write_text("")
+    with pytest.raises(ArchiveError):
+        verify(folder, None)
+
+
+def test_only_who_may_sign_is_believed(signed: tuple[Path, Path], unsigned: tuple[Path, Path], tmp_path: Path) -> None:
+    other = make_key(tmp_path, "other")
+    with pytest.raises(SignatureError, match=r"SHA256SUMS\.sig"):
+        verify(signed[0], signers(other))
+    with pytest.raises(SignatureError, match=r"SHA256SUMS\.sig: missing: the bundle is not signed"):
+        verify(unsigned[0], signers(other))
+    with pytest.raises(SignatureError, match=r"no such file of allowed signers"):
+        verify(signed[0], tmp_path / "nobody")
+
+
+def test_a_signature_for_another_purpose_is_refused(signed: tuple[Path, Path], key: Path, tmp_path: Path) -> None:
+    folder = copy_of(signed[0], tmp_path)
+    (folder / "SHA256SUMS.sig").unlink()
+    command = ["ssh-keygen", "-Y", "sign", "-q", "-f", str(key), "-n", "git", str(folder / "SHA256SUMS")]
+    subprocess.run(command, check=True)
+    for allowed in (signers(key), None):
+        with pytest.raises(SignatureError):
+            verify(folder, allowed)
+
+
+def test_a_key_for_another_purpose_is_refused(signed: tuple[Path, Path], key: Path, tmp_path: Path) -> None:
+    allowed = tmp_path / "signers"
+    allowed.write_text(signers(key).read_text().replace("ckpm-release", "git"))
+    with pytest.raises(SignatureError):
+        verify(signed[0], allowed)
+
+
+def test_a_signature_cannot_be_taken_away(signed: tuple[Path, Path], tmp_path: Path) -> None:
+    folder = copy_of(signed[0], tmp_path)
+    (folder / "SHA256SUMS.sig").unlink()
+    with pytest.raises(BundleFileError, match=r"SHA256SUMS\.sig: missing"):
+        verify(folder, None)
+
+
+def edited(folder: Path, name: str, change: Callable[[Any], object]) -> None:
+    document = json.loads((folder / name).read_text())
+    change(document)
+    (folder / name).write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    list_anew(folder)
+
+
+LIBRARY = "libraries/gfx950/aiter/libckpm.so"
+
+
+def without_library(document: Any) -> None:
+    document["components"] = [part for part in document["components"] if part["name"] != LIBRARY]
+
+
+def wrong_subject(document: Any) -> None:
+    next(one for one in document["subject"] if one["name"] == LIBRARY)["digest"]["sha256"] = "0" * 64
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "error", "complaint"),
+    [
+        ("sbom.cdx.json", without_library, StatementError, rf"{LIBRARY}: not listed"),
+        ("sbom.cdx.json", lambda d: d.pop("components"), StatementError, r"sbom\.cdx\.json: components: is missing"),
+        ("provenance.intoto.json", wrong_subject, StatementError, rf"{LIBRARY}: its subject has sha256 0000"),
+        ("provenance.intoto.json", lambda d: d["subject"].pop(), StatementError, r"its subject has sha256 none"),
+        (
+            "provenance.intoto.json",
+            lambda d: d["predicate"]["buildDefinition"]["resolvedDependencies"][0]["digest"].update(gitCommit="c" * 40),
+            StatementError,
+            r"provenance\.intoto\.json: says otherwise",
+        ),
+        ("verdict.json", lambda d: d.update(verdict="passed"), StatementError, r"verdict\.json: says other than"),
+        ("verdict.json", lambda d: d.update(commit="c" * 40), StatementError, r"build\.json: of another release"),
+        ("results/parity.json", lambda d: d["cases"].pop(), StatementError, r"parity\.json: not the file"),
+    ],
+)
+def test_files_that_contradict_one_another(
+    unsigned: tuple[Path, Path], tmp_path: Path, name: str, change: Any, error: type[Exception], complaint: str
+) -> None:
+    """With checksums that fit: nobody signed, but everything else in the bundle still speaks against it."""
+    folder = copy_of(unsigned[0], tmp_path)
+    edited(folder, name, change)
+    with pytest.raises(error, match=complaint):
+        verify(folder, None)
+
+
+def test_a_bundle_without_its_waiver_did_not_pass(unsigned: tuple[Path, Path], tmp_path: Path) -> None:
+    folder = copy_of(unsigned[0], tmp_path)
+    (folder / "waivers.yaml").unlink()
+    list_anew(folder)
+    with pytest.raises(WaiverError, match=rf"{DEFECT} \(1\): accepted by nobody"):
+        verify(folder, None)
+
+
+def test_code_objects_of_another_library_are_no_view_of_this_one(unsigned: tuple[Path, Path], tmp_path: Path) -> None:
+    folder = copy_of(unsigned[0], tmp_path)
+    (folder / "kpack/aiter/ckpm_gfx950.kpack").write_bytes(kpack.pack(LIBRARY, "gfx950", [CODE[0], b"other"]))
+    list_anew(folder)
+    with pytest.raises(StatementError, match=r"ckpm_gfx950\.kpack: other code objects"):
+        verify(folder, None)
+
+
+def test_the_sbom_names_what_the_libraries_are_made_of(signed: tuple[Path, Path]) -> None:
+    document = json.loads((signed[0] / "sbom.cdx.json").read_text())
+    assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.6")
+    purls = {part.get("purl") for part in document["components"]}
+    assert {"pkg:pypi/amd-aiter@0.1.7", "pkg:pypi/ziglang@0.17.0", "pkg:pypi/scons@4.11.1"} <= purls
+    assert document["metadata"]["timestamp"].startswith("2023-11-14T22:13:20")  # EPOCH
+
+
+def test_the_provenance_names_its_materials(signed: tuple[Path, Path]) -> None:
+    document = json.loads((signed[0] / "provenance.intoto.json").read_text())
+    assert document["_type"] == "https://in-toto.io/Statement/v1"
+    assert document["predicateType"] == "https://slsa.dev/provenance/v1"
+    digests = [one["digest"] for one in document["predicate"]["buildDefinition"]["resolvedDependencies"]]
+    assert {"gitCommit": FACTS.commit} in digests
+    assert {"sha256": "b" * 64} in digests
+    assert {"sha256": "e" * 64} in digests
+
+
+def build_of(*code: bytes) -> Callable[[Step, Path, int], int]:
+    def build(step: Step, work: Path, epoch: int) -> int:
+        assert step.command[-1] == "--no-cache"
+        return Stages(code=code)(step, work, epoch)
+
+    return build
+
+
+CHECKOUT = Checkout(root=Path("clone"), commit=FACTS.commit, epoch=EPOCH)
+
+
+def test_a_rebuild_compares_every_byte(signed: tuple[Path, Path]) -> None:
+    found = verify(signed[0], None)
+    assert rebuild(found, CHECKOUT, quiet, build_of(*CODE)) == 3
+    with pytest.raises(NotReproducibleError, match=r"libckpm\.so: differs.*\n.*manifest\.json: .*\n.*gfx950\.kpack: "):
+        rebuild(found, CHECKOUT, quiet, build_of(CODE[0], b"other"))
+
+
+def test_a_rebuild_of_another_commit_is_refused(signed: tuple[Path, Path]) -> None:
+    found = verify(signed[0], None)
+    with pytest.raises(DirtyError, match=r"clone is at cccc"):
+        rebuild(found, dataclasses.replace(CHECKOUT, commit="c" * 40), quiet, build_of(*CODE))
+
+
+def test_an_earlier_bundle_is_replaced_and_nothing_else_is(tmp_path: Path) -> None:
+    folder, tar = make_bundle(tmp_path)
+    first = tar.read_bytes()
+    assert make_bundle(tmp_path)[1].read_bytes() == first
+    shutil.rmtree(folder)
+    folder.mkdir()
+    (folder / "mine").write_text("precious")
+    with pytest.raises(OutputError, match=r"in the way, and no bundle"):
+        make_bundle(tmp_path)
+    assert (folder / "mine").read_text() == "precious"
+
+
+def test_a_bundle_that_can_t_be_signed_does_not_appear(tmp_path: Path) -> None:
+    bad = tmp_path / "key"
+    bad.write_text("no key")
+    with pytest.raises(SignatureError, match=r"ssh-keygen refuses"):
+        make_bundle(tmp_path, key=bad)
+    assert [path.name for path in (tmp_path / "release").iterdir()] == []
+
+
+def test_a_failed_case_makes_no_bundle(tmp_path: Path) -> None:
+    with pytest.raises(FailedCasesError):
+        make_bundle(tmp_path, stages=Stages(outcomes={"gfx950/dispatch": "failed"}))

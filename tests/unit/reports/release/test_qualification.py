@@ -1,0 +1,243 @@
+"""Stages are run once for the same inputs, and again when anything that they depend on is different or damaged."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from matrix.base.errors import TableError
+from matrix.problems.problem import SUITES
+from reports.errors import (
+    FailedCasesError,
+    GateError,
+    InconclusiveError,
+    MissingStageError,
+    RegressedError,
+    StageFailedError,
+    StageRecordError,
+)
+from reports.release.qualification.run import demand_all, run
+from reports.release.qualification.stages import read_table, steps
+from reports.release.qualification.verdict import examine
+from tests.unit.reports.release.samples import FACTS, FOREIGN, Stages, plan, planned, quiet
+
+ALL = {step.name for step in planned()}
+ON_LIBRARY = {f"gfx950/{stage}" for stage in ("reproduce", *SUITES)}
+
+
+def test_every_suite_and_check_that_a_release_promises_is_a_stage() -> None:
+    assert {stage.name for stage in read_table().stages} >= {"build", "reproduce", "parity", "gates", *SUITES}
+
+
+def test_what_a_step_needs_comes_before_it_and_a_project_step_needs_every_arch() -> None:
+    both = steps(read_table(), ("gfx942", "gfx950"), upstream="aiter", tier="full", toolchain="auto")
+    seen: set[str] = set()
+    for step in both:
+        assert seen >= set(step.needs), step.name
+        seen.add(step.name)
+    report = next(step for step in both if step.stage == "report")
+    assert {f"{arch}/sanitize" for arch in ("gfx942", "gfx950")} <= set(report.needs)
+    assert sum(step.stage == "parity" for step in both) == 1
+    suite = next(step for step in both if step.name == "gfx942/large-kv")
+    assert suite.shown == "python -m tests.gpu --suite large-kv --arch gfx942 --upstream aiter --tier full"
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (("needs: [build]", "needs: [biuld]"), "is no stage above"),
+        (("{tier}", "{teir}"), "unknown blank {teir}"),
+        (("library:", "libary:"), "unknown role; known: library"),
+        (("[kernels, build,", "[rm, build,"), "must begin with one of matrix, kernels"),
+        (("archs: [gfx942", "archs: [gfx943"), "is none of gfx90a"),
+        (("upstream: aiter", "upstream: checkout"), "a checkout is pinned by nothing"),
+        (("    outputs: {results: build/parity.json}", "    output: {results: build/parity.json}"), "unknown field"),
+    ],
+)
+def test_a_mistake_in_the_table_is_named(tmp_path: Path, change: tuple[str, str], complaint: str) -> None:
+    text = (Path(__file__).parents[4] / "reports/release/stages.yaml").read_text()
+    assert change[0] in text
+    file = tmp_path / "stages.yaml"
+    file.write_text(text.replace(*change))
+    with pytest.raises(TableError, match=rf"stages\.yaml:\d+: .*{re.escape(complaint)}"):
+        read_table(file)
+
+
+def test_what_passed_is_not_repeated(tmp_path: Path) -> None:
+    first, second = Stages(), Stages()
+    passed = run(plan(tmp_path), quiet, first)
+    assert set(first.called) == ALL == set(passed)
+    assert run(plan(tmp_path), quiet, second) == passed
+    assert second.called == []
+
+
+@pytest.mark.parametrize("field", ["commit", "tier", "upstream_identity", "toolchain"])
+def test_other_facts_repeat_everything(tmp_path: Path, field: str) -> None:
+    run(plan(tmp_path), quiet, Stages())
+    again = Stages()
+    run(plan(tmp_path, dataclasses.replace(FACTS, **{field: "another"})), quiet, again)
+    assert set(again.called) == ALL
+
+
+def test_another_library_repeats_what_was_run_on_it(tmp_path: Path) -> None:
+    run(plan(tmp_path), quiet, Stages())
+    (tmp_path / "build/gfx950/aiter/libckpm.so").unlink()
+    again = Stages(code=(b"other code",))
+    run(plan(tmp_path), quiet, again)
+    assert set(again.called) == {"gfx950/build", *ON_LIBRARY, "project/report"}
+
+
+def test_a_changed_output_repeats_its_stage_and_what_reads_it(tmp_path: Path) -> None:
+    run(plan(tmp_path), quiet, Stages())
+    (tmp_path / "build/gfx950/aiter/large-kv.json").write_text("{}")
+    again = Stages()
+    run(plan(tmp_path), quiet, again)
+    assert again.called == ["gfx950/large-kv"]  # it left the same bytes, which the report was made of
+
+
+@pytest.mark.parametrize("at", [0, 30, 200, -3])
+def test_a_damaged_record_is_not_believed(tmp_path: Path, at: int) -> None:
+    run(plan(tmp_path), quiet, Stages())
+    record = tmp_path / "build/release/records/gfx950/dispatch.json"
+    data = bytearray(record.read_bytes())
+    data[at] ^= 1
+    record.write_bytes(data)
+    again = Stages()
+    said: list[str] = []
+    run(plan(tmp_path), said.append, again)
+    assert again.called == ["gfx950/dispatch"]
+    assert any(text.startswith("gfx950/dispatch: not believed") for text in said)
+
+
+def test_a_failed_stage_is_named_and_what_passed_before_is_kept(tmp_path: Path) -> None:
+    with pytest.raises(StageFailedError, match=r"gfx950/page-fault: exit code 21\. .*tests\.gpu --suite page-f"):
+        run(plan(tmp_path), quiet, Stages(fails={"gfx950/page-fault"}))
+    again = Stages()
+    run(plan(tmp_path), quiet, again)
+    assert again.called[0] == "gfx950/page-fault"
+    assert "gfx950/build" not in again.called
+
+
+def test_a_stage_that_leaves_nothing_has_not_passed(tmp_path: Path) -> None:
+    class Idle(Stages):
+        def __call__(self, step: object, work: Path, epoch: int) -> int:
+            return 0
+
+    with pytest.raises(StageFailedError, match=r"gfx950/build: ended without an error, but left no .*libckpm\.so"):
+        run(plan(tmp_path), quiet, Idle())
+
+
+def test_shards_together_are_a_whole_run(tmp_path: Path) -> None:
+    builder = tmp_path / "builder"
+    run(plan(builder, only=("build", "reproduce")), quiet, Stages())
+    suites = Path(shutil.copytree(builder, tmp_path / "suites"))
+    run(plan(suites, only=SUITES), quiet, Stages())
+    rest = tmp_path / "rest"
+    run(plan(rest, only=("parity", "gated-build", "gates")), quiet, Stages())
+    final = Stages()
+    passed = run(plan(tmp_path / "final", shards=(builder, suites, rest)), quiet, final)
+    demand_all(planned(), passed)
+    assert final.called == ["project/report"]
+    assert (tmp_path / "final/build/gfx950/aiter/sanitize.json").is_file()
+
+
+def test_a_stage_that_nobody_ran_is_missing(tmp_path: Path) -> None:
+    passed = run(plan(tmp_path, only=("build", "dispatch")), quiet, Stages())
+    with pytest.raises(MissingStageError, match=r"not run, and in no shard: .*gfx950/sanitize"):
+        demand_all(planned(), passed)
+
+
+def test_a_suite_without_its_library_does_not_start(tmp_path: Path) -> None:
+    with pytest.raises(MissingStageError, match=r"gfx950/dispatch needs gfx950/build"):
+        run(plan(tmp_path, only=("dispatch",)), quiet, Stages())
+
+
+def shard_of(tmp_path: Path, **change: str) -> Path:
+    shard = tmp_path / "shard"
+    run(plan(shard, dataclasses.replace(FACTS, **change), only=("build", "dispatch")), quiet, Stages())
+    return shard
+
+
+@pytest.mark.parametrize("field", ["commit", "tier", "upstream_identity", "toolchain"])
+def test_a_shard_of_something_else_is_refused(tmp_path: Path, field: str) -> None:
+    shard = shard_of(tmp_path, **{field: "another"})
+    with pytest.raises(StageRecordError, match=rf"gfx950/build\.json: results that don't belong.*{field} another, not"):
+        run(plan(tmp_path / "here", shards=(shard,)), quiet, Stages())
+
+
+def test_a_shard_on_another_library_is_refused(tmp_path: Path) -> None:
+    shard = shard_of(tmp_path)
+    shutil.rmtree(shard / "build/release/records/gfx950", ignore_errors=False)
+    run(plan(shard, only=("build", "dispatch")), quiet, Stages(code=(b"x",)))
+    (shard / "build/release/records/gfx950/build.json").unlink()
+    with pytest.raises(StageRecordError, match=r"dispatch\.json: .*libckpm\.so with sha256 [0-9a-f]{16}, not"):
+        run(plan(tmp_path / "here", shards=(shard,)), quiet, Stages())
+
+
+def test_a_shard_with_a_changed_result_is_refused(tmp_path: Path) -> None:
+    shard = shard_of(tmp_path)
+    (shard / "build/gfx950/aiter/dispatch.json").write_text("{}")
+    with pytest.raises(StageRecordError, match=r"dispatch\.json: .*build/gfx950/aiter/dispatch\.json has sha256"):
+        run(plan(tmp_path / "here", shards=(shard,)), quiet, Stages())
+
+
+def test_a_shard_with_a_damaged_record_is_refused(tmp_path: Path) -> None:
+    shard = shard_of(tmp_path)
+    record = shard / "build/release/records/gfx950/dispatch.json"
+    record.write_text(record.read_text().replace('"smoke"', '"full"', 1))
+    with pytest.raises(StageRecordError, match=r"dispatch\.json: is damaged"):
+        run(plan(tmp_path / "here", shards=(shard,)), quiet, Stages())
+
+
+def test_shards_that_disagree_are_refused(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    run(plan(one, only=("parity",)), quiet, Stages())
+    run(plan(two, only=("parity",)), quiet, Stages(outcomes={"project/parity": "skipped"}))
+    with pytest.raises(StageRecordError, match=r"two/.*parity\.json: other outputs than another shard has"):
+        run(plan(tmp_path / "here", shards=(one, two)), quiet, Stages())
+
+
+@pytest.mark.parametrize(
+    ("stages", "error", "complaint"),
+    [
+        (Stages(gate="inconclusive"), InconclusiveError, "inconclusive: 1 of 1 figures"),
+        (Stages(gate="regressed"), RegressedError, "regressed"),
+        (Stages(gate="not comparable"), GateError, "not comparable"),
+        (Stages(outcomes={"gfx950/sanitize": "failed"}), FailedCasesError, r"sanitize\.json: 1 of 2 cases failed"),
+        (Stages(outcomes={"project/parity": "error"}), FailedCasesError, r"parity\.json: 1 of 2 cases failed"),
+        (
+            Stages(outcomes={"gfx950/large-kv": "skipped"}),
+            FailedCasesError,
+            r"large-kv\.json: every one of its 2",
+        ),
+        (Stages(facts=FOREIGN), StageRecordError, r"results of the library dddd"),
+    ],
+)
+def test_what_a_stage_left_is_judged_again(
+    tmp_path: Path, stages: Stages, error: type[Exception], complaint: str
+) -> None:
+    """A shard's stage may have ended well and left what is no pass."""
+    records = run(plan(tmp_path), quiet, stages)
+    with pytest.raises(error, match=complaint):
+        examine(planned(), records, lambda step, role: tmp_path / step.outputs[role])
+
+
+def test_a_library_that_is_not_its_manifest_s_is_refused(tmp_path: Path) -> None:
+    records = dict(run(plan(tmp_path), quiet, Stages()))
+    build = records["gfx950/build"]
+    outputs = {name: "f" * 64 if name.endswith(".so") else digest for name, digest in build.outputs.items()}
+    records["gfx950/build"] = dataclasses.replace(build, outputs=outputs)
+    with pytest.raises(StageRecordError, match=r"gfx950/build: the library .*manifest"):
+        examine(planned(), records, lambda step, role: tmp_path / step.outputs[role])
+
+
+def test_defects_are_counted_with_the_kernels_that_were_left_out(tmp_path: Path) -> None:
+    left = {"split-kv-of-generic-masks-does-not-compile": {"reason": "r", "kernels": ["one", "two"]}}
+    records = run(plan(tmp_path), quiet, Stages(left_out=left))
+    findings = examine(planned(), records, lambda step, role: tmp_path / step.outputs[role])
+    assert findings.defects == {"split-kv-of-generic-masks-does-not-compile": 2, "table-read-past-end": 1}
+    assert findings.cases["gfx950/page-fault"] == {"known defect": 1, "passed": 1}

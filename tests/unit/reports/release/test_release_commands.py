@@ -1,0 +1,224 @@
+"""``python -m reports qualify`` and ``verify-bundle``, in a small clone with commands that are played."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernels.code.toolchains import Toolchain
+from kernels.upstream.trees import place
+from matrix.dialects import upstreams
+from matrix.problems.ledger import Ledger, read_ledger
+from reports.cli import main
+from reports.errors import DirtyError
+from reports.release import commands
+from reports.release.bundle.archive import write_tar
+from reports.release.qualification import state
+from reports.release.qualification.run import run
+from reports.release.qualification.verdict import known_defects
+from tests.unit.reports.release.samples import EPOCH, FACTS, REQUIREMENTS, WAIVERS, Stages, make_key, names_in
+
+IMAGE = f"example/rocm@sha256:{'a' * 64}"
+
+
+def git(folder: Path, *words: str) -> str:
+    identity = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+    done = subprocess.run(
+        ["git", *identity, *words],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        text=True,
+        env={"PATH": "/usr/bin:/bin", "GIT_COMMITTER_DATE": f"@{EPOCH} +0000", "HOME": str(folder)},
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    folder = tmp_path / "clone"
+    folder.mkdir()
+    (folder / "requirements.txt").write_text(REQUIREMENTS)
+    (folder / ".gitignore").write_text("/build/\n")
+    git(folder, "init", "-q")
+    git(folder, "add", ".")
+    git(folder, "commit", "-qm", "first")
+    return folder
+
+
+@pytest.fixture
+def stages() -> Stages:
+    return Stages()
+
+
+@pytest.fixture
+def qualify(
+    clone: Path,
+    tmp_path: Path,
+    stages: Stages,
+    stub_toolchain: Callable[..., Toolchain],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., int]:
+    """``qualify("--tier", "smoke")``: its exit code, in the clone, with an undamaged upstream and a stub toolchain."""
+    (tmp_path / "waivers.yaml").write_text(WAIVERS)
+    monkeypatch.setattr(commands, "PROJECT", clone)
+    monkeypatch.setattr(commands, "run", functools.partial(run, execute=stages))
+    monkeypatch.setattr(commands, "demand_undamaged", lambda package, cache: None)
+    monkeypatch.setattr(commands, "detect", lambda choice, cache: stub_toolchain())
+    identity = type("Tree", (), {"identity": FACTS.upstream_identity})
+    monkeypatch.setattr(commands, "locate", lambda name, cache, say: identity)
+    base = ["qualify", "--tier", "smoke", "--arch", "gfx950", "--work", str(clone)]
+    return lambda *words: main([*base, *words])
+
+
+@pytest.fixture
+def waived(tmp_path: Path) -> list[str]:
+    return ["--waivers", str(tmp_path / "waivers.yaml")]
+
+
+def test_from_a_clean_commit_to_a_verified_bundle(
+    qualify: Callable[..., int],
+    waived: list[str],
+    clone: Path,
+    stages: Stages,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    key = make_key(tmp_path / "keys")
+    assert qualify(*waived, "--key", str(key), "--image", IMAGE) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "passed with 1 waived defect"
+    tar = Path(said[-1])
+    first = tar.read_bytes()
+    assert main(["verify-bundle", str(tar), "--allowed-signers", str(key.with_suffix(".signers"))]) == 0
+    assert "signed by key@example.org" in capsys.readouterr().out
+    assert tar.name == f"ckpm-{git(clone, 'rev-parse', 'HEAD')[:12]}-aiter-smoke.tar"
+    ran = len(stages.called)
+    assert qualify(*waived, "--key", str(key), "--image", IMAGE) == 0
+    assert len(stages.called) == ran  # nothing again
+    assert tar.read_bytes() == first
+
+
+def test_a_tar_of_another_time_is_refused(
+    qualify: Callable[..., int], waived: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert qualify(*waived) == 0
+    folder = Path(capsys.readouterr().out.splitlines()[-2])
+    write_tar(folder, names_in(folder), EPOCH + 1, tmp_path / "other.tar")
+    assert main(["verify-bundle", str(folder)]) == 0
+    assert main(["verify-bundle", str(tmp_path / "other.tar")]) == 59
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "complaint"),
+    [
+        ([], 55, "table-read-past-end (1): accepted by nobody"),
+        (["--image", "rocm/dev:latest"], 51, "image rocm/dev:latest: not pinned"),
+        (["--image", "rocm/dev@sha256:abc"], 51, "not pinned"),
+        (["--only", "biuld"], 2, "no such stage"),
+        (["--upstream", "checkout"], 8, "unknown upstream 'checkout'"),
+        (["--arch", "gfx1"], 3, "unknown arch"),
+    ],
+)
+def test_refusals(
+    qualify: Callable[..., int], words: list[str], code: int, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert qualify(*words) == code
+    assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["changed", "untracked", "staged", "deleted"])
+def test_a_dirty_checkout_is_refused(
+    qualify: Callable[..., int], clone: Path, stages: Stages, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = clone / ("new.txt" if kind in ("untracked", "staged") else "requirements.txt")
+    if kind == "deleted":
+        file.unlink()
+    else:
+        file.write_text("other")
+    if kind == "staged":
+        git(clone, "add", file.name)
+    assert qualify() == 50
+    assert file.name in capsys.readouterr().err
+    assert stages.called == []
+
+
+def test_no_clone_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DirtyError, match="git says"):
+        state.read_checkout(tmp_path)
+
+
+def test_a_commit_in_the_middle_is_refused(
+    qualify: Callable[..., int], waived: list[str], clone: Path, stages: Stages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def committing(*words: object) -> int:
+        code = Stages.__call__(stages, *words)  # type: ignore[arg-type]
+        git(clone, "commit", "-qm", "second", "--allow-empty")
+        return code
+
+    monkeypatch.setattr(commands, "run", functools.partial(run, execute=committing))
+    assert qualify(*waived) == 50
+
+
+def test_an_expired_ledger_is_refused(
+    qualify: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    last = max(entry.expires for entry in read_ledger().entries)
+    monkeypatch.setattr(commands, "_today", lambda: last.replace(year=last.year + 1))
+    assert qualify() == 19
+    assert "expired on" in capsys.readouterr().err
+
+
+def test_an_inconclusive_gate_is_refused(qualify: Callable[..., int], waived: list[str], stages: Stages) -> None:
+    stages.gate = "inconclusive"
+    assert qualify(*waived) == 44
+
+
+def test_a_waiver_that_nobody_needs_is_reported(
+    qualify: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = next(entry.name for entry in read_ledger().entries if entry.name != "table-read-past-end")
+    file = tmp_path / "two.yaml"
+    row = WAIVERS.split("table-read-past-end:")[1]
+    file.write_text(f"{WAIVERS}  {other}:{row}")
+    assert qualify("--waivers", str(file)) == 0
+    assert f"a waiver that nobody needs: {other}" in capsys.readouterr().out
+
+
+def test_an_upstream_that_was_changed_is_refused(tmp_path: Path) -> None:
+    package = upstreams()["aiter"]
+    folder = place(package, tmp_path)
+    folder.mkdir(parents=True)
+    with pytest.raises(DirtyError, match="holds no list of its files"):
+        state.demand_undamaged(package, tmp_path)
+    (folder / "a.hpp").write_text("as published")
+    listed = subprocess.run(["sha256sum", "a.hpp"], cwd=folder, check=True, capture_output=True, text=True).stdout
+    (folder / "files.sha256").write_text(listed)
+    state.demand_undamaged(package, tmp_path)
+    (folder / "a.hpp").write_text("changed")
+    with pytest.raises(DirtyError, match=r"upstream aiter .* is not as published.*\n  a\.hpp: changed"):
+        state.demand_undamaged(package, tmp_path)
+
+
+def test_stages_of_several_runs_are_one_release(
+    qualify: Callable[..., int], waived: list[str], stages: Stages, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert qualify("--only", "build", "--only", "dispatch") == 0
+    assert "no bundle" in capsys.readouterr().out
+    assert stages.called == ["gfx950/build", "gfx950/dispatch"]
+    assert qualify(*waived) == 0
+    assert stages.called.count("gfx950/dispatch") == 1
+
+
+@pytest.mark.parametrize("words", [["nothing"], ["nothing.tar"]])
+def test_no_bundle(tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify-bundle", str(tmp_path / words[0])]) == 59
+    assert words[0] in capsys.readouterr().err
+
+
+def test_an_empty_ledger_has_no_defect_to_waive() -> None:
+    assert "table-read-past-end" not in known_defects(Ledger(file=Path("empty")))

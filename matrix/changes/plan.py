@@ -16,6 +16,7 @@ from matrix.changes.history import changed_paths, commit_of, extract
 from matrix.changes.rules import ALWAYS, Effect, Rules, rules
 from matrix.defects import defect_of
 from matrix.dialects import dialect, dialect_names, upstreams
+from matrix.keys import Key
 from matrix.problems.problem import FAMILY_SUITE, SUITES
 from matrix.selection import Selection, select, take_shard
 
@@ -205,7 +206,7 @@ def _checks(changes: Mapping[str, Effect], total: Sequence[str], table: Rules) -
 
 def _builds(kernels: Sequence[Touched], table: Rules) -> tuple[Build, ...]:
     """The shards of libraries that hold a touched kernel."""
-    found = []
+    builds = []
     for library in table.libraries:
         for upstream in library.upstreams:
             name = upstreams()[upstream].dialect
@@ -215,18 +216,26 @@ def _builds(kernels: Sequence[Touched], table: Rules) -> tuple[Build, ...]:
                     continue  # whatever runs there builds the same
                 selection = Selection(archs=(runner.arch,), families=library.families, tier=library.tier)
                 keys = [key for key in select(dialect(name), selection) if defect_of(key, name) is None]
-                count = -(-len(keys) // table.kernels_per_shard)
-                if len(library.families) > 1:
-                    count = min(count, 1)  # a shard of one stage alone makes no library
-                for index in range(1, count + 1):
-                    part = take_shard(keys, (index, count))
-                    mine = sum(key.family in touched and touched[key.family].holds(key.name) for key in part)
-                    if mine:
-                        words = _options(upstream, library.families, library.name)
-                        words += f" --tier {library.tier}" + (f" --shard {index}/{count}" if count > 1 else "")
-                        command = f"nox -s {runner.build} -- {words}"
-                        found.append(Build(runner.arch, upstream, library.name, f"{index}/{count}", mine, command))
-    return tuple(found)
+                for shard, count in _touched_shards(keys, touched, library.families, table.kernels_per_shard):
+                    words = f"{_options(upstream, library.families, library.name)} --tier {library.tier}"
+                    command = f"nox -s {runner.build} -- {words}" + ("" if shard == "1/1" else f" --shard {shard}")
+                    builds.append(Build(runner.arch, upstream, library.name, shard, count, command))
+    return tuple(builds)
+
+
+def _touched_shards(
+    keys: Sequence[Key], touched: Mapping[str, Touched], families: Sequence[str], size: int
+) -> list[tuple[str, int]]:
+    """(shard as I/N, touched kernels in it) of the shards of at most ``size`` kernels that hold one."""
+    count = -(-len(keys) // size)
+    if len(families) > 1:
+        count = min(count, 1)  # a shard of one stage alone makes no library
+    shards = []
+    for index in range(1, count + 1):
+        part = take_shard(keys, (index, count))
+        if mine := sum(key.family in touched and touched[key.family].holds(key.name) for key in part):
+            shards.append((f"{index}/{count}", mine))
+    return shards
 
 
 def _options(upstream: str, families: Sequence[str], library: str) -> str:

@@ -30,7 +30,7 @@ EMULATOR_USERS = (
 # that has no place of its own. All files of an inner room count as one. A family says how it is launched and launching
 # asks the family: the two share a place.
 ORDER = {
-    "matrix": ("base", "*", "published", "configurations", "problems", "cli", "__main__"),
+    "matrix": ("base", "*", "published", "configurations", "problems", "changes", "cli", "__main__"),
     "kernels": (
         *("errors", "*", "base", "upstream", "families launch", "code", "build", "parity", "bench", "containers"),
         *("cli", "__main__"),

@@ -1,0 +1,397 @@
+"""Parity: the matrix and our C++ text against an upstream's own codegen, run live, and against stored name lists.
+
+For each arch, receipt and mask set the names of all families are compared, with their order (parity_names.py). For
+every API there is C++ for also what each rendered instance binds, the dispatch with its order and conditions, and the
+machine code of a sample of kernels. fwd_v3, which no codegen lists, is compared with upstream's files (parity_v3.py).
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels.base import jobs
+from kernels.base.results import Case, Results
+from kernels.code.toolchains import Toolchain
+from kernels.errors import CodegenError, CppTextError
+from kernels.families import fwd_v3
+from kernels.families.libraries import host
+from kernels.families.render import dispatch_text as render_dispatch
+from kernels.families.render import unit_text
+from kernels.families.units import DEFAULT_SIZE, plan
+from kernels.families.words import features as features_of
+from kernels.parity import dispatch_text, machine_code
+from kernels.parity import v3 as parity_v3
+from kernels.parity.bindings import Binding, bindings, differences
+from kernels.parity.launches import launches
+from kernels.parity.names import (
+    Finding,
+    Title,
+    absent_arch,
+    compare_lists,
+    error_case,
+    judge,
+    names_cases,
+    stored_case,
+)
+from kernels.upstream.codegen_runner import Live, Rendered, word_of
+from kernels.upstream.trees import Tree, locate
+from matrix.defects import defects
+from matrix.dialects import APIS, dialect
+from matrix.dialects import archs as archs_table
+from matrix.enumeration import enumerate_keys
+from matrix.families import Family
+from matrix.keys import Key
+from matrix.published.golden import StoredList, stored_lists
+
+FAMILY = "batch_prefill"
+TEXT_APIS = ("fwd", "pagedkv_prefill", "fwd_splitkv", "fwd_appendkv")
+_LOGGED_EVERY = 20  # cases of names, bindings and dispatch: each takes half a second
+
+Say = Callable[[str], None]
+_print: Say = functools.partial(print, flush=True)  # in a log, too, progress is seen when it is made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What to compare. ``toolchain`` None leaves machine code out; ``stored`` also checks the stored name lists."""
+
+    upstreams: tuple[str, ...]
+    families: tuple[str, ...]
+    archs: tuple[str, ...]
+    receipts: tuple[int, ...]
+    masks: tuple[str, ...]
+    cache: Path
+    ck_root: Path | None = None
+    toolchain: Toolchain | None = None
+    job_count: int = 1
+    stored: bool = True
+
+
+def compare_upstreams(request: Request, say: Say = _print) -> Results:
+    """All cases of a request; a case that can't be checked has the outcome ``error`` and doesn't stop the others.
+
+    Raises:
+        what :func:`kernels.upstream.trees.locate` raises: then there is nothing to compare with.
+    """
+    cases: list[Case] = []
+
+    def take(new: Iterable[Case], every: int = 1) -> None:
+        for case in new:
+            cases.append(case)
+            if case.outcome != "passed" or len(cases) % every == 0:
+                say(f"  case {len(cases)}: {case.upstream} {case.name}: {case.outcome} ({case.seconds:.1f} s)")
+
+    trees = [locate(name, cache=request.cache, ck_root=request.ck_root, say=say) for name in request.upstreams]
+    for tree in trees:
+        if FAMILY in request.families:
+            say(f"{tree.name}: names, bindings and dispatch against its generate.py ({tree.dialect})")
+            take(live_cases(tree, request.archs, request.receipts, request.masks), _LOGGED_EVERY)
+        apis = [
+            api for api, families in APIS.items() if FAMILY not in families and set(families) & set(request.families)
+        ]
+        if apis:
+            say(f"{tree.name}: names of {', '.join(apis)}")
+        names = names_cases(tree, apis, request.archs, request.receipts, request.masks, request.cache)
+        take(names, _LOGGED_EVERY)
+        for api in (api for api in TEXT_APIS if set(APIS[api]) & set(request.families)):
+            take(text_cases(tree, api, request.archs, request.receipts, request.masks), _LOGGED_EVERY)
+        if fwd_v3.NAME in request.families and tree.dialect in host(fwd_v3.NAME).dialects():
+            take(v3_cases(tree, request))
+    if request.toolchain is not None:
+        take(machine_code_cases(trees, request, request.toolchain, say))
+    if request.stored:
+        say("stored name lists")
+        cases += [stored_case(entry) for entry in stored_lists() if _wanted(entry, request)]
+    return Results(tuple(cases))
+
+
+def _wanted(entry: StoredList, request: Request) -> bool:
+    return (
+        entry.arch in request.archs
+        and entry.receipt in request.receipts
+        and entry.mask_impl in request.masks
+        and bool(set(entry.families) & set(request.families))
+    )
+
+
+def live_cases(tree: Tree, archs: Sequence[str], receipts: Sequence[int], masks: Sequence[str]) -> Iterator[Case]:
+    """One case for each arch, receipt and mask set, from a tree's own codegen.
+
+    Texts are rendered for the first arch alone and stand for all archs that list the same names: neither an instance
+    nor the dispatch of batch prefill holds anything of the arch.
+    """
+    family = _family(tree)
+    of_family = [arch for arch in archs if arch in family.archs]
+    with ThreadPoolExecutor(jobs.processors()) as pool:
+        live = Live(tree, pool, FAMILY)
+        texts: dict[tuple[int, str, tuple[str, ...]], list[Finding]] = {}
+        wanted = [(arch, receipt, mask) for mask in masks for receipt in receipts for arch in archs]
+        for arch, receipt, mask in wanted:
+            live.names(arch, receipt, mask)
+            if arch in of_family[:1]:
+                live.rendered(arch, receipt, mask)
+        for arch, receipt, mask in wanted:
+            yield _live_case(live, family, arch, receipt, mask, texts)
+
+
+def _live_case(
+    live: Live,
+    family: Family,
+    arch: str,
+    receipt: int,
+    mask: str,
+    texts: dict[tuple[int, str, tuple[str, ...]], list[Finding]],
+) -> Case:
+    started = time.monotonic()
+    title = Title(live.tree.name, arch, FAMILY, f"receipt {receipt}, {mask} masks")
+    try:
+        theirs = live.names(arch, receipt, mask).result()
+        keys = enumerate_keys(family, arch=arch, receipt=receipt, mask_impl=mask)
+        if arch not in family.archs:
+            reference = live.names(next(iter(family.archs)), receipt, mask).result()
+            findings = [absent_arch(family, arch, theirs, reference)]
+        else:
+            slot = (receipt, mask, tuple(theirs))
+            if slot not in texts:
+                texts[slot] = compare_texts(live.tree, keys, theirs, live.rendered(arch, receipt, mask).result())
+            findings = [compare_lists(keys, theirs), *texts[slot]]
+    except (CodegenError, CppTextError) as error:
+        return error_case(title, error, started)
+    return judge(title, findings, started)
+
+
+def text_cases(
+    tree: Tree, api: str, archs: Sequence[str], receipts: Sequence[int], masks: Sequence[str]
+) -> Iterator[Case]:
+    """One case for each arch with kernels, receipt and mask set: the texts of one of TEXT_APIS.
+
+    None if there is no C++ for the tree's dialect. Archs with the same kernels share a comparison.
+    """
+    library = word_of(api)
+    if tree.dialect not in host(library).dialects():
+        return
+    families = [dialect(tree.dialect).family(name) for name in APIS[api]]
+    traits = families[0].archs
+    done: dict[tuple[str, int, str], list[Finding]] = {}
+    with ThreadPoolExecutor(jobs.processors()) as pool:
+        live = Live(tree, pool, api)
+        for arch, receipt, mask in [(a, r, m) for m in masks for r in receipts for a in archs if a in traits]:
+            started = time.monotonic()
+            title = Title(tree.name, arch, api, f"receipt {receipt}, {mask} masks, texts")
+            groups = [enumerate_keys(family, arch=arch, receipt=receipt, mask_impl=mask) for family in families]
+            if not all(groups):
+                continue
+            keys = [key for group in groups for key in group]
+            place = traits[arch], receipt, mask
+            try:
+                if place not in done:
+                    rendered = live.rendered(arch, receipt, mask).result()
+                    done[place] = compare_texts(tree, keys, [key.name for key in keys], rendered, library)
+                yield judge(title, done[place], started)
+            except (CodegenError, CppTextError) as error:
+                yield error_case(title, error, started)
+
+
+def v3_cases(tree: Tree, request: Request) -> Iterator[Case]:
+    """fwd_v3's files for each arch that has its kernels, then their machine code."""
+    for arch in (arch for arch in request.archs if arch in dialect(tree.dialect).family(fwd_v3.NAME).archs):
+        yield parity_v3.texts_case(tree, arch)
+        if request.toolchain is not None:
+            yield parity_v3.machine_code_case(
+                tree, arch, request.toolchain, cache=request.cache, jobs=request.job_count
+            )
+
+
+def compare_texts(
+    tree: Tree, keys: Sequence[Key], listed: Sequence[str], rendered: Rendered, family: str = FAMILY
+) -> list[Finding]:
+    """Bindings and dispatch of our text for ``keys`` against upstream's rendered text.
+
+    Raises CppTextError if a text can't be followed.
+    """
+    features = features_of(tree.dialect, selector_takes_base=tree.selector_takes_base)
+    theirs = {name: _bindings(text, family) for name, text in rendered.instances.items()}
+    ours: dict[str, tuple[Binding, ...]] = {}
+    # one by one where receipts share most of many kernels: what a unit of one binds is known from the receipt before
+    for unit in plan(keys, DEFAULT_SIZE if host(family).whole_units else 1):
+        specialisations = _bindings(unit_text(unit, features), family)
+        if len(specialisations) != len(unit.keys):
+            raise CppTextError(
+                f"our unit {unit.name} has {len(specialisations)} specialisations for {len(unit.keys)} kernels"
+            )
+        ours |= {key.name: launched for key, launched in zip(unit.keys, specialisations, strict=True)}
+    lines = [f"{name}: listed but not rendered" for name in listed if name not in theirs]
+    lines += [f"{name}: rendered but not listed" for name in theirs.keys() - set(listed)]
+    for name, specialisations in theirs.items():
+        if len(specialisations) != 1:
+            lines.append(f"{name}: upstream's text has {len(specialisations)} specialisations, expected 1")
+        elif name in ours:
+            lines += [f"{name}: {line}" for line in _launch_differences(specialisations[0], ours[name])]
+    names = {
+        binding.dispatch_trait: name
+        for name, specialisations in theirs.items()
+        for launched in specialisations
+        for binding in launched
+    }
+    names |= {binding.dispatch_trait: name for name, launched in ours.items() for binding in launched}
+    return [
+        Finding("bindings", tuple(lines), f"the same: bindings of {len(theirs)} instances"),
+        compare_dispatch(tree, keys, rendered, family, names),
+    ]
+
+
+def _launch_differences(upstream: Sequence[Binding], ours: Sequence[Binding]) -> list[str]:
+    if len(upstream) != len(ours):
+        return [f"upstream launches {len(upstream)} kernels, ours {len(ours)}"]
+    turns = [f"launch {turn} of {len(ours)}: " if len(ours) > 1 else "" for turn in range(1, len(ours) + 1)]
+    rows = zip(turns, upstream, ours, strict=True)
+    return [f"{turn}{line}" for turn, theirs, mine in rows for line in differences(theirs, mine)]
+
+
+def compare_dispatch(
+    tree: Tree, keys: Sequence[Key], rendered: Rendered, family: str, names: Mapping[str, str]
+) -> Finding:
+    """Order and conditions of our dispatch over ``keys`` against upstream's; ``names`` of kernels by their traits.
+
+    Raises CppTextError if a text can't be followed.
+    """
+    features = features_of(tree.dialect, selector_takes_base=tree.selector_takes_base)
+    dispatch = _dispatch(rendered.dispatch, family)
+    branches = sum(1 for _ in dispatch.kernels())
+    order = dispatch_text.compare(dispatch, _dispatch(render_dispatch(keys, features), family), names)
+    return Finding("dispatch", tuple(order), f"the same: order and conditions of {branches} dispatch branches")
+
+
+# Receipts, archs and runs share most of their texts.
+@functools.lru_cache(maxsize=25_000)
+def _bindings(text: str, family: str) -> tuple[tuple[Binding, ...], ...]:
+    """The launches of each specialisation of a text: several under conditions in split-KV, one elsewhere."""
+    library = host(family)
+    if library.several:
+        return tuple(launches(text, library.functions))
+    (function,) = library.functions
+    return tuple((binding,) for binding in bindings(text, function))
+
+
+@functools.lru_cache(maxsize=200)
+def _dispatch(text: str, family: str) -> dispatch_text.Dispatch:
+    return dispatch_text.parse(text, f"fmha_{family}")
+
+
+def machine_code_cases(
+    trees: Sequence[Tree], request: Request, toolchain: Toolchain, say: Say = _print
+) -> Iterator[Case]:
+    """One case for each tree, API and arch. All compilers share one pool, so that none waits for a case."""
+    apis = [api for api in (FAMILY, *TEXT_APIS) if set(APIS[api]) & set(request.families)]
+    wanted = [(tree, api, arch) for tree in trees for api in apis for arch in sampled_archs(tree, api, request.archs)]
+    if wanted:
+        say(f"machine code of samples, {request.job_count} compilers at once ({toolchain.identity})")
+    pool = ThreadPoolExecutor(request.job_count)
+    try:
+        lives = {(tree.name, api): Live(tree, pool, api) for tree, api, _ in wanted}
+        renders = [
+            {mask: lives[tree.name, api].rendered(arch, 0, mask) for mask in request.masks}
+            for tree, api, arch in wanted
+        ]
+        started = [
+            machine_code_case(tree, api, arch, texts, request, toolchain, pool)
+            for (tree, api, arch), texts in zip(wanted, renders, strict=True)
+        ]
+        for finish in started:
+            yield finish()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def sampled_archs(tree: Tree, api: str, archs: Sequence[str]) -> list[str]:
+    """The archs, of those asked for, whose machine code is compared: gfx9 ones that the API has kernels for.
+
+    A library that is compared in whole units is on each of them. Of the others the last of the archs that share an arch
+    trait, and so their kernels, stands for all: samples are larger, and each kernel is compiled alone.
+    """
+    library = host(word_of(api))
+    if tree.dialect not in library.dialects():
+        return []
+    traits = dialect(tree.dialect).family(APIS[api][0]).archs
+    known = archs_table()
+    sampled = [arch for arch in archs if arch in traits and known[arch].generation == "gfx9"]
+    return sampled if library.whole_units else list({traits[arch]: arch for arch in sampled}.values())
+
+
+def machine_code_case(
+    tree: Tree,
+    api: str,
+    arch: str,
+    renders: Mapping[str, Future[Rendered]],
+    request: Request,
+    toolchain: Toolchain,
+    pool: Executor,
+) -> Callable[[], Case]:
+    """Start to compile a sample of each family's kernels from upstream's text and from ours, on one arch.
+
+    ``renders`` are upstream's texts by mask set. Returns a function that waits for the outcome.
+    """
+    title = Title(tree.name, arch, api, "machine code")
+    started = time.monotonic()
+    families = [  # a family without masks has the same keys in both sets
+        list(dict.fromkeys(key for mask in request.masks for key in enumerate_keys(family, arch=arch, mask_impl=mask)))
+        for family in map(dialect(tree.dialect).family, APIS[api])
+    ]
+    chosen = [key for keys in families for key in machine_code.choose(keys, tree.dialect, arch)]
+    try:
+        texts = {mask: render.result().instances for mask, render in renders.items()}
+    except CodegenError as error:
+        failed = error_case(title, error, started)
+        return lambda: failed
+    texts[""] = texts[request.masks[0]]
+    if unknown := [key.name for key in chosen if key.name not in texts[key.mask_impl]]:
+        finding = Finding("machine code", tuple(f"{name}: upstream renders no such kernel" for name in unknown), "")
+        differs = judge(title, [finding], started)
+        return lambda: differs
+    pairs = [(key, texts[key.mask_impl][key.name]) for key in chosen]
+    finish = machine_code.compare(pairs, tree, toolchain, arch, cache=request.cache, pool=pool)
+    bodiless = sum(not machine_code.has_device_code(key, arch) for keys in families for key in keys)
+
+    def judged() -> Case:
+        waited = time.monotonic()
+        return _judge_code(title, chosen, finish(), bodiless, toolchain, waited)
+
+    return judged
+
+
+def _judge_code(
+    title: Title,
+    chosen: Sequence[Key],
+    compared: Sequence[machine_code.Comparison],
+    bodiless: int,
+    toolchain: Toolchain,
+    started: float,
+) -> Case:
+    if errors := [f"{row.name}: {row.error}" for row in compared if row.error]:
+        return error_case(title, CodegenError("\n".join(errors)), started)
+    labels = [f"{key.name} ({key.mask_impl} masks)" if key.mask_impl else key.name for key in chosen]
+    lines = [f"{label}: {row.difference}" for label, row in zip(labels, compared, strict=True) if row.difference]
+    same = [f"  {row.code_bytes} bytes  {label}" for label, row in zip(labels, compared, strict=True) if not row.defect]
+    sampled = f"{len(same)} kernels that hold every axis value that compiles ({toolchain.identity})"
+    note = f"the same: machine code of {sampled}:"
+    findings = [Finding("machine code", tuple(lines), "\n".join([note, *same]))]
+    if bodiless:
+        left_out = (
+            f"{bodiless} kernels of 64-bit loads were left out: upstream's text guards their device code from this arch"
+        )
+        findings.append(Finding("machine code", (), left_out))
+    for defect in defects():
+        if hit := [label for label, row in zip(labels, compared, strict=True) if row.defect == defect.name]:
+            # Neither text compiles, so there is nothing to compare: said here wherever it is accepted.
+            reason = f"neither text compiles, documented defect '{defect.name}': {defect.reason}"
+            findings.append(Finding("machine code", (), "\n".join([reason, *(f"  {label}" for label in hit)])))
+    return judge(title, findings, started)
+
+
+def _family(tree: Tree) -> Family:
+    return dialect(tree.dialect).family(FAMILY)

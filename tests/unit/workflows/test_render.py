@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,12 @@ from workflows.errors import StaleWorkflowError
 
 ROOT = Path(__file__).parents[3]
 FILES = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-SESSIONS = set(re.findall(r'^@session\("([\w-]+)"\)', (ROOT / "noxfile.py").read_text(), re.MULTILINE))
+_LISTED = [sys.executable, "-m", "nox", "--list"]
+SESSIONS = set(
+    re.findall(
+        r"^[-*] ([\w-]+)", subprocess.run(_LISTED, cwd=ROOT, capture_output=True, text=True).stdout, re.MULTILINE
+    )
+)
 
 
 def document(name: str) -> dict[Any, Any]:
@@ -104,13 +111,21 @@ def test_caches_are_keyed_by_content_and_a_release_reads_none() -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_commands_are_sessions_of_the_noxfile_and_nothing_foreign_enters_a_script(file: Path) -> None:
-    later = {"in-container"}  # of the noxfile's part for containers
     text = file.read_text()
-    named = {word for command in re.findall(r"nox -s (.*?)(?: -- |\"|$)", text, re.M) for word in command.split()}
-    assert named <= SESSIONS | later
+    outer = re.findall(r"nox -s (.*?)(?: -- |\"|$)", text, re.MULTILINE)
+    inner = re.findall(r"in-container -- (.*?) --", text)
+    named = {word for command in (*outer, *inner) for word in command.split()}
+    assert named <= SESSIONS
+    assert bool(inner) == (file.stem == "gpu-nightly")
     assert named
     for step in steps(file.stem):
         assert "${{" not in step.get("run", "")
+
+
+def test_images_are_of_the_table() -> None:
+    images = yaml.safe_load((ROOT / "docker" / "images.yaml").read_text())["images"]
+    wanted = {gpu["image"]: arch for arch, gpu in render.settings()["gpus"].items()}
+    assert all(arch in images[image]["archs"] for image, arch in wanted.items())
 
 
 def test_nox_alone_is_pinned_as_in_the_requirements() -> None:

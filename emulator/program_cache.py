@@ -17,6 +17,7 @@ _MAKERS = (
     *(
         "code_object",
         "image",
+        "options",
         "lowering/blob",
         "lowering/decode",
         "lowering/lower",

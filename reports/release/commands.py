@@ -106,6 +106,7 @@ def run_qualify(args: argparse.Namespace) -> None:
             key=args.key,
         )
         folder, tar = assemble(release, args.output or work / OUTPUT)
+        verify(folder, None)  # nothing goes out that we would refuse
     _conclude(verdict, folder, tar)
 
 

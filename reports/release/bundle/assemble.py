@@ -46,13 +46,15 @@ def assemble(release: Release, output: Path) -> tuple[Path, Path]:
     """
     name = contents.bundle_name(release.verdict.facts)
     target, beside = output / name, output / f".{name}.new" / name
-    _clear(target)
+    _demand_replaceable(target)
     with writing(output):
         shutil.rmtree(beside.parent, ignore_errors=True)
     try:
         _fill(release, beside)
         _describe(release, beside)
         with writing(target):
+            if target.exists():  # only now: what can't be made or signed takes nothing away
+                shutil.rmtree(target)
             beside.rename(target)
     finally:
         shutil.rmtree(beside.parent, ignore_errors=True)
@@ -61,13 +63,9 @@ def assemble(release: Release, output: Path) -> tuple[Path, Path]:
     return target, tar
 
 
-def _clear(target: Path) -> None:
-    if not target.exists():
-        return
-    if not (target / names.CHECKSUMS).is_file():
+def _demand_replaceable(target: Path) -> None:
+    if target.exists() and not (target / names.CHECKSUMS).is_file():
         raise OutputError(f"{target}: in the way, and no bundle. Move it, or name another --output.")
-    with writing(target):
-        shutil.rmtree(target)
 
 
 def _fill(release: Release, folder: Path) -> None:

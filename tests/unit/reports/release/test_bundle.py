@@ -324,6 +324,27 @@ def test_a_bundle_that_can_t_be_signed_does_not_appear(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "release").iterdir()] == []
 
 
+def test_an_earlier_bundle_outlives_one_that_can_t_be_signed(tmp_path: Path) -> None:
+    folder, _ = make_bundle(tmp_path)
+    with pytest.raises(SignatureError, match=r"no such key"):
+        make_bundle(tmp_path, key=tmp_path / "nothing")
+    assert verify(folder, None).signer is None
+
+
+def test_a_bundle_that_was_interrupted_leaves_nothing_and_is_made_again(
+    signed: tuple[Path, Path], key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*words: object) -> bytes:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("reports.release.bundle.assemble.provenance", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            make_bundle(tmp_path, key=key)
+    assert list((tmp_path / "release").iterdir()) == []
+    assert make_bundle(tmp_path, key=key)[1].read_bytes() == signed[1].read_bytes()
+
+
 def test_a_failed_case_makes_no_bundle(tmp_path: Path) -> None:
     with pytest.raises(FailedCasesError):
         make_bundle(tmp_path, stages=Stages(outcomes={"gfx950/dispatch": "failed"}))

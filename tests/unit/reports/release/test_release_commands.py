@@ -13,14 +13,14 @@ from kernels.code.toolchains import Toolchain
 from kernels.upstream.trees import place
 from matrix.dialects import upstreams
 from matrix.problems.ledger import Ledger, read_ledger
-from reports.cli import main
+from reports.cli import main, parser
 from reports.errors import DirtyError
 from reports.release import commands
 from reports.release.bundle.archive import write_tar
 from reports.release.qualification import state
 from reports.release.qualification.run import run
 from reports.release.qualification.verdict import known_defects
-from tests.unit.reports.release.samples import EPOCH, FACTS, REQUIREMENTS, WAIVERS, Stages, make_key, names_in
+from tests.unit.reports.release.samples import EPOCH, FACTS, REQUIREMENTS, ROOT, WAIVERS, Stages, make_key, names_in
 
 IMAGE = f"example/rocm@sha256:{'a' * 64}"
 
@@ -212,6 +212,16 @@ def test_stages_of_several_runs_are_one_release(
     assert stages.called == ["gfx950/build", "gfx950/dispatch"]
     assert qualify(*waived) == 0
     assert stages.called.count("gfx950/dispatch") == 1
+
+
+def test_the_commands_of_the_readme_exist() -> None:
+    text = (ROOT / "reports/release/README.md").read_text()
+    shown = [line.split("#")[0].split() for line in text.splitlines() if line.startswith("    ")]
+    qualified = [words[words.index("--") + 1 :] for words in shown if "release-qualification" in words]
+    verified = [words[3:] for words in shown if words[0] == "python"]
+    assert (len(qualified), len(verified)) == (2, 1)
+    for words in [*(["qualify", *words] for words in qualified), *verified]:
+        assert parser().parse_args(words)
 
 
 @pytest.mark.parametrize("words", [["nothing"], ["nothing.tar"]])

@@ -43,13 +43,13 @@ def test_every_defect_that_nobody_accepted_is_named() -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (("accepted_by:", "acepted_by:"), "unknown field"),
+        (("accepted_by:", "accepted_bx:"), "unknown field"),
         (("    accepted_by: A Person\n", ""), "field 'accepted_by' is missing"),
         (("A Person", "''"), "accepted_by: is empty"),
         (("2026-01-01", "soon"), "accepted_on: must be a date"),
         (("    until: 2099-12-31\n", ""), "field 'until' is missing"),
         (("2099-12-31", "2025-12-31"), "until: is before 2026-01-01"),
-        ((DEFECT, "table-read-past-ende"), "did you mean 'table-read-past-end'"),
+        ((DEFECT, "table-read-past-endx"), "did you mean 'table-read-past-end'"),
         (("waivers:", "waiver:"), "unknown field"),
     ],
 )

@@ -49,9 +49,9 @@ def test_what_a_step_needs_comes_before_it_and_a_project_step_needs_every_arch()
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (("needs: [build]", "needs: [biuld]"), "is no stage above"),
+        (("needs: [build]", "needs: [bxild]"), "is no stage above"),
         (("{tier}", "{teir}"), "unknown blank {teir}"),
-        (("library:", "libary:"), "unknown role; known: library"),
+        (("library:", "libxary:"), "unknown role; known: library"),
         (("[kernels, build,", "[rm, build,"), "must begin with one of matrix, kernels"),
         (("archs: [gfx942", "archs: [gfx943"), "is none of gfx90a"),
         (("upstream: aiter", "upstream: checkout"), "a checkout is pinned by nothing"),

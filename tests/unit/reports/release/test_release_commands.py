@@ -119,7 +119,7 @@ def test_a_tar_of_another_time_is_refused(
         ([], 55, "table-read-past-end (1): accepted by nobody"),
         (["--image", "rocm/dev:latest"], 51, "image rocm/dev:latest: not pinned"),
         (["--image", "rocm/dev@sha256:abc"], 51, "not pinned"),
-        (["--only", "biuld"], 2, "no such stage"),
+        (["--only", "bxild"], 2, "no such stage"),
         (["--upstream", "checkout"], 8, "unknown upstream 'checkout'"),
         (["--arch", "gfx1"], 3, "unknown arch"),
     ],

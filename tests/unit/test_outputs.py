@@ -229,7 +229,7 @@ def test_the_report_does_not_replace_what_it_is_made_of(tmp_path: Path, capsys: 
     assert capsys.readouterr().err.count("name another output") == 4
 
 
-def test_a_junit_file_beside_a_result_is_not_anothers(tmp_path: Path) -> None:
+def test_a_junit_file_beside_a_result_of_another_stays(tmp_path: Path) -> None:
     from kernels.base import junit
 
     (tmp_path / "results.xml").write_text("pytest's")

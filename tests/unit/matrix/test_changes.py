@@ -238,7 +238,7 @@ def test_code_that_texts_come_from_rebuilds() -> None:
     [
         ("families: [batch_prefill]\n    checks", "families: [prefil]\n    checks", "unknown; known: fwd,"),
         ("compare: suites", "compare: sweets", "must be one of kernels, rules, suites"),
-        ("checks: [unit, planted]", "checks: [unti]", "unknown; known: lint"),
+        ("checks: [unit, planted]", "checks: [units]", "unknown; known: lint"),
         ("  lint: [lint, workflows]\n", "", "there must be a check named lint"),
         ("kernels_per_shard: 96", "kernels_per_shard: 0", "must be at least 1"),
     ],

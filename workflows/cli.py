@@ -8,6 +8,7 @@ from pathlib import Path
 
 from matrix.base.entry import exit_code
 from matrix.options import Parser
+from reports.cli import parser as reports_parser
 from workflows import collect, render, run_command
 
 
@@ -23,7 +24,7 @@ def parser() -> argparse.ArgumentParser:
     collecting.add_argument("--plan", type=Path, required=True, metavar="FILE", help="the plan of the jobs")
     collecting.add_argument("--artifacts", type=Path, required=True, metavar="DIR", help="a folder for each artifact")
     collecting.add_argument("--output", type=Path, default=Path("build"), metavar="DIR", help="(default: %(default)s)")
-    collecting.set_defaults(run=lambda args: collect.collect(args.plan, args.artifacts, args.output))
+    collecting.set_defaults(run=_collect)
     running = commands.add_parser("run", help="the jobs of a workflow on this machine, each in a clone")
     run_command.add_options(running)
     running.set_defaults(run=run_command.run)
@@ -36,6 +37,24 @@ def _render(args: argparse.Namespace) -> None:
             print(file)
     else:
         render.check()
+
+
+def _collect(args: argparse.Namespace) -> None:
+    """Raises what collecting and the report raise. What the jobs left is reported even when something is missing."""
+    try:
+        collect.collect(args.plan, args.artifacts, args.output)
+    finally:
+        if any(args.output.glob("*/*/manifest.json")):
+            words = (
+                "--input",
+                args.output,
+                "--output",
+                args.output / "report.md",
+                "--html",
+                args.output / "report.html",
+            )
+            report = reports_parser().parse_args(["summary", *map(str, words)])
+            report.run(report)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -16,10 +16,10 @@ from emulator.errors import EmulatorError
 from matrix.base.errors import CkPrefillError
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("matrix", "kernels", "reports", "emulator", "tests/gpu")
+ROOMS = ("matrix", "kernels", "reports", "emulator", "tests/gpu", "workflows", "ckpm")
 MODULES = (
     *("matrix.base.errors", "kernels.errors", "kernels.containers.errors"),
-    *("reports.errors", "emulator.errors", "tests.gpu.errors"),
+    *("reports.errors", "emulator.errors", "tests.gpu.errors", "workflows.errors"),
 )
 RANGES = {
     "matrix.base.errors": (*range(2, 20), *range(90, 100)),
@@ -28,6 +28,7 @@ RANGES = {
     "reports.errors": range(40, 60),
     "emulator.errors": range(60, 80),
     "tests.gpu.errors": range(80, 90),
+    "workflows.errors": range(120, 130),
 }
 OUT_OF_RANGE = {"DiskFullError": 27}  # of kernels/, whose builds fill disks; matrix/ writes files, too
 # bases that are never raised, and the failure of a worker, whose code is that of the error that the worker met
@@ -37,7 +38,7 @@ STAND_INS = {"kernels/code/toolchains/offload_bundler.py"}
 
 
 def sources() -> list[Path]:
-    return [file for room in ROOMS for file in sorted((ROOT / room).rglob("*.py"))]
+    return [ROOT / "noxfile.py", *(file for room in ROOMS for file in sorted((ROOT / room).rglob("*.py")))]
 
 
 def errors_of(module: ModuleType) -> dict[str, type]:

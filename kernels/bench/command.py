@@ -30,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure everything and print the table; a missed target is named there and decides nothing (gates do that)."""
-    from kernels.bench import run as bench_run  # only here: other commands do without NumPy and the emulator
+    from kernels.bench import emulated  # only here: other commands do without NumPy and the emulator
 
     console = Console()
     cache = settings.cache_folder()
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
         console.print("measuring merged units")
         figures.append(bench_build.merging(tree, detect(args.toolchain, cache=cache), folder / "merge"))
         console.print("measuring runs on the emulator")
-        figures += bench_run.figures(args.upstream, args.toolchain, folder / "run")
+        figures += emulated.figures(args.upstream, args.toolchain, folder / "run")
     text = table(figures)
     console.print(text, markup=False, highlight=False, soft_wrap=True)
     if args.output:

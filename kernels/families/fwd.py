@@ -33,7 +33,7 @@ def _pipeline(key: Key) -> Words:
 
 
 def words(key: Key, features: Features, space: str) -> dict[str, str]:
-    """gfx950 has fwd kernels of its own, so the device code of those for gfx9 leaves it out."""
+    """gfx950 has fwd kernels of its own, so the kernels for gfx9 have no device code for gfx950."""
     shared = fwd_words.attention(key, space, trait(key), _pipeline(key))
     guard = "defined(__gfx9__) && !defined(__gfx950__)" if key.arch_trait == "gfx9" else cpp.guard(key)
     return {**shared, "guard": guard}
@@ -109,7 +109,7 @@ FAMILY = Family(
         dispatch=dispatch_text,
         harness=lambda dialect, _: harness_text(dialect, NAME, dropout=True, pages=False, splits=False),
         arguments=FwdArguments,
-        launch=deferred("kernels.launch.fwd_launching", "run"),
+        launch=deferred("kernels.launch.fwd_launching", "run_attention"),
         functions=("fmha_fwd_",),
     ),
     scenarios=scenarios,

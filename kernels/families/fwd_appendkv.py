@@ -150,7 +150,7 @@ FAMILY = Family(
         dispatch=dispatch_text,
         harness=harness_text,
         arguments=AppendKvArguments,
-        launch=deferred("kernels.launch.appendkv_launching", "run"),
+        launch=deferred("kernels.launch.appendkv_launching", "run_append"),
         functions=("fmha_fwd_appendkv_",),
     ),
     scenarios=scenarios,

@@ -86,7 +86,7 @@ FAMILY = Family(
         dispatch=dispatch_text,
         harness=lambda dialect, _: harness_text(dialect, NAME, dropout=False, pages=True, splits=False),
         arguments=FwdArguments,
-        launch=deferred("kernels.launch.fwd_launching", "run"),
+        launch=deferred("kernels.launch.fwd_launching", "run_attention"),
         functions=("fmha_fwd_pagedkv_",),
     ),
     scenarios=scenarios,

@@ -126,7 +126,7 @@ FAMILY = Family(
         dispatch=dispatch_text,
         harness=lambda dialect, _: harness_text(dialect, NAME, dropout=False, pages=True, splits=True),
         arguments=FwdArguments,
-        launch=deferred("kernels.launch.fwd_launching", "run"),
+        launch=deferred("kernels.launch.fwd_launching", "run_attention"),
         functions=("fmha_fwd_splitkv_oneshot_", "fmha_fwd_splitkv_combine_oneshot_"),
         several=True,
         # waves of the combine kernel beyond those that its LSE tile needs write the same numbers to the same places in

@@ -118,7 +118,7 @@ FAMILY = Family(
         dispatch=dispatch_text,
         harness=harness_text,
         arguments=FwdArguments,
-        launch=deferred("kernels.launch.fwd_launching", "run"),
+        launch=deferred("kernels.launch.fwd_launching", "run_attention"),
         functions=("fmha_fwd_v3_",),
         unread=frozenset({"max_seqlen_q", "scale_p", "scale_o", "nhead_stride_lse", "batch_stride_lse"}),
     ),

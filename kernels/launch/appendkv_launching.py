@@ -127,7 +127,7 @@ def _check_places(a: Append, rows: int, places: int, seqlen_knew: int) -> None:
         raise ProblemError(f"places {int(ids.min())} to {int(ids.max())} are asked for in a cache of {places}.")
 
 
-def run(hip: HipApi, library: Library, append: Append) -> Appended:
+def run_append(hip: HipApi, library: Library, append: Append) -> Appended:
     """Launch what dispatch chooses.
 
     Raises:

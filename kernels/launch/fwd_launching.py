@@ -104,7 +104,7 @@ def _split_fields(p: Problem, splits: int, rows: int) -> dict[str, int]:
     }
 
 
-def run(
+def run_attention(
     hip: HipApi,
     library: Library,
     problem: Problem,
@@ -212,5 +212,5 @@ def uploaded(hip: HipApi, given: Mapping[str, NDArray[Any]], sizes: Mapping[str,
         yield memory
     finally:
         for part in memory.values():
-            with contextlib.suppress(HipError):  # of a lost device; what went wrong first is told
+            with contextlib.suppress(HipError):  # of a lost device: the first error is the one to report
                 hip.free(part)

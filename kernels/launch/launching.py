@@ -81,7 +81,7 @@ class Outcome:
         return tuple(tokens[:, rows[i] : rows[i + 1], :keys] for i, keys in enumerate(p.seqlens_k))
 
 
-def run(device: Device, library: Library, prepared: Prepared, kernel: str | None = None) -> Outcome:
+def run_problem(device: Device, library: Library, prepared: Prepared, kernel: str | None = None) -> Outcome:
     """Launch the kernel that dispatch chooses, or the named one, and read O, LSE and random values back.
 
     A refusal or a fault is an outcome. After a fault the device has been recovered if it can be.
@@ -130,7 +130,7 @@ def uploaded(device: Device, prepared: Prepared) -> Iterator[dict[str, Memory]]:
         yield memory
     finally:
         for part in memory.values():
-            with contextlib.suppress(HipError):  # of a lost device; what went wrong first is told
+            with contextlib.suppress(HipError):  # of a lost device: the first error is the one to report
                 device.hip.free(part)
 
 

@@ -12,7 +12,7 @@ from kernels.base.processes import ended_by_signals
 from kernels.base.results import Results
 from kernels.code.toolchains import detect
 from kernels.errors import ParityError
-from kernels.parity.run import Request, run
+from kernels.parity.cases import Request, compare_upstreams
 from matrix.base.errors import UsageError
 from matrix.dialects import FAMILIES, HAND_WRITTEN, archs, check_arch, check_family, check_receipt, receipts, upstreams
 from matrix.families import MASK_IMPLS
@@ -64,13 +64,13 @@ def run_command(args: argparse.Namespace) -> int:
     """The command: 0 if everything agrees. The results are written before a difference is raised.
 
     Raises ParityError, DiskFullError, UsageError if there is nothing to compare, and what :func:`request_from` and
-    :func:`kernels.parity.run.run` raise.
+    :func:`kernels.parity.cases.compare_upstreams` raise.
     """
     started = time.monotonic()
     if args.output is not None:
         junit.clear(args.output)
     with ended_by_signals():  # temporary folders go, too
-        results = run(request_from(args))
+        results = compare_upstreams(request_from(args))
     if not results.cases:
         raise UsageError("these upstreams have nothing of these families and archs to compare. Widen an option.")
     if args.output is not None:

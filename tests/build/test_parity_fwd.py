@@ -15,8 +15,8 @@ from kernels.base import jobs, settings
 from kernels.base.results import Case
 from kernels.code.toolchains import detect
 from kernels.families.libraries import host
+from kernels.parity import cases as parity
 from kernels.parity import machine_code
-from kernels.parity import run as parity
 from kernels.upstream import codegen_runner
 from kernels.upstream.trees import FMHA, Tree
 from matrix.dialects import dialect

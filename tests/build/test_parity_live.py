@@ -16,9 +16,9 @@ from kernels.code.toolchains import detect
 from kernels.families import words
 from kernels.families.render import unit_text
 from kernels.families.units import plan
+from kernels.parity import cases as parity
 from kernels.parity import machine_code
 from kernels.parity import names as parity_names
-from kernels.parity import run as parity
 from kernels.parity.bindings import bindings
 from kernels.upstream import codegen_runner
 from kernels.upstream.trees import FMHA, Tree

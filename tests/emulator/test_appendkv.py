@@ -17,7 +17,7 @@ import pytest
 from emulator.device import EmulatedGpu
 from kernels.errors import LibraryError
 from kernels.launch import appendkv_harness, fwd_harness
-from kernels.launch.appendkv_launching import fields, run
+from kernels.launch.appendkv_launching import fields, run_append
 from kernels.launch.c_abi import Status, load
 from kernels.launch.hip_api import HipApi
 from matrix.base.errors import ProblemError
@@ -54,13 +54,13 @@ def test_new_rows_are_appended_and_nothing_else_is_written(device: EmulatedGpu, 
     device.load_library(library)
     opened, hip = load(library, appendkv_harness.AppendKvArguments), HipApi(ctypes.CDLL(None), device.last_error)
     assert (opened.family, opened.dialect, len(opened.kernels)) == ("fwd_appendkv", "ck-2025-11", 6)
-    first = run(hip, opened, append)
+    first = run_append(hip, opened, append)
     assert first.launch.status == Status.OK, first.launch
     assert first.launch.kernels == (f"fmha_fwd_appendkv_d128_bf16_b64x64x128x128_vr_{kernel}_gfx9",)
     assert differences(append, first.q, first.k, first.v) == []
     # nothing depends on what registers and LDS held, on loads that land early, or on the waves' order
     device.configure(**CHECKS, wave_order=1)
-    again = run(hip, opened, append)
+    again = run_append(hip, opened, append)
     assert all(np.array_equal(getattr(first, name), getattr(again, name)) for name in ("q", "k", "v"))
 
 
@@ -70,7 +70,7 @@ def test_a_wrong_angle_page_or_row_is_noticed(device: EmulatedGpu, library: Path
     append = appending(**CASES["psskddv_half_pagedkv"])
     device.load_library(library)
     opened, hip = load(library, appendkv_harness.AppendKvArguments), HipApi(ctypes.CDLL(None), device.last_error)
-    found = run(hip, opened, append)
+    found = run_append(hip, opened, append)
     assert append.cos is not None
     assert append.sin is not None
     assert append.block_table is not None
@@ -99,7 +99,7 @@ def test_what_no_kernel_serves_is_refused(device: EmulatedGpu, library: Path) ->
     append = appending(seqlen_q=63, seqlens_k=(3,), seqlen_knew=1)
     device.load_library(library)
     opened, hip = load(library, appendkv_harness.AppendKvArguments), HipApi(ctypes.CDLL(None), device.last_error)
-    outcome = run(hip, opened, append)
+    outcome = run_append(hip, opened, append)
     assert (outcome.launch.status, outcome.launch.kernels) == (Status.UNSUPPORTED, ())
     assert np.array_equal(outcome.k, append.k)
 

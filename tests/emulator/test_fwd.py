@@ -15,7 +15,7 @@ import pytest
 from emulator.device import EmulatedGpu
 from kernels.launch import fwd_harness
 from kernels.launch.c_abi import Status, load
-from kernels.launch.fwd_launching import run
+from kernels.launch.fwd_launching import run_attention
 from kernels.launch.hip_api import HipApi
 from tests.emulator.emulator_child import on_device
 from tests.emulator.emulator_fwd import CHECKS, build, compared, problem, tensors
@@ -64,14 +64,14 @@ def test_o_agrees_with_the_reference(
     device.load_library(library)
     opened, hip = load(library, fwd_harness.FwdArguments), HipApi(ctypes.CDLL(None), device.last_error)
     assert (opened.family, opened.dialect, len(opened.kernels)) == ("fwd", "ck-2025-11", 6)
-    first = run(hip, opened, p, bits)
+    first = run_attention(hip, opened, p, bits)
     compared(p, bits, first)
     (kernel,) = first.launch.kernels
     assert f"_{pipeline}_vr_" in kernel
     assert ("_nmask_" in kernel) != causal
     # nothing depends on what registers and LDS held, on loads that land early, or on the waves' order
     device.configure(**CHECKS, wave_order=1)
-    assert np.array_equal(first.o, run(hip, opened, p, bits).o)
+    assert np.array_equal(first.o, run_attention(hip, opened, p, bits).o)
 
 
 @on_device("gfx950", whole=True)
@@ -80,7 +80,7 @@ def test_what_no_kernel_serves_is_refused(device: EmulatedGpu, library: Path) ->
     p = problem(200, 256, 1, 1, causal=False)
     device.load_library(library)
     opened, hip = load(library, fwd_harness.FwdArguments), HipApi(ctypes.CDLL(None), device.last_error)
-    outcome = run(hip, opened, p, tensors(p))
+    outcome = run_attention(hip, opened, p, tensors(p))
     assert (outcome.launch.status, outcome.launch.kernels) == (Status.UNSUPPORTED, ())
     assert outcome.launch.message == "no kernel of this library serves the request"
 
@@ -89,7 +89,7 @@ def test_what_no_kernel_serves_is_refused(device: EmulatedGpu, library: Path) ->
 def test_another_arch_has_no_kernel_here(device: EmulatedGpu, library: Path) -> None:
     p = problem(16, 64, 1, 1, causal=False)
     opened, hip = load(library, fwd_harness.FwdArguments), HipApi(ctypes.CDLL(None), device.last_error)
-    assert run(hip, opened, p, tensors(p)).launch.status == Status.UNSUPPORTED
+    assert run_attention(hip, opened, p, tensors(p)).launch.status == Status.UNSUPPORTED
 
 
 @on_device("gfx950", whole=True)

@@ -18,7 +18,7 @@ from kernels.launch.buffers import Inputs
 from kernels.launch.c_abi import Library, Status, load
 from kernels.launch.encodings import OCP, decode, encode, from_bf16
 from kernels.launch.fwd_features import Descales
-from kernels.launch.fwd_launching import run
+from kernels.launch.fwd_launching import run_attention
 from kernels.launch.hip_api import HipApi
 from matrix.problems.problem import Problem
 from tests.emulator.emulator_child import on_device
@@ -44,7 +44,7 @@ def test_dropout_drops_what_its_random_values_say(device: EmulatedGpu, library: 
     p = replace(base, mode="group", seqlens_q=(70, 33), seqlens_k=(150, 64), p_drop=0.25, seed=7)
     bits = tensors(p)
     hip, fwd = opened(device, library)
-    first = run(hip, fwd, p, bits)
+    first = run_attention(hip, fwd, p, bits)
     assert first.launch.status == Status.OK, first.launch
     assert "_lse_dropout_" in first.launch.kernels[0]
     assert first.random_values is not None
@@ -58,11 +58,11 @@ def test_dropout_drops_what_its_random_values_say(device: EmulatedGpu, library: 
     # a quarter of what is seen is dropped, and another seed drops something else
     drawn = first.random_values[0][:, 69, :]
     assert 0.1 < (drawn > 191).mean() < 0.4
-    other = run(hip, fwd, replace(p, seed=8), bits)
+    other = run_attention(hip, fwd, replace(p, seed=8), bits)
     assert other.random_values is not None
     assert not np.array_equal(other.random_values[0], first.random_values[0])
     device.configure(**CHECKS, wave_order=1)
-    assert np.array_equal(first.o, run(hip, fwd, p, bits).o)
+    assert np.array_equal(first.o, run_attention(hip, fwd, p, bits).o)
 
 
 @on_device("gfx950", whole=True)
@@ -76,7 +76,7 @@ def test_fp8_is_what_its_scales_say(device: EmulatedGpu, library: Path) -> None:
         bits[name] = encode(random.uniform(-2, 2, (sum(lengths), heads, 128)) / descales[name], p.dtype, "gfx950")
         parts[name] = split(p, decode(bits[name], p.dtype, "gfx950") * descales[name], lengths)
     hip, fwd = opened(device, library)
-    outcome = run(hip, fwd, p, bits, descales=Descales(**descales, largest=OCP.largest))
+    outcome = run_attention(hip, fwd, p, bits, descales=Descales(**descales, largest=OCP.largest))
     assert outcome.launch.status == Status.OK, outcome.launch
     assert "_squant_" in outcome.launch.kernels[0]
     found = compare_o(p, from_bf16(outcome.o), attention(Inputs(problem=p, **parts)))

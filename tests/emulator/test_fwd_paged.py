@@ -16,7 +16,7 @@ import pytest
 from emulator.device import EmulatedGpu
 from kernels.launch import fwd_harness
 from kernels.launch.c_abi import Library, Status, load
-from kernels.launch.fwd_launching import laid_out, launch, run
+from kernels.launch.fwd_launching import laid_out, launch, run_attention
 from kernels.launch.hip_api import HipApi
 from matrix.problems.problem import Problem
 from tests.emulator.emulator_child import on_device
@@ -96,14 +96,14 @@ def test_o_agrees_with_the_reference(device: EmulatedGpu, library: Path, changes
     bits = tensors(p)
     hip, ours = opened(device, library)
     assert (ours.family, len(ours.kernels)) == ("fwd_pagedkv", 4)
-    first = run(hip, ours, p, bits)
+    first = run_attention(hip, ours, p, bits)
     compared(p, bits, first)
     (kernel,) = first.launch.kernels
     assert f"_{p.mode}_" in kernel
     assert ("_nmask_" in kernel, "_nlogits_" in kernel) == (p.mask == "no", p.logits_soft_cap == 0)
     # nothing depends on what registers and LDS held, on loads that land early, or on the waves' order
     device.configure(**CHECKS, wave_order=1)
-    assert np.array_equal(first.o, run(hip, ours, p, bits).o)
+    assert np.array_equal(first.o, run_attention(hip, ours, p, bits).o)
 
 
 @pytest.mark.parametrize(
@@ -121,11 +121,11 @@ def test_split_kv_agrees_with_the_reference(
     p = problem(**CAUSAL, **changes)
     bits = tensors(p)
     hip, ours = opened(device, split_library)
-    first = run(hip, ours, p, bits, splits=splits)
+    first = run_attention(hip, ours, p, bits, splits=splits)
     compared(p, bits, first)
     assert "_pagedkv_" in first.launch.kernels[0]
     device.configure(**UNRACED, wave_order=1)
-    assert np.array_equal(first.o, run(hip, ours, p, bits, splits=splits).o)
+    assert np.array_equal(first.o, run_attention(hip, ours, p, bits, splits=splits).o)
 
 
 @on_device("gfx950", whole=True)
@@ -195,4 +195,4 @@ def test_there_is_no_kernel_that_gives_lse(device: EmulatedGpu, library: Path) -
     """Upstream lists none: LSE over a paged cache is split-KV's."""
     p = problem(lse=True)
     hip, ours = opened(device, library)
-    assert run(hip, ours, p, tensors(p)).launch.status == Status.UNSUPPORTED
+    assert run_attention(hip, ours, p, tensors(p)).launch.status == Status.UNSUPPORTED

@@ -16,7 +16,7 @@ import pytest
 from emulator.device import EmulatedGpu
 from kernels.launch import fwd_harness
 from kernels.launch.c_abi import Status, load
-from kernels.launch.fwd_launching import laid_out, launch, run
+from kernels.launch.fwd_launching import laid_out, launch, run_attention
 from kernels.launch.hip_api import HipApi
 from tests.emulator.emulator_child import on_device
 from tests.emulator.emulator_fwd import CHECKS, build, compared, problem, tensors
@@ -66,12 +66,12 @@ def test_o_agrees_with_the_reference(
     device.load_library(library)
     opened, hip = load(library, fwd_harness.FwdArguments), HipApi(ctypes.CDLL(None), device.last_error)
     assert (opened.family, len(opened.kernels)) == ("fwd_splitkv", 6)
-    first = run(hip, opened, p, bits, splits=splits)
+    first = run_attention(hip, opened, p, bits, splits=splits)
     compared(p, bits, first)
     split, combine = first.launch.kernels
     assert (opened.kernels.index(split), opened.kernels.index(combine)) == (int(causal), 3 if lse else 4)
     device.configure(**UNRACED, wave_order=1)
-    assert np.array_equal(first.o, run(hip, opened, p, bits, splits=splits).o)
+    assert np.array_equal(first.o, run_attention(hip, opened, p, bits, splits=splits).o)
 
 
 @pytest.mark.parametrize("splits", [2, 5])
@@ -82,11 +82,11 @@ def test_o_of_a_group_agrees_with_the_reference(device: EmulatedGpu, library: Pa
     bits = tensors(p)
     device.load_library(library)
     opened, hip = load(library, fwd_harness.FwdArguments), HipApi(ctypes.CDLL(None), device.last_error)
-    first = run(hip, opened, p, bits, splits=splits)
+    first = run_attention(hip, opened, p, bits, splits=splits)
     compared(p, bits, first)
     assert [opened.kernels.index(name) for name in first.launch.kernels] == [2, 5]
     device.configure(**UNRACED, wave_order=1)
-    assert np.array_equal(first.o, run(hip, opened, p, bits, splits=splits).o)
+    assert np.array_equal(first.o, run_attention(hip, opened, p, bits, splits=splits).o)
 
 
 @on_device("gfx950", whole=True)

@@ -17,7 +17,7 @@ import pytest
 from emulator.device import EmulatedGpu
 from kernels.launch import fwd_harness
 from kernels.launch.c_abi import Status, load
-from kernels.launch.fwd_launching import run
+from kernels.launch.fwd_launching import run_attention
 from kernels.launch.hip_api import HipApi
 from tests.emulator.emulator_child import on_device
 from tests.emulator.emulator_fwd import CHECKS, build, compared, problem, tensors
@@ -50,12 +50,12 @@ def test_o_agrees_with_the_reference(
     device.load_library(library)
     opened, hip = load(library, fwd_harness.FwdArguments), HipApi(ctypes.CDLL(None), device.last_error)
     assert (opened.family, opened.dialect, len(opened.kernels)) == ("fwd_v3", "ck-2025-11", 2)
-    first = run(hip, opened, p, bits)
+    first = run_attention(hip, opened, p, bits)
     compared(p, bits, first)
     assert first.launch.kernels == (f"fmha_fwd_v3_d128_bf16_{'mask' if causal else 'nmask'}",)
     # nothing depends on what registers and LDS held, on loads that land early, or on the waves' order
     device.configure(**CHECKS, wave_order=1)
-    assert np.array_equal(first.o, run(hip, opened, p, bits).o)
+    assert np.array_equal(first.o, run_attention(hip, opened, p, bits).o)
 
 
 @on_device("gfx950", whole=True)
@@ -92,7 +92,7 @@ def test_what_v3_would_compute_otherwise_or_not_at_all_is_refused(device: Emulat
 def test_another_arch_has_no_kernel_here(device: EmulatedGpu, library: Path) -> None:
     p = problem(16, 64, 1, 1, causal=False)
     opened, hip = load(library, fwd_harness.FwdArguments), HipApi(ctypes.CDLL(None), device.last_error)
-    assert run(hip, opened, p, tensors(p)).launch.status == Status.UNSUPPORTED
+    assert run_attention(hip, opened, p, tensors(p)).launch.status == Status.UNSUPPORTED
 
 
 @on_device("gfx950", whole=True)
@@ -100,4 +100,4 @@ def test_an_lse_is_refused_and_not_left_out(device: EmulatedGpu, library: Path) 
     p = replace(problem(16, 64, 1, 1, causal=False), lse=True)
     device.load_library(library)
     opened, hip = load(library, fwd_harness.FwdArguments), HipApi(ctypes.CDLL(None), device.last_error)
-    assert run(hip, opened, p, tensors(p)).launch.status == Status.BAD_PROBLEM
+    assert run_attention(hip, opened, p, tensors(p)).launch.status == Status.BAD_PROBLEM

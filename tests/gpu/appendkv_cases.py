@@ -23,7 +23,7 @@ NHEAD_Q, NHEAD_K = 4, 2
 _ULP = {"bf16": 2.0**-8, "fp16": 2.0**-11}  # half a step of a rounded number, relative to it
 
 
-def run(request: AppendRequest, hip: HipApi, library: Library, arch: str) -> Ended:
+def run_case(request: AppendRequest, hip: HipApi, library: Library, arch: str) -> Ended:
     """Launch what dispatch chooses and compare. Raises ProblemError, HipError."""
     append = appending(**dataclasses.asdict(request), arch=arch)
     appended: Appended = host(library.family).launch(hip, library, append)
@@ -101,7 +101,7 @@ def rotated(append: Append, bits: np.ndarray, positions: np.ndarray, arch: str) 
 
 
 def differences(append: Append, q: np.ndarray, k: np.ndarray, v: np.ndarray, arch: str = "gfx950") -> list[str]:
-    """Which tensors are not what they must be after ``append``: new numbers within rounding, all else to the bit."""
+    """Names of the tensors that are wrong after ``append``: new numbers may differ by rounding, others by no bit."""
     actual = {"q": q, "k": k, "v": v}
     wrong = set()
     untouched = {name: np.ones(bits.shape, bool) for name, bits in actual.items()}

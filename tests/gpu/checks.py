@@ -92,7 +92,7 @@ class _Case:
     def launch(self, problem: Problem, kernel: str | None) -> Outcome:
         """Raises _EndError unless the launch succeeded."""
         prepared = prepare(problem, self.bench.device.arch)
-        outcome = launching.run(self.bench.device, self.bench.library, prepared, kernel)
+        outcome = launching.run_problem(self.bench.device, self.bench.library, prepared, kernel)
         self.seconds += outcome.seconds
         self.counters = outcome.counters or self.counters
         self.kernel = outcome.launch.kernel or kernel or ""

@@ -38,7 +38,7 @@ class Ended:
     tolerance_used: float | None = None  # the largest error over what is allowed there
 
 
-def run(request: AttentionRequest, hip: HipApi, library: Library, arch: str) -> Ended:
+def run_case(request: AttentionRequest, hip: HipApi, library: Library, arch: str) -> Ended:
     """Launch what dispatch chooses and compare. Raises ProblemError, HipError."""
     p, factors = request.problem, descales(request.problem, arch)
     bits = tensors(p, arch)

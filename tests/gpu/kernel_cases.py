@@ -132,10 +132,10 @@ def run_kernel(bench: FamilyBench, name: str) -> Result:
 
 def _run_scenarios(bench: FamilyBench, key: Key, record: _Record) -> tuple[str, str]:
     if reason := FAMILIES[key.family].not_laid_out(key):
-        return "unsupported", f"not laid out yet: {reason}"
+        return "unsupported", f"needs what these suites don't provide yet: {reason}"
     wanted = _scenarios(key, bench.keys)
     if not wanted:
-        return "unsupported", "no first stage in this library leads to it that could be run"
+        return "unsupported", "this library has no first stage that leads to it and can be run"
     reached = [_scenario(bench, key, scenario, record) for scenario in wanted]
     if any(reached):
         return "passed", ""
@@ -202,8 +202,8 @@ def _launch(bench: FamilyBench, candidate: Request, record: _Record) -> Ended:
 def _compared(candidate: Request, hip: HipApi, library: Library, arch: str) -> Ended:
     """Launch what dispatch chooses for a candidate, and compare as its kind is compared."""
     if isinstance(candidate, AppendRequest):
-        return appendkv_cases.run(candidate, hip, library, arch)
-    return fwd_cases.run(candidate, hip, library, arch)
+        return appendkv_cases.run_case(candidate, hip, library, arch)
+    return fwd_cases.run_case(candidate, hip, library, arch)
 
 
 def _fault(device: Device) -> None:

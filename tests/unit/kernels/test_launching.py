@@ -20,7 +20,7 @@ from kernels.launch.encodings import encode
 from kernels.launch.harness import LaunchArguments
 from kernels.launch.hip_api import OUT_OF_MEMORY, HipApi, Memory, Properties
 from kernels.launch.kv_pool import Buffer, Write
-from kernels.launch.launching import check, run
+from kernels.launch.launching import check, run_problem
 from matrix.base.errors import ProblemError, UsageError
 from matrix.dialects import dialect
 from matrix.problems.problem import Problem, serves
@@ -190,7 +190,7 @@ TWO = make(seqlens_q=(3, 4), seqlens_k=(5, 6))
 def test_contradictions_are_told_and_never_reach_a_device(spoil: Callable[[Prepared], Prepared], message: str) -> None:
     spoiled = spoil(prepare(TWO))
     with pytest.raises(ProblemError) as caught:
-        run(FakeDevice(), cast(Library, None), spoiled)
+        run_problem(FakeDevice(), cast(Library, None), spoiled)
     assert str(caught.value).startswith("batch-prefill/x.y: ")
     assert message in str(caught.value)
 
@@ -272,7 +272,7 @@ def unsteady(out: dict[str, np.ndarray], launch: int) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (zero_row, "1 rows of O are all zero: a page was read as nothing"),
+        (zero_row, "1 rows of O are all zero: a page was not read"),
         (nan, "1 of 8192 elements of O are NaN: something that no sequence owns was read"),
         (off_in_lse, "LSE 1 of 64 elements differ"),
         (unsteady, "repeat_bitwise: 1 of 8192 elements of O differ, first (0, 0, 0)"),

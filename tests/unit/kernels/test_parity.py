@@ -22,10 +22,10 @@ from kernels.errors import CodegenError, CodeObjectError, CppTextError, ParityEr
 from kernels.families import words
 from kernels.families.render import dispatch_text, instance_text, unit_text
 from kernels.families.units import Unit
+from kernels.parity import cases as parity
 from kernels.parity import command as parity_command
 from kernels.parity import machine_code
 from kernels.parity import names as parity_names
-from kernels.parity import run as parity
 from kernels.parity.machine_code import Comparison
 from kernels.upstream import codegen_runner
 from kernels.upstream.codegen_runner import Rendered
@@ -404,7 +404,7 @@ def test_the_command_writes_results_before_it_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = Case(suite="s", classname="c", name="n", outcome="failed", message="odd", text="text")
-    monkeypatch.setattr(parity_command, "run", lambda request: Results((bad,)))
+    monkeypatch.setattr(parity_command, "compare_upstreams", lambda request: Results((bad,)))
     monkeypatch.setenv("CKPM_CACHE", str(tmp_path))
     monkeypatch.delenv("CK_ROOT", raising=False)
     output = tmp_path / "results.json"
@@ -426,7 +426,7 @@ def test_the_command_writes_results_before_it_fails(
 
 
 def test_nothing_to_compare_is_no_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parity_command, "run", lambda request: Results(()))
+    monkeypatch.setattr(parity_command, "compare_upstreams", lambda request: Results(()))
     monkeypatch.setenv("CKPM_CACHE", str(tmp_path))
     parser = argparse.ArgumentParser()
     parity_command.add_options(parser)

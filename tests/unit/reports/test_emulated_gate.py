@@ -311,7 +311,7 @@ def test_a_known_defect_is_left_out_and_told(
 ) -> None:
     fault = None if ran else SimpleNamespace(message="past the end")
     outcome = SimpleNamespace(ran=ran, fault=fault, launch=SimpleNamespace(message="", kernel="k"), counters={})
-    monkeypatch.setattr(launching, "run", lambda *_: outcome)
+    monkeypatch.setattr(launching, "run_problem", lambda *_: outcome)
     monkeypatch.setattr(buffers, "prepare", lambda *_: None)
     recovered: list[bool] = []
     device = SimpleNamespace(arch="gfx950", recover=lambda: recovered.append(True))

@@ -72,7 +72,7 @@ class Request:
     stored: bool = True
 
 
-def run(request: Request, say: Say = _print) -> Results:
+def compare_upstreams(request: Request, say: Say = _print) -> Results:
     """All cases of a request; a case that can't be checked has the outcome ``error`` and doesn't stop the others.
 
     Raises:

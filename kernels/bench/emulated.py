@@ -21,7 +21,7 @@ from matrix.problems.problem import SUITES, Problem
 
 ARCH = "gfx950"
 _CPU = Path("/proc/cpuinfo")
-_START = "import sys; from kernels.bench.run import first_launch; print(first_launch(sys.argv[1]))"
+_START = "import sys; from kernels.bench.emulated import first_launch; print(first_launch(sys.argv[1]))"
 
 
 def _problem(name: str, seqlen_k: int, heads: int = 1) -> Problem:

@@ -1,4 +1,4 @@
-"""``python -m emulator coverage|inspect FILE...``: what files' GPU code needs of the emulator, and what it shows."""
+"""``python -m emulator coverage|inspect FILE...``: what GPU code needs, and what it shows unrun."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def exit_code(command: Callable[[], int]) -> int:
 
 
 def _complain(message: str, code: int) -> int:
-    with contextlib.suppress(OSError):  # nobody may read it: the exit code is left
+    with contextlib.suppress(OSError):  # nobody may read the message; the exit code remains
         print(f"error: {message}", file=sys.stderr, flush=True)
     return code
 

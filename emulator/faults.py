@@ -15,14 +15,14 @@ class Nearest:
     bytes: int
     kind: str
     label: str
-    freed: bool  # it was there once
+    freed: bool  # it has been freed
     distance: int  # of the address: negative before the first byte, 0 inside, else from the last byte
     overrun: int  # of an access that begins inside: bytes behind the end
 
 
 @dataclass(frozen=True, kw_only=True)
 class FaultReport:
-    """One fault: what, by which instruction, of which wave."""
+    """One fault: its kind, the instruction and the wave."""
 
     kind: str  # FaultKind in core/run/fault.h: memory, srd_range, unknown, race, ..
     access: str  # none, load, store, atomic

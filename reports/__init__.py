@@ -1,1 +1,1 @@
-"""What came out: JUnit XML, tables, gates and baselines."""
+"""Results: JUnit XML, tables, gates and baselines."""

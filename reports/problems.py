@@ -1,4 +1,4 @@
-"""Problems by name, and the arithmetic that each asks for."""
+"""Problems by name, and how many floating-point operations each takes."""
 
 from __future__ import annotations
 

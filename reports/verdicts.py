@@ -94,7 +94,7 @@ class Gate:
 
 
 def worst(verdicts: Iterable[str]) -> str:
-    """The verdict over all: the first of VERDICTS that occurs, a missing figure counting as not comparable."""
+    """The verdict over all: the first of VERDICTS that occurs. A missing figure counts as not comparable."""
     verdict = min(verdicts, key=VERDICTS.index)
     return "not comparable" if verdict == "missing" else verdict
 

@@ -1,7 +1,7 @@
 """What a kernel's machine code shows without running: the mix of its hot loop, and loads used before they are back.
 
-Looking at a kernel takes a tenth of a second. What was found is kept for each kernel's code, and the decoder's tables
-are imported only for code that is new: a library in which one of 6,000 kernels changed costs that one.
+Looking at a kernel takes a tenth of a second. The result for each kernel's code is cached, and the decoder's
+tables are imported only for new code: if one of 6,000 kernels changed, only that one is looked at.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which registers an instruction reads and writes, told by its encoding alone.
+"""Which registers an instruction reads and writes, by its encoding alone.
 
 Registers are numbers: SGPRs (with vcc, m0, exec) from 0, VGPRs from VECTOR, AGPRs from ACCUMULATION.
 """

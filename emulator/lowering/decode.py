@@ -93,7 +93,7 @@ def _decode_one(chunk: bytes) -> Encoding:
     return encoding
 
 
-_UNSAID = frozenset(("op", "encoding", "seg", "literal", "soffset_en", "imm"))  # told by the name or another operand
+_UNSAID = frozenset(("op", "encoding", "seg", "literal", "soffset_en", "imm"))  # the name or another operand says it
 _NO_ADDRESS = 0x7F  # saddr of GLOBAL and SCRATCH
 
 

@@ -81,7 +81,7 @@ def lower(instructions: Sequence[Instruction]) -> Lowered:
 
 
 def missing(instructions: Iterable[Instruction]) -> dict[str, int]:
-    """What the emulator lacks for these instructions, without the operands, with how often."""
+    """What the emulator lacks for these instructions, without the operands, and how often it occurs."""
     counts: dict[str, int] = {}
     for instruction in instructions:
         _, reason = lower_one(instruction)

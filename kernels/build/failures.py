@@ -22,9 +22,9 @@ def collect(folder: Path) -> list[Mapping[str, Any]]:
 
 
 def common_reason(records: Sequence[Mapping[str, Any]]) -> str | None:
-    """The compiler's first error if every failed step has the same, steps with kernels and steps without among them.
+    """The compiler's first error, if all failed steps have the same one and some of them hold kernels and some don't.
 
-    No kernel is to blame for such an error: its place is a file that all of them include.
+    No kernel is to blame for such an error: it is in a file that all steps include.
     """
     matches = {_ERROR.search(str(record["output"])) for record in records}
     reasons = {match[0] if match else "" for match in matches}

@@ -37,7 +37,7 @@ class Tally:
     other: list[str] = field(default_factory=list)
 
     def followed_by(self, again: Tally) -> Tally:
-        """What two runs of SCons on one plan did together; the second found whatever the first made unchanged."""
+        """What two runs of SCons on one plan did together. What the first run made was unchanged in the second."""
         return dataclasses.replace(
             again,
             compiled=self.compiled + again.compiled,
@@ -67,8 +67,8 @@ _FINISHING = {
 def follow(lines: Iterable[str], steps: Sequence[Step], console: Console, *, linking: str = "linking") -> Tally:
     """Read SCons's output to its end, show progress, return the tally. ``linking`` is said when the link begins.
 
-    In a log, a step's end is a line; its start is one only where otherwise nothing would be said for long: until the
-    first step has ended, and for the link.
+    In a log, the end of a step is a line. The start is one only where a long silence would follow: before the first
+    step has ended, and at the link.
     """
     compiles = {step.target: step for step in steps if step.kind in ("unit", "host")}
     tally = Tally()

@@ -54,7 +54,7 @@ def _unit_resources(
 ) -> dict[str, BuiltKernel]:
     """Resources of a unit's kernels by name, then arch. A kernel has no code on archs that its guard leaves out.
 
-    Of a split-KV key, which is compiled to several kernels, the one with most registers is recorded.
+    A split-KV key is compiled to several kernels: the one with the most registers is recorded.
     """
     by_name: dict[str, dict[str, KernelResources]] = {name: {} for name in names}
     bundles = codeobject.bundles(unit)

@@ -1,7 +1,7 @@
 """What a family of kernels is to everything that renders, builds, compares and launches them: one object.
 
-A module of this folder makes one for its family, and kernels/families/table.py lists them. Whoever needs to know how
-something is done for a kernel looks its family up there and asks; nobody compares a family's name.
+A module of this folder makes one for its family, and kernels/families/table.py lists them. Code that depends on
+a family looks it up there and asks it; nothing compares a family's name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Values = Mapping[str, Any]  # axis -> value, as matrix.names.parse reads them fr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """One of the ways in which a kernel must be seen to work: launches, the first that dispatch sends to it counts.
+    """One way in which a kernel must work: candidate launches; the first that dispatch sends to it counts.
 
     What a candidate is (AttentionRequest, AppendRequest) says how it is launched and what its outcome is compared with.
     """

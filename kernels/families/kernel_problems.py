@@ -1,9 +1,9 @@
 """From an attention kernel's key to small launches that dispatch should send to it.
 
-What dispatch asks for is in each family's ``conditions``: a kernel that pads a length is only reached with one that
-isn't whole where another kernel is there for whole tiles. A kernel has scenarios (masks, numbers of splits, merged
-heads), each of which must be reached, and a scenario has candidates: the first that dispatch sends to the kernel is the
-one that counts.
+Each family's ``conditions`` say what dispatch asks for. Where one kernel serves whole tiles and another pads, the
+second is only reached with a length that is no multiple of the tile. A kernel has scenarios (masks, numbers of
+splits, merged heads), each of which must be reached. A scenario has candidates: the first that dispatch sends to the
+kernel counts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Libraries: which families make one together, in which dialects, and what a library is called."""
+"""Libraries: which families are built into one, in which dialects, and its name."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """From keys to C++ text: units of instances, the dispatch and the harness, written only where they changed.
 
-How is each family's affair: kernels/families/table.py.
+How a kernel is rendered is up to its family: kernels/families/table.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The families that there is C++ for: a line each. What is not here has names and rules (matrix/) but no text."""
+"""The families that can be rendered as C++, a line each. All others have only names and rules (matrix/)."""
 
 from __future__ import annotations
 

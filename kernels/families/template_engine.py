@@ -32,6 +32,6 @@ class _Slot(jinja2.Undefined):
 def pattern(template: str, **known: object) -> str:
     """A template with a place for each word that is not ``known``, to be filled in with ``%``.
 
-    That is the engine's work once for thousands of kernels. Such a template writes C++'s ``%`` as ``%%``.
+    So the engine runs once for thousands of kernels. Such a template writes C++'s ``%`` as ``%%``.
     """
     return environment().overlay(undefined=_Slot).get_template(template).render(**known)

@@ -1,7 +1,7 @@
 """A paged KV cache for fwd_pagedkv and split-KV: each sequence's tokens in its pages, and the table that names them.
 
-K and V lie as [page, token of the page, head, dim] in a pool each. In group mode the kernel tells lengths from
-seqstart_k, in batch mode from seqlen_k, or from seqlen_k_ptr where they differ.
+K and V lie as [page, token of the page, head, dim] in a pool each. The kernel takes lengths from seqstart_k in
+group mode; in batch mode from seqlen_k, or from seqlen_k_ptr where they differ.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def page_fields(problem: Problem) -> dict[str, int | float | str]:
     p = problem
     if (p.kv_table, p.kv_layout, p.storage) != ("vllm", "linear", "separate") or shares_pages(p):
         raise ProblemError(
-            f"{p.name}: pages are laid out for fwd in a vllm table, each named once, linear and in separate pools."
+            f"{p.name}: fwd reads a vllm table that names each page once, and linear pages in separate pools."
         )
     return {
         "page_block_size": p.page_size,

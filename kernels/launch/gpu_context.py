@@ -1,7 +1,7 @@
-"""In which circumstances times are taken: GPU, versions, clock policy, as Linux' amdgpu driver tells them.
+"""The circumstances of a measurement: GPU, versions, clock policy, as Linux' amdgpu driver reports them.
 
 Files: the kernel's documentation of drm/amdgpu ("GPU Power/Thermal Controls and Monitoring"). What can't be read is '',
-and whoever compares times must not take that for equal.
+which a comparison must not take for equal.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SENSORS = {"temperature": "temp2_input", "clock": "freq1_input", "power": "powe
 
 
 def settings(bus: str, cards: Path = _CARDS, driver: Path = _DRIVER) -> Mapping[str, str]:
-    """What stays as it is while nobody changes it, of the card at a PCI bus id (0000:c1:00.0)."""
+    """Settings that only change if somebody changes them, of the card at a PCI bus id (0000:c1:00.0)."""
     card = _card(bus, cards)
     level = _text(card / "power_dpm_force_performance_level") if card else ""
     limits = [_text(file) for name in _LIMITS for file in _monitors(card, name)]

@@ -1,7 +1,8 @@
-"""Clock, temperature and power as AMD SMI tells them, where its Python package ``amdsmi`` is installed (with ROCm).
+"""Clock, temperature and power as AMD SMI reports them, where its Python package ``amdsmi`` is installed (with ROCm).
 
 It knows more than the driver's files: the clock and power of all compute dies, on cards without those files. Calls and
-units are those of its documentation (AMD SMI Python API): degrees Celsius, MHz, watts. What it can't tell is left out.
+units are those of its documentation (AMD SMI Python API): degrees Celsius, MHz, watts. Figures that it
+doesn't have are left out.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _MODULE = "amdsmi"
 def sensors(bus: str) -> Mapping[str, str]:
     """Figures of this moment of the card at a PCI bus id (0000:c1:00.0), by ``smi_NAME_UNIT``; empty without amdsmi.
 
-    Why amdsmi, though installed, tells nothing is under ``smi``.
+    If amdsmi is installed but reports nothing, ``smi`` says why.
     """
     try:
         smi = _import()

@@ -14,7 +14,7 @@ from kernels.errors import DeviceError, HipError
 
 OUT_OF_MEMORY, NO_DEVICE, INVALID_DEVICE, NO_BINARY = 2, 100, 101, 209
 ILLEGAL_ADDRESS, TIMED_OUT, LAUNCH_FAILURE = 700, 702, 719
-# Errors that tell of the machine, not of the kernel: no memory, no device, device lost.
+# Errors of the machine, not of the kernel: no memory, no device, device lost.
 INFRASTRUCTURE = frozenset((OUT_OF_MEMORY, 3, 4, NO_DEVICE, INVALID_DEVICE, 46, 999))
 _TO_DEVICE, _TO_HOST = 1, 2  # hipMemcpyKind
 _PROPERTIES_BYTES = 4096  # hipDeviceProp_tR0600 has 1472
@@ -92,13 +92,13 @@ class HipApi:
         return str(version.value)
 
     def bus_id(self, number: int) -> str:
-        """A device's place on the PCI bus, such as 0000:c1:00.0; '' if the runtime doesn't tell."""
+        """A device's place on the PCI bus, such as 0000:c1:00.0; '' if the runtime doesn't say."""
         text = ctypes.create_string_buffer(64)
         function = getattr(self._c, "hipDeviceGetPCIBusId", None)
         return text.value.decode() if function and function(text, ctypes.c_int(64), ctypes.c_int(number)) == 0 else ""
 
     def malloc(self, size: int) -> Memory:
-        """Memory for ``size`` bytes. None are asked for as one, since a null pointer would mean another thing."""
+        """Memory for ``size`` bytes. 0 bytes are allocated as 1: a null pointer would mean something else."""
         address = ctypes.c_void_p()
         self._checked(self._c.hipMalloc(ctypes.byref(address), max(size, 1)), f"hipMalloc of {size} bytes")
         return Memory(address.value or 0, size)

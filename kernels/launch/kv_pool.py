@@ -37,7 +37,7 @@ class Buffer:
 
 
 def stream(p: Problem, *what: int) -> np.random.Generator:
-    """A random stream for one thing of the problem: the same whatever surrounds it."""
+    """A random stream for one thing of the problem: the same for whatever other streams there are."""
     return np.random.default_rng([p.seed, *what])
 
 

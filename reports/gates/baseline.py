@@ -5,7 +5,7 @@ kernel or problem in the order of their names, ``subject metric=figure ...``, an
 a file cut short is noticed. ``<upstream>.history.jsonl`` beside it has a line for each time that one was accepted. A
 library of other families has its own files, named like its folder in build/: ``<upstream>-fwd``. The toolchain is
 ``embedded``, which is pinned, or an installed one with its versions, ``rocm-hipcc-HIP-7.0.2-clang21.1.8``: two
-versions of ROCm have a folder each. Files of the time before that, in ``rocm/``, are still read.
+versions of ROCm have a folder each. Older files, in ``rocm/``, are still read.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def toolchain_folder(facts: Mapping[str, str]) -> str:
 
 
 def existing(facts: Mapping[str, str], gate: str, folder: Path = FOLDER) -> Path:
-    """:func:`place`; or where it was before versions had folders, if it is there and of this very toolchain."""
+    """:func:`place`; or its place before versions had folders, if there is one of exactly this toolchain."""
     now = place(facts, gate, folder)
     older = _before_versions(facts, gate, folder)
     if now.exists() or older == now or not older.is_file():
@@ -160,7 +160,7 @@ def demand_same(
 ) -> None:
     """Raises GateError: the baseline is of another arch, toolchain, upstream, dialect, mask set or selection.
 
-    A package may not change; the text of a checkout may, like the flags: whoever works on it asks what that did.
+    A package may not change. The text of a checkout and the flags may: the gate is to show what such a change did.
     ``present`` are the subjects of this build, if they are known: the message then names those that are gone.
     """
     judged = {"upstream_identity"} if identity.get("upstream") == CHECKOUT else set()
@@ -214,7 +214,7 @@ def history_of(identity: Mapping[str, str], folder: Path = FOLDER) -> Path:
 
 
 def existing_history(identity: Mapping[str, str], folder: Path = FOLDER) -> Path:
-    """:func:`history_of`; or where it was before versions had folders, if only that is there."""
+    """:func:`history_of`; or the place that it had before versions had folders, if only that exists."""
     now, older = history_of(identity, folder), _before_versions(identity, "history", folder).with_suffix(".jsonl")
     return older if older.is_file() and not now.exists() else now
 

@@ -54,7 +54,7 @@ def _threshold(field: Field) -> Threshold:
 def compare(gate: str, baseline: Figures, candidate: Figures, thresholds: Mapping[str, Threshold]) -> tuple[Row, ...]:
     """A row for each figure of the baseline, in the order of subjects.
 
-    A subject that was there and is gone is a regression; one that is new, and a metric that one of the two lacks, is
+    A subject of the baseline that is gone is a regression. A new subject, or a metric that only one of the two has, is
     ``missing``, which fails until it is accepted.
 
     Raises:

@@ -1,7 +1,7 @@
 """The emulated gate: what each problem's launch executes and moves, and the model's cycles, against the baseline.
 
-The counts are exact: two runs of one library give the same, so that any change is one of the machine code, of the
-dispatch or of the problems. Thresholds (emulated_thresholds.yaml) say which changes matter.
+The counts are exact: two runs of one library give the same counts. So a change comes from the machine code, the
+dispatch or the problems. Thresholds (emulated_thresholds.yaml) say which changes matter.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MODEL_METRICS = ("model_workgroup_cycles", "model_steady_cycles", "model_grid_cy
 
 @functools.cache
 def measured(library: Path, arch: str) -> Measurements:
-    """Run the problems on the emulator, and leave what was counted beside the library, for the report.
+    """Run the problems on the emulator, and write the counters beside the library, for the report.
 
     Raises:
         MeasureError, DeviceError, LibraryError, DiskFullError, OutputError.
@@ -64,7 +64,7 @@ def rows(
     measured: Measurements,
     thresholds: Mapping[str, Threshold] | None = None,
 ) -> tuple[Row, ...]:
-    """A row for each figure, naming the kernel that ran, or why none did: a problem that was lost is a regression.
+    """A row for each figure, with the kernel that ran, or why none did. A problem that is gone is a regression.
 
     Raises:
         GateError: a metric without a threshold.

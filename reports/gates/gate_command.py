@@ -139,7 +139,7 @@ def run_gate(args: argparse.Namespace) -> None:
             baseline.demand_same(accepted, identity, place, present, library.accept())
             rows += GATES[name].rows(library, accepted, GATES[name].measure(library), thresholds)
         except GateError as error:
-            write_gate(_not_compared(name, str(error), provenance), output)  # a report must not pass this by
+            write_gate(_not_compared(name, str(error), provenance), output)  # the report must show it
             raise
         provenance[f"baseline_{name}"] = f"accepted for: {accepted.facts.get('reason', 'no reason')}"
         if identity["upstream"] == baseline.CHECKOUT:
@@ -187,7 +187,7 @@ def run_accept(args: argparse.Namespace) -> None:
 
 
 def run_history(args: argparse.Namespace) -> None:
-    """Print each gate's accepted baselines, each with the sums that stepped there.
+    """Print each gate's accepted baselines, each with the metrics whose sums changed there.
 
     Raises:
         UnknownArchError, NoManifestError, ManifestError, GateError.
@@ -205,7 +205,7 @@ def run_history(args: argparse.Namespace) -> None:
 
 
 def _changes(lines: Sequence[baseline.Acceptance]) -> dict[int, list[str]]:
-    """By number of the line at which it happened: which metric's sum stepped, from what to what."""
+    """For each line of the history by its number: which metric's sum changed, from what to what."""
     changes: dict[int, list[str]] = {}
     for metric in dict.fromkeys(metric for line in lines for metric in line.sums):
         having = [(number, line.sums[metric]) for number, line in enumerate(lines) if metric in line.sums]
@@ -250,9 +250,9 @@ def _gated_library(args: argparse.Namespace) -> tuple[GatedLibrary, Path]:
     upstream, name = settings.upstream(args.upstream, settings.ck_root()), _library_name(args.family)
     file = args.work / "build" / args.arch / folder_name(upstream, name) / MANIFEST
     manifest = read_manifest(file)
-    if manifest.upstream != upstream:  # its figures would go to, or be compared with, those of another
+    if manifest.upstream != upstream:  # its figures would be compared with, or stored as, another upstream's
         raise GateError(f"{file}: a library of {manifest.upstream}, not of {upstream}. Build {upstream} first.")
     library = file.with_name(LIBRARY)
-    if library.is_file():  # what isn't there, whoever reads it says
+    if library.is_file():  # a missing library is an error of whatever reads it later
         check_library(library, manifest)
     return GatedLibrary(library=library, library_name=name, manifest=manifest, arch=args.arch), file

@@ -36,12 +36,12 @@ class Side:
         return any(serves(key, problem) for key in self.keys)
 
     def named(self, problem: Problem) -> str | None:
-        """The kernel to be named at launch; None leaves the choice to dispatch."""
+        """The kernel to name at launch; None leaves the choice to dispatch."""
         return next(key.name for key in self.keys if serves(key, problem)) if problem.tile_rows else None
 
 
 def compare(device: Device, baseline: Side, candidate: Side, problems: Sequence[Problem], settings: Settings) -> Gate:
-    """Time every problem that both serve; one that the candidate no longer serves is a regression.
+    """Time every problem that both libraries serve; one that the candidate no longer serves is a regression.
 
     Raises:
         GateError: nothing could be compared, a launch failed, or a time is none.
@@ -52,7 +52,7 @@ def compare(device: Device, baseline: Side, candidate: Side, problems: Sequence[
     for problem in problems:
         if baseline.serves(problem) and candidate.serves(problem):
             samples += _timed(device, baseline, candidate, problem, settings)
-    after = device.context()  # whoever changed clocks in between made the times incomparable
+    after = device.context()  # if somebody changed the clocks in between, the times can't be compared
     provenance = {**before, "baseline": str(baseline.library.path), "candidate": str(candidate.library.path)}
     for name, side in (("baseline", baseline), ("candidate", candidate)):
         provenance |= {f"{name} {fact}": text for fact, text in side.file_facts.items()}

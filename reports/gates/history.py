@@ -1,4 +1,4 @@
-"""Steps in a history: where a series of figures changes its level for good, and not only wobbles.
+"""Steps in a history: where the level of a series of figures changes for good, and does not just vary.
 
 The levels minimise the sum of distances to the figures plus a price for each step (the L1 Potts functional, as in
 Friedrich et al., "Complexity Penalized M-Estimation", 2008, and in airspeed velocity). The price follows the noise, so

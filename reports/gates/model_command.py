@@ -1,4 +1,4 @@
-"""``python -m reports model``: what the model makes of measured counts, and what it can't see."""
+"""``python -m reports model``: the model's cycles from measured counts, and what the model can't see."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Published figures (references.yaml) beside what was measured of the same problem on the same hardware.
 
-They are no baseline: other ROCm, other clocks, other counts of flops under a mask may stand behind them, so that no
-verdict follows from a ratio. What the documents leave open is left open here, too.
+They are no baseline: they may come from another ROCm, other clocks, or another way to count flops under a mask. So no
+verdict follows from a ratio. What a document leaves open is left open here as well.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CAUSAL = ("top_left", "bottom_right")  # the same where both lengths are
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A document. ``rocm`` is '' where it isn't told."""
+    """A document. ``rocm`` is '' where the document doesn't say it."""
 
     title: str
     hardware: str
@@ -41,8 +41,8 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What a document tells of a problem. None is what it doesn't tell; what it needn't tell is absent: no window, no
-    bias, no dropout, no LSE. ``seqlen`` is of Q and K, for every sequence."""
+    """What a document says about a problem; None is what it doesn't say. Features that it doesn't mention are off: no
+    window, no bias, no dropout, no LSE. ``seqlen`` is of Q and K, for every sequence."""
 
     seqlen: int
     causal: bool

@@ -9,8 +9,8 @@ For each problem (:func:`judge`):
 - unchanged: the whole interval is within the effect floor (a ratio, or microseconds if that is more).
 - inconclusive: anything else. More samples or a quieter machine are needed; it is never a pass.
 
-Times of another GPU, ROCm or clock policy are not comparable (:func:`differences`), and so are those of which it isn't
-known.
+Times of another GPU, ROCm or clock policy are not comparable (:func:`differences`). Neither are times for which one of
+these is unknown.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def judge(samples: Samples, settings: Settings, floor: float | None = None) -> R
 
 
 def _verdict(change: Shift, p: float, wanted: float, noise: float, count: int, settings: Settings) -> tuple[str, str]:
-    """The verdict and why, if it isn't plain. Floors are symmetric in ratios: 1 + x and 1 / (1 + x)."""
+    """The verdict, and the reason where it needs one. Floors are symmetric in ratios: 1 + x and 1 / (1 + x)."""
     if least_p_value(count, count) >= settings.significance:
         return "inconclusive", f"{count} samples can't show a difference"
     if noise > settings.noise:

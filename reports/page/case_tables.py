@@ -90,7 +90,7 @@ def cases(cases: Sequence[Tested]) -> Table:
 
 
 def _texts(cases: Sequence[Tested]) -> dict[int, list[str]]:
-    """Texts of the cases as lines, in their order, until the budget is spent; faults have a table of their own.
+    """The lines of the cases' texts, in their order, until the budget is spent. Faults have a table of their own.
 
     Passed cases without a remark have none: their row says everything. A text that is left out is replaced by the
     name of the file that holds it.

@@ -80,7 +80,7 @@ def _script_json(data: Any) -> str:
 
 
 def provenance(inputs: Inputs) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Where everything comes from: for each library its facts by name, for each gate those that no library has."""
+    """The origin of all results: the facts of each library by name, then those of each gate that no library has."""
     sources = [
         (
             library.label,

@@ -13,7 +13,7 @@ _SHOWN = 15  # of each list: a comment of GitHub ends at 65,536 characters
 def markdown(inputs: Inputs, verdict: Overall) -> str:
     """The text, the verdict first."""
     lines = [f"## {SYMBOLS[verdict.verdict]} CK FMHA batch prefill: {_cell(verdict.headline)}", ""]
-    lines += ["| verdict | check | what was found |", "| --- | --- | --- |"]
+    lines += ["| verdict | check | result |", "| --- | --- | --- |"]
     lines += [f"| {SYMBOLS[c.verdict]} {c.verdict} | {_cell(c.name)} | {_cell(c.text)} |" for c in verdict.checks]
     failing = [
         f"{one.case.outcome}: `{one.case.name}` on {one.library.label}: {_cell(one.case.message)}"

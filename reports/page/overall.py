@@ -35,7 +35,7 @@ class Overall:
 
     @property
     def headline(self) -> str:
-        """The verdict in a line, with what it does not speak of."""
+        """The verdict in a line, with the checks that were not run."""
         bad = [check.name for check in self.checks if check.verdict == self.verdict]
         missing = [check.name for check in self.checks if check.verdict == "not run"]
         which = f": {', '.join(bad)}" if self.verdict in ("failed", "inconclusive") else ""

@@ -15,7 +15,7 @@ from reports.verdicts import VERDICTS
 
 
 def tables(inputs: Inputs) -> tuple[Table, ...]:
-    """All tables in the order of the report. An empty one stays: that there is nothing is a finding, too."""
+    """All tables in the order of the report. An empty one stays: it shows that there is nothing."""
     worst_first = list(STATUSES)
     cases = sorted(inputs.cases, key=lambda one: worst_first.index(one.case.status))
     return (
@@ -79,7 +79,7 @@ def _kernels(inputs: Inputs) -> Table:
 
 
 def _remarks(figures: KernelResources) -> Mapping[str, bool]:
-    """What strikes about a kernel that no gate judged."""
+    """What is unusual about a kernel that no gate judged."""
     return {
         "spills": figures.vgpr_spills > 0,
         "scratch": figures.scratch_bytes > 0,

@@ -1,4 +1,4 @@
-"""One case on a device: launches, and what is looked at afterwards (the CHECKS of matrix/problems/problem.py).
+"""One case on a device: its launches, and what is checked afterwards (the CHECKS of matrix/problems/problem.py).
 
 :func:`run_case` never raises for what a kernel did: a wrong number, a fault or a refusal is the case's result.
 """
@@ -69,7 +69,7 @@ class _EndError(Exception):
 
 
 class _Case:
-    """The state of one case: what was launched, what was found."""
+    """The state of one case: its launches and their results."""
 
     def __init__(self, bench: Bench, problem: Problem) -> None:
         self.bench, self.problem = bench, problem
@@ -135,7 +135,7 @@ class _Case:
         if "nan_canary" in p.checks and (count := int(np.isnan(o).sum())):
             bad.append(f"{count} of {o.size} elements of O are NaN: something that no sequence owns was read")
         if "nonzero" in p.checks and (rows := all_zero_rows(o, expected)):
-            bad.append(f"{rows} rows of O are all zero: a page was read as nothing")
+            bad.append(f"{rows} rows of O are all zero: a page was not read")
         if p.p_drop:
             bad += uneven_dropout(p, outcome.random_values())
         if bad:
@@ -216,7 +216,7 @@ def run_case(bench: Bench, problem: Problem, variants: Sequence[Mapping[str, Any
 
 
 def outcome_of(fault: Fault) -> str:
-    """What a fault means: an unknown instruction is the emulator's lack, a lost device nobody's."""
+    """What a fault means: an instruction that the emulator lacks and a lost device are `infrastructure`."""
     if fault.kind == "hip":
         if fault.error == hip_api.TIMED_OUT:
             return "timeout"

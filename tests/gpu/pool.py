@@ -1,6 +1,6 @@
-"""Worker processes that run cases, survive none that kills them, and say of each how it ended.
+"""Worker processes that run cases. A case that kills its worker ends alone, and its result says how it ended.
 
-A crash, a hang or nonsense is the result of the case that was running; the next one gets a new worker.
+A crash, a hang or an unreadable answer is the result of the case that was running; the next case gets a new worker.
 """
 
 from __future__ import annotations
@@ -96,7 +96,11 @@ class Worker:
             words = self.last_words()
             self.stop()
             lines = words.splitlines()
-            return {"outcome": "infrastructure", "message": f"the worker wrote nonsense: {error}", "lines": lines}
+            return {
+                "outcome": "infrastructure",
+                "message": f"the worker's answer can't be read: {error}",
+                "lines": lines,
+            }
         return reply
 
     @property

@@ -1,4 +1,4 @@
-"""From a suite, tier and library to cases; from their results and the ledger to a verdict each."""
+"""The cases of a suite, tier and library; and the verdict on each from its result and the ledger."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def message(judged: Judged) -> str:
 
 
 def results(cases: Sequence[Recorded], library: LocatedLibrary, device: str, tier: str, day: datetime.date) -> Results:
-    """With what a report must know of the run: the device, and what the library's file was."""
+    """The cases with the facts that a report needs: the device, and what the library's file was."""
     facts = {"device": device, "tier": tier, "run on": str(day)}
     return Results(tuple(cases), {**facts, **library.file_facts})
 

@@ -156,6 +156,6 @@ def compare_lse(problem: Problem, got: Floats, expected: Expected) -> Comparison
 
 
 def all_zero_rows(got: Floats, expected: Expected) -> int:
-    """Rows of O that are all zero although the reference's are not: a page read as nothing."""
+    """Rows of O that are all zero although the reference's are not: a page was not read."""
     zero: NDArray[np.bool_] = (got == 0).all(axis=-1) & (expected.o != 0).any(axis=-1)
     return int(zero.sum())

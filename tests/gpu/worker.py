@@ -1,4 +1,4 @@
-"""A warm worker process: ``python -m tests.gpu.worker SETUP``. It loads the library once and runs cases until its end.
+"""A warm worker process: ``python -m tests.gpu.worker SETUP``. It loads the library once and runs cases.
 
 Each line of standard input is a request (JSON), each line of its answers, written to the first standard output, a
 reply. The library's own printing goes to standard error. The first reply says that the worker is ready, or why not.
@@ -40,7 +40,7 @@ def serve(requests: Iterable[str], answers: TextIO, start: Callable[[], tuple[Ma
     for line in requests:
         try:
             reply = run(json.loads(line))
-        except Exception as error:  # a mistake of ours or of the problem: no verdict on the kernel
+        except Exception as error:  # a mistake here or in the problem: no verdict on the kernel
             message = str(error) if isinstance(error, CkPrefillError) else f"{type(error).__name__}: {error}"
             reply = {"outcome": "infrastructure", "message": message, "lines": traceback.format_exc().splitlines()}
         answer(reply)

@@ -97,8 +97,8 @@ def replies(found: Any) -> dict[str, Mapping[str, Any]]:
         ("sigterm", "infrastructure", "the worker ended with SIGTERM"),
         ("exit", "infrastructure", "the worker ended with exit code 3"),
         ("hang", "timeout", "no result after 0 s"),
-        ("noresult", "infrastructure", "the worker wrote nonsense: no result: {'outcome': 'maybe'}"),
-        ("list", "infrastructure", "the worker wrote nonsense: no result: [1]"),
+        ("noresult", "infrastructure", "the worker's answer can't be read: no result: {'outcome': 'maybe'}"),
+        ("list", "infrastructure", "the worker's answer can't be read: no result: [1]"),
     ],
 )  # fmt: skip
 def test_what_ends_a_worker_is_its_cases_result_and_the_next_case_runs(word: str, outcome: str, message: str) -> None:
@@ -110,7 +110,7 @@ def test_what_ends_a_worker_is_its_cases_result_and_the_next_case_runs(word: str
 def test_garbage_is_told_and_its_worker_is_given_up() -> None:
     found = replies(pool().run([case("garbage"), case("fine")]))
     assert found["garbage"]["outcome"] == "infrastructure"
-    assert found["garbage"]["message"].startswith("the worker wrote nonsense: Expecting value")
+    assert found["garbage"]["message"].startswith("the worker's answer can't be read: Expecting value")
     assert found["fine"]["outcome"] == "passed"
 
 

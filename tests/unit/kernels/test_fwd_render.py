@@ -159,7 +159,7 @@ def test_problems_that_are_not_laid_out_are_refused() -> None:
             fields(Problem(**sound, dtype="fp8bf16", qscale=qscale), descales=descales)
     with pytest.raises(ProblemError, match="in batch mode all sequences have one length"):
         fields(Problem(**sound, seqlens_q=(1, 2), seqlens_k=(1, 1)))
-    with pytest.raises(ProblemError, match="pages are laid out for fwd in a vllm table"):
+    with pytest.raises(ProblemError, match="fwd reads a vllm table that names each page once"):
         fields(Problem(**sound, page_size=128))
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
+import shutil
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from kernels.build import command as build_command
 from kernels.build.request import Request
 from kernels.code.toolchains import Toolchain
 from kernels.upstream.trees import FMHA, Tree
@@ -87,6 +92,41 @@ def copied_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
         return ("cp", f"{folder}/plan.json", f"{folder}/manifest.json")
 
     monkeypatch.setattr("kernels.build.request.manifest_command", copy)
+
+
+@pytest.fixture(scope="session")
+def _finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Request]]:
+    """A folder for a copy of what the process's first finished build left, and that build's request."""
+    return tmp_path_factory.mktemp("finished"), []
+
+
+@pytest.fixture
+def finished_build(
+    stub_toolchain: Callable[..., Toolchain],
+    request_for: Callable[..., Request],
+    copied_manifest: None,
+    tmp_path: Path,
+    _finished: tuple[Path, list[Request]],
+) -> Callable[..., Request]:
+    """``finished_build(cached=False)``: the request of a small selection that has been built by the stub compiler.
+
+    It is built once in a process, because SCons takes seconds: every further test gets a copy of the folders.
+    """
+
+    def make(cached: bool = True) -> Request:
+        kept, first = _finished
+        if first:
+            shutil.copytree(kept, tmp_path, dirs_exist_ok=True)
+        else:
+            first.append(request_for(stub_toolchain(), where=("key.logits", "key.lse")))
+            build_command.run(first[0], jobs=2, console=Console(file=StringIO()))
+            for name in ("work", "objects", "cache"):
+                shutil.copytree(tmp_path / name, kept / name)
+        return dataclasses.replace(
+            first[0], work=tmp_path / "work", object_cache=tmp_path / "objects" if cached else None
+        )
+
+    return make
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pytest
 
 from emulator.errors import EmulatorError
 from matrix.base.errors import CkPrefillError
+from tests.unit.parsed import nodes
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("matrix", "kernels", "reports", "emulator", "tests/gpu", "workflows", "ckpm")
@@ -57,9 +58,8 @@ def repeated(codes: list[int]) -> list[int]:
 
 def literal_codes(text: str) -> list[str]:
     """Where a program ends itself with a number, or gives one an exit code, outside a class of errors."""
-    tree = ast.parse(text)
     found = []
-    for node in ast.walk(tree):
+    for node in nodes(text):
         numbers: list[ast.expr | None] = []
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("sys.exit", "SystemExit", "os._exit", "exit"):
             numbers = [*node.args]
@@ -103,7 +103,7 @@ def test_failures_are_defined_in_the_errors_modules_alone() -> None:
         f"{file.relative_to(ROOT)}: {node.name}"
         for file in sources()
         if file.name != "errors.py"
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in nodes(file.read_text())
         if isinstance(node, ast.ClassDef)
         and (
             any(isinstance(line, ast.Assign) and "exit_code" in ast.unparse(line.targets[0]) for line in node.body)

@@ -21,6 +21,7 @@ from matrix.base.files import is_special, write_atomically
 from matrix.base.outputs import RECORD, demand_ours, forget_output, is_ours, refuse_inputs, write_output
 from reports import cli as reports_cli
 from tests.gpu import cli as gpu_cli
+from tests.unit.parsed import nodes
 
 ROOT = Path(__file__).resolve().parents[2]
 PARSERS = {
@@ -97,13 +98,13 @@ def test_commands_write_by_the_common_functions() -> None:
     checked = 0
     for room in ("matrix", "kernels", "reports", "tests/gpu"):
         for file in (ROOT / room).rglob("*.py"):
-            tree = ast.parse(file.read_text())
-            names = {f"{node.value.id}.{node.attr}" for node in ast.walk(tree)
+            text = file.read_text()
+            names = {f"{node.value.id}.{node.attr}" for node in nodes(text)
                      if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}  # fmt: skip
             if not {f"args.{option}" for option in outputs.OPTIONS} & names:
                 continue
             checked += 1
-            calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+            calls = [node for node in nodes(text) if isinstance(node, ast.Call)]
             for call in calls:
                 on = ast.unparse(call.func)
                 assert not (on.rsplit(".", 1)[-1] in _OWN_WAYS and "place" not in on), f"{file}:{call.lineno}: {on}"

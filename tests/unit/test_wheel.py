@@ -21,6 +21,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ckpm import __version__
+from tests.unit.parsed import nodes
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("matrix", "kernels", "reports", "emulator", "tests/__init__.py", "tests/gpu", "SConstruct")
@@ -138,9 +139,9 @@ def test_help_names_every_command() -> None:
 
 def test_what_the_rooms_import_is_a_dependency() -> None:
     folders = [ROOT / name for name in ("ckpm", *ROOMS[:4], "tests/gpu")]
-    trees = [ast.parse(file.read_text()) for folder in folders for file in folder.rglob("*.py")]
+    texts = [file.read_text() for folder in folders for file in folder.rglob("*.py")]
     imported = set()
-    for node in (node for tree in trees for node in ast.walk(tree)):
+    for node in (node for text in texts for node in nodes(text)):
         if isinstance(node, ast.Import):
             imported |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:

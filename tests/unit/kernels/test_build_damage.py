@@ -63,10 +63,9 @@ def truncate(file: Path) -> None:
     ],
 )
 def test_what_was_damaged_is_made_again(
-    stub_toolchain: Stub, request_for: Make, name: str, damage: Callable[[Path], None], cached: bool, done: str
+    finished_build: Make, name: str, damage: Callable[[Path], None], cached: bool, done: str
 ) -> None:
-    request = request_for(stub_toolchain(), cached=cached, where=FEW)
-    build(request)
+    request = finished_build(cached=cached)
     assert is_sound(request)
     damage(request.work / request.folder / name)
     tally, text = build(request)
@@ -75,9 +74,8 @@ def test_what_was_damaged_is_made_again(
     assert tally.summary() == done
 
 
-def test_nothing_is_linked_from_a_damaged_object(stub_toolchain: Stub, request_for: Make) -> None:
-    request = request_for(stub_toolchain(), where=FEW)
-    build(request)
+def test_nothing_is_linked_from_a_damaged_object(finished_build: Make) -> None:
+    request = finished_build()
     place = request.work / request.folder
     scribble(place / "obj/dispatch.o")
     (place / LIBRARY).unlink()
@@ -89,19 +87,17 @@ def test_nothing_is_linked_from_a_damaged_object(stub_toolchain: Stub, request_f
 
 
 @pytest.mark.parametrize("record", [".built", ".sconsign.signed"])
-def test_a_damaged_record_costs_only_time(stub_toolchain: Stub, request_for: Make, record: str) -> None:
-    request = request_for(stub_toolchain(), where=FEW)
-    build(request)
+def test_a_damaged_record_costs_only_time(finished_build: Make, record: str) -> None:
+    request = finished_build()
     (request.work / request.folder / record).write_bytes(b'["a"]\n7\n\xff{')
     tally, _ = build(request)
     assert is_sound(request)
     assert tally.compiled == 0
 
 
-def test_damaged_entries_of_the_cache_are_replaced(stub_toolchain: Stub, request_for: Make) -> None:
-    toolchain = stub_toolchain()
-    first, second, third = (request_for(toolchain, name, where=FEW) for name in ("first", "second", "third"))
-    build(first)
+def test_damaged_entries_of_the_cache_are_replaced(finished_build: Make, request_for: Make) -> None:
+    first = finished_build()
+    second, third = (request_for(first.toolchain, name, where=FEW) for name in ("second", "third"))
     entries = {file.read_bytes(): file for file in (first.work.parent / "objects").glob("*/*")}
     sources = first.work / first.folder / "src"
     truncate(entries[(sources / "dispatch.hip").read_bytes()])
@@ -125,12 +121,10 @@ def test_garbage_in_the_caches_configuration_is_no_matter(stub_toolchain: Stub, 
 
 
 def test_objects_of_a_killed_build_are_not_taken_for_another_selections(
-    stub_toolchain: Stub, request_for: Make
+    finished_build: Make, request_for: Make
 ) -> None:
-    toolchain = stub_toolchain()
-    one = request_for(toolchain, cached=False, where=FEW)
-    other = request_for(toolchain, cached=False, where=("key.logits", "key.lse", "key.dropout"))
-    build(one)
+    one = finished_build(cached=False)
+    other = request_for(one.toolchain, cached=False, where=("key.logits", "key.lse", "key.dropout"))
     memory = one.work / one.folder / ".sconsign.signed"
     before = memory.read_bytes()
     build(other)
@@ -139,13 +133,11 @@ def test_objects_of_a_killed_build_are_not_taken_for_another_selections(
     assert is_sound(one)
 
 
-def test_another_plan_deletes_the_library_before_anything_is_compiled(stub_toolchain: Stub, request_for: Make) -> None:
-    toolchain = stub_toolchain()
-    request = request_for(toolchain, where=FEW)
-    build(request)
+def test_another_plan_deletes_the_library_before_anything_is_compiled(finished_build: Make, request_for: Make) -> None:
+    request = finished_build()
     library = request.work / request.folder / LIBRARY
     prepare(request)
     assert library.exists()
-    prepare(request_for(toolchain, where=("key.logits",)))
+    prepare(request_for(request.toolchain, where=("key.logits",)))
     assert not library.exists()
     assert not (library.parent / "manifest.json").exists()

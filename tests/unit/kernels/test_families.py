@@ -30,6 +30,7 @@ from matrix.families import Family as MatrixFamily
 from matrix.keys import Key
 from tests.gpu import kernel_cases
 from tests.unit import manifests
+from tests.unit.parsed import nodes
 
 DIALECT = "ck-2025-11"
 ROOT = Path(__file__).resolve().parents[3]
@@ -178,7 +179,7 @@ ROOMS = ("kernels", "matrix", "reports", "emulator", "tests/gpu")
 
 def compared_with_a_name(text: str) -> Iterator[int]:
     """Lines where a family, called so or a library, is compared with text, or with a constant that stands for one."""
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes(text):
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
             asked = any(re.search(r"\b(family|library)(_name)?$", ast.unparse(side)) for side in sides)

@@ -19,8 +19,7 @@ from kernels.base.results import Case, Results
 from kernels.code.toolchains import Toolchain
 from kernels.errors import CodegenError, CppTextError
 from kernels.families import fwd_v3
-from kernels.families.libraries import host
-from kernels.families.render import dispatch_text as render_dispatch
+from kernels.families.libraries import host, library_with
 from kernels.families.render import unit_text
 from kernels.families.units import DEFAULT_SIZE, plan
 from kernels.families.words import features as features_of
@@ -263,7 +262,8 @@ def compare_dispatch(
     features = features_of(tree.dialect, selector_takes_base=tree.selector_takes_base)
     dispatch = _dispatch(rendered.dispatch, family)
     branches = sum(1 for _ in dispatch.kernels())
-    order = dispatch_text.compare(dispatch, _dispatch(render_dispatch(keys, features), family), names)
+    ours = host(library_with(family)).dispatch(keys, features)  # of no keys, too: a receipt may keep none
+    order = dispatch_text.compare(dispatch, _dispatch(ours, family), names)
     return Finding("dispatch", tuple(order), f"the same: order and conditions of {branches} dispatch branches")
 
 

@@ -17,6 +17,7 @@ from matrix.changes.rules import ALWAYS, Effect, Rules, rules
 from matrix.defects import defect_of
 from matrix.dialects import dialect, dialect_names, upstreams
 from matrix.keys import Key
+from matrix.options import DEFAULT_FAMILY
 from matrix.problems.problem import FAMILY_SUITE, SUITES
 from matrix.selection import Selection, select, take_shard
 
@@ -239,7 +240,7 @@ def _touched_shards(
 
 
 def _options(upstream: str, families: Sequence[str], library: str) -> str:
-    return f"--upstream {upstream}" + ("" if library == "batch_prefill" else f" --family {','.join(families)}")
+    return f"--upstream {upstream}" + ("" if library == DEFAULT_FAMILY else f" --family {','.join(families)}")
 
 
 def _runs(

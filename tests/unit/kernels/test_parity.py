@@ -20,6 +20,7 @@ from kernels.code import code_object as codeobject
 from kernels.code.toolchains import Toolchain
 from kernels.errors import CodegenError, CodeObjectError, CppTextError, ParityError
 from kernels.families import words
+from kernels.families.libraries import host
 from kernels.families.render import dispatch_text, instance_text, unit_text
 from kernels.families.units import Unit
 from kernels.parity import cases as parity
@@ -63,6 +64,14 @@ def lines(tree: Tree, keys: list[Key], upstream: Rendered) -> list[str]:
 def test_equal_texts_have_no_difference(tree: Tree, keys: list[Key]) -> None:
     assert len(keys) > 10
     assert lines(tree, keys, rendered(keys)) == []
+
+
+def test_a_receipt_that_keeps_no_kernel_is_compared_as_well(tree: Tree, keys: list[Key]) -> None:
+    of_none = host("batch_prefill").dispatch([], FEATURES)
+    assert keys[0].name not in of_none
+    assert lines(tree, [], Rendered({}, of_none)) == []
+    (line,) = lines(tree, [], Rendered({}, rendered(keys).dispatch))
+    assert "2 branches of upstream are missing" in line
 
 
 def test_every_template_argument_counts(tree: Tree, keys: list[Key]) -> None:

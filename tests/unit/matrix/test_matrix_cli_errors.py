@@ -101,11 +101,7 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
             16,
             "/dev/null/x: can't be written: Not a directory. A folder of this path is a file: name another place.",
         ),
-        (
-            ("export", "--output", "/dev/null"),
-            16,
-            "/dev/null: can't be written: it is no file that can be replaced. Name a file.",
-        ),
+        (("export", "--output", "/dev/full"), 27, "/dev/full: no space left on the disk. Free some, or name another"),
     ],
 )
 def test_bad_input_is_one_message_and_an_exit_code(run: Run, argv: tuple[str, ...], code: int, message: str) -> None:

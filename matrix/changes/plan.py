@@ -218,7 +218,7 @@ def _builds(kernels: Sequence[Touched], table: Rules) -> tuple[Build, ...]:
                 selection = Selection(archs=(runner.arch,), families=library.families, tier=library.tier)
                 keys = [key for key in select(dialect(name), selection) if defect_of(key, name) is None]
                 for shard, count in _touched_shards(keys, touched, library.families, table.kernels_per_shard):
-                    words = f"{_options(upstream, library.families, library.name)} --tier {library.tier}"
+                    words = f"{_options(upstream, library.families)} --tier {library.tier}"
                     command = f"nox -s {runner.build} -- {words}" + ("" if shard == "1/1" else f" --shard {shard}")
                     builds.append(Build(runner.arch, upstream, library.name, shard, count, command))
     return tuple(builds)
@@ -239,8 +239,8 @@ def _touched_shards(
     return shards
 
 
-def _options(upstream: str, families: Sequence[str], library: str) -> str:
-    return f"--upstream {upstream}" + ("" if library == DEFAULT_FAMILY else f" --family {','.join(families)}")
+def _options(upstream: str, families: Sequence[str]) -> str:
+    return f"--upstream {upstream}" + ("" if [*families] == [DEFAULT_FAMILY] else f" --family {','.join(families)}")
 
 
 def _runs(
@@ -260,7 +260,7 @@ def _runs(
                 reasons = [reason for one in touched for reason in one.reasons]
                 reasons += [reason for suite in suites for reason in why_suites[suite]] + list(gates if gate else ())
                 if suites or gate:
-                    command = _run_command(runner.arch, upstream, library.name, library.families, suites, gate, table)
+                    command = _run_command(runner.arch, upstream, library.families, suites, gate, table)
                     found.append(
                         Run(runner.arch, upstream, library.name, suites, gate, command, tuple(dict.fromkeys(reasons)))
                     )
@@ -268,12 +268,12 @@ def _runs(
 
 
 def _run_command(
-    arch: str, upstream: str, library: str, families: Sequence[str], suites: Sequence[str], gate: bool, table: Rules
+    arch: str, upstream: str, families: Sequence[str], suites: Sequence[str], gate: bool, table: Rules
 ) -> str:
     """One line a person can type: the build, and what runs on it; nox goes on after a failure."""
     build = next(one.build for one in table.runners if one.arch == arch)
     sessions = [table.suites[suite].format(arch=arch) for suite in suites] + ([table.gate] if gate else [])
-    return f"nox -s {' '.join([build, *sessions])} -- --arch {arch} {_options(upstream, families, library)}"
+    return f"nox -s {' '.join([build, *sessions])} -- --arch {arch} {_options(upstream, families)}"
 
 
 def _ran(why_suites: Mapping[str, Sequence[str]], runs: Sequence[Run]) -> dict[str, list[str]]:

@@ -15,16 +15,18 @@ from kernels.containers.images import Base
 MIRRORS = "CKPM_REGISTRY_MIRRORS"  # registries that serve the same repositories, with commas between
 _TRIES = 4
 _FIRST_PAUSE = 2.0  # seconds; each further one is twice as long
-_DEFAULT_REGISTRY = "docker.io"  # the one whose name a reference may leave out
 
 Say = Callable[[str], None]
 
 
 def places(base: Base) -> list[str]:
-    """References of a base by its digest alone, in the order in which they are tried."""
+    """References of a base by its digest alone, in the order in which they are tried.
+
+    The first names no registry: the engine takes the one that it is configured for.
+    """
     repository = base.reference.partition(":")[0]
     mirrors = [mirror.strip().rstrip("/") for mirror in os.environ.get(MIRRORS, "").split(",") if mirror.strip()]
-    return [f"{registry}/{repository}@{base.digest}" for registry in (_DEFAULT_REGISTRY, *mirrors)]
+    return [f"{repository}@{base.digest}", *(f"{mirror}/{repository}@{base.digest}" for mirror in mirrors)]
 
 
 def pull(engine: Engine, base: Base, *, say: Say = print, sleep: Callable[[float], None] = time.sleep) -> str:

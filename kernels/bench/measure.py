@@ -13,12 +13,13 @@ from typing import Any
 
 from kernels.base import settings
 from kernels.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256
-from kernels.build.manifest import MANIFEST, Manifest, check_library, sha256_of
+from kernels.build.manifest import MANIFEST, Manifest, check_library
 from kernels.build.request import LIBRARY
 from kernels.errors import MeasureError, RecordError
 from kernels.families.libraries import host
 from kernels.launch.counters import LIBRARY_FACTS, Measured, Measurements, flattened
 from matrix.base.errors import CkPrefillError, UnknownTierError
+from matrix.base.files import sha256_of
 from matrix.base.outputs import refuse_inputs
 from matrix.dialects import TABLES, check_arch, check_upstream
 from matrix.keys import Key

@@ -8,7 +8,6 @@ makes it again: damaged files, and objects that a killed build left for another 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from kernels.base.files import write_atomically
 from kernels.build.plan import Plan, Step
+from matrix.base.files import sha256_of
 
 RECORD = ".built"
 
@@ -31,16 +31,11 @@ class Entry:
     sha256: str
 
 
-def sha256(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def note(folder: Path, step: Step) -> None:
     """Record a step's target as finished. One write, so that threads and a sudden end leave whole lines."""
     file = Path(step.target)
     stat = file.stat()
-    entry = Entry(step.signature, stat.st_size, stat.st_mtime_ns, sha256(file))
+    entry = Entry(step.signature, stat.st_size, stat.st_mtime_ns, sha256_of(file))
     line = json.dumps([step.target, *dataclasses.astuple(entry)]) + "\n"
     descriptor = os.open(folder / RECORD, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     try:
@@ -102,7 +97,7 @@ def _is_sound(file: Path, entry: Entry, *, trust_time: bool) -> bool:
     stat = file.stat()
     if stat.st_size != entry.size:
         return False
-    return (trust_time and stat.st_mtime_ns == entry.mtime_ns) or sha256(file) == entry.sha256
+    return (trust_time and stat.st_mtime_ns == entry.mtime_ns) or sha256_of(file) == entry.sha256
 
 
 def _rewrite(folder: Path, known: Mapping[str, Entry]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from kernels.base.records import Source, Value, as_text
 from kernels.code.code_object import LIMITS, KernelResources
 from kernels.errors import LibraryMismatchError, RecordError
 from matrix.base.errors import NameSyntaxError
+from matrix.base.files import sha256_of
 from matrix.dialects import Dialect, dialect
 from matrix.families import Family
 from matrix.keys import Key
@@ -117,12 +117,6 @@ def family_of(known: Dialect, name: str) -> Family:
     if not fitting:
         raise NameSyntaxError(f"{name}: no family of {known.name} names kernels so. Build again.")
     return beginnings[max(fitting, key=len)]
-
-
-def sha256_of(file: Path) -> str:
-    """Of a file's bytes, as hexadecimal digits."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def check_library(library: Path, manifest: Manifest) -> str:

@@ -17,6 +17,7 @@ from kernels.base.trust import why_untrusted
 from kernels.build import finished as built
 from kernels.build.run_step import announce_damage
 from matrix.base.errors import OutputError
+from matrix.base.files import sha256_of
 
 SUFFIX = ".sha256"
 
@@ -35,7 +36,7 @@ class ObjectCache(CacheDir):  # type: ignore[misc]
         entry = Path(self.cachepath(node)[1])
         with contextlib.suppress(FileNotFoundError):  # not in the cache, or another build was faster
             foreign = why_untrusted(entry, Path(self.path))
-            if foreign or (digest := _digest(entry)) != built.sha256(entry):
+            if foreign or (digest := _digest(entry)) != sha256_of(entry):
                 if foreign or digest:
                     announce_damage(step, f"{entry}, its copy in the object cache,")
                 entry.unlink()
@@ -50,7 +51,7 @@ class ObjectCache(CacheDir):  # type: ignore[misc]
         # a cache that can't be written costs time later and nothing now: SCons warns of the entry itself
         with contextlib.suppress(OutputError):
             if not entry.exists():
-                write_atomically(entry.with_name(entry.name + SUFFIX), built.sha256(Path(str(node))).encode())
+                write_atomically(entry.with_name(entry.name + SUFFIX), sha256_of(Path(str(node))).encode())
         super().push(node)
 
 

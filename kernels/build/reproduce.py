@@ -18,10 +18,11 @@ from rich.console import Console
 from kernels.base import settings
 from kernels.base.jobs import job_count
 from kernels.build import command as build_command
-from kernels.build.finished import RECORD, sha256
+from kernels.build.finished import RECORD
 from kernels.build.request import PROJECT, Request
 from kernels.code.toolchains import Toolchain, detect
 from kernels.errors import NotReproducibleError
+from matrix.base.files import sha256_of
 from matrix.options import add_selection_options
 
 # Files that speak of the machine or of the run and are no artifacts.
@@ -75,7 +76,7 @@ def build_twice(
             once = dataclasses.replace(request, work=work, object_cache=None, toolchain=own)
             build_command.run(once, jobs=jobs, console=console)
             files = artifacts(work / request.folder)
-            sums.append({name: sha256(file) for name, file in files.items()})
+            sums.append({name: sha256_of(file) for name, file in files.items()})
             leaked += leaks(files, folders)
     return len(sums[0]), [*differences(*sums), *dict.fromkeys(leaked)]
 

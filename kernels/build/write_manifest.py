@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kernels.build.manifest import MANIFEST, BuiltKernel, Manifest, family_of, sha256_of
+from kernels.build.manifest import MANIFEST, BuiltKernel, Manifest, family_of
 from kernels.build.plan import Plan
 from kernels.code import code_object as codeobject
 from kernels.code import symbols
 from kernels.code.code_object import KernelResources
 from kernels.errors import CodeObjectError
 from kernels.families.table import FAMILIES
+from matrix.base.files import sha256_of
 from matrix.dialects import dialect
 from matrix.families import Family
 from matrix.names import parse

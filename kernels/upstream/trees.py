@@ -24,6 +24,7 @@ from kernels.base.files import locked, writing
 from kernels.base.trust import demand_private
 from kernels.errors import ChecksumError, DownloadError, NotACkTreeError, UnfitTreeError
 from kernels.upstream.package_index import download
+from matrix.base.files import sha256_of
 from matrix.dialects import Dialect, PackagedUpstream, check_upstream, dialect, dialect_names
 
 FMHA = Path("example/ck_tile/01_fmha")
@@ -189,7 +190,7 @@ def damage(package: PackagedUpstream, cache: Path) -> list[str] | None:
     complaints = []
     for expected, _, name in (line.partition("  ") for line in lines):
         try:
-            if _sha256(folder / name) != expected:
+            if sha256_of(folder / name) != expected:
                 complaints.append(f"{name}: changed")
         except OSError as error:
             complaints.append(f"{name}: {error.strerror}")
@@ -226,7 +227,7 @@ def fetch_archive(package: PackagedUpstream, archive: Path, say: Say = print) ->
     """Download a package's file to ``archive``. Raises ChecksumError (it is removed), DownloadError, OutputError."""
     say(f"downloading {package.package} {package.version} ({package.summary})")
     download(package.package, package.version, package.file, archive)
-    found = _sha256(archive)
+    found = sha256_of(archive)
     if found != package.sha256:
         archive.unlink()
         raise ChecksumError(
@@ -237,12 +238,7 @@ def fetch_archive(package: PackagedUpstream, archive: Path, say: Say = print) ->
 
 def _checksums(tree: Path) -> str:
     files = sorted(file for file in tree.rglob("*") if file.is_file())
-    return "".join(f"{_sha256(file)}  {file.relative_to(tree)}\n" for file in files)
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    return "".join(f"{sha256_of(file)}  {file.relative_to(tree)}\n" for file in files)
 
 
 def _extract(archive: Path, tree: Path, prefix: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import stat
 import sys
@@ -149,3 +150,9 @@ def _descriptor(file: str) -> int | None:
         except OSError:  # no link: whoever opens it says what is the matter
             return None
     return None
+
+
+def sha256_of(file: Path) -> str:
+    """Of a file's bytes, as hexadecimal digits. Raises OSError: it can't be read."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

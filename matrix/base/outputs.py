@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from matrix.base.errors import OverwriteError
-from matrix.base.files import regular_file, write_atomically, writing
+from matrix.base.files import regular_file, sha256_of, write_atomically, writing
 
 RECORD = ".ckpm-outputs"
 _LONGEST = 100_000  # bytes; then the record is written anew without repetitions
@@ -44,7 +44,7 @@ def forget_output(file: Path) -> None:
 def is_ours(file: Path) -> bool:
     """Whether a regular file is as we wrote it."""
     expected = recorded(file.parent).get(file.name)
-    return expected is not None and expected == _sha256(file)
+    return expected is not None and expected == sha256_of(file)
 
 
 def demand_ours(files: Iterable[Path]) -> None:
@@ -121,8 +121,3 @@ def _paths(value: object) -> list[Path]:
 
 def _lines(sums: Mapping[str, str]) -> bytes:
     return "".join(f"{digest}  {name}\n" for name, digest in sums.items() if "\n" not in name).encode()
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

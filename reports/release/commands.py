@@ -12,12 +12,12 @@ from typing import Any
 
 from kernels.base import settings
 from kernels.base.files import locked
-from kernels.build.manifest import sha256_of
 from kernels.build.request import PROJECT
 from kernels.code.toolchains import CHOICES, Toolchain, detect
 from kernels.errors import ToolchainMissingError
 from kernels.upstream.trees import locate
 from matrix.base.errors import UsageError
+from matrix.base.files import sha256_of
 from matrix.dialects import check_arch, check_upstream
 from matrix.problems.ledger import LEDGER, read_ledger
 from matrix.problems.problem import TIERS

@@ -17,7 +17,7 @@ from kernels.base.results import Case, Results
 from matrix import cli as matrix_cli
 from matrix.base import outputs
 from matrix.base.errors import OutputError, OverwriteError
-from matrix.base.files import is_special, write_atomically
+from matrix.base.files import is_special, sha256_of, write_atomically
 from matrix.base.outputs import RECORD, demand_ours, forget_output, is_ours, refuse_inputs, write_output
 from reports import cli as reports_cli
 from tests.gpu import cli as gpu_cli
@@ -200,7 +200,7 @@ def test_a_record_names_files_of_its_folder_alone(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.write_bytes(b"x")
     (tmp_path / "in").mkdir()
-    (tmp_path / "in" / RECORD).write_text(f"{outputs._sha256(outside)}  ../outside\nno line\n")
+    (tmp_path / "in" / RECORD).write_text(f"{sha256_of(outside)}  ../outside\nno line\n")
     assert outputs.recorded(tmp_path / "in") == {}
 
 

@@ -8,7 +8,7 @@
 
 #define EMU_API extern "C" __attribute__((visibility("default")))
 
-// --- execution (launch.cpp, interp.cpp) ---
+// --- execution (run/launch.cpp, run/run.cpp) ---
 
 // State of one wave for emu_execute; arrays as in the interpreter, so that a test sees all of it.
 struct EmuWaveState

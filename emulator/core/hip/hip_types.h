@@ -1,7 +1,7 @@
 // The types of the HIP ABI (libamdhip64.so.7), as far as the functions here use them.
 //
-// Values and offsets are those of HIP 6 and 7; tests/unit/test_emulator_hip.py compares them with
-// the headers that kernels are compiled with.
+// Values and offsets are those of HIP 6 and 7; tests/emulator/test_emulator_hip.py compares them
+// with the headers that kernels are compiled with.
 #pragma once
 
 #include <cstddef>

@@ -10,10 +10,10 @@ from pathlib import Path
 from kernels.base.files import make_folder, writing
 from kernels.base.junit import junit_text
 from kernels.base.results import Results
-from kernels.build.manifest import sha256_of
 from kernels.code.code_object import bundles
 from kernels.errors import CodeObjectError
 from matrix.base.errors import OutputError
+from matrix.base.files import sha256_of
 from reports.junit.write import gate_results
 from reports.release.bundle import archive, checksums, contents, kpack, names, signature
 from reports.release.bundle.provenance import Origin, provenance

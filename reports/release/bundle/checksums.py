@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from kernels.build.manifest import sha256_of
+from matrix.base.files import sha256_of
 from reports.errors import BundleFileError
 from reports.release.bundle.names import CHECKSUMS, SIGNATURE
 

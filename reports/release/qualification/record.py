@@ -17,7 +17,7 @@ from typing import Any
 
 from kernels.base.files import write_atomically
 from kernels.base.records import Source, Value, as_text
-from kernels.build.manifest import sha256_of
+from matrix.base.files import sha256_of
 from reports.errors import StageRecordError
 from reports.release.qualification.stages import Step
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from kernels.base.files import make_folder, writing
 from kernels.base.processes import ended_by_signals
-from kernels.build.manifest import sha256_of
 from kernels.build.request import PROJECT
+from matrix.base.files import sha256_of
 from reports.errors import MissingStageError, StageFailedError, StageRecordError
 from reports.release.qualification.record import Facts, Record, place
 from reports.release.qualification.stages import Step

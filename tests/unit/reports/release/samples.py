@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernels.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256, Case, LedgerUse, Results
-from kernels.build.manifest import sha256_of
 from kernels.code.toolchains.offload_bundler import Entry, pack
+from matrix.base.files import sha256_of
 from reports.release.bundle.assemble import Release, assemble
 from reports.release.bundle.names import CHECKSUMS, SIGNATURE
 from reports.release.bundle.provenance import LOCAL_BUILDER, Origin

@@ -145,8 +145,8 @@ def library(
             tried.append(reason)
             continue
         return build.run(jobs or int(os.environ.get("CKPM_JOBS") or 0) or len(os.sched_getaffinity(0)))
-    found = "; ".join(tried) if tried else "neither CXX nor c++, g++, clang++ nor the Python package 'ziglang' is there"
-    raise CompilerMissingError(f"no C++20 compiler for the emulator's core: {found}. Try: pip install ziglang==0.17.0")
+    tries = "; ".join(tried) if tried else "neither CXX nor c++, g++, clang++ nor the Python package 'ziglang' is there"
+    raise CompilerMissingError(f"no C++20 compiler for the emulator's core: {tries}. Try: pip install ziglang==0.17.0")
 
 
 def _with_version(command: tuple[str, ...]) -> Iterator[Compiler]:

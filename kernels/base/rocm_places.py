@@ -21,7 +21,7 @@ _CACHE_LINE = re.compile(r"^\s*(\S+) \(libc6,x86-64\b[^)]*\) => (\S+)$", re.MULT
 
 def gpu_archs(nodes: Path | None = None) -> tuple[str, ...]:
     """Archs of the GPUs that the amdgpu driver lists. Its gfx_target_version 90402 is gfx942, 90010 is gfx90a."""
-    found = []
+    archs = []
     for properties in sorted((nodes or NODES).glob("*/properties")):
         try:
             rows = dict(line.split() for line in properties.read_text().splitlines())
@@ -29,8 +29,8 @@ def gpu_archs(nodes: Path | None = None) -> tuple[str, ...]:
             continue
         version = int(rows.get("gfx_target_version", 0))
         if version and int(rows.get("simd_count", 1)):
-            found.append(f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}")
-    return tuple(found)
+            archs.append(f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}")
+    return tuple(archs)
 
 
 def roots() -> list[Path]:
@@ -69,10 +69,10 @@ def _loader_cache() -> dict[str, str]:
         run = subprocess.run([program, "-p"], capture_output=True, text=True, errors="replace", timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return {}
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for name, path in _CACHE_LINE.findall(run.stdout):
-        found.setdefault(name, path)
-    return found
+        paths.setdefault(name, path)
+    return paths
 
 
 def clang() -> tuple[str, tuple[str, ...]] | None:

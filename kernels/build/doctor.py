@@ -31,7 +31,7 @@ class Finding:
 
     subject: str
     state: str
-    found: str
+    detail: str
     advice: str = ""
 
 
@@ -74,7 +74,7 @@ def _rocm(cache: Path) -> Finding:
     if not (compiler := rocm.locate()):
         return Finding("toolchain rocm", "missing", "no ROCm", "optional: install ROCm, or set ROCM_PATH")
     finding = _toolchain("rocm", cache)
-    return replace(finding, found=f"{finding.found}, {compiler}")
+    return replace(finding, detail=f"{finding.detail}, {compiler}")
 
 
 def _upstreams(cache: Path, ck_root: Path | None) -> list[Finding]:
@@ -149,6 +149,6 @@ def run(args: argparse.Namespace) -> int:
     for column in ("", "what", "found", "what to do"):
         table.add_column(column, overflow="fold")
     for finding in findings:
-        table.add_row(finding.state, finding.subject, finding.found, finding.advice)
+        table.add_row(finding.state, finding.subject, finding.detail, finding.advice)
     console().print(table)
     return 1 if any(finding.state == "broken" for finding in findings) else 0

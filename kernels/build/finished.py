@@ -50,14 +50,14 @@ def entries(folder: Path) -> dict[str, Entry]:
         lines = (folder / RECORD).read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:
         return {}
-    found = {}
+    entries = {}
     for line in lines:
         try:
             target, signature, size, mtime_ns, digest = json.loads(line)
         except (ValueError, TypeError):
             continue
-        found[str(target)] = Entry(signature, size, mtime_ns, digest)
-    return found
+        entries[str(target)] = Entry(signature, size, mtime_ns, digest)
+    return entries
 
 
 def discard_unsound(plan: Plan) -> list[Step]:

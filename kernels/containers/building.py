@@ -125,11 +125,11 @@ def lock_file(base: Base, locks: Path = LOCKS) -> Path:
     return locks / f"{base.name}.txt"
 
 
-def differences(recorded: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
-    """``name recorded -> found`` for each package that was found and is recorded otherwise or not at all."""
+def differences(recorded: Mapping[str, str], installed: Mapping[str, str]) -> list[str]:
+    """``name recorded -> installed`` for each installed package that is recorded otherwise or not at all."""
     return [
         f"{name} {recorded.get(name, 'none')} -> {version}"
-        for name, version in sorted(found.items())
+        for name, version in sorted(installed.items())
         if recorded.get(name) != version
     ]
 

@@ -191,12 +191,12 @@ def _shared_words(run: Run) -> list[str]:
 
 def _limits() -> list[str]:
     """Limits of open files and processes: enough for compilers, and never above this process's own."""
-    found = []
+    limits = []
     for name, number, enough in (("nofile", resource.RLIMIT_NOFILE, 4096), ("nproc", resource.RLIMIT_NPROC, 16384)):
         hard = resource.getrlimit(number)[1]
         limit = enough if hard == resource.RLIM_INFINITY else min(hard, enough)
-        found.append(f"{name}={limit}:{limit}")
-    return found
+        limits.append(f"{name}={limit}:{limit}")
+    return limits
 
 
 def device_groups(devices: Sequence[str]) -> tuple[int, ...]:

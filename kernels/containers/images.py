@@ -105,24 +105,24 @@ def image(name: str) -> Image:
 
 
 def _purposes(table: Field) -> dict[str, Purpose]:
-    found: dict[str, Purpose] = {}
+    purposes: dict[str, Purpose] = {}
     for name, field in table.mapping().items():
         field.allow(("extends", "healthcheck", "devices", "shm_size"))
         parent = field.find("extends")
-        if parent and parent.text() not in found:
-            raise parent.fail(f"no purpose above has this name; there are {', '.join(found) or 'none'}")
+        if parent and parent.text() not in purposes:
+            raise parent.fail(f"no purpose above has this name; there are {', '.join(purposes) or 'none'}")
         size = field.find("shm_size")
         if size and not _SIZE.fullmatch(size.text()):
             raise size.fail("must be a number with k, m or g, like 16g")
         devices = field.find("devices")
-        found[name] = Purpose(
+        purposes[name] = Purpose(
             name=name,
-            lineage=(*(found[parent.text()].lineage if parent else ()), name),
+            lineage=(*(purposes[parent.text()].lineage if parent else ()), name),
             healthcheck=field.get("healthcheck").texts(),
             devices=devices.texts() if devices else (),
             shm_size=size.text() if size else "",
         )
-    return found
+    return purposes
 
 
 def _base(name: str, field: Field, purposes: Mapping[str, Purpose]) -> Base:

@@ -151,10 +151,10 @@ class EmulatedDevice(Device):
             raise HipError(str(error), getattr(error, "error", 1)) from error
 
     def fault(self) -> Fault | None:
-        found = self._device.last_fault()
-        if found is None:
+        latest = self._device.last_fault()
+        if latest is None:
             return None
-        return Fault(kind=found.kind, message=found.message, error=found.error, fields=dataclasses.asdict(found))
+        return Fault(kind=latest.kind, message=latest.message, error=latest.error, fields=dataclasses.asdict(latest))
 
     def recover(self) -> None:
         self._device.clear_fault()
@@ -185,11 +185,11 @@ class GpuDevice(Device):
             self.hip = HipApi(ctypes.CDLL(runtime, mode=os.RTLD_NOW | os.RTLD_GLOBAL))
         except OSError as error:
             raise DeviceError(f"{runtime}: ROCm's runtime can't be loaded: {error}.") from error
-        found = [self.hip.properties(number).arch for number in range(self.hip.device_count())]
-        if arch not in found:
-            there = f"there are {', '.join(found)}" if found else "there is none"
+        present = [self.hip.properties(number).arch for number in range(self.hip.device_count())]
+        if arch not in present:
+            there = f"there are {', '.join(present)}" if present else "there is none"
             raise DeviceError(f"no GPU of arch {arch}: {there}. Take --device emulator, or build for what is there.")
-        self._number = found.index(arch)
+        self._number = present.index(arch)
         self.hip.set_device(self._number)
         self.arch = arch
         self._error = 0

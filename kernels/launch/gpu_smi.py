@@ -92,13 +92,13 @@ def _figures(smi: ModuleType, bus: str) -> dict[str, str]:
         # MI300 and later tell the current power, those before the average
         "smi_power_w": lambda: _first(smi.amdsmi_get_power_info(card), "current_socket_power", "average_socket_power"),
     }
-    found = {}
+    readings = {}
     for name, ask in ways.items():
         with contextlib.suppress(smi.AmdSmiException):  # this card has no such sensor
             value = ask()
             if isinstance(value, int | float):  # else 'N/A'
-                found[name] = str(value)
-    return found
+                readings[name] = str(value)
+    return readings
 
 
 def _first(figures: Mapping[str, Any], *names: str) -> Any:

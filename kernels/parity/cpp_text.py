@@ -267,7 +267,7 @@ class _Reader:
     def __init__(self, tokens: Tokens) -> None:
         self.tokens = tokens
         self.at = 0
-        self.found = Program()
+        self.result = Program()
         self.scopes: list[Scope] = [()]
         self.guards: list[list[Condition]] = []
 
@@ -291,7 +291,7 @@ class _Reader:
                 self._definition()
         if self.guards or len(self.scopes) > 1:
             raise CppTextError("an #if or a namespace is never closed")
-        return self.found
+        return self.result
 
     def _open_namespace(self) -> None:
         end = self.at
@@ -302,7 +302,7 @@ class _Reader:
         scope = self.scopes[-1]
         for name in self.tokens[self.at + 1 : end : 2]:
             scope = (*scope, name)
-            self.found.namespaces.add(scope)
+            self.result.namespaces.add(scope)
         self.scopes.append(scope)
         self.at = end + 1
 
@@ -337,10 +337,10 @@ class _Reader:
         if tokens[end : end + 1] == ("{",):
             close = closing(tokens, end)
             function = self._function(tokens[start:parameters], tokens[parameters:end], tokens[end + 1 : close])
-            self.found.functions.append(function)
+            self.result.functions.append(function)
             if function.argument is None and (names := template_parameters(tokens[start:head])):
                 template = Template(names, (), {"": function}, function.scope, function.guard)
-                self.found.declare_template(function.name, template)
+                self.result.declare_template(function.name, template)
             self.at = close + 1
             return
         statement = tokens[start:end]
@@ -349,7 +349,7 @@ class _Reader:
         declared = declaration(statement)
         scope = self.scopes[-1]
         if declared is not None:
-            self.found.declare((*scope, declared[0]), self.found.resolve(declared[1], scope, {}))
+            self.result.declare((*scope, declared[0]), self.result.resolve(declared[1], scope, {}))
         self.at = end + 1
 
     def _class_template(self, start: int, head: int) -> int:
@@ -379,7 +379,7 @@ class _Reader:
                 members.append(member)
                 at = after + 1
         template = Template(names, tuple(members), functions, self.scopes[-1], self._guard())
-        self.found.declare_template(tokens[head + 1], template)
+        self.result.declare_template(tokens[head + 1], template)
         return end + 2
 
     def _function(self, head: Tokens, parameters: Tokens, body: Tokens) -> Function:

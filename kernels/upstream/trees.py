@@ -107,9 +107,9 @@ def _checkout(ck_root: Path) -> Tree:
     ages = [name for name in dialect_names() if dialect(name).detection]
     fitting = [name for name in ages if fits(dialect(name), root / FMHA)]
     if len(fitting) != 1:
-        found = f"fits {len(fitting)} dialects ({', '.join(fitting)})" if fitting else "fits no dialect"
+        fits = f"fits {len(fitting)} dialects ({', '.join(fitting)})" if fitting else "fits no dialect"
         raise UnfitTreeError(
-            f"{root}: this tree's batch-prefill codegen {found} of: {', '.join(ages)}. "
+            f"{root}: this tree's batch-prefill codegen {fits} of: {', '.join(ages)}. "
             "A new age of CK needs a dialect file in matrix/tables/dialects."
         )
     return Tree(
@@ -227,11 +227,11 @@ def fetch_archive(package: PackagedUpstream, archive: Path, say: Say = print) ->
     """Download a package's file to ``archive``. Raises ChecksumError (it is removed), DownloadError, OutputError."""
     say(f"downloading {package.package} {package.version} ({package.summary})")
     download(package.package, package.version, package.file, archive)
-    found = sha256_of(archive)
-    if found != package.sha256:
+    actual = sha256_of(archive)
+    if actual != package.sha256:
         archive.unlink()
         raise ChecksumError(
-            f"{package.file}: sha256 is {found}, pinned is {package.sha256} (matrix/tables/upstreams.yaml). "
+            f"{package.file}: sha256 is {actual}, pinned is {package.sha256} (matrix/tables/upstreams.yaml). "
             "The file was thrown away. Check the package index that pip is configured for."
         )
 

@@ -83,12 +83,12 @@ def recorded(folder: Path) -> dict[str, str]:
     file = folder / RECORD
     if not file.is_file():
         return {}
-    found = {}
+    digests = {}
     for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
         digest, two_spaces, name = line.partition("  ")
         if two_spaces and len(digest) == 64 and name == os.path.basename(name):  # noqa: PTH119
-            found[name] = digest
-    return found
+            digests[name] = digest
+    return digests
 
 
 def refuse_inputs(output: Path | None, inputs: Iterable[Path]) -> None:

@@ -49,8 +49,8 @@ def _snapshot(root: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
     if done.returncode != 0:
         last = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
         raise CannotTellError(last[-1].replace(f"{root}/", ""))
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    state: dict[str, Any] = json.loads(done.stdout)
+    return state
 
 
 def altered_kernels(states: States, *, rules_changed: bool) -> list[Altered]:
@@ -63,16 +63,16 @@ def altered_kernels(states: States, *, rules_changed: bool) -> list[Altered]:
         CannotTellError: one of the states can't be read.
     """
     before, now = (state["tables"] for state in states.ask({"tables": True}))
-    found = [*_of_archs(before, now), *_of_upstreams(before, now), *_of_heads(before, now)]
+    altered = [*_of_archs(before, now), *_of_upstreams(before, now), *_of_heads(before, now)]
     if set(before["receipts"]) != set(now["receipts"]):
-        found += [Altered(*place, None, "the numbers of receipts") for place in _places(now)]
+        altered += [Altered(*place, None, "the numbers of receipts") for place in _places(now)]
     there, here = set(_places(before)), set(_places(now))
-    found += [Altered(*place, None, "it was not there before") for place in sorted(here - there)]
-    found += [Altered(*place, None, "it is gone") for place in sorted(there - here)]
+    altered += [Altered(*place, None, "it was not there before") for place in sorted(here - there)]
+    altered += [Altered(*place, None, "it is gone") for place in sorted(there - here)]
     both = sorted(here & there)
     if not rules_changed:
         both = [place for place in both if _table(before, place) != _table(now, place)]
-    return [*found, *_of_families(states, both), *_of_subsets(states, before, now)]
+    return [*altered, *_of_families(states, both), *_of_subsets(states, before, now)]
 
 
 def _places(tables: Mapping[str, Any]) -> list[Place]:
@@ -93,36 +93,36 @@ def _of_archs(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Altered
 
 def _of_upstreams(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Altered]:
     """Whatever is built from another package than before; an upstream's summary is only shown."""
-    found = []
+    altered = []
     for name in {**before["upstreams"], **now["upstreams"]}:
         old, new = ({**state["upstreams"].get(name, {}), "summary": ""} for state in (before, now))
         dialects = {one["dialect"] for one in (old, new) if "dialect" in one} if old != new else set()
-        found += [Altered(*place, None, f"upstream {name}") for place in _places(now) if place[0] in dialects]
-    return found
+        altered += [Altered(*place, None, f"upstream {name}") for place in _places(now) if place[0] in dialects]
+    return altered
 
 
 def _of_heads(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Altered]:
     """How a checkout's age is recognised decides which dialect it is built in."""
-    found = []
+    altered = []
     for name, dialect in now["dialects"].items():
         heads = [{**state["dialects"].get(name, {"head": {}})["head"], "summary": ""} for state in (before, now)]
         if heads[0] != heads[1]:
-            found += [
+            altered += [
                 Altered(name, family, None, "dialect.yaml: parent or detection") for family in dialect["families"]
             ]
-    return found
+    return altered
 
 
 def _of_families(states: States, places: Sequence[Place]) -> list[Altered]:
     if not places:
         return []
     before, now = (state["kernels"] for state in states.ask({"kernels": places}))
-    found = []
+    altered = []
     for dialect, family in places:
         names, reason = _difference(before[dialect][family], now[dialect][family])
         if names is None or names:
-            found.append(Altered(dialect, family, names, reason))
-    return found
+            altered.append(Altered(dialect, family, names, reason))
+    return altered
 
 
 def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[frozenset[str] | None, str]:
@@ -164,20 +164,20 @@ def _of_subsets(states: States, before: Mapping[str, Any], now: Mapping[str, Any
     if not wanted:
         return []
     old, new = (state["subsets"] for state in states.ask({"subsets": wanted}))
-    found = []
+    altered = []
     for label, dialects in new.items():
         for dialect, families in dialects.items():
             for family, names in families.items():
                 names = frozenset(names) ^ frozenset(old[label].get(dialect, {}).get(family, []))
                 if names:
-                    found.append(Altered(dialect, family, names, f"in or out of {label}"))
-    return found
+                    altered.append(Altered(dialect, family, names, f"in or out of {label}"))
+    return altered
 
 
 def altered_suites(states: States) -> dict[str, str]:
     """Suites with a problem that differs between two states, and how many do. Raises CannotTellError."""
     before, now = (state["problems"] for state in states.ask({"problems": True}))
-    found = {}
+    reasons = {}
     for suite, tiers in now.items():
         old = before.get(suite, {})
         names = {name for tier in tiers for name in {**tiers[tier], **old.get(tier, {})}}
@@ -185,5 +185,5 @@ def altered_suites(states: States) -> dict[str, str]:
             name for name in names if any(tiers[tier].get(name) != old.get(tier, {}).get(name) for tier in tiers)
         }
         if changed:
-            found[suite] = f"{len(changed)} problems of {suite} differ"
-    return found
+            reasons[suite] = f"{len(changed)} problems of {suite} differ"
+    return reasons

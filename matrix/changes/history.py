@@ -41,9 +41,9 @@ def commit_of(root: Path, revision: str) -> str:
     top = Path(_git(root, "rev-parse", "--show-toplevel").decode().strip())
     if top.resolve() != root.resolve():
         raise NotACheckoutError(f"{root} lies in the checkout {top} and is none of its own. Run this in a git clone.")
-    found = _run(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
-    if found.returncode == 0:
-        return found.stdout.decode().strip()
+    answer = _run(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+    if answer.returncode == 0:
+        return answer.stdout.decode().strip()
     if _git(root, "rev-parse", "--is-shallow-repository").strip() == b"true":
         raise ShallowCloneError(
             f"--since {revision}: this clone is shallow and does not have that commit. "
@@ -69,11 +69,11 @@ def extract(root: Path, commit: str, paths: Sequence[str], folder: Path) -> None
 
 
 def _git(root: Path, *words: str) -> bytes:
-    found = _run(root, *words)
-    if found.returncode != 0:
-        reason = found.stderr.decode(errors="replace").strip()
+    answer = _run(root, *words)
+    if answer.returncode != 0:
+        reason = answer.stderr.decode(errors="replace").strip()
         raise NotACheckoutError(f"{root}: git can't tell what changed: {reason}. Run this in a git clone.")
-    return found.stdout
+    return answer.stdout
 
 
 def _run(root: Path, *words: str) -> subprocess.CompletedProcess[bytes]:

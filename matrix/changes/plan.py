@@ -181,13 +181,13 @@ def _touched(changes: Mapping[str, Effect], altered: Sequence[Altered], total: S
             whole.setdefault(place, []).append(one.reason)
         else:
             some.setdefault(place, set()).update(one.names)
-    found = []
+    result = []
     for place in dict.fromkeys((*whole, *some)):
         why = dict.fromkeys((*whole.get(place, ()), *reasons.get(place, ())))
         if why:
             names = None if whole.get(place) else frozenset(some[place])
-            found.append(Touched(*place, _archs_of(*place), names, tuple(why)))
-    return tuple(found)
+            result.append(Touched(*place, _archs_of(*place), names, tuple(why)))
+    return tuple(result)
 
 
 def _archs_of(name: str, family: str) -> tuple[str, ...]:
@@ -197,12 +197,12 @@ def _archs_of(name: str, family: str) -> tuple[str, ...]:
 
 
 def _checks(changes: Mapping[str, Effect], total: Sequence[str], table: Rules) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {ALWAYS: ("every change",)}
+    checks: dict[str, tuple[str, ...]] = {ALWAYS: ("every change",)}
     for check in table.checks:
         own = tuple(f"{path}: {effect.reason}" for path, effect in changes.items() if check in effect.checks)
         if check != ALWAYS and (total or own):
-            found[check] = (*total, *own)
-    return found
+            checks[check] = (*total, *own)
+    return checks
 
 
 def _builds(kernels: Sequence[Touched], table: Rules) -> tuple[Build, ...]:
@@ -247,7 +247,7 @@ def _runs(
     kernels: Sequence[Touched], why_suites: Mapping[str, Sequence[str]], gates: Sequence[str], table: Rules
 ) -> tuple[Run, ...]:
     """Suites and gates of libraries with a touched kernel, and those that a change asks for whatever was built."""
-    found = []
+    runs = []
     for library in table.libraries:
         for upstream in library.upstreams:
             name = upstreams()[upstream].dialect
@@ -261,10 +261,10 @@ def _runs(
                 reasons += [reason for suite in suites for reason in why_suites[suite]] + list(gates if gate else ())
                 if suites or gate:
                     command = _run_command(runner.arch, upstream, library.families, suites, gate, table)
-                    found.append(
+                    runs.append(
                         Run(runner.arch, upstream, library.name, suites, gate, command, tuple(dict.fromkeys(reasons)))
                     )
-    return tuple(found)
+    return tuple(runs)
 
 
 def _run_command(
@@ -278,8 +278,8 @@ def _run_command(
 
 def _ran(why_suites: Mapping[str, Sequence[str]], runs: Sequence[Run]) -> dict[str, list[str]]:
     """The suites that some run has, each with its reasons."""
-    found: dict[str, list[str]] = {}
+    by_suite: dict[str, list[str]] = {}
     for one in runs:
         for suite in one.suites:
-            found.setdefault(suite, []).extend(why_suites[suite] or one.reasons)
-    return {suite: list(dict.fromkeys(reasons)) for suite, reasons in found.items()}
+            by_suite.setdefault(suite, []).extend(why_suites[suite] or one.reasons)
+    return {suite: list(dict.fromkeys(reasons)) for suite, reasons in by_suite.items()}

@@ -30,7 +30,7 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Library:
+class LibraryPlan:
     """What is built of families that make one library together, and what judges it."""
 
     name: str
@@ -58,7 +58,7 @@ class Rules:
     checks: Mapping[str, tuple[str, ...]]
     kernels_per_shard: int
     runners: tuple[Runner, ...]
-    libraries: tuple[Library, ...]
+    libraries: tuple[LibraryPlan, ...]
     suites: Mapping[str, str]
     gate: str
 
@@ -127,9 +127,9 @@ def _runner(arch: str, row: Field) -> Runner:
     return Runner(arch=arch, build=row.get("build").text(), emulated=row.get("emulated").boolean())
 
 
-def _library(name: str, row: Field) -> Library:
+def _library(name: str, row: Field) -> LibraryPlan:
     row.allow(("families", "upstreams", "tier", "suites", "gates"))
-    return Library(
+    return LibraryPlan(
         name=name,
         families=_words(row.get("families"), (*FAMILIES, *HAND_WRITTEN)),
         upstreams=row.get("upstreams").texts(),

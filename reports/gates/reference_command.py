@@ -37,5 +37,5 @@ def show(references: tuple[Reference, ...], out: Console) -> None:
             compared = f"within {one.tolerance:.2g}" if one.shape else "listed only"
             table.add_row(one.label, one.variant, f"{one.value:g}", one.unit, compared)
         out.print(table)
-        rocm = f"ROCm {source.rocm}" if source.rocm else "ROCm not told"
-        out.print(f"{source.title}\n{source.hardware}, {rocm}; {source.told}\n", markup=False, highlight=False)
+        rocm = f"ROCm {source.rocm}" if source.rocm else "ROCm not stated"
+        out.print(f"{source.title}\n{source.hardware}, {rocm}; {source.method}\n", markup=False, highlight=False)

@@ -32,7 +32,7 @@ class Source:
     title: str
     hardware: str
     rocm: str
-    told: str
+    method: str
 
     def is_on(self, gpu: str) -> bool:
         """Whether a GPU, as ROCm's runtime names it, is of the document's hardware. The emulator is of none."""
@@ -106,7 +106,7 @@ class Beside:
 
     def __str__(self) -> str:
         one, here = self.reference, f", ROCm {self.rocm} here" if self.rocm != self.reference.source.rocm else ""
-        there = f"ROCm {one.source.rocm}" if one.source.rocm else "ROCm not told"
+        there = f"ROCm {one.source.rocm}" if one.source.rocm else "ROCm not stated"
         return (
             f"{self.subject}: {one.metric} {self.measured:.5g} {one.unit}, published for {one.variant} {one.value:g}: "
             f"ratio {self.ratio:.3f}, {self.word} ({one.name}: {one.label}, {one.source.hardware}, {there}{here})"
@@ -147,9 +147,9 @@ def read_references(file: Path = REFERENCES) -> tuple[Reference, ...]:
 
 
 def _source(item: Field) -> Source:
-    item.allow(("title", "hardware", "rocm", "told"))
+    item.allow(("title", "hardware", "rocm", "method"))
     rocm = item.get("rocm")
-    words = {name: _word(item.get(name)) for name in ("title", "hardware", "told")}
+    words = {name: _word(item.get(name)) for name in ("title", "hardware", "method")}
     return Source(**words, rocm="" if rocm.value is None else _word(rocm))
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from reports.page.inputs import Inputs, Library, gates_of
+from reports.page.inputs import Inputs, LibraryResults, gates_of
 from reports.verdicts import Row
 
 
-def static_rows(inputs: Inputs, library: Library, arch: str) -> Mapping[str, list[Row]]:
+def static_rows(inputs: Inputs, library: LibraryResults, arch: str) -> Mapping[str, list[Row]]:
     """What the static gate says of each kernel of a library."""
     by_subject: defaultdict[str, list[Row]] = defaultdict(list)
     for gate in gates_of(inputs, library, arch):

@@ -31,7 +31,7 @@ _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Library:
+class LibraryResults:
     """A built library: its manifest, and the results of the suites that were run on it, by suite."""
 
     place: Path  # of the manifest
@@ -52,7 +52,7 @@ class Library:
 class Tested:
     """A case of a suite, and the library that it ran on."""
 
-    library: Library
+    library: LibraryResults
     suite: str
     case: Case
 
@@ -65,7 +65,7 @@ class Inputs:
     """
 
     folder: Path
-    libraries: tuple[Library, ...]
+    libraries: tuple[LibraryResults, ...]
     cases: tuple[Tested, ...]  # of all suites
     parity: Results | None
     gates: Mapping[Path, Gate]
@@ -75,7 +75,7 @@ class Inputs:
     today: datetime.date
 
 
-def gates_of(inputs: Inputs, library: Library, arch: str) -> list[Gate]:
+def gates_of(inputs: Inputs, library: LibraryResults, arch: str) -> list[Gate]:
     """The gates that judged a library for an arch: they name it, or lie beside its manifest."""
     folder = library.place.parent
     return [
@@ -90,7 +90,7 @@ def gates_of(inputs: Inputs, library: Library, arch: str) -> list[Gate]:
     ]
 
 
-def measured_seconds(inputs: Inputs, library: Library, arch: str) -> dict[str, float]:
+def measured_seconds(inputs: Inputs, library: LibraryResults, arch: str) -> dict[str, float]:
     """Seconds of a launch on a GPU with a warm cache, by problem. The emulator's times are none of a GPU."""
     return {
         row.subject: row.candidate * _SECONDS[row.unit]
@@ -153,7 +153,7 @@ def files_of(folder: Path) -> list[Path]:
     return [file for pattern in patterns for file in folder.glob(pattern)]
 
 
-def _library(file: Path) -> Library:
+def _library(file: Path) -> LibraryResults:
     """Raises ManifestError, RecordError; OrphanResultsError for counts or results of another build."""
     counters = file.with_name(COUNTERS)
     places = {suite: file.with_name(f"{suite}.json") for suite in _SUITES}
@@ -173,7 +173,7 @@ def _library(file: Path) -> Library:
                 f"{results.facts[LIBRARY_SHA256]}. Run it again: python -m tests.gpu --suite {suite} "
                 f"--arch {manifest.archs[0]} --upstream {manifest.upstream}{_family(file, manifest, suite)}"
             )
-    return Library(
+    return LibraryResults(
         place=file,
         label=f"{file.parent.parent.name}/{file.parent.name}",
         manifest=manifest,
@@ -188,7 +188,7 @@ def _family(file: Path, manifest: Manifest, suite: str) -> str:
     return f" --family {library}" if suite == FAMILY_SUITE else ""
 
 
-def _history(libraries: Iterable[Library], baselines: Path) -> dict[str, tuple[baseline.Acceptance, ...]]:
+def _history(libraries: Iterable[LibraryResults], baselines: Path) -> dict[str, tuple[baseline.Acceptance, ...]]:
     """Raises GateError: a line that is none of a history."""
     histories: dict[str, tuple[baseline.Acceptance, ...]] = {}
     for library in libraries:

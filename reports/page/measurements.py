@@ -17,7 +17,7 @@ from matrix.base.files import write_atomically
 from matrix.export import to_csv
 from matrix.problems.problem import Problem
 from reports.errors import ManifestError
-from reports.page.inputs import Inputs, Library, measured_seconds
+from reports.page.inputs import Inputs, LibraryResults, measured_seconds
 from reports.problems import flops, known_problems
 
 PROBLEM_COLUMNS = (
@@ -100,7 +100,7 @@ def _problem(problem: Problem) -> dict[str, Any]:
     }
 
 
-def _kernel(library: Library, name: str) -> dict[str, Any]:
+def _kernel(library: LibraryResults, name: str) -> dict[str, Any]:
     try:
         (key,) = library.manifest.keys([name])
     except (UnknownDialectError, NameSyntaxError) as error:

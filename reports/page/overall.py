@@ -10,7 +10,7 @@ from kernels.base.results import KNOWN_DEFECT, Case, Results
 from matrix.base.program import as_called
 from reports.errors import NotPassedError
 from reports.page.columns import STATUSES
-from reports.page.inputs import Inputs, Library, gates_of
+from reports.page.inputs import Inputs, LibraryResults, gates_of
 from reports.verdicts import VERDICTS as GATE_VERDICTS
 
 # the worst first; 'not run' counts only if nothing at all passed, but every check that was not run is named
@@ -62,12 +62,12 @@ def demand_pass(verdict: Overall) -> None:
         raise NotPassedError("\n".join([f"the verdict is '{verdict.verdict}'", *lines]))
 
 
-def counted(inputs: Inputs, library: Library, suite: str) -> Counter[str]:
+def counted(inputs: Inputs, library: LibraryResults, suite: str) -> Counter[str]:
     """A suite's cases by status (reports.page.columns.STATUSES)."""
     return Counter(one.case.status for one in inputs.cases if one.library is library and one.suite == suite)
 
 
-def _of_library(library: Library, inputs: Inputs) -> list[Check]:
+def _of_library(library: LibraryResults, inputs: Inputs) -> list[Check]:
     if not library.suites:
         text = "no suite was run on this library"
         return [Check(name=f"suites of {library.label}", verdict="not run", text=text, section="cases")]

@@ -12,7 +12,7 @@ from reports.gates.baseline import Acceptance
 from reports.gates.emulated import MODEL_METRICS
 from reports.gates.history import steps
 from reports.gates.model import Machine, estimate, machines
-from reports.page.inputs import Inputs, Library, measured_seconds
+from reports.page.inputs import Inputs, LibraryResults, measured_seconds
 from reports.problems import flops, known_problems
 from reports.verdicts import Row
 
@@ -77,7 +77,7 @@ def _ratios(what: str, rows: Sequence[Row]) -> Plot:
     )
 
 
-def _roofline(inputs: Inputs, library: Library, arch: str) -> list[Plot]:
+def _roofline(inputs: Inputs, library: LibraryResults, arch: str) -> list[Plot]:
     """TFLOP/s against arithmetic intensity: the emulated gate's model of a full GPU, and times that a GPU took."""
     machine = machines().get(arch)
     if machine is None:
@@ -127,7 +127,7 @@ def _roofline(inputs: Inputs, library: Library, arch: str) -> list[Plot]:
     ]
 
 
-def _modelled(library: Library, arch: str, machine: Machine) -> Iterable[tuple[float, float, str, str]]:
+def _modelled(library: LibraryResults, arch: str, machine: Machine) -> Iterable[tuple[float, float, str, str]]:
     """Intensity, FLOP/s, the mark's shape, and its tooltip."""
     if library.measured and library.measured.provenance["arch"] == arch:
         for one in library.measured.problems:
@@ -136,7 +136,7 @@ def _modelled(library: Library, arch: str, machine: Machine) -> Iterable[tuple[f
             yield guess.intensity, guess.steady_tflops * 1e12, "unchanged", title
 
 
-def _timed(inputs: Inputs, library: Library, arch: str) -> Iterable[tuple[float, float, str, str]]:
+def _timed(inputs: Inputs, library: LibraryResults, arch: str) -> Iterable[tuple[float, float, str, str]]:
     """The same for times that were measured on a GPU."""
     for name, seconds in measured_seconds(inputs, library, arch).items():
         problem = known_problems().get(name)

@@ -167,14 +167,14 @@ def run_verify(args: argparse.Namespace) -> None:
         epoch = None
         if args.bundle.is_file() or args.bundle.suffix == ".tar":
             folder, epoch = unpack(args.bundle, Path(temporary))
-        found = verify(folder, args.allowed_signers)
-        if epoch not in (None, found.verdict.epoch):
+        verified = verify(folder, args.allowed_signers)
+        if epoch not in (None, verified.verdict.epoch):
             raise ArchiveError(
-                f"{args.bundle}: its files are of second {epoch}, the commit is of {found.verdict.epoch}."
+                f"{args.bundle}: its files are of second {epoch}, the commit is of {verified.verdict.epoch}."
             )
-        print("\n".join(describe(found)))
+        print("\n".join(describe(verified)))
         if args.rebuild:
-            count = rebuild(found, read_checkout(PROJECT), _say)
+            count = rebuild(verified, read_checkout(PROJECT), _say)
             print(f"built again: {count} files are equal byte for byte")
 
 

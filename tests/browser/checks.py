@@ -137,12 +137,12 @@ def keyboard_reaches_everything(page: Page, *, backwards: bool = False) -> None:
             outline: style.outlineStyle === "none" ? 0 : parseFloat(style.outlineWidth),
             uncovered: one.contains(document.elementFromPoint(x, y)) };
         }""")
-        told = f"stop {at}, {name}: {found}"
-        assert found["at"] == at, told
-        assert found["outline"] >= 2, told
-        assert found["uncovered"], told
-        assert found["top"] < found["height"], told
-        assert found["bottom"] > 0, told
+        output = f"stop {at}, {name}: {found}"
+        assert found["at"] == at, output
+        assert found["outline"] >= 2, output
+        assert found["uncovered"], output
+        assert found["top"] < found["height"], output
+        assert found["bottom"] > 0, output
 
 
 def keyboard_goes_back(page: Page) -> None:

@@ -180,8 +180,8 @@ class Page:
             "Runtime.evaluate", expression=f"({function})({words})", returnByValue=True, awaitPromise=True
         )
         if "exceptionDetails" in answer:
-            told = answer["exceptionDetails"]
-            raise BrowserError(str(told.get("exception", {}).get("description", told["text"])))
+            output = answer["exceptionDetails"]
+            raise BrowserError(str(output.get("exception", {}).get("description", output["text"])))
         return answer["result"].get("value")
 
     def press(self, key: str, *, shift: bool = False) -> None:

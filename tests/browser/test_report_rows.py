@@ -54,10 +54,10 @@ def test_kernels_sorted_by_registers(opened: Opened) -> None:
 def test_budgets_and_their_excuses_are_in_sight(opened: Opened) -> None:
     page = opened()
     found = shown(page, "kernels")
-    told = dict(zip(found.column("kernel"), found.column("beyond its budget"), strict=True))
+    output = dict(zip(found.column("kernel"), found.column("beyond its budget"), strict=True))
     excused, beyond = (one.name for one in sample.kernels()[:2])
-    assert told[excused] == "vgpr_spills 8 (at most 0): allowed until 2027-06-30"
-    assert told[beyond] == "vgpr_spills 9 (at most 0): regressed"
+    assert output[excused] == "vgpr_spills 8 (at most 0): allowed until 2027-06-30"
+    assert output[beyond] == "vgpr_spills 9 (at most 0): regressed"
     assert found.rows[0][:2] == ["✗ regressed", beyond]  # the worst first
 
 

@@ -148,7 +148,7 @@ def test_a_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, libra
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "output"),
     [
         ({"sin": np.zeros((100, 64), np.uint16)}, r"sin is \[100, 64\], not \[260, 64\]"),
         ({"cos": np.zeros((100, 64), np.uint16)}, "100 positions of cosines are too few: 190 are read"),
@@ -160,6 +160,6 @@ def test_a_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, libra
         ({"sin": None}, "a rotary embedding needs cosines and sines"),
     ],
 )
-def test_what_the_c_abi_can_t_see_is_refused_before(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(ProblemError, match=told):
+def test_what_the_c_abi_can_t_see_is_refused_before(changes: dict[str, Any], output: str) -> None:
+    with pytest.raises(ProblemError, match=output):
         fields(dataclasses.replace(appending(**CASES["psskddv_half_pagedkv"]), **changes))

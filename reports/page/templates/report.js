@@ -32,24 +32,24 @@
     const chosen = new Map();
 
     const search = element("input", { type: "search", placeholder: "words, all of which must occur" });
-    const told = element("span", { className: "note" });
-    told.setAttribute("role", "status");
+    const status = element("span", { className: "note" });
+    status.setAttribute("role", "status");
     const back = element("button", { type: "button", textContent: "‹ Previous" });
     const next = element("button", { type: "button", textContent: "Next ›" });
     const tools = element("div", { className: "tools" }, element("label", {}, "Filter", search));
     const shown = []; // the columns that tell rows apart; what all rows share is said once
     const shared = [];
     columns.forEach((column, at) => {
-      const found = new Map();
-      for (const cell of cells[at]) found.set(cell, (found.get(cell) || 0) + 1);
-      const [only] = found.keys();
+      const counts = new Map();
+      for (const cell of cells[at]) counts.set(cell, (counts.get(cell) || 0) + 1);
+      const [only] = counts.keys();
       const empty = column.kind === "number" ? only === null : strings[only] === "";
-      if (found.size === 1 && empty) return;
-      if (found.size === 1 && count > 1 && column.kind === "choice") return shared.push(`${column.name} ${strings[only]}`);
+      if (counts.size === 1 && empty) return;
+      if (counts.size === 1 && count > 1 && column.kind === "choice") return shared.push(`${column.name} ${strings[only]}`);
       shown.push(at);
-      if (found.size < 2 || (column.kind !== "status" && column.kind !== "choice")) return;
+      if (counts.size < 2 || (column.kind !== "status" && column.kind !== "choice")) return;
       const select = element("select", {}, element("option", { value: "", textContent: "all" }));
-      const choices = [...found];
+      const choices = [...counts];
       if (column.kind === "choice") choices.sort((a, b) => order.compare(strings[a[0]], strings[b[0]]));
       for (const [cell, number] of choices)
         select.append(element("option", { value: cell, textContent: `${strings[cell] || "none"} (${number})` }));
@@ -61,7 +61,7 @@
       tools.append(element("label", {}, column.name, select));
     });
     if (count > PAGE) tools.append(back, next);
-    tools.append(told);
+    tools.append(status);
 
     const heads = shown.map((at) => {
       const column = columns[at];
@@ -128,7 +128,7 @@
       const last = Math.min(first + PAGE, rows.length);
       const place = rows.length ? `${first + 1} to ${last} of ${rows.length}${rows.length < count ? `, ${count} in all` : ""}`
         : `none of ${count}`;
-      told.textContent = shared.length ? `${place}; in every row: ${shared.join(", ")}` : place;
+      status.textContent = shared.length ? `${place}; in every row: ${shared.join(", ")}` : place;
     }
 
     function line(row) {

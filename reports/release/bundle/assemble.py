@@ -90,10 +90,10 @@ def _fill(release: Release, folder: Path) -> None:
 
 def kpack_view(step: Step, upstream: str, library: Path) -> bytes:
     """The kpack archive of a step's library. Raises CodeObjectError: it has no code for the arch."""
-    found = bundles(library)
-    if step.arch not in found:
-        raise CodeObjectError(f"{library}: no code object for {step.arch}, only for {', '.join(found)}.")
-    return kpack.pack(contents.place_of(step, "library", upstream), step.arch, found[step.arch])
+    by_arch = bundles(library)
+    if step.arch not in by_arch:
+        raise CodeObjectError(f"{library}: no code object for {step.arch}, only for {', '.join(by_arch)}.")
+    return kpack.pack(contents.place_of(step, "library", upstream), step.arch, by_arch[step.arch])
 
 
 def _describe(release: Release, folder: Path) -> None:

@@ -32,9 +32,9 @@ def demand_listed(folder: Path, files: list[str]) -> Mapping[str, str]:
     lines = [f"{name}: missing, {CHECKSUMS} lists it" for name in missing]
     lines += [f"{name}: not listed in {CHECKSUMS}" for name in added]
     for name in sorted(listed.keys() & present):
-        found = sha256_of(folder / name)
-        if found != listed[name]:
-            lines.append(f"{name}: its sha256 is {found}, {CHECKSUMS} says {listed[name]}")
+        actual = sha256_of(folder / name)
+        if actual != listed[name]:
+            lines.append(f"{name}: its sha256 is {actual}, {CHECKSUMS} says {listed[name]}")
     if lines:
         raise BundleFileError(f"{folder}: not the bundle that was released:\n  " + "\n  ".join(lines))
     return listed

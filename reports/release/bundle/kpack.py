@@ -95,7 +95,7 @@ def _frames(blob: bytes) -> list[bytes]:
 
 
 def _object(frame: bytes, size: int) -> bytes:
-    found: bytes = zstandard.ZstdDecompressor().decompress(frame)
-    if len(found) != size:
-        raise ValueError(f"a code object of {len(found)} bytes, the table says {size}")
-    return found
+    data: bytes = zstandard.ZstdDecompressor().decompress(frame)
+    if len(data) != size:
+        raise ValueError(f"a code object of {len(data)} bytes, the table says {size}")
+    return data

@@ -64,7 +64,7 @@ def _materials(sums: Mapping[str, str], verdict: Verdict, origin: Origin) -> lis
         {"name": "upstream", "uri": f"pkg:pypi/{package}@{version}", "digest": {"sha256": digest}},
         {"name": verdict.facts.toolchain, "digest": {"sha256": origin.compiler_sha256}},
         {"name": REQUIREMENTS, "digest": {"sha256": sums[REQUIREMENTS]}},
-        *({"name": f"image {name}", "digest": {"sha256": found}} for name, _, found in images),
+        *({"name": f"image {name}", "digest": {"sha256": actual}} for name, _, actual in images),
     ]
 
 
@@ -81,8 +81,8 @@ def demand_true(file: Path, sums: Mapping[str, str], verdict: Verdict, steps: Se
     )
     for name in sorted(subjects.keys() | sums.keys()):
         if subjects.get(name) != sums.get(name):
-            said, found = subjects.get(name, "none"), sums.get(name, "none")
-            raise StatementError(f"{file}: {name}: its subject has sha256 {said}, the file {found}.")
+            said, actual = subjects.get(name, "none"), sums.get(name, "none")
+            raise StatementError(f"{file}: {name}: its subject has sha256 {said}, the file {actual}.")
     if file.read_bytes() != provenance(sums, verdict, steps, origin):
         raise StatementError(f"{file}: says otherwise than verdict and records how the bundle was made, and from what.")
 

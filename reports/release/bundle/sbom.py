@@ -73,8 +73,8 @@ def demand_complete(file: Path, sums: Mapping[str, str]) -> None:
 
 def _listed_sha256(part: Value) -> str:
     """Of a file's component; '' if it has none."""
-    found = [one.get("content").text() for one in part.get("hashes").items() if one.get("alg").text() == "SHA-256"]
-    return found[0] if found else ""
+    digests = [one.get("content").text() for one in part.get("hashes").items() if one.get("alg").text() == "SHA-256"]
+    return digests[0] if digests else ""
 
 
 def _file(name: str, digest: str) -> Component:

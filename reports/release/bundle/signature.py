@@ -51,10 +51,10 @@ def check_signer(folder: Path, allowed: Path) -> str:
     if not file.is_file():
         raise SignatureError(f"{file}: missing: the bundle is not signed, so nobody of {allowed} vouches for it.")
     _demand_canonical(file)
-    found = _keygen("-Y", "find-principals", "-n", NAMESPACE, "-s", str(file), "-f", str(allowed)).splitlines()
-    if not found:
+    principals = _keygen("-Y", "find-principals", "-n", NAMESPACE, "-s", str(file), "-f", str(allowed)).splitlines()
+    if not principals:
         raise SignatureError(f"{file}: by nobody of {allowed}.")
-    who = found[0].strip()
+    who = principals[0].strip()
     words = ("-Y", "verify", "-n", NAMESPACE, "-I", who, "-s", str(file), "-f", str(allowed))
     _keygen(*words, data=_sums(folder))
     return who

@@ -112,18 +112,18 @@ def _words(values: Value) -> tuple[str, ...]:
 
 def _records(folder: Path, sums: Mapping[str, str], planned: tuple[Step, ...], facts: Facts) -> Mapping[str, Record]:
     """The records of all steps, each of the inputs and outputs that lie in the bundle."""
-    found: dict[str, Record] = {}
+    records: dict[str, Record] = {}
     for step in planned:
         record = Record.read(_required(folder, sums, contents.record_of(step)))
-        inputs = {file: digest for need in step.needs for file, digest in found[need].outputs.items()}
+        inputs = {file: digest for need in step.needs for file, digest in records[need].outputs.items()}
         if lines := record.differences(step, facts, inputs):
             raise StatementError(f"{folder}/{contents.record_of(step)}: of another release: {'; '.join(lines)}.")
         for role, file in step.outputs.items():
             place = contents.place_of(step, role, facts.upstream)
             if place and sums.get(place) != record.outputs[file]:
                 raise StatementError(f"{folder}/{place}: not the file that its record lists. {_REMEDY}")
-        found[step.name] = record
-    return found
+        records[step.name] = record
+    return records
 
 
 def _verdict(
@@ -176,16 +176,16 @@ def _demand_kpack(folder: Path, step: Step, upstream: str) -> None:
         raise StatementError(f"{folder}/{place}: other code objects than those of {library}. {_REMEDY}")
 
 
-def describe(found: Verified) -> list[str]:
+def describe(verified: Verified) -> list[str]:
     """What was verified, for people."""
-    verdict, facts = found.verdict, found.verdict.facts
+    verdict, facts = verified.verdict, verified.verdict.facts
     signed = "not signed"
-    if found.signer is not None:
-        signed = f"signed by {found.signer}" if found.signer else "signed; --allowed-signers FILE checks by whom"
+    if verified.signer is not None:
+        signed = f"signed by {verified.signer}" if verified.signer else "signed; --allowed-signers FILE checks by whom"
     return [
-        f"{found.folder.name}: in order: {verdict.text}",
+        f"{verified.folder.name}: in order: {verdict.text}",
         f"commit {facts.commit}, {', '.join(verdict.archs)}, {facts.upstream}, tier {facts.tier}",
-        f"stages: {', '.join(dict.fromkeys(step.stage for step in found.steps))}",
+        f"stages: {', '.join(dict.fromkeys(step.stage for step in verified.steps))}",
         signed,
         *(f"waived: {waiver.name}, by {waiver.accepted_by} until {waiver.until}" for waiver in verdict.waived),
     ]

@@ -114,8 +114,8 @@ class Record:
         for file, digest in self.outputs.items():
             if not (work / file).is_file():
                 lines.append(f"{file} is missing")
-            elif (found := sha256_of(work / file)) != digest:
-                lines.append(f"{file} has sha256 {found[:16]}, not {digest[:16]}")
+            elif (actual := sha256_of(work / file)) != digest:
+                lines.append(f"{file} has sha256 {actual[:16]}, not {digest[:16]}")
         return lines
 
 

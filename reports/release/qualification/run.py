@@ -129,7 +129,7 @@ def _kept(plan: Plan, step: Step, inputs: Mapping[str, str], say: Callable[[str]
 
 def _from_shards(plan: Plan, step: Step, inputs: Mapping[str, str], say: Callable[[str], None]) -> Record | None:
     """A shard's record, its outputs copied to their places here. What a shard says and is not so is an error."""
-    found: Record | None = None
+    accepted: Record | None = None
     for shard in plan.shards:
         file = shard / place(step.arch, step.stage)
         if not file.exists():
@@ -137,12 +137,12 @@ def _from_shards(plan: Plan, step: Step, inputs: Mapping[str, str], say: Callabl
         record = Record.read(file)
         if reasons := record.differences(step, plan.facts, inputs) or record.damaged(shard):
             raise StageRecordError(f"{file}: results that don't belong to this release: {'; '.join(reasons)}.")
-        if found and found.outputs != record.outputs:
+        if accepted and accepted.outputs != record.outputs:
             raise StageRecordError(f"{file}: other outputs than another shard has for {step.name}. Name one of them.")
-        found = found or _copied(record, shard, plan.work)
-    if found:
+        accepted = accepted or _copied(record, shard, plan.work)
+    if accepted:
         say(f"{step.name}: from a shard")
-    return found
+    return accepted
 
 
 def _copied(record: Record, shard: Path, work: Path) -> Record:

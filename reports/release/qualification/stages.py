@@ -110,12 +110,12 @@ def _stage(name: str, row: Field, above: Sequence[str]) -> Stage:
 def steps(table: Table, archs: Sequence[str], *, upstream: str, tier: str, toolchain: str) -> tuple[Step, ...]:
     """Every stage on every arch, in an order in which what a step needs comes before it."""
     by_name = {stage.name: stage for stage in table.stages}
-    found = []
+    result = []
     for stage in table.stages:
         for arch in archs if stage.each_arch else (PROJECT,):
             blanks = {"stage": stage.name, "arch": arch, "upstream": upstream, "tier": tier, "toolchain": toolchain}
             needs = [name for need in stage.needs for name in _names(by_name[need], arch, archs)]
-            found.append(
+            result.append(
                 Step(
                     stage=stage.name,
                     arch=arch,
@@ -124,7 +124,7 @@ def steps(table: Table, archs: Sequence[str], *, upstream: str, tier: str, toolc
                     needs=tuple(needs),
                 )
             )
-    return tuple(found)
+    return tuple(result)
 
 
 def _names(need: Stage, arch: str, archs: Sequence[str]) -> list[str]:

@@ -40,13 +40,13 @@ def read_checkout(root: Path) -> Checkout:
 
 def demand_undamaged(package: PackagedUpstream, cache: Path) -> None:
     """Raises DirtyError: a file of the unpacked upstream is not as it was published, or nobody can know."""
-    folder, found = place(package, cache), damage(package, cache)
+    folder, damaged = place(package, cache), damage(package, cache)
     again = f"Delete {folder}: it is unpacked again."
-    if found is None:
+    if damaged is None:
         raise DirtyError(f"{folder}: holds no list of its files, so nobody knows whether it is as published. {again}")
-    if found:
-        more = [f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
-        lines = "\n  ".join([*found[:_SHOWN], *more])
+    if damaged:
+        more = [f"and {len(damaged) - _SHOWN} more"] if len(damaged) > _SHOWN else []
+        lines = "\n  ".join([*damaged[:_SHOWN], *more])
         raise DirtyError(f"upstream {package.name} in {folder} is not as published. {again}\n  {lines}")
 
 

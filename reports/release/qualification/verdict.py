@@ -45,7 +45,7 @@ def examine(steps: Sequence[Step], records: Mapping[str, Record], locate: Locate
         GateError, RegressedError, InconclusiveError: a gate does not pass.
         RecordError: an output can't be read.
     """
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     cases: dict[str, Mapping[str, int]] = {}
     for step in steps:
         for role in step.outputs:
@@ -54,18 +54,18 @@ def examine(steps: Sequence[Step], records: Mapping[str, Record], locate: Locate
                 case "manifest":
                     manifest = Manifest.read(file)
                     _demand_own_library(step, manifest, records)
-                    found.update({name: len(left["kernels"]) for name, left in manifest.left_out.items()})
+                    counts.update({name: len(left["kernels"]) for name, left in manifest.left_out.items()})
                 case "results":
                     results = Results.read(file)
                     _demand_passed(file, results, _library_of(step, steps, records))
                     used = [case.ledger.name for case in results.cases if case.status == KNOWN_DEFECT and case.ledger]
-                    found.update(used)
+                    counts.update(used)
                     cases[step.name] = dict(sorted(Counter(case.status for case in results.cases).items()))
                 case "gate":
                     gate = Gate.read(file)
                     demand(gate, file)
                     cases[step.name] = dict(sorted(Counter(row.verdict for row in gate.rows).items()))
-    return Findings(defects=dict(sorted(found.items())), cases=cases)
+    return Findings(defects=dict(sorted(counts.items())), cases=cases)
 
 
 def _demand_own_library(step: Step, manifest: Manifest, records: Mapping[str, Record]) -> None:

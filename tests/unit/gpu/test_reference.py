@@ -91,7 +91,7 @@ def attention_by_loops(
     feature=st.sampled_from(["none", "cap", "bias", "sink", "drop", "inf"]),
     dtype=st.sampled_from(["bf16", "fp16"]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_reference_is_attention_by_loops(
     mask: str, window: tuple[int, int], lengths: list[tuple[int, int]], heads: tuple[int, int], feature: str, dtype: str
 ) -> None:

@@ -268,11 +268,11 @@ def test_failures_are_told_with_commands_and_reach_junit(
 ) -> None:
     name = "dispatch/tiles.few"
     assert run("--output", str(work / "r.json"), **{name: "wrong", "dispatch/tiles.many": "unsupported"}) == 80
-    told = capsys.readouterr()
-    assert f"wrong {name}: O differs" in told.out.replace("\x1b", "")
+    printed = capsys.readouterr()
+    assert f"wrong {name}: O differs" in printed.out.replace("\x1b", "")
     command = f"nox -s test-dispatch -- --arch gfx950 --upstream aiter --device emulator --reproduce {name}"
-    assert command in told.out
-    assert told.err == "error: 1 of 37 cases are not in order\n"
+    assert command in printed.out
+    assert printed.err == "error: 1 of 37 cases are not in order\n"
     assert report(["junit", str(work / "r.json"), "--output", str(work / "r.xml")]) == 40
     xml = JUnitXml.fromfile(str(work / "r.xml"))
     (found,) = list(xml)

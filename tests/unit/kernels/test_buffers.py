@@ -93,7 +93,7 @@ def test_known_encodings() -> None:
     heads=st.integers(1, 3),
     hdims=st.tuples(st.sampled_from([16, 48]), st.sampled_from([16, 32])),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_any_layout_reads_back(**drawn: object) -> None:
     lengths, hdims = drawn.pop("lengths"), drawn.pop("hdims")
     arch, heads, qscale = str(drawn.pop("arch")), drawn.pop("heads"), drawn.pop("qscale")

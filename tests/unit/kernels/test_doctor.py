@@ -79,7 +79,7 @@ def test_a_damaged_tree_is_told_with_its_remedy(
     monkeypatch.setattr(doctor, "damage", lambda package, cache: found)
     finding = doctor._package("aiter", package, tmp_path)
     assert (finding.state, finding.advice) == (state, advice.format(place=place(package, tmp_path)))
-    assert finding.found.endswith(": ck/a.hpp: changed and 1 more") == bool(found)
+    assert finding.detail.endswith(": ck/a.hpp: changed and 1 more") == bool(found)
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ def test_what_can_t_be_rendered_is_said(words: list[str], tmp_path: Path, capsys
 
 
 @pytest.mark.parametrize(
-    ("where", "told"),
+    ("where", "printed"),
     [
         (
             "key.lse and key.family == 'fwd_splitkv'",
@@ -185,8 +185,8 @@ def test_what_can_t_be_rendered_is_said(words: list[str], tmp_path: Path, capsys
     ],
 )
 def test_a_split_needs_its_combine_kernel(
-    where: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    where: str, printed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--arch", "gfx950", "--family", "fwd_splitkv,fwd_splitkv_combine", "--where", where]
     assert cli.main(["render", "--output", str(tmp_path / "sources"), *words]) == 2
-    assert told in capsys.readouterr().err
+    assert printed in capsys.readouterr().err

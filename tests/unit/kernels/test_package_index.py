@@ -51,10 +51,10 @@ def failure(settings: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_an_unusable_setting_of_pip_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, value: str, message: str
 ) -> None:
-    told = failure({name: value}, monkeypatch, tmp_path)
-    assert told.startswith(message)
-    assert f"PIP_{name.upper().replace('-', '_')}" in told
-    assert "secret" not in told
+    output = failure({name: value}, monkeypatch, tmp_path)
+    assert output.startswith(message)
+    assert f"PIP_{name.upper().replace('-', '_')}" in output
+    assert "secret" not in output
 
 
 @pytest.mark.parametrize("value", ["garbage://user:secret@x", "socks5://user:secret@127.0.0.1:1"])
@@ -63,10 +63,10 @@ def test_an_unusable_proxy_of_the_environment_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, value: str
 ) -> None:
     monkeypatch.setenv(variable, value)
-    told = failure({}, monkeypatch, tmp_path)
-    assert told.startswith(f"{variable}: unusable as a proxy: ")
-    assert told.endswith("Write http://HOST:PORT.")
-    assert "secret" not in told
+    output = failure({}, monkeypatch, tmp_path)
+    assert output.startswith(f"{variable}: unusable as a proxy: ")
+    assert output.endswith("Write http://HOST:PORT.")
+    assert "secret" not in output
 
 
 def test_a_broken_configuration_of_pip_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

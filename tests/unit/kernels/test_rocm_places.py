@@ -121,10 +121,10 @@ def test_a_gpu_with_a_distributions_runtime_is_taken(system: Path, capsys: pytes
     assert device.kind_of("auto", "gfx950") == "hip"
     assert capsys.readouterr().err == ""
     finding = doctor._device()
-    assert (finding.state, finding.found) == ("ok", f"gfx950, {found}")
+    assert (finding.state, finding.detail) == ("ok", f"gfx950, {found}")
     found.unlink()
     finding = doctor._device()
-    assert (finding.state, finding.found) == ("broken", "gfx950, no libamdhip64.so")
+    assert (finding.state, finding.detail) == ("broken", "gfx950, no libamdhip64.so")
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_compilers_are_found(tmp_path: Path, place: str) -> None:
     program(tmp_path / place, HIPCC)
     assert rocm.locate() == str(tmp_path / place)
     assert toolchains.detect(cache=tmp_path / "cache").compiler == (str(tmp_path / place),)
-    assert str(tmp_path / place) in doctor._rocm(tmp_path / "cache").found
+    assert str(tmp_path / place) in doctor._rocm(tmp_path / "cache").detail
 
 
 @pytest.mark.parametrize("bitcode", ["usr/lib/llvm-21/lib/clang/21", "usr/lib/clang/21", "usr/lib/x86_64-linux-gnu"])

@@ -92,7 +92,7 @@ def test_the_minimal_set_of_fp32_is_empty_with_generic_masks() -> None:
     ("name", "arch"), [("ck-2025-06", "gfx942"), ("ck-2025-11", "gfx950"), ("rocm-libraries-2026", "gfx1201")]
 )
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(masks=st.sampled_from(["simplified", "generic"]), place=st.integers(min_value=0))
 def test_any_key_is_read_back(name: str, arch: str, family: str, masks: str, place: int) -> None:
     found = keys_of(name, family, arch, 300, masks)

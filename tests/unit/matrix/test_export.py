@@ -31,7 +31,7 @@ def test_all_keys_come_back_through_csv_and_json(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", dialect_names())
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(place=st.integers(min_value=0))
 def test_any_row_comes_back(name: str, place: int) -> None:
     key = keys(name)[place % len(keys(name))]
@@ -39,7 +39,7 @@ def test_any_row_comes_back(name: str, place: int) -> None:
 
 
 @pytest.mark.parametrize("name", dialect_names())
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(place=st.integers(min_value=0))
 def test_rows_of_every_family_come_back_through_csv_and_json(name: str, place: int) -> None:
     of_families = [keys_of(name, family, receipt=2, mask_impl="generic") for family in dialect(name).families]

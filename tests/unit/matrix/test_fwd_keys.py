@@ -117,7 +117,7 @@ def test_kernels_of_receipt_1_alone() -> None:
     ("name", "arch"),
     [("ck-2025-06", "gfx942"), ("ck-2025-11", "gfx1201"), (NEWEST, "gfx950"), (NEWEST, "gfx1100"), (APRIL, "gfx950")],
 )
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(masks=st.sampled_from(["simplified", "generic"]), place=st.integers(min_value=0))
 def test_any_key_is_read_back(name: str, arch: str, masks: str, place: int) -> None:
     found = keys(name, arch, 1, masks)

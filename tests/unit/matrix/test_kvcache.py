@@ -112,7 +112,7 @@ def test_a_changed_entry_of_a_table_is_noticed(
     ("name", "arch"), [("ck-2025-06", "gfx942"), ("ck-2025-11", "gfx1201"), ("rocm-libraries-2026", "gfx1100")]
 )
 @pytest.mark.parametrize("families", [SPLITKV[:1], SPLITKV[1:], APPENDKV, PAGEDKV], ids=lambda families: families[0])
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(masks=st.sampled_from(["simplified", "generic"]), place=st.integers(min_value=0))
 def test_any_key_is_read_back(name: str, arch: str, families: tuple[str, ...], masks: str, place: int) -> None:
     found = keys(name, families, arch, 1, masks)

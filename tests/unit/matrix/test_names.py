@@ -62,7 +62,7 @@ def test_all_keys_are_read_back(name: str, mask_impl: str) -> None:
 
 
 @pytest.mark.parametrize("name", dialect_names())
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(mask_impl=st.sampled_from(["simplified", "generic"]), place=st.integers(min_value=0))
 def test_any_key_is_read_back(name: str, mask_impl: str, place: int) -> None:
     found = keys(name, mask_impl)
@@ -70,7 +70,7 @@ def test_any_key_is_read_back(name: str, mask_impl: str, place: int) -> None:
     assert make_key(family(name), parse(family(name), key.name, mask_impl), key.name) == key
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(name=st.sampled_from([MID_2025, NEWEST]), place=st.integers(0, 300), text=st.text(max_size=3))
 def test_a_damaged_name_is_refused_or_spells_another_kernel(name: str, place: int, text: str) -> None:
     damaged = name[:place] + text + name[place + 1 :]

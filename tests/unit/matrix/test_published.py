@@ -137,7 +137,7 @@ def test_differences(ours: str, theirs: str, missing: str, extra: str, order: tu
 names = st.lists(st.sampled_from("abcdefgh"), max_size=12)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(names, names)
 def test_nothing_is_the_same_but_equal_lists(ours: list[str], theirs: list[str]) -> None:
     found = compare_names(ours, theirs)

@@ -147,7 +147,7 @@ def test_full_and_nightly_leave_nothing_out() -> None:
     assert chosen(tier="full") == chosen(tier="nightly") == chosen()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(count=st.integers(1, 40), size=st.integers(0, 100), shuffle=st.randoms(use_true_random=False))
 def test_shards_are_disjoint_complete_balanced_and_independent_of_order(
     count: int, size: int, shuffle: random.Random

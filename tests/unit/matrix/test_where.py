@@ -146,7 +146,7 @@ expressions = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(expressions)
 def test_what_compiles_holds_only_fields_constants_and_logic(text: str) -> None:
     try:
@@ -159,7 +159,7 @@ def test_what_compiles_holds_only_fields_constants_and_logic(text: str) -> None:
     assert not any("__" in node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.text(max_size=40))
 def test_no_text_gives_anything_but_a_predicate_or_a_where_error(text: str) -> None:
     with contextlib.suppress(WhereError):

@@ -437,9 +437,9 @@ def test_a_library_of_fwd_has_a_baseline_of_its_own(
     fwd.baselines = library.baselines
     fwd.write(selection="family fwd")
     assert fwd.run("gate", "--family", "fwd") == GateError.exit_code
-    told = capsys.readouterr().err
-    assert "aiter-fwd.static.txt: there is no baseline. Look at the figures" in told
-    assert "accept --reason TEXT --arch gfx950 --upstream aiter --family fwd" in told
+    output = capsys.readouterr().err
+    assert "aiter-fwd.static.txt: there is no baseline. Look at the figures" in output
+    assert "accept --reason TEXT --arch gfx950 --upstream aiter --family fwd" in output
     assert fwd.run("accept", "--family", "fwd", "--reason", "why") == 0
     assert fwd.run("gate", "--family", "fwd") == 0
     assert "left out: the emulated gate: its problems are batch prefill's, not those of fwd" in capsys.readouterr().out

@@ -48,9 +48,9 @@ class Hip:
 
 def device(*contexts: Mapping[str, str]) -> Device:
     """A device in these circumstances, one after the other."""
-    told = iter(contexts or (KNOWN, KNOWN))
+    printed = iter(contexts or (KNOWN, KNOWN))
     found = SimpleNamespace(
-        hip=Hip(), arch="gfx950", context=lambda: next(told), sensors=lambda: {"clock": "2100"}, fault=lambda: None
+        hip=Hip(), arch="gfx950", context=lambda: next(printed), sensors=lambda: {"clock": "2100"}, fault=lambda: None
     )
     return cast(Device, found)
 

@@ -130,8 +130,8 @@ def test_reports_show_them_and_take_no_verdict_from_them(tmp_path: Path) -> None
         (ONE_K, "V2", 43.1, "below"),
         (ONE_K, "V3", 47.7, "below"),
     ]
-    told = f"- {ONE_K}: tflops 26.870 TFLOP/s, published for V3 47.7: ratio 0.563, below"
-    assert told.replace("26.870", "26.87") in markdown(inputs, verdict)
+    printed = f"- {ONE_K}: tflops 26.870 TFLOP/s, published for V3 47.7: ratio 0.563, below"
+    assert printed.replace("26.870", "26.87") in markdown(inputs, verdict)
 
 
 def test_compare_shows_them(
@@ -151,10 +151,10 @@ def test_compare_shows_them(
 
 def test_the_command_lists_figures_with_their_documents(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["references"]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "h=6/1 sq=131k c V3 1390.2 TFLOP/s" in told
-    assert "h=40/40 sq=37k nc V3 1304.3 TFLOP/s listed only" in told
-    assert "Optimizations for Decode Attn fp8 kernel MI350 #75" in told
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "h=6/1 sq=131k c V3 1390.2 TFLOP/s" in printed
+    assert "h=40/40 sq=37k nc V3 1304.3 TFLOP/s listed only" in printed
+    assert "Optimizations for Decode Attn fp8 kernel MI350 #75" in printed
 
 
 @pytest.mark.parametrize(

@@ -238,8 +238,8 @@ def test_measurements_have_the_tile_engines_columns(tmp_path: Path) -> None:
     )
     assert ",".join(COLUMNS).startswith(start)
     row = next(row for row in rows if row["problem_name"] == PROBLEM)
-    told = ("seqlen_q", "seqlen_k", "nhead_q", "hdim_v", "dtype", "tile_m0", "warp_k1", "lse")
-    assert [row[name] for name in told] == ["64", "128", "2", "128", "bf16", "64", "16", "false"]
+    printed = ("seqlen_q", "seqlen_k", "nhead_q", "hdim_v", "dtype", "tile_m0", "warp_k1", "lse")
+    assert [row[name] for name in printed] == ["64", "128", "2", "128", "bf16", "64", "16", "false"]
     # in 5 microseconds two gemms of 64 x 128 x 128 for two heads; Q and O of two heads, K and V of one
     assert float(row["latency_ms"]) == pytest.approx(0.005)
     assert float(row["tflops"]) == pytest.approx(2 * 2 * 64 * 128 * 128 * 2 / 5e-6 / 1e12)

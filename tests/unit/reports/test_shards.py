@@ -51,9 +51,9 @@ def test_a_damaged_shard_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     bad.write_text(damage(bad.read_text()))
     write_output(output, b"an earlier run's")
     assert main(["merge", good, str(bad), "--output", str(output)]) == 46
-    told = capsys.readouterr().err
-    assert f"error: {bad}: " in told
-    assert message in told
+    printed = capsys.readouterr().err
+    assert f"error: {bad}: " in printed
+    assert message in printed
     assert not output.exists()
 
 

@@ -37,8 +37,8 @@ class Docker:
     def __init__(
         self, folder: Path, *, ids: tuple[str, ...] = ("aa",), answers: dict[str, list[Answer]] | None = None
     ) -> None:
-        told = {"build": [(0, "", "")], "image inspect": [(0, f"sha256:{one}", "") for one in ids], "run": [PACKAGES]}
-        self.fake = FakeEngine(folder, "docker", {**told, **(answers or {})})
+        output = {"build": [(0, "", "")], "image inspect": [(0, f"sha256:{one}", "") for one in ids], "run": [PACKAGES]}
+        self.fake = FakeEngine(folder, "docker", {**output, **(answers or {})})
         self.engine = Engine("docker", str(self.fake.program))
         self.work = folder / "work"
         self.sources = Sources(folder / "cache", labels=Labels(revision="abc"))

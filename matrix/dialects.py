@@ -94,13 +94,27 @@ class PackagedUpstream:
     dialect: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeUnit:
+    """What bounds the waves on one compute unit. Sources: matrix/tables/archs.yaml."""
+
+    vgprs: int  # 32-bit registers a lane, on one SIMD, arch and accumulation registers in one file
+    vgpr_granule: int
+    waves: int  # slots of one SIMD
+    simds: int
+    lds_bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class Arch:
+    """``compute_unit`` is None for archs that the matrix lists and no library is built for."""
+
     name: str
     device: str
     generation: str
     wave_size: int
     lds_bytes: int
+    compute_unit: ComputeUnit | None
 
 
 @functools.cache
@@ -108,15 +122,29 @@ def archs() -> Mapping[str, Arch]:
     table = load(TABLES / "archs.yaml").get("archs")
     by_name = {}
     for name, row in table.mapping().items():
-        row.allow(("device", "generation", "wave_size", "lds_bytes"))
+        row.allow(("device", "generation", "wave_size", "lds_bytes", "compute_unit"))
+        lds_bytes, unit = row.get("lds_bytes").integer(), row.find("compute_unit")
         by_name[name] = Arch(
             name,
             device=row.get("device").text(),
             generation=row.get("generation").text(),
             wave_size=row.get("wave_size").integer(),
-            lds_bytes=row.get("lds_bytes").integer(),
+            lds_bytes=lds_bytes,
+            compute_unit=_compute_unit(unit, lds_bytes) if unit else None,
         )
     return by_name
+
+
+def _compute_unit(row: Field, lds_bytes: int) -> ComputeUnit:
+    figures = ("vgprs", "vgpr_granule", "waves", "simds")
+    row.allow(figures)
+    return ComputeUnit(lds_bytes=lds_bytes, **{name: row.get(name).integer() for name in figures})
+
+
+@functools.cache
+def compute_units() -> Mapping[str, ComputeUnit]:
+    """Of each arch that libraries are built for."""
+    return {name: arch.compute_unit for name, arch in archs().items() if arch.compute_unit}
 
 
 def check_arch(name: str) -> Arch:

@@ -10,11 +10,11 @@ from typing import Any
 
 from kernels.base.files import write_atomically
 from kernels.base.records import Source, Value, as_text
-from kernels.code.code_object import LIMITS, KernelResources
+from kernels.code.code_object import KernelResources
 from kernels.errors import LibraryMismatchError, RecordError
 from matrix.base.errors import NameSyntaxError
 from matrix.base.files import sha256_of
-from matrix.dialects import Dialect, dialect
+from matrix.dialects import Dialect, compute_units, dialect
 from matrix.families import Family
 from matrix.keys import Key
 from matrix.names import make_key, parse
@@ -95,7 +95,7 @@ class Manifest:
 
     @classmethod
     def _of(cls, document: Value) -> Manifest:
-        archs = tuple(one.one_of(tuple(LIMITS)) for one in document.get("archs").items())
+        archs = tuple(one.one_of(tuple(compute_units())) for one in document.get("archs").items())
         texts = (
             "upstream", "upstream_identity", "dialect", "mask_impl", "selection", "toolchain", "identity", "flags",
             "link_flags", "library",

@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.table import Table
 
 from kernels.build.manifest import Manifest
-from kernels.code.code_object import LIMITS, KernelResources
+from kernels.code.code_object import KernelResources
+from matrix.dialects import compute_units
 
 _FIGURES = (
     "vgpr", "agpr", "sgpr", "vgpr_spills", "sgpr_spills", "lds_bytes", "scratch_bytes", "occupancy_waves",
@@ -22,11 +23,11 @@ def show(manifest: Manifest, console: Console) -> None:
     that fit one SIMD.
     """
     for arch in manifest.archs:
-        limits = LIMITS[arch]
+        unit = compute_units()[arch]
         title = f"{manifest.upstream} on {arch}: {len(manifest.kernels)} kernels"
         table = Table(title=title, title_justify="left", box=None, pad_edge=False)
         table.add_column("kernel", overflow="fold", min_width=40)
-        for column in (f"VGPR/{limits.vgprs}", "AGPR", "SGPR", "V spills", "S spills", "LDS", "scratch", "waves"):
+        for column in (f"VGPR/{unit.vgprs}", "AGPR", "SGPR", "V spills", "S spills", "LDS", "scratch", "waves"):
             table.add_column(column, justify="right", no_wrap=True)
         table.add_column("", no_wrap=True)
         for name, row in sorted(manifest.kernels.items()):

@@ -17,26 +17,7 @@ from typing import Any
 from emulator import code_object
 from emulator import errors as emulated
 from kernels.errors import CodeObjectError
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """What bounds the waves on one compute unit (CU). All archs here: 4 SIMDs, waves of 64 lanes."""
-
-    vgprs: int  # 32-bit registers a lane, on one SIMD, arch and accumulation registers in one file
-    vgpr_granule: int
-    lds_bytes: int  # of one CU
-    waves: int  # slots of one SIMD
-    simds: int = 4
-
-
-# Sources: AMD's CDNA 2, 3 and 4 instruction set manuals (unified file of 512 registers in granules of 8, LDS size) and
-# LLVM's AMDGPU backend guide, which encodes the same granule in compute_pgm_rsrc1 and caps gfx90a and later at 8 waves.
-LIMITS = {
-    "gfx90a": Limits(vgprs=512, vgpr_granule=8, lds_bytes=64 * 1024, waves=8),
-    "gfx942": Limits(vgprs=512, vgpr_granule=8, lds_bytes=64 * 1024, waves=8),
-    "gfx950": Limits(vgprs=512, vgpr_granule=8, lds_bytes=160 * 1024, waves=8),
-}
+from matrix.dialects import ComputeUnit, compute_units
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,12 +87,12 @@ def kernels(elf_bytes: bytes) -> list[KernelResources]:
     """The kernels of a code object in the order of its metadata.
 
     Raises CodeObjectError if the bytes are no AMDGPU ELF, or truncated, if the metadata is stripped or lacks a field,
-    or if the arch is not one of LIMITS.
+    or if the arch is not one that libraries are built for.
     """
     with _reading():
         code = code_object.read(elf_bytes)
-    if code.arch not in LIMITS:
-        raise CodeObjectError(f"code object is for '{code.target}'. Known archs: {', '.join(LIMITS)}.")
+    if code.arch not in compute_units():
+        raise CodeObjectError(f"code object is for '{code.target}'. Known archs: {', '.join(compute_units())}.")
     return [_resources(entry, code) for entry in code.kernels]
 
 
@@ -138,7 +119,7 @@ def _resources(entry: Mapping[str, Any], owner: code_object.CodeObject) -> Kerne
         text_sha256=hashlib.sha256(code).hexdigest(),
         text_bytes=len(code),
         occupancy_waves=occupancy(
-            LIMITS[owner.arch],
+            compute_units()[owner.arch],
             vgpr=number[".vgpr_count"],
             lds_bytes=number[".group_segment_fixed_size"],
             workgroup=number[".max_flat_workgroup_size"],
@@ -147,21 +128,21 @@ def _resources(entry: Mapping[str, Any], owner: code_object.CodeObject) -> Kerne
     )
 
 
-def occupancy(limits: Limits, *, vgpr: int, lds_bytes: int, workgroup: int, wavefront: int) -> int:
+def occupancy(unit: ComputeUnit, *, vgpr: int, lds_bytes: int, workgroup: int, wavefront: int) -> int:
     """Waves per SIMD that registers, LDS and wave slots allow for workgroups of ``workgroup`` lanes.
 
     Registers are counted up to the granule; whole workgroups share the LDS of a CU, and their waves spread evenly over
     its SIMDs. 0 if not even one workgroup fits.
     """
-    by_registers = limits.vgprs // max(limits.vgpr_granule, -(-vgpr // limits.vgpr_granule) * limits.vgpr_granule)
-    slots = min(limits.waves, by_registers)
+    by_registers = unit.vgprs // max(unit.vgpr_granule, -(-vgpr // unit.vgpr_granule) * unit.vgpr_granule)
+    slots = min(unit.waves, by_registers)
     waves_of_group = -(-workgroup // wavefront)
-    groups = slots * limits.simds // waves_of_group
+    groups = slots * unit.simds // waves_of_group
     if lds_bytes:
-        groups = min(groups, limits.lds_bytes // lds_bytes)
+        groups = min(groups, unit.lds_bytes // lds_bytes)
     if groups == 0:
         return 0
-    return min(slots, -(-groups * waves_of_group // limits.simds))
+    return min(slots, -(-groups * waves_of_group // unit.simds))
 
 
 def functions(elf_bytes: bytes) -> dict[str, bytes]:

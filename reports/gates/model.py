@@ -24,9 +24,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.code.code_object import LIMITS
 from kernels.launch.counters import Measured
 from matrix.base.tablefile import Field, load
+from matrix.dialects import compute_units
 from reports.errors import GateError
 
 TABLE = Path(__file__).with_name("model.yaml")
@@ -126,7 +126,7 @@ def estimate(measured: Measured, machine: Machine) -> Estimate:
             raise GateError(f"{measured.problem}: {what}: {value}. Nothing can be modelled from that; measure again.")
     waves = -(-count["waves"] // count["workgroups"])
     units = _units(count, machine, groups, waves)
-    possible = max(measured.occupancy_waves * LIMITS[machine.arch].simds // waves, 1)
+    possible = max(measured.occupancy_waves * compute_units()[machine.arch].simds // waves, 1)
     resident = min(possible, -(-groups // machine.compute_units))
     rounds = -(-groups // (machine.compute_units * resident))
     times = {name: rounds * cycles for name, cycles in _shared(units, resident).items()}
@@ -159,7 +159,7 @@ def _shared(units: Mapping[str, float], resident: int) -> dict[str, float]:
 
 def _units(count: Mapping[str, int], machine: Machine, groups: int, waves: int) -> dict[str, float]:
     """Cycles of one average workgroup by unit."""
-    simds = min(LIMITS[machine.arch].simds, waves)
+    simds = min(compute_units()[machine.arch].simds, waves)
     vector = (
         count["instructions_valu"] * machine.vector_cycles + count["instructions_trans"] * machine.transcendental_cycles
     )

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from operator import attrgetter
 
 from kernels.base.results import KNOWN_DEFECT
-from kernels.code.code_object import LIMITS, KernelResources
+from kernels.code.code_object import KernelResources
+from matrix.dialects import compute_units
 from reports.page import budget_text, case_tables, figure_tables
 from reports.page.columns import GATE_SYMBOLS, STATUSES, Cell, Folded, Table, columns, severity
 from reports.page.inputs import Inputs, Tested
@@ -54,7 +55,7 @@ def _kernels(inputs: Inputs) -> Table:
     numbers = ("VGPR", "AGPR", "SGPR", "V spills", "S spills", "LDS", "scratch", "waves", "code")
     limits = "; ".join(
         f"{arch}: {limit.vgprs} VGPR (AGPR included), {limit.lds_bytes:,} bytes of LDS, {limit.waves} waves a SIMD"
-        for arch, limit in LIMITS.items()
+        for arch, limit in compute_units().items()
         if any(cells[2] == arch for cells, _ in kernels)
     )
     kinds = {name.replace(" ", "_"): "number" for name in numbers}

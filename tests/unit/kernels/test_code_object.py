@@ -15,9 +15,10 @@ from emulator.code_object import bundled
 from emulator.errors import CodeObjectError as EmulatorCodeObjectError
 from kernels.code import code_object as codeobject
 from kernels.code import toolchains
-from kernels.code.code_object import LIMITS, occupancy
+from kernels.code.code_object import occupancy
 from kernels.code.toolchains.offload_bundler import Entry, pack
 from kernels.errors import CodeObjectError
+from matrix.dialects import compute_units
 
 # The two headers that a kernel and its stub need: all of hip_runtime.h brings the C++ library and takes seconds.
 _SOURCE = """
@@ -119,7 +120,7 @@ def test_a_kernel_s_text_is_told_by_size_and_sha256(bare: bytes) -> None:
     ],
 )
 def test_occupancy(arch: str, vgpr: int, lds: int, workgroup: int, waves: int) -> None:
-    assert occupancy(LIMITS[arch], vgpr=vgpr, lds_bytes=lds, workgroup=workgroup, wavefront=64) == waves
+    assert occupancy(compute_units()[arch], vgpr=vgpr, lds_bytes=lds, workgroup=workgroup, wavefront=64) == waves
 
 
 def test_several_bundles_in_one_section() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,7 @@ from matrix.dialects import (
     check_arch,
     check_receipt,
     check_upstream,
+    compute_units,
     dialect,
     dialect_names,
     read_dialect,
@@ -271,3 +273,10 @@ def test_every_failure_has_its_own_exit_code() -> None:
     assert len(set(own.values())) == len(own)
     # 27 is of kernels/
     assert all(2 <= code <= 19 or 90 <= code <= 99 for kind, code in own.items() if kind is not DiskFullError)
+
+
+def test_every_arch_that_is_built_has_its_session() -> None:
+    """The noxfile runs where there is no PyYAML: its archs and devices are a copy, compared here."""
+    body = ast.parse((Path(__file__).resolve().parents[3] / "noxfile.py").read_text()).body
+    gpus = next(one.value for one in body if isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == "GPUS")
+    assert ast.literal_eval(gpus) == {name: archs()[name].device for name in compute_units()}

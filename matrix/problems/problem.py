@@ -19,6 +19,7 @@ SUITES = ("batch-prefill", "large-kv", "page-fault", "dispatch", "sanitize")
 FAMILY_SUITE = "kernels"  # of libraries of fwd's families: their cases come from the kernels and not from a table
 TIERS = ("smoke", "full", "nightly")  # each contains the ones before it
 _BELOW_4_GB = (1 << 32) - (1 << 28)
+_KN0 = 128  # keys of one step of every batch-prefill tile
 ELEMENT_BYTES = {"fp16": 2, "bf16": 2, "fp8bf16": 1, "fp32": 4}
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -215,10 +216,23 @@ def needed(problem: Problem) -> dict[str, frozenset[Any]]:
         values["tile.bm0"] = frozenset((p.tile_rows,))
     if p.mode == "batch":
         values["pad"] = frozenset(("psddv" if launch_seqlen_k(p) and launch_seqlen_k(p) % 128 == 0 else "psskddv",))
-    pool = p.pool_pages * max(page_elements(p, "k"), page_elements(p, "v")) * p.element_bytes
-    if p.page_size < 128 and pool > 2**31 - 1:
-        values["load"] = frozenset(("gload", None))
+    values["load"] = frozenset((*loads(p), None))
     return values
+
+
+def loads(problem: Problem) -> tuple[str, ...]:
+    """The load modes of which a tree's selector may choose one for the problem; a library needs a kernel of each.
+
+    A page of kN0 = 128 tokens or more has a descriptor of its own: 32-bit loads. Smaller pages need 64-bit loads in a
+    pool over INT32_MAX bytes. In smaller pools the ages differ: the first selector takes 32-bit loads, the next 64-bit
+    ones if the low half of the pool's address plus its bytes is over INT32_MAX, the newest 64-bit ones for every page
+    of one token. Source: fmha_batch_prefill_select_kv_load_mode in upstream's fmha_fwd.hpp.
+    """
+    p = problem
+    if p.page_size >= _KN0:
+        return ("bload",)
+    pool = p.pool_pages * max(page_elements(p, "k"), page_elements(p, "v")) * p.element_bytes
+    return ("gload",) if pool > 2**31 - 1 else ("bload", "gload")
 
 
 def _masks(p: Problem) -> frozenset[str]:
@@ -255,6 +269,15 @@ def missing(keys: Iterable[Key], problem: Problem) -> str | None:
             wanted = " or ".join(sorted(str(value) for value in values if value is not None)) or "none"
             return f"no kernel with {field} {wanted} among {len(before)} that fit otherwise"
     return None
+
+
+def missing_load(keys: Iterable[Key], problem: Problem) -> str | None:
+    """The load mode that dispatch may choose for the problem and that none of the serving kernels has; None if none.
+
+    A dialect without load modes misses none.
+    """
+    there = {key.load for key in keys if serves(key, problem)}
+    return None if None in there else next((load for load in loads(problem) if load not in there), None)
 
 
 def mask_corner(problem: Problem, seqlen_q: int, seqlen_k: int) -> tuple[int, int]:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from matrix.base.errors import ProblemError, TableError, UnknownSuiteError, UnknownTierError
+from matrix.base.errors import EmptySelectionError, ProblemError, TableError, UnknownSuiteError, UnknownTierError
 from matrix.cli import main
-from matrix.dialects import dialect
+from matrix.dialects import dialect, dialect_names
 from matrix.enumeration import enumerate_keys
 from matrix.problems.problem import (
     CHECKS,
@@ -21,15 +21,17 @@ from matrix.problems.problem import (
     complaint,
     counterpart,
     launch_seqlen_k,
+    loads,
     mask_corner,
     missing,
+    missing_load,
     needed,
     page_elements,
     serves,
     wave_instructions,
 )
 from matrix.problems.tables import find, problems, read
-from matrix.selection import Selection, select
+from matrix.selection import Selection, select, select_some
 
 
 def make(**fields: object) -> Problem:
@@ -136,10 +138,33 @@ def test_needed(fields: dict[str, object], field: str, values: set[object]) -> N
     assert needed(make(**fields))[field] == values
 
 
-def test_needed_leaves_load_and_pad_open_where_they_do_not_matter() -> None:
-    assert not {"load", "pad", "tile.bm0"} & set(needed(make()))
-    assert "load" not in needed(make(page_size=1024, pool_pages=2**20))
-    assert "load" not in needed(make(pool_pages=2**23 - 1))
+def test_needed_leaves_pad_and_tile_open_where_they_do_not_matter() -> None:
+    assert not {"pad", "tile.bm0"} & set(needed(make()))
+
+
+@pytest.mark.parametrize(
+    ("fields", "modes"),
+    [
+        ({"page_size": 1024, "pool_pages": 2**20}, {"bload"}),  # a descriptor for each page, whatever the pool
+        ({"page_size": 128, "pool_pages": 2**23}, {"bload"}),
+        ({"pool_pages": 2**23}, {"gload"}),  # 2^31 bytes: one more than INT32_MAX
+        ({"pool_pages": 2**23 - 1}, {"bload", "gload"}),
+        ({"page_size": 64, "pool_pages": 2**17}, {"gload"}),
+        ({}, {"bload", "gload"}),  # by the age of the tree, and by the pool's address
+    ],
+)
+def test_load_modes_that_a_selector_may_choose(fields: dict[str, object], modes: set[str]) -> None:
+    assert set(loads(make(**fields))) == modes
+
+
+def test_a_load_mode_that_a_library_lacks_is_named() -> None:
+    selection = Selection(archs=("gfx950",), tier="smoke")
+    keys = select(dialect("rocm-libraries-2026"), selection)
+    paged = make(page_size=16, kv_layout="vectorized")
+    assert missing_load(keys, paged) is None
+    assert missing_load([key for key in keys if key.load == "gload"], paged) == "bload"
+    assert missing_load([key for key in keys if key.load == "bload"], paged) == "gload"
+    assert missing_load(select(dialect("ck-2025-11"), selection), make()) is None
 
 
 def test_a_library_serves_what_it_holds_and_says_what_it_lacks() -> None:
@@ -172,6 +197,32 @@ def test_every_full_dialect_serves_every_case_it_has_the_features_for(name: str)
             assert (reason is None) == (problem.mode == "group" and problem.vlayout == "row"), (problem.name, reason)
         elif problem.vlayout == "row" or name == "ck-2025-06":
             assert (reason is not None) == newer, (problem.name, reason)
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+@pytest.mark.parametrize("masks", ["simplified", "generic"])
+@pytest.mark.parametrize("name", dialect_names())
+def test_every_smoke_kernel_has_a_smoke_problem_and_no_smoke_problem_lacks_a_load_mode(
+    name: str, masks: str, arch: str
+) -> None:
+    """What a smoke library holds is launched: a kernel without a problem would be built and never tried.
+
+    Of the kernels that serve a problem dispatch takes the first of each load mode; with ``tile_rows`` it is named. No
+    smoke problem has so many blocks that dispatch passes the tile for few blocks by (0.8 of 80 CUs).
+    """
+    if arch not in dialect(name).family("batch_prefill").archs:
+        with pytest.raises(EmptySelectionError):
+            select_some(dialect(name), Selection(archs=(arch,), tier="smoke"))
+        return
+    keys = select_some(dialect(name), Selection(archs=(arch,), tier="smoke", mask_impl=masks))
+    launched = set()
+    for problem in (p for suite in ("batch-prefill", "large-kv", "page-fault") for p in problems(suite)):
+        assert problem.batch * problem.nhead_q * -(-max(problem.seqlens_q) // 128) < 0.8 * 80 or problem.tile_rows
+        serving = [key for key in keys if serves(key, problem)]
+        assert not serving or missing_load(keys, problem) is None, problem.name
+        first = {key.load: key.name for key in reversed(serving)}
+        launched |= set(first.values())
+    assert {key.name for key in keys} == launched
 
 
 def test_batch_mode_promises_whole_tiles_only_if_all_lengths_are() -> None:

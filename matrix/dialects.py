@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from matrix.base.errors import (
+    NoListOfArchError,
     TableError,
     UnknownArchError,
     UnknownDialectError,
@@ -52,17 +53,32 @@ class Detection:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """``detection`` is None if only lists of names are known of that age: no checkout is taken for one of it."""
+    """``detection`` is None if only lists of names are known of that age: no checkout is taken for one of it.
+
+    ``known_archs`` are those that something is known of; ``unknown_archs`` says why there are no others.
+    """
 
     name: str
     summary: str
     detection: Detection | None
+    known_archs: tuple[str, ...]
+    unknown_archs: str
     families: Families
     hand_written: Families
 
     def family(self, name: str) -> Family:
         """Raises UnknownFamilyError."""
         return self._holder(name)[name]
+
+    def check_arch(self, name: str) -> Arch:
+        """Raises UnknownArchError, and NoListOfArchError for one that nothing is known of in this dialect."""
+        arch = check_arch(name)
+        if name not in self.known_archs:
+            raise NoListOfArchError(
+                f"dialect {self.name} knows nothing of {name}: {self.unknown_archs}. "
+                f"Ask for {' or '.join(self.known_archs)}, or for another dialect."
+            )
+        return arch
 
     def table(self, name: str) -> Field:
         """A family's table, see Families.table. Raises UnknownFamilyError."""
@@ -219,17 +235,25 @@ def read_dialect(folder: Path) -> Dialect:
     """
     line = lineage(folder)
     table = line[-1]
-    table.allow(("dialect", "parent", "summary", "detect"))
+    table.allow(("dialect", "parent", "summary", "detect", "known_archs"))
     if table.get("dialect").text() != folder.name:
         raise table.get("dialect").fail(f"a dialect has the name of its folder, here '{folder.name}'")
-    detect = _overlaid(line).find("detect")
+    detect, known = _overlaid(line).find("detect"), _overlaid(line).find("known_archs")
     return Dialect(
         name=table.get("dialect").text(),
         summary=table.get("summary").text(),
         detection=_detection(detect) if detect else None,
+        known_archs=tuple(map(_known_arch, known.get("archs").items())) if known else tuple(archs()),
+        unknown_archs=known.get("why").text() if known else "",
         families=Families(tuple(one.file.parent for one in line), FAMILIES),
         hand_written=Families((folder,), HAND_WRITTEN),
     )
+
+
+def _known_arch(field: Field) -> str:
+    if field.text() not in archs():
+        raise field.fail(f"'{field.text()}' is not in archs.yaml")
+    return field.text()
 
 
 def lineage(folder: Path) -> list[Field]:

@@ -20,7 +20,7 @@ from matrix.base.errors import (
     WhereError,
 )
 from matrix.base.tablefile import Field, load
-from matrix.dialects import TABLES, Dialect, check_arch
+from matrix.dialects import TABLES, Dialect
 from matrix.enumeration import enumerate_keys
 from matrix.keys import Key
 from matrix.where import Predicate, compile_where
@@ -114,10 +114,12 @@ def absences(dialect: Dialect, selection: Selection) -> list[tuple[str, str, str
     """(arch, family, reason) for each arch of the selection that a family has no kernels for.
 
     Raises:
-        UnknownFamilyError, UnknownArchError.
+        UnknownFamilyError, UnknownArchError, NoListOfArchError.
     """
+    for arch in selection.archs:
+        dialect.check_arch(arch)
     return [
-        (check_arch(arch).name, name, f"{dialect.name} has no {name} kernel for {arch}: {dialect.family(name).absent}")
+        (arch, name, f"{dialect.name} has no {name} kernel for {arch}: {dialect.family(name).absent}")
         for name in selection.families
         for arch in selection.archs
         if arch not in dialect.family(name).archs

@@ -50,6 +50,12 @@ class UnknownArchError(UnknownWordError):
     kind, exit_code = "arch", 3
 
 
+class NoListOfArchError(CkPrefillError):
+    """An arch of which nothing is known in a dialect: that it had no kernels would be untrue."""
+
+    exit_code = 91
+
+
 class UnknownReceiptError(UnknownWordError):
     kind, exit_code = "receipt", 4
 

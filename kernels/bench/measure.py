@@ -17,6 +17,7 @@ from kernels.build.manifest import MANIFEST, Manifest, check_library
 from kernels.build.request import LIBRARY
 from kernels.errors import MeasureError, RecordError
 from kernels.families.libraries import host
+from kernels.launch.c_abi import Status
 from kernels.launch.counters import LIBRARY_FACTS, Measured, Measurements, flattened
 from matrix.base.errors import CkPrefillError, UnknownTierError
 from matrix.base.files import sha256_of
@@ -25,7 +26,7 @@ from matrix.dialects import TABLES, check_arch, check_upstream
 from matrix.keys import Key
 from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
 from matrix.problems.ledger import Ledger, read_ledger
-from matrix.problems.problem import TIERS, Problem, missing, serves
+from matrix.problems.problem import TIERS, Problem, missing, missing_load, serves
 from matrix.problems.tables import read
 
 TABLE = TABLES / "performance.yaml"
@@ -93,7 +94,7 @@ def measure(library: Path, arch: str, tier: str, *, foreign: bool = False) -> Me
             left_out[problem.name] = why
             continue
         named = next(key.name for key in keys if serves(key, problem)) if problem.tile_rows else None
-        measured = _launched(device, loaded, problem, named, manifest)
+        measured = _launched(device, loaded, problem, named, manifest, missing_load(keys, problem))
         if isinstance(measured, str):
             left_out[problem.name] = measured
             continue
@@ -105,8 +106,11 @@ def measure(library: Path, arch: str, tier: str, *, foreign: bool = False) -> Me
     return Measurements(provenance=provenance, problems=tuple(counted), left_out=left_out)
 
 
-def _launched(device: Any, loaded: Any, problem: Problem, named: str | None, manifest: Manifest) -> Measured | str:
-    """What was counted, or which known defect of the upstream (matrix/ledger.yaml) keeps it from being counted.
+def _launched(
+    device: Any, loaded: Any, problem: Problem, named: str | None, manifest: Manifest, lacks: str | None
+) -> Measured | str:
+    """What was counted, or why nothing was: a known defect of the upstream (matrix/ledger.yaml), or a refusal by a
+    library that ``lacks`` the kernels of a load mode that dispatch may ask for.
 
     Raises:
         MeasureError: it faults or is refused, or runs in spite of the ledger.
@@ -126,6 +130,8 @@ def _launched(device: Any, loaded: Any, problem: Problem, named: str | None, man
         return verdict.text
     if verdict.kind == "unexpected_pass":
         raise MeasureError(f"{problem.name} {verdict.text}")
+    if lacks and not outcome.fault and outcome.launch.status == Status.UNSUPPORTED:
+        return f"dispatch asks for a {lacks} kernel, and this library has none that fits"
     if not outcome.ran:
         why = outcome.fault.message if outcome.fault else outcome.launch.message
         raise MeasureError(f"{problem.name}: the launch failed: {why}. See nox -s test-batch-prefill.")

@@ -1,0 +1,69 @@
+"""A library that lacks a load mode's kernels is refused launches that it seems to serve: no verdict on a kernel."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from kernels.bench import measure
+from kernels.errors import MeasureError
+from kernels.launch import launching
+from kernels.launch.c_abi import Launch, Status
+from kernels.launch.launching import Outcome
+from matrix.dialects import dialect
+from matrix.keys import Key
+from matrix.problems.problem import Problem
+from matrix.problems.tables import find
+from matrix.selection import Selection, select
+from tests.gpu.checks import Bench, run_case
+
+PROBLEM = find("batch-prefill/paged_rows.vectorized-causal")
+
+
+def smoke(*loads: str) -> tuple[Key, ...]:
+    keys = select(dialect("rocm-libraries-2026"), Selection(archs=("gfx950",), tier="smoke"))
+    return tuple(key for key in keys if key.load in loads)
+
+
+def refused(status: Status) -> Any:
+    def launch(device: Any, library: Any, prepared: Any, named: Any = None) -> Outcome:
+        answer = Launch(status=status, message="no kernel", kernels=(), milliseconds=0.0)
+        return Outcome(prepared=prepared, launch=answer, fault=None, seconds=0.0)
+
+    return launch
+
+
+def bench(keys: tuple[Key, ...]) -> Bench:
+    device = SimpleNamespace(arch="gfx950", compute_units=256, has=lambda what: False)
+    return Bench(device=cast(Any, device), library=cast(Any, None), keys=keys)
+
+
+@pytest.mark.parametrize(
+    ("loads", "status", "outcome", "message"),
+    [
+        (("gload",), Status.UNSUPPORTED, "unsupported", "dispatch asks for a bload kernel, and this library has none"),
+        (("bload",), Status.UNSUPPORTED, "unsupported", "dispatch asks for a gload kernel, and this library has none"),
+        (("bload", "gload"), Status.UNSUPPORTED, "wrong", "refused (unsupported): no kernel"),
+        (("gload",), Status.BAD_PROBLEM, "wrong", "refused (bad_problem): no kernel"),
+    ],
+)
+def test_a_refusal_is_wrong_only_where_the_library_has_every_kernel_that_dispatch_may_want(
+    monkeypatch: pytest.MonkeyPatch, loads: tuple[str, ...], status: Status, outcome: str, message: str
+) -> None:
+    monkeypatch.setattr(launching, "run_problem", refused(status))
+    result = run_case(bench(smoke(*loads)), PROBLEM)
+    assert (result.outcome, result.message[: len(message)]) == (outcome, message)
+
+
+def test_the_gate_leaves_such_a_problem_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem: Problem = next(one for one in measure.performance_problems("smoke") if not one.tile_rows)
+    host = SimpleNamespace(launch=refused(Status.UNSUPPORTED))
+    monkeypatch.setattr(measure, "host", lambda family: host)
+    given = (SimpleNamespace(arch="gfx950"), SimpleNamespace(family="batch_prefill"), problem, None)
+    manifest = cast(Any, SimpleNamespace(upstream="checkout"))
+    reason = "dispatch asks for a bload kernel, and this library has none that fits"
+    assert measure._launched(*given, manifest, "bload") == reason
+    with pytest.raises(MeasureError, match="the launch failed: no kernel"):
+        measure._launched(*given, manifest, None)

@@ -25,7 +25,7 @@ from matrix.base.outputs import refuse_inputs
 from matrix.dialects import TABLES, check_arch, check_upstream
 from matrix.keys import Key
 from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
-from matrix.problems.ledger import Ledger, read_ledger
+from matrix.problems.ledger import Ledger, read_ledger, source
 from matrix.problems.problem import TIERS, Problem, missing, missing_load, serves
 from matrix.problems.tables import read
 
@@ -123,7 +123,9 @@ def _launched(
     except CkPrefillError as error:
         raise MeasureError(f"{problem.name}: {error}") from error
     ledger = read_ledger()
-    verdict = ledger.judge(problem.name, manifest.upstream, device.arch, "passed" if outcome.ran else "fault")
+    verdict = ledger.judge(
+        problem.name, source(manifest.upstream, manifest.dialect), device.arch, "passed" if outcome.ran else "fault"
+    )
     if verdict.kind == "known" and verdict.entry and outcome.fault:
         Ledger(file=ledger.file, entries=(verdict.entry,)).check_dates(datetime.date.today())
         device.recover()

@@ -3,6 +3,9 @@
 An entry says which problems of which upstreams and archs are known to end in which way, and until when that is
 believed. A case that ends as its entry says is a known failure; one that passes in spite of its entry is an unexpected
 pass and fails the run, as does an expired entry: the defect must be looked at again.
+
+A checkout is any commit of its age: an entry that names a dialect speaks of checkouts of that age, and a case that
+passes in spite of it passes: that commit has the defect mended, or not yet.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from pathlib import Path
 
 from matrix.base.errors import LedgerError
 from matrix.base.tablefile import Field, load
-from matrix.dialects import archs, upstreams
+from matrix.dialects import archs, dialect_names, upstreams
 from matrix.problems.problem import FAMILY_SUITE, SUITES
 
 LEDGER = Path(__file__).parents[1] / "ledger.yaml"
@@ -27,7 +30,10 @@ _FIELDS = ("problems", "upstreams", "archs", "outcome", "reason", "link", "expir
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One defect. ``problems`` are globs over problem names; ``upstreams`` and ``archs`` names, or ``*`` for any."""
+    """One defect. ``problems`` are globs over problem names; ``upstreams`` and ``archs`` names, or ``*`` for any.
+
+    Among the upstreams may be dialects, for checkouts of that age (:func:`source`).
+    """
 
     name: str
     place: str
@@ -87,6 +93,8 @@ class Ledger:
             return Verdict(kind=kind, text=result)
         if result in entry.outcomes:
             return Verdict(kind="known", text=f"{result}: {entry.reason} ({entry.name}, {entry.place})", entry=entry)
+        if result == "passed" and upstream in dialect_names():
+            return Verdict(kind=result, text=f"passed: this checkout is without {entry.name} ({entry.place})")
         if result == "passed":
             return Verdict(
                 kind="unexpected_pass",
@@ -120,6 +128,11 @@ class Ledger:
         return tuple(left)
 
 
+def source(upstream: str, dialect: str) -> str:
+    """What entries call a library's CK: the packaged upstream, or the dialect of a checkout."""
+    return upstream if upstream in upstreams() else dialect
+
+
 def read_ledger(file: Path = LEDGER) -> Ledger:
     """The ledger as written, expired entries included (see :meth:`Ledger.check_dates`).
 
@@ -146,7 +159,7 @@ def _entry(name: str, item: Field) -> Entry:
         name=name,
         place=f"{item.file.name}:{item.line}",
         problems=problems,
-        upstreams=_known(item.get("upstreams"), ("*", *upstreams(), "checkout")),
+        upstreams=_known(item.get("upstreams"), ("*", *upstreams(), *dialect_names())),
         archs=_known(item.get("archs"), ("*", *archs())),
         outcomes=_known(item.get("outcome"), OUTCOMES),
         reason=reason,

@@ -32,7 +32,7 @@ from matrix.base.entry import exit_code
 from matrix.base.errors import UsageError
 from matrix.dialects import check_arch, check_upstream
 from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM, Parser, words
-from matrix.problems.ledger import LEDGER, read_ledger
+from matrix.problems.ledger import LEDGER, read_ledger, source
 from matrix.problems.problem import FAMILY_SUITE, SUITES, TIERS
 from matrix.problems.tables import find
 from tests.gpu import kernel_cases, suites
@@ -104,6 +104,7 @@ def run(args: argparse.Namespace, out: Console) -> None:
     cases = _cases(args, kind) if tables else _kernel_cases(args, library, family)
     size = min(args.jobs or default_workers(kind), len(cases))
     upstream = library.manifest.upstream
+    spoken_of = source(upstream, library.manifest.dialect)
     output = args.output or _results_file(args, arch, folder_name(upstream, family))
     junit.clear(output, library.library, library.library.with_name(MANIFEST))  # nobody reports on an earlier run
     say(out, f"{len(cases)} cases of {args.suite} on {kind} {arch}, {upstream}, {size} at once")
@@ -115,7 +116,7 @@ def run(args: argparse.Namespace, out: Console) -> None:
     judged: list[Judged] = []
     with Progress(out, len(cases)) as progress:
         for case, reply in pool.run(cases):
-            judged.append(suites.judge(case, reply, ledger, upstream, arch))
+            judged.append(suites.judge(case, reply, ledger, spoken_of, arch))
             progress.show(judged[-1])
     order = {case.name: index for index, case in enumerate(cases)}
     judged.sort(key=lambda one: order[one.case.name])

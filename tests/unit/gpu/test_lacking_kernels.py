@@ -62,7 +62,7 @@ def test_the_gate_leaves_such_a_problem_out(monkeypatch: pytest.MonkeyPatch) -> 
     host = SimpleNamespace(launch=refused(Status.UNSUPPORTED))
     monkeypatch.setattr(measure, "host", lambda family: host)
     given = (SimpleNamespace(arch="gfx950"), SimpleNamespace(family="batch_prefill"), problem, None)
-    manifest = cast(Any, SimpleNamespace(upstream="checkout"))
+    manifest = cast(Any, SimpleNamespace(upstream="checkout", dialect="rocm-libraries-2026"))
     reason = "dispatch asks for a bload kernel, and this library has none that fits"
     assert measure._launched(*given, manifest, "bload") == reason
     with pytest.raises(MeasureError, match="the launch failed: no kernel"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from matrix.base.errors import LedgerError, TableError
-from matrix.problems.ledger import LEDGER, Ledger, read_ledger
+from matrix.problems.ledger import LEDGER, Ledger, read_ledger, source
 
 TEXT = """# a comment
 entries:
@@ -74,6 +74,20 @@ def test_entries_as_written(ledger: Ledger) -> None:
 def test_verdicts(ledger: Ledger, problem: str, upstream: str, arch: str, result: str, kind: str, good: bool) -> None:
     verdict = ledger.judge(problem, upstream, arch, result)
     assert (verdict.kind, verdict.good) == (kind, good)
+
+
+def test_a_dialect_s_entry_speaks_of_checkouts_of_that_age_and_excuses_but_does_not_demand() -> None:
+    ledger, case = read_ledger(LEDGER), "page-fault/stale_slots.ps16-linear"
+    assert (source("checkout", "rocm-libraries-2026"), source("aiter", "ck-2025-11")) == (
+        "rocm-libraries-2026",
+        "aiter",
+    )
+    assert ledger.judge(case, "rocm-libraries-2026", "gfx950", "wrong").kind == "known"
+    assert ledger.judge(case, "rocm-libraries-2026", "gfx950", "fault").kind == "failed"
+    assert ledger.judge(case, "ck-2025-11", "gfx950", "wrong").kind == "failed"
+    passed = ledger.judge(case, "rocm-libraries-2026", "gfx950", "passed")
+    assert (passed.kind, passed.entry) == ("passed", None)
+    assert passed.text.startswith("passed: this checkout is without unused-slots-of-last-pages-enter-as-zero-times-v (")
 
 
 def test_verdicts_say_where_to_look(ledger: Ledger) -> None:

@@ -318,9 +318,9 @@ def test_a_known_defect_is_left_out_and_told(
     (problem,) = (one for one in performance_problems("smoke") if one.name == "performance/features.drop")
     if said:
         with pytest.raises(MeasureError, match=said):
-            _launched(device, LOADED, problem, None, manifests.record(upstream=upstream))
+            _launched(device, LOADED, problem, None, manifests.record(upstream=upstream), None)
     else:
-        reason = _launched(device, LOADED, problem, None, manifests.record(upstream=upstream))
+        reason = _launched(device, LOADED, problem, None, manifests.record(upstream=upstream), None)
         assert isinstance(reason, str)
         assert reason.startswith("fault: ")
         assert "dropout-writes-past-lds, ledger.yaml" in reason

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from matrix.base.bounded import parse_json, read_text
 from matrix.base.errors import CkPrefillError
 
 T = TypeVar("T")
@@ -37,7 +38,7 @@ class Source:
     def read(self) -> Value:
         """The whole file. Raises ``error``: it can't be read, or is no JSON."""
         try:
-            text = Path(self.place).read_text(encoding="utf-8")
+            text = read_text(Path(self.place))
         except (OSError, ValueError) as error:
             raise self.fail(f"can't be read as {self.what}: {error}") from error
         return self.parse(text)
@@ -45,8 +46,8 @@ class Source:
     def parse(self, text: str) -> Value:
         """What stands there. Raises ``error``: no JSON."""
         try:
-            return Value(json.loads(text), self, "")
-        except (ValueError, RecursionError) as error:
+            return Value(parse_json(text), self, "")
+        except ValueError as error:
             raise self.fail(f"can't be read as {self.what}: {error}") from error
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels.base.files import write_if_changed
+from matrix.base.bounded import parse_json, read_text
 from matrix.base.errors import UsageError
 
 _REMEDY = "'python -m kernels build' writes plans, as build/<arch>/<upstream>/plan.json."
@@ -61,7 +62,7 @@ class Plan:
     def read(cls, file: Path) -> Plan:
         """Raises UsageError for a file that is missing or no plan."""
         try:
-            data = json.loads(file.read_text(encoding="utf-8"))
+            data = parse_json(read_text(file))
             steps = tuple(_step(step) for step in data["steps"])
             return cls(folder=data["folder"], steps=steps, environment=data["environment"], facts=data["facts"])
         except OSError as error:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import yaml
 
+from matrix.base.bounded import LARGEST_TABLE, BoundsError, check_number, check_yaml, read_text
 from matrix.base.errors import TableError
 
 T = TypeVar("T")
@@ -95,14 +96,17 @@ def load(file: Path) -> Field:
             mapping at the top.
     """
     try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_text(file, LARGEST_TABLE)
+    except (OSError, ValueError) as error:
         raise TableError(f"{file}:1: the table can't be read: {error}. Restore the file.") from error
     if file.suffix == ".json":
         text = text.replace("\t", " ")  # between JSON's tokens a tab is a space, which YAML doesn't allow everywhere
     try:
+        check_yaml(text)
         node = _compose(text)
         root = _field(node, file, "") if node else None
+    except BoundsError as error:
+        raise TableError(f"{file}:{error.line}: not a table: {error}.") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = mark.line + 1 if mark else 1
@@ -146,6 +150,9 @@ def _field(node: yaml.Node, file: Path, path: str) -> Field:
     if isinstance(node, yaml.MappingNode):
         fields: dict[str, Field] = {}
         for name_node, value_node in node.value:
+            if not isinstance(name_node, yaml.ScalarNode):
+                at = name_node.start_mark.line + 1
+                raise TableError(f"{file}:{at}: {path}: a name must be a word, no collection.")
             name = str(name_node.value)
             here = f"{path}.{name}" if path else name
             if name in fields:
@@ -157,6 +164,8 @@ def _field(node: yaml.Node, file: Path, path: str) -> Field:
     if node.tag == "tag:yaml.org,2002:bool" and node.value not in ("true", "false"):
         return Field(node.value, file, line, path)  # YAML 1.1 reads the axis value `no` as a bool
     try:
+        if node.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float"):
+            check_number(node.value)
         value = _CONSTRUCTOR.construct_object(node)
     except (ValueError, yaml.YAMLError) as error:
         raise TableError(f"{file}:{line}: {path}: not a value: {error}") from error

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from matrix.base.bounded import LARGEST_TABLE, BoundsError, parse_json, read_text
 from matrix.base.errors import ConfigurationError, TableError, unknown_word
 from matrix.base.tablefile import Field, describe, load
 from matrix.configurations.limits import limits
@@ -93,16 +94,16 @@ def read_configuration(file: Path) -> Configuration:
             file:line:.
     """
     try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_text(file, LARGEST_TABLE)
+    except (OSError, ValueError) as error:
         raise ConfigurationError(f"{file}:1: the configuration can't be read: {error}.") from error
     if file.suffix == ".json":
         try:
-            json.loads(text)
+            parse_json(text)
         except json.JSONDecodeError as error:
             raise ConfigurationError(f"{file}:{error.lineno}: not valid JSON: {error.msg}. Mend that line.") from error
-        except RecursionError:
-            raise ConfigurationError(f"{file}:1: not a configuration: nested without end.") from None
+        except BoundsError as error:
+            raise ConfigurationError(f"{file}:1: not a configuration: {error}.") from error
     try:
         root = load(file)
     except TableError as error:

@@ -48,7 +48,7 @@ from matrix.dialects import (
         ("a: 1\n---\nb: 2\n", "2: not valid YAML: but found another document. Mend that line."),
         ("a: *b\n", "1: not valid YAML: found undefined alias 'b'. Mend that line."),
         ("a: &b [*b]\n", "1: not a table: nested without end (an anchor that holds itself?)."),
-        ("a: " + "[" * 5000, "1: not a table: nested without end (an anchor that holds itself?)."),
+        ("a: " + "[" * 5000, "1: not a table: nested deeper than 64 levels."),
         ("- 1\n", "1: top level: must be a mapping, not a list"),
         ("", "1: the table is empty."),
         ("# nothing\n", "1: the table is empty."),

@@ -1,0 +1,142 @@
+"""Files from outside within bounds: what is too large, too deep or no plain file is refused before it costs anything.
+
+A reader calls these before and in place of its parser, and gives :class:`BoundsError`'s reason to its user with the
+file's name, in an error of its own class.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+LARGEST_FILE = 64 << 20  # bytes: results of 40,000 cases are half of that
+LARGEST_TABLE = 4 << 20
+_DEPTH = 64  # the deepest table of ours has 8 levels
+_VALUES = 200_000  # of a table, each alias counted with all that it stands for
+_DIGITS = 40
+
+
+class BoundsError(ValueError):
+    """Why a text isn't parsed; ``line`` counts from 1."""
+
+    def __init__(self, reason: str, line: int = 1) -> None:
+        super().__init__(reason)
+        self.line = line
+
+
+def read_text(file: Path, largest: int = LARGEST_FILE) -> str:
+    """The file's UTF-8 text.
+
+    Raises:
+        OSError, UnicodeDecodeError: it can't be read.
+        BoundsError: it is no plain file (a pipe without a writer would be waited for without end), or too large.
+    """
+    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+        kind = os.fstat(stream.fileno()).st_mode
+        if stat.S_ISDIR(kind):
+            raise IsADirectoryError(21, os.strerror(21), str(file))
+        if not stat.S_ISREG(kind):
+            raise BoundsError("it is a pipe or a device. Give a plain file")
+        data = stream.read(largest + 1)
+    if len(data) > largest:
+        raise BoundsError(f"it has more than {largest >> 20} MiB")
+    return data.decode("utf-8")
+
+
+def parse_json(text: str) -> Any:
+    """The value of a JSON text: finite numbers, text that UTF-8 can hold, nesting that Python can walk.
+
+    Raises:
+        BoundsError, ValueError: with the reason.
+    """
+    try:
+        value = json.loads(text, parse_constant=_no_constant, parse_float=_finite, parse_int=_whole)
+    except RecursionError:
+        raise BoundsError("it is nested too deeply") from None
+    if "\\u" in text:  # only an escape can make half a surrogate pair
+        _check_text(value)
+    return value
+
+
+def check_yaml(text: str) -> None:
+    """Look at the text's events, which cost little whatever the nesting, before its values are made.
+
+    Text that is no YAML passes as far as it is one: the parser says what is wrong with it.
+
+    Raises:
+        BoundsError: nested too deeply, or too many values.
+    """
+    count, depth = 0, 0
+    anchored: dict[str, int] = {}
+    opened: list[tuple[str | None, int]] = []
+    for event in _events(text):
+        if isinstance(event, yaml.AliasEvent):
+            count += anchored.get(str(event.anchor), 0)
+        elif isinstance(event, yaml.ScalarEvent):
+            count += 1
+            anchored |= {event.anchor: 1} if event.anchor else {}
+        elif isinstance(event, yaml.CollectionStartEvent):
+            opened.append((event.anchor, count))
+            count, depth = count + 1, depth + 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = opened.pop()
+            anchored |= {anchor: count - before} if anchor else {}
+            depth -= 1
+        if depth > _DEPTH:
+            raise BoundsError(f"nested deeper than {_DEPTH} levels", _line(event))
+        if count > _VALUES:
+            raise BoundsError(f"more than {_VALUES:,} values, with what aliases stand for", _line(event))
+
+
+def check_number(text: str) -> None:
+    """Raises BoundsError for a number of more digits than any figure has."""
+    if len(text) > _DIGITS:
+        raise BoundsError(f"a number of {len(text)} characters")
+
+
+def _events(text: str) -> Iterator[yaml.Event]:
+    with contextlib.suppress(yaml.YAMLError):
+        yield from yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+def _line(event: yaml.Event) -> int:
+    return event.start_mark.line + 1 if event.start_mark else 1
+
+
+def _no_constant(word: str) -> Any:
+    raise BoundsError(f"{word} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    check_number(text)
+    if not math.isfinite(number := float(text)):
+        raise BoundsError(f"{text} is no finite number")
+    return number
+
+
+def _whole(text: str) -> int:
+    check_number(text)
+    return int(text)
+
+
+def _check_text(value: Any) -> None:
+    rest = [value]
+    while rest:
+        one = rest.pop()
+        if isinstance(one, str):
+            try:
+                one.encode()
+            except UnicodeEncodeError:
+                raise BoundsError(f"{one[:_DIGITS]!r} holds half a surrogate pair") from None
+        elif isinstance(one, dict):
+            rest += [*one, *one.values()]
+        elif isinstance(one, list):
+            rest += one

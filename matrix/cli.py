@@ -44,7 +44,7 @@ def parser() -> Parser:
 
     def command(name: str, run: Callable[[argparse.Namespace], None], summary: str) -> argparse.ArgumentParser:
         # Abbreviations are refused: what works today must not mean something else once an option is added.
-        parser = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
+        parser = commands.add_parser(name, help=summary, description=summary)
         parser.set_defaults(run=run)
         return parser
 

@@ -28,14 +28,33 @@ DEFAULT_ARCH = "gfx950"
 DEFAULT_FAMILY = "batch_prefill"
 
 
+class _Store(argparse.Action):
+    """An option with one value: two different ones in a line are a mistake, and nobody knows which was meant."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        if option_string and parser.given.setdefault(self.dest, values) != values:
+            parser.error(f"{option_string} is given twice, as {parser.given[self.dest]} and {values}")
+        setattr(namespace, self.dest, values)
+
+
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose complaints are a UsageError like any other, instead of a print and an exit."""
+    """An argument parser whose complaints are a UsageError like any other, instead of a print and an exit.
+
+    Options are written out, so that a new one never changes what a line meant, and have one value.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
+        self.given: dict[str, Any] = {}
+        self.register("action", None, _Store)
+        self.register("action", "store", _Store)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """A command complains about its own unknown words: argparse would leave that to the program's parser.
 
         No command writes over what it is given to read: see matrix/base/outputs.py. Raises UsageError, OverwriteError.
         """
+        self.given.clear()
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")

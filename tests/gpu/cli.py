@@ -50,7 +50,7 @@ def _families() -> tuple[str, ...]:
 
 
 def parser() -> argparse.ArgumentParser:
-    root = Parser(prog="python -m tests.gpu", description=__doc__, allow_abbrev=False)
+    root = Parser(prog="python -m tests.gpu", description=__doc__)
     root.add_argument("--suite", required=True, help=", ".join((*SUITES, FAMILY_SUITE)))
     root.add_argument(
         "--family", default=None, metavar="NAME", help=f"of suite {FAMILY_SUITE}: {', '.join(_families())}"

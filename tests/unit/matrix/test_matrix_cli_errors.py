@@ -24,6 +24,7 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
         ((), 2, "the following arguments are required: COMMAND. See python -m matrix --help."),
         (("lst",), 2, "argument COMMAND: invalid choice: 'lst'"),
         (("list", "--archs", "gfx950"), 2, "unrecognized arguments: --archs gfx950. See python -m matrix list --help."),
+        (("list", "--tier", "smoke", "--tier=full"), 2, "--tier is given twice, as smoke and full"),
         (("list", "--arc", "gfx950"), 2, "unrecognized arguments: --arc gfx950"),
         (("list", "--arch", ","), 2, "--arch is empty; leave it out for gfx950"),
         (("list", "--mask", "x"), 2, "argument --mask: invalid choice: 'x'"),

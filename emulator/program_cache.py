@@ -17,6 +17,9 @@ _MAKERS = (
     *(
         "code_object",
         "image",
+        "inspection/descriptor",
+        "inspection/flow",
+        "inspection/registers",
         "options",
         "lowering/blob",
         "lowering/decode",

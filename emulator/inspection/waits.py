@@ -3,7 +3,8 @@
 The check is static and follows every branch in both directions. For each register that a load writes it knows how many
 operations of the load's counter were started since, at least, on any way that leads here. ``s_waitcnt vmcnt(N)`` lets
 at most N operations be under way: vector memory comes back in order, so that a load with N or more after it is back.
-LDS likewise with lgkmcnt; scalar loads come back in any order and need 0. What a load brings into LDS is not followed.
+LDS likewise with lgkmcnt; scalar loads come back in any order and need 0. What a load brings into LDS is not followed;
+for what is written there, see lds_waits.py.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from emulator.inspection.flow import successors, target
-from emulator.inspection.registers import VECTOR, Accesses, accesses
+from emulator.inspection.registers import VECTOR, Accesses, accesses, name_of
 from emulator.lowering.decode import Instruction
 
 _VECTOR_FORMATS = ("MUBUF", "MTBUF", "FLAT", "GLOBAL", "SCRATCH")
@@ -31,9 +32,7 @@ class Hazard:
     counter: str
 
     def __str__(self) -> str:
-        name = f"s{self.register}" if self.register < VECTOR else f"v{self.register - VECTOR}"
-        if self.register >= 2 * VECTOR:
-            name = f"a{self.register - 2 * VECTOR}"
+        name = name_of(self.register)
         wait = "vmcnt" if self.counter == "vm" else "lgkmcnt"
         return f"pc 0x{self.pc:x}: {self.text}: {name} may not be loaded yet: no s_waitcnt {wait} that waits for it"
 

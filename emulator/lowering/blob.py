@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from emulator.image import Image
+from emulator.inspection.descriptor import Refusal
 from emulator.lowering import microop
 from emulator.lowering.lower import Lowered
 
-MAGIC = b"EMUPROG1"
+MAGIC = b"EMUPROG2"
 _TABLES = ("ops", "texts", "kernels", "arguments", "hidden", "segments", "relocations", "variables", "strings", "data")
 _ALIGNMENT = 64
 
@@ -30,9 +31,20 @@ HEADER = np.dtype(
 )
 _KERNEL_NUMBERS = (
     *("entry", "end", "lds_bytes", "scratch_bytes", "kernarg_bytes", "rsrc1", "rsrc2", "rsrc3", "properties"),
-    *("preload", "max_workgroup", "first_argument", "argument_count", "first_hidden", "hidden_count", "spare"),
+    *(
+        "preload",
+        "max_workgroup",
+        "first_argument",
+        "argument_count",
+        "first_hidden",
+        "hidden_count",
+        "refused_at",
+        "refusal",
+    ),
 )
-KERNEL = np.dtype([("name", TEXT), ("descriptor_address", "<u8"), *((name, "<u4") for name in _KERNEL_NUMBERS)])
+KERNEL = np.dtype(
+    [("name", TEXT), ("descriptor_address", "<u8"), *((name, "<u4") for name in _KERNEL_NUMBERS), ("spare", "<u4")]
+)
 ARGUMENT = np.dtype([("offset", "<u4"), ("bytes", "<u4")])
 HIDDEN = np.dtype([("kind", "<u4"), ("offset", "<u4"), ("bytes", "<u4")])
 SEGMENT = np.dtype([(name, "<u8") for name in ("address", "data_offset", "data_bytes", "memory_bytes")])
@@ -50,20 +62,29 @@ class _Strings:
         return len(self.data) - len(encoded), len(encoded)
 
 
-def make_blob(image: Image, lowered: Lowered, spans: dict[str, tuple[int, int]]) -> bytes:
-    """The blob of a code object. ``spans`` has the range of micro-ops of each function by its name."""
+def make_blob(
+    image: Image, lowered: Lowered, spans: Mapping[str, tuple[int, int]], refused: Mapping[str, Refusal]
+) -> bytes:
+    """The blob of a code object. ``spans`` has the range of micro-ops of each function by its name, ``refused`` why
+    kernels can't be launched, by theirs.
+    """
     strings = _Strings()
     kernels: list[Any] = []
     arguments: list[tuple[int, int]] = []
     hidden: list[tuple[int, int, int]] = []
+    texts = list(lowered.texts)
     for kernel in image.kernels:
         entry, end = spans[kernel.function.name]
+        refusal = refused.get(kernel.name)
+        if refusal:
+            texts.append(refusal.reason)
         numbers = (
             *(entry, end, kernel.lds_bytes, kernel.scratch_bytes, kernel.kernarg_bytes, kernel.rsrc1, kernel.rsrc2),
             *(kernel.rsrc3, kernel.properties, kernel.preload, kernel.max_workgroup),
-            *(len(arguments), len(kernel.arguments), len(hidden), len(kernel.hidden), 0),
+            *(len(arguments), len(kernel.arguments), len(hidden), len(kernel.hidden)),
+            *((refusal.at, len(texts)) if refusal else (0, 0)),
         )
-        kernels.append((strings.add(kernel.name), kernel.descriptor_address, *numbers))
+        kernels.append((strings.add(kernel.name), kernel.descriptor_address, *numbers, 0))
         arguments += kernel.arguments
         hidden += kernel.hidden
     data = bytearray()
@@ -73,7 +94,7 @@ def make_blob(image: Image, lowered: Lowered, spans: dict[str, tuple[int, int]])
         data += segment.data
     tables = {
         "ops": lowered.ops,
-        "texts": _table((strings.add(text) for text in lowered.texts), TEXT),
+        "texts": _table((strings.add(text) for text in texts), TEXT),
         "kernels": _table(kernels, KERNEL),
         "arguments": _table(arguments, ARGUMENT),
         "hidden": _table(hidden, HIDDEN),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from emulator import image
+from emulator.inspection.descriptor import refusal
 from emulator.lowering.blob import make_blob
 from emulator.lowering.decode import Instruction, decode
 from emulator.lowering.lower import lower
@@ -26,4 +27,6 @@ def translate(code_object: bytes) -> bytes:
         first = len(instructions)
         instructions += decode(read.text[start:end], start)
         spans[function.name] = (first, len(instructions))
-    return make_blob(read, lower(instructions), spans)
+    judged = {kernel.name: refusal(kernel, instructions, spans) for kernel in read.kernels}
+    refused = {name: reason for name, reason in judged.items() if reason}
+    return make_blob(read, lower(instructions), spans, refused)

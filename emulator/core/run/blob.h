@@ -7,7 +7,7 @@
 
 namespace emu {
 
-inline constexpr char BLOB_MAGIC[8] = {'E', 'M', 'U', 'P', 'R', 'O', 'G', '1'};
+inline constexpr char BLOB_MAGIC[8] = {'E', 'M', 'U', 'P', 'R', 'O', 'G', '2'};
 
 struct BlobTable
 {
@@ -40,7 +40,9 @@ struct BlobKernel
     uint32_t entry, end;
     uint32_t lds_bytes, scratch_bytes, kernarg_bytes, rsrc1, rsrc2, rsrc3, properties, preload,
         max_workgroup;
-    uint32_t first_argument, argument_count, first_hidden, hidden_count, spare;
+    uint32_t first_argument, argument_count, first_hidden, hidden_count;
+    // If the kernel can't run: the micro-op, and the number of the text that says why, plus 1.
+    uint32_t refused_at, refusal, spare;
 };
 
 struct BlobArgument

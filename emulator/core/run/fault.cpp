@@ -73,6 +73,7 @@ const char* fault_kind_name(FaultKind kind)
                                         "lds",
                                         "scratch",
                                         "unknown",
+                                        "registers",
                                         "pc",
                                         "race",
                                         "uninitialised",
@@ -200,11 +201,12 @@ std::string fault_message(const Fault& f)
         out = std::string(fault_kind_name(f.kind)) + " fault";
     if(!f.detail.empty())
         out += ": " + f.detail;
-    out += "\n  kernel " + f.kernel + "\n  pc " + hex(f.pc) +
-           (f.text.empty() ? "" : "  " + f.text) + "\n  workgroup (" +
-           std::to_string(f.workgroup[0]) + ", " + std::to_string(f.workgroup[1]) + ", " +
-           std::to_string(f.workgroup[2]) + ") wave " + std::to_string(f.wave) +
-           (f.lane == NO_LANE ? "" : " lane " + std::to_string(f.lane));
+    out += "\n  kernel " + f.kernel + "\n  pc " + hex(f.pc) + (f.text.empty() ? "" : "  " + f.text);
+    if(f.kind == FaultKind::Registers) // found before any wave ran
+        return out;
+    out += "\n  workgroup (" + std::to_string(f.workgroup[0]) + ", " +
+           std::to_string(f.workgroup[1]) + ", " + std::to_string(f.workgroup[2]) + ") wave " +
+           std::to_string(f.wave) + (f.lane == NO_LANE ? "" : " lane " + std::to_string(f.lane));
     if(f.has_nearest)
         out += "\n  nearest: " + where(f);
     return out;

@@ -25,6 +25,7 @@ enum class FaultKind : uint32_t
     Lds,           // outside the LDS of the workgroup
     Scratch,       // outside the lane's scratch
     Unknown,       // an instruction, operand or modifier that the emulator lacks; `detail` names it
+    Registers,     // not in the kernel's descriptor, or a tuple where none may begin
     Pc,            // a jump out of the program
     Race,          // two waves touched the same LDS bytes without a barrier in between
     Uninitialised, // a value that was never written decided something

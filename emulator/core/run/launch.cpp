@@ -75,6 +75,23 @@ void check_launch(const Kernel& kernel, const Dim3& grid, const Dim3& block, siz
             throw std::invalid_argument("fewer argument bytes than the kernel takes");
 }
 
+// Throws LaunchFault if the kernel's code and its descriptor do not fit.
+void check_registers(const Kernel& kernel)
+{
+    if(kernel.refusal.empty())
+        return;
+    const Program& program = *kernel.program;
+    const MicroOp& op      = program.ops[kernel.refused_at];
+    Fault fault;
+    fault.kind        = FaultKind::Registers;
+    fault.kernel      = kernel.name;
+    fault.text        = program.texts[op.text];
+    fault.pc          = program.virtual_address(op);
+    fault.instruction = kernel.refused_at - kernel.entry;
+    fault.detail      = kernel.refusal;
+    throw LaunchFault(std::move(fault));
+}
+
 void write_hidden(const Memory& kernarg, const Shape& shape, uint32_t dynamic_lds)
 {
     for(const HiddenArgument& hidden : shape.kernel.hidden)
@@ -198,6 +215,7 @@ void launch(const Kernel& kernel,
             size_t bytes)
 {
     check_launch(kernel, grid, block, bytes);
+    check_registers(kernel);
     const Memory kernarg(std::max<size_t>(kernel.kernarg_bytes, bytes), "kernel arguments");
     const Memory packet(sizeof(DispatchPacket), "dispatch packet"), queue(4096, "queue");
     const uint64_t threads = uint64_t{block.x} * block.y * block.z;

@@ -122,6 +122,12 @@ void load_kernels(const Blob& blob, Program& program)
         kernel.properties         = record.properties;
         kernel.preload            = record.preload;
         kernel.max_workgroup      = record.max_workgroup;
+        kernel.refused_at         = record.refused_at;
+        if(record.refusal > program.texts.size() || record.refused_at >= program.ops.size())
+            throw std::runtime_error("program blob: kernel " + kernel.name +
+                                     " is refused for a reason that is missing");
+        if(record.refusal != 0)
+            kernel.refusal = program.texts[record.refusal - 1];
         if(record.first_argument + uint64_t{record.argument_count} > arguments.size() ||
            record.first_hidden + uint64_t{record.hidden_count} > hidden.size())
             throw std::runtime_error("program blob: arguments of kernel " + kernel.name +

@@ -66,6 +66,8 @@ struct Kernel
     uint32_t properties; // kernel_code_properties
     uint32_t preload;    // kernarg_preload_spec_length | offset << 7
     uint32_t max_workgroup;
+    uint32_t refused_at; // why the kernel can't run: micro-op
+    std::string refusal; // and reason; empty if it can
     std::vector<ExplicitArgument> arguments;
     std::vector<HiddenArgument> hidden;
 };

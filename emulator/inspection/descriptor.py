@@ -1,0 +1,106 @@
+"""Registers that a kernel's descriptor doesn't grant, and tuples of registers at places where none may begin.
+
+Granted (LLVM, "User Guide for AMDGPU Backend", compute_pgm_rsrc1 and compute_pgm_rsrc3): vector and accumulation
+registers together in eights, the accumulation registers from ACCUM_OFFSET on; scalar registers in sixteens. From gfx90a
+on a tuple of vector registers begins at an even one (same guide, "VGPR alignment"); a pair of scalar registers begins
+at an even one, a longer tuple at a multiple of four. All code that the kernel can reach is looked at, run or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from emulator.image import KernelInfo
+from emulator.inspection.flow import successors
+from emulator.inspection.registers import ACCUMULATION, VECTOR, Operand, name_of, operands
+from emulator.lowering.decode import Encoding, Instruction
+
+_SCALARS = 102  # behind them vcc and others, which every wave has
+_CALLS = ("s_swappc_b64", "s_setpc_b64", "s_call_b64")  # where they lead to is not followed
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """How many registers of each kind a wave of the kernel has."""
+
+    scalars: int
+    vectors: int
+    accumulations: int
+
+    @classmethod
+    def of(cls, rsrc1: int, rsrc3: int) -> Granted:
+        """By the descriptor's words."""
+        total, before = 8 * ((rsrc1 & 0x3F) + 1), 4 * ((rsrc3 & 0x3F) + 1)
+        return cls(16 * ((rsrc1 >> 6 & 0xF) // 2 + 1), min(total, before, 256), max(0, min(total - before, 256)))
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The first instruction, by index, that the kernel can't run, and why."""
+
+    at: int
+    reason: str
+
+
+def refusal(
+    kernel: KernelInfo, instructions: Sequence[Instruction], spans: Mapping[str, tuple[int, int]]
+) -> Refusal | None:
+    """Why a kernel can't be launched; None if it can. ``spans`` has the instructions of each function by its name."""
+    granted = Granted.of(kernel.rsrc1, kernel.rsrc3)
+    judged: dict[Encoding, str] = {}
+    for at in _reachable(kernel.function.name, instructions, spans):
+        encoding = instructions[at].encoding
+        if encoding not in judged:
+            judged[encoding] = _judged(instructions[at], granted)
+        if judged[encoding]:
+            return Refusal(at, judged[encoding])
+    return None
+
+
+def _reachable(name: str, instructions: Sequence[Instruction], spans: Mapping[str, tuple[int, int]]) -> list[int]:
+    """Ascending: what branches lead to from the kernel's entry, and where it calls, all functions that are no entry."""
+    first, last = spans[name]
+    following = successors(instructions[first:last])
+    seen, queue, calls = {0}, [0], False
+    while queue:
+        at = queue.pop()
+        calls = calls or instructions[first + at].name in _CALLS
+        new = set(following[at]) - seen
+        seen |= new
+        queue += new
+    found = [first + at for at in sorted(seen)]
+    if calls:
+        found += [at for start, end in sorted(set(spans.values()) - {(first, last)}) for at in range(start, end)]
+    return found
+
+
+def _judged(instruction: Instruction, granted: Granted) -> str:
+    for operand in operands(instruction):
+        reason = _beyond(operand, granted) or _misplaced(operand)
+        if reason:
+            return f"{instruction.text}: {reason}"
+    return ""
+
+
+def _beyond(operand: Operand, granted: Granted) -> str:
+    last = operand.first + operand.words - 1
+    if last >= ACCUMULATION:
+        base, count, kind = ACCUMULATION, granted.accumulations, "accumulation registers"
+    elif last >= VECTOR:
+        base, count, kind = VECTOR, granted.vectors, "vector registers"
+    else:
+        base, count, kind = 0, granted.scalars, "scalar registers"
+        last = last if last < _SCALARS else 0
+    if last - base < count:
+        return ""
+    return f"{name_of(last)} is beyond the {count} {kind} of the kernel's descriptor"
+
+
+def _misplaced(operand: Operand) -> str:
+    if operand.words == 1:
+        return ""
+    step = 4 if operand.first < VECTOR and operand.words > 2 else 2
+    if operand.first % step == 0:
+        return ""
+    return f"a tuple of {operand.words} registers can't begin at {name_of(operand.first)}, but at a multiple of {step}"

@@ -22,7 +22,8 @@ from emulator.program_cache import store, stored, text_version
 from emulator.toolchain import cache_folder
 
 _MAKERS = (
-    *("inspection/flow", "inspection/inspect", "inspection/mix", "inspection/registers", "inspection/waits"),
+    *("inspection/flow", "inspection/inspect", "inspection/lds_waits", "inspection/mix", "inspection/registers"),
+    "inspection/waits",
     *("lowering/decode", "lowering/microop", "lowering/operands"),
 )
 _WORTH_PROCESSES = 32  # kernels; a process of its own takes half a second to start
@@ -33,7 +34,7 @@ class Inspected:
     """One kernel. ``loop`` counts the instructions of its hot loop by mix.CLASSES; all 0 if it has no loop with MFMA.
 
     ``lane_moves`` are v_readlane and v_writelane, by which scalar registers are spilled into vector ones. ``hazards``
-    are waits.Hazard as text.
+    are waits.Hazard and lds_waits.UnfinishedWrite as text.
     """
 
     symbol: str
@@ -107,6 +108,7 @@ def _looked_at(codes: Sequence[_Code]) -> list[dict[str, Any]]:
 
 def _look(code: _Code) -> dict[str, Any]:
     """The fields of Inspected but the symbol."""
+    from emulator.inspection.lds_waits import unfinished_writes
     from emulator.inspection.mix import loop_mix
     from emulator.inspection.waits import hazards
     from emulator.lowering.decode import (
@@ -118,5 +120,5 @@ def _look(code: _Code) -> dict[str, Any]:
         "instructions": len(instructions),
         "unknown": sum(instruction.record is None for instruction in instructions),
         "loop": loop_mix(instructions),
-        "hazards": [str(hazard) for hazard in hazards(instructions)],
+        "hazards": [str(hazard) for hazard in (*hazards(instructions), *unfinished_writes(instructions))],
     }

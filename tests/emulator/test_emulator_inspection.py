@@ -14,6 +14,7 @@ from emulator.__main__ import main
 from emulator.image import read
 from emulator.inspection import inspect as inspection
 from emulator.inspection.inspect import inspect
+from emulator.inspection.lds_waits import unfinished_writes
 from emulator.inspection.waits import hazards
 from emulator.lowering.decode import Instruction, decode
 from tests.emulator.emulator_assembly import assemble
@@ -26,7 +27,7 @@ USE = "v_add_f32 v4, v2, v2\n"
 @functools.cache
 def programs() -> dict[str, list[Instruction]]:
     """The instructions of every case of LATE and SOUND: one run of the assembler is enough for all of them."""
-    codes = {**{name: code for name, (code, _) in LATE.items()}, **SOUND}
+    codes = {**{name: code for name, (code, _) in LATE.items()}, **SOUND, **UNFINISHED, **FINISHED}
     image = read(assemble("".join(f"{code}s_endpgm\n" for code in codes.values())))
     function = image.functions[0]
     start = function.address - image.text_address
@@ -93,6 +94,42 @@ def test_a_sufficient_wait_is_not_blamed(case: str) -> None:
     assert hazards(programs()[case]) == []
 
 
+WRITE, WAIT, BARRIER, READ = "ds_write_b32 v0, v1\n", "s_waitcnt lgkmcnt(0)\n", "s_barrier\n", "ds_read_b32 v2, v0\n"
+UNFINISHED = {
+    "no wait for a write": WRITE + BARRIER + READ + WAIT,
+    "a wait behind the barrier": WRITE + BARRIER + WAIT + READ,
+    "the wait lets the write be under way": WRITE + "s_waitcnt lgkmcnt(1)\n" + BARRIER + READ,
+    "a wait for vector memory": WRITE + "s_waitcnt vmcnt(0)\n" + BARRIER + READ,
+    "another barrier without a wait": WRITE + BARRIER + BARRIER + READ,
+    "a write on one of two ways": "s_cbranch_scc0 1f\n" + WRITE + "1:\n" + BARRIER + READ,
+    "in the next round of a loop": "1:\n" + BARRIER + READ + WRITE + "s_cbranch_scc0 1b\n",
+    "an atomic reads": WRITE + BARRIER + "ds_add_u32 v0, v1\n",
+}
+
+
+@pytest.mark.parametrize("case", UNFINISHED)
+def test_a_read_behind_a_barrier_of_a_write_that_was_not_waited_for_is_found(case: str) -> None:
+    (found,) = unfinished_writes(programs()[case])
+    assert found.text.startswith("ds_read_b32" if "atomic" not in case else "ds_add_u32")
+    assert "no s_waitcnt lgkmcnt before the barrier" in str(found)
+    assert next(one.pc for one in programs()[case] if one.name.startswith("ds_write")) == found.written_at
+
+
+FINISHED = {
+    "a wait before the barrier": WRITE + WAIT + BARRIER + READ,
+    "a later wait and barrier": WRITE + BARRIER + WAIT + BARRIER + READ,
+    "the older of two writes": WRITE + READ + "s_waitcnt lgkmcnt(1)\n" + BARRIER + READ,
+    "more writes than can be counted": WRITE + READ * 17 + BARRIER + READ,
+    "nobody reads behind the barrier": WRITE + BARRIER + WRITE + "ds_bpermute_b32 v3, v0, v2\n",
+    "the wave reads before the barrier": WRITE + READ + WAIT + BARRIER + READ,
+}
+
+
+@pytest.mark.parametrize("case", FINISHED)
+def test_a_write_that_is_waited_for_in_time_is_not_blamed(case: str) -> None:
+    assert unfinished_writes(programs()[case]) == []
+
+
 MFMA = "v_mfma_f32_16x16x16_f16 a[0:3], v[2:3], v[4:5], a[0:3]\n"
 LOOPS = (
     "1:\nv_add_f32 v9, v9, v9\ns_cbranch_scc1 1b\n"  # hot by name only
@@ -135,7 +172,7 @@ def test_what_was_found_is_kept_for_each_kernels_code(tmp_path: Path, monkeypatc
 
 
 def test_the_text_of_whatever_inspects_decides_about_the_cache() -> None:
-    text = "import sys\nfrom emulator.inspection import mix, waits\nprint(*sys.modules)"
+    text = "import sys\nfrom emulator.inspection import lds_waits, mix, waits\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     names = {name.removeprefix("emulator.") for name in done.stdout.split() if name.startswith("emulator.")}
     modules = {name.replace(".", "/") for name in names} - {"inspection", "lowering"}

@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     cover.add_argument("files", nargs="+", type=Path, metavar="FILE", help="library, object, bundle or code object")
     cover.add_argument("-v", "--verbose", action="store_true", help="every opcode and modifier with its count")
     cover.set_defaults(run=_coverage)
-    look = commands.add_parser("inspect", help="each kernel's hot loop, and loads used before they are back, as JSON")
+    look = commands.add_parser("inspect", help="each kernel's hot loop, missing waits and missing wait states, as JSON")
     look.add_argument("file", type=Path, metavar="FILE", help="library, object, bundle or code object")
     look.add_argument("--arch", choices=list(ARCHS), required=True, help="of which code objects")
     look.set_defaults(run=_inspect)

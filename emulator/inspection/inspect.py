@@ -1,4 +1,4 @@
-"""What a kernel's machine code shows without running: the mix of its hot loop, and loads used before they are back.
+"""What a kernel's machine code shows without running: the mix of its hot loop, waits and wait states that are missing.
 
 Looking at a kernel takes a tenth of a second. The result for each kernel's code is cached, and the decoder's
 tables are imported only for new code: if one of 6,000 kernels changed, only that one is looked at.
@@ -22,8 +22,8 @@ from emulator.program_cache import store, stored, text_version
 from emulator.toolchain import cache_folder
 
 _MAKERS = (
-    *("inspection/flow", "inspection/inspect", "inspection/lds_waits", "inspection/mix", "inspection/registers"),
-    "inspection/waits",
+    *("inspection/flow", "inspection/hazard_effects", "inspection/hazard_rules", "inspection/hazards"),
+    *("inspection/inspect", "inspection/lds_waits", "inspection/mix", "inspection/registers", "inspection/waits"),
     *("lowering/decode", "lowering/microop", "lowering/operands"),
 )
 _WORTH_PROCESSES = 32  # kernels; a process of its own takes half a second to start
@@ -34,7 +34,8 @@ class Inspected:
     """One kernel. ``loop`` counts the instructions of its hot loop by mix.CLASSES; all 0 if it has no loop with MFMA.
 
     ``lane_moves`` are v_readlane and v_writelane, by which scalar registers are spilled into vector ones. ``hazards``
-    are waits.Hazard and lds_waits.UnfinishedWrite as text.
+    are waits.Hazard and lds_waits.UnfinishedWrite as text, ``missing_states``
+    are hazards.MissingStates.
     """
 
     symbol: str
@@ -42,18 +43,20 @@ class Inspected:
     unknown: int
     loop: dict[str, int]
     hazards: tuple[str, ...]
+    missing_states: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Code:
-    """A kernel's bytes, at ``pc`` of its code object's text."""
+    """A kernel's bytes, at ``pc`` of the text of a code object for ``target``."""
 
     symbol: str
+    target: str
     pc: int
     code: bytes
 
     def file(self, folder: Path) -> Path:
-        key = hashlib.sha256(f"{text_version(_MAKERS)} {self.pc} ".encode() + self.code)
+        key = hashlib.sha256(f"{text_version(_MAKERS)} {self.target} {self.pc} ".encode() + self.code)
         return folder / f"{key.hexdigest()}.json"
 
 
@@ -70,13 +73,14 @@ def inspect(path: Path, arch: str, *, cache: Path | None = None) -> list[Inspect
 
 
 def as_json(inspected: Sequence[Inspected]) -> str:
-    """By symbol: ``instructions``, ``unknown``, ``loop`` by class, ``hazards`` as text."""
+    """By symbol: ``instructions``, ``unknown``, ``loop`` by class, ``hazards`` and ``missing_states`` as text."""
     rows = [dataclasses.asdict(one) for one in inspected]
     return json.dumps({row.pop("symbol"): row for row in rows}, indent=1)
 
 
 def _inspected(symbol: str, facts: Mapping[str, Any]) -> Inspected:
-    return Inspected(symbol=symbol, **{**facts, "hazards": tuple(facts["hazards"])})
+    lists = {name: tuple(facts[name]) for name in ("hazards", "missing_states")}
+    return Inspected(symbol=symbol, **{**facts, **lists})
 
 
 def _codes(path: Path, arch: str) -> Iterable[_Code]:
@@ -85,7 +89,7 @@ def _codes(path: Path, arch: str) -> Iterable[_Code]:
             read = image.read(elf)
             for kernel in read.kernels:
                 start = kernel.function.address - read.text_address
-                yield _Code(kernel.name, start, read.text[start : start + kernel.function.size])
+                yield _Code(kernel.name, target, start, read.text[start : start + kernel.function.size])
 
 
 def _stored(file: Path) -> dict[str, Any] | None:
@@ -108,6 +112,7 @@ def _looked_at(codes: Sequence[_Code]) -> list[dict[str, Any]]:
 
 def _look(code: _Code) -> dict[str, Any]:
     """The fields of Inspected but the symbol."""
+    from emulator.inspection.hazards import missing_states
     from emulator.inspection.lds_waits import unfinished_writes
     from emulator.inspection.mix import loop_mix
     from emulator.inspection.waits import hazards
@@ -116,9 +121,11 @@ def _look(code: _Code) -> dict[str, Any]:
     )
 
     instructions = list(decode(code.code, code.pc))
+    missing = missing_states(instructions, code.target.partition(":")[0], xnack=":xnack-" not in code.target)
     return {
         "instructions": len(instructions),
         "unknown": sum(instruction.record is None for instruction in instructions),
         "loop": loop_mix(instructions),
         "hazards": [str(hazard) for hazard in (*hazards(instructions), *unfinished_writes(instructions))],
+        "missing_states": [str(one) for one in missing],
     }

@@ -51,13 +51,14 @@ class KernelCode:
     """What a kernel's instructions show without running (emulator/inspection/inspect.py).
 
     ``loop`` counts the instructions of its hot loop by class, all 0 if it has no loop with matrix instructions;
-    ``hazards`` are uses of a register before the load into it is waited for, as text; ``unknown`` counts instructions
-    that can't be judged.
+    ``hazards`` are uses of registers and LDS before what is loaded or written there is waited for, as text, and
+    ``missing_states`` instructions that follow too early on others; ``unknown`` counts those that can't be judged.
     """
 
     unknown: int
     loop: Mapping[str, int]
     hazards: tuple[str, ...]
+    missing_states: tuple[str, ...]
 
 
 @contextmanager
@@ -158,7 +159,12 @@ def inspect(path: Path, arch: str) -> dict[str, KernelCode]:
 
     with _reading():
         kernels_of_file = inspected(path, arch)
-    return {one.symbol: KernelCode(unknown=one.unknown, loop=one.loop, hazards=one.hazards) for one in kernels_of_file}
+    return {
+        one.symbol: KernelCode(
+            unknown=one.unknown, loop=one.loop, hazards=one.hazards, missing_states=one.missing_states
+        )
+        for one in kernels_of_file
+    }
 
 
 _NUMBERS = (

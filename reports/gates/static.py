@@ -29,7 +29,8 @@ def figures(library: Path, manifest: Manifest, arch: str) -> dict[str, dict[str,
     """The figures of every kernel that the library has for the arch.
 
     ``loop_*`` count the instructions of the loop that holds the matrix instructions, ``wait_hazards`` the registers
-    used before the load into them is waited for.
+    and LDS used before what is loaded or written there is waited for, ``missing_states`` the instructions that follow
+    too early on others (an s_nop is missing).
 
     Raises:
         CodeObjectError: the library can't be read, or holds no GPU code.
@@ -62,7 +63,7 @@ def _code_figures(inspected: Mapping[str, KernelCode], symbol: str, where: str) 
     if code.unknown:
         raise GateError(f"{where}: {code.unknown} unknown instructions: what they do can't be judged.")
     loop = {f"loop_{name}": float(count) for name, count in code.loop.items()}
-    return {**loop, "wait_hazards": float(len(code.hazards))}
+    return {**loop, "wait_hazards": float(len(code.hazards)), "missing_states": float(len(code.missing_states))}
 
 
 def rows(

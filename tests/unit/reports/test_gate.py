@@ -43,8 +43,13 @@ FIGURES = {
     "vgpr": 200, "agpr": 0, "sgpr": 100, "vgpr_spills": 0, "sgpr_spills": 60, "scratch_bytes": 0, "lds_bytes": 52224,
     "text_bytes": 10000, "occupancy_waves": 2,
 }  # fmt: skip
-CODE: dict[str, Any] = {"unknown": 0, "loop": {"mfma": 128, "valu": 500, "scratch": 0}, "hazards": ()}
-LOOP = {"loop_mfma": 128, "loop_valu": 500, "loop_scratch": 0, "wait_hazards": 0}
+CODE: dict[str, Any] = {
+    "unknown": 0,
+    "loop": {"mfma": 128, "valu": 500, "scratch": 0},
+    "hazards": (),
+    "missing_states": (),
+}
+LOOP = {"loop_mfma": 128, "loop_valu": 500, "loop_scratch": 0, "wait_hazards": 0, "missing_states": 0}
 TODAY = datetime.date(2026, 11, 20)
 
 
@@ -137,6 +142,11 @@ def test_a_worse_figure_is_named(
         ({"loop": {"mfma": 256, "valu": 1000, "scratch": 0}}, 43, "regressed: {}: loop_mfma: 128 -> 256 instructions"),
         ({"loop": {"mfma": 128, "valu": 500, "scratch": 2}}, 43, "regressed: {}: loop_scratch: 0 -> 2 instructions"),
         ({"hazards": ("pc 0x10: v2 ...",)}, 43, "wait_hazards: none -> 1 uses (allowed: at most 0, budget waits)"),
+        (
+            {"missing_states": ("pc 0x10: v_mfma ...",)},
+            43,
+            "missing_states: none -> 1 instructions (allowed: at most 0, budget wait-states)",
+        ),
         ({"unknown": 1}, 45, "{}: 1 unknown instructions"),
     ],
 )
@@ -151,7 +161,7 @@ def test_a_worse_loop_or_a_late_wait_is_named(
 def test_better_figures_pass_and_are_told(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
     library.kernels[SMALL] = resources("a", sgpr_spills=0, occupancy_waves=3, text_bytes=9901)
     assert library.run("gate") == 0
-    assert "improved: 2 improved, 24 unchanged" in capsys.readouterr().out
+    assert "improved: 2 improved, 26 unchanged" in capsys.readouterr().out
 
 
 def test_a_removed_kernel_regresses_and_a_new_one_must_be_accepted(
@@ -323,7 +333,11 @@ def test_a_limit_without_a_figure_is_no_pass() -> None:
     found = read_budgets(thresholds).rows(
         keys, {SMALL: FIGURES}, thresholds, arch="gfx950", upstream="aiter", today=TODAY
     )
-    assert {(row.metric, row.verdict) for row in found} == {("loop_scratch", "missing"), ("wait_hazards", "missing")}
+    assert {(row.metric, row.verdict) for row in found} == {
+        ("loop_scratch", "missing"),
+        ("wait_hazards", "missing"),
+        ("missing_states", "missing"),
+    }
 
 
 def test_a_mistake_in_the_budgets_is_named(tmp_path: Path) -> None:

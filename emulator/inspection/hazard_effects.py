@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from emulator.inspection.registers import VECTOR, Operand, operands
 from emulator.lowering.decode import Instruction
+from emulator.lowering.registers import VECTOR, Operand, operands
 
 _VCC, _M0, _EXEC = 3 << 106, 1 << 124, 3 << 126
 _SCALARS = (1 << VECTOR) - 1

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from emulator.inspection.flow import successors
 from emulator.inspection.hazard_effects import VMEM, Effects, effects
 from emulator.inspection.hazard_rules import CLAUSE, Relation, Rule, rules
 from emulator.lowering.decode import Encoding, Instruction
+from emulator.lowering.flow import successors
 
 
 @dataclass(frozen=True, slots=True)

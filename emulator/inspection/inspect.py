@@ -22,8 +22,8 @@ from emulator.program_cache import store, stored, text_version
 from emulator.toolchain import cache_folder
 
 _MAKERS = (
-    *("inspection/flow", "inspection/hazard_effects", "inspection/hazard_rules", "inspection/hazards"),
-    *("inspection/inspect", "inspection/lds_waits", "inspection/mix", "inspection/registers", "inspection/waits"),
+    *("lowering/flow", "inspection/hazard_effects", "inspection/hazard_rules", "inspection/hazards"),
+    *("inspection/inspect", "inspection/lds_waits", "inspection/mix", "lowering/registers", "inspection/waits"),
     *("lowering/decode", "lowering/microop", "lowering/operands"),
 )
 _WORTH_PROCESSES = 32  # kernels; a process of its own takes half a second to start

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from emulator.inspection.flow import successors
 from emulator.lowering.decode import Instruction
+from emulator.lowering.flow import successors
 
 _CAPACITY = 15  # operations that lgkmcnt can count
 _CROSSBAR = ("ds_bpermute", "ds_permute", "ds_swizzle", "ds_nop")  # no LDS memory

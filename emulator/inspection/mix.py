@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from emulator.inspection.flow import hot_loop
 from emulator.lowering.decode import Instruction
+from emulator.lowering.flow import hot_loop
 
 # By name or format; the first that fits. What fits none is scalar arithmetic.
 CLASSES = ("mfma", "lane_moves", "valu", "scratch", "vmem", "lds", "smem", "waits", "barriers", "branches", "salu")

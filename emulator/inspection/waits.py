@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from emulator.inspection.flow import successors, target
-from emulator.inspection.registers import VECTOR, Accesses, accesses, name_of
 from emulator.lowering.decode import Instruction
+from emulator.lowering.flow import successors, target
+from emulator.lowering.registers import VECTOR, Accesses, accesses, name_of
 
 _VECTOR_FORMATS = ("MUBUF", "MTBUF", "FLAT", "GLOBAL", "SCRATCH")
 _CAPACITY = 63  # operations that vmcnt can count; the hardware waits before it counts further

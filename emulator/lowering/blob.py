@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from emulator.image import Image
-from emulator.inspection.descriptor import Refusal
 from emulator.lowering import microop
+from emulator.lowering.descriptor import Refusal
 from emulator.lowering.lower import Lowered
 
 MAGIC = b"EMUPROG2"
@@ -69,24 +69,8 @@ def make_blob(
     kernels can't be launched, by theirs.
     """
     strings = _Strings()
-    kernels: list[Any] = []
-    arguments: list[tuple[int, int]] = []
-    hidden: list[tuple[int, int, int]] = []
     texts = list(lowered.texts)
-    for kernel in image.kernels:
-        entry, end = spans[kernel.function.name]
-        refusal = refused.get(kernel.name)
-        if refusal:
-            texts.append(refusal.reason)
-        numbers = (
-            *(entry, end, kernel.lds_bytes, kernel.scratch_bytes, kernel.kernarg_bytes, kernel.rsrc1, kernel.rsrc2),
-            *(kernel.rsrc3, kernel.properties, kernel.preload, kernel.max_workgroup),
-            *(len(arguments), len(kernel.arguments), len(hidden), len(kernel.hidden)),
-            *((refusal.at, len(texts)) if refusal else (0, 0)),
-        )
-        kernels.append((strings.add(kernel.name), kernel.descriptor_address, *numbers, 0))
-        arguments += kernel.arguments
-        hidden += kernel.hidden
+    kernels, arguments, hidden = _kernel_rows(image, spans, refused, strings, texts)
     data = bytearray()
     segments = []
     for segment in image.segments:
@@ -116,6 +100,34 @@ def make_blob(
         body += tables[name].tobytes()
     body[: HEADER.itemsize] = header.tobytes()
     return bytes(body)
+
+
+def _kernel_rows(
+    image: Image,
+    spans: Mapping[str, tuple[int, int]],
+    refused: Mapping[str, Refusal],
+    strings: _Strings,
+    texts: list[str],
+) -> tuple[list[Any], list[tuple[int, int]], list[tuple[int, int, int]]]:
+    """Rows of the kernels, and of the arguments and hidden arguments they refer to; why one is refused is a text."""
+    kernels: list[Any] = []
+    arguments: list[tuple[int, int]] = []
+    hidden: list[tuple[int, int, int]] = []
+    for kernel in image.kernels:
+        entry, end = spans[kernel.function.name]
+        refusal = refused.get(kernel.name)
+        if refusal:
+            texts.append(refusal.reason)
+        numbers = (
+            *(entry, end, kernel.lds_bytes, kernel.scratch_bytes, kernel.kernarg_bytes, kernel.rsrc1, kernel.rsrc2),
+            *(kernel.rsrc3, kernel.properties, kernel.preload, kernel.max_workgroup),
+            *(len(arguments), len(kernel.arguments), len(hidden), len(kernel.hidden)),
+            *((refusal.at, len(texts)) if refusal else (0, 0)),
+        )
+        kernels.append((strings.add(kernel.name), kernel.descriptor_address, *numbers, 0))
+        arguments += kernel.arguments
+        hidden += kernel.hidden
+    return kernels, arguments, hidden
 
 
 def _table(rows: Iterable[Any], dtype: np.dtype[Any]) -> Any:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from emulator import image
-from emulator.inspection.descriptor import refusal
 from emulator.lowering.blob import make_blob
 from emulator.lowering.decode import Instruction, decode
+from emulator.lowering.descriptor import refusal
 from emulator.lowering.lower import lower
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from emulator import code_object, image
-from emulator.inspection.descriptor import refusal
 from emulator.inspection.inspect import inspect
 from emulator.lowering.decode import decode
+from emulator.lowering.descriptor import refusal
 from kernels.build.manifest import Manifest
 from reports.errors import GateError
 from reports.gates import static as static_gate

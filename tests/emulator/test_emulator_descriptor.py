@@ -11,7 +11,7 @@ import pytest
 from emulator import image
 from emulator.device import EmulatedGpu
 from emulator.errors import DeviceFaultError
-from emulator.inspection.descriptor import Granted
+from emulator.lowering.descriptor import Granted
 from tests.emulator.emulator_assembly import assemble, launch
 from tests.emulator.emulator_child import on_device
 

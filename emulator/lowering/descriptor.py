@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from emulator.image import KernelInfo
-from emulator.inspection.flow import successors
-from emulator.inspection.registers import ACCUMULATION, VECTOR, Operand, name_of, operands
 from emulator.lowering.decode import Encoding, Instruction
+from emulator.lowering.flow import successors
+from emulator.lowering.registers import ACCUMULATION, VECTOR, Operand, name_of, operands
 
 _SCALARS = 102  # behind them vcc and others, which every wave has
 _CALLS = ("s_swappc_b64", "s_setpc_b64", "s_call_b64")  # where they lead to is not followed

@@ -40,6 +40,25 @@ ds_read_b32 v4, v3
 global_store_dword v1, v4, s[6:7]
 s_endpgm
 """
+# out[i] = in[i] through LDS and back, without a wait for what the wave itself wrote
+OWN = f"""{ARGUMENTS}
+global_load_dword v2, v1, s[4:5]
+{WAIT_VECTOR}
+v_mov_b32 v3, 0
+ds_write_b32 v1, v3
+ds_write_b16 v1, v2
+ds_write_b16_d16_hi v1, v2 offset:2
+ds_add_u32 v1, v3
+ds_write2_b32 v1, v2, v3 offset0:64 offset1:128
+ds_read_b32 v4, v1
+ds_read_b32 v5, v1 offset:256
+ds_read_u16 v6, v1 offset:512
+{WAIT_OTHERS}
+v_max_u32 v4, v4, v5
+v_add_u32 v4, v4, v6
+global_store_dword v1, v4, s[6:7]
+s_endpgm
+"""
 # out[i] = in[i], by LDS-DMA
 DMA = f"""{ARGUMENTS}
 s_mov_b32 m0, 0
@@ -76,7 +95,9 @@ def checked(device: EmulatedGpu, body: str, *, threads: int = 64, wave_order: in
 _CHECKS = ("poison", "poison_memory", "late_loads", "lds_races", "uninitialised")
 
 
-@pytest.mark.parametrize(("body", "threads"), [(COPY, 64), (EXCHANGE, 128), (DMA, 64)], ids=["copy", "exchange", "dma"])
+@pytest.mark.parametrize(
+    ("body", "threads"), [(COPY, 64), (EXCHANGE, 128), (OWN, 64), (DMA, 64)], ids=["copy", "exchange", "own", "dma"]
+)
 @pytest.mark.parametrize("wave_order", [0, 1, 2])
 @on_device("gfx942", whole=True)
 def test_right_kernels_pass(device: EmulatedGpu, body: str, threads: int, wave_order: int) -> None:
@@ -101,6 +122,30 @@ def test_a_wait_that_is_missing_is_found_where_the_value_is_used(
     assert fault
     assert fault.kind == "uninitialised"
     assert fault.text.startswith(use)
+
+
+@pytest.mark.parametrize("wave_order", [0, 1, 2])
+@on_device("gfx942", whole=True)
+def test_a_write_to_lds_that_was_not_waited_for_is_found_behind_the_barrier(
+    device: EmulatedGpu, wave_order: int
+) -> None:
+    body = EXCHANGE.replace(f"{WAIT_OTHERS} ; of the write\n", "s_nop 0\n")
+    fault = checked(device, body, threads=128, wave_order=wave_order)
+    assert fault
+    assert fault.kind == "race"
+    assert fault.text.startswith("ds_read_b32")
+    assert "did not wait (s_waitcnt lgkmcnt) for its write before the barrier" in fault.detail
+
+
+@on_device("gfx942", whole=True)
+def test_what_was_not_waited_for_is_not_there_without_the_check_of_races(device: EmulatedGpu) -> None:
+    device.configure(late_loads=True)
+    given = np.arange(1000, 1128, dtype=np.uint32)
+    source, out = device.upload(given), device.upload(np.zeros(128, np.uint32))
+    code = assemble(EXCHANGE.replace(f"{WAIT_OTHERS} ; of the write\n", "s_nop 0\n"), lds_bytes=1024)
+    launch(device, code, source, out, threads=128)
+    found = device.read(out, np.uint32)
+    assert (found != given[np.arange(128) ^ 64]).any()
 
 
 @pytest.mark.parametrize("wave_order", [0, 1, 2])

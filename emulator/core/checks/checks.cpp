@@ -37,6 +37,17 @@ void check_lds(
         const bool written_now = byte.write_epoch == shadow.epoch,
                    read_now    = byte.read_epoch == shadow.epoch;
         const Access access    = use == LdsUse::Read ? Access::Load : Access::Store;
+        if(shadow.races && !written_now && byte.in_flight != 0 && byte.writer != self)
+            report(
+                wave,
+                op,
+                lane,
+                at,
+                FaultKind::Race,
+                access,
+                std::string("wave ")
+                    .append(std::to_string(byte.writer))
+                    .append(" did not wait (s_waitcnt lgkmcnt) for its write before the barrier"));
         if(shadow.races && written_now && byte.writer != self)
             report(wave,
                    op,

@@ -21,7 +21,8 @@ struct LdsShadow
     {
         uint32_t write_epoch = 0, read_epoch = 0; // 0: never
         uint8_t writer = 0, reader = 0;           // wave; reader 255: several in this epoch
-        bool written = false;
+        uint8_t in_flight = 0; // writes that were not waited for (option late_loads)
+        bool written      = false;
     };
     std::vector<Byte> bytes;
     uint32_t epoch = 1;

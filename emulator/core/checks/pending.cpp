@@ -10,7 +10,7 @@ namespace emu {
 namespace {
 
 // What a destination holds between the issue of its load and the wait.
-void poison_target(Wave& wave, PendingWrite& write)
+void poison_target(Wave& wave, const PendingWrite& write)
 {
     if(write.target == PendingWrite::Target::Vector)
     {
@@ -59,10 +59,29 @@ void land(Wave& wave, const PendingWrite& write)
     }
     else if(write.target == PendingWrite::Target::Lds)
     {
-        const auto* bytes = reinterpret_cast<const uint8_t*>(write.data.data());
+        const auto* bytes   = reinterpret_cast<const uint8_t*>(write.data.data());
+        const size_t stride = (write.chunk + 3) / 4 * 4;
         for(size_t i = 0; i < write.addresses.size(); ++i)
-            std::memcpy(wave.group->lds + write.addresses[i], bytes + i * write.chunk, write.chunk);
+            std::memcpy(wave.group->lds + write.addresses[i], bytes + i * stride, write.chunk);
     }
+}
+
+// Count the bytes of LDS that a pending write of ds_write has, or had, in flight.
+void count_in_flight(Wave& wave, const PendingWrite& write, int change)
+{
+    LdsShadow* const shadow = wave.group->shadow;
+    if(shadow == nullptr || write.target != PendingWrite::Target::Lds)
+        return;
+    for(const uint32_t address : write.addresses)
+        for(uint32_t at = address; at < address + write.chunk; ++at)
+            shadow->bytes[at].in_flight =
+                static_cast<uint8_t>(shadow->bytes[at].in_flight + change);
+}
+
+void finish(Wave& wave, const PendingWrite& write)
+{
+    land(wave, write);
+    count_in_flight(wave, write, -1);
 }
 
 } // namespace
@@ -78,7 +97,10 @@ void issue(Wave& wave, Counter counter, PendingWrite write)
     switch(counter)
     {
         case Counter::Vector: wave.pending.vector.push_back(std::move(write)); break;
-        case Counter::Lds: wave.pending.lds.push_back(std::move(write)); break;
+        case Counter::Lds:
+            count_in_flight(wave, write, 1);
+            wave.pending.lds.push_back(std::move(write));
+            break;
         case Counter::Scalar: wave.pending.scalar.push_back(std::move(write)); break;
     }
 }
@@ -87,6 +109,30 @@ void issue(Wave& wave, Counter counter)
 {
     if(wave.group->late)
         issue(wave, counter, PendingWrite{});
+}
+
+void show_own_writes(Wave& wave)
+{
+    for(const PendingWrite& write : wave.pending.lds)
+        if(write.target == PendingWrite::Target::Lds)
+            land(wave, write);
+}
+
+void hide_own_writes(Wave& wave)
+{
+    for(const PendingWrite& write : wave.pending.lds)
+        if(write.target == PendingWrite::Target::Lds)
+            poison_target(wave, write);
+}
+
+void finish_own_writes(Wave& wave)
+{
+    for(PendingWrite& write : wave.pending.lds)
+        if(write.target == PendingWrite::Target::Lds)
+        {
+            finish(wave, write);
+            write = PendingWrite{};
+        }
 }
 
 void wait(Wave& wave, uint32_t vm, uint32_t lgkm)
@@ -108,7 +154,7 @@ void wait(Wave& wave, uint32_t vm, uint32_t lgkm)
     // With scalar loads outstanding, the operations still counted may all be LDS ones.
     while(pending.lds.size() > lgkm)
     {
-        land(wave, pending.lds.front());
+        finish(wave, pending.lds.front());
         pending.lds.pop_front();
     }
 }

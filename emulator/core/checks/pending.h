@@ -4,6 +4,9 @@
 // which return in order; lgkmcnt counts LDS operations, in order among themselves, and scalar
 // loads, which return in any order, so that only lgkmcnt(0) covers them. With late loads a result
 // lands at the first s_waitcnt that covers it and at no other place.
+//
+// So does what ds_write writes: until then other waves find a pattern in these bytes of LDS, and a
+// race (checks.h). The wave itself reads what it wrote, as LDS serves a wave in order.
 #pragma once
 
 #include <cstdint>
@@ -54,6 +57,11 @@ struct Pending
 // Operations that only count: stores, LDS writes.
 void issue(Wave& wave, Counter counter);
 void issue(Wave& wave, Counter counter, PendingWrite write);
+// Around a wave's own reads of LDS: its pending writes are there, and are not again.
+void show_own_writes(Wave& wave);
+void hide_own_writes(Wave& wave);
+// Let them land for good, and stay counted: before what modifies LDS.
+void finish_own_writes(Wave& wave);
 // s_waitcnt: let everything land but the newest `vm` vector and `lgkm` LDS and scalar operations.
 void wait(Wave& wave, uint32_t vm, uint32_t lgkm);
 

@@ -92,6 +92,7 @@ uint64_t resolve_apertures(
         }
         if(within > w.group->lds_bytes || w.group->lds_bytes - within < bytes)
             raise_memory(w, op, access, l, within, bytes, FaultKind::Lds);
+        finish_own_writes(w); // LDS serves a wave in order
         if(w.group->shadow != nullptr)
             check_lds(w, op, l, within, bytes, use);
         out.d[l] = reinterpret_cast<uint64_t>(w.group->lds) + within;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <initializer_list>
 
 namespace emu {
 
@@ -62,12 +63,26 @@ void addresses(Wave& w,
         traffic;
 }
 
+// A wave's own reads see what it wrote, whether it waited for that or not.
+template <typename Gather>
+void read_own(Wave& w, Gather gather_all)
+{
+    if(!w.group->late) [[likely]]
+    {
+        gather_all();
+        return;
+    }
+    show_own_writes(w);
+    gather_all();
+    hide_own_writes(w);
+}
+
 template <unsigned Dwords>
 void read_rows(Wave& w, const MicroOp* op, uint32_t offset, uint64_t mask, uint32_t (*to)[LANES])
 {
     Offsets at;
     addresses(w, op, offset, 4 * Dwords, mask, LdsUse::Read, at);
-    gather<Dwords>(w.group->lds, at.d, mask, to);
+    read_own(w, [&] { gather<Dwords>(w.group->lds, at.d, mask, to); });
 }
 
 template <unsigned Dwords>
@@ -80,6 +95,36 @@ void write_rows(
     for(unsigned i = 0; i < Dwords; ++i)
         rows[i] = from[i];
     scatter<Dwords>(w.group->lds, at.d, mask, rows);
+}
+
+// What a lane writes: `bytes` bytes of its registers from `row` on, from bit `shift` on.
+struct Written
+{
+    uint32_t offset;
+    unsigned row, bytes, shift;
+};
+
+// With late loads: they land at the wait.
+void write_later(Wave& w, const MicroOp* op, std::initializer_list<Written> parts)
+{
+    const uint64_t mask = w.exec();
+    PendingWrite write;
+    write.target = PendingWrite::Target::Lds;
+    for(const Written& part : parts)
+    {
+        Offsets at;
+        addresses(w, op, part.offset, part.bytes, mask, LdsUse::Write, at);
+        write.chunk = part.bytes;
+        for(unsigned l = 0; l < LANES; ++l)
+        {
+            if(!(mask >> l & 1))
+                continue;
+            write.addresses.push_back(at.d[l]);
+            for(unsigned i = 0; 4 * i < part.bytes; ++i)
+                write.data.push_back(w.v[part.row + i][l] >> part.shift);
+        }
+    }
+    issue(w, Counter::Lds, std::move(write));
 }
 
 template <unsigned Dwords>
@@ -108,8 +153,10 @@ template <unsigned Dwords>
 const MicroOp* write(Wave& w, const MicroOp* op)
 {
     const auto offset = static_cast<uint32_t>(op->offset);
-    write_rows<Dwords>(w, op, offset, w.exec(), &w.v[op->src[1].code]);
-    issue(w, Counter::Lds);
+    if(w.group->late) [[unlikely]]
+        write_later(w, op, {{offset, op->src[1].code, 4 * Dwords, 0}});
+    else
+        write_rows<Dwords>(w, op, offset, w.exec(), &w.v[op->src[1].code]);
     return advance(op);
 }
 
@@ -117,9 +164,16 @@ template <unsigned Dwords>
 const MicroOp* write2(Wave& w, const MicroOp* op)
 {
     const auto offset = static_cast<uint32_t>(op->offset);
+    if(w.group->late) [[unlikely]]
+    {
+        write_later(w,
+                    op,
+                    {{offset, op->src[1].code, 4 * Dwords, 0},
+                     {op->literal, op->src[2].code, 4 * Dwords, 0}});
+        return advance(op);
+    }
     write_rows<Dwords>(w, op, offset, w.exec(), &w.v[op->src[1].code]);
     write_rows<Dwords>(w, op, op->literal, w.exec(), &w.v[op->src[2].code]);
-    issue(w, Counter::Lds);
     return advance(op);
 }
 
@@ -130,7 +184,7 @@ const MicroOp* read_narrow(Wave& w, const MicroOp* op)
     Offsets at;
     Rows data;
     addresses(w, op, static_cast<uint32_t>(op->offset), narrow_bytes(Kind), mask, LdsUse::Read, at);
-    gather_narrow<Kind>(w.group->lds, at.d, mask, data.d[0]);
+    read_own(w, [&] { gather_narrow<Kind>(w.group->lds, at.d, mask, data.d[0]); });
     deliver(w, op, Counter::Lds, data.d, 1, mask, Where);
     return advance(op);
 }
@@ -138,11 +192,16 @@ const MicroOp* read_narrow(Wave& w, const MicroOp* op)
 template <unsigned Bytes, unsigned Shift>
 const MicroOp* write_narrow(Wave& w, const MicroOp* op)
 {
+    const auto offset   = static_cast<uint32_t>(op->offset);
     const uint64_t mask = w.exec();
+    if(w.group->late) [[unlikely]]
+    {
+        write_later(w, op, {{offset, op->src[1].code, Bytes, Shift}});
+        return advance(op);
+    }
     Offsets at;
-    addresses(w, op, static_cast<uint32_t>(op->offset), Bytes, mask, LdsUse::Write, at);
+    addresses(w, op, offset, Bytes, mask, LdsUse::Write, at);
     scatter_narrow<Bytes, Shift>(w.group->lds, at.d, mask, w.v[op->src[1].code]);
-    issue(w, Counter::Lds);
     return advance(op);
 }
 
@@ -165,6 +224,7 @@ const MicroOp* atomic(Wave& w, const MicroOp* op)
     const uint64_t mask = w.exec();
     Offsets at;
     Rows old;
+    finish_own_writes(w);
     addresses(w, op, static_cast<uint32_t>(op->offset), sizeof(T), mask, LdsUse::Write, at);
     modify_lanes<T, modify_lds<T, F>>(w.group->lds, at.d, mask, &w.v[op->src[1].code], old);
     deliver_old(w, op, Counter::Lds, old, sizeof(T) / 4);
@@ -233,7 +293,7 @@ const MicroOp* read_transposed(Wave& w, const MicroOp* op)
     Offsets at;
     Rows data = {}, out = {};
     addresses(w, op, static_cast<uint32_t>(op->offset), 8, mask, LdsUse::Read, at);
-    gather<2>(w.group->lds, at.d, mask, data.d);
+    read_own(w, [&] { gather<2>(w.group->lds, at.d, mask, data.d); });
     for(unsigned l = 0; l < LANES; ++l)
     {
         const unsigned group = l & ~15u, column = l & 15;

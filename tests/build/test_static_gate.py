@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from emulator import code_object, image
+from emulator.inspection import hazards
+from emulator.inspection.hazard_rules import CLAUSE
 from emulator.inspection.inspect import inspect
-from emulator.lowering.decode import decode
+from emulator.lowering.decode import Instruction, decode
 from emulator.lowering.descriptor import refusal
 from kernels.build.manifest import Manifest
 from reports.errors import GateError
@@ -46,6 +49,62 @@ def test_a_wait_taken_out_of_the_code_is_found(built: Path, tmp_path: Path, arch
     assert all(kernel.hazards for kernel in inspect(damaged, arch))
     with pytest.raises(GateError, match="has other machine code in the library"):
         static_gate.figures(damaged, Manifest.read(built / "manifest.json"), arch)
+
+
+def functions(library: Path) -> Iterator[tuple[str, list[Instruction]]]:
+    """Arch and instructions of each kernel."""
+    for target, elf in code_object.code_objects(library):
+        read = image.read(elf)
+        for kernel in read.kernels:
+            start = kernel.function.address - read.text_address
+            code = read.text[start : start + kernel.function.size]
+            yield target.partition(":")[0], list(decode(code, start))
+
+
+def too_early(instructions: list[Instruction], arch: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """(first, later) by index, of what would follow too early if every s_nop took no time."""
+    index = {instruction.pc: at for at, instruction in enumerate(instructions)}
+    shorter = [instruction for instruction in instructions if instruction.name != "s_nop"]
+    with monkeypatch.context() as patch:
+        patch.setattr(hazards, "wait_states", lambda instruction: int(instruction.name != "s_nop"))
+        found = hazards.missing_states(instructions, arch)
+    rows = [one for one in hazards.missing_states(shorter, arch) if one.rule is CLAUSE]
+    return [(index[one.first_pc], index[one.pc]) for one in (*found, *rows)]
+
+
+def is_spill(instructions: list[Instruction], at: int) -> bool:
+    """Whether an s_nop lies between moves of neighbouring scalars into a vector register: LLVM takes the first of them
+    for a write of all these scalars, and waits before the next.
+    """
+    before = [one.name for one in instructions[max(0, at - 3) : at]]
+    return instructions[at + 1].name == "v_writelane_b32" and "v_writelane_b32" in before
+
+
+def test_a_real_kernel_has_the_wait_states_that_it_needs_and_no_other_s_nop(
+    built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for arch, instructions in functions(built / "libckpm.so"):
+        assert hazards.missing_states(instructions, arch) == []
+        nops = [at for at, instruction in enumerate(instructions) if instruction.name == "s_nop"]
+        assert len(nops) > 10
+        pairs = too_early(instructions, arch, monkeypatch)
+        needless = [at for at in nops if not any(first < at < later for first, later in pairs)]
+        assert [hex(instructions[at].pc) for at in needless if not is_spill(instructions, at)] == []
+
+
+def test_s_nops_without_their_counts_are_found(built: Path, tmp_path: Path) -> None:
+    """Every ``s_nop N`` of the library as ``s_nop 0``: the static gate's figure counts them."""
+    whole = (built / "libckpm.so").read_bytes()
+    damaged = tmp_path / "libckpm.so"
+    longer = [(0xBF800000 + count).to_bytes(4, "little") for count in range(1, 8)]
+    assert any(whole.count(word) for word in longer)
+    for word in longer:
+        whole = whole.replace(word, NOTHING)
+    damaged.write_bytes(whole)
+    for arch in ARCHS:
+        (kernel,) = inspect(damaged, arch)
+        assert len(kernel.missing_states) > 10
+        assert all("missing behind pc" in said for said in kernel.missing_states)
 
 
 def refusals(library: bytes, folder: Path) -> list[str]:

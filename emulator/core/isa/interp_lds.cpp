@@ -63,26 +63,34 @@ void addresses(Wave& w,
         traffic;
 }
 
-// A wave's own reads see what it wrote, whether it waited for that or not.
-template <typename Gather>
-void read_own(Wave& w, Gather gather_all)
+// A wave's own reads see what it wrote, whether it waited for that or not: while this lives.
+class OwnWrites
 {
-    if(!w.group->late) [[likely]]
+public:
+    explicit OwnWrites(Wave& wave) : wave_(wave)
     {
-        gather_all();
-        return;
+        if(wave_.group->late) [[unlikely]]
+            show_own_writes(wave_);
     }
-    show_own_writes(w);
-    gather_all();
-    hide_own_writes(w);
-}
+    ~OwnWrites()
+    {
+        if(wave_.group->late) [[unlikely]]
+            hide_own_writes(wave_);
+    }
+    OwnWrites(const OwnWrites&)            = delete;
+    OwnWrites& operator=(const OwnWrites&) = delete;
+
+private:
+    Wave& wave_;
+};
 
 template <unsigned Dwords>
 void read_rows(Wave& w, const MicroOp* op, uint32_t offset, uint64_t mask, uint32_t (*to)[LANES])
 {
     Offsets at;
     addresses(w, op, offset, 4 * Dwords, mask, LdsUse::Read, at);
-    read_own(w, [&] { gather<Dwords>(w.group->lds, at.d, mask, to); });
+    const OwnWrites shown(w);
+    gather<Dwords>(w.group->lds, at.d, mask, to);
 }
 
 template <unsigned Dwords>
@@ -184,7 +192,10 @@ const MicroOp* read_narrow(Wave& w, const MicroOp* op)
     Offsets at;
     Rows data;
     addresses(w, op, static_cast<uint32_t>(op->offset), narrow_bytes(Kind), mask, LdsUse::Read, at);
-    read_own(w, [&] { gather_narrow<Kind>(w.group->lds, at.d, mask, data.d[0]); });
+    {
+        const OwnWrites shown(w);
+        gather_narrow<Kind>(w.group->lds, at.d, mask, data.d[0]);
+    }
     deliver(w, op, Counter::Lds, data.d, 1, mask, Where);
     return advance(op);
 }
@@ -293,7 +304,10 @@ const MicroOp* read_transposed(Wave& w, const MicroOp* op)
     Offsets at;
     Rows data = {}, out = {};
     addresses(w, op, static_cast<uint32_t>(op->offset), 8, mask, LdsUse::Read, at);
-    read_own(w, [&] { gather<2>(w.group->lds, at.d, mask, data.d); });
+    {
+        const OwnWrites shown(w);
+        gather<2>(w.group->lds, at.d, mask, data.d);
+    }
     for(unsigned l = 0; l < LANES; ++l)
     {
         const unsigned group = l & ~15u, column = l & 15;

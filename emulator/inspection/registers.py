@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.lowering.decode import Instruction
+from emulator.lowering.decode import FIRST_VECTOR, Instruction, operand
 from emulator.lowering.operands import forms
 
-VECTOR, ACCUMULATION = 256, 512
+VECTOR, ACCUMULATION = FIRST_VECTOR, 512
 _LAST_SCALAR = 127  # exec_hi; encodings from 128 to 255 are constants
 _NO_ADDRESS = 0x7F
 
@@ -32,7 +32,7 @@ def accesses(instruction: Instruction) -> Accesses:
     reads: set[int] = set()
     writes: set[int] = set()
     for field, form in forms(record).items():
-        value = getattr(record, field)
+        value = operand(record, field)
         if not hasattr(value, "offset") or _is_unused(record, field, value.offset):
             continue
         first = value.offset + (_bank(instruction, field) if value.offset >= VECTOR else 0)
@@ -42,6 +42,8 @@ def accesses(instruction: Instruction) -> Accesses:
         (writes if _is_result(instruction, field) else reads).update(registers)
         if field == "vdst" and instruction.name.startswith(_ACCUMULATES):
             reads.update(registers)
+    if getattr(record, "sd", 0):  # a comparison in SDWA form into an SGPR pair, which the table of operands lacks
+        writes.update((record.sdst.offset, record.sdst.offset + 1))
     return Accesses(frozenset(reads), frozenset(writes))
 
 

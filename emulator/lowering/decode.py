@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from tinygrad.renderer.amd import decode_inst
+from tinygrad.renderer.amd.dsl import Reg
 
 _SIZES = (4, 8, 16)  # bytes
 _LONGEST = _SIZES[-1]
@@ -93,7 +94,24 @@ def _decode_one(chunk: bytes) -> Encoding:
     return encoding
 
 
-_UNSAID = frozenset(("op", "encoding", "seg", "literal", "soffset_en", "imm"))  # the name or another operand says it
+FIRST_VECTOR = 256  # the encoding of v0 among sources; those of SGPRs and constants are below
+
+
+def operand(record: Any, name: str) -> Any:
+    """An operand by its name in the tables, as tinygrad's Reg (its ``offset`` is the 9-bit encoding), or as a number.
+
+    In the SDWA and DPP forms src0 holds a marker, and vsrc0 the operand. In SDWA's, S0 and S1 say that an operand is
+    scalar: its eight bits are then an SGPR or a constant (ISA, microcode formats, VOP_SDWA).
+    """
+    value = getattr(record, "vsrc0" if name == "src0" and hasattr(record, "vsrc0") else name)
+    if getattr(record, {"src0": "s0", "vsrc1": "s1"}.get(name, ""), 0):
+        return Reg(value.offset - FIRST_VECTOR, value.sz)
+    return value
+
+
+_UNSAID = frozenset(  # the name or another operand says it
+    ("op", "encoding", "seg", "literal", "soffset_en", "imm", "vsrc0", "s0", "s1", "sd")
+)
 _NO_ADDRESS = 0x7F  # saddr of GLOBAL and SCRATCH
 
 
@@ -106,9 +124,9 @@ def _text(record: Any) -> str:
         if name in _UNSAID or (name == "soffset" and not getattr(record, "soffset_en", True)):
             continue
         if name in record.operands:
-            operands.append(_operand(record, name, value))
-        elif name == "vsrc0":  # of SDWA and DPP forms, which have a marker in src0's place
-            operands = [repr(value) if one in ("SDWA", "DPP") else one for one in operands]
+            operands.append(_operand(record, name, operand(record, name)))
+        elif name == "sdst" and record.sd:  # a comparison in SDWA form; without sd it is vcc, which the name says
+            operands.insert(0, repr(Reg(value.offset, 2)))
         elif isinstance(value, int) and value != (field.default or 0):
             modifiers.append(f"{name}:{int(value)}")
     literal = getattr(record, "literal", None)

@@ -49,6 +49,12 @@ LATE = {
     "from LDS": ("ds_read_b64 v[2:3], v0\ns_waitcnt vmcnt(0)\nv_mov_b32 v4, v3\n", "v3 "),
     "a scalar load, which needs 0": ("s_load_dword s6, s[0:1], 0\ns_waitcnt lgkmcnt(1)\ns_mov_b32 s7, s6\n", "s6 "),
     "into an AGPR": ("global_load_dword a2, v0, s[4:5]\nv_accvgpr_read_b32 v4, a2\n", "a2 "),
+    "a part of it, by SDWA": (LOAD + "v_and_b32_sdwa v4, v2, s3 src0_sel:BYTE_1\n", "v_and_b32_e32 v[4], v[2], s[3] "),
+    "another lane's, by DPP": (LOAD + "v_mov_b32_dpp v4, v2 row_shr:1 row_mask:0xf bank_mask:0xf\n", "v2 "),
+    "a comparison by SDWA into a pair that a load brings": (
+        "s_load_dword s6, s[0:1], 0\nv_cmp_eq_u32_sdwa s[6:7], v2, v3 src0_sel:BYTE_1 src1_sel:DWORD\n",
+        "v_cmp_eq_u32_e32 s[6:7], v[2], v[3] src0_sel:1 src1_sel:6: s6 ",
+    ),
     "a matrix operand": (LOADS + "v_mfma_f32_16x16x16_f16 a[0:3], v[2:3], v[4:5], a[0:3]\n", "v2 "),
     "on one of two ways": (
         "s_cbranch_scc0 1f\n" + LOAD + "s_branch 2f\n1:\n" + LOAD + "s_waitcnt vmcnt(0)\n2:\n" + USE,
@@ -82,6 +88,8 @@ SOUND = {
     "another load into it": LOAD + LOAD + "s_waitcnt vmcnt(0)\n" + USE,
     "into LDS": "s_mov_b32 m0, 0\nbuffer_load_dword v2, s[4:7], 0 offen lds\n" + USE,
     "waited for on both ways": "s_cbranch_scc0 1f\n" + LOAD + "s_waitcnt vmcnt(0)\n1:\n" + USE,
+    "a scalar source in SDWA's field for a vector register": LOAD + "v_and_b32_sdwa v4, v5, s2\n"
+    "v_and_b32_sdwa v4, s2, v5\nv_and_b32_sdwa v4, v5, 2\nv_mov_b32_sdwa v4, s2\nv_cmp_eq_u32_sdwa vcc, s2, v5\n",
     "nobody is there": LOAD + "s_cbranch_execnz 1f\n" + USE + "s_mov_b64 s[8:9], exec\nv_cmpx_lt_u32 exec, v1, v4\n"
     "v_mov_b32 v4, 0\ns_mov_b64 exec, s[8:9]\n" + USE + "1:\n",
 }

@@ -14,17 +14,9 @@ from emulator.toolchain import cache_folder
 from emulator.trust import why_untrusted
 
 _MAKERS = (
-    *(
-        "code_object",
-        "image",
-        "options",
-        "lowering/blob",
-        "lowering/decode",
-        "lowering/lower",
-        "lowering/memory",
-        "lowering/scalar",
-    ),
-    *("lowering/vector", "lowering/microop", "lowering/opcodes", "lowering/operands", "lowering/translate"),
+    *("code_object", "image", "options"),
+    *("lowering/blob", "lowering/decode", "lowering/lower", "lowering/memory", "lowering/microop", "lowering/opcodes"),
+    *("lowering/operands", "lowering/scalar", "lowering/shapes", "lowering/translate", "lowering/vector"),
 )
 
 

@@ -23,7 +23,7 @@ from emulator.toolchain import cache_folder
 
 _MAKERS = (
     *("inspection/flow", "inspection/inspect", "inspection/mix", "inspection/registers", "inspection/waits"),
-    *("lowering/decode", "lowering/microop", "lowering/operands"),
+    *("lowering/decode", "lowering/microop", "lowering/operands", "lowering/shapes"),
 )
 _WORTH_PROCESSES = 32  # kernels; a process of its own takes half a second to start
 

@@ -5,11 +5,13 @@ Registers are numbers: SGPRs (with vcc, m0, exec) from 0, VGPRs from VECTOR, AGP
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.lowering.decode import FIRST_VECTOR, Instruction, operand
+from emulator.lowering.decode import Instruction, operand
 from emulator.lowering.operands import forms
+from emulator.lowering.shapes import FIRST_VECTOR, Shape
 
 VECTOR, ACCUMULATION = FIRST_VECTOR, 512
 _LAST_SCALAR = 127  # exec_hi; encodings from 128 to 255 are constants
@@ -26,25 +28,58 @@ class Accesses:
 
 def accesses(instruction: Instruction) -> Accesses:
     """The registers that are named in the encoding; implied ones (vcc, exec, m0, scc) are left out."""
-    record = instruction.record
-    if record is None:
-        return Accesses(frozenset(), frozenset())
+    encoding = instruction.encoding
     reads: set[int] = set()
     writes: set[int] = set()
-    for field, form in forms(record).items():
-        value = operand(record, field)
-        if not hasattr(value, "offset") or _is_unused(record, field, value.offset):
-            continue
-        first = value.offset + (_bank(instruction, field) if value.offset >= VECTOR else 0)
-        if field == "vdst" and instruction.name.startswith(("v_readlane", "v_readfirstlane")):
-            first -= VECTOR  # a scalar register in a vector register's field
-        registers = range(first, first + _words(record, field, form.words))
-        (writes if _is_result(instruction, field) else reads).update(registers)
-        if field == "vdst" and instruction.name.startswith(_ACCUMULATES):
+    for named in _named(encoding.shape) if encoding.shape else ():
+        first = (encoding.raw >> named.low & named.mask) * named.step + named.offset
+        registers = range(first, first + named.words)
+        if named.read:
             reads.update(registers)
-    if getattr(record, "sd", 0):  # a comparison in SDWA form into an SGPR pair, which the table of operands lacks
-        writes.update((record.sdst.offset, record.sdst.offset + 1))
+        if named.written:
+            writes.update(registers)
     return Accesses(frozenset(reads), frozenset(writes))
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """An operand of a shape: ``words`` registers from ``step`` * its field + ``offset``."""
+
+    low: int
+    mask: int
+    step: int
+    offset: int
+    words: int
+    read: bool
+    written: bool
+
+
+@functools.cache
+def _named(shape: Shape) -> tuple[_Named, ...]:
+    record = shape.sample
+    named = []
+    for name, form in forms(record).items():
+        value = operand(record, name)
+        if not hasattr(value, "offset") or _is_unused(record, name, value.offset):
+            continue
+        first = value.offset + (_bank(shape, name) if value.offset >= VECTOR else 0)
+        if name == "vdst" and shape.name.startswith(("v_readlane", "v_readfirstlane")):
+            first -= VECTOR  # a scalar register in a vector register's field
+        written = _is_result(shape, name)
+        read = not written or (name == "vdst" and shape.name.startswith(_ACCUMULATES))
+        field = "vsrc0" if name == "src0" and hasattr(record, "vsrc0") else name
+        named.append(_operand(record, field, first, _words(record, name, form.words), read=read, written=written))
+    if getattr(record, "sd", 0):  # a comparison in SDWA form into an SGPR pair, which the table of operands lacks
+        named.append(_operand(record, "sdst", record.sdst.offset, 2, read=False, written=True))
+    return tuple(named)
+
+
+def _operand(record: Any, name: str, first: int, words: int, *, read: bool, written: bool) -> _Named:
+    """The operand in the field ``name``, whose first register is ``first`` in this record."""
+    field = dict(type(record)._fields)[name]
+    step = field.decode(1).offset - field.decode(0).offset
+    value = record._raw >> field.lo & field.mask
+    return _Named(field.lo, field.mask, step, first - value * step, words, read, written)
 
 
 _ACCUMULATES = ("v_fmac", "v_mac_", "v_dot2c", "v_dot4c", "v_dot8c", "v_pk_fmac", "v_writelane", "v_smfmac")
@@ -61,12 +96,12 @@ def _is_unused(record: Any, field: str, encoding: int) -> bool:
     return _LAST_SCALAR < encoding < VECTOR
 
 
-def _is_result(instruction: Instruction, field: str) -> bool:
+def _is_result(shape: Shape, field: str) -> bool:
     """Whether an operand is written: memory instructions name data alike in both directions."""
     if field == "vdata":
-        return "_load_" in instruction.name or ("atomic" in instruction.name and bool(instruction.record.sc0))
+        return "_load_" in shape.name or ("atomic" in shape.name and bool(shape.sample.sc0))
     if field == "sdata":
-        return "store" not in instruction.name
+        return "store" not in shape.name
     return field in ("vdst", "sdst")
 
 
@@ -81,9 +116,9 @@ def _words(record: Any, field: str, words: int) -> int:
     return words
 
 
-def _bank(instruction: Instruction, field: str) -> int:
+def _bank(shape: Shape, field: str) -> int:
     """What to add to a vector register's number if the operand lies in AGPRs."""
-    record, name = instruction.record, instruction.name
+    record, name = shape.sample, shape.name
     step = ACCUMULATION - VECTOR
     if name.startswith("v_accvgpr"):
         from_vector = name == "v_accvgpr_write" if field == "src0" else name == "v_accvgpr_read"

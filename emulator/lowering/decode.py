@@ -10,34 +10,30 @@ from typing import Any
 from tinygrad.renderer.amd import decode_inst
 from tinygrad.renderer.amd.dsl import Reg
 
+from emulator.lowering import shapes
+from emulator.lowering.shapes import FIRST_VECTOR, Shape
+
 _SIZES = (4, 8, 16)  # bytes
 _LONGEST = _SIZES[-1]
 
 
 class Encoding:
-    """The bits of an instruction, wherever it is: tinygrad's record of them (None: unknown) and how they read.
+    """The bits of an instruction, wherever it is: ``raw``, their shape (None: unknown), and how they read."""
 
-    ``name`` is tinygrad's in lower case without the encoding's suffix: v_add_f32; ``format`` is VOP3 or VOP2_SDWA.
-    """
+    def __init__(self, shape: Shape | None, raw: int) -> None:
+        self.shape, self.raw = shape, raw
+        self.size = shape.size if shape else _SIZES[0]
+        self.format = shape.format if shape else "UNKNOWN"
+        self.name = shape.name if shape else "unknown"
 
-    def __init__(self, record: Any, size: int) -> None:
-        self.record, self.size = record, size
-        self.format = type(record).__name__ if record is not None else "UNKNOWN"
-        self.name = "unknown"
-        if record is not None:
-            self.name = str(record.op.name).lower().removesuffix("_e32").removesuffix("_e64")
+    @cached_property
+    def record(self) -> Any:
+        """tinygrad's record; None if no table knows the bits."""
+        return type(self.shape.sample).from_bytes(self.raw.to_bytes(self.size, "little")) if self.shape else None
 
     @cached_property
     def text(self) -> str:
-        return _text(self.record)
-
-
-class _Unknown(Encoding):
-    """A dword that no table knows."""
-
-    def __init__(self, code: bytes) -> None:
-        super().__init__(None, 4)
-        self.text = f".long 0x{int.from_bytes(code, 'little'):08x}"
+        return _text(self.record) if self.shape else f".long 0x{self.raw:08x}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +73,7 @@ def decode(code: bytes, pc: int = 0) -> Iterator[Instruction]:
         at += encoding.size
 
 
-_known: dict[bytes, Encoding] = {}  # by their own bytes; some thousand in a library
+_known: dict[bytes, Encoding] = {}  # by their own bytes
 
 
 def _decode_one(chunk: bytes) -> Encoding:
@@ -85,16 +81,23 @@ def _decode_one(chunk: bytes) -> Encoding:
     for size in _SIZES:
         if encoding := _known.get(chunk[:size]):
             return encoding
-    try:
-        record = decode_inst(chunk, "cdna")
-        encoding = Encoding(record, record.size())
-    except (ValueError, AssertionError, KeyError, RuntimeError):
-        return _Unknown(chunk[:4])
-    _known[chunk[: encoding.size]] = encoding
+    shape = _shape(chunk)
+    code = chunk[: shape.size if shape else _SIZES[0]]
+    encoding = Encoding(shape, int.from_bytes(code, "little"))
+    if shape:
+        _known[code] = encoding
     return encoding
 
 
-FIRST_VECTOR = 256  # the encoding of v0 among sources; those of SGPRs and constants are below
+def _shape(chunk: bytes) -> Shape | None:
+    if len(chunk) < _SIZES[0]:
+        return None
+    if shape := shapes.known(chunk):
+        return shape
+    try:
+        return shapes.learn(decode_inst(chunk, "cdna"))
+    except (ValueError, AssertionError, KeyError, RuntimeError):
+        return None
 
 
 def operand(record: Any, name: str) -> Any:

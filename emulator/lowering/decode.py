@@ -128,7 +128,7 @@ def _text(record: Any) -> str:
             continue
         if name in record.operands:
             operands.append(_operand(record, name, operand(record, name)))
-        elif name == "sdst" and record.sd:  # a comparison in SDWA form; without sd it is vcc, which the name says
+        elif name == "sdst" and getattr(record, "sd", 0):  # a comparison in SDWA form; else vcc
             operands.insert(0, repr(Reg(value.offset, 2)))
         elif isinstance(value, int) and value != (field.default or 0):
             modifiers.append(f"{name}:{int(value)}")

@@ -165,7 +165,7 @@ def cases(suite: str, tier: str, kind: str, glob: str = "*") -> tuple[Case, ...]
 
 
 def judge(case: Case, reply: Mapping[str, Any], ledger: Ledger, upstream: str, arch: str) -> Judged:
-    verdict = ledger.judge(case.name, upstream, arch, str(reply["outcome"]))
+    verdict = ledger.judge(case.problem, upstream, arch, str(reply["outcome"]))
     return Judged(case=case, reply=reply, verdict=verdict)
 
 

@@ -45,6 +45,13 @@ LATE = {
     "the second of two": (LOADS + "s_waitcnt vmcnt(1)\nv_mov_b32 v4, v3\n", "v3 "),
     "the wrong counter": (LOAD + "s_waitcnt lgkmcnt(0)\n" + USE, "v2 "),
     "overwritten, and then overwritten by the load": (LOAD + "v_mov_b32 v2, 0\n", "v_mov_b32_e32 v[2], 0: v2 "),
+    "overwritten by a load of another counter": (LOAD + "ds_read_b32 v2, v0\n", "v2 is overwritten"),
+    "moved by the register allocator, and its register reused": (
+        "buffer_load_dwordx4 v[6:9], v5, s[4:7], 0 offen\nv_mov_b64 v[22:23], v[8:9]\ns_waitcnt vmcnt(0)\n",
+        "v_mov_b64_e32 v[22:23], v[8:9]: v8 is read, and may not be loaded yet: no s_waitcnt vmcnt that waits for "
+        "buffer_load_dwordx4 v[6:9], v[5], s[4:7]",
+    ),
+    "spilled": (LOAD + "scratch_store_dword off, v2, s33\ns_waitcnt vmcnt(0)\n", "v2 is read"),
     "stored": (LOAD + "global_store_dword v0, v2, s[4:5]\n", "v2 "),
     "from LDS": ("ds_read_b64 v[2:3], v0\ns_waitcnt vmcnt(0)\nv_mov_b32 v4, v3\n", "v3 "),
     "a scalar load, which needs 0": ("s_load_dword s6, s[0:1], 0\ns_waitcnt lgkmcnt(1)\ns_mov_b32 s7, s6\n", "s6 "),

@@ -26,7 +26,7 @@ LEDGER = Path(__file__).parents[1] / "ledger.yaml"
 OUTCOMES = ("wrong", "fault", "unsupported", "timeout")  # what a defect may end in
 RESULTS = ("passed", *OUTCOMES, "infrastructure")
 _SUITES = (*SUITES, FAMILY_SUITE, "performance")  # the gates' problems: what can't be run can't be measured
-_FIELDS = ("problems", "where", "upstreams", "archs", "outcome", "reason", "link", "expires")
+_FIELDS = ("problems", "where", "unwaited_loads", "upstreams", "archs", "outcome", "reason", "link", "expires")
 _PROBLEM_FIELDS = tuple(f"problem.{name}" for name in (*(one.name for one in fields(Problem)), "keys_ahead"))
 
 
@@ -34,13 +34,16 @@ _PROBLEM_FIELDS = tuple(f"problem.{name}" for name in (*(one.name for one in fie
 class Entry:
     """One defect. ``problems`` are globs over problem names; ``upstreams`` and ``archs`` names, or ``*`` for any.
 
-    Among the upstreams may be dialects, for checkouts of that age (:func:`source`). ``holds(problem)`` is the condition under which those problems meet the defect.
+    Among the upstreams may be dialects, for checkouts of that age (:func:`source`). ``holds(problem)`` is the condition
+    under which those problems meet the defect. With ``unwaited_loads`` only those of them do whose kernel uses a register
+    before the load into it is waited for, and which ran with late loads.
     """
 
     name: str
     place: str
     problems: tuple[str, ...]
     holds: Callable[[Problem], bool] = lambda problem: True
+    unwaited_loads: bool = False
     upstreams: tuple[str, ...]
     archs: tuple[str, ...]
     outcomes: tuple[str, ...]
@@ -48,11 +51,12 @@ class Entry:
     link: str
     expires: datetime.date
 
-    def covers(self, problem: Problem, upstream: str, arch: str) -> bool:
-        """Whether the entry speaks of that case."""
+    def covers(self, problem: Problem, upstream: str, arch: str, *, unwaited: bool = False) -> bool:
+        """Whether the entry speaks of that case, in which a load may have come too late if ``unwaited``."""
         return (
             any(fnmatch.fnmatchcase(problem.name, glob) for glob in self.problems)
             and self.holds(problem)
+            and (unwaited or not self.unwaited_loads)
             and ("*" in self.upstreams or upstream in self.upstreams)
             and ("*" in self.archs or arch in self.archs)
         )
@@ -78,18 +82,19 @@ class Ledger:
     file: Path
     entries: tuple[Entry, ...] = field(default=())
 
-    def find(self, problem: Problem, upstream: str, arch: str) -> Entry | None:
-        return next((entry for entry in self.entries if entry.covers(problem, upstream, arch)), None)
+    def find(self, problem: Problem, upstream: str, arch: str, *, unwaited: bool = False) -> Entry | None:
+        covering = (one for one in self.entries if one.covers(problem, upstream, arch, unwaited=unwaited))
+        return next(covering, None)
 
-    def judge(self, problem: Problem, upstream: str, arch: str, result: str) -> Verdict:
-        """What ``result`` (one of RESULTS) of that case means.
+    def judge(self, problem: Problem, upstream: str, arch: str, result: str, *, unwaited: bool = False) -> Verdict:
+        """What ``result`` (one of RESULTS) of that case means, ``unwaited`` as in Entry.covers.
 
         An unsupported case is no failure, unless an entry expects something else of it; infrastructure says nothing
         about the kernel and is never known.
         """
         if result not in RESULTS:
             raise ValueError(f"no result '{result}'; known: {', '.join(RESULTS)}")
-        entry = self.find(problem, upstream, arch)
+        entry = self.find(problem, upstream, arch, unwaited=unwaited)
         if result == "infrastructure":
             return Verdict(kind=result, text="the case could not be run", entry=entry)
         if entry is None:
@@ -128,7 +133,7 @@ class Ledger:
         """Entries that cover none of the (problem, upstream, arch) given: a renamed case, or a mistyped glob."""
         left = list(self.entries)
         for case in cases:
-            left = [entry for entry in left if not entry.covers(*case)]
+            left = [entry for entry in left if not entry.covers(*case, unwaited=True)]
         return tuple(left)
 
 
@@ -164,6 +169,7 @@ def _entry(name: str, item: Field) -> Entry:
         place=f"{item.file.name}:{item.line}",
         problems=problems,
         holds=_condition(item.find("where")),
+        unwaited_loads=_flag(item.find("unwaited_loads")),
         upstreams=_known(item.get("upstreams"), ("*", *upstreams(), *dialect_names())),
         archs=_known(item.get("archs"), ("*", *archs())),
         outcomes=_known(item.get("outcome"), OUTCOMES),
@@ -171,6 +177,12 @@ def _entry(name: str, item: Field) -> Entry:
         link=_link(link),
         expires=_date(item.get("expires")),
     )
+
+
+def _flag(field: Field | None) -> bool:
+    if field is not None and not isinstance(field.value, bool):
+        raise field.fail(f"must be true or false, not {field.value!r}")
+    return field is not None and bool(field.value)
 
 
 def _condition(field: Field | None) -> Callable[[Problem], bool]:

@@ -15,8 +15,11 @@ import pytest
 from emulator.device import EmulatedGpu
 from emulator.errors import DeviceFaultError
 from emulator.inspection.inspect import inspect
+from kernels.build.manifest import Manifest
 from tests.emulator.emulator_assembly import compiled, launch
 from tests.emulator.emulator_child import on_device
+from tests.gpu.suites import LocatedLibrary, unwaited_loads
+from tests.unit import manifests
 
 SOURCE = Path(__file__).parents[2] / "docs" / "upstream" / "asm_load.c"
 LOADS, LANES, FLOATS = 8, 64, 4  # of the kernel; its output holds as much again of other values
@@ -54,6 +57,16 @@ def test_the_lint_names_moved_overwritten_and_spilled_registers(tmp_path: Path, 
     assert "scratch_store" in text
     assert "is overwritten" in text
     assert "waits for global_load_dwordx4" in text
+
+
+@pytest.mark.parametrize(("in_one", "named"), [(False, {"kernel"}), (True, set())])
+def test_a_suite_knows_the_kernels_that_have_one(tmp_path: Path, in_one: bool, named: set[str]) -> None:
+    resources = {**manifests.FIGURES, "symbol": "test_kernel"}
+    listed = manifests.document({"kernel": {"archs": {"gfx950": resources}}})
+    library = manifests.write_library(tmp_path, listed)
+    library.write_bytes(code("gfx950", in_one=in_one))
+    located = LocatedLibrary(library=library, manifest=Manifest.read(tmp_path / "manifest.json"), file_facts={})
+    assert unwaited_loads(located, "gfx950") == named
 
 
 @on_device("gfx942", whole=True)

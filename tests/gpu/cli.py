@@ -113,10 +113,11 @@ def run(args: argparse.Namespace, out: Console) -> None:
         size=size,
         environment={"PYTHONPATH": str(PROJECT), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
     )
+    unwaited = suites.unwaited_loads(library, arch) if args.suite == "sanitize" and kind == "emulator" else frozenset()
     judged: list[Judged] = []
     with Progress(out, len(cases)) as progress:
         for case, reply in pool.run(cases):
-            judged.append(suites.judge(case, reply, ledger, spoken_of, arch))
+            judged.append(suites.judge(case, reply, ledger, spoken_of, arch, unwaited))
             progress.show(judged[-1])
     order = {case.name: index for index, case in enumerate(cases)}
     judged.sort(key=lambda one: order[one.case.name])

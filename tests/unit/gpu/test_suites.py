@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import fnmatch
 import hashlib
@@ -185,6 +186,25 @@ def test_what_a_case_showed_is_recorded_in_fields() -> None:
     infinite = {"outcome": "wrong", "tolerance_used": float("inf"), "lines": ["O differs, inf of its tolerance"]}
     row = recorded(judge(one(), infinite, ledger("fault"), "aiter", "gfx950"), "dispatch", "gfx950", "aiter", "x")
     assert (row.tolerance_used, row.text) == (None, "O differs, inf of its tolerance")  # JSON has no infinity
+
+
+@pytest.mark.parametrize(
+    ("variants", "kernel", "kind"),
+    [
+        (SANITIZER, "late", "known"),
+        (SANITIZER, "sound", "failed"),
+        (({},), "late", "failed"),  # on a GPU nobody can tell whether a load came late
+        (SANITIZER, None, "failed"),
+    ],
+)
+def test_a_load_that_nobody_waits_for_excuses_its_kernel_where_loads_come_late(
+    variants: tuple[dict[str, Any], ...], kernel: str | None, kind: str
+) -> None:
+    (entry,) = ledger("fault").entries
+    book = Ledger(file=Path("ledger.yaml"), entries=(dataclasses.replace(entry, unwaited_loads=True),))
+    case = dataclasses.replace(one(), variants=variants)
+    reply = {"outcome": "fault", "kernel": kernel}
+    assert judge(case, reply, book, "aiter", "gfx950", frozenset(("late",))).verdict.kind == kind
 
 
 def test_another_upstream_or_case_is_not_excused() -> None:

@@ -133,6 +133,17 @@ def test_an_entry_speaks_of_the_problems_that_its_condition_holds_for(tmp_path: 
     assert kind(mask="no", seqlens_q=(9, 9), seqlens_k=(9, 10)) == "passed"
 
 
+def test_an_entry_of_unwaited_loads_speaks_of_cases_that_had_one(tmp_path: Path) -> None:
+    file = tmp_path / "ledger.yaml"
+    file.write_text(TEXT.replace("archs: gfx950", "archs: gfx950\n    unwaited_loads: true"))
+    book = read_ledger(file)
+    case = called("page-fault/a")
+    assert book.judge(case, "aiter", "gfx950", "fault", unwaited=True).kind == "known"
+    assert book.judge(case, "aiter", "gfx950", "fault").kind == "failed"
+    assert book.judge(case, "aiter", "gfx950", "passed", unwaited=True).kind == "unexpected_pass"
+    assert book.judge(case, "aiter", "gfx950", "passed").kind == "passed"
+
+
 def _alibi_from_the_top_left_shows(problem: Problem) -> bool:
     """Whether O or a stored LSE differs if ALiBi's distances start from the top left instead of the bottom right."""
     for queries, keys in zip(problem.seqlens_q, problem.seqlens_k, strict=True):
@@ -183,6 +194,7 @@ def test_entries_that_cover_nothing_are_named(ledger: Ledger) -> None:
         ("link: https", "link: http", "must be an https:// address"),
         ("problems: page-fault/*", "problems: []", "is empty"),
         ("archs: gfx950", "archs: gfx950\n    where: problem.keys", "unknown field 'problem.keys'"),
+        ("archs: gfx950", "archs: gfx950\n    unwaited_loads: 1", "must be true or false, not 1"),
         ("archs: gfx950", "archs: gfx950\n    where: lse", "use problem.FIELD, constants"),
         ("outcome: fault", "outcome: fault\n    why: x", "unknown field; known here: problems"),
         ("  over_read:", "  big_pools:", "written twice"),

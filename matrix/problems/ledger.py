@@ -35,8 +35,8 @@ class Entry:
     """One defect. ``problems`` are globs over problem names; ``upstreams`` and ``archs`` names, or ``*`` for any.
 
     Among the upstreams may be dialects, for checkouts of that age (:func:`source`). ``holds(problem)`` is the condition
-    under which those problems meet the defect. With ``unwaited_loads`` only those of them do whose kernel uses a register
-    before the load into it is waited for, and which ran with late loads.
+    under which those problems meet the defect. With ``unwaited_loads`` only those of them do whose kernel uses a
+    register before the load into it is waited for, and which ran with late loads.
     """
 
     name: str

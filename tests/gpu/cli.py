@@ -124,8 +124,7 @@ def run(args: argparse.Namespace, out: Console) -> None:
     commands = {case.name: _reproduce(args, arch, library, family, kind, case.name) for case in cases}
     family_word = "" if tables else family
     rows = [suites.recorded(one, args.suite, arch, upstream, commands[one.case.name], family_word) for one in judged]
-    tier = args.tier if tables else "every kernel"
-    results = suites.results(rows, library, kind, tier, datetime.date.today())
+    results = suites.results(rows, library, kind, args.tier if tables else "every kernel", datetime.date.today())
     if args.device == "auto" and kind == "emulator" and (why := unused_gpu(arch)):
         results = dataclasses.replace(results, facts={**results.facts, "GPU not used": why})
     results.write(output)

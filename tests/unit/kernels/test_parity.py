@@ -253,7 +253,7 @@ def test_lists_are_kept_while_the_codegen_is_the_same(tree: Tree, tmp_path: Path
         return case.outcome, len(runs.read_text().splitlines())
 
     assert [outcome(names), outcome(names)] == [("passed", 1), ("passed", 1)]
-    (entry,) = (cache / "parity").glob("*.names")
+    (entry,) = (cache / "parity").glob("*.entry")
     entry.write_text(entry.read_text().replace(names[0], names[1]))
     assert [outcome(names), outcome(names)] == [("passed", 2), ("passed", 2)]
     assert outcome(names[1:]) == ("failed", 3)
@@ -364,10 +364,10 @@ def test_a_damaged_entry_of_the_cache_is_made_anew(
 ) -> None:
     pairs = [(keys[0], alone(keys[0]))]
     found = compared(pairs)
-    for entry in (tmp_path / "cache").rglob("*.hsaco"):
+    for entry in (tmp_path / "cache").rglob("*.entry"):
         entry.write_text("DAMAGED")
     assert compared(pairs) == found
-    assert "DAMAGED" not in {entry.read_text() for entry in (tmp_path / "cache").rglob("*.hsaco")}
+    assert "DAMAGED" not in {entry.read_text() for entry in (tmp_path / "cache").rglob("*.entry")}
 
 
 def test_kernels_without_device_code_on_an_arch_are_no_sample() -> None:

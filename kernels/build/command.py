@@ -12,11 +12,11 @@ from rich.console import Console
 from kernels.base import settings
 from kernels.base.console import console as terminal
 from kernels.base.console import number
-from kernels.base.files import make_folder
+from kernels.base.files import make_folder, writing
 from kernels.base.jobs import job_count
 from kernels.base.processes import build_lock, ended_by_signals, group
 from kernels.base.trust import signing_key
-from kernels.build import failures
+from kernels.build import failures, leftovers
 from kernels.build.manifest import Manifest
 from kernels.build.plan import Plan
 from kernels.build.progress import Tally, follow
@@ -25,6 +25,7 @@ from kernels.build.resources import show
 from kernels.build.signature_file import discard_foreign
 from kernels.code.toolchains import Toolchain, detect
 from kernels.errors import CompileError, DiskFullError, LinkError
+from kernels.upstream import headers
 from kernels.upstream.trees import locate
 from matrix.base.errors import UsageError
 from matrix.options import selection_from
@@ -46,6 +47,7 @@ def run(request: Request, *, jobs: int, console: Console) -> Tally:
         if discard_foreign(request.work / request.folder, signing_key(settings.cache_folder())):
             _say(console, f"{request.folder}: restored, or damaged: no build of this user's wrote down what is in it, "
                           "so all of it is built again")  # fmt: skip
+        temporary = _cleared(request)
         if request.object_cache:
             make_folder(request.object_cache, "choose another cache folder with CKPM_CACHE, or --no-cache")
         units = sum(step.kind == "unit" for step in plan.steps)
@@ -54,10 +56,10 @@ def run(request: Request, *, jobs: int, console: Console) -> Tally:
         for name, left in plan.facts["left_out"].items():
             what = number(len(left["kernels"]), "kernel")
             _say(console, f"left out: {what} that this CK can't compile ({name}): {left['reason']}")
-        tally, code = _scons(request, plan, jobs, console)
+        tally, code = _scons(request, plan, jobs, console, temporary)
         if code != 0 and tally.unfit_to_link:
             # objects were damaged after they were finished; they are deleted now, and made again
-            again, code = _scons(request, plan, jobs, console)
+            again, code = _scons(request, plan, jobs, console, temporary)
             tally = tally.followed_by(again)
         if code != 0:
             discard_library(request)
@@ -65,11 +67,19 @@ def run(request: Request, *, jobs: int, console: Console) -> Tally:
     return tally
 
 
-def _scons(request: Request, plan: Plan, jobs: int, console: Console) -> tuple[Tally, int]:
+def _cleared(request: Request) -> Path:
+    """The output folder's place for temporary files, empty. Raises DiskFullError, OutputError."""
+    folder = request.work / request.folder
+    with writing(folder, "choose another folder with --work"):
+        return leftovers.clear(folder)
+
+
+def _scons(request: Request, plan: Plan, jobs: int, console: Console, temporary: Path) -> tuple[Tally, int]:
     """Run SCons on a plan; what happened, and SCons's exit code."""
     clear_failures(request)
+    environment = {**os.environ, **plan.environment, "TMPDIR": str(temporary)}
     command = scons_command(f"{request.folder}/plan.json", jobs, request.object_cache)
-    with group(command, cwd=request.work, environment={**os.environ, **plan.environment}) as scons:
+    with group(command, cwd=request.work, environment=environment) as scons:
         assert scons.stdout is not None
         tally = follow(scons.stdout, plan.steps, console, linking=_linking(request.toolchain))
     return tally, scons.returncode
@@ -84,6 +94,11 @@ def _linking(toolchain: Toolchain) -> str:
 
 
 def _raise_failures(request: Request, tally: Tally) -> None:
+    if header := headers.changed(request.work / request.folder):
+        raise CompileError(
+            f"{header}: this header changed while the build ran, and nothing that was compiled since is kept. Run the "
+            "build again."
+        )
     records = failures.collect(request.work / request.folder)
     words = [*(f"{record['label']}: {record['output']}" for record in records), *tally.other]
     if full := next((text for text in words if "No space left on device" in text), None):

@@ -18,6 +18,7 @@ from pathlib import Path
 from kernels.base.files import write_atomically
 from kernels.build import finished as built
 from kernels.build.plan import Step
+from kernels.upstream import headers
 
 EVENT = "@ckpm "
 FAILURE = ".failure.json"
@@ -41,6 +42,8 @@ def run_step(step: Step, environment: Mapping[str, str], folder: str) -> int:
     for name in damaged:
         announce_damage(step, name)
     code, output = (1, f"damaged: {', '.join(damaged)}") if damaged else _run(step, environment)
+    if code == 0 and step.kind in ("unit", "host") and (header := headers.changed(Path(folder))):
+        code, output = 1, f"{header} changed while this was compiled"
     if code == 0:
         try:
             built.note(Path(folder), step)

@@ -110,9 +110,9 @@ def _checkout(ck_root: Path) -> Tree:
     ages = [name for name in dialect_names() if dialect(name).detection]
     fitting = [name for name in ages if fits(dialect(name), root / FMHA)]
     if len(fitting) != 1:
-        fits = f"fits {len(fitting)} dialects ({', '.join(fitting)})" if fitting else "fits no dialect"
+        result = f"fits {len(fitting)} dialects ({', '.join(fitting)})" if fitting else "fits no dialect"
         raise UnfitTreeError(
-            f"{root}: this tree's batch-prefill codegen {fits} of: {', '.join(ages)}. "
+            f"{root}: this tree's batch-prefill codegen {result} of: {', '.join(ages)}. "
             "A new age of CK needs a dialect file in matrix/tables/dialects."
         )
     closure = include_closure(root)

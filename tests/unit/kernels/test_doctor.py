@@ -138,4 +138,4 @@ def test_a_damaged_entry_of_the_cache_is_named(tmp_path: Path, make: Callable[[P
     (finding,) = doctor._kept(tmp_path)
     assert (finding.subject, finding.state) == (f"cache: {what}", "damaged")
     damaged = file.parent if what == "launchers" else file
-    assert finding.found == f"1 of 1 are not as they were written: {damaged}"
+    assert finding.detail == f"1 of 1 are not as they were written: {damaged}"

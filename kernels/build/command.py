@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from rich.console import Console
 
-from kernels.base import settings
+from kernels.base import rocm_places, settings, warming
 from kernels.base.console import console as terminal
 from kernels.base.console import number
 from kernels.base.files import make_folder, writing
@@ -31,8 +33,10 @@ from matrix.base.errors import UsageError
 from matrix.options import selection_from
 
 
-def run(request: Request, *, jobs: int, console: Console) -> Tally:
+def run(request: Request, *, jobs: int, console: Console, emulator: bool = False) -> Tally:
     """Build one library; returns what was compiled and what came from the cache.
+
+    ``emulator`` says that the library will run on it: its core is compiled meanwhile.
 
     When a signal ends it, SCons and the compilers have ended, too, before this returns. Main thread only.
 
@@ -56,15 +60,29 @@ def run(request: Request, *, jobs: int, console: Console) -> Tally:
         for name, left in plan.facts["left_out"].items():
             what = number(len(left["kernels"]), "kernel")
             _say(console, f"left out: {what} that this CK can't compile ({name}): {left['reason']}")
-        tally, code = _scons(request, plan, jobs, console, temporary)
-        if code != 0 and tally.unfit_to_link:
-            # objects were damaged after they were finished; they are deleted now, and made again
-            again, code = _scons(request, plan, jobs, console, temporary)
-            tally = tally.followed_by(again)
+        with _warming(request, plan, temporary, emulator=emulator):
+            tally, code = _scons(request, plan, jobs, console, temporary)
+            if code != 0 and tally.unfit_to_link:
+                # objects were damaged after they were finished; they are deleted now, and made again
+                again, code = _scons(request, plan, jobs, console, temporary)
+                tally = tally.followed_by(again)
         if code != 0:
             discard_library(request)
             _raise_failures(request, tally)
     return tally
+
+
+@contextmanager
+def _warming(request: Request, plan: Plan, temporary: Path, *, emulator: bool) -> Iterator[None]:
+    """What a first build needs later is made meanwhile; nothing for a library that is there."""
+    environment = {**os.environ, **plan.environment}
+    linker = (*request.toolchain.linker, *request.toolchain.link_flags)
+    with ExitStack() as stack:
+        if not (request.work / request.folder / LIBRARY).exists():
+            stack.enter_context(warming.libcxx(linker, temporary, environment))
+        if emulator:
+            stack.enter_context(warming.emulator_core(temporary, environment))
+        yield
 
 
 def _cleared(request: Request) -> Path:
@@ -87,8 +105,7 @@ def _scons(request: Request, plan: Plan, jobs: int, console: Console, temporary:
 
 def _linking(toolchain: Toolchain) -> str:
     """What to say of a link: zig builds its libc++ from source when its cache has none."""
-    cache = toolchain.environment.get("ZIG_GLOBAL_CACHE_DIR")
-    if cache and not any(Path(cache).glob("o/*/libc++.a")):
+    if warming.lacks_libcxx(toolchain.environment):
         return f"linking {LIBRARY}: the first time with this cache folder, libc++ is built, too (a minute or more)"
     return f"linking {LIBRARY}"
 
@@ -126,6 +143,10 @@ def _say(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
+def _emulated(args: argparse.Namespace) -> bool:
+    return bool(args.emulator) and not rocm_places.gpu_archs()
+
+
 def add_compile_options(parser: argparse.ArgumentParser) -> None:
     """Options of whatever compiles a selection."""
     parser.add_argument("--toolchain", default="auto", help="auto, embedded or rocm (default: auto)")
@@ -139,6 +160,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_compile_options(parser)
     parser.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
     parser.add_argument("--resources", action="store_true", help="then print the kernels with their registers and LDS")
+    parser.add_argument("--emulator", action="store_true", help="compile its core meanwhile, if there is no GPU")
     parser.add_argument(
         "--no-cache", action="store_true", help="neither take objects from the shared cache nor add any"
     )
@@ -171,7 +193,7 @@ def build(args: argparse.Namespace) -> int:
     console = Console(stderr=False)
     started = time.monotonic()
     request = request_from(args, console, work=args.work, cached=not args.no_cache)
-    tally = run(request, jobs=job_count(args.jobs), console=console)
+    tally = run(request, jobs=job_count(args.jobs), console=console, emulator=_emulated(args))
     _say(console, f"{request.folder}/{LIBRARY}: {tally.summary()}, {time.monotonic() - started:.1f} s")
     if args.resources:
         manifest = request.work / request.folder / "manifest.json"

@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from kernels.base import warming
 from kernels.base.files import write_atomically
 from kernels.build import finished as built
 from kernels.build.plan import Step
@@ -38,6 +39,8 @@ def run_step(step: Step, environment: Mapping[str, str], folder: str) -> int:
     failure.unlink(missing_ok=True)
     started = time.monotonic()
     _emit("start", step)
+    if step.kind == "library":
+        warming.wait(environment)
     damaged = built.discard_damaged(Path(folder), step.sources) if step.kind == "library" else []
     for name in damaged:
         announce_damage(step, name)

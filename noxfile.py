@@ -178,6 +178,12 @@ def test_gate(session: nox.Session) -> None:
     run(session, "pytest", *(session.posargs or ["tests/gate"]))
 
 
+@session("test-faults")
+def test_faults(session: nox.Session) -> None:
+    """Killed at 50 random moments, full disks, clocks that jump, two runs at once: what comes out stays the same."""
+    run(session, "pytest", *(session.posargs or ["tests/faults"]))
+
+
 @session("test-emulator")
 def test_emulator(session: nox.Session) -> None:
     """The emulated device and its opcodes on a core built by zig, as on a machine without a compiler."""

@@ -27,8 +27,21 @@ def enumerate_keys(family: Family, *, arch: str, receipt: int = 0, mask_impl: st
 
     A name comes once, where it comes first. An arch without kernels gives an empty list; ``family.absent`` says why.
     """
+    fields, names, partials = _bound(family, arch, receipt, mask_impl)
+    columns = dict(zip(fields, zip(*partials, strict=True), strict=False))
+    known = {name: column for name, column in columns.items() if name != "mask_impl" or family.masks}
+    return _keys({**known, "name": names, "family": repeat(family.name)}, len(names))
+
+
+def enumerate_names(family: Family, *, arch: str, receipt: int = 0, mask_impl: str = "simplified") -> list[str]:
+    """The names of :func:`enumerate_keys`, in half its time."""
+    return _bound(family, arch, receipt, mask_impl)[1]
+
+
+def _bound(family: Family, arch: str, receipt: int, mask_impl: str) -> tuple[tuple[str, ...], list[str], list[Partial]]:
+    """The bound fields; of each kernel its name and their values."""
     if arch not in family.archs:
-        return []
+        return (), [], []
     filters = _Filters(family, family.constraints(receipt))
     outer = filters.due((), GIVEN, [(family.archs[arch], receipt, mask_impl)])
     bound: tuple[str, ...] = GIVEN
@@ -42,9 +55,7 @@ def enumerate_keys(family: Family, *, arch: str, receipt: int = 0, mask_impl: st
         first = dict(zip(reversed(names), reversed(partials), strict=True))
         names = list(dict.fromkeys(names))
         partials = [first[name] for name in names]
-    columns = dict(zip(fields, zip(*partials, strict=True), strict=False))
-    known = {name: column for name, column in columns.items() if name != "mask_impl" or family.masks}
-    return _keys({**known, "name": names, "family": repeat(family.name)}, len(names))
+    return fields, names, partials
 
 
 def _keys(columns: Mapping[str, Iterable[Any]], count: int) -> list[Key]:

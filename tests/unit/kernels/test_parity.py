@@ -33,7 +33,7 @@ from kernels.upstream.codegen_runner import Rendered
 from kernels.upstream.trees import FMHA, Tree
 from matrix.base.errors import UsageError
 from matrix.dialects import dialect
-from matrix.enumeration import enumerate_keys
+from matrix.enumeration import enumerate_keys, enumerate_names
 from matrix.keys import Key
 from matrix.published.golden import stored_lists
 from tests.unit.enumerated import keys_of
@@ -265,8 +265,8 @@ def test_stored_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     assert case.outcome == "passed"
     wrong = dataclasses.replace(entry, sha256_emission_order="0" * 64)
     assert "order is not upstream's" in parity_names.stored_case(wrong).text
-    all_keys = enumerate_keys
-    monkeypatch.setattr(parity_names, "enumerate_keys", lambda *args, **words: all_keys(*args, **words)[1:])
+    all_keys = enumerate_names
+    monkeypatch.setattr(parity_names, "enumerate_names", lambda *args, **words: all_keys(*args, **words)[1:])
     assert parity_names.stored_case(entry).text.startswith(f"names differ:\n{len(entry.families)} missing")
 
 

@@ -8,6 +8,7 @@ nox -s build-gfx950 test-large-kv            then run what was built: on a GPU o
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +21,10 @@ nox.options.reuse_existing_virtualenvs = True
 GPUS = {"gfx90a": "MI200", "gfx942": "MI300", "gfx950": "MI350"}
 EMULATED = ("gfx942", "gfx950")
 PROGRAMS = "programs"  # written by `environment` into nox's cache folder: where the programs are
+
+RUNNING = ("test-batch", "test-large", "test-page", "test-dispatch", "test-fwd", "sanitize-", "perf-")
+# what this call of nox is going to run on the emulator needs its core: compiled while the kernels are
+CORE = ["--emulator"] if any(word.startswith(RUNNING) for word in sys.argv) else []
 
 Session = Callable[[nox.Session], None]
 
@@ -64,7 +69,7 @@ def environment(session: nox.Session) -> None:
 def add_build(arch: str, gpu: str) -> None:
     @session(f"build-{arch}", f"Build a library for {gpu} and print its kernels.")
     def build(session: nox.Session) -> None:
-        run(session, "kernels", "build", "--arch", arch, "--resources", *session.posargs)
+        run(session, "kernels", "build", "--arch", arch, "--resources", *CORE, *session.posargs)
 
 
 def add_sanitizer(arch: str, gpu: str) -> None:
@@ -171,6 +176,12 @@ def tests(session: nox.Session) -> None:
 def test_gate(session: nox.Session) -> None:
     """Changes planted in CK and in this project, built for real, must make perf-gate name kernel and metric."""
     run(session, "pytest", *(session.posargs or ["tests/gate"]))
+
+
+@session("test-faults")
+def test_faults(session: nox.Session) -> None:
+    """Killed at 50 random moments, full disks, clocks that jump, two runs at once: what comes out stays the same."""
+    run(session, "pytest", *(session.posargs or ["tests/faults"]))
 
 
 @session("test-emulator")

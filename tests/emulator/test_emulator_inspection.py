@@ -16,6 +16,7 @@ from emulator.inspection import inspect as inspection
 from emulator.inspection.inspect import inspect
 from emulator.inspection.waits import hazards
 from emulator.lowering.decode import Instruction, decode
+from emulator.store import Store
 from tests.emulator.emulator_assembly import assemble
 
 LOAD = "global_load_dword v2, v0, s[4:5]\n"
@@ -139,11 +140,13 @@ def test_what_was_found_is_kept_for_each_kernels_code(tmp_path: Path, monkeypatc
     monkeypatch.setattr(inspection, "_look", None)  # the second by nobody
     assert inspect(file, "gfx942", cache=cache) == [first]
     monkeypatch.undo()
-    (kept,) = (cache / "inspections").iterdir()
+    (kept,) = Store(cache / "inspections").entries()
     whole = kept.read_text()
-    kept.write_text(whole[:-9])
-    assert inspect(file, "gfx942", cache=cache) == [first]
-    assert kept.read_text() == whole
+    for damaged in (whole[:-9], whole.replace('"mfma": 2', '"mfma": 3')):
+        assert damaged != whole
+        kept.write_text(damaged)
+        assert inspect(file, "gfx942", cache=cache) == [first]
+        assert kept.read_text() == whole
     file.write_bytes(assemble(LOAD + "s_waitcnt vmcnt(0)\n" + USE + "s_endpgm\n"))
     (other,) = inspect(file, "gfx942", cache=cache)
     assert (other.loop["mfma"], other.hazards) == (0, ())

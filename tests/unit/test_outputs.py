@@ -43,7 +43,7 @@ def commands() -> Iterator[tuple[str, argparse.ArgumentParser]]:
             yield room, root
         for action in below:
             for name, parser in action.choices.items():
-                yield f"{room} {name}", parser
+                yield f"{room} {name}", parser.with_options() if room == "matrix" else parser
 
 
 def written(parser: argparse.ArgumentParser) -> list[argparse.Action]:

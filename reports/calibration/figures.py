@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from matrix.export import to_csv
 from reports.gates.model import Machine, estimate, machines
 from reports.gates.references import beside
-from reports.page.inputs import Inputs, Library, measured_seconds
+from reports.page.inputs import Inputs, LibraryResults, measured_seconds
 from reports.problems import flops, known_problems
 
 
@@ -41,7 +41,7 @@ def timed(inputs: Inputs) -> tuple[Timed, ...]:
     )
 
 
-def _of_library(inputs: Inputs, library: Library, arch: str, machine: Machine | None) -> Iterator[Timed]:
+def _of_library(inputs: Inputs, library: LibraryResults, arch: str, machine: Machine | None) -> Iterator[Timed]:
     counted = library.measured if library.measured and library.measured.provenance["arch"] == arch else None
     counts = {one.problem: one for one in counted.problems} if counted else {}
     for name, seconds in measured_seconds(inputs, library, arch).items():

@@ -35,7 +35,7 @@ def versions() -> Versions:
         revision=_revision(PROJECT),
         kernel=f"{platform.system()} {platform.release()}",
         gpus=gpu_archs(),
-        doctor={one.subject: f"{one.state}: {one.found}" for one in found if one.subject not in _OF_THE_MOMENT},
+        doctor={one.subject: f"{one.state}: {one.detail}" for one in found if one.subject not in _OF_THE_MOMENT},
         packages=dict(sorted((one.name.lower(), one.version) for one in importlib.metadata.distributions())),
     )
 

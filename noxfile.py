@@ -192,6 +192,19 @@ def lint(session: nox.Session) -> None:
     session.run(program(session, "clang-format"), "--dry-run", "--Werror", *sources)
 
 
+@nox.session(venv_backend="virtualenv")
+def docs(session: nox.Session) -> None:
+    """The pages of docs/ as HTML in build/docs, in an environment of their own; a link that leads nowhere fails."""
+    session.install("--quiet", "--require-hashes", "-r", "docs/requirements.txt")
+    session.run("sphinx-build", "--fail-on-warning", "--keep-going", "--quiet", "-b", "html", "docs", "build/docs")
+
+
+@session("test-docs")
+def test_docs(session: nox.Session) -> None:
+    """What the pages of docs/ and README show: every command, in order, in a copy of this clone."""
+    run(session, "pytest", *(session.posargs or ["tests/docs"]))
+
+
 @session("docker")
 def docker(session: nox.Session) -> None:
     """Render and lint the Dockerfiles, build the local images twice and compare their ids."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-NOT_HERE = ("gpu", "cluster", "hours")
+NOT_HERE = ("gpu", "cluster", "checkout", "hours")
 _FENCE = re.compile(r"(`{3,})(.*)")
 
 

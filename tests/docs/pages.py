@@ -108,7 +108,7 @@ def prose(text: str) -> str:
 
 def applied(block: Block, folder: Path) -> str:
     """Make a ``diff`` block's change below ``folder``; what git says if it does not fit, '' if it does."""
-    command = ["git", "apply", "--recount", "-"]
+    command = ["git", "apply", "-"]
     # outside of any repository: else git would look for the files from that one's top
     environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)}
     done = subprocess.run(

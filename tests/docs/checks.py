@@ -1,4 +1,4 @@
-"""What is wrong with a page, seen without running anything of it; each check returns complaints as ``page:line: text``."""
+"""What is wrong with a page, seen without running anything of it: complaints as ``page:line: text``."""
 
 from __future__ import annotations
 

@@ -52,10 +52,14 @@ def prepare(folder: Path) -> Place:
 
 def _environment(folder: Path) -> Path:
     """What ``pip install`` on a page installs into; other packages are found where they are. Its folder of programs."""
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     packages = next((folder / "lib").glob("python*/site-packages"))
     (packages / "ours.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    return folder / "bin"
+    programs = folder / "bin"
+    pip = programs / "pip"  # ours, at work on that environment: to install another one takes seconds
+    pip.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pip --python "{programs}/python" "$@"\n')
+    pip.chmod(0o755)
+    return programs
 
 
 def run_page(page: Sequence[Block], place: Place) -> list[str]:

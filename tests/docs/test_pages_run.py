@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import blocks, name_of, page_files
-from tests.docs.running import not_printed, prepare, run_page
+from tests.docs.running import Place, not_printed, prepare, run_page
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """A copy that no command changes."""
+    return prepare(tmp_path_factory.mktemp("planted"))
 
 
 def _runnable(file: Path) -> bool:
@@ -31,8 +37,8 @@ def test_a_page_can_be_followed(file: Path, tmp_path: Path) -> None:
         (["```diff", "--- a/LICENSE", "+++ b/LICENSE", "@@ -1,1 +1,1 @@", "-no", "+x", "```"], "p.md:1: error: patch"),
     ],
 )
-def test_a_page_that_says_otherwise_is_noticed(lines: Sequence[str], complaint: str, tmp_path: Path) -> None:
-    (said,) = run_page(list(blocks("p.md", "\n".join(lines))), prepare(tmp_path))
+def test_a_page_that_says_otherwise_is_noticed(lines: Sequence[str], complaint: str, place: Place) -> None:
+    (said,) = run_page(list(blocks("p.md", "\n".join(lines))), place)
     assert complaint in said
 
 

@@ -128,7 +128,8 @@ def test_a_draft_taken_for_abandoned_before_it_was_locked_is_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another process may come between the making of a folder and its lock."""
-    flock, folders = fcntl.flock, []
+    flock = fcntl.flock
+    folders: list[Path] = []
 
     def beaten_once(lock: int, how: int) -> None:
         if not folders:

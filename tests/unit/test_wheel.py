@@ -78,7 +78,11 @@ def test_it_runs_in_an_environment_of_its_own(ckpm: Path, tmp_path: Path) -> Non
     assert (version.returncode, version.stdout) == (0, f"ckpm {__version__}\n"), version.stderr
     count = called([str(ckpm), "matrix", "count"], tmp_path)
     assert count.returncode == 0, count.stderr
-    assert count.stdout.split()[-3:] == ["total", "384", "384"]  # README's table: all kernels of the default upstream
+    assert count.stdout.split()[-3:] == [
+        "total",
+        "384",
+        "384",
+    ]  # docs/reference/matrix.md: all kernels of the default upstream
 
 
 # what a child process of ckpm does: `python -m` looks into the current folder first

@@ -244,8 +244,9 @@ def run(work: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def call(*words: str, **outcomes: str) -> int:
         FakePool.outcomes = {name.replace("__", "*"): outcome for name, outcome in outcomes.items()}
-        given = ["--suite", "dispatch", "--device", "emulator", "--work", str(work), "--ledger", str(empty)]
-        return cli.main([*given, *words])
+        given = {"--suite": "dispatch", "--device": "emulator", "--work": str(work), "--ledger": str(empty)}
+        left = [word for option, value in given.items() if option not in words for word in (option, value)]
+        return cli.main([*left, *words])
 
     return call
 

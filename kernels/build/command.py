@@ -106,7 +106,7 @@ def _scons(request: Request, plan: Plan, jobs: int, console: Console, temporary:
 def _linking(toolchain: Toolchain) -> str:
     """What to say of a link: zig builds its libc++ from source when its cache has none."""
     if warming.lacks_libcxx(toolchain.environment):
-        return f"linking {LIBRARY}: the first time with this cache folder, libc++ is built, too (a minute or more)"
+        return f"linking {LIBRARY}: the first time with this cache folder, once libc++ is built, too (a minute or more)"
     return f"linking {LIBRARY}"
 
 

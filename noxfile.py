@@ -8,6 +8,7 @@ nox -s build-gfx950 test-large-kv            then run what was built: on a GPU o
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +21,10 @@ nox.options.reuse_existing_virtualenvs = True
 GPUS = {"gfx90a": "MI200", "gfx942": "MI300", "gfx950": "MI350"}
 EMULATED = ("gfx942", "gfx950")
 PROGRAMS = "programs"  # written by `environment` into nox's cache folder: where the programs are
+
+RUNNING = ("test-batch", "test-large", "test-page", "test-dispatch", "test-fwd", "sanitize-", "perf-")
+# what this call of nox is going to run on the emulator needs its core: compiled while the kernels are
+CORE = ["--emulator"] if any(word.startswith(RUNNING) for word in sys.argv) else []
 
 Session = Callable[[nox.Session], None]
 
@@ -64,7 +69,7 @@ def environment(session: nox.Session) -> None:
 def add_build(arch: str, gpu: str) -> None:
     @session(f"build-{arch}", f"Build a library for {gpu} and print its kernels.")
     def build(session: nox.Session) -> None:
-        run(session, "kernels", "build", "--arch", arch, "--resources", *session.posargs)
+        run(session, "kernels", "build", "--arch", arch, "--resources", *CORE, *session.posargs)
 
 
 def add_sanitizer(arch: str, gpu: str) -> None:
@@ -106,7 +111,8 @@ def test_dispatch(session: nox.Session) -> None:
 @session("test-fwd")
 def test_fwd(session: nox.Session) -> None:
     """Every kernel of a library of fwd's families at least once: `nox -s test-fwd -- --family fwd_splitkv`."""
-    run_suite(session, "kernels", "--family", "fwd")
+    named = any(word.partition("=")[0] == "--family" for word in session.posargs)  # an option has one value
+    run_suite(session, "kernels", *(() if named else ("--family", "fwd")))
 
 
 @session("perf-gate")
@@ -173,6 +179,12 @@ def test_gate(session: nox.Session) -> None:
     run(session, "pytest", *(session.posargs or ["tests/gate"]))
 
 
+@session("test-faults")
+def test_faults(session: nox.Session) -> None:
+    """Killed at 50 random moments, full disks, clocks that jump, two runs at once: what comes out stays the same."""
+    run(session, "pytest", *(session.posargs or ["tests/faults"]))
+
+
 @session("test-emulator")
 def test_emulator(session: nox.Session) -> None:
     """The emulated device and its opcodes on a core built by zig, as on a machine without a compiler."""
@@ -190,6 +202,19 @@ def lint(session: nox.Session) -> None:
     patterns = ["*.cpp", "*.h", "*.hpp", "*.hip"]
     sources = session.run("git", "ls-files", *patterns, external=True, silent=True, log=False).split()
     session.run(program(session, "clang-format"), "--dry-run", "--Werror", *sources)
+
+
+@nox.session(venv_backend="virtualenv")
+def docs(session: nox.Session) -> None:
+    """The pages of docs/ as HTML in build/docs, in an environment of their own; a link that leads nowhere fails."""
+    session.install("--quiet", "--require-hashes", "-r", "docs/requirements.txt")
+    session.run("sphinx-build", "--fail-on-warning", "--keep-going", "--quiet", "-b", "html", "docs", "build/docs")
+
+
+@session("test-docs")
+def test_docs(session: nox.Session) -> None:
+    """What the pages of docs/ and README show: every command, in order, in a copy of this clone."""
+    run(session, "pytest", *(session.posargs or ["tests/docs"]))
 
 
 @session("docker")

@@ -1,4 +1,4 @@
-"""``python -m emulator coverage|inspect FILE...``: what GPU code needs, and what it shows unrun."""
+"""``python -m emulator coverage|inspect FILE...``: what GPU code needs, and what it shows unrun; ``core`` compiles."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from emulator import toolchain
 from emulator.errors import EmulatorError, OutputError, UnknownInstructionError
 from emulator.inspection import inspect as inspection
 from emulator.options import ARCHS
@@ -68,6 +69,8 @@ def _parser() -> argparse.ArgumentParser:
     look.add_argument("file", type=Path, metavar="FILE", help="library, object, bundle or code object")
     look.add_argument("--arch", choices=list(ARCHS), required=True, help="of which code objects")
     look.set_defaults(run=_inspect)
+    core = commands.add_parser("core", help="compile the interpreter now, and not when a device is first asked for")
+    core.set_defaults(run=_core)
     return parser
 
 
@@ -78,6 +81,11 @@ def _run(chosen: argparse.Namespace) -> int:
 
 def _inspect(chosen: argparse.Namespace) -> int:
     print(inspection.as_json(inspection.inspect(chosen.file, chosen.arch)))
+    return 0
+
+
+def _core(chosen: argparse.Namespace) -> int:
+    print(toolchain.library())
     return 0
 
 

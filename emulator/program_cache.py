@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
-import tempfile
 from functools import cache as memoised
 from importlib.metadata import version
 from pathlib import Path
 
+from emulator.store import Store
 from emulator.toolchain import cache_folder
-from emulator.trust import why_untrusted
 
 _MAKERS = (
     *("code_object", "image", "options", "lowering/blob", "lowering/decode", "lowering/descriptor", "lowering/flow"),
     *("lowering/lower", "lowering/memory", "lowering/microop", "lowering/opcodes", "lowering/operands"),
-    *("lowering/registers", "lowering/scalar", "lowering/translate", "lowering/vector"),
+    *("lowering/registers", "lowering/scalar", "lowering/shapes", "lowering/translate", "lowering/vector"),
 )
 
 
@@ -25,35 +22,16 @@ def program(code_object: bytes, *, cache: Path | None = None) -> bytes:
 
     Raises CodeObjectError if the bytes are no readable code object of an emulated arch.
     """
-    folder = (cache if cache is not None else cache_folder()) / "programs"
-    path = folder / f"{hashlib.sha256(code_object + text_version(_MAKERS).encode()).hexdigest()}.blob"
-    if (cached := stored(path)) is not None:
+    programs = Store((cache if cache is not None else cache_folder()) / "programs")
+    key = hashlib.sha256(code_object + text_version(_MAKERS).encode()).hexdigest()
+    if (cached := programs.get(key)) is not None:
         return cached
     # Only now: the decoder's tables take longer to import than a launch may take to start.
     from emulator.lowering.translate import translate
 
     made = translate(code_object)
-    store(path, made)
+    programs.put(key, made)
     return made
-
-
-def stored(path: Path) -> bytes | None:
-    """What was stored there, whole; None if nothing was, or if others could have put it there."""
-    with contextlib.suppress(OSError):
-        if why_untrusted(path, path.parent):
-            return None
-        return path.read_bytes()
-    return None
-
-
-def store(path: Path, made: bytes) -> None:
-    """Store it, all at once. A cache that can't be written costs time, nothing else."""
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f"{path.stem}.")
-        with os.fdopen(handle, "wb") as file:
-            file.write(made)
-        Path(draft).replace(path)
 
 
 @memoised

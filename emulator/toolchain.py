@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from emulator.errors import CompilerMissingError, CoreBuildError, UntrustedFileError
+from emulator.store import adopt, draft_folder, is_adopted
 from emulator.trust import keep_others_out, why_untrusted
 
 CORE = Path(__file__).parent / "core"
@@ -189,7 +190,6 @@ class _Build:
         whole = hashlib.sha256("\0".join(path.stem for path in self._objects).encode()).hexdigest()
         self.version = whole[:16]
         self.result = cache / f"core-{isa}-{whole[:16]}" / SONAME
-        self._digest = self.result.with_name(f"{SONAME}.sha256")
 
     def _key(self, source: Path) -> str:
         return hashlib.sha256(f"{self._common}\0{source.name}\0{source.read_text()}".encode()).hexdigest()[:24]
@@ -215,13 +215,10 @@ class _Build:
         for file in (self.result, *self._objects):
             if file.exists() and (why := why_untrusted(file, self._cache)):
                 raise UntrustedFileError(why)
-        try:
-            return self._digest.read_text(errors="replace") == _sha256(self.result)
-        except (FileNotFoundError, NotADirectoryError):  # building it says what is the matter
-            return False
+        return is_adopted(self.result)
 
     def _compile_missing(self, jobs: int) -> None:
-        missing = [pair for pair in zip(self._sources, self._objects, strict=True) if not pair[1].is_file()]
+        missing = [pair for pair in zip(self._sources, self._objects, strict=True) if not is_adopted(pair[1])]
         with ThreadPoolExecutor(max_workers=jobs) as pool:
             list(pool.map(lambda pair: self._compile(*pair), missing))
 
@@ -234,11 +231,10 @@ class _Build:
         self._step(
             "the link", self.result, *self._compiler.link_flags(), *words, *(str(made) for made in self._objects)
         )
-        self._digest.write_text(_sha256(self.result))
 
     def _step(self, what: str, made: Path, *arguments: str) -> None:
-        with tempfile.TemporaryDirectory(dir=made.parent) as folder:
-            partial = Path(folder, made.name)
+        with draft_folder(self._cache) as folder:
+            partial = folder / made.name
             run = self._compiler.run(*arguments, "-o", str(partial))
             if run.returncode or not partial.is_file():
                 lines = run.stderr.splitlines()
@@ -246,12 +242,7 @@ class _Build:
                 shown = "\n  ".join(errors[:_SHOWN_ERRORS])
                 command = shlex.join([*self._compiler.command, *arguments])
                 raise CoreBuildError(f"the emulator's core doesn't build ({what}):\n  {shown}\nCommand: {command}")
-            partial.replace(made)
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+            adopt(partial, made)
 
 
 @contextlib.contextmanager

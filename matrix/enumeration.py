@@ -6,8 +6,11 @@ number of kernels and not that of combinations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import repeat
 from operator import itemgetter
 from typing import Any
 
@@ -24,8 +27,21 @@ def enumerate_keys(family: Family, *, arch: str, receipt: int = 0, mask_impl: st
 
     A name comes once, where it comes first. An arch without kernels gives an empty list; ``family.absent`` says why.
     """
+    fields, names, partials = _bound(family, arch, receipt, mask_impl)
+    columns = dict(zip(fields, zip(*partials, strict=True), strict=False))
+    known = {name: column for name, column in columns.items() if name != "mask_impl" or family.masks}
+    return _keys({**known, "name": names, "family": repeat(family.name)}, len(names))
+
+
+def enumerate_names(family: Family, *, arch: str, receipt: int = 0, mask_impl: str = "simplified") -> list[str]:
+    """The names of :func:`enumerate_keys`, in half its time."""
+    return _bound(family, arch, receipt, mask_impl)[1]
+
+
+def _bound(family: Family, arch: str, receipt: int, mask_impl: str) -> tuple[tuple[str, ...], list[str], list[Partial]]:
+    """The bound fields; of each kernel its name and their values."""
     if arch not in family.archs:
-        return []
+        return (), [], []
     filters = _Filters(family, family.constraints(receipt))
     outer = filters.due((), GIVEN, [(family.archs[arch], receipt, mask_impl)])
     bound: tuple[str, ...] = GIVEN
@@ -34,26 +50,29 @@ def enumerate_keys(family: Family, *, arch: str, receipt: int = 0, mask_impl: st
     partials = _inner(family, filters, outer, bound, mask_impl) if family.pipelines else outer
     fields = (*GIVEN, *family.fields) if family.pipelines else bound
     write = writer(family, fields)
-    # A key's fields are picked from one tuple: the name and the family, then what the loops bound.
-    place = {field: index for index, field in enumerate(("name", "family", *fields))}
-    known = [field for field in KEY_FIELDS if field in place and (field != "mask_impl" or family.masks)]
-    pick = itemgetter(*(place[field] for field in known))
-    make = _maker(known)
     names = list(map(write, partials))
     if len(set(names)) < len(names):
         first = dict(zip(reversed(names), reversed(partials), strict=True))
         names = list(dict.fromkeys(names))
         partials = [first[name] for name in names]
-    return [make(pick((name, family.name, *values))) for name, values in zip(names, partials, strict=True)]
+    return fields, names, partials
 
 
-def _maker(known: Sequence[str]) -> Callable[[tuple[Any, ...]], Key]:
-    """Key from the values of ``known``, which are fields of Key in their order; the rest keep their defaults."""
-    if tuple(known) == KEY_FIELDS[: len(known)]:
-        return lambda values: Key(*values)
-    defaults = [Key.__dataclass_fields__[name].default for name in KEY_FIELDS]
-    order = itemgetter(*(known.index(n) if n in known else len(known) + i for i, n in enumerate(KEY_FIELDS)))
-    return lambda values: Key(*order((*values, *defaults)))
+def _keys(columns: Mapping[str, Iterable[Any]], count: int) -> list[Key]:
+    """Keys from their fields' values, column by column; a field without a column has its default.
+
+    The constructor of a frozen class sets each field by a call with its name: for 23,000 keys that was a third of
+    ``matrix list``.
+    """
+    keys = list(map(object.__new__, repeat(Key, count)))
+    for name, put in _SETTERS.items():
+        column = columns[name] if name in columns else repeat(_DEFAULTS[name])
+        deque(map(put, keys, column), maxlen=0)
+    return keys
+
+
+_SETTERS = {name: getattr(Key, name).__set__ for name in KEY_FIELDS}  # of its slots
+_DEFAULTS = {one.name: one.default for one in dataclasses.fields(Key)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,8 +41,8 @@ def key_from_row(row: Mapping[str, Any]) -> Key:
     Raises:
         RowError: a column is missing or holds a value that its field can't have.
     """
-    parts = {name: _value(row, f"tile.{name}", kind) for name, kind in _TILE_KINDS.items()}
-    values = {name: _value(row, name, kind, name in _OPTIONAL) for name, kind in _KEY_KINDS.items() if name != "tile"}
+    parts = {name: _value(row, f"tile.{name}", kinds) for name, kinds in _TILE_KINDS.items()}
+    values = {name: _value(row, name, kinds, name in _OPTIONAL) for name, kinds in _KEY_KINDS.items()}
     return Key(tile=Tile(**parts), **values)
 
 
@@ -52,15 +52,15 @@ def _cell(value: Any) -> Any:
     return value
 
 
-def _value(row: Mapping[str, Any], column: str, kind: Any, optional: bool = False) -> Any:
+def _value(row: Mapping[str, Any], column: str, kinds: tuple[type, ...], optional: bool = False) -> Any:
     if column not in row:
         raise RowError(f"column '{column}' is missing; a row needs {', '.join(COLUMNS)}")
-    value, kinds = row[column], typing.get_args(kind) or (kind,)
+    value = row[column]
     if types.NoneType in kinds and value in (None, ""):
         return None
     if bool in kinds and (isinstance(value, bool) or value in ("true", "false")):
         return value in (True, "true")
-    if int in kinds and re.fullmatch("-?[0-9]{1,9}", str(value)):
+    if int in kinds and _INTEGER.fullmatch(str(value)):
         return int(value)
     if str in kinds and isinstance(value, str) and (value or optional):
         return value
@@ -69,5 +69,14 @@ def _value(row: Mapping[str, Any], column: str, kind: Any, optional: bool = Fals
 
 
 _OPTIONAL = {field.name for field in dataclasses.fields(Key) if field.default == ""}
-_KEY_KINDS = typing.get_type_hints(Key)
-_TILE_KINDS = typing.get_type_hints(Tile)
+_INTEGER = re.compile("-?[0-9]{1,9}")
+
+
+def _kinds(record: type) -> dict[str, tuple[type, ...]]:
+    """What the fields of a record may hold, but for a tile, whose fields have columns of their own."""
+    hints = typing.get_type_hints(record)
+    return {name: typing.get_args(hint) or (hint,) for name, hint in hints.items() if hint is not Tile}
+
+
+_KEY_KINDS = _kinds(Key)
+_TILE_KINDS = _kinds(Tile)

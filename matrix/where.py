@@ -1,4 +1,4 @@
-"""``--where``: a Python expression over one key, restricted to fields, constants, comparisons and logic.
+"""``--where``: a Python expression over one key or problem, restricted to fields, constants, comparisons and logic.
 
 Nothing is ever evaluated as Python: the expression's syntax tree is turned into closures, node by node, and anything
 else (calls, subscripts, arithmetic, other names) is refused.
@@ -10,13 +10,14 @@ import ast
 import difflib
 import operator
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from matrix.base.errors import WhereError
 from matrix.keys import KEY_FIELDS, TILE_FIELDS, Key
 
 Predicate = Callable[[Key], bool]
-Getter = Callable[[Key], Any]
+Getter = Callable[[Any], Any]
 
 _FIELDS = tuple(f"key.{name}" for name in (*KEY_FIELDS, *(f"tile.{part}" for part in TILE_FIELDS)) if name != "tile")
 _MAX_DEPTH = 50  # of nested nodes: far more than a person writes, far less than Python's stack holds
@@ -33,8 +34,25 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """An expression, and the fields that it may name, with the word for their owner before the first point."""
+
+    text: str
+    fields: tuple[str, ...]
+
+    @property
+    def owner(self) -> str:
+        return self.fields[0].partition(".")[0]
+
+
 def compile_where(text: str) -> Predicate:
-    """A predicate over keys, e.g. ``key.hdim_q == 128 and key.tile.bm0 in (64, 128)``.
+    """A predicate over keys, e.g. ``key.hdim_q == 128 and key.tile.bm0 in (64, 128)``. As compile_over."""
+    return compile_over(text, _FIELDS)
+
+
+def compile_over(text: str, fields: tuple[str, ...]) -> Callable[[Any], bool]:
+    """A predicate over objects that have ``fields``, each written with the same word before it: ``key.hdim_q``.
 
     A comparison with a field that the dialect doesn't have (None) is False unless it asks for equality.
 
@@ -56,8 +74,8 @@ def compile_where(text: str) -> Predicate:
         level = [child for node in level for child in ast.iter_child_nodes(node)]
     if level:
         raise _too_deep(text)
-    getter = _getter(tree.body, text)
-    return lambda key: bool(getter(key))
+    getter = _getter(tree.body, _Source(text, fields))
+    return lambda one: bool(getter(one))
 
 
 def _too_deep(text: str) -> WhereError:
@@ -65,45 +83,45 @@ def _too_deep(text: str) -> WhereError:
     return WhereError(f"--where {shown!r}: nested more than {_MAX_DEPTH} deep; write it flatter or use --filter-file")
 
 
-def _getter(node: ast.expr, text: str) -> Getter:
+def _getter(node: ast.expr, source: _Source) -> Getter:
     if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float | None):
         value = node.value
-        return lambda key: value
+        return lambda one: value
     if isinstance(node, ast.Tuple | ast.List | ast.Set):
-        items = [_getter(item, text) for item in node.elts]
-        return lambda key: [item(key) for item in items]
+        items = [_getter(item, source) for item in node.elts]
+        return lambda one: [item(one) for item in items]
     if isinstance(node, ast.Attribute):
-        return operator.attrgetter(_field(node, text))
+        return operator.attrgetter(_field(node, source))
     if isinstance(node, ast.BoolOp):
-        parts = [_getter(part, text) for part in node.values]
+        parts = [_getter(part, source) for part in node.values]
         if isinstance(node.op, ast.And):
-            return lambda key: all(part(key) for part in parts)
-        return lambda key: any(part(key) for part in parts)
+            return lambda one: all(part(one) for part in parts)
+        return lambda one: any(part(one) for part in parts)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        inner = _getter(node.operand, text)
-        return lambda key: not inner(key)
+        inner = _getter(node.operand, source)
+        return lambda one: not inner(one)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
         number = node.operand.value
         if isinstance(number, int | float):
-            return lambda key: -number
+            return lambda one: -number
     if isinstance(node, ast.Compare):
-        return _comparison(node, text)
+        return _comparison(node, source)
     raise WhereError(
-        f"--where {text!r}: '{ast.unparse(node)}' is not allowed; "
-        "use key.FIELD, constants, comparisons, in, and, or, not"
+        f"--where {source.text!r}: '{ast.unparse(node)}' is not allowed; "
+        f"use {source.owner}.FIELD, constants, comparisons, in, and, or, not"
     )
 
 
-def _comparison(node: ast.Compare, text: str) -> Getter:
-    operands = [_getter(item, text) for item in (node.left, *node.comparators)]
+def _comparison(node: ast.Compare, source: _Source) -> Getter:
+    operands = [_getter(item, source) for item in (node.left, *node.comparators)]
     compares = []
     for operation in node.ops:
         if type(operation) not in _COMPARE:
-            raise WhereError(f"--where {text!r}: 'is' is not allowed; compare with == or !=")
+            raise WhereError(f"--where {source.text!r}: 'is' is not allowed; compare with == or !=")
         compares.append(_COMPARE[type(operation)])
 
-    def compare(key: Key) -> bool:
-        values = [operand(key) for operand in operands]
+    def compare(one: Any) -> bool:
+        values = [operand(one) for operand in operands]
         try:
             if len(compares) == 1:  # nearly always, for every key of a selection
                 return bool(compares[0](*values))
@@ -111,15 +129,15 @@ def _comparison(node: ast.Compare, text: str) -> Getter:
         except TypeError as error:
             if None in values:
                 return False
-            raise WhereError(f"--where {text!r}: {error} (in '{ast.unparse(node)}' for {key.name})") from error
+            raise WhereError(f"--where {source.text!r}: {error} (in '{ast.unparse(node)}' for {one.name})") from error
 
     return compare
 
 
-def _field(node: ast.Attribute, text: str) -> str:
+def _field(node: ast.Attribute, source: _Source) -> str:
     dotted = ast.unparse(node)
-    if dotted in _FIELDS:
-        return dotted.removeprefix("key.")
-    close = difflib.get_close_matches(dotted, _FIELDS, n=1)
-    hint = f"; did you mean '{close[0]}'?" if close else f". Known: {', '.join(_FIELDS)}"
-    raise WhereError(f"--where {text!r}: unknown field '{dotted}'{hint}")
+    if dotted in source.fields:
+        return dotted.removeprefix(f"{source.owner}.")
+    close = difflib.get_close_matches(dotted, source.fields, n=1)
+    hint = f"; did you mean '{close[0]}'?" if close else f". Known: {', '.join(source.fields)}"
+    raise WhereError(f"--where {source.text!r}: unknown field '{dotted}'{hint}")

@@ -12,6 +12,7 @@ from kernels.base.results import Results
 from kernels.build.resources import show
 from matrix.base.entry import exit_code
 from matrix.options import Parser
+from reports.calibration import command as calibration_command
 from reports.errors import FailedCasesError
 from reports.gates import compare_command, gate_command, model_command, reference_command
 from reports.junit.write import summary
@@ -36,6 +37,7 @@ def parser() -> argparse.ArgumentParser:
     reference_command.add_commands(commands)
     report_commands.add_commands(commands)
     release_commands.add_commands(commands)
+    calibration_command.add_commands(commands)
     return root
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import jinja2
 from matrix.base.files import write_atomically
 from matrix.base.tablefile import load
 from matrix.changes.rules import Rules, rules
+from reports.release.qualification.stages import read_table
 from workflows.errors import StaleWorkflowError
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -71,8 +73,19 @@ def settings() -> dict[str, Any]:
         "build": {runner.arch: runner.build for runner in table.runners},
         "suites": {runner.arch: _sessions(table, prefill.suites, runner.arch) for runner in table.runners},
         "hardware_suites": _sessions(table, hardware, ""),
+        **_qualified(values["release"]["archs"]),
         "quoted": lambda patterns: ", ".join(f"'{pattern}'" for pattern in patterns),
     }
+
+
+def _qualified(archs: Sequence[str]) -> dict[str, Any]:
+    """The stages of a release by job, but those that need every arch: they run where the shards are joined."""
+    table = read_table()
+    stages = {
+        "arch": [stage.name for stage in table.stages if stage.each_arch],
+        "project": [stage.name for stage in table.stages if not stage.each_arch and not stage.needs],
+    }
+    return {"stages": stages, "shards": "".join(f" --shard build/shards/{name}" for name in ("project", *archs))}
 
 
 def _sessions(table: Rules, suites: Any, arch: str) -> str:

@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from emulator import code_object, image
-from emulator.program_cache import store, stored, text_version
+from emulator.program_cache import text_version
+from emulator.store import Store
 from emulator.toolchain import cache_folder
 
 _MAKERS = (
     *("lowering/flow", "inspection/hazard_effects", "inspection/hazard_rules", "inspection/hazards"),
     *("inspection/inspect", "inspection/lds_waits", "inspection/mix", "lowering/registers", "inspection/waits"),
-    *("lowering/decode", "lowering/microop", "lowering/operands"),
+    *("lowering/decode", "lowering/microop", "lowering/operands", "lowering/shapes"),
 )
 _WORTH_PROCESSES = 32  # kernels; a process of its own takes half a second to start
 
@@ -55,19 +56,21 @@ class _Code:
     pc: int
     code: bytes
 
-    def file(self, folder: Path) -> Path:
-        key = hashlib.sha256(f"{text_version(_MAKERS)} {self.target} {self.pc} ".encode() + self.code)
-        return folder / f"{key.hexdigest()}.json"
+    def key(self) -> str:
+        """Of what its code shows."""
+        return hashlib.sha256(f"{text_version(_MAKERS)} {self.target} {self.pc} ".encode() + self.code).hexdigest()
 
 
 def inspect(path: Path, arch: str, *, cache: Path | None = None) -> list[Inspected]:
     """The kernels for ``arch`` of a library, object, bundle or code object. Raises CodeObjectError."""
-    folder = (cache if cache is not None else cache_folder()) / "inspections"
+    inspections = Store((cache if cache is not None else cache_folder()) / "inspections")
     codes = list(_codes(path, arch))
-    known = {code: facts for code in codes if (facts := _stored(code.file(folder)))}
+    known: dict[_Code, dict[str, Any]] = {
+        code: json.loads(text) for code in codes if (text := inspections.get(code.key()))
+    }
     new = [code for code in codes if code not in known]
     for code, facts in zip(new, _looked_at(new), strict=True):
-        store(code.file(folder), json.dumps(facts).encode())
+        inspections.put(code.key(), json.dumps(facts).encode())
         known[code] = facts
     return [_inspected(code.symbol, known[code]) for code in codes]
 
@@ -90,14 +93,6 @@ def _codes(path: Path, arch: str) -> Iterable[_Code]:
             for kernel in read.kernels:
                 start = kernel.function.address - read.text_address
                 yield _Code(kernel.name, target, start, read.text[start : start + kernel.function.size])
-
-
-def _stored(file: Path) -> dict[str, Any] | None:
-    try:
-        facts: dict[str, Any] = json.loads(stored(file) or b"null")
-    except ValueError:  # damaged: it is made anew
-        return None
-    return facts
 
 
 def _looked_at(codes: Sequence[_Code]) -> list[dict[str, Any]]:

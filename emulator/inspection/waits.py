@@ -1,5 +1,8 @@
 """Registers used before the load into them is known to be back: a missing s_waitcnt, or one that waits for too little.
 
+A compiler waits for the loads that it knows. What this finds are loads by inline assembly, whose registers it takes
+for written: it reads them, moves or spills them, or gives them to other values, into which the load then lands.
+
 The check is static and follows every branch in both directions. For each register that a load writes it knows how many
 operations of the load's counter were started since, at least, on any way that leads here. ``s_waitcnt vmcnt(N)`` lets
 at most N operations be under way: vector memory comes back in order, so that a load with N or more after it is back.
@@ -19,22 +22,32 @@ from emulator.lowering.registers import VECTOR, Accesses, accesses, name_of
 _VECTOR_FORMATS = ("MUBUF", "MTBUF", "FLAT", "GLOBAL", "SCRATCH")
 _CAPACITY = 63  # operations that vmcnt can count; the hardware waits before it counts further
 
-Pending = dict[tuple[str, int], int]  # (counter, register) -> operations of that counter since
+# (counter, register) -> operations of that counter since the load, and which instruction it is
+Pending = dict[tuple[str, int], tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Hazard:
-    """``register`` is numbered as in registers.py; ``counter`` is vm, lds or scalar."""
+    """``text`` at ``pc`` uses a register before ``load`` at ``load_pc`` has brought it.
+
+    ``register`` is numbered as in registers.py; ``counter`` is vm, lds or scalar; ``use`` is read or overwritten.
+    """
 
     pc: int
     text: str
     register: int
     counter: str
+    use: str
+    load_pc: int
+    load: str
 
     def __str__(self) -> str:
         name = name_of(self.register)
         wait = "vmcnt" if self.counter == "vm" else "lgkmcnt"
-        return f"pc 0x{self.pc:x}: {self.text}: {name} may not be loaded yet: no s_waitcnt {wait} that waits for it"
+        return (
+            f"pc 0x{self.pc:x}: {self.text}: {name} is {self.use}, and may not be loaded yet: "
+            f"no s_waitcnt {wait} that waits for {self.load} at pc 0x{self.load_pc:x}"
+        )
 
 
 def hazards(instructions: Sequence[Instruction]) -> list[Hazard]:
@@ -51,7 +64,7 @@ def hazards(instructions: Sequence[Instruction]) -> list[Hazard]:
     while queue:
         place = queue.pop()
         instruction = instructions[place.at]
-        after = _step(instruction, counters[place.at], touched[place.at].writes, before[place])
+        after = _step(place.at, instruction, counters[place.at], touched[place.at].writes, before[place])
         for successor in _next(instruction, place, following[place.at], sets_exec=place.at in setting_exec):
             if successor not in before:
                 before[successor] = dict(after)
@@ -60,16 +73,30 @@ def hazards(instructions: Sequence[Instruction]) -> list[Hazard]:
             queue.append(successor)
     at_place = {}
     for place, pending in before.items():
-        instruction, used = instructions[place.at], touched[place.at].reads
-        if not counters[place.at]:  # one load after another into the same register comes back in order
-            used |= touched[place.at].writes
-        if place.idle and not instruction.name.startswith(_WHATEVER_EXEC):
-            used = frozenset(register for register in used if register < VECTOR)
-        late = sorted(entry for entry in pending if entry[1] in used)
+        late = _late(instructions[place.at], place, counters[place.at], touched[place.at], pending)
         if late:
-            counter, register = late[0]
-            at_place[place.at] = Hazard(instruction.pc, instruction.text, register, counter)
+            (counter, register), use = late
+            instruction, load = instructions[place.at], instructions[pending[counter, register][1]]
+            at_place[place.at] = Hazard(instruction.pc, instruction.text, register, counter, use, load.pc, load.text)
     return [at_place[at] for at in sorted(at_place)]
+
+
+def _late(
+    instruction: Instruction, place: _Place, counters: tuple[str, ...], touched: Accesses, pending: Pending
+) -> tuple[tuple[str, int], str] | None:
+    """The first register that is used although its load may be under way, with the load's counter, and how."""
+    idle = place.idle and not instruction.name.startswith(_WHATEVER_EXEC)
+    used = touched.reads | touched.writes
+    for entry in sorted(entry for entry in pending if entry[1] in used):
+        counter, register = entry
+        if idle and register >= VECTOR:
+            continue
+        if register in touched.reads:
+            return entry, "read"
+        # one load after another of the same counter into a register comes back in order, but for scalar ones
+        if register in touched.writes and (counter not in counters or counter == "scalar"):
+            return entry, "overwritten"
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,30 +163,32 @@ def _counters(instruction: Instruction) -> tuple[str, ...]:
     return ("scalar",) if instruction.format == "SMEM" else ()
 
 
-def _step(instruction: Instruction, counters: tuple[str, ...], writes: frozenset[int], state: Pending) -> Pending:
+def _step(
+    at: int, instruction: Instruction, counters: tuple[str, ...], writes: frozenset[int], state: Pending
+) -> Pending:
     if instruction.name == "s_waitcnt":
         counts = int(instruction.record.simm16)
         vector, scalar = counts & 15 | counts >> 14 << 4, counts >> 8 & 15
         most = {"vm": vector, "lds": scalar, "scalar": 0 if scalar == 0 else _CAPACITY + 1}
-        return {entry: since for entry, since in state.items() if since < most[entry[0]]}
+        return {entry: load for entry, load in state.items() if load[0] < most[entry[0]]}
     if not counters:
         return state
     after = {}
-    for (counter, register), since in state.items():
+    for (counter, register), (since, load) in state.items():
         since += counter in counters and counter != "scalar"
         if since <= _CAPACITY:
-            after[counter, register] = since
+            after[counter, register] = (since, load)
     for register in writes:
         for counter in counters:
-            after[counter, register] = 0
+            after[counter, register] = (0, at)
     return after
 
 
 def _merge(known: Pending, other: Pending) -> bool:
     """Let ``known`` hold the nearest load of both; whether it changed."""
     changed = False
-    for entry, since in other.items():
-        if since < known.get(entry, _CAPACITY + 1):
-            known[entry] = since
+    for entry, load in other.items():
+        if entry not in known or load[0] < known[entry][0]:
+            known[entry] = load
             changed = True
     return changed

@@ -8,35 +8,32 @@ from functools import cached_property
 from typing import Any
 
 from tinygrad.renderer.amd import decode_inst
+from tinygrad.renderer.amd.dsl import Reg
+
+from emulator.lowering import shapes
+from emulator.lowering.shapes import FIRST_VECTOR, Shape
 
 _SIZES = (4, 8, 16)  # bytes
 _LONGEST = _SIZES[-1]
 
 
 class Encoding:
-    """The bits of an instruction, wherever it is: tinygrad's record of them (None: unknown) and how they read.
+    """The bits of an instruction, wherever it is: ``raw``, their shape (None: unknown), and how they read."""
 
-    ``name`` is tinygrad's in lower case without the encoding's suffix: v_add_f32; ``format`` is VOP3 or VOP2_SDWA.
-    """
+    def __init__(self, shape: Shape | None, raw: int) -> None:
+        self.shape, self.raw = shape, raw
+        self.size = shape.size if shape else _SIZES[0]
+        self.format = shape.format if shape else "UNKNOWN"
+        self.name = shape.name if shape else "unknown"
 
-    def __init__(self, record: Any, size: int) -> None:
-        self.record, self.size = record, size
-        self.format = type(record).__name__ if record is not None else "UNKNOWN"
-        self.name = "unknown"
-        if record is not None:
-            self.name = str(record.op.name).lower().removesuffix("_e32").removesuffix("_e64")
+    @cached_property
+    def record(self) -> Any:
+        """tinygrad's record; None if no table knows the bits."""
+        return type(self.shape.sample).from_bytes(self.raw.to_bytes(self.size, "little")) if self.shape else None
 
     @cached_property
     def text(self) -> str:
-        return _text(self.record)
-
-
-class _Unknown(Encoding):
-    """A dword that no table knows."""
-
-    def __init__(self, code: bytes) -> None:
-        super().__init__(None, 4)
-        self.text = f".long 0x{int.from_bytes(code, 'little'):08x}"
+        return _text(self.record) if self.shape else f".long 0x{self.raw:08x}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +73,7 @@ def decode(code: bytes, pc: int = 0) -> Iterator[Instruction]:
         at += encoding.size
 
 
-_known: dict[bytes, Encoding] = {}  # by their own bytes; some thousand in a library
+_known: dict[bytes, Encoding] = {}  # by their own bytes
 
 
 def _decode_one(chunk: bytes) -> Encoding:
@@ -84,16 +81,40 @@ def _decode_one(chunk: bytes) -> Encoding:
     for size in _SIZES:
         if encoding := _known.get(chunk[:size]):
             return encoding
-    try:
-        record = decode_inst(chunk, "cdna")
-        encoding = Encoding(record, record.size())
-    except (ValueError, AssertionError, KeyError, RuntimeError):
-        return _Unknown(chunk[:4])
-    _known[chunk[: encoding.size]] = encoding
+    shape = _shape(chunk)
+    code = chunk[: shape.size if shape else _SIZES[0]]
+    encoding = Encoding(shape, int.from_bytes(code, "little"))
+    if shape:
+        _known[code] = encoding
     return encoding
 
 
-_UNSAID = frozenset(("op", "encoding", "seg", "literal", "soffset_en", "imm"))  # the name or another operand says it
+def _shape(chunk: bytes) -> Shape | None:
+    if len(chunk) < _SIZES[0]:
+        return None
+    if shape := shapes.known(chunk):
+        return shape
+    try:
+        return shapes.learn(decode_inst(chunk, "cdna"))
+    except (ValueError, AssertionError, KeyError, RuntimeError):
+        return None
+
+
+def operand(record: Any, name: str) -> Any:
+    """An operand by its name in the tables, as tinygrad's Reg (its ``offset`` is the 9-bit encoding), or as a number.
+
+    In the SDWA and DPP forms src0 holds a marker, and vsrc0 the operand. In SDWA's, S0 and S1 say that an operand is
+    scalar: its eight bits are then an SGPR or a constant (ISA, microcode formats, VOP_SDWA).
+    """
+    value = getattr(record, "vsrc0" if name == "src0" and hasattr(record, "vsrc0") else name)
+    if getattr(record, {"src0": "s0", "vsrc1": "s1"}.get(name, ""), 0):
+        return Reg(value.offset - FIRST_VECTOR, value.sz)
+    return value
+
+
+_UNSAID = frozenset(  # the name or another operand says it
+    ("op", "encoding", "seg", "literal", "soffset_en", "imm", "vsrc0", "s0", "s1", "sd")
+)
 _NO_ADDRESS = 0x7F  # saddr of GLOBAL and SCRATCH
 
 
@@ -106,9 +127,9 @@ def _text(record: Any) -> str:
         if name in _UNSAID or (name == "soffset" and not getattr(record, "soffset_en", True)):
             continue
         if name in record.operands:
-            operands.append(_operand(record, name, value))
-        elif name == "vsrc0":  # of SDWA and DPP forms, which have a marker in src0's place
-            operands = [repr(value) if one in ("SDWA", "DPP") else one for one in operands]
+            operands.append(_operand(record, name, operand(record, name)))
+        elif name == "sdst" and getattr(record, "sd", 0):  # a comparison in SDWA form; else vcc
+            operands.insert(0, repr(Reg(value.offset, 2)))
         elif isinstance(value, int) and value != (field.default or 0):
             modifiers.append(f"{name}:{int(value)}")
     literal = getattr(record, "literal", None)

@@ -5,17 +5,18 @@ Registers are numbers: SGPRs (with vcc, m0, exec) from 0, VGPRs from VECTOR, AGP
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.lowering.decode import Instruction
+from emulator.lowering.decode import Instruction, operand
 from emulator.lowering.operands import forms
+from emulator.lowering.shapes import FIRST_VECTOR, Shape
 
-VECTOR, ACCUMULATION = 256, 512
+VECTOR, ACCUMULATION = FIRST_VECTOR, 512
 _LAST_SCALAR = 127  # exec_hi; encodings from 128 to 255 are constants
 _NO_ADDRESS = 0x7F
-_MEMORY = ("FLAT", "GLOBAL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,82 +63,87 @@ def accesses(instruction: Instruction) -> Accesses:
 
 def operands(instruction: Instruction) -> Iterator[Operand]:
     """The operands that are registers, in no particular order."""
-    record, name = instruction.record, instruction.name
-    if record is None:
-        return
-    for field, form in forms(record).items():
-        value = _value(record, field)
-        if not hasattr(value, "offset") or _is_unused(instruction, field, value.offset):
-            continue
-        first = value.offset + (_bank(instruction, field) if value.offset >= VECTOR else 0)
-        if field == "vdst" and name.startswith(("v_readlane", "v_readfirstlane")):
-            first -= VECTOR  # a scalar register in a vector register's field
-        written = _is_result(instruction, field)
-        read = not written or (field != "vdata" and name.startswith(_ALSO_READ))
-        words = _words(record, field, form.words)
-        if words:
-            yield Operand(field, first, words, read, written and name not in _ONLY_READ)
-
-
-_ALSO_READ = (
-    *(
-        "v_fmac",
-        "v_mac_",
-        "v_dot2c",
-        "v_dot4c",
-        "v_dot8c",
-        "v_pk_fmac",
-        "v_writelane",
-        "v_smfmac",
-        "v_swap",
-        "v_permlane",
-    ),
-    *("s_addk", "s_mulk", "s_cmpk", "s_cmov", "s_setreg_b32", "s_bitset"),
-)
-_ONLY_READ = frozenset(
-    (
-        "s_setreg_b32",
-        *(f"s_cmpk_{how}_{kind}" for how in ("eq", "lg", "gt", "ge", "lt", "le") for kind in ("i32", "u32")),
-    )
-)
-
-
-def _value(record: Any, field: str) -> Any:
-    """What a field holds; SDWA and DPP forms have a marker in src0's place, and the register beside it."""
-    beside = {"src0": ("vsrc0", "s0"), "vsrc1": ("vsrc1", "s1")}
-    if field not in beside or not hasattr(record, "vsrc0"):
-        return getattr(record, field)
-    register, is_scalar = beside[field]
-    vector = getattr(record, register)
-    return _Scalar(vector.offset - VECTOR) if getattr(record, is_scalar, 0) else vector
+    encoding = instruction.encoding
+    for named in _named(encoding.shape) if encoding.shape else ():
+        first = (encoding.raw >> named.low & named.mask) * named.step + named.offset
+        yield Operand(named.field, first, named.words, named.read, named.written)
 
 
 @dataclass(frozen=True, slots=True)
-class _Scalar:
+class _Named:
+    """An operand of a shape: ``words`` registers from ``step`` * its field + ``offset``."""
+
+    field: str
+    low: int
+    mask: int
+    step: int
     offset: int
+    words: int
+    read: bool
+    written: bool
 
 
-def _is_unused(instruction: Instruction, field: str, encoding: int) -> bool:
+@functools.cache
+def _named(shape: Shape) -> tuple[_Named, ...]:
+    record = shape.sample
+    named = []
+    for name, form in forms(record).items():
+        value = operand(record, name)
+        if not hasattr(value, "offset") or _is_unused(shape, name, value.offset):
+            continue
+        first = value.offset + (_bank(shape, name) if value.offset >= VECTOR else 0)
+        if name == "vdst" and shape.name.startswith(("v_readlane", "v_readfirstlane")):
+            first -= VECTOR  # a scalar register in a vector register's field
+        written = _is_result(shape, name)
+        read = not written or (name != "vdata" and shape.name.startswith(_ALSO_READ))
+        words = _words(record, name, form.words)
+        if words:
+            named.append(_operand(record, name, first, words, read=read, written=written))
+    if getattr(record, "sd", 0):  # a comparison in SDWA form into an SGPR pair, which the table of operands lacks
+        named.append(_operand(record, "sdst", record.sdst.offset, 2, read=False, written=True))
+    return tuple(named)
+
+
+def _operand(record: Any, name: str, first: int, words: int, *, read: bool, written: bool) -> _Named:
+    """The operand in the field ``name``, whose first register is ``first`` in this record."""
+    holder = "vsrc0" if name == "src0" and hasattr(record, "vsrc0") else name
+    field = dict(type(record)._fields)[holder]
+    step = field.decode(1).offset - field.decode(0).offset
+    value = record._raw >> field.lo & field.mask
+    return _Named(name, field.lo, field.mask, step, first - value * step, words, read, written)
+
+
+_ALSO_READ = (
+    *("v_fmac", "v_mac_", "v_dot2c", "v_dot4c", "v_dot8c", "v_pk_fmac", "v_writelane", "v_smfmac", "v_swap"),
+    *("v_permlane", "s_addk", "s_mulk", "s_cmov", "s_bitset"),
+)
+_ONLY_READS = ("s_cmpk", "s_setreg_b32")  # what stands where others have a destination
+_MEMORY = ("FLAT", "GLOBAL")
+
+
+def _is_unused(shape: Shape, field: str, encoding: int) -> bool:
     """Constants, and fields that this form of the instruction leaves out."""
-    record, name = instruction.record, instruction.name
+    record = shape.sample
     if field == "saddr" and encoding == _NO_ADDRESS:
         return True
     if field == "soffset" and not getattr(record, "soffset_en", True):
         return True
     if field == "vdata" and record.lds:  # the data goes to LDS
         return True
-    if field == "vdst" and instruction.format in _MEMORY:
-        return "_lds_" in name or ("atomic" in name and not record.sc0)
+    if field == "vdst" and shape.format in _MEMORY:
+        return "_lds_" in shape.name or ("atomic" in shape.name and not record.sc0)
     return _LAST_SCALAR < encoding < VECTOR
 
 
-def _is_result(instruction: Instruction, field: str) -> bool:
+def _is_result(shape: Shape, field: str) -> bool:
     """Whether an operand is written: memory instructions name data alike in both directions."""
     if field == "vdata":
-        return "_load_" in instruction.name or ("atomic" in instruction.name and bool(instruction.record.sc0))
+        return "_load_" in shape.name or ("atomic" in shape.name and bool(shape.sample.sc0))
     if field == "sdata":
-        return "store" not in instruction.name
-    return field in ("vdst", "sdst") or (field == "src0" and "_swap_" in instruction.name)
+        return "store" not in shape.name
+    if shape.name.startswith(_ONLY_READS):
+        return False
+    return field in ("vdst", "sdst") or (field == "src0" and "_swap_" in shape.name)
 
 
 def _words(record: Any, field: str, words: int) -> int:
@@ -151,9 +157,9 @@ def _words(record: Any, field: str, words: int) -> int:
     return words
 
 
-def _bank(instruction: Instruction, field: str) -> int:
+def _bank(shape: Shape, field: str) -> int:
     """What to add to a vector register's number if the operand lies in AGPRs."""
-    record, name = instruction.record, instruction.name
+    record, name = shape.sample, shape.name
     step = ACCUMULATION - VECTOR
     if name.startswith("v_accvgpr"):
         from_vector = name == "v_accvgpr_write" if field == "src0" else name == "v_accvgpr_read"

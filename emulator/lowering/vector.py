@@ -6,7 +6,7 @@ from typing import Any
 
 from emulator.lowering import microop as m
 from emulator.lowering import opcodes
-from emulator.lowering.decode import Instruction
+from emulator.lowering.decode import Instruction, operand
 from emulator.lowering.operands import Form, MicroOp, Source, UnknownError, demand, forms, scalar_destination, source
 
 _VCC = 106
@@ -34,22 +34,12 @@ def lower_vop(instruction: Instruction, op: MicroOp) -> None:
     shapes = forms(record)
     encoding = instruction.format
     literal = getattr(record, "literal", None)
-    modified = encoding.endswith(("_SDWA", "_SDWA_SDST", "_DPP16"))
-    shape0 = shapes.get("src0", _B32)
-    if modified:
-        register = record.vsrc0.offset
-        if getattr(record, "s0", 0):
-            register -= 256
-        op.src[0] = source(op, register, shape0)
-    elif "src0" in shapes:
-        op.src[0] = source(op, record.src0.offset, shape0, literal)
-    op.words[0] = shape0.words if "src0" in shapes else 0
+    if "src0" in shapes:
+        op.src[0] = source(op, operand(record, "src0").offset, shapes["src0"], literal)
+        op.words[0] = shapes["src0"].words
     if hasattr(record, "vsrc1"):
         shape1 = shapes.get("vsrc1", _B32)
-        register = record.vsrc1.offset
-        if getattr(record, "s1", 0):
-            register -= 256
-        op.src[1] = source(op, register, shape1)
+        op.src[1] = source(op, operand(record, "vsrc1").offset, shape1)
         op.words[1] = shape1.words
     if encoding.endswith(("_SDWA", "_SDWA_SDST")):
         _sdwa(op, record, shapes)

@@ -9,9 +9,9 @@ from pathlib import Path
 from filelock import FileLock
 
 from matrix.base.errors import OutputError
-from matrix.base.files import write_atomically, writing
+from matrix.base.files import abandoned_drafts, write_atomically, writing
 
-__all__ = ["locked", "make_folder", "write_atomically", "write_if_changed", "writing"]
+__all__ = ["abandoned_drafts", "locked", "make_folder", "write_atomically", "write_if_changed", "writing"]
 
 
 def write_if_changed(file: Path, text: str) -> bool:

@@ -8,6 +8,12 @@ import secrets
 import tempfile
 from pathlib import Path
 
+from emulator.store import BESIDE as BESIDE
+from emulator.store import Store as Store
+from emulator.store import adopt as adopt
+from emulator.store import draft_folder as draft_folder
+from emulator.store import is_adopted as is_adopted
+from emulator.store import is_whole_entry as is_whole_entry
 from emulator.trust import keep_others_out
 from emulator.trust import why_untrusted as why_untrusted
 from kernels.base.files import make_folder, writing

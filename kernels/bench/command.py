@@ -15,6 +15,7 @@ from rich.console import Console
 
 from kernels.base import settings
 from kernels.bench import build as bench_build
+from kernels.bench import cold
 from kernels.bench import matrix as bench_matrix
 from kernels.bench.figures import Figure, table
 from kernels.code.toolchains import detect
@@ -48,6 +49,8 @@ def run(args: argparse.Namespace) -> int:
         figures.append(bench_build.merging(tree, detect(args.toolchain, cache=cache), folder / "merge"))
         console.print("measuring runs on the emulator")
         figures += emulated.figures(args.upstream, args.toolchain, folder / "run")
+        console.print("measuring a run without any cache")
+        figures += cold.figures(args.upstream, args.toolchain, folder / "cold")
     text = table(figures)
     console.print(text, markup=False, highlight=False, soft_wrap=True)
     if args.output:

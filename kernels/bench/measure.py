@@ -124,7 +124,7 @@ def _launched(
         raise MeasureError(f"{problem.name}: {error}") from error
     ledger = read_ledger()
     verdict = ledger.judge(
-        problem.name, source(manifest.upstream, manifest.dialect), device.arch, "passed" if outcome.ran else "fault"
+        problem, source(manifest.upstream, manifest.dialect), device.arch, "passed" if outcome.ran else "fault"
     )
     if verdict.kind == "known" and verdict.entry and outcome.fault:
         Ledger(file=ledger.file, entries=(verdict.entry,)).check_dates(datetime.date.today())

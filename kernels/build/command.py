@@ -5,18 +5,20 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from rich.console import Console
 
-from kernels.base import settings
+from kernels.base import rocm_places, settings, warming
 from kernels.base.console import console as terminal
 from kernels.base.console import number
-from kernels.base.files import make_folder
+from kernels.base.files import make_folder, writing
 from kernels.base.jobs import job_count
 from kernels.base.processes import build_lock, ended_by_signals, group
 from kernels.base.trust import signing_key
-from kernels.build import failures
+from kernels.build import failures, leftovers
 from kernels.build.manifest import Manifest
 from kernels.build.plan import Plan
 from kernels.build.progress import Tally, follow
@@ -25,13 +27,16 @@ from kernels.build.resources import show
 from kernels.build.signature_file import discard_foreign
 from kernels.code.toolchains import Toolchain, detect
 from kernels.errors import CompileError, DiskFullError, LinkError
+from kernels.upstream import headers
 from kernels.upstream.trees import locate
 from matrix.base.errors import UsageError
 from matrix.options import selection_from
 
 
-def run(request: Request, *, jobs: int, console: Console) -> Tally:
+def run(request: Request, *, jobs: int, console: Console, emulator: bool = False) -> Tally:
     """Build one library; returns what was compiled and what came from the cache.
+
+    ``emulator`` says that the library will run on it: its core is compiled meanwhile.
 
     When a signal ends it, SCons and the compilers have ended, too, before this returns. Main thread only.
 
@@ -46,6 +51,7 @@ def run(request: Request, *, jobs: int, console: Console) -> Tally:
         if discard_foreign(request.work / request.folder, signing_key(settings.cache_folder())):
             _say(console, f"{request.folder}: restored, or damaged: no build of this user's wrote down what is in it, "
                           "so all of it is built again")  # fmt: skip
+        temporary = _cleared(request)
         if request.object_cache:
             make_folder(request.object_cache, "choose another cache folder with CKPM_CACHE, or --no-cache")
         units = sum(step.kind == "unit" for step in plan.steps)
@@ -54,22 +60,44 @@ def run(request: Request, *, jobs: int, console: Console) -> Tally:
         for name, left in plan.facts["left_out"].items():
             what = number(len(left["kernels"]), "kernel")
             _say(console, f"left out: {what} that this CK can't compile ({name}): {left['reason']}")
-        tally, code = _scons(request, plan, jobs, console)
-        if code != 0 and tally.unfit_to_link:
-            # objects were damaged after they were finished; they are deleted now, and made again
-            again, code = _scons(request, plan, jobs, console)
-            tally = tally.followed_by(again)
+        with _warming(request, plan, temporary, emulator=emulator):
+            tally, code = _scons(request, plan, jobs, console, temporary)
+            if code != 0 and tally.unfit_to_link:
+                # objects were damaged after they were finished; they are deleted now, and made again
+                again, code = _scons(request, plan, jobs, console, temporary)
+                tally = tally.followed_by(again)
         if code != 0:
             discard_library(request)
             _raise_failures(request, tally)
     return tally
 
 
-def _scons(request: Request, plan: Plan, jobs: int, console: Console) -> tuple[Tally, int]:
+@contextmanager
+def _warming(request: Request, plan: Plan, temporary: Path, *, emulator: bool) -> Iterator[None]:
+    """What a first build needs later is made meanwhile; nothing for a library that is there."""
+    environment = {**os.environ, **plan.environment}
+    linker = (*request.toolchain.linker, *request.toolchain.link_flags)
+    with ExitStack() as stack:
+        if not (request.work / request.folder / LIBRARY).exists():
+            stack.enter_context(warming.libcxx(linker, temporary, environment))
+        if emulator:
+            stack.enter_context(warming.emulator_core(temporary, environment))
+        yield
+
+
+def _cleared(request: Request) -> Path:
+    """The output folder's place for temporary files, empty. Raises DiskFullError, OutputError."""
+    folder = request.work / request.folder
+    with writing(folder, "choose another folder with --work"):
+        return leftovers.clear(folder)
+
+
+def _scons(request: Request, plan: Plan, jobs: int, console: Console, temporary: Path) -> tuple[Tally, int]:
     """Run SCons on a plan; what happened, and SCons's exit code."""
     clear_failures(request)
+    environment = {**os.environ, **plan.environment, "TMPDIR": str(temporary)}
     command = scons_command(f"{request.folder}/plan.json", jobs, request.object_cache)
-    with group(command, cwd=request.work, environment={**os.environ, **plan.environment}) as scons:
+    with group(command, cwd=request.work, environment=environment) as scons:
         assert scons.stdout is not None
         tally = follow(scons.stdout, plan.steps, console, linking=_linking(request.toolchain))
     return tally, scons.returncode
@@ -77,13 +105,17 @@ def _scons(request: Request, plan: Plan, jobs: int, console: Console) -> tuple[T
 
 def _linking(toolchain: Toolchain) -> str:
     """What to say of a link: zig builds its libc++ from source when its cache has none."""
-    cache = toolchain.environment.get("ZIG_GLOBAL_CACHE_DIR")
-    if cache and not any(Path(cache).glob("o/*/libc++.a")):
-        return f"linking {LIBRARY}: the first time with this cache folder, libc++ is built, too (a minute or more)"
+    if warming.lacks_libcxx(toolchain.environment):
+        return f"linking {LIBRARY}: the first time with this cache folder, once libc++ is built, too (a minute or more)"
     return f"linking {LIBRARY}"
 
 
 def _raise_failures(request: Request, tally: Tally) -> None:
+    if header := headers.changed(request.work / request.folder):
+        raise CompileError(
+            f"{header}: this header changed while the build ran, and nothing that was compiled since is kept. Run the "
+            "build again."
+        )
     records = failures.collect(request.work / request.folder)
     words = [*(f"{record['label']}: {record['output']}" for record in records), *tally.other]
     if full := next((text for text in words if "No space left on device" in text), None):
@@ -111,6 +143,10 @@ def _say(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
+def _emulated(args: argparse.Namespace) -> bool:
+    return bool(args.emulator) and not rocm_places.gpu_archs()
+
+
 def add_compile_options(parser: argparse.ArgumentParser) -> None:
     """Options of whatever compiles a selection."""
     parser.add_argument("--toolchain", default="auto", help="auto, embedded or rocm (default: auto)")
@@ -124,6 +160,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_compile_options(parser)
     parser.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
     parser.add_argument("--resources", action="store_true", help="then print the kernels with their registers and LDS")
+    parser.add_argument("--emulator", action="store_true", help="compile its core meanwhile, if there is no GPU")
     parser.add_argument(
         "--no-cache", action="store_true", help="neither take objects from the shared cache nor add any"
     )
@@ -156,7 +193,7 @@ def build(args: argparse.Namespace) -> int:
     console = Console(stderr=False)
     started = time.monotonic()
     request = request_from(args, console, work=args.work, cached=not args.no_cache)
-    tally = run(request, jobs=job_count(args.jobs), console=console)
+    tally = run(request, jobs=job_count(args.jobs), console=console, emulator=_emulated(args))
     _say(console, f"{request.folder}/{LIBRARY}: {tally.summary()}, {time.monotonic() - started:.1f} s")
     if args.resources:
         manifest = request.work / request.folder / "manifest.json"

@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.table import Table
 
 from kernels.base import jobs, rocm_places, settings
+from kernels.base.cache_state import kept
 from kernels.base.console import console
 from kernels.base.files import writing
 from kernels.code.toolchains import detect, rocm
@@ -27,7 +28,9 @@ _OLDEST_PYTHON = (3, 11)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One row. ``state`` is ok, missing (something will be fetched or is optional) or broken (a build would fail)."""
+    """One row. ``state`` is ok, missing (something will be fetched or is optional), damaged (it is made again by what
+    needs it) or broken (a build would fail).
+    """
 
     subject: str
     state: str
@@ -45,6 +48,7 @@ def examine(cache: Path, ck_root: Path | None) -> list[Finding]:
         *_upstreams(cache, ck_root),
         _device(),
         _cache(cache),
+        *_kept(cache),
         _resources(),
     ]
 
@@ -94,11 +98,9 @@ def _package(name: str, package: PackagedUpstream, cache: Path) -> Finding:
     subject, what = f"upstream {name}", f"{package.package} {package.version}, {package.summary}"
     if not is_unpacked(package, cache):
         return Finding(subject, "missing", what, "is downloaded by the first build that needs it")
-    damaged, again = damage(package, cache), f"delete {place(package, cache)}: it is unpacked again"
-    if damaged is None:
-        return Finding(subject, "ok", what, f"can't be examined, it has no list of its files: {again}")
-    if damaged:
+    if damaged := damage(package, cache):
         more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
+        again = f"delete {place(package, cache)}: it is unpacked again"
         return Finding(subject, "broken", f"{what}: {damaged[0]}{more}", again)
     return Finding(subject, "ok", what)
 
@@ -127,6 +129,20 @@ def _cache(cache: Path) -> Finding:
     if free < _NEEDED_BYTES:
         return Finding("cache", "broken", text, f"needs {_NEEDED_BYTES / 1e9:.0f} GB: set CKPM_CACHE to another disk")
     return Finding("cache", "ok", text)
+
+
+def _kept(cache: Path) -> list[Finding]:
+    """Every entry of the cache is read; only what is damaged is a row."""
+    return [
+        Finding(
+            f"cache: {kind.what}",
+            "damaged",
+            f"{len(kind.damaged)} of {kind.entries} are not as they were written: {kind.damaged[0]}",
+            "nothing: they are made again when they are needed. If this comes back, look at the disk",
+        )
+        for kind in kept(cache)
+        if kind.damaged
+    ]
 
 
 def _resources() -> Finding:

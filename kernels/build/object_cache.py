@@ -7,19 +7,16 @@ object compiled again.
 from __future__ import annotations
 
 import contextlib
+import shutil
 from pathlib import Path
 from typing import Any
 
 from SCons.CacheDir import CacheDir  # type: ignore[import-untyped]
 
-from kernels.base.files import write_atomically
-from kernels.base.trust import why_untrusted
+from kernels.base.trust import BESIDE, adopt, draft_folder, why_untrusted
 from kernels.build import finished as built
 from kernels.build.run_step import announce_damage
-from matrix.base.errors import OutputError
 from matrix.base.files import sha256_of
-
-SUFFIX = ".sha256"
 
 
 class ObjectCache(CacheDir):  # type: ignore[misc]
@@ -46,18 +43,20 @@ class ObjectCache(CacheDir):  # type: ignore[misc]
         return retrieved
 
     def push(self, node: Any) -> None:
-        """Add a finished target, its digest first."""
+        """Add a finished target. A cache that can't be written costs time later and nothing now."""
         entry = Path(self.cachepath(node)[1])
-        # a cache that can't be written costs time later and nothing now: SCons warns of the entry itself
-        with contextlib.suppress(OutputError):
+        with contextlib.suppress(OSError):
             if not entry.exists():
-                write_atomically(entry.with_name(entry.name + SUFFIX), sha256_of(Path(str(node))).encode())
-        super().push(node)
+                entry.parent.mkdir(parents=True, exist_ok=True)
+                with draft_folder(Path(self.path)) as drafts:  # SCons's own would stay if this process is killed
+                    draft = drafts / entry.name
+                    shutil.copy2(str(node), draft)
+                    adopt(draft, entry)
 
 
 def _digest(entry: Path) -> str:
     """The recorded sha256, empty without a record."""
     try:
-        return entry.with_name(entry.name + SUFFIX).read_text(errors="replace")
+        return entry.with_name(entry.name + BESIDE).read_text(errors="replace")
     except FileNotFoundError:
         return ""

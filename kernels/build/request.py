@@ -22,6 +22,7 @@ from kernels.families.render import render
 from kernels.families.units import DEFAULT_SIZE, Unit
 from kernels.families.units import plan as plan_units
 from kernels.families.words import features as features_of
+from kernels.upstream import headers
 from kernels.upstream.trees import Tree
 from matrix.base.errors import EmptySelectionError
 from matrix.defects import split
@@ -87,6 +88,7 @@ def prepare(request: Request) -> tuple[Plan, list[Key]]:
     if not _holds(place / "plan.json", plan.text()):
         # before the plan says otherwise, and before an interrupt can leave both
         discard_library(request)
+    headers.write(place, request.tree.headers)
     plan.write(place / "plan.json")
     write_if_changed(place / "compile_commands.json", _compile_commands(request, plan))
     return plan, keys

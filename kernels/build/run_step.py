@@ -15,9 +15,11 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from kernels.base import warming
 from kernels.base.files import write_atomically
 from kernels.build import finished as built
 from kernels.build.plan import Step
+from kernels.upstream import headers
 
 EVENT = "@ckpm "
 FAILURE = ".failure.json"
@@ -37,10 +39,14 @@ def run_step(step: Step, environment: Mapping[str, str], folder: str) -> int:
     failure.unlink(missing_ok=True)
     started = time.monotonic()
     _emit("start", step)
+    if step.kind == "library":
+        warming.wait(environment)
     damaged = built.discard_damaged(Path(folder), step.sources) if step.kind == "library" else []
     for name in damaged:
         announce_damage(step, name)
     code, output = (1, f"damaged: {', '.join(damaged)}") if damaged else _run(step, environment)
+    if code == 0 and step.kind in ("unit", "host") and (header := headers.changed(Path(folder))):
+        code, output = 1, f"{header} changed while this was compiled"
     if code == 0:
         try:
             built.note(Path(folder), step)

@@ -19,10 +19,10 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.base.files import write_atomically
+from kernels.base.trust import Store
 from kernels.code import code_object as codeobject
 from kernels.code.toolchains import Toolchain, device_command
-from kernels.errors import CodeObjectError, CompileError
+from kernels.errors import CompileError
 from kernels.families.family import INCLUDE, INCLUDE_FWD
 from kernels.families.libraries import host, library_with
 from kernels.families.render import unit_text
@@ -185,12 +185,9 @@ def _code(text: str, tree: Tree, toolchain: Toolchain, arch: str, cache: Path) -
     headers = (file for folder in INCLUDES for file in sorted(folder.iterdir()))
     own = b"".join(file.read_bytes() for file in headers if file.name in text)
     signature = "\0".join((toolchain.identity, *toolchain.flags, arch, tree.identity, text)).encode() + own
-    place = cache / "parity" / f"{hashlib.sha256(signature).hexdigest()}.hsaco"
-    if place.is_file():
-        try:
-            return codeobject.functions(place.read_bytes())
-        except CodeObjectError:
-            pass  # a damaged entry: compiled anew and replaced
+    images, key = Store(cache / "parity"), hashlib.sha256(signature).hexdigest()
+    if (image := images.get(key)) is not None:
+        return codeobject.functions(image)
     with tempfile.TemporaryDirectory(prefix="ckpm-code-") as name:
         folder = Path(name)
         source, output = folder / "kernel.hip", folder / "kernel.hsaco"
@@ -218,5 +215,5 @@ def _code(text: str, tree: Tree, toolchain: Toolchain, arch: str, cache: Path) -
             raise CompileError("\n".join(errors) or f"the compiler ended with {run.returncode}")
         image = output.read_bytes()
     code = codeobject.functions(image)
-    write_atomically(place, image)
+    images.put(key, image)
     return code

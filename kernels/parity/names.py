@@ -15,7 +15,7 @@ from kernels.errors import CodegenError
 from kernels.upstream.codegen_runner import Live
 from kernels.upstream.trees import Tree
 from matrix.dialects import APIS, dialect
-from matrix.enumeration import enumerate_keys
+from matrix.enumeration import enumerate_keys, enumerate_names
 from matrix.families import Family
 from matrix.keys import Key
 from matrix.published.comparison import compare_names
@@ -79,9 +79,7 @@ def _names_case(tree: Tree, api: str, arch: str, receipt: int, mask: str, listed
 
 
 def _names(families: Sequence[Family], arch: str, receipt: int, mask: str) -> list[str]:
-    return [
-        key.name for family in families for key in enumerate_keys(family, arch=arch, receipt=receipt, mask_impl=mask)
-    ]
+    return [name for family in families for name in enumerate_names(family, arch=arch, receipt=receipt, mask_impl=mask)]
 
 
 def refused_arch(title: Title, family: Family, arch: str, error: CodegenError, started: float) -> Case:

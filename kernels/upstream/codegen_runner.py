@@ -19,7 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.base.files import write_atomically
+from kernels.base.trust import Store
 from kernels.errors import CodegenError
 from kernels.upstream.trees import Tree
 
@@ -89,14 +89,11 @@ class Live:
         if self.cache is None:
             return list_names(self.tree, arch, self.api, receipt, mask)
         words = (codegen_digest(self.tree.fmha), sys.version, arch if self.takes_arch else "", self.api, receipt, mask)
-        place = self.cache / "parity" / f"{hashlib.sha256(repr(words).encode()).hexdigest()}.names"
-        if place.is_file():
-            content, _, names = place.read_text(encoding="utf-8", errors="replace").partition("\n")
-            if content == _content(names):
-                return names.splitlines()  # anything else is a damaged entry: listed anew and replaced
-        names = "".join(f"{name}\n" for name in list_names(self.tree, arch, self.api, receipt, mask))
-        write_atomically(place, f"{_content(names)}\n{names}".encode())
-        return names.splitlines()
+        lists, key = Store(self.cache / "parity"), hashlib.sha256(repr(words).encode()).hexdigest()
+        if (names := lists.get(key)) is None:
+            names = "\n".join(list_names(self.tree, arch, self.api, receipt, mask)).encode()
+            lists.put(key, names)
+        return names.decode().splitlines()
 
     def rendered(self, arch: str, receipt: int, mask: str) -> Future[Rendered]:
         key = (arch if self.takes_arch else "", receipt, mask)

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
 import stat
 import sys
 import threading
@@ -25,6 +26,7 @@ _REASONS = {
     errno.ENAMETOOLONG: "The name is too long for the file system",
 }
 _REFUSED = {stat.S_IFDIR: "a folder", stat.S_IFBLK: "a disk", stat.S_IFSOCK: "a socket, which can't be opened"}
+_DRAFT = re.compile(r"\..+\.(\d+)\.\d+")  # name, process, thread
 _LINKS = 40  # what Linux follows
 
 
@@ -112,6 +114,14 @@ def _replace(target: str, data: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(beside)  # noqa: PTH108
         raise
+
+
+def abandoned_drafts(folder: Path) -> list[Path]:
+    """What :func:`write_atomically` left there in processes of this machine that were killed."""
+    if not folder.is_dir():
+        return []
+    drafts = ((file, _DRAFT.fullmatch(file.name)) for file in folder.iterdir())
+    return [file for file, draft in drafts if draft and not Path(f"/proc/{draft[1]}").exists()]
 
 
 def _write_to(descriptor: int, data: bytes) -> None:

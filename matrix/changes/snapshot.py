@@ -14,6 +14,7 @@ Run as a script, ``python -I snapshot.py ROOT``, with the wanted sections as JSO
 from __future__ import annotations
 
 import functools
+import gc
 import hashlib
 import json
 import sys
@@ -143,6 +144,7 @@ def _digest(record: object) -> str:
 def main() -> None:
     sys.path.insert(0, sys.argv[1])
     sys.dont_write_bytecode = True
+    gc.disable()  # keys are kept to the end
     wanted = json.load(sys.stdin)
     found: dict[str, Any] = {}
     if "tables" in wanted:

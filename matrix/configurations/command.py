@@ -12,8 +12,6 @@ from matrix.configurations.report import Finding, Report, judge, judge_kernel
 from matrix.dialects import dialect, dialect_names
 from matrix.options import add_dialect_options, dialect_from
 
-SUMMARY = "every error and warning about a hand-written configuration or a kernel"
-
 
 def add_validate_options(parser: argparse.ArgumentParser) -> None:
     add_dialect_options(parser)

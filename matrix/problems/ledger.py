@@ -12,32 +12,38 @@ from __future__ import annotations
 
 import datetime
 import fnmatch
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from matrix.base.errors import LedgerError
+from matrix.base.errors import LedgerError, WhereError
 from matrix.base.tablefile import Field, load
 from matrix.dialects import archs, dialect_names, upstreams
-from matrix.problems.problem import FAMILY_SUITE, SUITES
+from matrix.problems.problem import FAMILY_SUITE, SUITES, Problem
+from matrix.where import compile_over
 
 LEDGER = Path(__file__).parents[1] / "ledger.yaml"
 OUTCOMES = ("wrong", "fault", "unsupported", "timeout")  # what a defect may end in
 RESULTS = ("passed", *OUTCOMES, "infrastructure")
 _SUITES = (*SUITES, FAMILY_SUITE, "performance")  # the gates' problems: what can't be run can't be measured
-_FIELDS = ("problems", "upstreams", "archs", "outcome", "reason", "link", "expires")
+_FIELDS = ("problems", "where", "unwaited_loads", "upstreams", "archs", "outcome", "reason", "link", "expires")
+_PROBLEM_FIELDS = tuple(f"problem.{name}" for name in (*(one.name for one in fields(Problem)), "keys_ahead"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One defect. ``problems`` are globs over problem names; ``upstreams`` and ``archs`` names, or ``*`` for any.
 
-    Among the upstreams may be dialects, for checkouts of that age (:func:`source`).
+    Among the upstreams may be dialects, for checkouts of that age (:func:`source`). ``holds(problem)`` is the condition
+    under which those problems meet the defect. With ``unwaited_loads`` only those of them do whose kernel uses a
+    register before the load into it is waited for, and which ran with late loads.
     """
 
     name: str
     place: str
     problems: tuple[str, ...]
+    holds: Callable[[Problem], bool] = lambda problem: True
+    unwaited_loads: bool = False
     upstreams: tuple[str, ...]
     archs: tuple[str, ...]
     outcomes: tuple[str, ...]
@@ -45,10 +51,12 @@ class Entry:
     link: str
     expires: datetime.date
 
-    def covers(self, problem: str, upstream: str, arch: str) -> bool:
-        """Whether the entry speaks of that case."""
+    def covers(self, problem: Problem, upstream: str, arch: str, *, unwaited: bool = False) -> bool:
+        """Whether the entry speaks of that case, in which a load may have come too late if ``unwaited``."""
         return (
-            any(fnmatch.fnmatchcase(problem, glob) for glob in self.problems)
+            any(fnmatch.fnmatchcase(problem.name, glob) for glob in self.problems)
+            and self.holds(problem)
+            and (unwaited or not self.unwaited_loads)
             and ("*" in self.upstreams or upstream in self.upstreams)
             and ("*" in self.archs or arch in self.archs)
         )
@@ -74,18 +82,19 @@ class Ledger:
     file: Path
     entries: tuple[Entry, ...] = field(default=())
 
-    def find(self, problem: str, upstream: str, arch: str) -> Entry | None:
-        return next((entry for entry in self.entries if entry.covers(problem, upstream, arch)), None)
+    def find(self, problem: Problem, upstream: str, arch: str, *, unwaited: bool = False) -> Entry | None:
+        covering = (one for one in self.entries if one.covers(problem, upstream, arch, unwaited=unwaited))
+        return next(covering, None)
 
-    def judge(self, problem: str, upstream: str, arch: str, result: str) -> Verdict:
-        """What ``result`` (one of RESULTS) of that case means.
+    def judge(self, problem: Problem, upstream: str, arch: str, result: str, *, unwaited: bool = False) -> Verdict:
+        """What ``result`` (one of RESULTS) of that case means, ``unwaited`` as in Entry.covers.
 
         An unsupported case is no failure, unless an entry expects something else of it; infrastructure says nothing
         about the kernel and is never known.
         """
         if result not in RESULTS:
             raise ValueError(f"no result '{result}'; known: {', '.join(RESULTS)}")
-        entry = self.find(problem, upstream, arch)
+        entry = self.find(problem, upstream, arch, unwaited=unwaited)
         if result == "infrastructure":
             return Verdict(kind=result, text="the case could not be run", entry=entry)
         if entry is None:
@@ -120,11 +129,11 @@ class Ledger:
                 + "\nLook at each again: remove it if the cases pass, else give a new date and say why."
             )
 
-    def unused(self, cases: Iterable[tuple[str, str, str]]) -> tuple[Entry, ...]:
+    def unused(self, cases: Iterable[tuple[Problem, str, str]]) -> tuple[Entry, ...]:
         """Entries that cover none of the (problem, upstream, arch) given: a renamed case, or a mistyped glob."""
         left = list(self.entries)
         for case in cases:
-            left = [entry for entry in left if not entry.covers(*case)]
+            left = [entry for entry in left if not entry.covers(*case, unwaited=True)]
         return tuple(left)
 
 
@@ -159,6 +168,8 @@ def _entry(name: str, item: Field) -> Entry:
         name=name,
         place=f"{item.file.name}:{item.line}",
         problems=problems,
+        holds=_condition(item.find("where")),
+        unwaited_loads=_flag(item.find("unwaited_loads")),
         upstreams=_known(item.get("upstreams"), ("*", *upstreams(), *dialect_names())),
         archs=_known(item.get("archs"), ("*", *archs())),
         outcomes=_known(item.get("outcome"), OUTCOMES),
@@ -166,6 +177,21 @@ def _entry(name: str, item: Field) -> Entry:
         link=_link(link),
         expires=_date(item.get("expires")),
     )
+
+
+def _flag(field: Field | None) -> bool:
+    if field is not None and not isinstance(field.value, bool):
+        raise field.fail(f"must be true or false, not {field.value!r}")
+    return field is not None and bool(field.value)
+
+
+def _condition(field: Field | None) -> Callable[[Problem], bool]:
+    if field is None:
+        return lambda problem: True
+    try:
+        return compile_over(field.text(), _PROBLEM_FIELDS)
+    except WhereError as error:
+        raise field.fail(str(error)) from error
 
 
 def _words(field: Field) -> tuple[str, ...]:

@@ -129,6 +129,11 @@ class Problem:
         return self.sequence_ids or tuple(range(self.batch))
 
     @property
+    def keys_ahead(self) -> int:
+        """The most by which a sequence's keys outnumber its queries: so far right is the bottom-right diagonal."""
+        return max(keys - queries for queries, keys in zip(self.seqlens_q, self.seqlens_k, strict=True))
+
+    @property
     def softmax_scale(self) -> float:
         return self.scale or float(self.hdim_q) ** -0.5
 

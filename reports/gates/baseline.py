@@ -10,9 +10,6 @@ versions of ROCm have a folder each. Older files, in ``rocm/``, are still read.
 
 from __future__ import annotations
 
-import dataclasses
-import datetime
-import json
 import math
 import re
 from collections.abc import Collection, Mapping
@@ -21,7 +18,6 @@ from pathlib import Path
 
 from kernels.base.records import Source, Value
 from kernels.build.manifest import Manifest
-from matrix.base.files import write_atomically, writing
 from reports.errors import GateError
 
 FOLDER = Path(__file__).parents[1] / "baselines"
@@ -176,38 +172,6 @@ def demand_same(
         )
 
 
-def accept(identity: Mapping[str, str], gate: str, figures: Figures, reason: str, folder: Path = FOLDER) -> Path:
-    """Store figures as the baseline, and a line of history: date, reason, number of subjects, sum of each metric.
-
-    Raises:
-        GateError: no reason, no figures, or one that is no finite number.
-        DiskFullError, OutputError.
-    """
-    reason = " ".join(reason.split())
-    if not reason:
-        raise GateError("a baseline is accepted with a reason: --reason TEXT.")
-    if not figures:
-        raise GateError("there is no figure to accept.")
-    for subject, metrics in figures.items():
-        if bad := [metric for metric, value in metrics.items() if not math.isfinite(value)]:
-            raise GateError(f"{subject}: {', '.join(bad)}: no finite number, can't be accepted.")
-    file = place(identity, gate, folder)
-    write_atomically(file, Baseline(facts={**identity, "reason": reason}, figures=figures).text().encode())
-    line = Acceptance(
-        date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        gate=gate,
-        reason=reason,
-        identity=identity["identity"],
-        upstream_identity=identity["upstream_identity"],
-        subjects=len(figures),
-        sums=_sums(figures),
-    )
-    history = history_of(identity, folder)
-    with writing(history), history.open("a", encoding="utf-8") as stream:
-        stream.write(json.dumps(dataclasses.asdict(line)) + "\n")
-    return file
-
-
 def history_of(identity: Mapping[str, str], folder: Path = FOLDER) -> Path:
     """The JSON Lines of every accepted baseline, the newest last."""
     return place(identity, "history", folder).with_suffix(".jsonl")
@@ -222,22 +186,17 @@ def existing_history(identity: Mapping[str, str], folder: Path = FOLDER) -> Path
 def read_history(file: Path) -> tuple[Acceptance, ...]:
     """The lines of a history, the oldest first. Raises GateError: there is none, or a line that is none."""
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise GateError(f"{file}: the history can't be read: {error}. {_RESTORE}") from error
+        raise GateError(f"{file}: the history can't be read: {error}. {_CORRECT}.") from error
     what = "a line of a baseline's history"
-    return tuple(
-        Acceptance.of(Source(place=f"{file}:{number}", what=what, remedy=f"{_RESTORE}.", error=GateError).parse(text))
-        for number, text in enumerate(lines, 1)
+    lines = tuple(
+        Acceptance.of(Source(place=f"{file}:{number}", what=what, remedy=f"{_CORRECT}.", error=GateError).parse(line))
+        for number, line in enumerate(text.splitlines(), 1)
     )
-
-
-def _sums(figures: Figures) -> dict[str, float]:
-    sums: dict[str, float] = {}
-    for metrics in figures.values():
-        for metric, value in metrics.items():
-            sums[metric] = sums.get(metric, 0) + value
-    return sums
+    if text and not text.endswith("\n"):
+        raise GateError(f"{file}: its last line has no end: was it cut short? {_CORRECT}.")
+    return lines
 
 
 def _pair(word: str, where: str) -> tuple[str, float]:
@@ -258,4 +217,5 @@ def _number(value: float) -> str:
 
 
 _LOOK = "Look at the figures (python -m reports resources MANIFEST), then"
+_CORRECT = "Restore it from git, or remove what is no whole line of it"
 _RESTORE = f"Restore it from git, or accept anew: {ACCEPT}"

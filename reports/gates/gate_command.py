@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels.base import junit, settings
+from kernels.base.files import locked
 from kernels.build.manifest import MANIFEST, Manifest, check_library
 from kernels.build.request import LIBRARY, folder_name
 from kernels.families.libraries import host, is_default, libraries, made_of, option
@@ -26,6 +27,7 @@ from reports.errors import GateError
 from reports.gates import baseline
 from reports.gates import emulated as emulated_gate
 from reports.gates import static as static_gate
+from reports.gates.accepting import accept, complete
 from reports.gates.budgets import read_budgets
 from reports.gates.comparing import Threshold, read_thresholds
 from reports.gates.history import steps
@@ -127,6 +129,7 @@ def run_gate(args: argparse.Namespace) -> None:
     output = args.output or file.with_name("gate.json")
     junit.clear(output, file, library.library)
     identity = library.identity()
+    complete(identity, args.baselines)
     refuse_inputs(output, [baseline.place(identity, name, args.baselines) for name in _chosen(args, library)])
     thresholds = read_thresholds()
     rows: list[Row] = []
@@ -178,12 +181,13 @@ def run_accept(args: argparse.Namespace) -> None:
             f"{baseline.FOLDER} belongs to the installed ckpm, whose next version replaces it. "
             "Choose a folder of your own with --baselines FOLDER, here and for the gate."
         )
-    library, _ = _gated_library(args)
+    library, file = _gated_library(args)
     identity = library.identity()
     chosen = _chosen(args, library)
     measured = {name: GATES[name].measure(library) for name in chosen}  # all of them before the first is stored
-    for name, figures in measured.items():
-        print(baseline.accept(identity, name, figures, args.reason, args.baselines))
+    with locked(file.with_name(".accept.lock")):  # of two at once, the second would lose the first's line of history
+        places = accept(identity, measured, args.reason, args.baselines)
+    print(*places, sep="\n")
 
 
 def run_history(args: argparse.Namespace) -> None:
@@ -194,6 +198,7 @@ def run_history(args: argparse.Namespace) -> None:
     """
     library, _ = _gated_library(args)
     identity = library.identity()
+    complete(identity, args.baselines)
     for name in _chosen(args, library):
         accepted = baseline.read_history(baseline.existing_history(identity, args.baselines))
         lines = [line for line in accepted if line.gate == name]

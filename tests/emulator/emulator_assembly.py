@@ -60,12 +60,19 @@ amdhsa.kernels:
 @functools.cache
 def assemble(body: str, arch: str = "gfx942", lds_bytes: int = 0) -> bytes:
     """The code object of a kernel ``test_kernel`` with these instructions."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "kernel.s")
+        source.write_text(_FRAME.format(arch=arch, body=body, lds_bytes=lds_bytes))
+        return compiled(source, arch, "-x", "assembler")
+
+
+def compiled(source: Path, arch: str, *options: str) -> bytes:
+    """The code object of a file in assembly, or in C for the device alone."""
     tc = toolchains.detect("embedded", cache=cache_folder())
     environment = {**os.environ, **tc.environment}
     with tempfile.TemporaryDirectory() as folder:
-        source, made, linked = (Path(folder, f"kernel{suffix}") for suffix in (".s", ".o", ".hsaco"))
-        source.write_text(_FRAME.format(arch=arch, body=body, lds_bytes=lds_bytes))
-        target = ("-x", "assembler", "--target=amdgcn-amd-amdhsa", f"-mcpu={arch}")
+        made, linked = (Path(folder, f"kernel{suffix}") for suffix in (".o", ".hsaco"))
+        target = (*options, "--target=amdgcn-amd-amdhsa", f"-mcpu={arch}")
         subprocess.run([*tc.compiler, *target, "-c", str(source), "-o", str(made)], env=environment, check=True)
         subprocess.run([tc.compiler[0], "ld.lld", "-shared", str(made), "-o", str(linked)], env=environment, check=True)
         return linked.read_bytes()

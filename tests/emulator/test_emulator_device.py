@@ -194,6 +194,20 @@ def test_built_once_and_where(source: Path, tmp_path: Path) -> None:
     assert not [path for path in cache.rglob("*") if "tmp" in path.name]
 
 
+@pytest.mark.parametrize("gone", ["", "*.sha256"])
+def test_a_damaged_object_is_compiled_again_and_never_linked(source: Path, tmp_path: Path, gone: str) -> None:
+    made = toolchain.library(isa="portable", sources=[source], cache=tmp_path)
+    (made_object,) = (tmp_path / "objects").glob("*.o")
+    whole = made_object.read_bytes()
+    made_object.write_bytes(whole.replace(b"emu_answer", b"emu_anSwer"))
+    for digest in (tmp_path / "objects").glob(gone) if gone else ():
+        digest.unlink()
+    made.write_bytes(b"\x7fELF")  # so that it is linked once more
+    made = toolchain.library(isa="portable", sources=[source], cache=tmp_path)
+    assert made_object.read_bytes() == whole
+    assert b"emu_answer" in made.read_bytes()
+
+
 def test_two_processes_build_once(source: Path, tmp_path: Path) -> None:
     log, wrapper = tmp_path / "log", tmp_path / "c++"
     real = shutil.which("g++") or "c++"

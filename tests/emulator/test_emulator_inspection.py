@@ -17,6 +17,7 @@ from emulator.inspection.inspect import inspect
 from emulator.inspection.lds_waits import unfinished_writes
 from emulator.inspection.waits import hazards
 from emulator.lowering.decode import Instruction, decode
+from emulator.store import Store
 from tests.emulator.emulator_assembly import assemble
 
 LOAD = "global_load_dword v2, v0, s[4:5]\n"
@@ -46,10 +47,23 @@ LATE = {
     "the second of two": (LOADS + "s_waitcnt vmcnt(1)\nv_mov_b32 v4, v3\n", "v3 "),
     "the wrong counter": (LOAD + "s_waitcnt lgkmcnt(0)\n" + USE, "v2 "),
     "overwritten, and then overwritten by the load": (LOAD + "v_mov_b32 v2, 0\n", "v_mov_b32_e32 v[2], 0: v2 "),
+    "overwritten by a load of another counter": (LOAD + "ds_read_b32 v2, v0\n", "v2 is overwritten"),
+    "moved by the register allocator, and its register reused": (
+        "buffer_load_dwordx4 v[6:9], v5, s[4:7], 0 offen\nv_mov_b64 v[22:23], v[8:9]\ns_waitcnt vmcnt(0)\n",
+        "v_mov_b64_e32 v[22:23], v[8:9]: v8 is read, and may not be loaded yet: no s_waitcnt vmcnt that waits for "
+        "buffer_load_dwordx4 v[6:9], v[5], s[4:7]",
+    ),
+    "spilled": (LOAD + "scratch_store_dword off, v2, s33\ns_waitcnt vmcnt(0)\n", "v2 is read"),
     "stored": (LOAD + "global_store_dword v0, v2, s[4:5]\n", "v2 "),
     "from LDS": ("ds_read_b64 v[2:3], v0\ns_waitcnt vmcnt(0)\nv_mov_b32 v4, v3\n", "v3 "),
     "a scalar load, which needs 0": ("s_load_dword s6, s[0:1], 0\ns_waitcnt lgkmcnt(1)\ns_mov_b32 s7, s6\n", "s6 "),
     "into an AGPR": ("global_load_dword a2, v0, s[4:5]\nv_accvgpr_read_b32 v4, a2\n", "a2 "),
+    "a part of it, by SDWA": (LOAD + "v_and_b32_sdwa v4, v2, s3 src0_sel:BYTE_1\n", "v_and_b32_e32 v[4], v[2], s[3] "),
+    "another lane's, by DPP": (LOAD + "v_mov_b32_dpp v4, v2 row_shr:1 row_mask:0xf bank_mask:0xf\n", "v2 "),
+    "a comparison by SDWA into a pair that a load brings": (
+        "s_load_dword s6, s[0:1], 0\nv_cmp_eq_u32_sdwa s[6:7], v2, v3 src0_sel:BYTE_1 src1_sel:DWORD\n",
+        "v_cmp_eq_u32_e32 s[6:7], v[2], v[3] src0_sel:1 src1_sel:6: s6 ",
+    ),
     "a matrix operand": (LOADS + "v_mfma_f32_16x16x16_f16 a[0:3], v[2:3], v[4:5], a[0:3]\n", "v2 "),
     "on one of two ways": (
         "s_cbranch_scc0 1f\n" + LOAD + "s_branch 2f\n1:\n" + LOAD + "s_waitcnt vmcnt(0)\n2:\n" + USE,
@@ -83,6 +97,8 @@ SOUND = {
     "another load into it": LOAD + LOAD + "s_waitcnt vmcnt(0)\n" + USE,
     "into LDS": "s_mov_b32 m0, 0\nbuffer_load_dword v2, s[4:7], 0 offen lds\n" + USE,
     "waited for on both ways": "s_cbranch_scc0 1f\n" + LOAD + "s_waitcnt vmcnt(0)\n1:\n" + USE,
+    "a scalar source in SDWA's field for a vector register": LOAD + "v_and_b32_sdwa v4, v5, s2\n"
+    "v_and_b32_sdwa v4, s2, v5\nv_and_b32_sdwa v4, v5, 2\nv_mov_b32_sdwa v4, s2\nv_cmp_eq_u32_sdwa vcc, s2, v5\n",
     "nobody is there": LOAD + "s_cbranch_execnz 1f\n" + USE + "s_mov_b64 s[8:9], exec\nv_cmpx_lt_u32 exec, v1, v4\n"
     "v_mov_b32 v4, 0\ns_mov_b64 exec, s[8:9]\n" + USE + "1:\n",
 }
@@ -161,11 +177,13 @@ def test_what_was_found_is_kept_for_each_kernels_code(tmp_path: Path, monkeypatc
     monkeypatch.setattr(inspection, "_look", None)  # the second by nobody
     assert inspect(file, "gfx942", cache=cache) == [first]
     monkeypatch.undo()
-    (kept,) = (cache / "inspections").iterdir()
+    (kept,) = Store(cache / "inspections").entries()
     whole = kept.read_text()
-    kept.write_text(whole[:-9])
-    assert inspect(file, "gfx942", cache=cache) == [first]
-    assert kept.read_text() == whole
+    for damaged in (whole[:-9], whole.replace('"mfma": 2', '"mfma": 3')):
+        assert damaged != whole
+        kept.write_text(damaged)
+        assert inspect(file, "gfx942", cache=cache) == [first]
+        assert kept.read_text() == whole
     file.write_bytes(assemble(LOAD + "s_waitcnt vmcnt(0)\n" + USE + "s_endpgm\n"))
     (other,) = inspect(file, "gfx942", cache=cache)
     assert (other.loop["mfma"], other.hazards) == (0, ())

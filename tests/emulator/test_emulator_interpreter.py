@@ -21,6 +21,7 @@ import pytest
 
 from emulator import code_object, program_cache
 from emulator.device import DeviceFaultError, EmulatedGpu
+from emulator.store import Store
 from kernels.base.settings import cache_folder
 from kernels.code import toolchains
 
@@ -272,10 +273,13 @@ def test_counters(run: Callable[..., None]) -> None:
 
 def test_programs_are_cached(code: dict[str, bytes], tmp_path: Path) -> None:
     first = program_cache.program(code["gfx950"], cache=tmp_path)
-    (kept,) = (tmp_path / "programs").iterdir()
-    assert kept.read_bytes() == first
-    kept.write_bytes(b"changed")
-    assert program_cache.program(code["gfx950"], cache=tmp_path) == b"changed"
+    programs = Store(tmp_path / "programs")
+    (kept,) = programs.entries()
+    programs.put(kept.stem, b"another")
+    assert program_cache.program(code["gfx950"], cache=tmp_path) == b"another"
+    kept.write_bytes(kept.read_bytes().replace(b"another", b"changed"))
+    assert program_cache.program(code["gfx950"], cache=tmp_path) == first  # what is damaged is made anew
+    assert programs.get(kept.stem) == first
 
 
 FIRST_LAUNCH = """

@@ -113,18 +113,18 @@ def run(args: argparse.Namespace, out: Console) -> None:
         size=size,
         environment={"PYTHONPATH": str(PROJECT), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
     )
+    unwaited = suites.unwaited_loads(library, arch) if args.suite == "sanitize" and kind == "emulator" else frozenset()
     judged: list[Judged] = []
     with Progress(out, len(cases)) as progress:
         for case, reply in pool.run(cases):
-            judged.append(suites.judge(case, reply, ledger, spoken_of, arch))
+            judged.append(suites.judge(case, reply, ledger, spoken_of, arch, unwaited))
             progress.show(judged[-1])
     order = {case.name: index for index, case in enumerate(cases)}
     judged.sort(key=lambda one: order[one.case.name])
     commands = {case.name: _reproduce(args, arch, library, family, kind, case.name) for case in cases}
     family_word = "" if tables else family
     rows = [suites.recorded(one, args.suite, arch, upstream, commands[one.case.name], family_word) for one in judged]
-    tier = args.tier if tables else "every kernel"
-    results = suites.results(rows, library, kind, tier, datetime.date.today())
+    results = suites.results(rows, library, kind, args.tier if tables else "every kernel", datetime.date.today())
     if args.device == "auto" and kind == "emulator" and (why := unused_gpu(arch)):
         results = dataclasses.replace(results, facts={**results.facts, "GPU not used": why})
     results.write(output)

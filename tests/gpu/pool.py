@@ -117,7 +117,9 @@ class Worker:
 
     def kill(self) -> None:
         """End it at once, from another thread; :meth:`run` then returns."""
-        self._process.kill()
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)  # and the compilers that it started
 
     def stop(self) -> int:
         """End the process if it hasn't ended; its exit code, negative for a signal."""
@@ -128,7 +130,7 @@ class Worker:
             try:
                 self._process.wait(0.5)
             except subprocess.TimeoutExpired:
-                self._process.kill()
+                self.kill()
         code = self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._errors):
             with contextlib.suppress(OSError):

@@ -7,7 +7,7 @@ import fnmatch
 import math
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from kernels.base.results import CaseFault, LedgerUse, Results
 from kernels.bench.measure import identity_facts
 from kernels.build.manifest import MANIFEST, Manifest
 from kernels.build.request import LIBRARY, folder_name
+from kernels.code import code_object as codeobject
 from kernels.errors import RecordError
 from kernels.families.libraries import libraries, option
 from matrix.base.errors import NameSyntaxError
@@ -164,8 +165,31 @@ def cases(suite: str, tier: str, kind: str, glob: str = "*") -> tuple[Case, ...]
     return tuple(Case(problem=problem, variants=variants) for problem in fitting)
 
 
-def judge(case: Case, reply: Mapping[str, Any], ledger: Ledger, upstream: str, arch: str) -> Judged:
-    verdict = ledger.judge(case.name, upstream, arch, str(reply["outcome"]))
+def unwaited_loads(library: LocatedLibrary, arch: str) -> frozenset[str]:
+    """The kernels, by name, that use a register before the load into it is waited for (emulator/inspection/waits.py).
+
+    Raises:
+        CodeObjectError: the library's code can't be read.
+    """
+    code = codeobject.inspect(library.library, arch)
+    symbols = {name: one.archs[arch].symbol for name, one in library.manifest.kernels.items() if arch in one.archs}
+    return frozenset(name for name, symbol in symbols.items() if symbol in code and code[symbol].hazards)
+
+
+def judge(
+    case: Case,
+    reply: Mapping[str, Any],
+    ledger: Ledger,
+    upstream: str,
+    arch: str,
+    unwaited: Collection[str] = (),
+) -> Judged:
+    """The verdict on a reply; ``unwaited`` are the kernels of unwaited_loads.
+
+    Loads come late where the device is told to let them; on a GPU nobody can tell when.
+    """
+    late = any(variant.get("late_loads") for variant in case.variants) and reply.get("kernel") in unwaited
+    verdict = ledger.judge(case.problem, upstream, arch, str(reply["outcome"]), unwaited=late)
     return Judged(case=case, reply=reply, verdict=verdict)
 
 

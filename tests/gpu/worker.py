@@ -9,7 +9,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import select
+import signal
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
     from kernels.launch.device import Device
     from matrix.keys import Key
 
+_REST_SECONDS = 1.0
 Runner = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
@@ -94,7 +99,26 @@ def _start_family(device: Device, setup: Mapping[str, Any], family: str) -> tupl
     return _facts(device, keys), run
 
 
+def end_with_pool() -> None:
+    """From now on, this process and what it started (compilers of the emulator's core) end soon after the pool has.
+
+    A pool that was killed tells nobody, but its end of standard input is closed then. A pool that ends a worker in an
+    orderly way closes it, too: a worker that is at rest has ended itself by the time.
+    """
+
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(0, 0)  # 0: its hang-up alone, requests are for others
+        poll.poll()
+        time.sleep(_REST_SECONDS)
+        os.killpg(0, signal.SIGKILL)
+
+    if os.getsid(0) == os.getpid():  # as the pool starts workers; one started by hand may be fed by a pipe that ends
+        threading.Thread(target=watch, daemon=True).start()
+
+
 def main(argv: list[str]) -> int:
+    end_with_pool()
     setup = json.loads(argv[0])
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print must not be taken for an answer

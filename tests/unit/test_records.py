@@ -18,6 +18,7 @@ READERS = {
     "kernels/build/plan.py": "the build's plan",
     "kernels/build/progress.py": "events of the build",
     "kernels/build/signature_file.py": "SCons's signatures as it sealed them",
+    "kernels/upstream/headers.py": "the states of headers that it recorded",
     "matrix/changes/comparison.py": "answers of its snapshot",
     "matrix/changes/snapshot.py": "questions of its comparison",
     "emulator/device.py": "answers of the core",

@@ -22,6 +22,7 @@ from packaging.utils import canonicalize_name
 
 from ckpm import __version__
 from tests.unit.parsed import nodes
+from tests.unit.shared import made_once
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("matrix", "kernels", "reports", "emulator", "tests/__init__.py", "tests/gpu", "SConstruct")
@@ -31,23 +32,27 @@ PINS, TOOLS = ((ROOT / "requirements.in").read_text()).split("# sessions, tests 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
-    (file,) = folder.iterdir()
+    def build(folder: Path) -> None:
+        command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+        subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+
+    (file,) = made_once(tmp_path_factory, "wheel", build).iterdir()
     return file
 
 
 @pytest.fixture(scope="module")
 def ckpm(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The installed command."""
-    environment = tmp_path_factory.mktemp("environment")
-    venv.create(environment)
-    pip = [sys.executable, "-m", "pip", "--python", str(environment / "bin" / "python"), "install"]
-    subprocess.run([*pip, "--quiet", "--no-deps", "--no-index", str(wheel)], check=True, capture_output=True, text=True)
-    (packages,) = environment.glob("lib/python*/site-packages")
-    (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib"))
-    return environment / "bin" / "ckpm"
+
+    def install(environment: Path) -> None:
+        venv.create(environment)
+        pip = [sys.executable, "-m", "pip", "--python", str(environment / "bin" / "python"), "install"]
+        options = ["--quiet", "--no-deps", "--no-index", "--no-compile"]
+        subprocess.run([*pip, *options, str(wheel)], check=True, capture_output=True, text=True)
+        (packages,) = environment.glob("lib/python*/site-packages")
+        (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib"))
+
+    return made_once(tmp_path_factory, "environment", install) / "bin" / "ckpm"
 
 
 def called(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
@@ -73,7 +78,11 @@ def test_it_runs_in_an_environment_of_its_own(ckpm: Path, tmp_path: Path) -> Non
     assert (version.returncode, version.stdout) == (0, f"ckpm {__version__}\n"), version.stderr
     count = called([str(ckpm), "matrix", "count"], tmp_path)
     assert count.returncode == 0, count.stderr
-    assert count.stdout.split()[-3:] == ["total", "384", "384"]  # README's table: all kernels of the default upstream
+    assert count.stdout.split()[-3:] == [
+        "total",
+        "384",
+        "384",
+    ]  # docs/reference/matrix.md: all kernels of the default upstream
 
 
 # what a child process of ckpm does: `python -m` looks into the current folder first

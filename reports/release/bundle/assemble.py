@@ -54,7 +54,7 @@ def assemble(release: Release, output: Path) -> tuple[Path, Path]:
         _describe(release, beside)
         with writing(target):
             if target.exists():  # only now: what can't be made or signed takes nothing away
-                shutil.rmtree(target)
+                target.rename(beside.with_name("replaced"))  # half deleted in its place, it would be no bundle
             beside.rename(target)
     finally:
         shutil.rmtree(beside.parent, ignore_errors=True)

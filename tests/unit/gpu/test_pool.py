@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from matrix.base.errors import ProblemError, UsageError
 from matrix.problems.problem import Problem
 from tests.gpu.checks import RESULTS
 from tests.gpu.errors import RefusedError, WorkerStartError
-from tests.gpu.pool import Pool, classify_exit
+from tests.gpu.pool import Pool, Worker, classify_exit
 from tests.gpu.suites import Case
 from tests.gpu.worker import serve
 
@@ -219,3 +220,58 @@ def test_gpu_archs_are_read_from_the_driver(tmp_path: Path) -> None:
         (tmp_path / str(number)).mkdir()
         (tmp_path / str(number) / "properties").write_text(f"cpu_cores_count 8\n{text}\n")
     assert gpu_archs(tmp_path) == ("gfx942", "gfx90a")
+
+
+# A worker that is compiling the emulator's core: its compiler holds the pipe whose number it is given.
+COMPILING = r"""
+import subprocess, sys
+from tests.gpu.worker import end_with_pool
+end_with_pool()
+pipe = int(sys.argv[1])
+subprocess.Popen(["sleep", "1000"], pass_fds=[pipe])
+print('{"ready": {}}', flush=True)
+sys.stdin.read()
+subprocess.run(["sleep", "1000"])
+"""
+
+
+@pytest.fixture
+def compiling() -> Iterator[tuple[int, list[str]]]:
+    """The end of a pipe that closes when the last process has ended, and the command of a worker that holds it."""
+    ours, theirs = os.pipe()
+    os.set_inheritable(theirs, True)
+    yield ours, [sys.executable, "-c", COMPILING, str(theirs)]
+    os.close(ours)
+
+
+def nobody_holds(pipe: int) -> bool:
+    return bool(select.select([pipe], [], [], 60)[0]) and os.read(pipe, 1) == b""
+
+
+def test_a_worker_and_its_compilers_end_with_a_pool_that_was_killed(compiling: tuple[int, list[str]]) -> None:
+    pipe, command = compiling
+    holder = int(command[-1])
+    worker = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, pass_fds=[holder], cwd=PROJECT
+    )
+    os.close(holder)
+    assert worker.stdin
+    assert worker.stdout
+    assert worker.stdout.readline()
+    worker.stdin.close()  # all that a worker sees of a killed pool
+    assert worker.wait(60) == -signal.SIGKILL
+    assert nobody_holds(pipe)
+    worker.stdout.close()
+
+
+def test_a_worker_that_is_stopped_leaves_no_compiler(
+    compiling: tuple[int, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe, command = compiling
+    popen = subprocess.Popen
+    holder = int(command[-1])
+    monkeypatch.setattr(subprocess, "Popen", lambda *args, **words: popen(*args, **words, pass_fds=[holder]))
+    worker = Worker(command, {"PYTHONPATH": str(PROJECT)}, 60)
+    os.close(holder)
+    assert worker.stop() == -signal.SIGKILL
+    assert nobody_holds(pipe)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import fnmatch
 import hashlib
@@ -187,6 +188,25 @@ def test_what_a_case_showed_is_recorded_in_fields() -> None:
     assert (row.tolerance_used, row.text) == (None, "O differs, inf of its tolerance")  # JSON has no infinity
 
 
+@pytest.mark.parametrize(
+    ("variants", "kernel", "kind"),
+    [
+        (SANITIZER, "late", "known"),
+        (SANITIZER, "sound", "failed"),
+        (({},), "late", "failed"),  # on a GPU nobody can tell whether a load came late
+        (SANITIZER, None, "failed"),
+    ],
+)
+def test_a_load_that_nobody_waits_for_excuses_its_kernel_where_loads_come_late(
+    variants: tuple[dict[str, Any], ...], kernel: str | None, kind: str
+) -> None:
+    (entry,) = ledger("fault").entries
+    book = Ledger(file=Path("ledger.yaml"), entries=(dataclasses.replace(entry, unwaited_loads=True),))
+    case = dataclasses.replace(one(), variants=variants)
+    reply = {"outcome": "fault", "kernel": kernel}
+    assert judge(case, reply, book, "aiter", "gfx950", frozenset(("late",))).verdict.kind == kind
+
+
 def test_another_upstream_or_case_is_not_excused() -> None:
     reply = {"outcome": "wrong"}
     assert judge(one(), reply, ledger("wrong"), "flash-attn", "gfx950").verdict.kind == "failed"
@@ -224,8 +244,9 @@ def run(work: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def call(*words: str, **outcomes: str) -> int:
         FakePool.outcomes = {name.replace("__", "*"): outcome for name, outcome in outcomes.items()}
-        given = ["--suite", "dispatch", "--device", "emulator", "--work", str(work), "--ledger", str(empty)]
-        return cli.main([*given, *words])
+        given = {"--suite": "dispatch", "--device": "emulator", "--work": str(work), "--ledger": str(empty)}
+        left = [word for option, value in given.items() if option not in words for word in (option, value)]
+        return cli.main([*left, *words])
 
     return call
 

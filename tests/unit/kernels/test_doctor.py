@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import platform
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from kernels.base import jobs
+from kernels.base.trust import Store, adopt, draft_folder
 from kernels.build import doctor
 from kernels.build.doctor import examine
 from kernels.cli import main
-from kernels.code.toolchains import rocm
+from kernels.code.toolchains import detect, rocm
 from kernels.upstream.trees import place
 from matrix.dialects import upstreams
 
@@ -68,11 +70,10 @@ def test_a_cache_that_does_not_exist_yet_is_fit_and_stays_absent(tmp_path: Path)
     [
         ([], "ok", ""),
         (["ck/a.hpp: changed", "ck/b.hpp: changed"], "broken", "delete {place}: it is unpacked again"),
-        (None, "ok", "can't be examined, it has no list of its files: delete {place}: it is unpacked again"),
     ],
 )
 def test_a_damaged_tree_is_told_with_its_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: list[str] | None, state: str, advice: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: list[str], state: str, advice: str
 ) -> None:
     package = upstreams()["aiter"]
     monkeypatch.setattr(doctor, "is_unpacked", lambda package, cache: True)
@@ -104,3 +105,37 @@ def test_another_system_is_broken(monkeypatch: pytest.MonkeyPatch, system: str, 
 def test_an_unknown_word_is_answered_with_the_command_s_own_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "foo"]) == 2
     assert capsys.readouterr().err == "error: unrecognized arguments: foo. See python -m kernels doctor --help.\n"
+
+
+def store_entry(cache: Path) -> Path:
+    store = Store(cache / "emulator/programs")
+    store.put("key", b"a program")
+    return store.entries()[0]
+
+
+def core(cache: Path) -> Path:
+    place = cache / "emulator/core-portable-0/libamdhip64.so.7"
+    place.parent.mkdir(parents=True)
+    with draft_folder(cache) as drafts:
+        (drafts / "core").write_bytes(b"\x7fELF")
+        adopt(drafts / "core", place)
+    return place
+
+
+def launcher(cache: Path) -> Path:
+    detect("embedded", cache=cache)
+    return next((cache / "launchers").glob("*/lld"))
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [(store_entry, "decoded programs"), (core, "the emulator's core"), (launcher, "launchers")],
+)
+def test_a_damaged_entry_of_the_cache_is_named(tmp_path: Path, make: Callable[[Path], Path], what: str) -> None:
+    file = make(tmp_path)
+    assert doctor._kept(tmp_path) == []
+    file.write_bytes(file.read_bytes()[:-1] + b"?")
+    (finding,) = doctor._kept(tmp_path)
+    assert (finding.subject, finding.state) == (f"cache: {what}", "damaged")
+    damaged = file.parent if what == "launchers" else file
+    assert finding.detail == f"1 of 1 are not as they were written: {damaged}"

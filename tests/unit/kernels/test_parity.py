@@ -33,7 +33,7 @@ from kernels.upstream.codegen_runner import Rendered
 from kernels.upstream.trees import FMHA, Tree
 from matrix.base.errors import UsageError
 from matrix.dialects import dialect
-from matrix.enumeration import enumerate_keys
+from matrix.enumeration import enumerate_keys, enumerate_names
 from matrix.keys import Key
 from matrix.published.golden import stored_lists
 from tests.unit.enumerated import keys_of
@@ -253,7 +253,7 @@ def test_lists_are_kept_while_the_codegen_is_the_same(tree: Tree, tmp_path: Path
         return case.outcome, len(runs.read_text().splitlines())
 
     assert [outcome(names), outcome(names)] == [("passed", 1), ("passed", 1)]
-    (entry,) = (cache / "parity").glob("*.names")
+    (entry,) = (cache / "parity").glob("*.entry")
     entry.write_text(entry.read_text().replace(names[0], names[1]))
     assert [outcome(names), outcome(names)] == [("passed", 2), ("passed", 2)]
     assert outcome(names[1:]) == ("failed", 3)
@@ -265,8 +265,8 @@ def test_stored_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     assert case.outcome == "passed"
     wrong = dataclasses.replace(entry, sha256_emission_order="0" * 64)
     assert "order is not upstream's" in parity_names.stored_case(wrong).text
-    all_keys = enumerate_keys
-    monkeypatch.setattr(parity_names, "enumerate_keys", lambda *args, **words: all_keys(*args, **words)[1:])
+    all_keys = enumerate_names
+    monkeypatch.setattr(parity_names, "enumerate_names", lambda *args, **words: all_keys(*args, **words)[1:])
     assert parity_names.stored_case(entry).text.startswith(f"names differ:\n{len(entry.families)} missing")
 
 
@@ -364,10 +364,10 @@ def test_a_damaged_entry_of_the_cache_is_made_anew(
 ) -> None:
     pairs = [(keys[0], alone(keys[0]))]
     found = compared(pairs)
-    for entry in (tmp_path / "cache").rglob("*.hsaco"):
+    for entry in (tmp_path / "cache").rglob("*.entry"):
         entry.write_text("DAMAGED")
     assert compared(pairs) == found
-    assert "DAMAGED" not in {entry.read_text() for entry in (tmp_path / "cache").rglob("*.hsaco")}
+    assert "DAMAGED" not in {entry.read_text() for entry in (tmp_path / "cache").rglob("*.entry")}
 
 
 def test_kernels_without_device_code_on_an_arch_are_no_sample() -> None:

@@ -10,6 +10,7 @@ import shutil
 import tarfile
 import threading
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -90,14 +91,14 @@ def test_an_unknown_upstream_is_named(tmp_path: Path) -> None:
 def test_the_digest_follows_included_files_and_the_codegen_alone(tmp_path: Path) -> None:
     root = make_tree(tmp_path, CODEGEN["ck-2025-11"])
     assert {file.name for file in include_closure(root)} == {"fmha_fwd.hpp", "mask.hpp", "core.hpp", "deep.hpp"}
-    before = digest(root)
+    before = digest(root, include_closure(root))
     (root / "include/ck_tile/unused.hpp").write_text("// edited\n")
-    assert digest(root) == before
+    assert digest(root, include_closure(root)) == before
     (root / "include/ck_tile/deep.hpp").write_text("// edited\n")
-    edited = digest(root)
+    edited = digest(root, include_closure(root))
     assert edited != before
     (root / FMHA / "codegen/ops/fmha_batch_prefill.py").write_text("# edited")
-    assert digest(root) != edited
+    assert digest(root, include_closure(root)) != edited
 
 
 def archive(kind: str, tree: str, files: dict[str, str]) -> bytes:
@@ -235,13 +236,47 @@ def test_a_changed_or_lost_file_of_an_unpacked_tree_is_named(
     tree = locate("aiter", cache=tmp_path, say=lambda text: None)
     assert damage(row, tmp_path) == []
     (tree.root / "include/ck_tile/core.hpp").write_text("/")
+    (tree.root / "include/ck_tile/own.hpp").write_text("/")
     (tree.root / "LICENSE").unlink()
     assert damage(row, tmp_path) == [
         f"{row.tree}/LICENSE: No such file or directory",
         f"{row.tree}/include/ck_tile/core.hpp: changed",
+        f"{row.tree}/include/ck_tile/own.hpp: added",
     ]
     (place(row, tmp_path) / "files.sha256").unlink()
-    assert damage(row, tmp_path) is None
+    assert damage(row, tmp_path) == ["files.sha256: No such file or directory"]
+
+
+def emptied(tree: Path) -> None:
+    (tree / "include/ck_tile/core.hpp").write_text("")
+
+
+def same_size_and_time(tree: Path) -> None:
+    header = tree / "include/ck_tile/core.hpp"
+    before = header.stat()
+    header.write_text("/?")
+    os.utime(header, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def lost(tree: Path) -> None:
+    (tree / "include/ck_tile/core.hpp").unlink()
+
+
+def list_cut_short(tree: Path) -> None:
+    listed = next(folder for folder in tree.parents if (folder / "files.sha256").exists()) / "files.sha256"
+    listed.write_text("".join(line for line in listed.read_text().splitlines(keepends=True) if "core" not in line))
+
+
+@pytest.mark.parametrize("damaging", [emptied, same_size_and_time, lost, list_cut_short])
+def test_a_damaged_tree_is_refused_before_anything_is_compiled(
+    package: list[str], row: PackagedUpstream, tmp_path: Path, damaging: Callable[[Path], None]
+) -> None:
+    damaging(locate("aiter", cache=tmp_path, say=lambda text: None).root)
+    with pytest.raises(ChecksumError, match=r"include/ck_tile/core\.hpp: .*\. Delete .*: it is unpacked again\."):
+        locate("aiter", cache=tmp_path, say=lambda text: None)
+    shutil.rmtree(place(row, tmp_path))
+    locate("aiter", cache=tmp_path, say=lambda text: None)
+    assert (len(package), damage(row, tmp_path)) == (2, [])
 
 
 @pytest.mark.parametrize("lost", ["", str(FMHA / "generate.py")])
@@ -282,4 +317,4 @@ def test_an_include_in_another_encoding_is_followed(tmp_path: Path) -> None:
     header.write_bytes(b'#include "ck_tile/\xe9.hpp"\n')
     (root / "include/ck_tile" / os.fsdecode(b"\xe9.hpp")).write_text("")
     assert os.fsdecode(b"\xe9.hpp") in {file.name for file in include_closure(root)}
-    assert len(digest(root)) == 64
+    assert len(digest(root, include_closure(root))) == 64

@@ -81,7 +81,8 @@ def test_nothing_changed(plan: Callable[..., Plan]) -> None:
 @pytest.mark.parametrize(
     ("path", "checks", "suites", "gates"),
     [
-        ("docs/page.md", {"lint"}, set(), False),
+        ("docs/page.md", {"lint", "unit", "pages"}, set(), False),
+        ("emulator/notes.md", {"lint"}, set(), False),
         ("reports/page/tables.py", {"lint", "unit", "report"}, set(), False),
         ("tests/gpu/pool.py", {"lint", "unit"}, {*rules().suites}, False),
         ("emulator/core/isa/wave.cpp", {"lint", "unit", "emulator"}, {*rules().suites}, True),

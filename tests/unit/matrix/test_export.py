@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
@@ -23,11 +24,22 @@ def keys(name: str) -> list[Key]:
     return keys_of(name, "batch_prefill")
 
 
+def with_every_value(keys: list[Key]) -> Iterator[Key]:
+    """Keys that have every value of every column, but for the name's: each cell is read for itself."""
+    seen: set[tuple[str, object]] = set()
+    for key in keys:
+        new = {pair for pair in key.row().items() if pair[0] != "name"} - seen
+        if new:
+            seen |= new
+            yield key
+
+
 @pytest.mark.parametrize("name", dialect_names())
-def test_all_keys_come_back_through_csv_and_json(name: str) -> None:
-    text = to_csv(COLUMNS, [key.row() for key in keys(name)])
-    assert [key_from_row(row) for row in csv.DictReader(io.StringIO(text))] == keys(name)
-    assert [key_from_row(row) for row in json.loads(to_json([key.row() for key in keys(name)]))] == keys(name)
+def test_every_value_comes_back_through_csv_and_json(name: str) -> None:
+    some = list(with_every_value(keys(name)))
+    rows = [key.row() for key in some]
+    assert [key_from_row(row) for row in csv.DictReader(io.StringIO(to_csv(COLUMNS, rows)))] == some
+    assert [key_from_row(row) for row in json.loads(to_json(rows))] == some
 
 
 @pytest.mark.parametrize("name", dialect_names())

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from matrix.base.errors import LedgerError, TableError
 from matrix.problems.ledger import LEDGER, Ledger, read_ledger, source
+from matrix.problems.problem import Problem, mask_corner
+from matrix.problems.tables import problems
 
 TEXT = """# a comment
 entries:
@@ -28,6 +33,12 @@ entries:
     reason: the table is read past its end
     expires: 2026-12-31
 """
+
+
+def called(name: str, **fields: Any) -> Problem:
+    """A problem of that name."""
+    suite, _, rest = name.partition("/")
+    return Problem(name=name, suite=suite, tier="smoke", group=rest.partition(".")[0], **fields)
 
 
 @pytest.fixture
@@ -72,12 +83,12 @@ def test_entries_as_written(ledger: Ledger) -> None:
     ],
 )
 def test_verdicts(ledger: Ledger, problem: str, upstream: str, arch: str, result: str, kind: str, good: bool) -> None:
-    verdict = ledger.judge(problem, upstream, arch, result)
+    verdict = ledger.judge(called(problem), upstream, arch, result)
     assert (verdict.kind, verdict.good) == (kind, good)
 
 
 def test_a_dialect_s_entry_speaks_of_checkouts_of_that_age_and_excuses_but_does_not_demand() -> None:
-    ledger, case = read_ledger(LEDGER), "page-fault/stale_slots.ps16-linear"
+    ledger, case = read_ledger(LEDGER), called("page-fault/stale_slots.ps16-linear")
     assert (source("checkout", "rocm-libraries-2026"), source("aiter", "ck-2025-11")) == (
         "rocm-libraries-2026",
         "aiter",
@@ -91,12 +102,12 @@ def test_a_dialect_s_entry_speaks_of_checkouts_of_that_age_and_excuses_but_does_
 
 
 def test_verdicts_say_where_to_look(ledger: Ledger) -> None:
-    known = ledger.judge("page-fault/a", "aiter", "gfx950", "fault")
+    known = ledger.judge(called("page-fault/a"), "aiter", "gfx950", "fault")
     assert known.text == "fault: the table is read past its end (over_read, ledger.yaml:12)"
-    surprise = ledger.judge("page-fault/a", "aiter", "gfx950", "passed")
+    surprise = ledger.judge(called("page-fault/a"), "aiter", "gfx950", "passed")
     assert surprise.text == "passes, but ledger.yaml:12 expects fault: narrow or remove over_read"
     with pytest.raises(ValueError, match="no result 'fine'"):
-        ledger.judge("page-fault/a", "aiter", "gfx950", "fine")
+        ledger.judge(called("page-fault/a"), "aiter", "gfx950", "fine")
 
 
 def test_an_expired_entry_fails_the_day_after(ledger: Ledger) -> None:
@@ -108,8 +119,64 @@ def test_an_expired_entry_fails_the_day_after(ledger: Ledger) -> None:
     assert caught.value.exit_code == 19
 
 
+def test_an_entry_speaks_of_the_problems_that_its_condition_holds_for(tmp_path: Path) -> None:
+    file = tmp_path / "ledger.yaml"
+    condition = "where: problem.keys_ahead > 0 and problem.mask != 'no'"
+    file.write_text(TEXT.replace("archs: gfx950", f"archs: gfx950\n    {condition}"))
+    book = read_ledger(file)
+
+    def kind(**fields: Any) -> str:
+        return book.judge(called("page-fault/a", **fields), "aiter", "gfx950", "passed").kind
+
+    assert kind(mask="window", seqlens_q=(9, 9), seqlens_k=(9, 10)) == "unexpected_pass"
+    assert kind(mask="window", seqlens_q=(9, 9), seqlens_k=(9, 8)) == "passed"
+    assert kind(mask="no", seqlens_q=(9, 9), seqlens_k=(9, 10)) == "passed"
+
+
+def test_an_entry_of_unwaited_loads_speaks_of_cases_that_had_one(tmp_path: Path) -> None:
+    file = tmp_path / "ledger.yaml"
+    file.write_text(TEXT.replace("archs: gfx950", "archs: gfx950\n    unwaited_loads: true"))
+    book = read_ledger(file)
+    case = called("page-fault/a")
+    assert book.judge(case, "aiter", "gfx950", "fault", unwaited=True).kind == "known"
+    assert book.judge(case, "aiter", "gfx950", "fault").kind == "failed"
+    assert book.judge(case, "aiter", "gfx950", "passed", unwaited=True).kind == "unexpected_pass"
+    assert book.judge(case, "aiter", "gfx950", "passed").kind == "passed"
+
+
+def _alibi_from_the_top_left_shows(problem: Problem) -> bool:
+    """Whether O or a stored LSE differs if ALiBi's distances start from the top left instead of the bottom right."""
+    for queries, keys in zip(problem.seqlens_q, problem.seqlens_k, strict=True):
+        row, column = np.ogrid[:queries, :keys]
+        y, x = mask_corner(problem, queries, keys)
+        scores = np.where((column > row - y) & (column < row + x), np.sin(row * 7.0 + column * 3.0), -np.inf)
+        seen = np.isfinite(scores).any(axis=1)
+        left, right = (scores[seen] - 0.25 * np.abs(row + shift - column)[seen] for shift in (0, keys - queries))
+        sums = [np.exp(one).sum(axis=1, keepdims=True) for one in (left, right)]
+        if not np.allclose(np.exp(left) / sums[0], np.exp(right) / sums[1], rtol=1e-9, atol=1e-12):
+            return True
+        if problem.lse and not np.allclose(*sums):
+            return True
+    return False
+
+
+def test_alibi_of_a_general_window_is_wrong_where_it_shows() -> None:
+    (entry,) = (one for one in read_ledger(LEDGER).entries if one.name == "alibi-of-a-general-window")
+    anywhere = dataclasses.replace(entry, holds=lambda problem: True)
+    reached = [
+        problem
+        for suite in ("batch-prefill", "sanitize")
+        for problem in problems(suite, "full")
+        if anywhere.covers(problem, "aiter", "gfx950") and problem.dtype == "bf16"
+    ]
+    verdicts = {entry.covers(problem, "aiter", "gfx950") for problem in reached}
+    assert verdicts == {True, False}
+    for problem in reached:
+        assert entry.covers(problem, "aiter", "gfx950") == _alibi_from_the_top_left_shows(problem), problem.name
+
+
 def test_entries_that_cover_nothing_are_named(ledger: Ledger) -> None:
-    cases = [("large-kv/lines.x", "flash-attn", "gfx950"), ("page-fault/x", "flash-attn", "gfx950")]
+    cases = [(called(name), "flash-attn", "gfx950") for name in ("large-kv/lines.x", "page-fault/x")]
     assert [entry.name for entry in ledger.unused(cases)] == ["over_read"]
 
 
@@ -126,6 +193,9 @@ def test_entries_that_cover_nothing_are_named(ledger: Ledger) -> None:
         ("reason: the table is read past its end", "reason: ' '", "is empty: say what goes wrong"),
         ("link: https", "link: http", "must be an https:// address"),
         ("problems: page-fault/*", "problems: []", "is empty"),
+        ("archs: gfx950", "archs: gfx950\n    where: problem.keys", "unknown field 'problem.keys'"),
+        ("archs: gfx950", "archs: gfx950\n    unwaited_loads: 1", "must be true or false, not 1"),
+        ("archs: gfx950", "archs: gfx950\n    where: lse", "use problem.FIELD, constants"),
         ("outcome: fault", "outcome: fault\n    why: x", "unknown field; known here: problems"),
         ("  over_read:", "  big_pools:", "written twice"),
         ("entries:", "entrys:", "unknown field; known here: entries"),

@@ -21,6 +21,7 @@ from reports.cli import main
 from reports.errors import GateError, InconclusiveError, RegressedError
 from reports.gates import baseline, gate_command
 from reports.gates import static as static_gate
+from reports.gates.accepting import accept
 from reports.gates.budgets import read_budgets
 from reports.gates.comparing import THRESHOLDS, compare, read_thresholds
 from reports.verdicts import Gate, Row, demand, worst
@@ -241,7 +242,7 @@ ROCM_71 = {**ROCM_70, "identity": "rocm hipcc HIP 7.1.0-1 clang 20.0.0git roc-7.
 
 
 def test_two_versions_of_rocm_share_no_baseline(tmp_path: Path) -> None:
-    places = [baseline.accept(one, "static", {SMALL: FIGURES}, "why", tmp_path) for one in (ROCM_70, ROCM_71)]
+    places = [accept(one, {"static": {SMALL: FIGURES}}, "why", tmp_path)[0] for one in (ROCM_70, ROCM_71)]
     assert [place.parent.name for place in places] == [
         "rocm-hipcc-HIP-7.0.2-9999-clang20.0.0git", "rocm-hipcc-HIP-7.1.0-1-clang20.0.0git-roc-7.1.0",
     ]  # fmt: skip
@@ -253,7 +254,7 @@ def test_two_versions_of_rocm_share_no_baseline(tmp_path: Path) -> None:
 
 
 def test_a_baseline_of_before_versions_had_folders_is_read_by_its_own_version(tmp_path: Path) -> None:
-    now = baseline.accept(ROCM_70, "static", {SMALL: FIGURES}, "why", tmp_path)
+    (now,) = accept(ROCM_70, {"static": {SMALL: FIGURES}}, "why", tmp_path)
     (now.parents[1] / "rocm").mkdir()
     for file in list(now.parent.iterdir()):
         file.rename(now.parents[1] / "rocm" / file.name)
@@ -407,7 +408,7 @@ def test_a_figure_that_is_no_number_is_never_compared(tmp_path: Path, value: flo
     with pytest.raises(GateError, match="no finite number"):
         compare("static", {"k": {"vgpr": 1}}, {"k": {"vgpr": value}}, thresholds)
     with pytest.raises(GateError, match="no finite number"):
-        baseline.accept({"arch": "gfx950", **FACTS}, "static", {"k": {"vgpr": value}}, "why", tmp_path)
+        accept({"arch": "gfx950", **FACTS}, {"static": {"k": {"vgpr": value}}}, "why", tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -423,7 +424,7 @@ def test_the_stored_baselines_are_whole() -> None:
 def stored(tmp_path: Path, **facts: str) -> tuple[baseline.Baseline, Path]:
     """Accepted figures of two kernels."""
     identity = {"arch": "gfx950", **FACTS, **facts}
-    file = baseline.accept(identity, "static", {SMALL: FIGURES, MASKED: FIGURES}, "the first", tmp_path)
+    (file,) = accept(identity, {"static": {SMALL: FIGURES, MASKED: FIGURES}}, "the first", tmp_path)
     return baseline.read(file), file
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shutil
 import subprocess
@@ -12,7 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from workflows import render
+from reports.release.qualification import record, stages
+from workflows import actions, render
 from workflows.errors import StaleWorkflowError
 
 ROOT = Path(__file__).parents[3]
@@ -107,6 +109,36 @@ def test_caches_are_keyed_by_content_and_a_release_reads_none() -> None:
     for key in computed:
         assert {"requirements.txt", "matrix/tables/upstreams.yaml"} <= set(re.findall(r"'([^']+)'", key))
         assert not re.search(r"run_id|run_number|date|time", key)
+
+
+def test_a_release_is_joined_from_every_stage_of_its_shards(tmp_path: Path) -> None:
+    """What the stages leave, uploaded and downloaded by the workflow's own steps, is where --shard looks for it."""
+    jobs = document("release")["jobs"]
+    joined = " ".join(step.get("env", {}).get("COMMAND", "") for step in jobs["qualification"]["steps"])
+    chosen = {name: set(re.findall(r"--only ([\w-]+)", str(job))) for name, job in jobs.items()}
+    left_over = set()
+    for step in stages.steps(stages.read_table(), ("gfx942", "gfx950"), upstream="aiter", tier="full", toolchain="x"):
+        if step.stage not in chosen.get(step.arch, ()):
+            left_over.add(step.stage)
+            continue
+        place = actions.Place(tmp_path / step.arch, tmp_path, tmp_path / "shared", tmp_path, "0")
+        files = [*map(Path, step.outputs.values()), record.place(step.arch, step.stage)]
+        for file in files:
+            (place.clone / file).parent.mkdir(parents=True, exist_ok=True)
+            (place.clone / file).write_text("left")
+        (upload,) = (one["with"] for one in jobs[step.arch]["steps"] if "upload-artifact" in one.get("uses", ""))
+        actions.upload_artifact(upload, place)
+        (download,) = (
+            one["with"]
+            for one in jobs["qualification"]["steps"]
+            if "download-artifact" in one.get("uses", "") and one["with"]["name"] == upload["name"]
+        )
+        actions.download_artifact(download, dataclasses.replace(place, clone=tmp_path / "last"))
+        (shard,) = re.findall(rf"--shard (\S+{step.arch})(?: |$)", joined)
+        assert all((tmp_path / "last" / shard / file).read_text() == "left" for file in files), step.name
+    assert left_over == {"report"}  # of every arch at once, made where they are joined
+    assert "--only" not in joined
+    assert "--waivers" in joined
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

@@ -1,0 +1,51 @@
+"""``python -m reports archive``: results, versions and logs of a run on a GPU as one file to send or keep."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from kernels.base.records import as_text
+from matrix.base.outputs import forget_output, refuse_inputs, write_output
+from reports.calibration.archive import gathered, packed, root_of
+from reports.calibration.contents import contents
+from reports.calibration.figures import published_csv, timed, timed_csv
+from reports.calibration.versions import versions
+from reports.page.inputs import gather
+
+
+def add_commands(commands: Any) -> None:
+    archive = commands.add_parser(
+        "archive", help="results, versions and logs as one tar.gz, to calibrate model and references from"
+    )
+    archive.add_argument("--input", type=Path, default=Path("build"), metavar="DIR", help="(default: %(default)s)")
+    archive.add_argument(
+        "--log", type=Path, action="append", default=[], metavar="FILE", help="a log outside of --input; repeat it"
+    )
+    archive.add_argument("--output", type=Path, required=True, metavar="FILE", help="ends with .tar.gz")
+    archive.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Raises what :func:`gather` raises, UsageError, OverwriteError, DiskFullError, OutputError."""
+    root = root_of(args.output)
+    files = gathered(args.input, args.log)
+    refuse_inputs(args.output, files.values())
+    forget_output(args.output)
+    inputs = gather(args.input)
+    times = timed(inputs)
+    published, beside = published_csv(inputs)
+    found = contents(inputs, times, beside)
+    written = {
+        "contents.json": as_text(dataclasses.asdict(found)),
+        "versions.json": as_text(dataclasses.asdict(versions())),
+        "times.csv": timed_csv(times).encode(),
+        "published.csv": published.encode(),
+    }
+    data = {**{name: file.read_bytes() for name, file in files.items()}, **written}
+    write_output(args.output, packed(root, data))
+    print(f"{found.headline}\n{args.output}: {len(data)} files")
+    for line in found.lacking:
+        print(f"  lacking for a calibration: {line}")

@@ -1,0 +1,111 @@
+"""Accepting figures: the baselines of all gates and their history change together, or not at all.
+
+What is going to be in each file is first written into one journal beside them, in one step. From then on the figures
+are accepted: if the process is killed, the next command that looks at these baselines writes the files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from kernels.base.records import Source
+from matrix.base.files import write_atomically, writing
+from reports.errors import GateError
+from reports.gates.baseline import FOLDER, Acceptance, Baseline, Figures, history_of, place, read_history
+
+_REMEDY = "Delete it, and accept once more."
+
+
+def accept(
+    identity: Mapping[str, str], measured: Mapping[str, Figures], reason: str, folder: Path = FOLDER
+) -> list[Path]:
+    """Store each gate's figures as its baseline, and for each a line of history: date, reason, sum of each metric.
+
+    A gate whose baseline is that already, with the same reason, gets no second line. Returns the baselines.
+
+    Raises:
+        GateError: no reason, no figures, one that is no finite number, or a history that can't be read.
+        DiskFullError, OutputError.
+    """
+    reason = " ".join(reason.split())
+    if not reason:
+        raise GateError("a baseline is accepted with a reason: --reason TEXT.")
+    _demand_finite(measured)
+    complete(identity, folder)
+    texts, lines = {}, []
+    for gate, figures in measured.items():
+        file = place(identity, gate, folder)
+        text = Baseline(facts={**identity, "reason": reason}, figures=figures).text()
+        if not file.is_file() or file.read_text(errors="replace") != text:
+            texts[file.name] = text
+            lines.append(_line(identity, gate, figures, reason))
+    history = history_of(identity, folder)
+    if history.exists():
+        read_history(history)  # to a history that can't be read no line is added
+        lines.insert(0, history.read_text(encoding="utf-8"))
+    if texts:
+        write_atomically(_journal(identity, folder), json.dumps({**texts, history.name: "".join(lines)}).encode())
+        complete(identity, folder)
+    return [place(identity, gate, folder) for gate in measured]
+
+
+def complete(identity: Mapping[str, str], folder: Path = FOLDER) -> None:
+    """Write what an interrupted :func:`accept` left to be written.
+
+    Raises:
+        GateError: its journal is damaged.
+        DiskFullError, OutputError.
+    """
+    journal = _journal(identity, folder)
+    if not journal.is_file():
+        return
+    source = Source(place=journal, what="a journal of accepted figures", remedy=_REMEDY, error=GateError)
+    for name, text in source.read().texts().items():
+        if name != Path(name).name:
+            raise GateError(f"{journal}: {name!r} is no file beside it. {_REMEDY}")
+        write_atomically(journal.with_name(name), text.encode())
+    with writing(journal):
+        journal.unlink()
+
+
+def _journal(identity: Mapping[str, str], folder: Path) -> Path:
+    return place(identity, "accepting", folder).with_suffix(".json")
+
+
+def _demand_finite(measured: Mapping[str, Figures]) -> None:
+    for subject, metrics in _subjects(measured):
+        if bad := [metric for metric, value in metrics.items() if not math.isfinite(value)]:
+            raise GateError(f"{subject}: {', '.join(bad)}: no finite number, can't be accepted.")
+
+
+def _subjects(measured: Mapping[str, Figures]) -> Iterator[tuple[str, Mapping[str, float]]]:
+    for figures in measured.values():
+        if not figures:
+            raise GateError("there is no figure to accept.")
+        yield from figures.items()
+
+
+def _line(identity: Mapping[str, str], gate: str, figures: Figures, reason: str) -> str:
+    line = Acceptance(
+        date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        gate=gate,
+        reason=reason,
+        identity=identity["identity"],
+        upstream_identity=identity["upstream_identity"],
+        subjects=len(figures),
+        sums=_sums(figures),
+    )
+    return json.dumps(dataclasses.asdict(line)) + "\n"
+
+
+def _sums(figures: Figures) -> dict[str, float]:
+    sums: dict[str, float] = {}
+    for metrics in figures.values():
+        for metric, value in metrics.items():
+            sums[metric] = sums.get(metric, 0) + value
+    return sums

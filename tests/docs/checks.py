@@ -1,0 +1,138 @@
+"""What is wrong with a page, seen without running anything of it: complaints as ``page:line: text``."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from emulator.errors import EmulatorError
+from matrix.base.errors import CkPrefillError
+from tests.docs.commands import complaints
+from tests.docs.pages import NOT_HERE, ROOT, applied, blocks, prose
+
+_KINDS = {"console", "diff", "yaml", "{toctree}", "{raw}"}
+_MARK = re.compile(rf"{'|'.join(NOT_HERE)}|exit=\d+")
+_ERRORS = ("matrix.base", "kernels", "kernels.containers", "reports", "emulator", "tests.gpu", "workflows")
+_NAMED = re.compile(r"`(\w+Error)`(?: \((\d+)\))?")
+_SPOKEN = re.compile(r"[Ee]xit codes? (\d+)")
+_OF_A_SHELL = {0, 1, 130, 141}
+_CODE = re.compile(r"`([^`\n]+)`")
+_LINK = re.compile(r"https?://[^\s)>|]+")
+_ADDED = re.compile(r"^\+(?!\+\+ )(.*)$", re.MULTILINE)
+_UNKNOWN = re.compile(r"unknown \w+ '([^']+)'|: ([\w.-]+) is none of")
+
+
+def of_page(page: str, text: str) -> list[str]:
+    """All complaints about a page."""
+    return [
+        *blocks_are_known(page, text),
+        *commands_could_run(page, text),
+        *changes_apply(page, text),
+        *files_exist(page, text),
+        *exit_codes_are_right(page, text),
+        *links_have_a_form(page, text),
+    ]
+
+
+def blocks_are_known(page: str, text: str) -> Iterator[str]:
+    for block in blocks(page, text):
+        if block.kind not in _KINDS:
+            yield f"{page}:{block.line}: a block of kind {block.kind!r}: {', '.join(sorted(_KINDS))} are known"
+        for mark in block.marks:
+            if block.kind == "console" and not _MARK.fullmatch(mark):
+                yield f"{page}:{block.line}: nobody knows the mark {mark!r}"
+
+
+def commands_could_run(page: str, text: str) -> Iterator[str]:
+    """A word that a change of the page adds (an arch, say) may be used by the commands below it."""
+    added = ""
+    for block in blocks(page, text):
+        if block.kind == "diff":
+            added += "\n".join(_ADDED.findall(block.text))
+        if block.kind != "console":
+            continue
+        try:
+            commands = block.commands()
+        except ValueError as error:
+            yield str(error)
+            continue
+        for command in commands:
+            for complaint in complaints(command.text):
+                unknown = _UNKNOWN.search(complaint)
+                if not (unknown and (unknown[1] or unknown[2]) in added):
+                    yield f"{page}:{command.line}: {complaint}"
+
+
+def changes_apply(page: str, text: str) -> Iterator[str]:
+    """To the files as they are now, one after the other."""
+    changes = [block for block in blocks(page, text) if block.kind == "diff"]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        for name in {name for block in changes for name in re.findall(r"^--- a/(\S+)", block.text, re.MULTILINE)}:
+            if not (ROOT / name).is_file():
+                yield f"{page}: a change of {name}, which is not there"
+                return
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+        for block in changes:
+            if complaint := applied(block, folder):
+                yield complaint
+
+
+def files_exist(page: str, text: str) -> Iterator[str]:
+    """Paths from the clone's top in code; <..>, {..} and * stand for anything; build/ and .nox/ are made later."""
+    for number, line in _lines(text):
+        for code in _CODE.findall(line):
+            name = code.removeprefix("./")
+            if "/" not in name or " " in name or name.startswith(("/", "~", "-", "$", "http")):
+                continue
+            top = name.partition("/")[0]
+            if not (ROOT / top).is_dir() or top in ("build", ".nox"):
+                continue
+            pattern = re.sub(r"<[^>]+>|\{[^}]+\}", "*", name).rstrip("/")
+            if not any(ROOT.glob(pattern)):
+                yield f"{page}:{number}: there is no {name}"
+
+
+def exit_codes_are_right(page: str, text: str) -> Iterator[str]:
+    """`SomeError` (N) is a class with that code; a class is never named without it, a number never without one."""
+    codes = exit_codes()
+    for number, line in _lines(text):
+        for name, code in _NAMED.findall(line):
+            if name not in codes:
+                yield f"{page}:{number}: there is no class {name}"
+            elif code and int(code) not in codes[name]:
+                yield f"{page}:{number}: {name} ends with {min(codes[name])}, not with {code}"
+        for code in _SPOKEN.findall(line):
+            if int(code) not in _OF_A_SHELL.union(*codes.values()):
+                yield f"{page}:{number}: nothing ends with {code}"
+
+
+def links_have_a_form(page: str, text: str) -> Iterator[str]:
+    for number, line in _lines(text):
+        for link in _LINK.findall(line):
+            parts = urlsplit(link.rstrip(".,;"))
+            if parts.scheme != "https" or "." not in (parts.hostname or "") or not parts.path.startswith("/"):
+                yield f"{page}:{number}: no address that anybody could follow: {link}"
+
+
+@functools.cache
+def exit_codes() -> dict[str, set[int]]:
+    """By name of the class of errors; two rooms may have one of the same name."""
+    found: dict[str, set[int]] = {}
+    for room in _ERRORS:
+        for name, one in inspect.getmembers(importlib.import_module(f"{room}.errors"), inspect.isclass):
+            if issubclass(one, CkPrefillError | EmulatorError):
+                found.setdefault(name, set()).add(int(one.exit_code))
+    return found
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    return enumerate(prose(text).splitlines(), start=1)

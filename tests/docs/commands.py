@@ -1,0 +1,186 @@
+"""Whether a command of a page could be run: programs, nox's sessions, our commands with their options and values."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import re
+import shlex
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import nox.registry
+
+from ckpm.__main__ import ROOMS
+from emulator.__main__ import _parser as emulator_parser
+from kernels.cli import parser as kernels_parser
+from kernels.containers.images import images
+from matrix.base.errors import CkPrefillError
+from matrix.cli import parser as matrix_parser
+from matrix.dialects import check_arch, dialect, upstreams
+from matrix.problems.problem import FAMILY_SUITE, SUITES, TIERS
+from reports.cli import parser as reports_parser
+from tests.docs.pages import ROOT
+from tests.gpu.cli import parser as gpu_parser
+from workflows.cli import parser as workflows_parser
+
+PARSERS: dict[str, Callable[[], Any]] = {
+    "matrix": matrix_parser,
+    "kernels": kernels_parser,
+    "reports": reports_parser,
+    "emulator": emulator_parser,
+    "workflows": workflows_parser,
+    "tests.gpu": gpu_parser,
+}
+# what is no command of ours; nobody checks the options of these
+PROGRAMS = {
+    *("apt-get", "cat", "cd", "cp", "export", "git", "grep", "head", "ls", "mkdir", "pip", "pre-commit", "sha256sum"),
+    *("sbatch", "squeue", "sinfo", "scancel", "ssh-keygen", "rocminfo", "dmesg", "tail", "tar", "tee", "test"),
+}
+_OPERATORS = {"&&", "||", "|", ";", "&"}
+_REDIRECTIONS = {">", ">>", "<", "<<", ">&", "2>&1"}
+_ASSIGNMENT = re.compile(r"[A-Z_]+=.*")
+
+
+def complaints(command: str) -> list[str]:
+    """What is wrong with a shell command, none if it can be run as far as that is seen without running it."""
+    try:
+        return [complaint for words in simple_commands(command) for complaint in _of_one(words)]
+    except ValueError as error:
+        return [f"no shell can read it: {error}"]
+
+
+def simple_commands(command: str) -> Iterator[list[str]]:
+    """The words of each command of a list or pipeline, without redirections and assignments before it."""
+    first_line = command.partition("\n")[0] if "<<" in command else command.replace("\\\n", " ")
+    lexer = shlex.shlex(first_line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    words: list[str] = []
+    skip = False
+    for word in [*lexer, ";"]:
+        if word in _OPERATORS:
+            while words and _ASSIGNMENT.fullmatch(words[0]):
+                words.pop(0)
+            if words:
+                yield words
+            words, skip = [], False
+        elif skip:
+            skip = False
+        elif word in _REDIRECTIONS:
+            skip = True
+            if words and words[-1] == "2":  # of 2>&1
+                words.pop()
+        else:
+            words.append(word)
+
+
+def _of_one(words: Sequence[str]) -> list[str]:
+    program, *rest = words
+    match program:
+        case "nox":
+            return _nox(rest)
+        case "ckpm":
+            room = ROOMS.get(rest[0]) if rest else None
+            if rest[:1] in (["--version"], ["--help"]):
+                return []
+            return _module(room.module, rest[1:]) if room else [f"ckpm has no command {rest[:1]}"]
+        case "python" if rest[:1] == ["-m"] and len(rest) > 1:
+            return _module(rest[1], rest[2:])
+    return [] if program in PROGRAMS else [f"no test knows the program {program}"]
+
+
+def _module(module: str, options: Sequence[str]) -> list[str]:
+    if module == "pytest":
+        places = [word.partition("::")[0] for word in options if word.startswith("tests/")]
+        return [f"pytest: there is no {place}" for place in places if not (ROOT / place).exists()]
+    if module == "venv":
+        return []
+    if module not in PARSERS:
+        return [f"python -m {module}: no module with a command line"]
+    try:
+        chosen = PARSERS[module]().parse_args(list(options))
+    except CkPrefillError as error:
+        return [f"python -m {module}: {error}"]
+    except SystemExit as end:
+        return [] if not end.code else [f"python -m {module} {shlex.join(options)}: its parser refuses that"]
+    return [f"python -m {module}: {complaint}" for complaint in _values(vars(chosen))]
+
+
+def _values(chosen: dict[str, Any]) -> Iterator[str]:
+    """Values that only the command itself would look at."""
+    known: dict[str, Callable[[str], Any]] = {
+        "arch": check_arch,
+        "dialect": dialect,
+        "upstream": lambda name: _one_of(name, (*upstreams(), "checkout")),
+        "tier": lambda name: _one_of(name, TIERS),
+        "suite": lambda name: _one_of(name, (*SUITES, FAMILY_SUITE)),
+        "image": lambda name: None if "@" in name else _one_of(name, tuple(images())),
+        "sessions": lambda name: _one_of(name, tuple(sessions())),
+    }
+    for option, check in known.items():
+        given = chosen.get(option)
+        for value in given if isinstance(given, list | tuple) else [given]:
+            try:
+                for word in str(value).split(",") if value is not None else []:
+                    check(word)
+            except (CkPrefillError, ValueError) as error:
+                yield f"{option}: {error}"
+
+
+def _one_of(name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        raise ValueError(f"{name} is none of {', '.join(known)}")
+
+
+def _nox(words: Sequence[str]) -> list[str]:
+    """Sessions exist, and each of them, started with these options, starts commands that have them."""
+    if words in (["-l"], ["--list"]):
+        return []
+    if words[:1] != ["-s"]:
+        return [f"nox {shlex.join(words)}: sessions are named with -s"]
+    names, options = list(words[1:]), []
+    if "--" in names:
+        names, options = names[: names.index("--")], names[names.index("--") + 1 :]
+    if not names:
+        return ["nox -s: no session"]
+    found = [f"nox has no session {name}" for name in names if name not in sessions()]
+    return found or [text for name in names for started in started_by(name, options) for text in _of_one(started)]
+
+
+@functools.cache
+def sessions() -> dict[str, Any]:
+    """The functions of noxfile.py by session, but for the environment that all the others ask for."""
+    spec = importlib.util.spec_from_file_location("noxfile", ROOT / "noxfile.py")
+    assert spec
+    assert spec.loader
+    noxfile = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(noxfile)
+    return {name: one.func for name, one in nox.registry.get().items() if name != "environment"}
+
+
+class Recorder:
+    """What a session does with nox' session object, without doing it: the commands that it starts are kept."""
+
+    def __init__(self, options: Sequence[str], cache_dir: Path) -> None:
+        self.posargs, self.cache_dir, self.bin = list(options), cache_dir, "/bin"
+        self.env: dict[str, str] = {}
+        self.started: list[list[str]] = []
+        (cache_dir / "programs").write_text("/programs")
+
+    def install(self, *words: str) -> None:
+        pass
+
+    def run(self, *words: Any, **_options: Any) -> str:
+        self.started.append([str(word) for word in words])
+        return ""
+
+
+def started_by(session: str, options: Sequence[str]) -> list[list[str]]:
+    """Our own commands that a session starts, as ``python -m ...``."""
+    with tempfile.TemporaryDirectory() as folder:
+        recorder = Recorder(options, Path(folder))
+        sessions()[session](recorder)
+    own = [words for words in recorder.started if words[0] == "/programs/python" and words[1] == "-m"]
+    return [["python", *words[1:]] for words in own if words[2] in {*PARSERS, "pytest"}]

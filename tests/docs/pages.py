@@ -1,0 +1,117 @@
+"""The pages of docs/ and README as tests see them: blocks of commands and of changes, in order.
+
+A block of commands is fenced as ``console``. ``$ `` begins a command, ``> `` continues it as the shell's second prompt
+does, any other line is output that the command must print, ``...`` stands for any lines. Words behind ``console`` say
+why a command is not run here (gpu, cluster, hours), or that it ends with an exit code (exit=49). A block fenced as
+``diff`` is a change that the reader makes; it is applied before what follows.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+NOT_HERE = ("gpu", "cluster", "checkout", "hours")
+_FENCE = re.compile(r"(`{3,})(.*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """``text`` as it is typed, of several lines if it is continued. ``output`` is what the page shows of its output."""
+
+    line: int
+    text: str
+    output: tuple[str, ...]
+    exit_code: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A fenced block. ``kind`` is its first word, ``marks`` are the others; ``lines`` are as they stand there."""
+
+    page: str
+    line: int  # of the fence
+    kind: str
+    marks: tuple[str, ...]
+    lines: tuple[str, ...]
+
+    @property
+    def is_run(self) -> bool:
+        return not set(self.marks) & set(NOT_HERE)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines) + "\n"
+
+    def commands(self) -> list[Command]:
+        """Those of a ``console`` block. Raises ValueError: output or a continuation stands before the first."""
+        exits = [int(mark.removeprefix("exit=")) for mark in self.marks if mark.startswith("exit=")]
+        found: list[Command] = []
+        for number, line in enumerate(self.lines, start=self.line + 1):
+            if line.startswith("$ "):
+                found.append(Command(line=number, text=line[2:], output=(), exit_code=0))
+                continue
+            if not found:
+                raise ValueError(f"{self.page}:{number}: a block of commands begins with '$ '")
+            last = found[-1]
+            if line.startswith("> "):
+                found[-1] = Command(line=last.line, text=f"{last.text}\n{line[2:]}", output=(), exit_code=0)
+            else:
+                found[-1] = Command(line=last.line, text=last.text, output=(*last.output, line), exit_code=0)
+        if exits and found:
+            last = found[-1]
+            found[-1] = Command(line=last.line, text=last.text, output=last.output, exit_code=exits[0])
+        return found
+
+
+def page_files() -> list[Path]:
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def name_of(file: Path) -> str:
+    return file.relative_to(ROOT).as_posix()
+
+
+def blocks(page: str, text: str) -> Iterator[Block]:
+    """Every fenced block of a page's text."""
+    fence, start, head, body = "", 0, "", list[str]()
+    for number, line in enumerate(text.splitlines(), start=1):
+        match = _FENCE.fullmatch(line.strip())
+        if not fence and match:
+            fence, start, head, body = match[1], number, match[2], []
+        elif fence and line.strip() == fence:
+            kind, *marks = head.split() or [""]
+            yield Block(page=page, line=start, kind=kind, marks=tuple(marks), lines=tuple(body))
+            fence = ""
+        elif fence:
+            body.append(line)
+
+
+def prose(text: str) -> str:
+    """A page's text without what is fenced; lines keep their numbers."""
+    kept, fence = [], ""
+    for line in text.splitlines():
+        match = _FENCE.fullmatch(line.strip())
+        opens = bool(match) and not fence
+        kept.append("" if fence or opens else line)
+        if match and opens:
+            fence = match[1]
+        elif fence and line.strip() == fence:
+            fence = ""
+    return "\n".join(kept)
+
+
+def applied(block: Block, folder: Path) -> str:
+    """Make a ``diff`` block's change below ``folder``; what git says if it does not fit, '' if it does."""
+    command = ["git", "apply", "-"]
+    # outside of any repository: else git would look for the files from that one's top
+    environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)}
+    done = subprocess.run(
+        command, input=block.text, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    return "" if done.returncode == 0 else f"{block.page}:{block.line}: {done.stderr.strip()}"

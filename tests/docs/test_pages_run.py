@@ -1,0 +1,49 @@
+"""Every command of every page does what the page says, but for those that need a GPU, a cluster, CK or hours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import blocks, name_of, page_files
+from tests.docs.running import Place, not_printed, prepare, run_page
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """A copy that no command changes."""
+    return prepare(tmp_path_factory.mktemp("planted"))
+
+
+def _runnable(file: Path) -> bool:
+    return any(one.kind == "diff" or one.is_run for one in blocks("", file.read_text()) if one.kind != "{toctree}")
+
+
+@pytest.mark.parametrize("file", [file for file in page_files() if _runnable(file)], ids=name_of)
+def test_a_page_can_be_followed(file: Path, tmp_path: Path) -> None:
+    page = list(blocks(name_of(file), file.read_text(encoding="utf-8")))
+    assert run_page(page, prepare(tmp_path)) == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "complaint"),
+    [
+        (["```console", "$ git log --no-such-option", "```"], "p.md:2: $ git log --no-such-option\nended with 128"),
+        (["```console exit=3", "$ test -d matrix", "```"], "ended with 0, expected 3"),
+        (["```console", "$ python -m matrix count", "total 385 385", "```"], "did not print, in this order: total 385"),
+        (["```console", "$ cd matrix", "$ cat base/errors.py", "$ cat matrix/cli.py", "```"], "p.md:4: $ cat matrix"),
+        (["```diff", "--- a/LICENSE", "+++ b/LICENSE", "@@ -1,1 +1,1 @@", "-no", "+x", "```"], "p.md:1: error: patch"),
+    ],
+)
+def test_a_page_that_says_otherwise_is_noticed(lines: Sequence[str], complaint: str, place: Place) -> None:
+    (said,) = run_page(list(blocks("p.md", "\n".join(lines))), place)
+    assert complaint in said
+
+
+def test_output_is_compared_in_order_and_without_regard_to_spaces() -> None:
+    lines = ["first   line", "second", "third"]
+    assert not_printed(["first line", "...", "third"], lines) == ""
+    assert not_printed(["third", "second"], lines) == "second"
+    assert not_printed(["first line", "first line"], lines) == "first line"

@@ -1,0 +1,139 @@
+"""An instruction recognised by its shape is the one that tinygrad's tables recognise, with the same operands.
+
+The decoder asks the tables once for each shape. Here every instruction is asked about alone, by a decoder that has
+learned nothing, and by one that has learned much.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tinygrad.renderer.amd import decode_inst
+from tinygrad.renderer.amd.dsl import Inst
+
+from emulator.image import read
+from emulator.lowering import decode as decoder
+from emulator.lowering import registers, shapes
+from tests.emulator.emulator_assembly import assemble
+
+# One of each format, and those whose fields decide about others: literals, markers, addresses that may be left out.
+CODE = """
+v_mov_b32 v1, s2
+v_mov_b32 v1, 0x12345
+v_add_f32 v1, v2, v3
+v_add_f32 v1, 1.0, v3
+v_fmamk_f32 v1, v2, 0x41000000, v3
+v_cmp_lt_u32 vcc, s2, v3
+v_and_b32_sdwa v1, v2, s3 src0_sel:BYTE_1
+v_and_b32_sdwa v1, v2, 5 src0_sel:BYTE_1
+v_cmp_eq_u32_sdwa s[4:5], v2, v3 src0_sel:WORD_1 src1_sel:DWORD
+v_mov_b32_dpp v1, v2 row_shr:1 row_mask:0xf bank_mask:0xf
+v_mad_u64_u32 v[2:3], vcc, v4, s5, v[6:7]
+v_fma_f32 v1, -v2, |s3|, v4
+v_cmp_lt_u32 s[4:5], s2, v3
+v_readlane_b32 s5, v6, 3
+v_pk_mul_f32 v[2:3], v[4:5], s[6:7]
+v_accvgpr_write_b32 a3, v4
+v_mfma_f32_16x16x16_f16 a[0:3], v[2:3], v[4:5], a[0:3]
+s_mov_b32 s3, s4
+s_mov_b64 exec, s[4:5]
+s_add_u32 s3, s4, 0x12345
+s_cmp_lt_u32 s4, 7
+s_movk_i32 s4, 0x77
+s_setreg_imm32_b32 hwreg(HW_REG_MODE, 4, 4), 3
+s_waitcnt vmcnt(3)
+s_branch 5
+s_load_dwordx4 s[4:7], s[2:3], 0x10
+s_load_dword s4, s[2:3], s5
+ds_read_b64 v[2:3], v4 offset:16
+ds_read_b32 a2, v4
+ds_write2_b32 v1, v2, v3 offset1:1
+buffer_load_dwordx4 v[4:7], v1, s[8:11], 0 offen offset:32
+buffer_load_dword v4, v[2:3], s[8:11], s6 idxen offen
+buffer_load_dword v1, s[8:11], s6 offen lds
+buffer_store_dword a4, v1, s[8:11], 0 offen
+global_load_dwordx2 v[2:3], v[4:5], off
+global_load_dwordx2 v[2:3], v4, s[6:7] offset:-8
+global_atomic_add v1, v2, v3, s[4:5] sc0
+flat_load_dword v1, v[2:3]
+scratch_load_dword v1, off, s33 offset:4
+scratch_store_dword v2, v1, off
+"""
+
+
+@functools.cache
+def encodings() -> tuple[bytes, ...]:
+    image = read(assemble(CODE))
+    function = image.functions[0]
+    start = function.address - image.text_address
+    code = image.text[start : start + function.size]
+    return tuple(code[one.pc : one.pc + one.size] for one in decoder.decode(code))
+
+
+def _unlearn(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(shapes, "_layouts", {})
+    patch.setattr(decoder, "_known", {})
+
+
+def _alone(code: bytes) -> decoder.Instruction:
+    """As decoded first of all."""
+    with pytest.MonkeyPatch.context() as patch:
+        _unlearn(patch)
+        return next(decoder.decode(code))
+
+
+def _text(instruction: decoder.Instruction) -> str:
+    """A register number that there is not, as in some of the altered ones, has no text."""
+    with contextlib.suppress(RuntimeError):
+        return instruction.text
+    return "none"
+
+
+def test_all_have_a_text() -> None:
+    texts = [next(decoder.decode(code)).text for code in encodings()]
+    assert "s_setreg_imm32_b32" in " ".join(texts)
+
+
+@st.composite
+def altered(draw: st.DrawFn) -> bytes:
+    """An encoding of CODE in which some bits are others, and zeros after it."""
+    code = draw(st.sampled_from(encodings()))
+    flips = draw(st.lists(st.integers(0, 8 * len(code) - 1), max_size=10))
+    raw = functools.reduce(lambda bits, bit: bits ^ 1 << bit, flips, int.from_bytes(code, "little"))
+    return raw.to_bytes(16, "little")
+
+
+@given(altered())
+@settings(max_examples=500, deadline=None)
+def test_what_was_learned_changes_nothing(code: bytes) -> None:
+    for encoding in encodings():
+        list(decoder.decode(encoding))
+    learned, alone = next(decoder.decode(code)), _alone(code)
+    try:
+        record = decode_inst(code, "cdna")
+    except (ValueError, AssertionError, KeyError, RuntimeError):
+        assert learned.record is None
+        return
+    assert (type(learned.record), learned.record.to_bytes()) == (type(record), record.to_bytes())
+    assert (learned.size, learned.name, learned.format) == (alone.size, alone.name, alone.format)
+    assert _text(learned) == _text(alone)
+    assert registers.accesses(learned) == registers.accesses(alone)
+
+
+def test_instructions_of_one_shape_ask_the_tables_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def asking(code: bytes, arch: str) -> Inst:
+        asked.append(code)
+        return decode_inst(code, arch)
+
+    monkeypatch.setattr(decoder, "decode_inst", asking)
+    _unlearn(monkeypatch)
+    body = "".join(f"v_add_f32 v{n}, s{n}, v{n + 9}\nds_read_b32 v{n}, v1 offset:{n}\n" for n in range(50))
+    instructions = list(decoder.decode(read(assemble(body)).text))
+    assert len({one.encoding.raw for one in instructions}) >= 100
+    assert len(asked) <= 5  # the two, and what fills the section's end

@@ -1,0 +1,8 @@
+"""Fixtures of the tests that kill, fill disks and turn clocks: the unit tests' stub compiler, and one real kernel."""
+
+from __future__ import annotations
+
+from tests.build.conftest import built, trees
+from tests.unit.conftest import copied_manifest, request_for, stub_toolchain, tree
+
+__all__ = ["built", "copied_manifest", "request_for", "stub_toolchain", "tree", "trees"]

@@ -1,0 +1,49 @@
+"""The clock jumps: times of files in the future or the far past change nothing that is built, and hide no change."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from kernels.build import command as build_command
+from kernels.build.progress import Tally
+from kernels.build.request import LIBRARY, Request
+from kernels.code.toolchains import Toolchain
+
+Make = Callable[..., Request]
+YEAR = 365 * 86400
+pytestmark = pytest.mark.usefixtures("copied_manifest")
+
+
+def build(request: Request) -> Tally:
+    return build_command.run(request, jobs=2, console=Console(file=StringIO()))
+
+
+def set_all(folder: Path, seconds: float) -> None:
+    for file in folder.rglob("*"):
+        os.utime(file, (seconds, seconds), follow_symlinks=False)
+
+
+@pytest.mark.parametrize("years", [-40, -1, 1, 20])
+def test_files_of_another_year(stub_toolchain: Callable[..., Toolchain], request_for: Make, years: int) -> None:
+    request = request_for(stub_toolchain(), where=("key.logits", "key.lse"))
+    build(request)
+    place = request.work / request.folder
+    before = (place / LIBRARY).read_bytes()
+    set_all(request.work, time.time() + years * YEAR)
+    tally = build(request)
+    assert (tally.compiled, tally.failed) == (0, 0)
+    assert (place / LIBRARY).read_bytes() == before
+    # an object that is changed now is older, or newer, than all others: it is known by its bytes
+    victim = place / "obj/dispatch.o"
+    there = victim.stat()
+    victim.write_bytes(b"?" * (there.st_size + 1))
+    os.utime(victim, ns=(there.st_atime_ns, there.st_mtime_ns))
+    build(request)
+    assert victim.read_bytes() == (place / "src/dispatch.hip").read_bytes()

@@ -1,0 +1,67 @@
+"""A disk that is full: the message names the file, the exit code is the disk's, and nothing half-written is left.
+
+The disk is a file system in memory of a few kilobytes, mounted in a user namespace of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernels.build.request import PROJECT
+from matrix.base.errors import DiskFullError
+from tests.unit.reports import report_samples
+
+MOUNTED = 'mount -t tmpfs -o size="$1" none "$2" && shift 2 && exec "$@"'
+UNSHARE = ("unshare", "--user", "--map-root-user", "--mount")
+
+
+def on_a_disk_of(size: str, folder: Path, *command: str, left: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command while ``folder`` is such a disk; what lies there at the end is listed in ``left``."""
+    folder.mkdir(exist_ok=True)
+    listed = f'"$@"; code=$?; find "{folder}" -type f > "{left}"; exit $code'
+    words = ["sh", "-c", MOUNTED, "sh", size, str(folder), "sh", "-c", listed, "sh", *command]
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT), "CKPM_CACHE": str(folder / "cache")}
+    return subprocess.run([*UNSHARE, *words], env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(autouse=True)
+def _namespaces() -> None:
+    if subprocess.run([*UNSHARE, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this system lets nobody mount a file system of his own")
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        ("matrix", ("export", "--output", "{disk}/out")),
+        ("reports", ("html", "--input", "{build}", "--output", "{disk}/out")),
+        ("matrix", ("export", "--format", "csv", "--output", "{disk}/deep/out")),
+        ("kernels", ("render", "--dialect", "rocm-libraries-2026", "--output", "{disk}/out")),
+    ],
+)
+def test_a_result_that_has_no_room(tmp_path: Path, module: str, words: tuple[str, ...]) -> None:
+    disk, left = tmp_path / "disk", tmp_path / "left"
+    build = report_samples.write(tmp_path / "build")
+    given = [word.format(disk=disk, build=build) for word in words]
+    done = on_a_disk_of("8k", disk, sys.executable, "-m", module, *given, left=left)
+    assert done.returncode == DiskFullError.exit_code, done.stderr
+    assert done.stderr.startswith(f"error: {disk}/")
+    assert "no space left on the disk" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not [name for name in left.read_text().splitlines() if Path(name).name.startswith(".")]
+
+
+def test_a_cache_that_has_no_room_costs_time_alone(tmp_path: Path) -> None:
+    store = (
+        "import sys; from pathlib import Path; from emulator.store import Store; store = Store(Path(sys.argv[1]));"
+        "store.put('key', bytes(100_000)); sys.exit(0 if store.get('key') is None else 1)"
+    )
+    disk, left = tmp_path / "disk", tmp_path / "left"
+    done = on_a_disk_of("16k", disk, sys.executable, "-c", store, str(disk / "store"), left=left)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert left.read_text() == ""

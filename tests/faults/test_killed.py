@@ -1,0 +1,136 @@
+"""Killed at any moment and run again: the same result as undisturbed, nothing half-written, no process left.
+
+CKPM_KILLS says at how many random moments (50); each is drawn by its seed, which is in the test's name.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Callable, Mapping
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from emulator.store import DRAFTS, is_adopted
+from kernels.build import command as build_command
+from kernels.build.request import LIBRARY, Request
+from kernels.code.toolchains import Toolchain
+from matrix.base.files import abandoned_drafts
+from reports.cli import main as reports
+from tests.faults import killing
+from tests.gpu.cli import main as suites
+from tests.unit.reports import report_samples
+from tests.unit.reports.release import samples
+
+SEEDS = range(int(os.environ.get("CKPM_KILLS", "50")))
+Make = Callable[..., Request]
+Outcome = Mapping[str, bytes]  # the content of each file that must be the same
+
+
+class Work:
+    """What is killed: ``act`` does it in a folder, ``outcome`` reads there what it made."""
+
+    def __init__(self, act: Callable[[Path], object], outcome: Callable[[Path], Outcome]) -> None:
+        self.act, self.outcome = act, outcome
+
+
+def contents(folder: Path, *patterns: str) -> dict[str, bytes]:
+    files = (file for pattern in patterns for file in folder.glob(pattern))
+    return {str(file.relative_to(folder)): file.read_bytes() for file in files if file.is_file()}
+
+
+@pytest.fixture
+def build(stub_toolchain: Callable[..., Toolchain], request_for: Make, copied_manifest: None) -> Work:
+    """Three units and the host files, by the stub compiler; the object cache is in the folder, too."""
+    toolchain = stub_toolchain()
+
+    def request(folder: Path) -> Request:
+        made = request_for(toolchain, str(folder / "work"), where=("key.logits", "key.lse"))
+        object.__setattr__(made, "object_cache", folder / "objects")
+        return made
+
+    def act(folder: Path) -> None:
+        build_command.run(request(folder), jobs=2, console=Console(file=StringIO()))
+
+    def outcome(folder: Path) -> Outcome:
+        made = request(folder)
+        place = made.work / made.folder
+        cached = [file for file in (folder / "objects").glob("??/*") if file.suffix != ".sha256"]
+        assert all(is_adopted(file) for file in cached)
+        assert not list((folder / "objects" / DRAFTS).iterdir())
+        assert not [file for below in (place, place / "src", place / "obj") for file in abandoned_drafts(below)]
+        assert not [*place.rglob("*.tmp"), *place.rglob("*.failure.json"), *(place / "tmp").iterdir()]
+        return contents(place, "src/*.hip", "obj/*", LIBRARY)
+
+    return Work(act, outcome)
+
+
+@pytest.fixture
+def report() -> Work:
+    def act(folder: Path) -> None:
+        if not (folder / "build").exists():
+            report_samples.write(folder / "build.part")
+            (folder / "build.part").rename(folder / "build")
+        assert reports(["html", "--input", str(folder / "build"), "--output", str(folder / "report.html")]) == 0
+
+    def outcome(folder: Path) -> Outcome:
+        found = contents(folder, "*.html", "build/*/*/*.json")
+        return {name: content.replace(str(folder).encode(), b"FOLDER") for name, content in found.items()}
+
+    return Work(act, outcome)
+
+
+@pytest.fixture
+def bundle() -> Work:
+    def outcome(folder: Path) -> Outcome:
+        assert not list((folder / "release").glob(".*"))
+        return contents(folder, "release/**/*")
+
+    return Work(lambda folder: samples.make_bundle(folder), outcome)
+
+
+@pytest.fixture
+def suite(built: Path) -> Work:
+    """A case of one real kernel on the emulator; its results are the same but for the seconds."""
+
+    def act(folder: Path) -> None:
+        words = ["--arch", "gfx950", "--device", "emulator", "--library", str(built / LIBRARY)]
+        case = ["--suite", "sanitize", "--case", "plain.m64-full-q40k100"]
+        assert suites([*words, *case, "--output", str(folder / "results.json")]) == 0
+
+    def outcome(folder: Path) -> Outcome:
+        from kernels.base.results import Results
+
+        rows = Results.read(folder / "results.json").cases
+        return {row.name: row.outcome.encode() for row in rows}
+
+    return Work(act, outcome)
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> dict[str, tuple[Outcome, float]]:
+    """By kind of work, what it makes and how long that takes, once it was done."""
+    return {}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_killed_and_run_again(
+    seed: int, request: pytest.FixtureRequest, tmp_path: Path, undisturbed: dict[str, tuple[Outcome, float]]
+) -> None:
+    kind = ("build", "report", "bundle", "suite")[seed % 4]
+    work: Work = request.getfixturevalue(kind)
+    if kind not in undisturbed:
+        (first := tmp_path / "first").mkdir()
+        ending = killing.run(lambda: work.act(first))
+        undisturbed[kind] = (work.outcome(first), ending.seconds)
+        assert undisturbed[kind][0]
+        shutil.rmtree(first)
+    expected, seconds = undisturbed[kind]
+    (folder := tmp_path / "folder").mkdir()
+    killing.run(lambda: work.act(folder), random.Random(seed).random() * seconds)
+    killing.run(lambda: work.act(folder))
+    assert work.outcome(folder) == expected

@@ -1,0 +1,67 @@
+"""Two runs in one checkout: one after the other, and both end as if they had been alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from kernels.build import command as build_command
+from kernels.build.request import LIBRARY, Request
+from kernels.code.toolchains import Toolchain
+from reports.cli import main as reports
+from tests.unit.reports import report_samples
+
+Make = Callable[..., Request]
+FEW, MORE = ("key.logits", "key.lse"), ("key.logits",)
+
+
+def at_once(*actions: Callable[[], object]) -> list[int]:
+    """Exit codes of processes that do these at the same time: 0, or 1 for an exception."""
+    children = []
+    for action in actions:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                action()
+                code = 0
+            finally:
+                os._exit(code)
+        children.append(child)
+    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+
+
+@pytest.mark.parametrize("other", [FEW, MORE])
+def test_two_builds(
+    stub_toolchain: Callable[..., Toolchain], request_for: Make, copied_manifest: None, other: tuple[str, ...]
+) -> None:
+    first, second = (request_for(stub_toolchain(), where=where) for where in (FEW, other))
+
+    def build(request: Request) -> None:
+        build_command.run(request, jobs=2, console=Console(file=StringIO()))
+
+    assert at_once(lambda: build(first), lambda: build(second)) == [0, 0]
+    place = first.work / first.folder
+    assert (place / LIBRARY).read_text() == "library\n"
+    assert (place / "manifest.json").read_bytes() == (place / "plan.json").read_bytes()
+    for source in (place / "src").glob("*.hip"):
+        assert (place / "obj" / f"{source.stem}.o").read_bytes() == source.read_bytes()
+
+
+def test_two_reports_to_one_file(tmp_path: Path) -> None:
+    build, output = report_samples.write(tmp_path / "build"), tmp_path / "report.html"
+    words = ["html", "--input", str(build), "--output", str(output)]
+
+    def report() -> None:
+        assert reports(words) == 0
+
+    assert at_once(report) == [0]
+    alone = output.read_bytes()
+    assert at_once(report, report, report) == [0, 0, 0]
+    assert output.read_bytes() == alone
+    assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".report")] == []

@@ -1,0 +1,71 @@
+"""A header that changes while compilers run leaves no object behind, neither in the build nor in the shared cache."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from kernels.build import command as build_command
+from kernels.build.request import LIBRARY, Request
+from kernels.code.toolchains import Toolchain
+from kernels.errors import CompileError
+from kernels.upstream import headers
+from kernels.upstream.headers import states
+
+Make = Callable[..., Request]
+Stub = Callable[..., Toolchain]
+pytestmark = pytest.mark.usefixtures("copied_manifest")
+
+
+def with_header(request: Request) -> tuple[Request, Path]:
+    header = request.tree.root / "core.hpp"
+    header.write_text("// core\n")
+    return dataclasses.replace(request, tree=dataclasses.replace(request.tree, headers=states([header]))), header
+
+
+def changing(toolchain: Toolchain, header: Path, how: str) -> Toolchain:
+    """The compiler changes a header, as somebody who edits it while it runs."""
+    script = Path(toolchain.compiler[0])
+    first, rest = script.read_text().split("\n", 1)
+    script.write_text(f"{first}\n{how.format(header=header)}\n{rest}")
+    return toolchain
+
+
+def objects(request: Request) -> list[Path]:
+    assert request.object_cache
+    built, cached = (request.work / request.folder / "obj").glob("*.o"), request.object_cache.glob("*/*")
+    return [*built, *cached]
+
+
+@pytest.mark.parametrize("how", ["echo '// edited' >> {header}", "rm -f {header}", "touch -d 2001-01-01 {header}"])
+def test_nothing_is_kept(stub_toolchain: Stub, request_for: Make, how: str) -> None:
+    request, header = with_header(request_for(stub_toolchain(), where=("key.logits", "key.lse")))
+    changing(request.toolchain, header, how)
+    with pytest.raises(CompileError, match=rf"{header}: this header changed while the build ran.*Run the build again"):
+        build_command.run(request, jobs=1, console=Console(file=StringIO()))
+    assert objects(request) == []
+    assert not (request.work / request.folder / LIBRARY).exists()
+
+
+def test_a_tree_at_rest_is_built(stub_toolchain: Stub, request_for: Make) -> None:
+    request, _ = with_header(request_for(stub_toolchain(), where=("key.logits", "key.lse")))
+    tally = build_command.run(request, jobs=2, console=Console(file=StringIO()))
+    assert tally.compiled > 1
+    assert len(objects(request)) > tally.compiled
+
+
+def test_other_text_with_the_size_and_time_of_the_old_one_is_a_change(tmp_path: Path) -> None:
+    header = tmp_path / "core.hpp"
+    header.write_text("// core\n")
+    headers.write(tmp_path, states([header]))
+    assert headers.changed(tmp_path) == ""
+    before = header.stat()
+    header.write_text("// CORE\n")
+    os.utime(header, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert headers.changed(tmp_path) == str(header)

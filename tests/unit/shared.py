@@ -1,0 +1,23 @@
+"""What is too dear for each of pytest-xdist's workers: made by the first that needs it, in a folder of the run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """The folder ``name``, filled by ``make``, of all processes of this run. Nobody changes what is in it."""
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"shared-{name}"
+    with FileLock(f"{folder}.lock"):
+        done = folder.with_suffix(".done")
+        if not done.exists():
+            folder.mkdir()
+            make(folder)
+            done.touch()
+    return folder

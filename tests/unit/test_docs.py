@@ -1,0 +1,130 @@
+"""The pages of docs/ and README, without running what they show (``nox -s test-docs`` does that).
+
+Each check is seen to fail on a page with a mistake.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from matrix.dialects import dialect, dialect_names, upstreams
+from matrix.enumeration import enumerate_names
+from matrix.selection import Selection, select
+from tests.docs.checks import of_page
+from tests.docs.commands import sessions
+from tests.docs.pages import ROOT, Command, blocks, name_of, page_files
+
+
+@pytest.mark.parametrize("file", page_files(), ids=name_of)
+def test_a_page_is_right(file: Path) -> None:
+    assert of_page(name_of(file), file.read_text(encoding="utf-8")) == []
+
+
+def test_every_page_is_looked_at() -> None:
+    names = {name_of(file) for file in page_files()}
+    assert names >= {"README.md", "docs/index.md", "docs/first-hour.md", "docs/howto/first-gpu-run.md"}
+    assert sum(len(list(blocks(name_of(file), file.read_text()))) for file in page_files()) > 30
+
+
+def page(*lines: str, fence: str = "console") -> str:
+    return "\n".join(["# Page", "", f"```{fence}", *lines, "```", ""])
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (page("$ nox -s build-gfx95"), "p.md:4: nox has no session build-gfx95"),
+        (page("$ nox -s build-gfx950 -- --teir full"), "unrecognized arguments: --teir full"),
+        (page("$ nox -s build-gfx950 -- --tier fulll"), "p.md:4: python -m kernels: tier: fulll is none of smoke"),
+        (page("$ nox -s test-large-kv perf-gate -- --jobs 2"), "unrecognized arguments: --jobs 2"),
+        (page("$ nox build-gfx950"), "sessions are named with -s"),
+        (page("$ nox -s in-container -- test-larg-kv"), "sessions: test-larg-kv is none of"),
+        (page("$ python -m matrix lst"), "invalid choice: 'lst'"),
+        (page("$ python -m matrix count --arch gfx1200"), "unknown arch 'gfx1200'"),
+        (page("$ python -m tests.gpu --suite large"), "suite: large is none of batch-prefill"),
+        (page("$ cat x | python -m nothing"), "python -m nothing: no module with a command line"),
+        (page("$ python -m pytest tests/unit/none.py"), "pytest: there is no tests/unit/none.py"),
+        (page("$ ckpm matrx count"), "ckpm has no command"),
+        (page("$ rm -rf build"), "no test knows the program rm"),
+        (page("$ echo 'half"), "p.md:4: no shell can read it"),
+        (page("nox -s build-gfx950"), "p.md:4: a block of commands begins with '$ '"),
+        (page("$ nox -s report", fence="console slow"), "p.md:3: nobody knows the mark 'slow'"),
+        (page("$ nox -s report", fence="bash"), "p.md:3: a block of kind 'bash'"),
+        (page("--- a/README.md", "+++ b/README.md", "@@ -1,1 +1,1 @@", "-nobody wrote that", "+x", fence="diff"),
+         "p.md:3: error: patch failed: README.md"),
+        (page("--- a/REDME.md", "+++ b/REDME.md", "@@ -1,1 +1,1 @@", "-x", "+y", fence="diff"),
+         "p.md: a change of REDME.md, which is not there"),
+        ("See `matrix/tables/arch.yaml`.", "p.md:1: there is no matrix/tables/arch.yaml"),
+        ("See `matrix/tables/dialects/<dialect>/bwd.yaml`.", "p.md:1: there is no matrix/tables/dialects/<dialect>"),
+        ("It ends with `RegressedError` (44).", "p.md:1: RegressedError ends with 43, not with 44"),
+        ("It ends with `RegresedError` (43).", "p.md:1: there is no class RegresedError"),
+        ("It ends with exit code 99999.", "p.md:1: nothing ends with 99999"),
+        ("See <http://example.com/x>.", "p.md:1: no address that anybody could follow"),
+        ("See https://example/x", "p.md:1: no address that anybody could follow"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_noticed(text: str, complaint: str) -> None:
+    (said,) = of_page("p.md", text)
+    assert complaint in said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        page("$ FOO=1 nox -s build-gfx950 test-large-kv 2>&1 | tee build/x.log"),
+        page("$ nox -s perf-compare -- --baseline a/libckpm.so --candidate b/libckpm.so", fence="console gpu"),
+        page("$ cat > waivers.yaml <<'END'", "> waivers:", "> END", "written"),
+        page("$ cd build && python -m matrix count > count.txt"),
+        "`matrix/tables/dialects/<dialect>/<family>.yaml`, `build/<arch>/x.json`, `RegressedError` (43), exit code 1, "
+        "https://github.com/ROCm/rocm-libraries/pull/6932.",
+    ],
+)
+def test_what_is_right_is_no_complaint(text: str) -> None:
+    assert of_page("p.md", text) == []
+
+
+def test_a_block_is_read_as_it_is_typed() -> None:
+    text = page("$ first", "said", "...", "$ cat <<'END'", "> a", "> END", "$ last", fence="console exit=49")
+    (block,) = blocks("p.md", text)
+    assert block.is_run
+    assert block.commands() == [
+        Command(line=4, text="first", output=("said", "..."), exit_code=0),
+        Command(line=7, text="cat <<'END'\na\nEND", output=(), exit_code=0),
+        Command(line=10, text="last", output=(), exit_code=49),
+    ]
+    assert not next(blocks("p.md", page("$ x", fence="console gpu"))).is_run
+
+
+def test_every_session_is_in_the_table_and_every_one_there_exists() -> None:
+    table = (ROOT / "docs/reference/sessions.md").read_text()
+    table = table[table.index("## Sessions") : table.index("## Options")]
+    first_cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    assert {name for cell in first_cells for name in re.findall(r"`([\w-]+)`", cell)} == set(sessions())
+
+
+def test_the_counts_of_kernels_are_those_of_the_matrix() -> None:
+    text = (ROOT / "docs/reference/matrix.md").read_text()
+    for name in dialect_names():
+        families = dialect(name).families
+        row = next(line for line in text.splitlines() if line.startswith(f"| `{name}` |"))
+        for cell, chosen in zip(row.split("|")[-3:-1], (["batch_prefill"], list(families)), strict=True):
+            written = [int(number.replace(",", "")) for number in re.findall(r"[\d,]{3,}", cell)]
+            counts = [
+                sum(len(enumerate_names(dialect(name).family(one), arch="gfx950", mask_impl=mask)) for one in chosen)
+                for mask in ("simplified", "generic")
+            ]
+            assert written == counts[: len(written)] != []
+    default = dialect(upstreams()["aiter"].dialect)
+    for tier in ("smoke", "full", "nightly"):
+        row = next(line for line in text.splitlines() if line.startswith(f"| `{tier}` |"))
+        count = int(re.findall(r"\d+", row.split("|")[2])[0])
+        assert count == len(select(default, Selection(archs=("gfx950",), tier=tier)))
+
+
+def test_the_picture_of_the_report_is_small() -> None:
+    picture = (ROOT / "docs/pictures/report.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert len(picture) < 300_000

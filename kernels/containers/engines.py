@@ -155,7 +155,9 @@ def run_commands(engine: Engine, run: Run, name: str) -> tuple[list[list[str]], 
     """The commands of a run, the last one the user's, and the command that cleans up. ``name`` is the container's."""
     if engine.name == "buildah":
         return _buildah_run(engine, run, name)
-    words = [engine.program, "run", "--rm", "--name", name, "--network", "host"]
+    # the client ends when it is told to, and not when the command in the container heeds its signal
+    words = [engine.program, "run", "--rm", "--name", name, "--sig-proxy=false", "--stop-timeout", "0"]
+    words += ["--network", "host"]
     if engine.name == "podman":
         # its default limits may be above what this machine lets it set
         words += [word for limit in _limits() for word in ("--ulimit", limit)]

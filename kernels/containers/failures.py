@@ -26,7 +26,14 @@ _DIGEST = (
     "unexpected commit digest",
     "invalid checksum digest",
 )
-_DENIED = ("unauthorized", "denied: requested access", "authentication required", "pull access denied")
+# Credentials that this engine has not; podman and buildah without a registry for names that have none.
+_FINAL = (
+    "unauthorized",
+    "denied: requested access",
+    "authentication required",
+    "pull access denied",
+    "did not resolve to an alias",
+)
 
 
 def of_engine(said: str) -> CkPrefillError | None:
@@ -59,9 +66,9 @@ def of_pull(said: str, reference: str) -> CkPrefillError | None:
     return None
 
 
-def is_denied(said: str) -> bool:
-    """Whether a registry wants credentials that this engine has not: another place may not."""
-    return any(word in said.lower() for word in _DENIED)
+def is_final(said: str) -> bool:
+    """Whether asking this registry again is of no use; another may have the image."""
+    return any(word in said.lower() for word in _FINAL)
 
 
 def of_build(said: str, image: str, log: str) -> CkPrefillError:

@@ -15,6 +15,7 @@ from pathlib import Path
 from kernels.base.files import make_folder, writing
 from kernels.containers.errors import RootFilesystemError
 from kernels.containers.images import Base
+from kernels.containers.running import call
 from matrix.base.errors import CkPrefillError, DiskFullError
 
 MIRROR = "CKPM_DEBIAN_MIRROR"
@@ -116,11 +117,9 @@ def make(base: Base, file: Path) -> None:
     write_private(conf, access())
     try:
         environment = {**os.environ, "SOURCE_DATE_EPOCH": str(base.epoch)}
-        run = subprocess.run(
-            command(base, beside, conf), env=environment, capture_output=True, text=True, errors="replace", check=False
-        )
-        if run.returncode:
-            raise _failure(base, file, run.stderr or run.stdout)
+        done = call(command(base, beside, conf), output=subprocess.PIPE, environment=environment)
+        if done.returncode:
+            raise _failure(base, file, done.stderr or done.stdout)
         with writing(file):
             beside.replace(file)
     finally:

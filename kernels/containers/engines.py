@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernels.containers.errors import EngineMissingError, EnginePermissionError
+from kernels.containers.failures import PERMISSION_REMEDY
 from matrix.base.errors import UsageError
 
 NAMES = ("docker", "podman", "buildah")
@@ -97,10 +98,8 @@ def detect(choice: str = "auto") -> Engine:
         reasons.append(f"{name}: {said}")
         forbidden = forbidden or any(word in said.lower() for word in _PERMISSION)
     if forbidden:
-        raise EnginePermissionError(
-            f"this user may use no container engine ({'; '.join(reasons)}). Join the engine's group, or give the user "
-            "ids in /etc/subuid and /etc/subgid for a rootless one."
-        )
+        listed = "; ".join(reasons)
+        raise EnginePermissionError(f"this user may use no container engine ({listed}). {PERMISSION_REMEDY}")
     raise EngineMissingError(
         f"no container engine works here ({'; '.join(reasons)}). Install one, on Debian: apt-get install buildah "
         "podman runc; or start docker's daemon."

@@ -104,6 +104,8 @@ def test_a_place_that_will_never_have_it_is_not_asked_again_but_a_mirror_is(
         "Error response from daemon: manifest for rocm/dev-ubuntu-24.04@sha256:9 not found: manifest unknown",
         "Error: initializing source: reading manifest sha256:9 in rocm/dev-ubuntu-24.04: manifest unknown",
         "Error: writing blob: Digest did not match, expected sha256:9, got sha256:8",
+        "Error: determining manifest MIME type: Manifest does not match provided manifest digest sha256:9",
+        "Error: parsing image configuration: Download config.json digest sha256:8 does not match expected sha256:9",
         "failed commit on ref: unexpected commit digest sha256:8, expected sha256:9: failed precondition",
     ],
 )

@@ -123,6 +123,7 @@ def test_a_user_without_ids_for_the_users_of_an_image(
     home.mkdir()
     os.chown(home, NOBODY, NOBODY)
     monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setattr(rootfs, "secrets", lambda base, folder: {})  # this process's own, and it is not that user
     with pytest.raises(EnginePermissionError, match="/etc/subuid") as caught:
         built(one, somebody, tmp_path / "work")
     assert caught.value.exit_code == 101

@@ -7,19 +7,20 @@ import shutil
 import subprocess
 import tempfile
 import time
-import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.base.files import make_folder, writing
+from kernels.base.files import locked, make_folder, writing
 from kernels.containers import context, rootfs
 from kernels.containers.context import Sources
-from kernels.containers.engines import Build, Engine, Run, build_command, identity_command, run_commands
+from kernels.containers.engines import Build, Engine, Run, build_command, identity_command
 from kernels.containers.errors import PackagesDifferError
 from kernels.containers.failures import of_build
 from kernels.containers.images import FOLDER, Base, Image
 from kernels.containers.pulling import pull
+from kernels.containers.running import call, run
 from kernels.errors import NotReproducibleError
 from kernels.upstream.trees import Say
 from matrix.base.files import write_atomically
@@ -40,8 +41,8 @@ class Built:
 
 def identity(engine: Engine, name: str) -> str | None:
     """The image id of a tag, None if the engine has no such image."""
-    run = subprocess.run(identity_command(engine, name), capture_output=True, text=True, errors="replace", check=False)
-    return run.stdout.strip().removeprefix("sha256:") if run.returncode == 0 and run.stdout.strip() else None
+    done = call(identity_command(engine, name), output=subprocess.PIPE)
+    return done.stdout.strip().removeprefix("sha256:") if done.returncode == 0 and done.stdout.strip() else None
 
 
 def build(
@@ -69,8 +70,8 @@ def build(
             cached=not again,
         )
         with writing(log), log.open("w", encoding="utf-8") as stream:
-            run = subprocess.run(build_command(engine, order), stdout=stream, stderr=subprocess.STDOUT, check=False)
-    if run.returncode:
+            done = call(build_command(engine, order), output=stream)
+    if done.returncode:
         raise of_build(log.read_text(encoding="utf-8", errors="replace"), image.name, str(log))
     return Built(image=image.name, tag=tag, identity=identity(engine, tag) or "", packages=packages(engine, tag))
 
@@ -78,16 +79,24 @@ def build(
 def ensure(engine: Engine, image: Image, work: Path, sources: Sources, *, say: Say = print) -> str:
     """The tag of an image, which is built if the engine has none of the same content. Raises as :func:`build`."""
     tag = context.tag(image)
-    if identity(engine, tag) is None:
-        say(f"building image {image.name} with {engine.name}")
-        build(engine, image, work, sources, say=say)
+    with folder_of(image, work):
+        if identity(engine, tag) is None:
+            say(f"building image {image.name} with {engine.name}")
+            build(engine, image, work, sources, say=say)
     return tag
+
+
+@contextmanager
+def folder_of(image: Image, work: Path) -> Iterator[None]:
+    """Hold the folder that an image is built in; another process waits. Raises DiskFullError, OutputError."""
+    with locked(work / image.name / ".lock", "choose another folder with --work"):
+        yield
 
 
 def prove(engine: Engine, image: Image, first: Built, work: Path, sources: Sources, *, say: Say = print) -> None:
     """Build a second time from nothing. Raises NotReproducibleError: the image id is another."""
     second = build(engine, image, work, sources, again=True, say=say)
-    subprocess.run([engine.program, "rmi", second.tag], capture_output=True, check=False)
+    call([engine.program, "rmi", second.tag], output=subprocess.PIPE)
     with writing(work):
         shutil.rmtree(work / image.name / "context")  # the second root file system lives nowhere else
     if second.identity == first.identity:
@@ -107,17 +116,11 @@ def packages(engine: Engine, tag: str) -> dict[str, str]:
     return dict(line.split(" ", 1) for line in said.splitlines() if " " in line)
 
 
-def output(engine: Engine, run: Run) -> str:
-    """What a command in a new container prints. Raises ImageBuildError and the engine's errors if it fails."""
-    name = f"ckpm-{uuid.uuid4().hex[:12]}"
-    commands, cleanup = run_commands(engine, run, name)
-    try:
-        for command in commands:
-            done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-            if done.returncode:
-                raise of_build(done.stderr or done.stdout, f"{run.image}: '{' '.join(run.command)}'", "no log")
-    finally:
-        subprocess.run(cleanup, capture_output=True, check=False)
+def output(engine: Engine, order: Run) -> str:
+    """What a command in a new container prints. Raises ImageBuildError if it fails, and as :func:`running.run`."""
+    done = run(engine, order, output=subprocess.PIPE)
+    if done.returncode:
+        raise of_build(done.stderr or done.stdout, f"{order.image}: '{' '.join(order.command)}'", "no log")
     return done.stdout
 
 

@@ -11,11 +11,13 @@ from rich.table import Table
 
 from kernels.base import settings
 from kernels.base.console import console
+from kernels.base.processes import ended_by_signals
 from kernels.containers import building, dockerfile
 from kernels.containers.context import Sources, labels
 from kernels.containers.engines import CHOICES, Engine, detect
 from kernels.containers.errors import PackagesDifferError
-from kernels.containers.images import Image, image, images
+from kernels.containers.images import INSTALLED, Image, image, images
+from matrix.base.errors import UsageError
 
 ACTIONS = ("list", "render", "lint", "build")
 DEFAULT_WORK = Path("build/docker")
@@ -34,12 +36,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """One action. Raises what building raises."""
+    """One action. Raises what building raises, and UsageError."""
     chosen = [image(name) for name in args.image] or list(images().values())
     if args.action == "list":
         _list(chosen)
     elif args.action == "build":
-        _build([one for one in chosen if args.image or one.is_local], args)
+        with ended_by_signals():
+            _build([one for one in chosen if args.image or one.is_local], args)
     else:
         files = [dockerfile.write(one, args.work) for one in chosen]
         if args.action == "lint":
@@ -61,9 +64,14 @@ def _list(chosen: Sequence[Image]) -> None:
 
 
 def _build(chosen: Sequence[Image], args: argparse.Namespace) -> None:
+    if args.update_locks and INSTALLED:
+        raise UsageError("--update-locks writes into docker/locks of a clone: call it there.")
     engine = detect(args.engine)
     sources = Sources(settings.cache_folder(), settings.ck_root(args.ck_root), labels())
-    finished = [(one.base, _build_one(engine, one, sources, args)) for one in chosen]
+    finished = []
+    for one in chosen:
+        with building.folder_of(one, args.work):
+            finished.append((one.base, _build_one(engine, one, sources, args)))
     bases = {base.name: base for base, _ in finished}
     for base in bases.values() if args.update_locks else ():
         building.write_lock(base, [built for of, built in finished if of == base])

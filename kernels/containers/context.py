@@ -40,7 +40,8 @@ class Sources:
 
 def tag(image: Image) -> str:
     """The name of an image at the engine: it changes with everything that the repository says about the image."""
-    text = f"{dockerfile.render(image)}\n{image.ck}\n"
+    ck = check_upstream(image.ck_package).sha256 if image.ck_package else image.ck
+    text = f"{dockerfile.render(image)}\n{ck}\n"
     return f"localhost/ckpm/{image.name}:{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
@@ -127,7 +128,12 @@ def _git(clone: Path, *words: str) -> str | None:
 
 
 def labels(repository: Path = FOLDER.parent) -> Labels:
-    """Source and revision of this repository, for the labels: its origin without credentials, and its commit."""
+    """Source and revision of this repository, for the labels: its origin without credentials, and its commit.
+
+    Neither for an installed ckpm: a repository around it is somebody else's.
+    """
+    if not (repository / ".git").exists():
+        return UNLABELLED
     origin = (_git(repository, "remote", "get-url", "origin") or "").strip()
     revision = (_git(repository, "rev-parse", "HEAD") or "unknown").strip()
     changed = (_git(repository, "status", "--porcelain", "--untracked-files=no") or "").strip()

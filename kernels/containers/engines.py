@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernels.containers.errors import EngineMissingError, EnginePermissionError
+from kernels.containers.failures import PERMISSION_REMEDY
 from matrix.base.errors import UsageError
 
 NAMES = ("docker", "podman", "buildah")
@@ -97,10 +98,8 @@ def detect(choice: str = "auto") -> Engine:
         reasons.append(f"{name}: {said}")
         forbidden = forbidden or any(word in said.lower() for word in _PERMISSION)
     if forbidden:
-        raise EnginePermissionError(
-            f"this user may use no container engine ({'; '.join(reasons)}). Join the engine's group, or give the user "
-            "ids in /etc/subuid and /etc/subgid for a rootless one."
-        )
+        listed = "; ".join(reasons)
+        raise EnginePermissionError(f"this user may use no container engine ({listed}). {PERMISSION_REMEDY}")
     raise EngineMissingError(
         f"no container engine works here ({'; '.join(reasons)}). Install one, on Debian: apt-get install buildah "
         "podman runc; or start docker's daemon."
@@ -155,7 +154,9 @@ def run_commands(engine: Engine, run: Run, name: str) -> tuple[list[list[str]], 
     """The commands of a run, the last one the user's, and the command that cleans up. ``name`` is the container's."""
     if engine.name == "buildah":
         return _buildah_run(engine, run, name)
-    words = [engine.program, "run", "--rm", "--name", name, "--network", "host"]
+    # the client ends when it is told to, and not when the command in the container heeds its signal
+    words = [engine.program, "run", "--rm", "--name", name, "--sig-proxy=false", "--stop-timeout", "0"]
+    words += ["--network", "host"]
     if engine.name == "podman":
         # its default limits may be above what this machine lets it set
         words += [word for limit in _limits() for word in ("--ulimit", limit)]

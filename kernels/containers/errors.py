@@ -1,8 +1,7 @@
 """Failures of containers. Exit codes 100-109, one for each class.
 
-``PullError``, ``EngineMissingError``, ``EnginePermissionError`` and ``DigestError`` say nothing about kernels: they are
-of class infrastructure. A full disk is DiskFullError (27), an image that differs when built again NotReproducibleError
-(33).
+``PullError`` is of class infrastructure: trying again later may help. A full disk is DiskFullError (27), an image that
+differs when built again NotReproducibleError (33).
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ class PullError(CkPrefillError):
     """A base image that no registry or mirror handed over, after several tries each."""
 
     exit_code = 102
+    infrastructure = True
 
 
 class DigestError(CkPrefillError):
@@ -60,3 +60,9 @@ class RootFilesystemError(CkPrefillError):
     """A base without a registry could not be made: mmdebstrap is missing or failed, or no mirror is known."""
 
     exit_code = 108
+
+
+class ContainerStartError(CkPrefillError):
+    """The engine could not run a container of an image that it has."""
+
+    exit_code = 109

@@ -6,13 +6,19 @@ from kernels.containers.errors import DigestError, EngineMissingError, EnginePer
 from matrix.base.errors import CkPrefillError, DiskFullError
 
 _SHOWN_LINES = 15
-_DISK = ("no space left on device", "disk quota exceeded")
+_SHOWN_CHARACTERS = 400  # of a line: buildah writes thousands, the cause at their end
+_DISK = ("no space left on device", "disk quota exceeded", "you don't have enough free space")
 _PERMISSION = (
     "permission denied while trying to connect",  # docker's socket
     "connect: permission denied",
     "oci permission denied",
     "potentially insufficient uids or gids",
     "newuidmap",
+    "error setting ownership of",  # a rootless engine without ids for the users in an image
+)
+PERMISSION_REMEDY = (
+    "Join the engine's group, or take another engine with --engine; a rootless one needs ids for the user in "
+    "/etc/subuid and /etc/subgid, and a home folder that it can write to."
 )
 _NO_DAEMON = ("cannot connect to the docker daemon", "is the docker daemon running", "cannot connect to podman")
 # A registry that has no such digest, or content that is not of the digest.
@@ -22,11 +28,20 @@ _DIGEST = (
     "not found: manifest",
     "digest did not match",
     "does not match digest",
+    "does not match provided manifest digest",
+    "does not match expected sha256",
     "failed digest verification",
     "unexpected commit digest",
     "invalid checksum digest",
 )
-_DENIED = ("unauthorized", "denied: requested access", "authentication required", "pull access denied")
+# Credentials that this engine has not; podman and buildah without a registry for names that have none.
+_FINAL = (
+    "unauthorized",
+    "denied: requested access",
+    "authentication required",
+    "pull access denied",
+    "did not resolve to an alias",
+)
 
 
 def of_engine(said: str) -> CkPrefillError | None:
@@ -38,10 +53,7 @@ def of_engine(said: str) -> CkPrefillError | None:
             "`podman system prune` or `docker system prune`."
         )
     if any(word in text for word in _PERMISSION):
-        return EnginePermissionError(
-            f"the engine may not do this for this user: {_end(said, 1)}. Join the engine's group, or take another "
-            "engine with --engine."
-        )
+        return EnginePermissionError(f"the engine may not do this for this user: {_end(said, 1)}. {PERMISSION_REMEDY}")
     if any(word in text for word in _NO_DAEMON):
         return EngineMissingError(f"the engine's daemon went away: {_end(said, 1)}. Start it.")
     return None
@@ -59,9 +71,9 @@ def of_pull(said: str, reference: str) -> CkPrefillError | None:
     return None
 
 
-def is_denied(said: str) -> bool:
-    """Whether a registry wants credentials that this engine has not: another place may not."""
-    return any(word in said.lower() for word in _DENIED)
+def is_final(said: str) -> bool:
+    """Whether asking this registry again is of no use; another may have the image."""
+    return any(word in said.lower() for word in _FINAL)
 
 
 def of_build(said: str, image: str, log: str) -> CkPrefillError:
@@ -70,5 +82,6 @@ def of_build(said: str, image: str, log: str) -> CkPrefillError:
 
 
 def _end(said: str, lines: int = _SHOWN_LINES) -> str:
-    """The last lines that are not empty."""
-    return "\n".join([line for line in said.splitlines() if line.strip()][-lines:])
+    """The last lines that are not empty, of each the end."""
+    full = [line.strip() for line in said.splitlines() if line.strip()][-lines:]
+    return "\n".join(line if len(line) <= _SHOWN_CHARACTERS else f"...{line[-_SHOWN_CHARACTERS:]}" for line in full)

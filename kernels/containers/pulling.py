@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 
 from kernels.containers.engines import Engine, identity_command, pull_command
 from kernels.containers.errors import PullError
-from kernels.containers.failures import is_denied, of_pull
+from kernels.containers.failures import is_final, of_pull
 from kernels.containers.images import Base
+from kernels.containers.running import call
 
 MIRRORS = "CKPM_REGISTRY_MIRRORS"  # registries that serve the same repositories, with commas between
 _TRIES = 4
@@ -50,7 +51,7 @@ def pull(engine: Engine, base: Base, *, say: Say = print, sleep: Callable[[float
     listed = "\n".join(complaints)
     raise PullError(
         f"infrastructure: base image {base.name} could not be pulled:\n{listed}\nTry later, or name registries that "
-        f"mirror it in {MIRRORS}."
+        f"mirror it in {MIRRORS}. podman and buildah ask the unqualified-search-registries of registries.conf first."
     )
 
 
@@ -64,7 +65,7 @@ def _try(engine: Engine, reference: str, say: Say, sleep: Callable[[float], None
         if error := of_pull(said, reference):
             raise error
         complaint = said.strip().splitlines()[-1] if said.strip() else "no reason given"
-        if is_denied(said):
+        if is_final(said):
             return complaint
         if number < _TRIES:
             say(f"{reference}: {complaint}; again in {pause:.0f} s")
@@ -75,5 +76,5 @@ def _try(engine: Engine, reference: str, say: Say, sleep: Callable[[float], None
 
 def _run(command: Sequence[str]) -> str | None:
     """None if the command succeeds, else what it said."""
-    run = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    return None if run.returncode == 0 else run.stderr + run.stdout
+    done = call(command, output=subprocess.PIPE)
+    return None if done.returncode == 0 else done.stderr + done.stdout

@@ -15,12 +15,13 @@ from pathlib import Path
 from kernels.base.files import make_folder, writing
 from kernels.containers.errors import RootFilesystemError
 from kernels.containers.images import Base
+from kernels.containers.running import call
 from matrix.base.errors import CkPrefillError, DiskFullError
 
 MIRROR = "CKPM_DEBIAN_MIRROR"
 _KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"  # the same path on Debian, and inside
 _ACCESS = ("Acquire::Check-", "Acquire::http", "Acquire::https", "Acquire::ForceIPv", "Acquire::Retries")
-_OPTIONS = ("--quiet", "--variant=apt", "--format=tar", "--include=debian-archive-keyring")
+_OPTIONS = ("--variant=apt", "--format=tar", "--include=debian-archive-keyring")
 _SHOWN_LINES = 10
 # mirror, proxies, name and resolver of the machine that built it
 _THIS_MACHINES = (
@@ -116,11 +117,9 @@ def make(base: Base, file: Path) -> None:
     write_private(conf, access())
     try:
         environment = {**os.environ, "SOURCE_DATE_EPOCH": str(base.epoch)}
-        run = subprocess.run(
-            command(base, beside, conf), env=environment, capture_output=True, text=True, errors="replace", check=False
-        )
-        if run.returncode:
-            raise _failure(base, file, run.stderr or run.stdout)
+        done = call(command(base, beside, conf), output=subprocess.PIPE, environment=environment)
+        if done.returncode:
+            raise _failure(base, file, done.stderr or done.stdout)
         with writing(file):
             beside.replace(file)
     finally:
@@ -131,6 +130,6 @@ def make(base: Base, file: Path) -> None:
 
 def _failure(base: Base, file: Path, said: str) -> CkPrefillError:
     if "no space left on device" in said.lower():
-        return DiskFullError(f"{file}: no space left on the disk for base {base.name}. Free some, or set CKPM_CACHE.")
+        return DiskFullError(f"{file}: no space left on the disk for base {base.name}. Free some there and in TMPDIR.")
     end = "\n".join(said.strip().splitlines()[-_SHOWN_LINES:])
     return RootFilesystemError(f"mmdebstrap could not make base {base.name}:\n{end}")

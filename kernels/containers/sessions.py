@@ -9,9 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import subprocess
 import tempfile
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -19,14 +17,15 @@ from urllib.parse import unquote, urlsplit
 from kernels.base import settings
 from kernels.base.files import make_folder
 from kernels.base.processes import ended_by_signals
-from kernels.containers import building
+from kernels.containers import building, running
 from kernels.containers.command import DEFAULT_WORK
 from kernels.containers.context import Sources, labels
-from kernels.containers.engines import CHOICES, Engine, Mount, Run, detect, device_groups, present, run_commands
-from kernels.containers.failures import of_build
-from kernels.containers.images import FOLDER, Image, image
+from kernels.containers.engines import CHOICES, Mount, Run, detect, device_groups, present
+from kernels.containers.images import FOLDER, INSTALLED, Image, image
 from kernels.containers.rootfs import write_private
 from kernels.upstream.package_index import pip_settings
+from matrix.base.entry import FAILURES
+from matrix.base.errors import UsageError
 
 DEFAULT_IMAGE = "debian-rocm-test"
 _ROOT = FOLDER.parent
@@ -46,7 +45,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """The exit code of nox inside. Raises what building an image raises."""
+    """The exit code of nox inside. Raises UsageError without a clone, and what building an image and running raise."""
+    if INSTALLED:
+        raise UsageError("in-container runs the sessions of a clone's noxfile.py: call it there.")
+    with ended_by_signals():  # the container ends with this process, and is removed
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
     chosen, engine = image(args.image), detect(args.engine)
     sources = Sources(settings.cache_folder(), settings.ck_root(), labels())
     tag = building.ensure(engine, chosen, args.work, sources)
@@ -58,8 +64,7 @@ def run(args: argparse.Namespace) -> int:
         order = plan(chosen, tag, [*args.sessions, *options], conf=conf, pip=pip, cache=sources.cache)
         make_folder(Path(order.environment["HOME"]))
         print(f"{' '.join(args.sessions)} in {chosen.name} with {engine.name}", flush=True)
-        with ended_by_signals():  # the container ends with this process, and is removed
-            return execute(engine, order)
+        return running.run(engine, order).returncode
 
 
 def plan(
@@ -81,6 +86,9 @@ def plan(
         Mount(source=conf, target=_PIP_CONF),
         *(Mount(source=path, target=path) for path in sorted(files) if path.exists()),
     ]
+    record = Path(os.environ.get(FAILURES, "")).absolute()
+    if record.is_file():
+        mounts.append(Mount(source=record, target=record, writable=True))
     checkout = os.environ.get("CK_ROOT")
     if checkout and Path(checkout).is_dir():
         mounts.append(Mount(source=Path(checkout).absolute(), target=Path(checkout).absolute()))
@@ -95,6 +103,7 @@ def plan(
         environment={
             **passed,
             **({"CK_ROOT": str(Path(checkout).absolute())} if checkout else {}),
+            **({FAILURES: str(record)} if record.is_file() else {}),
             "HOME": str(place / "home"),  # this user has none inside
             "CKPM_CACHE": str(cache),
             "PIP_CONFIG_FILE": str(_PIP_CONF),
@@ -103,20 +112,6 @@ def plan(
         groups=device_groups(devices),
         shm_size=chosen.purpose.shm_size if devices else "",
     )
-
-
-def execute(engine: Engine, order: Run) -> int:
-    """Run in the foreground; the exit code of the last command. Raises the engine's own failures."""
-    name = f"ckpm-{uuid.uuid4().hex[:12]}"
-    commands, cleanup = run_commands(engine, order, name)
-    try:
-        for command in commands[:-1]:
-            done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-            if done.returncode:
-                raise of_build(done.stderr, order.image, "no log")
-        return subprocess.run(commands[-1], check=False).returncode
-    finally:
-        subprocess.run(cleanup, capture_output=True, check=False)
 
 
 def pip_conf(pip: Mapping[str, str], packages: str) -> str:

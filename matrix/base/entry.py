@@ -14,6 +14,7 @@ from matrix.base.files import write_error
 from matrix.base.program import as_called
 
 _CLOSED_PIPE = 141  # what a shell reports for a program that SIGPIPE ended, as `| head` does to any other
+FAILURES = "CKPM_FAILURES"  # names the file in which failures are recorded, for whoever called nox
 _INTERRUPTED = 130  # the same for SIGINT
 _OF_AN_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EBADF)
 
@@ -49,7 +50,7 @@ def exit_code(command: Callable[[], int]) -> int:
 
 def _record(error: CkPrefillError) -> None:
     """Append the failure to the file that CKPM_FAILURES names: nox, in between, ends with 1 whatever happened."""
-    if file := os.environ.get("CKPM_FAILURES"):
+    if file := os.environ.get(FAILURES):
         row = {"exit_code": error.exit_code, "infrastructure": error.infrastructure, "message": str(error)}
         with contextlib.suppress(OSError), open(file, "a", encoding="utf-8") as stream:  # noqa: PTH123
             stream.write(json.dumps(row) + "\n")

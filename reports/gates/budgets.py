@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernels.code.toolchains import CHOICES
 from matrix.base.errors import WhereError
 from matrix.base.tablefile import Field, load
 from matrix.dialects import archs, upstreams
@@ -16,6 +17,16 @@ from reports.gates.comparing import Threshold
 from reports.verdicts import Row
 
 BUDGETS = Path(__file__).with_name("budgets.yaml")
+_TOOLCHAINS = tuple(name for name in CHOICES if name != "auto")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """What a library was built for, from and with."""
+
+    arch: str
+    upstream: str
+    toolchain: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,17 +66,19 @@ class Allowance:
     place: str
     budget: str
     upstreams: tuple[str, ...]
+    toolchains: tuple[str, ...]
     archs: tuple[str, ...]
     selects: Predicate
     limits: tuple[Limit, ...]
     reason: str
     expires: datetime.date
 
-    def covers(self, key: Key, arch: str, upstream: str, budget: Budget, limit: Limit, value: float) -> bool:
+    def covers(self, key: Key, built: Built, budget: Budget, limit: Limit, value: float) -> bool:
         return (
             self.budget == budget.name
-            and ("*" in self.archs or arch in self.archs)
-            and ("*" in self.upstreams or upstream in self.upstreams)
+            and ("*" in self.archs or built.arch in self.archs)
+            and ("*" in self.upstreams or built.upstream in self.upstreams)
+            and ("*" in self.toolchains or built.toolchain in self.toolchains)
             and any(own.metric == limit.metric and own.holds(value) for own in self.limits)
             and self.selects(key)
         )
@@ -82,8 +95,7 @@ class Budgets:
         figures: Mapping[str, Mapping[str, float]],
         thresholds: Mapping[str, Threshold],
         *,
-        arch: str,
-        upstream: str,
+        built: Built,
         today: datetime.date,
     ) -> tuple[Row, ...]:
         """A row for each figure beyond its limit: unchanged where it is allowed, else regressed.
@@ -95,7 +107,7 @@ class Budgets:
             (name, key, budget, limit)
             for name, key in sorted(keys.items())
             for budget in self.budgets
-            if budget.covers(key, arch)
+            if budget.covers(key, built.arch)
             for limit in budget.limits
         ]
         for name, key, budget, limit in limits:
@@ -104,7 +116,7 @@ class Budgets:
                 continue
             verdict, note = "missing", f"budget {budget.name}: no figure"
             if value is not None:
-                verdict, note = self._excuse(key, arch, upstream, budget, limit, value, today)
+                verdict, note = self._excuse(key, built, budget, limit, value, today)
             row = Row(
                 gate="static",
                 subject=name,
@@ -120,10 +132,10 @@ class Budgets:
         return tuple(rows)
 
     def _excuse(
-        self, key: Key, arch: str, upstream: str, budget: Budget, limit: Limit, value: float, today: datetime.date
+        self, key: Key, built: Built, budget: Budget, limit: Limit, value: float, today: datetime.date
     ) -> tuple[str, str]:
         """Verdict and note of a figure beyond its limit."""
-        entries = [entry for entry in self.allowed if entry.covers(key, arch, upstream, budget, limit, value)]
+        entries = [entry for entry in self.allowed if entry.covers(key, built, budget, limit, value)]
         for entry in entries:
             if today <= entry.expires:
                 return "unchanged", f"allowed until {entry.expires}: {entry.reason} ({entry.name}, {entry.place})"
@@ -158,8 +170,8 @@ def _budget(name: str, item: Field, metrics: Collection[str]) -> Budget:
 
 
 def _allowance(name: str, item: Field, budgets: Collection[str], metrics: Collection[str]) -> Allowance:
-    item.allow(("budget", "upstreams", "archs", "where", "limits", "reason", "expires"))
-    expires = item.get("expires")
+    item.allow(("budget", "upstreams", "toolchains", "archs", "where", "limits", "reason", "expires"))
+    expires, toolchains = item.get("expires"), item.find("toolchains")
     if not isinstance(expires.value, datetime.date) or isinstance(expires.value, datetime.datetime):
         raise expires.fail(f"must be a date such as 2027-06-30, not {expires.value!r}")
     return Allowance(
@@ -167,6 +179,7 @@ def _allowance(name: str, item: Field, budgets: Collection[str], metrics: Collec
         place=f"{item.file.name}:{item.line}",
         budget=_budget_name(item.get("budget"), budgets),
         upstreams=_known(item.get("upstreams"), (*upstreams(), "checkout")),
+        toolchains=_known(toolchains, _TOOLCHAINS) if toolchains else ("*",),
         archs=_known(item.get("archs"), archs()),
         selects=_selects(item.get("where")),
         limits=_limits(item.get("limits"), metrics),

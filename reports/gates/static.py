@@ -15,7 +15,7 @@ from kernels.code import code_object as codeobject
 from kernels.code.code_object import KernelCode
 from reports.errors import GateError
 from reports.gates import baseline
-from reports.gates.budgets import Budgets
+from reports.gates.budgets import Budgets, Built
 from reports.gates.comparing import Threshold, compare
 from reports.verdicts import Row
 
@@ -78,5 +78,6 @@ def rows(
 ) -> tuple[Row, ...]:
     """A row for each figure against the baseline, then one for each that is beyond a budget. Raises GateError."""
     known = {key.name: key for key in manifest.keys(tuple(measured))}
-    beyond = budgets.rows(known, measured, thresholds, arch=arch, upstream=manifest.upstream, today=today)
+    built = Built(arch=arch, upstream=manifest.upstream, toolchain=manifest.toolchain)
+    beyond = budgets.rows(known, measured, thresholds, built=built, today=today)
     return (*compare(GATE, accepted.figures, measured, thresholds), *beyond)

@@ -25,7 +25,7 @@ from tests.unit.parsed import nodes
 from tests.unit.shared import made_once
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("matrix", "kernels", "reports", "emulator", "tests/__init__.py", "tests/gpu", "SConstruct")
+ROOMS = ("matrix", "kernels", "reports", "emulator", "docker", "tests/__init__.py", "tests/gpu", "SConstruct")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PINS, TOOLS = ((ROOT / "requirements.in").read_text()).split("# sessions, tests and lint\n")
 
@@ -109,6 +109,16 @@ def test_accepted_figures_of_an_installed_ckpm_are_not_replaced(ckpm: Path, tmp_
     assert (done.returncode, "--baselines FOLDER" in done.stderr) == (2, True), done.stderr
     done = called([str(ckpm), "reports", "accept", "--reason", "mine", "--baselines", "mine"], tmp_path)
     assert "no such manifest" in done.stderr  # it goes on to look for what was built
+
+
+def test_an_installed_ckpm_has_the_images_and_says_what_takes_a_clone(ckpm: Path, tmp_path: Path) -> None:
+    for words, said in ((["list"], "debian-rocm-test"), (["render"], "render: 9 Dockerfiles in build/docker")):
+        done = called([str(ckpm), "kernels", "images", *words], tmp_path)
+        assert (done.returncode, said in done.stdout) == (0, True), done.stderr
+    assert (tmp_path / "build/docker/rocm-7.2-test/Dockerfile").read_text().startswith("# rocm-7.2-test: rendered")
+    for command in (["images", "build", "--update-locks"], ["in-container", "doctor"]):
+        done = called([str(ckpm), "kernels", *command], tmp_path)
+        assert (done.returncode, "of a clone" in done.stderr or "a clone's" in done.stderr) == (2, True), done.stderr
 
 
 def test_packages_of_others_are_not_hidden_from_them(ckpm: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from reports.errors import GateError, InconclusiveError, RegressedError
 from reports.gates import baseline, gate_command
 from reports.gates import static as static_gate
 from reports.gates.accepting import accept
-from reports.gates.budgets import read_budgets
+from reports.gates.budgets import Built, read_budgets
 from reports.gates.comparing import THRESHOLDS, compare, read_thresholds
 from reports.verdicts import Gate, Row, demand, worst
 from tests.unit import manifests
@@ -302,6 +302,9 @@ def test_nothing_is_accepted_without_a_reason(library: Library) -> None:
     assert library.baseline.read_text() == before
 
 
+BUILT = Built(arch="gfx950", upstream="aiter", toolchain="embedded")
+
+
 def keys_of(name: str) -> dict[str, Key]:
     (key,) = manifests.record(name).keys()
     return {name: key}
@@ -313,7 +316,7 @@ def alibi_rows(today: datetime.date, spills: int = 8) -> list[tuple[str, str]]:
     keys = keys_of(ALIBI)
     figures = {ALIBI: {**FIGURES, **LOOP, "vgpr_spills": spills}}
     budgets = read_budgets(thresholds)
-    found = budgets.rows(keys, figures, thresholds, arch="gfx950", upstream="aiter", today=today)
+    found = budgets.rows(keys, figures, thresholds, built=BUILT, today=today)
     return [(row.verdict, row.note) for row in found]
 
 
@@ -328,13 +331,42 @@ def test_an_allowance_has_an_end_and_a_bound() -> None:
     assert verdict == "regressed"
 
 
+ALLOWED = """\
+budgets:
+  b: {archs: "*", reason: r, limits: {vgpr_spills: {at_most: 0}}}
+allowed:
+  a:
+    budget: b
+    upstreams: "*"
+    archs: "*"
+    toolchains: [rocm]
+    where: "key.bias == 'alibi'"
+    limits: {vgpr_spills: {at_most: 8}}
+    reason: its compiler spills
+    expires: 2027-06-30
+"""
+
+
+def test_what_one_compiler_may_spill_another_may_not(tmp_path: Path) -> None:
+    file = tmp_path / "budgets.yaml"
+    file.write_text(ALLOWED)
+    thresholds, figures = read_thresholds(), {ALIBI: {**FIGURES, "vgpr_spills": 8}}
+    verdicts = {}
+    for toolchain in ("rocm", "embedded"):
+        built = dataclasses.replace(BUILT, toolchain=toolchain)
+        (found,) = read_budgets(thresholds, file).rows(keys_of(ALIBI), figures, thresholds, built=built, today=TODAY)
+        verdicts[toolchain] = found.verdict
+    assert verdicts == {"rocm": "unchanged", "embedded": "regressed"}
+    file.write_text(ALLOWED.replace("[rocm]", "[hipcc]"))
+    with pytest.raises(TableError, match=r"budgets\.yaml:8: .*unknown 'hipcc'; known: embedded, rocm"):
+        read_budgets(thresholds, file)
+
+
 def test_a_limit_without_a_figure_is_no_pass() -> None:
     thresholds = read_thresholds()
     keys = keys_of(SMALL)
-    found = read_budgets(thresholds).rows(
-        keys, {SMALL: FIGURES}, thresholds, arch="gfx950", upstream="aiter", today=TODAY
-    )
-    assert {(row.metric, row.verdict) for row in found} == {
+    rows = read_budgets(thresholds).rows(keys, {SMALL: FIGURES}, thresholds, built=BUILT, today=TODAY)
+    assert {(row.metric, row.verdict) for row in rows} == {
         ("loop_scratch", "missing"),
         ("wait_hazards", "missing"),
         ("missing_states", "missing"),

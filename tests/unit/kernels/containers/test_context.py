@@ -16,7 +16,7 @@ from kernels.containers.errors import RootFilesystemError
 from kernels.containers.images import Image, image
 from kernels.errors import NotACkTreeError
 from matrix.base.errors import DiskFullError
-from matrix.dialects import PackagedUpstream
+from matrix.dialects import PackagedUpstream, check_upstream
 
 FORKY = image("debian-emulator").base
 
@@ -80,14 +80,18 @@ def test_the_package_is_fetched_once_and_checked(tmp_path: Path, monkeypatch: py
     assert fetched == ["amd_aiter-0.1.7.post2.dev18-py3-none-any.whl"]
 
 
-def test_the_tag_changes_with_what_is_in_the_image_and_with_nothing_else() -> None:
+def test_the_tag_changes_with_what_is_in_the_image_and_with_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     one = image("debian-emulator")
     assert context.tag(one) == context.tag(one)
     more = {**one.base.packages, "emulator": (*one.base.packages["emulator"], "git")}
     other = dataclasses.replace(one, base=dataclasses.replace(one.base, packages=more))
     assert context.tag(other) != context.tag(one)
     built = image("debian-rocm-build")
-    assert context.tag(dataclasses.replace(built, ck="flash-attn")) != context.tag(built)
+    before = context.tag(built)
+    assert context.tag(dataclasses.replace(built, ck="flash-attn")) != before
+    bumped = dataclasses.replace(check_upstream("aiter"), sha256="0" * 64)
+    monkeypatch.setattr(context, "check_upstream", lambda name: bumped)
+    assert context.tag(built) != before
 
 
 @pytest.mark.parametrize(
@@ -196,3 +200,7 @@ def test_a_base_that_cant_be_made(
     with pytest.raises(kind, match=message):
         rootfs.make(FORKY, tmp_path / "kept" / "forky.tar")
     assert not list((tmp_path / "kept").iterdir()) if (tmp_path / "kept").exists() else True
+
+
+def test_a_repository_around_an_installed_ckpm_is_not_its_source(clone: Path) -> None:
+    assert context.labels(clone / "projects") == Labels()

@@ -138,7 +138,8 @@ RUN = Run(
 def test_docker_runs_as_the_caller_with_mounts_and_gpu() -> None:
     commands, cleanup = run_commands(Engine("docker", "docker"), RUN, "n")
     assert [" ".join(command) for command in commands] == [
-        "docker run --rm --name n --network host --user 1000:1001 --device /dev/kfd --group-add 109 --shm-size 16g "
+        "docker run --rm --name n --sig-proxy=false --stop-timeout 0 --network host --user 1000:1001 "
+        "--device /dev/kfd --group-add 109 --shm-size 16g "
         "--volume /r:/r:rw --volume /a:/b:ro --env HOME=/h --workdir /r i:1 nox -l"
     ]
     assert cleanup == ["docker", "rm", "--force", "n"]

@@ -66,7 +66,7 @@ def test_mirrors_come_after_the_registry_and_then_it_is_infrastructure(
     pulls = Pulls(tmp_path, [TIMEOUT])
     with pytest.raises(PullError, match=r"^infrastructure: ") as caught:
         pulls.run()
-    assert caught.value.exit_code == 102
+    assert (caught.value.exit_code, caught.value.infrastructure) == (102, True)
     places = ["", "one.example/hub/", "two.example/"]  # the first: whatever the engine is configured for
     expected = [f"{place}rocm/dev-ubuntu-24.04@{BASE.digest}" for place in places for _ in range(4)]
     assert pulls.references == expected
@@ -81,11 +81,18 @@ def test_a_mirror_that_has_it_is_where_it_comes_from(tmp_path: Path, monkeypatch
     assert pulls.run() == f"one.example/rocm/dev-ubuntu-24.04@{BASE.digest}"
 
 
-def test_a_registry_that_wants_credentials_is_not_asked_again_but_a_mirror_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "complaint",
+    [
+        "unauthorized: authentication required",
+        'Error: short-name "a/b" did not resolve to an alias and no unqualified-search registries are defined',
+    ],
+)
+def test_a_place_that_will_never_have_it_is_not_asked_again_but_a_mirror_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, complaint: str
 ) -> None:
     monkeypatch.setenv(MIRRORS, "one.example")
-    pulls = Pulls(tmp_path, [(1, "", "unauthorized: authentication required"), (0, "", "")])
+    pulls = Pulls(tmp_path, [(1, "", complaint), (0, "", "")])
     assert pulls.run().startswith("one.example/")
     assert len(pulls.references) == 2
     assert pulls.pauses == []
@@ -97,6 +104,8 @@ def test_a_registry_that_wants_credentials_is_not_asked_again_but_a_mirror_is(
         "Error response from daemon: manifest for rocm/dev-ubuntu-24.04@sha256:9 not found: manifest unknown",
         "Error: initializing source: reading manifest sha256:9 in rocm/dev-ubuntu-24.04: manifest unknown",
         "Error: writing blob: Digest did not match, expected sha256:9, got sha256:8",
+        "Error: determining manifest MIME type: Manifest does not match provided manifest digest sha256:9",
+        "Error: parsing image configuration: Download config.json digest sha256:8 does not match expected sha256:9",
         "failed commit on ref: unexpected commit digest sha256:8, expected sha256:9: failed precondition",
     ],
 )
@@ -107,7 +116,7 @@ def test_a_wrong_digest_is_never_tried_again_nor_elsewhere(
     pulls = Pulls(tmp_path, [(1, "", complaint)])
     with pytest.raises(DigestError, match=r"docker/images\.yaml") as caught:
         pulls.run()
-    assert caught.value.exit_code == 103
+    assert (caught.value.exit_code, caught.value.infrastructure) == (103, False)
     assert len(pulls.references) == 1
     assert pulls.pauses == []
 

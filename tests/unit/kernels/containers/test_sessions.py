@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels.containers import sessions
+from kernels.containers import running, sessions
 from kernels.containers.engines import Engine, Mount, Run
 from kernels.containers.images import image
 from tests.unit.kernels.containers.fake_engine import FakeEngine
@@ -18,7 +18,15 @@ TEST = image("debian-rocm-test")
 
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("CK_ROOT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "HTTPS_PROXY"):
+    for name in (
+        "CK_ROOT",
+        "CKPM_FAILURES",
+        "SSL_CERT_FILE",
+        "REQUESTS_CA_BUNDLE",
+        "CURL_CA_BUNDLE",
+        "GIT_SSL_CAINFO",
+        "HTTPS_PROXY",
+    ):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -101,6 +109,17 @@ def test_a_checkout_of_ck_comes_along(tmp_path: Path, monkeypatch: pytest.Monkey
     assert run.environment["CK_ROOT"] == str(tmp_path)
 
 
+def test_failures_inside_are_recorded_where_the_workflow_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a package index that was away inside is tried again, too."""
+    record = tmp_path / "failures"
+    monkeypatch.setenv("CKPM_FAILURES", str(record))
+    assert "CKPM_FAILURES" not in plan(tmp_path).environment
+    record.touch()
+    run = plan(tmp_path)
+    assert run.environment["CKPM_FAILURES"] == str(record)
+    assert targets(run)[str(record)] == Mount(source=record, target=record, writable=True)
+
+
 def test_a_gpu_is_passed_when_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without = plan(tmp_path)
     assert (without.devices, without.groups, without.shm_size) == ((), (), "")
@@ -112,6 +131,7 @@ def test_a_gpu_is_passed_when_there_is_one(tmp_path: Path, monkeypatch: pytest.M
 
 def test_the_exit_code_of_the_sessions_comes_back_and_the_container_goes(tmp_path: Path) -> None:
     fake = FakeEngine(tmp_path, "buildah", {"run": [(3, "", "")]})
-    assert sessions.execute(Engine("buildah", str(fake.program)), plan(tmp_path)) == 3
+    done = running.run(Engine("buildah", str(fake.program)), plan(tmp_path))
+    assert done.returncode == 3
     assert [call[0] for call in fake.calls()] == ["from", "run", "rm"]
     assert fake.calls("rm") == [["rm", fake.calls("from")[0][3]]]

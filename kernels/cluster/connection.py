@@ -100,7 +100,7 @@ def connect(address: str, credentials: str = "") -> Any:
     security = {"security": of(Path(credentials))} if credentials else {}
     try:
         return Client(address, timeout=PATIENCE_SECONDS / 4, set_as_default=False, **security)
-    except (OSError, DaskTimeoutError, ValueError) as error:
+    except (OSError, DaskTimeoutError, ValueError, TypeError) as error:  # the last: tls:// without credentials
         raise SchedulerError(
             f"no Dask scheduler answers at {address} ({error}). Start one with `dask scheduler`, and workers with "
             "`dask worker ADDRESS` in a clone of this commit, or use --cluster slurm."

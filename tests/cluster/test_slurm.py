@@ -93,14 +93,15 @@ def test_a_cancelled_build_leaves_no_job_and_no_secret(
 
     def interrupt() -> None:
         held.append(compiler.held()[1])
-        place = Place.read(folder / "cluster.json")
-        assert (Path(place.credentials) / "key.pem").stat().st_mode & 0o077 == 0
-        for address in (place.scheduler, place.scheduler.replace("tls://", "tcp://")):
-            try:
-                connect(address)
-            except SchedulerError as error:
-                strangers.append(str(error))
-        os.kill(os.getpid(), signal.SIGTERM)
+        try:
+            place = Place.read(folder / "cluster.json")
+            assert (Path(place.credentials) / "key.pem").stat().st_mode & 0o077 == 0
+            for address in (place.scheduler, place.scheduler.replace("tls://", "tcp://")):
+                with pytest.raises(SchedulerError) as refused:
+                    connect(address)
+                strangers.append(str(refused.value))
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
 
     thread = meanwhile(interrupt)
     command = ("--cluster", "slurm", "--workers", "1", "--cluster-file", site, "--no-cache")

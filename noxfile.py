@@ -236,6 +236,14 @@ def in_container(session: nox.Session) -> None:
     run(session, "kernels", "in-container", *session.posargs)
 
 
+# an environment of its own: the laptop's needs no Dask
+@nox.session(name="test-cluster", venv_backend="virtualenv")
+def test_cluster(session: nox.Session) -> None:
+    """Builds and suites on two workers, one of which is killed, and as jobs of Slurm if Debian's slurm-wlm is here."""
+    session.install("--quiet", "--require-hashes", "-r", "requirements.txt", "-r", "requirements-cluster.txt")
+    session.run("python", "-m", "pytest", *(session.posargs or ["tests/cluster"]))
+
+
 @session("doctor")
 def doctor(session: nox.Session) -> None:
     """What was found here: toolchains, upstreams, device, caches; and what to do about what is missing."""

@@ -11,6 +11,8 @@ from kernels.bench import measure
 from kernels.build import command as build_command
 from kernels.build import doctor, reproduce
 from kernels.build.write_manifest import write_manifest
+from kernels.cluster import command as cluster_command
+from kernels.cluster import plan_command
 from kernels.containers import command as images_command
 from kernels.containers import sessions
 from kernels.families import render_command
@@ -22,6 +24,7 @@ from matrix.options import Parser, add_selection_options
 def _selects_and_builds(parser: argparse.ArgumentParser) -> None:
     add_selection_options(parser, tier="smoke")
     build_command.add_options(parser)
+    cluster_command.add_options(parser)
 
 
 def _manifest_options(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +38,7 @@ def _manifest(args: argparse.Namespace) -> int:
 
 # name: (what it is for, its options, its function)
 COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], int]]] = {
-    "build": ("build a library of kernels", _selects_and_builds, build_command.build),
+    "build": ("build a library of kernels", _selects_and_builds, cluster_command.build),
     "render": ("write a library's sources without compiling them", render_command.add_options, render_command.run),
     "manifest": ("write manifest.json for a built plan (called by the build)", _manifest_options, _manifest),
     "parity": ("compare with the upstreams' own codegen", parity_command.add_options, parity_command.run_command),
@@ -44,6 +47,7 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None], Callab
     "measure": ("count what the gates' problems do on the emulator", measure.add_options, measure.run),
     "images": ("container images: list, render, lint, build", images_command.add_options, images_command.run),
     "in-container": ("run nox sessions in a container", sessions.add_options, sessions.run),
+    "cluster-plan": ("what a build takes on many machines, on paper", plan_command.add_options, plan_command.run),
     "doctor": ("what a build finds on this machine", doctor.add_options, doctor.run),
 }
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -29,16 +31,32 @@ from kernels.code.toolchains import Toolchain, detect
 from kernels.errors import CompileError, DiskFullError, LinkError
 from kernels.upstream import headers
 from kernels.upstream.trees import locate
-from matrix.base.errors import UsageError
+from matrix.base.errors import CkPrefillError, UsageError
 from matrix.options import selection_from
 
 
-def run(request: Request, *, jobs: int, console: Console, emulator: bool = False) -> Tally:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elsewhere:
+    """Compilers that run on other machines. ``file`` says to SConstruct where, ``words`` says it to people.
+
+    ``failure`` makes the error of failure records whose steps another machine refused.
+    """
+
+    file: Path
+    words: str
+    most_jobs: int
+    failure: Callable[[Sequence[Mapping[str, Any]]], CkPrefillError]
+
+
+def run(
+    request: Request, *, jobs: int, console: Console, emulator: bool = False, elsewhere: Elsewhere | None = None
+) -> Tally:
     """Build one library; returns what was compiled and what came from the cache.
 
     ``emulator`` says that the library will run on it: its core is compiled meanwhile.
 
-    When a signal ends it, SCons and the compilers have ended, too, before this returns. Main thread only.
+    Units are compiled here, ``jobs`` at once, or ``elsewhere``; the library is linked and described here. When a signal
+    ends it, SCons and the compilers have ended, too, before this returns. Main thread only.
 
     Raises:
         CompileError: units failed; the message holds every failing kernel and the compiler's words.
@@ -46,29 +64,30 @@ def run(request: Request, *, jobs: int, console: Console, emulator: bool = False
         DiskFullError, OutputError: something could not be written.
         SystemExit: SIGTERM or SIGHUP came.
     """
-    with build_lock(request.work / request.folder / ".lock", lambda text: _say(console, text)), ended_by_signals():
+    with build_lock(request.work / request.folder / ".lock", lambda text: say(console, text)), ended_by_signals():
         plan, keys = prepare(request)
         if discard_foreign(request.work / request.folder, signing_key(settings.cache_folder())):
-            _say(console, f"{request.folder}: restored, or damaged: no build of this user's wrote down what is in it, "
+            say(console, f"{request.folder}: restored, or damaged: no build of this user's wrote down what is in it, "
                           "so all of it is built again")  # fmt: skip
         temporary = _cleared(request)
         if request.object_cache:
             make_folder(request.object_cache, "choose another cache folder with CKPM_CACHE, or --no-cache")
         units = sum(step.kind == "unit" for step in plan.steps)
-        what = f"{number(len(keys), 'kernel')} in {number(units, 'unit')}, {number(jobs, 'job')}"
-        _say(console, f"{what}, {request.toolchain.identity}")
+        where = elsewhere.words if elsewhere else number(jobs, "job")
+        what = f"{number(len(keys), 'kernel')} in {number(units, 'unit')}, {where}"
+        say(console, f"{what}, {request.toolchain.identity}")
         for name, left in plan.facts["left_out"].items():
             what = number(len(left["kernels"]), "kernel")
-            _say(console, f"left out: {what} that this CK can't compile ({name}): {left['reason']}")
+            say(console, f"left out: {what} that this CK can't compile ({name}): {left['reason']}")
         with _warming(request, plan, temporary, emulator=emulator):
-            tally, code = _scons(request, plan, jobs, console, temporary)
+            tally, code = _scons(request, plan, jobs, console, temporary, elsewhere)
             if code != 0 and tally.unfit_to_link:
                 # objects were damaged after they were finished; they are deleted now, and made again
-                again, code = _scons(request, plan, jobs, console, temporary)
+                again, code = _scons(request, plan, jobs, console, temporary, elsewhere)
                 tally = tally.followed_by(again)
         if code != 0:
             discard_library(request)
-            _raise_failures(request, tally)
+            _raise_failures(request, tally, elsewhere)
     return tally
 
 
@@ -92,11 +111,16 @@ def _cleared(request: Request) -> Path:
         return leftovers.clear(folder)
 
 
-def _scons(request: Request, plan: Plan, jobs: int, console: Console, temporary: Path) -> tuple[Tally, int]:
+def _scons(
+    request: Request, plan: Plan, jobs: int, console: Console, temporary: Path, elsewhere: Elsewhere | None
+) -> tuple[Tally, int]:
     """Run SCons on a plan; what happened, and SCons's exit code."""
     clear_failures(request)
     environment = {**os.environ, **plan.environment, "TMPDIR": str(temporary)}
-    command = scons_command(f"{request.folder}/plan.json", jobs, request.object_cache)
+    if elsewhere:
+        jobs = min(len(plan.steps), elsewhere.most_jobs)  # each only waits: the scheduler says what runs
+    cluster = str(elsewhere.file) if elsewhere else ""
+    command = scons_command(f"{request.folder}/plan.json", jobs, request.object_cache, cluster)
     with group(command, cwd=request.work, environment=environment) as scons:
         assert scons.stdout is not None
         tally = follow(scons.stdout, plan.steps, console, linking=_linking(request.toolchain))
@@ -110,13 +134,15 @@ def _linking(toolchain: Toolchain) -> str:
     return f"linking {LIBRARY}"
 
 
-def _raise_failures(request: Request, tally: Tally) -> None:
+def _raise_failures(request: Request, tally: Tally, elsewhere: Elsewhere | None) -> None:
     if header := headers.changed(request.work / request.folder):
         raise CompileError(
             f"{header}: this header changed while the build ran, and nothing that was compiled since is kept. Run the "
             "build again."
         )
     records = failures.collect(request.work / request.folder)
+    if elsewhere and (refused := [record for record in records if record["refused"]]):
+        raise elsewhere.failure(refused)
     words = [*(f"{record['label']}: {record['output']}" for record in records), *tally.other]
     if full := next((text for text in words if "No space left on device" in text), None):
         raise DiskFullError(
@@ -139,7 +165,7 @@ def _raise_failures(request: Request, tally: Tally) -> None:
     raise LinkError("\n".join([f"{request.folder}/{LIBRARY} could not be made.", *texts, *tally.other[-20:]]))
 
 
-def _say(console: Console, text: str) -> None:
+def say(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -173,7 +199,7 @@ def request_from(args: argparse.Namespace, console: Console, *, work: Path, cach
     cache = settings.cache_folder()
     ck_root = settings.ck_root(args.ck_root, [args.upstream] if args.upstream else [])
     upstream = settings.upstream(args.upstream, ck_root)
-    tree = locate(upstream, cache=cache, ck_root=ck_root, say=lambda text: _say(console, text))
+    tree = locate(upstream, cache=cache, ck_root=ck_root, say=lambda text: say(console, text))
     if args.dialect not in (None, tree.dialect):
         raise UsageError(f"{tree.name} is of dialect {tree.dialect}, not {args.dialect}. Leave --dialect out.")
     args.dialect = tree.dialect
@@ -188,13 +214,17 @@ def request_from(args: argparse.Namespace, console: Console, *, work: Path, cach
     )
 
 
-def build(args: argparse.Namespace) -> int:
+def build(
+    args: argparse.Namespace,
+    elsewhere: Callable[[Request, Console], AbstractContextManager[Elsewhere | None]] = lambda *_: nullcontext(),
+) -> int:
     """The command. Exit code 0, or raises."""
     console = Console(stderr=False)
     started = time.monotonic()
     request = request_from(args, console, work=args.work, cached=not args.no_cache)
-    tally = run(request, jobs=job_count(args.jobs), console=console, emulator=_emulated(args))
-    _say(console, f"{request.folder}/{LIBRARY}: {tally.summary()}, {time.monotonic() - started:.1f} s")
+    with elsewhere(request, console) as there:
+        tally = run(request, jobs=job_count(args.jobs), console=console, emulator=_emulated(args), elsewhere=there)
+    say(console, f"{request.folder}/{LIBRARY}: {tally.summary()}, {time.monotonic() - started:.1f} s")
     if args.resources:
         manifest = request.work / request.folder / "manifest.json"
         show(Manifest.read(manifest), terminal())

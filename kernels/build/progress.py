@@ -138,7 +138,8 @@ class _Display:
 
 
 def _took(event: Mapping[str, Any]) -> str:
-    return f" in {event['seconds']:.0f} s" if "seconds" in event else ""
+    where = f" on {event['host']}" if "host" in event else ""
+    return f" in {event['seconds']:.0f} s{where}" if "seconds" in event else ""
 
 
 def _label(step: Step) -> str:

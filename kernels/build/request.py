@@ -102,12 +102,13 @@ def _plan(
     unbuilt: Mapping[str, object],
 ) -> Plan:
     toolchain, folder = request.toolchain, request.folder
-    identity = (toolchain.identity, request.tree.identity, *map(_digest, request.headers))
+    identity = identity_of(request)
     # the longest first, or it would run alone at the end: SCons starts nodes in this order
     by_length = sorted(zip(unit_files, units, strict=True), key=lambda pair: -_seconds(pair[1]))
+    names = [(file, tuple(key.name for key in unit.keys)) for file, unit in by_length]
     compiled = [
-        _compile_step(request, identity, file, unit)
-        for file, unit in [*by_length, *((file, None) for file in host_files)]
+        compile_step(request, identity, file, kernels)
+        for file, kernels in [*names, *((file, ()) for file in host_files)]
     ]
     objects = [step.target for step in compiled]
     library = f"{folder}/{LIBRARY}"
@@ -152,12 +153,20 @@ def _facts(request: Request, unbuilt: Mapping[str, object]) -> dict[str, object]
     }
 
 
-def _compile_step(request: Request, identity: tuple[str, ...], file: Path, unit: Unit | None) -> Step:
-    """The step that compiles a source file: a unit's, or one of the host side (None)."""
+def identity_of(request: Request) -> tuple[str, ...]:
+    """What decides about every output besides sources and flags: toolchain, upstream, our own headers."""
+    return (request.toolchain.identity, request.tree.identity, *map(_digest, request.headers))
+
+
+def compile_step(request: Request, identity: tuple[str, ...], file: Path, kernels: tuple[str, ...]) -> Step:
+    """The step that compiles a source file: a unit's with its kernels, or one of the host side without any.
+
+    ``identity`` is :func:`identity_of` the request.
+    """
     source = f"{request.folder}/src/{file.name}"
     target = f"{request.folder}/obj/{file.stem}.o"
     # dispatch and harness hold no kernel: their device pass is left out
-    extra = () if unit else ("--offload-host-only", "-Wno-unused-command-line-argument")
+    extra = () if kernels else ("--offload-host-only", "-Wno-unused-command-line-argument")
     cuid = hashlib.sha256(f"{request.folder}\0{file.name}\0".encode() + file.read_bytes()).hexdigest()[:16]
     argv = compile_command(
         request.toolchain,
@@ -170,13 +179,13 @@ def _compile_step(request: Request, identity: tuple[str, ...], file: Path, unit:
         extra=extra,
     )
     return Step(
-        kind="unit" if unit else "host",
+        kind="unit" if kernels else "host",
         target=target,
         sources=(source,),
         argv=tuple(argv),
         signature=signature(identity, request.toolchain.flags, request.selection.archs, extra, cuid),
-        label=unit.name if unit else file.stem,
-        kernels=tuple(key.name for key in unit.keys) if unit else (),
+        label=file.stem,
+        kernels=kernels,
     )
 
 
@@ -216,13 +225,14 @@ def _compile_commands(request: Request, plan: Plan) -> str:
     return json.dumps(entries, indent=1) + "\n"
 
 
-def scons_command(plan_file: str, jobs: int, object_cache: Path | None) -> list[str]:
-    """SCons on one plan: goes on after failures, quiet apart from events."""
+def scons_command(plan_file: str, jobs: int, object_cache: Path | None, cluster: str = "") -> list[str]:
+    """SCons on one plan: goes on after failures, quiet apart from events. ``cluster`` is the file that says where."""
     # -P, --no-site-dir: no module and no site_scons that lies in the work folder is run
     command = [sys.executable, "-P", "-m", "SCons", "--no-site-dir", "-f", str(PROJECT / "SConstruct")]
     command += ["--keep-going", "-Q"]
     command += ["-j", str(jobs), f"plan={plan_file}"]
-    return [*command, f"cache={object_cache}"] if object_cache else command
+    command += [f"cache={object_cache}"] if object_cache else []
+    return [*command, f"cluster={cluster}"] if cluster else command
 
 
 def clear_failures(request: Request) -> None:

@@ -12,7 +12,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from kernels.base import warming
@@ -26,11 +27,32 @@ FAILURE = ".failure.json"
 _stopping = threading.Event()
 
 
-def run_step(step: Step, environment: Mapping[str, str], folder: str) -> int:
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How a command ended: its exit code and words. ``host`` is the machine if it was another than this one.
+
+    ``refused`` is the exit code of the failure for which another machine did not run it at all; 0 if it did.
+    """
+
+    code: int
+    output: str
+    host: str = ""
+    refused: int = 0
+
+
+Execute = Callable[[Step, Mapping[str, str]], Ran]
+
+
+def execute_here(step: Step, environment: Mapping[str, str]) -> Ran:
+    """Run a step's command in this folder."""
+    return Ran(*run_command(step.argv, environment))
+
+
+def run_step(step: Step, environment: Mapping[str, str], folder: str, execute: Execute = execute_here) -> int:
     """Run the step's command; its exit code. Standard streams of the command go to the failure record.
 
     ``folder`` is the plan's output folder: its record of finished targets is kept here. No library is linked from
-    objects that are not as they were finished.
+    objects that are not as they were finished. ``execute`` leaves the target in its place if it succeeds.
     """
     if _stopping.is_set():
         return 1
@@ -44,29 +66,32 @@ def run_step(step: Step, environment: Mapping[str, str], folder: str) -> int:
     damaged = built.discard_damaged(Path(folder), step.sources) if step.kind == "library" else []
     for name in damaged:
         announce_damage(step, name)
-    code, output = (1, f"damaged: {', '.join(damaged)}") if damaged else _run(step, environment)
-    if code == 0 and step.kind in ("unit", "host") and (header := headers.changed(Path(folder))):
-        code, output = 1, f"{header} changed while this was compiled"
-    if code == 0:
+    ran = Ran(1, f"damaged: {', '.join(damaged)}") if damaged else execute(step, environment)
+    if ran.code == 0 and step.kind in ("unit", "host") and (header := headers.changed(Path(folder))):
+        ran = Ran(1, f"{header} changed while this was compiled")
+    if ran.code == 0:
         try:
             built.note(Path(folder), step)
         except OSError as error:
-            code, output = 1, f"{step.target} can't be recorded as finished: {error}"
+            ran = Ran(1, f"{step.target} can't be recorded as finished: {error}")
     seconds = time.monotonic() - started
-    if code != 0:
+    if ran.code != 0:
         # the next build must not take a half-written target for a finished one
         Path(step.target).unlink(missing_ok=True)
-        record = {"kind": step.kind, "label": step.label, "kernels": step.kernels, "code": code, "output": output}
-        record |= {"source": step.sources[0], "argv": list(step.argv)}
+        record = {"kind": step.kind, "label": step.label, "kernels": step.kernels, "code": ran.code}
+        record |= {"output": ran.output, "source": step.sources[0], "argv": list(step.argv), "refused": ran.refused}
         write_atomically(failure, json.dumps(record).encode())
-    _emit("failed" if code else "done", step, seconds=round(seconds, 2))
-    return code
+    where = {"host": ran.host} if ran.host else {}
+    _emit("failed" if ran.code else "done", step, seconds=round(seconds, 2), **where)
+    return ran.code
 
 
-def _run(step: Step, environment: Mapping[str, str]) -> tuple[int, str]:
+def run_command(argv: Sequence[str], environment: Mapping[str, str], folder: Path | None = None) -> tuple[int, str]:
+    """Run a compiler or linker in ``folder`` (default: here); its exit code, and all that it said."""
     try:
         run = subprocess.run(
-            step.argv,
+            argv,
+            cwd=folder,
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -77,7 +102,7 @@ def _run(step: Step, environment: Mapping[str, str]) -> tuple[int, str]:
             close_fds=False,  # a compiler that outlives everything else still holds the build's lock
         )
     except OSError as error:
-        return 127, f"{step.argv[0]} can't be started: {error}"
+        return 127, f"{argv[0]} can't be started: {error}"
     return run.returncode, run.stdout
 
 

@@ -8,19 +8,19 @@ from typing import Any
 from SCons.Action import FunctionAction  # type: ignore[import-untyped]
 
 from kernels.build.plan import Step
-from kernels.build.run_step import run_step
+from kernels.build.run_step import Execute, run_step
 
 
 class StepAction(FunctionAction):  # type: ignore[misc]
-    """The action of one step, whose finished targets are recorded in ``folder``.
+    """The action of one step, whose finished targets are recorded in ``folder``; ``execute`` runs its command.
 
     Its signature is made of words that hold no path of this machine and nothing of this program's text: objects that
     another checkout, or another version of ours, put into the shared cache are the same objects.
     """
 
-    def __init__(self, step: Step, folder: str) -> None:
+    def __init__(self, step: Step, folder: str, execute: Execute) -> None:
         def run(target: Any, source: Any, env: Any) -> int:
-            return run_step(step, env["ENV"], folder)
+            return run_step(step, env["ENV"], folder, execute)
 
         super().__init__(run, {"cmdstr": None})  # said by events, and not by SCons
         self._step = step

@@ -19,7 +19,16 @@ from tests.docs.pages import NOT_HERE, ROOT, applied, blocks, prose
 
 _KINDS = {"console", "diff", "yaml", "{toctree}", "{raw}"}
 _MARK = re.compile(rf"{'|'.join(NOT_HERE)}|exit=\d+")
-_ERRORS = ("matrix.base", "kernels", "kernels.containers", "reports", "emulator", "tests.gpu", "workflows")
+_ERRORS = (
+    "matrix.base",
+    "kernels",
+    "kernels.containers",
+    "kernels.cluster",
+    "reports",
+    "emulator",
+    "tests.gpu",
+    "workflows",
+)
 _NAMED = re.compile(r"`(\w+Error)`(?: \((\d+)\))?")
 _SPOKEN = re.compile(r"[Ee]xit codes? (\d+)")
 _OF_A_SHELL = {0, 1, 130, 141}

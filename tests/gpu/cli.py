@@ -9,14 +9,14 @@ of them ran.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import datetime
-import json
 import shlex
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -26,10 +26,12 @@ from kernels.base.files import make_folder
 from kernels.base.results import FOREIGN_LIBRARY
 from kernels.build.manifest import MANIFEST
 from kernels.build.request import folder_name
+from kernels.cluster import command as cluster
 from kernels.families.libraries import host, libraries, made_of
 from kernels.launch.device import CHOICES, default_workers, kind_of, unused_gpu
 from matrix.base.entry import exit_code
 from matrix.base.errors import UsageError
+from matrix.base.files import sha256_of
 from matrix.dialects import check_arch, check_upstream
 from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM, Parser, words
 from matrix.problems.ledger import LEDGER, read_ledger, source
@@ -37,11 +39,13 @@ from matrix.problems.problem import FAMILY_SUITE, SUITES, TIERS
 from matrix.problems.tables import find
 from tests.gpu import kernel_cases, suites
 from tests.gpu.errors import CasesFailedError, NothingRanError, WrongLibraryError
-from tests.gpu.pool import Pool
+from tests.gpu.pool import ENVIRONMENT, Pool, worker_command
 from tests.gpu.suites import Case, Judged, LocatedLibrary
 from tests.gpu.summary import Progress, details, say, summary
 
-PROJECT = Path(__file__).resolve().parent.parent.parent
+if TYPE_CHECKING:
+    from kernels.cluster.connection import Connection
+    from tests.gpu.remote import RemotePool
 
 
 def _families() -> tuple[str, ...]:
@@ -76,6 +80,7 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--library", type=Path, default=None, metavar="FILE", help="instead of the one in build/")
     root.add_argument("--ledger", type=Path, default=LEDGER, metavar="FILE", help="known defects (default: ours)")
     root.add_argument("--jobs", "-j", type=int, default=None, help="workers (default: one a processor, one on a GPU)")
+    cluster.add_options(root)
     return root
 
 
@@ -96,49 +101,109 @@ def run(args: argparse.Namespace, out: Console) -> None:
     started = time.monotonic()
     arch = check_arch(args.arch).name
     family = _family(args)
-    tables = host(family).table_problems
     library = _library(args, arch, family)
     ledger = read_ledger(args.ledger)
     ledger.check_dates(datetime.date.today())
-    kind = kind_of(args.device, arch)
-    cases = _cases(args, kind) if tables else _kernel_cases(args, library, family)
-    size = min(args.jobs or default_workers(kind), len(cases))
-    upstream = library.manifest.upstream
-    spoken_of = source(upstream, library.manifest.dialect)
-    output = args.output or _results_file(args, arch, folder_name(upstream, family))
-    junit.clear(output, library.library, library.library.with_name(MANIFEST))  # nobody reports on an earlier run
-    say(out, f"{len(cases)} cases of {args.suite} on {kind} {arch}, {upstream}, {size} at once")
-    pool = Pool(
-        command=_worker(kind, arch, library, family, threads=0 if size == 1 else 1),
-        size=size,
-        environment={"PYTHONPATH": str(PROJECT), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
-    )
-    unwaited = suites.unwaited_loads(library, arch) if args.suite == "sanitize" and kind == "emulator" else frozenset()
-    judged: list[Judged] = []
-    with Progress(out, len(cases)) as progress:
-        for case, reply in pool.run(cases):
-            judged.append(suites.judge(case, reply, ledger, spoken_of, arch, unwaited))
-            progress.show(judged[-1])
+    with _machines(args, arch, out) as there:
+        kind = _kind(args, arch, there)
+        cases = _cases(args, kind) if host(family).table_problems else _kernel_cases(args, library, family)
+        upstream = library.manifest.upstream
+        spoken_of = source(upstream, library.manifest.dialect)
+        output = args.output or _results_file(args, arch, folder_name(upstream, family))
+        junit.clear(output, library.library, library.library.with_name(MANIFEST))  # nobody reports on an earlier run
+        pool, words = _pool(args, kind, arch, library, family, len(cases), there)
+        say(out, f"{len(cases)} cases of {args.suite} on {kind} {arch}, {upstream}, {words}")
+        sanitized = args.suite == "sanitize" and kind == "emulator"
+        unwaited = suites.unwaited_loads(library, arch) if sanitized else frozenset()
+        judged: list[Judged] = []
+        with Progress(out, len(cases)) as progress:
+            for case, reply in pool.run(cases):
+                judged.append(suites.judge(case, reply, ledger, spoken_of, arch, unwaited))
+                progress.show(judged[-1])
     order = {case.name: index for index, case in enumerate(cases)}
     judged.sort(key=lambda one: order[one.case.name])
     commands = {case.name: _reproduce(args, arch, library, family, kind, case.name) for case in cases}
-    family_word = "" if tables else family
-    rows = [suites.recorded(one, args.suite, arch, upstream, commands[one.case.name], family_word) for one in judged]
-    results = suites.results(rows, library, kind, args.tier if tables else "every kernel", datetime.date.today())
-    if args.device == "auto" and kind == "emulator" and (why := unused_gpu(arch)):
-        results = dataclasses.replace(results, facts={**results.facts, "GPU not used": why})
-    results.write(output)
-    junit.write_beside(results, output)
-    if args.reproduce:
-        for one in judged:
-            details(out, one)
-        if kind == "emulator" and tables:
-            say(out, f"trace: {_trace_file(args)}")
+    _write(args, arch, library, family, kind, judged, commands, output)
+    _show(args, out, kind, judged, family)
     say(out, f"results: {output}")
     summary(out, f"{args.suite} {arch} {folder_name(upstream, family)}", judged, commands, time.monotonic() - started)
     if FOREIGN_LIBRARY in library.file_facts:
         say(out, f"note: {library.library} is not the library that its manifest lists: the results hold its own sha256")
     _conclude(judged, family)
+
+
+def _machines(
+    args: argparse.Namespace, arch: str, out: Console
+) -> contextlib.AbstractContextManager[Connection | None]:
+    """The workers of other machines, None for this one alone. Raises UsageError."""
+    if not cluster.is_asked_for(args):
+        return contextlib.nullcontext()
+    if args.jobs is not None or args.reproduce:
+        raise UsageError("--jobs and --reproduce are for this machine: leave --scheduler and --cluster out.")
+    return cluster.connection(args, args.work.absolute() / "build" / arch / "cluster", lambda text: say(out, text))
+
+
+def _kind(args: argparse.Namespace, arch: str, there: Connection | None) -> str:
+    """The device that cases run on: workers say whether they have a GPU, and this machine need not have one."""
+    if there is None or args.device != "auto":
+        return kind_of(args.device, arch) if there is None else str(args.device)
+    return "hip" if there.gpus else "emulator"
+
+
+def _pool(
+    args: argparse.Namespace,
+    kind: str,
+    arch: str,
+    library: LocatedLibrary,
+    family: str,
+    count: int,
+    there: Connection | None,
+) -> tuple[Pool | RemotePool, str]:
+    """What runs the cases, and its size in words."""
+    if there is not None:
+        from tests.gpu.remote import RemotePool
+
+        setup = _setup(kind, arch, library, family, threads=1)
+        remote = RemotePool(
+            connection=there, setup=setup, library=library.library, library_sha256=sha256_of(library.library)
+        )
+        return remote, there.words()
+    size = min(args.jobs or default_workers(kind), count)
+    setup = _setup(kind, arch, library, family, threads=0 if size == 1 else 1)
+    pool = Pool(command=worker_command(setup), size=size, environment=ENVIRONMENT)
+    return pool, f"{size} at once"
+
+
+def _write(
+    args: argparse.Namespace,
+    arch: str,
+    library: LocatedLibrary,
+    family: str,
+    kind: str,
+    judged: Sequence[Judged],
+    commands: Mapping[str, str],
+    output: Path,
+) -> None:
+    """The results as JSON and JUnit."""
+    tables, upstream = host(family).table_problems, library.manifest.upstream
+    family_word = "" if tables else family
+    rows = [suites.recorded(one, args.suite, arch, upstream, commands[one.case.name], family_word) for one in judged]
+    results = suites.results(rows, library, kind, args.tier if tables else "every kernel", datetime.date.today())
+    here = args.device == "auto" and not cluster.is_asked_for(args)
+    if here and kind == "emulator" and (why := unused_gpu(arch)):
+        results = dataclasses.replace(results, facts={**results.facts, "GPU not used": why})
+    results.write(output)
+    junit.write_beside(results, output)
+
+
+def _show(args: argparse.Namespace, out: Console, kind: str, judged: Sequence[Judged], family: str) -> None:
+    """Everything about the one case of --reproduce."""
+    if not args.reproduce:
+        return
+    for one in judged:
+        details(out, one)
+    if kind == "emulator" and host(family).table_problems:
+        say(out, f"trace: {_trace_file(args)}")
 
 
 def _conclude(judged: Sequence[Judged], family: str) -> None:
@@ -218,8 +283,9 @@ def _trace_file(args: argparse.Namespace) -> Path:
     return Path(args.work).absolute() / "build" / "trace" / f"{name}.txt"
 
 
-def _worker(kind: str, arch: str, library: LocatedLibrary, family: str, threads: int) -> tuple[str, ...]:
-    setup = {
+def _setup(kind: str, arch: str, library: LocatedLibrary, family: str, threads: int) -> dict[str, Any]:
+    """What tests/gpu/worker.py is started with."""
+    return {
         "device": kind,
         "arch": arch,
         "library": str(library.library),
@@ -227,7 +293,6 @@ def _worker(kind: str, arch: str, library: LocatedLibrary, family: str, threads:
         "threads": threads,
         "family": family,
     }
-    return (sys.executable, "-m", "tests.gpu.worker", json.dumps(setup))
 
 
 def _reproduce(args: argparse.Namespace, arch: str, library: LocatedLibrary, family: str, kind: str, name: str) -> str:

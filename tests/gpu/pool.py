@@ -13,11 +13,13 @@ import re
 import selectors
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tests.gpu.checks import RESULTS
@@ -26,12 +28,20 @@ from tests.gpu.suites import Case
 
 START_SECONDS = 900.0  # the first start compiles the emulator's core and decodes code objects
 _START_FAILURES = 2  # in a row, after which a machine is given up
+_GONE_SECONDS = 10.0
 _TAIL = 4000  # bytes of a dead worker's standard error that are evidence
 # Signals that a kernel's or a library's mistake raises. The others come from outside: KILL is the memory killer's.
 _FAULTS = frozenset((signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP))
 _GPU_FAULT = re.compile(r"[Mm]emory access fault.*", re.DOTALL)
 _LOST = ("HSA_STATUS_ERROR_OUT_OF_RESOURCES", "device lost", "GPU reset", "No space left", "Cannot allocate memory")
+_PROJECT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = {"PYTHONPATH": str(_PROJECT), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 Reply = dict[str, Any]
+
+
+def worker_command(setup: Mapping[str, Any]) -> tuple[str, ...]:
+    """What starts tests/gpu/worker.py with a setup."""
+    return (sys.executable, "-m", "tests.gpu.worker", json.dumps(setup))
 
 
 class _TimedOutError(Exception):
@@ -45,8 +55,17 @@ class _DiedError(Exception):
 class Worker:
     """One process and its pipes. ``facts`` is what it said when it was ready."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], start_seconds: float) -> None:
-        """Raises RefusedError, or WorkerStartError if the process dies or says nothing."""
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        start_seconds: float,
+        begun: Callable[[Worker], None] = lambda worker: None,
+    ) -> None:
+        """``begun`` is called before the process is ready, and may :meth:`kill` it from then on.
+
+        Raises RefusedError, or WorkerStartError if the process dies or says nothing.
+        """
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
         self._process = subprocess.Popen(
             command,
@@ -57,6 +76,7 @@ class Worker:
             start_new_session=True,  # an interrupt is for the pool, which then ends its workers
         )
         self._pending = b""
+        begun(self)
         try:
             reply = self._receive(start_seconds)
         except (_TimedOutError, _DiedError, ValueError) as error:
@@ -116,10 +136,12 @@ class Worker:
         return self._errors.read().decode(errors="replace").strip()
 
     def kill(self) -> None:
-        """End it at once, from another thread; :meth:`run` then returns."""
+        """End it at once, from another thread; :meth:`run` then returns. It has gone when this returns."""
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)  # and the compilers that it started
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a process that waits for a GPU goes when that answers
+            self._process.wait(_GONE_SECONDS)
 
     def stop(self) -> int:
         """End the process if it hasn't ended; its exit code, negative for a signal."""

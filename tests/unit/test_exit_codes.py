@@ -19,13 +19,14 @@ from tests.unit.parsed import nodes
 ROOT = Path(__file__).parents[2]
 ROOMS = ("matrix", "kernels", "reports", "emulator", "tests/gpu", "workflows", "ckpm")
 MODULES = (
-    *("matrix.base.errors", "kernels.errors", "kernels.containers.errors"),
+    *("matrix.base.errors", "kernels.errors", "kernels.containers.errors", "kernels.cluster.errors"),
     *("reports.errors", "emulator.errors", "tests.gpu.errors", "workflows.errors"),
 )
 RANGES = {
     "matrix.base.errors": (*range(2, 20), *range(90, 100)),
     "kernels.errors": range(20, 40),
     "kernels.containers.errors": range(100, 110),
+    "kernels.cluster.errors": range(110, 120),
     "reports.errors": range(40, 60),
     "emulator.errors": range(60, 80),
     "tests.gpu.errors": range(80, 90),

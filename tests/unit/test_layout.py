@@ -34,7 +34,19 @@ EMULATOR_USERS = (
 ORDER = {
     "matrix": ("base", "*", "published", "configurations", "problems", "changes", "cli", "__main__"),
     "kernels": (
-        *("errors", "*", "base", "upstream", "families launch", "code", "build", "parity", "bench", "containers"),
+        *(
+            "errors",
+            "*",
+            "base",
+            "upstream",
+            "families launch",
+            "code",
+            "build",
+            "parity",
+            "bench",
+            "containers",
+            "cluster",
+        ),
         *("cli", "__main__"),
     ),
     "emulator": ("faults", "errors", "options", "code_object", "image", "lowering", "*", "inspection", "__main__"),

@@ -1,0 +1,44 @@
+"""A command that ends with its owner, run as a script: ``guard.py PIPE COMMAND...``, with Python's own modules alone.
+
+The owner holds the other end of the pipe. When that closes, because the owner says so or because it is gone, however it
+ended, the command's whole process group is killed. The command's exit code, or its signal, becomes the guard's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+
+_NOT_STARTED = 127  # as a shell says it
+
+
+def main(words: Sequence[str]) -> int:
+    owner = int(words[0])
+    os.set_inheritable(owner, False)
+    try:
+        process = subprocess.Popen(words[1:], process_group=0)
+    except OSError as error:
+        print(f"{words[1]} can't be started: {error}", flush=True)
+        return _NOT_STARTED
+    threading.Thread(target=_end_with, args=(owner, process.pid), daemon=True).start()
+    code = process.wait()
+    if code < 0:
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    return code
+
+
+def _end_with(owner: int, leader: int) -> None:
+    os.read(owner, 1)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

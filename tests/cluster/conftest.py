@@ -1,0 +1,75 @@
+"""What the tests of many machines share. They need requirements-cluster.txt: `nox -s test-cluster`."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kernels import cli
+from kernels.base import settings
+from tests.cluster.machines import Compiler, Machines, machines
+
+Build = Callable[..., int]
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with the stub compiler (``rocm``) and a cache that holds the default upstream, for all processes."""
+    folder = tmp_path_factory.mktemp("environment")
+    cache = folder / "cache"
+    (cache / "upstream").mkdir(parents=True)
+    cache.chmod(0o700)
+    kept = settings.cache_folder() / "upstream"
+    for tree in kept.glob("aiter-*"):  # else the first build downloads it
+        copy = shutil.copytree if tree.is_dir() else shutil.copy2
+        copy(tree, cache / "upstream" / tree.name)
+    Compiler.make(folder / "rocm")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CKPM_CACHE", str(cache))
+        patch.setenv("ROCM_PATH", str(folder / "rocm"))
+        patch.delenv("CK_ROOT", raising=False)
+        patch.setattr(
+            "kernels.build.request.manifest_command",  # there are no kernels in the stub's objects
+            lambda folder: ("cp", f"{folder}/plan.json", f"{folder}/manifest.json"),
+        )
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def running(environment: Path) -> Iterator[Machines]:
+    # a unit may lose two workers, so that the bound is reached sooner than with Dask's default of four
+    with machines(environment / "local", {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1"}) as there:
+        yield there
+
+
+@pytest.fixture
+def there(running: Machines) -> Machines:
+    """A scheduler with two workers, w1 and w2, which last from test to test unless they are lost."""
+    for name in ("w1", "w2"):
+        if name not in running.workers or running.workers[name].poll() is not None:
+            running.start(name, "--no-nanny")
+    return running
+
+
+@pytest.fixture
+def compiler(environment: Path) -> Iterator[Compiler]:
+    """The stub compiler, which has compiled nothing yet."""
+    stub = Compiler(environment / "rocm")
+    yield stub
+    stub.forget()
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Build:
+    """``build("name", "--scheduler", ADDRESS)``: four kernels, each a unit; the exit code."""
+
+    def run(work: str, *options: str) -> int:
+        where = "key.bias == 'no' and key.tile.bm0 == 64 and key.dtype == 'bf16'"
+        (tmp_path / work).mkdir(exist_ok=True)
+        command = ["build", "--unit-size", "1", "--where", where, "--work", str(tmp_path / work)]
+        return cli.main([*command, "--toolchain", "rocm", *options])
+
+    return run

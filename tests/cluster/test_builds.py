@@ -1,0 +1,247 @@
+"""A build on many machines is the build of one machine: the same bytes, also when a worker is lost in the middle; and
+it ends as one: nothing is left running, and no worker of another commit, toolchain or upstream takes part.
+
+The compiler is a stub that copies; test_real_kernels.py does the same with the real one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernels.build.plan import Step
+from kernels.cluster.compiling import Compiled, Recipe
+from kernels.cluster.errors import (
+    ForeignWorkerError,
+    NoWorkersError,
+    SchedulerError,
+    WorkersKilledError,
+)
+from kernels.cluster.identity import Sources, project
+from kernels.cluster.remote_steps import Place, RemoteSteps
+from kernels.errors import CompileError
+from tests.cluster.conftest import Build
+from tests.cluster.machines import ROOT, Compiler, Machines, is_alive, machines
+
+RECIPE = Recipe(sources=Sources(toolchain="rocm", upstream="aiter"), archs=(), families=(), identity=project())
+UNITS, HOST = 4, 2  # of the selection in conftest.py
+PLACES = ("cluster.json", ".lock", ".built", ".sconsign.signed")  # they hold addresses, times or a key
+
+
+def taken(work: Path) -> dict[str, bytes]:
+    """What a build left, by name. The folder is deleted, so that the next build has the same paths."""
+    folder = work / "build/gfx950/aiter"
+    files = (file for file in folder.rglob("*") if file.is_file() and file.name not in PLACES)
+    held = {str(file.relative_to(folder)): file.read_bytes() for file in files}
+    shutil.rmtree(work)
+    return held
+
+
+def meanwhile(action: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=action, daemon=True)  # what it waits for may never come
+    thread.start()
+    return thread
+
+
+def ended_by(number: signal.Signals, command: Callable[[], int]) -> int:
+    """The exit code of a command that a signal ends."""
+    if number == signal.SIGINT:
+        before = signal.signal(number, signal.default_int_handler)  # a shell's background job ignores it
+        try:
+            return command()
+        finally:
+            signal.signal(number, before)
+    with pytest.raises(SystemExit) as end:
+        command()
+    assert isinstance(end.value.code, int)
+    return end.value.code
+
+
+def test_two_workers_make_the_bytes_of_one_machine(
+    there: Machines, build: Build, compiler: Compiler, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert build("work", "--scheduler", there.address, "--no-cache") == 0
+    shown = capsys.readouterr().out
+    assert {worker for worker, _ in compiler.compiled()} == {"w1", "w2"}
+    assert f"4 kernels in {UNITS} units, 2 workers with 2 threads" in shown
+    assert "6 compiled (4 kernels), 0 from the cache, linked, manifest written" in shown
+    assert " on w1" in shown
+    assert " on w2" in shown
+    many = taken(tmp_path / "work")
+    assert build("work", "--no-cache") == 0
+    assert compiler.compiled()[UNITS + HOST :] == [("here", name) for _, name in compiler.compiled()[UNITS + HOST :]]
+    assert sum(name.endswith(".o") for name in many) == UNITS + HOST
+    assert taken(tmp_path / "work") == many
+
+
+def test_a_worker_killed_in_the_middle_costs_its_unit_a_second_compile_and_nothing_else(
+    there: Machines, build: Build, compiler: Compiler, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compiler.hold_one()
+    lost: list[tuple[str, int]] = []
+
+    def kill() -> None:
+        lost.append(compiler.held())
+        there.kill(lost[0][0])
+
+    thread = meanwhile(kill)
+    assert build("work", "--scheduler", there.address, "--no-cache") == 0
+    thread.join()
+    assert not is_alive(lost[0][1]), "the lost worker's compiler goes on"
+    sources = [source for _, source in compiler.compiled()]
+    assert len(sources) == UNITS + HOST + 1, "one source was compiled twice"
+    assert len(set(sources)) == UNITS + HOST
+    assert "6 compiled" in capsys.readouterr().out
+    many = taken(tmp_path / "work")
+    assert build("work", "--no-cache") == 0
+    assert taken(tmp_path / "work") == many
+
+
+def test_a_unit_that_kills_its_workers_is_named_and_not_tried_for_ever(
+    there: Machines, build: Build, compiler: Compiler, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there.start("w3", "--no-nanny")  # two of three die
+    (compiler.folder / "deadly").write_text("dispatch")
+    assert build("work", "--scheduler", there.address, "--no-cache") == WorkersKilledError.exit_code
+    assert "dispatch: 2 workers died while they had it" in capsys.readouterr().err
+    assert [source for _, source in compiler.compiled()].count("dispatch.hip") == 2
+    assert not (tmp_path / "work/build/gfx950/aiter/libckpm.so").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_cancelled_build_leaves_nothing_running_and_the_next_goes_on(
+    there: Machines, build: Build, compiler: Compiler, number: signal.Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compiler.hold_one()
+    held: list[int] = []
+
+    def interrupt() -> None:
+        held.append(compiler.held()[1])
+        os.kill(os.getpid(), number)
+
+    thread = meanwhile(interrupt)
+    code = ended_by(number, lambda: build("work", "--scheduler", there.address, "--no-cache"))
+    assert code == 128 + number
+    thread.join()
+    assert not is_alive(held[0])
+    assert there.tasks() == 0
+    capsys.readouterr()
+    assert build("work", "--scheduler", there.address, "--no-cache") == 0
+    assert "linked, manifest written" in capsys.readouterr().out
+
+
+def test_objects_of_workers_go_into_the_cache_that_builds_share(
+    there: Machines, build: Build, compiler: Compiler, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert build("work", "--scheduler", there.address) == 0
+    capsys.readouterr()
+    assert build("one") == 0
+    assert "0 compiled (0 kernels), 6 from the cache" in capsys.readouterr().out
+    assert build("again", "--scheduler", there.address) == 0
+    assert len(compiler.compiled()) == UNITS + HOST
+
+
+def test_a_unit_that_does_not_compile_fails_as_on_one_machine(
+    there: Machines, build: Build, compiler: Compiler, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (compiler.folder / "broken").write_text("harness")
+    assert build("work", "--scheduler", there.address, "--no-cache") == CompileError.exit_code
+    many = capsys.readouterr().err
+    assert build("work", "--no-cache") == CompileError.exit_code
+    assert many == capsys.readouterr().err
+    assert "harness: hipcc ended with 1" in many
+    assert "error: no such thing" in many
+
+
+def copy_of_project(folder: Path) -> Path:
+    """This project, changed by a comment in one file of a room."""
+    for room in ("matrix", "kernels", "emulator", "tests/gpu"):
+        shutil.copytree(ROOT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "tests/__init__.py").touch()
+    file = folder / "kernels/families/units.py"
+    file.write_text(file.read_text() + "# changed\n")
+    return folder
+
+
+def test_a_worker_of_another_commit_is_refused_before_anything_is_compiled(
+    there: Machines, build: Build, compiler: Compiler, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there.start("foreign", "--no-nanny", root=copy_of_project(tmp_path / "other"))
+    try:
+        assert build("work", "--scheduler", there.address) == ForeignWorkerError.exit_code
+    finally:
+        there.kill("foreign")
+    said = capsys.readouterr().err
+    texts = re.findall(r"worker (\w+) \(tcp://[^)]+\): text: the client's (\w+), the worker's (\w+)", said)
+    assert [(name, mine == project().text, mine != other) for name, mine, other in texts] == [("foreign", True, True)]
+    assert compiler.compiled() == []
+
+
+def test_a_worker_with_another_toolchain_is_refused(
+    there: Machines, build: Build, compiler: Compiler, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = Compiler.make(tmp_path / "newer")
+    hipcc = other.folder / "bin/hipcc"
+    hipcc.write_text(hipcc.read_text().replace("HIP version: 9.9", "HIP version: 10.0"))
+    there.start("newer", "--no-nanny", ROCM_PATH=str(other.folder))
+    try:
+        assert build("work", "--scheduler", there.address) == ForeignWorkerError.exit_code
+    finally:
+        there.kill("newer")
+    said = capsys.readouterr().err
+    assert "the client's rocm hipcc HIP 9.9 clang 9.9.9, the worker's rocm hipcc HIP 10.0 clang 9.9.9" in said
+
+
+def test_a_worker_that_comes_later_is_asked_too(
+    there: Machines, build: Build, compiler: Compiler, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It joins while a unit is held, when the others have been asked already."""
+    other = copy_of_project(tmp_path / "other")
+    compiler.hold_one()
+
+    def join() -> None:
+        compiler.held()
+        there.start("late", "--no-nanny", root=other)
+        for name in ("w1", "w2"):
+            there.kill(name)
+
+    thread = meanwhile(join)
+    assert build("work", "--scheduler", there.address, "--no-cache") == ForeignWorkerError.exit_code
+    thread.join()
+    there.kill("late")
+    assert "worker late: text: the client's" in capsys.readouterr().err
+
+
+def test_a_scheduler_that_is_not_there(build: Build, compiler: Compiler, capsys: pytest.CaptureFixture[str]) -> None:
+    assert build("work", "--scheduler", "tcp://127.0.0.1:1") == SchedulerError.exit_code
+    assert "no Dask scheduler answers at tcp://127.0.0.1:1" in capsys.readouterr().err
+
+
+def test_a_scheduler_without_workers(
+    environment: Path,
+    build: Build,
+    compiler: Compiler,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("kernels.cluster.connection.PATIENCE_SECONDS", 4.0)
+    with machines(environment / "local", {}) as empty:
+        assert build("work", "--scheduler", empty.address) == NoWorkersError.exit_code
+    assert f"dask worker {empty.address}" in capsys.readouterr().err
+
+
+def test_a_full_disk_here_is_no_failure_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The build says so of these words, whatever step they come from."""
+    steps = RemoteSteps(None, Place(scheduler="", credentials="", session="", recipe=RECIPE))
+    monkeypatch.setattr(steps, "_compile", lambda step: Compiled(0, "", b"object", "w1"))
+    step = Step(kind="unit", target="/dev/full", sources=("a.hip",), argv=(), signature="", label="a")
+    ran = steps.execute(step, {})
+    assert (ran.code, ran.refused) == (1, 0)
+    assert "/dev/full can't be written: [Errno 28] No space left on device" in ran.output

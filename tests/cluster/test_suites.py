@@ -1,0 +1,206 @@
+"""A suite over two workers gives the results of one process, also when a worker is lost in the middle of it.
+
+The smoke tier's library is built for it, from the user's own object cache: seconds if it was built here before.
+Results hold seconds, and a fault's text an address and the number of an allocation, which depend on the cases that its
+process ran before: also on one machine, with two processes. Everything else is compared, byte for byte.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kernels import cli as kernels_cli
+from kernels.base.records import as_text
+from kernels.base.results import Case, Results
+from kernels.cluster.errors import ForeignWorkerError, NoWorkersError
+from tests.cluster.machines import ROOT, Machines, is_alive, machines
+from tests.cluster.test_builds import copy_of_project, ended_by
+from tests.gpu import cli
+
+SECONDS = re.compile(r' time="[^"]*"')
+ADDRESS = re.compile(r'0x[0-9a-f]+|allocation \d+|(?:address|base|id)(?:"|&quot;): \d+')
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the smoke tier's library for gfx950."""
+    folder = tmp_path_factory.mktemp("work")
+    assert kernels_cli.main(["build", "--toolchain", "embedded", "--work", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    with machines(tmp_path_factory.mktemp("local"), {}) as there:
+        yield there
+
+
+@pytest.fixture
+def there(running: Machines) -> Machines:
+    for name in ("w1", "w2"):
+        if name not in running.workers or running.workers[name].poll() is not None:
+            running.start(name, "--no-nanny")
+    return running
+
+
+def run(work: Path, suite: str, output: Path, *options: str) -> int:
+    """The exit code. The device is the emulator, also on a machine with a GPU."""
+    device = [] if "--device" in options else ["--device", "emulator"]
+    command = ["--suite", suite, "--work", str(work), "--output", str(output), *device, *options]
+    return cli.main([*command, "--upstream", "aiter"])
+
+
+def comparable(file: Path) -> tuple[bytes, str]:
+    """Results and their JUnit, but for times, and for addresses and numbers of allocations."""
+    results = Results.read(file)
+    cases = [comparable_case(case) for case in results.cases]
+    junit = ADDRESS.sub("@", SECONDS.sub("", file.with_suffix(".xml").read_text()))
+    return as_text({"facts": dict(results.facts), "cases": cases}), junit
+
+
+def comparable_case(case: Case) -> dict[str, object]:
+    fault = case.fault
+    if fault:
+        near = dataclasses.replace(fault.nearest, base=0, id=0) if fault.nearest else None
+        fault = dataclasses.replace(fault, address=None, nearest=near, message=ADDRESS.sub("@", fault.message))
+    message, text = ADDRESS.sub("@", case.message), ADDRESS.sub("@", case.text)
+    return dataclasses.asdict(dataclasses.replace(case, seconds=0.0, fault=fault, message=message, text=text))
+
+
+@pytest.mark.parametrize("suite", ["page-fault", "dispatch"])
+def test_two_workers_give_the_results_of_one_process(
+    there: Machines, work: Path, tmp_path: Path, suite: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(work, suite, tmp_path / "one.json", "--jobs", "1") == 0
+    capsys.readouterr()
+    assert run(work, suite, tmp_path / "many.json", "--scheduler", there.address) == 0
+    assert "2 workers with 2 threads" in capsys.readouterr().out
+    assert len(Results.read(tmp_path / "one.json").cases) > 5
+    assert comparable(tmp_path / "one.json") == comparable(tmp_path / "many.json")
+    assert there.tasks() == 0
+    assert suite_processes(there) == []
+
+
+def test_a_difference_would_be_seen(there: Machines, work: Path, tmp_path: Path) -> None:
+    assert run(work, "dispatch", tmp_path / "one.json", "--scheduler", there.address) == 0
+    results = Results.read(tmp_path / "one.json")
+    first = dataclasses.replace(results.cases[0], kernel="another")
+    dataclasses.replace(results, cases=(first, *results.cases[1:])).write(tmp_path / "other.json")
+    shutil.copy(tmp_path / "one.xml", tmp_path / "other.xml")
+    assert comparable(tmp_path / "one.json") != comparable(tmp_path / "other.json")
+
+
+def suite_processes(there: Machines) -> list[int]:
+    """Processes of tests/gpu/worker.py that workers have started and that live."""
+    parents = {str(process.pid) for process in there.workers.values()}
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (place / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            parent = (place / "stat").read_text().rpartition(")")[2].split()[1]
+        except OSError:  # it has ended
+            continue
+        if "tests.gpu.worker" in words and parent in parents and is_alive(int(place.name)):
+            found.append(int(place.name))
+    return found
+
+
+def on_first_case(there: Machines, monkeypatch: pytest.MonkeyPatch, action: object) -> list[object]:
+    """Call ``action`` when the first reply has come, and other cases run."""
+    from tests.gpu import suites
+
+    judge = suites.judge
+    seen: list[object] = []
+
+    def judged(*words: object) -> object:
+        if not seen:
+            seen.append(suite_processes(there))
+            action()  # type: ignore[operator]
+        return judge(*words)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(suites, "judge", judged)
+    return seen
+
+
+def test_a_worker_killed_in_the_middle_changes_no_result(
+    there: Machines, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(work, "page-fault", tmp_path / "one.json") == 0
+    on_first_case(there, monkeypatch, lambda: there.kill("w2"))
+    assert run(work, "page-fault", tmp_path / "many.json", "--scheduler", there.address) == 0
+    assert comparable(tmp_path / "one.json") == comparable(tmp_path / "many.json")
+
+
+def test_a_cancelled_suite_leaves_nothing_running(
+    there: Machines, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = on_first_case(there, monkeypatch, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    command = ("page-fault", tmp_path / "many.json", "--scheduler", there.address)
+    assert ended_by(signal.SIGTERM, lambda: run(work, *command)) == 128 + signal.SIGTERM
+    assert seen[0], "no process ran when the signal came"
+    assert suite_processes(there) == []
+    assert there.tasks() == 0
+
+
+def test_a_client_that_is_killed_leaves_nothing_running(there: Machines, work: Path, tmp_path: Path) -> None:
+    options = ["--suite", "page-fault", "--device", "emulator", "--upstream", "aiter", "--work", str(work)]
+    options += ["--output", str(tmp_path / "many.json"), "--scheduler", there.address]
+    client = subprocess.Popen([sys.executable, "-m", "tests.gpu", *options], cwd=ROOT, stdout=subprocess.DEVNULL)
+    while not (processes := suite_processes(there)):
+        assert client.poll() is None, "it ended before anything was seen of it"
+    os.kill(processes[0], signal.SIGSTOP)  # the run can't end now
+    client.kill()
+    client.wait()
+    ended(processes[0])
+    assert there.tasks() == 0
+
+
+def ended(process: int) -> None:
+    """Wait for the end of somebody else's child."""
+    try:
+        descriptor = os.pidfd_open(process)
+    except ProcessLookupError:
+        return
+    try:
+        assert select.select([descriptor], [], [], 60)[0], f"{process} goes on"
+    finally:
+        os.close(descriptor)
+
+
+def test_a_worker_of_another_commit_runs_no_case(
+    there: Machines, work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there.start("foreign", "--no-nanny", root=copy_of_project(tmp_path / "other"))
+    try:
+        code = run(work, "dispatch", tmp_path / "many.json", "--scheduler", there.address)
+    finally:
+        there.kill("foreign")
+    assert code == ForeignWorkerError.exit_code
+    assert re.search(r"worker foreign \(.*\): text: the client's \w+, the worker's \w+", capsys.readouterr().err)
+
+
+def test_a_gpu_is_asked_of_workers_that_say_that_they_have_one(
+    there: Machines, work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """There is no GPU here: the case reaches the one worker that claims to have one, which then can't start."""
+    options = ("--device", "hip", "--scheduler", there.address, "--case", "*", "--device", "hip")
+    assert run(work, "dispatch", tmp_path / "many.json", *options) == NoWorkersError.exit_code
+    assert "has a GPU" in capsys.readouterr().err
+    there.start("with-gpu", "--no-nanny", "--resources", "GPU=1")
+    try:
+        code = run(work, "dispatch", tmp_path / "many.json", *options)
+    finally:
+        there.kill("with-gpu")
+    assert code != 0
+    assert "worker with-gpu: " in capsys.readouterr().err

@@ -58,7 +58,7 @@ def test_a_damaged_entry_counts_as_absent_and_is_replaced(tmp_path: Path, seed: 
     assert store.get("key") == content
 
 
-def test_an_entry_under_anothers_name_is_none(tmp_path: Path) -> None:
+def test_an_entry_under_the_name_of_another_is_none(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.put("one", b"1")
     (file,) = store.entries()

@@ -40,14 +40,13 @@ def read_checkout(root: Path) -> Checkout:
 
 def demand_undamaged(package: PackagedUpstream, cache: Path) -> None:
     """Raises DirtyError: a file of the unpacked upstream is not as it was published, or nobody can know."""
-    folder, damaged = place(package, cache), damage(package, cache)
-    again = f"Delete {folder}: it is unpacked again."
-    if damaged is None:
-        raise DirtyError(f"{folder}: holds no list of its files, so nobody knows whether it is as published. {again}")
-    if damaged:
+    if damaged := damage(package, cache):
+        folder = place(package, cache)
         more = [f"and {len(damaged) - _SHOWN} more"] if len(damaged) > _SHOWN else []
         lines = "\n  ".join([*damaged[:_SHOWN], *more])
-        raise DirtyError(f"upstream {package.name} in {folder} is not as published. {again}\n  {lines}")
+        raise DirtyError(
+            f"upstream {package.name} in {folder} is not as published. Delete that folder: it is unpacked again.\n  {lines}"
+        )
 
 
 def demand_pinned(images: Sequence[str]) -> None:

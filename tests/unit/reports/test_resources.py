@@ -38,7 +38,7 @@ def figures(**change: object) -> dict[str, Any]:
     ("text", "message"),
     [
         ("", "can't be read as a manifest: Expecting value"),
-        ("[" * 100_000, "can't be read as a manifest: maximum recursion depth"),
+        ("[" * 100_000, "can't be read as a manifest: it is nested too deeply"),
         ("[]", "the file: is '[]', expected an object"),
         (json.dumps({}), "archs: is missing, expected a list"),
         (json.dumps({**MANIFEST, "archs": ["gfx1"]}), "archs[0]: 'gfx1' is none of gfx90a, gfx942, gfx950"),

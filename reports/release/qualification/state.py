@@ -45,7 +45,7 @@ def demand_undamaged(package: PackagedUpstream, cache: Path) -> None:
         more = [f"and {len(damaged) - _SHOWN} more"] if len(damaged) > _SHOWN else []
         lines = "\n  ".join([*damaged[:_SHOWN], *more])
         raise DirtyError(
-            f"upstream {package.name} in {folder} is not as published. Delete that folder: it is unpacked again.\n  {lines}"
+            f"upstream {package.name} in {folder} is not as published. Delete it: it is unpacked again.\n  {lines}"
         )
 
 

@@ -77,17 +77,17 @@ def save_cache(inputs: Inputs, place: Place) -> Outcome:
 def upload_artifact(inputs: Inputs, place: Place) -> Outcome:
     """Paths are kept below the last folder before the first wildcard, as the action does."""
     patterns = inputs["path"].split()
-    found = {file for one in patterns if one[0] != "!" for file in place.clone.glob(one)}
-    found -= {file for one in patterns if one[0] == "!" for file in place.clone.glob(one[1:])}
-    if not found and inputs.get("if-no-files-found") == "error":
+    matching = {file for one in patterns if one[0] != "!" for file in place.clone.glob(one)}
+    matching -= {file for one in patterns if one[0] == "!" for file in place.clone.glob(one[1:])}
+    if not matching and inputs.get("if-no-files-found") == "error":
         raise WorkflowError(f"no file fits {', '.join(patterns)}")
     start = Path(patterns[0].partition("*")[0] + "x").parent
     target = place.shared / "artifacts" / inputs["name"]
-    for source in sorted(found):
+    for source in sorted(matching):
         file = target / source.relative_to(place.clone / start)
         file.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(source, file)
-    return f"{len(found)} files as {inputs['name']}", {}
+    return f"{len(matching)} files as {inputs['name']}", {}
 
 
 def download_artifact(inputs: Inputs, place: Place) -> Outcome:

@@ -30,16 +30,16 @@ def collect(plan: Path, artifacts: Path, output: Path) -> None:
     """
     planned = jobs(_read(plan))
     missing = [text for entry in planned["builds"] if (text := _without_kernels(artifacts / entry["name"]))]
-    found: list[Path] = []
+    junit_files: list[Path] = []
     for entry in [*planned["runs"], *planned["checks"]]:
         folder = artifacts / entry["name"]
         if folder.is_dir():
             with writing(output):
                 shutil.copytree(folder, output, dirs_exist_ok=True)
-        found += sorted(file for file in folder.rglob("*.xml") if file.is_file())
+        junit_files += sorted(file for file in folder.rglob("*.xml") if file.is_file())
     missing += [text for entry in planned["runs"] if (text := _without_cases(artifacts / entry["name"], entry))]
-    if found:
-        merge(found, output / "all.xml")
+    if junit_files:
+        merge(junit_files, output / "all.xml")
     if missing:
         raise NothingDoneError("\n".join(missing) + "\nRun the named jobs again, or see why they left nothing.")
 

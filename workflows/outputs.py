@@ -35,11 +35,11 @@ def _command(one: Mapping[str, str]) -> dict[str, str]:
 
 
 def main(file: str) -> None:
-    found = jobs(json.loads(Path(file).read_text(encoding="utf-8")))
-    lines = [f"{name}={json.dumps(entries)}" for name, entries in found.items()]
+    planned = jobs(json.loads(Path(file).read_text(encoding="utf-8")))
+    lines = [f"{name}={json.dumps(entries)}" for name, entries in planned.items()]
     with Path(os.environ["GITHUB_OUTPUT"]).open("a", encoding="utf-8") as stream:
         stream.write("\n".join(lines) + "\n")
-    for name, entries in found.items():
+    for name, entries in planned.items():
         print(f"{name}: {', '.join(one['name'] for one in entries) or 'none'}")
 
 

@@ -47,19 +47,19 @@ def rendered() -> dict[Path, str]:
         lstrip_blocks=True,
         autoescape=False,  # noqa: S701 - YAML is written, not HTML
     )
-    found = {}
+    texts = {}
     for name in names():
         head = (
             f"# Rendered from workflows/templates/{name}.yml.j2 by `python -m workflows render --write`: edit that.\n"
         )
         text = engine.get_template(f"{name}.yml.j2").render(values)
-        found[FOLDER / f"{name}.yml"] = head + re.sub(r"\n\s*\n", "\n", text).strip() + "\n"
+        texts[FOLDER / f"{name}.yml"] = head + re.sub(r"\n\s*\n", "\n", text).strip() + "\n"
     labels = sorted({label for gpu in values["gpus"].values() for label in gpu["labels"]} - _KNOWN_LABELS)
-    found[LABELS] = (
+    texts[LABELS] = (
         f"# Labels that actionlint can't know. Rendered.\nself-hosted-runner:\n  labels: [{', '.join(labels)}]\n"
     )
-    found[NOX] = nox_requirements((PROJECT / "requirements.txt").read_text(encoding="utf-8"))
-    return found
+    texts[NOX] = nox_requirements((PROJECT / "requirements.txt").read_text(encoding="utf-8"))
+    return texts
 
 
 def settings() -> dict[str, Any]:
@@ -134,6 +134,6 @@ def check(root: Path = PROJECT) -> None:
 
 
 def _difference(place: Path, file: Path, text: str) -> str:
-    found = place.read_text(encoding="utf-8") if place.is_file() else ""
-    lines = difflib.unified_diff(found.splitlines(), text.splitlines(), str(file), "rendered", n=0, lineterm="")
+    present = place.read_text(encoding="utf-8") if place.is_file() else ""
+    lines = difflib.unified_diff(present.splitlines(), text.splitlines(), str(file), "rendered", n=0, lineterm="")
     return "\n".join(list(lines)[:10])

@@ -103,8 +103,8 @@ def _matrix(job: Mapping[str, Any], context: Mapping[str, Any]) -> list[Mapping[
     if set(given) != {"include"}:
         raise WorkflowError("this runner knows a matrix of `include` alone.")
     listed = given["include"]
-    found: list[Mapping[str, Any]] = filled(listed, context) if isinstance(listed, str) else listed
-    return found
+    combinations: list[Mapping[str, Any]] = filled(listed, context) if isinstance(listed, str) else listed
+    return combinations
 
 
 def _wanted(condition: Any, context: Mapping[str, Any]) -> bool:
@@ -199,7 +199,7 @@ def _shell(
 
 def _pairs(file: Path) -> dict[str, str]:
     """``NAME=value`` lines, and ``NAME<<END`` with lines up to END, as steps write them."""
-    found: dict[str, str] = {}
+    outputs: dict[str, str] = {}
     lines = iter(file.read_text(encoding="utf-8").splitlines() if file.exists() else [])
     for line in lines:
         if "=" not in line.partition("<<")[0] and "<<" in line:
@@ -209,8 +209,8 @@ def _pairs(file: Path) -> dict[str, str]:
                 if inner == end:
                     break
                 value.append(inner)
-            found[name] = "\n".join(value)
+            outputs[name] = "\n".join(value)
         elif line:
-            name, _, found_value = line.partition("=")
-            found[name] = found_value
-    return found
+            name, _, one = line.partition("=")
+            outputs[name] = one
+    return outputs

@@ -25,6 +25,6 @@ def complaints(needs: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 if __name__ == "__main__":
-    found = complaints(json.loads(sys.argv[1]))
-    print("\n".join(found) or "every planned job succeeded")
-    sys.exit(1 if found else 0)
+    lines = complaints(json.loads(sys.argv[1]))
+    print("\n".join(lines) or "every planned job succeeded")
+    sys.exit(1 if lines else 0)

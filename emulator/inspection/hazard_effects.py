@@ -193,8 +193,8 @@ class _Masks:
         return self._field("vdst" if self.name.startswith("v_smfmac") else "src2")
 
     def mfma_produced(self, unit: str, *, waits_for_addend: bool) -> dict[str, int]:
-        found = {f"{unit} result": self.vector_writes, "dgemm": _ANY if unit.startswith("dgemm") else 0}
-        return found | ({f"{unit} addend": self._addend()} if waits_for_addend else {})
+        produced = {f"{unit} result": self.vector_writes, "dgemm": _ANY if unit.startswith("dgemm") else 0}
+        return produced | ({f"{unit} addend": self._addend()} if waits_for_addend else {})
 
     def mfma_consumed(self, addend: str) -> dict[str, int]:
         factors = self._field("src0", "src1") | (self._field("src2") if self.name.startswith("v_smfmac") else 0)

@@ -120,8 +120,8 @@ class _Pairs:
 
     def accesses(self, instruction: Instruction) -> tuple[int, int]:
         """The registers that it reads and writes."""
-        found = self._effects_of(instruction)
-        return found.reads, found.writes
+        own = self._effects_of(instruction)
+        return own.reads, own.writes
 
     def scalars(self, instruction: Instruction) -> int:
         """The scalar registers that it writes, if it is a scalar instruction."""

@@ -57,13 +57,13 @@ def unfinished_writes(instructions: Sequence[Instruction]) -> list[UnfinishedWri
             elif not _merge(before[successor], after):
                 continue
             queue.append(successor)
-    found = []
+    unfinished = []
     for at in sorted(before):
         instruction = instructions[at]
         early = [write for write, stage in before[at] if stage is not _Stage.WRITTEN]
         if early and _uses_memory(instruction) and not _only_writes(instruction):
-            found.append(UnfinishedWrite(instruction.pc, instruction.text, instructions[min(early)].pc))
-    return found
+            unfinished.append(UnfinishedWrite(instruction.pc, instruction.text, instructions[min(early)].pc))
+    return unfinished
 
 
 def _step(at: int, instruction: Instruction, state: _Writes) -> _Writes:

@@ -69,10 +69,10 @@ def _reachable(name: str, instructions: Sequence[Instruction], spans: Mapping[st
         new = set(following[at]) - seen
         seen |= new
         queue += new
-    found = [first + at for at in sorted(seen)]
+    places = [first + at for at in sorted(seen)]
     if calls:
-        found += [at for start, end in sorted(set(spans.values()) - {(first, last)}) for at in range(start, end)]
-    return found
+        places += [at for start, end in sorted(set(spans.values()) - {(first, last)}) for at in range(start, end)]
+    return places
 
 
 def _judged(instruction: Instruction, granted: Granted) -> str:

@@ -80,11 +80,11 @@ def _core(cache: Path) -> Spent:
 
 def _libcxx(toolchain: str, cache: Path) -> Spent:
     """A link of nothing. A toolchain of the machine has its C++ library."""
-    found = detect(toolchain, cache=cache)
+    compiler = detect(toolchain, cache=cache)
     source = cache / "nothing.cpp"
     source.write_text("")
-    command = [*found.linker, *found.link_flags, str(source), "-o", str(source.with_suffix(".so"))]
-    return _spent(command, found.environment)
+    command = [*compiler.linker, *compiler.link_flags, str(source), "-o", str(source.with_suffix(".so"))]
+    return _spent(command, compiler.environment)
 
 
 def _spent(command: Sequence[str], environment: Mapping[str, str]) -> Spent:

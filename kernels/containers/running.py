@@ -115,12 +115,12 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 def _session(leader: int) -> list[int]:
     """Processes of a session that still run. proc(5): after the name in brackets: state, parent, group, session."""
-    found = []
+    members = []
     for file in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, _, _, session, *_ = file.read_text(errors="replace").rpartition(")")[2].split()
         except OSError:  # it ended meanwhile
             continue
         if int(session) == leader and state not in "ZX":
-            found.append(int(file.parent.name))
-    return found
+            members.append(int(file.parent.name))
+    return members

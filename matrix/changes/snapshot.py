@@ -38,24 +38,24 @@ def tables() -> dict[str, Any]:
     from matrix.base.tablefile import load
     from matrix.dialects import TABLES, dialect, dialect_names
 
-    found: dict[str, Any] = {}
+    state: dict[str, Any] = {}
     for name in ("archs", "receipts", "upstreams", "tiers", "profiles", "defects"):
-        found[name] = plain(load(TABLES / f"{name}.yaml").get(name))
-    found["dialects"] = {}
+        state[name] = plain(load(TABLES / f"{name}.yaml").get(name))
+    state["dialects"] = {}
     for name in dialect_names():
         head = plain(load(TABLES / "dialects" / name / "dialect.yaml"))
         families = {one.name: plain(dialect(name).table(one.name)) for one in dialect(name).all_families()}
-        found["dialects"][name] = {"head": head, "families": families}
-    return found
+        state["dialects"][name] = {"head": head, "families": families}
+    return state
 
 
 def kernels(wanted: list[list[str]]) -> dict[str, Any]:
     from matrix.dialects import dialect
 
-    found: dict[str, Any] = {}
+    digests: dict[str, Any] = {}
     for name, family in wanted:
-        found.setdefault(name, {})[family] = _family(dialect(name).family(family))
-    return found
+        digests.setdefault(name, {})[family] = _family(dialect(name).family(family))
+    return digests
 
 
 def _family(family: Any) -> dict[str, Any]:
@@ -94,14 +94,14 @@ def _different_receipts(family: Any) -> list[int]:
 def subsets(wanted: list[list[str]]) -> dict[str, Any]:
     from matrix.dialects import dialect, dialect_names
 
-    found: dict[str, Any] = {}
+    names_kept: dict[str, Any] = {}
     for kind, name in wanted:
         keeps = _membership(kind, name)
         for one in dialect_names():
             for family in dialect(one).all_families():
                 names = sorted({key.name for key in _all_keys(family) if keeps(one, key)})
-                found.setdefault(f"{kind} {name}", {}).setdefault(one, {})[family.name] = names
-    return found
+                names_kept.setdefault(f"{kind} {name}", {}).setdefault(one, {})[family.name] = names
+    return names_kept
 
 
 def _membership(kind: str, name: str) -> Callable[[str, Any], bool]:
@@ -146,16 +146,16 @@ def main() -> None:
     sys.dont_write_bytecode = True
     gc.disable()  # keys are kept to the end
     wanted = json.load(sys.stdin)
-    found: dict[str, Any] = {}
+    answer: dict[str, Any] = {}
     if "tables" in wanted:
-        found["tables"] = tables()
+        answer["tables"] = tables()
     if wanted.get("kernels"):
-        found["kernels"] = kernels(wanted["kernels"])
+        answer["kernels"] = kernels(wanted["kernels"])
     if wanted.get("subsets"):
-        found["subsets"] = subsets(wanted["subsets"])
+        answer["subsets"] = subsets(wanted["subsets"])
     if "problems" in wanted:
-        found["problems"] = problems()
-    json.dump(found, sys.stdout)
+        answer["problems"] = problems()
+    json.dump(answer, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -37,15 +37,15 @@ def run(args: argparse.Namespace) -> None:
     inputs = gather(args.input)
     times = timed(inputs)
     published, beside = published_csv(inputs)
-    found = contents(inputs, times, beside)
+    listed = contents(inputs, times, beside)
     written = {
-        "contents.json": as_text(dataclasses.asdict(found)),
+        "contents.json": as_text(dataclasses.asdict(listed)),
         "versions.json": as_text(dataclasses.asdict(versions())),
         "times.csv": timed_csv(times).encode(),
         "published.csv": published.encode(),
     }
     data = {**{name: file.read_bytes() for name, file in files.items()}, **written}
     write_output(args.output, packed(root, data))
-    print(f"{found.headline}\n{args.output}: {len(data)} files")
-    for line in found.lacking:
+    print(f"{listed.headline}\n{args.output}: {len(data)} files")
+    for line in listed.lacking:
         print(f"  lacking for a calibration: {line}")

@@ -30,12 +30,12 @@ class Versions:
 
 def versions() -> Versions:
     """Of this machine and clone. Nothing of the moment is among them: asked twice, they are the same."""
-    found = examine(settings.cache_folder(), settings.ck_root())
+    findings = examine(settings.cache_folder(), settings.ck_root())
     return Versions(
         revision=_revision(PROJECT),
         kernel=f"{platform.system()} {platform.release()}",
         gpus=gpu_archs(),
-        doctor={one.subject: f"{one.state}: {one.detail}" for one in found if one.subject not in _OF_THE_MOMENT},
+        doctor={one.subject: f"{one.state}: {one.detail}" for one in findings if one.subject not in _OF_THE_MOMENT},
         packages=dict(sorted((one.name.lower(), one.version) for one in importlib.metadata.distributions())),
     )
 

@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import dataclasses
 import datetime
+import functools
 import shlex
 import time
 from collections.abc import Mapping, Sequence
@@ -113,8 +114,7 @@ def run(args: argparse.Namespace, out: Console) -> None:
         junit.clear(output, library.library, library.library.with_name(MANIFEST))  # nobody reports on an earlier run
         pool, words = _pool(args, kind, arch, library, family, len(cases), there)
         say(out, f"{len(cases)} cases of {args.suite} on {kind} {arch}, {upstream}, {words}")
-        sanitized = args.suite == "sanitize" and kind == "emulator"
-        unwaited = suites.unwaited_loads(library, arch) if sanitized else frozenset()
+        unwaited = functools.cache(lambda: suites.unwaited_loads(library, arch))
         judged: list[Judged] = []
         with Progress(out, len(cases)) as progress:
             for case, reply in pool.run(cases):

@@ -7,7 +7,7 @@ import fnmatch
 import math
 import os
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -182,13 +182,15 @@ def judge(
     ledger: Ledger,
     upstream: str,
     arch: str,
-    unwaited: Collection[str] = (),
+    unwaited: Callable[[], Collection[str]] = tuple,
 ) -> Judged:
-    """The verdict on a reply; ``unwaited`` are the kernels of unwaited_loads.
+    """The verdict on a reply; ``unwaited`` reads the kernels of unwaited_loads, asked where it matters.
 
-    Loads come late where the device is told to let them; on a GPU nobody can tell when.
+    Loads come late where the device is told to let them; on a GPU nobody can tell when. What could not be run, a
+    damaged code object among it, has no kernel whose code says more.
     """
-    late = any(variant.get("late_loads") for variant in case.variants) and reply.get("kernel") in unwaited
+    late = any(variant.get("late_loads") for variant in case.variants) and reply["outcome"] != "infrastructure"
+    late = late and bool(reply.get("kernel")) and reply["kernel"] in unwaited()
     verdict = ledger.judge(case.problem, upstream, arch, str(reply["outcome"]), unwaited=late)
     return Judged(case=case, reply=reply, verdict=verdict)
 

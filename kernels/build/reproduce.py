@@ -18,15 +18,15 @@ from rich.console import Console
 from kernels.base import settings
 from kernels.base.jobs import job_count
 from kernels.build import command as build_command
-from kernels.build.finished import RECORD
 from kernels.build.request import PROJECT, Request
 from kernels.code.toolchains import Toolchain, detect
 from kernels.errors import NotReproducibleError
 from matrix.base.files import sha256_of
 from matrix.options import add_selection_options
 
-# Files that speak of the machine or of the run and are no artifacts.
-_OWN_TO_A_RUN = ("plan.json", "compile_commands.json", ".lock", ".sconsign.dblite", RECORD)
+# Files that speak of the machine or of the run and are no artifacts. So do all hidden ones: a build's own memory of
+# its locks, signatures, headers and outputs.
+_OWN_TO_A_RUN = ("plan.json", "compile_commands.json")
 
 
 def artifacts(folder: Path) -> dict[str, Path]:
@@ -34,7 +34,7 @@ def artifacts(folder: Path) -> dict[str, Path]:
     return {
         str(file.relative_to(folder)): file
         for file in sorted(folder.rglob("*"))
-        if file.is_file() and file.name not in _OWN_TO_A_RUN
+        if file.is_file() and file.name not in _OWN_TO_A_RUN and not file.name.startswith(".")
     }
 
 

@@ -78,3 +78,11 @@ def test_a_folders_name_is_a_leak_and_a_longer_name_is_none(tmp_path: Path) -> N
 def test_options_that_it_would_ignore_are_refused(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "--arch", "gfx950", *option]) == UsageError.exit_code
     assert option[0] in capsys.readouterr().err
+
+
+def test_a_build_s_own_memory_is_no_artifact(tmp_path: Path) -> None:
+    kept = (".headers.json", ".sconsign.signed", ".built", ".lock", "src/.ckpm-outputs", "plan.json")
+    for name in (*kept, "libckpm.so", "obj/a.o", "src/a.hip"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert set(reproduce.artifacts(tmp_path)) == {"libckpm.so", "obj/a.o", "src/a.hip"}

@@ -24,7 +24,14 @@ from emulator.toolchain import cache_folder
 
 _MAKERS = (
     *("lowering/flow", "inspection/hazard_effects", "inspection/hazard_rules", "inspection/hazards"),
-    *("inspection/inspect", "inspection/lds_waits", "inspection/mix", "lowering/registers", "inspection/waits"),
+    *(
+        "inspection/dataflow",
+        "inspection/inspect",
+        "inspection/lds_waits",
+        "inspection/mix",
+        "lowering/registers",
+        "inspection/waits",
+    ),
     *("lowering/decode", "lowering/microop", "lowering/operands", "lowering/shapes"),
 )
 _WORTH_PROCESSES = 32  # kernels; a process of its own takes half a second to start
@@ -35,8 +42,7 @@ class Inspected:
     """One kernel. ``loop`` counts the instructions of its hot loop by mix.CLASSES; all 0 if it has no loop with MFMA.
 
     ``lane_moves`` are v_readlane and v_writelane, by which scalar registers are spilled into vector ones. ``hazards``
-    are waits.Hazard and lds_waits.UnfinishedWrite as text, ``missing_states``
-    are hazards.MissingStates.
+    are waits.Hazard and lds_waits.UnfinishedWrite as text, ``missing_states`` are hazards.MissingStates.
     """
 
     symbol: str

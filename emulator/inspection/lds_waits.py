@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from emulator.inspection.dataflow import before_each
 from emulator.lowering.decode import Instruction
 from emulator.lowering.flow import successors
 
@@ -45,18 +46,14 @@ class UnfinishedWrite:
 
 def unfinished_writes(instructions: Sequence[Instruction]) -> list[UnfinishedWrite]:
     """Every such read, in the code's order, with the first such write."""
+    if not instructions:
+        return []
     following = successors(instructions)
-    before: dict[int, _Writes] = {0: {}}
-    queue = [0] if instructions else []
-    while queue:
-        at = queue.pop()
-        after = _step(at, instructions[at], before[at])
-        for successor in following[at]:
-            if successor not in before:
-                before[successor] = dict(after)
-            elif not _merge(before[successor], after):
-                continue
-            queue.append(successor)
+
+    def after(at: int, state: _Writes) -> _Writes:
+        return _step(at, instructions[at], state)
+
+    before = before_each(0, after, following.__getitem__, lambda since: since)
     unfinished = []
     for at in sorted(before):
         instruction = instructions[at]
@@ -99,13 +96,3 @@ def _uses_memory(instruction: Instruction) -> bool:
 
 def _only_writes(instruction: Instruction) -> bool:
     return instruction.name.startswith("ds_write")
-
-
-def _merge(known: _Writes, other: _Writes) -> bool:
-    """Let ``known`` hold the nearest write of both; whether it changed."""
-    changed = False
-    for entry, since in other.items():
-        if since < known.get(entry, _CAPACITY + 2):
-            known[entry] = since
-            changed = True
-    return changed

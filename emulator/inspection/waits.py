@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from emulator.inspection.dataflow import before_each
 from emulator.lowering.decode import Instruction
 from emulator.lowering.flow import successors, target
 from emulator.lowering.registers import VECTOR, Accesses, accesses, name_of
@@ -59,18 +60,14 @@ def hazards(instructions: Sequence[Instruction]) -> list[Hazard]:
     touched, counters = zip(*(by_encoding[instruction.encoding] for instruction in instructions), strict=True)
     following = successors(instructions)
     setting_exec = _setting_exec(instructions, touched)
-    before: dict[_Place, Pending] = {_Place(0, False): {}}
-    queue = [_Place(0, False)]
-    while queue:
-        place = queue.pop()
-        instruction = instructions[place.at]
-        after = _step(place.at, instruction, counters[place.at], touched[place.at].writes, before[place])
-        for successor in _next(instruction, place, following[place.at], sets_exec=place.at in setting_exec):
-            if successor not in before:
-                before[successor] = dict(after)
-            elif not _merge(before[successor], after):
-                continue
-            queue.append(successor)
+
+    def after(place: _Place, state: Pending) -> Pending:
+        return _step(place.at, instructions[place.at], counters[place.at], touched[place.at].writes, state)
+
+    def ways(place: _Place) -> Iterator[_Place]:
+        return _next(instructions[place.at], place, following[place.at], sets_exec=place.at in setting_exec)
+
+    before = before_each(_Place(0, False), after, ways, lambda load: load[0])
     at_place = {}
     for place, pending in before.items():
         late = _late(instructions[place.at], place, counters[place.at], touched[place.at], pending)
@@ -182,13 +179,3 @@ def _step(
         for counter in counters:
             after[counter, register] = (0, at)
     return after
-
-
-def _merge(known: Pending, other: Pending) -> bool:
-    """Let ``known`` hold the nearest load of both; whether it changed."""
-    changed = False
-    for entry, load in other.items():
-        if entry not in known or load[0] < known[entry][0]:
-            known[entry] = load
-            changed = True
-    return changed

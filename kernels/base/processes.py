@@ -57,14 +57,20 @@ def build_lock(file: Path, say: Callable[[str], None]) -> Iterator[None]:
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
     """SIGTERM and SIGHUP raise SystemExit(128 + number) inside, as SIGINT KeyboardInterrupt. Main thread only."""
-    # nohup ignores SIGHUP: then so do we
-    heeded = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, _end) for number in heeded}
+    with handled_by(_end, signal.SIGTERM, signal.SIGHUP):
+        yield
+
+
+@contextmanager
+def handled_by(handler: Callable[[int, FrameType | None], None], *numbers: signal.Signals) -> Iterator[None]:
+    """Let ``handler`` have these signals, but for those that are ignored: nohup ignores SIGHUP. Main thread only."""
+    heeded = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in heeded}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, former in before.items():
+            signal.signal(number, former)
 
 
 def _end(number: int, frame: FrameType | None) -> None:

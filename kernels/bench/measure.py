@@ -26,7 +26,7 @@ from matrix.dialects import TABLES, check_arch, check_upstream
 from matrix.keys import Key
 from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
 from matrix.problems.ledger import Ledger, read_ledger, source
-from matrix.problems.problem import TIERS, Problem, missing, missing_load, serves
+from matrix.problems.problem import TIERS, Problem, missing, missing_load, refused_for, serves
 from matrix.problems.tables import read
 
 TABLE = TABLES / "performance.yaml"
@@ -133,7 +133,7 @@ def _launched(
     if verdict.kind == "unexpected_pass":
         raise MeasureError(f"{problem.name} {verdict.text}")
     if lacks and not outcome.fault and outcome.launch.status == Status.UNSUPPORTED:
-        return f"dispatch asks for a {lacks} kernel, and this library has none that fits"
+        return refused_for(lacks)
     if not outcome.ran:
         why = outcome.fault.message if outcome.fault else outcome.launch.message
         raise MeasureError(f"{problem.name}: the launch failed: {why}. See nox -s test-batch-prefill.")

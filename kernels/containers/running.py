@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
+from kernels.base.processes import handled_by
 from kernels.containers.engines import Engine, Run, run_commands
 from kernels.containers.errors import ContainerStartError
 from kernels.containers.failures import of_build, of_engine
@@ -89,13 +90,8 @@ def held_back() -> Iterator[None]:
     def keep(number: int, frame: FrameType | None) -> None:
         came.append(number)
 
-    heeded = [number for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, keep) for number in heeded}
-    try:
+    with handled_by(keep, *_ENDING):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     if came:
         signal.raise_signal(came[0])
 

@@ -285,6 +285,11 @@ def missing_load(keys: Iterable[Key], problem: Problem) -> str | None:
     return None if None in there else next((load for load in loads(problem) if load not in there), None)
 
 
+def refused_for(load: str) -> str:
+    """What a refusal by a library means that lacks the kernels of a load mode (:func:`missing_load`)."""
+    return f"dispatch asks for a {load} kernel, and this library has none that fits"
+
+
 def mask_corner(problem: Problem, seqlen_q: int, seqlen_k: int) -> tuple[int, int]:
     """CK's (y, x): row r sees columns c with r - y < c < r + x (and c < seqlen_k). See block_masking.hpp."""
     top_left = problem.mask == "top_left"

@@ -46,14 +46,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
         yield there
 
 
-@pytest.fixture
-def there(running: Machines) -> Machines:
-    for name in ("w1", "w2"):
-        if name not in running.workers or running.workers[name].poll() is not None:
-            running.start(name, "--no-nanny")
-    return running
-
-
 def run(work: Path, suite: str, output: Path, *options: str) -> int:
     """The exit code. The device is the emulator, also on a machine with a GPU."""
     device = [] if "--device" in options else ["--device", "emulator"]

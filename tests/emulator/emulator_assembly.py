@@ -10,9 +10,12 @@ import functools
 import os
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from emulator.device import Buffer, EmulatedGpu
+from emulator.image import read
+from emulator.lowering.decode import Instruction, decode
 from kernels.base.settings import cache_folder
 from kernels.code import toolchains
 
@@ -64,6 +67,19 @@ def assemble(body: str, arch: str = "gfx942", lds_bytes: int = 0) -> bytes:
         source = Path(folder, "kernel.s")
         source.write_text(_FRAME.format(arch=arch, body=body, lds_bytes=lds_bytes))
         return compiled(source, arch, "-x", "assembler")
+
+
+def instructions_of(codes: Mapping[str, str], arch: str = "gfx942") -> dict[str, list[Instruction]]:
+    """The instructions of each piece of assembly, by its name: one run of the assembler is enough for all of them."""
+    image = read(assemble("".join(f"{code}s_endpgm\n" for code in codes.values()), arch))
+    function = image.functions[0]
+    start = function.address - image.text_address
+    programs: list[list[Instruction]] = [[]]
+    for instruction in decode(image.text[start : start + function.size], start):
+        programs[-1].append(instruction)
+        if instruction.name == "s_endpgm":
+            programs.append([])
+    return dict(zip(codes, programs, strict=False))
 
 
 def compiled(source: Path, arch: str, *options: str) -> bytes:

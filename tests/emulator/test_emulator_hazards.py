@@ -10,10 +10,9 @@ import re
 
 import pytest
 
-from emulator.image import read
 from emulator.inspection.hazards import missing_states
-from emulator.lowering.decode import Instruction, decode
-from tests.emulator.emulator_assembly import assemble
+from emulator.lowering.decode import Instruction
+from tests.emulator.emulator_assembly import instructions_of
 
 # MI200's assembler has other names for the same instructions.
 OLDER = {"16x16x16_f16": "16x16x16f16", "32x32x8_f16": "32x32x8f16", "16x16x4_f64": "16x16x4f64"}
@@ -130,18 +129,9 @@ def programs(arch: str) -> dict[str, list[Instruction]]:
             }
     codes |= {name: code for name, (of, code) in SOUND.items() if of == arch}
     codes |= {name: code for name, (code, _) in WAYS.items()} if arch == "gfx942" else {}
-    text = "".join(f"{code}s_endpgm\n" for code in codes.values())
     for name, older in OLDER.items() if arch == "gfx90a" else ():
-        text = text.replace(name, older)
-    image = read(assemble(text, arch))
-    function = image.functions[0]
-    start = function.address - image.text_address
-    found: list[list[Instruction]] = [[]]
-    for instruction in decode(image.text[start : start + function.size], start):
-        found[-1].append(instruction)
-        if instruction.name == "s_endpgm":
-            found.append([])
-    return dict(zip(codes, found, strict=False))
+        codes = {label: code.replace(name, older) for label, code in codes.items()}
+    return instructions_of(codes, arch)
 
 
 def padded(first: str, then: str, states: int) -> str:

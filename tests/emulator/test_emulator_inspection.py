@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 
 from emulator.__main__ import main
-from emulator.image import read
 from emulator.inspection import inspect as inspection
 from emulator.inspection.inspect import inspect
 from emulator.inspection.lds_waits import unfinished_writes
 from emulator.inspection.waits import hazards
-from emulator.lowering.decode import Instruction, decode
+from emulator.lowering.decode import Instruction
 from emulator.store import Store
-from tests.emulator.emulator_assembly import assemble
+from tests.emulator.emulator_assembly import assemble, instructions_of
 
 LOAD = "global_load_dword v2, v0, s[4:5]\n"
 LOADS = LOAD + "global_load_dword v3, v0, s[4:5]\n"
@@ -29,15 +28,7 @@ USE = "v_add_f32 v4, v2, v2\n"
 def programs() -> dict[str, list[Instruction]]:
     """The instructions of every case of LATE and SOUND: one run of the assembler is enough for all of them."""
     codes = {**{name: code for name, (code, _) in LATE.items()}, **SOUND, **UNFINISHED, **FINISHED}
-    image = read(assemble("".join(f"{code}s_endpgm\n" for code in codes.values())))
-    function = image.functions[0]
-    start = function.address - image.text_address
-    found: list[list[Instruction]] = [[]]
-    for instruction in decode(image.text[start : start + function.size], start):
-        found[-1].append(instruction)
-        if instruction.name == "s_endpgm":
-            found.append([])
-    return dict(zip(codes, found, strict=False))
+    return instructions_of(codes)
 
 
 # (code, what the complaint names: the register, and the instruction)

@@ -20,7 +20,7 @@ from kernels.launch.c_abi import Library, Status
 from kernels.launch.device import Device, Fault
 from kernels.launch.launching import Outcome
 from matrix.keys import Key
-from matrix.problems.problem import PAIRWISE, Problem, counterpart, missing, missing_load, serves
+from matrix.problems.problem import PAIRWISE, Problem, counterpart, missing, missing_load, refused_for, serves
 from tests.gpu.reference import Expected, attention, keep_threshold, visible
 from tests.gpu.tolerances import all_zero_rows, compare_lse, compare_o
 
@@ -107,7 +107,7 @@ class _Case:
             more = self.bench.device.hip.explanation()
             raise _EndError("infrastructure", f"the launch failed: {outcome.launch.message}" + (more and f": {more}"))
         if status == Status.UNSUPPORTED and (load := missing_load(self.bench.keys, problem)):
-            raise _EndError("unsupported", f"dispatch asks for a {load} kernel, and this library has none that fits")
+            raise _EndError("unsupported", refused_for(load))
         if status != Status.OK:
             raise _EndError("wrong", f"refused ({status.name.lower()}): {outcome.launch.message}")
         return outcome

@@ -2,6 +2,9 @@
 
 Neither build takes objects from a cache, and each has a compiler's cache of its own, so that what the toolchain builds
 for itself (zig its libc++) is compared, too. No artifact may hold the name of a folder of this machine.
+
+With ``--built DIR`` the library in ``DIR/build`` is the first of the two, wherever its objects came from: a release
+builds once more what it hands out.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import argparse
 import dataclasses
 import re
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from rich.console import Console
@@ -18,9 +21,10 @@ from rich.console import Console
 from kernels.base import settings
 from kernels.base.jobs import job_count
 from kernels.build import command as build_command
-from kernels.build.request import PROJECT, Request
+from kernels.build.manifest import MANIFEST, Manifest
+from kernels.build.request import LIBRARY, PROJECT, Request
 from kernels.code.toolchains import Toolchain, detect
-from kernels.errors import NotReproducibleError
+from kernels.errors import LibraryMismatchError, NotReproducibleError
 from matrix.base.files import sha256_of
 from matrix.options import add_selection_options
 
@@ -67,32 +71,72 @@ def build_twice(
 
     ``toolchain`` makes one that keeps what it needs between builds in a given folder.
     """
-    with tempfile.TemporaryDirectory(prefix="ckpm-") as base:
-        works = [Path(base) / name for name in ("first", "second/with a longer path")]
-        sums, leaked, folders = [], [], (Path(base), Path.home(), settings.cache_folder(), request.tree.root, PROJECT)
-        for number, work in enumerate(works):
-            work.mkdir(parents=True)
-            own = toolchain(Path(base) / f"cache{number}")
-            once = dataclasses.replace(request, work=work, object_cache=None, toolchain=own)
-            build_command.run(once, jobs=jobs, console=console)
-            files = artifacts(work / request.folder)
-            sums.append({name: sha256_of(file) for name, file in files.items()})
-            leaked += leaks(files, folders)
-    return len(sums[0]), [*differences(*sums), *dict.fromkeys(leaked)]
+    with tempfile.TemporaryDirectory(prefix="ckpm-") as name:
+        base = Path(name)
+        works = (base / "first", base / "second/with a longer path")
+        builds = [_build(request, work, toolchain(base / f"cache of {work.name}"), jobs, console) for work in works]
+        leaked = [line for files in builds for line in leaks(files, _folders(request, base))]
+        return len(builds[0]), [*differences(*map(_sums, builds)), *dict.fromkeys(leaked)]
+
+
+def build_again(
+    request: Request, built: Path, toolchain: Callable[[Path], Toolchain], jobs: int, console: Console
+) -> tuple[int, list[str]]:
+    """As :func:`build_twice`, with ``built``, an output folder, as the first: its library and manifest.
+
+    Of objects and sources the manifest's sha256 are compared: they needn't be there any more. Raises RecordError: the
+    manifest is missing or damaged; LibraryMismatchError: the library is missing.
+    """
+    manifest = Manifest.read(built / MANIFEST)
+    if not (built / LIBRARY).is_file():
+        raise LibraryMismatchError(f"{built / LIBRARY} is missing, and its manifest is there: build it again")
+    kept = {name: built / name for name in (LIBRARY, MANIFEST)}
+    first = {**manifest.artifacts, **_sums(kept)}
+    with tempfile.TemporaryDirectory(prefix="ckpm-") as name:
+        base = Path(name)
+        again = _build(request, base / "again", toolchain(base / "cache"), jobs, console)
+        leaked = [line for files in (kept, again) for line in leaks(files, _folders(request, base))]
+        return len(again), [*differences(first, _sums(again)), *dict.fromkeys(leaked)]
+
+
+def _build(request: Request, work: Path, toolchain: Toolchain, jobs: int, console: Console) -> dict[str, Path]:
+    """The artifacts of a build in ``work``, without an object cache."""
+    work.mkdir(parents=True)
+    once = dataclasses.replace(request, work=work, object_cache=None, toolchain=toolchain)
+    build_command.run(once, jobs=jobs, console=console)
+    return artifacts(work / request.folder)
+
+
+def _sums(files: Mapping[str, Path]) -> dict[str, str]:
+    return {name: sha256_of(file) for name, file in files.items()}
+
+
+def _folders(request: Request, base: Path) -> tuple[Path, ...]:
+    """Folders whose names no artifact may hold."""
+    return (base, Path.home(), settings.cache_folder(), request.tree.root, PROJECT)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add_selection_options(parser, tier="smoke")
     build_command.add_compile_options(parser)
+    parser.add_argument(
+        "--built", type=Path, default=None, metavar="DIR", help="build once, and compare with DIR/build"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """The command. Raises NotReproducibleError if a byte differs or a folder's name leaks."""
     console = Console()
     request = build_command.request_from(args, console, work=Path(), cached=False)
-    count, lines = build_twice(
-        request, lambda cache: detect(args.toolchain, cache=cache), job_count(args.jobs), console
-    )
+    jobs = job_count(args.jobs)
+
+    def toolchain(cache: Path) -> Toolchain:
+        return detect(args.toolchain, cache=cache)
+
+    if args.built:
+        count, lines = build_again(request, args.built.resolve() / request.folder, toolchain, jobs, console)
+    else:
+        count, lines = build_twice(request, toolchain, jobs, console)
     if lines:
         raise NotReproducibleError(
             f"two builds of {count} artifacts in two folders differ, or hold folders of this machine:\n  "

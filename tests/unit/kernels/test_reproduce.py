@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -10,10 +12,13 @@ from rich.console import Console
 
 from kernels.build import command as build_command
 from kernels.build import reproduce
+from kernels.build.manifest import Manifest
 from kernels.build.request import Request
 from kernels.cli import main
 from kernels.code.toolchains import Toolchain
+from kernels.errors import LibraryMismatchError, RecordError
 from matrix.base.errors import UsageError
+from tests.unit import manifests
 
 
 def test_differences_name_the_artifact() -> None:
@@ -86,3 +91,54 @@ def test_a_build_s_own_memory_is_no_artifact(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     assert set(reproduce.artifacts(tmp_path)) == {"libckpm.so", "obj/a.o", "src/a.hip"}
+
+
+@pytest.mark.parametrize("damage", ["", "library", "manifest", "object"])
+def test_a_built_library_is_built_once_more_and_compared(
+    monkeypatch: pytest.MonkeyPatch,
+    request_for: Callable[..., Request],
+    stub_toolchain: Callable[..., Toolchain],
+    damage: str,
+) -> None:
+    def fake(request: Request, *, jobs: int, console: Console) -> None:
+        assert request.object_cache is None
+        place = request.work / request.folder
+        (place / "obj").mkdir(parents=True)
+        for name in ("libckpm.so", "obj/unit.o"):
+            (place / name).write_text(name)
+        sums = {name: sha256(name.encode()).hexdigest() for name in ("libckpm.so", "obj/unit.o")}
+        manifests.record(artifacts=sums).write(place / "manifest.json")
+
+    monkeypatch.setattr(build_command, "run", fake)
+    request = request_for(stub_toolchain())
+    fake(dataclasses.replace(request, object_cache=None), jobs=1, console=Console(quiet=True))
+    built = request.work / request.folder
+    (built / "large-kv.json").touch()  # results of a suite
+    (built / "obj/unit.o").unlink()  # a release hands out no objects
+    kept = Manifest.read(built / "manifest.json")
+    if damage == "library":
+        (built / "libckpm.so").write_text("another")
+    if damage == "manifest":
+        dataclasses.replace(kept, selection="another").write(built / "manifest.json")
+    if damage == "object":
+        sums = {**kept.artifacts, "obj/unit.o": "0" * 64}
+        dataclasses.replace(kept, artifacts=sums).write(built / "manifest.json")
+    count, lines = reproduce.build_again(request, built, lambda cache: stub_toolchain(), 1, Console(quiet=True))
+    expected = {
+        "": [],
+        "library": ["libckpm.so"],
+        "manifest": ["manifest.json"],
+        "object": ["manifest.json", "obj/unit.o"],
+    }
+    assert (count, [line.partition(":")[0] for line in lines]) == (3, expected[damage])
+
+
+def test_without_a_built_library_there_is_nothing_to_compare(
+    request_for: Callable[..., Request], stub_toolchain: Callable[..., Toolchain], tmp_path: Path
+) -> None:
+    request = request_for(stub_toolchain())
+    with pytest.raises(RecordError, match=r"manifest\.json"):
+        reproduce.build_again(request, tmp_path, lambda cache: stub_toolchain(), 1, Console(quiet=True))
+    manifests.record().write(tmp_path / "manifest.json")
+    with pytest.raises(LibraryMismatchError, match=r"libckpm\.so is missing"):
+        reproduce.build_again(request, tmp_path, lambda cache: stub_toolchain(), 1, Console(quiet=True))

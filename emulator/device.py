@@ -135,6 +135,10 @@ class EmulatedGpu:
         if status:
             raise DeviceError(f"{buffer.address:#x} is not the start of an allocation", 17)
 
+    def restart_addresses(self) -> None:
+        """Ids and addresses of allocations begin again: what follows gets the same ones in every process."""
+        self._hip_runtime.c.emu_restart_addresses()
+
     @contextlib.contextmanager
     def placed(self, placement: Placement | str, at: int = 0) -> Iterator[None]:
         """Allocations inside the ``with`` are put elsewhere: ``with device.placed("crossing", at=1 << 33):``."""

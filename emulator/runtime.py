@@ -36,6 +36,7 @@ _PROTOTYPES: dict[str, tuple[object, tuple[object, ...]]] = {
     "emu_set_placement": (ctypes.c_int, (_U32, _U64)),
     "emu_allocate": (_P, (_N, _U32, _S)),
     "emu_release": (ctypes.c_int, (_U64,)),
+    "emu_restart_addresses": (None, ()),
     "emu_label": (ctypes.c_int, (_U64, _S)),
     "emu_mapped": (ctypes.c_int, (_U64, _U64)),
     "emu_srd_mapped": (ctypes.c_int, (_P, _P)),

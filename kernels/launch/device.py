@@ -86,6 +86,9 @@ class Device(ABC):
     def recover(self) -> None:
         """Forget a fault. Raises DeviceError if only a new process can."""
 
+    def restart_addresses(self) -> None:  # noqa: B027 - a GPU's runtime chooses them itself
+        """From now on allocations get the same addresses and numbers, whatever the process did before."""
+
     def context(self) -> Mapping[str, str]:
         """In which circumstances times are taken here; what is not known is '' or left out."""
         return {}
@@ -159,6 +162,9 @@ class EmulatedDevice(Device):
     def recover(self) -> None:
         self._device.clear_fault()
         self.hip.last_error()
+
+    def restart_addresses(self) -> None:
+        self._device.restart_addresses()
 
     def context(self) -> Mapping[str, str]:
         """The host's clock is the timer: what it shows is the emulator's speed and not a GPU's."""

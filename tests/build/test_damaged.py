@@ -100,6 +100,27 @@ def test_a_kernel_without_its_waits_or_barriers_fails_in_every_case(
     assert run(without(instruction), *SANITIZE) == (80, ["failed"] * 3)
 
 
+def test_what_is_said_of_a_fault_does_not_depend_on_the_number_of_workers(
+    run: Callable[..., tuple[int, list[str]]], tmp_path: Path
+) -> None:
+    """Nor on the cases before it: both show in the addresses and numbers of allocations."""
+
+    def said(*words: str) -> dict[str, object]:
+        code, outcomes = run(Path.read_bytes, "--suite", "page-fault", *words)
+        assert (code, set(outcomes)) == (0, {"passed"})  # known defects of the ledger
+        return {
+            case.name: (case.text, case.fault and case.fault.message)
+            for case in Results.read(tmp_path / "results.json").cases
+        }
+
+    one = said("--case", "lengths.m64-*", "-j", "1")
+    assert len(one) > 5
+    assert all("allocation" in str(texts) for texts in one.values())
+    assert said("--case", "lengths.m64-*", "-j", "2") == one
+    last = list(one)[-1]
+    assert said("--case", last.partition("/")[2]) == {last: one[last]}
+
+
 # ---- libraries that are no good
 
 ONE = ("--suite", "sanitize", "--case", "plain.m64-full-q40k100")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import json
 from pathlib import Path
 
 import numpy as np
@@ -274,3 +275,29 @@ def test_intervals_agree_with_model(device: EmulatedGpu, granularity: int) -> No
                 assert length > 0
 
     agree()
+
+
+@on_device()
+def test_addresses_and_numbers_begin_again_whatever_was_before(device: EmulatedGpu) -> None:
+    def number(buffer: Buffer) -> int:
+        listed = json.loads(device._hip_runtime.text("emu_allocations_json"))
+        return next(int(row["id"]) for row in listed if row["base"] == buffer.address)
+
+    def allocate() -> list[tuple[int, int]]:
+        buffers = [device.malloc(size) for size in (64, 3 * GIB, PAGE + 1)]
+        result = [(buffer.address, number(buffer)) for buffer in buffers]
+        for buffer in buffers:
+            device.free(buffer)
+        return result
+
+    device.restart_addresses()
+    first = allocate()
+    assert allocate() != first  # freed addresses come back late
+    device.restart_addresses()
+    assert allocate() == first
+    device.restart_addresses()
+    kept = device.malloc(64)
+    device.restart_addresses()
+    later = allocate()
+    assert kept.address not in {address for address, _ in later}
+    assert number(kept) not in {one for _, one in later}

@@ -193,6 +193,7 @@ def uneven_dropout(p: Problem, random_values: Sequence[NDArray[Any]]) -> list[st
 def run_case(bench: Bench, problem: Problem, variants: Sequence[Mapping[str, Any]] = ({},)) -> Result:
     """Run a case once for each set of device options. The first that fails ends it."""
     case = _Case(bench, problem)
+    bench.device.restart_addresses()  # a fault's text doesn't depend on the cases before it
     try:
         outcome, message, fault = _run(case, variants)
     except _EndError as end:

@@ -110,6 +110,7 @@ def run_kernel(bench: FamilyBench, name: str) -> Result:
     """Run each scenario of the kernel ``name``. The first that fails ends the case."""
     key = next(key for key in bench.keys if name in (key.name, f"{FAMILY_SUITE}/{key.name}"))
     record = _Record()
+    bench.device.restart_addresses()
     fault: Mapping[str, Any] = {}
     try:
         outcome, message = _run_scenarios(bench, key, record)

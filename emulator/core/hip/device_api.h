@@ -46,6 +46,7 @@ EMU_API void emu_clear_fault(void);
 EMU_API int emu_set_placement(uint32_t placement, uint64_t base); // enum Placement
 EMU_API void* emu_allocate(size_t bytes, uint32_t kind, const char* label);
 EMU_API int emu_release(uint64_t address);
+EMU_API void emu_restart_addresses(void);
 EMU_API int emu_label(uint64_t address, const char* label);
 EMU_API int emu_mapped(uint64_t address, uint64_t bytes);            // 1 or 0
 EMU_API int emu_srd_mapped(const uint32_t* srd, uint64_t* unmapped); // 1 or 0

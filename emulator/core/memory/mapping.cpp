@@ -15,6 +15,7 @@ constexpr uint64_t KIB = 1024, MIB = 1024 * KIB, GIB = 1024 * MIB;
 // The heap of a position-dependent Python lies below LOW_BEGIN.
 constexpr uint64_t LOW_BEGIN = 1 * GIB, LOW_END = 4 * GIB;
 constexpr uint64_t DEFAULT_BEGIN = 0x1000'7ae0'0000, DEFAULT_END = 0x5000'0000'0000;
+constexpr uint64_t CODE_BEGIN = DEFAULT_END, CODE_END = 0x5800'0000'0000;
 constexpr uint64_t CROSSING_BEGIN = 0x6000'0000'0000;
 constexpr uint64_t HIGH_END       = 0x7c00'0000'0000;
 // 47 bits: a GPU's 48th is a bit that user space does not have.
@@ -125,19 +126,27 @@ uint64_t ascend(const Search& search, const PlacementRequest& request, const Occ
     return 0;
 }
 
+// Where default places of a region are looked for next. Addresses come back late, so that a use
+// after free faults.
+struct Region
+{
+    const uint64_t begin, end;
+    uint64_t cursor = begin;
+};
+Region default_region{DEFAULT_BEGIN, DEFAULT_END}, code_region{CODE_BEGIN, CODE_END};
+
 uint64_t place_default(const PlacementRequest& request, uint64_t stagger, const Occupied& occupied)
 {
-    // Addresses come back late, so that a use after free faults.
-    static uint64_t cursor = DEFAULT_BEGIN;
-    Search search{cursor, DEFAULT_END, 2 * MIB, stagger, request.guard};
+    Region& region = request.code ? code_region : default_region;
+    Search search{region.cursor, region.end, 2 * MIB, stagger, request.guard};
     uint64_t base = ascend(search, request, occupied);
     if(base == 0)
     {
-        search.from = DEFAULT_BEGIN;
+        search.from = region.begin;
         base        = ascend(search, request, occupied);
     }
     if(base != 0)
-        cursor = page_ceil(base + request.bytes) + request.guard;
+        region.cursor = page_ceil(base + request.bytes) + request.guard;
     return base;
 }
 
@@ -196,6 +205,8 @@ uint64_t map_memory(const PlacementRequest& request, const Occupied& occupied)
     }
     return 0;
 }
+
+void restart_mapping() { default_region.cursor = default_region.begin; }
 
 void unmap_memory(uint64_t base, uint64_t bytes)
 {

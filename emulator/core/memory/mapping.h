@@ -24,11 +24,14 @@ struct PlacementRequest
     uint64_t bytes      = 0;
     uint32_t number     = 0; // of the allocation: staggers small ones
     bool poison         = false;
+    bool code           = false; // of a code object: in a region of its own
 };
 
 // Map memory for a request and return the allocation's first byte (not always the first of a page);
 // 0 if there is no room.
 uint64_t map_memory(const PlacementRequest& request, const Occupied& occupied);
+// Default places are looked for from the first one again.
+void restart_mapping();
 void unmap_memory(uint64_t base, uint64_t bytes);
 // Make whole pages of an own mapping read as zero again, and give their memory back. False if that
 // is not possible.

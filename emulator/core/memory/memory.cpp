@@ -22,12 +22,17 @@ struct Entry
     bool owned;
 };
 
+// Code objects are loaded when first used: numbers and places of their own keep those of buffers
+// from depending on when that was.
+constexpr uint32_t FIRST_CODE_ID = 1u << 20;
+
 struct Book
 {
     std::shared_mutex mutex;
     std::map<uint64_t, Entry> live; // by base
     std::deque<Allocation> freed;   // the latest
     uint32_t next_id        = 1;
+    uint32_t next_code_id   = FIRST_CODE_ID;
     Placement placement     = Placement::Default;
     uint64_t placement_base = 0;
     uint64_t guard          = 4ull << 30;
@@ -111,6 +116,11 @@ bool covers(const Range& range, uint64_t address, uint64_t bytes)
     return address >= range.begin && address < range.end && bytes <= range.end - address;
 }
 
+uint32_t& id_counter(Book& all, AllocationKind kind)
+{
+    return kind == AllocationKind::Code ? all.next_code_id : all.next_id;
+}
+
 void forget(Book& all, std::map<uint64_t, Entry>::iterator entry)
 {
     Allocation& allocation = entry->second.allocation;
@@ -185,7 +195,8 @@ void* allocate(size_t bytes, AllocationKind kind, const char* label)
     request.base      = all.placement_base;
     request.guard     = all.guard;
     request.bytes     = bytes;
-    request.number    = all.next_id;
+    request.number    = id_counter(all, kind);
+    request.code      = kind == AllocationKind::Code;
     request.poison    = all.poison && !ours;
     if(counts(kind) && bytes > all.capacity - std::min(all.capacity, all.in_use))
         return nullptr;
@@ -195,7 +206,7 @@ void* allocate(size_t bytes, AllocationKind kind, const char* label)
         all.placement = Placement::Default;
     if(base == 0)
         return nullptr;
-    all.live[base] = {{base, bytes, all.next_id++, kind, false, label}, true};
+    all.live[base] = {{base, bytes, id_counter(all, kind)++, kind, false, label}, true};
     if(counts(kind))
         all.in_use += bytes;
     changed();
@@ -209,7 +220,7 @@ bool import_range(const void* address, size_t bytes, AllocationKind kind, const 
     std::unique_lock lock(all.mutex);
     if(base == 0 || bytes == 0 || bytes > ~base || occupied(all, base, base + bytes) != 0)
         return false;
-    all.live[base] = {{base, bytes, all.next_id++, kind, false, label}, false};
+    all.live[base] = {{base, bytes, id_counter(all, kind)++, kind, false, label}, false};
     if(counts(kind))
         all.in_use += bytes;
     changed();
@@ -239,6 +250,18 @@ void release_all()
             forget(all, entry);
         entry = next;
     }
+}
+
+void restart_addresses()
+{
+    Book& all = book();
+    std::unique_lock lock(all.mutex);
+    all.next_id = 1;
+    for(const auto& [base, entry] : all.live)
+        if(entry.allocation.kind != AllocationKind::Code)
+            all.next_id = std::max(all.next_id, entry.allocation.id + 1);
+    all.freed.clear();
+    restart_mapping();
 }
 
 bool label_allocation(const void* address, const char* label)

@@ -30,7 +30,7 @@ struct Allocation
 {
     uint64_t base       = 0;
     uint64_t bytes      = 0; // as asked for; mapped are whole pages
-    uint32_t id         = 0; // counts up from 1, never used again
+    uint32_t id         = 0; // counts up from 1 (code: from 2^20); see restart_addresses()
     AllocationKind kind = AllocationKind::Device;
     bool freed          = false; // only in what nearest() answers
     std::string label;           // what a test calls it, for messages
@@ -74,6 +74,9 @@ bool import_range(const void* address, size_t bytes, AllocationKind kind, const 
 // there.
 bool release(const void* address);
 void release_all(); // every allocation of any kind: hipDeviceReset
+// Ids and default places begin again (behind what is still allocated), and freed allocations are
+// forgotten: what follows gets the same ids and addresses, whatever this process did before.
+void restart_addresses();
 bool label_allocation(const void* address, const char* label);
 // Write `value` to a part of an allocation. Whole pages of zeros are given back instead of written.
 void fill(void* address, int value, size_t bytes);

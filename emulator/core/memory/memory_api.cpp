@@ -37,6 +37,8 @@ int emu_release(uint64_t address)
     return emu::release(reinterpret_cast<void*>(address)) ? 0 : 1;
 }
 
+void emu_restart_addresses(void) { emu::restart_addresses(); }
+
 int emu_label(uint64_t address, const char* label)
 {
     return emu::label_allocation(reinterpret_cast<void*>(address), label) ? 0 : 1;

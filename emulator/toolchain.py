@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from emulator.errors import CompilerMissingError, CoreBuildError, UntrustedFileError
+from emulator.errors import CompilerMissingError, CoreBuildError, OutputError, UntrustedFileError
 from emulator.store import adopt, draft_folder, is_adopted
 from emulator.trust import keep_others_out, why_untrusted
 
@@ -85,12 +85,17 @@ class Compiler:
 
 
 def cache_folder() -> Path:
-    """CKPM_CACHE, else the user's cache folder; in it, ``emulator``."""
+    """CKPM_CACHE, else the user's cache folder; in it, ``emulator``. Raises OutputError: neither is known."""
     base = os.environ.get("CKPM_CACHE")
     if base:
         return Path(base).absolute() / "emulator"
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "ck-prefill-matrix" / "emulator"
+    home = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not home.is_absolute():  # such are to be ignored (XDG Base Directory Specification)
+        try:
+            home = Path.home() / ".cache"
+        except RuntimeError as error:
+            raise OutputError("this user has no home folder for the cache: set CKPM_CACHE to a folder.") from error
+    return home / "ck-prefill-matrix" / "emulator"
 
 
 def isa_level(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:

@@ -17,8 +17,9 @@ def cache_folder() -> Path:
     """
     if chosen := os.environ.get("CKPM_CACHE"):
         return Path(chosen).absolute()
-    if base := os.environ.get("XDG_CACHE_HOME"):
-        return Path(base).absolute() / "ck-prefill-matrix"
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if base.is_absolute():  # others are to be ignored (XDG Base Directory Specification)
+        return base / "ck-prefill-matrix"
     try:
         return Path.home() / ".cache" / "ck-prefill-matrix"
     except RuntimeError as error:

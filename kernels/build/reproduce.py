@@ -10,6 +10,7 @@ builds once more what it hands out.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import re
 import tempfile
@@ -113,7 +114,10 @@ def _sums(files: Mapping[str, Path]) -> dict[str, str]:
 
 def _folders(request: Request, base: Path) -> tuple[Path, ...]:
     """Folders whose names no artifact may hold."""
-    return (base, Path.home(), settings.cache_folder(), request.tree.root, PROJECT)
+    folders = [base, settings.cache_folder(), request.tree.root, PROJECT]
+    with contextlib.suppress(RuntimeError):  # a user without one
+        folders.append(Path.home())
+    return tuple(folders)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -17,7 +17,14 @@ import pytest
 
 from emulator import toolchain
 from emulator.device import EmulatedGpu, Options
-from emulator.errors import CodeObjectError, CompilerMissingError, CoreBuildError, DeviceError, OneDeviceError
+from emulator.errors import (
+    CodeObjectError,
+    CompilerMissingError,
+    CoreBuildError,
+    DeviceError,
+    OneDeviceError,
+    OutputError,
+)
 from emulator.toolchain import Compiler
 from tests.emulator.emulator_child import on_device, stub_core
 from tests.emulator.emulator_small import fat_binary, small_library
@@ -299,6 +306,20 @@ def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("CKPM_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert toolchain.cache_folder() == tmp_path / "ck-prefill-matrix" / "emulator"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", "/home/me")
+    assert toolchain.cache_folder() == Path("/home/me/.cache/ck-prefill-matrix/emulator")
+
+
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("CKPM_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", nowhere)
+    with pytest.raises(OutputError, match="no home folder for the cache: set CKPM_CACHE to a folder"):
+        toolchain.cache_folder()
 
 
 def test_core_is_free_of_warnings() -> None:

@@ -22,6 +22,8 @@ def test_the_cache_is_chosen_else_the_user_s(monkeypatch: pytest.MonkeyPatch, tm
     assert cache_folder() == Path("/home/me/.cache/ck-prefill-matrix")
     monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
     assert cache_folder() == Path("/caches/ck-prefill-matrix")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert cache_folder() == Path("/home/me/.cache/ck-prefill-matrix")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CKPM_CACHE", "mine")
     assert cache_folder() == tmp_path / "mine"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from matrix.base.errors import CkPrefillError
 from matrix.base.errors import DiskFullError as DiskFullError  # 27 of these codes: matrix/ writes files, too
+from matrix.base.errors import ProcessLimitError as ProcessLimitError
 from matrix.base.errors import UntrustedFileError as UntrustedFileError
 
 

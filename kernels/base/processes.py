@@ -12,6 +12,7 @@ import fcntl
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from pathlib import Path
 from types import FrameType
 
 from kernels.base.files import make_folder, writing
+from kernels.errors import ProcessLimitError
 
 # What SCons may take to write down what is built, once its compilers are ended; then it is killed.
 _PATIENCE_SECONDS = 10
@@ -83,7 +85,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 def group(command: Sequence[str], *, cwd: Path, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
     """Run a command as a process group of its own, standard output and errors in ``stdout``; at the end all are gone.
 
-    The command gets one more word, ``owner=N``, for :func:`end_with_owner`.
+    The command gets one more word, ``owner=N``, for :func:`end_with_owner`. Raises ProcessLimitError.
     """
     theirs, ours = os.pipe()
     with os.fdopen(ours, "wb") as owner:
@@ -101,6 +103,8 @@ def group(command: Sequence[str], *, cwd: Path, environment: Mapping[str, str]) 
                 close_fds=False,  # the lock's descriptor is inherited, and the pipe's
                 process_group=0,
             )
+        except BlockingIOError as error:
+            raise ProcessLimitError(f"{command[0]} can't be started") from error
         finally:
             os.close(theirs)
         with process:
@@ -114,6 +118,20 @@ def group(command: Sequence[str], *, cwd: Path, environment: Mapping[str, str]) 
                 raise
             finally:
                 _signal(process.pid, signal.SIGKILL)
+
+
+def end_if_a_thread_fails() -> None:
+    """From now on, an exception that nobody catches in a thread ends the process and is its last word.
+
+    SCons waits forever for a worker thread that is gone, as one is that could not start another.
+    """
+
+    def end(failure: threading.ExceptHookArgs) -> None:
+        sys.stdout.write(f"error: {failure.exc_value}{os.linesep}")
+        sys.stdout.flush()
+        os._exit(1)
+
+    threading.excepthook = end
 
 
 def end_with_owner(pipe: int, stop: Callable[[], None]) -> None:

@@ -28,11 +28,14 @@ from kernels.build.request import LIBRARY, Request, clear_failures, discard_libr
 from kernels.build.resources import show
 from kernels.build.signature_file import discard_foreign
 from kernels.code.toolchains import Toolchain, detect
-from kernels.errors import CompileError, DiskFullError, LinkError
+from kernels.errors import CompileError, DiskFullError, LinkError, ProcessLimitError
 from kernels.upstream import headers
 from kernels.upstream.trees import locate
 from matrix.base.errors import CkPrefillError, UsageError
 from matrix.options import selection_from
+
+# How compilers, zig and Python put it that the system gave them no process or thread.
+_NO_PROCESS = ("Resource temporarily unavailable", "SystemResources", "ThreadQuotaExceeded", "can't start new thread")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,7 @@ def run(
         CompileError: units failed; the message holds every failing kernel and the compiler's words.
         LinkError: the library could not be linked or described.
         DiskFullError, OutputError: something could not be written.
+        ProcessLimitError: the system allows fewer processes than a build takes.
         SystemExit: SIGTERM or SIGHUP came.
     """
     with build_lock(request.work / request.folder / ".lock", lambda text: say(console, text)), ended_by_signals():
@@ -148,6 +152,8 @@ def _raise_failures(request: Request, tally: Tally, elsewhere: Elsewhere | None)
         raise DiskFullError(
             f"{full.partition(':')[0]}: no space left on the disk. Free some and build again; it goes on from here."
         )
+    if any(sign in text for text in words for sign in _NO_PROCESS):
+        raise ProcessLimitError("compilers could not be started; what is compiled is kept")
     if reason := failures.common_reason(records):
         example = next(record for record in records if record["kind"] == "host")
         raise CompileError(

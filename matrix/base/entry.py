@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable
 
-from matrix.base.errors import CkPrefillError, OutputError
+from matrix.base.errors import CkPrefillError, OutputError, ProcessLimitError
 from matrix.base.files import write_error
 from matrix.base.program import as_called
 
@@ -31,13 +31,18 @@ def exit_code(command: Callable[[], int]) -> int:
         if sys.stdout is not None:  # Python's word for a closed one
             sys.stdout.flush()  # here, and not while Python shuts down
     except CkPrefillError as error:
-        _record(error)
-        return _tell(str(error), error.exit_code)
+        return _failed(error)
     except BrokenPipeError:
         _abandon_stdout()
         return _CLOSED_PIPE
     except KeyboardInterrupt:
         return _tell("interrupted; run the same command again to go on", _INTERRUPTED)
+    except RuntimeError as error:
+        if "can't start new thread" not in str(error):
+            raise
+        return _failed(ProcessLimitError("a thread can't be started"))
+    except BlockingIOError as error:
+        return _failed(ProcessLimitError(f"{error.filename or 'a process'} can't be started"))
     except OSError as error:
         if error.filename is None and error.errno in _OF_AN_OUTPUT:
             _abandon_stdout()
@@ -46,6 +51,11 @@ def exit_code(command: Callable[[], int]) -> int:
         where = error.filename or "the system refuses"
         return _tell(f"{where}: {error.strerror or error}. Mend that and try again.", OutputError.exit_code)
     return code
+
+
+def _failed(error: CkPrefillError) -> int:
+    _record(error)
+    return _tell(str(error), error.exit_code)
 
 
 def _record(error: CkPrefillError) -> None:

@@ -193,3 +193,16 @@ class ShallowCloneError(CkPrefillError):
     """A commit that a shallow clone does not have."""
 
     exit_code = 94
+
+
+class ProcessLimitError(CkPrefillError):
+    """The system allows this user, or this container, no further process or thread."""
+
+    exit_code = 99
+    infrastructure = True
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}: the system allows no further process (ulimit -u; pids.max of a container). Allow more, or take "
+            "fewer at once with -j."
+        )

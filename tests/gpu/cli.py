@@ -112,7 +112,7 @@ def run(args: argparse.Namespace, out: Console) -> None:
         spoken_of = source(upstream, library.manifest.dialect)
         output = args.output or _results_file(args, arch, folder_name(upstream, family))
         junit.clear(output, library.library, library.library.with_name(MANIFEST))  # nobody reports on an earlier run
-        pool, words = _pool(args, kind, arch, library, family, len(cases), there)
+        pool, words = _pool(args, kind, arch, library, family, len(cases), there, out)
         say(out, f"{len(cases)} cases of {args.suite} on {kind} {arch}, {upstream}, {words}")
         unwaited = functools.cache(lambda: suites.unwaited_loads(library, arch))
         judged: list[Judged] = []
@@ -158,6 +158,7 @@ def _pool(
     family: str,
     count: int,
     there: Connection | None,
+    out: Console,
 ) -> tuple[Pool | RemotePool, str]:
     """What runs the cases, and its size in words."""
     if there is not None:
@@ -170,7 +171,7 @@ def _pool(
         return remote, there.words()
     size = min(args.jobs or default_workers(kind), count)
     setup = _setup(kind, arch, library, family, threads=0 if size == 1 else 1)
-    pool = Pool(command=worker_command(setup), size=size, environment=ENVIRONMENT)
+    pool = Pool(command=worker_command(setup), size=size, environment=ENVIRONMENT, say=functools.partial(say, out))
     return pool, f"{size} at once"
 
 

@@ -27,6 +27,7 @@ from tests.gpu.errors import RefusedError, WorkerStartError
 from tests.gpu.suites import Case
 
 START_SECONDS = 900.0  # the first start compiles the emulator's core and decodes code objects
+_SAY_SECONDS = 30.0  # between words about a worker that is starting
 _START_FAILURES = 2  # in a row, after which a machine is given up
 _GONE_SECONDS = 10.0
 _TAIL = 4000  # bytes of a dead worker's standard error that are evidence
@@ -61,8 +62,10 @@ class Worker:
         environment: Mapping[str, str],
         start_seconds: float,
         begun: Callable[[Worker], None] = lambda worker: None,
+        say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """``begun`` is called before the process is ready, and may :meth:`kill` it from then on.
+        """``begun`` is called before the process is ready, and may :meth:`kill` it from then on; ``say`` gets a line
+        every now and then until it is ready.
 
         Raises RefusedError, or WorkerStartError if the process dies or says nothing.
         """
@@ -78,7 +81,7 @@ class Worker:
         self._pending = b""
         begun(self)
         try:
-            reply = self._receive(start_seconds)
+            reply = self._ready(start_seconds, say)
         except (_TimedOutError, _DiedError, ValueError) as error:
             words = self.last_words()
             code = self.stop()
@@ -93,6 +96,22 @@ class Worker:
             self.stop()
             raise RefusedError(str(reply["refused"]), int(reply.get("exit_code", 1)))
         self.facts: Mapping[str, Any] = reply.get("ready", {})
+
+    def _ready(self, seconds: float, say: Callable[[str], None]) -> Any:
+        """The first line. Raises as :meth:`_receive`."""
+        waited = 0.0
+        while True:
+            try:
+                return self._receive(min(_SAY_SECONDS, seconds - waited))
+            except _TimedOutError:
+                waited += _SAY_SECONDS
+                if waited >= seconds:
+                    raise
+            words = self.last_words().splitlines()
+            last = f"; its last words: {words[-1]}" if words else ""
+            say(
+                f"a worker (process {self._process.pid}) is starting for {waited:.0f} s, of {seconds:.0f} at most{last}"
+            )
 
     def run(self, case: Case) -> Reply:
         """The reply to a case. The worker may be dead afterwards (see :attr:`alive`)."""
@@ -202,12 +221,13 @@ def _ending(code: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """``command`` starts a worker. ``size`` of them run at once."""
+    """``command`` starts a worker. ``size`` of them run at once. ``say`` is told of one that takes long to start."""
 
     command: tuple[str, ...]
     size: int
     environment: Mapping[str, str]
     start_seconds: float = START_SECONDS
+    say: Callable[[str], None] = lambda text: None
 
     def run(self, cases: Sequence[Case]) -> Iterator[tuple[Case, Reply]]:
         """Yield each case with its reply as it ends; expensive ones are begun first. A reply has ``elapsed`` seconds.
@@ -247,7 +267,7 @@ class Pool:
                 thread.join()
 
     def _start(self) -> Worker:
-        return Worker(self.command, self.environment, self.start_seconds)
+        return Worker(self.command, self.environment, self.start_seconds, say=self.say)
 
     def _work(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import os
@@ -35,7 +36,7 @@ def answer(reply):
 start = sys.argv[1] if len(sys.argv) > 1 else ""
 if start == "slow": time.sleep(0.3)
 if start == "dies": sys.exit("no such device /dev/nonsense")
-if start == "hangs": time.sleep(60)
+if start == "hangs": sys.stderr.write("half way\n"); sys.stderr.flush(); time.sleep(60)
 if start == "refuses": answer({"refused": "built for gfx90a", "exit_code": 84}); sys.exit(0)
 if start.startswith("once:"):
     if os.path.exists(start[5:]): sys.exit("gone")
@@ -147,6 +148,18 @@ def test_a_worker_that_cannot_start_ends_the_run_with_its_last_words() -> None:
         list(pool("dies").run([case("fine")]))
     with pytest.raises(WorkerStartError, match="said nothing in time"):
         list(pool("hangs", seconds=0.2).run([case("fine")]))
+
+
+def test_a_worker_that_takes_long_to_start_is_spoken_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.gpu.pool._SAY_SECONDS", 0.1)
+    lines: list[str] = []
+    with pytest.raises(WorkerStartError, match="said nothing in time"):
+        list(dataclasses.replace(pool("hangs", seconds=0.4), say=lines.append).run([case("fine")]))
+    assert len(lines) == 3
+    assert "is starting for 0 s, of 0 at most" in lines[0]
+    assert "; its last words: half way" in lines[-1]
+    lines.clear()
+    assert replies(dataclasses.replace(pool(), say=lines.append).run([case("fine")]))["fine"]["outcome"] == "passed"
 
 
 def test_a_refusal_keeps_its_exit_code() -> None:

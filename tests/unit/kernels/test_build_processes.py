@@ -12,14 +12,16 @@ import sys
 from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from kernels.base.processes import build_lock
 from kernels.build import command as build_command
-from kernels.build.request import PROJECT, Request
+from kernels.build.request import PROJECT, Request, scons_command
 from kernels.code.toolchains import Toolchain
+from kernels.errors import ProcessLimitError
 
 Make = Callable[..., Request]
 Stub = Callable[..., Toolchain]
@@ -122,3 +124,47 @@ def test_sconstruct_without_a_plan_says_so(tmp_path: Path, text: str | None, mes
     assert run.returncode == 2
     assert run.stdout.startswith(f"error: nope: {message}")
     assert "Traceback" not in run.stdout + run.stderr
+
+
+# What a limit of processes does to SCons: the third of its threads can't be started.
+LIMIT = """
+import threading
+start, begun = threading.Thread.start, []
+def limited(thread):
+    if type(thread).__name__ == "Worker":
+        begun.append(thread)
+        if len(begun) == 3:
+            raise RuntimeError("can't start new thread")
+    start(thread)
+threading.Thread.start = limited
+import runpy
+runpy.run_module("SCons", run_name="__main__", alter_sys=True)
+"""
+
+
+def test_a_limit_of_threads_ends_the_build_with_a_message(
+    stub_toolchain: Stub, request_for: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def limited(*given: Any) -> list[str]:
+        command = scons_command(*given)
+        assert command[2:4] == ["-m", "SCons"]
+        return [*command[:2], "-c", LIMIT, *command[4:]]
+
+    monkeypatch.setattr(build_command, "scons_command", limited)
+    waiting = tmp_path / "waiting"  # else one thread could be enough
+    waiting.write_text("#!/bin/sh\nexec sleep 1000\n")
+    waiting.chmod(0o755)
+    request = request_for(dataclasses.replace(stub_toolchain(), compiler=(str(waiting),)))
+    with pytest.raises(ProcessLimitError, match=r"the system allows no further process .*fewer at once with -j"):
+        build_command.run(request, jobs=4, console=Console(file=StringIO()))
+
+
+def test_a_compiler_that_cannot_be_started_for_a_limit_is_told_as_such(
+    stub_toolchain: Stub, request_for: Make, tmp_path: Path
+) -> None:
+    limited = tmp_path / "limited"
+    limited.write_text("#!/bin/sh\necho 'zig: error: posix_spawn failed: Resource temporarily unavailable'; exit 1\n")
+    limited.chmod(0o755)
+    request = request_for(dataclasses.replace(stub_toolchain(), compiler=(str(limited),)), where=("key.logits",))
+    with pytest.raises(ProcessLimitError, match="compilers could not be started; what is compiled is kept"):
+        build_command.run(request, jobs=2, console=Console(file=StringIO()))

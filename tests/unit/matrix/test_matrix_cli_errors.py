@@ -195,9 +195,16 @@ def test_a_closed_standard_output_is_no_traceback() -> None:
             "/a/file: Permission denied. Mend that and try again.",
         ),
         (
-            BlockingIOError(11, "Resource temporarily unavailable"),
-            16,
-            "the system refuses: Resource temporarily unavailable. Mend that and try again.",
+            BlockingIOError(11, "Resource temporarily unavailable", "zig"),
+            99,
+            "zig can't be started: the system allows no further process (ulimit -u; pids.max of a container). Allow "
+            "more, or take fewer at once with -j.",
+        ),
+        (
+            RuntimeError("can't start new thread"),
+            99,
+            "a thread can't be started: the system allows no further process (ulimit -u; pids.max of a container). "
+            "Allow more, or take fewer at once with -j.",
         ),
     ],
 )
@@ -214,3 +221,9 @@ def test_what_a_machine_does_to_a_program_is_a_message(
 def test_a_mistake_of_ours_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
         exit_code(lambda: 1 // 0)
+
+    def mistake() -> int:
+        raise RuntimeError("dictionary changed size during iteration")
+
+    with pytest.raises(RuntimeError, match="changed size"):
+        exit_code(mistake)

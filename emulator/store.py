@@ -68,8 +68,19 @@ def adopt(draft: Path, place: Path) -> None:
     draft.replace(place)
 
 
+def remember(file: Path, top: Path) -> None:
+    """Put its sha256 beside a finished file that another program made and keeps in its place.
+
+    Drafts are in ``top``, on the same file system. Raises OSError.
+    """
+    with draft_folder(top) as drafts:
+        draft = drafts / _beside(file).name
+        draft.write_text(_sha256(file))
+        draft.replace(_beside(file))
+
+
 def is_adopted(file: Path) -> bool:
-    """Whether a file is there as :func:`adopt` put it there.
+    """Whether a file is there as :func:`adopt` put it there, or :func:`remember` saw it.
 
     Raises OSError: there is something else than a file, or it can't be read.
     """

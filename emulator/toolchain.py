@@ -26,6 +26,7 @@ from pathlib import Path
 from emulator.errors import CompilerMissingError, CoreBuildError, OutputError, UntrustedFileError
 from emulator.store import adopt, draft_folder, is_adopted
 from emulator.trust import keep_others_out, why_untrusted
+from emulator.zig_cache import checked_link
 
 CORE = Path(__file__).parent / "core"
 EXPORTS = CORE / "exports.map"
@@ -233,9 +234,11 @@ class _Build:
     def _link(self) -> None:
         self.result.parent.mkdir(exist_ok=True)
         words = ("-shared", f"-Wl,-soname,{SONAME}", *_LINK_FLAGS, f"-Wl,--version-script={EXPORTS}")
-        self._step(
-            "the link", self.result, *self._compiler.link_flags(), *words, *(str(made) for made in self._objects)
-        )
+        kept = self._compiler.environment.get("ZIG_GLOBAL_CACHE_DIR")
+        with checked_link(Path(kept)) if kept else contextlib.nullcontext():
+            self._step(
+                "the link", self.result, *self._compiler.link_flags(), *words, *(str(made) for made in self._objects)
+            )
 
     def _step(self, what: str, made: Path, *arguments: str) -> None:
         with draft_folder(self._cache) as folder:

@@ -16,6 +16,8 @@ from emulator.store import is_adopted as is_adopted
 from emulator.store import is_whole_entry as is_whole_entry
 from emulator.trust import keep_others_out
 from emulator.trust import why_untrusted as why_untrusted
+from emulator.zig_cache import checked_link as checked_link
+from emulator.zig_cache import linked_with as linked_with
 from kernels.base.files import make_folder, writing
 from kernels.errors import UntrustedFileError
 

@@ -20,13 +20,13 @@ from pathlib import Path
 
 from kernels.base.processes import end_with_owner, group
 
-_ZIG_CACHE = "ZIG_GLOBAL_CACHE_DIR"  # of a toolchain's environment, if it is zig's
+ZIG_CACHE = "ZIG_GLOBAL_CACHE_DIR"  # of a toolchain's environment, if it is zig's
 _CORE = (sys.executable, "-P", "-m", "emulator", "core")
 
 
 def lacks_libcxx(environment: Mapping[str, str]) -> bool:
     """Whether the first link with a toolchain of this environment builds libc++."""
-    cache = environment.get(_ZIG_CACHE)
+    cache = environment.get(ZIG_CACHE)
     return bool(cache) and not any(Path(str(cache)).glob("o/*/libc++.a"))
 
 
@@ -77,7 +77,7 @@ def _started(
 
 
 def _lock_file(environment: Mapping[str, str]) -> Path | None:
-    cache = environment.get(_ZIG_CACHE)
+    cache = environment.get(ZIG_CACHE)
     return Path(cache) / "libc++.lock" if cache else None
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from kernels.base import warming
 from kernels.base.files import write_atomically
+from kernels.base.trust import checked_link
 from kernels.build import finished as built
 from kernels.build.plan import Step
 from kernels.upstream import headers
@@ -66,7 +67,7 @@ def run_step(step: Step, environment: Mapping[str, str], folder: str, execute: E
     damaged = built.discard_damaged(Path(folder), step.sources) if step.kind == "library" else []
     for name in damaged:
         announce_damage(step, name)
-    ran = Ran(1, f"damaged: {', '.join(damaged)}") if damaged else execute(step, environment)
+    ran = Ran(1, f"damaged: {', '.join(damaged)}") if damaged else _executed(step, environment, execute)
     if ran.code == 0 and step.kind in ("unit", "host") and (header := headers.changed(Path(folder))):
         ran = Ran(1, f"{header} changed while this was compiled")
     if ran.code == 0:
@@ -84,6 +85,18 @@ def run_step(step: Step, environment: Mapping[str, str], folder: str, execute: E
     where = {"host": ran.host} if ran.host else {}
     _emit("failed" if ran.code else "done", step, seconds=round(seconds, 2), **where)
     return ran.code
+
+
+def _executed(step: Step, environment: Mapping[str, str], execute: Execute) -> Ran:
+    """A library is linked with what is whole in zig's cache, if the toolchain has one."""
+    kept = environment.get(warming.ZIG_CACHE) if step.kind == "library" else None
+    if not kept:
+        return execute(step, environment)
+    try:
+        with checked_link(Path(kept)):
+            return execute(step, environment)
+    except OSError as error:
+        return Ran(1, f"zig's cache can't be checked: {error}")
 
 
 def run_command(argv: Sequence[str], environment: Mapping[str, str], folder: Path | None = None) -> tuple[int, str]:

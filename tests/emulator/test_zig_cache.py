@@ -1,0 +1,53 @@
+"""What zig keeps for links is used as it was made, or made again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from emulator.store import is_adopted
+from emulator.zig_cache import checked_link, linked_with
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    """A cache as zig leaves it after a link: libraries by digest, and its notes."""
+    made = ("o/aa/libc++.a", "o/aa/string.o", "o/bb/libcompiler_rt.a", "o/cc/libc.so.6", "o/cc/c.s", "h/aa", "h/bb")
+    for name in made:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"content of {name}")
+    with checked_link(tmp_path):
+        pass
+    return tmp_path
+
+
+def test_what_was_linked_with_is_known_from_then_on(cache: Path) -> None:
+    names = [str(file.relative_to(cache / "o")) for file in linked_with(cache)]
+    assert names == ["aa/libc++.a", "aa/string.o", "bb/libcompiler_rt.a", "cc/libc.so.6"]
+    assert all(is_adopted(file) for file in linked_with(cache))
+    with checked_link(cache):
+        assert (cache / "h" / "aa").exists()
+
+
+@pytest.mark.parametrize("damage", ["changed", "cut", "missing"])
+def test_damage_is_gone_before_the_link_and_what_is_made_again_is_known(cache: Path, damage: str) -> None:
+    library = cache / "o/aa/libc++.a"
+    if damage == "missing":
+        library.unlink()
+    else:
+        library.write_text("another" if damage == "changed" else "")
+    with checked_link(cache):
+        assert not library.parent.exists()
+        assert not (cache / "h").exists()  # else zig would take it for made
+        assert is_adopted(cache / "o/bb/libcompiler_rt.a")
+        library.parent.mkdir()
+        library.write_text("made again")
+    assert is_adopted(library)
+
+
+def test_a_cache_that_is_not_there_yet(tmp_path: Path) -> None:
+    with checked_link(tmp_path / "zig"):
+        (tmp_path / "zig/o/aa").mkdir(parents=True)
+        (tmp_path / "zig/o/aa/libc++.a").write_text("made")
+    assert is_adopted(tmp_path / "zig/o/aa/libc++.a")

@@ -56,6 +56,7 @@ class Dialect:
     """``detection`` is None if only lists of names are known of that age: no checkout is taken for one of it.
 
     ``known_archs`` are those that something is known of; ``unknown_archs`` says why there are no others.
+    ``enumerators`` are the members of C++ enumerations at that age: a tree with more has kernels that we lack.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Dialect:
     detection: Detection | None
     known_archs: tuple[str, ...]
     unknown_archs: str
+    enumerators: Mapping[str, tuple[str, ...]]
     families: Families
     hand_written: Families
 
@@ -235,16 +237,18 @@ def read_dialect(folder: Path) -> Dialect:
     """
     line = lineage(folder)
     table = line[-1]
-    table.allow(("dialect", "parent", "summary", "detect", "known_archs"))
+    table.allow(("dialect", "parent", "summary", "detect", "known_archs", "enumerators"))
     if table.get("dialect").text() != folder.name:
         raise table.get("dialect").fail(f"a dialect has the name of its folder, here '{folder.name}'")
     detect, known = _overlaid(line).find("detect"), _overlaid(line).find("known_archs")
+    enumerators = table.find("enumerators")
     return Dialect(
         name=table.get("dialect").text(),
         summary=table.get("summary").text(),
         detection=_detection(detect) if detect else None,
         known_archs=tuple(map(_known_arch, known.get("archs").items())) if known else tuple(archs()),
         unknown_archs=known.get("why").text() if known else "",
+        enumerators={name: row.texts() for name, row in enumerators.mapping().items()} if enumerators else {},
         families=Families(tuple(one.file.parent for one in line), FAMILIES),
         hand_written=Families((folder,), HAND_WRITTEN),
     )

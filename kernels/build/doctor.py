@@ -90,7 +90,8 @@ def _upstreams(cache: Path, ck_root: Path | None) -> list[Finding]:
         tree = checkout(ck_root)
     except CkPrefillError as error:
         return [*packages, Finding("upstream checkout", "broken", str(ck_root), str(error))]
-    return [*packages, Finding("upstream checkout", "ok", f"{tree.root}, dialect {tree.dialect}")]
+    newer = tree.words_of_newer() if tree.newer else ""
+    return [*packages, Finding("upstream checkout", "ok", f"{tree.root}, dialect {tree.dialect}", newer)]
 
 
 def _package(name: str, package: PackagedUpstream, cache: Path) -> Finding:

@@ -24,6 +24,7 @@ from kernels.base.files import locked, writing
 from kernels.base.trust import demand_private
 from kernels.errors import ChecksumError, DownloadError, NotACkTreeError, UnfitTreeError
 from kernels.upstream.headers import State, states
+from kernels.upstream.newer import newer_words
 from kernels.upstream.package_index import download
 from matrix.base.files import sha256_of
 from matrix.dialects import Dialect, PackagedUpstream, check_upstream, dialect, dialect_names
@@ -50,6 +51,14 @@ class Tree:
     identity: str
     selector_takes_base: bool
     headers: tuple[State, ...] = field(default=(), compare=False, repr=False)  # of which the identity is
+    newer: tuple[str, ...] = field(default=(), compare=False)  # what a checkout has and its dialect doesn't know
+
+    def words_of_newer(self) -> str:
+        """What ``newer`` means, in a sentence."""
+        return (
+            f"{self.root} is newer than dialect {self.dialect}, which has no kernels for {', '.join(self.newer)}; all "
+            "others are built as ever"
+        )
 
     @property
     def fmha(self) -> Path:
@@ -69,7 +78,10 @@ def locate(name: str, *, cache: Path, ck_root: Path | None = None, say: Say = pr
     if name == "checkout":
         if ck_root is None:
             raise NotACkTreeError("upstream 'checkout' needs a tree: set CK_ROOT or pass --ck-root DIR.")
-        return checkout(ck_root)
+        tree = checkout(ck_root)
+        if tree.newer:
+            say(f"note: {tree.words_of_newer()}")
+        return tree
     package = check_upstream(name)
     root, headers = _unpacked(package, cache, say)
     return Tree(
@@ -124,6 +136,7 @@ def _checkout(ck_root: Path) -> Tree:
         identity=f"checkout sha256:{digest(root, closure)}",
         selector_takes_base=_selector_takes_base(root),
         headers=headers,
+        newer=newer_words(dialect(fitting[0]), closure, root),
     )
 
 

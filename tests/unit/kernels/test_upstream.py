@@ -78,6 +78,30 @@ def test_what_is_no_ck_tree_is_refused(tmp_path: Path, make: object) -> None:
         checkout(tmp_path / "root")
 
 
+def test_a_checkout_with_values_that_its_dialect_lacks_is_newer_and_is_served(tmp_path: Path) -> None:
+    codegen = CODEGEN["rocm-libraries-2026"]
+    known = """
+        // enum class BlockAttentionBiasEnum { NOT_CODE };
+        enum class BlockAttentionKVCacheMemoryLayoutEnum
+        {
+            VECTORIZED_LAYOUT = 0, /* BlockAttention, LINEAR */
+            LINEAR_LAYOUT     = 1,%s
+        };
+        enum class Other : int { ANYTHING };
+    """
+    assert checkout(make_tree(tmp_path / "known", codegen, known % "")).newer == ()
+    newer = make_tree(tmp_path / "newer", codegen, known % "\n LINEAR_HEADS_FIRST_LAYOUT = 2,")
+    said: list[str] = []
+    tree = locate("checkout", cache=tmp_path, ck_root=newer, say=said.append)
+    assert tree.dialect == "rocm-libraries-2026"
+    place = "BlockAttentionKVCacheMemoryLayoutEnum::LINEAR_HEADS_FIRST_LAYOUT (example/ck_tile/01_fmha/fmha_fwd.hpp:5)"
+    assert tree.newer == (place,)
+    (note,) = said
+    assert note.startswith(
+        f"note: {tree.root} is newer than dialect rocm-libraries-2026, which has no kernels for {place}"
+    )
+
+
 def test_a_checkout_needs_a_place(tmp_path: Path) -> None:
     with pytest.raises(NotACkTreeError, match=r"set CK_ROOT or pass --ck-root DIR"):
         locate("checkout", cache=tmp_path)

@@ -380,6 +380,9 @@ def _judge_code(
     sampled = f"{len(same)} kernels that hold every axis value that compiles ({toolchain.identity})"
     note = f"the same: machine code of {sampled}:"
     findings = [Finding("machine code", tuple(lines), "\n".join([note, *same]))]
+    if changed := [f"  {label}: {row.beside}" for label, row in zip(labels, compared, strict=True) if row.beside]:
+        words = f"{len(changed)} of them are the same alone, and not in one unit with the others, as builds make them:"
+        findings.append(Finding("machine code", (), "\n".join([words, *changed])))
     if bodiless:
         left_out = (
             f"{bodiless} kernels of 64-bit loads were left out: upstream's text guards their device code from this arch"

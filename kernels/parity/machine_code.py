@@ -2,9 +2,10 @@
 
 Bindings say that both texts mean the same type; this says that the compiler agrees. The sample holds every value of
 every axis, so that no word of the templates goes untested. Upstream's instances are compiled one by one, as upstream
-does; ours together in one unit, as our builds do, which takes half the time. That is for batch prefill: a fwd kernel
-was seen to change by an instruction with its neighbours in the unit (qr_async beside qr_async_trload, from equal
-text), so other families' are compiled one by one, too.
+does; ours together in one unit, as our builds do, which takes half the time. A compiler may make other code of a
+kernel for its neighbours in the unit (seen with trees of 2026, where instances share weak constants): such a kernel is
+compiled alone as well, must be the same then, and is named with what its neighbours change. That is for batch prefill:
+other families' kernels, of which one was seen to change by an instruction, are compiled one by one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernels.base.trust import Store
@@ -45,7 +46,8 @@ class Comparison:
     """``difference`` is '' if the machine code of both is the same; ``code_bytes`` is its length.
 
     ``error`` is not '' if one of the two could not be compiled; ``defect`` names the known defect of a kernel for which
-    that was expected of both.
+    that was expected of both. ``beside`` says what changes if the kernel is compiled with others in one unit, '' for
+    nothing.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Comparison:
     difference: str
     error: str = ""
     defect: str = ""
+    beside: str = ""
 
 
 def axis_values(key: Key) -> frozenset[tuple[str, object]]:
@@ -141,10 +144,18 @@ def compare(
             else:
                 ours = merged if key in merging else alone[key]
                 assert ours is not None
-                rows.append(_compare(key.name, other.result(), ours.result()))
+                row = _compare(key.name, other.result(), ours.result())
+                if row.difference and len(merging) > 1 and key in merging:
+                    row = _alone(row, _compare(key.name, other.result(), attempt(unit(key))))
+                rows.append(row)
         return rows
 
     return finish
+
+
+def _alone(merged: Comparison, alone: Comparison) -> Comparison:
+    """The verdict on a kernel that differs from upstream's in a unit with others."""
+    return alone if alone.difference or alone.error else replace(alone, beside=merged.difference)
 
 
 def _compare_failures(name: str, defect: Defect, theirs: Code | CompileError, ours: Code | CompileError) -> Comparison:

@@ -346,9 +346,28 @@ def test_machine_code_is_compared_byte_for_byte(
     assert found[2].difference == f"upstream's text makes a function that ours doesn't: {keys[5].name}"
     assert found[3].error == "upstream's text has no machine code on this arch"
     log = (tmp_path / "stub.log").read_text().splitlines()
-    assert len(log) == 5  # four of upstream's and one of ours
+    assert len(log) == 7  # four of upstream's, ours in one unit, and alone the two that differ
     assert compared(pairs) == found
     assert (tmp_path / "stub.log").read_text().splitlines() == log  # all from the cache
+
+
+def test_a_kernel_that_its_neighbours_change_is_the_same_alone_and_is_named(
+    keys: list[Key], compared: Callable[..., list[Comparison]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_neighbours(image: bytes) -> dict[str, bytes]:
+        found = functions(image)
+        if len(found) > 1:
+            found[keys[1].name] += b"!"
+        return found
+
+    monkeypatch.setattr(codeobject, "functions", with_neighbours)
+    pairs = [(key, alone(key)) for key in keys[:3]]
+    first, second, _ = compared(pairs)
+    assert (first.difference, first.beside, second.difference) == ("", "", "")
+    assert re.fullmatch(r"upstream's code has (\d+) bytes, ours (\d+); they differ from byte 0x\w+ on", second.beside)
+    pairs[1] = (keys[1], pairs[1][1].replace("kBlockPerCu", "kBlockPerCU"))
+    other = compared(pairs)[1]
+    assert (bool(other.difference), other.beside) == (True, "")  # alone as well
 
 
 def test_a_text_that_does_not_compile_is_an_error(keys: list[Key], compared: Callable[..., list[Comparison]]) -> None:

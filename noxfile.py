@@ -20,6 +20,7 @@ nox.options.reuse_existing_virtualenvs = True
 
 GPUS = {"gfx90a": "MI200", "gfx942": "MI300", "gfx950": "MI350"}
 EMULATED = ("gfx942", "gfx950")
+CORRUPTION = "tests/faults/test_corruption.py"
 PROGRAMS = "programs"  # written by `environment` into nox's cache folder: where the programs are
 
 RUNNING = ("test-batch", "test-large", "test-page", "test-dispatch", "test-fwd", "sanitize-", "perf-")
@@ -182,7 +183,13 @@ def test_gate(session: nox.Session) -> None:
 @session("test-faults")
 def test_faults(session: nox.Session) -> None:
     """Killed at 50 random moments, full disks, clocks that jump, two runs at once: what comes out stays the same."""
-    run(session, "pytest", *(session.posargs or ["tests/faults"]))
+    run(session, "pytest", *(session.posargs or ["tests/faults", "--ignore", CORRUPTION]))
+
+
+@session("test-corruption")
+def test_corruption(session: nox.Session) -> None:
+    """Every kind of file that is kept between runs damaged in turn, 200 times: made again or named, never used."""
+    run(session, "pytest", *session.posargs, CORRUPTION)
 
 
 @session("test-emulator")

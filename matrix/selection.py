@@ -23,7 +23,7 @@ from matrix.base.tablefile import Field, load
 from matrix.dialects import TABLES, Dialect
 from matrix.enumeration import enumerate_keys
 from matrix.keys import Key
-from matrix.where import Predicate, compile_where
+from matrix.where import Predicate, any_of, compile_where
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,8 +176,7 @@ def conditions(selection: Selection) -> list[tuple[str, Predicate]]:
 
 
 def _any(texts: Sequence[str]) -> Predicate:
-    predicates = [compile_where(text) for text in texts]
-    return lambda key: any(keep(key) for keep in predicates)
+    return any_of([compile_where(text) for text in texts])
 
 
 def _glob(glob: str) -> Predicate:

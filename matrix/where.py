@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ast
 import difflib
+import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,8 @@ Getter = Callable[[Any], Any]
 
 _FIELDS = tuple(f"key.{name}" for name in (*KEY_FIELDS, *(f"tile.{part}" for part in TILE_FIELDS)) if name != "tile")
 _MAX_DEPTH = 50  # of nested nodes: far more than a person writes, far less than Python's stack holds
+
+_LITERAL = (ast.Constant, ast.Tuple, ast.List, ast.Set, ast.Load, ast.UnaryOp, ast.USub)
 
 _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
@@ -51,6 +54,7 @@ def compile_where(text: str) -> Predicate:
     return compile_over(text, _FIELDS)
 
 
+@functools.lru_cache(maxsize=1024)  # tiers and defects ask for the same expressions for every arch and family
 def compile_over(text: str, fields: tuple[str, ...]) -> Callable[[Any], bool]:
     """A predicate over objects that have ``fields``, each written with the same word before it: ``key.hdim_q``.
 
@@ -75,7 +79,7 @@ def compile_over(text: str, fields: tuple[str, ...]) -> Callable[[Any], bool]:
     if level:
         raise _too_deep(text)
     getter = _getter(tree.body, _Source(text, fields))
-    return lambda one: bool(getter(one))
+    return getter if isinstance(tree.body, ast.BoolOp | ast.Compare) else lambda one: bool(getter(one))
 
 
 def _too_deep(text: str) -> WhereError:
@@ -94,9 +98,7 @@ def _getter(node: ast.expr, source: _Source) -> Getter:
         return operator.attrgetter(_field(node, source))
     if isinstance(node, ast.BoolOp):
         parts = [_getter(part, source) for part in node.values]
-        if isinstance(node.op, ast.And):
-            return lambda one: all(part(one) for part in parts)
-        return lambda one: any(part(one) for part in parts)
+        return _all_of(parts) if isinstance(node.op, ast.And) else any_of(parts)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         inner = _getter(node.operand, source)
         return lambda one: not inner(one)
@@ -112,6 +114,28 @@ def _getter(node: ast.expr, source: _Source) -> Getter:
     )
 
 
+def any_of(parts: Sequence[Getter]) -> Callable[[Any], bool]:
+    """Whether one of the parts is true of an object."""
+
+    def one_is(one: Any) -> bool:
+        for part in parts:  # noqa: SIM110 - any() of a generator takes three times as long
+            if part(one):
+                return True
+        return False
+
+    return one_is
+
+
+def _all_of(parts: Sequence[Getter]) -> Callable[[Any], bool]:
+    def all_are(one: Any) -> bool:
+        for part in parts:  # noqa: SIM110
+            if not part(one):
+                return False
+        return True
+
+    return all_are
+
+
 def _comparison(node: ast.Compare, source: _Source) -> Getter:
     operands = [_getter(item, source) for item in (node.left, *node.comparators)]
     compares = []
@@ -123,15 +147,23 @@ def _comparison(node: ast.Compare, source: _Source) -> Getter:
     def compare(one: Any) -> bool:
         values = [operand(one) for operand in operands]
         try:
-            if len(compares) == 1:  # nearly always, for every key of a selection
-                return bool(compares[0](*values))
             return all(test(a, b) for test, a, b in zip(compares, values, values[1:], strict=False))
         except TypeError as error:
             if None in values:
                 return False
             raise WhereError(f"--where {source.text!r}: {error} (in '{ast.unparse(node)}' for {one.name})") from error
 
-    return compare
+    if len(compares) > 1 or not all(isinstance(part, _LITERAL) for part in ast.walk(node.comparators[0])):
+        return compare
+    left, test, right = operands[0], compares[0], operands[1](None)
+
+    def compare_with_literal(one: Any) -> bool:  # nearly all comparisons, for every key of a selection
+        try:
+            return test(left(one), right)
+        except TypeError:
+            return compare(one)
+
+    return compare_with_literal
 
 
 def _field(node: ast.Attribute, source: _Source) -> str:

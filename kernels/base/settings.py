@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from matrix.base.errors import UsageError
-from matrix.options import DEFAULT_UPSTREAM
 
 
 def cache_folder() -> Path:
@@ -42,4 +41,6 @@ def ck_root(given: Path | None = None, upstreams: Sequence[str] = ()) -> Path | 
 
 def upstream(given: str | None, root: Path | None) -> str:
     """The upstream asked for; else the checkout that :func:`ck_root` found, else the default package."""
+    from matrix.options import DEFAULT_UPSTREAM  # here: SCons asks for the cache alone, and starts in half the time
+
     return given or ("checkout" if root else DEFAULT_UPSTREAM)

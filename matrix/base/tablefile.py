@@ -6,6 +6,7 @@ lines is found at once, also after a child dialect was laid over its parent.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,6 +102,12 @@ def load(file: Path) -> Field:
         raise TableError(f"{file}:1: the table can't be read: {error}. Restore the file.") from error
     if file.suffix == ".json":
         text = text.replace("\t", " ")  # between JSON's tokens a tab is a space, which YAML doesn't allow everywhere
+    return _table(text, file)
+
+
+@functools.lru_cache(maxsize=256)  # every dialect lays its tables over its parents': the same files again and again
+def _table(text: str, file: Path) -> Field:
+    """The table that a file of this text holds. Nobody changes it: what is laid over it makes new mappings."""
     try:
         check_yaml(text)
         node = _compose(text)

@@ -253,13 +253,12 @@ def _runs(
             name = upstreams()[upstream].dialect
             touched = [one for one in kernels if one.dialect == name and one.family in library.families]
             for runner in (one for one in table.runners if one.emulated):
-                if not select(dialect(name), Selection(archs=(runner.arch,), families=library.families, tier=SMOKE)):
-                    continue
                 suites = tuple(suite for suite in library.suites if touched or why_suites[suite])
                 gate = library.gates and bool(touched or gates)
                 reasons = [reason for one in touched for reason in one.reasons]
                 reasons += [reason for suite in suites for reason in why_suites[suite]] + list(gates if gate else ())
-                if suites or gate:
+                smoke = Selection(archs=(runner.arch,), families=library.families, tier=SMOKE)
+                if (suites or gate) and select(dialect(name), smoke):
                     command = _run_command(runner.arch, upstream, library.families, suites, gate, table)
                     runs.append(
                         Run(runner.arch, upstream, library.name, suites, gate, command, tuple(dict.fromkeys(reasons)))

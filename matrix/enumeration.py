@@ -7,6 +7,7 @@ number of kernels and not that of combinations.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -27,23 +28,28 @@ def enumerate_keys(family: Family, *, arch: str, receipt: int = 0, mask_impl: st
 
     A name comes once, where it comes first. An arch without kernels gives an empty list; ``family.absent`` says why.
     """
-    fields, names, partials = _bound(family, arch, receipt, mask_impl)
+    return list(_enumerated(family, family.archs[arch], receipt, mask_impl)) if arch in family.archs else []
+
+
+@functools.lru_cache(maxsize=16)  # archs of one trait have the same kernels, and so have upstreams of one dialect
+def _enumerated(family: Family, trait: str, receipt: int, mask_impl: str) -> tuple[Key, ...]:
+    fields, names, partials = _bound(family, trait, receipt, mask_impl)
     columns = dict(zip(fields, zip(*partials, strict=True), strict=False))
     known = {name: column for name, column in columns.items() if name != "mask_impl" or family.masks}
-    return _keys({**known, "name": names, "family": repeat(family.name)}, len(names))
+    return tuple(_keys({**known, "name": names, "family": repeat(family.name)}, len(names)))
 
 
 def enumerate_names(family: Family, *, arch: str, receipt: int = 0, mask_impl: str = "simplified") -> list[str]:
     """The names of :func:`enumerate_keys`, in half its time."""
-    return _bound(family, arch, receipt, mask_impl)[1]
+    return _bound(family, family.archs[arch], receipt, mask_impl)[1] if arch in family.archs else []
 
 
-def _bound(family: Family, arch: str, receipt: int, mask_impl: str) -> tuple[tuple[str, ...], list[str], list[Partial]]:
+def _bound(
+    family: Family, trait: str, receipt: int, mask_impl: str
+) -> tuple[tuple[str, ...], list[str], list[Partial]]:
     """The bound fields; of each kernel its name and their values."""
-    if arch not in family.archs:
-        return (), [], []
     filters = _Filters(family, family.constraints(receipt))
-    outer = filters.due((), GIVEN, [(family.archs[arch], receipt, mask_impl)])
+    outer = filters.due((), GIVEN, [(trait, receipt, mask_impl)])
     bound: tuple[str, ...] = GIVEN
     for axis in family.axes:
         outer, bound = _loop(family, filters, outer, bound, axis, mask_impl)

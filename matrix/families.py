@@ -8,6 +8,7 @@ An axis is a field of the key, or several written together (``hdim_q hdim_v``) w
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -164,6 +165,7 @@ def _slots(text: str, occupancy: str = NUMBER) -> str:
     )
 
 
+@functools.lru_cache(maxsize=4096)  # the same tiles stand in many places, and are one object then
 def parse_tile(grammar: str, word: str, when: str = "always") -> Tile | None:
     """The tile that a word spells, None if it doesn't fit the grammar."""
     if not re.fullmatch(tile_pattern(grammar), word):

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock
-
 from matrix.base.errors import OutputError
 from matrix.base.files import abandoned_drafts, write_atomically, writing
 
@@ -39,6 +37,8 @@ def locked(file: Path, otherwise: str = "name another place") -> Iterator[None]:
     Raises:
         DiskFullError, OutputError: it can't be made, or its file system has no locks.
     """
+    from filelock import FileLock  # here: few processes of a build lock anything but their folder
+
     make_folder(file.parent, otherwise)
     lock = FileLock(file)
     with writing(file, otherwise):

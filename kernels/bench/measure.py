@@ -26,7 +26,7 @@ from matrix.dialects import TABLES, check_arch, check_upstream
 from matrix.keys import Key
 from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
 from matrix.problems.ledger import Ledger, read_ledger, source
-from matrix.problems.problem import TIERS, Problem, missing, missing_load, refused_for, serves
+from matrix.problems.problem import TIERS, Problem, missing, missing_load, refused_for, serving
 from matrix.problems.tables import read
 
 TABLE = TABLES / "performance.yaml"
@@ -93,7 +93,7 @@ def measure(library: Path, arch: str, tier: str, *, foreign: bool = False) -> Me
         if why := missing(keys, problem):
             left_out[problem.name] = why
             continue
-        named = next(key.name for key in keys if serves(key, problem)) if problem.tile_rows else None
+        named = serving(keys, problem)[0].name if problem.tile_rows else None
         measured = _launched(device, loaded, problem, named, manifest, missing_load(keys, problem))
         if isinstance(measured, str):
             left_out[problem.name] = measured

@@ -23,7 +23,6 @@ from kernels.containers.context import Sources, labels
 from kernels.containers.engines import CHOICES, Mount, Run, detect, device_groups, present
 from kernels.containers.images import FOLDER, INSTALLED, Image, image
 from kernels.containers.rootfs import write_private
-from kernels.upstream.package_index import pip_settings
 from matrix.base.entry import FAILURES
 from matrix.base.errors import UsageError
 
@@ -53,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
+    from kernels.upstream.package_index import pip_settings  # here: no other command waits for its HTTP client
+
     chosen, engine = image(args.image), detect(args.engine)
     sources = Sources(settings.cache_folder(), settings.ck_root(), labels())
     tag = building.ensure(engine, chosen, args.work, sources)

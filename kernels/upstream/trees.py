@@ -25,7 +25,6 @@ from kernels.base.trust import demand_private
 from kernels.errors import ChecksumError, DownloadError, NotACkTreeError, UnfitTreeError
 from kernels.upstream.headers import State, states
 from kernels.upstream.newer import newer_words
-from kernels.upstream.package_index import download
 from matrix.base.files import sha256_of
 from matrix.dialects import Dialect, PackagedUpstream, check_upstream, dialect, dialect_names
 
@@ -259,6 +258,8 @@ def _fetch(package: PackagedUpstream, folder: Path, say: Say) -> None:
 
 def fetch_archive(package: PackagedUpstream, archive: Path, say: Say = print) -> None:
     """Download a package's file to ``archive``. Raises ChecksumError (it is removed), DownloadError, OutputError."""
+    from kernels.upstream.package_index import download  # here: its HTTP client is a quarter of a command's start
+
     say(f"downloading {package.package} {package.version} ({package.summary})")
     download(package.package, package.version, package.file, archive)
     actual = sha256_of(archive)

@@ -6,21 +6,15 @@ file's name, in an error of its own class.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 LARGEST_FILE = 64 << 20  # bytes: results of 40,000 cases are half of that
 LARGEST_TABLE = 4 << 20
-_DEPTH = 64  # the deepest table of ours has 8 levels
-_VALUES = 200_000  # of a table, each alias counted with all that it stands for
 _DIGITS = 40
 
 
@@ -66,49 +60,10 @@ def parse_json(text: str) -> Any:
     return value
 
 
-def check_yaml(text: str) -> None:
-    """Look at the text's events, which cost little whatever the nesting, before its values are made.
-
-    Text that is no YAML passes as far as it is one: the parser says what is wrong with it.
-
-    Raises:
-        BoundsError: nested too deeply, or too many values.
-    """
-    count, depth = 0, 0
-    anchored: dict[str, int] = {}
-    opened: list[tuple[str | None, int]] = []
-    for event in _events(text):
-        if isinstance(event, yaml.AliasEvent):
-            count += anchored.get(str(event.anchor), 0)
-        elif isinstance(event, yaml.ScalarEvent):
-            count += 1
-            anchored |= {event.anchor: 1} if event.anchor else {}
-        elif isinstance(event, yaml.CollectionStartEvent):
-            opened.append((event.anchor, count))
-            count, depth = count + 1, depth + 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            anchor, before = opened.pop()
-            anchored |= {anchor: count - before} if anchor else {}
-            depth -= 1
-        if depth > _DEPTH:
-            raise BoundsError(f"nested deeper than {_DEPTH} levels", _line(event))
-        if count > _VALUES:
-            raise BoundsError(f"more than {_VALUES:,} values, with what aliases stand for", _line(event))
-
-
 def check_number(text: str) -> None:
     """Raises BoundsError for a number of more digits than any figure has."""
     if len(text) > _DIGITS:
         raise BoundsError(f"a number of {len(text)} characters")
-
-
-def _events(text: str) -> Iterator[yaml.Event]:
-    with contextlib.suppress(yaml.YAMLError):
-        yield from yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-
-
-def _line(event: yaml.Event) -> int:
-    return event.start_mark.line + 1 if event.start_mark else 1
 
 
 def _no_constant(word: str) -> Any:

@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 
 import yaml
 
-from matrix.base.bounded import LARGEST_TABLE, BoundsError, check_number, check_yaml, read_text
+from matrix.base.bounded import LARGEST_TABLE, BoundsError, check_number, read_text
+from matrix.base.bounded_yaml import check_yaml
 from matrix.base.errors import TableError
 
 T = TypeVar("T")

@@ -262,14 +262,24 @@ def launch_seqlen_k(problem: Problem) -> int:
 
 def serves(key: Key, problem: Problem) -> bool:
     """Whether the kernel has every feature that the problem needs."""
-    return all(attrgetter(field)(key) in values for field, values in needed(problem).items())
+    return bool(serving((key,), problem))
+
+
+def serving(keys: Iterable[Key], problem: Problem) -> list[Key]:
+    """Those of the kernels that have every feature that the problem needs, in the order given."""
+    left = list(keys)
+    for field, values in needed(problem).items():
+        value = attrgetter(field)
+        left = [key for key in left if value(key) in values]
+    return left
 
 
 def missing(keys: Iterable[Key], problem: Problem) -> str | None:
     """Why none of a library's kernels serves the problem, in one line; None if one does."""
     left = list(keys)
     for field, values in needed(problem).items():
-        before, left = left, [key for key in left if attrgetter(field)(key) in values]
+        value = attrgetter(field)
+        before, left = left, [key for key in left if value(key) in values]
         if not left:
             wanted = " or ".join(sorted(str(value) for value in values if value is not None)) or "none"
             return f"no kernel with {field} {wanted} among {len(before)} that fit otherwise"
@@ -281,7 +291,7 @@ def missing_load(keys: Iterable[Key], problem: Problem) -> str | None:
 
     A dialect without load modes misses none.
     """
-    there = {key.load for key in keys if serves(key, problem)}
+    there = {key.load for key in serving(keys, problem)}
     return None if None in there else next((load for load in loads(problem) if load not in there), None)
 
 

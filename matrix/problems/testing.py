@@ -96,31 +96,32 @@ _KINDS: Mapping[str, str] = {field.name: str(field.type) for field in dataclasse
 
 
 def shapes(tier: str = "smoke") -> tuple[Shape, ...]:
-    """The distinct shapes of a tier in the table's order, those that are impossible included.
+    """The distinct shapes of a tier and the smaller ones, direction by direction, the impossible included.
 
     Raises:
         UnknownTierError, TableError.
     """
     if tier not in TIERS:
         raise UnknownTierError(tier, TIERS)
-    return tuple(_read(FILE, TIERS[: TIERS.index(tier) + 1]))
+    tiers = TIERS[: TIERS.index(tier) + 1]
+    return tuple(itertools.chain.from_iterable(_read(FILE, *part) for part in itertools.product(DIRECTIONS, tiers)))
 
 
 @functools.cache
-def _read(file: Path, tiers: tuple[str, ...]) -> Mapping[Shape, None]:
-    """A list that holds a value twice gives a shape twice upstream; here once."""
+def _read(file: Path, direction: str, tier: str) -> Mapping[Shape, None]:
+    """The shapes of one tier alone. A list that holds a value twice gives a shape twice upstream; here once."""
     table = load(file)
     table.allow(("defaults", "tests"))
     defaults = table.get("defaults")
     expanded: dict[Shape, None] = {}
-    for direction, rows in table.get("tests").mapping().items():
-        if direction not in DIRECTIONS:
-            raise rows.fail(f"unknown direction; known: {', '.join(DIRECTIONS)}")
+    directions = table.get("tests")
+    directions.allow(DIRECTIONS)
+    rows = directions.find(direction)
+    if rows:
         rows.allow(TIERS)
-        for tier in tiers:
-            tests = rows.find(tier)
-            for name, test in tests.mapping().items() if tests else ():
-                expanded |= dict.fromkeys(_expand(direction, tier, name, test, defaults))
+    tests = rows.find(tier) if rows else None
+    for name, test in tests.mapping().items() if tests else ():
+        expanded |= dict.fromkeys(_expand(direction, tier, name, test, defaults))
     return expanded
 
 
@@ -128,8 +129,8 @@ def _expand(direction: str, tier: str, name: str, test: Field, defaults: Field) 
     test.allow(_AXES)
     lists = [[_value(axis, item) for item in (test.find(axis) or defaults.get(axis)).items()] for axis in _AXES]
     for values in itertools.product(*lists):
-        shape = Shape(direction=direction, tier=tier, **dict(zip(_AXES, values, strict=True)))
-        yield dataclasses.replace(shape, name=f"{direction}/{name}.{_words(shape)}")
+        axes = dict(zip(_AXES, values, strict=True))
+        yield Shape(name=f"{direction}/{name}.{_words(axes)}", direction=direction, tier=tier, **axes)
 
 
 def _value(name: str, field: Field) -> Any:
@@ -148,21 +149,14 @@ def _value(name: str, field: Field) -> Any:
     return field.value
 
 
-def _words(shape: Shape) -> str:
+def _words(axes: Mapping[str, Any]) -> str:
     """The axes as they stand in a name; what is off is left out."""
     words = [
-        f"b{shape.batch}",
-        f"q{shape.seqlen_q}k{shape.seqlen_k}",
-        f"h{shape.nhead_q}x{shape.nhead_k}",
-        f"d{shape.hdim_q}x{shape.hdim_v}",
-        shape.dtype,
-        shape.layout.lower() if shape.layout != "BHSD" else "",
-        shape.mask if shape.mask != "no" else "",
-        shape.bias if shape.bias != "no" else "",
-        f"drop{shape.dropout:g}" if shape.dropout else "",
-        "lse" if shape.lse else "",
-        "dbias" if shape.dbias else "",
-        "deterministic" if shape.deterministic else "",
+        "b{batch}-q{seqlen_q}k{seqlen_k}-h{nhead_q}x{nhead_k}-d{hdim_q}x{hdim_v}-{dtype}".format_map(axes),
+        axes["layout"].lower() if axes["layout"] != "BHSD" else "",
+        *(axes[name] for name in ("mask", "bias") if axes[name] != "no"),
+        f"drop{axes['dropout']:g}" if axes["dropout"] else "",
+        *(name for name in ("lse", "dbias", "deterministic") if axes[name]),
     ]
     return "-".join(word for word in words if word)
 

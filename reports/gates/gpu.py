@@ -17,7 +17,7 @@ from kernels.launch.c_abi import Library, Status
 from kernels.launch.device import Device
 from kernels.launch.launching import arguments, check, uploaded
 from matrix.keys import Key
-from matrix.problems.problem import Problem, serves
+from matrix.problems.problem import Problem, serving
 from reports.errors import GateError
 from reports.gates.comparing import BUILT
 from reports.gates.statistics import ARMS, COLD, GATE, WARM, Samples, Settings, order, rows
@@ -33,11 +33,11 @@ class Side:
     file_facts: Mapping[str, str]  # what the file is, as kernels.bench.measure.identity_facts says it
 
     def serves(self, problem: Problem) -> bool:
-        return any(serves(key, problem) for key in self.keys)
+        return bool(serving(self.keys, problem))
 
     def named(self, problem: Problem) -> str | None:
         """The kernel to name at launch; None leaves the choice to dispatch."""
-        return next(key.name for key in self.keys if serves(key, problem)) if problem.tile_rows else None
+        return serving(self.keys, problem)[0].name if problem.tile_rows else None
 
 
 def compare(device: Device, baseline: Side, candidate: Side, problems: Sequence[Problem], settings: Settings) -> Gate:

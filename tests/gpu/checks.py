@@ -20,7 +20,7 @@ from kernels.launch.c_abi import Library, Status
 from kernels.launch.device import Device, Fault
 from kernels.launch.launching import Outcome
 from matrix.keys import Key
-from matrix.problems.problem import PAIRWISE, Problem, counterpart, missing, missing_load, refused_for, serves
+from matrix.problems.problem import PAIRWISE, Problem, counterpart, missing, missing_load, refused_for, serves, serving
 from tests.gpu.reference import Expected, attention, keep_threshold, visible
 from tests.gpu.tolerances import all_zero_rows, compare_lse, compare_o
 
@@ -173,7 +173,7 @@ class _Case:
             return None
         wanted = dataclasses.replace(other, tile_rows=own.tile.bm0)
         rows = own.row()
-        able = [key for key in self.bench.keys if serves(key, wanted)]
+        able = serving(self.bench.keys, wanted)
         return min(able, key=lambda key: sum(key.row()[name] != rows[name] for name in rows), default=None)
 
 
@@ -247,7 +247,7 @@ def _run(case: _Case, variants: Sequence[Mapping[str, Any]]) -> tuple[str, str, 
         case.lines.append("guard_page: this device maps what lies behind a buffer")
     named = None
     if problem.tile_rows:
-        named = next(key.name for key in bench.keys if serves(key, problem))
+        named = serving(bench.keys, problem)[0].name
     firsts: list[Outcome] = []
     for options in variants:
         case.configure(options, ", ".join(f"{name} {value}" for name, value in options.items()))
@@ -283,7 +283,7 @@ def _able(case: _Case) -> list[Key]:
     p, bench = case.problem, case.bench
     blocks = p.batch * p.nhead_q * -(-max(p.seqlens_q) // _BLOCK_ROWS)
     few = blocks < _LEAST_USE * bench.device.compute_units
-    return [key for key in bench.keys if serves(key, p) and (few or key.tile.when != "few_blocks")]
+    return [key for key in serving(bench.keys, p) if few or key.tile.when != "few_blocks"]
 
 
 def _refusal(case: _Case) -> tuple[str, str]:

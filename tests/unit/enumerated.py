@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 
 from matrix.dialects import dialect
-from matrix.enumeration import enumerate_keys
+from matrix.enumeration import enumerate_keys, enumerate_names
 from matrix.keys import Key
 from matrix.published.golden import StoredList
 from matrix.selection import Selection, select
@@ -18,6 +18,14 @@ from matrix.selection import Selection, select
 def keys_of(name: str, family: str, arch: str = "gfx950", receipt: int = 0, mask_impl: str = "simplified") -> list[Key]:
     """The keys of a family in the dialect ``name``."""
     return enumerate_keys(dialect(name).family(family), arch=arch, receipt=receipt, mask_impl=mask_impl)
+
+
+@functools.cache
+def names_of(
+    name: str, family: str, arch: str = "gfx950", receipt: int = 0, mask_impl: str = "simplified"
+) -> list[str]:
+    """The names of :func:`keys_of`, in half its time."""
+    return enumerate_names(dialect(name).family(family), arch=arch, receipt=receipt, mask_impl=mask_impl)
 
 
 @functools.cache

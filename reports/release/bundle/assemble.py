@@ -17,7 +17,6 @@ from matrix.base.files import sha256_of
 from reports.junit.write import gate_results
 from reports.release.bundle import archive, checksums, contents, kpack, names, signature
 from reports.release.bundle.provenance import Origin, provenance
-from reports.release.bundle.sbom import sbom
 from reports.release.qualification.record import Record
 from reports.release.qualification.stages import Step
 from reports.release.qualification.verdict import Verdict
@@ -97,6 +96,8 @@ def kpack_view(step: Step, upstream: str, library: Path) -> bytes:
 
 
 def _describe(release: Release, folder: Path) -> None:
+    from reports.release.bundle.sbom_document import sbom  # here: no other command waits for CycloneDX
+
     requirements = (folder / names.REQUIREMENTS).read_text(encoding="utf-8")
     sums = _sums(folder, contents.payload(contents.files_of(folder)))
     _write(folder / names.SBOM, sbom(folder.name, sums, release.verdict, requirements))

@@ -23,7 +23,7 @@ from kernels.launch.kv_pool import Buffer, Write
 from kernels.launch.launching import check, run_problem
 from matrix.base.errors import ProblemError, UsageError
 from matrix.dialects import dialect
-from matrix.problems.problem import Problem, serves
+from matrix.problems.problem import Problem, serving
 from matrix.selection import Selection, select
 from tests.gpu.checks import Bench, run_case
 from tests.gpu.reference import attention
@@ -124,7 +124,7 @@ class FakeLibrary:
         for name, data in out.items():
             address = getattr(given, name)
             hip.memory[address][:] = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-        chosen = kernel or next(key.name for key in KEYS if serves(key, p))
+        chosen = kernel or serving(KEYS, p)[0].name
         return Launch(status=Status.OK, message="", kernels=(chosen,), milliseconds=0)
 
 

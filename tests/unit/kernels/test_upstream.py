@@ -166,7 +166,7 @@ def package(served: tuple[PackagedUpstream, bytes], monkeypatch: pytest.MonkeyPa
         place.write_bytes(data)
 
     monkeypatch.setattr(upstream, "check_upstream", lambda name: row)
-    monkeypatch.setattr(upstream, "download", download)
+    monkeypatch.setattr(package_index, "download", download)
     return downloads
 
 
@@ -219,7 +219,7 @@ def test_an_interrupted_download_leaves_nothing(
         place.write_bytes(b"half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(upstream, "download", interrupted)
+    monkeypatch.setattr(package_index, "download", interrupted)
     with pytest.raises(KeyboardInterrupt):
         locate("aiter", cache=tmp_path, say=lambda text: None)
     assert leftovers(tmp_path) == []

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from matrix.dialects import TABLES, Dialect, archs, dialect, dialect_names, read_dialect
-from matrix.enumeration import enumerate_keys
+from matrix.enumeration import enumerate_names
 from matrix.published.golden import StoredList, emission_sha256, stored_lists
-from tests.unit.enumerated import keys_of, stored_names
+from tests.unit.enumerated import keys_of, names_of, stored_names
 
 # Receipts in the order of upstream's table (facts: "Counts, newest, simplified masks").
 NEWEST = {
@@ -28,12 +28,12 @@ MID_2025 = {0: 768, 1: 768, 2: 288, 3: 288, 4: 288, 100: 256, 200: 128, 300: 768
 
 def names(chosen: Dialect, arch: str = "gfx950", receipt: int = 0, mask_impl: str = "simplified") -> list[str]:
     family = chosen.families["batch_prefill"]
-    return [key.name for key in enumerate_keys(family, arch=arch, receipt=receipt, mask_impl=mask_impl)]
+    return enumerate_names(family, arch=arch, receipt=receipt, mask_impl=mask_impl)
 
 
 def listed(name: str, arch: str = "gfx950", receipt: int = 0, mask_impl: str = "simplified") -> list[str]:
     """The names of a dialect of the house."""
-    return [key.name for key in keys_of(name, "batch_prefill", arch, receipt, mask_impl)]
+    return names_of(name, "batch_prefill", arch, receipt, mask_impl)
 
 
 PUBLISHED = [("rocm-libraries-2026", NEWEST), ("ck-2025-11", NOVEMBER), ("ck-2025-06", MID_2025)]

@@ -237,6 +237,7 @@ def _problem(group: Field, name: str, suite: str, group_name: str, values: Mappi
     return problem
 
 
+@functools.lru_cache(maxsize=1024)  # the same lengths stand in hundreds of a group's cases
 def _sequences(lengths: tuple[Any, ...], seed: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Lengths of each sequence. Ragged ones are drawn from 1 to the maximum given, alike in a whole group; q <= k."""
     q, k, batch, ragged = lengths

@@ -27,7 +27,7 @@ gc.set_threshold(100_000, 20, 50)
 STUB = """#!/bin/sh
 for word; do case $previous in -c) in=$word;; -o) out=$word;; esac; previous=$word; done
 echo "${in:-link}" >> "$CKPM_STUB_LOG"
-if [ -n "$in" ] && grep -q "$CKPM_STUB_BREAKS" "$in"; then
+if [ -n "$in" ] && [ -n "$CKPM_STUB_BREAKS" ] && grep -q "$CKPM_STUB_BREAKS" "$in"; then
   line=$(grep -n "$CKPM_STUB_BREAKS" "$in" | head -1 | cut -d: -f1)
   echo "$in:$line:1: error: no such thing"; echo half > "$out"; exit 1
 fi
@@ -39,7 +39,7 @@ if [ -n "$in" ]; then cp "$in" "$out"; else echo library > "$out"; fi
 def stub_toolchain(tmp_path: Path) -> Callable[..., Toolchain]:
     """``stub_toolchain(breaks="x")``: compiles whatever does not contain x."""
 
-    def make(breaks: str = "@nothing@") -> Toolchain:
+    def make(breaks: str = "") -> Toolchain:
         script = tmp_path / "stub-compiler"
         script.write_text(STUB)
         script.chmod(0o755)

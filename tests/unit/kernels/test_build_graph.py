@@ -68,7 +68,7 @@ def test_builds_everything_once_and_then_nothing(stub_toolchain: Stub, request_f
 
 def test_a_second_checkout_takes_everything_from_the_cache(stub_toolchain: Stub, request_for: Make) -> None:
     toolchain = stub_toolchain()
-    first, second = request_for(toolchain, "first"), request_for(toolchain, "a/second".replace("/", "-"))
+    first, second = (request_for(toolchain, name, where=("key.logits",)) for name in ("first", "a-second"))
     built, _ = build(first)
     calls(toolchain)
     tally, _ = build(second)
@@ -79,9 +79,9 @@ def test_a_second_checkout_takes_everything_from_the_cache(stub_toolchain: Stub,
 
 def test_without_cache_nothing_is_shared(stub_toolchain: Stub, request_for: Make) -> None:
     toolchain = stub_toolchain()
-    build(request_for(toolchain, "first", cached=False, where=("key.lse",)))
+    build(request_for(toolchain, "first", cached=False, where=("key.logits", "key.lse")))
     calls(toolchain)
-    tally, _ = build(request_for(toolchain, "second", cached=False, where=("key.lse",)))
+    tally, _ = build(request_for(toolchain, "second", cached=False, where=("key.logits", "key.lse")))
     assert tally.retrieved == 0
     assert calls(toolchain)
 

@@ -298,7 +298,7 @@ def compared(
     """``compared(pairs, breaks=WORD)``: both texts of the pairs through a compiler that refuses the word."""
     monkeypatch.setattr(codeobject, "functions", functions)
 
-    def run(pairs: list[tuple[Key, str]], name: str = DIALECT, breaks: str = "@nothing@") -> list[Comparison]:
+    def run(pairs: list[tuple[Key, str]], name: str = DIALECT, breaks: str = "") -> list[Comparison]:
         old, cache = dataclasses.replace(tree, dialect=name), tmp_path / "cache" / breaks.replace(" ", "")
         with ThreadPoolExecutor(2) as pool:
             return machine_code.compare(pairs, old, stub_toolchain(breaks), "gfx950", cache=cache, pool=pool)()

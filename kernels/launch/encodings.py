@@ -96,6 +96,14 @@ def _fp8_numbers(form: Fp8) -> Floats:
     return numbers
 
 
+@functools.cache
+def _fp8_edges(form: Fp8) -> Floats:
+    """[byte]: the largest size that is rounded to it; half-way numbers go to the even neighbour."""
+    positive = _fp8_numbers(form)[: 0x7F if form is OCP else 0x80]  # ascending, byte = index
+    middle = (positive[:-1] + positive[1:]) / 2  # exact
+    return np.where(np.arange(len(middle)) % 2, np.nextafter(middle, 0), middle)
+
+
 def from_fp8(bits: Bits, form: Fp8) -> Floats:
     numbers: Floats = _fp8_numbers(form)[bits]
     return numbers
@@ -103,10 +111,6 @@ def from_fp8(bits: Bits, form: Fp8) -> Floats:
 
 def to_fp8(values: Floats, form: Fp8) -> Bits:
     """fp8 bytes, nearest even, saturating at the largest number. FNUZ has no negative zero."""
-    positive = _fp8_numbers(form)[: 0x7F if form is OCP else 0x80]  # ascending, byte = index
-    sizes = np.minimum(np.abs(values), form.largest)
-    upper = np.clip(np.searchsorted(positive, sizes), 1, len(positive) - 1)
-    below, above = sizes - positive[upper - 1], positive[upper] - sizes
-    byte = np.where((below < above) | ((below == above) & (upper % 2 == 1)), upper - 1, upper)
+    byte = np.searchsorted(_fp8_edges(form), np.minimum(np.abs(values), form.largest))
     sign = np.where(np.signbit(values) & ((byte > 0) | (form is OCP)), 0x80, 0)
     return np.where(np.isnan(values), form.nan, byte | sign).astype(np.uint8)

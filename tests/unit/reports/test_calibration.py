@@ -26,6 +26,12 @@ COUNTS = {
 }  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty one: what is said of versions must not depend on what this user has built, nor wait for its sums."""
+    monkeypatch.setenv("CKPM_CACHE", str(tmp_path / "cache"))
+
+
 def archived(folder: Path, output: Path, *words: str) -> dict[str, bytes]:
     """The archive's files by name, below its one folder."""
     assert main(["archive", "--input", str(folder), "--output", str(output), *words]) == 0

@@ -1,72 +1,137 @@
-"""The command line of kernels/: a thin table of commands; every known failure becomes its message and exit code."""
+"""The command line of kernels/: a thin table of commands; every known failure becomes its message and exit code.
+
+What a command needs is imported when it is called: none waits for the imports of the others.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from kernels.bench import command as bench
-from kernels.bench import measure
-from kernels.build import command as build_command
-from kernels.build import doctor, reproduce
-from kernels.build.write_manifest import write_manifest
-from kernels.cluster import command as cluster_command
-from kernels.cluster import plan_command
-from kernels.containers import command as images_command
-from kernels.containers import sessions
-from kernels.families import render_command
-from kernels.parity import command as parity_command
 from matrix.base.entry import exit_code
 from matrix.options import Parser, add_selection_options
 
 
-def _selects_and_builds(parser: argparse.ArgumentParser) -> None:
+def _build(parser: argparse.ArgumentParser) -> None:
+    from kernels.build import command
+    from kernels.cluster import command as cluster_command
+
     add_selection_options(parser, tier="smoke")
-    build_command.add_options(parser)
+    command.add_options(parser)
     cluster_command.add_options(parser)
+    parser.set_defaults(run=cluster_command.build)
 
 
-def _manifest_options(parser: argparse.ArgumentParser) -> None:
+def _render(parser: argparse.ArgumentParser) -> None:
+    from kernels.families import render_command
+
+    render_command.add_options(parser)
+    parser.set_defaults(run=render_command.run)
+
+
+def _manifest(parser: argparse.ArgumentParser) -> None:
+    from kernels.build.write_manifest import write_manifest
+
+    def run(args: argparse.Namespace) -> int:
+        write_manifest(args.plan)
+        return 0
+
     parser.add_argument("plan", type=Path)
+    parser.set_defaults(run=run)
 
 
-def _manifest(args: argparse.Namespace) -> int:
-    write_manifest(args.plan)
-    return 0
+def _parity(parser: argparse.ArgumentParser) -> None:
+    from kernels.parity import command
+
+    command.add_options(parser)
+    parser.set_defaults(run=command.run_command)
 
 
-# name: (what it is for, its options, its function)
-COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], int]]] = {
-    "build": ("build a library of kernels", _selects_and_builds, cluster_command.build),
-    "render": ("write a library's sources without compiling them", render_command.add_options, render_command.run),
-    "manifest": ("write manifest.json for a built plan (called by the build)", _manifest_options, _manifest),
-    "parity": ("compare with the upstreams' own codegen", parity_command.add_options, parity_command.run_command),
-    "reproduce": ("build twice and compare every artifact", reproduce.add_options, reproduce.run),
-    "bench": ("measure the promised figures", bench.add_options, bench.run),
-    "measure": ("count what the gates' problems do on the emulator", measure.add_options, measure.run),
-    "images": ("container images: list, render, lint, build", images_command.add_options, images_command.run),
-    "in-container": ("run nox sessions in a container", sessions.add_options, sessions.run),
-    "cluster-plan": ("what a build takes on many machines, on paper", plan_command.add_options, plan_command.run),
-    "doctor": ("what a build finds on this machine", doctor.add_options, doctor.run),
+def _reproduce(parser: argparse.ArgumentParser) -> None:
+    from kernels.build import reproduce
+
+    reproduce.add_options(parser)
+    parser.set_defaults(run=reproduce.run)
+
+
+def _bench(parser: argparse.ArgumentParser) -> None:
+    from kernels.bench import command
+
+    command.add_options(parser)
+    parser.set_defaults(run=command.run)
+
+
+def _measure(parser: argparse.ArgumentParser) -> None:
+    from kernels.bench import measure
+
+    measure.add_options(parser)
+    parser.set_defaults(run=measure.run)
+
+
+def _images(parser: argparse.ArgumentParser) -> None:
+    from kernels.containers import command
+
+    command.add_options(parser)
+    parser.set_defaults(run=command.run)
+
+
+def _in_container(parser: argparse.ArgumentParser) -> None:
+    from kernels.containers import sessions
+
+    sessions.add_options(parser)
+    parser.set_defaults(run=sessions.run)
+
+
+def _cluster_plan(parser: argparse.ArgumentParser) -> None:
+    from kernels.cluster import plan_command
+
+    plan_command.add_options(parser)
+    parser.set_defaults(run=plan_command.run)
+
+
+def _doctor(parser: argparse.ArgumentParser) -> None:
+    from kernels.build import doctor
+
+    doctor.add_options(parser)
+    parser.set_defaults(run=doctor.run)
+
+
+# name: (what it is for, what adds its options and says what runs it)
+COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
+    "build": ("build a library of kernels", _build),
+    "render": ("write a library's sources without compiling them", _render),
+    "manifest": ("write manifest.json for a built plan (called by the build)", _manifest),
+    "parity": ("compare with the upstreams' own codegen", _parity),
+    "reproduce": ("build twice and compare every artifact", _reproduce),
+    "bench": ("measure the promised figures", _bench),
+    "measure": ("count what the gates' problems do on the emulator", _measure),
+    "images": ("container images: list, render, lint, build", _images),
+    "in-container": ("run nox sessions in a container", _in_container),
+    "cluster-plan": ("what a build takes on many machines, on paper", _cluster_plan),
+    "doctor": ("what a build finds on this machine", _doctor),
 }
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(words: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
+    """Knows every command, and the options of those that are among the words of a command line."""
     root = Parser(prog="python -m kernels", description="Build and check CK batch-prefill kernels.")
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, (purpose, add_options, run) in COMMANDS.items():
+    for name, (purpose, add_options) in COMMANDS.items():
         command = commands.add_parser(name, help=purpose)
-        add_options(command)
-        command.set_defaults(run=run)
+        if name in words:
+            add_options(command)
     return root
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; its exit code. Prints ``error: ...`` for failures that a user can fix."""
 
+    words = sys.argv[1:] if argv is None else argv
+
     def command() -> int:
-        args = parser().parse_args(argv)
+        args = parser(words).parse_args(words)
         code: int = args.run(args)
         return code
 

@@ -24,7 +24,7 @@ from tests.gpu import cli as gpu_cli
 from tests.unit.parsed import nodes
 
 ROOT = Path(__file__).resolve().parents[2]
-PARSERS = {
+PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "matrix": matrix_cli.parser,
     "kernels": kernels_cli.parser,
     "reports": reports_cli.parser,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from matrix.dialects import TABLES, Dialect, archs, dialect, dialect_names, read_dialect
-from matrix.enumeration import enumerate_names
+from matrix.enumeration import enumerate_keys, enumerate_names
 from matrix.published.golden import StoredList, emission_sha256, stored_lists
 from tests.unit.enumerated import keys_of, names_of, stored_names
 
@@ -80,6 +80,12 @@ def test_stored_lists_name_by_name_and_in_order_of_emission(stored: StoredList) 
 def test_no_name_is_given_twice(name: str, mask_impl: str) -> None:
     found = listed(name, mask_impl=mask_impl)
     assert len(set(found)) == len(found) > 0
+
+
+def test_every_caller_has_a_list_of_its_own() -> None:
+    family = dialect("ck-2025-11").family("batch_prefill")
+    enumerate_keys(family, arch="gfx950").clear()
+    assert len(enumerate_keys(family, arch="gfx950")) == 384
 
 
 def test_keys_carry_what_their_name_says() -> None:

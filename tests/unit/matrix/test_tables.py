@@ -77,6 +77,17 @@ def test_no_is_text_and_true_a_boolean(tmp_path: Path) -> None:
     assert [item.value for item in load(file).get("a").items()] == ["no", "yes", True, 16, None]
 
 
+def test_a_file_that_changed_is_read_anew(tmp_path: Path) -> None:
+    """Tables are kept by their text: neither the name of a file nor its time says what is in it."""
+    file, copy = tmp_path / "table.yaml", tmp_path / "copy.yaml"
+    file.write_text("a: 1\n")
+    assert load(file).get("a").integer() == 1
+    file.write_text("a: 2\n")
+    assert load(file).get("a").integer() == 2
+    copy.write_text("a: 2\n")
+    assert load(copy).file == copy
+
+
 def test_overlay_merges_mappings_replaces_the_rest_and_null_takes_away(tmp_path: Path) -> None:
     (tmp_path / "parent.yaml").write_text("a: {x: [1], y: 2, z: 3}\nb: 4\n")
     (tmp_path / "child.yaml").write_text("a:\n  x: [5, 6]\n  z: null\n")

@@ -40,6 +40,10 @@ def count(text: str, name: str = "ck-2025-11") -> int:
         ("key.tile.word == 'b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16'", 192),
         ("key.tile.occupancy == -1", 384),
         ("'_psskddv_' in key.name", 256),
+        ("128 == key.hdim_q", 384),
+        ("key.hdim_q == key.hdim_v", 384),
+        ("(key.dtype == 'fp16') == True", 192),
+        ("(key.dtype == 'fp16' or key.logits) != (key.logits or False)", 144),  # fp16 without logits: half of 288
         ("key.page_size == None", 384),
         ("key.page_size in (None, 16)", 384),
         ("key.page_size > 1", 0),

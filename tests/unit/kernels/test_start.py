@@ -1,0 +1,34 @@
+"""What a process loads before it does anything: each build starts SCons, and each command waits for its imports."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+SCONSTRUCT = "\n".join(
+    ast.unparse(node) for node in ast.parse((ROOT / "SConstruct").read_text()).body if isinstance(node, ast.ImportFrom)
+)
+COMMAND = "from kernels.cli import parser; parser(['{}'])"
+
+
+@pytest.mark.parametrize(
+    ("code", "needed", "absent"),
+    [
+        (SCONSTRUCT, "SCons.CacheDir", {"yaml", "filelock", "matrix.dialects", "rich"}),
+        (COMMAND.format("images"), "kernels.containers.images", {"httpx2", "unearth", "numpy", "SCons", "elftools"}),
+        (COMMAND.format("build"), "kernels.build.request", {"httpx2", "unearth", "numpy", "SCons"}),
+        ("import reports.cli", "reports.release.commands", {"httpx2", "unearth", "cyclonedx", "SCons"}),
+    ],
+    ids=["SConstruct", "kernels images", "kernels build", "reports"],
+)
+def test_a_process_loads_nothing_that_only_others_need(code: str, needed: str, absent: set[str]) -> None:
+    listing = f"{code}\nimport sys\nprint(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", listing], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = set(run.stdout.split())
+    assert needed in loaded
+    assert not absent & loaded

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 from kernels.errors import CppTextError
 from kernels.parity.conditions import Condition
@@ -50,17 +52,16 @@ def _directive_text(line: str) -> str:
 
 def spell(tokens: Sequence[str]) -> str:
     """Canonical text of tokens: the same tokens always read the same, and different tokens differently."""
-    parts: list[str] = []
-    for piece in tokens:
-        if parts:
-            last = parts[-1]
-            both_words = (last[-1].isalnum() or last[-1] == "_") and (piece[0].isalnum() or piece[0] == "_")
-            spaced = last == "," or last in _SPACED or piece in _SPACED
-            numeric = "." in (last, piece) and (last + piece).strip("0123456789.'") == ""
-            if both_words or spaced or numeric or last[-1] + piece[0] in _JOINED:
-                parts.append(" ")
-        parts.append(piece)
-    return "".join(parts)
+    return "".join([*tokens[:1], *(f" {piece}" if _apart(last, piece) else piece for last, piece in pairwise(tokens))])
+
+
+@functools.lru_cache(maxsize=1 << 16)  # a text has few pairs, and each a thousand times
+def _apart(last: str, piece: str) -> bool:
+    """Whether a space stands between two tokens."""
+    both_words = (last[-1].isalnum() or last[-1] == "_") and (piece[0].isalnum() or piece[0] == "_")
+    spaced = last == "," or last in _SPACED or piece in _SPACED
+    numeric = "." in (last, piece) and (last + piece).strip("0123456789.'") == ""
+    return both_words or spaced or numeric or last[-1] + piece[0] in _JOINED
 
 
 def condition_text(condition: Condition) -> str:

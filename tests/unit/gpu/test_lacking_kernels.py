@@ -36,7 +36,7 @@ def refused(status: Status) -> Any:
 
 
 def bench(keys: tuple[Key, ...]) -> Bench:
-    device = SimpleNamespace(arch="gfx950", compute_units=256, has=lambda what: False)
+    device = SimpleNamespace(arch="gfx950", compute_units=256, has=lambda what: False, restart_addresses=lambda: None)
     return Bench(device=cast(Any, device), library=cast(Any, None), keys=keys)
 
 

@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from matrix.base.display import show
 from matrix.base.entry import exit_code
 from matrix.base.files import write_atomically
 from matrix.dialects import Dialect
@@ -320,7 +321,7 @@ def _selected(chosen: Dialect, selection: Selection) -> list[Key]:
     nowhere = len(absent) == len(selection.families) * len(selection.archs)
     keys = select(chosen, selection) if nowhere else select_some(chosen, selection)
     for _, _, reason in absent:
-        print(reason, file=sys.stderr)
+        show(reason, file=sys.stderr)
     return keys
 
 
@@ -356,4 +357,4 @@ def _aligned(table: Iterable[Sequence[str]], *, right: bool = False) -> str:
 
 
 def _emit(text: str) -> None:
-    print(text, end="")
+    show(text, end="")

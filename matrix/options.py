@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from matrix.base.display import one_line
 from matrix.base.errors import UsageError
 from matrix.base.outputs import refuse_inputs_among
 from matrix.base.program import as_called
@@ -26,6 +27,7 @@ from matrix.selection import Selection, parse_shard, profiles, tiers
 DEFAULT_UPSTREAM = "aiter"
 DEFAULT_ARCH = "gfx950"
 DEFAULT_FAMILY = "batch_prefill"
+_LONGEST_COMPLAINT = 1000
 
 
 class _Store(argparse.Action):
@@ -65,7 +67,7 @@ class Parser(argparse.ArgumentParser):
         return as_called(super().format_help())
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}. See {self.prog} --help.")
+        raise UsageError(f"{one_line(message, _LONGEST_COMPLAINT)}. See {self.prog} --help.")
 
 
 def add_dialect_options(parser: argparse.ArgumentParser) -> None:

@@ -11,9 +11,8 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from rich.console import Console
-
 from kernels.base import settings
+from kernels.base.console import PlainConsole, say
 from kernels.bench import build as bench_build
 from kernels.bench import cold
 from kernels.bench import matrix as bench_matrix
@@ -33,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     """Measure everything and print the table; a missed target is named there and decides nothing (gates do that)."""
     from kernels.bench import emulated  # only here: other commands do without NumPy and the emulator
 
-    console = Console()
+    console = PlainConsole()
     cache = settings.cache_folder()
     tree = locate(args.upstream, cache=cache)
     figures: list[Figure] = []
@@ -52,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         console.print("measuring a run without any cache")
         figures += cold.figures(args.upstream, args.toolchain, folder / "cold")
     text = table(figures)
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    say(console, text)
     if args.output:
         write_atomically(args.output, text.encode())
     return 0

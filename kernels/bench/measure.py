@@ -19,6 +19,7 @@ from kernels.errors import MeasureError, RecordError
 from kernels.families.libraries import host
 from kernels.launch.c_abi import Status
 from kernels.launch.counters import LIBRARY_FACTS, Measured, Measurements, flattened
+from matrix.base.display import show
 from matrix.base.errors import CkPrefillError, UnknownTierError
 from matrix.base.files import sha256_of
 from matrix.base.outputs import refuse_inputs
@@ -52,8 +53,8 @@ def run(args: argparse.Namespace) -> int:
     measurements = measure(library, arch, args.tier, foreign=args.library is not None)
     measurements.write(args.output)
     for name, why in measurements.left_out.items():
-        print(f"left out: {name}: {why}")
-    print(f"{len(measurements.problems)} problems of tier {args.tier} on the emulated {arch}: {args.output}")
+        show(f"left out: {name}: {why}")
+    show(f"{len(measurements.problems)} problems of tier {args.tier} on the emulated {arch}: {args.output}")
     return 0
 
 

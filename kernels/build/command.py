@@ -14,8 +14,8 @@ from typing import Any
 from rich.console import Console
 
 from kernels.base import rocm_places, settings, warming
+from kernels.base.console import PlainConsole, number, say
 from kernels.base.console import console as terminal
-from kernels.base.console import number
 from kernels.base.files import make_folder, writing
 from kernels.base.jobs import job_count
 from kernels.base.processes import build_lock, ended_by_signals, group
@@ -171,10 +171,6 @@ def _raise_failures(request: Request, tally: Tally, elsewhere: Elsewhere | None)
     raise LinkError("\n".join([f"{request.folder}/{LIBRARY} could not be made.", *texts, *tally.other[-20:]]))
 
 
-def say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
 def _emulated(args: argparse.Namespace) -> bool:
     return bool(args.emulator) and not rocm_places.gpu_archs()
 
@@ -225,7 +221,7 @@ def build(
     elsewhere: Callable[[Request, Console], AbstractContextManager[Elsewhere | None]] = lambda *_: nullcontext(),
 ) -> int:
     """The command. Exit code 0, or raises."""
-    console = Console(stderr=False)
+    console = PlainConsole()
     started = time.monotonic()
     request = request_from(args, console, work=args.work, cached=not args.no_cache)
     with elsewhere(request, console) as there:

@@ -20,6 +20,7 @@ from pathlib import Path
 from rich.console import Console
 
 from kernels.base import settings
+from kernels.base.console import PlainConsole
 from kernels.base.jobs import job_count
 from kernels.build import command as build_command
 from kernels.build.manifest import MANIFEST, Manifest
@@ -130,7 +131,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """The command. Raises NotReproducibleError if a byte differs or a folder's name leaks."""
-    console = Console()
+    console = PlainConsole()
     request = build_command.request_from(args, console, work=Path(), cached=False)
     jobs = job_count(args.jobs)
 
@@ -146,5 +147,5 @@ def run(args: argparse.Namespace) -> int:
             f"two builds of {count} artifacts in two folders differ, or hold folders of this machine:\n  "
             + "\n  ".join(lines)
         )
-    console.print(f"reproducible: {count} artifacts are equal byte for byte and hold no folder's name", highlight=False)
+    console.print(f"reproducible: {count} artifacts are equal byte for byte and hold no folder's name")
     return 0

@@ -17,6 +17,7 @@ from kernels.cluster.costs import Costs, read_costs
 from kernels.cluster.schedule import Schedule, simulate
 from kernels.families.units import DEFAULT_SIZE
 from kernels.families.units import plan as plan_units
+from matrix.base.display import show
 from matrix.base.errors import UsageError
 from matrix.defects import split
 from matrix.dialects import Dialect
@@ -98,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
         for count, size in itertools.product(machines, sizes)
     ]
     if args.format == "json":
-        print(json.dumps([_facts(row, args.price) for row in rows], indent=1))
+        show(json.dumps([_facts(row, args.price) for row in rows], indent=1))
     else:
         title = f"{rows[0].kernels} kernels of {chosen.name} for {', '.join(selection.archs)}"
         console().print(_table(title, rows, args.price))

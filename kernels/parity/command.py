@@ -13,6 +13,7 @@ from kernels.base.results import Results
 from kernels.code.toolchains import detect
 from kernels.errors import ParityError
 from kernels.parity.cases import Request, compare_upstreams
+from matrix.base.display import show
 from matrix.base.errors import UsageError
 from matrix.dialects import FAMILIES, HAND_WRITTEN, archs, check_arch, check_family, check_receipt, receipts, upstreams
 from matrix.families import MASK_IMPLS
@@ -76,8 +77,8 @@ def run_command(args: argparse.Namespace) -> int:
     if args.output is not None:
         results.write(args.output)
         junit.write_beside(results, args.output)
-    print(table(results))
-    print(f"{len(results.cases)} cases in {time.monotonic() - started:.1f} s")
+    show(table(results))
+    show(f"{len(results.cases)} cases in {time.monotonic() - started:.1f} s")
     if results.failing:
         lines = [f"  {case.classname}: {case.name}: {case.message}" for case in results.failing[:_SHOWN]]
         rest = [f"  and {len(results.failing) - _SHOWN} more"] if len(results.failing) > _SHOWN else []

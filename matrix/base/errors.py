@@ -10,6 +10,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from matrix.base.display import one_line
+
+_LONGEST_WORD = 120
+
 
 class CkPrefillError(Exception):
     """Base of every failure that a user can cause or fix.
@@ -43,7 +47,7 @@ def unknown_word(kind: str, word: str, known: Iterable[str]) -> str:
     names = [str(k) for k in known]
     close = difflib.get_close_matches(word, names, n=1)
     hint = f"; did you mean '{close[0]}'?" if close else "."
-    return f"unknown {kind} '{word}'{hint} Known: {', '.join(names)}."
+    return f"unknown {kind} '{one_line(word, _LONGEST_WORD)}'{hint} Known: {', '.join(names)}."
 
 
 class UnknownArchError(UnknownWordError):

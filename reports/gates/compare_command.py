@@ -11,6 +11,7 @@ from typing import Any
 from kernels.base import junit
 from kernels.bench.measure import performance_problems
 from kernels.build.request import LIBRARY
+from matrix.base.display import show
 from matrix.base.errors import UsageError
 from matrix.dialects import check_arch
 from matrix.options import DEFAULT_ARCH
@@ -49,7 +50,7 @@ def run(args: argparse.Namespace) -> None:
     gate = gpu_gate.compare(device, baseline, candidate, chosen, read_settings())
     write_gate(gate, args.output)
     counts = Counter(row.verdict for row in gate.rows)
-    print(f"{gate.verdict}: {', '.join(f'{counts[word]} {word}' for word in VERDICTS if counts[word])}; {args.output}")
+    show(f"{gate.verdict}: {', '.join(f'{counts[word]} {word}' for word in VERDICTS if counts[word])}; {args.output}")
     for found in beside(gate):
-        print(f"  {found}")
+        show(f"  {found}")
     demand(gate, args.output)

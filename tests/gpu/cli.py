@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from kernels.base import junit, settings
-from kernels.base.console import console
+from kernels.base.console import console, say
 from kernels.base.files import make_folder
 from kernels.base.results import FOREIGN_LIBRARY
 from kernels.build.manifest import MANIFEST
@@ -42,7 +42,7 @@ from tests.gpu import kernel_cases, suites
 from tests.gpu.errors import CasesFailedError, NothingRanError, WrongLibraryError
 from tests.gpu.pool import ENVIRONMENT, Pool, worker_command
 from tests.gpu.suites import Case, Judged, LocatedLibrary
-from tests.gpu.summary import Progress, details, say, summary
+from tests.gpu.summary import Progress, details, summary
 
 if TYPE_CHECKING:
     from kernels.cluster.connection import Connection

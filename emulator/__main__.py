@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from emulator import toolchain
@@ -26,6 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def exit_code(command: Callable[[], int]) -> int:
     """Run ``command``; its result, or the exit code of its failure, whose message goes to stderr as ``error: ...``."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # what the encoding lacks is escaped
     try:
         code = command()
         if sys.stdout is not None:  # Python's word for a closed one
@@ -47,8 +52,13 @@ def exit_code(command: Callable[[], int]) -> int:
 
 def _complain(message: str, code: int) -> int:
     with contextlib.suppress(OSError):  # nobody may read the message; the exit code remains
-        print(f"error: {message}", file=sys.stderr, flush=True)
+        print(f"error: {_printable(message)}", file=sys.stderr, flush=True)
     return code
+
+
+def _printable(text: str) -> str:
+    """As matrix/base/display.py: names in files can hold what steers a terminal."""
+    return "".join(one if one.isprintable() or one in "\n\t" else ascii(one)[1:-1] for one in text)
 
 
 def _abandon_stdout() -> None:
@@ -59,8 +69,11 @@ def _abandon_stdout() -> None:
 
 def _parser() -> argparse.ArgumentParser:
     program = "ckpm emulator" if "CKPM_PROGRAM" in os.environ else "python -m emulator"
-    parser = argparse.ArgumentParser(prog=program, description="The emulated gfx9 device.")
-    commands = parser.add_subparsers(dest="command", required=True)
+    whole = partial(
+        argparse.ArgumentParser, allow_abbrev=False
+    )  # an option that is new never changes what a line meant
+    parser = whole(prog=program, description="The emulated gfx9 device.")
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=whole)
     cover = commands.add_parser("coverage", help="list the opcodes that files need and what is missing")
     cover.add_argument("files", nargs="+", type=Path, metavar="FILE", help="library, object, bundle or code object")
     cover.add_argument("-v", "--verbose", action="store_true", help="every opcode and modifier with its count")
@@ -93,7 +106,7 @@ def _coverage(chosen: argparse.Namespace) -> int:
     from emulator.inspection import coverage  # only here: it imports the decoder's tables
 
     covered = [coverage.cover(path) for path in chosen.files]
-    print(coverage.report(covered, verbose=chosen.verbose))
+    print(_printable(coverage.report(covered, verbose=chosen.verbose)))
     return UnknownInstructionError.exit_code if any(one.missing for one in covered) else 0
 
 

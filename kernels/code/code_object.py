@@ -101,6 +101,8 @@ def _resources(entry: Mapping[str, Any], owner: code_object.CodeObject) -> Kerne
     """Raises CodeObjectError: the metadata lacks a field, or the code object the kernel's function."""
     symbol = str(_field(entry, ".name", "kernel"))
     number = {name: int(_field(entry, name, symbol)) for name in _NUMBERS}
+    if number[".wavefront_size"] < 1 or number[".max_flat_workgroup_size"] < 1:
+        raise CodeObjectError(f"{symbol}: damaged: a wave or a workgroup without lanes")
     if symbol not in owner.functions:
         raise CodeObjectError(f"code object has no function '{symbol}'")
     code = owner.functions[symbol].code

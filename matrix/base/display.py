@@ -7,6 +7,7 @@ writes it in a string: ``\\x1b``, ``\\u202e``.
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 from typing import TextIO
@@ -55,7 +56,7 @@ def show(text: str, *, end: str = "\n", file: TextIO | None = None, flush: bool 
 def forgiving_output() -> None:
     """From now on, a character that the output's encoding lacks is escaped as well, and is no failure."""
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a closed one is None, a stream of tests may be anything
+        if isinstance(stream, io.TextIOWrapper):  # a closed one is None
             stream.reconfigure(errors="backslashreplace")
 
 

@@ -8,8 +8,8 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 from emulator import toolchain
 from emulator.errors import EmulatorError, OutputError, UnknownInstructionError
@@ -67,13 +67,17 @@ def _abandon_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+class _Parser(argparse.ArgumentParser):
+    """Options are written out, so that a new one never changes what a line meant."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)
+
+
 def _parser() -> argparse.ArgumentParser:
     program = "ckpm emulator" if "CKPM_PROGRAM" in os.environ else "python -m emulator"
-    whole = partial(
-        argparse.ArgumentParser, allow_abbrev=False
-    )  # an option that is new never changes what a line meant
-    parser = whole(prog=program, description="The emulated gfx9 device.")
-    commands = parser.add_subparsers(dest="command", required=True, parser_class=whole)
+    parser = _Parser(prog=program, description="The emulated gfx9 device.")
+    commands = parser.add_subparsers(dest="command", required=True)
     cover = commands.add_parser("coverage", help="list the opcodes that files need and what is missing")
     cover.add_argument("files", nargs="+", type=Path, metavar="FILE", help="library, object, bundle or code object")
     cover.add_argument("-v", "--verbose", action="store_true", help="every opcode and modifier with its count")

@@ -12,9 +12,13 @@ import os
 import stat
 from pathlib import Path
 from typing import Any
+from xml.parsers import expat
 
 LARGEST_FILE = 64 << 20  # bytes: results of 40,000 cases are half of that
 LARGEST_TABLE = 4 << 20
+_DEPTH = 64  # of an XML document; JUnit has 4 levels
+_ITEMS = 4_000_000  # of a JSON text, which take a quarter of a GB if each is an empty list
+_ELEMENTS = 500_000  # of an XML document: results of 40,000 cases have 200,000
 _DIGITS = 40
 
 
@@ -46,11 +50,13 @@ def read_text(file: Path, largest: int = LARGEST_FILE) -> str:
 
 
 def parse_json(text: str) -> Any:
-    """The value of a JSON text: finite numbers, text that UTF-8 can hold, nesting that Python can walk.
+    """The value of a JSON text: finite numbers, text that UTF-8 can hold, nesting that Python can walk, so many values.
 
     Raises:
         BoundsError, ValueError: with the reason.
     """
+    if sum(map(text.count, ",[{")) > _ITEMS:
+        raise BoundsError(f"it has more than {_ITEMS:,} values")
     try:
         value = json.loads(text, parse_constant=_no_constant, parse_float=_finite, parse_int=_whole)
     except RecursionError:
@@ -58,6 +64,36 @@ def parse_json(text: str) -> Any:
     if "\\u" in text:  # only an escape can make half a surrogate pair
         _check_text(value)
     return value
+
+
+def check_xml(data: bytes) -> None:
+    """Look at the document's events before a tree is made of it.
+
+    Raises:
+        BoundsError: nested too deeply, too many elements, or a document type, whose entities may stand for gigabytes or
+            for other files. No reader of ours needs one.
+        expat.ExpatError: no XML.
+    """
+    depth = count = 0
+
+    def begin(_name: str, _attributes: object) -> None:
+        nonlocal depth, count
+        depth, count = depth + 1, count + 1
+        if depth > _DEPTH:
+            raise BoundsError(f"nested deeper than {_DEPTH} levels", parser.CurrentLineNumber)
+        if count > _ELEMENTS:
+            raise BoundsError(f"more than {_ELEMENTS:,} elements", parser.CurrentLineNumber)
+
+    def end(_name: str) -> None:
+        nonlocal depth
+        depth -= 1
+
+    def refuse(*_: object) -> None:
+        raise BoundsError("it declares a document type", parser.CurrentLineNumber)
+
+    parser = expat.ParserCreate()
+    parser.StartElementHandler, parser.EndElementHandler, parser.StartDoctypeDeclHandler = begin, end, refuse
+    parser.Parse(data, True)
 
 
 def check_number(text: str) -> None:

@@ -14,6 +14,7 @@ from typing import TextIO
 
 _LONGEST = 300  # characters of a text in one cell
 _CUT = ".."
+_LONG_LINE, _END = 2000, 500  # characters
 # What begins markup (CommonMark 0.31; GFM 0.29 for | and ~; $ is GitHub's, for TeX). A `_` within a word, of which
 # kernels' names are full, begins none, and `&` only before what may be a character's name.
 _MARKED = re.compile(r"[\\`*\[\]|~$<]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w)|(?<!\w)@(?=\w)")
@@ -30,6 +31,14 @@ def one_line(text: str, most: int | None = None) -> str:
     """The text in a line, line breaks escaped as well; with ``most``, no more than so many characters."""
     line = text if text.isprintable() else "".join(map(_escaped, text))
     return line if most is None or len(line) <= most else line[: most - len(_CUT)] + _CUT
+
+
+def message(text: str) -> str:
+    """The text of an error: as :func:`printable`, and of a line that is as long as a file the beginning and the end."""
+    return "\n".join(
+        line if len(line) <= _LONG_LINE else f"{line[: _LONG_LINE - _END]} {_CUT} {line[-_END:]}"
+        for line in printable(text).split("\n")
+    )
 
 
 def markdown(text: str) -> str:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 
 from matrix.base.display import forgiving_output, one_line, show
+from matrix.base.display import message as shown
 from matrix.base.errors import CkPrefillError, OutputError, ProcessLimitError
 from matrix.base.files import write_error
 from matrix.base.program import as_called
@@ -70,7 +71,7 @@ def _record(error: CkPrefillError) -> None:
 
 def _tell(message: str, code: int) -> int:
     with contextlib.suppress(OSError):  # nobody may read it: the exit code is left
-        show(f"error: {as_called(message)}", file=sys.stderr, flush=True)
+        show(f"error: {shown(as_called(message))}", file=sys.stderr, flush=True)
     return code
 
 

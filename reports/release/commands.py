@@ -64,7 +64,6 @@ def add_commands(commands: Any) -> None:
 
 def run_qualify(args: argparse.Namespace) -> None:
     """Raises what the parts of reports.release.qualification and reports.release.bundle raise."""
-    checkout = read_checkout(PROJECT)
     demand_pinned(args.image)
     table = read_table(args.stages)
     if unknown := sorted(set(args.only) - {stage.name for stage in table.stages}):
@@ -72,6 +71,7 @@ def run_qualify(args: argparse.Namespace) -> None:
         raise UsageError(f"--only {', '.join(unknown)}: no such stage. Known: {known}.")
     read_ledger().check_dates(_today())
     waivers = read_waivers(args.waivers, known_defects(read_ledger())) if args.waivers else {}
+    checkout = read_checkout(PROJECT)
     archs = tuple(check_arch(arch).name for arch in dict.fromkeys(args.arch or table.archs))
     facts, toolchain = _facts(args, checkout, args.upstream or table.upstream)
     planned = steps(table, archs, upstream=facts.upstream, tier=facts.tier, toolchain=toolchain.name)

@@ -72,9 +72,18 @@ class Plan:
 
 def _step(row: Value) -> Step:
     return Step(
-        **{name: row.get(name).text() for name in ("kind", "target", "signature", "label")},
-        **{name: tuple(one.text() for one in row.get(name).items()) for name in ("sources", "argv", "kernels")},
+        kind=row.get("kind").text(),
+        target=row.get("target").text(),
+        sources=_texts(row.get("sources")),
+        argv=_texts(row.get("argv")),
+        signature=row.get("signature").text(),
+        label=row.get("label").text(),
+        kernels=_texts(row.get("kernels")),
     )
+
+
+def _texts(listed: Value) -> tuple[str, ...]:
+    return tuple(one.text() for one in listed.items())
 
 
 def signature(*parts: str | Sequence[str]) -> str:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import stat
 from pathlib import Path
 from typing import Any
 from xml.parsers import expat
+
+
+from matrix.base.files import open_plain
 
 LARGEST_FILE = 64 << 20  # bytes: results of 40,000 cases are half of that
 LARGEST_TABLE = 4 << 20
@@ -30,23 +31,22 @@ class BoundsError(ValueError):
         self.line = line
 
 
-def read_text(file: Path, largest: int = LARGEST_FILE) -> str:
-    """The file's UTF-8 text.
+def read_bytes(file: Path, largest: int = LARGEST_FILE) -> bytes:
+    """The file's bytes.
 
     Raises:
-        OSError, UnicodeDecodeError: it can't be read.
-        BoundsError: it is no plain file (a pipe without a writer would be waited for without end), or too large.
+        OSError: it can't be read, or is no plain file. BoundsError: it is too large.
     """
-    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
-        kind = os.fstat(stream.fileno()).st_mode
-        if stat.S_ISDIR(kind):
-            raise IsADirectoryError(21, os.strerror(21), str(file))
-        if not stat.S_ISREG(kind):
-            raise BoundsError("it is a pipe or a device. Give a plain file")
+    with open_plain(file) as stream:
         data = stream.read(largest + 1)
     if len(data) > largest:
         raise BoundsError(f"it has more than {largest >> 20} MiB")
-    return data.decode("utf-8")
+    return data
+
+
+def read_text(file: Path, largest: int = LARGEST_FILE) -> str:
+    """The file's UTF-8 text. Raises what :func:`read_bytes` raises; UnicodeDecodeError."""
+    return read_bytes(file, largest).decode("utf-8")
 
 
 def parse_json(text: str) -> Any:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from matrix.base.bounded import read_bytes
 from matrix.base.files import sha256_of
 from reports.errors import BundleFileError
 from reports.release.bundle.names import CHECKSUMS, SIGNATURE
@@ -42,8 +43,8 @@ def demand_listed(folder: Path, files: list[str]) -> Mapping[str, str]:
 
 def _listed(folder: Path) -> dict[str, str]:
     try:
-        text = (folder / CHECKSUMS).read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_bytes(folder / CHECKSUMS).decode("ascii")
+    except (OSError, ValueError) as error:
         raise BundleFileError(f"{folder}/{CHECKSUMS}: can't be read: {error}") from error
     listed: dict[str, str] = {}
     for number, line in enumerate(text.split("\n")[:-1], start=1):

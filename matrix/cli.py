@@ -197,10 +197,15 @@ def _count_selected(args: argparse.Namespace, chosen: Dialect, selection: Select
     counts, totals = [], {}
     for family in selection.families:
         one_family = replace(selection, families=(family,))
+        names: set[str] = set()
         for arch in selection.archs:
-            count = len(select(chosen, replace(one_family, archs=(arch,))))
-            counts.append({"family": family, "arch": arch, "count": count, "reason": reasons.get((arch, family), "")})
-        totals[family] = len(select(chosen, one_family))
+            keys = select(chosen, replace(one_family, archs=(arch,)))
+            names.update(key.name for key in keys)
+            reason = reasons.get((arch, family), "")
+            counts.append({"family": family, "arch": arch, "count": len(keys), "reason": reason})
+        # a shard of all archs' kernels is none of one arch's
+        dealt_together = selection.shard and len(selection.archs) > 1
+        totals[family] = len(select(chosen, one_family) if dealt_together else names)
     receipt = Selection(
         archs=selection.archs, families=selection.families, receipt=selection.receipt, mask_impl=selection.mask_impl
     )

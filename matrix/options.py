@@ -70,9 +70,12 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{one_line(message, _LONGEST_COMPLAINT)}. See {self.prog} --help.")
 
 
-def add_dialect_options(parser: argparse.ArgumentParser) -> None:
-    """Options that say whose kernels are meant: ``--upstream``, ``--dialect``, ``--mask``."""
-    known = ", ".join([*upstreams(), "checkout"])
+def add_dialect_options(parser: argparse.ArgumentParser, *, checkouts: bool = False) -> None:
+    """Options that say whose kernels are meant: ``--upstream``, ``--dialect``, ``--mask``.
+
+    ``checkouts`` says that the command looks at source trees: the matrix itself doesn't.
+    """
+    known = ", ".join([*upstreams(), *(["checkout"] if checkouts else [])])
     parser.add_argument("--upstream", default=None, help=f"{known} (default: {DEFAULT_UPSTREAM})")
     parser.add_argument(
         "--dialect", default=None, help=f"{', '.join(dialect_names())} (default: the upstream's own dialect)"
@@ -82,12 +85,12 @@ def add_dialect_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_selection_options(parser: argparse.ArgumentParser, *, tier: str = "full") -> None:
+def add_selection_options(parser: argparse.ArgumentParser, *, tier: str = "full", checkouts: bool = False) -> None:
     """The options of a selection; everything combines with AND. ``tier`` is the default of ``--tier``.
 
     The smoke tier has a few kernels of other families than batch prefill: who filters those means all of them.
     """
-    add_dialect_options(parser)
+    add_dialect_options(parser, checkouts=checkouts)
     many, lists = "append", "repeat it or separate by commas"
     parser.add_argument("--arch", action=many, metavar="ARCH", help=f"{lists} (default: {DEFAULT_ARCH})")
     parser.add_argument("--family", action=many, metavar="NAME", help=f"or 'all'; {lists} (default: {DEFAULT_FAMILY})")

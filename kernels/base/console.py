@@ -16,6 +16,10 @@ class PlainConsole(Console):
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **options)
 
+    def on_broken_pipe(self) -> None:
+        """The exit code of a closed pipe is the command's matter (matrix/base/entry.py): rich would end with 1."""
+        raise
+
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(printable(text), **options)
 

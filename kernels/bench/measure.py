@@ -23,7 +23,7 @@ from matrix.base.display import show
 from matrix.base.errors import CkPrefillError, UnknownTierError
 from matrix.base.files import sha256_of
 from matrix.base.outputs import refuse_inputs
-from matrix.dialects import TABLES, check_arch, check_upstream
+from matrix.dialects import TABLES, check_built_arch, check_upstream
 from matrix.keys import Key
 from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
 from matrix.problems.ledger import Ledger, read_ledger, source
@@ -44,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    arch = check_arch(args.arch).name
+    arch = check_built_arch(args.arch).name
     upstream = settings.upstream(args.upstream, settings.ck_root())
     if upstream != "checkout":
         check_upstream(upstream)

@@ -27,12 +27,13 @@ from kernels.build.progress import Tally, follow
 from kernels.build.request import LIBRARY, Request, clear_failures, discard_library, prepare, scons_command
 from kernels.build.resources import show
 from kernels.build.signature_file import discard_foreign
-from kernels.code.toolchains import Toolchain, detect
+from kernels.code.toolchains import CHOICES, Toolchain, detect
 from kernels.errors import CompileError, DiskFullError, LinkError, ProcessLimitError
 from kernels.upstream import headers
 from kernels.upstream.trees import locate
 from matrix.base.errors import CkPrefillError, UsageError
-from matrix.options import selection_from
+from matrix.dialects import check_built_arch
+from matrix.options import DEFAULT_ARCH, selection_from, words
 
 # How compilers, zig and Python put it that the system gave them no process or thread.
 _NO_PROCESS = ("Resource temporarily unavailable", "SystemResources", "ThreadQuotaExceeded", "can't start new thread")
@@ -198,6 +199,10 @@ def request_from(args: argparse.Namespace, console: Console, *, work: Path, cach
     """What the options ask for, built in ``work``; finds upstream and toolchain, downloading the former if need be."""
     if args.unit_size < 1 or (args.jobs is not None and args.jobs < 1):
         raise UsageError("--unit-size and --jobs must be at least 1")
+    if args.toolchain not in CHOICES:
+        raise UsageError(f"--toolchain {args.toolchain}: unknown. Known: {', '.join(CHOICES)}.")
+    for arch in words("--arch", args.arch, [DEFAULT_ARCH]):
+        check_built_arch(arch)
     cache = settings.cache_folder()
     ck_root = settings.ck_root(args.ck_root, [args.upstream] if args.upstream else [])
     upstream = settings.upstream(args.upstream, ck_root)

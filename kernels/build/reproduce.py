@@ -122,7 +122,7 @@ def _folders(request: Request, base: Path) -> tuple[Path, ...]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_selection_options(parser, tier="smoke")
+    add_selection_options(parser, tier="smoke", checkouts=True)
     build_command.add_compile_options(parser)
     parser.add_argument(
         "--built", type=Path, default=None, metavar="DIR", help="build once, and compare with DIR/build"

@@ -22,7 +22,7 @@ from kernels.families.libraries import host, is_default, libraries, made_of, opt
 from matrix.base.display import show
 from matrix.base.errors import UsageError
 from matrix.base.outputs import refuse_inputs
-from matrix.dialects import check_arch
+from matrix.dialects import check_built_arch
 from matrix.options import DEFAULT_ARCH, DEFAULT_FAMILY, DEFAULT_UPSTREAM
 from reports.errors import GateError
 from reports.gates import baseline
@@ -252,7 +252,7 @@ def _gated_library(args: argparse.Namespace) -> tuple[GatedLibrary, Path]:
         NoManifestError, ManifestError, GateError, UsageError.
         LibraryMismatchError: its bytes are not those that the manifest lists.
     """
-    check_arch(args.arch)
+    check_built_arch(args.arch)
     upstream, name = settings.upstream(args.upstream, settings.ck_root()), _library_name(args.family)
     file = args.work / "build" / args.arch / folder_name(upstream, name) / MANIFEST
     manifest = read_manifest(file)

@@ -19,7 +19,7 @@ from kernels.upstream.trees import locate
 from matrix.base.display import show
 from matrix.base.errors import UsageError
 from matrix.base.files import sha256_of
-from matrix.dialects import check_arch, check_upstream
+from matrix.dialects import check_built_arch, check_upstream
 from matrix.problems.ledger import LEDGER, read_ledger
 from matrix.problems.problem import TIERS
 from reports.errors import ArchiveError, DirtyError
@@ -72,7 +72,7 @@ def run_qualify(args: argparse.Namespace) -> None:
     read_ledger().check_dates(_today())
     waivers = read_waivers(args.waivers, known_defects(read_ledger())) if args.waivers else {}
     checkout = read_checkout(PROJECT)
-    archs = tuple(check_arch(arch).name for arch in dict.fromkeys(args.arch or table.archs))
+    archs = tuple(check_built_arch(arch).name for arch in dict.fromkeys(args.arch or table.archs))
     facts, toolchain = _facts(args, checkout, args.upstream or table.upstream)
     planned = steps(table, archs, upstream=facts.upstream, tier=facts.tier, toolchain=toolchain.name)
     work = args.work.absolute()

@@ -33,7 +33,7 @@ from kernels.launch.device import CHOICES, default_workers, kind_of, unused_gpu
 from matrix.base.entry import exit_code
 from matrix.base.errors import UsageError
 from matrix.base.files import sha256_of
-from matrix.dialects import check_arch, check_upstream
+from matrix.dialects import check_built_arch, check_upstream
 from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM, Parser, words
 from matrix.problems.ledger import LEDGER, read_ledger, source
 from matrix.problems.problem import FAMILY_SUITE, SUITES, TIERS
@@ -100,7 +100,7 @@ def run(args: argparse.Namespace, out: Console) -> None:
     if args.jobs is not None and args.jobs < 1:
         raise UsageError("--jobs must be at least 1")
     started = time.monotonic()
-    arch = check_arch(args.arch).name
+    arch = check_built_arch(args.arch).name
     family = _family(args)
     library = _library(args, arch, family)
     ledger = read_ledger(args.ledger)

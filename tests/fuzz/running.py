@@ -21,9 +21,8 @@ from tests.fuzz.commands import Command
 from tests.fuzz.hostile import make_hostile
 
 SECONDS = 10  # of a processor: how long that takes depends on what else the machine does
-_WAITING = 100  # by the clock, after which a command waits for something that never comes
+WAITING = 100  # by the clock, after which a command waits for something that never comes
 MEMORY = 500 << 20  # bytes that a command may have more than the imported program has
-_ENDS = {-signal.SIGPROF: f"took more than {SECONDS} s", -signal.SIGALRM: "waits without end"}
 _LINES = 40  # of a message
 _LONGEST = 6000  # characters of it
 _ERRORS = (
@@ -117,7 +116,8 @@ def _batch(cases: Sequence[Case], seed: int, top: Path, codes: frozenset[int]) -
         if what:
             findings.append(Finding(case, how, what))
     number = os.waitstatus_to_exitcode(status)
-    return len(said), findings, _ENDS.get(number, f"the process ended with {number}")
+    ends = {-signal.SIGPROF: f"took more than {SECONDS} s", -signal.SIGALRM: "waits without end"}
+    return len(said), findings, ends.get(number, f"the process ended with {number}")
 
 
 def _child(cases: Sequence[Case], seed: int, top: Path, codes: frozenset[int], pipe: int) -> None:
@@ -131,7 +131,7 @@ def _child(cases: Sequence[Case], seed: int, top: Path, codes: frozenset[int], p
         with tempfile.TemporaryDirectory(prefix="ckpm-fuzz-") as folder:
             how = hostile_folder(case, seed, top, Path(folder))
             signal.setitimer(signal.ITIMER_PROF, SECONDS)
-            signal.alarm(_WAITING)
+            signal.alarm(WAITING)
             what = run_case(case, Path(folder), codes)
             signal.setitimer(signal.ITIMER_PROF, 0)
             signal.alarm(0)

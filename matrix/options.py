@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -60,8 +61,19 @@ class Parser(argparse.ArgumentParser):
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        self._refuse_unwritable(parsed)
         refuse_inputs_among(parsed)
         return parsed, unknown
+
+    def _refuse_unwritable(self, parsed: argparse.Namespace) -> None:
+        """No file of results and no message can hold half of a character; in a name, a line break forges a line."""
+        for name, value in vars(parsed).items():
+            for one in value if isinstance(value, list | tuple) else [value]:
+                allowed = "\n\t" if isinstance(one, str) else ""
+                if isinstance(one, str | Path) and any(
+                    unicodedata.category(letter) in ("Cc", "Cs") and letter not in allowed for letter in str(one)
+                ):
+                    self.error(f"{name}: {str(one)!r} holds a control character, or bytes that are no text")
 
     def format_help(self) -> str:
         return as_called(super().format_help())

@@ -17,14 +17,15 @@ from kernels.bench import build as bench_build
 from kernels.bench import cold
 from kernels.bench import matrix as bench_matrix
 from kernels.bench.figures import Figure, table
-from kernels.code.toolchains import detect
+from kernels.code.toolchains import CHOICES, detect
 from kernels.upstream.trees import locate
 from matrix.base.files import write_atomically
+from matrix.base.outputs import demand_place
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--upstream", default="aiter", help="the packaged upstream to compare with (default: aiter)")
-    parser.add_argument("--toolchain", default="auto", help="auto, embedded or rocm (default: auto)")
+    parser.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: auto)")
     parser.add_argument("--output", type=Path, default=None, help="also write the table to this file")
 
 
@@ -33,6 +34,8 @@ def run(args: argparse.Namespace) -> int:
     from kernels.bench import emulated  # only here: other commands do without NumPy and the emulator
 
     console = PlainConsole()
+    if args.output:
+        demand_place(args.output)
     cache = settings.cache_folder()
     tree = locate(args.upstream, cache=cache)
     figures: list[Figure] = []

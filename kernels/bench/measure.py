@@ -22,7 +22,7 @@ from kernels.launch.counters import LIBRARY_FACTS, Measured, Measurements, flatt
 from matrix.base.display import show
 from matrix.base.errors import CkPrefillError, UnknownTierError
 from matrix.base.files import sha256_of
-from matrix.base.outputs import refuse_inputs
+from matrix.base.outputs import demand_place, refuse_inputs
 from matrix.dialects import TABLES, check_built_arch, check_upstream
 from matrix.keys import Key
 from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
@@ -50,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
         check_upstream(upstream)
     library = args.library or args.work / "build" / arch / upstream / LIBRARY
     refuse_inputs(args.output, [library, library.with_name("manifest.json")])
+    demand_place(args.output)
     measurements = measure(library, arch, args.tier, foreign=args.library is not None)
     measurements.write(args.output)
     for name, why in measurements.left_out.items():

@@ -178,7 +178,7 @@ def _emulated(args: argparse.Namespace) -> bool:
 
 def add_compile_options(parser: argparse.ArgumentParser) -> None:
     """Options of whatever compiles a selection."""
-    parser.add_argument("--toolchain", default="auto", help="auto, embedded or rocm (default: auto)")
+    parser.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: auto)")
     parser.add_argument("--ck-root", type=Path, default=None, help="a CK checkout; default: CK_ROOT")
     parser.add_argument("--unit-size", type=int, default=8, help="kernels compiled together (default: 8)")
     parser.add_argument("--jobs", "-j", type=int, default=None, help="default: by processors and memory")
@@ -199,8 +199,6 @@ def request_from(args: argparse.Namespace, console: Console, *, work: Path, cach
     """What the options ask for, built in ``work``; finds upstream and toolchain, downloading the former if need be."""
     if args.unit_size < 1 or (args.jobs is not None and args.jobs < 1):
         raise UsageError("--unit-size and --jobs must be at least 1")
-    if args.toolchain not in CHOICES:
-        raise UsageError(f"--toolchain {args.toolchain}: unknown. Known: {', '.join(CHOICES)}.")
     for arch in words("--arch", args.arch, [DEFAULT_ARCH]):
         check_built_arch(arch)
     cache = settings.cache_folder()

@@ -10,7 +10,7 @@ from pathlib import Path
 from kernels.base import jobs, junit, settings
 from kernels.base.processes import ended_by_signals
 from kernels.base.results import Results
-from kernels.code.toolchains import detect
+from kernels.code.toolchains import CHOICES, detect
 from kernels.errors import ParityError
 from kernels.parity.cases import Request, compare_upstreams
 from matrix.base.display import show
@@ -33,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ck-root", type=Path, default=None, help="a CK checkout to compare with; default: CK_ROOT")
     parser.add_argument("--no-machine-code", action="store_true", help="start no compiler")
     parser.add_argument("--no-stored", action="store_true", help="leave the stored name lists out")
-    parser.add_argument("--toolchain", default="auto", help="auto, embedded or rocm (default: auto)")
+    parser.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: auto)")
     parser.add_argument("--jobs", "-j", type=int, default=None, help="compilers at once; default: by memory")
     parser.add_argument("--output", type=Path, default=None, metavar="FILE", help="write the results as JSON")
 

@@ -24,6 +24,7 @@ SECONDS = 10  # of a processor: how long that takes depends on what else the mac
 WAITING = 100  # by the clock, after which a command waits for something that never comes
 MEMORY = 500 << 20  # bytes that a command may have more than the imported program has
 _LINES = 40  # of a message
+_LARGEST = 1 << 30  # bytes of a file that somebody would list again
 _LONGEST = 6000  # characters of it
 _ERRORS = (
     *("matrix.base.errors", "kernels.errors", "kernels.containers.errors", "kernels.cluster.errors"),
@@ -60,7 +61,8 @@ def hostile_folder(case: Case, seed: int, top: Path, folder: Path) -> str:
     shutil.copytree(top / case.command.folder, folder, dirs_exist_ok=True)
     name = numbers.choice(sorted(case.command.inputs))
     how = f"{name}: {make_hostile(folder / name, case.command.inputs[name], numbers)}"
-    if case.command.amend and numbers.random() < 0.5 and (folder / name).is_file():
+    changed = (folder / name).is_file() and (folder / name).stat().st_size < _LARGEST
+    if case.command.amend and numbers.random() < 0.5 and changed:
         case.command.amend(folder)
         how += ", hidden"
     return how
@@ -121,21 +123,25 @@ def _batch(cases: Sequence[Case], seed: int, top: Path, codes: frozenset[int]) -
 
 
 def _child(cases: Sequence[Case], seed: int, top: Path, codes: frozenset[int], pipe: int) -> None:
-    """Run cases until one ends the process. Never returns."""
-    for one in (signal.SIGALRM, signal.SIGPROF):
-        signal.signal(one, signal.SIG_DFL)
-    soft = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + MEMORY
-    resource.setrlimit(resource.RLIMIT_AS, (soft, soft))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    for case in cases:
-        with tempfile.TemporaryDirectory(prefix="ckpm-fuzz-") as folder:
-            how = hostile_folder(case, seed, top, Path(folder))
-            signal.setitimer(signal.ITIMER_PROF, SECONDS)
-            signal.alarm(WAITING)
-            what = run_case(case, Path(folder), codes)
-            signal.setitimer(signal.ITIMER_PROF, 0)
-            signal.alarm(0)
-        os.write(pipe, f"{how}\x01{what.replace(chr(0), '?')}\0".encode("utf-8", "replace"))
+    """Run cases until one ends the process. Never returns: what the parent cleans up is not this process's."""
+    try:
+        for one in (signal.SIGALRM, signal.SIGPROF):
+            signal.signal(one, signal.SIG_DFL)
+        soft = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + MEMORY
+        resource.setrlimit(resource.RLIMIT_AS, (soft, soft))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        for case in cases:
+            with tempfile.TemporaryDirectory(prefix="ckpm-fuzz-") as folder:
+                how = hostile_folder(case, seed, top, Path(folder))
+                signal.setitimer(signal.ITIMER_PROF, SECONDS)
+                signal.alarm(WAITING)
+                what = run_case(case, Path(folder), codes)
+                signal.setitimer(signal.ITIMER_PROF, 0)
+                signal.alarm(0)
+            os.write(pipe, f"{how}\x01{what.replace(chr(0), '?')}\0".encode("utf-8", "replace"))
+    except BaseException:  # noqa: BLE001 - a mistake of the session itself
+        traceback.print_exc()
+        os._exit(1)
     os._exit(0)
 
 

@@ -11,6 +11,7 @@ from matrix.base.files import sha256_of
 from reports.errors import BundleFileError
 from reports.release.bundle.names import CHECKSUMS, SIGNATURE
 
+_LARGEST = 4 << 30  # bytes
 _LINE = re.compile(r"([0-9a-f]{64})  ([^\n]+)")
 
 
@@ -33,6 +34,8 @@ def demand_listed(folder: Path, files: list[str]) -> Mapping[str, str]:
     lines = [f"{name}: missing, {CHECKSUMS} lists it" for name in missing]
     lines += [f"{name}: not listed in {CHECKSUMS}" for name in added]
     for name in sorted(listed.keys() & present):
+        if (folder / name).stat().st_size > _LARGEST:
+            raise BundleFileError(f"{folder}/{name}: it has more than {_LARGEST >> 30} GiB, as no file of a release.")
         actual = sha256_of(folder / name)
         if actual != listed[name]:
             lines.append(f"{name}: its sha256 is {actual}, {CHECKSUMS} says {listed[name]}")

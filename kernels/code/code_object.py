@@ -94,7 +94,8 @@ def kernels(elf_bytes: bytes) -> list[KernelResources]:
         code = code_object.read(elf_bytes)
     if code.arch not in compute_units():
         raise CodeObjectError(f"code object is for '{code.target}'. Known archs: {', '.join(compute_units())}.")
-    return [_resources(entry, code) for entry in code.kernels]
+    with _reading():
+        return [_resources(entry, code) for entry in code.kernels]
 
 
 def _resources(entry: Mapping[str, Any], owner: code_object.CodeObject) -> KernelResources:
@@ -152,7 +153,7 @@ def functions(elf_bytes: bytes) -> dict[str, bytes]:
     """The machine code of each function of a code object, by symbol. Raises CodeObjectError."""
     with _reading():
         code = code_object.read(elf_bytes)
-    return {name: function.code for name, function in sorted(code.functions.items())}
+        return {name: function.code for name, function in sorted(code.functions.items())}
 
 
 def inspect(path: Path, arch: str) -> dict[str, KernelCode]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -31,6 +32,7 @@ RAW = (
     *("0x10", "!!python/object/apply:os.system [x]", "&a [*a]", "*nobody", "? [a]", "2026-13-45", "1_0", "0o17", "="),
     *("<!DOCTYPE a [<!ENTITY b 'c'>]>", "&b;", "<a>" * 500, "]]>", "<?x", "\ufeff", "\t", "---\n", "%YAML 9.9\n", "#"),
 )
+_PLACES = 10_000
 _MARK = "@hostile@"
 _TOKEN = re.compile(rb"[\w.+-]+|\"[^\"]*\"|[\[\]{}<>:,=]")
 
@@ -92,7 +94,7 @@ def relined(data: bytes, numbers: random.Random) -> bytes:
 def restructured(data: bytes, numbers: random.Random) -> bytes:
     """Of JSON or YAML a value or a member is another, missing, or named differently; still JSON or YAML."""
     document = yaml.safe_load(data) if data.strip() else {}
-    places = list(_places(document))
+    places = list(itertools.islice(_places(document), _PLACES))  # aliases may stand for any number
     as_yaml = not data.lstrip().startswith((b"{", b"["))
     raw = None
     for _ in range(numbers.choice((1, 1, 1, 2, 4))):
@@ -168,7 +170,7 @@ def make_hostile(file: Path, changes: tuple[Change, ...], numbers: random.Random
         names.append(change.__name__)
         try:
             data = change(data, numbers)
-        except (yaml.YAMLError, ValueError, TypeError):  # an earlier change left no document
+        except (yaml.YAMLError, ValueError, TypeError, RecursionError):  # an earlier change left no document
             data = flipped(data, numbers)
     file.write_bytes(data)
     return " ".join(names)

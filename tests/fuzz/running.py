@@ -139,7 +139,7 @@ def _child(cases: Sequence[Case], seed: int, top: Path, codes: frozenset[int], p
                 signal.setitimer(signal.ITIMER_PROF, 0)
                 signal.alarm(0)
             os.write(pipe, f"{how}\x01{what.replace(chr(0), '?')}\0".encode("utf-8", "replace"))
-    except BaseException:  # noqa: BLE001 - a mistake of the session itself
+    except BaseException:
         traceback.print_exc()
         os._exit(1)
     os._exit(0)

@@ -31,7 +31,7 @@ from kernels.cluster import command as cluster
 from kernels.families.libraries import host, libraries, made_of
 from kernels.launch.device import CHOICES, default_workers, kind_of, unused_gpu
 from matrix.base.entry import exit_code
-from matrix.base.errors import UsageError
+from matrix.base.errors import UnknownSuiteError, UsageError
 from matrix.base.files import sha256_of
 from matrix.dialects import check_built_arch, check_upstream
 from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM, Parser, words
@@ -96,9 +96,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(args: argparse.Namespace, out: Console) -> None:
-    """Raises CasesFailedError, NothingRanError and the errors of what it uses."""
+    """Raises UnknownSuiteError, CasesFailedError, NothingRanError and the errors of what it uses."""
     if args.jobs is not None and args.jobs < 1:
         raise UsageError("--jobs must be at least 1")
+    if args.suite not in (*SUITES, FAMILY_SUITE):
+        raise UnknownSuiteError(args.suite, (*SUITES, FAMILY_SUITE))
     started = time.monotonic()
     arch = check_built_arch(args.arch).name
     family = _family(args)

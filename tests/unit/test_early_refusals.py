@@ -64,6 +64,8 @@ def test_an_arch_that_no_library_is_built_for(
         ("parity --toolchain gcc", 2, "argument --toolchain: invalid choice: 'gcc'"),
         ("parity --output file/p.json", 16, "file/p.json: can't be written: "),
         ("bench --output file/b.md", 16, "file/b.md: can't be written: "),
+        (f"cluster-plan --machines {'9' * 6000}", 2, "--machines 9999"),
+        ("cluster-plan --price nan", 2, "argument --price: invalid price value: 'nan'"),
         ("bench --output .", 16, ".: can't be written: Is a directory. There is a folder of this name: "),
     ],
 )
@@ -75,6 +77,11 @@ def test_options_are_looked_at_first(
     (tmp_path / "file").touch()
     assert kernels.cli.main(line.split()) == code
     assert capsys.readouterr().err.startswith(f"error: {message}")
+
+
+def test_a_suite_is_looked_at_before_its_library(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tests.gpu.cli.main(["--suite", "large", "--work", "/nowhere"]) == 17
+    assert capsys.readouterr().err.startswith("error: unknown suite 'large'; did you mean 'large-kv'? ")
 
 
 @pytest.mark.usefixtures("idle")

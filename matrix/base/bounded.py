@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 from xml.parsers import expat
 
-
 from matrix.base.files import open_plain
 
 LARGEST_FILE = 64 << 20  # bytes: results of 40,000 cases are half of that

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kernels.base.records import Source
 from matrix.base.bounded import read_bytes, read_text
-from matrix.base.files import write_atomically, writing
+from matrix.base.files import is_special, write_atomically, writing
 from reports.errors import GateError
 from reports.gates.baseline import FOLDER, Acceptance, Baseline, Figures, history_of, place, read_history
 
@@ -41,6 +41,8 @@ def accept(
     texts, lines = {}, []
     for gate, figures in measured.items():
         file = place(identity, gate, folder)
+        if is_special(file):  # writing would wait for whoever reads the pipe
+            raise GateError(f"{file}: a pipe or a device is in the baseline's place. Remove it.")
         text = Baseline(facts={**identity, "reason": reason}, figures=figures).text()
         if not file.is_file() or read_bytes(file).decode(errors="replace") != text:
             texts[file.name] = text

@@ -188,7 +188,7 @@ def read_history(file: Path) -> tuple[Acceptance, ...]:
     """The lines of a history, the oldest first. Raises GateError: there is none, or a line that is none."""
     try:
         text = read_text(file)
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise GateError(f"{file}: the history can't be read: {error}. {_CORRECT}.") from error
     what = "a line of a baseline's history"
     lines = tuple(

@@ -54,6 +54,12 @@ def run(session: nox.Session, *command: str) -> None:
     session.run(program(session, "python"), "-m", *command)
 
 
+def refuse_options(session: nox.Session) -> None:
+    """End a session that has no use for what stands behind `--`: whoever wrote that expects something of it."""
+    if session.posargs:
+        session.error(f"this session has no options, and was given {' '.join(session.posargs)}")
+
+
 def run_suite(session: nox.Session, suite: str, *options: str) -> None:
     """Run a suite of GPU tests on the library that was built; options after `--` are tests.gpu's."""
     run(session, "tests.gpu", "--suite", suite, *options, *session.posargs)
@@ -137,7 +143,7 @@ def perf_compare(session: nox.Session) -> None:
 @session("report")
 def report(session: nox.Session) -> None:
     """All results in build/ as Markdown and as one HTML file; fails if they are no pass."""
-    run(session, "reports", "summary", "--output", "build/report.md", "--html", "build/report.html")
+    run(session, "reports", "summary", "--output", "build/report.md", "--html", "build/report.html", *session.posargs)
 
 
 @session("test-report")
@@ -192,6 +198,12 @@ def test_corruption(session: nox.Session) -> None:
     run(session, "pytest", *session.posargs, CORRUPTION)
 
 
+@session("fuzz")
+def fuzz(session: nox.Session) -> None:
+    """2,000 hostile files for all commands that read one: `nox -s fuzz -- --seed N --inputs N`."""
+    run(session, "tests.fuzz", *session.posargs)
+
+
 @session("test-emulator")
 def test_emulator(session: nox.Session) -> None:
     """The emulated device and its opcodes on a core built by zig, as on a machine without a compiler."""
@@ -202,6 +214,7 @@ def test_emulator(session: nox.Session) -> None:
 @session("lint")
 def lint(session: nox.Session) -> None:
     """ruff, mypy, typos, and clang-format over the C++ that git knows."""
+    refuse_options(session)
     run(session, "ruff", "check", ".")
     run(session, "ruff", "format", "--check", ".")
     run(session, "mypy")
@@ -214,6 +227,7 @@ def lint(session: nox.Session) -> None:
 @nox.session(venv_backend="virtualenv")
 def docs(session: nox.Session) -> None:
     """The pages of docs/ as HTML in build/docs, in an environment of their own; a link that leads nowhere fails."""
+    refuse_options(session)
     session.install("--quiet", "--require-hashes", "-r", "docs/requirements.txt")
     session.run("sphinx-build", "--fail-on-warning", "--keep-going", "--quiet", "-b", "html", "docs", "build/docs")
 
@@ -266,6 +280,7 @@ def plan(session: nox.Session) -> None:
 @session("workflows")
 def workflows(session: nox.Session) -> None:
     """The rendered workflows are those of their templates, valid by GitHub's schema, and without zizmor's findings."""
+    refuse_options(session)
     files = sorted(map(str, Path(".github/workflows").glob("*.yml")))
     run(session, "workflows", "render", "--check")
     run(session, "check_jsonschema", "--builtin-schema", "vendor.github-workflows", *files)

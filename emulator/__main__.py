@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from emulator import toolchain
 from emulator.errors import EmulatorError, OutputError, UnknownInstructionError
@@ -26,6 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def exit_code(command: Callable[[], int]) -> int:
     """Run ``command``; its result, or the exit code of its failure, whose message goes to stderr as ``error: ...``."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # what the encoding lacks is escaped
     try:
         code = command()
         if sys.stdout is not None:  # Python's word for a closed one
@@ -47,8 +52,13 @@ def exit_code(command: Callable[[], int]) -> int:
 
 def _complain(message: str, code: int) -> int:
     with contextlib.suppress(OSError):  # nobody may read the message; the exit code remains
-        print(f"error: {message}", file=sys.stderr, flush=True)
+        print(f"error: {_printable(message)}", file=sys.stderr, flush=True)
     return code
+
+
+def _printable(text: str) -> str:
+    """As matrix/base/display.py: names in files can hold what steers a terminal."""
+    return "".join(one if one.isprintable() or one in "\n\t" else ascii(one)[1:-1] for one in text)
 
 
 def _abandon_stdout() -> None:
@@ -57,9 +67,16 @@ def _abandon_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+class _Parser(argparse.ArgumentParser):
+    """Options are written out, so that a new one never changes what a line meant."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)
+
+
 def _parser() -> argparse.ArgumentParser:
     program = "ckpm emulator" if "CKPM_PROGRAM" in os.environ else "python -m emulator"
-    parser = argparse.ArgumentParser(prog=program, description="The emulated gfx9 device.")
+    parser = _Parser(prog=program, description="The emulated gfx9 device.")
     commands = parser.add_subparsers(dest="command", required=True)
     cover = commands.add_parser("coverage", help="list the opcodes that files need and what is missing")
     cover.add_argument("files", nargs="+", type=Path, metavar="FILE", help="library, object, bundle or code object")
@@ -93,7 +110,7 @@ def _coverage(chosen: argparse.Namespace) -> int:
     from emulator.inspection import coverage  # only here: it imports the decoder's tables
 
     covered = [coverage.cover(path) for path in chosen.files]
-    print(coverage.report(covered, verbose=chosen.verbose))
+    print(_printable(coverage.report(covered, verbose=chosen.verbose)))
     return UnknownInstructionError.exit_code if any(one.missing for one in covered) else 0
 
 

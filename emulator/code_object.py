@@ -9,7 +9,10 @@ endian, offsets count from the magic.
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
+import stat
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +23,7 @@ from typing import Any
 import msgpack
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import NoteSection, SymbolTableSection
+from elftools.elf.sections import NoteSection, Section, SymbolTableSection
 
 from emulator.errors import CodeObjectError
 
@@ -28,10 +31,26 @@ _BUNDLE_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 _COMPRESSED_MAGIC = b"CCOB"
 _FAT_SECTION = ".hip_fatbin"
 _METADATA_NOTE = 32  # NT_AMDGPU_METADATA
+# fields of kernels and of their arguments, by kind
+_TEXTS = (".name", ".symbol", ".value_kind")
+_COUNTS = (
+    *(".vgpr_count", ".agpr_count", ".sgpr_count", ".vgpr_spill_count", ".sgpr_spill_count", ".offset", ".size"),
+    *(".group_segment_fixed_size", ".private_segment_fixed_size", ".kernarg_segment_size"),
+    *(".max_flat_workgroup_size", ".wavefront_size"),
+)
 _KINDS = ("hip", "hipv4")  # of bundle entries with device code; a host entry is empty
 # An entry id holds a triple and an arch; a longer one means that the bytes are no bundle.
 _LONGEST_ID = 512
 _MOST_ENTRIES = 1024
+_LARGEST = 4 << 30  # bytes of a file: a library of all kernels for three archs has a tenth
+# Of ELF64 (System V ABI, chapters 4 and 5): what the file header, a section's and a segment's say of places and sizes.
+_ELF64_LITTLE = b"\x7fELF\x02\x01"
+_HEADER = struct.Struct("<32xQQIHHHHHH")
+_SECTION = struct.Struct("<4xI16xQQ16xQ")
+_SEGMENT = struct.Struct("<8xQ16xQ16x")
+_NO_BITS = 8
+_ENTRY_BYTES = {2: 24, 11: 24, 4: 24}  # by type: SYMTAB, DYNSYM, RELA
+_COMPRESSED = 0x800  # SHF_COMPRESSED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,31 +86,38 @@ class CodeObject:
 
     @cached_property
     def symbols(self) -> Mapping[str, Any]:
-        """Defined symbols by name: of .dynsym, and of .symtab where it was not stripped (local functions)."""
-        return {
-            symbol.name: symbol
-            for section in self.elf.iter_sections()
-            if isinstance(section, SymbolTableSection)
-            for symbol in section.iter_symbols()
-            if symbol.name and symbol["st_shndx"] != "SHN_UNDEF"
-        }
+        """Defined symbols by name: of .dynsym, and of .symtab where it was not stripped (local functions).
+
+        Raises CodeObjectError: the table is damaged.
+        """
+        with damage("code object"):
+            return {
+                symbol.name: symbol
+                for section in self.elf.iter_sections()
+                if isinstance(section, SymbolTableSection)
+                for symbol in section.iter_symbols()
+                if symbol.name and symbol["st_shndx"] != "SHN_UNDEF"
+            }
 
     @cached_property
     def functions(self) -> Mapping[str, Function]:
-        """The functions that have code, by name."""
-        content: dict[int, tuple[int, bytes]] = {}  # of sections, by number: address and bytes
+        """The functions that have code, by name. Raises CodeObjectError: one lies outside of its section."""
+        sections: dict[int, tuple[int, bytes]] = {}  # by number: address and bytes
         functions = {}
         for name, symbol in self.symbols.items():
             at = symbol["st_shndx"]
             if symbol["st_info"]["type"] != "STT_FUNC" or symbol["st_size"] == 0 or not isinstance(at, int):
                 continue
-            if at not in content:
-                section = self.elf.get_section(at)
-                content[at] = section["sh_addr"], section.data()
-            base, data = content[at]
+            if at not in sections:
+                with damage("code object"):
+                    section = self.elf.get_section(at)
+                sections[at] = section["sh_addr"], content(section)
+            base, data = sections[at]
             start = symbol["st_value"] - base
+            if not 0 <= start <= start + symbol["st_size"] <= len(data):
+                raise CodeObjectError(f"code object: damaged: function '{name}' lies outside of its section")
             functions[name] = Function(
-                name=name, address=symbol["st_value"], code=bytes(data[start : start + symbol["st_size"]])
+                name=name, address=symbol["st_value"], code=data[start : start + symbol["st_size"]]
             )
         return functions
 
@@ -102,22 +128,35 @@ def code_objects(path: Path) -> list[tuple[str, bytes]]:
     Raises:
         CodeObjectError: the file can't be read, is no ELF, is truncated, or holds no GPU code.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise CodeObjectError(f"{path}: can't be read ({error.strerror}): build it first") from error
+    data = _file(path)
     if data.startswith(_BUNDLE_MAGIC):
         return list(bundled(data, str(path)))
     elf = _open(data, str(path))
     if elf["e_machine"] == "EM_AMDGPU":
         return [(_target(_metadata(elf, str(path)), str(path)), data)]
-    section = elf.get_section_by_name(_FAT_SECTION)
+    with damage(str(path)):
+        section = elf.get_section_by_name(_FAT_SECTION)
     if section is None:
         raise CodeObjectError(f"{path}: no section {_FAT_SECTION}: the file holds no GPU code; was it compiled as HIP?")
-    members = list(bundled(section.data(), f"{path}: section {_FAT_SECTION}"))
+    members = list(bundled(content(section), f"{path}: section {_FAT_SECTION}"))
     if not members:
         raise CodeObjectError(f"{path}: section {_FAT_SECTION} holds no GPU code")
     return members
+
+
+def _file(path: Path) -> bytes:
+    """Raises CodeObjectError: it can't be read, is no plain file, or larger than any library."""
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+            there = os.fstat(stream.fileno())
+            if stat.S_ISDIR(there.st_mode):
+                raise IsADirectoryError(21, os.strerror(21))
+            if not stat.S_ISREG(there.st_mode) or there.st_size > _LARGEST:
+                raise CodeObjectError(f"{path}: no plain file of at most {_LARGEST >> 30} GiB: name a built library")
+            return stream.read()
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise CodeObjectError(f"{path}: can't be read ({reason}): build it first") from error
 
 
 def read(elf_bytes: bytes) -> CodeObject:
@@ -181,32 +220,95 @@ def bundle(data: bytes, start: int, where: str) -> tuple[list[tuple[str, bytes]]
 
 
 def _open(data: bytes, where: str) -> ELFFile:
-    try:
-        elf = ELFFile(io.BytesIO(data))
-        end = elf["e_shoff"] + elf["e_shnum"] * elf["e_shentsize"]
-        if end <= len(data):
-            sections = (section for section in elf.iter_sections() if section["sh_type"] != "SHT_NOBITS")
-            end = max([end, *(section["sh_offset"] + section["sh_size"] for section in sections)])
-    except (ELFError, UnicodeDecodeError, struct.error) as error:
-        raise CodeObjectError(f"{where}: no readable ELF file ({error})") from error
+    _check_tables(data, where)
+    with damage(where):
+        return ELFFile(io.BytesIO(data))
+
+
+def _check_tables(data: bytes, where: str) -> None:
+    """Headers, sections and segments lie in the file, and entries have their size: what else is read is small.
+
+    Raises CodeObjectError.
+    """
+    if len(data) < _HEADER.size or not data.startswith(_ELF64_LITTLE):
+        raise CodeObjectError(f"{where}: no readable ELF file (it has no header of a 64-bit little endian one)")
+    segments_at, sections_at, _, _, segment_bytes, segments, section_bytes, sections, _ = _HEADER.unpack_from(data)
+    if (segments and segment_bytes != _SEGMENT.size) or (sections and section_bytes != _SECTION.size):
+        raise CodeObjectError(f"{where}: no readable ELF file (its tables have entries of another size)")
+    end = max(sections_at + sections * section_bytes, segments_at + segments * segment_bytes)
+    if end <= len(data):
+        for kind, offset, size, entry in _SECTION.iter_unpack(
+            data[sections_at : sections_at + sections * section_bytes]
+        ):
+            end = end if kind == _NO_BITS else max(end, offset + size)
+            if entry != _ENTRY_BYTES.get(kind, entry):
+                raise CodeObjectError(f"{where}: no readable ELF file (a table has entries of {entry} bytes)")
+        rows = _SEGMENT.iter_unpack(data[segments_at : segments_at + segments * segment_bytes])
+        end = max([end, *(offset + size for offset, size in rows)])
     if end > len(data):
         raise CodeObjectError(f"{where}: truncated: {end} bytes are needed, {len(data)} are there")
-    return elf
+
+
+@contextlib.contextmanager
+def damage(where: str) -> Iterator[None]:
+    """What pyelftools stumbles over in a damaged file is a CodeObjectError: it raises whatever its parts raise."""
+    try:
+        yield
+    except (ELFError, ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise CodeObjectError(f"{where}: damaged: no readable ELF file ({type(error).__name__}: {error})") from error
+    except struct.error as error:
+        raise CodeObjectError(f"{where}: damaged: no readable ELF file ({error})") from error
+
+
+def content(section: Section) -> bytes:
+    """A section's bytes. Raises CodeObjectError: it is compressed, and may hold any amount."""
+    if section["sh_flags"] & _COMPRESSED:
+        raise CodeObjectError(f"section {section.name} is compressed: build it without that")
+    if section["sh_type"] == "SHT_NOBITS":
+        raise CodeObjectError(f"section {section.name} has no content")
+    return bytes(section.data())
 
 
 def _metadata(elf: ELFFile, where: str) -> Mapping[str, Any]:
-    for section in elf.iter_sections():
-        if not isinstance(section, NoteSection):
-            continue
-        for note in section.iter_notes():
-            if note["n_name"] == "AMDGPU" and note["n_type"] in (_METADATA_NOTE, "NT_AMDGPU_METADATA"):
-                try:
-                    unpacked = msgpack.unpackb(note["n_descdata"])
-                except ValueError as error:
-                    raise CodeObjectError(f"{where}: metadata note is no MessagePack ({error})") from error
-                if isinstance(unpacked, dict):
-                    return unpacked
+    with damage(where):
+        notes = [
+            note for section in elf.iter_sections() if isinstance(section, NoteSection) for note in section.iter_notes()
+        ]
+    for note in notes:
+        if note["n_name"] == "AMDGPU" and note["n_type"] in (_METADATA_NOTE, "NT_AMDGPU_METADATA"):
+            try:
+                unpacked = msgpack.unpackb(note["n_descdata"])
+            except (ValueError, TypeError, OverflowError) as error:  # TypeError: a list as the name of a member
+                raise CodeObjectError(f"{where}: metadata note is no MessagePack ({error})") from error
+            if isinstance(unpacked, dict):
+                _check_metadata(unpacked, where)
+                return unpacked
     raise CodeObjectError(f"{where}: no AMDGPU metadata note: was it stripped?")
+
+
+def _check_metadata(metadata: Mapping[str, Any], where: str) -> None:
+    """Raises CodeObjectError: a field that is there is of another kind than LLVM's guide says."""
+    kernels = _listed(metadata, "amdhsa.kernels", where)
+    for kernel in kernels:
+        _check_fields(kernel, where)
+        for argument in _listed(kernel, ".args", where):
+            _check_fields(argument, where)
+
+
+def _listed(table: Mapping[str, Any], name: str, where: str) -> list[Mapping[str, Any]]:
+    listed = table.get(name, [])
+    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
+        raise CodeObjectError(f"{where}: damaged: its metadata has no list of tables as {name}")
+    return listed
+
+
+def _check_fields(table: Mapping[str, Any], where: str) -> None:
+    for name, value in table.items():
+        kind = str if name in _TEXTS else int if name in _COUNTS else None
+        if kind is str and not isinstance(value, str):
+            raise CodeObjectError(f"{where}: damaged: its metadata has no text as {name}")
+        if kind is int and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 32):
+            raise CodeObjectError(f"{where}: damaged: its metadata has no 32-bit count as {name}")
 
 
 def _target(metadata: Mapping[str, Any], where: str) -> str:

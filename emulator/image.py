@@ -87,19 +87,22 @@ def read(elf_bytes: bytes) -> Image:
     code = code_object.read(elf_bytes)
     if code.arch not in ARCHS:
         raise CodeObjectError(f"code object: it is for '{code.target}'. Emulated archs: {', '.join(ARCHS)}.")
-    text = code.elf.get_section_by_name(".text")
+    with code_object.damage("code object"):
+        text = code.elf.get_section_by_name(".text")
+        segments = tuple(
+            Segment(address=segment["p_vaddr"], data=segment.data(), memory_bytes=segment["p_memsz"])
+            for segment in code.elf.iter_segments()
+            if segment["p_type"] == "PT_LOAD"
+        )
+        relocations = tuple(_relocations(code.elf))
     if text is None:
         raise CodeObjectError("code object: no section .text")
-    segments = tuple(
-        Segment(address=segment["p_vaddr"], data=segment.data(), memory_bytes=segment["p_memsz"])
-        for segment in code.elf.iter_segments()
-        if segment["p_type"] == "PT_LOAD"
-    )
+    _check_places(code, text["sh_addr"], text["sh_size"])
     return Image(
         arch=ARCHS[code.arch],
         target=code.target,
         text_address=text["sh_addr"],
-        text=text.data(),
+        text=code_object.content(text),
         segments=segments,
         functions=tuple(sorted(code.functions.values(), key=lambda function: function.address)),
         kernels=tuple(_kernel(entry, code, segments) for entry in code.kernels),
@@ -108,11 +111,21 @@ def read(elf_bytes: bytes) -> Image:
             for name, entry in code.symbols.items()
             if entry["st_info"]["type"] == "STT_OBJECT" and not name.endswith(".kd")
         ),
-        relocations=tuple(_relocations(code.elf)),
+        relocations=relocations,
     )
 
 
+def _check_places(code: CodeObject, start: int, size: int) -> None:
+    """Raises CodeObjectError: a function does not lie in .text, where its instructions are looked for."""
+    for function in code.functions.values():
+        if not start <= function.address <= function.address + function.size <= start + size:
+            raise CodeObjectError(f"code object: damaged: function '{function.name}' lies outside of .text")
+
+
 def _kernel(entry: Mapping[str, Any], owner: CodeObject, segments: tuple[Segment, ...]) -> KernelInfo:
+    for field in (".name", ".symbol"):
+        if field not in entry:
+            raise CodeObjectError(f"code object: a kernel's metadata has no field {field}")
     name, symbol = str(entry[".name"]), str(entry[".symbol"])
     if symbol not in owner.symbols or name not in owner.functions:
         raise CodeObjectError(f"code object: kernel {name} has no descriptor or no code: was it stripped?")
@@ -124,6 +137,8 @@ def _kernel(entry: Mapping[str, Any], owner: CodeObject, segments: tuple[Segment
     lds, scratch, kernarg, _, rsrc3, rsrc1, rsrc2, properties, preload = descriptor
     arguments, hidden = [], []
     for argument in entry.get(".args", []):
+        if not {".value_kind", ".offset", ".size"} <= argument.keys():
+            raise CodeObjectError(f"code object: kernel {name}: an argument's metadata lacks kind, offset or size")
         kind, offset, size = argument[".value_kind"], int(argument[".offset"]), int(argument[".size"])
         if kind.startswith("hidden_"):
             short = kind.removeprefix("hidden_")

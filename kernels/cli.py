@@ -18,7 +18,7 @@ def _build(parser: argparse.ArgumentParser) -> None:
     from kernels.build import command
     from kernels.cluster import command as cluster_command
 
-    add_selection_options(parser, tier="smoke")
+    add_selection_options(parser, tier="smoke", checkouts=True)
     command.add_options(parser)
     cluster_command.add_options(parser)
     parser.set_defaults(run=cluster_command.build)

@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from matrix.base.display import show
 from matrix.base.entry import exit_code
 from matrix.base.files import write_atomically
 from matrix.dialects import Dialect
@@ -196,10 +197,15 @@ def _count_selected(args: argparse.Namespace, chosen: Dialect, selection: Select
     counts, totals = [], {}
     for family in selection.families:
         one_family = replace(selection, families=(family,))
+        names: set[str] = set()
         for arch in selection.archs:
-            count = len(select(chosen, replace(one_family, archs=(arch,))))
-            counts.append({"family": family, "arch": arch, "count": count, "reason": reasons.get((arch, family), "")})
-        totals[family] = len(select(chosen, one_family))
+            keys = select(chosen, replace(one_family, archs=(arch,)))
+            names.update(key.name for key in keys)
+            reason = reasons.get((arch, family), "")
+            counts.append({"family": family, "arch": arch, "count": len(keys), "reason": reason})
+        # a shard of all archs' kernels is none of one arch's
+        dealt_together = selection.shard and len(selection.archs) > 1
+        totals[family] = len(select(chosen, one_family) if dealt_together else names)
     receipt = Selection(
         archs=selection.archs, families=selection.families, receipt=selection.receipt, mask_impl=selection.mask_impl
     )
@@ -320,7 +326,7 @@ def _selected(chosen: Dialect, selection: Selection) -> list[Key]:
     nowhere = len(absent) == len(selection.families) * len(selection.archs)
     keys = select(chosen, selection) if nowhere else select_some(chosen, selection)
     for _, _, reason in absent:
-        print(reason, file=sys.stderr)
+        show(reason, file=sys.stderr)
     return keys
 
 
@@ -356,4 +362,4 @@ def _aligned(table: Iterable[Sequence[str]], *, right: bool = False) -> str:
 
 
 def _emit(text: str) -> None:
-    print(text, end="")
+    show(text, end="")

@@ -19,6 +19,7 @@ from matrix.base.errors import (
     UnknownFamilyError,
     UnknownReceiptError,
     UnknownUpstreamError,
+    UsageError,
 )
 from matrix.base.tablefile import Field, load, overlay
 from matrix.families import Family
@@ -203,6 +204,14 @@ def check_upstream(name: str) -> PackagedUpstream:
     if name not in upstreams():
         raise UnknownUpstreamError(name, [*upstreams(), "checkout"])
     return upstreams()[name]
+
+
+def check_built_arch(name: str) -> Arch:
+    """An arch that libraries are built for. Raises UnknownArchError; UsageError: its kernels are only listed."""
+    arch = check_arch(name)
+    if arch.compute_unit is None:
+        raise UsageError(f"--arch {name}: its kernels are only listed. Libraries are for {', '.join(compute_units())}.")
+    return arch
 
 
 def check_family(name: str) -> str:

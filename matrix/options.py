@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from matrix.base.display import one_line
 from matrix.base.errors import UsageError
 from matrix.base.outputs import refuse_inputs_among
 from matrix.base.program import as_called
@@ -26,6 +28,7 @@ from matrix.selection import Selection, parse_shard, profiles, tiers
 DEFAULT_UPSTREAM = "aiter"
 DEFAULT_ARCH = "gfx950"
 DEFAULT_FAMILY = "batch_prefill"
+_LONGEST_COMPLAINT = 1000
 
 
 class _Store(argparse.Action):
@@ -58,19 +61,33 @@ class Parser(argparse.ArgumentParser):
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        self._refuse_unwritable(parsed)
         refuse_inputs_among(parsed)
         return parsed, unknown
+
+    def _refuse_unwritable(self, parsed: argparse.Namespace) -> None:
+        """No file of results and no message can hold half of a character; in a name, a line break forges a line."""
+        for name, value in vars(parsed).items():
+            for one in value if isinstance(value, list | tuple) else [value]:
+                allowed = "\n\t" if isinstance(one, str) else ""
+                if isinstance(one, str | Path) and any(
+                    unicodedata.category(letter) in ("Cc", "Cs") and letter not in allowed for letter in str(one)
+                ):
+                    self.error(f"{name}: {str(one)!r} holds a control character, or bytes that are no text")
 
     def format_help(self) -> str:
         return as_called(super().format_help())
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}. See {self.prog} --help.")
+        raise UsageError(f"{one_line(message, _LONGEST_COMPLAINT)}. See {self.prog} --help.")
 
 
-def add_dialect_options(parser: argparse.ArgumentParser) -> None:
-    """Options that say whose kernels are meant: ``--upstream``, ``--dialect``, ``--mask``."""
-    known = ", ".join([*upstreams(), "checkout"])
+def add_dialect_options(parser: argparse.ArgumentParser, *, checkouts: bool = False) -> None:
+    """Options that say whose kernels are meant: ``--upstream``, ``--dialect``, ``--mask``.
+
+    ``checkouts`` says that the command looks at source trees: the matrix itself doesn't.
+    """
+    known = ", ".join([*upstreams(), *(["checkout"] if checkouts else [])])
     parser.add_argument("--upstream", default=None, help=f"{known} (default: {DEFAULT_UPSTREAM})")
     parser.add_argument(
         "--dialect", default=None, help=f"{', '.join(dialect_names())} (default: the upstream's own dialect)"
@@ -80,12 +97,12 @@ def add_dialect_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_selection_options(parser: argparse.ArgumentParser, *, tier: str = "full") -> None:
+def add_selection_options(parser: argparse.ArgumentParser, *, tier: str = "full", checkouts: bool = False) -> None:
     """The options of a selection; everything combines with AND. ``tier`` is the default of ``--tier``.
 
     The smoke tier has a few kernels of other families than batch prefill: who filters those means all of them.
     """
-    add_dialect_options(parser)
+    add_dialect_options(parser, checkouts=checkouts)
     many, lists = "append", "repeat it or separate by commas"
     parser.add_argument("--arch", action=many, metavar="ARCH", help=f"{lists} (default: {DEFAULT_ARCH})")
     parser.add_argument("--family", action=many, metavar="NAME", help=f"or 'all'; {lists} (default: {DEFAULT_FAMILY})")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dis
+import errno
 import fnmatch
 import functools
 import hashlib
@@ -11,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from matrix.base.bounded import LARGEST_TABLE, read_bytes
+from matrix.base.display import one_line
 from matrix.base.errors import (
     EmptySelectionError,
     FilterFileError,
@@ -24,6 +28,8 @@ from matrix.dialects import TABLES, Dialect
 from matrix.enumeration import enumerate_keys
 from matrix.keys import Key
 from matrix.where import Predicate, any_of, compile_where
+
+_SHOWN, _LONGEST = 40, 500  # characters of a wrong value, and of the message of a user's error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,14 +207,15 @@ def load_filter_file(file: Path) -> Callable[[Key], bool]:
         FilterFileError: it can't be read, does not run, has no ``keep``; later, when ``keep`` raises or returns
             something else than a bool.
     """
-    if not file.is_file():
-        what = "it is a folder, no file" if file.is_dir() else "no such file"
-        raise FilterFileError(f"--filter-file {file}: {what}. It must be Python and define keep(key) -> bool.")
     names: dict[str, Any] = {"__name__": "ck_prefill_filter_file", "__file__": str(file)}
     try:
         # Not imported: that would leave a __pycache__ beside the user's file, and read it back when it is stale.
-        exec(compile(file.read_bytes(), str(file), "exec"), names)  # noqa: S102 - running it is what was asked for
-    except (Exception, SystemExit) as error:
+        exec(compile(_source(file), str(file), "exec"), names)  # noqa: S102 - running it is what was asked for
+    except FilterFileError:
+        raise
+    except BaseException as error:
+        if _is_interrupt(error):
+            raise
         raise FilterFileError(f"--filter-file {file}: {_place(error, file)}") from error
     keep = names.get("keep")
     if not callable(keep):
@@ -217,13 +224,49 @@ def load_filter_file(file: Path) -> Callable[[Key], bool]:
     def checked(key: Key) -> bool:
         try:
             verdict = keep(key)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            if _is_interrupt(error):
+                raise
             raise FilterFileError(f"--filter-file {file}: keep({key.name}): {_place(error, file)}") from error
         if not isinstance(verdict, bool):
-            raise FilterFileError(f"--filter-file {file}: keep({key.name}) returned {verdict!r}; return True or False.")
+            what = repr(verdict)[:_SHOWN] if isinstance(verdict, int | str | None) else type(verdict).__name__
+            raise FilterFileError(f"--filter-file {file}: keep({key.name}) returned {what}; return True or False.")
         return verdict
 
     return checked
+
+
+def _source(file: Path) -> bytes:
+    """Raises FilterFileError."""
+    try:
+        return read_bytes(file, LARGEST_TABLE)
+    except (OSError, ValueError) as error:
+        known = {errno.ENOENT: "no such file", errno.EISDIR: "it is a folder, no file"}
+        number, what = (error.errno, error.strerror) if isinstance(error, OSError) else (None, error)
+        raise FilterFileError(
+            f"--filter-file {file}: {known.get(number or 0, what)}. It must be Python and define keep(key) -> bool."
+        ) from error
+
+
+def _is_interrupt(error: BaseException) -> bool:
+    """Whether it is Ctrl-C while a user's file ran, and nothing that the file raised."""
+    return isinstance(error, KeyboardInterrupt) and not _is_raised(error)
+
+
+def _is_raised(error: BaseException) -> bool:
+    """Whether a raise statement is where it comes from, and not a signal between any two instructions."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
+
+
+def _words(error: BaseException) -> str:
+    """Its message; the user's class may fail at that, too."""
+    try:
+        return one_line(str(error), _LONGEST)
+    except BaseException:
+        return "it can't say why"
 
 
 def _place(error: BaseException, file: Path) -> str:
@@ -236,7 +279,7 @@ def _place(error: BaseException, file: Path) -> str:
             line = trace.tb_lineno
         trace = trace.tb_next
     where = f"line {line}: " if line else ""
-    return f"{where}{type(error).__name__}: {error}. Mend the file."
+    return f"{where}{type(error).__name__}: {_words(error)}. Mend the file."
 
 
 def take_shard(keys: Sequence[Key], shard: tuple[int, int]) -> list[Key]:

@@ -9,7 +9,8 @@ from pathlib import Path
 from kernels.base.console import console
 from kernels.base.junit import write_junit
 from kernels.base.results import Results
-from kernels.build.resources import show
+from kernels.build import resources
+from matrix.base.display import show
 from matrix.base.entry import exit_code
 from matrix.options import Parser
 from reports.calibration import command as calibration_command
@@ -28,9 +29,9 @@ def parser() -> argparse.ArgumentParser:
     junit.add_argument("results", type=Path, metavar="RESULTS", help="the JSON file of a check's --output")
     junit.add_argument("--output", type=Path, required=True, metavar="FILE", help="the XML file to write")
     junit.set_defaults(run=_junit)
-    resources = commands.add_parser("resources", help="print a library's kernels with their registers, LDS and scratch")
-    resources.add_argument("manifest", type=Path, metavar="MANIFEST", help="build/<arch>/<upstream>/manifest.json")
-    resources.set_defaults(run=_resources)
+    listing = commands.add_parser("resources", help="print a library's kernels with their registers, LDS and scratch")
+    listing.add_argument("manifest", type=Path, metavar="MANIFEST", help="build/<arch>/<upstream>/manifest.json")
+    listing.set_defaults(run=_resources)
     gate_command.add_commands(commands)
     compare_command.add_commands(commands)
     model_command.add_commands(commands)
@@ -45,14 +46,14 @@ def _junit(args: argparse.Namespace) -> None:
     """Raises RecordError, DiskFullError, OutputError; FailedCasesError after the report is written."""
     results = Results.read(args.results)
     write_junit(results, args.output)
-    print(summary(results))
+    show(summary(results))
     if results.failing:
         raise FailedCasesError(f"{len(results.failing)} of {len(results.cases)} cases failed; see {args.output}")
 
 
 def _resources(args: argparse.Namespace) -> None:
     """Raises NoManifestError, ManifestError."""
-    show(read_manifest(args.manifest), console())
+    resources.show(read_manifest(args.manifest), console())
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernels.base.records import Source, Value, as_text
+from matrix.base.display import one_line
 from matrix.base.outputs import write_output
 from reports.errors import GateError, InconclusiveError, RegressedError
 
@@ -38,10 +39,11 @@ class Row:
 
     def __str__(self) -> str:
         if self.baseline is self.candidate is None:
-            return f"{self.verdict}: {self.subject}: {self.metric}: {self.note}"
+            return one_line(f"{self.verdict}: {self.subject}: {self.metric}: {self.note}")
         change = f"{_figure(self.baseline)} -> {_figure(self.candidate)} {self.unit}".rstrip()
         allowed = f" (allowed: {self.threshold})" if self.threshold else ""
-        return f"{self.verdict}: {self.subject}: {self.metric}: {change}{allowed}{'; ' if self.note else ''}{self.note}"
+        note = f"; {self.note}" if self.note else ""
+        return one_line(f"{self.verdict}: {self.subject}: {self.metric}: {change}{allowed}{note}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

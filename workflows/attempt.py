@@ -21,8 +21,11 @@ PAUSES = (10.0, 60.0)  # seconds before the second and the third try: a package 
 
 def infrastructure(record: Path) -> bool:
     """Whether the recorded failures are all of class infrastructure; not if nothing was recorded."""
-    rows = [json.loads(line) for line in record.read_text(encoding="utf-8").splitlines()]
-    return bool(rows) and all(row["infrastructure"] for row in rows)
+    try:
+        rows = [json.loads(line) for line in record.read_text(encoding="utf-8").splitlines()]
+        return bool(rows) and all(row["infrastructure"] for row in rows)
+    except (ValueError, LookupError, TypeError):  # a line cut off by whatever ended its writer
+        return False
 
 
 def attempt(command: str, pause: Callable[[float], None] = time.sleep) -> int:

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from matrix.base.display import show
 from matrix.base.entry import exit_code
 from matrix.options import Parser
 from reports.cli import parser as reports_parser
@@ -34,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
 def _render(args: argparse.Namespace) -> None:
     if args.write:
         for file in render.write():
-            print(file)
+            show(str(file))
     else:
         render.check()
 

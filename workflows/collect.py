@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import json
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
+from kernels.base.records import Source, Value
 from matrix.base.files import writing
 from reports.errors import ShardError
 from reports.junit.merge import merge, read_shard
 from workflows.errors import NothingDoneError
-from workflows.outputs import jobs
+from workflows.outputs import Jobs, jobs
+
+_OF_A_LIBRARY = ("arch", "upstream", "library", "command")  # what a plan says of a build and a run
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def collect(plan: Path, artifacts: Path, output: Path) -> None:
@@ -28,14 +31,14 @@ def collect(plan: Path, artifacts: Path, output: Path) -> None:
         ShardError: a JUnit file is damaged, or holds a case that another holds, too.
         DiskFullError, OutputError.
     """
-    planned = jobs(_read(plan))
+    planned = _planned(_read(plan))
     missing = [text for entry in planned["builds"] if (text := _without_kernels(artifacts / entry["name"]))]
     junit_files: list[Path] = []
     for entry in [*planned["runs"], *planned["checks"]]:
         folder = artifacts / entry["name"]
         if folder.is_dir():
             with writing(output):
-                shutil.copytree(folder, output, dirs_exist_ok=True)
+                shutil.copytree(folder, output, dirs_exist_ok=True, symlinks=True)  # a link may lead back
         junit_files += sorted(file for file in folder.rglob("*.xml") if file.is_file())
     missing += [text for entry in planned["runs"] if (text := _without_cases(artifacts / entry["name"], entry))]
     if junit_files:
@@ -47,7 +50,7 @@ def collect(plan: Path, artifacts: Path, output: Path) -> None:
 def _without_kernels(folder: Path) -> str:
     """What is wrong with a build's artifact, "" if it names kernels."""
     manifests = [_read(file) for file in folder.rglob("manifest.json")]
-    if any(one.get("kernels") for one in manifests):
+    if any(one.optional("kernels", Value.members, {}) for one in manifests):
         return ""
     return f"{folder.name}: no manifest with a kernel in it"
 
@@ -61,8 +64,8 @@ def _without_cases(folder: Path, entry: Mapping[str, str]) -> str:
 
 def _sessions(command: str) -> Iterator[str]:
     """The suites and gates that a command runs, as their result files are called."""
-    words = command.partition(" -- ")[0].split()
-    for word in words[words.index("-s") + 1 :]:
+    words = command.partition(" -- ")[0].partition(" -s ")[2].split()
+    for word in words:
         if word.startswith("test-"):
             yield {"test-fwd": "kernels"}.get(word, word.removeprefix("test-"))
         elif word.startswith("sanitize-"):
@@ -73,7 +76,7 @@ def _sessions(command: str) -> Iterator[str]:
 
 def _has_result(folder: Path, suite: str) -> bool:
     if suite == "gate":
-        return any(_read(file).get("rows") for file in folder.rglob("gate.json"))
+        return any(_read(file).optional("rows", Value.items, []) for file in folder.rglob("gate.json"))
     files = list(folder.rglob(f"{suite}.xml"))
     try:
         return bool(files) and all(len(read_shard(file)) > 0 for file in files)
@@ -81,10 +84,22 @@ def _has_result(folder: Path, suite: str) -> bool:
         return False
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path) -> Value:
     """A JSON document. Raises NothingDoneError."""
-    try:
-        document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise NothingDoneError(f"{file}: can't be read: {error}. Run the job that writes it again.") from error
-    return document
+    return Source(file, "what a job leaves", "Run the job that writes it again.", NothingDoneError).read()
+
+
+def _planned(document: Value) -> Jobs:
+    """The jobs of a plan, whose names are folders' names. Raises NothingDoneError: it is no plan."""
+    commands = document.get("check_commands").texts()
+    builds = [_texts(one, "shard", *_OF_A_LIBRARY) for one in document.get("builds").items()]
+    runs = [_texts(one, *_OF_A_LIBRARY) for one in document.get("runs").items()]
+    planned = jobs({"check_commands": commands, "builds": builds, "runs": runs})
+    for entry in (entry for entries in planned.values() for entry in entries):
+        if not _NAME.fullmatch(entry["name"]):
+            raise document.fail(f"{entry['name']!r} is the name of no job")
+    return planned
+
+
+def _texts(row: Value, *names: str) -> dict[str, str]:
+    return {name: row.get(name).text() for name in names}

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from kernels.base.files import make_folder
+from matrix.base.display import show
 from matrix.changes.history import commit_of
 from workflows.errors import JobsFailedError, NothingDoneError, UnknownWorkflowError
 from workflows.render import FOLDER, PROJECT, check, names
@@ -39,9 +40,7 @@ def run(args: argparse.Namespace) -> None:
     repository = work / "shared" / "repository"
     _publish(repository, head, base)
     github = _github(document, head, base)
-    outcomes = run_workflow(
-        Run(document, github, work, PROJECT, tuple(args.only), lambda line: print(line, flush=True))
-    )
+    outcomes = run_workflow(Run(document, github, work, PROJECT, tuple(args.only), lambda line: show(line, flush=True)))
     if not any(one.result != "skipped" for one in outcomes.values()):
         raise NothingDoneError("no job ran. Choose others with --only, or see their conditions.")
     failed = [name for name, one in outcomes.items() if one.result == "failure"]

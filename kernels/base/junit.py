@@ -12,7 +12,7 @@ from junit_xml import TestCase, TestSuite, to_xml_report_string
 from kernels.base.results import Case, Results
 from matrix.base.errors import UsageError
 from matrix.base.files import is_special
-from matrix.base.outputs import demand_ours, forget_output, refuse_inputs, write_output
+from matrix.base.outputs import demand_ours, demand_place, forget_output, refuse_inputs, write_output
 
 _JUNIT = ".xml"
 
@@ -45,14 +45,17 @@ def write_beside(results: Results, output: Path) -> None:
 def clear(output: Path, *inputs: Path) -> None:
     """A check that can't run must not leave an older one's result: the JSON, and the JUnit file beside it.
 
+    A check that runs for hours must not find at the end that nothing can be written there.
+
     Raises:
         UsageError: ``output`` is where the JUnit file goes.
         OverwriteError: it is one of ``inputs``, or the JUnit file would replace one that is not ours.
-        OutputError.
+        DiskFullError, OutputError: nothing can be written there.
     """
     if output.suffix == _JUNIT:
         raise UsageError(f"--output {output}: the result is JSON; its JUnit goes beside it, as {output.name}.")
     refuse_inputs(output, inputs)
+    demand_place(output)
     if junit := beside(output):
         demand_ours([junit])
         forget_output(junit)

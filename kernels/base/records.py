@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from matrix.base.bounded import parse_json, read_text
+from matrix.base.display import one_line
 from matrix.base.errors import CkPrefillError
 
 T = TypeVar("T")
 U = TypeVar("U")
 _KINDS = {dict: "an object", list: "a list", str: "text", int: "a whole number", bool: "true or false"}
 _SHOWN = 40  # characters of a wrong value
+_LONGEST = 1000  # of a complaint: names may be as long as a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +63,11 @@ class Value:
 
     def fail(self, message: str) -> CkPrefillError:
         """The error for this value, to be raised by the caller."""
-        return self.source.fail(f"{self.path or 'the file'}: {message}")
+        return self.source.fail(one_line(f"{self.path or 'the file'}: {message}", _LONGEST))
 
     def _typed(self, kind: type[T]) -> T:
         if not isinstance(self.value, kind) or (kind is int and isinstance(self.value, bool)):
-            what = "is missing" if self.value is None else f"is {str(self.value)[:_SHOWN]!r}"
-            raise self.fail(f"{what}, expected {_KINDS[kind]}")
+            raise self.fail(f"{_is(self.value)}, expected {_KINDS[kind]}")
         return self.value
 
     def text(self) -> str:
@@ -93,13 +94,12 @@ class Value:
     def number(self) -> float:
         """A finite number."""
         if isinstance(self.value, bool) or not isinstance(self.value, int | float) or not math.isfinite(self.value):
-            what = "is missing" if self.value is None else f"is {str(self.value)[:_SHOWN]!r}"
-            raise self.fail(f"{what}, expected a finite number")
+            raise self.fail(f"{_is(self.value)}, expected a finite number")
         return self.value
 
     def one_of(self, known: Collection[str]) -> str:
         if not isinstance(self.value, str) or self.value not in known:
-            raise self.fail(f"{self.value!r} is none of {', '.join(known)}")
+            raise self.fail(f"{_shown(self.value)} is none of {', '.join(known)}")
         return self.value
 
     def items(self) -> list[Value]:
@@ -132,6 +132,15 @@ class Value:
 
     def _member(self, name: str, value: Any) -> Value:
         return Value(value, self.source, f"{self.path}.{name}" if self.path else name)
+
+
+def _is(value: Any) -> str:
+    return "is missing" if value is None else f"is {_shown(value)}"
+
+
+def _shown(value: Any) -> str:
+    """A wrong value in a complaint: the beginning, or only the kind of what may hold as much as the file."""
+    return _KINDS[type(value)] if value and isinstance(value, dict | list) else repr(str(value)[:_SHOWN])
 
 
 def as_text(document: Mapping[str, Any]) -> bytes:

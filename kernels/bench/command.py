@@ -11,21 +11,21 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from rich.console import Console
-
 from kernels.base import settings
+from kernels.base.console import PlainConsole, say
 from kernels.bench import build as bench_build
 from kernels.bench import cold
 from kernels.bench import matrix as bench_matrix
 from kernels.bench.figures import Figure, table
-from kernels.code.toolchains import detect
+from kernels.code.toolchains import CHOICES, detect
 from kernels.upstream.trees import locate
 from matrix.base.files import write_atomically
+from matrix.base.outputs import demand_place
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--upstream", default="aiter", help="the packaged upstream to compare with (default: aiter)")
-    parser.add_argument("--toolchain", default="auto", help="auto, embedded or rocm (default: auto)")
+    parser.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: auto)")
     parser.add_argument("--output", type=Path, default=None, help="also write the table to this file")
 
 
@@ -33,7 +33,9 @@ def run(args: argparse.Namespace) -> int:
     """Measure everything and print the table; a missed target is named there and decides nothing (gates do that)."""
     from kernels.bench import emulated  # only here: other commands do without NumPy and the emulator
 
-    console = Console()
+    console = PlainConsole()
+    if args.output:
+        demand_place(args.output)
     cache = settings.cache_folder()
     tree = locate(args.upstream, cache=cache)
     figures: list[Figure] = []
@@ -52,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         console.print("measuring a run without any cache")
         figures += cold.figures(args.upstream, args.toolchain, folder / "cold")
     text = table(figures)
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    say(console, text)
     if args.output:
         write_atomically(args.output, text.encode())
     return 0

@@ -19,10 +19,11 @@ from kernels.errors import MeasureError, RecordError
 from kernels.families.libraries import host
 from kernels.launch.c_abi import Status
 from kernels.launch.counters import LIBRARY_FACTS, Measured, Measurements, flattened
+from matrix.base.display import show
 from matrix.base.errors import CkPrefillError, UnknownTierError
 from matrix.base.files import sha256_of
-from matrix.base.outputs import refuse_inputs
-from matrix.dialects import TABLES, check_arch, check_upstream
+from matrix.base.outputs import demand_place, refuse_inputs
+from matrix.dialects import TABLES, check_built_arch, check_upstream
 from matrix.keys import Key
 from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
 from matrix.problems.ledger import Ledger, read_ledger, source
@@ -43,17 +44,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    arch = check_arch(args.arch).name
+    arch = check_built_arch(args.arch).name
     upstream = settings.upstream(args.upstream, settings.ck_root())
     if upstream != "checkout":
         check_upstream(upstream)
     library = args.library or args.work / "build" / arch / upstream / LIBRARY
     refuse_inputs(args.output, [library, library.with_name("manifest.json")])
+    demand_place(args.output)
     measurements = measure(library, arch, args.tier, foreign=args.library is not None)
     measurements.write(args.output)
     for name, why in measurements.left_out.items():
-        print(f"left out: {name}: {why}")
-    print(f"{len(measurements.problems)} problems of tier {args.tier} on the emulated {arch}: {args.output}")
+        show(f"left out: {name}: {why}")
+    show(f"{len(measurements.problems)} problems of tier {args.tier} on the emulated {arch}: {args.output}")
     return 0
 
 

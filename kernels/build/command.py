@@ -14,8 +14,8 @@ from typing import Any
 from rich.console import Console
 
 from kernels.base import rocm_places, settings, warming
+from kernels.base.console import PlainConsole, number, say
 from kernels.base.console import console as terminal
-from kernels.base.console import number
 from kernels.base.files import make_folder, writing
 from kernels.base.jobs import job_count
 from kernels.base.processes import build_lock, ended_by_signals, group
@@ -27,12 +27,13 @@ from kernels.build.progress import Tally, follow
 from kernels.build.request import LIBRARY, Request, clear_failures, discard_library, prepare, scons_command
 from kernels.build.resources import show
 from kernels.build.signature_file import discard_foreign
-from kernels.code.toolchains import Toolchain, detect
+from kernels.code.toolchains import CHOICES, Toolchain, detect
 from kernels.errors import CompileError, DiskFullError, LinkError, ProcessLimitError
 from kernels.upstream import headers
 from kernels.upstream.trees import locate
 from matrix.base.errors import CkPrefillError, UsageError
-from matrix.options import selection_from
+from matrix.dialects import check_built_arch
+from matrix.options import DEFAULT_ARCH, selection_from, words
 
 # How compilers, zig and Python put it that the system gave them no process or thread.
 _NO_PROCESS = ("Resource temporarily unavailable", "SystemResources", "ThreadQuotaExceeded", "can't start new thread")
@@ -171,17 +172,13 @@ def _raise_failures(request: Request, tally: Tally, elsewhere: Elsewhere | None)
     raise LinkError("\n".join([f"{request.folder}/{LIBRARY} could not be made.", *texts, *tally.other[-20:]]))
 
 
-def say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
 def _emulated(args: argparse.Namespace) -> bool:
     return bool(args.emulator) and not rocm_places.gpu_archs()
 
 
 def add_compile_options(parser: argparse.ArgumentParser) -> None:
     """Options of whatever compiles a selection."""
-    parser.add_argument("--toolchain", default="auto", help="auto, embedded or rocm (default: auto)")
+    parser.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: auto)")
     parser.add_argument("--ck-root", type=Path, default=None, help="a CK checkout; default: CK_ROOT")
     parser.add_argument("--unit-size", type=int, default=8, help="kernels compiled together (default: 8)")
     parser.add_argument("--jobs", "-j", type=int, default=None, help="default: by processors and memory")
@@ -202,6 +199,8 @@ def request_from(args: argparse.Namespace, console: Console, *, work: Path, cach
     """What the options ask for, built in ``work``; finds upstream and toolchain, downloading the former if need be."""
     if args.unit_size < 1 or (args.jobs is not None and args.jobs < 1):
         raise UsageError("--unit-size and --jobs must be at least 1")
+    for arch in words("--arch", args.arch, [DEFAULT_ARCH]):
+        check_built_arch(arch)
     cache = settings.cache_folder()
     ck_root = settings.ck_root(args.ck_root, [args.upstream] if args.upstream else [])
     upstream = settings.upstream(args.upstream, ck_root)
@@ -225,7 +224,7 @@ def build(
     elsewhere: Callable[[Request, Console], AbstractContextManager[Elsewhere | None]] = lambda *_: nullcontext(),
 ) -> int:
     """The command. Exit code 0, or raises."""
-    console = Console(stderr=False)
+    console = PlainConsole()
     started = time.monotonic()
     request = request_from(args, console, work=args.work, cached=not args.no_cache)
     with elsewhere(request, console) as there:

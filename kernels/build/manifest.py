@@ -91,10 +91,11 @@ class Manifest:
     def read(cls, file: Path) -> Manifest:
         """Raises RecordError: there is none, or a field is missing or of another kind; the message names it."""
         remedy = f"Name a library's {MANIFEST}, or build again."
-        return cls._of(Source(place=file, what="a manifest", remedy=remedy, error=RecordError).read())
+        return cls.of(Source(place=file, what="a manifest", remedy=remedy, error=RecordError).read())
 
     @classmethod
-    def _of(cls, document: Value) -> Manifest:
+    def of(cls, document: Value) -> Manifest:
+        """From its JSON. Raises the document's error: a field is missing or of another kind."""
         archs = tuple(one.one_of(tuple(compute_units())) for one in document.get("archs").items())
         texts = (
             "upstream", "upstream_identity", "dialect", "mask_impl", "selection", "toolchain", "identity", "flags",

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels.base.files import write_if_changed
-from matrix.base.bounded import parse_json, read_text
+from kernels.base.records import Source, Value
 from matrix.base.errors import UsageError
 
 _REMEDY = "'python -m kernels build' writes plans, as build/<arch>/<upstream>/plan.json."
@@ -61,26 +61,29 @@ class Plan:
     @classmethod
     def read(cls, file: Path) -> Plan:
         """Raises UsageError for a file that is missing or no plan."""
-        try:
-            data = parse_json(read_text(file))
-            steps = tuple(_step(step) for step in data["steps"])
-            return cls(folder=data["folder"], steps=steps, environment=data["environment"], facts=data["facts"])
-        except OSError as error:
-            raise UsageError(f"{file}: no plan can be read there: {error.strerror}. {_REMEDY}") from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"{file}: this is no plan of a build. {_REMEDY}") from error
+        document = Source(file, "a plan of a build", _REMEDY, UsageError).read()
+        return cls(
+            folder=document.get("folder").text(),
+            steps=tuple(map(_step, document.get("steps").items())),
+            environment=document.get("environment").texts(),
+            facts={name: one.value for name, one in document.get("facts").members().items()},
+        )
 
 
-def _step(data: Mapping[str, Any]) -> Step:
+def _step(row: Value) -> Step:
     return Step(
-        kind=data["kind"],
-        target=data["target"],
-        sources=tuple(data["sources"]),
-        argv=tuple(data["argv"]),
-        signature=data["signature"],
-        label=data["label"],
-        kernels=tuple(data["kernels"]),
+        kind=row.get("kind").text(),
+        target=row.get("target").text(),
+        sources=_texts(row.get("sources")),
+        argv=_texts(row.get("argv")),
+        signature=row.get("signature").text(),
+        label=row.get("label").text(),
+        kernels=_texts(row.get("kernels")),
     )
+
+
+def _texts(listed: Value) -> tuple[str, ...]:
+    return tuple(one.text() for one in listed.items())
 
 
 def signature(*parts: str | Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from kernels.base.console import number
+from kernels.base.console import number, say
 from kernels.build.plan import Step
 from kernels.build.run_step import EVENT
 
@@ -104,7 +104,7 @@ class _Display:
         self._started = time.monotonic()
         self._in_lines = not console.is_terminal or "CI" in os.environ
         self.bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -115,7 +115,7 @@ class _Display:
 
     def say(self, text: str) -> None:
         line = f"[{self._done}/{self._total}] {time.monotonic() - self._started:5.0f} s  {text}"
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        say(self._console, line)
 
     def begin(self, step: Step) -> None:
         self.bar.update(self._task, description=f"compiling {step.label}")

@@ -20,6 +20,7 @@ from pathlib import Path
 from rich.console import Console
 
 from kernels.base import settings
+from kernels.base.console import PlainConsole
 from kernels.base.jobs import job_count
 from kernels.build import command as build_command
 from kernels.build.manifest import MANIFEST, Manifest
@@ -121,7 +122,7 @@ def _folders(request: Request, base: Path) -> tuple[Path, ...]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    add_selection_options(parser, tier="smoke")
+    add_selection_options(parser, tier="smoke", checkouts=True)
     build_command.add_compile_options(parser)
     parser.add_argument(
         "--built", type=Path, default=None, metavar="DIR", help="build once, and compare with DIR/build"
@@ -130,7 +131,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """The command. Raises NotReproducibleError if a byte differs or a folder's name leaks."""
-    console = Console()
+    console = PlainConsole()
     request = build_command.request_from(args, console, work=Path(), cached=False)
     jobs = job_count(args.jobs)
 
@@ -146,5 +147,5 @@ def run(args: argparse.Namespace) -> int:
             f"two builds of {count} artifacts in two folders differ, or hold folders of this machine:\n  "
             + "\n  ".join(lines)
         )
-    console.print(f"reproducible: {count} artifacts are equal byte for byte and hold no folder's name", highlight=False)
+    console.print(f"reproducible: {count} artifacts are equal byte for byte and hold no folder's name")
     return 0

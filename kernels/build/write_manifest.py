@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+from kernels.base.records import Source, Value
 from kernels.build.manifest import MANIFEST, BuiltKernel, Manifest, family_of
 from kernels.build.plan import Plan
 from kernels.code import code_object as codeobject
@@ -11,6 +13,7 @@ from kernels.code import symbols
 from kernels.code.code_object import KernelResources
 from kernels.errors import CodeObjectError
 from kernels.families.table import FAMILIES
+from matrix.base.errors import UsageError
 from matrix.base.files import sha256_of
 from matrix.dialects import dialect
 from matrix.families import Family
@@ -21,7 +24,7 @@ def write_manifest(plan_file: Path) -> Path:
     """Read the plan and the objects it built and write manifest.json beside it; the manifest's path.
 
     Raises:
-        CodeObjectError: an object holds other kernels than planned.
+        UsageError: this is no plan of a build. CodeObjectError: an object holds other kernels than planned.
         DiskFullError.
     """
     plan = Plan.read(plan_file)
@@ -29,7 +32,8 @@ def write_manifest(plan_file: Path) -> Path:
     work_folder = folder
     for _ in Path(plan.folder).parts:
         work_folder = work_folder.parent
-    facts = plan.facts
+    origin = Source(plan_file, "a plan of a build", "Build again.", UsageError)
+    described = Manifest.of(Value({**plan.facts, "kernels": {}, "artifacts": {}}, origin, "facts"))
     kernels: dict[str, BuiltKernel] = {}
     artifacts: dict[str, str] = {}
     for step in plan.steps:
@@ -38,20 +42,18 @@ def write_manifest(plan_file: Path) -> Path:
         for source in step.sources if step.kind in ("unit", "host") else ():
             artifacts[_relative(source, plan)] = sha256_of(work_folder / source)
         artifacts[_relative(step.target, plan)] = sha256_of(work_folder / step.target)
-        if step.kind == "unit":
-            family = family_of(dialect(facts["dialect"]), step.kernels[0])
+        if step.kind == "unit" and step.kernels:
+            family = family_of(dialect(described.dialect), step.kernels[0])
             kernels |= _unit_resources(
-                work_folder / step.target, step.kernels, family, facts["mask_impl"], facts["archs"]
+                work_folder / step.target, step.kernels, family, described.mask_impl, described.archs
             )
     target = folder / MANIFEST
-    Manifest(
-        **{**facts, "archs": tuple(facts["archs"])}, kernels=kernels, artifacts=dict(sorted(artifacts.items()))
-    ).write(target)
+    replace(described, kernels=kernels, artifacts=dict(sorted(artifacts.items()))).write(target)
     return target
 
 
 def _unit_resources(
-    unit: Path, names: tuple[str, ...], family: Family, mask_impl: str, archs: list[str]
+    unit: Path, names: tuple[str, ...], family: Family, mask_impl: str, archs: tuple[str, ...]
 ) -> dict[str, BuiltKernel]:
     """Resources of a unit's kernels by name, then arch. A kernel has no code on archs that its guard leaves out.
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from kernels.base import settings
+from kernels.base.console import say
 from kernels.base.processes import ended_by_signals
 from kernels.build import command as build_command
 from kernels.build.command import Elsewhere
@@ -89,7 +90,7 @@ def build(args: argparse.Namespace) -> int:
 
 
 def _elsewhere(args: argparse.Namespace, request: Request, console: Console) -> AbstractContextManager[Elsewhere]:
-    return _compilers(args, request, lambda text: build_command.say(console, text))
+    return _compilers(args, request, lambda text: say(console, text))
 
 
 @contextlib.contextmanager

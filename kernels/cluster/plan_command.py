@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import itertools
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from kernels.cluster.costs import Costs, read_costs
 from kernels.cluster.schedule import Schedule, simulate
 from kernels.families.units import DEFAULT_SIZE
 from kernels.families.units import plan as plan_units
+from matrix.base.display import show
 from matrix.base.errors import UsageError
 from matrix.defects import split
 from matrix.dialects import Dialect
@@ -25,6 +27,7 @@ from matrix.selection import Selection, select_some
 
 _MACHINES = (1, 16, 256)
 _HOUR = 3600.0
+_DIGITS = 6
 _HOST_FILES = 2  # dispatch and harness
 
 
@@ -77,7 +80,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--machines", action="append", metavar="N", help=f"{many} (default: 1,16,256)")
     parser.add_argument("--unit-size", action="append", metavar="N", help=f"{many} (default: {DEFAULT_SIZE})")
     parser.add_argument("--processors", type=int, default=None, metavar="N", help="of a machine (default: costs.yaml)")
-    parser.add_argument("--price", type=float, default=None, metavar="X", help="of a machine for an hour")
+    parser.add_argument("--price", type=price, default=None, metavar="X", help="of a machine for an hour")
     parser.add_argument("--format", choices=["text", "json"], default="text")
 
 
@@ -98,19 +101,26 @@ def run(args: argparse.Namespace) -> int:
         for count, size in itertools.product(machines, sizes)
     ]
     if args.format == "json":
-        print(json.dumps([_facts(row, args.price) for row in rows], indent=1))
+        show(json.dumps([_facts(row, args.price) for row in rows], indent=1))
     else:
         title = f"{rows[0].kernels} kernels of {chosen.name} for {', '.join(selection.archs)}"
         console().print(_table(title, rows, args.price))
     return 0
 
 
+def price(text: str) -> float:
+    """Raises ValueError."""
+    if not 0 <= (asked := float(text)) < math.inf:
+        raise ValueError("no price")
+    return asked
+
+
 def _counts(option: str, given: Sequence[str] | None, default: tuple[int, ...]) -> tuple[int, ...]:
     if not given:
         return default
     texts = [text for words in given for text in words.split(",")]
-    if not all(text.isdecimal() and int(text) for text in texts):
-        raise UsageError(f"{option} {','.join(texts)}: expected whole numbers above 0")
+    if not all(text.isdecimal() and len(text) <= _DIGITS and int(text) for text in texts):
+        raise UsageError(f"{option} {','.join(texts)}: expected whole numbers above 0, of {_DIGITS} digits at most")
     return tuple(map(int, texts))
 
 

@@ -94,13 +94,16 @@ def kernels(elf_bytes: bytes) -> list[KernelResources]:
         code = code_object.read(elf_bytes)
     if code.arch not in compute_units():
         raise CodeObjectError(f"code object is for '{code.target}'. Known archs: {', '.join(compute_units())}.")
-    return [_resources(entry, code) for entry in code.kernels]
+    with _reading():
+        return [_resources(entry, code) for entry in code.kernels]
 
 
 def _resources(entry: Mapping[str, Any], owner: code_object.CodeObject) -> KernelResources:
     """Raises CodeObjectError: the metadata lacks a field, or the code object the kernel's function."""
     symbol = str(_field(entry, ".name", "kernel"))
     number = {name: int(_field(entry, name, symbol)) for name in _NUMBERS}
+    if number[".wavefront_size"] < 1 or number[".max_flat_workgroup_size"] < 1:
+        raise CodeObjectError(f"{symbol}: damaged: a wave or a workgroup without lanes")
     if symbol not in owner.functions:
         raise CodeObjectError(f"code object has no function '{symbol}'")
     code = owner.functions[symbol].code
@@ -150,7 +153,7 @@ def functions(elf_bytes: bytes) -> dict[str, bytes]:
     """The machine code of each function of a code object, by symbol. Raises CodeObjectError."""
     with _reading():
         code = code_object.read(elf_bytes)
-    return {name: function.code for name, function in sorted(code.functions.items())}
+        return {name: function.code for name, function in sorted(code.functions.items())}
 
 
 def inspect(path: Path, arch: str) -> dict[str, KernelCode]:

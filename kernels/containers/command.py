@@ -17,6 +17,7 @@ from kernels.containers.context import Sources, labels
 from kernels.containers.engines import CHOICES, Engine, detect
 from kernels.containers.errors import PackagesDifferError
 from kernels.containers.images import INSTALLED, Image, image, images
+from matrix.base.display import show
 from matrix.base.errors import UsageError
 
 ACTIONS = ("list", "render", "lint", "build")
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         files = [dockerfile.write(one, args.work) for one in chosen]
         if args.action == "lint":
             dockerfile.lint(files)
-        print(f"{args.action}: {len(files)} Dockerfiles in {args.work}")
+        show(f"{args.action}: {len(files)} Dockerfiles in {args.work}")
     return 0
 
 
@@ -75,23 +76,23 @@ def _build(chosen: Sequence[Image], args: argparse.Namespace) -> None:
     bases = {base.name: base for base, _ in finished}
     for base in bases.values() if args.update_locks else ():
         building.write_lock(base, [built for of, built in finished if of == base])
-        print(f"recorded: {building.lock_file(base)}")
+        show(f"recorded: {building.lock_file(base)}")
 
 
 def _build_one(engine: Engine, one: Image, sources: Sources, args: argparse.Namespace) -> building.Built:
     start = time.monotonic()
     built = building.build(engine, one, args.work, sources)
-    print(f"{one.name}: sha256:{built.identity}, {time.monotonic() - start:.0f} s with {engine.name}", flush=True)
+    show(f"{one.name}: sha256:{built.identity}, {time.monotonic() - start:.0f} s with {engine.name}", flush=True)
     if not args.update_locks:
         try:
             building.check_lock(one.base, built)
         except PackagesDifferError as error:
             if args.locked:
                 raise
-            print(f"warning: {error}", flush=True)
+            show(f"warning: {error}", flush=True)
     if not args.once:
         start = time.monotonic()
         building.prove(engine, one, built, args.work, sources)
-        print(f"{one.name}: the same image id again from nothing, {time.monotonic() - start:.0f} s", flush=True)
+        show(f"{one.name}: the same image id again from nothing, {time.monotonic() - start:.0f} s", flush=True)
     building.write_record(built, args.work, proven=not args.once)
     return built

@@ -23,6 +23,7 @@ from kernels.containers.context import Sources, labels
 from kernels.containers.engines import CHOICES, Mount, Run, detect, device_groups, present
 from kernels.containers.images import FOLDER, INSTALLED, Image, image
 from kernels.containers.rootfs import write_private
+from matrix.base.display import show
 from matrix.base.entry import FAILURES
 from matrix.base.errors import UsageError
 
@@ -64,7 +65,7 @@ def _run(args: argparse.Namespace) -> int:
         write_private(conf, pip_conf(pip, _PACKAGES if chosen.ck_package else ""))
         order = plan(chosen, tag, [*args.sessions, *options], conf=conf, pip=pip, cache=sources.cache)
         make_folder(Path(order.environment["HOME"]))
-        print(f"{' '.join(args.sessions)} in {chosen.name} with {engine.name}", flush=True)
+        show(f"{' '.join(args.sessions)} in {chosen.name} with {engine.name}", flush=True)
         return running.run(engine, order).returncode
 
 

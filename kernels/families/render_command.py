@@ -9,6 +9,7 @@ from kernels.families.render import render
 from kernels.families.units import DEFAULT_SIZE
 from kernels.families.units import plan as plan_units
 from kernels.families.words import features
+from matrix.base.display import show
 from matrix.base.errors import UsageError
 from matrix.base.outputs import demand_ours
 from matrix.options import add_selection_options, selection_from
@@ -35,5 +36,5 @@ def run(args: argparse.Namespace) -> int:
     units = plan_units(keys, args.unit_size)
     demand_ours(args.output / f"{name}.hip" for name in (*(unit.name for unit in units), "dispatch", "harness"))
     render(keys, units, dialect.name, features(dialect.name), args.output)
-    print(f"{args.output}: {len(keys)} kernels in {len(units)} units, dispatch.hip, harness.hip ({dialect.name})")
+    show(f"{args.output}: {len(keys)} kernels in {len(units)} units, dispatch.hip, harness.hip ({dialect.name})")
     return 0

@@ -29,6 +29,7 @@ from kernels.launch import gpu_context, gpu_smi
 from kernels.launch.c_abi import CheckedArguments, Library, load
 from kernels.launch.harness import LaunchArguments
 from kernels.launch.hip_api import HipApi
+from matrix.base.display import show
 from matrix.base.errors import UsageError
 
 CHOICES = ("auto", "hip", "emulator")
@@ -267,7 +268,7 @@ def kind_of(choice: str, arch: str) -> str:
     if choice != "auto":
         return choice
     if why := unused_gpu(arch):
-        print(f"warning: a GPU is here, and is not used: {why}. The emulator runs instead.", file=sys.stderr)
+        show(f"warning: a GPU is here, and is not used: {why}. The emulator runs instead.", file=sys.stderr)
         return "emulator"
     return "hip" if rocm_places.gpu_archs() else "emulator"
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from kernels.base import jobs, junit, settings
 from kernels.base.processes import ended_by_signals
 from kernels.base.results import Results
-from kernels.code.toolchains import detect
+from kernels.code.toolchains import CHOICES, detect
 from kernels.errors import ParityError
 from kernels.parity.cases import Request, compare_upstreams
+from matrix.base.display import show
 from matrix.base.errors import UsageError
 from matrix.dialects import FAMILIES, HAND_WRITTEN, archs, check_arch, check_family, check_receipt, receipts, upstreams
 from matrix.families import MASK_IMPLS
@@ -32,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ck-root", type=Path, default=None, help="a CK checkout to compare with; default: CK_ROOT")
     parser.add_argument("--no-machine-code", action="store_true", help="start no compiler")
     parser.add_argument("--no-stored", action="store_true", help="leave the stored name lists out")
-    parser.add_argument("--toolchain", default="auto", help="auto, embedded or rocm (default: auto)")
+    parser.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: auto)")
     parser.add_argument("--jobs", "-j", type=int, default=None, help="compilers at once; default: by memory")
     parser.add_argument("--output", type=Path, default=None, metavar="FILE", help="write the results as JSON")
 
@@ -76,8 +77,8 @@ def run_command(args: argparse.Namespace) -> int:
     if args.output is not None:
         results.write(args.output)
         junit.write_beside(results, args.output)
-    print(table(results))
-    print(f"{len(results.cases)} cases in {time.monotonic() - started:.1f} s")
+    show(table(results))
+    show(f"{len(results.cases)} cases in {time.monotonic() - started:.1f} s")
     if results.failing:
         lines = [f"  {case.classname}: {case.name}: {case.message}" for case in results.failing[:_SHOWN]]
         rest = [f"  and {len(results.failing) - _SHOWN} more"] if len(results.failing) > _SHOWN else []

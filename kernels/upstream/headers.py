@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kernels.base.files import write_if_changed
+from matrix.base.bounded import parse_json, read_text
 
 RECORD = ".headers.json"  # in a build's output folder
 
@@ -32,16 +33,18 @@ def write(folder: Path, headers: Iterable[State]) -> None:
 def changed(folder: Path) -> str:
     """A header that is not as it was recorded, '' if all are or nothing was recorded."""
     try:
-        recorded = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        recorded = [(str(state[0]), tuple(state)) for state in parse_json(read_text(folder / RECORD))]
     except FileNotFoundError:
         return ""
-    for state in recorded:
+    except (ValueError, LookupError, TypeError):  # damaged: nothing shows that the headers are as they were
+        return str(folder / RECORD)
+    for header, state in recorded:
         try:
-            same = _state(state[0]) == tuple(state)
+            same = _state(header) == state
         except OSError:
             same = False
         if not same:
-            return str(state[0])
+            return header
     return ""
 
 

@@ -156,7 +156,7 @@ def digest(root: Path, closure: Set[Path]) -> str:
 
     Editing a header that no FMHA kernel includes therefore rebuilds nothing.
     """
-    files = closure | set((root / FMHA).rglob("*.py"))
+    files = closure | {file for file in (root / FMHA).rglob("*.py") if file.is_file()}
     total = hashlib.sha256()
     for file in sorted(files):
         total.update(os.fsencode(file.relative_to(root)) + b"\0")

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import stat
 from pathlib import Path
 from typing import Any
+from xml.parsers import expat
+
+from matrix.base.files import open_plain
 
 LARGEST_FILE = 64 << 20  # bytes: results of 40,000 cases are half of that
 LARGEST_TABLE = 4 << 20
+_DEPTH = 64  # of an XML document; JUnit has 4 levels
+_ITEMS = 4_000_000  # of a JSON text, which take a quarter of a GB if each is an empty list
+_ELEMENTS = 500_000  # of an XML document: results of 40,000 cases have 200,000
 _DIGITS = 40
 
 
@@ -26,31 +30,32 @@ class BoundsError(ValueError):
         self.line = line
 
 
-def read_text(file: Path, largest: int = LARGEST_FILE) -> str:
-    """The file's UTF-8 text.
+def read_bytes(file: Path, largest: int = LARGEST_FILE) -> bytes:
+    """The file's bytes.
 
     Raises:
-        OSError, UnicodeDecodeError: it can't be read.
-        BoundsError: it is no plain file (a pipe without a writer would be waited for without end), or too large.
+        OSError: it can't be read, or is no plain file. BoundsError: it is too large.
     """
-    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
-        kind = os.fstat(stream.fileno()).st_mode
-        if stat.S_ISDIR(kind):
-            raise IsADirectoryError(21, os.strerror(21), str(file))
-        if not stat.S_ISREG(kind):
-            raise BoundsError("it is a pipe or a device. Give a plain file")
+    with open_plain(file) as stream:
         data = stream.read(largest + 1)
     if len(data) > largest:
         raise BoundsError(f"it has more than {largest >> 20} MiB")
-    return data.decode("utf-8")
+    return data
+
+
+def read_text(file: Path, largest: int = LARGEST_FILE) -> str:
+    """The file's UTF-8 text. Raises what :func:`read_bytes` raises; UnicodeDecodeError."""
+    return read_bytes(file, largest).decode("utf-8")
 
 
 def parse_json(text: str) -> Any:
-    """The value of a JSON text: finite numbers, text that UTF-8 can hold, nesting that Python can walk.
+    """The value of a JSON text: finite numbers, text that UTF-8 can hold, nesting that Python can walk, so many values.
 
     Raises:
         BoundsError, ValueError: with the reason.
     """
+    if sum(map(text.count, ",[{")) > _ITEMS:
+        raise BoundsError(f"it has more than {_ITEMS:,} values")
     try:
         value = json.loads(text, parse_constant=_no_constant, parse_float=_finite, parse_int=_whole)
     except RecursionError:
@@ -58,6 +63,36 @@ def parse_json(text: str) -> Any:
     if "\\u" in text:  # only an escape can make half a surrogate pair
         _check_text(value)
     return value
+
+
+def check_xml(data: bytes) -> None:
+    """Look at the document's events before a tree is made of it.
+
+    Raises:
+        BoundsError: nested too deeply, too many elements, or a document type, whose entities may stand for gigabytes or
+            for other files. No reader of ours needs one.
+        expat.ExpatError: no XML.
+    """
+    depth = count = 0
+
+    def begin(_name: str, _attributes: object) -> None:
+        nonlocal depth, count
+        depth, count = depth + 1, count + 1
+        if depth > _DEPTH:
+            raise BoundsError(f"nested deeper than {_DEPTH} levels", parser.CurrentLineNumber)
+        if count > _ELEMENTS:
+            raise BoundsError(f"more than {_ELEMENTS:,} elements", parser.CurrentLineNumber)
+
+    def end(_name: str) -> None:
+        nonlocal depth
+        depth -= 1
+
+    def refuse(*_: object) -> None:
+        raise BoundsError("it declares a document type", parser.CurrentLineNumber)
+
+    parser = expat.ParserCreate()
+    parser.StartElementHandler, parser.EndElementHandler, parser.StartDoctypeDeclHandler = begin, end, refuse
+    parser.Parse(data, True)
 
 
 def check_number(text: str) -> None:

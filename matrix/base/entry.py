@@ -9,6 +9,8 @@ import os
 import sys
 from collections.abc import Callable
 
+from matrix.base.display import forgiving_output, one_line, show
+from matrix.base.display import message as shown
 from matrix.base.errors import CkPrefillError, OutputError, ProcessLimitError
 from matrix.base.files import write_error
 from matrix.base.program import as_called
@@ -26,6 +28,7 @@ def exit_code(command: Callable[[], int]) -> int:
     nobody looks for that, an output that is full or that nobody reads any more, an interrupt. A mistake of this
     program keeps its traceback.
     """
+    forgiving_output()
     try:
         code = command()
         if sys.stdout is not None:  # Python's word for a closed one
@@ -48,7 +51,7 @@ def exit_code(command: Callable[[], int]) -> int:
             _abandon_stdout()
             failure = write_error("standard output", error, "send it elsewhere")
             return _tell(str(failure), failure.exit_code)
-        where = error.filename or "the system refuses"
+        where = one_line(str(error.filename or "the system refuses"))
         return _tell(f"{where}: {error.strerror or error}. Mend that and try again.", OutputError.exit_code)
     return code
 
@@ -68,7 +71,7 @@ def _record(error: CkPrefillError) -> None:
 
 def _tell(message: str, code: int) -> int:
     with contextlib.suppress(OSError):  # nobody may read it: the exit code is left
-        print(f"error: {as_called(message)}", file=sys.stderr, flush=True)
+        show(f"error: {shown(as_called(message))}", file=sys.stderr, flush=True)
     return code
 
 

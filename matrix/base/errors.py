@@ -8,7 +8,11 @@ many machines) to kernels/, 40-59 to reports/.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+from matrix.base.display import one_line
+
+_LONGEST_WORD = 120
 
 
 class CkPrefillError(Exception):
@@ -39,11 +43,17 @@ class UnknownWordError(CkPrefillError):
 
 
 def unknown_word(kind: str, word: str, known: Iterable[str]) -> str:
-    """The complaint about a word that is not in its table, with the nearest one that is."""
+    """The complaint about a word that is not in its table, with those that it begins, or else the nearest."""
     names = [str(k) for k in known]
-    close = difflib.get_close_matches(word, names, n=1)
-    hint = f"; did you mean '{close[0]}'?" if close else "."
-    return f"unknown {kind} '{word}'{hint} Known: {', '.join(names)}."
+    longer = [name for name in names if name.startswith((f"{word}_", f"{word}-"))]
+    close = difflib.get_close_matches(word, longer, n=3, cutoff=0) or difflib.get_close_matches(word, names, n=1)
+    hint = f"; did you mean {_either(close)}?" if close else "."
+    return f"unknown {kind} '{one_line(word, _LONGEST_WORD)}'{hint} Known: {', '.join(names)}."
+
+
+def _either(words: Sequence[str]) -> str:
+    *first, last = (f"'{word}'" for word in words)
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 class UnknownArchError(UnknownWordError):

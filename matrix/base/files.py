@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import io
 import os
 import re
 import stat
@@ -162,7 +163,26 @@ def _descriptor(file: str) -> int | None:
     return None
 
 
+def open_plain(file: Path) -> io.BufferedReader:
+    """A file's bytes, to be read. A pipe without a writer would be waited for without end, and a device has none.
+
+    Raises:
+        OSError: it can't be read, or is no plain file.
+    """
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except ValueError as error:  # a name with a null character, which stands in another file
+        raise OSError(errno.EINVAL, f"no file can have this name: {error}", str(file)) from error
+    kind = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(kind):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
+    raise OSError(errno.EINVAL, "it is a pipe or a device; give a plain file", str(file))
+
+
 def sha256_of(file: Path) -> str:
-    """Of a file's bytes, as hexadecimal digits. Raises OSError: it can't be read."""
-    with file.open("rb") as stream:
+    """Of a plain file's bytes, as hexadecimal digits. Raises OSError: it can't be read, or is none."""
+    with open_plain(file) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

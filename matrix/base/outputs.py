@@ -7,13 +7,15 @@ name counts. Only a file that is still as recorded is removed, or replaced where
 from __future__ import annotations
 
 import argparse
+import errno
 import hashlib
 import os
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from matrix.base.errors import OverwriteError
-from matrix.base.files import regular_file, sha256_of, write_atomically, writing
+from matrix.base.files import is_special, regular_file, sha256_of, write_atomically, writing
 
 RECORD = ".ckpm-outputs"
 _LONGEST = 100_000  # bytes; then the record is written anew without repetitions
@@ -28,6 +30,22 @@ def write_output(file: Path, data: bytes) -> None:
     write_atomically(file, data)
     if target := regular_file(file):
         record(target.parent, {target.name: hashlib.sha256(data).hexdigest()})
+
+
+def demand_place(file: Path) -> None:
+    """Raise at once what writing a result there would raise after hours; missing folders are made.
+
+    Raises DiskFullError, OutputError.
+    """
+    with writing(file):
+        if is_special(file):
+            return
+        target = Path(os.path.realpath(file))
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=target.parent):
+            pass
 
 
 def forget_output(file: Path) -> None:

@@ -16,10 +16,12 @@ import yaml
 
 from matrix.base.bounded import LARGEST_TABLE, BoundsError, check_number, read_text
 from matrix.base.bounded_yaml import check_yaml
+from matrix.base.display import one_line
 from matrix.base.errors import TableError
 
 T = TypeVar("T")
 
+_LONGEST = 1000  # characters of a complaint: names may be as long as a file
 _CONSTRUCTOR = yaml.constructor.SafeConstructor()
 
 
@@ -34,7 +36,7 @@ class Field:
 
     def fail(self, message: str) -> TableError:
         """The error for this field, to be raised by the caller."""
-        return TableError(f"{self.file}:{self.line}: {self.path or 'top level'}: {message}")
+        return _complaint(self.file, self.line, f"{self.path or 'top level'}: {message}")
 
     def _typed(self, kind: type[T], what: str) -> T:
         if not isinstance(self.value, kind) or (kind is int and isinstance(self.value, bool)):
@@ -114,14 +116,14 @@ def _table(text: str, file: Path) -> Field:
         node = _compose(text)
         root = _field(node, file, "") if node else None
     except BoundsError as error:
-        raise TableError(f"{file}:{error.line}: not a table: {error}.") from error
+        raise _complaint(file, error.line, f"not a table: {error}.") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = mark.line + 1 if mark else 1
-        raise TableError(f"{file}:{line}: not valid YAML: {error.problem}. Mend that line.") from error
+        raise _complaint(file, line, f"not valid YAML: {error.problem}. Mend that line.") from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise TableError(f"{file}:{line}: not valid YAML: {error.reason}. Mend that line.") from error
+        raise _complaint(file, line, f"not valid YAML: {error.reason}. Mend that line.") from error
     except RecursionError:
         raise TableError(f"{file}:1: not a table: nested without end (an anchor that holds itself?).") from None
     finally:
@@ -153,6 +155,10 @@ def overlay(parent: Field, child: Field) -> Field:
     return Field(merged, child.file, child.line, child.path)
 
 
+def _complaint(file: Path, line: int, message: str) -> TableError:
+    return TableError(f"{file}:{line}: {one_line(message, _LONGEST)}")
+
+
 def _field(node: yaml.Node, file: Path, path: str) -> Field:
     line = node.start_mark.line + 1
     if isinstance(node, yaml.MappingNode):
@@ -160,11 +166,11 @@ def _field(node: yaml.Node, file: Path, path: str) -> Field:
         for name_node, value_node in node.value:
             if not isinstance(name_node, yaml.ScalarNode):
                 at = name_node.start_mark.line + 1
-                raise TableError(f"{file}:{at}: {path}: a name must be a word, no collection.")
+                raise _complaint(file, at, f"{path}: a name must be a word, no collection.")
             name = str(name_node.value)
             here = f"{path}.{name}" if path else name
             if name in fields:
-                raise TableError(f"{file}:{name_node.start_mark.line + 1}: {here}: written twice. Keep one.")
+                raise _complaint(file, name_node.start_mark.line + 1, f"{here}: written twice. Keep one.")
             fields[name] = _field(value_node, file, here)
         return Field(fields, file, line, path)
     if isinstance(node, yaml.SequenceNode):
@@ -176,7 +182,7 @@ def _field(node: yaml.Node, file: Path, path: str) -> Field:
             check_number(node.value)
         value = _CONSTRUCTOR.construct_object(node)
     except (ValueError, yaml.YAMLError) as error:
-        raise TableError(f"{file}:{line}: {path}: not a value: {error}") from error
+        raise _complaint(file, line, f"{path}: not a value: {error}") from error
     return Field(value, file, line, path)
 
 

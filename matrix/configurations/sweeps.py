@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from matrix.base.display import show
 from matrix.base.errors import SweepError, UsageError
 from matrix.base.tablefile import Field, load
 from matrix.dialects import FAMILIES, TABLES, Dialect, dialect, dialect_names
@@ -56,7 +57,7 @@ def sweep_selection(args: argparse.Namespace) -> tuple[Dialect, Selection]:
     if not families:
         raise UsageError(f"--family names none of the families of {args.file}: {', '.join(sweep.families)}")
     for note in sweep.notes:
-        print(f"{args.file}: {note}", file=sys.stderr)
+        show(f"{args.file}: {note}", file=sys.stderr)
     return chosen, replace(selection, families=tuple(families), where=(*sweep.where, *selection.where))
 
 

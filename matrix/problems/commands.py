@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from matrix.base.display import show
 from matrix.base.errors import EmptySelectionError, NameSyntaxError, UsageError
 from matrix.dialects import FAMILIES, HAND_WRITTEN
 from matrix.export import to_csv, to_json
@@ -138,9 +139,9 @@ def _tell_unserved(rows: Sequence[Mapping[str, Any]]) -> None:
     """Pairs can't show a shape that has none."""
     unserved = [row for row in rows if not row["kernels"]]
     for row in unserved[:_TOLD]:
-        print(f"{row['shape']}: no {row['family']} kernel: {row['reason']}", file=sys.stderr)
+        show(f"{row['shape']}: no {row['family']} kernel: {row['reason']}", file=sys.stderr)
     if len(unserved) > _TOLD:
-        print(f"{len(unserved) - _TOLD} more have no kernel: --by shape --uncovered lists them", file=sys.stderr)
+        show(f"{len(unserved) - _TOLD} more have no kernel: --by shape --uncovered lists them", file=sys.stderr)
 
 
 def _counts(matcher: Matcher, keys: Sequence[Key], chosen: Sequence[Shape]) -> list[dict[str, Any]]:

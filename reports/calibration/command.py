@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels.base.records import as_text
+from matrix.base.display import show
 from matrix.base.outputs import forget_output, refuse_inputs, write_output
 from reports.calibration.archive import gathered, packed, root_of
 from reports.calibration.contents import contents
@@ -46,6 +47,6 @@ def run(args: argparse.Namespace) -> None:
     }
     data = {**{name: file.read_bytes() for name, file in files.items()}, **written}
     write_output(args.output, packed(root, data))
-    print(f"{listed.headline}\n{args.output}: {len(data)} files")
+    show(f"{listed.headline}\n{args.output}: {len(data)} files")
     for line in listed.lacking:
-        print(f"  lacking for a calibration: {line}")
+        show(f"  lacking for a calibration: {line}")

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from kernels.base.records import Source
-from matrix.base.files import write_atomically, writing
+from matrix.base.bounded import read_bytes, read_text
+from matrix.base.files import is_special, write_atomically, writing
 from reports.errors import GateError
 from reports.gates.baseline import FOLDER, Acceptance, Baseline, Figures, history_of, place, read_history
 
@@ -40,14 +41,16 @@ def accept(
     texts, lines = {}, []
     for gate, figures in measured.items():
         file = place(identity, gate, folder)
+        if is_special(file):  # writing would wait for whoever reads the pipe
+            raise GateError(f"{file}: a pipe or a device is in the baseline's place. Remove it.")
         text = Baseline(facts={**identity, "reason": reason}, figures=figures).text()
-        if not file.is_file() or file.read_text(errors="replace") != text:
+        if not file.is_file() or read_bytes(file).decode(errors="replace") != text:
             texts[file.name] = text
             lines.append(_line(identity, gate, figures, reason))
     history = history_of(identity, folder)
     if history.exists():
         read_history(history)  # to a history that can't be read no line is added
-        lines.insert(0, history.read_text(encoding="utf-8"))
+        lines.insert(0, read_text(history))
     if texts:
         write_atomically(_journal(identity, folder), json.dumps({**texts, history.name: "".join(lines)}).encode())
         complete(identity, folder)

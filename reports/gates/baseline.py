@@ -18,6 +18,7 @@ from pathlib import Path
 
 from kernels.base.records import Source, Value
 from kernels.build.manifest import Manifest
+from matrix.base.bounded import read_bytes, read_text
 from reports.errors import GateError
 
 FOLDER = Path(__file__).parents[1] / "baselines"
@@ -86,7 +87,7 @@ def existing(facts: Mapping[str, str], gate: str, folder: Path = FOLDER) -> Path
     older = _before_versions(facts, gate, folder)
     if now.exists() or older == now or not older.is_file():
         return now
-    return older if f"# identity: {facts['identity']}\n" in older.read_text(errors="replace") else now
+    return older if f"# identity: {facts['identity']}\n" in read_bytes(older).decode(errors="replace") else now
 
 
 def _before_versions(facts: Mapping[str, str], gate: str, folder: Path) -> Path:
@@ -122,10 +123,10 @@ def read(file: Path, accept: str = ACCEPT) -> Baseline:
     Raises GateError: there is none, or the file is cut short, damaged, or holds what is no number.
     """
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = read_text(file).splitlines()
     except FileNotFoundError:
         raise GateError(f"{file}: there is no baseline. {_LOOK}: {accept}") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise GateError(f"{file}: the baseline can't be read: {error}. {_RESTORE}") from error
     end = _END.fullmatch(lines[-1]) if lines else None
     if end is None:
@@ -186,8 +187,8 @@ def existing_history(identity: Mapping[str, str], folder: Path = FOLDER) -> Path
 def read_history(file: Path) -> tuple[Acceptance, ...]:
     """The lines of a history, the oldest first. Raises GateError: there is none, or a line that is none."""
     try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_text(file)
+    except (OSError, ValueError) as error:
         raise GateError(f"{file}: the history can't be read: {error}. {_CORRECT}.") from error
     what = "a line of a baseline's history"
     lines = tuple(

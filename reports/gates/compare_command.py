@@ -11,8 +11,9 @@ from typing import Any
 from kernels.base import junit
 from kernels.bench.measure import performance_problems
 from kernels.build.request import LIBRARY
+from matrix.base.display import show
 from matrix.base.errors import UsageError
-from matrix.dialects import check_arch
+from matrix.dialects import check_built_arch
 from matrix.options import DEFAULT_ARCH
 from matrix.problems.problem import TIERS
 from reports.gates.references import beside
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> None:
     from kernels.launch.device import choose  # only here: other commands do without NumPy and the emulator
     from reports.gates import gpu as gpu_gate
 
-    arch = check_arch(args.arch).name
+    arch = check_built_arch(args.arch).name
     chosen = [one for one in performance_problems(args.tier) if fnmatch.fnmatchcase(one.name, f"*{args.case}")]
     if not chosen:
         raise UsageError(f"no problem of tier {args.tier} fits '{args.case}'")
@@ -49,7 +50,7 @@ def run(args: argparse.Namespace) -> None:
     gate = gpu_gate.compare(device, baseline, candidate, chosen, read_settings())
     write_gate(gate, args.output)
     counts = Counter(row.verdict for row in gate.rows)
-    print(f"{gate.verdict}: {', '.join(f'{counts[word]} {word}' for word in VERDICTS if counts[word])}; {args.output}")
+    show(f"{gate.verdict}: {', '.join(f'{counts[word]} {word}' for word in VERDICTS if counts[word])}; {args.output}")
     for found in beside(gate):
-        print(f"  {found}")
+        show(f"  {found}")
     demand(gate, args.output)

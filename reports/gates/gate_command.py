@@ -19,9 +19,10 @@ from kernels.base.files import locked
 from kernels.build.manifest import MANIFEST, Manifest, check_library
 from kernels.build.request import LIBRARY, folder_name
 from kernels.families.libraries import host, is_default, libraries, made_of, option
+from matrix.base.display import show
 from matrix.base.errors import UsageError
 from matrix.base.outputs import refuse_inputs
-from matrix.dialects import check_arch
+from matrix.dialects import check_built_arch
 from matrix.options import DEFAULT_ARCH, DEFAULT_FAMILY, DEFAULT_UPSTREAM
 from reports.errors import GateError
 from reports.gates import baseline
@@ -151,12 +152,12 @@ def run_gate(args: argparse.Namespace) -> None:
     gate = Gate.of(rows, {**provenance, **{f"left_out_{name}": why for name, why in left_out.items()}})
     write_gate(gate, output)
     counts = Counter(row.verdict for row in gate.rows)
-    print(f"{gate.verdict}: {', '.join(f'{counts[word]} {word}' for word in VERDICTS if counts[word])}; see {output}")
+    show(f"{gate.verdict}: {', '.join(f'{counts[word]} {word}' for word in VERDICTS if counts[word])}; see {output}")
     for name, why in left_out.items():
-        print(f"  left out: the {name} gate: {why}")
+        show(f"  left out: the {name} gate: {why}")
     for row in gate.rows:
         if row.verdict == "improved":
-            print(f"  {row}")
+            show(f"  {row}")
     demand(gate, output)
 
 
@@ -187,7 +188,7 @@ def run_accept(args: argparse.Namespace) -> None:
     measured = {name: GATES[name].measure(library) for name in chosen}  # all of them before the first is stored
     with locked(file.with_name(".accept.lock")):  # of two at once, the second would lose the first's line of history
         places = accept(identity, measured, args.reason, args.baselines)
-    print(*places, sep="\n")
+    show("\n".join(map(str, places)))
 
 
 def run_history(args: argparse.Namespace) -> None:
@@ -204,9 +205,9 @@ def run_history(args: argparse.Namespace) -> None:
         lines = [line for line in accepted if line.gate == name]
         changes = _changes(lines)
         for at, line in enumerate(lines):
-            print(f"{line.date} {name}: {line.subjects} subjects: {line.reason}")
+            show(f"{line.date} {name}: {line.subjects} subjects: {line.reason}")
             for text in changes.get(at, ()):
-                print(f"  {text}")
+                show(f"  {text}")
 
 
 def _changes(lines: Sequence[baseline.Acceptance]) -> dict[int, list[str]]:
@@ -251,7 +252,7 @@ def _gated_library(args: argparse.Namespace) -> tuple[GatedLibrary, Path]:
         NoManifestError, ManifestError, GateError, UsageError.
         LibraryMismatchError: its bytes are not those that the manifest lists.
     """
-    check_arch(args.arch)
+    check_built_arch(args.arch)
     upstream, name = settings.upstream(args.upstream, settings.ck_root()), _library_name(args.family)
     file = args.work / "build" / args.arch / folder_name(upstream, name) / MANIFEST
     manifest = read_manifest(file)

@@ -59,4 +59,4 @@ def show(measured: Measurements, out: Console) -> None:
     out.print(table)
     out.print("Cycles of the engine clock; TFLOP/s and the roof are of a full GPU. The model can't see:")
     for line in cannot_see():
-        out.print(f"- {line}", markup=False, highlight=False)
+        out.print(f"- {line}")

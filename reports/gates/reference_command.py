@@ -29,7 +29,7 @@ def show(references: tuple[Reference, ...], out: Console) -> None:
         mine = [one for one in references if one.name == name]
         first = mine[0]
         source = first.source
-        out.print(f"{name}: {first.about}", style="bold", markup=False, highlight=False)
+        out.print(f"{name}: {first.about}", style="bold")
         table = Table(box=None, pad_edge=False)
         for column in ("figure", "of", first.metric, "unit", "compared"):
             table.add_column(column, justify="right" if column == first.metric else "left")
@@ -38,4 +38,4 @@ def show(references: tuple[Reference, ...], out: Console) -> None:
             table.add_row(one.label, one.variant, f"{one.value:g}", one.unit, compared)
         out.print(table)
         rocm = f"ROCm {source.rocm}" if source.rocm else "ROCm not stated"
-        out.print(f"{source.title}\n{source.hardware}, {rocm}; {source.method}\n", markup=False, highlight=False)
+        out.print(f"{source.title}\n{source.hardware}, {rocm}; {source.method}\n")

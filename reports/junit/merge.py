@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from xml.etree.ElementTree import ParseError
+from xml.parsers.expat import ExpatError
 
 from junitparser import JUnitXml, TestSuite
 from junitparser.junitparser import JUnitXmlError
 
+from matrix.base.bounded import BoundsError, check_xml, read_text
+from matrix.base.display import one_line
 from matrix.base.outputs import write_output
 from reports.errors import FailedCasesError, ShardError
 
+_LONGEST = 200  # characters of a name or a complaint
 _REMEDY = "Run that shard again; what the others say is no pass without it."
 
 
@@ -22,21 +25,28 @@ def read_shard(file: Path) -> JUnitXml:
         ShardError: the file is missing, truncated, no JUnit, or holds other cases than it says.
     """
     try:
+        data = read_text(file).encode()
+        check_xml(data)
         # a file of one suite is a testsuite without testsuites around it
-        document = JUnitXml.fromfile(str(file))
+        document = JUnitXml.fromstring(data)
+        whole = JUnitXml()
+        for suite in [document] if isinstance(document, TestSuite) else document:
+            if suite.tests and suite.tests != len(list(suite)):
+                raise ShardError(
+                    f"{file}: suite {one_line(str(suite.name), _LONGEST)} says it has {suite.tests} cases and holds "
+                    f"{len(list(suite))}. {_REMEDY}"
+                )
+            whole.add_testsuite(suite)
     except OSError as error:
         raise ShardError(f"{file}: can't be read: {error.strerror or error}. {_REMEDY}") from error
-    except (ParseError, ValueError) as error:
-        raise ShardError(f"{file}: no whole XML, was it cut short? {error}. {_REMEDY}") from error
+    except BoundsError as error:
+        raise ShardError(f"{file}: line {error.line}: no JUnit: {error}. {_REMEDY}") from error
+    except (ExpatError, ValueError) as error:
+        raise ShardError(
+            f"{file}: no whole XML, was it cut short? {one_line(str(error), _LONGEST)}. {_REMEDY}"
+        ) from error
     except JUnitXmlError as error:
         raise ShardError(f"{file}: no JUnit: {error}. {_REMEDY}") from error
-    whole = JUnitXml()
-    for suite in [document] if isinstance(document, TestSuite) else document:
-        if suite.tests and suite.tests != len(list(suite)):
-            raise ShardError(
-                f"{file}: suite {suite.name} says it has {suite.tests} cases and holds {len(list(suite))}. {_REMEDY}"
-            )
-        whole.add_testsuite(suite)
     if not any(len(list(suite)) for suite in whole):
         raise ShardError(f"{file}: no case in it. {_REMEDY}")
     return whole
@@ -58,7 +68,7 @@ def merge(shards: Sequence[Path], output: Path) -> JUnitXml:
                 name = (suite.name or "", case.classname or "", case.name or "")
                 if (first := origin.setdefault(name, at)) != at:
                     raise ShardError(
-                        f"{file}: {name[2]} is in {shards[first]}, too. "
+                        f"{file}: {one_line(name[2], _LONGEST)} is in {shards[first]}, too. "
                         "Was a shard given twice, or are they of two runs?"
                     )
                 joined.add_testcase(case)
@@ -76,4 +86,6 @@ def demand_passed(whole: JUnitXml, output: Path) -> None:
     bad = [case for suite in whole for case in suite if case.is_failure or case.is_error]
     if bad:
         total = sum(len(list(suite)) for suite in whole)
-        raise FailedCasesError(f"{len(bad)} of {total} cases failed, the first is {bad[0].name}; see {output}")
+        raise FailedCasesError(
+            f"{len(bad)} of {total} cases failed, the first is {one_line(str(bad[0].name), _LONGEST)}; see {output}"
+        )

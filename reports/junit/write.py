@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kernels.base.junit import write_beside
 from kernels.base.results import Case, Results
+from matrix.base.display import one_line
 from reports.verdicts import Gate, Row, worst
 
 
@@ -45,9 +46,9 @@ def summary(results: Results) -> str:
     for suite in suites:
         mine = Results(tuple(case for case in results.cases if case.group == suite))
         seconds = sum(case.seconds for case in mine.cases)
-        rows.append((suite, str(len(mine.cases)), *map(str, mine.counts().values()), f"{seconds:.1f}"))
+        rows.append((one_line(suite), str(len(mine.cases)), *map(str, mine.counts().values()), f"{seconds:.1f}"))
     lines = _columns(rows)
-    lines += [f"{case.outcome}: {case.name}: {case.message}" for case in results.failing]
+    lines += [one_line(f"{case.outcome}: {case.name}: {case.message}") for case in results.failing]
     return "\n".join(lines)
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from matrix.base.display import show
 from matrix.base.files import writing
 from matrix.base.outputs import forget_output, refuse_inputs, write_output
 from reports.errors import NothingToReportError
@@ -75,7 +76,7 @@ def _html(args: argparse.Namespace) -> None:
         inputs = gather(args.input)
         verdict = overall(inputs)
         write_html(inputs, verdict, args.output)
-    print(f"{verdict.headline}\nreport: {args.output}")
+    show(f"{verdict.headline}\nreport: {args.output}")
     demand_pass(verdict)
 
 
@@ -86,7 +87,7 @@ def _summary(args: argparse.Namespace) -> None:
         inputs = gather(args.input)
         verdict = overall(inputs)
         text = markdown(inputs, verdict)
-        print(text, end="")
+        show(text, end="")
         if args.output:
             write_output(args.output, text.encode())
         if args.html:
@@ -102,7 +103,7 @@ def _table(args: argparse.Namespace) -> None:
     refuse_inputs(args.output, files_of(args.input))
     inputs: Inputs = gather(args.input)
     count = write_measurements(inputs, args.output)
-    print(f"{count} rows: {args.output}")
+    show(f"{count} rows: {args.output}")
     if count == 0:
         raise NothingToReportError(
             f"{args.input}: no case that ran on a kernel. Run a suite first: nox -s test-large-kv"
@@ -113,4 +114,4 @@ def _merge(args: argparse.Namespace) -> None:
     """Raises ShardError, DiskFullError, OutputError; FailedCasesError after the file is written."""
     forget_output(args.output)
     demand_passed(merge(args.shards, args.output), args.output)
-    print(f"{len(args.shards)} shards: {args.output}")
+    show(f"{len(args.shards)} shards: {args.output}")

@@ -14,6 +14,7 @@ from typing import Any
 
 import jinja2
 
+from matrix.base.display import printable
 from matrix.base.outputs import write_output
 from reports.page.columns import Table
 from reports.page.inputs import Inputs
@@ -57,7 +58,7 @@ def encoded(tables: Sequence[Table]) -> Mapping[str, Any]:
     numbers: dict[str, int] = {}
 
     def number(text: str) -> int:
-        return numbers.setdefault(text, len(numbers))
+        return numbers.setdefault(printable(text), len(numbers))
 
     shown = {}
     for table in tables:

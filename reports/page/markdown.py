@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from matrix.base.display import code_span
+from matrix.base.display import markdown as shown
 from reports.gates.references import beside
 from reports.page.columns import STATUSES
 from reports.page.inputs import Inputs
@@ -12,25 +14,25 @@ _SHOWN = 15  # of each list: a comment of GitHub ends at 65,536 characters
 
 def markdown(inputs: Inputs, verdict: Overall) -> str:
     """The text, the verdict first."""
-    lines = [f"## {SYMBOLS[verdict.verdict]} CK FMHA batch prefill: {_cell(verdict.headline)}", ""]
+    lines = [f"## {SYMBOLS[verdict.verdict]} CK FMHA batch prefill: {shown(verdict.headline)}", ""]
     lines += ["| verdict | check | result |", "| --- | --- | --- |"]
-    lines += [f"| {SYMBOLS[c.verdict]} {c.verdict} | {_cell(c.name)} | {_cell(c.text)} |" for c in verdict.checks]
+    lines += [f"| {SYMBOLS[c.verdict]} {c.verdict} | {shown(c.name)} | {shown(c.text)} |" for c in verdict.checks]
     failing = [
-        f"{one.case.outcome}: `{one.case.name}` on {one.library.label}: {_cell(one.case.message)}"
+        f"{one.case.outcome}: {code_span(one.case.name)} on {shown(one.library.label)}: {shown(one.case.message)}"
         for one in inputs.cases
         if one.case.outcome in ("failed", "error")
     ]
     if inputs.parity:
         failing += [
-            f"{case.outcome}: parity: {_cell(case.name)}: {_cell(case.message)}" for case in inputs.parity.failing
+            f"{case.outcome}: parity: {shown(case.name)}: {shown(case.message)}" for case in inputs.parity.failing
         ]
-    figures = [f"{_cell(str(row))} ({row.gate})" for gate in inputs.gates.values() for row in gate.failing]
+    figures = [f"{shown(str(row))} ({shown(row.gate)})" for gate in inputs.gates.values() for row in gate.failing]
     lines += [*_list("Cases that are not in order", failing), *_list("Figures that keep the gate from a pass", figures)]
-    published = [_cell(str(comparison)) for gate in inputs.gates.values() for comparison in beside(gate)]
+    published = [shown(str(comparison)) for gate in inputs.gates.values() for comparison in beside(gate)]
     lines += _list("Measured beside published figures, which are no verdict", published)
     lines += _counts(inputs)
     soon = [
-        f"`{entry.name}` until {entry.expires}: {_cell(entry.reason)}"
+        f"{code_span(entry.name)} until {entry.expires}: {shown(entry.reason)}"
         for entry in inputs.ledger.entries
         if (entry.expires - inputs.today).days <= 30
     ]
@@ -50,7 +52,7 @@ def _counts(inputs: Inputs) -> list[str]:
         spilling = sum(any(one.vgpr_spills for one in kernel.archs.values()) for kernel in kernels.values())
         for suite in library.suites or ("none run",):
             numbers = [str(counted(inputs, library, suite)[word]) for word in words]
-            lines.append(f"| {library.label} | {len(kernels)} | {spilling} | {suite} | {' | '.join(numbers)} |")
+            lines.append(f"| {shown(library.label)} | {len(kernels)} | {spilling} | {suite} | {' | '.join(numbers)} |")
     return lines
 
 
@@ -59,10 +61,3 @@ def _list(title: str, lines: list[str]) -> list[str]:
         return []
     rest = [f"- and {len(lines) - _SHOWN} more: see the report"] if len(lines) > _SHOWN else []
     return ["", f"### {title} ({len(lines)})", "", *(f"- {line}" for line in lines[:_SHOWN]), *rest]
-
-
-def _cell(text: str) -> str:
-    """One line that Markdown leaves alone: no table borders, no HTML, no more than 300 characters."""
-    line = " ".join(text.split())
-    line = line if len(line) <= 300 else f"{line[:298]}.."
-    return line.replace("|", "\\|").replace("<", "&lt;")

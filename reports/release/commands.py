@@ -16,9 +16,10 @@ from kernels.build.request import PROJECT
 from kernels.code.toolchains import CHOICES, Toolchain, detect
 from kernels.errors import ToolchainMissingError
 from kernels.upstream.trees import locate
+from matrix.base.display import show
 from matrix.base.errors import UsageError
 from matrix.base.files import sha256_of
-from matrix.dialects import check_arch, check_upstream
+from matrix.dialects import check_built_arch, check_upstream
 from matrix.problems.ledger import LEDGER, read_ledger
 from matrix.problems.problem import TIERS
 from reports.errors import ArchiveError, DirtyError
@@ -63,7 +64,6 @@ def add_commands(commands: Any) -> None:
 
 def run_qualify(args: argparse.Namespace) -> None:
     """Raises what the parts of reports.release.qualification and reports.release.bundle raise."""
-    checkout = read_checkout(PROJECT)
     demand_pinned(args.image)
     table = read_table(args.stages)
     if unknown := sorted(set(args.only) - {stage.name for stage in table.stages}):
@@ -71,7 +71,8 @@ def run_qualify(args: argparse.Namespace) -> None:
         raise UsageError(f"--only {', '.join(unknown)}: no such stage. Known: {known}.")
     read_ledger().check_dates(_today())
     waivers = read_waivers(args.waivers, known_defects(read_ledger())) if args.waivers else {}
-    archs = tuple(check_arch(arch).name for arch in dict.fromkeys(args.arch or table.archs))
+    checkout = read_checkout(PROJECT)
+    archs = tuple(check_built_arch(arch).name for arch in dict.fromkeys(args.arch or table.archs))
     facts, toolchain = _facts(args, checkout, args.upstream or table.upstream)
     planned = steps(table, archs, upstream=facts.upstream, tier=facts.tier, toolchain=toolchain.name)
     work = args.work.absolute()
@@ -82,7 +83,7 @@ def run_qualify(args: argparse.Namespace) -> None:
         records = run(plan, _say)
         _demand_unchanged(checkout, facts)
         if args.only:
-            print(f"{len(records)} of {len(planned)} stages passed; no bundle, since --only leaves stages out")
+            show(f"{len(records)} of {len(planned)} stages passed; no bundle, since --only leaves stages out")
             return
         demand_all(planned, records)
         findings = examine(planned, records, lambda step, role: work / step.outputs[role])
@@ -111,12 +112,12 @@ def run_qualify(args: argparse.Namespace) -> None:
 
 
 def _conclude(verdict: Verdict, folder: Path, tar: Path) -> None:
-    print(verdict.text)
+    show(verdict.text)
     for waiver in verdict.waived:
-        print(f"  waived: {waiver.name}, by {waiver.accepted_by} until {waiver.until}: {waiver.reason}")
+        show(f"  waived: {waiver.name}, by {waiver.accepted_by} until {waiver.until}: {waiver.reason}")
     for name in verdict.unneeded:
-        print(f"  a waiver that nobody needs: {name}: no case ended so; remove it")
-    print(f"{folder}\n{tar}")
+        show(f"  a waiver that nobody needs: {name}: no case ended so; remove it")
+    show(f"{folder}\n{tar}")
 
 
 def _facts(args: argparse.Namespace, checkout: Checkout, upstream: str) -> tuple[Facts, Toolchain]:
@@ -172,10 +173,10 @@ def run_verify(args: argparse.Namespace) -> None:
             raise ArchiveError(
                 f"{args.bundle}: its files are of second {epoch}, the commit is of {verified.verdict.epoch}."
             )
-        print("\n".join(describe(verified)))
+        show("\n".join(describe(verified)))
         if args.rebuild:
             count = rebuild(verified, read_checkout(PROJECT), _say)
-            print(f"built again: {count} files are equal byte for byte")
+            show(f"built again: {count} files are equal byte for byte")
 
 
 def _today() -> datetime.date:
@@ -183,4 +184,4 @@ def _today() -> datetime.date:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    show(text, file=sys.stderr, flush=True)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from kernels.base import junit, settings
-from kernels.base.console import console
+from kernels.base.console import console, say
 from kernels.base.files import make_folder
 from kernels.base.results import FOREIGN_LIBRARY
 from kernels.build.manifest import MANIFEST
@@ -31,9 +31,9 @@ from kernels.cluster import command as cluster
 from kernels.families.libraries import host, libraries, made_of
 from kernels.launch.device import CHOICES, default_workers, kind_of, unused_gpu
 from matrix.base.entry import exit_code
-from matrix.base.errors import UsageError
+from matrix.base.errors import UnknownSuiteError, UsageError
 from matrix.base.files import sha256_of
-from matrix.dialects import check_arch, check_upstream
+from matrix.dialects import check_built_arch, check_upstream
 from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM, Parser, words
 from matrix.problems.ledger import LEDGER, read_ledger, source
 from matrix.problems.problem import FAMILY_SUITE, SUITES, TIERS
@@ -42,7 +42,7 @@ from tests.gpu import kernel_cases, suites
 from tests.gpu.errors import CasesFailedError, NothingRanError, WrongLibraryError
 from tests.gpu.pool import ENVIRONMENT, Pool, worker_command
 from tests.gpu.suites import Case, Judged, LocatedLibrary
-from tests.gpu.summary import Progress, details, say, summary
+from tests.gpu.summary import Progress, details, summary
 
 if TYPE_CHECKING:
     from kernels.cluster.connection import Connection
@@ -96,11 +96,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(args: argparse.Namespace, out: Console) -> None:
-    """Raises CasesFailedError, NothingRanError and the errors of what it uses."""
+    """Raises UnknownSuiteError, CasesFailedError, NothingRanError and the errors of what it uses."""
     if args.jobs is not None and args.jobs < 1:
         raise UsageError("--jobs must be at least 1")
+    if args.suite not in (*SUITES, FAMILY_SUITE):
+        raise UnknownSuiteError(args.suite, (*SUITES, FAMILY_SUITE))
     started = time.monotonic()
-    arch = check_arch(args.arch).name
+    arch = check_built_arch(args.arch).name
     family = _family(args)
     library = _library(args, arch, family)
     ledger = read_ledger(args.ledger)

@@ -12,16 +12,13 @@ from rich import progress as bars
 from rich.console import Console
 from rich.table import Table
 
+from kernels.base.console import say
 from tests.gpu.suites import Judged, entries_used, message
 
 _PLAIN_SECONDS = 10.0  # between two plain lines of progress
 _SHOWN = 20  # cases with a command each; all are in the results file
 _LENGTH = 240
 _KINDS = ("passed", "known", "unexpected_pass", "failed", "unsupported", "infrastructure")
-
-
-def say(out: Console, text: str) -> None:
-    out.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 class Progress:
@@ -33,7 +30,7 @@ class Progress:
         self._counts: Counter[str] = Counter()
         self._started = self._said = time.monotonic()
         self._bar = bars.Progress(
-            bars.TextColumn("{task.description}"),
+            bars.TextColumn("{task.description}", markup=False),
             bars.BarColumn(),
             bars.MofNCompleteColumn(),
             bars.TimeElapsedColumn(),

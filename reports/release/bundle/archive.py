@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from kernels.base.files import make_folder, writing
+from matrix.base.files import open_plain
 from reports.errors import ArchiveError
 from reports.release.bundle.names import demand_plain
 
@@ -50,7 +51,7 @@ def unpack(file: Path, target: Path) -> tuple[Path, int]:
         DiskFullError, OutputError.
     """
     try:
-        with tarfile.TarFile.open(file, "r:") as tar:
+        with open_plain(file) as stream, tarfile.TarFile.open(fileobj=stream, mode="r:") as tar:
             entries = tar.getmembers()
             root = _root(file, entries)
             names = [entry.name.removeprefix(f"{root}/") for entry in entries]

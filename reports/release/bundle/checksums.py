@@ -6,10 +6,12 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from matrix.base.bounded import read_bytes
 from matrix.base.files import sha256_of
 from reports.errors import BundleFileError
 from reports.release.bundle.names import CHECKSUMS, SIGNATURE
 
+_LARGEST = 4 << 30  # bytes
 _LINE = re.compile(r"([0-9a-f]{64})  ([^\n]+)")
 
 
@@ -32,6 +34,8 @@ def demand_listed(folder: Path, files: list[str]) -> Mapping[str, str]:
     lines = [f"{name}: missing, {CHECKSUMS} lists it" for name in missing]
     lines += [f"{name}: not listed in {CHECKSUMS}" for name in added]
     for name in sorted(listed.keys() & present):
+        if (folder / name).stat().st_size > _LARGEST:
+            raise BundleFileError(f"{folder}/{name}: it has more than {_LARGEST >> 30} GiB, as no file of a release.")
         actual = sha256_of(folder / name)
         if actual != listed[name]:
             lines.append(f"{name}: its sha256 is {actual}, {CHECKSUMS} says {listed[name]}")
@@ -42,8 +46,8 @@ def demand_listed(folder: Path, files: list[str]) -> Mapping[str, str]:
 
 def _listed(folder: Path) -> dict[str, str]:
     try:
-        text = (folder / CHECKSUMS).read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_bytes(folder / CHECKSUMS).decode("ascii")
+    except (OSError, ValueError) as error:
         raise BundleFileError(f"{folder}/{CHECKSUMS}: can't be read: {error}") from error
     listed: dict[str, str] = {}
     for number, line in enumerate(text.split("\n")[:-1], start=1):

@@ -59,8 +59,12 @@ def pack(library: str, arch: str, objects: Sequence[bytes]) -> bytes:
     return header + blob + packed
 
 
-def unpack(data: bytes, name: str) -> Mapping[tuple[str, str], bytes]:
-    """Code objects by (``PATH#N``, arch). Raises StatementError: no kpack archive of the version and scheme above."""
+def unpack(data: bytes, name: str, most: int) -> Mapping[tuple[str, str], bytes]:
+    """Code objects by (``PATH#N``, arch), of no more than ``most`` bytes together, whatever little they are packed to.
+
+    Raises:
+        StatementError: no kpack archive of the version and scheme above, or of more bytes.
+    """
     try:
         magic, version, at = _HEADER.unpack_from(data)
         if (magic, version) != (_MAGIC, _VERSION):
@@ -68,6 +72,9 @@ def unpack(data: bytes, name: str) -> Mapping[tuple[str, str], bytes]:
         table: Any = msgpack.unpackb(data[at:], raw=False)
         if table["compression_scheme"] != _SCHEME:
             raise ValueError(f"compressed as {table['compression_scheme']!r}")
+        sizes = [entry["original_size"] for archs in table["toc"].values() for entry in archs.values()]
+        if min(sizes, default=0) < 0 or sum(sizes) > most:
+            raise ValueError(f"its code objects have more than the {most} bytes of the library's")
         frames = _frames(data[table["zstd_offset"] :][: table["zstd_size"]])
         return {
             (path, arch): _object(frames[entry["ordinal"]], entry["original_size"])
@@ -95,7 +102,7 @@ def _frames(blob: bytes) -> list[bytes]:
 
 
 def _object(frame: bytes, size: int) -> bytes:
+    if (said := zstandard.frame_content_size(frame)) != size:
+        raise ValueError(f"a code object of {said} bytes, the table says {size}")
     data: bytes = zstandard.ZstdDecompressor().decompress(frame)
-    if len(data) != size:
-        raise ValueError(f"a code object of {len(data)} bytes, the table says {size}")
     return data

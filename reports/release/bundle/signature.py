@@ -6,11 +6,11 @@ Format: PROTOCOL.sshsig of OpenSSH. Ed25519 and RSA keys give the same signature
 from __future__ import annotations
 
 import base64
-import binascii
 import subprocess
 import textwrap
 from pathlib import Path
 
+from matrix.base.bounded import read_bytes
 from reports.errors import SignatureError
 from reports.release.bundle.names import CHECKSUMS, SIGNATURE
 
@@ -62,18 +62,18 @@ def check_signer(folder: Path, allowed: Path) -> str:
 
 def _sums(folder: Path) -> bytes:
     try:
-        return (folder / CHECKSUMS).read_bytes()
-    except OSError as error:
-        raise SignatureError(f"{folder}/{CHECKSUMS}: can't be read: {error.strerror}.") from error
+        return read_bytes(folder / CHECKSUMS)
+    except (OSError, ValueError) as error:
+        raise SignatureError(f"{folder}/{CHECKSUMS}: can't be read: {error}.") from error
 
 
 def _demand_canonical(file: Path) -> None:
     """Readers of base64 overlook some changed bytes; nothing may be changed here without anybody's notice."""
     try:
-        text = file.read_text(encoding="ascii")
+        text = read_bytes(file).decode("ascii")
         lines = text.splitlines()
         blob = base64.b64decode("".join(lines[1:-1]), validate=True)
-    except (OSError, UnicodeDecodeError, binascii.Error) as error:
+    except (OSError, ValueError) as error:
         raise SignatureError(f"{file}: can't be read as a signature: {error}.") from error
     body = textwrap.wrap(base64.b64encode(blob).decode(), _COLUMNS)
     if text != "\n".join([_BEGIN, *body, _END, ""]):

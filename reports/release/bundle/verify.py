@@ -172,7 +172,8 @@ def _demand_kpack(folder: Path, step: Step, upstream: str) -> None:
     library = contents.place_of(step, "library", upstream)
     objects = bundles(folder / library).get(step.arch, ())
     expected = {(f"{library}#{at}", step.arch): one for at, one in enumerate(objects)}
-    if kpack.unpack((folder / place).read_bytes(), f"{folder}/{place}") != expected:
+    most = sum(map(len, objects))
+    if kpack.unpack((folder / place).read_bytes(), f"{folder}/{place}", most) != expected:
         raise StatementError(f"{folder}/{place}: other code objects than those of {library}. {_REMEDY}")
 
 

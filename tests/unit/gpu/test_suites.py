@@ -290,7 +290,7 @@ def test_failures_are_told_with_commands_and_reach_junit(
     name = "dispatch/tiles.few"
     assert run("--output", str(work / "r.json"), **{name: "wrong", "dispatch/tiles.many": "unsupported"}) == 80
     printed = capsys.readouterr()
-    assert f"wrong {name}: O differs" in printed.out.replace("\x1b", "")
+    assert f"wrong {name}: \\x1bO differs" in printed.out
     command = f"nox -s test-dispatch -- --arch gfx950 --upstream aiter --device emulator --reproduce {name}"
     assert command in printed.out
     assert printed.err == "error: 1 of 37 cases are not in order\n"

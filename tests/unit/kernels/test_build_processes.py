@@ -113,7 +113,8 @@ def test_waiting_for_another_build_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [(None, "no plan can be read there: No such file or directory"), ("{}", "this is no plan")]
+    ("text", "message"),
+    [(None, "can't be read as a plan of a build: [Errno 2] No such file"), ("{}", "folder: is missing")],
 )
 def test_sconstruct_without_a_plan_says_so(tmp_path: Path, text: str | None, message: str) -> None:
     if text is not None:

@@ -108,7 +108,7 @@ def test_whatever_stands_there_is_read_or_refused_with_its_path(value: object, p
     source = Source(place="m.json", what="a manifest", remedy="", error=RecordError)
     complaint = "m.json: none"
     try:
-        Manifest._of(source.parse(json.dumps(stored)))
+        Manifest.of(source.parse(json.dumps(stored)))
     except RecordError as error:
         complaint = str(error)
     assert complaint.startswith("m.json: ")

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from kernels.base.records import Source
 from kernels.errors import RecordError
-from matrix.base.bounded import BoundsError, parse_json, read_text
+from matrix.base.bounded import BoundsError, check_xml, parse_json, read_text
 from matrix.base.errors import TableError
+from matrix.base.files import sha256_of
 from matrix.base.tablefile import load
 
 LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -67,6 +68,7 @@ def test_aliases_of_ordinary_tables_are_no_bomb(tmp_path: Path) -> None:
         (r'{"a": ["\ud800"]}', "holds half a surrogate pair"),
         (r'{"\udfff": 1}', "holds half a surrogate pair"),
         ("[" * 100_000, "nested too deeply"),
+        (f"[{'[],' * 2_000_000}1]", "more than 4,000,000 values"),
     ],
 )
 def test_hostile_records(tmp_path: Path, text: str, reason: str) -> None:
@@ -80,12 +82,15 @@ def test_hostile_records(tmp_path: Path, text: str, reason: str) -> None:
 def test_a_pipe_nobody_writes_to_is_refused_at_once_and_a_folder_is_one(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    with pytest.raises(BoundsError, match="it is a pipe or a device"):
-        read_text(pipe)
-    with pytest.raises(BoundsError, match="it is a pipe or a device"):
-        read_text(Path(os.devnull))
-    with pytest.raises(IsADirectoryError):
-        read_text(tmp_path)
+    for read in (read_text, sha256_of):
+        with pytest.raises(OSError, match="it is a pipe or a device"):
+            read(pipe)
+        with pytest.raises(OSError, match="it is a pipe or a device"):
+            read(Path("/dev/zero"))
+        with pytest.raises(IsADirectoryError):
+            read(tmp_path)
+        with pytest.raises(OSError, match="no file can have this name"):
+            read(tmp_path / "a\0b")
 
 
 NUMBERS = st.integers(-(10**30), 10**30) | st.floats(allow_nan=False, allow_infinity=False)
@@ -99,3 +104,27 @@ VALUES = st.recursive(
 @given(VALUES, st.booleans())
 def test_what_json_can_say_comes_back(value: object, ascii_only: bool) -> None:
     assert parse_json(json.dumps(value, ensure_ascii=ascii_only)) == value
+
+
+BOMB = """<?xml version="1.0"?>
+<!DOCTYPE a [<!ENTITY b "x"><!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;"><!ENTITY d "&c;&c;&c;&c;&c;&c;&c;&c;">]>
+<a>&d;</a>"""
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "line"),
+    [
+        (BOMB, "it declares a document type", 2),
+        ('<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>', "it declares a document type", 1),
+        ("<a>\n" * 100, "nested deeper than 64 levels", 65),
+        ("<a>" + "<b/>" * 500_001 + "</a>", "more than 500,000 elements", 1),
+    ],
+)
+def test_hostile_xml(text: str, reason: str, line: int) -> None:
+    with pytest.raises(BoundsError) as caught:
+        check_xml(text.encode())
+    assert (str(caught.value), caught.value.line) == (reason, line)
+
+
+def test_ordinary_xml_passes() -> None:
+    check_xml(("<a>" + "<b><c>&amp;&#65;</c></b>" * 1000 + "</a>").encode())

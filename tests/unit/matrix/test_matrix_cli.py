@@ -88,6 +88,16 @@ def test_count_as_data(run: Run) -> None:
     assert run("count", "--format", "csv")[1] == "family,arch,count,reason\nbatch_prefill,gfx950,384,\n"
 
 
+@pytest.mark.parametrize("shard", [(), ("--shard", "2/3")])
+def test_count_is_as_long_as_the_list(run: Run, shard: tuple[str, ...]) -> None:
+    options = ("--dialect", "rocm-libraries-2026", "--arch", "gfx942,gfx950", "--tier", "smoke", *shard)
+    table = [line.split() for line in run("count", *options)[1].splitlines()]
+    assert int(table[1][-1]) == len(run("list", *options)[1].splitlines())
+    for column, arch in enumerate(("gfx942", "gfx950"), 1):
+        alone = run("list", "--dialect", "rocm-libraries-2026", "--arch", arch, "--tier", "smoke", *shard)[1]
+        assert int(table[1][column]) == len(alone.splitlines())
+
+
 def test_count_of_an_empty_receipt_is_zero(run: Run) -> None:
     # upstream's receipt 100 asks for batch mode, which batch prefill no longer has
     code, out, _ = run("count", "--dialect", "rocm-libraries-2026", "--receipt", "100")

@@ -46,15 +46,23 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
             "unknown receipt '5'. Known: 0, 1, 2, 3, 4, 100, 200, 300, 400, 600, 700, 800, ",
         ),
         (("list", "--receipt", "two"), 4, "unknown receipt 'two'. Known: 0, 1, 2, "),
-        (("list", "--profile", "aiter"), 5, "unknown profile 'aiter'; did you mean 'aiter_cpp'? Known: ck_default, "),
+        (("list", "--profile", "aiter"), 5, "unknown profile 'aiter'; did you mean 'aiter_cpp', 'aiter_"),
         (("list", "--tier", "fast"), 6, "unknown tier 'fast'. Known: full, nightly, smoke."),
-        (("list", "--dialect", "ck"), 7, "unknown dialect 'ck'. Known: ck-2025-06, ck-2025-11, rocm-libraries-2026, "),
+        (
+            ("list", "--dialect", "ck"),
+            7,
+            "unknown dialect 'ck'; did you mean 'ck-2025-11' or 'ck-2025-06'? Known: ck-2025-06, ck-2025-11, ",
+        ),
         (
             ("list", "--upstream", "iter"),
             8,
             "unknown upstream 'iter'; did you mean 'aiter'? Known: aiter, flash-attn, ",
         ),
-        (("list", "--family", "bwd"), 9, "unknown family 'bwd'; did you mean 'fwd'? Known: fwd, fwd_splitkv_combine, "),
+        (
+            ("list", "--family", "bwd"),
+            9,
+            "unknown family 'bwd'; did you mean 'bwd_dq_dk_dv', 'bwd_dot_do_o' or 'bwd_convert_dq'? Known: fwd, ",
+        ),
         (("list", "--arch", "gfx1100,gfx950", "--filter", "x"), 11, "no kernel is selected (archs gfx1100,gfx950, "),
         (("list", "--filter", "x"), 11, "no kernel is selected (archs gfx950, family batch_prefill, receipt 0, masks "),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -230,7 +231,7 @@ def test_an_empty_selection_says_what_emptied_it(fields: dict[str, Any], message
             "unknown profile 'torch'; did you mean 'pytorch'? Known: ck_default, ",
         ),
         ({"archs": ("gfx906",)}, UnknownArchError, "unknown arch 'gfx906'; did you mean 'gfx950'? Known: gfx90a, "),
-        ({"families": ("bwd",)}, UnknownFamilyError, "unknown family 'bwd'; did you mean 'fwd'? Known: fwd, "),
+        ({"families": ("bwd",)}, UnknownFamilyError, "unknown family 'bwd'; did you mean 'bwd_dq_dk_dv', 'bwd_"),
         ({"where": ("key.x == 1",)}, WhereError, "--where 'key.x == 1': unknown field 'key.x'"),
         # ... also where there is no kernel to look at
         ({"tier": "smok", "archs": ("gfx1100",)}, UnknownTierError, "unknown tier 'smok'; "),
@@ -256,6 +257,19 @@ def test_unknown_words_in_a_selection(fields: dict[str, Any], error: type[Except
         ("def keep():\n    return True\n", f"keep({FIRST}): TypeError: keep() takes 0 positional arguments"),
         ("def keep(key):\n    return 1\n", f"keep({FIRST}) returned 1; return True or False."),
         ("def keep(key):\n    pass\n", f"keep({FIRST}) returned None; return True or False."),
+        ("raise KeyboardInterrupt\n", "line 1: KeyboardInterrupt: . Mend the file."),
+        ("def keep(key):\n    raise KeyboardInterrupt('x')\n", f"keep({FIRST}): line 2: KeyboardInterrupt: x. Mend"),
+        ("class Own(BaseException): pass\nraise Own('\\x1b[1m')\n", "line 2: Own: \\x1b[1m. Mend the file."),
+        (
+            "class Own(Exception):\n    def __str__(self): raise SystemExit\nraise Own\n",
+            "line 3: Own: it can't say why",
+        ),
+        ("def f(): f()\nf()\n", "line 1: RecursionError: maximum recursion depth exceeded"),
+        ("def keep(key):\n    return keep(key)\n", f"keep({FIRST}): line 2: RecursionError: maximum recursion"),
+        (
+            "class Own:\n    def __repr__(self): 1 / 0\ndef keep(key):\n    return Own()\n",
+            f"keep({FIRST}) returned Own;",
+        ),
         ("a = '\0'\n", "SyntaxError: source code string cannot contain null bytes"),
     ],
 )
@@ -274,6 +288,19 @@ def test_a_missing_filter_file(tmp_path: Path) -> None:
         with pytest.raises(FilterFileError) as caught:
             chosen(filter_files=(file,))
         assert str(caught.value) == (f"--filter-file {file}: {what}. It must be Python and define keep(key) -> bool.")
+
+
+def test_a_filter_file_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FilterFileError, match="it is a pipe or a device; give a plain file"):
+        chosen(filter_files=(tmp_path / "pipe",))
+
+
+def test_ctrl_c_while_a_filter_file_runs_stays_one(tmp_path: Path) -> None:
+    file = tmp_path / "filter.py"
+    file.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nx = [n for n in range(1000)]\n")
+    with pytest.raises(KeyboardInterrupt):
+        chosen(filter_files=(file,))
 
 
 def test_a_filter_file_can_use_its_own_names_and_need_not_end_in_py(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -108,3 +109,15 @@ def test_a_journal_that_names_other_places_is_refused(tmp_path: Path) -> None:
         with pytest.raises(GateError, match=message):
             complete(IDENTITY, tmp_path)
     assert not (tmp_path / "gfx950/x").exists()
+
+
+def test_a_pipe_in_a_baseline_s_place_is_refused_and_a_history_has_a_size(tmp_path: Path) -> None:
+    accept(IDENTITY, OLD, "old", tmp_path)
+    file, history = baseline.place(IDENTITY, "static", tmp_path), baseline.history_of(IDENTITY, tmp_path)
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(GateError, match="a pipe or a device is in the baseline's place"):
+        accept(IDENTITY, NEW, "new", tmp_path)
+    os.truncate(history, 1 << 40)
+    with pytest.raises(GateError, match="the history can't be read: it has more than 64 MiB"):
+        baseline.read_history(history)

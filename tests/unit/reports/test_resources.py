@@ -42,7 +42,7 @@ def figures(**change: object) -> dict[str, Any]:
         ("[]", "the file: is '[]', expected an object"),
         (json.dumps({}), "archs: is missing, expected a list"),
         (json.dumps({**MANIFEST, "archs": ["gfx1"]}), "archs[0]: 'gfx1' is none of gfx90a, gfx942, gfx950"),
-        (json.dumps({**MANIFEST, "archs": [[]]}), "archs[0]: [] is none of gfx90a, gfx942, gfx950"),
+        (json.dumps({**MANIFEST, "archs": [[]]}), "archs[0]: '[]' is none of gfx90a, gfx942, gfx950"),
         (json.dumps({**MANIFEST, "kernels": {"k": {}}}), "kernels.k.archs: is missing, expected an object"),
         (json.dumps(MANIFEST | figures(vgpr="x")), "kernels.k.archs.gfx950.vgpr: is 'x', expected a whole number"),
         (json.dumps(MANIFEST | figures(sgpr=None)), "kernels.k.archs.gfx950.sgpr: is missing, expected a whole number"),

@@ -69,3 +69,25 @@ def test_a_missing_shard_and_one_given_twice(
     monkeypatch.chdir(tmp_path)
     assert main(["merge", good, "--output", "1.xml"]) == 97
     assert [case.name for suite in JUnitXml.fromfile(good) for case in suite] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('<!DOCTYPE x [<!ENTITY a "b">]><testsuite name="&a;"/>', "line 1: no JUnit: it declares a document type"),
+        ("<testsuites>" + "<testsuite>" * 100, "nested deeper than 64 levels"),
+        ('<testsuite tests="many"><testcase name="a"/></testsuite>', "no whole XML, was it cut short? "),
+        (
+            '<testsuite name="\u202e" tests="2"><testcase name="a"/></testsuite>',
+            "suite \\u202e says it has 2 cases and ",
+        ),
+    ],
+)
+def test_a_hostile_shard_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
+) -> None:
+    file = tmp_path / "hostile.xml"
+    file.write_text(text)
+    assert main(["merge", str(file), "--output", str(tmp_path / "m.xml")]) == 46
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "m.xml").exists()

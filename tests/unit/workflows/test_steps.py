@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kernels.errors import CompileError, DownloadError
 from matrix.base.entry import exit_code
 from matrix.base.errors import CkPrefillError
-from workflows.attempt import attempt
+from workflows.attempt import attempt, infrastructure
 from workflows.collect import collect
 from workflows.errors import NothingDoneError
 from workflows.outputs import jobs
 from workflows.verdict import complaints
 
-PLAN = {
+PLAN: dict[str, Any] = {
     "check_commands": {"lint": "nox -s lint"},
     "builds": [{"arch": "gfx950", "upstream": "aiter", "library": "fwd", "shard": "1/2", "command": "build it"}],
     "runs": [
@@ -145,3 +146,33 @@ def test_a_job_that_did_nothing(left: Path, file: str, text: str | None, message
         place.write_text(text)
     with pytest.raises(NothingDoneError, match=message):
         run(left)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"runs": None}, "runs: is missing, expected a list"),
+        ({"runs": [{}]}, r"runs\[0\].arch: is missing, expected text"),
+        ({"builds": [{**PLAN["builds"][0], "shard": 3}]}, r"builds\[0\].shard: is '3', expected text"),
+        ({"runs": [{**PLAN["runs"][0], "arch": "../.."}]}, "'results-../..-aiter-fwd' is the name of no job"),
+        ({"check_commands": {"a\n": "x"}}, "is the name of no job"),
+    ],
+)
+def test_a_damaged_plan_names_no_folder_elsewhere(left: Path, change: dict[str, object], message: str) -> None:
+    (left / "plan.json").write_text(json.dumps({**PLAN, **change}))
+    with pytest.raises(NothingDoneError, match=message):
+        run(left)
+    assert not (left / "build").exists()
+
+
+def test_a_link_that_leads_back_is_not_followed(left: Path) -> None:
+    folder = left / "artifacts" / "results-gfx950-aiter-fwd" / "gfx950"
+    (folder / "again").symlink_to("..")
+    run(left)
+    assert (left / "build" / "gfx950" / "again").is_symlink()
+
+
+def test_a_record_that_was_cut_off_is_no_failure_of_infrastructure(tmp_path: Path) -> None:
+    for text in ('{"infrastructure": true}\n{"infra', "[]\n", "3\n", "{}\n"):
+        (tmp_path / "record").write_text(text)
+        assert not infrastructure(tmp_path / "record")

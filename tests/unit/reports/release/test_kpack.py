@@ -42,7 +42,7 @@ def test_layout() -> None:
 def test_what_is_packed_comes_out(objects: list[bytes]) -> None:
     data = pack("a/b.so", "gfx942", objects)
     assert data == pack("a/b.so", "gfx942", objects)
-    assert unpack(data, "x") == {(f"a/b.so#{at}", "gfx942"): one for at, one in enumerate(objects)}
+    assert unpack(data, "x", 1 << 30) == {(f"a/b.so#{at}", "gfx942"): one for at, one in enumerate(objects)}
 
 
 @given(st.data())
@@ -53,10 +53,21 @@ def test_damage_never_ends_in_another_error(data: st.DataObject) -> None:
     bad = bytearray(good)
     bad[at] ^= 1 << data.draw(st.integers(0, 7))
     with contextlib.suppress(StatementError):
-        unpack(bytes(bad), "x")  # SHA256SUMS finds what this can't
+        unpack(bytes(bad), "x", 1 << 30)  # SHA256SUMS finds what this can't
 
 
 @pytest.mark.parametrize("data", [b"", b"KPAK", b"PAKK" + bytes(60), pack("a", "gfx950", [b"x"])[:-5]])
 def test_no_archive(data: bytes) -> None:
     with pytest.raises(StatementError, match=r"^x: no kpack archive that can be read"):
-        unpack(data, "x")
+        unpack(data, "x", 1 << 30)
+
+
+def test_an_archive_that_unpacks_to_more_than_the_library_is_refused_before_it_is_unpacked() -> None:
+    bomb = pack("a/b.so", "gfx942", [bytes(64 << 20)])
+    assert len(bomb) < 10_000
+    with pytest.raises(StatementError, match="its code objects have more than the 1000 bytes of the library's"):
+        unpack(bomb, "x", 1000)
+    hidden = bomb.replace(struct.pack(">BI", 0xCE, 64 << 20), struct.pack(">BI", 0xCE, 900))
+    assert hidden != bomb
+    with pytest.raises(StatementError, match="a code object of 67108864 bytes, the table says 900"):
+        unpack(hidden, "x", 1000)

@@ -1,0 +1,77 @@
+"""Text from files and names as it may be shown: on a terminal nothing but characters, in Markdown nothing but text.
+
+An escape code recolours a terminal or types into it, a line break forges a line of ours, a right-to-left mark turns the
+words around it, and Markdown in a name makes links, images and table cells. What can't be shown is written as Python
+writes it in a string: ``\\x1b``, ``\\u202e``.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from typing import TextIO
+
+_LONGEST = 300  # characters of a text in one cell
+_CUT = ".."
+_LONG_LINE, _END = 2000, 500  # characters
+# What begins markup (CommonMark 0.31; GFM 0.29 for | and ~; $ is GitHub's, for TeX). A `_` within a word, of which
+# kernels' names are full, begins none, and `&` only before what may be a character's name.
+_MARKED = re.compile(r"[\\`*\[\]|~$<]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w)|(?<!\w)@(?=\w)")
+_BLOCK = re.compile(r"(\d*)([-+=#>.)])")  # at a line's start: lists, headings, rules, quotes
+_REFERENCES = {"&": "&amp;", "<": "&lt;", "@": "@<!-- -->"}  # a mention sends mail
+
+
+def printable(text: str) -> str:
+    """The text with its lines and tabs; every other character that isn't printable is escaped."""
+    return text if text.replace("\n", "").replace("\t", "").isprintable() else "".join(map(_kept_or_escaped, text))
+
+
+def one_line(text: str, most: int | None = None) -> str:
+    """The text in a line, line breaks escaped as well; with ``most``, no more than so many characters."""
+    line = text if text.isprintable() else "".join(map(_escaped, text))
+    return line if most is None or len(line) <= most else line[: most - len(_CUT)] + _CUT
+
+
+def message(text: str) -> str:
+    """The text of an error: as :func:`printable`, and of a line that is as long as a file the beginning and the end."""
+    return "\n".join(
+        line if len(line) <= _LONG_LINE else f"{line[: _LONG_LINE - _END]} {_CUT} {line[-_END:]}"
+        for line in printable(text).split("\n")
+    )
+
+
+def markdown(text: str) -> str:
+    """The text as Markdown shows it: in one line, no markup, no cell border, no HTML, nobody
+    mentioned; no more than 300 characters before that."""
+    line = one_line(" ".join(text.split()), _LONGEST)
+    marked = _MARKED.sub(lambda found: _REFERENCES.get(found[0]) or f"\\{found[0]}", line)
+    return _BLOCK.sub(r"\1\\\2", marked, count=1) if _BLOCK.match(marked) else marked
+
+
+def code_span(text: str) -> str:
+    """The text as code in a line of Markdown; not in a table, where `|` can't be written so that all readers agree."""
+    line = one_line(" ".join(text.split()), _LONGEST)
+    fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
+    space = " " if line[:1] in ("`", "") or line[-1:] == "`" else ""
+    return f"{fence}{space}{line}{space}{fence}"
+
+
+def show(text: str, *, end: str = "\n", file: TextIO | None = None, flush: bool = False) -> None:
+    """Print to standard output, or ``file``, what is :func:`printable` of a text. Raises OSError."""
+    print(printable(text), end=end, file=file or sys.stdout, flush=flush)
+
+
+def forgiving_output() -> None:
+    """From now on, a character that the output's encoding lacks is escaped as well, and is no failure."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a closed one is None
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _escaped(one: str) -> str:
+    return one if one.isprintable() else ascii(one)[1:-1]
+
+
+def _kept_or_escaped(one: str) -> str:
+    return one if one in "\n\t" else _escaped(one)

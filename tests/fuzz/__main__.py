@@ -1,0 +1,82 @@
+"""``python -m tests.fuzz --seed N --inputs N``: hostile files for every command that reads one.
+
+Each input is a valid file of a command, changed at random. The command has to end within 10 s and 500 MB, with
+one of the known exit codes and a message of one paragraph. ``--case`` runs one input again, and says where its files
+are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from matrix.base.display import one_line, show
+from tests.fuzz.commands import Command, commands, prepare
+from tests.fuzz.running import Case, Finding, hostile_folder, known_codes, run_case, run_cases
+
+_BATCH = 25  # inputs of a process, which makes them in a few seconds
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """0 if nothing was found, else 1."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="(default: another one each time)")
+    parser.add_argument("--inputs", type=int, default=2000, help="of all commands together (default: %(default)s)")
+    parser.add_argument("--command", default="", metavar="TEXT", help="only command lines that hold it")
+    parser.add_argument("--case", type=int, default=None, metavar="N", help="the N-th input of --command alone")
+    args = parser.parse_args(argv)
+    chosen = [one for one in commands() if args.command in _line(one)]
+    if not chosen:
+        parser.error(f"no command line holds '{args.command}'")
+    with tempfile.TemporaryDirectory(prefix="ckpm-fuzz-valid-") as folder:
+        top = Path(folder)
+        prepare(top)
+        if args.case is not None:
+            return _again(Case(chosen[0], args.case), args.seed, top)
+        return _all(chosen, args.seed, args.inputs, top)
+
+
+def _again(case: Case, seed: int, top: Path) -> int:
+    folder = Path(tempfile.mkdtemp(prefix="ckpm-fuzz-"))
+    show(f"{folder}: {hostile_folder(case, seed, top, folder)}\n{_line(case.command)}")
+    what = run_case(case, folder, known_codes())
+    show(what or "nothing is wrong with it")
+    return bool(what)
+
+
+def _all(chosen: Sequence[Command], seed: int, inputs: int, top: Path) -> int:
+    show(f"seed {seed}, {inputs} inputs for {len(chosen)} command lines", flush=True)
+    started = time.monotonic()
+    cases = [Case(one, number) for number in range(-(-inputs // len(chosen))) for one in chosen][:inputs]
+    cases.sort(key=lambda case: chosen.index(case.command))
+    findings: list[Finding] = []
+    for at in range(0, len(cases), _BATCH):
+        for finding in run_cases(cases[at : at + _BATCH], seed, top):
+            findings.append(finding)
+            _show(finding, seed)
+    counts, bad = Counter(_line(case.command) for case in cases), Counter(_line(one.case.command) for one in findings)
+    for line, count in counts.items():
+        show(f"{count:6} inputs, {bad[line]:3} findings: {line}")
+    show(f"seed {seed}: {len(cases)} inputs, {len(findings)} findings, {time.monotonic() - started:.0f} s")
+    return bool(findings)
+
+
+def _show(finding: Finding, seed: int) -> None:
+    line = _line(finding.case.command)
+    show(f"{line}\n  {finding.how}\n  {one_line(finding.what[-1500:])}")
+    show(f"  again: python -m tests.fuzz --seed {seed} --command '{line}' --case {finding.case.number}", flush=True)
+
+
+def _line(command: Command) -> str:
+    room = command.name.partition(" ")[0]
+    return " ".join((f"python -m {room}", *command.argv))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,256 @@
+"""Every command line that reads a file of the user's: how it is called, on which valid files, and how that ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import yaml
+
+import emulator.__main__ as emulator_main
+import kernels.cli
+import matrix.cli
+import reports.cli
+import tests.gpu.cli
+import workflows.cli
+from kernels.base import settings
+from kernels.base.junit import write_junit
+from kernels.base.results import Results
+from kernels.bench.measure import performance_problems
+from kernels.code import code_object, toolchains
+from kernels.launch.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
+from matrix.base.files import sha256_of
+from matrix.dialects import dialect
+from matrix.problems.ledger import LEDGER
+from matrix.selection import Selection, select
+from tests.fuzz.hostile import BYTES, DOCUMENT, TEXT, Change
+from tests.unit import manifests
+from tests.unit.matrix.test_validate import YAML
+from tests.unit.reports.release.samples import list_anew, make_bundle
+from tests.unit.reports.report_samples import SLOWER, case, write
+
+SOURCE = """
+#include <hip/hip_runtime_api.h>
+extern "C" __global__ void one(float* out) { out[0] = 1; }
+extern "C" __global__ void two(float* out, int n) { for (int i = 0; i < n; ++i) out[i] += 2; }
+"""
+FILTER = "def keep(key):\n    return key.hdim_q == 128 and key.load != 'gload'\n"
+LIBRARY = "build/gfx950/aiter"
+Main = Callable[[list[str]], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """``argv`` is called in a folder of its own, a copy of ``folder`` with one of ``inputs`` made hostile.
+
+    ``ends`` is the exit code with the valid files; ``amend`` is done to the folder after a change, half of the times,
+    by somebody who hides it.
+    """
+
+    name: str
+    main: Main
+    argv: tuple[str, ...]
+    folder: str
+    inputs: dict[str, tuple[Change, ...]]
+    ends: int = 0
+    amend: Callable[[Path], None] | None = None
+
+
+ROOMS: dict[str, Main] = {
+    "matrix": matrix.cli.main,
+    "kernels": kernels.cli.main,
+    "reports": reports.cli.main,
+    "emulator": emulator_main.main,
+    "tests.gpu": tests.gpu.cli.main,
+    "workflows": workflows.cli.main,
+}
+
+
+def _of(line: str, folder: str, inputs: dict[str, tuple[Change, ...]], ends: int = 0) -> Command:
+    room, *argv = line.split()
+    name = " ".join([room, *argv[: 0 if room == "tests.gpu" else 1]])
+    return Command(name=name, main=ROOMS[room], argv=tuple(argv), folder=folder, inputs=inputs, ends=ends)
+
+
+def commands() -> tuple[Command, ...]:
+    """The table. Left out: what compiles, runs a kernel or asks another program before it reads a file."""
+    selected = "--arch gfx950 --tier smoke"
+    python, manifest = {"filter.py": (*TEXT, *TEXT)}, {f"{LIBRARY}/manifest.json": DOCUMENT}
+    gated = {**manifest, "baselines/gfx950/embedded/aiter.static.txt": TEXT}
+    tested = {**manifest, "ledger.yaml": DOCUMENT}
+    history = {**manifest, "baselines/gfx950/embedded/aiter.history.jsonl": DOCUMENT}
+    kinds = ("manifest", "batch-prefill", "page-fault", "gate", "counters")
+    report = {**{f"build/gfx950/aiter/{kind}.json": DOCUMENT for kind in kinds}, "build/parity.json": DOCUMENT}
+    plan = "planned/build/gfx950/aiter/plan.json"
+    bundle = dict.fromkeys(("verdict.json", "SHA256SUMS", "waivers.yaml", "stages.yaml", "ledger.yaml"), TEXT)
+    folder = "--work . --arch gfx950 --upstream aiter --only static --baselines baselines"
+    return (
+        *(_of(f"matrix {name} {selected} --filter-file filter.py", "files", python) for name in ("list", "count")),
+        _of(f"matrix export {selected} --filter-file filter.py --output out.json", "files", python),
+        _of("matrix sweep sweep.json --arch gfx950 --count-only", "files", {"sweep.json": DOCUMENT}),
+        _of("matrix validate configuration.yaml", "files", {"configuration.yaml": DOCUMENT}),
+        _of("matrix validate configuration.json --format json", "files", {"configuration.json": DOCUMENT}, ends=96),
+        _of(f"kernels manifest {plan}", "files", {plan: DOCUMENT}),
+        _of(f"kernels measure --library {LIBRARY}/libckpm.so --output out.json", "report", manifest, ends=29),
+        _of("reports junit results.json --output out.xml", "files", {"results.json": DOCUMENT}, ends=40),
+        _of("reports model counters.json", "files", {"counters.json": DOCUMENT}),
+        _of("reports merge one.xml two.xml --output out.xml", "files", {"one.xml": TEXT, "two.xml": TEXT}),
+        _of(f"reports resources {LIBRARY}/manifest.json", "library", manifest),
+        _of(f"reports gate {folder}", "library", gated),
+        _of(f"reports accept {folder} --reason tried", "library", gated),
+        _of(f"reports history {folder}", "library", history),
+        _of("reports html --input build --output out.html", "report", report, ends=49),
+        _of("reports summary --input build --html out.html --output out.md", "report", report, ends=49),
+        _of("reports table --input build --output out.csv", "report", report),
+        _of("reports archive --input build --output out.tar.gz", "report", report),
+        _of("reports qualify --stages stages.yaml --only nothing", "files", {"stages.yaml": DOCUMENT}, ends=2),
+        replace(_of("reports verify-bundle bundle", "bundle", _below("bundle", bundle)), amend=_listed_again),
+        _of("reports verify-bundle bundle.tar", "bundle", {"bundle.tar": BYTES}),
+        _of("emulator coverage library.o", "code", {"library.o": BYTES}),
+        _of("emulator coverage code.co", "code", {"code.co": BYTES}),
+        _of("emulator inspect library.o --arch gfx950", "code", {"library.o": BYTES}),
+        _of("emulator inspect code.co --arch gfx950", "code", {"code.co": BYTES}),
+        _of("tests.gpu --suite dispatch --work . --case none --ledger ledger.yaml", "report", tested, ends=83),
+        _of("workflows collect --plan plan.json --artifacts artifacts --output joined", "jobs", _JOBS),
+    )  # fmt: skip
+
+
+_JOB = "artifacts/results-gfx950-aiter-batch_prefill/gfx950/aiter"
+_JOBS = {
+    "plan.json": DOCUMENT,
+    f"{_JOB}/dispatch.xml": TEXT,
+    f"{_JOB}/gate.json": DOCUMENT,
+    "artifacts/library-gfx950-aiter-batch_prefill-1of1/gfx950/aiter/manifest.json": DOCUMENT,
+}
+
+
+def _below(folder: str, inputs: dict[str, tuple[Change, ...]]) -> dict[str, tuple[Change, ...]]:
+    return {f"{folder}/{name}": changes for name, changes in inputs.items()}
+
+
+def _listed_again(folder: Path) -> None:
+    list_anew(folder / "bundle")
+
+
+def prepare(top: Path) -> None:
+    """Write the valid files of all commands: a folder for each ``Command.folder``. Compiles two small kernels."""
+    _files(top / "files")
+    _report(top / "report")
+    _code(top / "code")
+    _library(top / "library", top / "code" / "library.o")
+    _jobs(top / "jobs")
+    folder, tar = make_bundle(top / "made")
+    (top / "bundle").mkdir()
+    shutil.move(folder, top / "bundle" / "bundle")
+    shutil.move(tar, top / "bundle" / "bundle.tar")
+
+
+def _files(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "filter.py").write_text(FILTER)
+    lists = {"data_type": ["bf16"], "pipeline": ["qr_async"], "mask": ["no"], "bias": ["no"]}
+    sweep = {"variant": "fwd", "trait_config": {name: {"values": values} for name, values in lists.items()}}
+    (folder / "sweep.json").write_text(json.dumps(sweep))
+    (folder / "configuration.yaml").write_text(YAML)
+    (folder / "configuration.json").write_text(json.dumps(yaml.safe_load(YAML)))
+    plan = {"folder": "build/gfx950/aiter", "steps": [], "environment": {}, "facts": _plan_facts()}
+    place = folder / "planned/build/gfx950/aiter"
+    place.mkdir(parents=True)
+    (place / "plan.json").write_text(json.dumps(plan))
+    Results((case(), case("dispatch/a", "failed", "O differs", "line"))).write(folder / "results.json")
+    _counters("performance/one").write(folder / "counters.json")
+    for name in ("one", "two"):
+        write_junit(Results((case(f"dispatch/{name}"), case(f"page-fault/{name}"))), folder / f"{name}.xml")
+    shutil.copy(Path("reports/release/stages.yaml"), folder)
+
+
+def _plan_facts() -> dict[str, object]:
+    facts = manifests.document({})
+    return {name: value for name, value in facts.items() if name not in ("kernels", "kernel_count", "artifacts")}
+
+
+def _counters(problem: str, **provenance: str) -> Measurements:
+    counts = {**dict.fromkeys(METRICS, 0), "workgroups": 16, "waves": 64, "mfma_flops": 10**6, "mfma_cycles": 240_000}
+    one = Measured(
+        problem=problem, kernel="k", dtype="bf16", occupancy_waves=2, compulsory_bytes=10**6, counters=counts
+    )
+    facts = {**dict.fromkeys(LIBRARY_FACTS, "x"), "arch": "gfx950", "tier": "smoke", **provenance}
+    return Measurements(provenance=facts, problems=(one,), left_out={})
+
+
+def _report(folder: Path) -> None:
+    """An output folder as suites and gates leave it, with a failing gate."""
+    write(folder / "build", rows=[SLOWER])
+    stored = json.loads((folder / LIBRARY / "manifest.json").read_text())
+    facts = {name: str(stored[name]) for name in LIBRARY_FACTS}
+    _counters(performance_problems("smoke")[0].name, **facts).write(folder / LIBRARY / "counters.json")
+    Results((case("names/aiter"),)).write(folder / "build" / "parity.json")
+    shutil.copy(LEDGER, folder / "ledger.yaml")
+
+
+def _code(folder: Path) -> None:
+    """A host object with code for two archs, and a bare code object."""
+    folder.mkdir(parents=True)
+    source = folder / "source.hip"
+    source.write_text(SOURCE)
+    toolchain = toolchains.detect("embedded", cache=settings.cache_folder())
+    compiled = toolchains.compile_command(
+        toolchain,
+        archs=["gfx942", "gfx950"],
+        source=str(source),
+        output=str(folder / "library.o"),
+        includes=[],
+        cuid="0123456789abcdef",
+        prefix_map={},
+    )
+    bare = toolchains.device_command(
+        toolchain,
+        arch="gfx950",
+        source=str(source),
+        output=str(folder / "code.co"),
+        includes=[],
+        cuid="0123456789abcdef",
+        prefix_map={},
+    )
+    for line in (compiled, bare):
+        subprocess.run(line, env={**os.environ, **toolchain.environment}, check=True)
+    source.unlink()
+
+
+def _library(folder: Path, code: Path) -> None:
+    """A library with two kernels, called like two of the matrix, and its accepted baseline."""
+    place = folder / LIBRARY
+    place.mkdir(parents=True)
+    shutil.copy(code, place / "libckpm.so")
+    names = [key.name for key in select(dialect("ck-2025-11"), Selection(archs=("gfx950",), tier="smoke"))]
+    image = code_object.bundles(code)["gfx950"][0]
+    rows = {}
+    for name, kernel in zip(names, code_object.kernels(image), strict=False):
+        figures = {field: getattr(kernel, field) for field in manifests.FIGURES}
+        rows[name] = {"archs": {"gfx950": figures}}
+    digest = {"libckpm.so": sha256_of(place / "libckpm.so")}
+    (place / "manifest.json").write_text(json.dumps(manifests.document(rows, artifacts=digest)))
+    words = ["--work", str(folder), "--arch", "gfx950", "--upstream", "aiter", "--only", "static"]
+    if end := reports.cli.main(["accept", *words, "--baselines", str(folder / "baselines"), "--reason", "first"]):
+        raise RuntimeError(f"the valid library can't be accepted: exit code {end}")
+
+
+def _jobs(folder: Path) -> None:
+    one = {"arch": "gfx950", "upstream": "aiter", "library": "batch_prefill"}
+    plan = {
+        "check_commands": {},
+        "builds": [{**one, "shard": "1/1", "command": "nox -s build-gfx950"}],
+        "runs": [{**one, "command": "nox -s test-dispatch perf-gate"}],
+    }
+    (folder / _JOB).mkdir(parents=True)
+    (folder / "plan.json").write_text(json.dumps(plan))
+    write_junit(Results((case("dispatch/a"),)), folder / _JOB / "dispatch.xml")
+    (folder / _JOB / "gate.json").write_text('{"rows": [1]}')
+    file = folder / "artifacts/library-gfx950-aiter-batch_prefill-1of1/gfx950/aiter/manifest.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"kernels": {"k": {}}}))

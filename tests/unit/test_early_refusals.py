@@ -1,0 +1,121 @@
+"""What can't end well is refused before anything is downloaded, compiled or measured, and nothing that a session was
+given is ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kernels.cli
+import matrix.cli
+import reports.cli
+import tests.gpu.cli
+from kernels.bench import command as bench
+from kernels.build import command as build
+from kernels.parity import command as parity
+from matrix.base.outputs import RECORD, demand_place
+from reports.release import commands as release
+from tests.docs.commands import Recorder, sessions, started_by
+
+UNBUILT = "error: --arch gfx1100: its kernels are only listed. Libraries are for gfx90a, gfx942, gfx950.\n"
+
+
+@pytest.fixture
+def idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever begins to work fails the test."""
+
+    def work(*_: Any, **__: Any) -> None:
+        raise AssertionError("work has begun")
+
+    for module in (build, bench, parity, release):
+        for name in ("locate", "detect", "compare_upstreams", "read_checkout"):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, work)
+
+
+@pytest.mark.parametrize(
+    ("main", "line"),
+    [
+        (kernels.cli.main, "build --arch gfx950,gfx1100 --family all"),
+        (kernels.cli.main, "reproduce --arch gfx1100"),
+        (kernels.cli.main, "measure --arch gfx1100 --output x.json"),
+        (reports.cli.main, "gate --arch gfx1100"),
+        (reports.cli.main, "compare --arch gfx1100 --baseline a --candidate b --output x.json"),
+        (tests.gpu.cli.main, "--suite dispatch --arch gfx1100"),
+    ],
+)
+@pytest.mark.usefixtures("idle")
+def test_an_arch_that_no_library_is_built_for(
+    main: Callable[[list[str]], int], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No session would build it, so that none can be advised."""
+    assert main(line.split()) == 2
+    assert capsys.readouterr().err == UNBUILT
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "message"),
+    [
+        ("build --toolchain gcc", 2, "argument --toolchain: invalid choice: 'gcc'"),
+        ("parity --toolchain gcc", 2, "argument --toolchain: invalid choice: 'gcc'"),
+        ("parity --output file/p.json", 16, "file/p.json: can't be written: "),
+        ("bench --output file/b.md", 16, "file/b.md: can't be written: "),
+        (f"cluster-plan --machines {'9' * 6000}", 2, "--machines 9999"),
+        ("cluster-plan --price nan", 2, "argument --price: invalid price value: 'nan'"),
+        ("bench --output .", 16, ".: can't be written: Is a directory. There is a folder of this name: "),
+    ],
+)
+@pytest.mark.usefixtures("idle")
+def test_options_are_looked_at_first(
+    line: str, code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    assert kernels.cli.main(line.split()) == code
+    assert capsys.readouterr().err.startswith(f"error: {message}")
+
+
+def test_a_suite_is_looked_at_before_its_library(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tests.gpu.cli.main(["--suite", "large", "--work", "/nowhere"]) == 17
+    assert capsys.readouterr().err.startswith("error: unknown suite 'large'; did you mean 'large-kv'? ")
+
+
+@pytest.mark.usefixtures("idle")
+def test_a_release_reads_its_table_before_it_asks_for_a_clean_commit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert reports.cli.main(["qualify", "--stages", "no.yaml"]) == 10
+    assert capsys.readouterr().err.startswith("error: no.yaml:1: the table can't be read: ")
+
+
+def test_looking_at_a_place_leaves_nothing_there(tmp_path: Path) -> None:
+    demand_place(tmp_path / "new" / "file.json")
+    assert [path.name for path in tmp_path.rglob("*")] == ["new"]
+    assert not (tmp_path / "new" / RECORD).exists()
+
+
+@pytest.mark.parametrize("word", ["a\nb", "a\x1b[31m", "a\x7f", "\udcff"])
+def test_a_name_that_is_no_text_is_refused(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert matrix.cli.main(["validate", word]) == 2
+    assert capsys.readouterr().err.startswith(f"error: file: {word!r} holds a control character")
+
+
+def test_an_expression_may_have_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    where = "(key.hdim_q == 128\n\tand key.bias == 'no')"
+    assert matrix.cli.main(["count", "--where", where]) == 0
+    assert matrix.cli.main(["validate", "naïve-\u200f\u05d0.yaml"]) == 95  # a right-to-left name is one
+
+
+class Refusing(Recorder):
+    def error(self, *words: object) -> None:
+        raise RuntimeError(*words)
+
+
+def test_a_session_passes_its_options_on_or_refuses_them(tmp_path: Path) -> None:
+    (line,) = started_by("report", ["--input", "elsewhere"])
+    assert line[-2:] == ["--input", "elsewhere"]
+    for name in ("lint", "docs", "workflows"):
+        with pytest.raises(RuntimeError, match="this session has no options, and was given --fix"):
+            sessions()[name](Refusing(["--fix"], tmp_path))

@@ -1,0 +1,109 @@
+"""The fuzz session notices what it looks for, and changes files in the same way for the same seed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz import running
+from tests.fuzz.commands import Command, commands
+from tests.fuzz.hostile import BYTES, DOCUMENT, TEXT, make_hostile
+from tests.fuzz.running import Case, complaints, known_codes, run_cases
+
+
+def complain(text: str, code: int = 2) -> int:
+    sys.stderr.write(text)
+    return code
+
+
+def hang() -> int:
+    while True:
+        pass
+
+
+def wait() -> int:
+    time.sleep(100)
+    return 0
+
+
+def devour() -> int:
+    return len(bytearray(600 << 20)) & 0
+
+
+def crash() -> int:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return 0
+
+
+DEFECTS: dict[str, tuple[Callable[[], int], str]] = {
+    "traceback": (lambda: int("x"), "ValueError: invalid literal"),
+    "memory": (devour, "MemoryError"),
+    "hang": (hang, "took more than 1 s"),
+    "wait": (wait, "waits without end"),
+    "crash": (crash, "the process ended with -9"),
+    "code": (lambda: complain("error: x", 77), "exit code 77, which no error has"),
+    "silence": (lambda: 2, "exit code 2 without a word"),
+    "escape code": (lambda: complain("error: \x1b[31m"), "prints '\\x1b'"),
+    "two paragraphs": (lambda: complain("error: a\n\nb\n"), "more than a paragraph"),
+    "long message": (lambda: complain("error: " + "a" * 7000), "a message of 7007 characters"),
+}
+SOUND: dict[str, Callable[[], int]] = {
+    "success": lambda: 0,
+    "error": lambda: complain("error: f.json:3: no number. Mend it.\n"),
+}
+
+
+@pytest.fixture
+def top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The valid file of a command, whose time is short."""
+    (tmp_path / "valid").mkdir()
+    (tmp_path / "valid" / "f.json").write_text('{"a": [1, 2, {"b": "c"}]}')
+    monkeypatch.setattr(running, "SECONDS", 1)
+    return tmp_path
+
+
+def command(run: Callable[[], int]) -> Command:
+    return Command(name="x", main=lambda _: run(), argv=("f.json",), folder="valid", inputs={"f.json": DOCUMENT})
+
+
+@pytest.mark.parametrize("name", DEFECTS)
+def test_a_planted_defect_is_found_and_the_rest_is_run(name: str, top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "WAITING", 2 if name == "wait" else running.WAITING)
+    run, what = DEFECTS[name]
+    cases = [Case(command(run), 1), *(Case(command(one), 2) for one in SOUND.values())]
+    (finding,) = run_cases(cases, 1, top)
+    assert finding.case == cases[0]
+    assert what in finding.what
+    assert finding.how.startswith("f.json: ")
+
+
+def test_known_codes_are_those_of_errors() -> None:
+    assert {0, 2, 10, 24, 40, 60, 80, 120} <= known_codes()
+    assert complaints(0, "", "", known_codes()) == ""
+
+
+@pytest.mark.parametrize("changes", [BYTES, TEXT, DOCUMENT])
+def test_a_seed_makes_the_same_files(tmp_path: Path, changes: tuple[object, ...]) -> None:
+    made: list[list[bytes]] = []
+    for name in ("one", "two"):
+        made.append([])
+        for number in range(40):
+            file = tmp_path / f"{name}{number}"
+            file.write_bytes(b'{"a": [1, 2.5, "b"], "c": {"d": null}}\n')
+            make_hostile(file, changes, random.Random(number))  # type: ignore[arg-type]
+            plain = file.is_file() and not file.is_symlink() and file.stat().st_size < 1 << 20
+            made[-1].append(file.read_bytes() if plain else b"no plain file")
+    assert made[0] == made[1]
+    assert len(set(made[0])) > 25
+
+
+def test_every_room_is_in_the_table() -> None:
+    rooms = {one.name.partition(" ")[0] for one in commands()}
+    assert rooms == {"matrix", "kernels", "reports", "emulator", "tests.gpu", "workflows"}

@@ -1,0 +1,71 @@
+"""Standard output that is closed, that nobody reads any more, or that can't hold a character: no traceback, and the
+exit code that a shell expects.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernels.base.results import Case, Results
+from tests.unit.manifests import document, write_library
+
+ROOT = Path(__file__).parents[2]
+CLOSED_PIPE = 141  # 128 and SIGPIPE's number, as of `cat file | head -1`
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A manifest, and results with a name that ASCII lacks."""
+    folder = tmp_path_factory.mktemp("files")
+    write_library(folder, document({"k": {}}))
+    Results((Case(suite="s", classname="c", name="é\u202e", outcome="failed", message="✗"),)).write(folder / "r.json")
+    return folder
+
+
+def words(name: str, files: Path) -> list[str]:
+    return {
+        "list": ["matrix", "list", "--tier", "smoke"],
+        "table": ["reports", "resources", str(files / "manifest.json")],
+        "summary": ["reports", "junit", str(files / "r.json"), "--output", str(files / "r.xml")],
+        "emulator": ["emulator", "--help"],
+    }[name]
+
+
+def called(name: str, files: Path, **options: object) -> tuple[int, str, str]:
+    """Exit code, what it printed and its complaints."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **options.pop("environment", {})}  # type: ignore[dict-item]
+    command = [sys.executable, "-m", *words(name, files)]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    done = subprocess.run(command, cwd=ROOT, env=environment, check=False, **streams)  # type: ignore[call-overload]
+    return done.returncode, (done.stdout or b"").decode(), done.stderr.decode()
+
+
+@pytest.mark.parametrize("name", ["list", "table", "summary"])
+def test_a_closed_pipe_ends_a_command_as_it_ends_any_other(name: str, files: Path) -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    try:
+        assert called(name, files, stdout=theirs) == (CLOSED_PIPE, "", "")
+    finally:
+        os.close(theirs)
+
+
+@pytest.mark.parametrize(("name", "code"), [("list", 0), ("table", 0), ("summary", 40)])
+def test_standard_output_may_be_closed(name: str, code: int, files: Path) -> None:
+    ended, _, complaints = called(name, files, preexec_fn=lambda: os.close(1), stdout=None)
+    assert ended == code
+    assert "Traceback" not in complaints
+
+
+def test_what_the_output_s_encoding_lacks_is_escaped(files: Path) -> None:
+    code, printed, complaints = called("summary", files, environment={"PYTHONIOENCODING": "ascii:strict"})
+    assert code == 40
+    assert printed.splitlines()[-1] == "failed: \\xe9\\u202e: \\u2717"
+    assert complaints.startswith("error: 1 of 1 cases failed")
+    code, printed, _ = called("summary", files, environment={"PYTHONIOENCODING": "utf-8:strict"})
+    assert printed.splitlines()[-1] == "failed: é\\u202e: ✗"

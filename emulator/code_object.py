@@ -51,6 +51,8 @@ _SEGMENT = struct.Struct("<8xQ16xQ16x")
 _NO_BITS = 8
 _ENTRY_BYTES = {2: 24, 11: 24, 4: 24}  # by type: SYMTAB, DYNSYM, RELA
 _COMPRESSED = 0x800  # SHF_COMPRESSED
+# EF_AMDGPU_MACH_AMDGCN_.. of e_flags (LLVM's guide, "ELF Code Object", table of e_flags).
+_ARCHS = {0x2C: "gfx900", 0x2F: "gfx906", 0x30: "gfx908", 0x3F: "gfx90a", 0x4C: "gfx942", 0x4F: "gfx950"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +135,7 @@ def code_objects(path: Path) -> list[tuple[str, bytes]]:
         return list(bundled(data, str(path)))
     elf = _open(data, str(path))
     if elf["e_machine"] == "EM_AMDGPU":
-        return [(_target(_metadata(elf, str(path)), str(path)), data)]
+        return [(_target(elf, _metadata(elf, str(path)), str(path)), data)]
     with damage(str(path)):
         section = elf.get_section_by_name(_FAT_SECTION)
     if section is None:
@@ -165,7 +167,7 @@ def read(elf_bytes: bytes) -> CodeObject:
     if elf["e_machine"] != "EM_AMDGPU":
         raise CodeObjectError(f"no AMDGPU code object: the ELF file is for {elf['e_machine']}")
     metadata = _metadata(elf, "code object")
-    return CodeObject(target=_target(metadata, "code object"), metadata=metadata, elf=elf)
+    return CodeObject(target=_target(elf, metadata, "code object"), metadata=metadata, elf=elf)
 
 
 def bundled(section: bytes, where: str) -> Iterator[tuple[str, bytes]]:
@@ -181,7 +183,7 @@ def bundled(section: bytes, where: str) -> Iterator[tuple[str, bytes]]:
         for entry, content in entries:
             kind, _, triple = entry.partition("-")
             if kind in _KINDS and content:
-                yield triple.partition("--")[2], content
+                yield _from_gfx(triple), content
 
 
 def bundle(data: bytes, start: int, where: str) -> tuple[list[tuple[str, bytes]], int]:
@@ -311,8 +313,20 @@ def _check_fields(table: Mapping[str, Any], where: str) -> None:
             raise CodeObjectError(f"{where}: damaged: its metadata has no 32-bit count as {name}")
 
 
-def _target(metadata: Mapping[str, Any], where: str) -> str:
-    """``gfx942`` or ``gfx942:sramecc+:xnack-`` out of ``amdgcn-amd-amdhsa--gfx942``."""
-    if "amdhsa.target" not in metadata:
-        raise CodeObjectError(f"{where}: metadata has no field amdhsa.target")
-    return str(metadata["amdhsa.target"]).partition("--")[2]
+def _target(elf: ELFFile, metadata: Mapping[str, Any], where: str) -> str:
+    """``gfx942`` or ``gfx942:sramecc+:xnack-``: the arch of the ELF header, with the features that the metadata name.
+
+    The metadata's triple is written in several ways: amdgcn-amd-amdhsa--gfx942, amdgcn-amd-amdhsa-unknown-gfx942.
+    Raises CodeObjectError: neither names an arch.
+    """
+    said = _from_gfx(str(metadata.get("amdhsa.target", "")))
+    arch = _ARCHS.get(elf["e_flags"] & 0xFF, said.partition(":")[0])
+    if not arch:
+        raise CodeObjectError(f"{where}: neither its ELF header nor its metadata (amdhsa.target) names an arch")
+    return f"{arch}{said[len(said.partition(':')[0]) :]}"
+
+
+def _from_gfx(triple: str) -> str:
+    """The arch and features at a triple's end; '' if there are none."""
+    at = triple.rfind("-gfx")
+    return triple[at + 1 :] if at >= 0 else ""

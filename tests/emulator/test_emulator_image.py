@@ -59,8 +59,10 @@ def test_without_metadata(objects: dict[str, bytes]) -> None:
 
 
 def test_unknown_arch(objects: dict[str, bytes]) -> None:
+    unknown = bytearray(objects["gfx950"].replace(b"amdhsa--gfx950", b"amdhsa--gfx000"))
+    unknown[48] = 0xFF  # e_flags: no machine of today
     with pytest.raises(CodeObjectError, match="it is for 'gfx000'"):
-        image.read(objects["gfx950"].replace(b"amdhsa--gfx950", b"amdhsa--gfx000"))
+        image.read(bytes(unknown))
 
 
 def test_coverage(capsys: pytest.CaptureFixture[str]) -> None:

@@ -169,8 +169,10 @@ def test_stripped_metadata(bare: bytes) -> None:
 
 
 def test_unknown_arch(bare: bytes) -> None:
+    unknown = bytearray(bare.replace(b"amdhsa--gfx950", b"amdhsa--gfx999"))
+    unknown[48] = 0xFF  # e_flags: no machine of today
     with pytest.raises(CodeObjectError, match=r"^code object is for 'gfx999'\. Known archs: gfx90a, gfx942, gfx950\.$"):
-        codeobject.kernels(bare.replace(b"amdhsa--gfx950", b"amdhsa--gfx999"))
+        codeobject.kernels(bytes(unknown))
 
 
 def test_missing_field(bare: bytes) -> None:

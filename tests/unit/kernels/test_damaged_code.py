@@ -51,6 +51,29 @@ def elf(metadata: object = METADATA, packed: bytes | None = None, **change: tupl
     return header + body + b"".join(SECTION.pack(*row) for row in rows)
 
 
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("amdgcn-amd-amdhsa--gfx950", "gfx950"),
+        ("amdgcn-amd-amdhsa-unknown-gfx950:sramecc+:xnack-", "gfx950:sramecc+:xnack-"),
+        ("amdgcn-amd-amdhsa-unknown-gfx9-generic:xnack+", "gfx950:xnack+"),
+        ("amdgcn-amd-amdhsa", "gfx950"),
+        (None, "gfx950"),
+    ],
+)
+def test_the_arch_is_the_elf_header_s_however_the_target_is_written(target: str | None, expected: str) -> None:
+    metadata = {name: value for name, value in {**METADATA, "amdhsa.target": target}.items() if value is not None}
+    read = code_object.read(elf(metadata))
+    assert (read.target, read.arch) == (expected, "gfx950")
+
+
+def test_without_an_arch_in_header_and_metadata_it_is_refused() -> None:
+    other = bytearray(elf({**METADATA, "amdhsa.target": "amdgcn"}))
+    other[48:52] = bytes(4)  # e_flags
+    with pytest.raises(CodeObjectError, match="neither its ELF header nor its metadata"):
+        code_object.read(bytes(other))
+
+
 def kernel(**change: object) -> dict[str, Any]:
     return {**METADATA, "amdhsa.kernels": [{**KERNEL, **{f".{name}": value for name, value in change.items()}}]}
 

@@ -21,6 +21,7 @@ from kernels.launch.device import Device, Fault
 from kernels.launch.launching import Outcome
 from matrix.keys import Key
 from matrix.problems.problem import PAIRWISE, Problem, counterpart, missing, missing_load, refused_for, serves, serving
+from tests.gpu.philox import random_bytes
 from tests.gpu.reference import Expected, attention, keep_threshold, visible
 from tests.gpu.tolerances import all_zero_rows, compare_lse, compare_o
 
@@ -78,7 +79,7 @@ class _Case:
         self.seconds = 0.0
         self.tolerance_used: float | None = None
         self.counters: Mapping[str, Any] = {}
-        self.expected: tuple[bytes, Expected] | None = None
+        self.expected: Expected | None = None
 
     # ---- launching
 
@@ -115,12 +116,11 @@ class _Case:
     # ---- looking
 
     def reference(self, outcome: Outcome) -> Expected:
-        """The same for every launch of the case, but for the random values that the kernel stored."""
-        random = outcome.random_values() if self.problem.p_drop else None
-        stored = b"".join(part.tobytes() for part in random or ())
-        if self.expected is None or self.expected[0] != stored:
-            self.expected = stored, attention(outcome.prepared.inputs, random)
-        return self.expected[1]
+        """The same for every launch of the case."""
+        if self.expected is None:
+            p = self.problem
+            self.expected = attention(outcome.prepared.inputs, drawn(p) if p.p_drop else None)
+        return self.expected
 
     def examine(self, outcome: Outcome) -> None:
         """Compare one launch with the reference. Raises _EndError with all that is wrong."""
@@ -138,8 +138,11 @@ class _Case:
             bad.append(f"{count} of {o.size} elements of O are NaN: something that no sequence owns was read")
         if "nonzero" in p.checks and (rows := all_zero_rows(o, expected)):
             bad.append(f"{rows} rows of O are all zero: a page was not read")
-        if p.p_drop:
-            bad += uneven_dropout(p, outcome.random_values())
+        if p.p_drop and p.store_randval:
+            bad += foreign_random_values(p, outcome.random_values())
+        if "output_gaps" in p.checks:
+            gaps = outcome.written_gaps().items()
+            bad += [f"{count} elements between the rows of {name.upper()} were written" for name, count in gaps]
         if bad:
             raise _EndError("wrong", "; ".join(bad))
 
@@ -175,6 +178,28 @@ class _Case:
         rows = own.row()
         able = serving(self.bench.keys, wanted)
         return min(able, key=lambda key: sum(key.row()[name] != rows[name] for name in rows), default=None)
+
+
+def foreign_random_values(p: Problem, stored: Sequence[NDArray[Any]]) -> list[str]:
+    """Stored random bytes that the generator does not draw: none where a key is seen, and elsewhere only what was there
+    before, for tiles that no query sees are left out.
+    """
+    bad = []
+    for sequence, (values, want) in enumerate(zip(stored, drawn(p), strict=True)):
+        seen = visible(p, p.seqlens_q[sequence], p.seqlens_k[sequence])
+        other = (values != want) & (seen | (values != POISON))
+        if count := int(other.sum()):
+            head, row, column = (int(at) for at in np.argwhere(other)[0])
+            bad.append(
+                f"{count} of {other.size} random values of sequence {sequence} are not Philox's, first that of head "
+                f"{head}, query {row}, key {column}"
+            )
+    return bad
+
+
+def drawn(p: Problem) -> list[NDArray[np.uint8]]:
+    """The random bytes of each sequence as [head, query, key]."""
+    return [np.stack([random_bytes(p, sequence, head) for head in range(p.nhead_q)]) for sequence in range(p.batch)]
 
 
 def uneven_dropout(p: Problem, random_values: Sequence[NDArray[Any]]) -> list[str]:

@@ -286,11 +286,11 @@ def _whole(buffer: Buffer, kind: Any) -> NDArray[Any]:
     return buffer.writes[0].data.reshape(-1).view(kind)
 
 
-def read(buffer: Buffer, offsets: NDArray[np.int64], kind: Any) -> NDArray[Any]:
-    """Elements of a type at byte offsets of a buffer.
+def read(buffer: Buffer, offsets: NDArray[np.int64], kind: Any, unwritten: int | None = None) -> NDArray[Any]:
+    """Elements of a type at byte offsets of a buffer; ``unwritten`` are the bits of those that no write has set.
 
     Raises:
-        ProblemError: one of them was never written.
+        ProblemError: one of them was never written, and nothing stands for it.
     """
     writes: Sequence[Write] = sorted(buffer.writes, key=lambda write: write.offset)
     starts = np.array([write.offset for write in writes], np.int64)
@@ -299,10 +299,14 @@ def read(buffer: Buffer, offsets: NDArray[np.int64], kind: Any) -> NDArray[Any]:
     if not flat.size:
         return np.empty(offsets.shape, kind)
     index = np.searchsorted(starts, flat, side="right") - 1
-    if index.min() < 0 or (flat >= ends[index]).any():
+    written = (index >= 0) & (flat < ends[index])
+    if not written.all() and unwritten is None:
         raise ProblemError("a place of the buffer was never written.")
-    values = np.empty(flat.size, kind)
-    order = np.argsort(index, kind="stable")
+    values = np.full(flat.size, unwritten or 0, kind)
+    if not written.any():
+        return values.reshape(offsets.shape)
+    places = np.flatnonzero(written)
+    order = places[np.argsort(index[places], kind="stable")]
     numbers, begins = np.unique(index[order], return_index=True)
     for number, mine in zip(numbers.tolist(), np.split(order, begins[1:]), strict=True):
         data = writes[number].data.reshape(-1).view(kind)

@@ -35,7 +35,8 @@ OUTPUTS = ("o", "lse", "rand_val")
 class Outcome:
     """How a launch ended. ``outputs``: bytes of each output buffer, empty if the launch faulted or was refused.
 
-    ``counters`` are the device's for this launch, empty if it counts nothing; ``seconds`` of the launch alone.
+    ``counters`` are the device's for this launch, empty if it counts nothing; ``seconds`` of the launch alone;
+    ``addresses`` where each buffer was.
     """
 
     prepared: Prepared
@@ -44,6 +45,7 @@ class Outcome:
     seconds: float
     outputs: Mapping[str, Bytes] = field(default_factory=dict)
     counters: Mapping[str, Any] = field(default_factory=dict)
+    addresses: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def ran(self) -> bool:
@@ -136,7 +138,16 @@ def run_problem(device: Device, library: Library, prepared: Prepared, kernel: st
             outputs = {name: device.hip.read(memory[name]) for name in OUTPUTS if name in memory}
         else:
             device.recover()
-    return Outcome(prepared=prepared, launch=launch, fault=fault, seconds=seconds, outputs=outputs, counters=counters)
+        addresses = {name: part.address for name, part in memory.items()}
+    return Outcome(
+        prepared=prepared,
+        launch=launch,
+        fault=fault,
+        seconds=seconds,
+        outputs=outputs,
+        counters=counters,
+        addresses=addresses,
+    )
 
 
 def arguments(prepared: Prepared, memory: Mapping[str, Memory]) -> LaunchArguments:

@@ -48,3 +48,11 @@ def random_bytes(problem: Problem, sequence: int, head: int) -> NDArray[np.uint8
     # byte e of lane l is row 16 * (e / 8) + 8 * (l / 32) + e % 8 and column l % 32 of the tile
     tiles = drawn.reshape(down, right, 2, 32, 2, 8).transpose(0, 4, 2, 5, 1, 3)
     return np.ascontiguousarray(tiles.reshape(down * _TILE, right * _TILE)[:rows, :columns])
+
+
+def drawn(problem: Problem) -> list[NDArray[np.uint8]]:
+    """The random bytes of each sequence as [head, query, key]."""
+    return [
+        np.stack([random_bytes(problem, sequence, head) for head in range(problem.nhead_q)])
+        for sequence in range(problem.batch)
+    ]

@@ -23,7 +23,7 @@ EMULATED = ("gfx942", "gfx950")
 CORRUPTION = "tests/faults/test_corruption.py"
 PROGRAMS = "programs"  # written by `environment` into nox's cache folder: where the programs are
 
-RUNNING = ("test-batch", "test-large", "test-page", "test-dispatch", "test-fwd", "sanitize-", "perf-")
+RUNNING = ("test-batch", "test-large", "test-mutants", "test-page", "test-dispatch", "test-fwd", "sanitize-", "perf-")
 # what this call of nox is going to run on the emulator needs its core: compiled while the kernels are
 CORE = ["--emulator"] if any(word.startswith(RUNNING) for word in sys.argv) else []
 
@@ -190,6 +190,12 @@ def test_faults(session: nox.Session) -> None:
 def test_corruption(session: nox.Session) -> None:
     """Every kind of file that is kept between runs damaged in turn, 200 times: made again or named, never used."""
     run(session, "pytest", *session.posargs, CORRUPTION)
+
+
+@session("test-mutants")
+def test_mutants(session: nox.Session) -> None:
+    """Defects planted in a built library, drawn by `-- --seed N --count M`: what sees each, and what survives."""
+    run(session, "tests.mutants", *session.posargs)
 
 
 @session("test-emulator")

@@ -1,0 +1,90 @@
+"""Planted defects: which changes an instruction allows, which are left out, and that a seed draws the same again."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from emulator.lowering.decode import Instruction, decode
+from emulator.lowering.lower import lower
+from tests.mutants.planting import KINDS, changed, changes
+from tests.mutants.programs import _with
+from tests.mutants.trial import Baseline, by_kernel, draw
+
+END = 0xBF810000  # s_endpgm
+WAIT = 0xBF8C0070  # s_waitcnt vmcnt(0) lgkmcnt(0)
+BARRIER = 0xBF8A0000
+NOP_1, NOP_5 = 0xBF800000, 0xBF800004
+MAX = 0x16000501  # v_max_f32 v0, v1, v2
+MAX_OF_ITSELF = 0x16000301  # v_max_f32 v0, v1, v1
+LITERAL = (0x0A0004FF, 0x3F800000)  # v_mul_f32 v0, 1.0 as a literal, v2
+LESS = 0x7D820501  # v_cmp_lt_i32 vcc, v1, v2
+READ = (0xD8EC0010, 0x00000001)  # ds_read_b64 v[0:1], v1 offset:16
+
+
+def code(*words: int) -> list[Instruction]:
+    return list(decode(struct.pack(f"<{len(words)}I", *words)))
+
+
+def planted(*words: int) -> set[tuple[str, str]]:
+    instructions = code(*words, END)
+    made = (changed(kind, at, instructions[at], raw) for kind, at, raw in changes(instructions))
+    return {(one.kind, one.after.text) for one in made if one}
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "text"),
+    [
+        ((WAIT,), "wait", "s_waitcnt vmcnt(63) lgkmcnt(0)"),
+        ((WAIT,), "wait", "s_waitcnt vmcnt(0) lgkmcnt(15)"),
+        ((BARRIER,), "barrier", "s_nop 0"),
+        ((NOP_5,), "nop", "s_nop 0"),
+        ((MAX,), "opcode", "v_min_f32_e32 v[0], v[1], v[2]"),
+        ((MAX,), "operand", "v_max_f32_e32 v[0], v[0], v[2]"),
+        ((LITERAL), "constant", "v_mul_f32_e32 v[0], 0xbf800000, v[2]"),
+        ((LESS,), "compare", "v_cmp_le_i32_e32 v[1], v[2]"),
+        ((READ), "offset", "ds_read_b64 v[0:1], v[1] offset0:24"),
+    ],
+)
+def test_a_change_of_each_kind(words: Sequence[int], kind: str, text: str) -> None:
+    assert (kind, text) in planted(*words)
+
+
+def test_what_changes_nothing_is_not_planted() -> None:
+    assert planted(NOP_1) == set()
+    assert {kind for kind, _ in planted(MAX_OF_ITSELF)} == {"operand"}
+    assert list(changes(code(END, BARRIER, END))) == []  # nothing reaches what stands behind the end
+    assert changed("wait", 0, code(WAIT)[0], WAIT) is None
+    assert changed("wait", 0, code(WAIT)[0], 0xFFFFFFFF) is None
+
+
+def test_a_seed_draws_the_same_and_no_place_twice() -> None:
+    some = {"a": code(WAIT, BARRIER, NOP_5, MAX, *LITERAL, LESS, *READ, END), "b": code(WAIT, END)}
+    first = draw(some, 7, 12)
+    assert first == draw(some, 7, 12)
+    assert first != draw(some, 8, 12)
+    assert len({(one.kernel, one.at, one.raw) for one in first}) == len(first) == 12
+    kinds = [one.kind for one in first]
+    assert set(kinds[:8]) == {"wait", "barrier", "nop", "compare", "opcode", "offset", "constant", "operand"}
+    assert set(kinds) <= set(KINDS)
+    every = draw(some, 1, 1000)
+    assert len(every) < 1000
+    assert {one.kernel for one in every} == {"a", "b"}
+
+
+def test_a_program_with_one_instruction_changed_is_that_of_the_changed_code() -> None:
+    before, after = code(MAX, WAIT, END), code(MAX, BARRIER, END)
+    made, wanted = _with(lower(before), 1, after[1]), lower(after)
+    assert [made.texts[i] for i in made.ops["text"]] == [wanted.texts[i] for i in wanted.ops["text"]]
+    fields = [name for name in wanted.ops.dtype.names or () if name != "text"]
+    assert all(np.array_equal(made.ops[name], wanted.ops[name]) for name in fields if name != "pc")
+    assert made.ops["pc"].tolist() == [0, 4, 8]
+
+
+def test_a_kernel_s_cases_that_are_in_order_come_by_their_cost() -> None:
+    rows = [("a", "k", 2.0, True), ("b", "k", 1.0, True), ("c", "k", 0.5, False), ("d", "", 0.1, True)]
+    given = [Baseline(case=case, kernel=kernel, seconds=cost, good=good) for case, kernel, cost, good in rows]
+    assert by_kernel(given) == {"k": ["b", "a"]}

@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from pathlib import Path
-from typing import TypeVar
 
 from rich.console import Console
 from rich.table import Table
@@ -28,15 +27,13 @@ from matrix.base.errors import UsageError
 from matrix.dialects import check_arch, check_upstream
 from matrix.options import DEFAULT_ARCH, Parser
 from matrix.problems.problem import SUITES
-from matrix.problems.tables import problems
 from tests.gpu import suites
-from tests.gpu.errors import CasesFailedError, MutantsSurvivedError
+from tests.gpu.errors import MutantsSurvivedError
 from tests.gpu.summary import say
 from tests.mutants import trial
 from tests.mutants.planting import KINDS
-from tests.mutants.trial import STATIC, Baseline, Setup, Tried
+from tests.mutants.trial import STATIC, Setup, Tried
 
-Done = TypeVar("Done")
 _EVERY_SECONDS = 20.0
 
 
@@ -76,14 +73,7 @@ def run(args: argparse.Namespace, out: Console) -> None:
     # not forked: a fork would lose the threads of an emulated device
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, context, trial.start, (setup,)) as pool:
-        names = [problem.name for suite in SUITES for problem in problems(suite) if problem.expect == "ok"]
-        baseline = list(_finished(out, "cases", [pool.submit(trial.baseline_here, name) for name in names]))
-        cases = trial.by_kernel(_in_order(baseline))
-        tried = list(
-            _finished(
-                out, "mutants", [pool.submit(trial.tried_here, one, cases.get(one.kernel, [])) for one in mutants]
-            )
-        )
+        tried = list(_finished(out, [pool.submit(trial.tried_here, one) for one in mutants]))
     _show(out, tried)
     seen = sum(bool(one.killed_by) for one in tried)
     say(out, f"{seen} of {len(tried)} mutants were seen, seed {seed}")
@@ -94,22 +84,14 @@ def run(args: argparse.Namespace, out: Console) -> None:
         )
 
 
-def _finished(out: Console, what: str, futures: Sequence[Future[Done]]) -> Iterator[Done]:
+def _finished(out: Console, futures: Sequence[Future[Tried]]) -> Iterator[Tried]:
     """Results as they come, with a line now and then."""
     said = time.monotonic()
     for count, future in enumerate(as_completed(futures), 1):
         yield future.result()
         if time.monotonic() - said > _EVERY_SECONDS or count == len(futures):
             said = time.monotonic()
-            say(out, f"[{count}/{len(futures)}] {what}")
-
-
-def _in_order(baseline: Sequence[Baseline]) -> Sequence[Baseline]:
-    """Raises CasesFailedError: cases of the unchanged library are not in order, so that no mutant can be judged."""
-    bad = [one.case for one in baseline if not one.good]
-    if bad:
-        raise CasesFailedError(f"of the unchanged library {len(bad)} cases are not in order: {', '.join(bad[:5])}")
-    return baseline
+            say(out, f"[{count}/{len(futures)}]")
 
 
 def _show(out: Console, tried: Sequence[Tried]) -> None:

@@ -10,9 +10,13 @@ import pytest
 
 from emulator.lowering.decode import Instruction, decode
 from emulator.lowering.lower import lower
+from matrix.dialects import dialect
+from matrix.problems.problem import SUITES, wave_instructions
+from matrix.selection import Selection, select
+from tests.gpu.suites import cases
 from tests.mutants.planting import KINDS, changed, changes
 from tests.mutants.programs import _with
-from tests.mutants.trial import Baseline, by_kernel, draw
+from tests.mutants.trial import by_kernel, draw
 
 END = 0xBF810000  # s_endpgm
 WAIT = 0xBF8C0070  # s_waitcnt vmcnt(0) lgkmcnt(0)
@@ -84,7 +88,12 @@ def test_a_program_with_one_instruction_changed_is_that_of_the_changed_code() ->
     assert made.ops["pc"].tolist() == [0, 4, 8]
 
 
-def test_a_kernel_s_cases_that_are_in_order_come_by_their_cost() -> None:
-    rows = [("a", "k", 2.0, True), ("b", "k", 1.0, True), ("c", "k", 0.5, False), ("d", "", 0.1, True)]
-    given = [Baseline(case=case, kernel=kernel, seconds=cost, good=good) for case, kernel, cost, good in rows]
-    assert by_kernel(given) == {"k": ["b", "a"]}
+def test_a_kernel_s_cases_come_by_their_cost() -> None:
+    keys = select(dialect("ck-2025-11"), Selection(archs=("gfx950",), tier="smoke"))
+    every = [case for suite in SUITES for case in cases(suite, "smoke", "emulator")]
+    found = by_kernel(every, keys)
+    assert set(found) == {key.name for key in keys}
+    for some in found.values():
+        costs = [wave_instructions(case.problem) * len(case.variants) for case in some]
+        assert costs == sorted(costs)
+        assert {case.problem.group for case in some} >= {"negative_scores", "head_ratios"}

@@ -46,6 +46,9 @@ class Device:
     def has(self, feature: str) -> bool:
         return False
 
+    def restart_addresses(self) -> None:
+        pass
+
 
 def run(
     monkeypatch: pytest.MonkeyPatch,

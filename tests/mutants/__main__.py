@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from rich.console import Console
@@ -28,7 +29,7 @@ from matrix.dialects import check_arch, check_upstream
 from matrix.options import DEFAULT_ARCH, Parser
 from matrix.problems.problem import SUITES
 from tests.gpu import suites
-from tests.gpu.errors import MutantsSurvivedError
+from tests.gpu.errors import MutantsSurvivedError, WorkerStartError
 from tests.gpu.summary import say
 from tests.mutants import trial
 from tests.mutants.planting import KINDS
@@ -58,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(args: argparse.Namespace, out: Console) -> None:
-    """Raises UsageError, NotBuiltError, CasesFailedError, MutantsSurvivedError."""
+    """Raises UsageError, NotBuiltError, WorkerStartError, CasesFailedError, MutantsSurvivedError."""
     if args.count < 1 or not 0 <= args.floor <= 1 or (args.jobs or 1) < 1:
         raise UsageError("--count and --jobs must be at least 1, and --floor from 0 to 1")
     seed = secrets.randbelow(1 << 32) if args.seed is None else args.seed
@@ -72,8 +73,11 @@ def run(args: argparse.Namespace, out: Console) -> None:
     jobs = args.jobs or processors()
     # not forked: a fork would lose the threads of an emulated device
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, context, trial.start, (setup,)) as pool:
-        tried = list(_finished(out, [pool.submit(trial.tried_here, one) for one in mutants]))
+    try:
+        with ProcessPoolExecutor(jobs, context, trial.start, (setup,)) as pool:
+            tried = list(_finished(out, [pool.submit(trial.tried_here, one) for one in mutants]))
+    except BrokenProcessPool as error:
+        raise WorkerStartError(f"a process that runs mutants ended: {error} Its last words are above.") from error
     _show(out, tried)
     seen = sum(bool(one.killed_by) for one in tried)
     say(out, f"{seen} of {len(tried)} mutants were seen, seed {seed}")

@@ -1,8 +1,8 @@
 """Which defects can be planted in a kernel's machine code: for each instruction the changes that a mistake could make.
 
 A change is one instruction with other bits, of the same size and still an instruction. Left out are changes that can't
-change what the kernel does, each by a rule: code that nothing reaches, equal operands in another order, and the smaller
-in place of the larger of a number and itself.
+change what the kernel does, each by a rule: code that nothing reaches, equal operands in another order, the smaller in
+place of the larger of a number and itself, and scalars that are written again before anything reads them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 from emulator.lowering.decode import Instruction, decode
 from emulator.lowering.flow import successors
 from emulator.lowering.lower import lower_one
+from emulator.lowering.registers import accesses
 
 _NO_WAIT = {"vmcnt": 63, "lgkmcnt": 15}
 _S_NOP = 0xBF800000
@@ -27,6 +28,9 @@ _SWAPS = {
         *(("S_ADD_I", "S_SUB_I"), ("S_ADD_U", "S_SUB_U"), ("S_MIN_", "S_MAX_"), ("V_ADD_LSHL_", "V_LSHL_ADD_")),
     ),
 }
+_ONLY_SCALARS = ("v_readlane", "v_readfirstlane", "s_mov_b", "s_cselect", "s_load")  # that set no scc
+_SCALARS = 102  # behind them vcc, m0 and exec, which are also read without being named
+_CALLS = ("s_swappc_b64", "s_setpc_b64", "s_call_b64")  # what they lead to may read anything
 _SOURCES = ("src0", "src1", "src2", "vsrc1")
 
 
@@ -66,6 +70,27 @@ def _reached(instructions: Sequence[Instruction]) -> set[int]:
         reached |= new
         left += new
     return reached
+
+
+def is_unread(instructions: Sequence[Instruction], change: Change) -> bool:
+    """Whether the change shows in scalar registers alone, which every way overwrites before anything reads them."""
+    if not change.before.name.startswith(_ONLY_SCALARS):
+        return False
+    following, seen = successors(instructions), set[tuple[int, frozenset[int]]]()
+    written = accesses(change.before).writes | accesses(change.after).writes
+    ways = [(at, written) for at in following[change.at]]
+    if not written or max(written) >= _SCALARS:
+        return False
+    while ways:
+        at, left = ways.pop()
+        touched = accesses(instructions[at])
+        if touched.reads & left or instructions[at].name in _CALLS:
+            return False
+        left -= touched.writes
+        if left and (at, left) not in seen:
+            seen.add((at, left))
+            ways += [(next_one, left) for next_one in following[at]]
+    return True
 
 
 def _of(instructions: Sequence[Instruction], at: int) -> Iterator[tuple[str, int]]:

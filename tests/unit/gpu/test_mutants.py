@@ -14,7 +14,7 @@ from matrix.dialects import dialect
 from matrix.problems.problem import SUITES, wave_instructions
 from matrix.selection import Selection, select
 from tests.gpu.suites import cases
-from tests.mutants.planting import KINDS, changed, changes
+from tests.mutants.planting import KINDS, changed, changes, is_unread
 from tests.mutants.programs import _with
 from tests.mutants.trial import by_kernel, draw
 
@@ -63,6 +63,27 @@ def test_what_changes_nothing_is_not_planted() -> None:
     assert list(changes(code(END, BARRIER, END))) == []  # nothing reaches what stands behind the end
     assert changed("wait", 0, code(WAIT)[0], WAIT) is None
     assert changed("wait", 0, code(WAIT)[0], 0xFFFFFFFF) is None
+
+
+SET_1, SET_2, READ_IT = 0xBE800081, 0xBE800082, 0x7E000200  # s_mov_b32 s0, 1; s_mov_b32 s0, 2; v_mov_b32 v0, s0
+SKIP = 0xBF840001  # s_cbranch_scc0 over one instruction
+
+
+@pytest.mark.parametrize(
+    ("words", "unread"),
+    [
+        ((SET_1, END), True),
+        ((SET_1, SET_2, READ_IT, END), True),
+        ((SET_1, READ_IT, END), False),
+        ((SET_1, SKIP, SET_2, READ_IT, END), False),  # one of two ways keeps it
+    ],
+)
+def test_a_scalar_that_nothing_reads_is_left_out(words: Sequence[int], unread: bool) -> None:
+    instructions = code(*words)
+    change = changed("constant", 0, instructions[0], SET_1 + 1)
+    assert change is not None
+    assert is_unread(instructions, change) == unread
+    assert (0 in {one.at for one in draw({"k": instructions}, 1, 50)}) == (not unread)
 
 
 def test_a_seed_draws_the_same_and_no_place_twice() -> None:

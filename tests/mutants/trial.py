@@ -18,7 +18,7 @@ from tests.gpu import suites
 from tests.gpu.checks import Bench, run_case
 from tests.gpu.errors import CasesFailedError
 from tests.gpu.suites import Case, LocatedLibrary, manifest_keys
-from tests.mutants.planting import KINDS, changed, changes, is_unread
+from tests.mutants.planting import KINDS, changed, changes, changes_nothing
 from tests.mutants.programs import Programs
 
 STATIC = "static checks"
@@ -135,7 +135,7 @@ def draw(codes: Mapping[str, Sequence[Instruction]], seed: int, count: int) -> l
             if not left[kind][name]:
                 del left[kind][name]
             change = changed(kind, at, codes[name][at], raw)
-            if change is not None and len(drawn) < count and not is_unread(codes[name], change):
+            if change is not None and len(drawn) < count and not changes_nothing(codes[name], change):
                 drawn.append(Mutant(kernel=name, kind=kind, at=at, raw=raw, text=str(change)))
     return drawn
 

@@ -14,7 +14,7 @@ from matrix.dialects import dialect
 from matrix.problems.problem import SUITES, wave_instructions
 from matrix.selection import Selection, select
 from tests.gpu.suites import cases
-from tests.mutants.planting import KINDS, changed, changes, is_unread
+from tests.mutants.planting import KINDS, changed, changes, changes_nothing
 from tests.mutants.programs import _with
 from tests.mutants.trial import by_kernel, draw
 
@@ -82,8 +82,36 @@ def test_a_scalar_that_nothing_reads_is_left_out(words: Sequence[int], unread: b
     instructions = code(*words)
     change = changed("constant", 0, instructions[0], SET_1 + 1)
     assert change is not None
-    assert is_unread(instructions, change) == unread
+    assert changes_nothing(instructions, change) == unread
     assert (0 in {one.at for one in draw({"k": instructions}, 1, 50)}) == (not unread)
+
+
+COPY_1_TO_3 = 0x7E060301  # v_mov_b32 v3, v1
+OTHER_INTO_1 = 0x7E020305  # v_mov_b32 v1, v5
+SELECT = 0x00040701  # v_cndmask_b32 v2, v1, v3, vcc
+
+
+@pytest.mark.parametrize(
+    ("words", "equal"),
+    [((COPY_1_TO_3,), True), ((COPY_1_TO_3, OTHER_INTO_1), False), ((OTHER_INTO_1,), False), ((MAX,), False)],
+)
+def test_a_register_and_its_copy_may_be_exchanged(words: Sequence[int], equal: bool) -> None:
+    instructions = code(*words, SELECT, END)
+    at = len(words)
+    selects = [raw for kind, place, raw in changes(instructions) if kind == "select" and place == at]
+    (change,) = (changed("select", at, instructions[at], raw) for raw in selects)
+    assert change is not None
+    assert changes_nothing(instructions, change) == equal
+
+
+def test_a_flag_of_2_counts_as_one_of_1_where_1_is_the_least() -> None:
+    flag = (0xD1000007, 0x00210280)  # v_cndmask_b32_e64 v7, 0, 1, s[8:9]
+    mask = (0xD0DB007E, 0x00020E81)  # v_cmpx_le_u32_e64 exec, 1, v7
+    instructions = code(*flag, *mask, END)
+    change = changed("constant", 0, instructions[0], (0x00210480 << 32 | 0xD1000007) & (1 << 64) - 1)
+    assert change is not None
+    assert changes_nothing(instructions, change)
+    assert not changes_nothing(code(*flag, END), change)
 
 
 def test_a_seed_draws_the_same_and_no_place_twice() -> None:

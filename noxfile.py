@@ -23,7 +23,7 @@ EMULATED = ("gfx942", "gfx950")
 CORRUPTION = "tests/faults/test_corruption.py"
 PROGRAMS = "programs"  # written by `environment` into nox's cache folder: where the programs are
 
-RUNNING = ("test-batch", "test-large", "test-page", "test-dispatch", "test-fwd", "sanitize-", "perf-")
+RUNNING = ("test-batch", "test-large", "test-mutants", "test-page", "test-dispatch", "test-fwd", "sanitize-", "perf-")
 # what this call of nox is going to run on the emulator needs its core: compiled while the kernels are
 CORE = ["--emulator"] if any(word.startswith(RUNNING) for word in sys.argv) else []
 
@@ -202,6 +202,12 @@ def test_corruption(session: nox.Session) -> None:
 def fuzz(session: nox.Session) -> None:
     """2,000 hostile files for all commands that read one: `nox -s fuzz -- --seed N --inputs N`."""
     run(session, "tests.fuzz", *session.posargs)
+
+
+@session("test-mutants")
+def test_mutants(session: nox.Session) -> None:
+    """Defects planted in a built library, drawn by `-- --seed N --count M`: what sees each, and what survives."""
+    run(session, "tests.mutants", *session.posargs)
 
 
 @session("test-emulator")

@@ -21,7 +21,9 @@ from matrix.base.errors import ProblemError
 from matrix.problems.problem import Problem, launch_seqlen_k, page_elements
 
 POISON = 0xFF  # bytes of an output before the launch: NaN in every format
+GAP = 16  # elements between rows of outputs with output_gaps: a multiple of every vector
 PADDING = 256  # table entries after the last valid one, as aiter and SGLang allocate
+_WIDE = ("dropout_seed", "dropout_offset")  # 64 bits in the ABI
 _MASKS = {"no": 0, "top_left": 1, "bottom_right": 2, "window": 3}
 _BIASES = {"no": 0, "bias": 1, "alibi": 2}
 _QSCALES = {"no": 0, "pertensor": 1, "kv_blockscale": 2}
@@ -72,7 +74,7 @@ def prepare(problem: Problem, arch: str = "gfx950") -> Prepared:
     fields = _fields(p, total_q, table)
     buffers = {
         "q": Buffer(size=q_bits.nbytes, writes=(Write(0, q_bits),), guard=guard),
-        "o": Buffer(size=total_q * p.nhead_q * p.hdim_v * out_bytes, fill=POISON, guard=guard),
+        "o": Buffer(size=total_q * int(fields["stride_o"]) * out_bytes, fill=POISON, guard=guard),
         **pool.buffers(guard),
     }
     pointers = {"q": ("q", 0), "o": ("o", 0), **pool.pointers()}
@@ -93,6 +95,8 @@ def prepare(problem: Problem, arch: str = "gfx950") -> Prepared:
         slopes, kept = _slopes(p)
         add("bias", kept)
     for name, size in _further_outputs(p, total_q, fields).items():
+        if name == p.null_output:
+            continue
         buffers[name] = Buffer(size=size, fill=POISON, guard=guard)
         pointers[name] = (name, 0)
     sink_logits = None
@@ -107,10 +111,15 @@ def prepare(problem: Problem, arch: str = "gfx950") -> Prepared:
     return Prepared(problem=p, arch=arch, buffers=buffers, pointers=pointers, fields=fields, inputs=inputs, table=table)
 
 
+def _stores_random(p: Problem) -> bool:
+    return p.p_drop > 0 and p.store_randval
+
+
 def _further_outputs(p: Problem, total_q: int, fields: Mapping[str, Any]) -> dict[str, int]:
     """Bytes of what a kernel writes besides O: the log-sum-exp in fp32, dropout's random numbers of 8 bits."""
-    sizes = {"lse": p.nhead_q * total_q * 4} if p.lse else {}
-    if p.p_drop:
+    heads = p.nhead_q * (p.batch if p.mode == "batch" else 1)
+    sizes = {"lse": heads * int(fields["nhead_stride_lse"]) * 4} if p.lse else {}
+    if _stores_random(p):
         sizes["rand_val"] = p.nhead_q * total_q * int(fields["stride_randval"])
     return sizes
 
@@ -174,6 +183,8 @@ def _fields(p: Problem, total_q: int, table: PageTable) -> dict[str, int | float
     """Sizes, strides (in elements) and switches, laid out as [token, head, dim] for Q and O, [head, token] for LSE."""
     keys, batch, longest = max(p.seqlens_k), p.mode == "batch", max(p.seqlens_q)
     rows = longest if batch else total_q  # of a head of LSE, bias and random values
+    gap = GAP if "output_gaps" in p.checks else 0
+    token = p.nhead_q * (p.hdim_v + gap)  # of O
     head = 2 if p.storage == "gaps" and p.kv_layout == "linear" else 1
     fields: dict[str, int | float | str] = {
         "data_type": p.dtype, "batch": p.batch, "seqlen_q": longest, "seqlen_k": launch_seqlen_k(p) if batch else keys,
@@ -181,15 +192,15 @@ def _fields(p: Problem, total_q: int, table: PageTable) -> dict[str, int | float
         "num_total_pages": table.pool_pages, "page_size": p.page_size, "kv_layout": int(p.kv_layout == "vectorized"),
         "kv_table": int(p.kv_table == "vllm"), "batch_stride_block_table": table.width if p.kv_table == "vllm" else 0,
         "stride_q": p.nhead_q * p.hdim_q, "nhead_stride_q": p.hdim_q,
-        "stride_o": p.nhead_q * p.hdim_v, "nhead_stride_o": p.hdim_v,
+        "stride_o": token, "nhead_stride_o": p.hdim_v + gap,
         "batch_stride_k": page_elements(p, "k"), "batch_stride_v": page_elements(p, "v"),
         "mask_type": _MASKS[p.mask], "window_left": p.window_left, "window_right": p.window_right,
         "sink_size": p.sink_size, "bias_type": _BIASES[p.bias], "qscale_type": _QSCALES[p.qscale],
         "is_group_mode": int(not batch), "is_v_rowmajor": int(p.vlayout == "row"), "has_lse": int(p.lse),
         "has_logits_soft_cap": int(p.logits_soft_cap > 0), "has_dropout": int(p.p_drop > 0),
-        "has_sink": int(p.sink_size > 0), "store_randval": int(p.p_drop > 0), "scale_s": p.softmax_scale,
+        "has_sink": int(p.sink_size > 0), "store_randval": int(_stores_random(p)), "scale_s": p.softmax_scale,
         "scale_p": 1.0, "scale_o": 1.0, "logits_soft_cap": p.logits_soft_cap, "p_drop": p.p_drop,
-        "dropout_seed": p.seed, "dropout_offset": 0,
+        "dropout_seed": p.seed, "dropout_offset": p.dropout_offset,
     }  # fmt: skip
     if p.kv_layout == "vectorized":
         fields |= {"stride_k": p.vector, "nhead_stride_k": p.page_size * p.hdim_q}
@@ -201,14 +212,14 @@ def _fields(p: Problem, total_q: int, table: PageTable) -> dict[str, int | float
     if p.vlayout == "col":
         fields |= {"stride_v": table.pool_pages, "nhead_stride_v": p.hdim_v * table.pool_pages, "batch_stride_v": 1}
     if batch:
-        fields |= {"batch_stride_q": longest * p.nhead_q * p.hdim_q, "batch_stride_o": longest * p.nhead_q * p.hdim_v}
+        fields |= {"batch_stride_q": longest * p.nhead_q * p.hdim_q, "batch_stride_o": longest * token}
     if p.lse:
-        fields |= {"nhead_stride_lse": rows, "batch_stride_lse": p.nhead_q * rows if batch else 0}
+        fields |= {"nhead_stride_lse": rows + gap, "batch_stride_lse": p.nhead_q * (rows + gap) if batch else 0}
     if p.bias == "alibi":
         fields["stride_bias"] = p.nhead_q if p.alibi_per_batch else 0
-    for name, wanted in (("bias", p.bias == "bias"), ("randval", p.p_drop > 0)):
+    for name, wanted in (("bias", p.bias == "bias"), ("randval", _stores_random(p))):
         if wanted:
-            stride = _bias_stride(p) if name == "bias" else keys
+            stride = _bias_stride(p) if name == "bias" else keys + gap
             fields |= {f"stride_{name}": stride, f"nhead_stride_{name}": rows * stride}
             fields[f"batch_stride_{name}"] = p.nhead_q * rows * stride if batch else 0
     return fields
@@ -216,7 +227,7 @@ def _fields(p: Problem, total_q: int, table: PageTable) -> dict[str, int | float
 
 def _check_fields(p: Problem, fields: Mapping[str, int | float | str]) -> None:
     for name, value in fields.items():
-        if isinstance(value, int) and name != "dropout_seed" and not -(2**31) <= value < 2**31:
+        if isinstance(value, int) and name not in _WIDE and not -(2**31) <= value < 2**31:
             raise ProblemError(f"{p.name}: {name} {value} does not fit 32 bits. Make the pool smaller.")
 
 
@@ -275,11 +286,11 @@ def _whole(buffer: Buffer, kind: Any) -> NDArray[Any]:
     return buffer.writes[0].data.reshape(-1).view(kind)
 
 
-def read(buffer: Buffer, offsets: NDArray[np.int64], kind: Any) -> NDArray[Any]:
-    """Elements of a type at byte offsets of a buffer.
+def read(buffer: Buffer, offsets: NDArray[np.int64], kind: Any, unwritten: int | None = None) -> NDArray[Any]:
+    """Elements of a type at byte offsets of a buffer; ``unwritten`` are the bits of those that no write has set.
 
     Raises:
-        ProblemError: one of them was never written.
+        ProblemError: one of them was never written, and nothing stands for it.
     """
     writes: Sequence[Write] = sorted(buffer.writes, key=lambda write: write.offset)
     starts = np.array([write.offset for write in writes], np.int64)
@@ -288,10 +299,14 @@ def read(buffer: Buffer, offsets: NDArray[np.int64], kind: Any) -> NDArray[Any]:
     if not flat.size:
         return np.empty(offsets.shape, kind)
     index = np.searchsorted(starts, flat, side="right") - 1
-    if index.min() < 0 or (flat >= ends[index]).any():
+    written = (index >= 0) & (flat < ends[index])
+    if not written.all() and unwritten is None:
         raise ProblemError("a place of the buffer was never written.")
-    values = np.empty(flat.size, kind)
-    order = np.argsort(index, kind="stable")
+    values = np.full(flat.size, unwritten or 0, kind)
+    if not written.any():
+        return values.reshape(offsets.shape)
+    places = np.flatnonzero(written)
+    order = places[np.argsort(index[places], kind="stable")]
     numbers, begins = np.unique(index[order], return_index=True)
     for number, mine in zip(numbers.tolist(), np.split(order, begins[1:]), strict=True):
         data = writes[number].data.reshape(-1).view(kind)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.errors import HipError
-from kernels.launch.buffers import Prepared
+from kernels.launch.buffers import POISON, Prepared
 from kernels.launch.c_abi import Launch, Library, Status
 from kernels.launch.device import Device, Fault
 from kernels.launch.encodings import decode
@@ -35,7 +35,8 @@ OUTPUTS = ("o", "lse", "rand_val")
 class Outcome:
     """How a launch ended. ``outputs``: bytes of each output buffer, empty if the launch faulted or was refused.
 
-    ``counters`` are the device's for this launch, empty if it counts nothing; ``seconds`` of the launch alone.
+    ``counters`` are the device's for this launch, empty if it counts nothing; ``seconds`` of the launch alone;
+    ``addresses`` where each buffer was.
     """
 
     prepared: Prepared
@@ -44,6 +45,7 @@ class Outcome:
     seconds: float
     outputs: Mapping[str, Bytes] = field(default_factory=dict)
     counters: Mapping[str, Any] = field(default_factory=dict)
+    addresses: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def ran(self) -> bool:
@@ -56,22 +58,51 @@ class Outcome:
 
     def o_bits(self) -> NDArray[Any]:
         """O's bits as [token, head, hdim_v]."""
-        p = self.prepared.problem
-        kind = np.uint32 if p.dtype == "fp32" else np.uint16
-        return self.outputs["o"].view(kind).reshape(sum(p.seqlens_q), p.nhead_q, p.hdim_v)
+        return self._o()[..., : self.prepared.problem.hdim_v]
 
     def lse(self) -> NDArray[np.float32]:
         """LSE as [head, token]; in batch mode it lies in memory as [batch, head, token]."""
-        p = self.prepared.problem
-        lse = self.outputs["lse"].view(np.float32)
+        p, lse = self.prepared.problem, self._lse()
         if p.mode == "batch":
-            return lse.reshape(p.batch, p.nhead_q, -1).transpose(1, 0, 2).reshape(p.nhead_q, -1)
-        return lse.reshape(p.nhead_q, -1)
+            return lse[..., : max(p.seqlens_q)].transpose(1, 0, 2).reshape(p.nhead_q, -1)
+        return lse[:, : sum(p.seqlens_q)]
+
+    def _o(self) -> NDArray[Any]:
+        """[token, head, hdim_v and the gap behind it]."""
+        p = self.prepared.problem
+        kind = np.uint32 if p.dtype == "fp32" else np.uint16
+        return self.outputs["o"].view(kind).reshape(sum(p.seqlens_q), p.nhead_q, self._stride("nhead_stride_o"))
+
+    def _lse(self) -> NDArray[np.float32]:
+        """[head, token and the gap behind the last], with a batch before the head in batch mode."""
+        p = self.prepared.problem
+        leading = (p.batch, p.nhead_q) if p.mode == "batch" else (p.nhead_q,)
+        return self.outputs["lse"].view(np.float32).reshape(*leading, self._stride("nhead_stride_lse"))
+
+    def _stride(self, name: str) -> int:
+        return int(self.prepared.fields[name])
+
+    def written_gaps(self) -> Mapping[str, int]:
+        """Output -> how many elements of the gaps between its rows no longer hold what was there before the launch."""
+        p = self.prepared.problem
+        rows = max(p.seqlens_q) if p.mode == "batch" else sum(p.seqlens_q)
+        gaps: dict[str, NDArray[Any]] = {"o": self._o()[..., p.hdim_v :]}
+        if p.lse:
+            gaps["lse"] = self._lse()[..., rows:]
+        if "rand_val" in self.outputs:
+            stride = self._stride("stride_randval")
+            gaps["rand_val"] = self.outputs["rand_val"].reshape(-1, stride)[:, max(p.seqlens_k) :]
+        counts = {}
+        for name, gap in gaps.items():
+            flat = np.ascontiguousarray(gap)
+            changed = (flat.view(np.uint8).reshape(-1, flat.itemsize) != POISON).any(axis=1)
+            counts[name] = int(changed.sum())
+        return {name: count for name, count in counts.items() if count}
 
     def random_values(self) -> tuple[Bytes, ...]:
         """The stored random bytes of each sequence as [head, query, key]. Tiles that were not visited hold poison."""
         p = self.prepared.problem
-        stride = int(self.prepared.fields["stride_randval"])
+        stride = self._stride("stride_randval")
         bits = self.outputs["rand_val"]
         if p.mode == "batch":
             whole = bits.reshape(p.batch, p.nhead_q, -1, stride)
@@ -107,7 +138,16 @@ def run_problem(device: Device, library: Library, prepared: Prepared, kernel: st
             outputs = {name: device.hip.read(memory[name]) for name in OUTPUTS if name in memory}
         else:
             device.recover()
-    return Outcome(prepared=prepared, launch=launch, fault=fault, seconds=seconds, outputs=outputs, counters=counters)
+        addresses = {name: part.address for name, part in memory.items()}
+    return Outcome(
+        prepared=prepared,
+        launch=launch,
+        fault=fault,
+        seconds=seconds,
+        outputs=outputs,
+        counters=counters,
+        addresses=addresses,
+    )
 
 
 def arguments(prepared: Prepared, memory: Mapping[str, Memory]) -> LaunchArguments:
@@ -236,7 +276,7 @@ def _check_sizes(prepared: Prepared) -> None:
         _require(prepared, "bias", _rows_end(prepared, "bias", keys) * (4 if p.dtype == "fp8bf16" else p.element_bytes))
     elif p.bias == "alibi":
         _require(prepared, "bias", ((p.batch - 1) * int(f["stride_bias"]) + p.nhead_q) * 4)
-    if p.p_drop:
+    if p.p_drop and p.store_randval:
         _require(prepared, "rand_val", _rows_end(prepared, "randval", keys))
     for name in ("q_descale", "k_descale", "v_descale") if p.qscale != "no" else ():
         paged = p.qscale == "kv_blockscale" and name != "q_descale"

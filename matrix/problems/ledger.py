@@ -24,9 +24,32 @@ from matrix.where import compile_over
 
 LEDGER = Path(__file__).parents[1] / "ledger.yaml"
 OUTCOMES = ("wrong", "fault", "unsupported", "timeout")  # what a defect may end in
+# How a defect shows in a case that it alone is in; what each says is in tests/gpu/signatures/table.py.
+SIGNATURES = (
+    "whole_rows_are_read",
+    "steps_are_read_whole",
+    "windows_start_at_the_first_page",
+    "offsets_of_32_bits",
+    "rows_of_minus_infinity_are_nan",
+    "alibi_starts_at_the_top_left",
+    "alibi_of_16_bits",
+    "table_is_read_past_its_end",
+    "bytes_are_stored_past_lds",
+)
 RESULTS = ("passed", *OUTCOMES, "infrastructure")
 _SUITES = (*SUITES, FAMILY_SUITE, "performance")  # the gates' problems: what can't be run can't be measured
-_FIELDS = ("problems", "where", "unwaited_loads", "upstreams", "archs", "outcome", "reason", "link", "expires")
+_FIELDS = (
+    "problems",
+    "where",
+    "unwaited_loads",
+    "upstreams",
+    "archs",
+    "outcome",
+    "signature",
+    "reason",
+    "link",
+    "expires",
+)
 _PROBLEM_FIELDS = tuple(f"problem.{name}" for name in (*(one.name for one in fields(Problem)), "keys_ahead"))
 
 
@@ -36,7 +59,8 @@ class Entry:
 
     Among the upstreams may be dialects, for checkouts of that age (:func:`source`). ``holds(problem)`` is the condition
     under which those problems meet the defect. With ``unwaited_loads`` only those of them do whose kernel uses a
-    register before the load into it is waited for, and which ran with late loads.
+    register before the load into it is waited for, and which ran with late loads. A case must show the first of the
+    ``signatures``, and the next without what leads to a fault.
     """
 
     name: str
@@ -47,6 +71,7 @@ class Entry:
     upstreams: tuple[str, ...]
     archs: tuple[str, ...]
     outcomes: tuple[str, ...]
+    signatures: tuple[str, ...] = ()
     reason: str
     link: str
     expires: datetime.date
@@ -86,8 +111,19 @@ class Ledger:
         covering = (one for one in self.entries if one.covers(problem, upstream, arch, unwaited=unwaited))
         return next(covering, None)
 
-    def judge(self, problem: Problem, upstream: str, arch: str, result: str, *, unwaited: bool = False) -> Verdict:
+    def judge(
+        self,
+        problem: Problem,
+        upstream: str,
+        arch: str,
+        result: str,
+        *,
+        unwaited: bool = False,
+        signature: str | None = None,
+    ) -> Verdict:
         """What ``result`` (one of RESULTS) of that case means, ``unwaited`` as in Entry.covers.
+
+        ``signature``: how the case differs from its entry's signatures, "" in nothing; None if nobody could look.
 
         An unsupported case is no failure, unless an entry expects something else of it; infrastructure says nothing
         about the kernel and is never known.
@@ -100,6 +136,10 @@ class Ledger:
         if entry is None:
             kind = result if result in ("passed", "unsupported") else "failed"
             return Verdict(kind=kind, text=result)
+        if result in entry.outcomes and signature:
+            shows = f"{entry.name} ({entry.place}: {', '.join(entry.signatures)})"
+            text = f"{result}, but not as {shows}: {signature}"
+            return Verdict(kind="failed", text=text, entry=entry)
         if result in entry.outcomes:
             return Verdict(kind="known", text=f"{result}: {entry.reason} ({entry.name}, {entry.place})", entry=entry)
         if result == "passed" and upstream in dialect_names():
@@ -173,6 +213,7 @@ def _entry(name: str, item: Field) -> Entry:
         upstreams=_known(item.get("upstreams"), ("*", *upstreams(), *dialect_names())),
         archs=_known(item.get("archs"), ("*", *archs())),
         outcomes=_known(item.get("outcome"), OUTCOMES),
+        signatures=_known(signature, SIGNATURES) if (signature := item.find("signature")) else (),
         reason=reason,
         link=_link(link),
         expires=_date(item.get("expires")),

@@ -40,6 +40,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "bias_values": ("random", "minus_inf_rows"),
     "qscale": ("no", "pertensor", "kv_blockscale"),
     "values": ("random", "page_number"),  # page_number: V names its page, so that a wrong page shows at once
+    "null_output": ("no", "lse", "rand_val"),  # asked for, but its pointer is null
     "expect": ("ok", "unsupported", "refused"),
 }
 # What is looked at after the launch. The lower half compares two launches bit for bit (see counterpart).
@@ -48,6 +49,7 @@ CHECKS = (
     "nonzero",
     "nan_canary",  # pages that no table names and gaps hold NaN: none may reach O or LSE
     "nan_slack",  # so do the unused slots of last pages
+    "output_gaps",  # rows and heads of the outputs have gaps between them, in which nothing may be written
     "guard_page",  # the byte after each input is not mapped: a read past the end faults
     "repeat_bitwise",
     "batch_invariance",
@@ -56,7 +58,7 @@ CHECKS = (
     "sglang_vs_vllm",
     "exact_vs_padded",
 )
-PAIRWISE = CHECKS[5:]
+PAIRWISE = CHECKS[6:]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +67,8 @@ class Problem:
 
     ``pool_pages`` 0 means as many pages as are referenced and a few more. ``sequence_ids`` name the sequences' random
     streams: a sub-batch with the same ids holds the same numbers. ``scale`` 0 means 1/sqrt(hdim_q). ``tile_rows`` is
-    the kM0 that the kernel must have (it is then named at launch), 0 leaves the tile to dispatch.
+    the kM0 that the kernel must have (it is then named at launch), 0 leaves the tile to dispatch. ``seed`` is also
+    dropout's; without ``store_randval`` the kernel keeps the random values to itself.
     """
 
     name: str
@@ -102,6 +105,9 @@ class Problem:
     logits_soft_cap: float = 0.0
     lse: bool = False
     p_drop: float = 0.0
+    dropout_offset: int = 0
+    store_randval: bool = True
+    null_output: str = "no"
     qscale: str = "no"
     scale: float = 0.0
     values: str = "random"

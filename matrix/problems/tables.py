@@ -22,9 +22,9 @@ from matrix.problems.problem import CHOICES, SUITES, TIERS, Problem, complaint, 
 FOLDER = TABLES / "problems"
 _INTEGERS = (
     *("nhead_q", "nhead_k", "hdim_q", "hdim_v", "tile_rows", "page_size", "pool_pages"),
-    *("window_left", "window_right", "sink_size", "seed"),
+    *("window_left", "window_right", "sink_size", "seed", "dropout_offset"),
 )
-_FLAGS = ["sink_logits", "alibi_per_batch", "lse"]
+_FLAGS = ["sink_logits", "alibi_per_batch", "lse", "store_randval"]
 _NUMBERS = ["logits_soft_cap", "p_drop", "scale"]
 _COMPOSITES = ["lengths", "heads", "hdim", "window", "pool_bytes", "q_range", "kv_range", "checks", "also_check"]
 FIELDS = (*CHOICES, *_INTEGERS, *_FLAGS, *_NUMBERS, *_COMPOSITES)
@@ -195,20 +195,31 @@ def _number(field: Field) -> float:
 
 
 def _lengths(field: Field) -> tuple[Any, ...]:
-    """(q, k, batch, ragged); q and k are a number for all sequences, or a list with one for each."""
+    """(q, k, batch, ragged); q and k are a number for all sequences, a list with one for each, or {from: 1, to: 9}."""
     field.allow(("q", "k", "batch", "ragged"))
-    pair = []
-    for name in ("q", "k"):
-        side = field.get(name)
-        pair.append(tuple(i.integer() for i in side.items()) if isinstance(side.value, list) else side.integer())
+    pair = [_side(field.get(name)) for name in ("q", "k")]
     batch, ragged = field.find("batch"), field.find("ragged")
     return (*pair, batch.integer() if batch else 1, bool(ragged and ragged.boolean()))
 
 
+def _side(side: Field) -> int | tuple[int, ...] | range:
+    if isinstance(side.value, list):
+        return tuple(item.integer() for item in side.items())
+    if isinstance(side.value, dict):
+        side.allow(("from", "to"))
+        return range(side.get("from").integer(), side.get("to").integer() + 1)
+    return side.integer()
+
+
 def _length_word(value: tuple[Any, ...]) -> str:
     q, k, batch, ragged = value
-    sides = ["_".join(map(str, side)) if isinstance(side, tuple) else str(side) for side in (q, k)]
-    return (f"b{batch}" if batch > 1 else "") + f"q{sides[0]}k{sides[1]}" + ("ragged" if ragged else "")
+    return (f"b{batch}" if batch > 1 else "") + f"q{_side_word(q)}k{_side_word(k)}" + ("ragged" if ragged else "")
+
+
+def _side_word(side: int | tuple[int, ...] | range) -> str:
+    if isinstance(side, range):
+        return f"{side.start}to{side[-1]}"
+    return "_".join(map(str, side)) if isinstance(side, tuple) else str(side)
 
 
 def _problem(group: Field, name: str, suite: str, group_name: str, values: Mapping[str, Any]) -> Problem:
@@ -241,8 +252,8 @@ def _problem(group: Field, name: str, suite: str, group_name: str, values: Mappi
 def _sequences(lengths: tuple[Any, ...], seed: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Lengths of each sequence. Ragged ones are drawn from 1 to the maximum given, alike in a whole group; q <= k."""
     q, k, batch, ragged = lengths
-    queries = q if isinstance(q, tuple) else (q,) * (len(k) if isinstance(k, tuple) else batch)
-    keys = k if isinstance(k, tuple) else (k,) * len(queries)
+    queries = (q,) * (batch if isinstance(k, int) else len(k)) if isinstance(q, int) else tuple(q)
+    keys = (k,) * len(queries) if isinstance(k, int) else tuple(k)
     if ragged:
         queries = tuple(_draw(seed, f"q{i}", length) for i, length in enumerate(queries))
         drawn = (_draw(seed, f"k{i}", length) for i, length in enumerate(keys))

@@ -21,7 +21,9 @@ from kernels.launch.device import Device, Fault
 from kernels.launch.launching import Outcome
 from matrix.keys import Key
 from matrix.problems.problem import PAIRWISE, Problem, counterpart, missing, missing_load, refused_for, serves, serving
+from tests.gpu.philox import drawn
 from tests.gpu.reference import Expected, attention, keep_threshold, visible
+from tests.gpu.signatures.table import FAULTS, why_not_predicted
 from tests.gpu.tolerances import all_zero_rows, compare_lse, compare_o
 
 RESULTS = ("passed", "wrong", "fault", "timeout", "unsupported", "infrastructure")
@@ -47,7 +49,9 @@ class Bench:
 class Result:
     """``outcome`` is one of RESULTS; ``message`` one line of why; ``lines`` everything worth reading.
 
-    ``tolerance_used`` is the largest error over what is allowed there, None if nothing was compared.
+    ``tolerance_used`` is the largest error over what is allowed there, None if nothing was compared. ``signature`` says
+    how a case that is wrong or faulted differs from the signatures that it was given: "" in nothing, None if it was
+    given none or they can't be looked at here.
     """
 
     outcome: str
@@ -58,6 +62,7 @@ class Result:
     tolerance_used: float | None = None
     fault: Mapping[str, Any] = field(default_factory=dict)
     counters: Mapping[str, Any] = field(default_factory=dict)
+    signature: str | None = None
 
 
 class _EndError(Exception):
@@ -78,7 +83,8 @@ class _Case:
         self.seconds = 0.0
         self.tolerance_used: float | None = None
         self.counters: Mapping[str, Any] = {}
-        self.expected: tuple[bytes, Expected] | None = None
+        self.expected: Expected | None = None
+        self.last: Outcome | None = None  # of the launches of the problem itself
 
     # ---- launching
 
@@ -96,6 +102,7 @@ class _Case:
         self.seconds += outcome.seconds
         self.counters = outcome.counters or self.counters
         self.kernel = outcome.launch.kernel or kernel or ""
+        self.last = outcome if problem is self.problem else self.last
         if outcome.fault is not None:
             raise _EndError(outcome_of(outcome.fault), in_a_line(outcome.fault), dict(outcome.fault.fields))
         return outcome
@@ -115,12 +122,11 @@ class _Case:
     # ---- looking
 
     def reference(self, outcome: Outcome) -> Expected:
-        """The same for every launch of the case, but for the random values that the kernel stored."""
-        random = outcome.random_values() if self.problem.p_drop else None
-        stored = b"".join(part.tobytes() for part in random or ())
-        if self.expected is None or self.expected[0] != stored:
-            self.expected = stored, attention(outcome.prepared.inputs, random)
-        return self.expected[1]
+        """The same for every launch of the case."""
+        if self.expected is None:
+            p = self.problem
+            self.expected = attention(outcome.prepared.inputs, drawn(p) if p.p_drop else None)
+        return self.expected
 
     def examine(self, outcome: Outcome) -> None:
         """Compare one launch with the reference. Raises _EndError with all that is wrong."""
@@ -138,10 +144,19 @@ class _Case:
             bad.append(f"{count} of {o.size} elements of O are NaN: something that no sequence owns was read")
         if "nonzero" in p.checks and (rows := all_zero_rows(o, expected)):
             bad.append(f"{rows} rows of O are all zero: a page was not read")
-        if p.p_drop:
-            bad += uneven_dropout(p, outcome.random_values())
+        bad += self.beside_the_numbers(outcome)
         if bad:
             raise _EndError("wrong", "; ".join(bad))
+
+    def beside_the_numbers(self, outcome: Outcome) -> list[str]:
+        """What is wrong with random values and between the rows of outputs."""
+        p, bad = self.problem, []
+        if p.p_drop and p.store_randval:
+            bad += foreign_random_values(p, outcome.random_values())
+        if "output_gaps" in p.checks:
+            gaps = outcome.written_gaps().items()
+            bad += [f"{count} elements between the rows of {name.upper()} were written" for name, count in gaps]
+        return bad
 
     def same_bits(self, check: str, first: Outcome) -> None:
         """Launch what must give the same bits and compare. Raises _EndError."""
@@ -177,6 +192,23 @@ class _Case:
         return min(able, key=lambda key: sum(key.row()[name] != rows[name] for name in rows), default=None)
 
 
+def foreign_random_values(p: Problem, stored: Sequence[NDArray[Any]]) -> list[str]:
+    """Stored random bytes that the generator does not draw: none where a key is seen, and elsewhere only what was there
+    before, for tiles that no query sees are left out.
+    """
+    bad = []
+    for sequence, (values, want) in enumerate(zip(stored, drawn(p), strict=True)):
+        seen = visible(p, p.seqlens_q[sequence], p.seqlens_k[sequence])
+        other = (values != want) & (seen | (values != POISON))
+        if count := int(other.sum()):
+            head, row, column = (int(at) for at in np.argwhere(other)[0])
+            bad.append(
+                f"{count} of {other.size} random values of sequence {sequence} are not Philox's, first that of head "
+                f"{head}, query {row}, key {column}"
+            )
+    return bad
+
+
 def uneven_dropout(p: Problem, random_values: Sequence[NDArray[Any]]) -> list[str]:
     """The kept share of visible scores must be what the threshold makes of a uniform byte, within 6 sigma."""
     kept = seen = 0
@@ -190,10 +222,17 @@ def uneven_dropout(p: Problem, random_values: Sequence[NDArray[Any]]) -> list[st
     return [f"dropout kept {kept} of {seen} scores, expected {share:.4f} of them"]
 
 
-def run_case(bench: Bench, problem: Problem, variants: Sequence[Mapping[str, Any]] = ({},)) -> Result:
-    """Run a case once for each set of device options. The first that fails ends it."""
+def run_case(
+    bench: Bench, problem: Problem, variants: Sequence[Mapping[str, Any]] = ({},), signatures: Sequence[str] = ()
+) -> Result:
+    """Run a case once for each set of device options. The first that fails ends it.
+
+    ``signatures``: of a known defect (tests/gpu/signatures/table.py). The first is what the case must show if it is
+    wrong or faults; the next, if there is one, what is left of it without what leads to a fault.
+    """
     case = _Case(bench, problem)
     bench.device.restart_addresses()  # a fault's text doesn't depend on the cases before it
+    signature = None
     try:
         outcome, message, fault = _run(case, variants)
     except _EndError as end:
@@ -203,6 +242,11 @@ def run_case(bench: Bench, problem: Problem, variants: Sequence[Mapping[str, Any
         outcome, message, fault = ("infrastructure" if lost else "fault"), str(error), {}
     except MemoryError as error:
         outcome, message, fault = "infrastructure", f"out of memory: {error}", {}
+    else:
+        signatures = ()  # what ended otherwise than by a launch has none
+    try:
+        if signatures and outcome in ("wrong", "fault"):
+            signature = _why_not(case, outcome, variants, signatures)
     finally:
         if bench.device.has("granularity"):
             bench.device.configure()
@@ -215,7 +259,32 @@ def run_case(bench: Bench, problem: Problem, variants: Sequence[Mapping[str, Any
         tolerance_used=case.tolerance_used,
         fault=fault,
         counters=case.counters,
+        signature=signature,
     )
+
+
+def _why_not(case: _Case, outcome: str, variants: Sequence[Mapping[str, Any]], signatures: Sequence[str]) -> str | None:
+    """What differs from the signatures; None where a fault's access is not known."""
+    name, *rest = signatures
+    last, key = case.last, case.bench.key(case.kernel)
+    if last is None or (outcome == "fault") != (name in FAULTS):
+        return f"the case is {outcome}, which {name} is not"
+    if outcome == "wrong":
+        if key is None:
+            return f"no kernel {case.kernel}"
+        bad = [*case.beside_the_numbers(last), why_not_predicted(name, last, key)]
+        return "; ".join(filter(None, bad))
+    if not last.fault or "access" not in last.fault.fields:
+        return None
+    looked_at, without = FAULTS[name]
+    other = without(case.problem)
+    if (why := looked_at(last)) or other is None:
+        return why
+    again = run_case(case.bench, other, variants, rest)
+    case.lines += [f"without {name}:", *again.lines]
+    if again.outcome == "passed" and not rest:
+        return ""
+    return again.signature if rest and again.signature is not None else f"without it: {again.outcome}: {again.message}"
 
 
 def outcome_of(fault: Fault) -> str:

@@ -112,6 +112,7 @@ def run(args: argparse.Namespace, out: Console) -> None:
         cases = _cases(args, kind) if host(family).table_problems else _kernel_cases(args, library, family)
         upstream = library.manifest.upstream
         spoken_of = source(upstream, library.manifest.dialect)
+        cases = suites.with_signatures(cases, ledger, spoken_of, arch)
         output = args.output or _results_file(args, arch, folder_name(upstream, family))
         junit.clear(output, library.library, library.library.with_name(MANIFEST))  # nobody reports on an earlier run
         pool, words = _pool(args, kind, arch, library, family, len(cases), there, out)

@@ -35,6 +35,12 @@ class WrongLibraryError(CkPrefillError):
     exit_code = 84
 
 
+class MutantsSurvivedError(CkPrefillError):
+    """Too few of the planted defects were seen (tests/mutants). The message lists those that were not."""
+
+    exit_code = 85
+
+
 class RefusedError(CkPrefillError):
     """A worker said that it can't start, and why: its message and exit code are those of the error that it met."""
 

@@ -117,7 +117,8 @@ class Worker:
         """The reply to a case. The worker may be dead afterwards (see :attr:`alive`)."""
         self._errors.truncate(0)
         self._errors.seek(0)
-        request = json.dumps({"case": case.name, "variants": list(case.variants)}) + "\n"
+        asked = {"case": case.name, "variants": list(case.variants), "signatures": case.signatures}
+        request = json.dumps(asked) + "\n"
         try:
             assert self._process.stdin is not None
             self._process.stdin.write(request.encode())

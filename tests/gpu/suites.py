@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import fnmatch
 import math
@@ -59,10 +60,11 @@ class LocatedLibrary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A problem to be run once for each set of device options."""
+    """A problem to be run once for each set of device options. ``signatures``: of its known defect."""
 
     problem: Problem
     variants: tuple[Mapping[str, Any], ...] = ({},)
+    signatures: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -165,6 +167,12 @@ def cases(suite: str, tier: str, kind: str, glob: str = "*") -> tuple[Case, ...]
     return tuple(Case(problem=problem, variants=variants) for problem in fitting)
 
 
+def with_signatures(chosen: Sequence[Case], ledger: Ledger, upstream: str, arch: str) -> tuple[Case, ...]:
+    """The cases with what the ledger's entries that cover them say of how their defects show."""
+    entries = ((case, ledger.find(case.problem, upstream, arch)) for case in chosen)
+    return tuple(dataclasses.replace(case, signatures=entry.signatures if entry else ()) for case, entry in entries)
+
+
 def unwaited_loads(library: LocatedLibrary, arch: str) -> frozenset[str]:
     """The kernels, by name, that use a register before the load into it is waited for (emulator/inspection/waits.py).
 
@@ -191,7 +199,9 @@ def judge(
     """
     late = any(variant.get("late_loads") for variant in case.variants) and reply["outcome"] != "infrastructure"
     late = late and bool(reply.get("kernel")) and reply["kernel"] in unwaited()
-    verdict = ledger.judge(case.problem, upstream, arch, str(reply["outcome"]), unwaited=late)
+    verdict = ledger.judge(
+        case.problem, upstream, arch, str(reply["outcome"]), unwaited=late, signature=reply.get("signature")
+    )
     return Judged(case=case, reply=reply, verdict=verdict)
 
 
@@ -245,6 +255,8 @@ def _ledger_use(verdict: Verdict) -> LedgerUse | None:
 def message(judged: Judged) -> str:
     """Why a case is not simply in order."""
     said = str(judged.reply.get("message", ""))
+    if judged.reply.get("signature"):
+        return f"{judged.verdict.text}; {said}"
     if judged.verdict.kind in ("unexpected_pass", "known"):
         return judged.verdict.text
     return said or judged.verdict.text

@@ -75,7 +75,8 @@ def start(setup: Mapping[str, Any]) -> tuple[Mapping[str, Any], Runner]:
     bench = Bench(device=device, library=library, keys=keys)
 
     def run(request: Mapping[str, Any]) -> Mapping[str, Any]:
-        return dataclasses.asdict(run_case(bench, find(request["case"]), request["variants"]))
+        case = find(request["case"])
+        return dataclasses.asdict(run_case(bench, case, request["variants"], request["signatures"]))
 
     return _facts(device, keys), run
 

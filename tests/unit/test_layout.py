@@ -15,13 +15,14 @@ import pytest
 from tests.unit.parsed import nodes
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("matrix", "kernels", "emulator", "reports", "tests/gpu")
+ROOMS = ("matrix", "kernels", "emulator", "reports", "tests/gpu", "tests/mutants")
 MAY_IMPORT = {
     "matrix": (),
     "kernels": ("matrix",),
     "emulator": (),
     "reports": ("kernels", "matrix"),
     "tests/gpu": ("kernels", "matrix"),
+    "tests/mutants": ("emulator", "kernels", "matrix", "tests/gpu"),
 }
 EMULATOR_USERS = (
     "kernels/launch/device.py",

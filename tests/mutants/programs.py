@@ -1,0 +1,113 @@
+"""A library's code objects as programs of the emulated device, remade for one changed instruction at a time.
+
+Translating a code object takes seconds, one instruction of it nothing: the rest is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from emulator import code_object, image, program_cache
+from emulator.inspection.hazards import missing_states
+from emulator.inspection.lds_waits import unfinished_writes
+from emulator.inspection.waits import hazards
+from emulator.lowering.blob import make_blob
+from emulator.lowering.decode import Instruction, decode
+from emulator.lowering.descriptor import refusal
+from emulator.lowering.lower import Lowered, lower
+from tests.mutants.planting import Change
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Code:
+    """A code object: its bytes, all its instructions in order, and which of them each function has."""
+
+    elf: bytes
+    read: image.Image
+    instructions: tuple[Instruction, ...]
+    spans: dict[str, tuple[int, int]]
+
+    @classmethod
+    def of(cls, elf: bytes) -> Code:
+        read = image.read(elf)
+        instructions: list[Instruction] = []
+        spans = {}
+        for function in read.functions:
+            start = function.address - read.text_address
+            spans[function.name] = (len(instructions), 0)
+            instructions += decode(read.text[start : start + function.size], start)
+            spans[function.name] = (spans[function.name][0], len(instructions))
+        return cls(elf, read, tuple(instructions), spans)
+
+    def of_kernel(self, symbol: str) -> tuple[Instruction, ...]:
+        first, last = self.spans[symbol]
+        return self.instructions[first:last]
+
+
+class Programs:
+    """The programs of a library and of its mutants."""
+
+    def __init__(self, library: Path, arch: str) -> None:
+        self.file = library.read_bytes()
+        members = [elf for target, elf in code_object.code_objects(library) if target.partition(":")[0] == arch]
+        self.arch = arch
+        self.codes = tuple(Code.of(elf) for elf in members)
+        self._lowered: dict[int, Lowered] = {}  # by the code object's number, once it has a mutant
+        self._made: dict[str, bytes] = {}
+
+    def kernels(self) -> dict[str, Code]:
+        """Symbol -> the code object that it is in."""
+        return {kernel.name: code for code in self.codes for kernel in code.read.kernels}
+
+    def build(self, elf: bytes) -> bytes:
+        """The program that the device asks for when a library is loaded."""
+        return self._made.get(hashlib.sha256(elf).hexdigest()) or program_cache.program(elf)
+
+    def mutant(self, symbol: str, change: Change) -> bytes:
+        """The library's file with the change. Its program is kept for :meth:`build`."""
+        code = self.kernels()[symbol]
+        number = self.codes.index(code)
+        if number not in self._lowered:
+            self._lowered[number] = lower(code.instructions)
+        at = code.spans[symbol][0] + change.at
+        instructions = (*code.instructions[:at], change.after, *code.instructions[at + 1 :])
+        place = code.elf.index(code.read.text) + change.before.pc
+        new = change.after.encoding.raw.to_bytes(change.after.size, "little")
+        elf = code.elf[:place] + new + code.elf[place + len(new) :]
+        refused = {
+            kernel.name: reason
+            for kernel in code.read.kernels
+            if kernel.name == symbol and (reason := refusal(kernel, instructions, code.spans))
+        }
+        program = make_blob(image.read(elf), _with(self._lowered[number], at, change.after), code.spans, refused)
+        self._made = {hashlib.sha256(elf).hexdigest(): program}
+        return self.file.replace(code.elf, elf)
+
+    def findings(self, symbol: str, change: Change) -> list[str]:
+        """What the static gate sees in the changed kernel and not in the built one."""
+        built = self.kernels()[symbol].of_kernel(symbol)
+        changed = (*built[: change.at], change.after, *built[change.at + 1 :])
+        before = _shown(built, self.arch)
+        return sorted(set(_shown(changed, self.arch)) - set(before))
+
+
+def _shown(instructions: Sequence[Instruction], arch: str) -> list[str]:
+    found = (*hazards(instructions), *unfinished_writes(instructions), *missing_states(instructions, arch))
+    return [str(one) for one in found]
+
+
+def _with(lowered: Lowered, at: int, instruction: Instruction) -> Lowered:
+    """The program with one micro-op in another's place; its texts come behind the others."""
+    one = lower([instruction])
+    ops = lowered.ops.copy()
+    record = one.ops[0].copy()
+    record["text"] += len(lowered.texts)
+    if len(one.texts) > 1:  # a trap, whose reason is its literal
+        record["literal"] += len(lowered.texts)
+    ops[at] = record
+    return Lowered(np.ascontiguousarray(ops), (*lowered.texts, *one.texts))

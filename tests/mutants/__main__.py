@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kernels.base import settings
-from kernels.base.console import console
+from kernels.base.console import console, say
 from kernels.base.jobs import processors
 from matrix.base.entry import exit_code
 from matrix.base.errors import UsageError
@@ -30,7 +30,6 @@ from matrix.options import DEFAULT_ARCH, Parser
 from matrix.problems.problem import SUITES
 from tests.gpu import suites
 from tests.gpu.errors import MutantsSurvivedError, WorkerStartError
-from tests.gpu.summary import say
 from tests.mutants import trial
 from tests.mutants.planting import KINDS
 from tests.mutants.trial import STATIC, Setup, Tried

@@ -7,8 +7,8 @@ import pytest
 
 from kernels.launch.buffers import POISON
 from matrix.problems.problem import Problem
-from tests.gpu.checks import drawn, foreign_random_values
-from tests.gpu.philox import philox, random_bytes
+from tests.gpu.checks import foreign_random_values
+from tests.gpu.philox import drawn, philox, random_bytes
 
 
 def make(**fields: object) -> Problem:

@@ -15,6 +15,7 @@ from workflows.errors import NothingDoneError
 from workflows.outputs import Jobs, jobs
 
 _OF_A_LIBRARY = ("arch", "upstream", "library", "command")  # what a plan says of a build and a run
+_LARGEST = 1 << 30  # bytes
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -38,13 +39,21 @@ def collect(plan: Path, artifacts: Path, output: Path) -> None:
         folder = artifacts / entry["name"]
         if folder.is_dir():
             with writing(output):
-                shutil.copytree(folder, output, dirs_exist_ok=True, symlinks=True)  # a link may lead back
+                # a link may lead back, and is no file to copy
+                shutil.copytree(folder, output, dirs_exist_ok=True, symlinks=True, copy_function=_copy)
         junit_files += sorted(file for file in folder.rglob("*.xml") if file.is_file())
     missing += [text for entry in planned["runs"] if (text := _without_cases(artifacts / entry["name"], entry))]
     if junit_files:
         merge(junit_files, output / "all.xml")
     if missing:
         raise NothingDoneError("\n".join(missing) + "\nRun the named jobs again, or see why they left nothing.")
+
+
+def _copy(source: str, target: str) -> None:
+    """Raises NothingDoneError: the file has more bytes than any result, and would fill the disk. OSError."""
+    if Path(source).stat().st_size > _LARGEST:
+        raise NothingDoneError(f"{source}: it has more than {_LARGEST >> 20} MiB, as no result of a job. Remove it.")
+    shutil.copy2(source, target)
 
 
 def _without_kernels(folder: Path) -> str:

@@ -131,7 +131,8 @@ def _child(cases: Sequence[Case], seed: int, top: Path, codes: frozenset[int], p
         resource.setrlimit(resource.RLIMIT_AS, (soft, soft))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         for case in cases:
-            with tempfile.TemporaryDirectory(prefix="ckpm-fuzz-") as folder:
+            # there it goes with the valid files if this process is ended
+            with tempfile.TemporaryDirectory(prefix="case-", dir=top) as folder:
                 how = hostile_folder(case, seed, top, Path(folder))
                 signal.setitimer(signal.ITIMER_PROF, SECONDS)
                 signal.alarm(WAITING)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,14 @@ def test_a_link_that_leads_back_is_not_followed(left: Path) -> None:
     (folder / "again").symlink_to("..")
     run(left)
     assert (left / "build" / "gfx950" / "again").is_symlink()
+
+
+def test_a_file_that_would_fill_the_disk_is_not_copied(left: Path) -> None:
+    file = left / "artifacts" / "results-gfx950-aiter-fwd" / "large.log"
+    file.touch()
+    os.truncate(file, 1 << 40)
+    with pytest.raises(NothingDoneError, match=r"large\.log: it has more than 1024 MiB"):
+        run(left)
 
 
 def test_a_record_that_was_cut_off_is_no_failure_of_infrastructure(tmp_path: Path) -> None:

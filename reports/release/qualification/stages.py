@@ -96,15 +96,24 @@ def _stage(name: str, row: Field, above: Sequence[str]) -> Stage:
         if role not in ROLES:
             raise file.fail(f"unknown role; known: {', '.join(ROLES)}")
     for text in (*command.items(), *files.values()):
-        for _, blank, _, _ in string.Formatter().parse(text.text()):
-            if blank is not None and blank not in _BLANKS:
-                raise text.fail(f"unknown blank {{{blank}}}; known: {', '.join(_BLANKS)}")
+        _check_blanks(text)
     return Stage(
         name=name,
         needs=needs.texts() if needs else (),
         command=words,
         outputs={role: file.text() for role, file in files.items()},
     )
+
+
+def _check_blanks(text: Field) -> None:
+    """Raises TableError: a blank that nobody fills, one with a width, which may be any, or half of one."""
+    try:
+        parts = list(string.Formatter().parse(text.text()))
+    except ValueError as error:
+        raise text.fail(f"no text with blanks: {error}") from error
+    for _, blank, width, conversion in parts:
+        if blank is not None and (blank not in _BLANKS or width or conversion):
+            raise text.fail(f"unknown blank {{{blank}}}; known: {', '.join(_BLANKS)}, and nothing beside the name")
 
 
 def steps(table: Table, archs: Sequence[str], *, upstream: str, tier: str, toolchain: str) -> tuple[Step, ...]:

@@ -51,6 +51,9 @@ def test_what_a_step_needs_comes_before_it_and_a_project_step_needs_every_arch()
     [
         (("needs: [build]", "needs: [bxild]"), "is no stage above"),
         (("{tier}", "{teir}"), "unknown blank {teir}"),
+        (("{tier}", "{tier:>9999999999}"), "unknown blank {tier}; known: "),
+        (("{tier}", "{tier!r}"), "unknown blank {tier}; known: "),
+        (("{tier}", "{tier"), "no text with blanks: expected '}' before end of string"),
         (("library:", "libxary:"), "unknown role; known: library"),
         (("[kernels, build,", "[rm, build,"), "must begin with one of matrix, kernels"),
         (("archs: [gfx942", "archs: [gfx943"), "is none of gfx90a"),

@@ -22,6 +22,7 @@ from typing import Any
 
 import msgpack
 from elftools.common.exceptions import ELFError
+from elftools.construct import ConstructError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import NoteSection, Section, SymbolTableSection
 
@@ -256,7 +257,16 @@ def damage(where: str) -> Iterator[None]:
     """What pyelftools stumbles over in a damaged file is a CodeObjectError: it raises whatever its parts raise."""
     try:
         yield
-    except (ELFError, ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except (
+        ELFError,
+        ConstructError,
+        ArithmeticError,
+        AssertionError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise CodeObjectError(f"{where}: damaged: no readable ELF file ({type(error).__name__}: {error})") from error
     except struct.error as error:
         raise CodeObjectError(f"{where}: damaged: no readable ELF file ({error})") from error

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from kernels.launch.buffers import Prepared
 from kernels.launch.launching import Outcome
 from matrix.keys import Key
 from matrix.problems.problem import Problem
@@ -41,26 +42,30 @@ def _rows_of_minus_infinity(outcome: Outcome, key: Key) -> Computed | None:
 
 
 def _alibi_from_the_top_left(outcome: Outcome, key: Key) -> Computed | None:
-    """Distances of ALiBi as if the first query stood at the first key."""
-    return _alibi(outcome, lambda row, column, slope: -slope * np.abs(row - column))
+    """Distances of ALiBi as if the first query stood at the first key, and windows as if they began there, too: who has
+    the one defect has the other.
+    """
+    prepared = _with_alibi(outcome, lambda row, column, slope: -slope * np.abs(row - column))
+    return None if prepared is None else computed(prepared, key.tile.bm0, key.hdim_q, Reading(first_pages=True))
 
 
 def _alibi_of_16_bits(outcome: Outcome, key: Key) -> Computed | None:
     """A causal mask's distances start again from 0 at key 65536."""
-    return _alibi(outcome, lambda row, column, slope: slope * (column & 0xFFFF) + 0.0 * row)
+    prepared = _with_alibi(outcome, lambda row, column, slope: slope * (column & 0xFFFF) + 0.0 * row)
+    return None if prepared is None else computed(prepared, key.tile.bm0, key.hdim_q, Reading())
 
 
-def _alibi(outcome: Outcome, added: Callable[..., np.ndarray]) -> Computed | None:
-    inputs = outcome.prepared.inputs
-    p = inputs.problem
-    if inputs.slopes is None:
+def _with_alibi(outcome: Outcome, added: Callable[..., np.ndarray]) -> Prepared | None:
+    """The launch with a bias of each row, column and slope in place of ALiBi; None without slopes."""
+    prepared = outcome.prepared
+    p, slopes = prepared.problem, prepared.inputs.slopes
+    if slopes is None:
         return None
     bias = []
-    for queries, keys, slopes in zip(p.seqlens_q, p.seqlens_k, inputs.slopes, strict=True):
+    for queries, keys, own in zip(p.seqlens_q, p.seqlens_k, slopes, strict=True):
         row, column = np.ogrid[:queries, :keys]
-        bias.append(np.stack([added(row, column, float(slope)) for slope in slopes]))
-    random = drawn(p) if p.p_drop else None
-    return exactly(attention(dataclasses.replace(inputs, bias=tuple(bias), slopes=None), random))
+        bias.append(np.stack([added(row, column, float(slope)) for slope in own]))
+    return dataclasses.replace(prepared, inputs=dataclasses.replace(prepared.inputs, bias=tuple(bias), slopes=None))
 
 
 def _reference(outcome: Outcome) -> Expected:
@@ -74,7 +79,7 @@ PREDICTIONS: Mapping[str, Prediction] = {
     "windows_start_at_the_first_page": _reads(first_pages=True),
     "offsets_of_32_bits": _reads(offsets_of_32_bits=True),
     "rows_of_minus_infinity_are_nan": _rows_of_minus_infinity,
-    "alibi_starts_at_the_top_left": _alibi_from_the_top_left,
+    "alibi_and_windows_start_at_the_top_left": _alibi_from_the_top_left,
     "alibi_of_16_bits": _alibi_of_16_bits,
 }
 

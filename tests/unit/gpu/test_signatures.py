@@ -269,3 +269,6 @@ def test_a_case_that_shows_something_else_fails_as_itself() -> None:
         judged = judge(case, reply, book, "aiter", "gfx950")
         assert judged.verdict.kind == kind
     assert judged.verdict.text == "wrong, but not as known (ledger.yaml:3: whole_rows_are_read): 1 of 4 are NaN"
+    other = Ledger(file=LEDGER, entries=(dataclasses.replace(entry, signatures=()),))
+    reply = {"outcome": "wrong", "message": "O differs", "signature": "of an entry that speaks of waited loads alone"}
+    assert judge(case, reply, other, "aiter", "gfx950").verdict.kind == "known"

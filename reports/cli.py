@@ -1,49 +1,33 @@
-"""The command line of reports/: ``python -m reports --help`` lists the commands."""
+"""The command line of reports/: ``python -m reports --help`` lists the commands.
+
+What a command needs is imported when it is called: none waits for the imports of the others.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from kernels.base.console import console
-from kernels.base.junit import write_junit
-from kernels.base.results import Results
-from kernels.build import resources
 from matrix.base.display import show
 from matrix.base.entry import exit_code
 from matrix.options import Parser
-from reports.calibration import command as calibration_command
-from reports.errors import FailedCasesError
-from reports.gates import compare_command, gate_command, model_command, reference_command
-from reports.junit.write import summary
-from reports.page import commands as report_commands
-from reports.release import commands as release_commands
-from reports.resources import read_manifest
 
 
-def parser() -> argparse.ArgumentParser:
-    root = Parser(prog="python -m reports", description="Reports from the results of checks.")
-    commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    junit = commands.add_parser("junit", help="write results as JUnit XML and print a table")
-    junit.add_argument("results", type=Path, metavar="RESULTS", help="the JSON file of a check's --output")
-    junit.add_argument("--output", type=Path, required=True, metavar="FILE", help="the XML file to write")
-    junit.set_defaults(run=_junit)
-    listing = commands.add_parser("resources", help="print a library's kernels with their registers, LDS and scratch")
-    listing.add_argument("manifest", type=Path, metavar="MANIFEST", help="build/<arch>/<upstream>/manifest.json")
-    listing.set_defaults(run=_resources)
-    gate_command.add_commands(commands)
-    compare_command.add_commands(commands)
-    model_command.add_commands(commands)
-    reference_command.add_commands(commands)
-    report_commands.add_commands(commands)
-    release_commands.add_commands(commands)
-    calibration_command.add_commands(commands)
-    return root
+def _junit(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("results", type=Path, metavar="RESULTS", help="the JSON file of a check's --output")
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the XML file to write")
+    parser.set_defaults(run=_run_junit)
 
 
-def _junit(args: argparse.Namespace) -> None:
+def _run_junit(args: argparse.Namespace) -> None:
     """Raises RecordError, DiskFullError, OutputError; FailedCasesError after the report is written."""
+    from kernels.base.junit import write_junit
+    from kernels.base.results import Results
+    from reports.errors import FailedCasesError
+    from reports.junit.write import summary
+
     results = Results.read(args.results)
     write_junit(results, args.output)
     show(summary(results))
@@ -51,16 +35,136 @@ def _junit(args: argparse.Namespace) -> None:
         raise FailedCasesError(f"{len(results.failing)} of {len(results.cases)} cases failed; see {args.output}")
 
 
-def _resources(args: argparse.Namespace) -> None:
+def _resources(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("manifest", type=Path, metavar="MANIFEST", help="build/<arch>/<upstream>/manifest.json")
+    parser.set_defaults(run=_run_resources)
+
+
+def _run_resources(args: argparse.Namespace) -> None:
     """Raises NoManifestError, ManifestError."""
+    from kernels.base.console import console
+    from kernels.build import resources
+    from reports.resources import read_manifest
+
     resources.show(read_manifest(args.manifest), console())
+
+
+def _gate(parser: argparse.ArgumentParser) -> None:
+    from reports.gates import gate_command
+
+    gate_command.add_gate_options(parser)
+
+
+def _accept(parser: argparse.ArgumentParser) -> None:
+    from reports.gates import gate_command
+
+    gate_command.add_accept_options(parser)
+
+
+def _history(parser: argparse.ArgumentParser) -> None:
+    from reports.gates import gate_command
+
+    gate_command.add_history_options(parser)
+
+
+def _compare(parser: argparse.ArgumentParser) -> None:
+    from reports.gates import compare_command
+
+    compare_command.add_options(parser)
+
+
+def _model(parser: argparse.ArgumentParser) -> None:
+    from reports.gates import model_command
+
+    model_command.add_options(parser)
+
+
+def _references(parser: argparse.ArgumentParser) -> None:
+    from reports.gates import reference_command
+
+    reference_command.add_options(parser)
+
+
+def _html(parser: argparse.ArgumentParser) -> None:
+    from reports.page import commands
+
+    commands.add_html_options(parser)
+
+
+def _summary(parser: argparse.ArgumentParser) -> None:
+    from reports.page import commands
+
+    commands.add_summary_options(parser)
+
+
+def _table(parser: argparse.ArgumentParser) -> None:
+    from reports.page import commands
+
+    commands.add_table_options(parser)
+
+
+def _merge(parser: argparse.ArgumentParser) -> None:
+    from reports.page import commands
+
+    commands.add_merge_options(parser)
+
+
+def _qualify(parser: argparse.ArgumentParser) -> None:
+    from reports.release import commands
+
+    commands.add_qualify_options(parser)
+
+
+def _verify_bundle(parser: argparse.ArgumentParser) -> None:
+    from reports.release import commands
+
+    commands.add_verify_options(parser)
+
+
+def _archive(parser: argparse.ArgumentParser) -> None:
+    from reports.calibration import command
+
+    command.add_options(parser)
+
+
+# name: (what it is for, what adds its options and says what runs it)
+COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
+    "junit": ("write results as JUnit XML and print a table", _junit),
+    "resources": ("print a library's kernels with their registers, LDS and scratch", _resources),
+    "gate": ("compare a built library with the accepted baseline", _gate),
+    "accept": ("make a built library's figures the baseline", _accept),
+    "history": ("when and why the accepted figures of a library's kind changed", _history),
+    "compare": ("time two libraries on one device and judge the second", _compare),
+    "model": ("show the modelled cycles and the roofline of measured counts", _model),
+    "references": ("list published figures that measured ones are shown beside", _references),
+    "html": ("write everything that was found as one HTML file", _html),
+    "summary": ("print a summary in Markdown; also to GITHUB_STEP_SUMMARY if set", _summary),
+    "table": ("write results with the tile engine's columns as CSV or JSON", _table),
+    "merge": ("join the JUnit files of shards", _merge),
+    "qualify": ("run every stage of a release, judge it, and write its bundle", _qualify),
+    "verify-bundle": ("whether a bundle is the one that was released; offline", _verify_bundle),
+    "archive": ("results, versions and logs as one tar.gz, to calibrate model and references from", _archive),
+}
+
+
+def parser(words: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
+    """Knows every command, and the options of those that are among the words of a command line."""
+    root = Parser(prog="python -m reports", description="Reports from the results of checks.")
+    commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, (purpose, add_options) in COMMANDS.items():
+        command = commands.add_parser(name, help=purpose)
+        if name in words:
+            add_options(command)
+    return root
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; its exit code. Prints ``error: ...`` for failures that a user can do something about."""
 
+    words = sys.argv[1:] if argv is None else argv
+
     def command() -> int:
-        args = parser().parse_args(argv)
+        args = parser(words).parse_args(words)
         args.run(args)
         return 0
 

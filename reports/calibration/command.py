@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 from kernels.base.records import as_text
 from matrix.base.display import show
@@ -17,10 +16,7 @@ from reports.calibration.versions import versions
 from reports.page.inputs import gather
 
 
-def add_commands(commands: Any) -> None:
-    archive = commands.add_parser(
-        "archive", help="results, versions and logs as one tar.gz, to calibrate model and references from"
-    )
+def add_options(archive: argparse.ArgumentParser) -> None:
     archive.add_argument("--input", type=Path, default=Path("build"), metavar="DIR", help="(default: %(default)s)")
     archive.add_argument(
         "--log", type=Path, action="append", default=[], metavar="FILE", help="a log outside of --input; repeat it"

@@ -6,7 +6,6 @@ import argparse
 import fnmatch
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 from kernels.base import junit
 from kernels.bench.measure import performance_problems
@@ -22,9 +21,7 @@ from reports.junit.write import write_gate
 from reports.verdicts import VERDICTS, demand
 
 
-def add_commands(commands: Any) -> None:
-    """Add ``compare`` to the parser's commands."""
-    compare = commands.add_parser("compare", help="time two libraries on one device and judge the second")
+def add_options(compare: argparse.ArgumentParser) -> None:
     compare.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
     compare.add_argument("--device", default="auto", help="auto, hip or emulator (default: a GPU if there is one)")
     for side in ("baseline", "candidate"):

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from kernels.base import junit, settings
 from kernels.base.files import locked
@@ -91,17 +90,19 @@ GATES: Mapping[str, Kind] = {
 }
 
 
-def add_commands(commands: Any) -> None:
-    """Add ``gate`` and ``accept`` to the parser's commands."""
-    gate = commands.add_parser("gate", help="compare a built library with the accepted baseline")
+def add_gate_options(gate: argparse.ArgumentParser) -> None:
     _add_options(gate)
     gate.add_argument("--output", type=Path, metavar="FILE", help="the result (default: gate.json beside the manifest)")
     gate.set_defaults(run=run_gate)
-    accept = commands.add_parser("accept", help="make a built library's figures the baseline")
+
+
+def add_accept_options(accept: argparse.ArgumentParser) -> None:
     _add_options(accept)
     accept.add_argument("--reason", required=True, metavar="TEXT", help="why these figures are right, for the history")
     accept.set_defaults(run=run_accept)
-    history = commands.add_parser("history", help="when and why the accepted figures of a library's kind changed")
+
+
+def add_history_options(history: argparse.ArgumentParser) -> None:
     _add_options(history)
     history.set_defaults(run=run_history)
 

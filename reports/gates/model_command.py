@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -17,9 +16,7 @@ from reports.gates.model import cannot_see, estimate, machines
 _UNITS = ("matrix", "vector", "lds", "l1", "serial")
 
 
-def add_commands(commands: Any) -> None:
-    """Add ``model`` to the parser's commands."""
-    model = commands.add_parser("model", help="show the modelled cycles and the roofline of measured counts")
+def add_options(model: argparse.ArgumentParser) -> None:
     model.add_argument("counters", type=Path, metavar="FILE", help="of python -m kernels measure, or a gate's")
     model.set_defaults(run=run)
 

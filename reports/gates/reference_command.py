@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -12,9 +11,7 @@ from kernels.base.console import console
 from reports.gates.references import Reference, read_references
 
 
-def add_commands(commands: Any) -> None:
-    """Add ``references`` to the parser's commands."""
-    references = commands.add_parser("references", help="list published figures that measured ones are shown beside")
+def add_options(references: argparse.ArgumentParser) -> None:
     references.set_defaults(run=run)
 
 

@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from matrix.base.display import show
 from matrix.base.files import writing
@@ -22,21 +21,26 @@ from reports.page.measurements import write_measurements
 from reports.page.overall import demand_pass, overall
 
 
-def add_commands(commands: Any) -> None:
-    html = commands.add_parser("html", help="write everything that was found as one HTML file")
+def add_html_options(html: argparse.ArgumentParser) -> None:
     _input(html)
     html.add_argument("--output", type=Path, default=Path("build/report.html"), metavar="FILE", help=_DEFAULT)
     html.set_defaults(run=_html, html=None)
-    summary = commands.add_parser("summary", help="print a summary in Markdown; also to GITHUB_STEP_SUMMARY if set")
+
+
+def add_summary_options(summary: argparse.ArgumentParser) -> None:
     _input(summary)
     summary.add_argument("--output", type=Path, default=None, metavar="FILE", help="write it there, too")
     summary.add_argument("--html", type=Path, default=None, metavar="FILE", help="write the HTML report there, too")
     summary.set_defaults(run=_summary)
-    table = commands.add_parser("table", help="write results with the tile engine's columns as CSV or JSON")
+
+
+def add_table_options(table: argparse.ArgumentParser) -> None:
     _input(table)
     table.add_argument("--output", type=Path, required=True, metavar="FILE", help="ends with .csv or .json")
     table.set_defaults(run=_table)
-    shards = commands.add_parser("merge", help="join the JUnit files of shards")
+
+
+def add_merge_options(shards: argparse.ArgumentParser) -> None:
     shards.add_argument("shards", type=Path, nargs="+", metavar="SHARD", help="a shard's JUnit XML")
     shards.add_argument("--output", type=Path, required=True, metavar="FILE", help="the XML file to write")
     shards.set_defaults(run=_merge)

@@ -8,7 +8,6 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from kernels.base import settings
 from kernels.base.files import locked
@@ -39,8 +38,7 @@ from reports.release.qualification.waivers import read_waivers
 OUTPUT = Path("build/release")
 
 
-def add_commands(commands: Any) -> None:
-    qualify = commands.add_parser("qualify", help="run every stage of a release, judge it, and write its bundle")
+def add_qualify_options(qualify: argparse.ArgumentParser) -> None:
     qualify.add_argument("--tier", choices=TIERS, default="full", help="smoke is a rehearsal (default: %(default)s)")
     qualify.add_argument("--arch", action="append", metavar="ARCH", help="default: those of the table of stages")
     qualify.add_argument("--upstream", metavar="NAME", help="a package (default: that of the table of stages)")
@@ -55,7 +53,9 @@ def add_commands(commands: Any) -> None:
     qualify.add_argument("--output", type=Path, metavar="DIR", help=f"(default: {OUTPUT} in --work)")
     qualify.add_argument("--stages", type=Path, default=STAGES, metavar="FILE", help="the table (default: ours)")
     qualify.set_defaults(run=run_qualify)
-    check = commands.add_parser("verify-bundle", help="whether a bundle is the one that was released; offline")
+
+
+def add_verify_options(check: argparse.ArgumentParser) -> None:
     check.add_argument("bundle", type=Path, metavar="DIR|TAR")
     check.add_argument("--allowed-signers", type=Path, metavar="FILE", help="as of ssh-keygen: one of them must sign")
     check.add_argument("--rebuild", action="store_true", help="build again in this clone and compare every byte")

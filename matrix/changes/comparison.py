@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 _SNAPSHOT = Path(__file__).with_name("snapshot.py")
 Place = tuple[str, str]  # dialect, family
@@ -30,27 +32,61 @@ class Altered:
 
 
 @dataclass(frozen=True, slots=True)
-class States:
-    """The folders with ``matrix/`` as it was and as it is."""
+class _State:
+    """A process of snapshot.py that answers for one state: its tables are read once, however much is asked."""
 
-    before: Path
-    now: Path
+    root: Path
+    process: subprocess.Popen[bytes]
+    errors: IO[bytes]
+
+    def ask(self, request: bytes) -> None:
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended: who waits for its answer learns why
+            os.write(self.process.stdin.fileno(), request)
+
+    def answer(self) -> dict[str, Any]:
+        """To what was asked. Raises CannotTellError."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line.endswith(b"\n"):
+            code = self.process.wait()
+            self.errors.seek(0)
+            last = self.errors.read().decode(errors="replace").strip().splitlines() or [f"exit code {code}"]
+            raise CannotTellError(last[-1].replace(f"{self.root}/", ""))
+        state: dict[str, Any] = json.loads(line)
+        return state
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """What answers for ``matrix/`` as it was and as it is; :func:`states` makes them."""
+
+    before: _State
+    now: _State
 
     def ask(self, wanted: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Both states' answer to a request to snapshot.py. Raises CannotTellError."""
-        with ThreadPoolExecutor(2) as pool:
-            before, now = pool.map(lambda root: _snapshot(root, wanted), (self.before, self.now))
-        return before, now
+        """Both states' answer to a request to snapshot.py, which they work on at once. Raises CannotTellError."""
+        request = json.dumps(wanted).encode() + b"\n"
+        for state in (self.before, self.now):
+            state.ask(request)
+        return self.before.answer(), self.now.answer()
 
 
-def _snapshot(root: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
+@contextmanager
+def states(before: Path, now: Path) -> Iterator[States]:
+    """Those of the folders that hold ``matrix/`` as it was and as it is."""
+    with _state(before) as old, _state(now) as new:
+        yield States(old, new)
+
+
+@contextmanager
+def _state(root: Path) -> Iterator[_State]:
     command = [sys.executable, "-I", str(_SNAPSHOT), str(root)]
-    done = subprocess.run(command, input=json.dumps(wanted).encode(), capture_output=True, check=False)
-    if done.returncode != 0:
-        last = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
-        raise CannotTellError(last[-1].replace(f"{root}/", ""))
-    state: dict[str, Any] = json.loads(done.stdout)
-    return state
+    with (
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors) as process,
+    ):
+        yield _State(root, process, errors)
 
 
 def altered_kernels(states: States, *, rules_changed: bool) -> list[Altered]:

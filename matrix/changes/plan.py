@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from matrix.changes.comparison import Altered, CannotTellError, States, altered_kernels, altered_suites
+from matrix.changes.comparison import Altered, CannotTellError, altered_kernels, altered_suites, states
 from matrix.changes.history import changed_paths, commit_of, extract
 from matrix.changes.rules import ALWAYS, Effect, Rules, rules
 from matrix.defects import defect_of
@@ -129,9 +129,9 @@ def _compared(
     if not asked - {""}:
         return (), {}
     extract(root, commit, ["matrix"], folder)
-    states = States(folder, root)
-    altered = altered_kernels(states, rules_changed="rules" in asked) if asked & {"kernels", "rules"} else []
-    return altered, altered_suites(states) if "suites" in asked else {}
+    with states(folder, root) as both:
+        altered = altered_kernels(both, rules_changed="rules" in asked) if asked & {"kernels", "rules"} else []
+        return altered, altered_suites(both) if "suites" in asked else {}
 
 
 def _plan(

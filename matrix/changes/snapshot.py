@@ -1,7 +1,8 @@
 """What one state of the repository says that a change could alter, as JSON on standard output.
 
-Run as a script, ``python -I snapshot.py ROOT``, with the wanted sections as JSON on standard input: it imports the
-``matrix`` of ROOT, which may be an older one, and nothing else of ours. Sections, each with what asks for it:
+Run as a script, ``python -I snapshot.py ROOT``: it imports the ``matrix`` of ROOT, which may be an older one, and
+nothing else of ours. A line of standard input asks for sections, as JSON; a line is the answer. Sections, each with
+what asks for it:
 
 ``tables`` (true)     tables as plain values, without comments and order: ``archs``, ``receipts``, ``upstreams``,
                       ``tiers``, ``profiles``, ``defects``, and ``dialects``: {dialect: {"head", "families": {...}}}
@@ -145,7 +146,11 @@ def main() -> None:
     sys.path.insert(0, sys.argv[1])
     sys.dont_write_bytecode = True
     gc.disable()  # keys are kept to the end
-    wanted = json.load(sys.stdin)
+    for line in sys.stdin:
+        print(json.dumps(_answer(json.loads(line))), flush=True)
+
+
+def _answer(wanted: dict[str, Any]) -> dict[str, Any]:
     answer: dict[str, Any] = {}
     if "tables" in wanted:
         answer["tables"] = tables()
@@ -155,7 +160,7 @@ def main() -> None:
         answer["subsets"] = subsets(wanted["subsets"])
     if "problems" in wanted:
         answer["problems"] = problems()
-    json.dump(answer, sys.stdout)
+    return answer
 
 
 if __name__ == "__main__":

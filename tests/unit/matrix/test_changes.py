@@ -6,10 +6,13 @@ Planted changes in every table, template and header, judged by rendering all ker
 from __future__ import annotations
 
 import ast
+import compileall
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,6 +43,8 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in (name for name in listed if name and (ROOT / name).is_file()):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes((ROOT / name).read_bytes())
+    (folder / ".gitignore").write_text("__pycache__/\n")
+    compileall.compile_dir(folder / "matrix", quiet=1)  # once, and not in each process that is asked for this state
     git(folder, "init", "-q")
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", "now")
@@ -113,8 +118,18 @@ def test_a_comment_in_a_table_touches_no_kernel(plan: Callable[..., Plan]) -> No
     assert "parity" in found.checks
 
 
-def test_an_axis_value_touches_the_kernels_that_have_it(plan: Callable[..., Plan]) -> None:
+def test_an_axis_value_touches_the_kernels_that_have_it(
+    plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """lse was true alone before: every kernel without LSE is new, here and in the dialects that inherit the axis."""
+    started: list[str] = []
+
+    class Counted(subprocess.Popen[bytes]):
+        def __init__(self, command: list[str], **words: Any) -> None:
+            started.append(command[0])
+            super().__init__(command, **words)
+
+    monkeypatch.setattr("matrix.changes.comparison.subprocess.Popen", Counted)
     table = "matrix/tables/dialects/ck-2025-06/batch_prefill.yaml"
     found = plan({table: lambda text: text.replace("lse: [true, false]", "lse: [true]")})
     keys = [
@@ -128,6 +143,7 @@ def test_an_axis_value_touches_the_kernels_that_have_it(plan: Callable[..., Plan
     assert {one.family for one in found.kernels} == {"batch_prefill"}
     assert {one.upstream for one in found.builds} == {"aiter", "flash-attn"}
     assert {one.arch for one in found.builds} == {"gfx90a", "gfx942", "gfx950"}
+    assert started.count(sys.executable) == 2  # one for each state: what it has read serves all that is asked of it
 
 
 def test_a_problem_touches_its_suite_alone(plan: Callable[..., Plan]) -> None:

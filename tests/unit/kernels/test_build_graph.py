@@ -27,6 +27,7 @@ from kernels.errors import CompileError, DiskFullError, LinkError
 
 Make = Callable[..., Request]
 Stub = Callable[..., Toolchain]
+FEW = ("key.logits", "key.lse")
 
 
 def build(request: Request, jobs: int = 2) -> tuple[Tally, str]:
@@ -66,33 +67,32 @@ def test_builds_everything_once_and_then_nothing(stub_toolchain: Stub, request_f
     assert tally.summary() == "nothing to do"
 
 
-def test_a_second_checkout_takes_everything_from_the_cache(stub_toolchain: Stub, request_for: Make) -> None:
-    toolchain = stub_toolchain()
-    first, second = (request_for(toolchain, name, where=("key.logits",)) for name in ("first", "a-second"))
-    built, _ = build(first)
-    calls(toolchain)
+def test_a_second_checkout_takes_everything_from_the_cache(finished_build: Make, request_for: Make) -> None:
+    first = finished_build()
+    second = request_for(first.toolchain, "a-second", where=FEW)
+    calls(first.toolchain)
     tally, _ = build(second)
-    assert calls(toolchain) == []
-    assert (tally.compiled, tally.retrieved) == (0, built.compiled)
+    assert calls(first.toolchain) == []
+    sources = len(list((first.work / first.folder / "src").glob("*.hip")))
+    assert (tally.compiled, tally.retrieved) == (0, sources)
     assert (second.work / second.folder / LIBRARY).exists()
 
 
-def test_without_cache_nothing_is_shared(stub_toolchain: Stub, request_for: Make) -> None:
-    toolchain = stub_toolchain()
-    build(request_for(toolchain, "first", cached=False, where=("key.logits", "key.lse")))
-    calls(toolchain)
-    tally, _ = build(request_for(toolchain, "second", cached=False, where=("key.logits", "key.lse")))
+def test_without_cache_nothing_is_shared(finished_build: Make, request_for: Make) -> None:
+    first = finished_build()
+    calls(first.toolchain)
+    tally, _ = build(request_for(first.toolchain, "second", cached=False, where=FEW))
     assert tally.retrieved == 0
-    assert calls(toolchain)
+    assert calls(first.toolchain)
 
 
 @pytest.mark.parametrize("change", ["toolchain", "flags", "tree", "header"])
-def test_whatever_decides_about_the_output_rebuilds(
-    finished_build: Make, change: str, monkeypatch: pytest.MonkeyPatch
+def test_whatever_decides_about_the_output_is_in_every_signature(
+    stub_toolchain: Stub, request_for: Make, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request = finished_build()
-    toolchain = request.toolchain
-    sources = len(list((request.work / request.folder / "src").glob("*.hip")))
+    toolchain = stub_toolchain()
+    request = request_for(toolchain, where=FEW)
+    before = prepare(request)[0].steps
     if change == "toolchain":
         request = dataclasses.replace(request, toolchain=dataclasses.replace(toolchain, identity="stub 2"))
     elif change == "flags":
@@ -101,7 +101,18 @@ def test_whatever_decides_about_the_output_rebuilds(
         request = dataclasses.replace(request, tree=dataclasses.replace(request.tree, identity="edited"))
     else:
         monkeypatch.setattr("kernels.build.request._digest", lambda folder: "edited")
-    tally, _ = build(request)
+    after = prepare(request)[0].steps
+    assert [step.target for step in after] == [step.target for step in before]
+    compiled = [pair for pair in zip(before, after, strict=True) if pair[0].kind in ("unit", "host")]
+    assert len(compiled) > 2
+    assert all(old.signature != new.signature for old, new in compiled)
+
+
+def test_another_signature_rebuilds(finished_build: Make) -> None:
+    request = finished_build()
+    sources = len(list((request.work / request.folder / "src").glob("*.hip")))
+    newer = dataclasses.replace(request.toolchain, identity="stub 2")
+    tally, _ = build(dataclasses.replace(request, toolchain=newer))
     assert tally.compiled == sources > 2
 
 
@@ -159,13 +170,13 @@ def test_a_failing_kernel_does_not_stop_the_others(stub_toolchain: Stub, request
 def test_a_missing_compiler_is_named(stub_toolchain: Stub, request_for: Make) -> None:
     toolchain = dataclasses.replace(stub_toolchain(), compiler=("/nowhere/clang",))
     with pytest.raises(CompileError, match="/nowhere/clang can't be started"):
-        build(request_for(toolchain, where=("key.logits", "key.lse")))
+        build(request_for(toolchain, where=FEW))
 
 
 def test_a_failing_linker_is_a_link_error(stub_toolchain: Stub, request_for: Make) -> None:
     toolchain = dataclasses.replace(stub_toolchain(), linker=("false",))
     with pytest.raises(LinkError, match=r"libckpm\.so could not be made"):
-        build(request_for(toolchain, where=("key.logits", "key.lse")))
+        build(request_for(toolchain, where=FEW))
 
 
 def test_a_full_disk_is_told_as_such(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> None:
@@ -173,7 +184,7 @@ def test_a_full_disk_is_told_as_such(stub_toolchain: Stub, request_for: Make, tm
     full.write_text("#!/bin/sh\necho 'LLVM ERROR: IO failure on output stream: No space left on device'; exit 1\n")
     full.chmod(0o755)
     toolchain = dataclasses.replace(stub_toolchain(), compiler=(str(full),))
-    request = request_for(toolchain, where=("key.logits", "key.lse"))
+    request = request_for(toolchain, where=FEW)
     with pytest.raises(DiskFullError, match=r"no space left on the disk\. Free some and build again; it goes on"):
         build(request)
     assert not list((request.work / request.folder / "obj").glob("*.o"))
@@ -242,7 +253,7 @@ def test_what_fails_everywhere_is_blamed_on_the_tree(stub_toolchain: Stub, reque
     script.write_text("#!/bin/sh\necho '/ck/core.hpp:7:10: fatal error: 'x.hpp' file not found'; exit 1\n")
     script.chmod(0o755)
     toolchain = dataclasses.replace(stub_toolchain(), compiler=(str(script),))
-    request = request_for(toolchain, where=("key.logits", "key.lse"))
+    request = request_for(toolchain, where=FEW)
     with pytest.raises(CompileError) as failure:
         build(request)
     message = str(failure.value)

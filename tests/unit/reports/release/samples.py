@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import struct
 import subprocess
@@ -178,6 +179,11 @@ def names_in(folder: Path) -> list[str]:
 
 def copy_of(folder: Path, target: Path) -> Path:
     return Path(shutil.copytree(folder, target / folder.name))
+
+
+def linked_copy_of(folder: Path, target: Path) -> Path:
+    """Of hard links: whoever changes a file deletes it first."""
+    return Path(shutil.copytree(folder, target / folder.name, copy_function=os.link))
 
 
 def list_anew(folder: Path) -> None:

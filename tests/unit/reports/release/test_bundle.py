@@ -35,6 +35,7 @@ from tests.unit.reports.release.samples import (
     FACTS,
     Stages,
     copy_of,
+    linked_copy_of,
     list_anew,
     make_bundle,
     make_key,
@@ -89,9 +90,10 @@ def test_the_same_release_twice_gives_the_same_bytes(signed: tuple[Path, Path], 
 def test_one_flipped_byte_in_any_file_is_found(
     signed: tuple[Path, Path], key: Path, tmp_path: Path, name: str, share: float
 ) -> None:
-    folder = copy_of(signed[0], tmp_path)
+    folder = linked_copy_of(signed[0], tmp_path)
     data = bytearray((folder / name).read_bytes())
     data[int(share * (len(data) - 1))] ^= 1
+    (folder / name).unlink()
     (folder / name).write_bytes(data)
     with pytest.raises(CkPrefillError) as error:
         verify(folder, signers(key) if share < 1 else None)
@@ -116,7 +118,7 @@ def test_every_byte_of_the_signature_counts(signed: tuple[Path, Path], tmp_path:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "SHA256SUMS"])
 def test_a_missing_file_is_named(signed: tuple[Path, Path], tmp_path: Path, name: str) -> None:
-    folder = copy_of(signed[0], tmp_path)
+    folder = linked_copy_of(signed[0], tmp_path)
     (folder / name).unlink()
     with pytest.raises((BundleFileError, ArchiveError)) as error:
         verify(folder, None)

@@ -423,6 +423,7 @@ def test_every_arch_with_kernels_has_a_case_of_machine_code(
         (f"{arch} batch_prefill machine code", "passed") for arch in ("gfx90a", "gfx950")
     ]
     assert said == ["machine code of samples, 2 compilers at once (stub 1)"]
+    answers(all={**{key.name: f"{alone(key)}//" for key in keys}, "fmha_batch_prefill_api": ""})
     monkeypatch.setattr(codeobject, "functions", lambda image: {"f": str(len(image)).encode()})
     request = dataclasses.replace(request, cache=tmp_path / "other")
     assert {case.outcome for case in parity.machine_code_cases([tree], request, stub_toolchain())} == {"failed"}

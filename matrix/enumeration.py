@@ -10,8 +10,7 @@ import dataclasses
 import functools
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from itertools import repeat
+from itertools import compress, repeat
 from operator import itemgetter
 from typing import Any
 
@@ -81,28 +80,17 @@ _SETTERS = {name: getattr(Key, name).__set__ for name in KEY_FIELDS}  # of its s
 _DEFAULTS = {one.name: one.default for one in dataclasses.fields(Key)}
 
 
-@dataclass(frozen=True, slots=True)
-class _Filter:
-    """A test of some fields: ``keeps`` takes their values in order. ``verdicts`` remembers its answers."""
+class _Verdicts(dict[Any, bool]):
+    """What a test of some fields answers by their values; it is asked once for each."""
 
-    fields: tuple[str, ...]
-    keeps: Callable[..., bool]
-    verdicts: dict[Any, bool]
+    def __init__(self, fields: tuple[str, ...], keeps: Callable[..., bool]) -> None:
+        super().__init__()
+        self.fields = fields
+        self._asked: Callable[[Any], bool] = keeps if len(fields) == 1 else lambda values: keeps(*values)
 
-    def applied(self, partials: list[Partial], place: Mapping[str, int]) -> list[Partial]:
-        """The partial keys that pass; ``place`` says where in them each bound field is."""
-        pick = itemgetter(*(place[name] for name in self.fields))
-        single = len(self.fields) == 1
-        verdicts = self.verdicts
-        kept = []
-        for partial in partials:
-            values = pick(partial)
-            verdict = verdicts.get(values)
-            if verdict is None:
-                verdict = verdicts[values] = self.keeps(values) if single else self.keeps(*values)
-            if verdict:
-                kept.append(partial)
-        return kept
+    def __missing__(self, values: Any) -> bool:
+        verdict = self[values] = self._asked(values)
+        return verdict
 
 
 class _Filters:
@@ -119,15 +107,28 @@ class _Filters:
             tests.append((fields, _satisfies_any(constraints, fields)))
         if not constraints:
             tests.append((("dtype",), lambda _: False))
-        self._filters = [_Filter(fields, keeps, {}) for fields, keeps in tests]
+        self._filters = [_Verdicts(fields, keeps) for fields, keeps in tests]
+        self._due: dict[tuple[tuple[str, ...], ...], list[tuple[Callable[[Partial], Any], _Verdicts]]] = {}
 
     def due(self, before: tuple[str, ...], after: tuple[str, ...], partials: list[Partial]) -> list[Partial]:
         """``partials``, which bind ``after``, less what is excluded by tests that ``before`` didn't suffice for."""
-        place = {name: index for index, name in enumerate(after)}
-        for one in self._filters:
-            if all(name in place for name in one.fields) and not all(name in before for name in one.fields):
-                partials = one.applied(partials, place)
+        for pick, verdicts in self._between(before, after):
+            partials = list(compress(partials, map(verdicts.__getitem__, map(pick, partials))))
         return partials
+
+    def _between(
+        self, before: tuple[str, ...], after: tuple[str, ...]
+    ) -> list[tuple[Callable[[Partial], Any], _Verdicts]]:
+        """The tests that are due, each with what picks its fields: looked up once, for blocks come by the thousand."""
+        tests = self._due.get((before, after))
+        if tests is None:
+            place = {name: index for index, name in enumerate(after)}
+            tests = self._due[before, after] = [
+                (itemgetter(*(place[name] for name in one.fields)), one)
+                for one in self._filters
+                if all(name in place for name in one.fields) and not all(name in before for name in one.fields)
+            ]
+        return tests
 
 
 def _allows(rule: Rule) -> Callable[..., bool]:

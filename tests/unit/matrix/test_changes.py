@@ -168,6 +168,14 @@ def test_a_table_that_can_t_be_read_now_is_an_error(clone: Path) -> None:
         table.write_text(text)
 
 
+def test_a_process_that_ends_before_it_is_asked_touches_everything(
+    plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("matrix.changes.comparison._SNAPSHOT", Path("absent.py"))
+    found = plan({"matrix/tables/profiles.yaml": lambda text: text + "# before\n"})
+    assert "can't open file" in found.everything[0]
+
+
 def test_deleted_renamed_and_untracked_files_count(clone: Path) -> None:
     try:
         git(clone, "mv", "matrix/rules.py", "matrix/other.py")

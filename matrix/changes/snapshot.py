@@ -147,7 +147,8 @@ def main() -> None:
     sys.dont_write_bytecode = True
     gc.disable()  # keys are kept to the end
     for line in sys.stdin:
-        print(json.dumps(_answer(json.loads(line))), flush=True)
+        sys.stdout.buffer.write(json.dumps(_answer(json.loads(line))).encode() + b"\n")
+        sys.stdout.flush()
 
 
 def _answer(wanted: dict[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import random
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -299,8 +300,12 @@ def test_a_filter_file_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 def test_ctrl_c_while_a_filter_file_runs_stays_one(tmp_path: Path) -> None:
     file = tmp_path / "filter.py"
     file.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nx = [n for n in range(1000)]\n")
-    with pytest.raises(KeyboardInterrupt):
-        chosen(filter_files=(file,))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored if these tests run in the background
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            chosen(filter_files=(file,))
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_filter_file_can_use_its_own_names_and_need_not_end_in_py(tmp_path: Path) -> None:

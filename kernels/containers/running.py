@@ -27,6 +27,7 @@ from kernels.containers.failures import of_build, of_engine
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PATIENCE_SECONDS = 10  # after SIGTERM: mmdebstrap removes its temporary folder
+_LOOK_SECONDS = 1
 _ENGINE_FAILED = 125  # what docker and podman end with if not the command but they themselves failed
 
 
@@ -46,7 +47,7 @@ def call(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, env=environment, text=True,
                 errors="replace", start_new_session=True,
             )  # fmt: skip
-        said, complained = process.communicate()
+        said, complained = _words_until_the_end(process)
     except BaseException:
         if process is not None:
             with held_back(), process:
@@ -94,6 +95,16 @@ def held_back() -> Iterator[None]:
         yield
     if came:
         signal.raise_signal(came[0])
+
+
+def _words_until_the_end(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """What it says on standard output and errors.
+
+    Not in one wait: a signal that comes just before the system's wait begins would be heeded only when that is over.
+    """
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.communicate(timeout=_LOOK_SECONDS)
 
 
 def _end(process: subprocess.Popen[str]) -> None:

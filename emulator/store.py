@@ -69,10 +69,12 @@ def adopt(draft: Path, place: Path) -> None:
 
 
 def remember(file: Path, top: Path) -> None:
-    """Put its sha256 beside a finished file that another program made and keeps in its place.
+    """Put its sha256 beside a finished file that another program made and keeps in its place, unless one is there.
 
     Drafts are in ``top``, on the same file system. Raises OSError.
     """
+    if _beside(file).exists():
+        return
     with draft_folder(top) as drafts:
         draft = drafts / _beside(file).name
         draft.write_text(_sha256(file))

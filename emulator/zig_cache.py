@@ -22,8 +22,7 @@ def checked_link(cache: Path) -> Iterator[None]:
     discard_damaged(cache)
     yield
     for file in _files(cache):
-        if not _beside(file).exists():
-            remember(file, cache)
+        remember(file, cache)
 
 
 def discard_damaged(cache: Path) -> None:
@@ -43,7 +42,3 @@ def linked_with(cache: Path) -> list[Path]:
 def _files(cache: Path) -> Iterator[Path]:
     for pattern in _LINKED:
         yield from (cache / "o").glob(f"*/{pattern}")
-
-
-def _beside(file: Path) -> Path:
-    return file.with_name(file.name + BESIDE)

@@ -6,11 +6,10 @@ What a command needs is imported when it is called: none waits for the imports o
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from matrix.base.entry import exit_code
+from matrix.base.command_table import Commands, add_commands, run_command
 from matrix.options import Parser, add_selection_options
 
 
@@ -98,8 +97,7 @@ def _doctor(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=doctor.run)
 
 
-# name: (what it is for, what adds its options and says what runs it)
-COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
+COMMANDS: Commands = {
     "build": ("build a library of kernels", _build),
     "render": ("write a library's sources without compiling them", _render),
     "manifest": ("write manifest.json for a built plan (called by the build)", _manifest),
@@ -117,22 +115,9 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
 def parser(words: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
     """Knows every command, and the options of those that are among the words of a command line."""
     root = Parser(prog="python -m kernels", description="Build and check CK batch-prefill kernels.")
-    commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, (purpose, add_options) in COMMANDS.items():
-        command = commands.add_parser(name, help=purpose)
-        if name in words:
-            add_options(command)
-    return root
+    return add_commands(root, COMMANDS, words)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; its exit code. Prints ``error: ...`` for failures that a user can fix."""
-
-    words = sys.argv[1:] if argv is None else argv
-
-    def command() -> int:
-        args = parser(words).parse_args(words)
-        code: int = args.run(args)
-        return code
-
-    return exit_code(command)
+    return run_command(parser, argv)

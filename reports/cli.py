@@ -6,12 +6,11 @@ What a command needs is imported when it is called: none waits for the imports o
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from matrix.base.command_table import Commands, add_commands, run_command
 from matrix.base.display import show
-from matrix.base.entry import exit_code
 from matrix.options import Parser
 
 
@@ -127,8 +126,7 @@ def _archive(parser: argparse.ArgumentParser) -> None:
     command.add_options(parser)
 
 
-# name: (what it is for, what adds its options and says what runs it)
-COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
+COMMANDS: Commands = {
     "junit": ("write results as JUnit XML and print a table", _junit),
     "resources": ("print a library's kernels with their registers, LDS and scratch", _resources),
     "gate": ("compare a built library with the accepted baseline", _gate),
@@ -150,22 +148,9 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
 def parser(words: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
     """Knows every command, and the options of those that are among the words of a command line."""
     root = Parser(prog="python -m reports", description="Reports from the results of checks.")
-    commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, (purpose, add_options) in COMMANDS.items():
-        command = commands.add_parser(name, help=purpose)
-        if name in words:
-            add_options(command)
-    return root
+    return add_commands(root, COMMANDS, words)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; its exit code. Prints ``error: ...`` for failures that a user can do something about."""
-
-    words = sys.argv[1:] if argv is None else argv
-
-    def command() -> int:
-        args = parser(words).parse_args(words)
-        args.run(args)
-        return 0
-
-    return exit_code(command)
+    """Run a command; its exit code. Prints ``error: ...`` for failures that a user can fix."""
+    return run_command(parser, argv)

@@ -8,6 +8,7 @@ nox -s build-gfx950 test-large-kv            then run what was built: on a GPU o
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -285,13 +286,17 @@ def plan(session: nox.Session) -> None:
 
 @session("workflows")
 def workflows(session: nox.Session) -> None:
-    """The rendered workflows are those of their templates, valid by GitHub's schema, and without zizmor's findings."""
+    """The rendered workflows are those of their templates, and no finding of GitHub's schema, zizmor or actionlint."""
     refuse_options(session)
     files = sorted(map(str, Path(".github/workflows").glob("*.yml")))
     run(session, "workflows", "render", "--check")
     run(session, "check_jsonschema", "--builtin-schema", "vendor.github-workflows", *files)
     zizmor = program(session, "zizmor")  # a program without a module
     session.run(zizmor, "--offline", "--pedantic", "--no-progress", *files, external=True)
+    if actionlint := shutil.which("actionlint"):  # not on PyPI as a wheel, so it can't be pinned with the others
+        session.run(actionlint, *files, external=True)
+    else:
+        session.warn("actionlint is not on PATH: what only it finds was not looked for")
 
 
 @session("run-workflow")

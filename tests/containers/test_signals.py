@@ -17,8 +17,8 @@ from kernels.containers.errors import EngineMissingError
 
 ROOT = Path(__file__).parents[2]
 
-# In the container: a process in the background, and one that says that both are there. A pipe in a mounted folder is
-# held open by each of them.
+# In the container: a process in the background, and a shell, marked by its name, that says that both are there. A pipe
+# in a mounted folder is held open by each of them.
 INSIDE = "exec 3>{pipe}; sleep {mark} & echo started >&3; sleep {mark}"
 PROGRAM = """
 import signal, sys, uuid
@@ -31,7 +31,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where these 
 running.uuid.uuid4 = lambda: uuid.UUID({identity!r})
 folder = Path({folder!r})
 order = Run(
-    image={tag!r}, command=["sh", "-c", {inside!r}], user="0:0",
+    image={tag!r}, command=["sh", "-c", {inside!r}, {mark!r}], user="0:0",
     mounts=[Mount(source=folder, target=folder, writable=True)],
 )
 def command():
@@ -81,13 +81,15 @@ def test_a_signal_ends_the_container_and_removes_it(
     os.mkfifo(pipe)
     program = PROGRAM.format(
         folder=str(tmp_path), tag=built.tag, inside=INSIDE.format(pipe=pipe, mark=mark), engine=other.name,
-        identity=identity.hex,
+        identity=identity.hex, mark=mark,
     )  # fmt: skip
     with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT) as child, pipe.open() as stream:
-        assert stream.readline() == "started\n"
-        assert processes(mark)
-        assert name in containers(other)
-        child.send_signal(number)
+        try:
+            assert stream.readline() == "started\n"
+            assert processes(mark)
+            assert name in containers(other)
+        finally:  # whatever is wrong, it ends: the next line would wait for it
+            child.send_signal(number)
         assert stream.read() == ""  # nobody holds the other end
         assert child.wait() == code
     assert processes(mark) == []

@@ -7,6 +7,7 @@ name counts. Only a file that is still as recorded is removed, or replaced where
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import hashlib
 import os
@@ -53,7 +54,7 @@ def forget_output(file: Path) -> None:
 
     Raises OutputError.
     """
-    with writing(file):
+    with writing(file), contextlib.suppress(FileNotFoundError):  # another run may forget it at the same time
         target = regular_file(file)
         if target and is_ours(target):
             target.unlink()

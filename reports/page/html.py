@@ -7,6 +7,8 @@ the browser builds only the rows of the page that is looked at.
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,7 +29,17 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 def write_html(inputs: Inputs, verdict: Overall, file: Path, written: datetime | None = None) -> None:
     """Replace ``file`` in one step; ``written`` is now unless given. Raises DiskFullError, OutputError."""
-    write_output(file, html(inputs, verdict, written or datetime.now(UTC)).encode())
+    write_output(file, html(inputs, verdict, written or _now()).encode())
+
+
+def _now() -> datetime:
+    """The time, or that of SOURCE_DATE_EPOCH in seconds since 1970 (reproducible-builds.org): a release's is its
+    commit's.
+    """
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if re.fullmatch(r"[0-9]{1,11}", epoch):
+        return datetime.fromtimestamp(int(epoch), UTC)
+    return datetime.now(UTC)
 
 
 def html(inputs: Inputs, verdict: Overall, written: datetime) -> str:

@@ -15,7 +15,7 @@ from tests.cluster.machines import Compiler, Machines, machines
 Build = Callable[..., int]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # the modules with real kernels must not find the stub
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with the stub compiler (``rocm``) and a cache that holds the default upstream, for all processes."""
     folder = tmp_path_factory.mktemp("environment")
@@ -38,7 +38,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def running(environment: Path) -> Iterator[Machines]:
     # a unit may lose two workers, so that the bound is reached sooner than with Dask's default of four
     with machines(environment / "local", {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1"}) as there:

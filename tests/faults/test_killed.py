@@ -70,7 +70,9 @@ def build(stub_toolchain: Callable[..., Toolchain], request_for: Make, copied_ma
 
 
 @pytest.fixture
-def report() -> Work:
+def report(monkeypatch: pytest.MonkeyPatch) -> Work:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")  # else it says to the minute when it was written
+
     def act(folder: Path) -> None:
         if not (folder / "build").exists():
             report_samples.write(folder / "build.part")

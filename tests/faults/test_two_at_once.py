@@ -53,7 +53,8 @@ def test_two_builds(
         assert (place / "obj" / f"{source.stem}.o").read_bytes() == source.read_bytes()
 
 
-def test_two_reports_to_one_file(tmp_path: Path) -> None:
+def test_two_reports_to_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
     build, output = report_samples.write(tmp_path / "build"), tmp_path / "report.html"
     words = ["html", "--input", str(build), "--output", str(output)]
 

@@ -196,6 +196,17 @@ def test_only_what_we_wrote_and_nobody_changed_is_forgotten(tmp_path: Path) -> N
         demand_ours([ours, changed])
 
 
+def test_two_runs_forget_a_result_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_output(tmp_path / "ours", b"a result")
+
+    def ours(file: Path) -> bool:
+        file.unlink()  # the other run is faster
+        return True
+
+    monkeypatch.setattr("matrix.base.outputs.is_ours", ours)
+    forget_output(tmp_path / "ours")
+
+
 def test_a_link_to_a_result_stays_when_that_is_forgotten(tmp_path: Path) -> None:
     file, link = tmp_path / "file", tmp_path / "link"
     link.symlink_to(file)

@@ -202,6 +202,18 @@ def test_nothing_to_report_and_nowhere_to_write(tmp_path: Path, capsys: pytest.C
     assert "can't be written" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("epoch", "shown"), [("0", "1970-01-01 00:00"), ("1795305600", "2026-11-22 00:00"), ("soon", "2"), ("9" * 30, "2")]
+)
+def test_the_report_is_of_the_time_that_the_environment_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epoch: str, shown: str
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
+    folder = write(tmp_path / "build")
+    assert main(["html", "--input", str(folder), "--output", str(tmp_path / "a.html")]) == 0
+    assert f"written {shown}" in (tmp_path / "a.html").read_text()
+
+
 def test_the_summary_is_printed_and_added_to_the_step(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

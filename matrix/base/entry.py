@@ -30,9 +30,11 @@ def exit_code(command: Callable[[], int]) -> int:
     """
     forgiving_output()
     try:
-        code = command()
-        if sys.stdout is not None:  # Python's word for a closed one
-            sys.stdout.flush()  # here, and not while Python shuts down
+        try:
+            code = command()
+        finally:
+            if sys.stdout is not None:  # Python's word for a closed one
+                sys.stdout.flush()  # here, and not while Python shuts down: after a failure, too
     except CkPrefillError as error:
         return _failed(error)
     except BrokenPipeError:

@@ -38,7 +38,8 @@ def words(name: str, files: Path) -> list[str]:
 
 def called(name: str, files: Path, **options: object) -> tuple[int, str, str]:
     """Exit code, what it printed and its complaints."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **options.pop("environment", {})}  # type: ignore[dict-item]
+    usual = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    environment = {**usual, "PYTHONPATH": str(ROOT), **options.pop("environment", {})}  # type: ignore[dict-item]
     command = [sys.executable, "-m", *words(name, files)]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     done = subprocess.run(command, cwd=ROOT, env=environment, check=False, **streams)  # type: ignore[call-overload]

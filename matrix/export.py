@@ -27,7 +27,11 @@ def to_json(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def to_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """CSV with a header; None is empty, booleans are ``true`` and ``false`` as in JSON."""
+    """CSV with a header; None is empty, booleans are ``true`` and ``false`` as in JSON.
+
+    A text that a spreadsheet would take for a formula begins with an apostrophe, and a carriage return, where one might
+    begin a new cell, is a space: OWASP, "CSV Injection".
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
@@ -49,7 +53,9 @@ def key_from_row(row: Mapping[str, Any]) -> Key:
 def _cell(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return value
+    if isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value):
+        value = f"'{value}"
+    return value.replace("\r", " ") if isinstance(value, str) else value
 
 
 def _value(row: Mapping[str, Any], column: str, kinds: tuple[type, ...], optional: bool = False) -> Any:
@@ -70,6 +76,8 @@ def _value(row: Mapping[str, Any], column: str, kinds: tuple[type, ...], optiona
 
 _OPTIONAL = {field.name for field in dataclasses.fields(Key) if field.default == ""}
 _INTEGER = re.compile("-?[0-9]{1,9}")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what begins one in Excel, LibreOffice or Google Sheets
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def _kinds(record: type) -> dict[str, tuple[type, ...]]:

@@ -62,7 +62,7 @@ def connection(args: argparse.Namespace, logs: Path, say: Callable[[str], None])
         PackagesMissingError, SchedulerError, NoWorkersError, SlurmError, TableError.
         SystemExit: SIGTERM or SIGHUP came.
     """
-    _demand_packages(args)
+    _demand_ready(args)
     from kernels.cluster.connection import opened, patience
     from kernels.cluster.slurm import slurm
 
@@ -75,7 +75,10 @@ def connection(args: argparse.Namespace, logs: Path, say: Callable[[str], None])
         yield stack.enter_context(opened(address, credentials, hopeless, say))
 
 
-def _demand_packages(args: argparse.Namespace) -> None:
+def _demand_ready(args: argparse.Namespace) -> None:
+    """Refuse at once what would be refused later. Raises TableError: of a site's file; PackagesMissingError."""
+    if args.cluster:
+        read_site(args.cluster_file, args.partition, args.walltime)
     demand("distributed", *(["dask_jobqueue"] if args.cluster else []))
 
 
@@ -85,7 +88,7 @@ def build(args: argparse.Namespace) -> int:
         return build_command.build(args)
     if args.jobs is not None:
         raise UsageError("--jobs is for compilers on this machine: the scheduler's workers say how many run there.")
-    _demand_packages(args)
+    _demand_ready(args)
     return build_command.build(args, partial(_elsewhere, args))
 
 

@@ -36,7 +36,14 @@ def add_summary_options(summary: argparse.ArgumentParser) -> None:
 
 def add_table_options(table: argparse.ArgumentParser) -> None:
     _input(table)
-    table.add_argument("--output", type=Path, required=True, metavar="FILE", help="ends with .csv or .json")
+    table.add_argument(
+        "--output",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="ends with .csv or .json; in CSV a text that a spreadsheet would run as a formula (it begins with =, +, "
+        "-, @, tab or carriage return, and is no number) has an apostrophe before it",
+    )
     table.set_defaults(run=_table)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from matrix.base.display import one_line, show
 from tests.fuzz.commands import Command, commands, prepare
-from tests.fuzz.running import Case, Finding, hostile_folder, known_codes, run_case, run_cases
+from tests.fuzz.running import VALID, Case, Finding, hostile_folder, known_codes, run_case, run_cases
 
 _BATCH = 25  # inputs of a process, which makes them in a few seconds
 
@@ -53,17 +53,18 @@ def _again(case: Case, seed: int, top: Path) -> int:
 def _all(chosen: Sequence[Command], seed: int, inputs: int, top: Path) -> int:
     show(f"seed {seed}, {inputs} inputs for {len(chosen)} command lines", flush=True)
     started = time.monotonic()
-    cases = [Case(one, number) for number in range(-(-inputs // len(chosen))) for one in chosen][:inputs]
+    hostile = [Case(one, number) for number in range(1, 1 - (-inputs // len(chosen))) for one in chosen][:inputs]
+    cases = [*(Case(one, VALID) for one in chosen), *hostile]
     cases.sort(key=lambda case: chosen.index(case.command))
     findings: list[Finding] = []
     for at in range(0, len(cases), _BATCH):
         for finding in run_cases(cases[at : at + _BATCH], seed, top):
             findings.append(finding)
             _show(finding, seed)
-    counts, bad = Counter(_line(case.command) for case in cases), Counter(_line(one.case.command) for one in findings)
+    counts, bad = Counter(_line(case.command) for case in hostile), Counter(_line(one.case.command) for one in findings)
     for line, count in counts.items():
         show(f"{count:6} inputs, {bad[line]:3} findings: {line}")
-    show(f"seed {seed}: {len(cases)} inputs, {len(findings)} findings, {time.monotonic() - started:.0f} s")
+    show(f"seed {seed}: {len(hostile)} inputs, {len(findings)} findings, {time.monotonic() - started:.0f} s")
     return bool(findings)
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,29 +16,21 @@ import matrix.cli
 import reports.cli
 import tests.gpu.cli
 import workflows.cli
-from kernels.base import settings
 from kernels.base.junit import write_junit
 from kernels.base.results import Results
 from kernels.bench.measure import performance_problems
-from kernels.code import code_object, toolchains
+from kernels.cluster import site
 from kernels.launch.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
-from matrix.base.files import sha256_of
-from matrix.dialects import dialect
 from matrix.problems.ledger import LEDGER
-from matrix.selection import Selection, select
+from tests.fuzz.compiled import LIBRARY, prepare_code, prepare_library, prepare_loadable
 from tests.fuzz.hostile import BYTES, DOCUMENT, TEXT, Change
+from tests.fuzz.tree import CODEGEN, HEADER, INSTANCES, PARITY, prepare_tree
 from tests.unit import manifests
 from tests.unit.matrix.test_validate import YAML
 from tests.unit.reports.release.samples import list_anew, make_bundle
 from tests.unit.reports.report_samples import SLOWER, case, write
 
-SOURCE = """
-#include <hip/hip_runtime_api.h>
-extern "C" __global__ void one(float* out) { out[0] = 1; }
-extern "C" __global__ void two(float* out, int n) { for (int i = 0; i < n; ++i) out[i] += 2; }
-"""
 FILTER = "def keep(key):\n    return key.hdim_q == 128 and key.load != 'gload'\n"
-LIBRARY = "build/gfx950/aiter"
 Main = Callable[[list[str]], int]
 
 
@@ -78,10 +68,12 @@ def _of(line: str, folder: str, inputs: dict[str, tuple[Change, ...]], ends: int
 
 
 def commands() -> tuple[Command, ...]:
-    """The table. Left out: what compiles, runs a kernel or asks another program before it reads a file."""
+    """The table. Left out: what compiles or runs a kernel before it reads a file."""
     selected = "--arch gfx950 --tier smoke"
     python, manifest = {"filter.py": (*TEXT, *TEXT)}, {f"{LIBRARY}/manifest.json": DOCUMENT}
     gated = {**manifest, "baselines/gfx950/embedded/aiter.static.txt": TEXT}
+    loaded = {**manifest, f"{LIBRARY}/libckpm.so": BYTES}
+    of_site = {"site.yaml": DOCUMENT}
     tested = {**manifest, "ledger.yaml": DOCUMENT}
     history = {**manifest, "baselines/gfx950/embedded/aiter.history.jsonl": DOCUMENT}
     kinds = ("manifest", "batch-prefill", "page-fault", "gate", "counters")
@@ -96,7 +88,10 @@ def commands() -> tuple[Command, ...]:
         _of("matrix validate configuration.yaml", "files", {"configuration.yaml": DOCUMENT}),
         _of("matrix validate configuration.json --format json", "files", {"configuration.json": DOCUMENT}, ends=96),
         _of(f"kernels manifest {plan}", "files", {plan: DOCUMENT}),
-        _of(f"kernels measure --library {LIBRARY}/libckpm.so --output out.json", "report", manifest, ends=29),
+        _of(f"kernels measure --library {LIBRARY}/libckpm.so --output out.json", "loadable", loaded, ends=38),
+        _of("kernels measure --output out.json --upstream aiter", "loadable", loaded, ends=38),
+        _of("kernels build --arch gfx950 --cluster slurm --cluster-file site.yaml", "files", of_site, ends=110),
+        _of(PARITY, "tree", {HEADER: TEXT, CODEGEN: TEXT, INSTANCES: DOCUMENT}),
         _of("reports junit results.json --output out.xml", "files", {"results.json": DOCUMENT}, ends=40),
         _of("reports model counters.json", "files", {"counters.json": DOCUMENT}),
         _of("reports merge one.xml two.xml --output out.xml", "files", {"one.xml": TEXT, "two.xml": TEXT}),
@@ -138,11 +133,13 @@ def _listed_again(folder: Path) -> None:
 
 
 def prepare(top: Path) -> None:
-    """Write the valid files of all commands: a folder for each ``Command.folder``. Compiles two small kernels."""
+    """Write the valid files of all commands: a folder for each ``Command.folder``. Compiles a few small files."""
     _files(top / "files")
     _report(top / "report")
-    _code(top / "code")
-    _library(top / "library", top / "code" / "library.o")
+    prepare_code(top / "code")
+    prepare_library(top / "library", top / "code" / "library.o")
+    prepare_loadable(top / "loadable", top / "code" / "library.o")
+    prepare_tree(top / "tree")
     _jobs(top / "jobs")
     folder, tar = make_bundle(top / "made")
     (top / "bundle").mkdir()
@@ -167,6 +164,7 @@ def _files(folder: Path) -> None:
     for name in ("one", "two"):
         write_junit(Results((case(f"dispatch/{name}"), case(f"page-fault/{name}"))), folder / f"{name}.xml")
     shutil.copy(Path("reports/release/stages.yaml"), folder)
+    shutil.copy(site.DEFAULTS, folder / "site.yaml")
 
 
 def _plan_facts() -> dict[str, object]:
@@ -191,53 +189,6 @@ def _report(folder: Path) -> None:
     _counters(performance_problems("smoke")[0].name, **facts).write(folder / LIBRARY / "counters.json")
     Results((case("names/aiter"),)).write(folder / "build" / "parity.json")
     shutil.copy(LEDGER, folder / "ledger.yaml")
-
-
-def _code(folder: Path) -> None:
-    """A host object with code for two archs, and a bare code object."""
-    folder.mkdir(parents=True)
-    source = folder / "source.hip"
-    source.write_text(SOURCE)
-    toolchain = toolchains.detect("embedded", cache=settings.cache_folder())
-    compiled = toolchains.compile_command(
-        toolchain,
-        archs=["gfx942", "gfx950"],
-        source=str(source),
-        output=str(folder / "library.o"),
-        includes=[],
-        cuid="0123456789abcdef",
-        prefix_map={},
-    )
-    bare = toolchains.device_command(
-        toolchain,
-        arch="gfx950",
-        source=str(source),
-        output=str(folder / "code.co"),
-        includes=[],
-        cuid="0123456789abcdef",
-        prefix_map={},
-    )
-    for line in (compiled, bare):
-        subprocess.run(line, env={**os.environ, **toolchain.environment}, check=True)
-    source.unlink()
-
-
-def _library(folder: Path, code: Path) -> None:
-    """A library with two kernels, called like two of the matrix, and its accepted baseline."""
-    place = folder / LIBRARY
-    place.mkdir(parents=True)
-    shutil.copy(code, place / "libckpm.so")
-    names = [key.name for key in select(dialect("ck-2025-11"), Selection(archs=("gfx950",), tier="smoke"))]
-    image = code_object.bundles(code)["gfx950"][0]
-    rows = {}
-    for name, kernel in zip(names, code_object.kernels(image), strict=False):
-        figures = {field: getattr(kernel, field) for field in manifests.FIGURES}
-        rows[name] = {"archs": {"gfx950": figures}}
-    digest = {"libckpm.so": sha256_of(place / "libckpm.so")}
-    (place / "manifest.json").write_text(json.dumps(manifests.document(rows, artifacts=digest)))
-    words = ["--work", str(folder), "--arch", "gfx950", "--upstream", "aiter", "--only", "static"]
-    if end := reports.cli.main(["accept", *words, "--baselines", str(folder / "baselines"), "--reason", "first"]):
-        raise RuntimeError(f"the valid library can't be accepted: exit code {end}")
 
 
 def _jobs(folder: Path) -> None:

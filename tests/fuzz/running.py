@@ -23,6 +23,7 @@ from tests.fuzz.hostile import make_hostile
 SECONDS = 10  # of a processor: how long that takes depends on what else the machine does
 WAITING = 100  # by the clock, after which a command waits for something that never comes
 MEMORY = 500 << 20  # bytes that a command may have more than the imported program has
+VALID = 0  # the number of a command's valid files themselves
 _LINES = 40  # of a message
 _LARGEST = 1 << 30  # bytes of a file that somebody would list again
 _LONGEST = 6000  # characters of it
@@ -34,7 +35,7 @@ _ERRORS = (
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One hostile input: ``number`` and the run's seed say what it is."""
+    """One hostile input: ``number`` and the run's seed say what it is. VALID is none: its files are as they were."""
 
     command: Command
     number: int
@@ -59,6 +60,8 @@ def hostile_folder(case: Case, seed: int, top: Path, folder: Path) -> str:
     """A copy of the command's valid files with one of them made hostile; how, in words."""
     numbers = random.Random(f"{seed} {case.command.name} {' '.join(case.command.argv)} {case.number}")
     shutil.copytree(top / case.command.folder, folder, dirs_exist_ok=True)
+    if case.number == VALID:
+        return "valid files"
     name = numbers.choice(sorted(case.command.inputs))
     how = f"{name}: {make_hostile(folder / name, case.command.inputs[name], numbers)}"
     changed = (folder / name).is_file() and (folder / name).stat().st_size < _LARGEST
@@ -164,4 +167,6 @@ def run_case(case: Case, folder: Path, codes: frozenset[int]) -> str:
         sys.stdout, sys.stderr = kept
         os.chdir(here)
     text, printed = (stream.buffer.getvalue().decode("utf-8", "replace") for stream in (errors, output))
+    if case.number == VALID and code != case.command.ends:
+        return f"exit code {code} instead of {case.command.ends} with valid files: {text[-500:]}"
     return complaints(code, text, printed, codes)

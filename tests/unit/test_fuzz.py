@@ -15,7 +15,7 @@ import pytest
 from tests.fuzz import running
 from tests.fuzz.commands import Command, commands
 from tests.fuzz.hostile import BYTES, DOCUMENT, TEXT, make_hostile
-from tests.fuzz.running import Case, complaints, known_codes, run_cases
+from tests.fuzz.running import VALID, Case, complaints, known_codes, run_cases
 
 
 def complain(text: str, code: int = 2) -> int:
@@ -82,6 +82,13 @@ def test_a_planted_defect_is_found_and_the_rest_is_run(name: str, top: Path, mon
     assert finding.case == cases[0]
     assert what in finding.what
     assert finding.how.startswith("f.json: ")
+
+
+def test_valid_files_that_do_not_end_as_they_should_are_a_finding(top: Path) -> None:
+    sound, refused = command(lambda: 0), command(lambda: complain("error: f.json: no number\n"))
+    (finding,) = run_cases([Case(sound, VALID), Case(refused, VALID)], 1, top)
+    assert (finding.case.command, finding.how) == (refused, "valid files")
+    assert finding.what == "exit code 2 instead of 0 with valid files: error: f.json: no number\n"
 
 
 def test_known_codes_are_those_of_errors() -> None:

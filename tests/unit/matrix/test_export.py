@@ -112,3 +112,21 @@ def test_a_missing_column_is_named(column: str) -> None:
     del row[column]
     with pytest.raises(RowError, match=f"^column '{column}' is missing; a row needs name, family, "):
         key_from_row(row)
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
+def test_a_text_that_a_spreadsheet_takes_for_a_formula_is_shown_instead(start: str) -> None:
+    (row,) = csv.reader(io.StringIO(to_csv(["a", "b"], [{"a": f"{start}cmd|'/c x'!A1", "b": 1}]).split("\n", 1)[1]))
+    assert row == [f"'{start}cmd|'/c x'!A1".replace("\r", " "), "1"]
+
+
+def test_numbers_and_other_texts_are_written_as_they_are() -> None:
+    cells = ["-1", "+2.5", "-1e-3", ".5", "a=b", "x-y", "", -1, -2.5, None, True]
+    rows = [{"a": cell, "b": "x"} for cell in cells]
+    written = [row[0] for row in csv.reader(io.StringIO(to_csv(["a", "b"], rows)))]
+    assert written == ["a", "-1", "+2.5", "-1e-3", ".5", "a=b", "x-y", "", "-1", "-2.5", "", "true"]
+
+
+def test_a_carriage_return_begins_no_cell() -> None:
+    # csv.writer leaves it as it is, and spreadsheets take it for the end of a row
+    assert to_csv(["a"], [{"a": "x\r=1+1"}]) == "a\nx =1+1\n"

@@ -1,0 +1,131 @@
+"""What the fuzz session compiles, once: code for GPUs, a library that has the C ABI, and a library's baseline."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import reports.cli
+from kernels.base import settings
+from kernels.build.request import VERSION_SCRIPT
+from kernels.code import code_object, toolchains
+from kernels.families.family import INCLUDE
+from matrix.base.files import sha256_of
+from matrix.dialects import dialect
+from matrix.selection import Selection, select
+from tests.unit import manifests
+
+LIBRARY = "build/gfx950/aiter"
+_DEVICE = """
+#include <hip/hip_runtime_api.h>
+extern "C" __global__ void one(float* out) { out[0] = 1; }
+extern "C" __global__ void two(float* out, int n) { for (int i = 0; i < n; ++i) out[i] += 2; }
+"""
+# ckpm.h's functions, of a library that refuses every problem
+_HOST = """
+#include "ckpm.h"
+int ckpm_abi_version(void) { return CKPM_ABI_VERSION; }
+size_t ckpm_problem_bytes(void) { return sizeof(ckpm_problem); }
+const char* ckpm_dialect(void) { return "ck-2025-11"; }
+int ckpm_kernel_count(void) { return 2; }
+const char* ckpm_kernel_name(int index) { return index == 0 ? "%s" : index == 1 ? "%s" : nullptr; }
+int ckpm_launch(const ckpm_problem*, const char*, float*, char* message, size_t bytes)
+{
+    if(message && bytes) message[0] = 0;
+    return CKPM_UNSUPPORTED;
+}
+const char* ckpm_selected_kernel(void) { return nullptr; }
+extern "C" int atexit(void (*)(void)) { return 0; } // the C library's is in start files, which are left out
+"""
+
+
+class Compiler:
+    """The embedded toolchain, whose outputs and sources are in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.toolchain = toolchains.detect("embedded", cache=settings.cache_folder())
+
+    def run(self, command: list[str]) -> None:
+        subprocess.run(command, env={**os.environ, **self.toolchain.environment}, check=True)
+
+    def host_object(self, text: str, output: str) -> Path:
+        """An object for the host with device code for two archs, or none if there is no kernel."""
+        source = self.folder / "source.hip"
+        source.write_text(text)
+        cuid = hashlib.sha256(text.encode()).hexdigest()[:16]  # two units of a library have two
+        common = {"source": str(source), "output": str(self.folder / output), "cuid": cuid}
+        self.run(
+            toolchains.compile_command(
+                self.toolchain, archs=["gfx942", "gfx950"], includes=[str(INCLUDE)], prefix_map={}, **common
+            )
+        )
+        source.unlink()
+        return self.folder / output
+
+    def code_object(self, text: str, output: str) -> None:
+        """A bare code object for gfx950."""
+        source = self.folder / "source.hip"
+        source.write_text(text)
+        common = {"source": str(source), "output": str(self.folder / output), "cuid": "0123456789abcdef"}
+        self.run(
+            toolchains.device_command(self.toolchain, arch="gfx950", includes=[str(INCLUDE)], prefix_map={}, **common)
+        )
+        source.unlink()
+
+
+def names() -> list[str]:
+    """The two kernels that the libraries say they have."""
+    return [key.name for key in select(dialect("ck-2025-11"), Selection(archs=("gfx950",), tier="smoke"))][:2]
+
+
+def prepare_code(folder: Path) -> None:
+    """``library.o``, a host object with code for two archs, and ``code.co``, a bare code object."""
+    folder.mkdir(parents=True)
+    compiler = Compiler(folder)
+    compiler.host_object(_DEVICE, "library.o")
+    compiler.code_object(_DEVICE, "code.co")
+
+
+def prepare_library(folder: Path, code: Path) -> None:
+    """A library with two kernels, called like two of the matrix, and its accepted baseline."""
+    place = folder / LIBRARY
+    place.mkdir(parents=True)
+    shutil.copy(code, place / "libckpm.so")
+    _write_manifest(place, code)
+    words = ["--work", str(folder), "--arch", "gfx950", "--upstream", "aiter", "--only", "static"]
+    if end := reports.cli.main(["accept", *words, "--baselines", str(folder / "baselines"), "--reason", "first"]):
+        raise RuntimeError(f"the valid library can't be accepted: exit code {end}")
+
+
+def prepare_loadable(folder: Path, code: Path) -> None:
+    """The same with the functions of the C ABI, linked as a library: it can be opened."""
+    place = folder / LIBRARY
+    place.mkdir(parents=True)
+    compiler = Compiler(place)
+    host = compiler.host_object(_HOST % tuple(names()), "host.o")
+    link = toolchains.link_command(
+        compiler.toolchain,
+        objects=[str(host), str(code)],
+        output=str(place / "libckpm.so"),
+        version_script=str(VERSION_SCRIPT),
+        soname="libckpm.so",
+    )
+    compiler.run([*link, "-nostdlib"])  # with it, zig makes a libc++ first, for a minute
+    host.unlink()
+    _write_manifest(place, code)
+
+
+def _write_manifest(place: Path, code: Path) -> None:
+    """The manifest beside a library that holds ``code``."""
+    image = code_object.bundles(code)["gfx950"][0]
+    rows = {}
+    for name, kernel in zip(names(), code_object.kernels(image), strict=True):
+        figures = {field: getattr(kernel, field) for field in manifests.FIGURES}
+        rows[name] = {"archs": {"gfx950": figures}}
+    digest = {"libckpm.so": sha256_of(place / "libckpm.so")}
+    (place / "manifest.json").write_text(json.dumps(manifests.document(rows, artifacts=digest)))

@@ -1,0 +1,69 @@
+"""A small CK tree: what a checkout is known by, and a generate.py that writes instances which agree with ours."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from kernels.families import words
+from kernels.families.render import dispatch_text, instance_text
+from kernels.upstream.trees import FMHA
+from matrix.dialects import dialect
+from matrix.enumeration import enumerate_keys
+
+RECEIPT = 200  # with few kernels
+_DIALECT = "ck-2025-11"
+_CODEGEN = '''
+K0_MAX_SUBMAX_MAP = {32: 32, 64: 64, 128: 128}
+do_fp8_static_quant = get_mask_map = None
+
+
+def list_blobs(targets, file_path):
+    """As the dialect's detection wants it."""
+'''
+_HEADER = """
+#pragma once
+#include "ck_tile/core.hpp"
+enum class BlockAttentionBiasEnum { NO_BIAS = 0, ELEMENTWISE_BIAS = 1, ALIBI = 2 };
+"""
+_GENERATE = """
+import argparse, json, pathlib
+parser = argparse.ArgumentParser()
+for word in ("--api", "--receipt", "--mask", "--list_blobs", "--output_dir", "--targets"):
+    parser.add_argument(word)
+args = parser.parse_args()
+texts = json.loads((pathlib.Path(__file__).parent / "instances.json").read_text())
+if args.list_blobs:
+    pathlib.Path(args.list_blobs).write_text("".join(name + ".cpp\\n" for name in texts))
+else:
+    for name, text in texts.items():
+        (pathlib.Path(args.output_dir) / (name + ".cpp")).write_text(text)
+"""
+# What is read of it, and how it is called from the folder that it is in. generate.py is a program of the user's.
+HEADER, CODEGEN, INSTANCES = (
+    f"ck/{FMHA}/fmha_fwd.hpp",
+    f"ck/{FMHA}/codegen/ops/fmha_batch_prefill.py",
+    f"ck/{FMHA}/instances.json",
+)
+PARITY = (
+    f"kernels parity --upstream checkout --ck-root ck --family batch_prefill --arch gfx950 --receipt {RECEIPT} "
+    "--mask simplified --no-machine-code --no-stored --output out.json"
+)
+
+
+def prepare_tree(folder: Path) -> None:
+    """The tree, in ``folder``'s ck."""
+    fmha = folder / "ck" / FMHA
+    (fmha / "codegen/ops").mkdir(parents=True)
+    (folder / "ck/include/ck_tile").mkdir(parents=True)
+    (folder / "ck/include/ck_tile/core.hpp").write_text("// core\n")
+    (fmha / "generate.py").write_text(_GENERATE)
+    (fmha / "codegen/utils.py").write_text("")
+    (folder / CODEGEN).write_text(_CODEGEN)
+    (folder / HEADER).write_text(_HEADER)
+    features = words.features(_DIALECT)
+    family = dialect(_DIALECT).family("batch_prefill")
+    keys = enumerate_keys(family, arch="gfx950", receipt=RECEIPT, mask_impl="simplified")
+    texts = {key.name: instance_text(key, features, "theirs::n") for key in keys}
+    texts["fmha_batch_prefill_api"] = dispatch_text(keys, features).replace("ckpm", "theirs")
+    (folder / INSTANCES).write_text(json.dumps(texts))

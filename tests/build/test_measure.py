@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import kernels.cli
 from kernels.build.request import LIBRARY, PROJECT
+from kernels.errors import LibraryError
 from kernels.launch.counters import Measurements
 from reports.gates.emulated import figures
 from tests.build.real_kernel import NAME
+from tests.fuzz import compiled
 
 
 def measured(library: Path, arch: str, output: Path) -> bytes:
@@ -36,3 +40,18 @@ def test_the_counts_are_those_of_the_problem_and_always_the_same(built: Path, tm
     assert "no kernel with mask" in found.left_out["performance/pages.linear-vllm"]  # the library's only one has none
     # 16 workgroups on 4 SIMDs, of which each executes at most 1024 flop a cycle (model.yaml: 4096 a compute unit)
     assert figures(found)[one.problem]["model_workgroup_cycles"] >= count["mfma_flops"] / 16 / 4 / 1024
+
+
+@pytest.mark.parametrize(("code", "how"), [("__builtin_trap();", "SIG(ILL|TRAP)"), ("_exit(0);", "exit code 0")])
+def test_a_library_that_ends_the_process_that_opens_it_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], code: str, how: str
+) -> None:
+    compiled.prepare_code(tmp_path / "code")
+    constructor = f'extern "C" void _exit(int); __attribute__((constructor)) static void end() {{ {code} }}'
+    compiled.prepare_loadable(tmp_path, tmp_path / "code" / "library.o", constructor)
+    library, output = tmp_path / compiled.LIBRARY / LIBRARY, tmp_path / "out.json"
+    ended = kernels.cli.main(["measure", "--library", str(library), "--output", str(output)])
+    assert ended == LibraryError.exit_code
+    message = rf"error: {re.escape(str(library))}: opening or running it ended the process \({how}\): "
+    assert re.match(message, capsys.readouterr().err)
+    assert not output.exists()

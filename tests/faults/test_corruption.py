@@ -1,7 +1,8 @@
 """Every kind of file that is kept between runs damaged in turn: made again, or named, and never used.
 
 CKPM_CORRUPTIONS says how many (200); each is drawn by its seed, which is in the test's name. A library of one real
-kernel is built, run and inspected with a cache of its own, before and after each damage.
+kernel is built, run and inspected with a cache of its own; after each damage the steps that use the damaged file are
+done again.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from emulator import toolchain
 from kernels.base.settings import cache_folder
 from kernels.build.request import LIBRARY, PROJECT
 from matrix.base.files import sha256_of
@@ -27,67 +29,130 @@ from tests.emulator.test_emulator_store import damaged
 
 SEEDS = range(int(os.environ.get("CKPM_CORRUPTIONS", "200")))
 OUTPUTS = Path("work/build/gfx950/aiter")
-# What is damaged, as globs in the folder of a run, and what is deleted so that it is needed.
-KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "object": ("cache/objects/??/*", ("work/build",)),
-    "decoded program": ("cache/emulator/programs/*", ("work/build",)),
-    "inspection": ("cache/emulator/inspections/*", ("work/build",)),
-    "core": ("cache/emulator/core-*/*", ("work/build",)),
-    "object of the core": ("cache/emulator/objects/*", ("cache/emulator/core-*",)),
-    "launcher": ("cache/launchers/*/*", ("work/build", "cache/objects")),
-    "header of CK": ("cache/upstream/*/**/*.hpp", ("work/build", "cache/objects")),
-    "key": ("cache/key", ()),
-    "output": ("work/build/**/*", ()),
+ARCH = ("--arch", "gfx950")
+CASE = "plain.m64-full-q40k100"
+SMALL = "import sys, pathlib, tests.fuzz.compiled as compiled; compiled.prepare_code(pathlib.Path(sys.argv[1]))"
+STEPS: Mapping[str, tuple[str, ...]] = {
+    "small": ("-c", SMALL, "small"),  # code for GPUs that compiles in a second
+    "build": ("-m", "kernels", "build", *ARCH, "--upstream", "aiter", "--toolchain", "embedded", "--filter", NAME),
+    "run": (
+        "-m",
+        "tests.gpu",
+        "--suite",
+        "sanitize",
+        "--case",
+        "plain.m64-full-q40k100",
+        *ARCH,
+        "--device",
+        "emulator",
+    ),
+    "inspect": ("-m", "emulator", "inspect", str(OUTPUTS.relative_to("work") / LIBRARY), *ARCH),
 }
-LINKED = ("cache/zig/o/*/lib*", ("work/build", "cache/objects"))  # libc++ is made again: a minute each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """What is damaged and what is deleted so that it is needed, as globs in the folder of a run, and what uses it.
+
+    ``compiled``: a source of the host's is compiled again, which takes a third of what a kernel takes.
+    """
+
+    files: str
+    deleted: tuple[str, ...] = ()
+    steps: tuple[str, ...]
+    compiled: bool = False
+
+
+KINDS: Mapping[str, Kind] = {
+    "object": Kind(files="cache/objects/??/*", deleted=("work/build",), steps=("build",)),
+    "decoded program": Kind(files="cache/emulator/programs/*", steps=("run",)),
+    "inspection": Kind(files="cache/emulator/inspections/*", steps=("inspect",)),
+    "core": Kind(files="cache/emulator/core-*/*", steps=("run",)),
+    "object of the core": Kind(files="cache/emulator/objects/*", deleted=("cache/emulator/core-*",), steps=("run",)),
+    "launcher": Kind(files="cache/launchers/*/*", deleted=("work/small",), steps=("small",)),
+    "header of CK": Kind(files="cache/upstream/*/**/*.hpp", deleted=("work/build",), compiled=True, steps=("build",)),
+    "key": Kind(files="cache/key", steps=("build",)),
+    "output": Kind(files="work/build/**/*", steps=("build", "run", "inspect")),
+}
+LINKED = Kind(files="cache/zig/o/*/lib*", deleted=("work/build",), steps=("build",))  # made again: a minute each
 EVERY = 40  # of the seeds, one is LINKED
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a run made, or why it ended. ``made`` is the library's sha256, the cases' results and the inspection."""
+    """What a run made, or why it ended. ``made`` is by step: sha256 of what was compiled, cases, the inspection."""
 
     code: int
     words: str
     made: Mapping[str, Any] = field(default_factory=dict)
 
 
-def run(folder: Path) -> Said:
-    """Build, run and inspect in ``folder``."""
-    library = OUTPUTS.relative_to("work") / LIBRARY
-    arch = ("--arch", "gfx950")
-    steps = (
-        ("kernels", "build", *arch, "--upstream", "aiter", "--toolchain", "embedded", "--filter", NAME),
-        ("tests.gpu", "--suite", "sanitize", "--case", "plain.m64-full-q40k100", *arch, "--device", "emulator"),
-        ("emulator", "inspect", str(library), *arch),
-    )
+def run(folder: Path, steps: Iterable[str] = STEPS) -> Said:
+    """Do steps in ``folder``, one after the other."""
     environment = {**os.environ, "CKPM_CACHE": str(folder / "cache"), "PYTHONPATH": str(PROJECT)}
     (folder / "work").mkdir(exist_ok=True)
-    for words in steps:
+    (folder / OUTPUTS / "sanitize.json").unlink(missing_ok=True)
+    made: dict[str, Any] = {}
+    for step in steps:
+        if step == "small":
+            shutil.rmtree(folder / "work" / "small", ignore_errors=True)
         done = subprocess.run(
-            [sys.executable, "-P", "-m", *words], cwd=folder / "work", env=environment, capture_output=True, text=True
+            [sys.executable, "-P", *STEPS[step]], cwd=folder / "work", env=environment, capture_output=True, text=True
         )
         if done.returncode:
             return Said(done.returncode, done.stdout + done.stderr)
-    results = json.loads((folder / OUTPUTS / "sanitize.json").read_text())["cases"]
-    made = {
-        "library": sha256_of(folder / OUTPUTS / LIBRARY),
-        "results": [{key: value for key, value in case.items() if key != "seconds"} for case in results],
-        "inspection": done.stdout,
-    }
+        made[step] = made_by(step, folder, done.stdout)
     return Said(0, "", made)
+
+
+def made_by(step: str, folder: Path, printed: str) -> Any:
+    """What must be the same whatever was damaged."""
+    match step:
+        case "small":
+            return sha256_of(folder / "work" / "small" / "library.o")
+        case "build":
+            return sha256_of(folder / OUTPUTS / LIBRARY)
+        case "run":
+            cases = json.loads((folder / OUTPUTS / "sanitize.json").read_text())["cases"]
+            return [{key: value for key, value in case.items() if key != "seconds"} for case in cases]
+    return printed
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Said]:
-    """A folder in which all was made once, with what came of it. CK's package is taken from the user's cache."""
+    """A folder in which all was made once, with what came of it. What takes minutes is copied from the user's cache."""
     folder = tmp_path_factory.mktemp("kept")
-    if (cache_folder() / "upstream").is_dir():
-        (folder / "cache").mkdir(mode=0o700)
-        shutil.copytree(cache_folder() / "upstream", folder / "cache" / "upstream", symlinks=True)
+    (folder / "cache").mkdir(mode=0o700)
+    for name in ("upstream", "zig"):
+        if (cache_folder() / name).is_dir():
+            shutil.copytree(cache_folder() / name, folder / "cache" / name, symlinks=True)
+    copy_core(folder / "cache/emulator")
     said = run(folder)
     assert said.code == 0, said.words
     return folder, said
+
+
+def copy_core(emulator: Path) -> None:
+    """The core of this checkout and the objects that it is linked from, as they are in the user's cache."""
+    core = toolchain.library()
+    kept = core.parent.parent
+    sources = sorted(toolchain.CORE.rglob("*.cpp"))
+    build = toolchain._Build(next(iter(toolchain.compilers(kept))), toolchain.isa_level(), sources, kept)
+    for file in (core, *build._objects):
+        for one in file.parent.glob(f"{file.name}*"):  # with its sha256
+            copy = emulator / one.relative_to(kept)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(one, copy)
+
+
+@pytest.fixture(scope="module")
+def linked(place: tuple[Path, Said]) -> None:
+    """zig's cache holds what a link needs, and nothing else: it is made again, which takes a minute."""
+    folder, _ = place
+    delete(folder, "cache/zig")
+    delete(folder, "work/build")
+    said = run(folder, LINKED.steps)
+    assert said.code == 0, said.words
 
 
 def delete(folder: Path, pattern: str) -> None:
@@ -95,23 +160,36 @@ def delete(folder: Path, pattern: str) -> None:
         shutil.rmtree(found) if found.is_dir() else found.unlink()
 
 
+def delete_lightest(folder: Path) -> None:
+    """The smallest object that is kept is the dispatch's: no code for GPUs is compiled again with it."""
+    objects = [file for file in folder.glob("cache/objects/??/*") if not file.suffix]
+    min(objects, key=lambda file: file.stat().st_size).unlink()
+
+
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_is_damaged_is_made_again_or_named(seed: int, place: tuple[Path, Said]) -> None:
+def test_what_is_damaged_is_made_again_or_named(
+    seed: int, place: tuple[Path, Said], request: pytest.FixtureRequest
+) -> None:
     folder, undisturbed = place
-    kind = list(KINDS)[seed % len(KINDS)]
-    pattern, deleted = LINKED if seed % EVERY == EVERY - 1 else KINDS[kind]
-    files = sorted(file for file in folder.glob(pattern) if file.is_file() and file.stat().st_size)
-    assert files, f"no {kind}"
+    name, kind = list(KINDS.items())[seed % len(KINDS)]
+    if seed % EVERY == EVERY - 1:
+        request.getfixturevalue("linked")
+        name, kind = "library of zig", LINKED
+    files = sorted(file for file in folder.glob(kind.files) if file.is_file() and file.stat().st_size)
+    assert files, f"no {name}"
     victim = random.Random(seed).choice(files)
     whole = victim.read_bytes()
-    for other in deleted:
+    for other in kind.deleted:
         delete(folder, other)
+    if kind.compiled:
+        delete_lightest(folder)
+    victim.parent.mkdir(parents=True, exist_ok=True)
     victim.write_bytes(damaged(whole, seed))
-    said = run(folder)
+    said = run(folder, kind.steps)
     if said.code:
         victim.write_bytes(whole)
         assert said.code in range(2, 125), said.words
         assert "Traceback" not in said.words
         assert victim.name in said.words or "doctor" in said.words, said.words
-        said = run(folder)
-    assert (said.code, said.made) == (0, undisturbed.made), said.words
+        said = run(folder, kind.steps)
+    assert (said.code, said.made) == (0, {step: undisturbed.made[step] for step in kind.steps}), said.words

@@ -102,12 +102,12 @@ def prepare_library(folder: Path, code: Path) -> None:
         raise RuntimeError(f"the valid library can't be accepted: exit code {end}")
 
 
-def prepare_loadable(folder: Path, code: Path) -> None:
-    """The same with the functions of the C ABI, linked as a library: it can be opened."""
+def prepare_loadable(folder: Path, code: Path, more: str = "") -> None:
+    """The same with the functions of the C ABI, linked as a library: it can be opened. ``more`` is C++ of its host."""
     place = folder / LIBRARY
     place.mkdir(parents=True)
     compiler = Compiler(place)
-    host = compiler.host_object(_HOST % tuple(names()), "host.o")
+    host = compiler.host_object(_HOST % tuple(names()) + more, "host.o")
     link = toolchains.link_command(
         compiler.toolchain,
         objects=[str(host), str(code)],

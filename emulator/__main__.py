@@ -1,118 +1,27 @@
-"""``python -m emulator coverage|inspect FILE...``: what GPU code needs, and what it shows unrun; ``core`` compiles."""
+"""``python -m emulator COMMAND``: see ``emulator/cli.py``. Ctrl-C during its imports ends as it does later."""
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import io
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from types import FrameType
 
-from emulator import toolchain
-from emulator.errors import EmulatorError, OutputError, UnknownInstructionError
-from emulator.inspection import inspect as inspection
-from emulator.options import ARCHS
-
-# as matrix/base/entry.py, which this room may not import
-_CLOSED_PIPE = 141
 _INTERRUPTED = 130
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; 0, or the exit code of the error's class."""
-    return exit_code(lambda: _run(_parser().parse_args(arguments)))
+def _end(number: int, frame: FrameType | None) -> None:
+    os.write(2, b"error: interrupted; run the same command again\n")
+    os._exit(_INTERRUPTED)
 
 
-def exit_code(command: Callable[[], int]) -> int:
-    """Run ``command``; its result, or the exit code of its failure, whose message goes to stderr as ``error: ...``."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # what the encoding lacks is escaped
-    try:
-        code = command()
-        if sys.stdout is not None:  # Python's word for a closed one
-            sys.stdout.flush()  # here, and not while Python shuts down
-    except EmulatorError as error:
-        return _complain(str(error), error.exit_code)
-    except BrokenPipeError:
-        _abandon_stdout()
-        return _CLOSED_PIPE
-    except KeyboardInterrupt:
-        return _complain("interrupted; run the same command again", _INTERRUPTED)
-    except OSError as error:
-        if error.filename is None:  # standard output: what is left in its buffer can't be written, either
-            _abandon_stdout()
-        where = error.filename or "standard output"
-        return _complain(f"{where}: {error.strerror or error}. Name another place.", OutputError.exit_code)
-    return code
-
-
-def _complain(message: str, code: int) -> int:
-    with contextlib.suppress(OSError):  # nobody may read the message; the exit code remains
-        print(f"error: {_printable(message)}", file=sys.stderr, flush=True)
-    return code
-
-
-def _printable(text: str) -> str:
-    """As matrix/base/display.py: names in files can hold what steers a terminal."""
-    return "".join(one if one.isprintable() or one in "\n\t" else ascii(one)[1:-1] for one in text)
-
-
-def _abandon_stdout() -> None:
-    """Let Python's last flush go nowhere instead of failing again."""
-    if sys.stdout is not None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-class _Parser(argparse.ArgumentParser):
-    """Options are written out, so that a new one never changes what a line meant."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(allow_abbrev=False, **options)
-
-
-def _parser() -> argparse.ArgumentParser:
-    program = "ckpm emulator" if "CKPM_PROGRAM" in os.environ else "python -m emulator"
-    parser = _Parser(prog=program, description="The emulated gfx9 device.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    cover = commands.add_parser("coverage", help="list the opcodes that files need and what is missing")
-    cover.add_argument("files", nargs="+", type=Path, metavar="FILE", help="library, object, bundle or code object")
-    cover.add_argument("-v", "--verbose", action="store_true", help="every opcode and modifier with its count")
-    cover.set_defaults(run=_coverage)
-    look = commands.add_parser("inspect", help="each kernel's hot loop, missing waits and missing wait states, as JSON")
-    look.add_argument("file", type=Path, metavar="FILE", help="library, object, bundle or code object")
-    look.add_argument("--arch", choices=list(ARCHS), required=True, help="of which code objects")
-    look.set_defaults(run=_inspect)
-    core = commands.add_parser("core", help="compile the interpreter now, and not when a device is first asked for")
-    core.set_defaults(run=_core)
-    return parser
-
-
-def _run(chosen: argparse.Namespace) -> int:
-    code: int = chosen.run(chosen)
-    return code
-
-
-def _inspect(chosen: argparse.Namespace) -> int:
-    print(inspection.as_json(inspection.inspect(chosen.file, chosen.arch)))
-    return 0
-
-
-def _core(chosen: argparse.Namespace) -> int:
-    print(toolchain.library())
-    return 0
-
-
-def _coverage(chosen: argparse.Namespace) -> int:
-    from emulator.inspection import coverage  # only here: it imports the decoder's tables
-
-    covered = [coverage.cover(path) for path in chosen.files]
-    print(_printable(coverage.report(covered, verbose=chosen.verbose)))
-    return UnknownInstructionError.exit_code if any(one.missing for one in covered) else 0
-
-
+# as matrix/base/importing.py, which this room may not import
 if __name__ == "__main__":
+    heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if heeded:
+        signal.signal(signal.SIGINT, _end)
+    from emulator.cli import main
+
+    if heeded:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(main())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from reports.cli import main
+from matrix.base.importing import Importing
 
 if __name__ == "__main__":  # processes that a command starts may import this
+    with Importing():
+        from reports.cli import main
     sys.exit(main())

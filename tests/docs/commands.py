@@ -14,7 +14,7 @@ from typing import Any
 import nox.registry
 
 from ckpm.__main__ import ROOMS
-from emulator.__main__ import _parser as emulator_parser
+from emulator.cli import _parser as emulator_parser
 from kernels.cli import parser as kernels_parser
 from kernels.containers.images import images
 from matrix.base.errors import CkPrefillError

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.__main__ import exit_code, main
+from emulator.cli import exit_code, main
 from emulator.errors import CodeObjectError, OutputError
 from matrix.base.entry import exit_code as others
 from tests.emulator.emulator_small import small_library

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from emulator import code_object, image
-from emulator.__main__ import main
+from emulator.cli import main
 from emulator.errors import CodeObjectError
 from emulator.inspection import coverage
 from tests.emulator.emulator_small import small_library

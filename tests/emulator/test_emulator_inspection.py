@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator.__main__ import main
+from emulator.cli import main
 from emulator.inspection import inspect as inspection
 from emulator.inspection.inspect import inspect
 from emulator.inspection.lds_waits import unfinished_writes

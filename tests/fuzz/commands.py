@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-import emulator.__main__ as emulator_main
+import emulator.cli
 import kernels.cli
 import matrix.cli
 import reports.cli
@@ -55,7 +55,7 @@ ROOMS: dict[str, Main] = {
     "matrix": matrix.cli.main,
     "kernels": kernels.cli.main,
     "reports": reports.cli.main,
-    "emulator": emulator_main.main,
+    "emulator": emulator.cli.main,
     "tests.gpu": tests.gpu.cli.main,
     "workflows": workflows.cli.main,
 }

@@ -50,7 +50,18 @@ ORDER = {
         ),
         *("cli", "__main__"),
     ),
-    "emulator": ("faults", "errors", "options", "code_object", "image", "lowering", "*", "inspection", "__main__"),
+    "emulator": (
+        "faults",
+        "errors",
+        "options",
+        "code_object",
+        "image",
+        "lowering",
+        "*",
+        "inspection",
+        "cli",
+        "__main__",
+    ),
     "reports": ("errors", "*", "junit", "gates", "page", "release", "calibration", "cli", "__main__"),
 }
 MAX_FILES = 16  # Python files in a folder of a room, __init__.py left out

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from emulator.__main__ import main as emulator_main
+from emulator.cli import main as emulator_main
 from matrix.base.program import as_called
 from reports.cli import parser as reports_parser
 

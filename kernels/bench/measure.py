@@ -148,6 +148,8 @@ def _launched(
         why = outcome.fault.message if outcome.fault else outcome.launch.message
         raise MeasureError(f"{problem.name}: the launch failed: {why}. See nox -s test-batch-prefill.")
     kernel = outcome.launch.kernel or named or ""
+    if kernel not in manifest.kernels or device.arch not in manifest.kernels[kernel].archs:
+        raise MeasureError(f"{problem.name}: ran on '{kernel}', of which the manifest knows nothing. Build it anew.")
     return Measured(
         problem=problem.name,
         kernel=kernel,

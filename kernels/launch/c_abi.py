@@ -122,6 +122,7 @@ class Library:
 
         Raises:
             TypeError: a kernel is named, and launches of this C ABI take no name.
+            LibraryError: the answer is none that the C ABI has.
         """
         if kernel is not None and not self.arguments.BY_NAME:
             raise TypeError(f"{self.arguments.START}_launch takes no kernel's name")
@@ -133,10 +134,12 @@ class Library:
         )
         stages = range(self.arguments.STAGES)
         chosen = [self.calls["selected_kernel"](*([stage] if len(stages) > 1 else [])) for stage in stages]
+        if status not in tuple(Status):
+            raise LibraryError(f"{self.path}: damaged: a launch ended with status {status}. Build it anew.")
         return Launch(
             status=Status(status),
             message=message.value.decode(errors="replace"),
-            kernels=tuple(name.decode() for name in chosen if name),
+            kernels=tuple(_text(name, self.path) for name in chosen if name),
             milliseconds=milliseconds.value,
         )
 
@@ -151,13 +154,20 @@ def load(path: Path, arguments: type[CheckedArguments]) -> Library:
     abi, calls = _opened(path, arguments)
     return Library(
         path=path,
-        family=arguments.FAMILY or calls["family"]().decode(),
-        dialect=calls["dialect"]().decode(),
-        kernels=tuple(calls["kernel_name"](index).decode() for index in range(calls["kernel_count"]())),
+        family=arguments.FAMILY or _text(calls["family"](), path),
+        dialect=_text(calls["dialect"](), path),
+        kernels=tuple(_text(calls["kernel_name"](index), path) for index in range(calls["kernel_count"]())),
         arguments=arguments,
         abi=abi,
         calls=calls,
     )
+
+
+def _text(content: bytes | None, library: Path) -> str:
+    """A name that a library says. Raises LibraryError: it is none."""
+    if content is None or not content.isascii():
+        raise LibraryError(f"{library}: damaged: a name in it is no text. Build it anew.")
+    return content.decode()
 
 
 def _signatures(arguments: type[CheckedArguments]) -> dict[str, Signature]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -145,6 +146,32 @@ def test_a_library_of_another_age(library: Callable[..., Path], version: int, si
     text += "int ckpm_dialect, ckpm_kernel_count, ckpm_kernel_name, ckpm_launch, ckpm_selected_kernel;"
     with pytest.raises(LibraryError, match=rf"is version {version} with a problem of {size} bytes, .* Build it anew"):
         c_abi.load(library(text), LaunchArguments)
+
+
+def ours(name: str) -> str:
+    """C of a library with one kernel, whose name is a C expression; its launches end with status 77."""
+    answers = {"int abi_version(void)": "1", "long problem_bytes(void)": str(ctypes.sizeof(LaunchArguments))}
+    answers |= {
+        "const char* dialect(void)": '"d"',
+        "int kernel_count(void)": "1",
+        "const char* kernel_name(int n)": name,
+    }
+    answers |= {"const char* selected_kernel(void)": "0", "int launch()": "77"}
+    starts = re.sub(r"(\w+\()", r"ckpm_\1", "\n".join(answers)).splitlines()
+    return "\n".join(f"{start} {{ return {value}; }}" for start, value in zip(starts, answers.values(), strict=True))
+
+
+@pytest.mark.parametrize("name", ["0", r'"k\xff"'])
+def test_a_library_whose_names_are_no_text_is_damaged(library: Callable[..., Path], name: str) -> None:
+    with pytest.raises(LibraryError, match=r"\.so: damaged: a name in it is no text\. Build it anew\.$"):
+        c_abi.load(library(ours(name)), LaunchArguments)
+
+
+def test_a_launch_that_ends_as_none_does_is_damage(library: Callable[..., Path]) -> None:
+    loaded = c_abi.load(library(ours('"k"')), LaunchArguments)
+    assert loaded.kernels == ("k",)
+    with pytest.raises(LibraryError, match=r"\.so: damaged: a launch ended with status 77\. Build it anew\.$"):
+        loaded.launch(LaunchArguments())
 
 
 def test_a_kernel_is_named_only_where_the_c_abi_takes_a_name() -> None:

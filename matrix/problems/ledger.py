@@ -35,6 +35,7 @@ SIGNATURES = (
     "alibi_of_16_bits",
     "table_is_read_past_its_end",
     "bytes_are_stored_past_lds",
+    "num_records_reach_behind_the_pool",
 )
 RESULTS = ("passed", *OUTCOMES, "infrastructure")
 _SUITES = (*SUITES, FAMILY_SUITE, "performance")  # the gates' problems: what can't be run can't be measured

@@ -128,6 +128,32 @@ def test_gfx942_checks_the_addressed_bytes(device: EmulatedGpu, small: Path) -> 
     assert _touch(device, small, buffer.address, "srd", 0xFFFFFFFF)
 
 
+def _range_of_a_head_in_the_last_page(device: EmulatedGpu, small: Path) -> tuple[FaultReport | None, int]:
+    """docs/upstream/num-records.md: the fault of a range of a whole page that begins at a head's offset in a pool's
+    last page, and the pool's end. Pages of 16 keys, 2 heads of 128 elements of 2 bytes; the pool has 3.
+    """
+    head, page = 128 * 2, 16 * 2 * 128 * 2
+    pool = device.malloc(3 * page, "K pool")
+    assert (pool.address % PAGE, 3 * page % PAGE) == (0, 0)
+    last = pool.address + 2 * page
+    for start, length in ((last, page), (last + head, page - head), (last - page + head, page)):
+        assert _touch(device, small, start, "srd", length) is None
+    return _touch(device, small, last + head, "srd", page), pool.address + 3 * page
+
+
+@on_device("gfx950")
+def test_gfx950_faults_for_a_page_s_range_that_begins_at_a_head(device: EmulatedGpu, small: Path) -> None:
+    fault, end = _range_of_a_head_in_the_last_page(device, small)
+    assert fault
+    assert (fault.kind, fault.address) == ("srd_range", end)
+
+
+@on_device("gfx942")
+def test_gfx942_takes_a_range_that_no_lane_goes_to_the_end_of(device: EmulatedGpu, small: Path) -> None:
+    fault, _ = _range_of_a_head_in_the_last_page(device, small)
+    assert fault is None
+
+
 @on_device("gfx950")
 def test_first_fault_stays(device: EmulatedGpu, small: Path) -> None:
     module = device.load_module(fat_binary(small))

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from emulator import toolchain
+from emulator.store import BESIDE
 from kernels.base.settings import cache_folder
 from kernels.build.request import LIBRARY, PROJECT
 from matrix.base.files import sha256_of
@@ -123,13 +124,24 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Said]:
     """A folder in which all was made once, with what came of it. What takes minutes is copied from the user's cache."""
     folder = tmp_path_factory.mktemp("kept")
     (folder / "cache").mkdir(mode=0o700)
-    for name in ("upstream", "zig"):
+    for name in ("upstream", "zig", "objects"):
         if (cache_folder() / name).is_dir():
             shutil.copytree(cache_folder() / name, folder / "cache" / name, symlinks=True)
     copy_core(folder / "cache/emulator")
     said = run(folder)
     assert said.code == 0, said.words
+    delete_unused_objects(folder)
     return folder, said
+
+
+def delete_unused_objects(folder: Path) -> None:
+    """Of other libraries: to damage those would show nothing."""
+    used = {sha256_of(file) for file in folder.glob(f"{OUTPUTS}/obj/*.o")}
+    assert used
+    for file in folder.glob("cache/objects/??/*"):
+        if file.suffix != BESIDE and sha256_of(file) not in used:
+            file.unlink()
+            file.with_name(file.name + BESIDE).unlink(missing_ok=True)
 
 
 def copy_core(emulator: Path) -> None:
@@ -162,7 +174,7 @@ def delete(folder: Path, pattern: str) -> None:
 
 def delete_lightest(folder: Path) -> None:
     """The smallest object that is kept is the dispatch's: no code for GPUs is compiled again with it."""
-    objects = [file for file in folder.glob("cache/objects/??/*") if not file.suffix]
+    objects = [file for file in folder.glob("cache/objects/??/*") if file.suffix != BESIDE]
     min(objects, key=lambda file: file.stat().st_size).unlink()
 
 

@@ -122,8 +122,30 @@ def _lds_end(outcome: Outcome) -> str:
     return ""
 
 
+def _pool_end(outcome: Outcome) -> str:
+    """A buffer resource whose range ends behind K's or V's pool, by no more than the last head's offset in a page."""
+    fault = outcome.fault.fields if outcome.fault else {}
+    prepared = outcome.prepared
+    p = prepared.problem
+    for name in ("k", "v"):
+        end = outcome.addresses[name] + prepared.buffers[name].size
+        reach = (p.nhead_k - 1) * int(prepared.fields[f"nhead_stride_{name}"]) * p.element_bytes
+        if fault["kind"] == "srd_range" and end <= fault["address"] < end + reach:
+            return ""
+    return f"no range of a buffer resource ends behind a pool of {p.name} by a head's offset"
+
+
+def _without_the_last_page(problem: Problem) -> Problem:
+    return dataclasses.replace(problem, page_order="identity")  # the pool's first pages
+
+
 # name -> which fault it is, and the problem without what leads to it (None: nothing else can be launched)
 FAULTS: Mapping[str, tuple[Callable[[Outcome], str], Callable[[Problem], Problem | None]]] = {
     "table_is_read_past_its_end": (_table_end, lambda problem: dataclasses.replace(problem, table_end="zeros")),
     "bytes_are_stored_past_lds": (_lds_end, lambda problem: None),
+    # then the last pages of the pool are nobody's
+    "num_records_reach_behind_the_pool": (
+        _pool_end,
+        lambda problem: dataclasses.replace(problem, page_order="identity"),
+    ),
 }

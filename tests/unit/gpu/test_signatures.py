@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import sys
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -30,6 +31,7 @@ from tests.gpu.reference import attention
 from tests.gpu.signatures.reading import Reading, computed
 from tests.gpu.signatures.table import FAULTS, PREDICTIONS
 from tests.gpu.suites import Case, judge, with_signatures
+from tests.unit.enumerated import keys_of
 
 KEYS = tuple(select(dialect("ck-2025-11"), Selection(archs=("gfx950",), tier="smoke")))
 Outputs = dict[str, np.ndarray]
@@ -240,6 +242,36 @@ def test_what_is_left_without_the_fault_has_a_signature_of_its_own(monkeypatch: 
     both = ("table_is_read_past_its_end", "whole_rows_are_read")
     assert run(monkeypatch, problem, kernel, *both).signature == ""
     assert (run(monkeypatch, problem, kernel, both[0]).signature or "").startswith("without it: wrong")
+
+
+HEADS = dataclasses.replace(find("page-fault/paged_heads.linear"), seqlens_q=(5,))
+
+
+@pytest.mark.parametrize(
+    ("kind", "pool", "step", "why"),
+    [
+        ("srd_range", "k", 0, ""),
+        ("srd_range", "v", 255, ""),
+        ("srd_range", "k", 256, "no range of a buffer resource ends behind a pool"),
+        ("srd_range", "k", -1, "no range of a buffer resource ends behind a pool"),
+        ("memory", "k", 0, "no range of a buffer resource ends behind a pool"),
+    ],
+)
+def test_a_range_behind_the_pool_ends_before_the_last_head_s_offset_there(
+    monkeypatch: pytest.MonkeyPatch, kind: str, pool: str, step: int, why: str
+) -> None:
+    def kernel(prepared: Prepared) -> Any:
+        if prepared.problem.page_order == "identity":
+            return right(prepared)
+        end = 4096 * (1 + list(prepared.buffers).index(pool)) + prepared.buffers[pool].size
+        fields = {"access": "load", "address": end + step, "bytes": 1, "kind": kind, "text": "buffer_load"}
+        return Fault(kind=kind, message="a range", error=700, fields=fields)
+
+    newest = tuple(key for key in keys_of("rocm-libraries-2026", "batch_prefill") if serves(key, HEADS))
+    monkeypatch.setattr(sys.modules[__name__], "KEYS", newest)
+    found = run(monkeypatch, HEADS, kernel, "num_records_reach_behind_the_pool")
+    assert found.outcome == "fault"
+    assert found.signature == why if not why else (found.signature or "").startswith(why)
 
 
 # ---- the ledger

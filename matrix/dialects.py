@@ -57,7 +57,8 @@ class Dialect:
     """``detection`` is None if only lists of names are known of that age: no checkout is taken for one of it.
 
     ``known_archs`` are those that something is known of; ``unknown_archs`` says why there are no others.
-    ``enumerators`` are the members of C++ enumerations at that age: a tree with more has kernels that we lack.
+    ``enumerators`` are the members of C++ enumerations at that age: a tree with more has kernels that we lack, as has
+    one whose codegen names ``targets`` that begin otherwise. ``parameters`` are those of C++ templates, in order.
     """
 
     name: str
@@ -66,6 +67,8 @@ class Dialect:
     known_archs: tuple[str, ...]
     unknown_archs: str
     enumerators: Mapping[str, tuple[str, ...]]
+    targets: tuple[str, ...]
+    parameters: Mapping[str, tuple[str, ...]]
     families: Families
     hand_written: Families
 
@@ -246,18 +249,20 @@ def read_dialect(folder: Path) -> Dialect:
     """
     line = lineage(folder)
     table = line[-1]
-    table.allow(("dialect", "parent", "summary", "detect", "known_archs", "enumerators"))
+    table.allow(("dialect", "parent", "summary", "detect", "known_archs", "enumerators", "targets", "parameters"))
     if table.get("dialect").text() != folder.name:
         raise table.get("dialect").fail(f"a dialect has the name of its folder, here '{folder.name}'")
     detect, known = _overlaid(line).find("detect"), _overlaid(line).find("known_archs")
-    enumerators = table.find("enumerators")
+    targets = table.find("targets")
     return Dialect(
         name=table.get("dialect").text(),
         summary=table.get("summary").text(),
         detection=_detection(detect) if detect else None,
         known_archs=tuple(map(_known_arch, known.get("archs").items())) if known else tuple(archs()),
         unknown_archs=known.get("why").text() if known else "",
-        enumerators={name: row.texts() for name, row in enumerators.mapping().items()} if enumerators else {},
+        enumerators=_lists(table.find("enumerators")),
+        targets=targets.texts() if targets else (),
+        parameters=_lists(table.find("parameters")),
         families=Families(tuple(one.file.parent for one in line), FAMILIES),
         hand_written=Families((folder,), HAND_WRITTEN),
     )
@@ -280,6 +285,10 @@ def lineage(folder: Path) -> list[Field]:
             raise parent.fail(f"no dialect '{parent.text()}' beside this one")
         line.insert(0, load(file))
     return line
+
+
+def _lists(field: Field | None) -> dict[str, tuple[str, ...]]:
+    return {name: row.texts() for name, row in field.mapping().items()} if field else {}
 
 
 def _overlaid(tables: Sequence[Field]) -> Field:

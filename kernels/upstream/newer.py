@@ -1,34 +1,84 @@
-"""What a checkout has that its dialect doesn't know: values of axes for which the matrix has no keys."""
+"""What a checkout has that its dialect doesn't know: values of axes without keys in the matrix, archs, parameters."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from kernels.errors import UnfitTreeError
 from matrix.dialects import Dialect
 
 _ENUMERATION = re.compile(r"enum\s+(?:class|struct)?\s*(\w+)\s*(?::[^{;]*)?\{([^}]*)\}")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_TARGET = re.compile(r"""["'](gfx[0-9][0-9a-z]*)""")
+_PARAMETER = re.compile(r"(\w+)\s*(=.*)?$", re.DOTALL)
 
 
 def newer_words(dialect: Dialect, files: Iterable[Path], root: Path) -> tuple[str, ...]:
-    """A line for each enumerator in C++ ``files`` below ``root`` that is none of the dialect's. Raises OSError."""
-    wanted = dialect.enumerators
+    """A line for each enumerator and template parameter in C++ ``files`` below ``root`` that is none of the dialect's.
+
+    Raises:
+        UnfitTreeError: a parameter stands where our text names another one.
+        OSError.
+    """
+    wanted = (*dialect.enumerators, *dialect.parameters)
     if not wanted:
         return ()
-    lines = []
+    lines: list[str] = []
     for file in sorted(files):
         text = file.read_text(encoding="utf-8", errors="replace")
-        if not any(name in text for name in wanted):
-            continue
-        code = _COMMENT.sub(_blank, text)
-        for enumeration in _ENUMERATION.finditer(code):
-            known = wanted.get(enumeration[1])
-            members = [member for part in enumeration[2].split(",") if (member := part.partition("=")[0].strip())]
-            at = f"{file.relative_to(root)}:{code.count(chr(10), 0, enumeration.start()) + 1}"
-            lines += [f"{enumeration[1]}::{one} ({at})" for one in members if known and one not in known]
+        if any(name in text for name in wanted):
+            code, place = _COMMENT.sub(_blank, text), str(file.relative_to(root))
+            lines += [*_enumerators(dialect, code, place), *_parameters(dialect, code, place)]
     return tuple(lines)
+
+
+def newer_targets(dialect: Dialect, codegen: Path, root: Path) -> tuple[str, ...]:
+    """A line for each arch that batch prefill's codegen names and the dialect doesn't know. Raises OSError."""
+    if not dialect.targets:
+        return ()
+    text = codegen.read_text(encoding="utf-8", errors="replace")
+    places = {found[1]: found.start() for found in reversed([*_TARGET.finditer(text)])}
+    return tuple(
+        f"{name} ({_at(str(codegen.relative_to(root)), text, start)})"
+        for name, start in sorted(places.items())
+        if not name.startswith(dialect.targets)
+    )
+
+
+def _enumerators(dialect: Dialect, code: str, place: str) -> Iterator[str]:
+    for enumeration in _ENUMERATION.finditer(code):
+        known = dialect.enumerators.get(enumeration[1])
+        members = [member for part in enumeration[2].split(",") if (member := part.partition("=")[0].strip())]
+        at = _at(place, code, enumeration.start())
+        yield from (f"{enumeration[1]}::{one} ({at})" for one in members if known and one not in known)
+
+
+def _parameters(dialect: Dialect, code: str, place: str) -> Iterator[str]:
+    """Those that follow the known ones and have a default: our text leaves them out. Raises UnfitTreeError."""
+    for name, known in dialect.parameters.items():
+        template = re.search(rf"template\s*<([^;{{}}]*)>\s*struct\s+{name}(?!\w)", code)
+        there = (
+            [found for part in template[1].split(",") if (found := _PARAMETER.search(part.strip()))] if template else []
+        )
+        if not template or len(there) <= len(known):  # under other names they are the same
+            continue
+        at = _at(place, code, template.end())
+        for index, parameter in enumerate(there):
+            if parameter[1] in known:
+                continue
+            if index < len(known) or not parameter[2]:
+                raise UnfitTreeError(
+                    f"{at}: {name} has a parameter {parameter[1]} that dialect {dialect.name} doesn't know, and that "
+                    "can't be left out: no kernel of batch prefill would compile. A new age of CK needs a dialect file "
+                    "in matrix/tables/dialects."
+                )
+            yield f"another {parameter[1]} of {name} than its default ({at})"
+
+
+def _at(place: str, text: str, start: int) -> str:
+    return f"{place}:{text.count(chr(10), 0, start) + 1}"
 
 
 def _blank(comment: re.Match[str]) -> str:

@@ -24,7 +24,7 @@ from kernels.base.files import locked, writing
 from kernels.base.trust import demand_private
 from kernels.errors import ChecksumError, DownloadError, NotACkTreeError, UnfitTreeError
 from kernels.upstream.headers import State, states
-from kernels.upstream.newer import newer_words
+from kernels.upstream.newer import newer_targets, newer_words
 from matrix.base.files import sha256_of
 from matrix.dialects import Dialect, PackagedUpstream, check_upstream, dialect, dialect_names
 
@@ -128,6 +128,8 @@ def _checkout(ck_root: Path) -> Tree:
         )
     closure = include_closure(root)
     headers = states(sorted(closure))  # before they are read: what changes meanwhile is noticed
+    known = dialect(fitting[0])
+    codegen = root / FMHA / known.detection.file if known.detection else None
     return Tree(
         name="checkout",
         root=root,
@@ -135,7 +137,7 @@ def _checkout(ck_root: Path) -> Tree:
         identity=f"checkout sha256:{digest(root, closure)}",
         selector_takes_base=_selector_takes_base(root),
         headers=headers,
-        newer=newer_words(dialect(fitting[0]), closure, root),
+        newer=(*newer_words(known, closure, root), *(newer_targets(known, codegen, root) if codegen else ())),
     )
 
 

@@ -20,7 +20,7 @@ from kernels.upstream import package_index
 from kernels.upstream import trees as upstream
 from kernels.upstream.trees import FMHA, checkout, damage, digest, include_closure, locate, place
 from matrix.base.errors import OutputError, UnknownUpstreamError
-from matrix.dialects import PackagedUpstream, upstreams
+from matrix.dialects import PackagedUpstream, dialect, upstreams
 
 CODEGEN = {
     "ck-2025-06": "do_fp8_static_quant get_mask_map def list_blobs(file_path",
@@ -100,6 +100,54 @@ def test_a_checkout_with_values_that_its_dialect_lacks_is_newer_and_is_served(tm
     assert note.startswith(
         f"note: {tree.root} is newer than dialect rocm-libraries-2026, which has no kernels for {place}"
     )
+
+
+KNOWN = dialect("rocm-libraries-2026").parameters["fmha_fwd_batch_prefill_traits_"]
+LOAD = "ck_tile::LoadModeEnum kKVLoadMode_ =\n              ck_tile::LoadModeEnum::BUFFER_LOAD"  # in two lines
+
+
+def traits(*parameters: str) -> str:
+    """The struct of batch prefill's traits, between two other declarations."""
+    return f"""
+template <typename Traits_, typename Arch = void>
+float fmha_fwd_(const ck_tile::stream_config&, fmha_fwd_args);
+template <{", ".join(parameters)}>
+struct fmha_fwd_batch_prefill_traits_ : public fmha_fwd_traits_<HDim_, kOther_>
+{{ static constexpr auto kLoad = kKVLoadMode_; }};
+"""
+
+
+def newest(root: Path, *parameters: str, codegen: str = "") -> Path:
+    return make_tree(root, CODEGEN["rocm-libraries-2026"] + codegen, traits(*parameters))
+
+
+def test_a_parameter_behind_the_known_ones_is_newer_and_is_left_at_its_default(tmp_path: Path) -> None:
+    known = [*(f"bool {name}" for name in KNOWN[:-1]), LOAD]
+    assert checkout(newest(tmp_path / "known", *known)).newer == ()
+    assert checkout(newest(tmp_path / "renamed", *(f"int P{n}" for n in range(len(KNOWN))))).newer == ()
+    tree = checkout(newest(tmp_path / "newer", *known, "ck_tile::index_t kOccupancy_ = -1"))
+    assert tree.dialect == "rocm-libraries-2026"
+    place = "(example/ck_tile/01_fmha/fmha_fwd.hpp:8)"
+    assert tree.newer == (f"another kOccupancy_ of fmha_fwd_batch_prefill_traits_ than its default {place}",)
+
+
+@pytest.mark.parametrize(("at", "default"), [(24, " = -1"), (28, "")])
+def test_a_parameter_that_can_not_be_left_out_is_another_age(tmp_path: Path, at: int, default: str) -> None:
+    parameters = [f"bool {name}" for name in KNOWN]
+    parameters.insert(at, f"ck_tile::index_t kOccupancy_{default}")
+    said = r"fmha_fwd\.hpp:7: fmha_fwd_batch_prefill_traits_ has a parameter kOccupancy_ that dialect"
+    with pytest.raises(UnfitTreeError, match=said):
+        checkout(newest(tmp_path, *parameters))
+
+
+def test_a_codegen_for_other_archs_is_newer(tmp_path: Path) -> None:
+    codegen = (
+        '\nif target.startswith("gfx11"):  # not gfx12\n    pass\nARCHS = ["gfx90a", "gfx950", \'gfx1151\', "gfx11"]\n'
+    )
+    tree = checkout(newest(tmp_path, *(f"bool {name}" for name in KNOWN), codegen=codegen))
+    file = "example/ck_tile/01_fmha/codegen/ops/fmha_batch_prefill.py"
+    assert tree.newer == (f"gfx11 ({file}:2)", f"gfx1151 ({file}:4)")
+    assert f"has no kernels for gfx11 ({file}:2), gfx1151" in tree.words_of_newer()
 
 
 def test_a_checkout_needs_a_place(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from kernels.base.trust import Store
 from kernels.errors import CodegenError
+from kernels.upstream.headers import content
 from kernels.upstream.trees import Tree
 
 TIMEOUT_SECONDS = 1800  # the backward list takes 26 s alone; on a crowded machine 600 s were seen
@@ -37,7 +38,7 @@ class Rendered:
 
 def knows_targets(tree: Tree) -> bool:
     """Whether the tree's generate.py takes ``--targets``; older ones list the same kernels whatever the arch."""
-    return '"--targets"' in (tree.fmha / "generate.py").read_text(encoding="utf-8").replace("'", '"')
+    return '"--targets"' in content(tree.fmha / "generate.py").decode(errors="replace").replace("'", '"')
 
 
 def list_names(tree: Tree, arch: str, api: str, receipt: int, mask: str) -> list[str]:
@@ -47,7 +48,7 @@ def list_names(tree: Tree, arch: str, api: str, receipt: int, mask: str) -> list
     """
     with tempfile.TemporaryDirectory(prefix="ckpm-list-") as folder:
         _generate(tree, arch, api, receipt, mask, ("--list_blobs", "blobs.txt"), Path(folder))
-        lines = (Path(folder) / "blobs.txt").read_text(encoding="utf-8").splitlines()
+        lines = (Path(folder) / "blobs.txt").read_text(encoding="utf-8", errors="replace").splitlines()
     names = [Path(line).stem for line in lines if line.strip()]
     return [name for name in names if not name.endswith("_api")]  # the dispatch file
 
@@ -59,7 +60,7 @@ def render(tree: Tree, arch: str, api: str, receipt: int, mask: str, folder: Pat
         CodegenError: generate.py failed, or wrote no dispatch file.
     """
     _generate(tree, arch, api, receipt, mask, ("--output_dir", "."), folder)
-    texts = {file.stem: file.read_text(encoding="utf-8") for file in sorted(folder.rglob("*.cpp"))}
+    texts = {file.stem: file.read_text(encoding="utf-8", errors="replace") for file in sorted(folder.rglob("*.cpp"))}
     dispatch = texts.pop(dispatch_name(api), None)
     if dispatch is None:
         raise CodegenError(f"{tree.fmha / 'generate.py'} wrote no {dispatch_name(api)}.cpp for receipt {receipt}.")
@@ -102,15 +103,11 @@ class Live:
         return self._renders[key]
 
 
-def _content(names: str) -> str:
-    return hashlib.sha256(names.encode()).hexdigest()
-
-
 def codegen_digest(fmha: Path) -> str:
     """sha256 over the Python files of a codegen, with their places: what decides about its lists."""
     digest = hashlib.sha256()
     for file in (fmha / "generate.py", *sorted((fmha / "codegen").rglob("*.py"))):
-        digest.update(f"{file.relative_to(fmha)}\0{_content(file.read_text(encoding='utf-8'))}\n".encode())
+        digest.update(f"{file.relative_to(fmha)}\0{hashlib.sha256(content(file)).hexdigest()}\n".encode())
     return digest.hexdigest()
 
 

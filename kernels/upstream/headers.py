@@ -1,4 +1,4 @@
-"""The headers of a tree as they were when its identity was determined.
+"""The files of a tree, and its headers as they were when its identity was determined.
 
 An object that is compiled while a header is edited or damaged must not enter the shared cache under the identity of
 what the header was before. Size and times are compared after every compile: a millisecond, where hashing takes ten.
@@ -6,18 +6,27 @@ what the header was before. Size and times are compared after every compile: a m
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from kernels.base.files import write_if_changed
-from matrix.base.bounded import parse_json, read_text
+from matrix.base.bounded import BoundsError, parse_json, read_bytes, read_text
 
 RECORD = ".headers.json"  # in a build's output folder
 
 # path, bytes, nanoseconds of writing, nanoseconds of any change (a copy can set the former back)
 State = tuple[str, int, int, int]
+
+
+def content(file: Path) -> bytes:
+    """A file of a tree. Raises OSError, also for one that is larger than any of CK's."""
+    try:
+        return read_bytes(file)
+    except BoundsError as error:
+        raise OSError(errno.EFBIG, str(error), str(file)) from error
 
 
 def states(files: Iterable[Path]) -> tuple[State, ...]:

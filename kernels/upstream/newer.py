@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from kernels.errors import UnfitTreeError
+from kernels.upstream.headers import content
 from matrix.dialects import Dialect
 
 _ENUMERATION = re.compile(r"enum\s+(?:class|struct)?\s*(\w+)\s*(?::[^{;]*)?\{([^}]*)\}")
@@ -27,7 +28,7 @@ def newer_words(dialect: Dialect, files: Iterable[Path], root: Path) -> tuple[st
         return ()
     lines: list[str] = []
     for file in sorted(files):
-        text = file.read_text(encoding="utf-8", errors="replace")
+        text = content(file).decode(errors="replace")
         if any(name in text for name in wanted):
             code, place = _COMMENT.sub(_blank, text), str(file.relative_to(root))
             lines += [*_enumerators(dialect, code, place), *_parameters(dialect, code, place)]
@@ -38,7 +39,7 @@ def newer_targets(dialect: Dialect, codegen: Path, root: Path) -> tuple[str, ...
     """A line for each arch that batch prefill's codegen names and the dialect doesn't know. Raises OSError."""
     if not dialect.targets:
         return ()
-    text = codegen.read_text(encoding="utf-8", errors="replace")
+    text = content(codegen).decode(errors="replace")
     places = {found[1]: found.start() for found in reversed([*_TARGET.finditer(text)])}
     return tuple(
         f"{name} ({_at(str(codegen.relative_to(root)), text, start)})"

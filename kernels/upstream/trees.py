@@ -23,7 +23,7 @@ from pathlib import Path
 from kernels.base.files import locked, writing
 from kernels.base.trust import demand_private
 from kernels.errors import ChecksumError, DownloadError, NotACkTreeError, UnfitTreeError
-from kernels.upstream.headers import State, states
+from kernels.upstream.headers import State, content, states
 from kernels.upstream.newer import newer_targets, newer_words
 from matrix.base.files import sha256_of
 from matrix.dialects import Dialect, PackagedUpstream, check_upstream, dialect, dialect_names
@@ -149,7 +149,7 @@ def fits(candidate: Dialect, fmha: Path) -> bool:
     file = fmha / detection.file
     if not file.is_file() or (detection.lacks_file and (fmha / detection.lacks_file).exists()):
         return False
-    text = file.read_text(encoding="utf-8", errors="replace")
+    text = content(file).decode(errors="replace")
     return all(word in text for word in detection.has) and not any(word in text for word in detection.lacks)
 
 
@@ -162,7 +162,7 @@ def digest(root: Path, closure: Set[Path]) -> str:
     total = hashlib.sha256()
     for file in sorted(files):
         total.update(os.fsencode(file.relative_to(root)) + b"\0")
-        total.update(hashlib.sha256(file.read_bytes()).digest())
+        total.update(hashlib.sha256(content(file)).digest())
     return total.hexdigest()
 
 
@@ -176,7 +176,7 @@ def include_closure(root: Path) -> set[Path]:
         if file in seen or not file.is_file():
             continue
         seen.add(file)
-        for match in _INCLUDE.finditer(file.read_bytes()):
+        for match in _INCLUDE.finditer(content(file)):
             name = os.fsdecode(match[1])
             pending += [root / "include" / name, file.parent / name, root / FMHA / name]
     return seen
@@ -184,7 +184,7 @@ def include_closure(root: Path) -> set[Path]:
 
 def _selector_takes_base(root: Path) -> bool:
     header = root / FMHA / "fmha_fwd.hpp"
-    return header.is_file() and b"k_base_ptr" in header.read_bytes()
+    return header.is_file() and b"k_base_ptr" in content(header)
 
 
 def is_unpacked(package: PackagedUpstream, cache: Path) -> bool:

@@ -24,7 +24,7 @@ from kernels.launch.counters import LIBRARY_FACTS, METRICS, Measured, Measuremen
 from matrix.problems.ledger import LEDGER
 from tests.fuzz.compiled import LIBRARY, prepare_code, prepare_library, prepare_loadable
 from tests.fuzz.hostile import BYTES, DOCUMENT, TEXT, Change
-from tests.fuzz.tree import CODEGEN, HEADER, INSTANCES, PARITY, prepare_tree
+from tests.fuzz.tree import BUILD, CODEGEN, HEADER, INSTANCES, PARITY, prepare_newest_tree, prepare_tree
 from tests.unit import manifests
 from tests.unit.matrix.test_validate import YAML
 from tests.unit.reports.release.samples import list_anew, make_bundle
@@ -92,6 +92,7 @@ def commands() -> tuple[Command, ...]:
         _of("kernels measure --output out.json --upstream aiter", "loadable", loaded, ends=38),
         _of("kernels build --arch gfx950 --cluster slurm --cluster-file site.yaml", "files", of_site, ends=110),
         _of(PARITY, "tree", {HEADER: TEXT, CODEGEN: TEXT, INSTANCES: DOCUMENT}),
+        _of(BUILD, "newest", {HEADER: TEXT, CODEGEN: TEXT}, ends=11),
         _of("reports junit results.json --output out.xml", "files", {"results.json": DOCUMENT}, ends=40),
         _of("reports model counters.json", "files", {"counters.json": DOCUMENT}),
         _of("reports merge one.xml two.xml --output out.xml", "files", {"one.xml": TEXT, "two.xml": TEXT}),
@@ -140,6 +141,7 @@ def prepare(top: Path) -> None:
     prepare_library(top / "library", top / "code" / "library.o")
     prepare_loadable(top / "loadable", top / "code" / "library.o")
     prepare_tree(top / "tree")
+    prepare_newest_tree(top / "newest")
     _jobs(top / "jobs")
     folder, tar = make_bundle(top / "made")
     (top / "bundle").mkdir()

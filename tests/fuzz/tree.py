@@ -21,10 +21,17 @@ do_fp8_static_quant = get_mask_map = None
 def list_blobs(targets, file_path):
     """As the dialect's detection wants it."""
 '''
+_NEWEST = """
+SUPPORTED_PAGE_SIZE = [1, 16, 1024]
+LOADS = ["bload", "gload"]
+TARGETS = ["gfx9", "gfx11"]
+"""
 _HEADER = """
 #pragma once
 #include "ck_tile/core.hpp"
-enum class BlockAttentionBiasEnum { NO_BIAS = 0, ELEMENTWISE_BIAS = 1, ALIBI = 2 };
+enum class BlockAttentionBiasEnum { NO_BIAS = 0, ELEMENTWISE_BIAS = 1, ALIBI = 2, OTHER = 3 };
+template <ck_tile::index_t HDim_, typename DataType_, bool kHasSink_ = false>
+struct fmha_fwd_batch_prefill_traits_ {};
 """
 _GENERATE = """
 import argparse, json, pathlib
@@ -49,21 +56,32 @@ PARITY = (
     f"kernels parity --upstream checkout --ck-root ck --family batch_prefill --arch gfx950 --receipt {RECEIPT} "
     "--mask simplified --no-machine-code --no-stored --output out.json"
 )
+# reads the tree, and compiles nothing
+BUILD = "kernels build --arch gfx950 --upstream checkout --ck-root ck --filter nothing"
 
 
 def prepare_tree(folder: Path) -> None:
     """The tree, in ``folder``'s ck."""
-    fmha = folder / "ck" / FMHA
-    (fmha / "codegen/ops").mkdir(parents=True)
-    (folder / "ck/include/ck_tile").mkdir(parents=True)
-    (folder / "ck/include/ck_tile/core.hpp").write_text("// core\n")
-    (fmha / "generate.py").write_text(_GENERATE)
-    (fmha / "codegen/utils.py").write_text("")
-    (folder / CODEGEN).write_text(_CODEGEN)
-    (folder / HEADER).write_text(_HEADER)
+    _write(folder, _CODEGEN)
     features = words.features(_DIALECT)
     family = dialect(_DIALECT).family("batch_prefill")
     keys = enumerate_keys(family, arch="gfx950", receipt=RECEIPT, mask_impl="simplified")
     texts = {key.name: instance_text(key, features, "theirs::n") for key in keys}
     texts["fmha_batch_prefill_api"] = dispatch_text(keys, features).replace("ckpm", "theirs")
     (folder / INSTANCES).write_text(json.dumps(texts))
+
+
+def prepare_newest_tree(folder: Path) -> None:
+    """A tree that is newer than the newest dialect, of which only headers and codegen are read."""
+    _write(folder, _NEWEST)
+
+
+def _write(folder: Path, codegen: str) -> None:
+    fmha = folder / "ck" / FMHA
+    (fmha / "codegen/ops").mkdir(parents=True)
+    (folder / "ck/include/ck_tile").mkdir(parents=True)
+    (folder / "ck/include/ck_tile/core.hpp").write_text("// core\n")
+    (fmha / "generate.py").write_text(_GENERATE)
+    (fmha / "codegen/utils.py").write_text("")
+    (folder / CODEGEN).write_text(codegen)
+    (folder / HEADER).write_text(_HEADER)

@@ -374,13 +374,25 @@ def test_a_checkout_that_can_not_be_read(tmp_path: Path, monkeypatch: pytest.Mon
     make_tree(tmp_path, CODEGEN["ck-2025-11"])
 
     def refuse(file: Path) -> bytes:
+        if file.suffix == ".py":
+            return file.read_bytes()
         raise PermissionError(13, "Permission denied", str(file))
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(upstream, "content", refuse)
     with pytest.raises(
         NotACkTreeError, match=r"fmha_fwd\.hpp: this file of the CK tree can't be read: Permission denied"
     ):
         checkout(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["codegen/ops/fmha_batch_prefill.py", "fmha_fwd.hpp", "codegen/utils.py"])
+def test_a_file_that_is_larger_than_any_of_ck_s_is_named_and_not_read(tmp_path: Path, name: str) -> None:
+    root = make_tree(tmp_path, CODEGEN["rocm-libraries-2026"])
+    os.truncate(root / FMHA / name, 1 << 40)
+    with pytest.raises(
+        NotACkTreeError, match=rf"{name}: this file of the CK tree can't be read: it has more than 64 MiB"
+    ):
+        checkout(root)
 
 
 def test_an_include_in_another_encoding_is_followed(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from kernels.base import settings
 from kernels.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256
-from kernels.build.manifest import MANIFEST, Manifest, check_library
+from kernels.build.manifest import MANIFEST, Manifest, check_library, library_digest
 from kernels.build.request import LIBRARY
 from kernels.errors import MeasureError, RecordError
 from kernels.families.libraries import host
@@ -22,7 +22,6 @@ from kernels.launch.c_abi import Status
 from kernels.launch.counters import LIBRARY_FACTS, Measured, Measurements, flattened
 from matrix.base.display import show
 from matrix.base.errors import CkPrefillError, UnknownTierError
-from matrix.base.files import sha256_of
 from matrix.base.outputs import demand_place, refuse_inputs
 from matrix.dialects import TABLES, check_built_arch, check_upstream
 from matrix.keys import Key
@@ -180,8 +179,9 @@ def identity_facts(library: Path, manifest: Manifest, *, foreign: bool) -> dict[
 
     Raises:
         LibraryMismatchError: it is another, and ``foreign`` doesn't allow that.
+        LibraryError: it is larger than any library.
     """
-    digest = sha256_of(library) if foreign else check_library(library, manifest)
+    digest = library_digest(library) if foreign else check_library(library, manifest)
     other = {FOREIGN_LIBRARY: f"sha256 {manifest.library_sha256 or 'not said'}"}
     return {LIBRARY_SHA256: digest, **(other if digest != manifest.library_sha256 else {})}
 

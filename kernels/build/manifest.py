@@ -11,7 +11,7 @@ from typing import Any
 from kernels.base.files import write_atomically
 from kernels.base.records import Source, Value, as_text
 from kernels.code.code_object import KernelResources
-from kernels.errors import LibraryMismatchError, RecordError
+from kernels.errors import LibraryError, LibraryMismatchError, RecordError
 from matrix.base.errors import NameSyntaxError
 from matrix.base.files import sha256_of
 from matrix.dialects import Dialect, compute_units, dialect
@@ -23,6 +23,7 @@ MANIFEST = "manifest.json"  # beside the library
 _COUNTS = (
     "vgpr", "agpr", "sgpr", "vgpr_spills", "sgpr_spills", "lds_bytes", "scratch_bytes", "occupancy_waves",
 )  # fmt: skip
+_LARGEST_LIBRARY = 4 << 30  # bytes: one of all kernels for three archs has a tenth
 _MORE_COUNTS = ("kernarg_bytes", "max_workgroup", "wavefront", "text_bytes")
 
 
@@ -120,13 +121,21 @@ def family_of(known: Dialect, name: str) -> Family:
     return beginnings[max(fitting, key=len)]
 
 
+def library_digest(library: Path) -> str:
+    """The sha256 of a library's bytes. Raises LibraryError: no library has so many."""
+    if (size := library.stat().st_size) > _LARGEST_LIBRARY:
+        raise LibraryError(f"{library}: its {size:,} bytes are no library: none has {_LARGEST_LIBRARY >> 30} GiB.")
+    return sha256_of(library)
+
+
 def check_library(library: Path, manifest: Manifest) -> str:
     """The sha256 of a library's bytes, which must be those that its manifest lists.
 
     Raises:
         LibraryMismatchError: they are others.
+        LibraryError: they are too many.
     """
-    digest = sha256_of(library)
+    digest = library_digest(library)
     if digest != manifest.library_sha256:
         raise LibraryMismatchError(
             f"{library}: it is not the library of the {MANIFEST} beside it: its sha256 is {digest}, the manifest's "

@@ -52,4 +52,4 @@ def test_a_process_that_a_signal_ends_is_the_library_s_failure(number: signal.Si
 
 def test_a_library_that_calls_exit_is_no_success() -> None:
     with pytest.raises(LibraryError, match=r"ended the process \(exit code 0\)"):
-        run_apart(lambda: os._exit(0), LIBRARY)  # type: ignore[func-returns-value, arg-type, return-value]
+        run_apart(lambda: os._exit(0), LIBRARY)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 from kernels.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256
 from kernels.bench.measure import _launched, compulsory_bytes, identity_facts, measure, performance_problems
-from kernels.errors import LibraryMismatchError, MeasureError, RecordError
+from kernels.errors import LibraryError, LibraryMismatchError, MeasureError, RecordError
 from kernels.launch import buffers, launching
 from kernels.launch.counters import METRICS, Measured, Measurements, flattened
 from matrix.base.errors import TableError, UnknownTierError
@@ -265,6 +266,15 @@ def test_the_library_that_is_measured_is_hashed(tmp_path: Path) -> None:
         LIBRARY_SHA256: hashlib.sha256(b"rebuilt by hand").hexdigest(),
         FOREIGN_LIBRARY: f"sha256 {digest}",
     }
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+def test_a_file_that_is_too_large_for_a_library_is_not_read(tmp_path: Path, foreign: bool) -> None:
+    library = tmp_path / "libckpm.so"
+    library.touch()
+    os.truncate(library, 1 << 40)
+    with pytest.raises(LibraryError, match=r"libckpm\.so: its 1,099,511,627,776 bytes are no library"):
+        identity_facts(library, manifests.record(), foreign=foreign)
 
 
 def test_a_model_that_says_nothing_of_a_field(tmp_path: Path) -> None:

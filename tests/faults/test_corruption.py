@@ -55,13 +55,13 @@ STEPS: Mapping[str, tuple[str, ...]] = {
 class Kind:
     """What is damaged and what is deleted so that it is needed, as globs in the folder of a run, and what uses it.
 
-    ``compiled``: a source of the host's is compiled again, which takes a third of what a kernel takes.
+    ``uncached`` is an output that is made again and not taken from the cache.
     """
 
     files: str
     deleted: tuple[str, ...] = ()
     steps: tuple[str, ...]
-    compiled: bool = False
+    uncached: str = ""
 
 
 KINDS: Mapping[str, Kind] = {
@@ -71,11 +71,13 @@ KINDS: Mapping[str, Kind] = {
     "core": Kind(files="cache/emulator/core-*/*", steps=("run",)),
     "object of the core": Kind(files="cache/emulator/objects/*", deleted=("cache/emulator/core-*",), steps=("run",)),
     "launcher": Kind(files="cache/launchers/*/*", deleted=("work/small",), steps=("small",)),
-    "header of CK": Kind(files="cache/upstream/*/**/*.hpp", deleted=("work/build",), compiled=True, steps=("build",)),
+    "header of CK": Kind(
+        files="cache/upstream/*/**/*.hpp", deleted=("work/build",), uncached="obj/dispatch.o", steps=("build",)
+    ),
     "key": Kind(files="cache/key", steps=("build",)),
     "output": Kind(files="work/build/**/*", steps=("build", "run", "inspect")),
 }
-LINKED = Kind(files="cache/zig/o/*/lib*", deleted=("work/build",), steps=("build",))  # made again: a minute each
+LINKED = Kind(files="cache/zig/o/*/lib*", deleted=("work/build",), uncached=LIBRARY, steps=("build",))  # a minute each
 EVERY = 40  # of the seeds, one is LINKED
 
 
@@ -136,8 +138,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Said]:
 
 def delete_unused_objects(folder: Path) -> None:
     """Of other libraries: to damage those would show nothing."""
-    used = {sha256_of(file) for file in folder.glob(f"{OUTPUTS}/obj/*.o")}
-    assert used
+    used = {sha256_of(file) for file in (folder / OUTPUTS / LIBRARY, *folder.glob(f"{OUTPUTS}/obj/*.o"))}
     for file in folder.glob("cache/objects/??/*"):
         if file.suffix != BESIDE and sha256_of(file) not in used:
             file.unlink()
@@ -162,7 +163,7 @@ def linked(place: tuple[Path, Said]) -> None:
     """zig's cache holds what a link needs, and nothing else: it is made again, which takes a minute."""
     folder, _ = place
     delete(folder, "cache/zig")
-    delete(folder, "work/build")
+    prepare(folder, LINKED)
     said = run(folder, LINKED.steps)
     assert said.code == 0, said.words
 
@@ -172,10 +173,16 @@ def delete(folder: Path, pattern: str) -> None:
         shutil.rmtree(found) if found.is_dir() else found.unlink()
 
 
-def delete_lightest(folder: Path) -> None:
-    """The smallest object that is kept is the dispatch's: no code for GPUs is compiled again with it."""
-    objects = [file for file in folder.glob("cache/objects/??/*") if file.suffix != BESIDE]
-    min(objects, key=lambda file: file.stat().st_size).unlink()
+def prepare(folder: Path, kind: Kind) -> None:
+    """Delete what must be made again. The sources of dispatch.o are the host's: they compile in a third of the time."""
+    if kind.uncached:
+        output = sha256_of(folder / OUTPUTS / kind.uncached)
+        cached = [file for file in folder.glob("cache/objects/??/*") if sha256_of(file) == output]
+        assert cached
+        for file in cached:
+            file.unlink()
+    for pattern in kind.deleted:
+        delete(folder, pattern)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -191,10 +198,7 @@ def test_what_is_damaged_is_made_again_or_named(
     assert files, f"no {name}"
     victim = random.Random(seed).choice(files)
     whole = victim.read_bytes()
-    for other in kind.deleted:
-        delete(folder, other)
-    if kind.compiled:
-        delete_lightest(folder)
+    prepare(folder, kind)
     victim.parent.mkdir(parents=True, exist_ok=True)
     victim.write_bytes(damaged(whole, seed))
     said = run(folder, kind.steps)

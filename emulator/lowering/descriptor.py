@@ -1,9 +1,10 @@
-"""Registers that a kernel's descriptor doesn't grant, and tuples of registers at places where none may begin.
+"""What a kernel's code uses and its descriptor doesn't grant, and tuples of registers where none may begin.
 
 Granted (LLVM, "User Guide for AMDGPU Backend", compute_pgm_rsrc1 and compute_pgm_rsrc3): vector and accumulation
 registers together in eights, the accumulation registers from ACCUM_OFFSET on; scalar registers in sixteens. From gfx90a
 on a tuple of vector registers begins at an even one (same guide, "VGPR alignment"); a pair of scalar registers begins
 at an even one, a longer tuple at a multiple of four. All code that the kernel can reach is looked at, run or not.
+The count of user SGPRs has room for all that the descriptor enables, and scratch is enabled where it is used.
 """
 
 from __future__ import annotations
@@ -48,11 +49,13 @@ def refusal(
 ) -> Refusal | None:
     """Why a kernel can't be launched; None if it can. ``spans`` has the instructions of each function by its name."""
     granted = Granted.of(kernel.rsrc1, kernel.rsrc3)
+    if reason := _too_few_users(kernel):
+        return Refusal(spans[kernel.function.name][0], reason)
     judged: dict[Encoding, str] = {}
     for at in _reachable(kernel.function.name, instructions, spans):
         encoding = instructions[at].encoding
         if encoding not in judged:
-            judged[encoding] = _judged(instructions[at], granted)
+            judged[encoding] = _judged(instructions[at], granted) or _without_scratch(instructions[at], kernel)
         if judged[encoding]:
             return Refusal(at, judged[encoding])
     return None
@@ -73,6 +76,24 @@ def _reachable(name: str, instructions: Sequence[Instruction], spans: Mapping[st
     if calls:
         places += [at for start, end in sorted(set(spans.values()) - {(first, last)}) for at in range(start, end)]
     return places
+
+
+# Scalars that a bit of kernel_code_properties asks for, from the lowest bit on (compute_pgm_rsrc2, USER_SGPR_COUNT).
+_USERS = (4, 2, 2, 2, 2, 2, 1)
+
+
+def _too_few_users(kernel: KernelInfo) -> str:
+    count = kernel.rsrc2 >> 1 & 0x1F
+    needed = sum(scalars for bit, scalars in enumerate(_USERS) if kernel.properties >> bit & 1) + (
+        kernel.preload & 0x7F
+    )
+    return f"{count} user SGPRs, where the descriptor enables {needed}" if count < needed else ""
+
+
+def _without_scratch(instruction: Instruction, kernel: KernelInfo) -> str:
+    if instruction.format != "SCRATCH" or kernel.rsrc2 & 1:
+        return ""
+    return f"{instruction.text}: the kernel's descriptor enables no scratch"
 
 
 def _judged(instruction: Instruction, granted: Granted) -> str:

@@ -33,6 +33,7 @@ test_kernel:
 .amdhsa_kernel test_kernel
 .amdhsa_group_segment_fixed_size {lds_bytes}
 .amdhsa_private_segment_fixed_size 64
+.amdhsa_{scratch} 1
 .amdhsa_user_sgpr_kernarg_segment_ptr 1
 .amdhsa_next_free_vgpr 64
 .amdhsa_next_free_sgpr 64
@@ -65,7 +66,8 @@ def assemble(body: str, arch: str = "gfx942", lds_bytes: int = 0) -> bytes:
     """The code object of a kernel ``test_kernel`` with these instructions."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "kernel.s")
-        source.write_text(_FRAME.format(arch=arch, body=body, lds_bytes=lds_bytes))
+        scratch = "system_sgpr_private_segment_wavefront_offset" if arch == "gfx90a" else "enable_private_segment"
+        source.write_text(_FRAME.format(arch=arch, body=body, lds_bytes=lds_bytes, scratch=scratch))
         return compiled(source, arch, "-x", "assembler")
 
 

@@ -26,7 +26,7 @@ v_lshlrev_b64 v[6:7], 1, v[8:9]
 1: s_load_dwordx4 s[4:7], s[0:1], 0x0
 s_endpgm
 """
-RSRC3, RSRC1 = 44, 48  # bytes in the descriptor
+RSRC3, RSRC1, RSRC2 = 44, 48, 52  # bytes in the descriptor
 
 
 def edited(code: bytes, at: int, field: int, low: int, value: int) -> bytes:
@@ -73,6 +73,22 @@ def test_registers_beyond_the_descriptors_count_stop_the_launch(
     assert said in message
     assert "kernel test_kernel" in message
     assert "workgroup" not in message
+
+
+@on_device("gfx942", whole=True)
+def test_fewer_user_scalars_than_are_enabled_stop_the_launch(device: EmulatedGpu) -> None:
+    """The arguments' address takes two, behind which the workgroup's number stands."""
+    message = refused(device, edited(assemble(KERNEL), RSRC2, 5, 1, 1))
+    assert "1 user SGPRs, where the descriptor enables 2" in message
+
+
+@on_device("gfx942", whole=True)
+def test_scratch_that_is_not_enabled_stops_the_launch(device: EmulatedGpu) -> None:
+    code = assemble("scratch_store_dword off, v0, off\ns_endpgm\n")
+    launch(device, edited(code, RSRC2, 1, 0, 1))
+    message = refused(device, edited(code, RSRC2, 1, 0, 0))
+    assert "scratch_store_dword" in message
+    assert "the kernel's descriptor enables no scratch" in message
 
 
 # (bytes of an instruction, the same with another register, what is said of it)

@@ -55,7 +55,9 @@ def test_the_smoke_tier_suits_an_emulator() -> None:
     """Two cores, 9 million wave-instructions a second and core, under two minutes with reference and start-up."""
     cases = [problem for suite in SUITES for problem in problems(suite)]
     assert sum(map(wave_instructions, cases)) < 100e6
-    assert len(cases) < 600  # each kind of kernel in each group of every_kernel, since planted defects survived without
+    assert (
+        len(cases) < 750
+    )  # each kind of kernel in each group of kernels and head dims: planted defects survived without
 
 
 def test_nothing_that_the_issue_asks_for_is_missing_from_smoke() -> None:
@@ -80,13 +82,22 @@ def test_every_kind_of_kernel_meets_what_planted_defects_survived_without() -> N
     for name in dialect_names():
         keys = select_some(dialect(name), Selection(archs=("gfx950",), tier="smoke"))
         plain = [key for key in keys if key.hdim_q == 128 and key.dtype != "fp8bf16"]
-        for group in ("negative_scores", "head_ratios", "key_residues", "head_dims_kernels"):
+        for group in ("negative_scores", "head_ratios", "key_residues", "head_dims_kernels", "head_dims_narrow"):
             mine = [p for p in cases if p.group == group]
             left = {key.name for key in plain if not any(serves(key, p) for p in mine)}
             # column-major V in batch mode has the loads of group mode; the tables say why the others are left out
-            out = {"key_residues": ("_batch_b64",), "head_dims_kernels": ("vectorized", "_vc_")}.get(group, ())
+            narrow = dict.fromkeys(("head_dims_kernels", "head_dims_narrow"), ("vectorized", "_vc_"))
+            out = {"key_residues": ("_batch_b64",), **narrow}.get(group, ())
             left = {one for one in left if not any(word in one for word in (*out, "_vc_psddv"))}
             assert left == set(), (name, group)
+
+
+def test_each_slice_of_eight_columns_is_the_last_one_of_some_row() -> None:
+    """Kernels store O eight columns at a time, and compare each with the head dim."""
+    cases = problems("batch-prefill", "smoke")
+    for feature in ("m64", "m128", "bias", "drop"):
+        dims = {p.hdim_v for p in cases if p.group.startswith("head_dims_") and p.name.endswith(f"-{feature}")}
+        assert dims == set(range(8, 128, 8))
 
 
 def test_keys_end_at_each_place_of_a_tile_and_scores_are_far_below_zero() -> None:

@@ -1,20 +1,17 @@
 """``python -m tests.mutants --seed N --count M``: plant defects in a built library's kernels and see what sees them.
 
-The seed is printed; the same seed, count and library plant the same. Exit code 0 if at least ``--floor`` of the mutants
-were seen by the static checks or by a smoke case of their kernel.
+The seed is printed; the same seed, count and library plant the same. Exit code 0 if the static checks or a smoke case
+of their kernel saw as many of the mutants as tests/mutants/floors.yaml asks for.
 """
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import secrets
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -25,23 +22,27 @@ from kernels.base.console import console, say
 from kernels.base.jobs import processors
 from matrix.base.entry import exit_code
 from matrix.base.errors import UsageError
+from matrix.changes.history import commit_of
 from matrix.dialects import check_arch, check_upstream
 from matrix.options import DEFAULT_ARCH, Parser
 from matrix.problems.problem import SUITES
 from tests.gpu import suites
-from tests.gpu.errors import MutantsSurvivedError, WorkerStartError
-from tests.mutants import trial
-from tests.mutants.planting import KINDS
-from tests.mutants.trial import STATIC, Setup, Tried
+from tests.gpu.errors import MutantsSurvivedError
+from tests.mutants import trial, workers
+from tests.mutants.drawing import KINDS, draw
+from tests.mutants.floors import missed, read_floors
+from tests.mutants.trial import CRASH, HANG, STATIC, Setup, Tried
 
 _EVERY_SECONDS = 20.0
+_ROOT = Path(__file__).resolve().parents[2]
 
 
 def parser() -> argparse.ArgumentParser:
     root = Parser(prog="python -m tests.mutants", description=__doc__)
-    root.add_argument("--seed", type=int, default=None, help="of the draw (default: a new one, which is printed)")
+    root.add_argument(
+        "--seed", default=None, metavar="N", help="of the draw, or `commit`: that of HEAD (default: a new one)"
+    )
     root.add_argument("--count", type=int, default=60, help="of mutants (default: %(default)s)")
-    root.add_argument("--floor", type=float, default=0.0, help="the least share that is seen (default: %(default)s)")
     root.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
     root.add_argument("--upstream", default=None, help="of the library, as with the suites")
     root.add_argument("--work", type=Path, default=Path(), metavar="DIR", help="folder with build/ (default: here)")
@@ -58,48 +59,54 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(args: argparse.Namespace, out: Console) -> None:
-    """Raises UsageError, NotBuiltError, WorkerStartError, CasesFailedError, MutantsSurvivedError."""
-    if args.count < 1 or not 0 <= args.floor <= 1 or (args.jobs or 1) < 1:
-        raise UsageError("--count and --jobs must be at least 1, and --floor from 0 to 1")
-    seed = secrets.randbelow(1 << 32) if args.seed is None else args.seed
+    """Raises UsageError, NotBuiltError, WorkerStartError, CasesFailedError, MutantsSurvivedError, TableError."""
+    if args.count < 1 or (args.jobs is not None and args.jobs < 1):
+        raise UsageError("--count and --jobs must be at least 1")
+    seed, floors = _seed(args.seed), read_floors()
     upstream = settings.upstream(args.upstream, settings.ck_root())
     if upstream != "checkout":
         check_upstream(upstream)
     library = suites.locate(args.work.absolute(), check_arch(args.arch).name, upstream)
     say(out, f"{args.count} mutants of {library.library}, seed {seed}")
-    mutants = trial.draw(trial.kernels_of(library, args.arch), seed, args.count)
+    drawn = draw(trial.kernels_of(library, args.arch), seed, args.count)
     setup = Setup(library=library.library, arch=args.arch)
-    jobs = args.jobs or processors()
-    # not forked: a fork would lose the threads of an emulated device
-    context = multiprocessing.get_context("spawn")
-    try:
-        with ProcessPoolExecutor(jobs, context, trial.start, (setup,)) as pool:
-            tried = list(_finished(out, [pool.submit(trial.tried_here, one) for one in mutants]))
-    except BrokenProcessPool as error:
-        raise WorkerStartError(f"a process that runs mutants ended: {error} Its last words are above.") from error
+    fates = workers.results(setup, drawn.mutants, args.jobs or processors())
+    tried = list(_finished(out, fates, len(drawn.mutants)))
     _show(out, tried)
+    _show_left_out(out, drawn.left_out)
     seen = sum(bool(one.killed_by) for one in tried)
     say(out, f"{seen} of {len(tried)} mutants were seen, seed {seed}")
-    if seen < args.floor * len(tried):
+    if below := missed(tried, floors):
         raise MutantsSurvivedError(
-            f"{seen} of {len(tried)} planted defects were seen, and {args.floor:.0%} are asked for. The survivors are "
-            f"listed above; the same are planted with --seed {seed} --count {args.count}"
+            f"too few of the planted defects were seen: {'; '.join(below)} (tests/mutants/floors.yaml). The survivors "
+            f"are listed above; the same are planted with --seed {seed} --count {args.count}"
         )
 
 
-def _finished(out: Console, futures: Sequence[Future[Tried]]) -> Iterator[Tried]:
+def _seed(chosen: str | None) -> int:
+    """Raises UsageError, and what commit_of raises where this is no checkout."""
+    if chosen is None:
+        return secrets.randbelow(1 << 32)
+    if chosen == "commit":
+        return int(commit_of(_ROOT, "HEAD")[:8], 16)
+    if not chosen.isascii() or not chosen.isdecimal():
+        raise UsageError(f"--seed is a number or `commit`, not '{chosen}'")
+    return int(chosen)
+
+
+def _finished(out: Console, fates: Iterable[Tried], of: int) -> Iterator[Tried]:
     """Results as they come, with a line now and then."""
     said = time.monotonic()
-    for count, future in enumerate(as_completed(futures), 1):
-        yield future.result()
-        if time.monotonic() - said > _EVERY_SECONDS or count == len(futures):
+    for count, fate in enumerate(fates, 1):
+        yield fate
+        if time.monotonic() - said > _EVERY_SECONDS or count == of:
             said = time.monotonic()
-            say(out, f"[{count}/{len(futures)}]")
+            say(out, f"[{count}/{of}]")
 
 
 def _show(out: Console, tried: Sequence[Tried]) -> None:
     """By kind: planted, seen by what, survived. Then each survivor."""
-    columns = (STATIC, *SUITES)
+    columns = (STATIC, *SUITES, CRASH, HANG)
     table = Table(box=None, pad_edge=False)
     for column in ("kind", "planted", *columns, "survived"):
         table.add_column(column, justify="left" if column == "kind" else "right", no_wrap=True)
@@ -111,7 +118,13 @@ def _show(out: Console, tried: Sequence[Tried]) -> None:
     out.print(table)
     for one in tried:
         if not one.killed_by:
-            say(out, f"survived {one.cases} cases: {one.mutant.kind}  {one.mutant.text}  {one.mutant.kernel}")
+            mutant = one.mutant
+            say(out, f"survived {one.cases} cases: {mutant.kind}  {mutant.text}  {mutant.kernel}: {one.how}")
+
+
+def _show_left_out(out: Console, left_out: Mapping[str, int]) -> None:
+    for rule, count in sorted(left_out.items(), key=lambda one: -one[1]):
+        say(out, f"left out as equivalent, {rule}: {count}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
 """Which defects can be planted in a kernel's machine code: for each instruction the changes that a mistake could make.
 
-A change is one instruction with other bits, of the same size and still an instruction. Left out are changes that can't
-change what the kernel does, each by a rule: code that nothing reaches, equal operands in another order, the smaller in
-place of the larger of a number and itself, a register and its copy exchanged, another flag than 1 where 1 is the least
-that counts, and scalars that are written again before anything reads them.
+A change is one instruction with other bits, of the same size and still an instruction. Left out is what can't change
+anything by its own bits: code that nothing reaches, equal operands in another order, the smaller in place of the larger
+of a number and itself. What the code around it makes equal is for equivalents.py.
 """
 
 from __future__ import annotations
@@ -13,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from emulator.lowering.decode import Instruction, decode
-from emulator.lowering.flow import successors, target
+from emulator.lowering.flow import successors
 from emulator.lowering.lower import lower_one
-from emulator.lowering.registers import accesses
 
 _NO_WAIT = {"vmcnt": 63, "lgkmcnt": 15}
 _S_NOP = 0xBF800000
@@ -29,19 +27,6 @@ _SWAPS = {
         *(("S_ADD_I", "S_SUB_I"), ("S_ADD_U", "S_SUB_U"), ("S_MIN_", "S_MAX_"), ("V_ADD_LSHL_", "V_LSHL_ADD_")),
     ),
 }
-_ONLY_SCALARS = ("v_readlane", "v_readfirstlane", "s_mov_b", "s_cselect", "s_load")  # that set no scc
-_SCALARS = 102  # behind them vcc, m0 and exec, which are also read without being named
-_CALLS = ("s_swappc_b64", "s_setpc_b64", "s_call_b64")  # what they lead to may read anything
-_ELSEWHERE = (
-    "s_branch",
-    "s_cbranch",
-    "v_cmpx",
-    *(f"s_{word}_saveexec" for word in ("and", "or", "xor", "andn2")),
-    *_CALLS,
-)
-_EXEC = frozenset((126, 127))
-_NEAR = 40  # instructions
-_ONE = 129  # the inline constant 1
 _SOURCES = ("src0", "src1", "src2", "vsrc1")
 
 
@@ -81,63 +66,6 @@ def _reached(instructions: Sequence[Instruction]) -> set[int]:
         reached |= new
         left += new
     return reached
-
-
-def changes_nothing(instructions: Sequence[Instruction], change: Change) -> bool:
-    """Whether one of the rules that look at other instructions says that the kernel does the same."""
-    return (
-        _is_flag(instructions, change)
-        or (change.kind == "select" and _are_copies(instructions, change.at))
-        or (change.before.name.startswith(_ONLY_SCALARS) and _is_unread_scalar(instructions, change))
-    )
-
-
-def _is_flag(instructions: Sequence[Instruction], change: Change) -> bool:
-    """A number in place of 1 that the next instruction alone reads, which lets the lanes of 1 or more go on."""
-    if change.kind != "constant" or change.before.name != "v_cndmask_b32" or change.at + 2 >= len(instructions):
-        return False
-    then, flag = instructions[change.at + 1], accesses(change.before).writes
-    lets_go_on = then.name == "v_cmpx_le_u32" and _get(then, "src0") == _ONE and flag <= accesses(then).reads
-    return lets_go_on and not _read_later(instructions, change.at + 1, flag)
-
-
-def _are_copies(instructions: Sequence[Instruction], at: int) -> bool:
-    """Whether a select's two values are one: a move before it made one of the other, for the same lanes, and nothing
-    came between that sets one of them or can be jumped to.
-    """
-    values, entered = accesses(instructions[at]).reads, {target(one) for one in instructions}
-    for index in range(at - 1, max(-1, at - _NEAR), -1):
-        one, touched = instructions[index], accesses(instructions[index])
-        if instructions[index + 1].pc in entered or one.name.startswith(_ELSEWHERE) or touched.writes & _EXEC:
-            return False
-        if one.name in ("v_mov_b32", "v_mov_b64") and touched.writes & values:
-            pairs = zip(sorted(touched.writes), sorted(touched.reads), strict=False)
-            return any({new, old} <= values for new, old in pairs)
-        if touched.writes & values:
-            return False
-    return False
-
-
-def _is_unread_scalar(instructions: Sequence[Instruction], change: Change) -> bool:
-    """Whether the change shows in scalar registers alone, which every way overwrites before anything reads them."""
-    written = accesses(change.before).writes | accesses(change.after).writes
-    return bool(written) and max(written) < _SCALARS and not _read_later(instructions, change.at, written)
-
-
-def _read_later(instructions: Sequence[Instruction], after: int, registers: frozenset[int]) -> bool:
-    """Whether some way from an instruction on reads one of the registers before it is written again."""
-    following, seen = successors(instructions), set[tuple[int, frozenset[int]]]()
-    ways = [(at, registers) for at in following[after]]
-    while ways:
-        at, left = ways.pop()
-        touched = accesses(instructions[at])
-        if touched.reads & left or instructions[at].name in _CALLS:
-            return True
-        left -= touched.writes
-        if left and (at, left) not in seen:
-            seen.add((at, left))
-            ways += [(next_one, left) for next_one in following[at]]
-    return False
 
 
 def _of(instructions: Sequence[Instruction], at: int) -> Iterator[tuple[str, int]]:

@@ -20,7 +20,11 @@ from emulator.lowering.blob import make_blob
 from emulator.lowering.decode import Instruction, decode
 from emulator.lowering.descriptor import refusal
 from emulator.lowering.lower import Lowered, lower
+from tests.mutants import descriptors
+from tests.mutants.drawing import Kernel
 from tests.mutants.planting import Change
+
+_TRAP = 0xBF920002.to_bytes(4, "little")  # s_trap 2, as __builtin_trap() makes it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,6 +52,14 @@ class Code:
         first, last = self.spans[symbol]
         return self.instructions[first:last]
 
+    def kernel(self, symbol: str, arch: str) -> Kernel:
+        info = self.info(symbol)
+        descriptor = descriptors.descriptor_of(self.elf, info)
+        return Kernel(instructions=self.of_kernel(symbol), arch=arch, info=info, descriptor=descriptor)
+
+    def info(self, symbol: str) -> image.KernelInfo:
+        return next(kernel for kernel in self.read.kernels if kernel.name == symbol)
+
 
 class Programs:
     """The programs of a library and of its mutants."""
@@ -59,6 +71,9 @@ class Programs:
         self.codes = tuple(Code.of(elf) for elf in members)
         self._lowered: dict[int, Lowered] = {}  # by the code object's number, once it has a mutant
         self._made: dict[str, bytes] = {}
+        self._as_built: dict[
+            str, frozenset[str]
+        ] = {}  # what the static checks say of each kernel that has had a mutant
 
     def kernels(self) -> dict[str, Code]:
         """Symbol -> the code object that it is in."""
@@ -70,30 +85,56 @@ class Programs:
 
     def mutant(self, symbol: str, change: Change) -> bytes:
         """The library's file with the change. Its program is kept for :meth:`build`."""
-        code = self.kernels()[symbol]
-        number = self.codes.index(code)
-        if number not in self._lowered:
-            self._lowered[number] = lower(code.instructions)
+        code, lowered = self._code_of(symbol)
         at = code.spans[symbol][0] + change.at
         instructions = (*code.instructions[:at], change.after, *code.instructions[at + 1 :])
         place = code.elf.index(code.read.text) + change.before.pc
         new = change.after.encoding.raw.to_bytes(change.after.size, "little")
         elf = code.elf[:place] + new + code.elf[place + len(new) :]
+        return self._keep(code, elf, _with(lowered, at, change.after), symbol, instructions)
+
+    def stopped(self, symbol: str, change: Change) -> bytes:
+        """The library's file with a program that ends with a fault where the change would be."""
+        code, lowered = self._code_of(symbol)
+        (trap,) = decode(_TRAP, change.before.pc)
+        place = code.elf.index(code.read.text) + change.before.pc
+        elf = code.elf[:place] + _TRAP + code.elf[place + len(_TRAP) :]
+        at = code.spans[symbol][0] + change.at
+        return self._keep(code, elf, _with(lowered, at, trap), symbol, code.instructions)
+
+    def mutant_descriptor(self, symbol: str, offset: int, size: int, value: int) -> bytes:
+        """The library's file with another word in a kernel's descriptor."""
+        code, lowered = self._code_of(symbol)
+        elf = descriptors.planted(code.elf, code.info(symbol), offset, size, value)
+        return self._keep(code, elf, lowered, symbol, code.instructions)
+
+    def _code_of(self, symbol: str) -> tuple[Code, Lowered]:
+        code = self.kernels()[symbol]
+        number = self.codes.index(code)
+        if number not in self._lowered:
+            self._lowered[number] = lower(code.instructions)
+        return code, self._lowered[number]
+
+    def _keep(
+        self, code: Code, elf: bytes, lowered: Lowered, symbol: str, instructions: Sequence[Instruction]
+    ) -> bytes:
+        """The file with ``elf`` in the place of the code object; other kernels than ``symbol`` are as built."""
+        read = image.read(elf)
         refused = {
             kernel.name: reason
-            for kernel in code.read.kernels
+            for kernel in read.kernels
             if kernel.name == symbol and (reason := refusal(kernel, instructions, code.spans))
         }
-        program = make_blob(image.read(elf), _with(self._lowered[number], at, change.after), code.spans, refused)
-        self._made = {hashlib.sha256(elf).hexdigest(): program}
+        self._made = {hashlib.sha256(elf).hexdigest(): make_blob(read, lowered, code.spans, refused)}
         return self.file.replace(code.elf, elf)
 
     def findings(self, symbol: str, change: Change) -> list[str]:
         """What the static gate sees in the changed kernel and not in the built one."""
         built = self.kernels()[symbol].of_kernel(symbol)
         changed = (*built[: change.at], change.after, *built[change.at + 1 :])
-        before = _shown(built, self.arch)
-        return sorted(set(_shown(changed, self.arch)) - set(before))
+        if symbol not in self._as_built:
+            self._as_built[symbol] = frozenset(_shown(built, self.arch))
+        return sorted(set(_shown(changed, self.arch)) - self._as_built[symbol])
 
 
 def _shown(instructions: Sequence[Instruction], arch: str) -> list[str]:

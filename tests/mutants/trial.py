@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-import random
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from emulator.lowering.decode import Instruction
 from kernels.launch.device import EmulatedDevice
 from matrix.keys import Key
 from matrix.problems.ledger import read_ledger, source
 from matrix.problems.problem import SUITES, serves, wave_instructions
 from tests.gpu import suites
-from tests.gpu.checks import Bench, run_case
+from tests.gpu.checks import Bench, Result, run_case
 from tests.gpu.errors import CasesFailedError
 from tests.gpu.suites import Case, LocatedLibrary, manifest_keys
-from tests.mutants.planting import KINDS, changed, changes, changes_nothing
+from tests.mutants import descriptors
+from tests.mutants.drawing import Kernel, Mutant
+from tests.mutants.planting import Change, changed
 from tests.mutants.programs import Programs
 
-STATIC = "static checks"
+STATIC, CRASH, HANG = "static checks", "crash", "hang"
 _MOST_INSTRUCTIONS = 2_000_000  # of a wave: the longest smoke case takes 60,000
 
 
@@ -34,19 +34,10 @@ class Setup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mutant:
-    """A kernel of the library with ``raw`` as the bits of instruction ``at``. ``text`` is for people."""
-
-    kernel: str
-    kind: str
-    at: int
-    raw: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """``killed_by``: a suite, or the static checks; empty if nothing saw it. ``how``: the case, and what it said."""
+    """``killed_by``: a suite, the static checks, or how the process ended; empty if nothing saw it. ``how``: the case
+    and what it said, or why nothing saw it.
+    """
 
     mutant: Mutant
     killed_by: str
@@ -66,7 +57,8 @@ class Trials:
         )
         manifest = self.built.manifest
         self.ledger, self.upstream = read_ledger(), source(manifest.upstream, manifest.dialect)
-        self.bench, self.in_order = self._loaded(setup.library), set[str]()
+        self.bench = self._loaded(setup.library)
+        self.as_built: dict[str, Result] = {}
         every = [case for suite in SUITES for case in suites.cases(suite, "smoke", "emulator")]
         signed = suites.with_signatures(every, self.ledger, self.upstream, setup.arch)
         self.cases = by_kernel(signed, self.bench.keys)
@@ -76,40 +68,97 @@ class Trials:
         keys = manifest_keys(self.built.manifest_file, loaded.kernels)
         return Bench(device=self.device, library=loaded, keys=keys)
 
-    def tried(self, mutant: Mutant) -> Tried:
-        """The mutant's fate. Raises CasesFailedError: a case that sees it is not in order without it either."""
-        symbol = self.symbols[mutant.kernel]
-        before = self.programs.kernels()[symbol].of_kernel(symbol)[mutant.at]
-        change = changed(mutant.kind, mutant.at, before, mutant.raw)
-        assert change is not None  # it was drawn from such
-        if found := self.programs.findings(symbol, change):
+    def tried(self, mutant: Mutant, begin: Callable[[Case], None] = lambda case: None) -> Tried:
+        """The mutant's fate; ``begin`` is called before each case.
+
+        Raises CasesFailedError: a case that sees it is not in order without it either.
+        """
+        symbol, change = self.symbols[mutant.kernel], self._change(mutant)
+        if change is None:
+            file = self.programs.mutant_descriptor(symbol, mutant.at, mutant.size, mutant.raw)
+        elif found := self.programs.findings(symbol, change):
             return Tried(mutant=mutant, killed_by=STATIC, how=found[0])
-        with tempfile.TemporaryDirectory(prefix="ckpm-mutant-") as folder:
-            file = Path(folder) / "libckpm.so"
-            file.write_bytes(self.programs.mutant(symbol, change))
-            bench = self._loaded(file)
-        cases = self.cases.get(mutant.kernel, [])
+        else:
+            file = self.programs.mutant(symbol, change)
+        bench = self._loaded_bytes(file)
+        cases, results = self.cases.get(mutant.kernel, []), []
         for count, case in enumerate(cases, 1):
-            good, said = self._run(bench, case)
+            begin(case)
+            result = self._run(bench, case)
+            good, said = self._judged(case, result)
             if not good:
                 self._demand_order(case)
                 suite = case.problem.suite
                 return Tried(mutant=mutant, killed_by=suite, how=f"{case.name}: {said}", cases=count)
-        return Tried(mutant=mutant, killed_by="", cases=len(cases))
+            results.append(result)
+        how = self._why(symbol, change, cases, results, begin)
+        return Tried(mutant=mutant, killed_by="", how=how, cases=len(cases))
+
+    def _change(self, mutant: Mutant) -> Change | None:
+        """None for one of the descriptor."""
+        if mutant.kind == descriptors.KIND:
+            return None
+        symbol = self.symbols[mutant.kernel]
+        before = self.programs.kernels()[symbol].of_kernel(symbol)[mutant.at]
+        change = changed(mutant.kind, mutant.at, before, mutant.raw)
+        assert change is not None  # it was drawn from such
+        return change
+
+    def _loaded_bytes(self, library: bytes) -> Bench:
+        with tempfile.TemporaryDirectory(prefix="ckpm-mutant-") as folder:
+            file = Path(folder) / "libckpm.so"
+            file.write_bytes(library)
+            return self._loaded(file)
+
+    def _why(
+        self,
+        symbol: str,
+        change: Change | None,
+        cases: Sequence[Case],
+        results: Sequence[Result],
+        begin: Callable[[Case], None],
+    ) -> str:
+        """Why no case saw it, as far as running tells."""
+        reached = change is None
+        if change is not None:
+            stopped = self._loaded_bytes(self.programs.stopped(symbol, change))
+            reached = any(self._ends_otherwise(stopped, case, begin) for case in cases)
+        return cause(reached, [(self._as_built(case), result) for case, result in zip(cases, results, strict=True)])
+
+    def _ends_otherwise(self, bench: Bench, case: Case, begin: Callable[[Case], None]) -> bool:
+        begin(case)
+        return self._run(bench, case).outcome != self._as_built(case).outcome
+
+    def _as_built(self, case: Case) -> Result:
+        if case.name not in self.as_built:
+            self.as_built[case.name] = self._run(self.bench, case)
+        return self.as_built[case.name]
 
     def _demand_order(self, case: Case) -> None:
         """Raises CasesFailedError: the unchanged library's case is not in order."""
-        if case.name not in self.in_order:
-            good, said = self._run(self.bench, case)
-            if not good:
-                raise CasesFailedError(f"{case.name} is not in order without a mutant either: {said}")
-            self.in_order.add(case.name)
+        good, said = self._judged(case, self._as_built(case))
+        if not good:
+            raise CasesFailedError(f"{case.name} is not in order without a mutant either: {said}")
 
-    def _run(self, bench: Bench, case: Case) -> tuple[bool, str]:
+    def _run(self, bench: Bench, case: Case) -> Result:
+        return run_case(bench, case.problem, case.variants, case.signatures)
+
+    def _judged(self, case: Case, result: Result) -> tuple[bool, str]:
         """Whether the case is in order, and what is said of it."""
-        reply = dataclasses.asdict(run_case(bench, case.problem, case.variants, case.signatures))
-        judged = suites.judge(case, reply, self.ledger, self.upstream, self.arch)
+        judged = suites.judge(case, dataclasses.asdict(result), self.ledger, self.upstream, self.arch)
         return judged.verdict.good, suites.message(judged)
+
+
+def cause(reached: bool, pairs: Sequence[tuple[Result, Result]]) -> str:
+    """Why nothing saw a mutant: whether any case runs it, and how results differ, as built and with it."""
+    if not reached:
+        return "no case runs it"
+    numbers = sum((built.lines, built.tolerance_used) != (other.lines, other.tolerance_used) for built, other in pairs)
+    if numbers:
+        return f"other numbers within the tolerance, in {numbers} cases"
+    if counts := sum(built.counters != other.counters for built, other in pairs):
+        return f"the same numbers by another way: {counts} cases count other instructions or bytes"
+    return "cases run it, and nothing differs"
 
 
 def symbols(library: LocatedLibrary, arch: str) -> dict[str, str]:
@@ -117,33 +166,10 @@ def symbols(library: LocatedLibrary, arch: str) -> dict[str, str]:
     return {name: one.archs[arch].symbol for name, one in library.manifest.kernels.items() if arch in one.archs}
 
 
-def draw(codes: Mapping[str, Sequence[Instruction]], seed: int, count: int) -> list[Mutant]:
-    """``count`` mutants, none twice, or all that there are: kinds in turn, a kernel and a place of it by the seed.
-
-    ``codes`` are the instructions of each kernel, by its name.
-    """
-    chance = random.Random(seed)
-    left: dict[str, dict[str, list[tuple[int, int]]]] = {kind: {} for kind in KINDS}
-    for name, instructions in sorted(codes.items()):
-        for kind, at, raw in changes(instructions):
-            left[kind].setdefault(name, []).append((at, raw))
-    drawn: list[Mutant] = []
-    while len(drawn) < count and (kinds := [kind for kind in KINDS if left[kind]]):
-        for kind in kinds:
-            name = chance.choice(list(left[kind]))
-            at, raw = left[kind][name].pop(chance.randrange(len(left[kind][name])))
-            if not left[kind][name]:
-                del left[kind][name]
-            change = changed(kind, at, codes[name][at], raw)
-            if change is not None and len(drawn) < count and not changes_nothing(codes[name], change):
-                drawn.append(Mutant(kernel=name, kind=kind, at=at, raw=raw, text=str(change)))
-    return drawn
-
-
-def kernels_of(library: LocatedLibrary, arch: str) -> dict[str, tuple[Instruction, ...]]:
-    """The instructions of each kernel of a built library, by its name."""
+def kernels_of(library: LocatedLibrary, arch: str) -> dict[str, Kernel]:
+    """The kernels of a built library, by name."""
     codes = Programs(library.library, arch).kernels()
-    return {name: codes[symbol].of_kernel(symbol) for name, symbol in symbols(library, arch).items()}
+    return {name: codes[symbol].kernel(symbol, arch) for name, symbol in symbols(library, arch).items()}
 
 
 def by_kernel(cases: Iterable[Case], keys: Sequence[Key]) -> dict[str, list[Case]]:
@@ -158,15 +184,3 @@ def by_kernel(cases: Iterable[Case], keys: Sequence[Key]) -> dict[str, list[Case
         if first is not None:
             found.setdefault(first, []).append(case)
     return found
-
-
-_here: list[Trials] = []  # of a worker process
-
-
-def start(setup: Setup) -> None:
-    """In a new process of a pool."""
-    _here.append(Trials(setup))
-
-
-def tried_here(mutant: Mutant) -> Tried:
-    return _here[0].tried(mutant)

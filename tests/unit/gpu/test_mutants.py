@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from emulator.code_object import Function
+from emulator.image import KernelInfo
 from emulator.lowering.decode import Instruction, decode
 from emulator.lowering.lower import lower
+from matrix.base.errors import TableError, UsageError
 from matrix.dialects import dialect
 from matrix.problems.problem import SUITES, wave_instructions
 from matrix.selection import Selection, select
+from tests.gpu.checks import Result
 from tests.gpu.suites import cases
-from tests.mutants.planting import KINDS, changed, changes, changes_nothing
+from tests.mutants.__main__ import main
+from tests.mutants.drawing import KINDS, Kernel, Mutant, draw
+from tests.mutants.equivalents import Equivalents
+from tests.mutants.floors import Floors, missed, read_floors
+from tests.mutants.planting import Change, changed, changes
 from tests.mutants.programs import _with
-from tests.mutants.trial import by_kernel, draw
+from tests.mutants.trial import Tried, by_kernel, cause
 
 END = 0xBF810000  # s_endpgm
 WAIT = 0xBF8C0070  # s_waitcnt vmcnt(0) lgkmcnt(0)
@@ -31,6 +41,33 @@ READ = (0xD8EC0010, 0x00000001)  # ds_read_b64 v[0:1], v1 offset:16
 
 def code(*words: int) -> list[Instruction]:
     return list(decode(struct.pack(f"<{len(words)}I", *words)))
+
+
+def kernel(*words: int) -> Kernel:
+    """Its descriptor grants 16 vector and 32 scalar registers, and asks for 1,024 bytes of LDS and the arguments."""
+    rsrc1, rsrc2, rsrc3, properties = 1 | 2 << 6, 2 << 1 | 1 << 7, 3, 8
+    descriptor = struct.pack("<3I4xq20x3I2H4x", 1024, 0, 16, 0, rsrc3, rsrc1, rsrc2, properties, 0)
+    info = KernelInfo(
+        name="k",
+        function=Function(name="k", address=0, code=struct.pack(f"<{len(words)}I", *words)),
+        descriptor_address=0,
+        lds_bytes=1024,
+        scratch_bytes=0,
+        kernarg_bytes=16,
+        rsrc1=rsrc1,
+        rsrc2=rsrc2,
+        rsrc3=rsrc3,
+        properties=properties,
+        preload=0,
+        max_workgroup=256,
+        arguments=(),
+        hidden=(),
+    )
+    return Kernel(instructions=code(*words), arch="gfx950", info=info, descriptor=descriptor)
+
+
+def changes_nothing(instructions: Sequence[Instruction], change: Change) -> bool:
+    return bool(Equivalents(instructions, 4, "gfx950").rule(change))
 
 
 def planted(*words: int) -> set[tuple[str, str]]:
@@ -83,7 +120,9 @@ def test_a_scalar_that_nothing_reads_is_left_out(words: Sequence[int], unread: b
     change = changed("constant", 0, instructions[0], SET_1 + 1)
     assert change is not None
     assert changes_nothing(instructions, change) == unread
-    assert (0 in {one.at for one in draw({"k": instructions}, 1, 50)}) == (not unread)
+    drawn = draw({"k": kernel(*words)}, 1, 50)
+    assert (0 in {one.at for one in drawn.mutants if one.kind == "constant"}) == (not unread)
+    assert bool(drawn.left_out.get("a scalar that nothing reads")) == unread
 
 
 COPY_1_TO_3 = 0x7E060301  # v_mov_b32 v3, v1
@@ -115,17 +154,77 @@ def test_a_flag_of_2_counts_as_one_of_1_where_1_is_the_least() -> None:
 
 
 def test_a_seed_draws_the_same_and_no_place_twice() -> None:
-    some = {"a": code(WAIT, BARRIER, NOP_5, MAX, *LITERAL, LESS, *READ, END), "b": code(WAIT, END)}
-    first = draw(some, 7, 12)
-    assert first == draw(some, 7, 12)
-    assert first != draw(some, 8, 12)
+    some = {"a": kernel(WAIT, BARRIER, NOP_5, MAX, *LITERAL, LESS, *READ, END), "b": kernel(WAIT, END)}
+    first = draw(some, 7, 12).mutants
+    assert first == draw(some, 7, 12).mutants
+    assert first != draw(some, 8, 12).mutants
     assert len({(one.kernel, one.at, one.raw) for one in first}) == len(first) == 12
-    kinds = [one.kind for one in first]
-    assert set(kinds[:8]) == {"wait", "barrier", "nop", "compare", "opcode", "offset", "constant", "operand"}
-    assert set(kinds) <= set(KINDS)
+    assert {one.kind for one in first} == {
+        *("wait", "compare", "opcode", "offset", "constant", "operand", "descriptor"),
+    }
     every = draw(some, 1, 1000)
-    assert len(every) < 1000
-    assert {one.kernel for one in every} == {"a", "b"}
+    assert len(every.mutants) < 1000
+    assert {one.kernel for one in every.mutants} == {"a", "b"}
+    assert {one.kind for one in every.mutants} <= set(KINDS)
+    assert every.left_out == {
+        "no two waves share LDS here": 1,
+        "no rule asks for the wait states": 1,
+        "registers that no code uses": 6,  # of each kernel 8 vector registers, and 4 and 8 before the others
+    }
+
+
+def test_a_descriptor_that_grants_less_than_the_code_uses_is_planted() -> None:
+    """v2 is the last register of MAX: half of 16 is enough; LDS, ids and arguments are not judged by the code."""
+    drawn = draw({"k": kernel(MAX, END)}, 1, 1000)
+    texts = [one.text for one in drawn.mutants if one.kind == "descriptor"]
+    assert sorted(texts) == [
+        *("LDS bytes 1024 -> 0", "LDS bytes 1024 -> 512", "arguments 1 -> 0", "user SGPRs 2 -> 1"),
+        *("user SGPRs 2 -> 3", "workgroup's x 1 -> 0"),
+    ]
+    used = draw({"k": kernel(0x160013FF & ~0x1FF | 0x101, 0x7E120300, END)}, 1, 1000)  # v_max_f32 v0, v1, v9; v9 = v0
+    texts = [one.text for one in used.mutants if one.kind == "descriptor"]
+    assert "eights of vector registers 1 -> 0" in texts
+
+
+def tried(kind: str, *seen: bool) -> list[Tried]:
+    mutant = Mutant(kernel="k", kind=kind, at=0, raw=0, text="")
+    return [Tried(mutant=mutant, killed_by="sanitize" if one else "") for one in seen]
+
+
+def test_a_run_below_a_floor_is_named() -> None:
+    floors = Floors(all=75, kinds={"wait": 100})
+    assert missed([*tried("wait", True), *tried("operand", True, True, False)], floors) == []
+    assert missed(tried("operand", True, True, False), floors) == ["2 of 3 of all kinds, where 75 % are asked for"]
+    below = missed([*tried("wait", False), *tried("operand", *[True] * 9)], floors)
+    assert below == ["0 of 1 of wait, where 100 % are asked for"]
+
+
+def test_a_survivor_has_a_cause() -> None:
+    built = Result(outcome="passed", lines=("O: largest error 0.5",), tolerance_used=0.5, counters={"instructions": 9})
+    other = dataclasses.replace(built, lines=("O: largest error 0.6",), tolerance_used=0.6)
+    longer = dataclasses.replace(built, counters={"instructions": 10})
+    assert cause(False, [(built, other)]) == "no case runs it"
+    assert cause(True, [(built, built), (built, other), (built, longer)]).startswith("other numbers within")
+    assert cause(True, [(built, built), (built, longer)]).startswith("the same numbers by another way: 1 cases")
+    assert cause(True, [(built, built)]) == "cases run it, and nothing differs"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("all: 101\nkinds: {}\n", "from 0 to 100 percent"), ("all: 90\nkinds: {waits: 100}\n", "waits")],
+)
+def test_a_table_of_floors_with_a_mistake_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "floors.yaml"
+    file.write_text(text)
+    with pytest.raises(TableError, match=said):
+        read_floors(file)
+    assert read_floors().all > 0
+
+
+@pytest.mark.parametrize("words", [("--seed", "-1"), ("--seed", "x"), ("--count", "0"), ("--jobs", "0")])
+def test_an_option_that_means_nothing_is_refused(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*words]) == UsageError.exit_code
+    assert "Traceback" not in capsys.readouterr().err
 
 
 def test_a_program_with_one_instruction_changed_is_that_of_the_changed_code() -> None:

@@ -64,12 +64,15 @@ VECTOR = TRANSCENDENTAL | _expand("""
     v_{add,sub,subrev,mul_lo,min,max,mad,min3,max3,med3}_u16 v_{min,max,add,sub,mad,min3,max3,med3}_i16
     v_{lshlrev,lshrrev}_b16 v_ashrrev_i16 v_pack_b32_f16
     v_mov_b64 v_{lshlrev,lshrrev}_b64 v_ashrrev_i64 v_lshl_add_u64 v_mad_u64_u32 v_mad_i64_i32
-    v_{add,mul,min,max,fma,fmac,trunc,ceil,floor,rndne,ldexp,div_scale,div_fmas,div_fixup}_f64
+    v_{add,mul,min,max,fma,fmac,trunc,ceil,floor,rndne,fract,ldexp,trig_preop}_f64 v_div_{scale,fmas,fixup}_f64
     v_{add,sub,subrev,mul,min,max,min3,max3,med3,fma,fmac,trunc,ceil,floor,rndne,fract,ldexp}_f16
     v_cvt_f32_{u32,i32,ubyte0,ubyte1,ubyte2,ubyte3,bf16,f16,f64,fp8,bf8} v_cvt_{u32,i32,rpi_i32,flr_i32,f16,f64}_f32
     v_cvt_pk_{bf16,f16,fp8,bf8}_f32 v_cvt_pkrtz_f16_f32 v_cvt_pknorm_{i16,u16}_f32 v_cvt_pk_{u16_u32,i16_i32}
     v_cvt_f16_{u16,i16} v_cvt_{u16,i16}_f16 v_cvt_{i32,u32}_f64 v_cvt_f64_{u32,i32} v_cvt_pk_f32_{fp8,bf8}
     v_cvt_sr_{fp8,bf8}_f32
+    v_cvt_scalef32_{pk_{fp8,bf8,fp4},pk32_{fp6,bf6},sr_{fp8,bf8,pk_fp4,pk32_fp6,pk32_bf6}}_{f16,bf16}
+    v_cvt_scalef32_{pk_{fp8,bf8,fp4},2xpk16_{fp6,bf6},sr_{fp8,bf8,pk_fp4,pk32_fp6,pk32_bf6}}_f32
+    v_cvt_scalef32_{{f32,f16}_{fp8,bf8},pk_{f32,f16,bf16}_{fp8,bf8,fp4},pk32_{f32,f16,bf16}_{fp6,bf6}}
     v_{cmp,cmpx}_{f,lt,eq,le,gt,ne,ge,t}_{i16,u16,i32,u32,i64,u64}
     v_{cmp,cmpx}_{f,lt,eq,le,gt,lg,ge,o,u,nge,nlg,ngt,nle,neq,nlt,tru}_{f16,f32,f64} v_{cmp,cmpx}_class_{f16,f32,f64}
     v_nop v_readfirstlane_b32 v_readlane_b32 v_writelane_b32 v_swap_b32 v_permlane{16,32}_swap_b32

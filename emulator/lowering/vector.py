@@ -25,6 +25,7 @@ _HALF_WRITERS = frozenset(
 )
 _PACK_FP8 = ("v_cvt_pk_fp8_f32", "v_cvt_pk_bf8_f32")
 _STOCHASTIC_FP8 = ("v_cvt_sr_fp8_f32", "v_cvt_sr_bf8_f32")
+_SCALED = "v_cvt_scalef32_"
 _LANES_TO_SCALAR = ("v_readlane_b32", "v_readfirstlane_b32")
 
 
@@ -73,6 +74,7 @@ def lower_vop3(instruction: Instruction, op: MicroOp) -> None:
 def _modifiers(op: MicroOp, record: Any, shapes: dict[str, Form], name: str) -> None:
     """neg, abs, op_sel of the sources; omod, clamp and op_sel of the destination."""
     neg, absolute, select = record.neg, getattr(record, "abs", 0), getattr(record, "opsel", 0)
+    halves = not name.startswith(_SCALED)  # there op_sel counts bytes
     for i, field in enumerate(("src0", "src1", "src2")):
         shape = shapes.get(field)
         bit = 1 << i
@@ -83,10 +85,13 @@ def _modifiers(op: MicroOp, record: Any, shapes: dict[str, Form], name: str) -> 
             op.src[i].mods |= m.NEGATE * bool(neg & bit) | m.ABSOLUTE * bool(absolute & bit)
         if shape.is_half:
             op.src[i].mods |= m.HALF if op.src[i].mods else 0
-            if select & bit:
+            if halves and select & bit:
                 op.src[i].select = m.WORD_1
                 select &= ~bit
-    if name in _PACK_FP8:
+    if name.startswith(_SCALED):
+        demand(op.src[0].code < m.SCALAR + 128 or shapes["src0"].number in ("F16", "F32"), f"a constant in {name}")
+        select = _scaled_place(op, name, select)
+    elif name in _PACK_FP8:
         op.flags |= m.HIGH_HALF if select & 8 else m.LOW_HALF
         select &= ~8
     elif name in _STOCHASTIC_FP8:
@@ -105,6 +110,27 @@ def _modifiers(op: MicroOp, record: Any, shapes: dict[str, Form], name: str) -> 
         select &= ~8
     demand(select == 0, f"op_sel {select} of {name}")
     _output(op, record, shapes, name)
+
+
+def _scaled_place(op: MicroOp, name: str, select: int) -> int:
+    """v_cvt_scalef32_*: the bit at which the small values start in their register. Returns the bits of op_sel left."""
+    small = name.rsplit("_", 1)[-1] in ("fp8", "bf8", "fp4", "fp6", "bf6")
+    if "pk32_" in name or "pk16_" in name:
+        return select
+    if not small and ("_sr_" in name or "_fp4_" in name):
+        op.control = 8 * (select >> 2)
+        return select & 3
+    if not small:
+        op.control = 16 * (select >> 3)
+        return select & 7
+    if "_pk_" in name and not name.endswith("_fp4"):
+        op.control = 16 * (select & 1)
+        return select & ~1
+    op.control = 8 * (select & 3)
+    if "_f16_" in name and select & 8 and "_pk_" not in name:
+        op.flags |= m.HIGH_HALF
+        select &= ~8
+    return select & ~3
 
 
 def _output(op: MicroOp, record: Any, shapes: dict[str, Form], name: str) -> None:

@@ -303,6 +303,58 @@ double div_fixup(double quotient, double denominator, double numerator)
     return with_sign(std::bit_cast<u64>(quotient) & ~(u64{1} << 63));
 }
 
+// Below 1, as of f32 and f16; of an infinity a NaN.
+double fract(double x)
+{
+    const double part = x - std::floor(x);
+    return part >= 1.0 ? 0x1.fffffffffffffp-1 : part;
+}
+
+// 2 / pi below the binary point: its first 1201 bits, from the highest on, and zeros.
+constexpr unsigned TWO_OVER_PI_BITS = 1201;
+constexpr uint32_t TWO_OVER_PI[]    = {
+    0xa2f9836e, 0x4e441529, 0xfc2757d1, 0xf534ddc0, 0xdb629599, 0x3c439041, 0xfe5163ab, 0xdebbc561,
+    0xb7246e3a, 0x424dd2e0, 0x06492eea, 0x09d1921c, 0xfe1deb1c, 0xb129a73e, 0xe88235f5, 0x2ebb4484,
+    0xe99c7026, 0xb45f7e41, 0x3991d639, 0x835339f4, 0x9c845f8b, 0xbdf9283b, 0x1ff897ff, 0xde05980f,
+    0xef2f118b, 0x5a0a6d1f, 0x6d367ecf, 0x27cb09b7, 0x4f463f66, 0x9e5fea2d, 0x7527bac7, 0xebe5f17b,
+    0x3d0739f7, 0x8a5292ea, 0x6bfb5fb1, 0x1f8d5d08, 0x56033046, 0xfc7b0000};
+static_assert(TWO_OVER_PI_BITS <= 8 * sizeof TWO_OVER_PI);
+
+// 53 bits of 2 / pi from bit `shift` behind the point on.
+u64 two_over_pi(unsigned shift)
+{
+    u64 bits = 0;
+    for(unsigned i = shift; i < shift + 53; ++i)
+    {
+        const bool inside = i < TWO_OVER_PI_BITS;
+        bits              = bits << 1 | (inside ? TWO_OVER_PI[i / 32] >> (31 - i % 32) & 1 : 0);
+    }
+    return bits;
+}
+
+// A segment of 2 / pi for the reduction of a large angle: S1 counts segments of 53 bits, the
+// exponent of S0 says how many bits its whole turns take.
+const MicroOp* v_trig_preop_f64(Wave& w, const MicroOp* op)
+{
+    const WideMode mode(w);
+    WideRow b0, out;
+    Row b1;
+    const WideSource a      = wide_source(w, op, 0, b0.low, b0.high);
+    const uint32_t* segment = source_row(w, op, 1, b1);
+    for(unsigned l = 0; l < LANES; ++l)
+    {
+        const auto exponent = static_cast<int>(a.high[l] >> 20 & 0x7ff);
+        const int shift     = static_cast<int>(segment[l] & 31) * 53 + std::max(exponent - 1077, 0);
+        const int scale     = -53 - shift + (exponent >= 1968 ? 128 : 0);
+        out.put(l,
+                std::ldexp(static_cast<double>(two_over_pi(static_cast<unsigned>(shift))), scale));
+    }
+    if(output_modified(op))
+        modify_f64(w, op, out.low.d, out.high.d);
+    commit_wide(w, op, out.low.d, out.high.d);
+    return advance(op);
+}
+
 #define D1(NAME, ...) {NAME, map_f64<1, ([](double a) -> double { return __VA_ARGS__; })>}
 #define D2(NAME, ...) {NAME, map_f64<2, ([](double a, double b) -> double { return __VA_ARGS__; })>}
 #define D3(NAME, ...) \
@@ -329,7 +381,9 @@ constexpr Entry ENTRIES[] = {
     D1("v_ceil_f64", std::ceil(a)),
     D1("v_floor_f64", std::floor(a)),
     D1("v_rndne_f64", __builtin_roundeven(a)),
+    D1("v_fract_f64", fract(a)),
     {"v_ldexp_f64", v_ldexp_f64},
+    {"v_trig_preop_f64", v_trig_preop_f64},
     {"v_div_scale_f64", v_div_scale_f64},
     {"v_div_fmas_f64", v_div_fmas_f64},
     D3("v_div_fixup_f64", div_fixup(a, b, c)),

@@ -19,6 +19,7 @@ const std::vector<Entry>& all_entries()
                                                  wide_entries(),
                                                  half_entries(),
                                                  convert_entries(),
+                                                 scale_entries(),
                                                  compare_entries(),
                                                  lane_entries(),
                                                  packed_entries(),

@@ -35,6 +35,7 @@ std::span<const Entry> integer_entries();
 std::span<const Entry> wide_entries();
 std::span<const Entry> half_entries();
 std::span<const Entry> convert_entries();
+std::span<const Entry> scale_entries();
 std::span<const Entry> compare_entries();
 std::span<const Entry> lane_entries();
 std::span<const Entry> packed_entries();

@@ -24,7 +24,7 @@ Generator = np.random.Generator
 ALL = (1 << 64) - 1
 ROUNDS = 14
 # Denormals of these are not decided by the manual when MODE flushes: only MODE.FP_DENORM = allow is compared.
-DENORMALS_OPEN = ("V_DIV_", "V_FREXP", "BF16", "FP8", "BF8", "_MIX", "V_DOT", "V_CVT_PK")
+DENORMALS_OPEN = ("V_DIV_", "V_FREXP", "BF16", "FP8", "BF8", "_MIX", "V_DOT", "V_CVT_PK", "SCALEF32")
 # 16-bit results that clear bits 31:16 on gfx9 (LLVM GCNSubtarget::zeroesHigh16BitsOfDest; it was found by experiment).
 # Other 16-bit results keep them or not: there the low half alone is compared.
 _CLEARS_HIGH = re.compile(
@@ -129,7 +129,7 @@ def vop_sources(state: State, cls: str, op: Any, n: int, rng: Generator) -> dict
     if choice == 1:
         fill_scalar(state, 20, kind, rng)
         fields[first] = scalar(20, kind.bits)
-    elif choice == 3 and kind.packed == 1 and kind.element != "BF16":
+    elif choice == 3 and kind.packed == 1 and kind.element not in ("BF16", "FP8", "BF8"):
         fields[first] = _inline(kind, n // 7)
     elif choice == 5 and cls in ("VOP1", "VOP2", "VOPC") and kind.bits <= 32 and kind.packed == 1:
         fields[first] = _literal(kind, n // 7)
@@ -154,6 +154,9 @@ def _modifiers(cls: str, op: Any, fields: dict[str, Any], n: int, rng: Generator
         table = int(rng.integers(256))
         fields["omod"], fields["abs"], fields["neg"] = table >> 6, table >> 3 & 7, table & 7
         return
+    if "SCALEF32" in bare:
+        _scaled_modifiers(bare, fields, kinds, n, rng)
+        return
     if bare.startswith(("V_CMP_CLASS", "V_CVT_SR", "V_CVT_PK_FP8", "V_CVT_PK_BF8", "V_READ", "V_WRITE")):
         if bare.startswith(("V_CVT_PK_FP8", "V_CVT_PK_BF8")):
             fields["opsel"] = 8 * (n % 2)
@@ -173,6 +176,23 @@ def _modifiers(cls: str, op: Any, fields: dict[str, Any], n: int, rng: Generator
         fields["clmp"] = int(n % 5 == 2)
         if result.bits in (16, 32, 64) and result.packed == 1 and not bare.startswith("V_LDEXP"):
             fields["omod"] = n // 3 % 4 if n % 7 in (1, 6) else 0
+
+
+def _scaled_modifiers(bare: str, fields: dict[str, Any], kinds: list[Operand], n: int, rng: Generator) -> None:
+    """op_sel of V_CVT_SCALEF32: which byte or half holds the small values; neg and abs of operands in f32."""
+    plain = [at for at, kind in enumerate(kinds) if kind.element == "F32" and kind.packed == 1]
+    allowed = sum(1 << at for at in plain)
+    fields["neg"], fields["abs"] = int(rng.integers(8)) & allowed, int(rng.integers(8)) & allowed
+    if "PK32" in bare or "PK16" in bare:
+        return
+    to_small = bare.endswith(("F32", "F16"))
+    if to_small:
+        byte = "_SR_" in bare or "_FP4_" in bare
+        fields["opsel"] = 4 * (n % 4) if byte else 8 * (n % 2)
+    elif "_PK_" in bare and not bare.endswith("FP4"):
+        fields["opsel"] = n % 2
+    else:
+        fields["opsel"] = n % 4 | 8 * (n // 4 % 2 and "_F16_" in bare and "_PK_" not in bare)
 
 
 def sdwa_cases(cls: str, op: Any, arch: str) -> Iterator[Case]:
@@ -255,6 +275,7 @@ def vop_cases(cls: str, op: Any, arch: str) -> Iterator[Case]:
             name, fields["literal"] = "VOP2_LIT", int(numbers.draw(Operand("F32", 1, 32), 1, rng)[0, 0])
         inst = getattr(ins, name)(op, **fields)
         half = "vdst" in table and kind_of(op, "vdst").bits == 16 and not _CLEARS_HIGH.match(bare)
+        half = half and "SCALEF32" not in bare  # these say that the other bits are preserved
         yield Case(f"{n}", [inst], state, tolerance_of(bare), _outputs(inst, op), half)
 
 

@@ -71,6 +71,20 @@ CHANGED: dict[str, tuple[str, str, str]] = {
         "D0.f16 = round_even(S0.f16)",
         _RNDNE,
     ),
+    "V_TRIG_PREOP_F64": (
+        "64'F((1201'B(2.0 / PI)[1200 : 0] << shift.u32) & 1201'0x1fffffffffffff)",
+        "two_over_pi_bits(shift)",
+        "kept are the highest 53 bits after the shift: the scale 2**(-53 - shift) and LLVM's use (segment 0 is the "
+        "leading one) leave no other reading",
+    ),
+    **dict.fromkeys(
+        ("V_CVT_SCALEF32_F16_FP8", "V_CVT_SCALEF32_F16_BF8"),
+        (
+            "D0 = tmp.b32",
+            "VGPR[laneId][VDST.u32][OPSEL[3].i32 * 16 + 15 : OPSEL[3].i32 * 16].f16 = tmp",
+            "LLVM passes the old register on (intrinsic llvm.amdgcn.cvt.scalef32.f16.fp8): the other half is kept",
+        ),
+    ),
     **{
         f"V_MAD_MIX{part}": (
             "in[0] * in[1] + in[2]",

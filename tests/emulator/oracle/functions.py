@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from functools import cache
 
 from tests.emulator.oracle import floats
 from tests.emulator.oracle.floats import Format, Kind, Number, Round
@@ -254,6 +255,76 @@ def convert_quietly(modes: Modes, a: Value, kind: str, width: int) -> Value:
     return Value(kind, width, target.quieten(result.bits)) if target.is_nan(result.bits) else result
 
 
+_SCALED = re.compile(r"([a-z]+\d+)_to_([a-z]+\d+?)(_sr)?_scale$")
+_WIDE = {"f32": ("f", 32), "f16": ("f", 16), "bf16": ("bf", 16)}
+
+
+def scaled_conversion(name: str) -> Function | None:
+    """f32_to_fp6_scale and its kin, which the listings leave open: as the host functions in HIP's amd_hip_ocp_host.hpp.
+
+    To a small format the value is divided by 2**(scale - 127), else multiplied; then it is rounded once. A scale of 255
+    makes NaNs. What is too large becomes infinity, NaN or the largest number, whichever the format has first.
+    """
+    match = _SCALED.match(name)
+    if match is None:
+        return None
+    source, target, random = match.groups()
+    kind, width = _WIDE.get(target) or (target, int(target[-1]))
+    narrows = source in _WIDE
+
+    def apply(modes: Modes, a: Value, *others: Value) -> Value:
+        scale = others[-1].bits & 0xFF
+        origin, fmt = _format(a, modes), format_of(kind, width, modes)
+        number, sign = a.number(modes), origin.sign(a.bits) << (fmt.width - 1)
+        if number.kind is Kind.NAN or scale == 255:
+            return Value(kind, width, sign | (fmt.quiet_nan or fmt.largest))
+        power = 127 - scale if narrows else scale - 127
+        number = Number(number.kind, number.sign, number.magnitude, number.exponent + power)
+        if random and number.kind is Kind.FINITE:
+            noise = others[0].bits >> (32 - origin.mantissa_bits + fmt.mantissa_bits)
+            return Value(kind, width, sign | _cut(number, noise, origin, fmt))
+        return Value(kind, width, fmt.pack(number))
+
+    return apply
+
+
+def _cut(number: Number, noise: int, origin: Format, fmt: Format) -> int:
+    """Magnitude after stochastic rounding: noise counts places of the source's mantissa, as the result is aligned."""
+    leading = number.exponent + number.magnitude.bit_length() - 1
+    place = max(leading, 1 - fmt.bias) - origin.mantissa_bits
+    exponent = min(place, number.exponent)
+    total_units = (number.magnitude << (number.exponent - exponent)) + (noise << (place - exponent))
+    total = floats.finite(0, total_units, exponent)
+    largest = fmt.unpack(fmt.largest)
+    beyond = floats.finite(0, largest.magnitude + 1, largest.exponent)  # the first number that the format lacks
+    if floats.add(total, floats.negate(beyond)).sign:
+        return fmt.pack(total, Round.ZERO)
+    return fmt.pack(Number(Kind.INFINITE, 0))
+
+
+def two_over_pi_bits(modes: Modes, shift: Value) -> Value:
+    """53 bits of 2 / pi (as a number without sign) from bit `shift` below the binary point on (V_TRIG_PREOP_F64)."""
+    whole = _two_over_pi() << shift.signed() & ((1 << 1201) - 1)
+    return real("f", 64, floats.from_int(whole >> 1148), modes)
+
+
+@cache
+def _two_over_pi() -> int:
+    """The first 1201 binary digits behind the point, by Stormer's formula for pi / 4."""
+    one = 1 << 1500
+    quarter = sum(n * _arctangent(one, x) for n, x in ((44, 57), (7, 239), (-12, 682), (24, 12943)))
+    return one * one // (2 * quarter) >> 299
+
+
+def _arctangent(one: int, x: int) -> int:
+    """arctan(1 / x) in units of 1 / one."""
+    total, term, n = 0, one // x, 0
+    while term:
+        total += (term if n % 2 == 0 else -term) // (2 * n + 1)
+        term, n = term // (x * x), n + 1
+    return total
+
+
 def prng(modes: Modes, a: Value) -> Value:
     return integer("u", 32, a.bits << 1 ^ (197 if a.bits >> 31 & 1 else 0))
 
@@ -297,6 +368,7 @@ FUNCTIONS: dict[str, Function] = {
     "f32_to_unorm": normalised(16, False),
     "f16_to_snorm": normalised(16, True),
     "f16_to_unorm": normalised(16, False),
+    "two_over_pi_bits": two_over_pi_bits,
     "v_prng_b32": prng,
     "s_ff1_i32_b64": first_one,
     "v_minimum_f32": minimum_maximum("<"),

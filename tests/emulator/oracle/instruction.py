@@ -15,7 +15,7 @@ from tests.emulator.oracle.pcode import Cell, Remote, Scope, run, text_of
 NO_FLUSH = (  # values are moved or examined as bits: MODE.FP_DENORM does not apply
     "V_MOV", "V_CNDMASK", "V_CMP_CLASS", "V_CMPX_CLASS", "V_SWAP", "V_READ", "V_WRITE", "V_PERM", "V_ACCVGPR",
     "V_PACK_B32_F16", "V_PK_MOV", "V_DIV_SCALE", "V_DIV_FIXUP", "V_FREXP", "V_CVT_F32_FP8", "V_CVT_F32_BF8",
-    "V_CVT_PK_F32_FP8", "V_CVT_PK_F32_BF8",
+    "V_CVT_PK_F32_FP8", "V_CVT_PK_F32_BF8", "V_CVT_SCALEF32",
 )  # fmt: skip
 # The transcendental unit has no f32 denormals, whatever MODE says (LLVM SIISelLowering: "v_rcp_f32 and v_rsq_f32 do not
 # support denormals"; the same for exp, log and sqrt, which it scales around when denormals are enabled).
@@ -193,8 +193,8 @@ class _Sources:
             return self._sdwa(n, bits, kind)
         if self.packed:
             return self._packed(n, bits, kind)
-        if kind.bits == 16 and self.opsel >> n & 1 and encoding(self.inst) == "VOP3":
-            bits >>= 16
+        if kind.bits == 16 and self.opsel >> n & 1 and encoding(self.inst) == "VOP3" and "SCALEF32" not in self.name:
+            bits >>= 16  # listings of scaled conversions do that themselves
         if kind.format is not None or self.name in LOGIC_WITH_MODIFIERS:
             bits = operands.modify(bits, kind.element, negative, absolute)
             bits = self._flush(bits, kind)
@@ -335,7 +335,8 @@ def _vector(inst: Any, state: State) -> None:
         row = inst.vdst.offset - 256
         old = operands.read_vector(before, row + acc, lane, width)
         destination = scope.cells["D0"] = scope.cells["D"] = Cell(width, _old_operand(inst, before, old), register=True)
-        scope.arrays["VGPR"] = (2, lambda _lane, _row, cell=destination: cell)
+        held = {0: destination, 1: scope.cells.get("S0")}
+        scope.arrays["VGPR"] = (2, lambda _lane, row, held=held: held[row])
         carry = scope.cells["D1"] = Cell(64, 0, register=True)
         scope.cells["VCC"] = _Split(vcc_in, mask)
         if name.startswith("V_DIV_SCALE"):
@@ -346,7 +347,7 @@ def _vector(inst: Any, state: State) -> None:
             mask.write(lane, 1, carry.bits & 1)
         if "_MIX" in name:
             bits = _mix_result(inst, before, destination.bits)
-        elif "_FP8_" in name or "_BF8_" in name:
+        elif "_FP8_" in name or "_BF8_" in name or "SCALEF32" in name:
             bits = destination.bits  # the listing places the bytes itself
         else:
             bits = _result(inst, before, destination.bits, kind, old)
@@ -409,6 +410,7 @@ def _encoding_cells(inst: Any, scope: Scope) -> None:
     scope.set("OPSEL", "u", 4, getattr(inst, "opsel", 0))
     scope.set("OPSEL_HI", "u", 3, opsel_hi)
     scope.set("VDST", "u", 32, 0)
+    scope.set("SRC0", "u", 32, 1)
     scope.set("SIMM32", "u", 32, literal_of(inst) or 0)
     scope.set("SDWA_SRC0_SEL", "u", 3, getattr(inst, "src0_sel", 0))
     for name, field in (("OMOD", "omod"), ("ABS", "abs"), ("NEG", "neg")):

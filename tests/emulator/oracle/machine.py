@@ -49,9 +49,12 @@ class Machine:
 
     def run(self, case: Case) -> State:
         """The state after the case's program. Raises TrapError, or RuntimeError with the emulator's message."""
+        return self.run_lowered(lower(case.program), case)
+
+    def run_lowered(self, operations: Any, case: Case) -> State:
+        """The state after micro-ops, on the state before the case's program."""
         before = case.state
         self.c.emu_set_option(b"arch", ARCHS[before.arch])
-        operations = lower(case.program)
         state = _WaveState()
         ctypes.memmove(state.vector, before.vector.ctypes.data, before.vector.nbytes)
         ctypes.memmove(state.scalar, before.scalar.ctypes.data, before.scalar.nbytes)

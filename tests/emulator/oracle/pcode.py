@@ -16,7 +16,7 @@ from tinygrad.runtime.autogen.amd.cdna.str_pcode import PCODE
 
 from tests.emulator.oracle import floats, values
 from tests.emulator.oracle.errata import ADDED, CHANGED
-from tests.emulator.oracle.functions import FUNCTIONS, conversion
+from tests.emulator.oracle.functions import FUNCTIONS, conversion, scaled_conversion
 from tests.emulator.oracle.syntax import Node, parse
 from tests.emulator.oracle.values import Modes, Value, boolean, integer
 
@@ -223,7 +223,7 @@ def _call(node: Node, scope: Scope) -> Value:
     name, arguments = node[1], [evaluate(a, scope) for a in node[2]]
     if name in scope.lambdas:
         return _apply(scope, *scope.lambdas[name], arguments)
-    function = FUNCTIONS.get(name) or conversion(name)
+    function = FUNCTIONS.get(name) or conversion(name) or scaled_conversion(name)
     if function is not None:
         return function(scope.modes, *arguments)
     if name in scope.arrays:  # CalcDsAddr and its kin

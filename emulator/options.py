@@ -36,6 +36,7 @@ class Options:
     late_loads: bool = False  # asynchronous results land only at the wait that covers them
     lds_races: bool = False  # unordered LDS accesses of two waves are faults
     uninitialised: bool = False  # letting a register, LDS or scratch that nobody wrote decide something is a fault
+    exact_mfma: bool = False  # sums of MFMA bit for bit as a published model of gfx942 has them; slow
     wave_order: int = 0  # 0 forward, 1 backward, from 2 on a seed
     max_instructions: int = 0  # of one wave; 0: no limit
     memory_bytes: int | None = None  # of the device; None: what a board of the arch has
@@ -45,6 +46,8 @@ class Options:
     def __post_init__(self) -> None:
         if self.arch not in ARCHS:
             raise DeviceError(f"no emulated device has the arch '{self.arch}'. Known: {', '.join(ARCHS)}.", 100)
+        if self.exact_mfma and self.arch != "gfx942":
+            raise DeviceError(f"exact_mfma: there is a model of gfx942's matrix arithmetic, none of {self.arch}'s.", 1)
 
     def replace(self, **changes: object) -> Options:
         """A copy with some options changed. Raises DeviceError for an option that doesn't exist."""
@@ -69,7 +72,7 @@ class Options:
         }
         if self.memory_bytes is not None:  # after the arch, which sets a board's
             values["capacity"] = self.memory_bytes
-        checks = ("poison", "poison_memory", "late_loads", "lds_races", "uninitialised")
+        checks = ("poison", "poison_memory", "late_loads", "lds_races", "uninitialised", "exact_mfma")
         values |= {name: int(getattr(self, name)) for name in checks}
         values |= {"wave_order": self.wave_order, "max_instructions": self.max_instructions}
         trace = self.trace or Trace(file="")

@@ -8,12 +8,15 @@
 // Numerics: operands are widened to f32 exactly, products are exact there for 16-bit and 8-bit
 // formats, sums are f32 in the order of k, rounded to nearest even. Subnormals are kept whatever
 // MODE says (gfx940 on; the matrix units of gfx90a flushed those of f16 and bf16). The hardware
-// adds several products before rounding, in an order it does not document: results differ from it
-// by at most one rounding a step.
+// adds several products before rounding, in an order that AMD does not document: results differ
+// from it by at most one rounding a step. Option exact_mfma: sums as in MMA-Sim (arXiv 2511.10909),
+// a model of CDNA3 that its authors found equal bit for bit. Of f32 operands it says the same as is
+// done here without the option; of CDNA4 it says nothing.
 #include "isa/float_formats.h"
 #include "isa/operands.h"
 #include "isa/registry.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace emu {
@@ -56,10 +59,13 @@ inline Vector fma(const Vector& a, const Vector& b, const Vector& c)
 }
 #endif
 
-// Formats: values a dword, and widening of value `e` of a run of dwords to f32.
+// Formats: values a dword, and widening of value `e` of a run of dwords to f32. For the exact sums
+// also (of the formats of gfx942): bits of the mantissa, exponent of the least normal number, and
+// how many products are added at a time.
 struct F32
 {
     static constexpr unsigned PER_DWORD = 1;
+    static constexpr unsigned GROUP     = 0; // one at a time, each sum rounded
     static void widen(const Wave&, const uint32_t* from, unsigned, float* to, unsigned count)
     {
         for(unsigned i = 0; i < count; ++i)
@@ -70,6 +76,8 @@ struct F32
 struct Bf16
 {
     static constexpr unsigned PER_DWORD = 2;
+    static constexpr unsigned GROUP     = 8;
+    static constexpr int MANTISSA = 7, LEAST = -126;
     static void widen(const Wave&, const uint32_t* from, unsigned part, float* to, unsigned count)
     {
         if(part == 0)
@@ -84,6 +92,8 @@ struct Bf16
 struct F16
 {
     static constexpr unsigned PER_DWORD = 2;
+    static constexpr unsigned GROUP     = 8;
+    static constexpr int MANTISSA = 10, LEAST = -14;
     static void widen(const Wave&, const uint32_t* from, unsigned part, float* to, unsigned count)
     {
 #ifdef __AVX512F__
@@ -101,10 +111,12 @@ struct F16
     }
 };
 
-template <typename Old, typename New>
+template <typename Old, typename New, int Mantissa>
 struct Byte
 {
     static constexpr unsigned PER_DWORD = 4;
+    static constexpr unsigned GROUP     = 16;
+    static constexpr int MANTISSA = Mantissa, LEAST = 1 - Old::BIAS;
     struct Table
     {
         float value[256];
@@ -127,8 +139,8 @@ struct Byte
             to[i] = values.value[from[i] >> 8 * part & 0xff];
     }
 };
-using Fp8 = Byte<Fp8Fnuz, Fp8Ocp>;
-using Bf8 = Byte<Bf8Fnuz, Bf8Ocp>;
+using Fp8 = Byte<Fp8Fnuz, Fp8Ocp, 3>;
+using Bf8 = Byte<Bf8Fnuz, Bf8Ocp, 2>;
 
 // Matrix operand as f32, [k][row or column].
 template <unsigned N, unsigned E, typename Format>
@@ -149,6 +161,142 @@ constexpr unsigned row_of(unsigned r, unsigned block)
     return N == 32 ? 8 * (r / 4) + 4 * block + r % 4 : 4 * block + r;
 }
 
+// ---- Exact sums: significands as integers, scaled by a power of two.
+
+// significand * 2^(exponent - MANTISSA) of the format; subnormal ones have the exponent of the
+// least normal number.
+struct Operand
+{
+    int64_t significand;
+    int exponent;
+};
+
+constexpr int ZERO_EXPONENT = -126; // of a zero, in every format
+
+template <int Mantissa, int Least>
+Operand split(float value)
+{
+    if(value == 0.0f || !std::isfinite(value))
+        return {0, ZERO_EXPONENT};
+    const int exponent = std::max(std::ilogb(value), Least);
+    return {static_cast<int64_t>(std::ldexp(static_cast<double>(value), Mantissa - exponent)),
+            exponent};
+}
+
+// value * 2^-by: towards zero, and towards minus infinity.
+int64_t cut(int64_t value, int by)
+{
+    const int64_t size = value < 0 ? -value : value;
+    const int64_t kept = by <= 0 ? size << -by : by < 63 ? size >> by : 0;
+    return value < 0 ? -kept : kept;
+}
+int64_t lower(int64_t value, int by) { return value >> std::min(by, 63); }
+
+constexpr int SUM_BITS = 24, TOTAL_BITS = 31; // below the binary point of the greatest exponent
+
+struct Sum
+{
+    int64_t units; // 2^(exponent - SUM_BITS)
+    int exponent;
+};
+
+// Products first, first + Step, ..: all cut at the same place below the greatest of them.
+template <unsigned Count, unsigned Step, int Mantissas>
+Sum add_products(const Operand* products)
+{
+    int greatest = products[0].exponent;
+    for(unsigned i = Step; i < Count; i += Step)
+        greatest = std::max(greatest, products[i].exponent);
+    int64_t units = 0;
+    for(unsigned i = 0; i < Count; i += Step)
+        units +=
+            cut(products[i].significand, Mantissas - SUM_BITS + greatest - products[i].exponent);
+    return {units, greatest};
+}
+
+// One group of products and the addend. Sum and addend are lowered to the place of the greater,
+// added, and rounded once, to nearest even.
+template <unsigned Count, int Mantissas>
+float add_group(const Operand* products, float addend)
+{
+    constexpr bool SMALL = Count == 16; // formats of 8 bits: even and odd products by themselves
+    Sum sum              = add_products<Count, SMALL ? 2 : 1, Mantissas>(products);
+    if constexpr(SMALL)
+    {
+        const Sum odd      = add_products<Count - 1, 2, Mantissas>(products + 1);
+        const int greatest = std::max(sum.exponent, odd.exponent);
+        sum                = {
+            lower(sum.units, greatest - sum.exponent) + lower(odd.units, greatest - odd.exponent),
+            greatest};
+    }
+    const Operand last   = split<23, -126>(addend);
+    const int greatest   = std::max(sum.exponent, last.exponent);
+    constexpr int BEHIND = TOTAL_BITS - SUM_BITS;
+    int64_t total        = lower(sum.units << BEHIND, greatest - sum.exponent);
+    if(!SMALL || last.exponent >= greatest - SUM_BITS - 1)
+        total += lower(last.significand << (SUM_BITS - 23), greatest - last.exponent) << BEHIND;
+    return static_cast<float>(std::ldexp(static_cast<double>(total), greatest - TOTAL_BITS));
+}
+
+// What infinities and NaNs make of a sum; products of bf16 beyond f32 count as infinities. Zero if
+// all is finite.
+float special_sum(const float* a, const float* b, unsigned count, float addend)
+{
+    constexpr double BEYOND = 0x1p128;
+    double sum              = std::isfinite(addend) ? 0.0 : static_cast<double>(addend);
+    bool infinite           = sum != 0.0;
+    for(unsigned i = 0; i < count; ++i)
+    {
+        const double product = static_cast<double>(a[i]) * static_cast<double>(b[i]);
+        if(std::isfinite(product))
+            continue;
+        sum += product;
+        infinite = true;
+    }
+    for(unsigned i = 0; i < count && !infinite; ++i)
+    {
+        const double product = static_cast<double>(a[i]) * static_cast<double>(b[i]);
+        if(std::fabs(product) >= BEYOND)
+            sum += std::copysign(static_cast<double>(INFINITY), product);
+    }
+    return static_cast<float>(sum);
+}
+
+template <unsigned N, unsigned E, typename FormatA, typename FormatB>
+void mfma_exact(Wave& w, const MicroOp* op)
+{
+    constexpr unsigned K = E * LANES / N, GROUP = std::min(K, FormatA::GROUP);
+    alignas(64) float a[K][N], b[K][N];
+    widen_operand<N, E, FormatA>(w, op, 0, a);
+    widen_operand<N, E, FormatB>(w, op, 1, b);
+    const uint16_t addend = op->src[2].code;
+    for(unsigned r = 0; r < N * N / LANES; ++r)
+        for(unsigned lane = 0; lane < LANES; ++lane)
+        {
+            const unsigned row = row_of<N>(r, lane / N), column = lane % N;
+            float sum =
+                as_float(addend < SCALAR ? w.v[addend + r][lane] : scalar_value(w, op, addend));
+            for(unsigned k = 0; k < K; k += GROUP)
+            {
+                float left[GROUP], right[GROUP];
+                Operand products[GROUP];
+                for(unsigned i = 0; i < GROUP; ++i)
+                {
+                    left[i]         = a[k + i][row];
+                    right[i]        = b[k + i][column];
+                    const Operand x = split<FormatA::MANTISSA, FormatA::LEAST>(left[i]);
+                    const Operand y = split<FormatB::MANTISSA, FormatB::LEAST>(right[i]);
+                    products[i]     = {x.significand * y.significand, x.exponent + y.exponent};
+                }
+                const float special = special_sum(left, right, GROUP, sum);
+                sum = special != 0.0f
+                          ? special
+                          : add_group<GROUP, FormatA::MANTISSA + FormatB::MANTISSA>(products, sum);
+            }
+            w.v[op->dst + r][lane] = as_bits(sum);
+        }
+}
+
 template <unsigned N, unsigned E, typename FormatA, typename FormatB>
 const MicroOp* mfma(Wave& w, const MicroOp* op)
 {
@@ -158,6 +306,13 @@ const MicroOp* mfma(Wave& w, const MicroOp* op)
     const bool other_mode      = w.mxcsr != 0x1f80;
     if(other_mode) [[unlikely]]
         load_host_mode(0x1f80);
+    if constexpr(FormatA::GROUP != 0)
+        if(w.group->exact_mfma) [[unlikely]]
+        {
+            mfma_exact<N, E, FormatA, FormatB>(w, op);
+            load_host_mode(w.mxcsr);
+            return advance(op);
+        }
     alignas(64) float a[K][N], b[K][N];
     widen_operand<N, E, FormatA>(w, op, 0, a);
     widen_operand<N, E, FormatB>(w, op, 1, b);

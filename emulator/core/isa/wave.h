@@ -57,9 +57,10 @@ struct Workgroup
     Traffic traffic;
     RangeCache ranges;
     SrdChecker srds;
-    uint32_t arch  = 950;
-    bool srd_range = false;
-    bool late      = false;
+    uint32_t arch   = 950;
+    bool srd_range  = false;
+    bool late       = false;
+    bool exact_mfma = false; // sums of MFMA as gfx942 makes them
 };
 
 struct alignas(64) Wave

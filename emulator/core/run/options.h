@@ -27,6 +27,8 @@ struct Options
     std::string trace_file;
     int64_t trace_workgroup = 0; // linear index
     int64_t trace_wave      = 0;
+    // Sums of MFMA as gfx942 makes them (interp_matrix.cpp); for that arch alone, and much slower.
+    int64_t exact_mfma = 0;
 
     bool srd_range() const { return srd_range_rule < 0 ? arch == 950 : srd_range_rule != 0; }
 };

@@ -134,12 +134,13 @@ int emu_execute(const void* micro_ops, size_t count, EmuWaveState* state)
     if(!fill_program(program, micro_ops, count))
         return 1;
     Workgroup group;
-    group.kernel    = &kernel;
-    group.lds       = state->lds;
-    group.lds_bytes = state->lds == nullptr ? 0 : state->lds_bytes;
-    group.arch      = static_cast<uint32_t>(options().arch);
-    group.srd_range = options().srd_range();
-    group.late      = options().late_loads != 0;
+    group.kernel     = &kernel;
+    group.lds        = state->lds;
+    group.lds_bytes  = state->lds == nullptr ? 0 : state->lds_bytes;
+    group.arch       = static_cast<uint32_t>(options().arch);
+    group.srd_range  = options().srd_range();
+    group.late       = options().late_loads != 0;
+    group.exact_mfma = options().exact_mfma != 0;
     std::vector<uint64_t> counts(count + 1);
     std::vector<uint8_t> scratch(size_t{LANES} * EXECUTE_SCRATCH);
     const auto wave     = std::make_unique<Wave>();

@@ -130,6 +130,7 @@ Waves::Waves(const Shape& shape)
     group.arch       = shape.kernel.program->arch;
     group.srd_range  = o.srd_range();
     group.late       = o.late_loads != 0;
+    group.exact_mfma = o.exact_mfma != 0;
     for(Wave& wave : waves_)
     {
         wave.group = &group;

@@ -47,6 +47,12 @@ class Machine:
         self.c.emu_set_option.argtypes = (ctypes.c_char_p, ctypes.c_int64)
         self.base = int(self.c.emu_allocate(MEMORY_BYTES, 0, b"oracle"))
 
+    def option(self, name: str) -> int:
+        """The value of one of the core's options."""
+        value = ctypes.c_int64()
+        self.c.emu_get_option(name.encode(), ctypes.byref(value))
+        return value.value
+
     def run(self, case: Case) -> State:
         """The state after the case's program. Raises TrapError, or RuntimeError with the emulator's message."""
         return self.run_lowered(lower(case.program), case)

@@ -8,6 +8,7 @@ from emulator.lowering.operands import Form, MicroOp, Source, demand, forms, sou
 
 _OFF = 0x7F  # saddr that means none
 _ST64 = 64
+_ROTATION = 0xC000  # offsets of ds_swizzle_b32 from here on are no patterns of quads (ISA, DS_SWIZZLE_B32)
 
 
 def lower_ds(instruction: Instruction, op: MicroOp) -> None:
@@ -32,6 +33,7 @@ def lower_ds(instruction: Instruction, op: MicroOp) -> None:
         op.offset, op.literal = record.offset0 * scale, record.offset1 * scale
     else:
         op.offset = record.offset0 | record.offset1 << 8
+        demand(name != "ds_swizzle_b32" or op.offset < _ROTATION, "the rotation and FFT modes of ds_swizzle_b32")
 
 
 def lower_mubuf(instruction: Instruction, op: MicroOp) -> None:

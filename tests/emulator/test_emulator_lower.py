@@ -92,6 +92,14 @@ def test_an_unknown_modifier_traps() -> None:
     assert lower_one(only)[1] == f"the emulator lacks clamp of v_add3_u32: {text}"
 
 
+@pytest.mark.parametrize(("offset", "lacks"), [(0xC020, True), (0xE000, True), (0x80E4, False), (0x041F, False)])
+def test_modes_of_swizzle_that_the_core_lacks_trap(offset: int, lacks: bool) -> None:
+    """ISA, DS_SWIZZLE_B32: from 0xe000 on FFT, from 0xc000 on rotation, from 0x8000 on quads."""
+    (only,) = instructions(0xD87A0000 | offset, 0x01000002)
+    assert only.name == "ds_swizzle_b32"
+    assert ("rotation and FFT" in lower_one(only)[1]) is lacks
+
+
 @pytest.mark.parametrize(
     ("words", "name", "codes", "literal"),
     [

@@ -84,6 +84,19 @@ void finish(Wave& wave, const PendingWrite& write)
     count_in_flight(wave, write, -1);
 }
 
+// Take the oldest operation off its queue.
+void leave(Wave& wave, std::deque<PendingWrite>& queue)
+{
+    const PendingWrite& write = queue.front();
+    if(write.flat == nullptr && &queue == &wave.pending.lds)
+        finish(wave, write);
+    else if(write.flat == nullptr)
+        land(wave, write);
+    else if(write.flat.use_count() == 1)
+        land(wave, *write.flat);
+    queue.pop_front();
+}
+
 } // namespace
 
 void issue(Wave& wave, Counter counter, PendingWrite write)
@@ -96,6 +109,14 @@ void issue(Wave& wave, Counter counter, PendingWrite write)
     poison_target(wave, write);
     switch(counter)
     {
+        case Counter::Flat:
+        {
+            PendingWrite entry;
+            entry.flat = std::make_shared<const PendingWrite>(std::move(write));
+            wave.pending.vector.push_back(entry);
+            wave.pending.lds.push_back(std::move(entry));
+            break;
+        }
         case Counter::Vector: wave.pending.vector.push_back(std::move(write)); break;
         case Counter::Lds:
             count_in_flight(wave, write, 1);
@@ -139,10 +160,7 @@ void wait(Wave& wave, uint32_t vm, uint32_t lgkm)
 {
     Pending& pending = wave.pending;
     while(pending.vector.size() > vm)
-    {
-        land(wave, pending.vector.front());
-        pending.vector.pop_front();
-    }
+        leave(wave, pending.vector);
     // Scalar loads return in any order: while the allowed count is not zero it may be one of them
     // that is outstanding.
     if(lgkm == 0)
@@ -153,10 +171,7 @@ void wait(Wave& wave, uint32_t vm, uint32_t lgkm)
     }
     // With scalar loads outstanding, the operations still counted may all be LDS ones.
     while(pending.lds.size() > lgkm)
-    {
-        finish(wave, pending.lds.front());
-        pending.lds.pop_front();
-    }
+        leave(wave, pending.lds);
 }
 
 } // namespace emu

@@ -3,7 +3,8 @@
 // The hardware's counters (CDNA3 ISA document, section 4.4): vmcnt counts vector memory operations,
 // which return in order; lgkmcnt counts LDS operations, in order among themselves, and scalar
 // loads, which return in any order, so that only lgkmcnt(0) covers them. With late loads a result
-// lands at the first s_waitcnt that covers it and at no other place.
+// lands at the first s_waitcnt that covers it and at no other place. FLAT operations are counted by
+// both vmcnt and lgkmcnt and done when both have let them go (section 10.2).
 //
 // So does what ds_write writes: until then other waves find a pattern in these bytes of LDS, and a
 // race (checks.h). The wave itself reads what it wrote, as LDS serves a wave in order.
@@ -11,6 +12,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <vector>
 
 namespace emu {
@@ -21,7 +23,8 @@ enum class Counter : uint8_t
 {
     Vector,
     Lds,
-    Scalar
+    Scalar,
+    Flat // vector and LDS
 };
 
 struct PendingWrite
@@ -39,6 +42,8 @@ struct PendingWrite
     std::vector<uint32_t> keep;      // vector: bits of each row that the load does not write (d16)
     std::vector<uint32_t> addresses; // LDS: byte address of each chunk
     uint32_t chunk = 0;              // LDS: bytes of a chunk
+    // FLAT: what lands when both of its entries, which share this, have left their queues.
+    std::shared_ptr<const PendingWrite> flat;
 };
 
 struct Pending

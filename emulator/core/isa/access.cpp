@@ -1,6 +1,7 @@
 #include "isa/access.h"
 
 #include "checks/checks.h"
+#include "isa/fields.h"
 
 #include <bit>
 
@@ -12,9 +13,12 @@ void load_to_lds(
     const unsigned bytes = 4 * dwords;
     const uint64_t mask  = w.exec();
     scalars_must_be_defined(w, op, SCALAR + M0, 1, "the LDS address");
-    const uint64_t base = w.s[M0] + static_cast<uint64_t>(offset);
-    if(mask != 0 && base + LANES * bytes > w.group->lds_bytes)
-        raise_memory(w, op, Access::Store, NO_LANE, base, uint64_t{LANES} * bytes, FaultKind::Lds);
+    const Field used      = w.group->arch == 950 ? lds_dma::OFFSET_CDNA4 : lds_dma::OFFSET_CDNA3;
+    const uint64_t base   = used.of(w.s[M0]) + static_cast<uint64_t>(offset);
+    const unsigned stride = dwords == 3 ? 16 : bytes; // three dwords leave a fourth alone
+    const uint64_t extent = (LANES - 1) * stride + bytes;
+    if(mask != 0 && base + extent > w.group->lds_bytes)
+        raise_memory(w, op, Access::Store, NO_LANE, base, extent, FaultKind::Lds);
     w.group->traffic.lds_dma_bytes += bytes * static_cast<uint64_t>(std::popcount(mask));
     PendingWrite write;
     write.target = PendingWrite::Target::Lds;
@@ -23,7 +27,7 @@ void load_to_lds(
     {
         if(!(mask >> l & 1))
             continue;
-        const uint32_t address = static_cast<uint32_t>(base) + l * bytes;
+        const uint32_t address = static_cast<uint32_t>(base) + l * stride;
         if(w.group->shadow != nullptr)
             check_lds(w, op, l, address, bytes, LdsUse::Write);
         uint32_t values[4];

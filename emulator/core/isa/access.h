@@ -202,8 +202,8 @@ inline void deliver(Wave& w,
     raise(w, op, std::move(fault));
 }
 
-// LDS-DMA of the lanes of EXEC: lane l's dwords go to M0 + offset + l * 4 * dwords (CDNA3 ISA
-// document, "Memory buffer load to LDS").
+// LDS-DMA of the lanes of EXEC: lane l's dwords go to M0 + offset + l * 4 * dwords, of three dwords
+// to l * 16 (CDNA3 and CDNA4 ISA documents, "Memory buffer load to LDS").
 void load_to_lds(
     Wave& w, const MicroOp* op, int64_t offset, const uint32_t (*data)[LANES], unsigned dwords);
 

@@ -93,6 +93,13 @@ inline constexpr Field QUADS{15, 1}, AND_MASK{0, 5}, OR_MASK{5, 5}, XOR_MASK{10,
 
 } // namespace swizzle
 
+// M0 of loads to LDS (ISA, "Memory Buffer Load to LDS").
+namespace lds_dma {
+
+inline constexpr Field OFFSET_CDNA3{0, 16}, OFFSET_CDNA4{0, 18};
+
+} // namespace lds_dma
+
 // Buffer resource descriptor of four dwords (ISA, "Buffer resource descriptor"): word 0 is the low
 // base, word 2 num_records.
 namespace srd {

@@ -1,10 +1,11 @@
 // Buffer instructions: MUBUF (CDNA3 and CDNA4 ISA documents, section "Vector memory buffer
 // instructions").
 //
-// Address of a lane: base + soffset + inst_offset + voffset (+ index * stride). Raw buffers (stride
-// 0) are checked against num_records without 32-bit wrap, each dword of a wide access by itself;
-// structured ones by index. Out of range, loads give 0 and stores are dropped. Swizzled buffers and
-// added thread ids stop the launch: nothing here uses them.
+// Address of a lane: base + soffset + inst_offset + voffset (+ index * stride). Without an index
+// inst_offset + voffset is checked against num_records in bytes, not wrapping at 32 bits, each
+// dword of a wide access by itself; with one, the index. soffset takes no part. Out of range, loads
+// give 0 and stores are dropped. Swizzled buffers and added thread ids stop the launch: nothing
+// here uses them. docs/reference/device-semantics.md names the sources.
 #include "checks/checks.h"
 #include "isa/access.h"
 #include "isa/atomics.h"
@@ -30,7 +31,7 @@ Resource resource(Wave& w, const MicroOp* op)
     const uint32_t* words = &w.s[op->src[1].code - SCALAR];
     if(srd::SWIZZLE_ENABLE.of(words[1]) || srd::ADD_TID_ENABLE.of(words[3]))
         raise_unknown(w, op, "a buffer resource with swizzle or add_tid_enable");
-    if(w.group->srd_range)
+    if(w.group->srd_range && w.exec() != 0)
     {
         uint64_t unmapped = 0;
         if(!w.group->srds.check(words, &unmapped)) [[unlikely]]
@@ -39,7 +40,7 @@ Resource resource(Wave& w, const MicroOp* op)
     return {srd::base(words), words[2], srd::stride(words)};
 }
 
-// Where each lane of an access goes, relative to the resource's base.
+// Where each lane of an access goes, relative to the resource's base with soffset added to it.
 struct alignas(64) Lanes
 {
     uint64_t offset[LANES];
@@ -54,7 +55,7 @@ uint64_t in_range(const Lanes& lanes, unsigned skip)
 {
     const Resource& r = lanes.resource;
     uint64_t mask     = 0;
-    if(r.stride == 0 && lanes.index == nullptr)
+    if(lanes.index == nullptr)
     {
         for(unsigned l = 0; l < LANES; ++l)
             mask |= uint64_t{lanes.offset[l] + skip < r.records} << l;
@@ -62,7 +63,7 @@ uint64_t in_range(const Lanes& lanes, unsigned skip)
     else
     {
         for(unsigned l = 0; l < LANES; ++l)
-            mask |= uint64_t{(lanes.index == nullptr ? 0 : lanes.index[l]) < r.records} << l;
+            mask |= uint64_t{lanes.index[l] < r.records} << l;
     }
     return mask & lanes.mask;
 }
@@ -71,8 +72,8 @@ uint64_t in_range(const Lanes& lanes, unsigned skip)
 void set_offsets(Wave& w, const MicroOp* op, Lanes& lanes)
 {
     scalars_must_be_defined(w, op, op->src[2].code, 1, "the buffer offset");
-    const uint64_t common = static_cast<uint64_t>(static_cast<uint32_t>(op->offset)) +
-                            scalar_value(w, op, op->src[2].code);
+    const uint64_t common = static_cast<uint32_t>(op->offset);
+    lanes.resource.base += scalar_value(w, op, op->src[2].code);
     const uint32_t* index = op->flags & IDXEN ? w.v[op->src[0].code] : nullptr;
     if(index != nullptr)
         must_be_defined(w, op, op->src[0].code, w.exec(), "the buffer index");
@@ -136,7 +137,7 @@ void move_cut(Wave& w, const MicroOp* op, Access access, const Lanes& lanes, Mov
         return;
     for(unsigned i = 0; i + 1 < Dwords; ++i)
     {
-        const uint64_t part = in_range(lanes, 4 * i) & ~lanes.whole;
+        const uint64_t part = in_range(lanes, 4 * i + 3) & ~lanes.whole;
         for(unsigned l = 0; l < LANES; ++l)
         {
             if(!(part >> l & 1))
@@ -154,7 +155,7 @@ template <unsigned Dwords>
 void load_rows(Wave& w, const MicroOp* op, Rows& data)
 {
     Lanes lanes;
-    aim(w, op, Access::Load, 4 * Dwords, 4 * (Dwords - 1), lanes);
+    aim(w, op, Access::Load, 4 * Dwords, 4 * Dwords - 1, lanes);
     if(lanes.whole != ALL_LANES)
         for(unsigned i = 0; i < Dwords; ++i)
             for(unsigned l = 0; l < LANES; ++l)
@@ -201,7 +202,7 @@ template <unsigned Dwords>
 const MicroOp* store(Wave& w, const MicroOp* op)
 {
     Lanes lanes;
-    aim(w, op, Access::Store, 4 * Dwords, 4 * (Dwords - 1), lanes);
+    aim(w, op, Access::Store, 4 * Dwords, 4 * Dwords - 1, lanes);
     const uint32_t* rows[Dwords];
     for(unsigned i = 0; i < Dwords; ++i)
     {

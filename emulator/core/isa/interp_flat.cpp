@@ -126,9 +126,9 @@ uint64_t resolve(
     return global;
 }
 
-// FLAT counts on both counters, because a lane may go to LDS: then only a wait for both covers it.
-// The vector one is used.
-constexpr Counter COUNTER = Counter::Vector;
+// A lane of FLAT may go to LDS: it is counted as both.
+template <Segment S>
+constexpr Counter COUNTER = S == Segment::Flat ? Counter::Flat : Counter::Vector;
 
 template <Segment S, unsigned Dwords>
 const MicroOp* load(Wave& w, const MicroOp* op)
@@ -138,7 +138,7 @@ const MicroOp* load(Wave& w, const MicroOp* op)
     Rows data;
     resolve<S>(w, op, Access::Load, 4 * Dwords, mask, at);
     gather<Dwords>(static_cast<const uint8_t*>(nullptr), at.d, mask, data.d);
-    deliver(w, op, COUNTER, data.d, Dwords, mask);
+    deliver(w, op, COUNTER<S>, data.d, Dwords, mask);
     return advance(op);
 }
 
@@ -150,7 +150,7 @@ const MicroOp* load_part(Wave& w, const MicroOp* op)
     Rows data;
     resolve<S>(w, op, Access::Load, narrow_bytes(Kind), mask, at);
     gather_narrow<Kind>(static_cast<const uint8_t*>(nullptr), at.d, mask, data.d[0]);
-    deliver(w, op, COUNTER, data.d, 1, mask, Where);
+    deliver(w, op, COUNTER<S>, data.d, 1, mask, Where);
     return advance(op);
 }
 
@@ -167,7 +167,7 @@ const MicroOp* store(Wave& w, const MicroOp* op)
         rows[i] = w.v[op->src[2].code + i];
     }
     scatter<Dwords>(static_cast<uint8_t*>(nullptr), at.d, mask, rows);
-    issue(w, COUNTER);
+    issue(w, COUNTER<S>);
     return advance(op);
 }
 
@@ -180,7 +180,7 @@ const MicroOp* store_part(Wave& w, const MicroOp* op)
     const uint16_t data   = op->src[2].code;
     must_be_defined(w, op, data, global, "what is stored", part_bits(Bytes, Shift));
     scatter_narrow<Bytes, Shift>(static_cast<uint8_t*>(nullptr), at.d, mask, w.v[data]);
-    issue(w, COUNTER);
+    issue(w, COUNTER<S>);
     return advance(op);
 }
 
@@ -208,7 +208,7 @@ const MicroOp* atomic(Wave& w, const MicroOp* op)
         must_be_defined(w, op, data + i, global, "the atomic's operand");
     Rows old;
     modify_lanes<T, modify<T, F>>(static_cast<uint8_t*>(nullptr), at.d, mask, &w.v[data], old);
-    deliver_old(w, op, COUNTER, old, DWORDS);
+    deliver_old(w, op, COUNTER<S>, old, DWORDS);
     return advance(op);
 }
 
@@ -231,7 +231,7 @@ const MicroOp* compare_swap(Wave& w, const MicroOp* op)
         cell.compare_exchange_strong(expected, w.v[op->src[2].code][l]);
         old.d[0][l] = expected;
     }
-    deliver_old(w, op, COUNTER, old, 1);
+    deliver_old(w, op, COUNTER<S>, old, 1);
     return advance(op);
 }
 

@@ -2,7 +2,8 @@
 // the formats of 8, 6 and 4 bits (CDNA4 ISA document, section 12.11, opcodes 565 to 618).
 //
 // The last source is the scale. MicroOp::control is the bit of the register with small values where
-// they start (op_sel). MODE's rounding and denormal fields have no effect on these.
+// they start (op_sel). They round to nearest or by random bits, whatever MODE says; its denormal
+// field holds for f32 sources, its FP16_OVFL for results of 8 bits (section 6.7.1).
 #include "isa/operands.h"
 #include "isa/registry.h"
 #include "isa/scaled_formats.h"
@@ -97,6 +98,7 @@ const MicroOp* narrow(Wave& w, const MicroOp* op)
     const uint32_t* scales = source_row(w, op, op->words[2] != 0 ? 2 : 1, b2);
     const uint32_t* seeds  = Stochastic ? source_row(w, op, 1, b3) : nullptr;
     const bool saturate    = mode::FP16_OVFL.of(w.mode);
+    const bool flush       = Wide::BITS == 32 && !mode::INPUTS_F32.of(w.mode);
     const uint64_t exec    = w.exec();
     for(unsigned l = 0; l < LANES; ++l)
     {
@@ -107,12 +109,12 @@ const MicroOp* narrow(Wave& w, const MicroOp* op)
         uint32_t codes[count(S)];
         for(unsigned i = 0; i < count(S); ++i)
         {
-            codes[i] = convert_scaled<Wide, Small>(wide.row[i][l] >> wide.shift[i],
-                                                   scale.nan,
-                                                   -scale.power,
-                                                   saturate,
-                                                   Stochastic ? &random : nullptr);
-            random   = next_random(random);
+            uint32_t source = wide.row[i][l] >> wide.shift[i];
+            if(flush && (source & Wide::INFINITE) == 0)
+                source &= Wide::SIGN;
+            codes[i] = convert_scaled<Wide, Small>(
+                source, scale.nan, -scale.power, saturate, Stochastic ? &random : nullptr);
+            random = next_random(random);
         }
         for(unsigned i = 0; i < count(S); ++i)
             put_bits(w, op->dst, l, op->control + i * Small::BITS, Small::BITS, codes[i]);

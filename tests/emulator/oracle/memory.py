@@ -81,14 +81,14 @@ def scratch_cell(state: State, lane: int) -> Callable[[int], Cell]:
 
 
 def buffer_address(state: State, resource: int, voffset: int, soffset: int, offset: int, size: int) -> int:
-    """Raw buffer: base + soffset + voffset + offset if the bytes lie within NUM_RECORDS."""
+    """Raw buffer: base + soffset + voffset + offset if voffset + offset lies within NUM_RECORDS (CDNA4 ISA, 9.1.5.1)."""
     base = (int(state.scalar[resource]) | int(state.scalar[resource + 1]) << 32) & (1 << 48) - 1
     stride = int(state.scalar[resource + 1]) >> 16 & 0x3FFF
     if stride:
         raise NotImplementedError("structured buffers")
     records = int(state.scalar[resource + 2])
-    total = voffset + soffset + offset
-    return NOWHERE if total + size > records else base + total
+    checked = voffset + offset
+    return NOWHERE if checked + size > records else base + soffset + checked
 
 
 def sign_extend(bits: int, width: int) -> int:

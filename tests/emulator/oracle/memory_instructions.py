@@ -194,13 +194,17 @@ def _access_bytes(inst: Any) -> int:
 
 
 def _to_lds(inst: Any, state: State, address: Callable[[int], int], offset: int) -> None:
-    """LDS_ADDR = M0[15:0] + inst_offset + lane * size (ISA, "Memory buffer load to LDS"); out of range writes 0."""
+    """LDS_ADDR = M0 + inst_offset + lane * size (ISA, "Memory buffer load to LDS"); out of range writes 0.
+
+    18 bits of M0 count, of CDNA3 16; lanes of 3 dwords are 16 bytes apart.
+    """
     size = max(4, _access_bytes(inst))
-    base = (int(state.scalar[operands.M0]) & 0xFFFF) + offset
+    stride = 16 if size == 12 else size
+    base = (int(state.scalar[operands.M0]) & (0xFFFF if state.arch == "gfx942" else 0x3FFFF)) + offset
     source, target = memory.global_cell(state), memory.lds_cell(state)
     for lane in _lanes(state):
         bits = source(address(lane)).read(0, 8 * _access_bytes(inst))
-        target(base + lane * size).write(0, 8 * size, bits)
+        target(base + lane * stride).write(0, 8 * size, bits)
 
 
 def _vector_memory(

@@ -1,0 +1,156 @@
+"""What docs/reference/device-semantics.md calls settled, each rule as its source states it.
+
+Assembled by the embedded toolchain, run on one wave.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.emulator.emulator_wave import memory_base, run_wave
+
+SEMANTICS = Path(__file__).parents[2] / "docs" / "reference" / "device-semantics.md"
+WORDS = np.arange(1, 65, dtype=np.uint32)  # memory: dword n holds n + 1
+DATA = WORDS.tobytes()
+
+
+def resource(records: int, stride: int = 0) -> dict[int, int]:
+    """A buffer resource in s[40:43] at the start of memory."""
+    base = memory_base()
+    return {40: base & 0xFFFFFFFF, 41: base >> 32 | stride << 16, 42: records, 43: 0x00020000}
+
+
+@pytest.mark.parametrize(("records", "expected"), [(4, [2, 0]), (7, [2, 0]), (8, [2, 3]), (3, [0, 0]), (0, [0, 0])])
+def test_a_dword_that_straddles_num_records_is_out_of_range(records: int, expected: list[int]) -> None:
+    """LLVM, buffer out-of-bounds modes: bytes of a dword that reaches behind the end are out of bounds, too."""
+    scalars = resource(records) | {40: (memory_base() + 4) & 0xFFFFFFFF}
+    after = run_wave("buffer_load_dwordx2 v[30:31], v20, s[40:43], 0 offen\n", {20: 0}, scalars, memory=DATA)
+    assert after.vector[30:32, 17].tolist() == expected
+
+
+def test_of_a_straddling_store_the_dwords_in_range_are_written() -> None:
+    assembly = "buffer_store_dwordx2 v[30:31], v20, s[40:43], 0 offen\n"
+    after = run_wave(assembly, {20: 0, 30: 0xAA, 31: 0xBB}, resource(6), memory=DATA)
+    assert struct.unpack_from("<3I", after.memory[memory_base()]) == (0xAA, 2, 3)
+
+
+@pytest.mark.parametrize(("voffset", "expected"), [(8, 64 // 4 + 3), (12, 64 // 4 + 4), (16, 0)])
+def test_soffset_takes_no_part_in_the_range_check(voffset: int, expected: int) -> None:
+    """CDNA4 ISA 9.1.5.1: InstOffset + vgpr_offset >= NumRecords; LLVM: soffset is excluded from bounds checking."""
+    scalars = resource(16) | {50: 64}
+    after = run_wave("buffer_load_dword v30, v20, s[40:43], s50 offen\n", {20: voffset}, scalars, memory=DATA)
+    assert after.vector[30, 0] == expected
+
+
+@pytest.mark.parametrize(("offset", "expected"), [(4, 2), (8, 0)])
+def test_without_an_index_num_records_counts_bytes_whatever_the_stride(offset: int, expected: int) -> None:
+    """CDNA4 ISA 9.1.5.1: a raw buffer is one with IdxEn 0."""
+    after = run_wave(
+        "buffer_load_dword v30, v20, s[40:43], 0 offen\n", {20: offset}, resource(8, stride=16), memory=DATA
+    )
+    assert after.vector[30, 0] == expected
+
+
+@pytest.mark.parametrize(("index", "expected"), [(7, 7 * 16 // 4 + 1), (8, 0)])
+def test_with_an_index_num_records_counts_elements(index: int, expected: int) -> None:
+    """CDNA4 ISA 9.1.5.1: Index(vgpr) >= NumRecords."""
+    after = run_wave(
+        "buffer_load_dword v30, v20, s[40:43], 0 idxen\n", {20: index}, resource(8, stride=16), memory=DATA
+    )
+    assert after.vector[30, 0] == expected
+
+
+def test_a_resource_beyond_memory_faults_only_if_a_lane_is_on() -> None:
+    """LLVM, SIInstrInfo::hasUnwantedEffectsWhenEXECEmpty: a vector memory instruction has no effect with EXEC 0."""
+    assembly, beyond = "buffer_load_dword v30, v20, s[40:43], 0 offen\n", resource(0xFFFFFFFF)
+    options = {"srd_range_rule": 1}
+    run_wave(assembly, {20: 0}, beyond, execute=0, memory=DATA, options=options)
+    with pytest.raises(RuntimeError, match="buffer"):
+        run_wave(assembly, {20: 0}, beyond, execute=1, memory=DATA, options=options)
+
+
+@pytest.mark.parametrize(("arch", "m0"), [("gfx950", 0xABC40100), ("gfx942", 0xABC30100)])
+def test_loads_to_lds_use_the_low_bits_of_m0(arch: str, m0: int) -> None:
+    """CDNA4 ISA 9.1.9: LDS_offset is M0[17:0]; CDNA3 ISA 9.1.9: M0[15:0]."""
+    lanes = np.arange(64) * 4
+    assembly = "buffer_load_dword v20, s[40:43], 0 offen lds\n"
+    after = run_wave(assembly, {20: lanes}, resource(256) | {124: m0}, arch=arch, lds=2048, memory=DATA)
+    assert after.lds[0x100:0x200] == DATA
+
+
+def test_the_seventeenth_bit_of_m0_counts_on_gfx950() -> None:
+    assembly = "buffer_load_dword v20, s[40:43], 0 offen lds\n"
+    scalars = resource(256) | {124: 0x20000}
+    after = run_wave(assembly, {20: np.arange(64) * 4}, scalars, lds=0x20100, memory=DATA)
+    assert after.lds[0x20000:0x20100] == DATA
+
+
+def test_three_dwords_to_lds_leave_a_fourth_alone() -> None:
+    """CDNA4 ISA 9.1.9: TIDinWave * 16; "LOAD_DWORDX3 writes 3 dwords and skips the 4th"."""
+    assembly = "buffer_load_dwordx3 v20, s[40:43], 0 offen lds\n"
+    after = run_wave(assembly, {20: 0}, resource(256) | {124: 0}, lds=1024, memory=DATA)
+    assert np.frombuffer(after.lds, np.uint32).reshape(64, 4).tolist() == [[1, 2, 3, 0]] * 64
+
+
+FLAT = """
+{load} v40, v[20:21]{off}
+s_waitcnt {first}
+v_mov_b32 v41, v40
+s_waitcnt vmcnt(0) lgkmcnt(0)
+v_mov_b32 v42, v40
+"""
+
+
+@pytest.mark.parametrize(
+    ("load", "first", "there"),
+    [
+        ("flat_load_dword", "vmcnt(0)", False),
+        ("flat_load_dword", "lgkmcnt(0)", False),
+        ("flat_load_dword", "vmcnt(0) lgkmcnt(0)", True),
+        ("global_load_dword", "vmcnt(0)", True),
+        ("global_load_dword", "lgkmcnt(0)", False),
+    ],
+)
+def test_flat_is_done_when_both_counters_are(load: str, first: str, there: bool) -> None:
+    """CDNA4 ISA 10.2: they increment VM_CNT and LGKM_CNT, and are not done until both have been decremented."""
+    assembly = FLAT.format(load=load, first=first, off=", off" if load.startswith("global") else "")
+    vectors = {20: memory_base() & 0xFFFFFFFF, 21: memory_base() >> 32}
+    after = run_wave(assembly, vectors, memory=DATA, options={"late_loads": 1})
+    assert bool(after.vector[41, 0] == 1) is there
+    assert after.vector[42, 0] == 1
+
+
+def f16(value: float) -> int:
+    return int(np.float16(value).view(np.uint16))
+
+
+def f32(value: float) -> int:
+    return int(np.float32(value).view(np.uint32))
+
+
+BETWEEN = 1 + 2.0**-11 + 2.0**-13  # nearer to the upper of 1 and 1 + 2**-10
+UPPER = 1 + 2.0**-10
+
+
+@pytest.mark.parametrize(("rounding", "by_mode"), [(0, UPPER), (1, UPPER), (2, 1.0), (3, 1.0)])
+def test_packed_f16_conversions_round_by_themselves(rounding: int, by_mode: float) -> None:
+    """CDNA4 ISA, listings: V_CVT_PK_F16_F32 to nearest even, V_CVT_PKRTZ_F16_F32 to zero, V_CVT_F16_F32 by MODE."""
+    assembly = "v_cvt_pk_f16_f32 v30, v20, v20\nv_cvt_pkrtz_f16_f32 v31, v20, v20\nv_cvt_f16_f32 v32, v20\n"
+    after = run_wave(assembly, {20: f32(BETWEEN)}, mode=0xF0 | rounding << 2)
+    assert after.vector[30, 0] == f16(UPPER) * 0x10001
+    assert after.vector[31, 0] == f16(1.0) * 0x10001
+    assert after.vector[32, 0] & 0xFFFF == f16(by_mode)
+
+
+def test_every_rule_of_the_page_names_a_test_of_this_file() -> None:
+    named = {
+        word.strip("`") for line in SEMANTICS.read_text().splitlines() for word in line.split() if "`test_" in word
+    }
+    here = Path(__file__).read_text() + (Path(__file__).parent / "test_exact_mfma.py").read_text()
+    here += (Path(__file__).parent / "test_scaled_conversions.py").read_text()
+    assert named
+    assert [name for name in sorted(named) if f"def {name}(" not in here] == []

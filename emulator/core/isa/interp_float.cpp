@@ -3,6 +3,7 @@
 #include "isa/registry.h"
 
 #include <cmath>
+#include <cstring>
 
 namespace emu {
 
@@ -48,41 +49,53 @@ uint32_t median(bool ieee, uint32_t a, uint32_t b, uint32_t c)
 bool is_subnormal(float x) { return (as_bits(x) & 0x7f800000) == 0; }
 float signed_zero(float x) { return as_float(as_bits(x) & 0x80000000); }
 
-// 2^x in double, with an error far below f32's last place: Taylor series of 2^f on [-1/2, 1/2].
-double exp2_of(double x)
+// Vectors as GCC and clang have them for every instruction set: with -frounding-math no compiler
+// makes vector code of a loop that converts between float and double.
+constexpr unsigned EXP_LANES = 8;
+using Doubles                = double __attribute__((vector_size(8 * EXP_LANES)));
+using Longs                  = int64_t __attribute__((vector_size(8 * EXP_LANES)));
+using Floats                 = float __attribute__((vector_size(4 * EXP_LANES)));
+
+// x = 2^x in double, with a relative error below 2^-38. 1 + f * p(f) on [-1/2, 1/2], where p
+// interpolates (2^f - 1) / f at Chebyshev's points.
+inline void exp2_of(Doubles& x)
 {
     // 1.5 * 2^52: adding it leaves the nearest integer in the low bits.
     constexpr double MAGIC    = 6755399441055744.0;
     constexpr double SERIES[] = {1.0,
-                                 6.931471805599453e-01,
-                                 2.402265069591007e-01,
-                                 5.550410866482158e-02,
-                                 9.618129107628477e-03,
-                                 1.333355814642844e-03,
-                                 1.540353039338161e-04,
-                                 1.525273380405984e-05,
-                                 1.321548679014431e-06,
-                                 1.017808600923970e-07,
-                                 7.054911620801122e-09,
-                                 4.445538271870812e-10,
-                                 2.567843599348820e-11};
-    const double shifted = x + MAGIC, whole = shifted - MAGIC, f = x - whole;
-    double sum = SERIES[12];
-    for(int i = 11; i >= 0; --i)
+                                 0.6931471805568324,
+                                 0.24022650695888503,
+                                 0.055504109063258665,
+                                 0.00961812913523614,
+                                 0.0013333478473685416,
+                                 0.00015403475186530786,
+                                 1.5303700711365693e-05,
+                                 1.325080551750225e-06};
+    const Doubles shifted = x + MAGIC, whole = shifted - MAGIC, f = x - whole;
+    Doubles sum = f * SERIES[8] + SERIES[7];
+    for(int i = 6; i >= 0; --i)
         sum = sum * f + SERIES[i];
-    const int64_t exponent = std::bit_cast<int64_t>(shifted) - std::bit_cast<int64_t>(MAGIC);
-    return sum * std::bit_cast<double>((exponent + 1023) << 52);
+    const Longs exponent = std::bit_cast<Longs>(shifted) - std::bit_cast<int64_t>(MAGIC);
+    x                    = sum * std::bit_cast<Doubles>((exponent + 1023) << 52);
 }
 
 // The transcendental instructions flush subnormals, whatever MODE says (LLVM's AMDGPU lowering of
 // exp2, log2, rcp, rsq and sqrt scales around that). Their documented error is 1 ulp; here they are
-// rounded once.
-float exp2_f32(float x)
+// rounded once from double.
+void exp2_row(const uint32_t* from, uint32_t* to)
 {
-    const double inside = x > 200.0f ? 200.0 : x > -200.0f ? static_cast<double>(x) : -200.0;
-    const float value   = static_cast<float>(exp2_of(inside));
-    const float flushed = x < -126.0f ? 0.0f : value;
-    return x != x ? x + x : flushed;
+    for(unsigned l = 0; l < LANES; l += EXP_LANES)
+    {
+        Floats x;
+        std::memcpy(&x, from + l, sizeof x);
+        const Floats inside = x > 200.0f ? Floats{} + 200.0f : x > -200.0f ? x : Floats{} - 200.0f;
+        Doubles power       = __builtin_convertvector(inside, Doubles);
+        exp2_of(power);
+        const Floats value   = __builtin_convertvector(power, Floats);
+        const Floats flushed = x < -126.0f ? Floats{} : value;
+        const Floats result  = x != x ? x + x : flushed;
+        std::memcpy(to + l, &result, sizeof result);
+    }
 }
 
 float rcp_f32(float x)
@@ -280,6 +293,22 @@ const MicroOp* transcendental(Wave& w, const MicroOp* op)
     return next;
 }
 
+const MicroOp* v_exp_f32(Wave& w, const MicroOp* op)
+{
+    Row b0, out;
+    const uint32_t* a      = source_row(w, op, 0, b0);
+    const bool other_round = (w.mxcsr & 0x6000) != 0;
+    if(other_round) [[unlikely]]
+        load_host_mode(w.mxcsr & ~0x6000u);
+    exp2_row(a, out.d);
+    if(other_round) [[unlikely]]
+        load_host_mode(w.mxcsr);
+    if(output_modified(op)) [[unlikely]]
+        modify_f32(w, op, out.d);
+    commit(w, op, out.d);
+    return advance(op);
+}
+
 #define F1(NAME, ...) {NAME, map_f32<1, ([](float a) -> float { return __VA_ARGS__; })>}
 #define T1(NAME, ...) {NAME, transcendental<([](float a) -> float { return __VA_ARGS__; })>}
 #define F2(NAME, ...) {NAME, map_f32<2, ([](float a, float b) -> float { return __VA_ARGS__; })>}
@@ -302,7 +331,7 @@ constexpr Entry ENTRIES[] = {
     F3("v_fmac_f32", std::fma(a, b, c)),
     F3("v_mad_f32", (a * b) + c),
     F3("v_div_fixup_f32", div_fixup(a, b, c)),
-    T1("v_exp_f32", exp2_f32(a)),
+    {"v_exp_f32", v_exp_f32},
     T1("v_log_f32", log2_f32(a)),
     T1("v_rcp_f32", rcp_f32(a)),
     T1("v_rsq_f32", rsq_f32(a)),

@@ -81,7 +81,7 @@ def scratch_cell(state: State, lane: int) -> Callable[[int], Cell]:
 
 
 def buffer_address(state: State, resource: int, voffset: int, soffset: int, offset: int, size: int) -> int:
-    """Raw buffer: base + soffset + voffset + offset if voffset + offset lies within NUM_RECORDS (CDNA4 ISA, 9.1.5.1)."""
+    """Raw buffer: base + soffset + voffset + offset, if the latter two lie within NUM_RECORDS (CDNA4 ISA, 9.1.5.1)."""
     base = (int(state.scalar[resource]) | int(state.scalar[resource + 1]) << 32) & (1 << 48) - 1
     stride = int(state.scalar[resource + 1]) >> 16 & 0x3FFF
     if stride:

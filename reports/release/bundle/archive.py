@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tarfile
+import threading
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -22,7 +23,7 @@ _CHUNK = 1 << 20  # bytes
 
 def write_tar(folder: Path, names: list[str], epoch: int, target: Path) -> None:
     """Replace ``target`` by a tar of these files below one folder of the folder's name. Raises DiskFullError."""
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    beside = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}")  # of abandoned_drafts' form
     with writing(target):
         try:
             with beside.open("wb") as stream:

@@ -13,7 +13,7 @@ from kernels.base.results import Results
 from kernels.code.code_object import bundles
 from kernels.errors import CodeObjectError
 from matrix.base.errors import OutputError
-from matrix.base.files import sha256_of
+from matrix.base.files import abandoned_drafts, sha256_of
 from reports.junit.write import gate_results
 from reports.release.bundle import archive, checksums, contents, kpack, names, signature
 from reports.release.bundle.provenance import Origin, provenance
@@ -48,6 +48,8 @@ def assemble(release: Release, output: Path) -> tuple[Path, Path]:
     _demand_replaceable(target)
     with writing(output):
         shutil.rmtree(beside.parent, ignore_errors=True)
+        for draft in abandoned_drafts(output):
+            draft.unlink(missing_ok=True)
     try:
         _fill(release, beside)
         _describe(release, beside)

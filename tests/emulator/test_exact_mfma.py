@@ -104,7 +104,8 @@ def packed(values: np.ndarray, width: int) -> np.ndarray:
     per = 32 // width
     parts_of = values.reshape(-1, per, 64).astype(np.uint64)
     shifts = (np.arange(per, dtype=np.uint64) * np.uint64(width))[None, :, None]
-    return (parts_of << shifts).sum(axis=1).astype(np.uint32)
+    together: np.ndarray = (parts_of << shifts).sum(axis=1).astype(np.uint32)
+    return together
 
 
 @pytest.mark.parametrize("kind", ["near", "far", "all"])

@@ -13,11 +13,14 @@ from functools import cached_property
 import numpy as np
 
 from emulator.inspection.hazards import missing_states
+from emulator.inspection.lds_waits import unfinished_writes
+from emulator.inspection.waits import hazards
 from emulator.lowering.decode import Instruction
 from emulator.lowering.flow import successors, target
 from emulator.lowering.registers import VECTOR, accesses
 from tests.mutants import barriers
 from tests.mutants.bits import ALL, UNKNOWN, Bits, bits_xor, never_equal
+from tests.mutants.loads import unfinished_at_uses
 from tests.mutants.planting import Change
 from tests.mutants.values import CALLS, EXEC, State, Values, field, lane_of, sources
 
@@ -43,7 +46,8 @@ class Equivalents:
             "a spilled scalar that nothing reads": self._is_unread_lane,
             "the same value": self._is_same_value,
             "a quotient that is one too small at most": self._is_second_correction,
-            "no rule asks for the wait states": self._is_spare_wait,
+            "no rule asks for the wait states": self._needs_no_states,
+            "what it waits for is there, or waited for before its use": self._is_spare_wait,
             "no two waves share LDS here": self._is_spare_barrier,
         }
 
@@ -254,11 +258,27 @@ class Equivalents:
     def _writers(self, first: int, last: int, register: int) -> list[str]:
         return [one.name for one in self.code[first:last] if register in accesses(one).writes]
 
-    def _is_spare_wait(self, change: Change) -> bool:
+    def _needs_no_states(self, change: Change) -> bool:
         if change.kind != "nop":
             return False
-        changed = (*self.code[: change.at], change.after, *self.code[change.at + 1 :])
-        return {str(one) for one in missing_states(changed, self._arch)} <= self._built_states
+        return {str(one) for one in missing_states(self._changed(change), self._arch)} <= self._built_states
+
+    def _is_spare_wait(self, change: Change) -> bool:
+        """Whether no register and no byte of LDS is used with anything more under way than in the built code."""
+        return change.kind == "wait" and self._late(self._changed(change)) <= self._built_late
+
+    @cached_property
+    def _built_late(self) -> set[tuple[int, ...]]:
+        return self._late(self.code)
+
+    def _late(self, code: Sequence[Instruction]) -> set[tuple[int, ...]]:
+        registers = {(one.pc, one.register, one.load_pc) for one in hazards(code)}
+        return (
+            registers | unfinished_at_uses(code) | {(one.pc, one.written_at, 0, 0) for one in unfinished_writes(code)}
+        )
+
+    def _changed(self, change: Change) -> tuple[Instruction, ...]:
+        return (*self.code[: change.at], change.after, *self.code[change.at + 1 :])
 
     def _is_spare_barrier(self, change: Change) -> bool:
         return change.kind == "barrier" and not barriers.needed(self.code, self.values, change.at)

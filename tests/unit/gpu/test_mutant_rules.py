@@ -47,6 +47,10 @@ CORRECTED = "s_cselect_b32 s16, s17, s16\ns_cselect_b32 s13, s18, s13\ns_add_i32
 QUOTIENT = "s_cselect_b32 s13, s17, s16\nv_mov_b32 v2, s13\n"
 KEPT = "v_readlane_b32 s3, v9, 7\n"
 
+SPARE = "what it waits for is there, or waited for before its use"
+LOADS = "global_load_dword v4, v20, s[20:21]\nglobal_load_dword v5, v20, s[20:21] offset:4\n"
+TO_LDS = "s_mov_b32 m0, 0\nbuffer_load_dword v1, s[8:11], 0 offen lds\n"
+
 # name: (before the instruction, the instruction, after it, kind, what it becomes, the rule; '' if it counts)
 CASES = {
     "a bit that the mask keeps of nothing": (
@@ -82,6 +86,20 @@ CASES = {
     "the first correction": (
         "s_abs_i32 s13, s2\n" + DIVIDED, "s_cmp_ge_u32 s13, s14\n", CORRECTED + QUOTIENT + STORE,
         "compare", "s_cmp_gt_u32", ""),
+    "a wait for what an earlier one has waited for": (
+        LOADS + "s_waitcnt vmcnt(0)\nv_mov_b32 v2, v4\n", "s_waitcnt vmcnt(1)\n", "v_mov_b32 v2, v5\n" + STORE,
+        "wait", "vmcnt(63)", SPARE),
+    "a wait before the only use": (
+        LOADS, "s_waitcnt vmcnt(0)\n", "v_mov_b32 v2, v5\n" + STORE, "wait", "vmcnt(63)", ""),
+    "a wait for LDS before a later one": (
+        TO_LDS, "s_waitcnt vmcnt(0)\n", "v_mov_b32 v2, 0\ns_waitcnt vmcnt(0)\ns_barrier\nds_read_b32 v2, v1\n" + STORE,
+        "wait", "vmcnt(63)", SPARE),
+    "the only wait for LDS before a barrier": (
+        TO_LDS, "s_waitcnt vmcnt(0)\n", "s_barrier\nds_read_b32 v2, v1\n" + STORE, "wait", "vmcnt(63)", ""),
+    "the only wait for LDS on one of two ways": (
+        TO_LDS, "s_waitcnt vmcnt(0)\n",
+        "s_cbranch_scc1 1f\ns_waitcnt vmcnt(0)\n1:\ns_barrier\nds_read_b32 v2, v1\n" + STORE,
+        "wait", "vmcnt(63)", ""),
     "a wait state too many": (
         "v_cmp_eq_u32 s[4:5], v0, v1\nv_mov_b32 v7, 0\nv_mov_b32 v8, 0\n", "s_nop 1\n",
         "v_cndmask_b32 v2, v3, v4, s[4:5]\n" + STORE, "nop", "s_nop 0", "no rule asks for the wait states"),

@@ -45,7 +45,7 @@ class Equivalents:
             "a scalar that nothing reads": self._is_unread_scalar,
             "a spilled scalar that nothing reads": self._is_unread_lane,
             "the same value": self._is_same_value,
-            "a quotient that is one too small at most": self._is_second_correction,
+            "a quotient that is one too small at most": self._is_correction,
             "no rule asks for the wait states": self._needs_no_states,
             "what it waits for is there, or waited for before its use": self._is_spare_wait,
             "no two waves share LDS here": self._is_spare_barrier,
@@ -225,23 +225,23 @@ class Equivalents:
 
         return all(same(register) for register in registers)
 
-    def _is_second_correction(self, change: Change) -> bool:
+    def _is_correction(self, change: Change) -> bool:
         """Unsigned division by a reciprocal, as LLVM expands it for AMDGPU: an estimate of the quotient, and twice a
-        correction if remainder >= divisor, the second of which differs at equality here.
+        correction if remainder >= divisor, one of which differs at equality here.
 
         The estimate is x times z / 2^32, where 2^32 / d - z is below 2^16: v_rcp_iflag_f32 is good to an ulp, and a
-        Newton step follows. For x below 2^16 it is one too small at most, so that the second remainder is less than d.
+        Newton step follows. For x below 2^16 it is one too small at most, so that the second remainder is less than d,
+        unless the first left an equal one to it.
         """
         at, one = change.at, change.before
         if change.kind != "compare" or one.name != "s_cmp_ge_u32":
             return False
         remainder, divisor = sources(one)
-        first = next((back for back in range(at - 1, max(-1, at - 8), -1) if self._is_like(back, one)), None)
-        if (
-            first is None
-            or self._writers(first, at, divisor)
-            or self._writers(first, at, remainder) != ["s_cselect_b32"]
-        ):
+        other = next((way for way in self._around(at, 8) if self._is_like(way, one)), None)
+        if other is None:
+            return False
+        first, second = sorted((at, other))
+        if self._writers(first, second, divisor) or self._writers(first, second, remainder) != ["s_cselect_b32"]:
             return False
         near = range(first - 1, max(-1, first - _NEAR), -1)
         made = next((back for back in near if remainder in accesses(self.code[back]).writes), None)
@@ -251,6 +251,11 @@ class Equivalents:
         dividend = self.values.before(made).get(sources(self.code[made])[0], UNKNOWN)
         small = bool((dividend.zeros >> np.uint32(16) == np.uint32(0xFFFF)).all())
         return small and {"v_rcp_iflag_f32", "s_mul_hi_u32"} <= names
+
+    def _around(self, at: int, count: int) -> Iterator[int]:
+        """Places before one, and then behind it, the near ones first."""
+        yield from range(at - 1, max(-1, at - count), -1)
+        yield from range(at + 1, min(len(self.code), at + count))
 
     def _is_like(self, at: int, one: Instruction) -> bool:
         return self.code[at].name == one.name and sources(self.code[at]) == sources(one)

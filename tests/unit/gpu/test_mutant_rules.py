@@ -84,6 +84,10 @@ CASES = {
         "s_abs_i32 s13, s3\n" + DIVIDED + "s_cmp_ge_u32 s13, s14\n" + CORRECTED, "s_cmp_ge_u32 s13, s14\n",
         QUOTIENT + STORE, "compare", "s_cmp_gt_u32", ""),
     "the first correction": (
+        "s_abs_i32 s13, s2\n" + DIVIDED, "s_cmp_ge_u32 s13, s14\n",
+        CORRECTED + "s_cmp_ge_u32 s13, s14\n" + QUOTIENT + STORE, "compare", "s_cmp_gt_u32",
+        "a quotient that is one too small at most"),
+    "the only correction": (
         "s_abs_i32 s13, s2\n" + DIVIDED, "s_cmp_ge_u32 s13, s14\n", CORRECTED + QUOTIENT + STORE,
         "compare", "s_cmp_gt_u32", ""),
     "a wait for what an earlier one has waited for": (

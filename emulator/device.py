@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import json
 import threading
 from collections.abc import Iterator, Sequence
@@ -77,6 +78,7 @@ class EmulatedGpu:
 
     _runtime: Runtime | None = None
     _arch = ""
+    _hazards = False
     _lock = threading.Lock()
 
     def __init__(
@@ -93,13 +95,15 @@ class EmulatedGpu:
         chosen = Options(arch=arch).replace(cu_count=cu_count, threads=threads, **options)
         with EmulatedGpu._lock:
             if EmulatedGpu._runtime is None:
-                EmulatedGpu._runtime = Runtime(core or toolchain.library(), program_builder or program_cache.program)
-                EmulatedGpu._arch = arch
+                programs = program_builder or _program_builder(chosen)
+                EmulatedGpu._runtime = Runtime(core or toolchain.library(), programs)
+                EmulatedGpu._arch, EmulatedGpu._hazards = arch, chosen.hazards
             elif EmulatedGpu._arch != arch:
                 raise OneDeviceError(
                     f"this process has an emulated {EmulatedGpu._arch}: "
                     f"a device of arch {arch} needs a process of its own"
                 )
+            _demand_same_programs(chosen)
         self._hip_runtime = EmulatedGpu._runtime
         self.options = chosen
         self._apply()
@@ -110,7 +114,9 @@ class EmulatedGpu:
         """Change options between launches; the arch can't be changed."""
         if changes.get("arch", self.options.arch) != self.options.arch:
             raise OneDeviceError("the arch of a device can't be changed: start a process for it")
-        self.options = self.options.replace(**changes)
+        chosen = self.options.replace(**changes)
+        _demand_same_programs(chosen)
+        self.options = chosen
         self._apply()
 
     def _apply(self) -> None:
@@ -257,6 +263,22 @@ class EmulatedGpu:
         failure, self._hip_runtime.build_failure = self._hip_runtime.build_failure, None
         name = self._hip_runtime.c.hipGetErrorName(status).decode()
         raise DeviceError(f"{what}: {name} ({status}): {reason}", status) from failure
+
+
+def _program_builder(chosen: Options) -> ProgramBuilder:
+    if not chosen.hazards:
+        return program_cache.program
+    from emulator.inspection.hazards import too_early  # only here: other runs don't wait for the decoder's tables
+
+    return functools.partial(program_cache.program, judge=too_early)
+
+
+def _demand_same_programs(chosen: Options) -> None:
+    """Raises OneDeviceError: code was, or may have been, translated without what ``hazards`` looks for."""
+    if chosen.hazards != EmulatedGpu._hazards:
+        raise OneDeviceError(
+            "option hazards can't be changed: it belongs to the programs of this process. Start one anew"
+        )
 
 
 class Module:

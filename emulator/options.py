@@ -36,6 +36,7 @@ class Options:
     late_loads: bool = False  # asynchronous results land only at the wait that covers them
     lds_races: bool = False  # unordered LDS accesses of two waves are faults
     uninitialised: bool = False  # letting a register, LDS or scratch that nobody wrote decide something is a fault
+    hazards: bool = False  # an instruction too early after another, by LLVM's wait states, is a fault
     exact_mfma: bool = False  # sums of MFMA bit for bit as a published model of gfx942 has them; slow
     wave_order: int = 0  # 0 forward, 1 backward, from 2 on a seed
     max_instructions: int = 0  # of one wave; 0: no limit

@@ -6,30 +6,38 @@ import hashlib
 from functools import cache as memoised
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from emulator.store import Store
 from emulator.toolchain import cache_folder
+
+if TYPE_CHECKING:
+    from emulator.lowering.translate import Judge
 
 _MAKERS = (
     *("code_object", "image", "options", "lowering/blob", "lowering/decode", "lowering/descriptor", "lowering/flow"),
     *("lowering/lower", "lowering/memory", "lowering/microop", "lowering/opcodes", "lowering/operands"),
     *("lowering/registers", "lowering/scalar", "lowering/shapes", "lowering/translate", "lowering/vector"),
 )
+_HAZARDS = ("inspection/hazards", "inspection/hazard_effects", "inspection/hazard_rules")
 
 
-def program(code_object: bytes, *, cache: Path | None = None) -> bytes:
+def program(code_object: bytes, *, cache: Path | None = None, judge: Judge | None = None) -> bytes:
     """The blob of a code object for emu_add_program, from the cache if it is there.
+
+    ``judge`` is None or inspection.hazards.too_early.
 
     Raises CodeObjectError if the bytes are no readable code object of an emulated arch.
     """
     programs = Store((cache if cache is not None else cache_folder()) / "programs")
-    key = hashlib.sha256(code_object + text_version(_MAKERS).encode()).hexdigest()
+    makers = text_version((*_MAKERS, *_HAZARDS) if judge else _MAKERS)
+    key = hashlib.sha256(code_object + makers.encode()).hexdigest()
     if (cached := programs.get(key)) is not None:
         return cached
     # Only now: the decoder's tables take longer to import than a launch may take to start.
     from emulator.lowering.translate import translate
 
-    made = translate(code_object)
+    made = translate(code_object, judge)
     programs.put(key, made)
     return made
 

@@ -5,7 +5,7 @@ What the emulator lacks becomes a ``trap`` micro-op that carries the reason: a l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +32,8 @@ _BY_FORMAT: dict[str, Callable[[Instruction, MicroOp], None]] = {
     "MUBUF": lower_mubuf,
     **dict.fromkeys(("FLAT", "GLOBAL", "SCRATCH"), lower_flat),
 }
+_NONE: Mapping[int, str] = {}
+_HAZARD = 1  # core/isa/interp_control.cpp, trap
 _VARIANTS = ("_LIT", "_SDWA_SDST", "_SDWA", "_DPP16")
 
 
@@ -58,8 +60,10 @@ def lower_one(instruction: Instruction) -> tuple[MicroOp, str]:
     return op, ""
 
 
-def lower(instructions: Sequence[Instruction]) -> Lowered:
-    """Micro-ops of a run of instructions. A branch out of it becomes a trap."""
+def lower(instructions: Sequence[Instruction], too_early: Mapping[int, str] = _NONE) -> Lowered:
+    """Micro-ops of a run of instructions. A branch out of it becomes a trap, and so do those that are ``too_early``, by
+    their pcs, with the reason.
+    """
     index = {instruction.pc: i for i, instruction in enumerate(instructions)}
     texts: dict[str, int] = {}
     made: list[MicroOp] = []
@@ -70,6 +74,8 @@ def lower(instructions: Sequence[Instruction]) -> Lowered:
                 op.offset = index[op.target] - i
             else:
                 op, reason = MicroOp("trap"), f"a branch to 0x{op.target:x}, where no instruction starts"
+        if instruction.pc in too_early:
+            op, reason = MicroOp("trap", control=_HAZARD), too_early[instruction.pc]
         if reason:
             op.literal = texts.setdefault(reason, len(texts))
         texts.setdefault(instruction.text, len(texts))

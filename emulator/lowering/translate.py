@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+
 from emulator import image
 from emulator.lowering.blob import make_blob
 from emulator.lowering.decode import Instruction, decode
 from emulator.lowering.descriptor import refusal
 from emulator.lowering.lower import lower
 
+# what of a function's code must not run, by pc, and why
+Judge = Callable[[Sequence[Instruction], image.Image], Mapping[int, str]]
 
-def translate(code_object: bytes) -> bytes:
-    """The program of a code object, in the layout of core/run/blob.h. Raises CodeObjectError."""
+
+def translate(code_object: bytes, judge: Judge | None = None) -> bytes:
+    """The program of a code object, in the layout of core/run/blob.h. Raises CodeObjectError.
+
+    What ``judge`` names stops the wave that gets there.
+    """
     read = image.read(code_object)
     instructions: list[Instruction] = []
     spans: dict[str, tuple[int, int]] = {}
@@ -29,4 +37,6 @@ def translate(code_object: bytes) -> bytes:
         spans[function.name] = (first, len(instructions))
     judged = {kernel.name: refusal(kernel, instructions, spans) for kernel in read.kernels}
     refused = {name: reason for name, reason in judged.items() if reason}
-    return make_blob(read, lower(instructions), spans, refused)
+    parts = [instructions[first:last] for first, last in set(spans.values())] if judge else []
+    bad = {pc: why for part in parts for pc, why in judge(part, read).items()} if judge else {}
+    return make_blob(read, lower(instructions, bad), spans, refused)

@@ -174,6 +174,7 @@ def test_a_worker_launches_after_a_fault(built: Path) -> None:
         "library": str(built / LIBRARY),
         "manifest": str(built / "manifest.json"),
         "threads": 1,
+        "hazards": False,
         "family": "batch_prefill",
     }
     worker = Worker([sys.executable, "-m", "tests.gpu.worker", json.dumps(setup)], {"PYTHONPATH": str(PROJECT)}, 600)

@@ -77,6 +77,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="results as JSON (default: build/ARCH/UPSTREAM/SUITE.json), and beside it as JUnit, with the ending .xml",
     )
+    root.add_argument(
+        "--hazards", action="store_true", help="of the emulator: an instruction without its wait states is a fault"
+    )
     root.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
     root.add_argument("--library", type=Path, default=None, metavar="FILE", help="instead of the one in build/")
     root.add_argument("--ledger", type=Path, default=LEDGER, metavar="FILE", help="known defects (default: ours)")
@@ -109,6 +112,8 @@ def run(args: argparse.Namespace, out: Console) -> None:
     ledger.check_dates(datetime.date.today())
     with _machines(args, arch, out) as there:
         kind = _kind(args, arch, there)
+        if args.hazards and kind == "hip":
+            raise UsageError("--hazards is an option of the emulator: a GPU does what it does. Add --device emulator")
         cases = _cases(args, kind) if host(family).table_problems else _kernel_cases(args, library, family)
         upstream = library.manifest.upstream
         spoken_of = source(upstream, library.manifest.dialect)
@@ -167,13 +172,13 @@ def _pool(
     if there is not None:
         from tests.gpu.remote import RemotePool
 
-        setup = _setup(kind, arch, library, family, threads=1)
+        setup = _setup(args, kind, arch, library, family, threads=1)
         remote = RemotePool(
             connection=there, setup=setup, library=library.library, library_sha256=sha256_of(library.library)
         )
         return remote, there.words()
     size = min(args.jobs or default_workers(kind), count)
-    setup = _setup(kind, arch, library, family, threads=0 if size == 1 else 1)
+    setup = _setup(args, kind, arch, library, family, threads=0 if size == 1 else 1)
     pool = Pool(command=worker_command(setup), size=size, environment=ENVIRONMENT, say=functools.partial(say, out))
     return pool, f"{size} at once"
 
@@ -287,7 +292,9 @@ def _trace_file(args: argparse.Namespace) -> Path:
     return Path(args.work).absolute() / "build" / "trace" / f"{name}.txt"
 
 
-def _setup(kind: str, arch: str, library: LocatedLibrary, family: str, threads: int) -> dict[str, Any]:
+def _setup(
+    args: argparse.Namespace, kind: str, arch: str, library: LocatedLibrary, family: str, threads: int
+) -> dict[str, Any]:
     """What tests/gpu/worker.py is started with."""
     return {
         "device": kind,
@@ -295,12 +302,15 @@ def _setup(kind: str, arch: str, library: LocatedLibrary, family: str, threads: 
         "library": str(library.library),
         "manifest": str(library.manifest_file),
         "threads": threads,
+        "hazards": args.hazards,
         "family": family,
     }
 
 
 def _reproduce(args: argparse.Namespace, arch: str, library: LocatedLibrary, family: str, kind: str, name: str) -> str:
     command = suites.reproduce_command(args.suite, arch, library.manifest.upstream, kind, name, family)
+    if args.hazards:
+        command += " --hazards"
     if args.library is not None:
         return f"{command} --library {shlex.quote(str(library.library))}"
     return command if args.work == Path() else f"{command} --work {shlex.quote(str(args.work))}"

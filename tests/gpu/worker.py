@@ -53,7 +53,7 @@ def serve(requests: Iterable[str], answers: TextIO, start: Callable[[], tuple[Ma
 
 
 def start(setup: Mapping[str, Any]) -> tuple[Mapping[str, Any], Runner]:
-    """The device and the library of a setup: device, arch, library, manifest, threads, family (the
+    """The device and the library of a setup: device, arch, library, manifest, threads, hazards, family (the
     library's name).
 
     Raises:
@@ -66,7 +66,8 @@ def start(setup: Mapping[str, Any]) -> tuple[Mapping[str, Any], Runner]:
     from tests.gpu.checks import Bench, run_case
     from tests.gpu.suites import manifest_keys
 
-    options = {"threads": setup["threads"]} if setup["device"] == "emulator" else {}
+    emulated = {"threads": setup["threads"], "hazards": setup["hazards"]}
+    options = emulated if setup["device"] == "emulator" else {}
     device = choose(setup["device"], setup["arch"], **options)
     if not host(setup["family"]).table_problems:
         return _start_family(device, setup, setup["family"])

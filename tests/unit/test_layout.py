@@ -59,6 +59,7 @@ ORDER = {
         "lowering",
         "*",
         "inspection",
+        "device",
         "cli",
         "__main__",
     ),

@@ -126,15 +126,17 @@ const MicroOp* s_setreg_b32(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-// s_set_gpr_idx_* and s_trap stay unknown.
+// s_set_gpr_idx_* and s_trap stay unknown. What stands too early after another instruction (option
+// hazards) is a trap, too, with 1 as control.
 const MicroOp* trap(Wave& w, const MicroOp* op)
 {
     const auto* kernel = w.group->kernel;
     const bool named   = kernel != nullptr && op->literal < kernel->program->texts.size();
-    raise_unknown(w,
-                  op,
-                  named ? kernel->program->texts[op->literal].c_str()
-                        : "an instruction that the emulator does not know");
+    raise_named(w,
+                op,
+                op->control == 1 ? FaultKind::Hazard : FaultKind::Unknown,
+                named ? kernel->program->texts[op->literal].c_str()
+                      : "an instruction that the emulator does not know");
 }
 
 constexpr Entry ENTRIES[] = {

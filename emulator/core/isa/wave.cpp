@@ -82,8 +82,13 @@ void raise(const Wave& wave, const MicroOp* op, Fault fault)
 
 void raise_unknown(const Wave& wave, const MicroOp* op, const char* what)
 {
+    raise_named(wave, op, FaultKind::Unknown, what);
+}
+
+void raise_named(const Wave& wave, const MicroOp* op, FaultKind kind, const char* what)
+{
     Fault fault;
-    fault.kind   = FaultKind::Unknown;
+    fault.kind   = kind;
     fault.detail = what;
     raise(wave, op, std::move(fault));
 }

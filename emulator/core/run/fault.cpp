@@ -79,6 +79,7 @@ const char* fault_kind_name(FaultKind kind)
                                         "uninitialised",
                                         "deadlock",
                                         "timeout",
+                                        "hazard",
                                         "internal"};
     return names[static_cast<size_t>(kind)];
 }

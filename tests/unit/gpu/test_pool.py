@@ -213,7 +213,7 @@ def test_a_start_that_fails_is_refused_with_its_exit_code() -> None:
 
 
 def test_an_absent_gpu_is_a_refusal_of_the_real_worker() -> None:
-    setup = {"device": "hip", "arch": "gfx950", "library": "x", "manifest": "x", "threads": 1}
+    setup = {"device": "hip", "arch": "gfx950", "library": "x", "manifest": "x", "threads": 1, "hazards": False}
     if gpu_archs():
         pytest.skip("there is a GPU")
     run = subprocess.run(

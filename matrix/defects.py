@@ -15,10 +15,14 @@ from matrix.where import Predicate, compile_where
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """``holds(key)`` is True for the kernels of ``dialect`` and ``family`` that don't compile."""
+    """``holds(key)`` is True for the kernels of ``dialect`` and ``family`` that don't compile.
+
+    ``upstream`` is the one of that dialect that it is about, '' for every one.
+    """
 
     name: str
     dialect: str
+    upstream: str
     family: str
     reason: str
     holds: Predicate
@@ -31,28 +35,40 @@ def defects() -> tuple[Defect, ...]:
 
 
 def _defect(name: str, row: Field) -> Defect:
-    row.allow(("dialect", "family", "where", "reason"))
+    row.allow(("dialect", "upstream", "family", "where", "reason"))
     try:
         holds = compile_where(row.get("where").text())
     except WhereError as error:
         raise row.get("where").fail(str(error)) from error
-    return Defect(name, row.get("dialect").text(), row.get("family").text(), row.get("reason").text(), holds)
+    upstream = row.find("upstream")
+    return Defect(
+        name=name,
+        dialect=row.get("dialect").text(),
+        upstream=upstream.text() if upstream else "",
+        family=row.get("family").text(),
+        reason=row.get("reason").text(),
+        holds=holds,
+    )
 
 
-def defect_of(key: Key, dialect: str) -> Defect | None:
-    """The defect that keeps a dialect's kernel from being compiled, if one is known."""
+def defect_of(key: Key, dialect: str, upstream: str = "") -> Defect | None:
+    """The defect that keeps a dialect's kernel from being compiled, if one is known.
+
+    Without ``upstream`` those count that every upstream of the dialect has.
+    """
     for defect in defects():
-        if defect.dialect == dialect and defect.family == key.family and defect.holds(key):
+        meant = defect.dialect == dialect and defect.upstream in ("", upstream) and defect.family == key.family
+        if meant and defect.holds(key):
             return defect
     return None
 
 
-def split(keys: Sequence[Key], dialect: str) -> tuple[list[Key], dict[Defect, list[Key]]]:
+def split(keys: Sequence[Key], dialect: str, upstream: str = "") -> tuple[list[Key], dict[Defect, list[Key]]]:
     """(kernels that compile, the others by defect), each in the order given."""
     sound: list[Key] = []
     left_out: dict[Defect, list[Key]] = {}
     for key in keys:
-        defect = defect_of(key, dialect)
+        defect = defect_of(key, dialect, upstream)
         if defect is None:
             sound.append(key)
         else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from matrix.base.errors import (
@@ -104,7 +104,11 @@ class Dialect:
 
 @dataclass(frozen=True, slots=True)
 class PackagedUpstream:
-    """A CK tree inside a package of the Python package index: exact file, its sha256, and where the tree lies in it."""
+    """A CK tree inside a package of the Python package index: exact file, its sha256, and where the tree lies in it.
+
+    ``base`` is the upstream whose tree it is, its own name where the tree is its own. ``headers`` is the folder of
+    kernels/ with our headers that stand before the tree's, '' for none.
+    """
 
     name: str
     summary: str
@@ -114,6 +118,13 @@ class PackagedUpstream:
     sha256: str
     tree: str
     dialect: str
+    base: str
+    headers: str
+
+    @property
+    def has_codegen(self) -> bool:
+        """Whether the tree lists kernels of its dialect itself: our own headers come without a codegen."""
+        return not self.headers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,12 +204,21 @@ def check_receipt(receipt: str | int) -> int:
 
 @functools.cache
 def upstreams() -> Mapping[str, PackagedUpstream]:
+    """Every packaged upstream by name. Raises TableError."""
     table = load(TABLES / "upstreams.yaml").get("upstreams")
     fields = ("summary", "package", "version", "file", "sha256", "tree", "dialect")
-    by_name = {}
+    by_name: dict[str, PackagedUpstream] = {}
     for name, row in table.mapping().items():
+        if base := row.find("base"):
+            row.allow(("summary", "base", "headers", "dialect"))
+            if base.text() not in by_name:
+                raise base.fail(f"is none of the upstreams before it: {', '.join(by_name)}")
+            own = {field: row.get(field).text() for field in ("summary", "headers", "dialect")}
+            by_name[name] = replace(by_name[base.text()], name=name, **own)
+            continue
         row.allow(fields)
-        by_name[name] = PackagedUpstream(name, *(row.get(field).text() for field in fields))
+        own = {field: row.get(field).text() for field in fields}
+        by_name[name] = PackagedUpstream(name=name, base=name, headers="", **own)
     return by_name
 
 

@@ -43,7 +43,9 @@ def request_from(args: argparse.Namespace) -> Request:
     if args.jobs is not None and args.jobs < 1:
         raise UsageError("--jobs must be at least 1")
     cache = settings.cache_folder()
-    asked = words("--upstream", args.upstream, tuple(upstreams()))
+    asked = words(
+        "--upstream", args.upstream, tuple(name for name, package in upstreams().items() if package.has_codegen)
+    )
     ck_root = settings.ck_root(args.ck_root, asked if args.upstream else ())
     # A checkout takes part as soon as one is named: that is why somebody names one.
     checkout = ("checkout",) if ck_root and not args.upstream else ()

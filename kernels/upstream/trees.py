@@ -16,8 +16,8 @@ import shutil
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Set
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kernels.base.files import locked, writing
@@ -29,6 +29,7 @@ from matrix.base.files import sha256_of
 from matrix.dialects import Dialect, PackagedUpstream, check_upstream, dialect, dialect_names
 
 FMHA = Path("example/ck_tile/01_fmha")
+_KERNELS = Path(__file__).resolve().parents[1]
 _CHECKSUMS = "files.sha256"  # as sha256sum writes it: `sha256sum --check files.sha256` works, too
 _MEND = "set CKPM_CACHE to another folder"
 _INCLUDE = re.compile(rb'^\s*#\s*include\s*[<"]((?:ck_tile|ck)/[^>"]+|[\w./]+\.hpp)[>"]', re.MULTILINE)
@@ -51,6 +52,7 @@ class Tree:
     selector_takes_base: bool
     headers: tuple[State, ...] = field(default=(), compare=False, repr=False)  # of which the identity is
     newer: tuple[str, ...] = field(default=(), compare=False)  # what a checkout has and its dialect doesn't know
+    own: tuple[Path, ...] = ()  # folders of our own headers that stand before the tree's
 
     def words_of_newer(self) -> str:
         """What ``newer`` means, in a sentence."""
@@ -65,7 +67,7 @@ class Tree:
 
     @property
     def includes(self) -> tuple[Path, ...]:
-        return (self.root / "include", self.fmha)
+        return (*self.own, self.root / "include", self.fmha)
 
 
 def locate(name: str, *, cache: Path, ck_root: Path | None = None, say: Say = print) -> Tree:
@@ -83,13 +85,26 @@ def locate(name: str, *, cache: Path, ck_root: Path | None = None, say: Say = pr
         return tree
     package = check_upstream(name)
     root, headers = _unpacked(package, cache, say)
-    return Tree(
+    tree = Tree(
         name=name,
         root=root,
         dialect=package.dialect,
         identity=f"{package.package} {package.version} sha256:{package.sha256}",
         selector_takes_base=_selector_takes_base(root),
         headers=headers,
+    )
+    return _with_own_headers(tree, _KERNELS / package.headers) if package.headers else tree
+
+
+def _with_own_headers(tree: Tree, folder: Path) -> Tree:
+    """The tree with a folder of our own headers before its own. Their load selector takes both base addresses."""
+    files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
+    return replace(
+        tree,
+        identity=f"{tree.identity} with headers sha256:{_digest_of(folder, files)}",
+        selector_takes_base=True,
+        headers=(*tree.headers, *states(files)),
+        own=(folder,),
     )
 
 
@@ -158,7 +173,11 @@ def digest(root: Path, closure: Set[Path]) -> str:
 
     Editing a header that no FMHA kernel includes therefore rebuilds nothing.
     """
-    files = closure | {file for file in (root / FMHA).rglob("*.py") if file.is_file()}
+    return _digest_of(root, closure | {file for file in (root / FMHA).rglob("*.py") if file.is_file()})
+
+
+def _digest_of(root: Path, files: Iterable[Path]) -> str:
+    """sha256 over the names below ``root`` and the bytes of files."""
     total = hashlib.sha256()
     for file in sorted(files):
         total.update(os.fsencode(file.relative_to(root)) + b"\0")
@@ -194,7 +213,7 @@ def is_unpacked(package: PackagedUpstream, cache: Path) -> bool:
 
 def place(package: PackagedUpstream, cache: Path) -> Path:
     """The folder of an unpacked package. It may be deleted at any time: the next use unpacks it again."""
-    return cache / "upstream" / f"{package.name}-{package.version}-{package.sha256[:16]}"
+    return cache / "upstream" / f"{package.base}-{package.version}-{package.sha256[:16]}"
 
 
 def damage(package: PackagedUpstream, cache: Path) -> list[str]:

@@ -402,3 +402,34 @@ def test_an_include_in_another_encoding_is_followed(tmp_path: Path) -> None:
     (root / "include/ck_tile" / os.fsdecode(b"\xe9.hpp")).write_text("")
     assert os.fsdecode(b"\xe9.hpp") in {file.name for file in include_closure(root)}
     assert len(digest(root, include_closure(root))) == 64
+
+
+def test_our_own_headers_stand_before_a_tree_that_another_upstream_unpacks(
+    package: list[str], row: PackagedUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = locate("aiter", cache=tmp_path / "cache")
+    header = tmp_path / "kernels/ours/fmha_fwd.hpp"
+    header.parent.mkdir(parents=True)
+    header.write_text("// ours\n")
+    monkeypatch.setattr(upstream, "_KERNELS", tmp_path / "kernels")
+    ours = dataclasses.replace(row, name="ckpm", base="aiter", headers="ours", dialect="rocm-libraries-2026")
+    monkeypatch.setattr(upstream, "check_upstream", lambda name: ours)
+    tree = locate("ckpm", cache=tmp_path / "cache")
+    assert (tree.name, tree.dialect, tree.root) == ("ckpm", "rocm-libraries-2026", plain.root)
+    assert tree.includes == (header.parent, *plain.includes)
+    assert len(package) == 1
+    assert str(header) in [state[0] for state in tree.headers]
+    assert tree.identity.startswith(plain.identity)
+    header.write_text("// edited\n")
+    edited = locate("ckpm", cache=tmp_path / "cache")
+    assert len({plain.identity, tree.identity, edited.identity}) == 3
+
+
+def test_an_upstream_without_headers_of_ours_is_what_it_was() -> None:
+    """Its objects are found in caches by this identity."""
+    assert {name: (row.base, row.headers, row.has_codegen) for name, row in upstreams().items()} == {
+        "aiter": ("aiter", "", True),
+        "flash-attn": ("flash-attn", "", True),
+        "ckpm": ("aiter", "include_prefill", False),
+    }
+    assert upstreams()["ckpm"].sha256 == upstreams()["aiter"].sha256

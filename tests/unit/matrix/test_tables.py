@@ -217,6 +217,7 @@ def test_the_tables_as_they_are() -> None:
     assert {name: upstream.dialect for name, upstream in upstreams().items()} == {
         "aiter": "ck-2025-11",
         "flash-attn": "ck-2025-06",
+        "ckpm": "rocm-libraries-2026",
     }
     assert [dialect(name).name for name in dialect_names()] == [
         "ck-2025-06", "ck-2025-11", "rocm-libraries-2026", "rocm-libraries-2026-04",

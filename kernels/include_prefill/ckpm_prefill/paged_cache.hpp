@@ -1,0 +1,110 @@
+// Where the tokens of one sequence and head lie in a paged cache, and how 16 bytes of them are
+// read.
+#pragma once
+
+#include "ck_tile/core.hpp"
+#include "ckpm_prefill/load_mode.hpp"
+
+namespace ckpm::prefill {
+
+using ck_tile::index_t;
+using ck_tile::int32x4_t;
+using ck_tile::long_index_t;
+
+enum class LoadPath
+{
+    PAGE_DESCRIPTOR, // pages hold whole tiles: a descriptor for each page, trimmed to what lives in
+                     // it
+    POOL_DESCRIPTOR, // the selector has seen that one descriptor reaches the whole pool
+    ADDRESS_64       // neither
+};
+
+template <index_t kPageSize, index_t kN0, ck_tile::BlockAttentionKVCacheLoadModeEnum kMode>
+constexpr LoadPath load_path()
+{
+    if constexpr(kMode == ck_tile::BlockAttentionKVCacheLoadModeEnum::GLOBAL_LOAD_LDS)
+        return LoadPath::ADDRESS_64;
+    return kPageSize >= kN0 ? LoadPath::PAGE_DESCRIPTOR : LoadPath::POOL_DESCRIPTOR;
+}
+
+// K or V of one head of one sequence.
+struct CacheView
+{
+    const char* base;        // the head's first byte in page 0
+    const int32_t* pages;    // the sequence's pages
+    long_index_t page_bytes; // from page to page
+    index_t token_bytes;     // linear: from token to token; vectorized: unused
+    index_t head_bytes;      // of the head in one page, from its first byte to its last
+    index_t row_bytes;       // of one token's head dim
+    index_t num_pages;       // of the pool
+    index_t last_token;      // of the sequence: its length less one
+};
+
+// Reads 16 bytes at a place that a page and an offset in it name. What is read is always a live
+// token's: callers clamp tokens and columns, so no path relies on out-of-range reads giving zeros.
+template <LoadPath kPath, index_t kPageSize>
+struct CacheReader
+{
+    static_assert((kPageSize & (kPageSize - 1)) == 0, "pages hold a power of two of tokens");
+#if defined(__HIP_DEVICE_COMPILE__) && !defined(__GFX9__)
+    static_assert(kPageSize < 0, "batch prefill is written for gfx9's buffer descriptors and MFMA");
+#endif
+
+    CK_TILE_DEVICE static constexpr index_t slot_of(index_t token)
+    {
+        return token & (kPageSize - 1);
+    }
+
+    CK_TILE_DEVICE static int32_t lookup(const CacheView& view, index_t token)
+    {
+        // unsigned: the shift that the compiler makes of it needs no correction for negative tokens
+        return view.pages[static_cast<uint32_t>(token) / static_cast<uint32_t>(kPageSize)];
+    }
+
+    // Before the reads of a tile: `page` is the page of all its tokens where pages hold whole
+    // tiles.
+    CK_TILE_DEVICE void enter(const CacheView& view,
+                              [[maybe_unused]] int32_t page,
+                              [[maybe_unused]] index_t live_bytes)
+    {
+        if constexpr(kPath == LoadPath::PAGE_DESCRIPTOR)
+        {
+            const int32_t own = __builtin_amdgcn_readfirstlane(page);
+            resource_ = ck_tile::make_wave_buffer_resource(view.base + own * view.page_bytes,
+                                                           static_cast<uint32_t>(live_bytes));
+        }
+        else if constexpr(kPath == LoadPath::POOL_DESCRIPTOR)
+        {
+            resource_ = ck_tile::make_wave_buffer_resource(
+                view.base,
+                static_cast<uint32_t>(view.num_pages - 1) * static_cast<uint32_t>(view.page_bytes) +
+                    static_cast<uint32_t>(view.head_bytes));
+        }
+    }
+
+    CK_TILE_DEVICE int32x4_t read(const CacheView& view,
+                                  [[maybe_unused]] int32_t page,
+                                  index_t offset) const
+    {
+        if constexpr(kPath == LoadPath::PAGE_DESCRIPTOR)
+        {
+            return ck_tile::llvm_amdgcn_raw_buffer_load_i32x4(resource_, offset, 0, 0);
+        }
+        else if constexpr(kPath == LoadPath::POOL_DESCRIPTOR)
+        {
+            return ck_tile::llvm_amdgcn_raw_buffer_load_i32x4(
+                resource_, page * static_cast<index_t>(view.page_bytes) + offset, 0, 0);
+        }
+        else
+        {
+            using Global      = const __attribute__((address_space(1))) int32x4_t*;
+            const char* place = view.base + page * view.page_bytes + offset;
+            return *reinterpret_cast<Global>(reinterpret_cast<uintptr_t>(place));
+        }
+    }
+
+private:
+    int32x4_t resource_;
+};
+
+} // namespace ckpm::prefill

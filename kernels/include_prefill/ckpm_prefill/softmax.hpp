@@ -1,0 +1,133 @@
+// From scores to weights, tile after tile: a row's largest score and sum so far, in base 2.
+#pragma once
+
+#include "ck_tile/core.hpp"
+#include "ck_tile/ops/reduce/block/block_reduce.hpp"
+
+namespace ckpm::prefill {
+
+using ck_tile::index_t;
+
+// Calls f(indices, row, column) for each element of a thread's part of a distributed tile [row,
+// column].
+template <typename Tile, typename F>
+CK_TILE_DEVICE void for_each_place(Tile& tile, F&& f)
+{
+    using namespace ck_tile;
+    constexpr auto spans = Tile::get_distributed_spans();
+    sweep_tile_span(spans[number<0>{}], [&](auto row_index) {
+        sweep_tile_span(spans[number<1>{}], [&](auto column_index) {
+            constexpr auto indices = make_tuple(row_index, column_index);
+            const auto place =
+                get_x_indices_from_distributed_indices(tile.get_tile_distribution(), indices);
+            f(indices, place.at(number<0>{}), place.at(number<1>{}));
+        });
+    });
+}
+
+struct Larger
+{
+    CK_TILE_DEVICE float operator()(float a, float b) const { return ck_tile::max(a, b); }
+};
+
+struct Plus
+{
+    CK_TILE_DEVICE float operator()(float a, float b) const { return a + b; }
+};
+
+// One number for each row of a distributed tile
+template <typename Tile>
+using RowOf = ck_tile::remove_cvref_t<decltype(ck_tile::block_tile_reduce<float>(
+    std::declval<const Tile&>(), ck_tile::sequence<1>{}, Plus{}, 0.f))>;
+
+// What ALiBi adds to a score, times log2(e): slope * key under a causal mask, which differs from
+// the distance by a number for each row; else -slope * distance, from the corner where the mask
+// begins.
+struct AlibiBias
+{
+    float slope; // in base 2
+    bool causal;
+    index_t shift; // the key on the diagonal of row 0
+
+    CK_TILE_DEVICE float operator()(index_t row, index_t column) const
+    {
+        const index_t off      = row + shift - column;
+        const index_t distance = causal ? column : off < 0 ? off : -off;
+        return slope * static_cast<float>(distance);
+    }
+};
+
+// Running maximum and sum of a tile's rows. `Row` is a distributed tile of rows.
+template <typename Row>
+struct OnlineSoftmax
+{
+    Row highest; // of the scores in base 2, -inf before the first key
+    Row sum;     // of the weights relative to it
+
+    // `first` and `weight` stand for a key that every row has besides: a sink. -inf and 0 for none.
+    CK_TILE_DEVICE void start(float first, float weight)
+    {
+        ck_tile::set_tile(highest, first);
+        ck_tile::set_tile(sum, weight);
+    }
+
+    // Takes a tile's scores (times `scale` they are in base 2) and leaves weights, times 2^kShift,
+    // in their place. Rescales sum, and returns by how much what was accumulated must be rescaled.
+    template <index_t kShift, typename Scores>
+    CK_TILE_DEVICE Row update(Scores& scores, float scale)
+    {
+        using namespace ck_tile;
+        const Larger larger;
+        const Plus plus;
+
+        auto tile_highest =
+            block_tile_reduce<float>(scores, sequence<1>{}, larger, -numeric<float>::infinity());
+        block_tile_reduce_sync(tile_highest, larger, bool_constant<false>{});
+
+        Row factor, origin;
+        constexpr auto rows = Row::get_distributed_spans()[number<0>{}];
+        sweep_tile_span(rows, [&](auto row) {
+            constexpr auto i  = make_tuple(row);
+            const float fresh = ck_tile::max(highest[i], tile_highest[i] * scale);
+            // a row without a key so far: any finite origin gives weights of 0
+            const float from = fresh == -numeric<float>::infinity() ? 0.f : fresh;
+            factor(i)        = ck_tile::exp2(highest[i] - from);
+            origin(i)        = from - static_cast<float>(kShift);
+            highest(i)       = fresh;
+        });
+
+        constexpr auto spans = Scores::get_distributed_spans();
+        sweep_tile_span(spans[number<0>{}], [&](auto row) {
+            const float from = origin[make_tuple(row)];
+            sweep_tile_span(spans[number<1>{}], [&](auto column) {
+                constexpr auto i = make_tuple(row, column);
+                scores(i)        = ck_tile::exp2(scores[i] * scale - from);
+            });
+        });
+
+        auto tile_sum = block_tile_reduce<float>(scores, sequence<1>{}, plus, 0.f);
+        block_tile_reduce_sync(tile_sum, plus, bool_constant<false>{});
+        sweep_tile_span(rows, [&](auto row) {
+            constexpr auto i = make_tuple(row);
+            sum(i)           = factor[i] * sum[i] + tile_sum[i];
+        });
+        return factor;
+    }
+};
+
+// Multiplies each row of a tile with its factor.
+template <typename Tile, typename Row>
+CK_TILE_DEVICE void scale_rows(Tile& tile, const Row& factor)
+{
+    using namespace ck_tile;
+    constexpr auto spans = Tile::get_distributed_spans();
+    sweep_tile_span(spans[number<0>{}], [&](auto row) {
+        const float by = factor[make_tuple(row)];
+        sweep_tile_span(spans[number<1>{}], [&](auto column) {
+            constexpr auto i = make_tuple(row, column);
+            tile(i) *= by;
+        });
+    });
+}
+
+} // namespace ckpm::prefill

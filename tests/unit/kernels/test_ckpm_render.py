@@ -1,0 +1,84 @@
+"""Every kernel of our own upstream renders, and its text names what its headers declare."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kernels.families import words
+from kernels.families.family import INCLUDE
+from kernels.families.render import dispatch_text, instance_text
+from matrix.dialects import dialect, upstreams
+from matrix.families import MASK_IMPLS
+from matrix.keys import Key
+from matrix.selection import Selection, select
+
+UPSTREAM = upstreams()["ckpm"]
+HEADERS = INCLUDE.parent / UPSTREAM.headers
+FEATURES = words.features(UPSTREAM.dialect)
+AXES = (
+    *("dtype", "hdim_q", "tile", "logits", "qscale", "mask", "bias", "lse", "dropout", "sink"),
+    *("kv_layout", "kv_table", "page_size", "load"),
+)
+
+
+def keys(mask_impl: str, tier: str = "full") -> list[Key]:
+    return select(dialect(UPSTREAM.dialect), Selection(archs=("gfx950",), mask_impl=mask_impl, tier=tier))
+
+
+def declared() -> set[str]:
+    """Every word of our headers, comments left out."""
+    texts = (re.sub(r"//[^\n]*", "", file.read_text()) for file in HEADERS.rglob("*.hpp"))
+    return {word for text in texts for word in re.findall(r"\w+", text)}
+
+
+# What instances take from the packaged CK and from HIP, and what they name themselves
+_NOT_OURS = {"ComposedAttention", "TileFmhaShape", "sequence", "Default2DEpilogue", "Default2DEpilogueProblem"} | {
+    *("launch_kernel", "make_kernel", "stream_config", "LOGITS_SOFT_CAP", "SimplifiedGenericAttentionMask"),
+    *("QRKSVS_ASYNC", "BlockFmhaPipelineEnum", "NO_BIAS"),
+}
+
+
+def spelled(text: str) -> Iterator[str]:
+    """The names that a unit takes from CK's namespace and from the example header, whatever declares them."""
+    text = re.sub(r"\"[^\"]*\"", "", text)
+    for path in re.findall(r"ck_tile::(\w+(?:::\w+)*)", text):
+        yield from path.split("::")
+    yield from re.findall(r"\b(?:fmha|Fmha)\w+", text)
+
+
+@pytest.mark.parametrize(("mask_impl", "count"), [("simplified", 4848), ("generic", 8080)])
+def test_every_kernel_renders_with_names_that_our_headers_declare(mask_impl: str, count: int) -> None:
+    every = keys(mask_impl)
+    assert len(every) == count
+    known, unknown = declared() | _NOT_OURS, set()
+    for key in every:
+        text = instance_text(key, FEATURES)
+        assert f'note_selected("{key.name}")' in text
+        unknown |= set(spelled(text)) - known
+    assert unknown == set()
+
+
+def test_the_dispatch_of_every_kernel_calls_our_selector() -> None:
+    text = dispatch_text(keys("simplified"), FEATURES)
+    calls = set(re.findall(r"fmha_batch_prefill_select_kv_load_mode\(([^)]*)\)", text))
+    arguments = "a.page_block_size, 128, a.num_total_pages, a.batch_stride_k, a.batch_stride_v, kElementBytes"
+    assert calls == {f"{arguments}, a.k_ptr, a.v_ptr"}
+
+
+@pytest.mark.parametrize("mask_impl", MASK_IMPLS)
+def test_the_smoke_tier_holds_every_value_of_every_axis(mask_impl: str) -> None:
+    smoke, full = keys(mask_impl, "smoke"), keys(mask_impl)
+    for axis in AXES:
+        assert {getattr(key, axis) for key in smoke} == {getattr(key, axis) for key in full}, axis
+
+
+def test_our_headers_are_ours() -> None:
+    """No text of CK's is in this repository: each file begins with what it is for, and none with CK's licence line."""
+    for file in sorted(Path(HEADERS).rglob("*.hpp")):
+        text = file.read_text()
+        assert text.startswith("// "), file
+        assert "Advanced Micro Devices" not in text, file

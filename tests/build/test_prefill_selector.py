@@ -16,9 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.base.settings import cache_folder
-from kernels.code.toolchains import detect
 from kernels.families.family import INCLUDE
+from tests.build.newest import Compiler
 
 HEADERS = INCLUDE.parent / "include_prefill"
 INT32_MAX = 2**31 - 1
@@ -27,7 +26,8 @@ BUFFER, ADDRESS = 0, 1  # BlockAttentionKVCacheLoadModeEnum
 
 _SOURCE = """
 #include "ckpm_prefill/load_mode.hpp"
-extern "C" int load_mode(int page, int kn0, int pages, int k_stride, int v_stride, int bytes, void* k, void* v)
+extern "C" __attribute__((visibility("default"))) int ckpm_test_load_mode(
+    int page, int kn0, int pages, int k_stride, int v_stride, int bytes, const void* k, const void* v)
 {
     return int(fmha_batch_prefill_select_kv_load_mode(page, kn0, pages, k_stride, v_stride, bytes, k, v));
 }
@@ -39,17 +39,13 @@ Select = Callable[..., int]
 @pytest.fixture(scope="module")
 def select(tmp_path_factory: pytest.TempPathFactory) -> Select:
     """``select(page, pages, stride_k, stride_v, bytes, k, v)``: the header's answer for tiles of 128 keys."""
-    folder = tmp_path_factory.mktemp("selector")
-    toolchain = detect("embedded", cache=cache_folder())
-    source, library = folder / "selector.cpp", folder / "selector.so"
+    compiler = Compiler(tmp_path_factory.mktemp("selector"), (HEADERS,))
+    source, library = compiler.folder / "selector.hip", compiler.folder / "selector.so"
     source.write_text(_SOURCE)
-    subprocess.run(
-        [*toolchain.linker, *toolchain.link_flags, "-std=c++17", "-fPIC", "-I", HEADERS, source, "-o", library],
-        env={**os.environ, **toolchain.environment},
-        check=True,
-        timeout=300,
-    )
-    function = ctypes.CDLL(str(library)).load_mode
+    # the header needs nothing of a C++ library, so that LLD alone links it
+    link = [compiler.toolchain.linker[0], "ld.lld", "-shared", compiler.compile(source), "-o", str(library)]
+    subprocess.run(link, env={**os.environ, **compiler.toolchain.environment}, check=True, timeout=300)
+    function = ctypes.CDLL(str(library)).ckpm_test_load_mode
     function.argtypes = [ctypes.c_int] * 6 + [ctypes.c_void_p] * 2
 
     def asked(page: int, pages: int, stride_k: int, stride_v: int, size: int, k: int = 0, v: int = 0) -> int:

@@ -8,19 +8,44 @@ namespace ckpm::prefill {
 
 using ck_tile::index_t;
 
-// Calls f(indices, row, column) for each element of a thread's part of a distributed tile [row,
-// column].
+// How far an element of a distributed tile lies from the thread's first one along X dimension kDim. A
+// distribution is linear: each Y index counts steps of a fixed length.
+template <typename Encoding, index_t kDim, index_t... kIndices>
+CK_TILE_DEVICE constexpr index_t offset_in_tile(ck_tile::sequence<kIndices...>)
+{
+    using namespace ck_tile;
+    index_t offset = 0;
+    static_for<0, Encoding::NDimY, 1>{}([&](auto y) {
+        constexpr index_t dim = Encoding::detail::ys_to_span_major_[y];
+        if constexpr(dim == kDim)
+        {
+            constexpr auto lengths  = Encoding::hs_lengthss_[number<kDim>{}];
+            constexpr index_t minor = Encoding::ys_to_rhs_minor_[y];
+            index_t step            = 1;
+            for(index_t h = minor + 1; h < lengths.size(); ++h)
+                step *= lengths.at(h);
+            offset += sequence<kIndices...>::at(Encoding::detail::ys_to_span_minor_[y]) * step;
+        }
+    });
+    return offset;
+}
+
+// Calls f(indices, row, column) for each element of a thread's part of a distributed tile [row, column].
 template <typename Tile, typename F>
 CK_TILE_DEVICE void for_each_place(Tile& tile, F&& f)
 {
     using namespace ck_tile;
-    constexpr auto spans = Tile::get_distributed_spans();
+    constexpr auto distribution = Tile::get_tile_distribution();
+    using Encoding              = typename remove_cvref_t<decltype(distribution)>::DstrEncode;
+    const auto first            = distribution.calculate_index();
+    constexpr auto spans        = Tile::get_distributed_spans();
     sweep_tile_span(spans[number<0>{}], [&](auto row_index) {
+        constexpr index_t row = offset_in_tile<Encoding, 0>(row_index.impl_);
         sweep_tile_span(spans[number<1>{}], [&](auto column_index) {
-            constexpr auto indices = make_tuple(row_index, column_index);
-            const auto place =
-                get_x_indices_from_distributed_indices(tile.get_tile_distribution(), indices);
-            f(indices, place.at(number<0>{}), place.at(number<1>{}));
+            constexpr index_t column = offset_in_tile<Encoding, 1>(column_index.impl_);
+            f(make_tuple(row_index, column_index),
+              first.at(number<0>{}) + row,
+              first.at(number<1>{}) + column);
         });
     });
 }

@@ -244,7 +244,7 @@ def test_the_tables_as_they_are() -> None:
             check_upstream,
             "vllm",
             UnknownUpstreamError,
-            "unknown upstream 'vllm'. Known: aiter, flash-attn, checkout.",
+            "unknown upstream 'vllm'. Known: aiter, flash-attn, ckpm, checkout.",
         ),
         (
             dialect,

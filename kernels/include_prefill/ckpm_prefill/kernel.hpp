@@ -289,7 +289,7 @@ private:
             reinterpret_cast<const char*>(static_cast<const KDataType*>(pool) +
                                           static_cast<long_index_t>(at.kv_head) * head_stride);
         view.pages       = at.pages;
-        view.page_bytes  = static_cast<long_index_t>(page_stride) * bytes;
+        view.page_bytes  = static_cast<uint32_t>(page_stride) * bytes;
         view.token_bytes = page == 1 ? 0 : token_stride * bytes;
         view.row_bytes   = hdim * bytes;
         view.head_bytes  = FmhaPipeline::kVectorized

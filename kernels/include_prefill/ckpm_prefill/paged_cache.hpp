@@ -30,14 +30,14 @@ constexpr LoadPath load_path()
 // K or V of one head of one sequence.
 struct CacheView
 {
-    const char* base;        // the head's first byte in page 0
-    const int32_t* pages;    // the sequence's pages
-    long_index_t page_bytes; // from page to page
-    index_t token_bytes;     // linear: from token to token; vectorized: unused
-    index_t head_bytes;      // of the head in one page, from its first byte to its last
-    index_t row_bytes;       // of one token's head dim
-    index_t num_pages;       // of the pool
-    index_t last_token;      // of the sequence: its length less one
+    const char* base;     // the head's first byte in page 0
+    const int32_t* pages; // the sequence's pages
+    uint32_t page_bytes;  // from page to page: a stride of int32 elements of at most 2 bytes
+    index_t token_bytes;  // linear: from token to token; vectorized: unused
+    index_t head_bytes;   // of the head in one page, from its first byte to its last
+    index_t row_bytes;    // of one token's head dim
+    index_t num_pages;    // of the pool
+    index_t last_token;   // of the sequence: its length less one
 };
 
 // Reads 16 bytes at a place that a page and an offset in it name. What is read is always a live
@@ -70,14 +70,14 @@ struct CacheReader
         if constexpr(kPath == LoadPath::PAGE_DESCRIPTOR)
         {
             const int32_t own = __builtin_amdgcn_readfirstlane(page);
-            resource_ = ck_tile::make_wave_buffer_resource(view.base + own * view.page_bytes,
+            resource_ = ck_tile::make_wave_buffer_resource(page_of(view, own),
                                                            static_cast<uint32_t>(live_bytes));
         }
         else if constexpr(kPath == LoadPath::POOL_DESCRIPTOR)
         {
             resource_ = ck_tile::make_wave_buffer_resource(
                 view.base,
-                static_cast<uint32_t>(view.num_pages - 1) * static_cast<uint32_t>(view.page_bytes) +
+                static_cast<uint32_t>(view.num_pages - 1) * view.page_bytes +
                     static_cast<uint32_t>(view.head_bytes));
         }
     }
@@ -98,12 +98,18 @@ struct CacheReader
         else
         {
             using Global      = const __attribute__((address_space(1))) int32x4_t*;
-            const char* place = view.base + page * view.page_bytes + offset;
+            const char* place = page_of(view, page) + static_cast<uint32_t>(offset);
             return *reinterpret_cast<Global>(reinterpret_cast<uintptr_t>(place));
         }
     }
 
 private:
+    // 32 by 32 bits, plus 64: one instruction
+    CK_TILE_DEVICE static const char* page_of(const CacheView& view, int32_t page)
+    {
+        return view.base + static_cast<uint64_t>(static_cast<uint32_t>(page)) * view.page_bytes;
+    }
+
     int32x4_t resource_;
 };
 

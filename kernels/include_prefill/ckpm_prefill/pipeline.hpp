@@ -11,6 +11,8 @@
 #include "ckpm_prefill/softmax.hpp"
 #include "ckpm_prefill/v_loader.hpp"
 
+#include <type_traits>
+
 namespace ck_tile {
 
 template <typename Problem_>

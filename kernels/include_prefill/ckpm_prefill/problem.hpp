@@ -5,6 +5,8 @@
 #include "ck_tile/ops/fmha/block/block_attention_bias_enum.hpp"
 #include "ckpm_prefill/load_mode.hpp"
 
+#include <type_traits>
+
 namespace ck_tile {
 
 template <bool kPadSeqLenQ_,

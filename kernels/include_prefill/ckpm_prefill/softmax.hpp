@@ -4,12 +4,14 @@
 #include "ck_tile/core.hpp"
 #include "ck_tile/ops/reduce/block/block_reduce.hpp"
 
+#include <utility>
+
 namespace ckpm::prefill {
 
 using ck_tile::index_t;
 
-// How far an element of a distributed tile lies from the thread's first one along X dimension kDim. A
-// distribution is linear: each Y index counts steps of a fixed length.
+// How far an element of a distributed tile lies from the thread's first one along X dimension kDim.
+// A distribution is linear: each Y index counts steps of a fixed length.
 template <typename Encoding, index_t kDim, index_t... kIndices>
 CK_TILE_DEVICE constexpr index_t offset_in_tile(ck_tile::sequence<kIndices...>)
 {
@@ -30,7 +32,8 @@ CK_TILE_DEVICE constexpr index_t offset_in_tile(ck_tile::sequence<kIndices...>)
     return offset;
 }
 
-// Calls f(indices, row, column) for each element of a thread's part of a distributed tile [row, column].
+// Calls f(indices, row, column) for each element of a thread's part of a distributed tile [row,
+// column].
 template <typename Tile, typename F>
 CK_TILE_DEVICE void for_each_place(Tile& tile, F&& f)
 {

@@ -4,6 +4,8 @@
 #include "ckpm_prefill/lds_tile.hpp"
 #include "ckpm_prefill/paged_cache.hpp"
 
+#include <type_traits>
+
 namespace ckpm::prefill {
 
 // Bytes i, i + 1, ... of the words a and b as one word: v_perm_b32, where bytes 0 to 3 are b's.

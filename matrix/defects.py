@@ -15,14 +15,10 @@ from matrix.where import Predicate, compile_where
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """``holds(key)`` is True for the kernels of ``dialect`` and ``family`` that don't compile.
-
-    ``upstream`` is the one of that dialect that it is about, '' for every one.
-    """
+    """``holds(key)`` is True for the kernels of ``dialect`` and ``family`` that don't compile."""
 
     name: str
     dialect: str
-    upstream: str
     family: str
     reason: str
     holds: Predicate
@@ -35,40 +31,28 @@ def defects() -> tuple[Defect, ...]:
 
 
 def _defect(name: str, row: Field) -> Defect:
-    row.allow(("dialect", "upstream", "family", "where", "reason"))
+    row.allow(("dialect", "family", "where", "reason"))
     try:
         holds = compile_where(row.get("where").text())
     except WhereError as error:
         raise row.get("where").fail(str(error)) from error
-    upstream = row.find("upstream")
-    return Defect(
-        name=name,
-        dialect=row.get("dialect").text(),
-        upstream=upstream.text() if upstream else "",
-        family=row.get("family").text(),
-        reason=row.get("reason").text(),
-        holds=holds,
-    )
+    return Defect(name, row.get("dialect").text(), row.get("family").text(), row.get("reason").text(), holds)
 
 
-def defect_of(key: Key, dialect: str, upstream: str = "") -> Defect | None:
-    """The defect that keeps a dialect's kernel from being compiled, if one is known.
-
-    Without ``upstream`` those count that every upstream of the dialect has.
-    """
+def defect_of(key: Key, dialect: str) -> Defect | None:
+    """The defect that keeps a dialect's kernel from being compiled, if one is known."""
     for defect in defects():
-        meant = defect.dialect == dialect and defect.upstream in ("", upstream) and defect.family == key.family
-        if meant and defect.holds(key):
+        if defect.dialect == dialect and defect.family == key.family and defect.holds(key):
             return defect
     return None
 
 
-def split(keys: Sequence[Key], dialect: str, upstream: str = "") -> tuple[list[Key], dict[Defect, list[Key]]]:
+def split(keys: Sequence[Key], dialect: str) -> tuple[list[Key], dict[Defect, list[Key]]]:
     """(kernels that compile, the others by defect), each in the order given."""
     sound: list[Key] = []
     left_out: dict[Defect, list[Key]] = {}
     for key in keys:
-        defect = defect_of(key, dialect, upstream)
+        defect = defect_of(key, dialect)
         if defect is None:
             sound.append(key)
         else:

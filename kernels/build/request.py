@@ -74,7 +74,7 @@ def prepare(request: Request) -> tuple[Plan, list[Key]]:
         EmptySelectionError and the other errors of matrix.selection; DiskFullError, OutputError.
     """
     selected = select_some(dialect(request.tree.dialect), request.selection)
-    keys, left_out = split(selected, request.tree.dialect, request.tree.name)
+    keys, left_out = split(selected, request.tree.dialect)
     for family in {key.family for key in selected} - {key.family for key in keys}:
         count = sum(key.family == family for key in selected)
         reasons = "; ".join(f"{defect.name}: {defect.reason}" for defect in left_out if defect.family == family)

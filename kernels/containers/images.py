@@ -162,8 +162,9 @@ def _image(name: str, field: Field, bases: Mapping[str, Base], purposes: Mapping
     for arch in field.get("archs").items():
         if arch.text() not in archs():
             raise arch.fail(f"is none of {', '.join(archs())}")
-    if ck and ck.text() not in upstreams() and not _COMMIT.fullmatch(ck.text()):
-        raise ck.fail(f"is neither {' nor '.join(upstreams())} nor a commit of 40 hexadecimal digits")
+    packages = [name for name, package in upstreams().items() if package.base == name]
+    if ck and ck.text() not in packages and not _COMMIT.fullmatch(ck.text()):
+        raise ck.fail(f"is neither {' nor '.join(packages)} nor a commit of 40 hexadecimal digits")
     tested = field.get("tested")
     if tested.boolean() and not bases[base.text()].verified:
         raise tested.fail("an image whose base was never pulled can't have been tested")

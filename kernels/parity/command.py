@@ -43,9 +43,10 @@ def request_from(args: argparse.Namespace) -> Request:
     if args.jobs is not None and args.jobs < 1:
         raise UsageError("--jobs must be at least 1")
     cache = settings.cache_folder()
-    asked = words(
-        "--upstream", args.upstream, tuple(name for name, package in upstreams().items() if package.has_codegen)
-    )
+    comparable = tuple(name for name, package in upstreams().items() if package.has_codegen)
+    asked = words("--upstream", args.upstream, comparable)
+    if own := [name for name in asked if name in upstreams() and name not in comparable]:
+        raise UsageError(f"--upstream {', '.join(own)}: has no codegen to compare with. Known: {', '.join(comparable)}")
     ck_root = settings.ck_root(args.ck_root, asked if args.upstream else ())
     # A checkout takes part as soon as one is named: that is why somebody names one.
     checkout = ("checkout",) if ck_root and not args.upstream else ()

@@ -96,7 +96,10 @@ struct alignas(64) Wave
 // Stop the launch at this micro-op. Fills in where; `fault` says what.
 [[noreturn]] void raise(const Wave& wave, const MicroOp* op, Fault fault);
 [[noreturn]] void raise_unknown(const Wave& wave, const MicroOp* op, const char* what);
-[[noreturn]] void raise_named(const Wave& wave, const MicroOp* op, FaultKind kind, const char* what);
+[[noreturn]] void raise_named(const Wave& wave,
+                              const MicroOp* op,
+                              FaultKind kind,
+                              const char* what);
 
 // Set the MODE register and what follows from it for the host's floating-point unit.
 void set_mode(Wave& wave, uint32_t word);

@@ -31,8 +31,8 @@ enum class FaultKind : uint32_t
     Uninitialised, // a value that was never written decided something
     Deadlock,      // waves wait for a barrier that the others will never reach
     Timeout,       // more instructions than allowed
-    Hazard,        // an instruction too early after another, for want of wait states (option hazards)
-    Internal,      // a mistake of the emulator
+    Hazard,   // an instruction too early after another, for want of wait states (option hazards)
+    Internal, // a mistake of the emulator
 };
 const char* fault_kind_name(FaultKind);
 

@@ -268,7 +268,7 @@ class EmulatedGpu:
 def _program_builder(chosen: Options) -> ProgramBuilder:
     if not chosen.hazards:
         return program_cache.program
-    from emulator.inspection.hazards import too_early  # only here: other runs don't wait for the decoder's tables
+    from emulator.inspection.early import too_early  # only here: other runs don't wait for the decoder's tables
 
     return functools.partial(program_cache.program, judge=too_early)
 

@@ -19,18 +19,18 @@ _MAKERS = (
     *("lowering/lower", "lowering/memory", "lowering/microop", "lowering/opcodes", "lowering/operands"),
     *("lowering/registers", "lowering/scalar", "lowering/shapes", "lowering/translate", "lowering/vector"),
 )
-_HAZARDS = ("inspection/hazards", "inspection/hazard_effects", "inspection/hazard_rules")
+_JUDGES = ("inspection/early", "inspection/hazards", "inspection/hazard_effects", "inspection/hazard_rules")
 
 
 def program(code_object: bytes, *, cache: Path | None = None, judge: Judge | None = None) -> bytes:
     """The blob of a code object for emu_add_program, from the cache if it is there.
 
-    ``judge`` is None or inspection.hazards.too_early.
+    ``judge`` is None or inspection.early.too_early.
 
     Raises CodeObjectError if the bytes are no readable code object of an emulated arch.
     """
     programs = Store((cache if cache is not None else cache_folder()) / "programs")
-    makers = text_version((*_MAKERS, *_HAZARDS) if judge else _MAKERS)
+    makers = text_version((*_MAKERS, *_JUDGES) if judge else _MAKERS)
     key = hashlib.sha256(code_object + makers.encode()).hexdigest()
     if (cached := programs.get(key)) is not None:
         return cached

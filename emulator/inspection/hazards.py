@@ -11,12 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from emulator.image import Image
 from emulator.inspection.hazard_effects import VMEM, Effects, effects
 from emulator.inspection.hazard_rules import CLAUSE, Relation, Rule, rules
 from emulator.lowering.decode import Encoding, Instruction
 from emulator.lowering.flow import successors
-from emulator.options import ARCHS
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +58,6 @@ def missing_states(instructions: Sequence[Instruction], arch: str, *, xnack: boo
             if rule and missing > (worst[at].missing if at in worst else 0):
                 worst[at] = MissingStates(instructions[at].pc, instructions[at].text, rule, first.pc, missing)
     return [worst[at] for at in sorted(worst)]
-
-
-def too_early(instructions: Sequence[Instruction], read: Image) -> dict[int, str]:
-    """By pc, which wait states are missing before an instruction of a code object on some way that leads there."""
-    arch = next(name for name, number in ARCHS.items() if number == read.arch)
-    found = missing_states(instructions, arch, xnack=":xnack-" not in read.target)
-    return {one.pc: one.reason(read.text_address) for one in found}
 
 
 def _clauses(instructions: Sequence[Instruction], pairs: _Pairs) -> Iterable[tuple[int, MissingStates]]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from emulator.inspection.dataflow import before_each
+from emulator.inspection.waits import waited_for
 from emulator.lowering.decode import Instruction
 from emulator.lowering.flow import successors
 
@@ -65,7 +66,7 @@ def unfinished_writes(instructions: Sequence[Instruction]) -> list[UnfinishedWri
 
 def _step(at: int, instruction: Instruction, state: _Writes) -> _Writes:
     if instruction.name == "s_waitcnt":
-        return _waited(state, int(instruction.record.simm16) >> 8 & 15)
+        return _waited(state, waited_for(instruction)[1])
     if instruction.name == "s_barrier":
         crossed = {_Stage.WRITTEN: _Stage.BEHIND_BARRIER, _Stage.BEHIND_BARRIER: _Stage.BEHIND_BARRIER}
         return {(write, crossed[stage]): since for (write, stage), since in state.items() if stage in crossed}

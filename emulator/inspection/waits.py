@@ -21,7 +21,7 @@ from emulator.lowering.flow import successors, target
 from emulator.lowering.registers import VECTOR, Accesses, accesses, name_of
 
 _VECTOR_FORMATS = ("MUBUF", "MTBUF", "FLAT", "GLOBAL", "SCRATCH")
-_CAPACITY = 63  # operations that vmcnt can count; the hardware waits before it counts further
+CAPACITY = 63  # operations that vmcnt can count; the hardware waits before it counts further
 
 # (counter, register) -> operations of that counter since the load, and which instruction it is
 Pending = dict[tuple[str, int], tuple[int, int]]
@@ -56,7 +56,7 @@ def hazards(instructions: Sequence[Instruction]) -> list[Hazard]:
     if not instructions:
         return []
     different = {instruction.encoding: instruction for instruction in instructions}
-    by_encoding = {encoding: (accesses(one), _counters(one)) for encoding, one in different.items()}
+    by_encoding = {encoding: (accesses(one), counters_of(one)) for encoding, one in different.items()}
     touched, counters = zip(*(by_encoding[instruction.encoding] for instruction in instructions), strict=True)
     following = successors(instructions)
     setting_exec = _setting_exec(instructions, touched)
@@ -149,7 +149,13 @@ def _setting_exec(instructions: Sequence[Instruction], touched: Sequence[Accesse
     return frozenset(setting)
 
 
-def _counters(instruction: Instruction) -> tuple[str, ...]:
+def waited_for(wait: Instruction) -> tuple[int, int]:
+    """vmcnt and lgkmcnt of an s_waitcnt: how many operations of each may still be under way behind it."""
+    counts = int(wait.record.simm16)
+    return counts & 15 | counts >> 14 << 4, counts >> 8 & 15
+
+
+def counters_of(instruction: Instruction) -> tuple[str, ...]:
     """The counters that an instruction is counted by until its result is there."""
     if instruction.format == "FLAT":  # an address in LDS is known only when it runs
         return ("vm", "lds")
@@ -164,16 +170,15 @@ def _step(
     at: int, instruction: Instruction, counters: tuple[str, ...], writes: frozenset[int], state: Pending
 ) -> Pending:
     if instruction.name == "s_waitcnt":
-        counts = int(instruction.record.simm16)
-        vector, scalar = counts & 15 | counts >> 14 << 4, counts >> 8 & 15
-        most = {"vm": vector, "lds": scalar, "scalar": 0 if scalar == 0 else _CAPACITY + 1}
+        vector, scalar = waited_for(instruction)
+        most = {"vm": vector, "lds": scalar, "scalar": 0 if scalar == 0 else CAPACITY + 1}
         return {entry: load for entry, load in state.items() if load[0] < most[entry[0]]}
     if not counters:
         return state
     after = {}
     for (counter, register), (since, load) in state.items():
         since += counter in counters and counter != "scalar"
-        if since <= _CAPACITY:
+        if since <= CAPACITY:
             after[counter, register] = (since, load)
     for register in writes:
         for counter in counters:

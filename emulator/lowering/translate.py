@@ -37,6 +37,8 @@ def translate(code_object: bytes, judge: Judge | None = None) -> bytes:
         spans[function.name] = (first, len(instructions))
     judged = {kernel.name: refusal(kernel, instructions, spans) for kernel in read.kernels}
     refused = {name: reason for name, reason in judged.items() if reason}
-    parts = [instructions[first:last] for first, last in set(spans.values())] if judge else []
-    bad = {pc: why for part in parts for pc, why in judge(part, read).items()} if judge else {}
+    bad: dict[int, str] = {}
+    if judge:
+        for first, last in set(spans.values()):
+            bad |= judge(instructions[first:last], read)
     return make_blob(read, lower(instructions, bad), spans, refused)

@@ -18,6 +18,7 @@ from emulator.lowering.decode import Instruction
 from emulator.lowering.flow import successors
 from emulator.lowering.registers import VECTOR
 from tests.mutants.bits import LANES, UNKNOWN
+from tests.mutants.loads import is_to_lds
 from tests.mutants.values import CALLS, Values, field
 
 _BARRIER = "s_barrier"
@@ -64,8 +65,8 @@ def _uses(instructions: Sequence[Instruction], values: Values, places: Sequence[
     uses = []
     for at in sorted(places):
         one = instructions[at]
-        to_lds = one.format == "MUBUF" and bool(one.record.lds)
-        if one.name in CALLS or one.format == "FLAT" or (one.format == "GLOBAL" and "_lds_" in one.name):
+        to_lds = is_to_lds(one)
+        if one.name in CALLS or one.format == "FLAT" or (to_lds and one.format != "MUBUF"):
             return None
         if to_lds or (one.format == "DS" and not one.name.startswith(_CROSSBAR)):
             uses.append(_dma(one, values, at) if to_lds else _use(one, values, at))

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from emulator.inspection.dataflow import before_each
+from emulator.inspection.waits import CAPACITY, counters_of, waited_for
 from emulator.lowering.decode import Instruction
 from emulator.lowering.flow import successors
 from tests.mutants.values import CALLS
-
-_VECTOR_MEMORY = ("MUBUF", "MTBUF", "FLAT", "GLOBAL", "SCRATCH")
-_CAPACITY = 63  # operations that vmcnt can count
 
 
 def unfinished_at_uses(code: Sequence[Instruction]) -> set[tuple[int, int]]:
@@ -23,19 +21,22 @@ def unfinished_at_uses(code: Sequence[Instruction]) -> set[tuple[int, int]]:
     def after(at: int, state: dict[int, int]) -> dict[int, int]:
         one = code[at]
         if one.name == "s_waitcnt":
-            counts = int(one.record.simm16)
-            return {load: since for load, since in state.items() if since < (counts & 15 | counts >> 14 << 4)}
-        if one.format not in _VECTOR_MEMORY:
+            most, _ = waited_for(one)
+            return {load: since for load, since in state.items() if since < most}
+        if "vm" not in counters_of(one):
             return state
-        counted = {load: since + 1 for load, since in state.items() if since < _CAPACITY}
-        return {**counted, at: 0} if _is_to_lds(one) else counted
+        counted = {load: since + 1 for load, since in state.items() if since < CAPACITY}
+        return {**counted, at: 0} if is_to_lds(one) else counted
 
     before = before_each(0, after, lambda at: following[at], lambda since: since)
     return {(code[at].pc, code[load].pc) for at, state in before.items() if _uses_lds(code[at]) for load in state}
 
 
-def _is_to_lds(one: Instruction) -> bool:
-    return "_lds_" in one.name or (one.format in ("MUBUF", "MTBUF") and bool(getattr(one.record, "lds", 0)))
+def is_to_lds(one: Instruction) -> bool:
+    """Whether it loads from memory into LDS."""
+    if one.format == "MUBUF":
+        return bool(one.record.lds)
+    return one.format in ("GLOBAL", "SCRATCH") and "_lds_" in one.name
 
 
 def _uses_lds(one: Instruction) -> bool:

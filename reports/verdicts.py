@@ -19,6 +19,7 @@ from reports.errors import GateError, InconclusiveError, RegressedError
 GATES = ("static", "emulated", "gpu")
 # the worst first; a gate's verdict is the worst of its rows
 VERDICTS = ("not comparable", "missing", "regressed", "inconclusive", "improved", "unchanged")
+FAMILY = "library"  # a fact that tells a library of other families from one of batch prefill, which lacks it
 _SHOWN = 10  # rows that an error message names; the rest is in the file
 _REMEDY = "Run the gate again: python -m reports gate --help."
 

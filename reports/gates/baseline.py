@@ -20,6 +20,7 @@ from kernels.base.records import Source, Value
 from kernels.build.manifest import Manifest
 from matrix.base.bounded import read_bytes, read_text
 from reports.errors import GateError
+from reports.verdicts import FAMILY
 
 FOLDER = Path(__file__).parents[1] / "baselines"
 INSTALLED = FOLDER.parts[-4:-2] == ("ckpm", "rooms")  # in a wheel, whose next version would replace them
@@ -27,7 +28,6 @@ INSTALLED = FOLDER.parts[-4:-2] == ("ckpm", "rooms")  # in a wheel, whose next v
 IDENTITY = ("arch", "toolchain", "identity", "upstream", "upstream_identity", "dialect", "mask_impl", "selection")
 CHECKOUT = "checkout"
 ROCM = "rocm"  # the toolchain that a machine has in a version of its own
-FAMILY = "library"  # the fact that tells a library of other families from one of batch prefill, which lacks it
 ACCEPT = "python -m reports accept --reason TEXT"
 _SHOWN = 10
 _END = re.compile(r"# end: (\d+) lines")

@@ -34,7 +34,7 @@ from reports.gates.history import steps
 from reports.gates.model import machines
 from reports.junit.write import write_gate
 from reports.resources import read_manifest
-from reports.verdicts import VERDICTS, Gate, Row, demand
+from reports.verdicts import FAMILY, VERDICTS, Gate, Row, demand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class GatedLibrary:
 
     def identity(self) -> dict[str, str]:
         """What its baseline must be of. Raises GateError."""
-        name = {} if is_default(self.library_name) else {baseline.FAMILY: self.library_name}
+        name = {} if is_default(self.library_name) else {FAMILY: self.library_name}
         return {**baseline.identity_of(self.manifest, self.arch), **name}
 
     def accept(self) -> str:

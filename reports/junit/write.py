@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from kernels.base.junit import write_beside
 from kernels.base.results import Case, Results
 from matrix.base.display import one_line
-from reports.verdicts import Gate, Row, worst
+from reports.verdicts import FAMILY, Gate, Row, worst
 
 
 def gate_results(gate: Gate) -> Results:
-    """A case for each kernel or problem of each gate: failed, or not decided (error), by its worst figure."""
+    """A case for each kernel or problem of each gate: failed, or not decided (error), by its worst figure.
+
+    Kernels and problems have the same names in every library: the suite says whose they are, so that the gates of
+    two archs can be joined.
+    """
     by_subject: dict[tuple[str, str], list[Row]] = {}
     for row in gate.rows:
         by_subject.setdefault((row.gate, row.subject), []).append(row)
-    return Results(tuple(_judged(kind, subject, rows) for (kind, subject), rows in by_subject.items()))
+    cases = [_judged(kind, subject, rows) for (kind, subject), rows in by_subject.items()]
+    arch, upstream, family = (gate.provenance.get(fact, "") for fact in ("arch", "upstream", FAMILY))
+    return Results(tuple(replace(case, arch=arch, upstream=upstream, family=family) for case in cases))
 
 
 def _judged(kind: str, subject: str, rows: Sequence[Row]) -> Case:

@@ -16,7 +16,9 @@ from kernels.base.junit import junit_text
 from kernels.base.results import OUTCOMES, Case, CaseFault, LedgerUse, NearestAllocation, Results
 from kernels.errors import RecordError
 from reports.cli import main
-from reports.junit.write import gate_results
+from reports.errors import ShardError
+from reports.junit.merge import merge
+from reports.junit.write import gate_results, write_gate
 from reports.verdicts import Gate, Row
 
 PASSED = Case(suite="a", classname="a.gfx950", name="one", outcome="passed", text="same: 3 names", seconds=1.5)
@@ -166,3 +168,23 @@ def test_a_gate_is_a_case_for_each_kernel_with_its_worst_verdict() -> None:
     ]
     assert found.cases[0].message == "regressed: 1 of 2 figures"
     assert "vgpr_spills: 1 -> 2" in found.cases[0].text
+
+
+def test_gates_of_several_libraries_are_joined_as_shards(tmp_path: Path) -> None:
+    """Each library has kernels of the same names; one library given twice is still refused."""
+    row = Row(
+        gate="static", subject="k", metric="vgpr", unit="registers", baseline=1.0, candidate=1.0, threshold="",
+        verdict="unchanged",
+    )  # fmt: skip
+    of = [("gfx942", "aiter", {}), ("gfx950", "aiter", {}), ("gfx950", "ck", {}), ("gfx950", "ck", {"library": "fwd"})]
+    shards = []
+    for at, (arch, upstream, family) in enumerate(of):
+        provenance = {"arch": arch, "upstream": upstream, **family}
+        write_gate(Gate.of([row], provenance), tmp_path / f"{at}.json")
+        shards.append(tmp_path / f"{at}.xml")
+    joined = merge(shards, tmp_path / "all.xml")
+    assert [suite.name for suite in joined] == [
+        "static-gate-gfx942-aiter", "static-gate-gfx950-aiter", "static-gate-gfx950-ck", "static-gate-gfx950-ck-fwd",
+    ]  # fmt: skip
+    with pytest.raises(ShardError, match="Was a shard given twice"):
+        merge([*shards, shards[0]], tmp_path / "all.xml")

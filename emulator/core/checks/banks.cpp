@@ -9,7 +9,7 @@ namespace emu {
 namespace {
 
 constexpr unsigned MOST_BANKS = 64;
-constexpr size_t KNOWN        = 256; // instructions remembered
+constexpr size_t KNOWN        = 1024; // instructions remembered
 
 // Lanes first to last, both included.
 constexpr uint64_t lanes(unsigned first, unsigned last)

@@ -9,27 +9,44 @@ namespace emu {
 
 namespace {
 
-bool is_nan(uint32_t a) { return (a & 0x7fffffff) > 0x7f800000; }
-bool is_signalling(uint32_t a) { return is_nan(a) && !(a & 0x400000); }
+// Of one lane's bits, or of Words; then the answer is a mask for each lane.
+template <typename Word>
+auto is_nan(Word a)
+{
+    return (a & 0x7fffffff) > 0x7f800000;
+}
+template <typename Word>
+auto is_signalling(Word a)
+{
+    return is_nan(a) & ((a & 0x400000) == 0);
+}
+
+// Integers in the order of the floats, in which +0 is greater than -0.
+template <typename Word>
+Word ordered(Word a)
+{
+    return a ^ ((0 - (a >> 31)) | 0x80000000);
+}
 
 // The greater, or with Max false the smaller. With MODE.IEEE a signalling NaN wins, as a quiet one;
 // else a NaN loses.
-template <bool Max>
-uint32_t extreme(bool ieee, uint32_t a, uint32_t b)
+template <bool Max, typename Word>
+Word extreme(bool ieee, Word a, Word b)
 {
-    const float x = as_float(a), y = as_float(b);
-    uint32_t result = (Max ? x > y : x < y) ? a : b;
-    if(x == y)
-        result = Max ? a & b : a | b; // +0 is greater than -0
-    result = is_nan(b) ? a : result;
-    result = is_nan(a) ? b : result;
-    result = ieee && is_signalling(b) ? b | 0x400000 : result;
-    result = ieee && is_signalling(a) ? a | 0x400000 : result;
+    const auto first = Max ? ordered(a) > ordered(b) : ordered(a) < ordered(b);
+    Word result      = first ? a : b;
+    result           = is_nan(b) ? a : result;
+    result           = is_nan(a) ? b : result;
+    if(ieee)
+    {
+        result = is_signalling(b) ? b | 0x400000 : result;
+        result = is_signalling(a) ? a | 0x400000 : result;
+    }
     return result;
 }
 
-template <bool Max>
-uint32_t extreme3(bool ieee, uint32_t a, uint32_t b, uint32_t c)
+template <bool Max, typename Word>
+Word extreme3(bool ieee, Word a, Word b, Word c)
 {
     return extreme<Max>(ieee, extreme<Max>(ieee, a, b), c);
 }
@@ -314,7 +331,7 @@ const MicroOp* v_exp_f32(Wave& w, const MicroOp* op)
 #define F2(NAME, ...) {NAME, map_f32<2, ([](float a, float b) -> float { return __VA_ARGS__; })>}
 #define F3(NAME, ...) \
     {NAME, map_f32<3, ([](float a, float b, float c) -> float { return __VA_ARGS__; })>}
-#define IEEE(NAME, N, F) {NAME, map_f32_mode<N, F, ieee_mode>}
+#define IEEE(NAME, N, F, WORD) {NAME, map_f32_mode<N, F, ieee_mode, WORD>}
 
 constexpr Entry ENTRIES[] = {
     F2("v_add_f32", a + b),
@@ -322,11 +339,11 @@ constexpr Entry ENTRIES[] = {
     F2("v_subrev_f32", b - a),
     F2("v_mul_f32", (a * b)),
     F2("v_mul_legacy_f32", legacy_product(a, b)),
-    IEEE("v_min_f32", 2, extreme<false>),
-    IEEE("v_max_f32", 2, extreme<true>),
-    IEEE("v_min3_f32", 3, extreme3<false>),
-    IEEE("v_max3_f32", 3, extreme3<true>),
-    IEEE("v_med3_f32", 3, median),
+    IEEE("v_min_f32", 2, (extreme<false, Words>), Words),
+    IEEE("v_max_f32", 2, (extreme<true, Words>), Words),
+    IEEE("v_min3_f32", 3, (extreme3<false, Words>), Words),
+    IEEE("v_max3_f32", 3, (extreme3<true, Words>), Words),
+    IEEE("v_med3_f32", 3, median, uint32_t),
     F3("v_fma_f32", std::fma(a, b, c)),
     F3("v_fmac_f32", std::fma(a, b, c)),
     F3("v_mad_f32", (a * b) + c),

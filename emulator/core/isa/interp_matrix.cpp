@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 namespace emu {
 
@@ -80,12 +81,12 @@ struct Bf16
     static constexpr int MANTISSA = 7, LEAST = -126;
     static void widen(const Wave&, const uint32_t* from, unsigned part, float* to, unsigned count)
     {
-        if(part == 0)
-            for(unsigned i = 0; i < count; ++i)
-                to[i] = as_float(from[i] << 16);
-        else
-            for(unsigned i = 0; i < count; ++i)
-                to[i] = as_float(from[i] & 0xffff0000);
+        for(unsigned i = 0; i < count; i += SEVERAL)
+        {
+            auto words = lanes_at<Words>(from + i);
+            words      = part == 0 ? words << 16 : words & 0xffff0000;
+            std::memcpy(to + i, &words, sizeof words);
+        }
     }
 };
 

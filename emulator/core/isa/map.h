@@ -76,8 +76,8 @@ inline const uint32_t* flushed_row(const uint32_t* from, Row& buffer)
     return buffer.d;
 }
 
-// The same with a first argument that is one value for all lanes: G(w).
-template <unsigned N, auto F, auto G>
+// The same with a first argument that is one value for all lanes: G(w). F takes a lane, or Words.
+template <unsigned N, auto F, auto G, typename Word = uint32_t>
 const MicroOp* map_f32_mode(Wave& w, const MicroOp* op)
 {
     Row b0, b1, b2, out;
@@ -93,16 +93,23 @@ const MicroOp* map_f32_mode(Wave& w, const MicroOp* op)
     }
     if constexpr(N == 2)
     {
-        for(unsigned l = 0; l < LANES; ++l)
-            out.d[l] = F(mode, a[l], b[l]);
+        for(unsigned l = 0; l < LANES; l += sizeof(Word) / 4)
+        {
+            const Word result = F(mode, lanes_at<Word>(a + l), lanes_at<Word>(b + l));
+            std::memcpy(out.d + l, &result, sizeof result);
+        }
     }
     else
     {
         const uint32_t* c = source_row(w, op, 2, b2);
         if(flush) [[unlikely]]
             c = flushed_row(c, b2);
-        for(unsigned l = 0; l < LANES; ++l)
-            out.d[l] = F(mode, a[l], b[l], c[l]);
+        for(unsigned l = 0; l < LANES; l += sizeof(Word) / 4)
+        {
+            const Word result =
+                F(mode, lanes_at<Word>(a + l), lanes_at<Word>(b + l), lanes_at<Word>(c + l));
+            std::memcpy(out.d + l, &result, sizeof result);
+        }
     }
     if(!mode::RESULTS_F32.of(w.mode)) [[unlikely]]
         flushed_row(out.d, out);

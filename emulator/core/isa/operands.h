@@ -33,6 +33,20 @@ struct alignas(64) Row
     uint32_t d[LANES];
 };
 
+// Several lanes, as vectors that GCC and clang have for every instruction set: for loops of which
+// neither makes vector code by itself.
+constexpr unsigned SEVERAL = 16;
+using Words                = uint32_t __attribute__((vector_size(4 * SEVERAL)));
+
+// Word is uint32_t for one lane, or Words.
+template <typename Word>
+Word lanes_at(const uint32_t* from)
+{
+    Word word;
+    std::memcpy(&word, from, sizeof word);
+    return word;
+}
+
 inline float as_float(uint32_t bits) { return std::bit_cast<float>(bits); }
 inline uint32_t as_bits(float value) { return std::bit_cast<uint32_t>(value); }
 

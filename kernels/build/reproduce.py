@@ -23,6 +23,7 @@ from kernels.base import settings
 from kernels.base.console import PlainConsole
 from kernels.base.jobs import job_count
 from kernels.build import command as build_command
+from kernels.build.leftovers import TEMPORARY
 from kernels.build.manifest import MANIFEST, Manifest
 from kernels.build.request import LIBRARY, PROJECT, Request
 from kernels.code.toolchains import Toolchain, detect
@@ -30,17 +31,18 @@ from kernels.errors import LibraryMismatchError, NotReproducibleError
 from matrix.base.files import sha256_of
 from matrix.options import add_selection_options
 
-# Files that speak of the machine or of the run and are no artifacts. So do all hidden ones: a build's own memory of
-# its locks, signatures, headers and outputs.
+# Files that speak of the machine or of the run and are no artifacts. So do all hidden ones, a build's own memory of
+# its locks, signatures, headers and outputs, and what compilers left in the folder for temporary files.
 _OWN_TO_A_RUN = ("plan.json", "compile_commands.json")
 
 
 def artifacts(folder: Path) -> dict[str, Path]:
     """Every artifact below an output folder, by relative path."""
+    files = (file for file in sorted(folder.rglob("*")) if file.is_file() and folder / TEMPORARY not in file.parents)
     return {
         str(file.relative_to(folder)): file
-        for file in sorted(folder.rglob("*"))
-        if file.is_file() and file.name not in _OWN_TO_A_RUN and not file.name.startswith(".")
+        for file in files
+        if file.name not in _OWN_TO_A_RUN and not file.name.startswith(".")
     }
 
 

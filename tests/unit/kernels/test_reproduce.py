@@ -86,7 +86,7 @@ def test_options_that_it_would_ignore_are_refused(option: list[str], capsys: pyt
 
 
 def test_a_build_s_own_memory_is_no_artifact(tmp_path: Path) -> None:
-    kept = (".headers.json", ".sconsign.signed", ".built", ".lock", "src/.ckpm-outputs", "plan.json")
+    kept = (".headers.json", ".sconsign.signed", ".built", ".lock", "src/.ckpm-outputs", "plan.json", "tmp/warm.so")
     for name in (*kept, "libckpm.so", "obj/a.o", "src/a.hip"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()

@@ -124,71 +124,72 @@ struct Float8
     // IEEE.
     static constexpr uint32_t MAX = Fnuz ? 0x7f : (ExponentBits == 4 ? 0x7e : 0x7b);
 
-    static uint32_t to_f32_bits(uint32_t byte)
+    // Exact. Of one byte, or of several as a vector.
+    template <typename Word>
+    static Word to_f32_bits(Word byte)
     {
-        const uint32_t sign = (byte & 0x80) << 24, magnitude = byte & 0x7f;
-        if(Fnuz && byte == 0x80)
-            return 0x7fc00000;
-        if(!Fnuz && magnitude > MAX)
-        {
-            if(ExponentBits == 5 && magnitude == 0x7c)
-                return sign | 0x7f800000;
-            return sign | 0x7fc00000;
-        }
-        const uint32_t exponent = magnitude >> MantissaBits;
-        uint32_t mantissa       = magnitude & MANTISSA;
-        if(exponent != 0)
-            return sign | (exponent + 127 - BIAS) << 23 | mantissa << (23 - MantissaBits);
-        if(mantissa == 0)
-            return sign;
-        const uint32_t zeros =
-            static_cast<uint32_t>(std::countl_zero(mantissa)) - (31 - MantissaBits);
-        mantissa = mantissa << zeros & MANTISSA;
-        return sign | (1 - zeros + 127 - BIAS) << 23 | mantissa << (23 - MantissaBits);
+        const Word zero{}, one = zero + 1, nan = zero + 0x7fc00000;
+        const Word sign = (byte & 0x80) << 24, magnitude = byte & 0x7f;
+        const Word mantissa = magnitude & MANTISSA;
+        const Word normal   = (magnitude << (23 - MantissaBits)) + ((127u - BIAS) << 23);
+        // The leading one of a subnormal becomes the implicit bit.
+        const Word up = MantissaBits - (mantissa >= 2 ? one : zero) - (mantissa >= 4 ? one : zero);
+        const Word tail      = (mantissa << up & MANTISSA) << (23 - MantissaBits);
+        const Word subnormal = mantissa == 0 ? zero : ((128u - BIAS) - up) << 23 | tail;
+        const Word finite    = sign | (magnitude > MANTISSA ? normal : subnormal);
+        if(Fnuz)
+            return byte == 0x80 ? nan : finite;
+        const Word infinite = ExponentBits == 5 ? zero + 0x7f800000 : nan;
+        const Word special  = sign | (magnitude == 0x7c ? infinite : nan);
+        return magnitude > MAX ? special : finite;
     }
 
     // Round to nearest even. `saturate`: too large becomes MAX, else NaN or infinity as the format
-    // has it. `noise`, if not null, replaces the rounding by the addition of these bits below the
-    // last place (stochastic rounding).
-    static uint32_t from_f32_bits(uint32_t bits, bool saturate, const uint32_t* noise = nullptr)
+    // has it. Of one lane's bits, or of several as a vector.
+    template <typename Word>
+    static Word from_f32_bits(Word bits, bool saturate)
+    {
+        const Word zero{}, sign = bits >> 24 & 0x80, magnitude = bits & 0x7fffffff;
+        const Word field = magnitude >> 23, least = zero + (128u - BIAS); // of a normal result
+        const Word value = (magnitude & 0x7fffff) | (field != 0 ? zero + 0x800000 : zero);
+        const Word shift = (field < least ? least - field : zero) + (23 - MantissaBits);
+        const Word by = shift < 31 ? shift : zero + 31, one = zero + 1, half_way = one << (by - 1);
+        const Word kept = value >> by, remainder = value & ((one << by) - 1);
+        const auto up = (remainder > half_way) | ((remainder == half_way) & ((kept & 1) != 0));
+        // The implicit bit of a normal number adds one to the exponent.
+        const Word exponent = field < least ? zero : (field - least) << MantissaBits;
+        const Word rounded  = kept + (up ? one : zero) + exponent;
+        return coded(magnitude, sign, rounded, saturate);
+    }
+
+    // Stochastic rounding: the bits of `noise` are added below the last place.
+    static uint32_t from_f32_bits(uint32_t bits, bool saturate, uint32_t noise)
     {
         const uint32_t sign = bits >> 24 & 0x80, magnitude = bits & 0x7fffffff;
-        const uint32_t nan = Fnuz ? 0x80 : sign | 0x7f;
-        if(magnitude > 0x7f800000)
-            return nan;
-        const uint32_t overflow = Fnuz ? 0x80 : sign | (ExponentBits == 5 ? 0x7c : 0x7f);
-        if(magnitude == 0x7f800000)
-            return saturate ? sign | MAX : overflow;
-        const int exponent = static_cast<int>(magnitude >> 23) - 127 + BIAS;
-        uint32_t value     = (magnitude & 0x7fffff) | (magnitude >> 23 ? 0x800000u : 0u);
-        uint32_t shift     = 23 - MantissaBits;
+        const int exponent   = static_cast<int>(magnitude >> 23) - 127 + BIAS;
+        const uint32_t value = (magnitude & 0x7fffff) | (magnitude >> 23 ? 0x800000u : 0u);
+        uint32_t shift       = 23 - MantissaBits;
         if(exponent < 1)
             shift += static_cast<uint32_t>(1 - exponent);
-        uint32_t result = 0;
-        if(shift <= 25)
-        {
-            if(noise != nullptr)
-            {
-                const uint32_t added = *noise >> (32 - shift);
-                result               = (value + added) >> shift;
-            }
-            else
-            {
-                const uint32_t half_way  = 1u << (shift - 1),
-                               remainder = value & ((1u << shift) - 1);
-                result                   = value >> shift;
-                if(remainder > half_way || (remainder == half_way && result & 1))
-                    ++result;
-            }
-        }
-        // The implicit bit of a normal number adds one to the exponent.
+        uint32_t result = shift <= 25 ? (value + (noise >> (32 - shift))) >> shift : 0;
         if(exponent >= 1)
             result += static_cast<uint32_t>(exponent - 1) << MantissaBits;
-        if(result > MAX)
-            return saturate ? sign | MAX : overflow;
-        if(Fnuz && result == 0)
-            return 0;
-        return sign | result;
+        return coded(magnitude, sign, result, saturate);
+    }
+
+private:
+    // The code of a rounded magnitude, or of what `magnitude`, in f32, is instead of a number.
+    template <typename Word>
+    static Word coded(Word magnitude, Word sign, Word rounded, bool saturate)
+    {
+        const Word zero{};
+        const Word nan      = Fnuz ? zero + 0x80 : sign | 0x7f;
+        const Word overflow = Fnuz ? zero + 0x80 : sign | (ExponentBits == 5 ? 0x7c : 0x7f);
+        const Word beyond   = saturate ? sign | MAX : overflow;
+        Word result         = rounded > MAX ? beyond : sign | rounded;
+        if(Fnuz)
+            result = rounded == 0 ? zero : result;
+        return magnitude > 0x7f800000 ? nan : result;
     }
 };
 

@@ -230,15 +230,16 @@ uint32_t decode(bool fnuz_format, uint32_t byte)
     return Bf8 ? Bf8Ocp::to_f32_bits(byte) : Fp8Ocp::to_f32_bits(byte);
 }
 
-template <bool Bf8>
-uint32_t encode(const Wave& w, uint32_t bits, const uint32_t* noise = nullptr)
+// Of one lane, with noise if the rounding is stochastic, or of Words.
+template <bool Bf8, typename Word, typename... Noise>
+Word encode(const Wave& w, Word bits, Noise... noise)
 {
     const bool saturate = saturates(w);
     if(fnuz(w))
-        return Bf8 ? Bf8Fnuz::from_f32_bits(bits, saturate, noise)
-                   : Fp8Fnuz::from_f32_bits(bits, saturate, noise);
-    return Bf8 ? Bf8Ocp::from_f32_bits(bits, saturate, noise)
-               : Fp8Ocp::from_f32_bits(bits, saturate, noise);
+        return Bf8 ? Bf8Fnuz::from_f32_bits(bits, saturate, noise...)
+                   : Fp8Fnuz::from_f32_bits(bits, saturate, noise...);
+    return Bf8 ? Bf8Ocp::from_f32_bits(bits, saturate, noise...)
+               : Fp8Ocp::from_f32_bits(bits, saturate, noise...);
 }
 
 // One byte; SDWA's or op_sel's selection is src[0].select.
@@ -279,8 +280,12 @@ const MicroOp* encode_two(Wave& w, const MicroOp* op)
 {
     Row b0, b1, out;
     const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1);
-    for(unsigned l = 0; l < LANES; ++l)
-        out.d[l] = encode<Bf8>(w, a[l]) | encode<Bf8>(w, b[l]) << 8;
+    for(unsigned l = 0; l < LANES; l += SEVERAL)
+    {
+        const Words low = encode<Bf8>(w, lanes_at<Words>(a + l)),
+                    two = low | encode<Bf8>(w, lanes_at<Words>(b + l)) << 8;
+        std::memcpy(out.d + l, &two, sizeof two);
+    }
     commit(w, op, out.d);
     return advance(op);
 }
@@ -294,7 +299,7 @@ const MicroOp* encode_stochastic(Wave& w, const MicroOp* op)
     const unsigned shift = 8 * (op->control & 3);
     const uint32_t* old  = w.v[op->dst];
     for(unsigned l = 0; l < LANES; ++l)
-        out.d[l] = (old[l] & ~(0xffu << shift)) | encode<Bf8>(w, a[l], &b[l]) << shift;
+        out.d[l] = (old[l] & ~(0xffu << shift)) | encode<Bf8>(w, a[l], b[l]) << shift;
     commit(w, op, out.d);
     return advance(op);
 }

@@ -118,26 +118,15 @@ struct Byte
     static constexpr unsigned PER_DWORD = 4;
     static constexpr unsigned GROUP     = 16;
     static constexpr int MANTISSA = Mantissa, LEAST = 1 - Old::BIAS;
-    struct Table
-    {
-        float value[256];
-    };
-    template <typename Format>
-    static const Table& table()
-    {
-        static const Table made = [] {
-            Table t;
-            for(uint32_t i = 0; i < 256; ++i)
-                t.value[i] = as_float(Format::to_f32_bits(i));
-            return t;
-        }();
-        return made;
-    }
     static void widen(const Wave& w, const uint32_t* from, unsigned part, float* to, unsigned count)
     {
-        const Table& values = w.group->arch == 950 ? table<New>() : table<Old>();
-        for(unsigned i = 0; i < count; ++i)
-            to[i] = values.value[from[i] >> 8 * part & 0xff];
+        for(unsigned i = 0; i < count; i += SEVERAL)
+        {
+            const Words bytes = lanes_at<Words>(from + i) >> 8 * part & 0xff;
+            const Words bits =
+                w.group->arch == 950 ? New::to_f32_bits(bytes) : Old::to_f32_bits(bytes);
+            std::memcpy(to + i, &bits, sizeof bits);
+        }
     }
 };
 using Fp8 = Byte<Fp8Fnuz, Fp8Ocp, 3>;

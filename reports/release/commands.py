@@ -44,7 +44,7 @@ def add_qualify_options(qualify: argparse.ArgumentParser) -> None:
     qualify.add_argument("--upstream", metavar="NAME", help="a package (default: that of the table of stages)")
     qualify.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: %(default)s)")
     qualify.add_argument("--only", action="append", default=[], metavar="STAGE", help="run these, write no bundle")
-    qualify.add_argument("--shard", action="append", type=Path, default=[], metavar="DIR", help="results of --only")
+    qualify.add_argument("--shard", action="append", type=Path, default=[], metavar="DIR", help="has what --only left")
     qualify.add_argument("--waivers", type=Path, metavar="FILE", help="which known defects are accepted, and by whom")
     qualify.add_argument("--image", action="append", default=[], metavar="NAME@sha256:..", help="that this runs in")
     qualify.add_argument("--key", type=Path, metavar="FILE", help="an SSH key to sign with")

@@ -15,7 +15,7 @@ from kernels.base.processes import ended_by_signals
 from kernels.build.request import PROJECT
 from matrix.base.files import sha256_of
 from reports.errors import MissingStageError, StageFailedError, StageRecordError
-from reports.release.qualification.record import Facts, Record, place
+from reports.release.qualification.record import FOLDER, Facts, Record, place
 from reports.release.qualification.stages import Step
 
 Execute = Callable[[Step, Path, int], int]
@@ -54,10 +54,13 @@ def run(plan: Plan, say: Callable[[str], None], execute: Execute = execute) -> M
 
     Raises:
         StageFailedError: a command ended with an error; what passed before it is kept.
-        StageRecordError: a shard's record is damaged, or of other inputs.
+        StageRecordError: a shard has no record, or one that is damaged or of other inputs.
         MissingStageError: a step needs one that was never passed.
         DiskFullError, OutputError.
     """
+    for shard in plan.shards:
+        if not any(shard.glob(f"{FOLDER}/*/*.json")):
+            raise StageRecordError(f"{shard}: no record of a stage in {FOLDER}. Name the folder that holds its build/.")
     passed: dict[str, Record] = {}
     for step in plan.steps:
         chosen = not plan.only or step.stage in plan.only

@@ -172,6 +172,15 @@ def test_a_shard_of_something_else_is_refused(tmp_path: Path, field: str) -> Non
         run(plan(tmp_path / "here", shards=(shard,)), quiet, Stages())
 
 
+@pytest.mark.parametrize("folder", ["build", "nowhere"])
+def test_a_shard_without_a_record_is_no_shard(tmp_path: Path, folder: str) -> None:
+    """As its build/ is, named instead of the folder that holds it: all of it would be run again."""
+    idle = Stages()
+    with pytest.raises(StageRecordError, match=rf"{folder}: no record of a stage in build/release/records"):
+        run(plan(tmp_path / "here", shards=(shard_of(tmp_path) / folder,)), quiet, idle)
+    assert idle.called == []
+
+
 def test_a_shard_on_another_library_is_refused(tmp_path: Path) -> None:
     shard = shard_of(tmp_path)
     shutil.rmtree(shard / "build/release/records/gfx950", ignore_errors=False)

@@ -8,6 +8,7 @@ import fnmatch
 import math
 import os
 import shlex
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +24,10 @@ from kernels.errors import RecordError
 from kernels.families.libraries import libraries, option
 from matrix.base.errors import NameSyntaxError
 from matrix.base.program import as_called
+from matrix.dialects import dialect
 from matrix.keys import Key
 from matrix.options import DEFAULT_FAMILY
+from matrix.problems.asked import given_up
 from matrix.problems.ledger import Entry, Ledger, Verdict
 from matrix.problems.problem import FAMILY_SUITE, Problem, wave_instructions
 from matrix.problems.tables import problems
@@ -165,6 +168,21 @@ def cases(suite: str, tier: str, kind: str, glob: str = "*") -> tuple[Case, ...]
     if not fitting:
         raise NothingRanError(f"no case of {suite} in tier {tier} fits '{glob}'. See python -m matrix problems.")
     return tuple(Case(problem=problem, variants=variants) for problem in fitting)
+
+
+def asked(chosen: Sequence[Case], dialect_name: str) -> tuple[tuple[Case, ...], Mapping[str, int]]:
+    """The cases that libraries of a dialect are asked, and what it has given up -> how many others want it.
+
+    Raises:
+        UnknownDialectError, TableError.
+        NothingRanError: none is left.
+    """
+    reasons = {case.name: given_up(dialect(dialect_name), case.problem) for case in chosen}
+    left = tuple(case for case in chosen if reasons[case.name] is None)
+    counts = Counter(reason for reason in reasons.values() if reason is not None)
+    if not left:
+        raise NothingRanError(f"none of the {len(chosen)} cases is asked of {dialect_name}. {'; '.join(counts)}.")
+    return left, counts
 
 
 def with_signatures(chosen: Sequence[Case], ledger: Ledger, upstream: str, arch: str) -> tuple[Case, ...]:

@@ -34,6 +34,7 @@ from tests.unit import manifests
 KEYS = select(dialect("ck-2025-11"), Selection(archs=("gfx950",), tier="smoke"))
 NAMES = [key.name for key in KEYS]
 COUNT = len(problems("dispatch", "smoke"))
+GIVEN_UP = (("mode", "batch"), ("vlayout", "col"))  # by the newest dialect
 
 
 @pytest.fixture
@@ -88,13 +89,30 @@ def test_the_sanitizer_runs_every_check_in_three_orders_on_the_emulator_alone() 
 
 
 def test_cases_are_chosen_by_name() -> None:
-    with_suite = cases("dispatch", "smoke", "hip", "dispatch/chosen.plain-*")
-    assert [case.name for case in with_suite] == ["dispatch/chosen.plain-bf16", "dispatch/chosen.plain-fp16"]
-    assert cases("dispatch", "smoke", "hip", "chosen.plain-*") == with_suite
+    with_suite = cases("dispatch", "smoke", "hip", "dispatch/tiles.*")
+    assert [case.name for case in with_suite] == ["dispatch/tiles.few", "dispatch/tiles.many"]
+    assert cases("dispatch", "smoke", "hip", "tiles.*") == with_suite
     with pytest.raises(NothingRanError, match="no case of dispatch in tier smoke fits 'nothing'"):
         cases("dispatch", "smoke", "hip", "nothing")
     with pytest.raises(UnknownSuiteError):
         cases("dispath", "smoke", "hip")
+
+
+def test_a_library_is_not_asked_what_its_dialect_has_given_up() -> None:
+    """Half of group `half` is in batch mode, and half of `column_v`, which is column-major, too."""
+    every = cases("batch-prefill", "smoke", "hip")
+    assert suites.asked(every, "ck-2025-11") == (every, {})
+    left, others = suites.asked(every, "rocm-libraries-2026")
+    batch, column = (sum(getattr(p, name) == value for p in problems("batch-prefill")) for name, value in GIVEN_UP)
+    both = sum(p.mode == "batch" and p.vlayout == "col" for p in problems("batch-prefill"))
+    assert both > 0
+    assert list(others.values()) == [batch, column - both]
+    assert len(left) == len(every) - batch - column + both
+    assert not [case.name for case in left if case.problem.mode == "batch" or case.problem.vlayout == "col"]
+    with pytest.raises(
+        NothingRanError, match=r"none of the 2 cases is asked of rocm-libraries-2026\. mode batch: rule"
+    ):
+        suites.asked([case for case in every if case.problem.group == "half_ragged_keys"], "rocm-libraries-2026")
 
 
 # ---- libraries
@@ -260,6 +278,22 @@ def test_all_passed(run: Any, work: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "to reproduce" not in out
     names = [row["name"] for row in json.loads((work / "r.json").read_text())["cases"]]
     assert names == [problem.name for problem in problems("dispatch", "smoke")]
+
+
+def test_what_a_dialect_has_given_up_is_left_out_and_said(
+    run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [key.name for key in select(dialect("rocm-libraries-2026"), Selection(archs=("gfx950",), tier="smoke"))]
+    own = manifests.document({name: {} for name in names}, upstream="ckpm", dialect="rocm-libraries-2026")
+    manifests.write_library(tmp_path / "build" / "gfx950" / "ckpm", own)
+    assert run("--suite", "sanitize", "--upstream", "ckpm", "--output", str(tmp_path / "r.json")) == 0
+    out = capsys.readouterr().out
+    assert "1 cases are not asked of rocm-libraries-2026, mode batch: rule group_mode_only" in out
+    names = [row["name"] for row in json.loads((tmp_path / "r.json").read_text())["cases"]]
+    assert names == [p.name for p in problems("sanitize") if p.mode == "group"]
+    assert (
+        run("--suite", "sanitize", "--upstream", "ckpm", "--reproduce", "half.batch") == 0
+    )  # whoever names it, asks it
 
 
 def test_results_of_suites_archs_and_cases_run_again_lie_apart(run: Any, work: Path) -> None:

@@ -1,0 +1,119 @@
+"""The smoke libraries of the newest dialect serve every smoke problem that they are asked, with no kernel too many."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from matrix.base.errors import TableError
+from matrix.dialects import dialect, dialect_names, read_dialect
+from matrix.enumeration import enumerate_keys
+from matrix.keys import Key
+from matrix.problems.asked import given_up
+from matrix.problems.problem import SUITES, Problem, loads, missing, missing_load, serving
+from matrix.problems.tables import problems
+from matrix.selection import Selection, select_some, tiers
+from matrix.where import compile_where
+
+NEWEST = "rocm-libraries-2026"
+archs = pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+
+
+@functools.cache
+def smoke(arch: str, name: str = NEWEST) -> tuple[Key, ...]:
+    return tuple(select_some(dialect(name), Selection(archs=(arch,), tier="smoke")))
+
+
+@functools.cache
+def asked() -> tuple[Problem, ...]:
+    every = (problem for suite in SUITES for problem in problems(suite))
+    return tuple(p for p in every if p.expect == "ok" and given_up(dialect(NEWEST), p) is None)
+
+
+def lacking(keys: Sequence[Key]) -> Iterator[str]:
+    """The problems for which a library of these kernels may have none, whatever load mode its tree's selector takes."""
+    for problem in asked():
+        if missing(keys, problem) or missing_load(keys, problem):
+            yield problem.name
+
+
+@archs
+def test_every_smoke_problem_of_every_suite_finds_a_kernel_of_each_load_mode(arch: str) -> None:
+    assert list(lacking(smoke(arch))) == []
+
+
+@archs
+def test_without_any_one_of_the_smoke_kernels_a_problem_finds_none(arch: str) -> None:
+    """So no fewer would do; and a kernel that the tier loses is seen by the test above."""
+    keys = smoke(arch)
+    only = {
+        able[0].name
+        for problem in asked()
+        for load in loads(problem)
+        if len(able := [key for key in serving(keys, problem) if key.load == load]) == 1
+    }
+    assert {key.name for key in keys} - only == set()
+    first = next(key for key in keys if key.page_size == 1024 and key.kv_layout == "linear" and key.mask == "no")
+    without = set(lacking([key for key in keys if key != first]))
+    assert {"page-fault/paged.ps1024-linear-sglang", "dispatch/chosen_2026.ps1024"} <= without
+
+
+@archs
+def test_every_smoke_kernel_is_launched_by_our_own_selector(arch: str) -> None:
+    """kernels/include_prefill: 64-bit loads for pages of one token and for pools that one descriptor does not reach.
+
+    With ``tile_rows`` the first kernel that serves the problem is named. A pool at the default place is in reach.
+    """
+    launched = set()
+    for problem in asked():
+        able = serving(smoke(arch), problem)
+        if not problem.tile_rows:
+            high = problem.placement in ("high", "crossing") or "bload" not in loads(problem)
+            wanted = "gload" if problem.page_size == 1 or (problem.page_size < 128 and high) else "bload"
+            able = [key for key in able if key.load == wanted]
+        launched.add(able[0].name)
+    assert {key.name for key in smoke(arch)} - launched == set()
+
+
+def test_kernels_of_both_load_modes_are_of_the_newest_dialect_alone() -> None:
+    """What is selected for it moves no other dialect's smoke library, nor the baselines of those."""
+    own = [compile_where(text) for text in tiers()["smoke"] if "key.load" in text]
+    for name in set(dialect_names()) - {NEWEST}:
+        assert not [key.name for key in smoke("gfx950", name) if any(keep(key) for keep in own)]
+
+
+@archs
+def test_what_is_not_asked_has_no_kernel_in_any_tier_and_everything_else_has_one(arch: str) -> None:
+    keys = enumerate_keys(dialect(NEWEST).family("batch_prefill"), arch=arch)
+    for problem in (p for suite in SUITES for p in problems(suite) if p.expect == "ok"):
+        assert (missing(keys, problem) is not None) == (given_up(dialect(NEWEST), problem) is not None), problem.name
+
+
+def test_reasons_name_the_field_and_the_rule() -> None:
+    by_name = {problem.name: problem for problem in problems("batch-prefill")}
+    batch, column = (by_name[f"batch-prefill/{name}"] for name in ("half.batch-q128k256", "column_v.group-q64k128"))
+    assert given_up(dialect(NEWEST), batch) == "mode batch: rule group_mode_only keeps every such kernel out"
+    assert given_up(dialect(NEWEST), column) == "vlayout col: the axis vlayout has row alone"
+    assert "group_mode_only" in [rule.name for rule in dialect(NEWEST).family("batch_prefill").rules]
+    assert dialect(NEWEST).family("batch_prefill").values("vlayout") == ("row",)
+    assert given_up(dialect("ck-2025-11"), batch) is None
+    assert given_up(dialect("rocm-libraries-2026-04"), batch) is not None  # a child gave up what its parent did
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{field: dtype, value: fp16, why: x}", "must be one of mode, vlayout, not 'dtype'"),
+        ("{field: mode, value: batch}", "field 'why' is missing"),
+        ("{field: mode, value: batch, why: x, until: y}", "unknown field"),
+    ],
+)
+def test_a_wrong_line_of_gave_up_is_named(tmp_path: Path, line: str, message: str) -> None:
+    folder = tmp_path / "new"
+    folder.mkdir()
+    (folder / "dialect.yaml").write_text(f"dialect: new\nsummary: x\ngave_up: [{line}]\n")
+    with pytest.raises(TableError, match=message):
+        read_dialect(folder)

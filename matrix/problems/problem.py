@@ -280,6 +280,17 @@ def serving(keys: Iterable[Key], problem: Problem) -> list[Key]:
     return left
 
 
+def measured(keys: Iterable[Key], problem: Problem) -> str | None:
+    """The name of the kernel whose figures a served problem gives; None where dispatch chooses it.
+
+    The problem names the tile. Of two load modes it is the one that the newest selectors take for pages of one token,
+    wherever their pool is: 64 bits (see :func:`loads`).
+    """
+    able = serving(keys, problem) if problem.tile_rows else []
+    wide = [key for key in able if key.load == "gload" and problem.page_size == 1]
+    return next((key.name for key in (*wide, *able)), None)
+
+
 def missing(keys: Iterable[Key], problem: Problem) -> str | None:
     """Why none of a library's kernels serves the problem, in one line; None if one does."""
     left = list(keys)

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from kernels.bench.measure import performance_problems
 from matrix.base.errors import TableError
 from matrix.dialects import dialect, dialect_names, read_dialect
 from matrix.enumeration import enumerate_keys
 from matrix.keys import Key
 from matrix.problems.asked import given_up
-from matrix.problems.problem import SUITES, Problem, loads, missing, missing_load, serving
+from matrix.problems.problem import SUITES, Problem, loads, measured, missing, missing_load, serving
 from matrix.problems.tables import problems
 from matrix.selection import Selection, select_some, tiers
 from matrix.where import compile_where
@@ -76,6 +77,21 @@ def test_every_smoke_kernel_is_launched_by_our_own_selector(arch: str) -> None:
             able = [key for key in able if key.load == wanted]
         launched.add(able[0].name)
     assert {key.name for key in smoke(arch)} - launched == set()
+
+
+def test_figures_are_of_the_kernels_that_serving_takes() -> None:
+    """Not of the 32-bit loads of pages of one token, which the newest selectors never take."""
+    keys = {key.name: key for key in smoke("gfx950")}
+    table = [p for p in performance_problems("smoke") if serving(keys.values(), p)]
+    named = {p.name: keys[name] for p in table if (name := measured(keys.values(), p))}
+    assert {(key.tile.bm0, key.mask) for key in named.values()} == {(m, k) for m in (64, 128) for k in ("no", "mask")}
+    assert {key.load for key in named.values()} == {"gload"}
+    assert {p.page_size for p in table if p.name not in named} == {1, 16}
+    older = select_some(dialect("ck-2025-11"), Selection(archs=("gfx950",), tier="smoke"))
+    for problem in table:
+        name = measured(older, problem)
+        able = serving(older, problem)
+        assert name == (able[0].name if able and problem.tile_rows else None)
 
 
 def test_kernels_of_both_load_modes_are_of_the_newest_dialect_alone() -> None:

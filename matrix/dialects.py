@@ -40,8 +40,7 @@ FAMILIES = tuple(family for families in APIS.values() for family in families)
 # Families whose instances upstream keeps as files of their own: no codegen lists them, so `--family all` and the totals
 # leave them out, no receipt narrows them, and a dialect doesn't inherit them.
 HAND_WRITTEN = ("fwd_v3",)
-_HEAD = ("dialect", "parent", "summary", "detect", "known_archs", "gave_up")
-GIVEN_UP_FIELDS = ("mode", "vlayout")  # of a problem, in words that its key has as well
+_HEAD = ("dialect", "parent", "summary", "detect", "known_archs", "asked_everything")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +54,13 @@ class Detection:
 
 
 @dataclass(frozen=True, slots=True)
-class GivenUp:
-    """A value of a problem's field that earlier ages have kernels for and this one has none, and why."""
-
-    field: str
-    value: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
 class Dialect:
     """``detection`` is None if only lists of names are known of that age: no checkout is taken for one of it.
 
     ``known_archs`` are those that something is known of; ``unknown_archs`` says why there are no others.
     ``enumerators`` are the members of C++ enumerations at that age: a tree with more has kernels that we lack, as has
     one whose codegen names ``targets`` that begin otherwise. ``parameters`` are those of C++ templates, in order.
-    Suites don't ask for what it ``gave_up`` (matrix/problems/asked.py).
+    Unless its libraries are ``asked_everything``, suites leave out what it has no kernel for in any tier.
     """
 
     name: str
@@ -81,7 +71,7 @@ class Dialect:
     enumerators: Mapping[str, tuple[str, ...]]
     targets: tuple[str, ...]
     parameters: Mapping[str, tuple[str, ...]]
-    gave_up: tuple[GivenUp, ...]
+    asked_everything: bool
     families: Families
     hand_written: Families
 
@@ -286,7 +276,7 @@ def read_dialect(folder: Path) -> Dialect:
     if table.get("dialect").text() != folder.name:
         raise table.get("dialect").fail(f"a dialect has the name of its folder, here '{folder.name}'")
     detect, known = _overlaid(line).find("detect"), _overlaid(line).find("known_archs")
-    targets, given_up = table.find("targets"), _overlaid(line).find("gave_up")
+    targets, asked = table.find("targets"), _overlaid(line).find("asked_everything")
     return Dialect(
         name=table.get("dialect").text(),
         summary=table.get("summary").text(),
@@ -296,17 +286,10 @@ def read_dialect(folder: Path) -> Dialect:
         enumerators=_lists(table.find("enumerators")),
         targets=targets.texts() if targets else (),
         parameters=_lists(table.find("parameters")),
-        gave_up=tuple(map(_given_up, given_up.items())) if given_up else (),
+        asked_everything=asked.boolean() if asked else True,
         families=Families(tuple(one.file.parent for one in line), FAMILIES),
         hand_written=Families((folder,), HAND_WRITTEN),
     )
-
-
-def _given_up(field: Field) -> GivenUp:
-    field.allow(("field", "value", "why"))
-    if field.get("field").text() not in GIVEN_UP_FIELDS:
-        raise field.get("field").fail(f"must be one of {', '.join(GIVEN_UP_FIELDS)}, not '{field.get('field').value}'")
-    return GivenUp(**{name: field.get(name).text() for name in ("field", "value", "why")})
 
 
 def _known_arch(field: Field) -> str:

@@ -264,10 +264,10 @@ def _library(args: argparse.Namespace, arch: str, family: str) -> LocatedLibrary
 def _cases(args: argparse.Namespace, kind: str, library: LocatedLibrary, out: Console) -> tuple[Case, ...]:
     """Those of the suite that the library is asked, or the one to reproduce. Raises ProblemError, NothingRanError."""
     if not args.reproduce:
-        dialect = library.manifest.dialect
-        cases, others = suites.asked(suites.cases(args.suite, args.tier, kind, args.case), dialect)
+        manifest = library.manifest
+        cases, others = suites.asked(suites.cases(args.suite, args.tier, kind, args.case), manifest, args.arch)
         for reason, count in others.items():
-            say(out, f"{count} cases are not asked of {dialect}, {reason}")
+            say(out, f"{count} cases are left out, {manifest.dialect} has no kernel for them: {reason}")
         return cases
     name = args.reproduce if "/" in args.reproduce else f"{args.suite}/{args.reproduce}"
     problem = find(name)

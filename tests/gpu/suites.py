@@ -27,7 +27,7 @@ from matrix.base.program import as_called
 from matrix.dialects import dialect
 from matrix.keys import Key
 from matrix.options import DEFAULT_FAMILY
-from matrix.problems.asked import given_up
+from matrix.problems.asked import not_asked
 from matrix.problems.ledger import Entry, Ledger, Verdict
 from matrix.problems.problem import FAMILY_SUITE, Problem, wave_instructions
 from matrix.problems.tables import problems
@@ -170,18 +170,21 @@ def cases(suite: str, tier: str, kind: str, glob: str = "*") -> tuple[Case, ...]
     return tuple(Case(problem=problem, variants=variants) for problem in fitting)
 
 
-def asked(chosen: Sequence[Case], dialect_name: str) -> tuple[tuple[Case, ...], Mapping[str, int]]:
-    """The cases that libraries of a dialect are asked, and what it has given up -> how many others want it.
+def asked(chosen: Sequence[Case], manifest: Manifest, arch: str) -> tuple[tuple[Case, ...], Mapping[str, int]]:
+    """The cases that a library is asked, and how many others its dialect has no kernel for, by what that lacks.
 
     Raises:
         UnknownDialectError, TableError.
         NothingRanError: none is left.
     """
-    reasons = {case.name: given_up(dialect(dialect_name), case.problem) for case in chosen}
-    left = tuple(case for case in chosen if reasons[case.name] is None)
-    counts = Counter(reason for reason in reasons.values() if reason is not None)
+    problems = [case.problem for case in chosen]
+    reasons = not_asked(dialect(manifest.dialect), arch, manifest.mask_impl, problems)
+    left = tuple(case for case in chosen if case.name not in reasons)
+    counts = Counter(reasons.values())
     if not left:
-        raise NothingRanError(f"none of the {len(chosen)} cases is asked of {dialect_name}. {'; '.join(counts)}.")
+        raise NothingRanError(
+            f"{manifest.dialect} has no kernel for any of the {len(chosen)} cases: {'; '.join(counts)}."
+        )
     return left, counts
 
 

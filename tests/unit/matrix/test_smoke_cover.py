@@ -10,10 +10,10 @@ import pytest
 
 from kernels.bench.measure import performance_problems
 from matrix.base.errors import TableError
-from matrix.dialects import dialect, dialect_names, read_dialect
+from matrix.dialects import dialect, read_dialect
 from matrix.enumeration import enumerate_keys
 from matrix.keys import Key
-from matrix.problems.asked import given_up
+from matrix.problems.asked import not_asked
 from matrix.problems.problem import SUITES, Problem, loads, measured, missing, missing_load, serving
 from matrix.problems.tables import problems
 from matrix.selection import Selection, select_some, tiers
@@ -30,8 +30,9 @@ def smoke(arch: str, name: str = NEWEST) -> tuple[Key, ...]:
 
 @functools.cache
 def asked() -> tuple[Problem, ...]:
-    every = (problem for suite in SUITES for problem in problems(suite))
-    return tuple(p for p in every if p.expect == "ok" and given_up(dialect(NEWEST), p) is None)
+    every = [problem for suite in SUITES for problem in problems(suite) if problem.expect == "ok"]
+    left_out = not_asked(dialect(NEWEST), "gfx950", "simplified", every)
+    return tuple(p for p in every if p.name not in left_out)
 
 
 def lacking(keys: Sequence[Key]) -> Iterator[str]:
@@ -95,41 +96,34 @@ def test_figures_are_of_the_kernels_that_serving_takes() -> None:
 
 
 def test_kernels_of_both_load_modes_are_of_the_newest_dialect_alone() -> None:
-    """What is selected for it moves no other dialect's smoke library, nor the baselines of those."""
+    """What is selected for it moves the smoke library, and the baselines, of no other dialect that has a tree."""
     own = [compile_where(text) for text in tiers()["smoke"] if "key.load" in text]
-    for name in set(dialect_names()) - {NEWEST}:
+    for name in ("ck-2025-06", "ck-2025-11", "rocm-libraries-2026-04"):
         assert not [key.name for key in smoke("gfx950", name) if any(keep(key) for keep in own)]
 
 
-@archs
-def test_what_is_not_asked_has_no_kernel_in_any_tier_and_everything_else_has_one(arch: str) -> None:
-    keys = enumerate_keys(dialect(NEWEST).family("batch_prefill"), arch=arch)
-    for problem in (p for suite in SUITES for p in problems(suite) if p.expect == "ok"):
-        assert (missing(keys, problem) is not None) == (given_up(dialect(NEWEST), problem) is not None), problem.name
+def test_what_is_left_out_has_a_reason_and_everything_else_a_kernel() -> None:
+    every = [problem for suite in SUITES for problem in problems(suite)]
+    left_out = not_asked(dialect(NEWEST), "gfx942", "simplified", every)
+    older = {p.name for p in every if p.mode == "batch" or p.vlayout == "col"}
+    assert older <= set(left_out)
+    keys = enumerate_keys(dialect(NEWEST).family("batch_prefill"), arch="gfx942")
+    for problem in every:
+        assert (problem.name in left_out) == (problem.expect == "ok" and not serving(keys, problem)), problem.name
+    assert left_out["batch-prefill/half.batch-q128k256"] == "mode batch: rule group_mode_only"
+    assert left_out["batch-prefill/column_v.group-q64k128"] == "vlayout col: axis vlayout"
 
 
-def test_reasons_name_the_field_and_the_rule() -> None:
-    by_name = {problem.name: problem for problem in problems("batch-prefill")}
-    batch, column = (by_name[f"batch-prefill/{name}"] for name in ("half.batch-q128k256", "column_v.group-q64k128"))
-    assert given_up(dialect(NEWEST), batch) == "mode batch: rule group_mode_only keeps every such kernel out"
-    assert given_up(dialect(NEWEST), column) == "vlayout col: the axis vlayout has row alone"
-    assert "group_mode_only" in [rule.name for rule in dialect(NEWEST).family("batch_prefill").rules]
-    assert dialect(NEWEST).family("batch_prefill").values("vlayout") == ("row",)
-    assert given_up(dialect("ck-2025-11"), batch) is None
-    assert given_up(dialect("rocm-libraries-2026-04"), batch) is not None  # a child gave up what its parent did
+def test_a_child_leaves_out_what_it_lacks_and_earlier_ages_are_asked_everything() -> None:
+    every = problems("batch-prefill")
+    for name in ("ck-2025-06", "ck-2025-11"):
+        assert not_asked(dialect(name), "gfx950", "simplified", every) == {}
+    assert not_asked(dialect("rocm-libraries-2026-04"), "gfx950", "simplified", every)
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("{field: dtype, value: fp16, why: x}", "must be one of mode, vlayout, not 'dtype'"),
-        ("{field: mode, value: batch}", "field 'why' is missing"),
-        ("{field: mode, value: batch, why: x, until: y}", "unknown field"),
-    ],
-)
-def test_a_wrong_line_of_gave_up_is_named(tmp_path: Path, line: str, message: str) -> None:
+def test_the_flag_is_a_flag(tmp_path: Path) -> None:
     folder = tmp_path / "new"
     folder.mkdir()
-    (folder / "dialect.yaml").write_text(f"dialect: new\nsummary: x\ngave_up: [{line}]\n")
-    with pytest.raises(TableError, match=message):
+    (folder / "dialect.yaml").write_text("dialect: new\nsummary: x\nasked_everything: sometimes\n")
+    with pytest.raises(TableError, match=r"dialect\.yaml:3: asked_everything: must be true or false"):
         read_dialect(folder)

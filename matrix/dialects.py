@@ -40,6 +40,7 @@ FAMILIES = tuple(family for families in APIS.values() for family in families)
 # Families whose instances upstream keeps as files of their own: no codegen lists them, so `--family all` and the totals
 # leave them out, no receipt narrows them, and a dialect doesn't inherit them.
 HAND_WRITTEN = ("fwd_v3",)
+_HEAD = ("dialect", "parent", "summary", "detect", "known_archs", "asked_everything")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class Dialect:
     ``known_archs`` are those that something is known of; ``unknown_archs`` says why there are no others.
     ``enumerators`` are the members of C++ enumerations at that age: a tree with more has kernels that we lack, as has
     one whose codegen names ``targets`` that begin otherwise. ``parameters`` are those of C++ templates, in order.
+    Unless its libraries are ``asked_everything``, suites leave out what it has no kernel for in any tier.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Dialect:
     enumerators: Mapping[str, tuple[str, ...]]
     targets: tuple[str, ...]
     parameters: Mapping[str, tuple[str, ...]]
+    asked_everything: bool
     families: Families
     hand_written: Families
 
@@ -269,11 +272,11 @@ def read_dialect(folder: Path) -> Dialect:
     """
     line = lineage(folder)
     table = line[-1]
-    table.allow(("dialect", "parent", "summary", "detect", "known_archs", "enumerators", "targets", "parameters"))
+    table.allow((*_HEAD, "enumerators", "targets", "parameters"))
     if table.get("dialect").text() != folder.name:
         raise table.get("dialect").fail(f"a dialect has the name of its folder, here '{folder.name}'")
     detect, known = _overlaid(line).find("detect"), _overlaid(line).find("known_archs")
-    targets = table.find("targets")
+    targets, asked = table.find("targets"), _overlaid(line).find("asked_everything")
     return Dialect(
         name=table.get("dialect").text(),
         summary=table.get("summary").text(),
@@ -283,6 +286,7 @@ def read_dialect(folder: Path) -> Dialect:
         enumerators=_lists(table.find("enumerators")),
         targets=targets.texts() if targets else (),
         parameters=_lists(table.find("parameters")),
+        asked_everything=asked.boolean() if asked else True,
         families=Families(tuple(one.file.parent for one in line), FAMILIES),
         hand_written=Families((folder,), HAND_WRITTEN),
     )

@@ -27,7 +27,7 @@ from matrix.dialects import TABLES, check_built_arch, check_upstream
 from matrix.keys import Key
 from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
 from matrix.problems.ledger import Ledger, read_ledger, source
-from matrix.problems.problem import TIERS, Problem, missing, missing_load, refused_for, serving
+from matrix.problems.problem import TIERS, Problem, measured, missing, missing_load, refused_for
 from matrix.problems.tables import read
 
 TABLE = TABLES / "performance.yaml"
@@ -102,12 +102,12 @@ def measure(library: Path, arch: str, tier: str, *, foreign: bool = False) -> Me
         if why := missing(keys, problem):
             left_out[problem.name] = why
             continue
-        named = serving(keys, problem)[0].name if problem.tile_rows else None
-        measured = _launched(device, loaded, problem, named, manifest, missing_load(keys, problem))
-        if isinstance(measured, str):
-            left_out[problem.name] = measured
+        named = measured(keys, problem)
+        figures = _launched(device, loaded, problem, named, manifest, missing_load(keys, problem))
+        if isinstance(figures, str):
+            left_out[problem.name] = figures
             continue
-        counted.append(measured)
+        counted.append(figures)
     if not counted:
         raise MeasureError(f"{library}: it serves none of the {len(left_out)} problems. Build more: --tier full.")
     library_facts = {name: getattr(manifest, name) for name in LIBRARY_FACTS}

@@ -280,16 +280,42 @@ def serving(keys: Iterable[Key], problem: Problem) -> list[Key]:
     return left
 
 
+def measured(keys: Iterable[Key], problem: Problem) -> str | None:
+    """The name of the kernel whose figures a served problem gives; None where dispatch chooses it.
+
+    The problem names the tile. Of two load modes it is the one that the newest selectors take for pages of one token,
+    wherever their pool is: 64 bits (see :func:`loads`).
+    """
+    able = serving(keys, problem) if problem.tile_rows else []
+    wide = [key for key in able if key.load == "gload" and problem.page_size == 1]
+    return next((key.name for key in (*wide, *able)), None)
+
+
 def missing(keys: Iterable[Key], problem: Problem) -> str | None:
     """Why none of a library's kernels serves the problem, in one line; None if one does."""
+    if (lack := lacking(keys, problem)) is None:
+        return None
+    field, values, others = lack
+    return f"no kernel with {field} {in_words(values)} among {len(others)} that fit otherwise"
+
+
+def lacking(keys: Iterable[Key], problem: Problem) -> tuple[str, frozenset[Any], list[Key]] | None:
+    """The key field that none of the kernels has as the problem needs it, what it needs, and those that fit otherwise.
+
+    None if a kernel serves the problem.
+    """
     left = list(keys)
     for field, values in needed(problem).items():
         value = attrgetter(field)
         before, left = left, [key for key in left if value(key) in values]
         if not left:
-            wanted = " or ".join(sorted(str(value) for value in values if value is not None)) or "none"
-            return f"no kernel with {field} {wanted} among {len(before)} that fit otherwise"
+            return field, values, before
     return None
+
+
+def in_words(values: frozenset[Any]) -> str:
+    """Values of a key field of which a problem needs one."""
+    return " or ".join(sorted(str(value) for value in values if value is not None)) or "none"
 
 
 def missing_load(keys: Iterable[Key], problem: Problem) -> str | None:

@@ -46,16 +46,21 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Limits for the kernels that ``selects`` picks on some archs (``*``: all)."""
+    """Limits for the kernels that ``selects`` picks of some upstreams on some archs (``*``: all)."""
 
     name: str
+    upstreams: tuple[str, ...]
     archs: tuple[str, ...]
     selects: Predicate
     limits: tuple[Limit, ...]
     reason: str
 
-    def covers(self, key: Key, arch: str) -> bool:
-        return ("*" in self.archs or arch in self.archs) and self.selects(key)
+    def covers(self, key: Key, built: Built) -> bool:
+        return (
+            ("*" in self.archs or built.arch in self.archs)
+            and ("*" in self.upstreams or built.upstream in self.upstreams)
+            and self.selects(key)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +112,7 @@ class Budgets:
             (name, key, budget, limit)
             for name, key in sorted(keys.items())
             for budget in self.budgets
-            if budget.covers(key, built.arch)
+            if budget.covers(key, built)
             for limit in budget.limits
         ]
         for name, key, budget, limit in limits:
@@ -159,9 +164,11 @@ def read_budgets(thresholds: Mapping[str, Threshold], file: Path = BUDGETS) -> B
 
 
 def _budget(name: str, item: Field, metrics: Collection[str]) -> Budget:
-    item.allow(("where", "archs", "limits", "reason"))
+    item.allow(("where", "upstreams", "archs", "limits", "reason"))
+    own = item.find("upstreams")
     return Budget(
         name=name,
+        upstreams=_known(own, (*upstreams(), "checkout")) if own else ("*",),
         archs=_known(item.get("archs"), archs()),
         selects=_selects(item.find("where")),
         limits=_limits(item.get("limits"), metrics),

@@ -17,7 +17,7 @@ from kernels.launch.c_abi import Library, Status
 from kernels.launch.device import Device
 from kernels.launch.launching import arguments, check, uploaded
 from matrix.keys import Key
-from matrix.problems.problem import Problem, serving
+from matrix.problems.problem import Problem, measured, serving
 from reports.errors import GateError
 from reports.gates.comparing import BUILT
 from reports.gates.statistics import ARMS, COLD, GATE, WARM, Samples, Settings, order, rows
@@ -37,7 +37,7 @@ class Side:
 
     def named(self, problem: Problem) -> str | None:
         """The kernel to name at launch; None leaves the choice to dispatch."""
-        return serving(self.keys, problem)[0].name if problem.tile_rows else None
+        return measured(self.keys, problem)
 
 
 def compare(device: Device, baseline: Side, candidate: Side, problems: Sequence[Problem], settings: Settings) -> Gate:

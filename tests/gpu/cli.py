@@ -114,7 +114,9 @@ def run(args: argparse.Namespace, out: Console) -> None:
         kind = _kind(args, arch, there)
         if args.hazards and kind == "hip":
             raise UsageError("--hazards is an option of the emulator: a GPU does what it does. Add --device emulator")
-        cases = _cases(args, kind) if host(family).table_problems else _kernel_cases(args, library, family)
+        cases = (
+            _cases(args, kind, library, out) if host(family).table_problems else _kernel_cases(args, library, family)
+        )
         upstream = library.manifest.upstream
         spoken_of = source(upstream, library.manifest.dialect)
         cases = suites.with_signatures(cases, ledger, spoken_of, arch)
@@ -259,9 +261,14 @@ def _library(args: argparse.Namespace, arch: str, family: str) -> LocatedLibrary
     return named
 
 
-def _cases(args: argparse.Namespace, kind: str) -> tuple[Case, ...]:
+def _cases(args: argparse.Namespace, kind: str, library: LocatedLibrary, out: Console) -> tuple[Case, ...]:
+    """Those of the suite that the library is asked, or the one to reproduce. Raises ProblemError, NothingRanError."""
     if not args.reproduce:
-        return suites.cases(args.suite, args.tier, kind, args.case)
+        manifest = library.manifest
+        cases, others = suites.asked(suites.cases(args.suite, args.tier, kind, args.case), manifest, args.arch)
+        for reason, count in others.items():
+            say(out, f"{count} cases are left out, {manifest.dialect} has no kernel for them: {reason}")
+        return cases
     name = args.reproduce if "/" in args.reproduce else f"{args.suite}/{args.reproduce}"
     problem = find(name)
     case = next(case for case in suites.cases(problem.suite, problem.tier, kind) if case.name == name)

@@ -8,6 +8,7 @@ import fnmatch
 import math
 import os
 import shlex
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +24,10 @@ from kernels.errors import RecordError
 from kernels.families.libraries import libraries, option
 from matrix.base.errors import NameSyntaxError
 from matrix.base.program import as_called
+from matrix.dialects import dialect
 from matrix.keys import Key
 from matrix.options import DEFAULT_FAMILY
+from matrix.problems.asked import not_asked
 from matrix.problems.ledger import Entry, Ledger, Verdict
 from matrix.problems.problem import FAMILY_SUITE, Problem, wave_instructions
 from matrix.problems.tables import problems
@@ -165,6 +168,24 @@ def cases(suite: str, tier: str, kind: str, glob: str = "*") -> tuple[Case, ...]
     if not fitting:
         raise NothingRanError(f"no case of {suite} in tier {tier} fits '{glob}'. See python -m matrix problems.")
     return tuple(Case(problem=problem, variants=variants) for problem in fitting)
+
+
+def asked(chosen: Sequence[Case], manifest: Manifest, arch: str) -> tuple[tuple[Case, ...], Mapping[str, int]]:
+    """The cases that a library is asked, and how many others its dialect has no kernel for, by what that lacks.
+
+    Raises:
+        UnknownDialectError, TableError.
+        NothingRanError: none is left.
+    """
+    problems = [case.problem for case in chosen]
+    reasons = not_asked(dialect(manifest.dialect), arch, manifest.mask_impl, problems)
+    left = tuple(case for case in chosen if case.name not in reasons)
+    counts = Counter(reasons.values())
+    if not left:
+        raise NothingRanError(
+            f"{manifest.dialect} has no kernel for any of the {len(chosen)} cases: {'; '.join(counts)}."
+        )
+    return left, counts
 
 
 def with_signatures(chosen: Sequence[Case], ledger: Ledger, upstream: str, arch: str) -> tuple[Case, ...]:

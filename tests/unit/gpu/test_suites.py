@@ -88,13 +88,28 @@ def test_the_sanitizer_runs_every_check_in_three_orders_on_the_emulator_alone() 
 
 
 def test_cases_are_chosen_by_name() -> None:
-    with_suite = cases("dispatch", "smoke", "hip", "dispatch/chosen.plain-*")
-    assert [case.name for case in with_suite] == ["dispatch/chosen.plain-bf16", "dispatch/chosen.plain-fp16"]
-    assert cases("dispatch", "smoke", "hip", "chosen.plain-*") == with_suite
+    with_suite = cases("dispatch", "smoke", "hip", "dispatch/tiles.*")
+    assert [case.name for case in with_suite] == ["dispatch/tiles.few", "dispatch/tiles.many"]
+    assert cases("dispatch", "smoke", "hip", "tiles.*") == with_suite
     with pytest.raises(NothingRanError, match="no case of dispatch in tier smoke fits 'nothing'"):
         cases("dispatch", "smoke", "hip", "nothing")
     with pytest.raises(UnknownSuiteError):
         cases("dispath", "smoke", "hip")
+
+
+def test_a_library_is_not_asked_what_its_dialect_has_no_kernel_for() -> None:
+    """Of 2026: in batch mode, or with a column-major V."""
+    every = cases("batch-prefill", "smoke", "hip")
+    assert suites.asked(every, manifests.record(*NAMES), "gfx950") == (every, {})
+    newest = manifests.record(upstream="ckpm", dialect="rocm-libraries-2026")
+    left, others = suites.asked(every, newest, "gfx950")
+    older = [case for case in every if case.problem.mode == "batch" or case.problem.vlayout == "col"]
+    assert not [case.name for case in older if case in left]
+    assert sum(others.values()) == len(every) - len(left) >= len(older) > 0
+    with pytest.raises(
+        NothingRanError, match=r"2026 has no kernel for any of the 2 cases: mode batch: rule group_mode_"
+    ):
+        suites.asked([case for case in every if case.problem.group == "half_ragged_keys"], newest, "gfx950")
 
 
 # ---- libraries
@@ -260,6 +275,22 @@ def test_all_passed(run: Any, work: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "to reproduce" not in out
     names = [row["name"] for row in json.loads((work / "r.json").read_text())["cases"]]
     assert names == [problem.name for problem in problems("dispatch", "smoke")]
+
+
+def test_what_a_dialect_has_no_kernel_for_is_left_out_and_said(
+    run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [key.name for key in select(dialect("rocm-libraries-2026"), Selection(archs=("gfx950",), tier="smoke"))]
+    own = manifests.document({name: {} for name in names}, upstream="ckpm", dialect="rocm-libraries-2026")
+    manifests.write_library(tmp_path / "build" / "gfx950" / "ckpm", own)
+    assert run("--suite", "sanitize", "--upstream", "ckpm", "--output", str(tmp_path / "r.json")) == 0
+    out = capsys.readouterr().out
+    assert "1 cases are left out, rocm-libraries-2026 has no kernel for them: mode batch: rule group_mode_only" in out
+    names = [row["name"] for row in json.loads((tmp_path / "r.json").read_text())["cases"]]
+    assert names == [p.name for p in problems("sanitize") if p.mode == "group"]
+    assert (
+        run("--suite", "sanitize", "--upstream", "ckpm", "--reproduce", "half.batch") == 0
+    )  # whoever names it, asks it
 
 
 def test_results_of_suites_archs_and_cases_run_again_lie_apart(run: Any, work: Path) -> None:

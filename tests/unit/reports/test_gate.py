@@ -15,14 +15,11 @@ import pytest
 
 from kernels.code import code_object as codeobject
 from kernels.errors import CodeObjectError, LibraryMismatchError
-from matrix.base.errors import TableError
-from matrix.keys import Key
 from reports.cli import main
 from reports.errors import GateError, InconclusiveError, RegressedError
 from reports.gates import baseline, gate_command
 from reports.gates import static as static_gate
 from reports.gates.accepting import accept
-from reports.gates.budgets import Built, read_budgets
 from reports.gates.comparing import THRESHOLDS, compare, read_thresholds
 from reports.verdicts import Gate, Row, demand, worst
 from tests.unit import manifests
@@ -300,91 +297,6 @@ def test_nothing_is_accepted_without_a_reason(library: Library) -> None:
     before = library.baseline.read_text()
     assert library.run("accept", "--reason", " ") == GateError.exit_code
     assert library.baseline.read_text() == before
-
-
-BUILT = Built(arch="gfx950", upstream="aiter", toolchain="embedded")
-
-
-def keys_of(name: str) -> dict[str, Key]:
-    (key,) = manifests.record(name).keys()
-    return {name: key}
-
-
-def alibi_rows(today: datetime.date, spills: int = 8) -> list[tuple[str, str]]:
-    """(verdict, note) for a kernel with ALiBi that spills, by the project's own budgets."""
-    thresholds = read_thresholds()
-    keys = keys_of(ALIBI)
-    figures = {ALIBI: {**FIGURES, **LOOP, "vgpr_spills": spills}}
-    budgets = read_budgets(thresholds)
-    found = budgets.rows(keys, figures, thresholds, built=BUILT, today=today)
-    return [(row.verdict, row.note) for row in found]
-
-
-def test_an_allowance_has_an_end_and_a_bound() -> None:
-    ((verdict, note),) = alibi_rows(TODAY)
-    assert verdict == "unchanged"
-    assert note.startswith("allowed until 2027-06-30")
-    ((verdict, note),) = alibi_rows(datetime.date(2027, 7, 1))
-    assert verdict == "regressed"
-    assert "expired on 2027-06-30" in note
-    ((verdict, note),) = alibi_rows(TODAY, spills=9)
-    assert verdict == "regressed"
-
-
-ALLOWED = """\
-budgets:
-  b: {archs: "*", reason: r, limits: {vgpr_spills: {at_most: 0}}}
-allowed:
-  a:
-    budget: b
-    upstreams: "*"
-    archs: "*"
-    toolchains: [rocm]
-    where: "key.bias == 'alibi'"
-    limits: {vgpr_spills: {at_most: 8}}
-    reason: its compiler spills
-    expires: 2027-06-30
-"""
-
-
-def test_what_one_compiler_may_spill_another_may_not(tmp_path: Path) -> None:
-    file = tmp_path / "budgets.yaml"
-    file.write_text(ALLOWED)
-    thresholds, figures = read_thresholds(), {ALIBI: {**FIGURES, "vgpr_spills": 8}}
-    verdicts = {}
-    for toolchain in ("rocm", "embedded"):
-        built = dataclasses.replace(BUILT, toolchain=toolchain)
-        (found,) = read_budgets(thresholds, file).rows(keys_of(ALIBI), figures, thresholds, built=built, today=TODAY)
-        verdicts[toolchain] = found.verdict
-    assert verdicts == {"rocm": "unchanged", "embedded": "regressed"}
-    file.write_text(ALLOWED.replace("[rocm]", "[hipcc]"))
-    with pytest.raises(TableError, match=r"budgets\.yaml:8: .*unknown 'hipcc'; known: embedded, rocm"):
-        read_budgets(thresholds, file)
-
-
-def test_a_limit_without_a_figure_is_no_pass() -> None:
-    thresholds = read_thresholds()
-    keys = keys_of(SMALL)
-    rows = read_budgets(thresholds).rows(keys, {SMALL: FIGURES}, thresholds, built=BUILT, today=TODAY)
-    assert {(row.metric, row.verdict) for row in rows} == {
-        ("loop_scratch", "missing"),
-        ("wait_hazards", "missing"),
-        ("missing_states", "missing"),
-    }
-
-
-def test_a_mistake_in_the_budgets_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "budgets.yaml"
-    budget = "budgets:\n  b:\n    archs: '*'\n    reason: r\n    where: {where}\n    limits: {limits}\nallowed: {{}}\n"
-    for where, limits, said in (
-        ("key.hdim == 1", "{vgpr: {at_most: 1}}", "unknown field 'key.hdim'"),
-        ("key.hdim_q == 1", "{wgpr: {at_most: 1}}", "unknown metric"),
-        ("key.hdim_q == 1", "{vgpr: {at_mots: 1}}", "unknown field; known here: at_most, at_least"),
-    ):
-        file.write_text(budget.format(where=where, limits=limits))
-        with pytest.raises(TableError, match=r"budgets\.yaml:") as caught:
-            read_budgets(read_thresholds(), file)
-        assert said in str(caught.value)
 
 
 def row(verdict: str, **change: Any) -> Row:

@@ -1,0 +1,53 @@
+"""Which problems a library is asked: not those that no kernel of its dialect serves, in whatever tier.
+
+One table of problems serves CK of every age. What an age does not have yet, its libraries report as unsupported. Of a
+dialect with ``asked_everything: false`` that is left out, as what it gave up: unsupported then means that a larger
+library serves the problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from matrix.dialects import Dialect
+from matrix.enumeration import enumerate_keys
+from matrix.families import Family
+from matrix.keys import Key
+from matrix.problems.problem import Problem, in_words, lacking, needed
+from matrix.rules import broken
+
+_FAMILY = "batch_prefill"
+
+
+def not_asked(dialect: Dialect, arch: str, mask_impl: str, problems: Iterable[Problem]) -> dict[str, str]:
+    """The problems, by name, that libraries of the dialect, arch and mask set are not asked, and why.
+
+    A reason names what no kernel has, and the rules or the axis that keep it out. What must be refused is always asked.
+    """
+    if dialect.asked_everything:
+        return {}
+    family = dialect.family(_FAMILY)
+    keys = enumerate_keys(family, arch=arch, mask_impl=mask_impl)
+    reasons: dict[tuple[Any, ...], str] = {}  # thousands of problems need the same
+    left_out = {}
+    for problem in problems:
+        needs = tuple(needed(problem).items())
+        if problem.expect == "ok" and needs not in reasons:
+            reasons[needs] = _reason(family, keys, problem)
+        if problem.expect == "ok" and reasons[needs]:
+            left_out[problem.name] = reasons[needs]
+    return left_out
+
+
+def _reason(family: Family, keys: list[Key], problem: Problem) -> str:
+    """ "" if one of the kernels serves the problem."""
+    if (lack := lacking(keys, problem)) is None:
+        return ""
+    field, values, others = lack
+    ruled = {
+        rule.name
+        for value in values
+        for rule in broken(family.rules, {name: getattr(others[0], name) for name in family.fields} | {field: value})
+    }
+    return f"{field} {in_words(values)}: " + (f"rule {', '.join(sorted(ruled))}" if ruled else f"axis {field}")

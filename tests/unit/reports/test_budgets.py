@@ -1,0 +1,143 @@
+"""Budgets: what a kernel may need, which are excused and until when, and mistakes in the table."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from pathlib import Path
+
+import pytest
+
+from matrix.base.errors import TableError
+from matrix.dialects import dialect
+from matrix.keys import Key
+from matrix.selection import Selection, select
+from reports.gates.budgets import Built, read_budgets
+from reports.gates.comparing import read_thresholds
+from tests.unit import manifests
+
+PLAIN = "fmha_batch_prefill_d128_bf16_group_b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16_qr_async_vr_psskddv"
+SMALL = f"{PLAIN}_nlogits_nbias_nmask_nlse_ndropout_nsquant"
+ALIBI = f"{PLAIN}_nlogits_alibi_mask_lse_ndropout_nsquant"
+FIGURES = {"vgpr": 200, "vgpr_spills": 0, "scratch_bytes": 0, "occupancy_waves": 2}
+LOOP = {"loop_scratch": 0, "wait_hazards": 0, "missing_states": 0}
+TODAY = datetime.date(2026, 11, 20)
+BUILT = Built(arch="gfx950", upstream="aiter", toolchain="embedded")
+
+
+def keys_of(name: str) -> dict[str, Key]:
+    (key,) = manifests.record(name).keys()
+    return {name: key}
+
+
+def alibi_rows(today: datetime.date, spills: int = 8) -> list[tuple[str, str]]:
+    """(verdict, note) for a kernel with ALiBi that spills, by the project's own budgets."""
+    thresholds = read_thresholds()
+    keys = keys_of(ALIBI)
+    figures = {ALIBI: {**FIGURES, **LOOP, "vgpr_spills": spills}}
+    budgets = read_budgets(thresholds)
+    found = budgets.rows(keys, figures, thresholds, built=BUILT, today=today)
+    return [(row.verdict, row.note) for row in found]
+
+
+def test_an_allowance_has_an_end_and_a_bound() -> None:
+    ((verdict, note),) = alibi_rows(TODAY)
+    assert verdict == "unchanged"
+    assert note.startswith("allowed until 2027-06-30")
+    ((verdict, note),) = alibi_rows(datetime.date(2027, 7, 1))
+    assert verdict == "regressed"
+    assert "expired on 2027-06-30" in note
+    ((verdict, note),) = alibi_rows(TODAY, spills=9)
+    assert verdict == "regressed"
+
+
+def own_rows(arch: str, **figures: int) -> set[tuple[str, str, str]]:
+    """(subject's head dim and dtype, metric, verdict) for ckpm's smoke kernels that all have these figures."""
+    thresholds = read_thresholds()
+    keys = {key.name: key for key in select(dialect("rocm-libraries-2026"), Selection(archs=(arch,), tier="smoke"))}
+    stored = {name: {**FIGURES, **LOOP, **figures} for name in keys}
+    built = Built(arch=arch, upstream="ckpm", toolchain="embedded")
+    rows = read_budgets(thresholds).rows(keys, stored, thresholds, built=built, today=TODAY)
+    return {(f"d{keys[row.subject].hdim_q}", row.metric, row.verdict) for row in rows}
+
+
+def test_our_own_kernels_spill_nothing_and_have_two_waves_but_for_wide_heads() -> None:
+    """What is excused for upstreams' kernels (ALiBi, the tile of 128 rows, a bias's tile) is not for ours."""
+    for arch in ("gfx942", "gfx950"):
+        assert own_rows(arch, occupancy_waves=2) == set()
+        for metric in ("vgpr_spills", "scratch_bytes", "loop_scratch"):
+            regressed = {(dims, metric, "regressed") for dims in ("d128", "d256")}
+            assert own_rows(arch, occupancy_waves=2, **{metric: 1}) == regressed
+    wave = "occupancy_waves"
+    assert own_rows("gfx950", occupancy_waves=1) == {("d128", wave, "regressed"), ("d256", wave, "unchanged")}
+    assert own_rows("gfx942", occupancy_waves=1) == {("d128", wave, "regressed")}
+
+
+def test_a_budget_of_one_upstream_leaves_others_alone(tmp_path: Path) -> None:
+    file = tmp_path / "budgets.yaml"
+    text = "budgets:\n  b: {archs: '*', upstreams: [ckpm], reason: r, limits: {vgpr: {at_most: 1}}}\nallowed: {}\n"
+    file.write_text(text)
+    thresholds, figures = read_thresholds(), {ALIBI: {**FIGURES, "vgpr": 2}}
+    budgets = read_budgets(thresholds, file)
+    for upstream, count in (("ckpm", 1), ("aiter", 0)):
+        built = dataclasses.replace(BUILT, upstream=upstream)
+        assert len(budgets.rows(keys_of(ALIBI), figures, thresholds, built=built, today=TODAY)) == count
+    file.write_text(text.replace("[ckpm]", "[ckpn]"))
+    with pytest.raises(TableError, match=r"budgets\.yaml:2: .*unknown 'ckpn'; known: aiter, flash-attn, ckpm"):
+        read_budgets(thresholds, file)
+
+
+ALLOWED = """\
+budgets:
+  b: {archs: "*", reason: r, limits: {vgpr_spills: {at_most: 0}}}
+allowed:
+  a:
+    budget: b
+    upstreams: "*"
+    archs: "*"
+    toolchains: [rocm]
+    where: "key.bias == 'alibi'"
+    limits: {vgpr_spills: {at_most: 8}}
+    reason: its compiler spills
+    expires: 2027-06-30
+"""
+
+
+def test_what_one_compiler_may_spill_another_may_not(tmp_path: Path) -> None:
+    file = tmp_path / "budgets.yaml"
+    file.write_text(ALLOWED)
+    thresholds, figures = read_thresholds(), {ALIBI: {**FIGURES, "vgpr_spills": 8}}
+    verdicts = {}
+    for toolchain in ("rocm", "embedded"):
+        built = dataclasses.replace(BUILT, toolchain=toolchain)
+        (found,) = read_budgets(thresholds, file).rows(keys_of(ALIBI), figures, thresholds, built=built, today=TODAY)
+        verdicts[toolchain] = found.verdict
+    assert verdicts == {"rocm": "unchanged", "embedded": "regressed"}
+    file.write_text(ALLOWED.replace("[rocm]", "[hipcc]"))
+    with pytest.raises(TableError, match=r"budgets\.yaml:8: .*unknown 'hipcc'; known: embedded, rocm"):
+        read_budgets(thresholds, file)
+
+
+def test_a_limit_without_a_figure_is_no_pass() -> None:
+    thresholds = read_thresholds()
+    keys = keys_of(SMALL)
+    rows = read_budgets(thresholds).rows(keys, {SMALL: FIGURES}, thresholds, built=BUILT, today=TODAY)
+    assert {(row.metric, row.verdict) for row in rows} == {
+        ("loop_scratch", "missing"),
+        ("wait_hazards", "missing"),
+        ("missing_states", "missing"),
+    }
+
+
+def test_a_mistake_in_the_budgets_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "budgets.yaml"
+    budget = "budgets:\n  b:\n    archs: '*'\n    reason: r\n    where: {where}\n    limits: {limits}\nallowed: {{}}\n"
+    for where, limits, said in (
+        ("key.hdim == 1", "{vgpr: {at_most: 1}}", "unknown field 'key.hdim'"),
+        ("key.hdim_q == 1", "{wgpr: {at_most: 1}}", "unknown metric"),
+        ("key.hdim_q == 1", "{vgpr: {at_mots: 1}}", "unknown field; known here: at_most, at_least"),
+    ):
+        file.write_text(budget.format(where=where, limits=limits))
+        with pytest.raises(TableError, match=r"budgets\.yaml:") as caught:
+            read_budgets(read_thresholds(), file)
+        assert said in str(caught.value)

@@ -32,8 +32,9 @@ CK_TILE_DEVICE constexpr index_t offset_in_tile(ck_tile::sequence<kIndices...>)
     return offset;
 }
 
-// Calls f(indices, row, column) for each element of a thread's part of a distributed tile [row,
-// column].
+// Calls f(indices, row, first, offset) for each element of a thread's part of a distributed tile
+// [row, column]: its column is first + offset. Unrolled, `offset` is a constant, and what depends
+// on row and `first` alone is computed once for a row.
 template <typename Tile, typename F>
 CK_TILE_DEVICE void for_each_place(Tile& tile, F&& f)
 {
@@ -48,7 +49,8 @@ CK_TILE_DEVICE void for_each_place(Tile& tile, F&& f)
             constexpr index_t column = offset_in_tile<Encoding, 1>(column_index.impl_);
             f(make_tuple(row_index, column_index),
               first.at(number<0>{}) + row,
-              first.at(number<1>{}) + column);
+              first.at(number<1>{}),
+              column);
         });
     });
 }

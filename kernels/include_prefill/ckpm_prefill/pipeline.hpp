@@ -311,7 +311,8 @@ private:
         // a scale of 0 would make NaN of a masked score
         scale             = max(scale, numeric<float>::min());
         const auto factor = result.softmax.template update<kWeightShift>(scores, scale);
-        ckpm::prefill::scale_rows(result.out, factor);
+        if(ckpm::prefill::any_changes(factor))
+            ckpm::prefill::scale_rows(result.out, factor);
         if constexpr(kBlockScale)
         {
             // `out` is kept in units of the tile's scale of V; a page whose scale is 0 counts as

@@ -40,5 +40,6 @@ def linked_with(cache: Path) -> list[Path]:
 
 
 def _files(cache: Path) -> Iterator[Path]:
+    """What is linked with. The digest beside libc.so.6 fits a pattern, too; each link would give it one of its own."""
     for pattern in _LINKED:
-        yield from (cache / "o").glob(f"*/{pattern}")
+        yield from (file for file in (cache / "o").glob(f"*/{pattern}") if not file.name.endswith(BESIDE))

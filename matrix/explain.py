@@ -67,11 +67,10 @@ def find(chosen: Dialect, name: str, mask_impl: str) -> tuple[Family, dict[str, 
             return family, parse(family, name, mask_impl)
         except NameSyntaxError as error:
             problems[family.grammar] = error
-    for other in dialect_names():
-        if other != chosen.name and _fits(dialect(other), name):
-            raise NameSyntaxError(
-                f"'{name}' is a name of dialect {other}, not of {chosen.name}. Use --dialect {other}."
-            )
+    fits = {other: _fits(dialect(other), name) for other in dialect_names() if other != chosen.name}
+    other = max(fits, key=lambda one: fits[one])
+    if fits[other]:
+        raise NameSyntaxError(f"'{name}' is a name of dialect {other}, not of {chosen.name}. Use --dialect {other}.")
     raise problems[max(problems, key=lambda grammar: _alike(grammar, name))]
 
 
@@ -80,14 +79,16 @@ def _alike(grammar: str, name: str) -> int:
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(grammar, name, strict=False)))
 
 
-def _fits(candidate: Dialect, name: str) -> bool:
+def _fits(candidate: Dialect, name: str) -> int:
+    """2 if the name is a kernel's of the dialect, 1 if its grammar alone allows the name, 0 if not even that."""
+    fit = 0
     for family in candidate.all_families():
         try:
-            parse(family, name)
+            values = parse(family, name)
         except NameSyntaxError:
             continue
-        return True
-    return False
+        fit = max(fit, 1 if outside(candidate, family, values) else 2)
+    return fit
 
 
 def find_key(chosen: Dialect, name: str, mask_impl: str) -> tuple[Family, Key]:

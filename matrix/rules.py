@@ -116,6 +116,14 @@ def gload_only_for_small_pages(load: str, page_size: int, tile: Tile) -> bool:
     return load == "gload" and page_size >= tile.bn0
 
 
+def beyond_upstreams_axes(hdim_q: int, hdim_v: int, page_size: int) -> bool:
+    """kernels with upstream's own page sizes and head dims are those of dialect rocm-libraries-2026
+
+    Ours: codegen/ops/fmha_batch_prefill.py of 2026 has them itself, and no kernel is to be in both dialects.
+    """
+    return (hdim_q, hdim_v) in ((128, 128), (256, 256)) and page_size in (1, 16, 1024)
+
+
 def group_mode_pads_seqlen_q(mode: str, pad: str) -> bool:
     """group mode needs seqlen_q padding: the length of the next sequence is unknown
 
@@ -286,6 +294,7 @@ RULES: Mapping[str, Rule] = {
         page_size_1_is_linear,
         kv_blockscale_within_page,
         gload_only_for_small_pages,
+        beyond_upstreams_axes,
         d192x128_and_d160_are_inference_only,
         qr_and_qr_async_take_128_row_tiles,
         qr_takes_no_64_wide_slices_at_d128,

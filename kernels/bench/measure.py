@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import fnmatch
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,11 @@ from matrix.dialects import TABLES, check_built_arch, check_upstream
 from matrix.keys import Key
 from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
 from matrix.problems.ledger import Ledger, read_ledger, source
-from matrix.problems.problem import TIERS, Problem, measured, missing, missing_load, refused_for
+from matrix.problems.problem import TIERS, Problem, measured, missing, missing_load, refused_for, serving
 from matrix.problems.tables import read
 
 TABLE = TABLES / "performance.yaml"
+EVERY = "*"  # kernel names: dispatch chooses
 _GPU_PAGE = 4096  # what a GPU maps at once: a read past a buffer's end but inside its page is no fault there
 
 
@@ -40,6 +42,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tier", default="smoke", help=f"{', '.join(TIERS)} (default: %(default)s)")
     parser.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
     parser.add_argument("--library", type=Path, default=None, metavar="FILE", help="instead of the one in build/")
+    parser.add_argument(
+        "--kernel", default=EVERY, metavar="GLOB", help="launch kernels of such a name instead of dispatch's"
+    )
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the JSON file to write")
 
 
@@ -58,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _write(args: argparse.Namespace, library: Path, arch: str) -> int:
     """Measure, write the file and say so. Raises as :func:`measure`; DiskFullError, OutputError."""
-    measurements = measure(library, arch, args.tier, foreign=args.library is not None)
+    measurements = measure(library, arch, args.tier, foreign=args.library is not None, kernel=args.kernel)
     measurements.write(args.output)
     for name, why in measurements.left_out.items():
         show(f"left out: {name}: {why}")
@@ -82,8 +87,11 @@ def compulsory_bytes(problem: Problem) -> int:
     return inputs + queries * p.hdim_v * (4 if p.dtype == "fp32" else 2)
 
 
-def measure(library: Path, arch: str, tier: str, *, foreign: bool = False) -> Measurements:
+def measure(library: Path, arch: str, tier: str, *, foreign: bool = False, kernel: str = EVERY) -> Measurements:
     """Run every problem of the tier that the library serves; a ``foreign`` library's bytes needn't fit its manifest.
+
+    With a ``kernel`` glob the first kernel of such a name that serves a problem is named at launch, so that kernels of
+    which dispatch takes one (of two load modes, say) can be measured on the same problem.
 
     Raises:
         LibraryMismatchError: they don't fit and it isn't.
@@ -96,13 +104,13 @@ def measure(library: Path, arch: str, tier: str, *, foreign: bool = False) -> Me
     file_facts = identity_facts(library, manifest, foreign=foreign)
     device = choose("emulator", arch, granularity=_GPU_PAGE)
     loaded = device.load(library)
-    keys = keys_of(manifest, loaded.kernels, library)
+    keys = [key for key in keys_of(manifest, loaded.kernels, library) if fnmatch.fnmatchcase(key.name, kernel)]
     counted, left_out = [], {}
     for problem in performance_problems(tier):
         if why := missing(keys, problem):
             left_out[problem.name] = why
             continue
-        named = measured(keys, problem)
+        named = measured(keys, problem) if kernel == EVERY else serving(keys, problem)[0].name
         figures = _launched(device, loaded, problem, named, manifest, missing_load(keys, problem))
         if isinstance(figures, str):
             left_out[problem.name] = figures

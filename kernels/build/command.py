@@ -180,6 +180,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     """Options of whatever compiles a selection."""
     parser.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: auto)")
     parser.add_argument("--ck-root", type=Path, default=None, help="a CK checkout; default: CK_ROOT")
+    parser.add_argument("--headers", type=Path, default=None, metavar="DIR", help="instead of our own headers (ckpm)")
     parser.add_argument("--unit-size", type=int, default=8, help="kernels compiled together (default: 8)")
     parser.add_argument("--jobs", "-j", type=int, default=None, help="default: by processors and memory")
 
@@ -204,7 +205,8 @@ def request_from(args: argparse.Namespace, console: Console, *, work: Path, cach
     cache = settings.cache_folder()
     ck_root = settings.ck_root(args.ck_root, [args.upstream] if args.upstream else [])
     upstream = settings.upstream(args.upstream, ck_root)
-    tree = locate(upstream, cache=cache, ck_root=ck_root, say=lambda text: say(console, text))
+    headers = args.headers.resolve() if args.headers else None
+    tree = locate(upstream, cache=cache, ck_root=ck_root, say=lambda text: say(console, text), headers=headers)
     if args.dialect not in (None, tree.dialect):
         raise UsageError(f"{tree.name} is of dialect {tree.dialect}, not {args.dialect}. Leave --dialect out.")
     args.dialect = tree.dialect

@@ -25,8 +25,9 @@ from kernels.base.trust import demand_private
 from kernels.errors import ChecksumError, DownloadError, NotACkTreeError, UnfitTreeError
 from kernels.upstream.headers import State, content, states
 from kernels.upstream.newer import newer_targets, newer_words
+from matrix.base.errors import UsageError
 from matrix.base.files import sha256_of
-from matrix.dialects import Dialect, PackagedUpstream, check_upstream, dialect, dialect_names
+from matrix.dialects import Dialect, PackagedUpstream, check_upstream, dialect, dialect_names, upstreams
 
 FMHA = Path("example/ck_tile/01_fmha")
 _KERNELS = Path(__file__).resolve().parents[1]
@@ -70,12 +71,19 @@ class Tree:
         return (*self.own, self.root / "include", self.fmha)
 
 
-def locate(name: str, *, cache: Path, ck_root: Path | None = None, say: Say = print) -> Tree:
+def locate(
+    name: str, *, cache: Path, ck_root: Path | None = None, say: Say = print, headers: Path | None = None
+) -> Tree:
     """The tree of an upstream: ``aiter``, ``flash-attn``, or ``checkout`` (needs ``ck_root``).
 
+    ``headers`` stands in the place of our own headers, for an upstream that has some: an edited copy of them.
+
     Raises:
+        UsageError: it has none, or the folder holds no header.
         UnknownUpstreamError, NotACkTreeError, UnfitTreeError, ChecksumError, DownloadError, DiskFullError, OutputError.
     """
+    if headers is not None:
+        _check_headers(name, headers)
     if name == "checkout":
         if ck_root is None:
             raise NotACkTreeError("upstream 'checkout' needs a tree: set CK_ROOT or pass --ck-root DIR.")
@@ -84,16 +92,26 @@ def locate(name: str, *, cache: Path, ck_root: Path | None = None, say: Say = pr
             say(f"note: {tree.words_of_newer()}")
         return tree
     package = check_upstream(name)
-    root, headers = _unpacked(package, cache, say)
+    root, included = _unpacked(package, cache, say)
     tree = Tree(
         name=name,
         root=root,
         dialect=package.dialect,
         identity=f"{package.package} {package.version} sha256:{package.sha256}",
         selector_takes_base=_selector_takes_base(root),
-        headers=headers,
+        headers=included,
     )
-    return _with_own_headers(tree, _KERNELS / package.headers) if package.headers else tree
+    return _with_own_headers(tree, headers or _KERNELS / package.headers) if package.headers else tree
+
+
+def _check_headers(name: str, folder: Path) -> None:
+    """Raises UsageError, UnknownUpstreamError: the upstream has no headers of ours, or the folder holds none."""
+    if name == "checkout" or not check_upstream(name).headers:
+        ours = ", ".join(each for each, package in upstreams().items() if package.headers)
+        raise UsageError(f"--headers: upstream {name} has no headers of ours. Those that have: {ours}.")
+    if not (folder / "fmha_fwd.hpp").is_file():
+        place = _KERNELS / check_upstream(name).headers
+        raise UsageError(f"--headers: {folder} holds no fmha_fwd.hpp. Give a copy of {place}.")
 
 
 def _with_own_headers(tree: Tree, folder: Path) -> Tree:

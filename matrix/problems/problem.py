@@ -204,10 +204,9 @@ def needed(problem: Problem) -> dict[str, frozenset[Any]]:
     None stands for a field that the dialect doesn't know, which is right where the problem asks for its neutral value.
     """
     p = problem
-    largest = max(p.hdim_q, p.hdim_v)
     values: dict[str, frozenset[Any]] = {
         "dtype": frozenset((p.dtype,)),
-        "hdim_q": frozenset((128 if largest <= 128 else 256 if largest <= 256 else largest,)),
+        "hdim_q": _head_dims(p),
         "mode": frozenset((p.mode,)),
         "vlayout": frozenset((p.vlayout,)),
         "logits": frozenset((p.logits_soft_cap > 0,)),
@@ -244,6 +243,21 @@ def loads(problem: Problem) -> tuple[str, ...]:
         return ("bload",)
     pool = p.pool_pages * max(page_elements(p, "k"), page_elements(p, "v")) * p.element_bytes
     return ("gload",) if pool > 2**31 - 1 else ("bload", "gload")
+
+
+def _head_dims(p: Problem) -> frozenset[int]:
+    """hdim_q of the kernels that hold the problem's head dims: dispatch takes the first that a library has.
+
+    Only our own ckpm-extended has 64 and 192 (with 128 of V), which may lack what 128 and 256 have.
+    """
+    largest = max(p.hdim_q, p.hdim_v)
+    if largest <= 64:
+        return frozenset((64, 128))
+    if largest <= 128:
+        return frozenset((128,))
+    if p.hdim_q <= 192 and p.hdim_v <= 128:
+        return frozenset((192, 256))
+    return frozenset((256 if largest <= 256 else largest,))
 
 
 def _masks(p: Problem) -> frozenset[str]:

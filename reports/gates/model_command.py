@@ -9,21 +9,26 @@ from rich.console import Console
 from rich.table import Table
 
 from kernels.base.console import console
-from kernels.launch.counters import Measurements
+from kernels.launch.counters import Measured, Measurements
 from reports.errors import GateError
-from reports.gates.model import cannot_see, estimate, machines
+from reports.gates.model import Estimate, Machine, cannot_see, estimate, machines
 
 _UNITS = ("matrix", "vector", "lds", "l1", "serial")
 
 
 def add_options(model: argparse.ArgumentParser) -> None:
     model.add_argument("counters", type=Path, metavar="FILE", help="of python -m kernels measure, or a gate's")
+    model.add_argument("--against", type=Path, default=None, metavar="FILE", help="compare with another library's")
     model.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
     """Raises RecordError, GateError, TableError."""
-    show(Measurements.read(args.counters), console())
+    measured = Measurements.read(args.counters)
+    if args.against is None:
+        show(measured, console())
+    else:
+        show_against(measured, Measurements.read(args.against), console())
 
 
 def show(measured: Measurements, out: Console) -> None:
@@ -33,12 +38,9 @@ def show(measured: Measurements, out: Console) -> None:
         GateError: the model doesn't know the arch, or a count is 0 that can't be.
     """
     arch = measured.provenance["arch"]
-    machine = machines().get(arch)
-    if machine is None:
-        raise GateError(f"the model knows nothing of {arch}: add it to reports/gates/model.yaml.")
+    machine = _machine(arch)
     title = f"{measured.provenance['upstream']} on {arch} ({machine.product}), modelled from counts"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    table.add_column("problem", overflow="fold", min_width=28)
+    table = _table(title)
     for column in (*_UNITS, "steady", "grid", "bound", "flop/B", "TFLOP/s", "of roof"):
         table.add_column(column, justify="right", no_wrap=True)
     for one in measured.problems:
@@ -57,3 +59,49 @@ def show(measured: Measurements, out: Console) -> None:
     out.print("Cycles of the engine clock; TFLOP/s and the roof are of a full GPU. The model can't see:")
     for line in cannot_see():
         out.print(f"- {line}")
+
+
+def show_against(measured: Measurements, other: Measurements, out: Console) -> None:
+    """A row a problem that both ran: instructions of all waves, a wave's cycles alone and those of a full GPU.
+
+    Raises:
+        GateError: they are of different archs or share no problem; as :func:`show`.
+    """
+    arch, others = measured.provenance["arch"], {one.problem: one for one in other.problems}
+    if other.provenance["arch"] != arch:
+        raise GateError(f"one file is of {arch}, the other of {other.provenance['arch']}. Measure both on one arch.")
+    if not (shared := [one for one in measured.problems if one.problem in others]):
+        raise GateError("the two files share no problem. Measure libraries that serve the same ones.")
+    machine = _machine(arch)
+    named = f"{measured.provenance['upstream']} against {other.provenance['upstream']}"
+    table = _table(f"{named} on {arch} ({machine.product}), modelled from counts")
+    for column in ("instructions", "", "serial", "", "steady", ""):
+        table.add_column(column, justify="right", no_wrap=True)
+    for one in shared:
+        both = [_compared(each, estimate(each, machine)) for each in (one, others[one.problem])]
+        cells = (cell for ours, theirs in zip(*both, strict=True) for cell in _change(ours, theirs))
+        table.add_row(one.problem.partition("/")[2], *cells)
+    out.print(table)
+    out.print("Cycles of the engine clock: serial of a wave alone, steady of a workgroup on a full GPU.")
+
+
+def _compared(one: Measured, estimated: Estimate) -> tuple[float, float, float]:
+    return one.counters["instructions"], estimated.units["serial"], estimated.steady_cycles
+
+
+def _change(ours: float, theirs: float) -> tuple[str, str]:
+    return f"{ours:.0f}", f"{ours / theirs - 1:+.2%}"
+
+
+def _machine(arch: str) -> Machine:
+    """Raises GateError: the model doesn't know the arch."""
+    machine = machines().get(arch)
+    if machine is None:
+        raise GateError(f"the model knows nothing of {arch}: add it to reports/gates/model.yaml.")
+    return machine
+
+
+def _table(title: str) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table.add_column("problem", overflow="fold", min_width=28)
+    return table

@@ -11,7 +11,7 @@ import pytest
 
 import kernels.cli
 from kernels.build.request import LIBRARY, PROJECT
-from kernels.errors import LibraryError
+from kernels.errors import LibraryError, MeasureError
 from kernels.launch.counters import Measurements
 from reports.gates.emulated import figures
 from tests.build.real_kernel import NAME
@@ -40,6 +40,16 @@ def test_the_counts_are_those_of_the_problem_and_always_the_same(built: Path, tm
     assert "no kernel with mask" in found.left_out["performance/pages.linear-vllm"]  # the library's only one has none
     # 16 workgroups on 4 SIMDs, of which each executes at most 1024 flop a cycle (model.yaml: 4096 a compute unit)
     assert figures(found)[one.problem]["model_workgroup_cycles"] >= count["mfma_flops"] / 16 / 4 / 1024
+
+
+def test_a_kernel_of_the_name_that_is_asked_for_is_measured(
+    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("measure", "--library", str(built / LIBRARY), "--output", str(tmp_path / "out.json"), "--kernel")
+    assert kernels.cli.main([*options, NAME]) == 0
+    assert {one.kernel for one in Measurements.read(tmp_path / "out.json").problems} == {NAME}
+    assert kernels.cli.main([*options, "*_gload_*"]) == MeasureError.exit_code
+    assert "it serves none of the" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("code", "how"), [("__builtin_trap();", "SIG(ILL|TRAP)"), ("_exit(0);", "exit code 0")])

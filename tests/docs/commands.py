@@ -37,7 +37,7 @@ PARSERS: dict[str, Callable[[], Any]] = {
 # what is no command of ours; nobody checks the options of these
 PROGRAMS = {
     *("apt-get", "cat", "cd", "cp", "export", "git", "grep", "head", "ls", "mkdir", "pip", "pre-commit", "sha256sum"),
-    *("sbatch", "squeue", "sinfo", "scancel", "ssh-keygen", "rocminfo", "dmesg", "tail", "tar", "tee", "test"),
+    *("sbatch", "squeue", "sinfo", "scancel", "ssh-keygen", "rocminfo", "dmesg", "sed", "tail", "tar", "tee", "test"),
 }
 _OPERATORS = {"&&", "||", "|", ";", "&"}
 _REDIRECTIONS = {">", ">>", "<", "<<", ">&", "2>&1"}

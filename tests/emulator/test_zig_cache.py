@@ -30,6 +30,15 @@ def test_what_was_linked_with_is_known_from_then_on(cache: Path) -> None:
         assert (cache / "h" / "aa").exists()
 
 
+def test_links_add_nothing_to_a_cache_that_is_known(cache: Path) -> None:
+    """A digest of a digest of a digest ended as a file name that no system takes."""
+    before = sorted(cache.rglob("*"))
+    for _ in range(3):
+        with checked_link(cache):
+            pass
+    assert sorted(cache.rglob("*")) == before
+
+
 @pytest.mark.parametrize("damage", ["changed", "cut", "missing"])
 def test_damage_is_gone_before_the_link_and_what_is_made_again_is_known(cache: Path, damage: str) -> None:
     library = cache / "o/aa/libc++.a"

@@ -1,4 +1,10 @@
 // K of a tile of keys, stage by stage, from the cache through registers to LDS as [key, head dim].
+//
+// Loads straight into LDS (global_load_lds) would save the registers and the stores. They write a
+// wave's lanes side by side, so rows would lie in LDS as they lie in memory, and reads of a column
+// would meet in the same banks, or take an address of their own for each step; gfx942 has them for
+// single dwords alone; and the compiler sees no use of their data, so waits would be counted by
+// hand.
 #pragma once
 
 #include "ckpm_prefill/lds_tile.hpp"
@@ -53,14 +59,16 @@ struct KLoader
         if constexpr(kStage == 0)
             reader_.enter(view_, pages_[0], live_bytes());
         ck_tile::static_for<0, kReads, 1>{}([&](auto i) {
-            constexpr index_t lookup = kLookups == 1 ? 0 : i.value;
-            const index_t slot       = Reader::slot_of(token(i.value));
-            const index_t chunk =
-                ck_tile::min(chunk_ + i.value * kChunkStep + kStage * Lds::kChunks,
-                             view_.row_bytes / CHUNK_BYTES - 1);
-            const index_t offset = kVectorized ? (chunk * kPageSize + slot) * CHUNK_BYTES
-                                               : slot * view_.token_bytes + chunk * CHUNK_BYTES;
-            staged_[i.value]     = reader_.read(view_, pages_[lookup], offset);
+            if constexpr(kStage == 0)
+            {
+                constexpr index_t lookup = kLookups == 1 ? 0 : i.value;
+                const index_t slot       = Reader::slot_of(token(i.value));
+                const index_t row        = slot * (kVectorized ? CHUNK_BYTES : view_.token_bytes);
+                places_[i.value] =
+                    Reader::place(view_, pages_[lookup], row + column_offset<0>(i.value));
+            }
+            const index_t step = column_offset<kStage>(i.value) - column_offset<0>(i.value);
+            staged_[i.value]   = reader_.read(places_[i.value] + step);
         });
     }
 
@@ -74,6 +82,16 @@ struct KLoader
     }
 
 private:
+    // Of a read's chunk in its token's row. Chunks past the head dim are its last one again: Q is 0
+    // there.
+    template <index_t kStage>
+    CK_TILE_DEVICE index_t column_offset(index_t i) const
+    {
+        const index_t chunk = ck_tile::min(chunk_ + i * kChunkStep + kStage * Lds::kChunks,
+                                           view_.row_bytes / CHUNK_BYTES - 1);
+        return chunk * (kVectorized ? kPageSize * CHUNK_BYTES : CHUNK_BYTES);
+    }
+
     // Keys past the sequence's last one are that one again: masked later, and never NaN of old.
     CK_TILE_DEVICE index_t token(index_t i) const
     {
@@ -95,6 +113,7 @@ private:
     index_t row_, chunk_;
     index_t start_ = 0;
     int32_t pages_[kLookups];
+    typename Reader::Place places_[kReads]; // of stage 0
     int32x4_t staged_[kReads];
     Reader reader_;
 };

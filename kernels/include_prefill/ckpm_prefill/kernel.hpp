@@ -185,13 +185,13 @@ private:
                 lse, make_tuple(at.rows()), make_tuple(1), number<1>{}, number<1>{}),
             lengths,
             sequence<true>{});
-        auto rows            = sums.highest;
+        auto rows            = sums.origin;
         constexpr auto spans = decltype(rows)::get_distributed_spans();
         sweep_tile_span(spans[number<0>{}], [&](auto row) {
             constexpr auto i = make_tuple(row);
             // of an empty row: -inf, not the NaN of -inf + log(0) with a sink's sum beside it
             rows(i) = sums.sum[i] == 0.f ? -numeric<float>::infinity()
-                                         : sums.highest[i] * log2e_rcp_v<float> + log(sums.sum[i]);
+                                         : sums.origin[i] * log2e_rcp_v<float> + log(sums.sum[i]);
         });
         auto window = make_tile_window(view, lengths, {0});
         store_tile(window, rows);

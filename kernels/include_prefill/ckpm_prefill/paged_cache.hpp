@@ -5,6 +5,8 @@
 #include "ck_tile/core.hpp"
 #include "ckpm_prefill/load_mode.hpp"
 
+#include <type_traits>
+
 namespace ckpm::prefill {
 
 using ck_tile::index_t;
@@ -46,8 +48,11 @@ template <LoadPath kPath, index_t kPageSize>
 struct CacheReader
 {
     static_assert((kPageSize & (kPageSize - 1)) == 0, "pages hold a power of two of tokens");
-#if defined(__HIP_DEVICE_COMPILE__) && !defined(__GFX9__)
-    static_assert(kPageSize < 0, "batch prefill is written for gfx9's buffer descriptors and MFMA");
+#if defined(__HIP_DEVICE_COMPILE__) && !defined(__gfx90a__) && !defined(__gfx94__) && \
+    !defined(__gfx950__)
+    static_assert(kPageSize < 0,
+                  "ckpm's batch prefill needs the buffer descriptors and the bf16 MFMA of gfx90a, "
+                  "gfx942 or gfx950: build it for one of them");
 #endif
 
     CK_TILE_DEVICE static constexpr index_t slot_of(index_t token)
@@ -82,32 +87,40 @@ struct CacheReader
         }
     }
 
-    CK_TILE_DEVICE int32x4_t read(const CacheView& view,
-                                  [[maybe_unused]] int32_t page,
-                                  index_t offset) const
+    // Where `offset` bytes of a page are, as read() takes it; later places of the same token are
+    // further on by as many bytes.
+    using Place = std::conditional_t<kPath == LoadPath::ADDRESS_64, const char*, index_t>;
+    CK_TILE_DEVICE static Place place(const CacheView& view,
+                                      [[maybe_unused]] int32_t page,
+                                      index_t offset)
     {
         if constexpr(kPath == LoadPath::PAGE_DESCRIPTOR)
-        {
-            return ck_tile::llvm_amdgcn_raw_buffer_load_i32x4(resource_, offset, 0, 0);
-        }
+            return offset;
         else if constexpr(kPath == LoadPath::POOL_DESCRIPTOR)
-        {
-            return ck_tile::llvm_amdgcn_raw_buffer_load_i32x4(
-                resource_, page * static_cast<index_t>(view.page_bytes) + offset, 0, 0);
-        }
+            return page * static_cast<index_t>(view.page_bytes) + offset;
         else
+            return page_of(view, page, offset);
+    }
+
+    CK_TILE_DEVICE int32x4_t read(Place place) const
+    {
+        if constexpr(kPath == LoadPath::ADDRESS_64)
         {
-            using Global      = const __attribute__((address_space(1))) int32x4_t*;
-            const char* place = page_of(view, page) + static_cast<uint32_t>(offset);
+            using Global = const __attribute__((address_space(1))) int32x4_t*;
             return *reinterpret_cast<Global>(reinterpret_cast<uintptr_t>(place));
         }
+        else
+            return ck_tile::llvm_amdgcn_raw_buffer_load_i32x4(resource_, place, 0, 0);
     }
 
 private:
-    // 32 by 32 bits, plus 64: one instruction
-    CK_TILE_DEVICE static const char* page_of(const CacheView& view, int32_t page)
+    // 32 by 32 bits, plus 64: one instruction, also with an offset that is the same in every page
+    CK_TILE_DEVICE static const char* page_of(const CacheView& view,
+                                              int32_t page,
+                                              index_t offset = 0)
     {
-        return view.base + static_cast<uint64_t>(static_cast<uint32_t>(page)) * view.page_bytes;
+        return view.base + static_cast<uint32_t>(offset) +
+               static_cast<uint64_t>(static_cast<uint32_t>(page)) * view.page_bytes;
     }
 
     int32x4_t resource_;

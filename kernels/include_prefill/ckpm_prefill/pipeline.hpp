@@ -62,10 +62,11 @@ struct BlockFmhaBatchPrefillPipelineQRKSVSAsync
     using VLoader = ckpm::prefill::
         VLoader<KDataType, kN0, kN1, Traits::kPageBlockSize, kPath, kVectorized, kBlockSize>;
 
-    static constexpr index_t kKStages = KLoader::kStages;
-    static constexpr index_t kVStages = VLoader::kStages;
-    static constexpr index_t kStages  = kKStages + kVStages;
-    static_assert(kStages % 2 == 0, "a stage has the same half of LDS in every tile");
+    // A stage has the same half of LDS in every tile. Where that takes one stage more, as of head
+    // dims 192 and 128, the last of K's is empty.
+    static constexpr index_t kKStages =
+        KLoader::kStages + (KLoader::kStages + VLoader::kStages) % 2;
+    static constexpr index_t kStages = kKStages + VLoader::kStages;
 
     // fp8 weights are as large as the format allows, so that small ones keep their bits: e4m3 ends
     // at 240 (FNUZ) or 448 (OCP). Sums carry the same factor, and it cancels.
@@ -168,9 +169,9 @@ struct BlockFmhaBatchPrefillPipelineQRKSVSAsync
                 stage_write<(stage + 1) % kStages>(k, v, lds + (stage + 1) % 2 * kStageBytes);
                 stage_read<(stage + 2) % kStages>(k, v, cursor);
                 const char* own = lds + stage % 2 * kStageBytes;
-                if constexpr(stage < kKStages)
+                if constexpr(stage < KLoader::kStages)
                     multiply_k<stage>(scores, q, own);
-                if constexpr(stage == kKStages - 1)
+                if constexpr(stage == KLoader::kStages - 1)
                     p = weights(result, scores, args, start, k_scale, v_scale);
                 if constexpr(stage >= kKStages)
                     multiply_v<stage - kKStages>(result.out, p, own);
@@ -196,16 +197,16 @@ private:
     template <index_t kStage>
     CK_TILE_DEVICE static void stage_read(KLoader& k, VLoader& v, Cursor& cursor)
     {
-        if constexpr(kStage < kKStages)
+        if constexpr(kStage < KLoader::kStages)
         {
             k.template read<kStage>();
-            if constexpr(kStage == kKStages - 1)
+            if constexpr(kStage == KLoader::kStages - 1)
             {
                 ++cursor.k_tile;
                 k.lookup(cursor.k_start());
             }
         }
-        else
+        else if constexpr(kStage >= kKStages)
         {
             v.template read<kStage - kKStages>();
             if constexpr(kStage == kStages - 1)
@@ -219,9 +220,9 @@ private:
     template <index_t kStage>
     CK_TILE_DEVICE static void stage_write(KLoader& k, VLoader& v, char* lds)
     {
-        if constexpr(kStage < kKStages)
+        if constexpr(kStage < KLoader::kStages)
             k.write(lds);
-        else
+        else if constexpr(kStage >= kKStages)
             v.write(lds);
     }
 
@@ -255,6 +256,33 @@ private:
         });
     }
 
+    // Scores that the mask hides become -inf. Few tiles of a row meet a bound, and of a causal mask
+    // no tile meets the left one: each bound is looked at apart, with one comparison for a score.
+    template <typename Args>
+    CK_TILE_DEVICE static void apply_bounds(Scores& scores, const Args& args, index_t start)
+    {
+        constexpr float hidden = -numeric<float>::infinity();
+        if(!args.mask.template right_sees_all<kN0>(args.first, start))
+        {
+            ckpm::prefill::for_each_place(
+                scores, [&](auto i, index_t row, index_t column, index_t offset) {
+                    const index_t end = args.mask.right_end(args.first + row) - start - column;
+                    scores(i)         = offset < end ? scores[i] : hidden;
+                });
+        }
+        if(!args.mask.left_sees_all(args.last, start))
+        {
+            ckpm::prefill::for_each_place(
+                scores, [&](auto i, index_t row, index_t column, index_t offset) {
+                    const index_t here = start + column;
+                    const index_t from = args.mask.left_end(args.first + row) - here;
+                    const bool sink =
+                        kHasSink && offset < args.mask.sinks_end(args.first + row) - here;
+                    scores(i) = offset >= from || sink ? scores[i] : hidden;
+                });
+        }
+    }
+
     // Scores of a tile of keys from `start` -> weights, with all that was accumulated rescaled to
     // them.
     template <typename Args>
@@ -272,23 +300,19 @@ private:
         }
         if constexpr(kHasBias || kHasAlibi)
         {
-            ckpm::prefill::for_each_place(scores, [&](auto i, index_t row, index_t column) {
-                scores(i) = scores[i] * scale + args.bias(args.first + row, start + column);
-            });
+            ckpm::prefill::for_each_place(
+                scores, [&](auto i, index_t row, index_t column, index_t offset) {
+                    scores(i) =
+                        scores[i] * scale + args.bias(args.first + row, start + column + offset);
+                });
             scale = 1.f;
         }
-        if(!args.mask.template sees_all<kN0>(args.first, args.last, start))
-        {
-            ckpm::prefill::for_each_place(scores, [&](auto i, index_t row, index_t column) {
-                scores(i) = args.mask.sees(args.first + row, start + column)
-                                ? scores[i]
-                                : -numeric<float>::infinity();
-            });
-        }
+        apply_bounds(scores, args, start);
         // a scale of 0 would make NaN of a masked score
         scale             = max(scale, numeric<float>::min());
         const auto factor = result.softmax.template update<kWeightShift>(scores, scale);
-        ckpm::prefill::scale_rows(result.out, factor);
+        if(ckpm::prefill::any_changes(factor))
+            ckpm::prefill::scale_rows(result.out, factor);
         if constexpr(kBlockScale)
         {
             // `out` is kept in units of the tile's scale of V; a page whose scale is 0 counts as

@@ -24,24 +24,35 @@ struct ScoreBounds
             return false;
     }
 
-    CK_TILE_DEVICE bool sees(index_t row, index_t column) const
+    // The keys of a row: [left_end(row), right_end(row)), and sink tokens: [0, sinks_end(row)).
+    CK_TILE_DEVICE index_t right_end(index_t row) const
     {
         if constexpr(!kHasMask)
-            return column < seqlen_k;
-        const bool right = column < ck_tile::min(row + x, seqlen_k);
-        const bool left  = column > row - y;
-        if constexpr(kHasSink)
-            return right && (left || (sinks_count() && column < sink_size && row < seqlen_k));
-        return right && left;
+            return seqlen_k;
+        return ck_tile::min(row + x, seqlen_k);
     }
 
-    // Whether every query of rows [first, last] sees every key of [start, start + kN0).
+    CK_TILE_DEVICE index_t left_end(index_t row) const { return row - y + 1; }
+
+    CK_TILE_DEVICE index_t sinks_end(index_t row) const
+    {
+        return sinks_count() && row < seqlen_k ? sink_size : 0;
+    }
+
+    // Whether no query of rows from `first` has its right bound before the end of keys [start,
+    // start + kN0).
     template <index_t kN0>
-    CK_TILE_DEVICE bool sees_all(index_t first, index_t last, index_t start) const
+    CK_TILE_DEVICE bool right_sees_all(index_t first, index_t start) const
+    {
+        return start + kN0 <= right_end(first);
+    }
+
+    // Whether no query of rows up to `last` has its left bound behind `start`.
+    CK_TILE_DEVICE bool left_sees_all(index_t last, index_t start) const
     {
         if constexpr(!kHasMask)
-            return start + kN0 <= seqlen_k;
-        return start + kN0 <= ck_tile::min(first + x, seqlen_k) && start > last - y;
+            return true;
+        return left_end(last) <= start;
     }
 };
 

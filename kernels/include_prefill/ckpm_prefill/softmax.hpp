@@ -32,8 +32,9 @@ CK_TILE_DEVICE constexpr index_t offset_in_tile(ck_tile::sequence<kIndices...>)
     return offset;
 }
 
-// Calls f(indices, row, column) for each element of a thread's part of a distributed tile [row,
-// column].
+// Calls f(indices, row, first, offset) for each element of a thread's part of a distributed tile
+// [row, column]: its column is first + offset. Unrolled, `offset` is a constant, and what depends
+// on row and `first` alone is computed once for a row.
 template <typename Tile, typename F>
 CK_TILE_DEVICE void for_each_place(Tile& tile, F&& f)
 {
@@ -48,7 +49,8 @@ CK_TILE_DEVICE void for_each_place(Tile& tile, F&& f)
             constexpr index_t column = offset_in_tile<Encoding, 1>(column_index.impl_);
             f(make_tuple(row_index, column_index),
               first.at(number<0>{}) + row,
-              first.at(number<1>{}) + column);
+              first.at(number<1>{}),
+              column);
         });
     });
 }
@@ -86,25 +88,33 @@ struct AlibiBias
 };
 
 // Running maximum and sum of a tile's rows. `Row` is a distributed tile of rows.
+//
+// Weights are relative to a row's `origin`, which follows its largest score only when that has run
+// ahead by more than SLACK: until then weights are larger than 1, O and sum need no rescaling, and
+// the quotient is the same. What a row's origin does depends on no other row.
 template <typename Row>
 struct OnlineSoftmax
 {
-    Row highest; // of the scores in base 2, -inf before the first key
-    Row sum;     // of the weights relative to it
+    static constexpr float SLACK = 8.f; // in base 2: weights of up to 256 are far from fp16's end
+
+    Row origin; // in base 2, -inf before the first key
+    Row sum;    // of the weights
 
     // `first` and `weight` stand for a key that every row has besides: a sink. -inf and 0 for none.
     CK_TILE_DEVICE void start(float first, float weight)
     {
-        ck_tile::set_tile(highest, first);
+        ck_tile::set_tile(origin, first);
         ck_tile::set_tile(sum, weight);
     }
 
     // Takes a tile's scores (times `scale` they are in base 2) and leaves weights, times 2^kShift,
-    // in their place. Rescales sum, and returns by how much what was accumulated must be rescaled.
+    // in their place: a shifted weight fills its format, and its origin always follows. Rescales
+    // sum, and returns by how much what was accumulated must be rescaled.
     template <index_t kShift, typename Scores>
     CK_TILE_DEVICE Row update(Scores& scores, float scale)
     {
         using namespace ck_tile;
+        constexpr float slack = kShift == 0 ? SLACK : 0.f;
         const Larger larger;
         const Plus plus;
 
@@ -112,21 +122,23 @@ struct OnlineSoftmax
             block_tile_reduce<float>(scores, sequence<1>{}, larger, -numeric<float>::infinity());
         block_tile_reduce_sync(tile_highest, larger, bool_constant<false>{});
 
-        Row factor, origin;
+        Row factor, shift;
         constexpr auto rows = Row::get_distributed_spans()[number<0>{}];
         sweep_tile_span(rows, [&](auto row) {
-            constexpr auto i  = make_tuple(row);
-            const float fresh = ck_tile::max(highest[i], tile_highest[i] * scale);
+            constexpr auto i    = make_tuple(row);
+            const float highest = tile_highest[i] * scale;
+            const bool follows  = highest > origin[i] + slack;
+            const float fresh   = follows ? highest : origin[i];
             // a row without a key so far: any finite origin gives weights of 0
             const float from = fresh == -numeric<float>::infinity() ? 0.f : fresh;
-            factor(i)        = ck_tile::exp2(highest[i] - from);
-            origin(i)        = from - static_cast<float>(kShift);
-            highest(i)       = fresh;
+            factor(i)        = follows ? ck_tile::exp2(origin[i] - from) : 1.f;
+            shift(i)         = from - static_cast<float>(kShift);
+            origin(i)        = fresh;
         });
 
         constexpr auto spans = Scores::get_distributed_spans();
         sweep_tile_span(spans[number<0>{}], [&](auto row) {
-            const float from = origin[make_tuple(row)];
+            const float from = shift[make_tuple(row)];
             sweep_tile_span(spans[number<1>{}], [&](auto column) {
                 constexpr auto i = make_tuple(row, column);
                 scores(i)        = ck_tile::exp2(scores[i] * scale - from);
@@ -142,6 +154,17 @@ struct OnlineSoftmax
         return factor;
     }
 };
+
+// Whether any row of the wave has a factor other than 1.
+template <typename Row>
+CK_TILE_DEVICE bool any_changes(const Row& factor)
+{
+    using namespace ck_tile;
+    bool changes = false;
+    sweep_tile_span(Row::get_distributed_spans()[number<0>{}],
+                    [&](auto row) { changes |= factor[make_tuple(row)] != 1.f; });
+    return __builtin_amdgcn_ballot_w64(changes) != 0;
+}
 
 // Multiplies each row of a tile with its factor.
 template <typename Tile, typename Row>

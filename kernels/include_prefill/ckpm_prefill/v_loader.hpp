@@ -110,7 +110,7 @@ struct VLoader
             constexpr index_t id =
                 kIds == 1 ? 0 : kStage * kLookups + (kLookups == 1 ? 0 : i.value);
             const index_t slot = Reader::slot_of(token(kStage, i.value));
-            staged_[i.value]   = reader_.read(view_, pages_[id], offset(slot));
+            staged_[i.value]   = reader_.read(Reader::place(view_, pages_[id], offset(slot)));
         });
         staged_first_ = start_ + kStage * kTokens;
     }

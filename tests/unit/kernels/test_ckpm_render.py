@@ -25,8 +25,9 @@ AXES = (
 )
 
 
-def keys(mask_impl: str, tier: str = "full") -> list[Key]:
-    return select(dialect(UPSTREAM.dialect), Selection(archs=("gfx950",), mask_impl=mask_impl, tier=tier))
+def keys(mask_impl: str, tier: str = "full", name: str = "ckpm") -> list[Key]:
+    chosen = dialect(upstreams()[name].dialect)
+    return select(chosen, Selection(archs=("gfx950",), mask_impl=mask_impl, tier=tier))
 
 
 def declared() -> set[str]:
@@ -54,8 +55,11 @@ def spelled(text: str) -> Iterator[str]:
 def test_every_kernel_renders_with_names_that_our_headers_declare(mask_impl: str, count: int) -> None:
     every = keys(mask_impl)
     assert len(every) == count
+    # what only ckpm-extended has: every twentieth of its kernels
+    beyond = keys(mask_impl, name="ckpm-extended")
+    assert not {key.name for key in beyond} & {key.name for key in every}
     known, unknown = declared() | _NOT_OURS, set()
-    for key in every:
+    for key in (*every, *beyond[::20]):
         text = instance_text(key, FEATURES)
         assert f'note_selected("{key.name}")' in text
         unknown |= set(spelled(text)) - known
@@ -74,6 +78,22 @@ def test_the_smoke_tier_holds_every_value_of_every_axis(mask_impl: str) -> None:
     smoke, full = keys(mask_impl, "smoke"), keys(mask_impl)
     for axis in AXES:
         assert {getattr(key, axis) for key in smoke} == {getattr(key, axis) for key in full}, axis
+
+
+@pytest.mark.parametrize("mask_impl", MASK_IMPLS)
+def test_ckpm_extended_has_what_users_ask_for_in_its_smoke_tier_too(mask_impl: str) -> None:
+    for tier in ("smoke", "full"):
+        every = keys(mask_impl, tier, "ckpm-extended")
+        assert {key.page_size for key in every} >= {64, 128, 2048}
+        assert {(key.hdim_q, key.hdim_v) for key in every} >= {(64, 64), (192, 128)}
+        own = {(key.hdim_q in (128, 256), key.page_size in (1, 16, 1024)) for key in every}
+        assert (True, True) not in own  # those are rocm-libraries-2026's
+
+
+def test_no_assert_calls_out_of_a_kernel() -> None:
+    """A call's register pressure moved the words of a descriptor on gfx950 (rocm-libraries pull request 6653)."""
+    for file in sorted(Path(HEADERS).rglob("*.hpp")):
+        assert not re.search(r"\b(assert|printf|abort|__trap|__builtin_trap)\s*\(", file.read_text()), file
 
 
 def test_our_headers_are_ours() -> None:

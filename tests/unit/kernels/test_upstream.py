@@ -19,7 +19,7 @@ from kernels.errors import ChecksumError, DownloadError, NotACkTreeError, UnfitT
 from kernels.upstream import package_index
 from kernels.upstream import trees as upstream
 from kernels.upstream.trees import FMHA, checkout, damage, digest, include_closure, locate, place
-from matrix.base.errors import OutputError, UnknownUpstreamError
+from matrix.base.errors import OutputError, UnknownUpstreamError, UsageError
 from matrix.dialects import PackagedUpstream, dialect, upstreams
 
 CODEGEN = {
@@ -423,6 +423,23 @@ def test_our_own_headers_stand_before_a_tree_that_another_upstream_unpacks(
     header.write_text("// edited\n")
     edited = locate("ckpm", cache=tmp_path / "cache")
     assert len({plain.identity, tree.identity, edited.identity}) == 3
+    copy = tmp_path / "copy/fmha_fwd.hpp"
+    copy.parent.mkdir()
+    copy.write_text("// edited\n")
+    elsewhere = locate("ckpm", cache=tmp_path / "cache", headers=copy.parent)
+    assert elsewhere.includes == (copy.parent, *plain.includes)
+    assert elsewhere.identity == edited.identity  # of the same text, wherever it lies
+
+
+def test_headers_for_an_upstream_that_takes_none_and_a_folder_without_any(tmp_path: Path) -> None:
+    ours = r"Those that have: ckpm, ckpm-extended\."
+    for name in ("aiter", "checkout"):
+        with pytest.raises(UsageError, match=rf"--headers: upstream {name} has no headers of ours\. {ours}"):
+            locate(name, cache=tmp_path / "cache", headers=tmp_path)
+    with pytest.raises(
+        UsageError, match=rf"--headers: {tmp_path} holds no fmha_fwd\.hpp\. Give a copy of .*/include_prefill"
+    ):
+        locate("ckpm", cache=tmp_path / "cache", headers=tmp_path)
 
 
 def test_an_upstream_without_headers_of_ours_is_what_it_was() -> None:
@@ -431,5 +448,6 @@ def test_an_upstream_without_headers_of_ours_is_what_it_was() -> None:
         "aiter": ("aiter", "", True),
         "flash-attn": ("flash-attn", "", True),
         "ckpm": ("aiter", "include_prefill", False),
+        "ckpm-extended": ("aiter", "include_prefill", False),
     }
     assert upstreams()["ckpm"].sha256 == upstreams()["aiter"].sha256

@@ -55,6 +55,16 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [  # rule, values it l
         {"qscale": "kv_blockscale", "page_size": 16, "tile": TILE},
     ),
     (
+        "beyond_upstreams_axes",
+        {"hdim_q": 192, "hdim_v": 128, "page_size": 16},
+        {"hdim_q": 256, "hdim_v": 256, "page_size": 1024},
+    ),
+    (
+        "beyond_upstreams_axes",
+        {"hdim_q": 128, "hdim_v": 128, "page_size": 64},
+        {"hdim_q": 128, "hdim_v": 128, "page_size": 16},
+    ),
+    (
         "gload_only_for_small_pages",
         {"load": "gload", "page_size": 127, "tile": TILE},
         {"load": "gload", "page_size": 128, "tile": TILE},

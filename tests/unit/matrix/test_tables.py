@@ -218,9 +218,10 @@ def test_the_tables_as_they_are() -> None:
         "aiter": "ck-2025-11",
         "flash-attn": "ck-2025-06",
         "ckpm": "rocm-libraries-2026",
+        "ckpm-extended": "ckpm-extended",
     }
     assert [dialect(name).name for name in dialect_names()] == [
-        "ck-2025-06", "ck-2025-11", "rocm-libraries-2026", "rocm-libraries-2026-04",
+        "ck-2025-06", "ck-2025-11", "ckpm-extended", "rocm-libraries-2026", "rocm-libraries-2026-04",
     ]  # fmt: skip
 
 
@@ -244,14 +245,14 @@ def test_the_tables_as_they_are() -> None:
             check_upstream,
             "vllm",
             UnknownUpstreamError,
-            "unknown upstream 'vllm'. Known: aiter, flash-attn, ckpm, checkout.",
+            "unknown upstream 'vllm'. Known: aiter, flash-attn, ckpm, ckpm-extended, checkout.",
         ),
         (
             dialect,
             "ck-2026",
             UnknownDialectError,
             "unknown dialect 'ck-2026'; did you mean 'ck-2025-06'? "
-            "Known: ck-2025-06, ck-2025-11, rocm-libraries-2026, rocm-libraries-2026-04.",
+            "Known: ck-2025-06, ck-2025-11, ckpm-extended, rocm-libraries-2026, rocm-libraries-2026-04.",
         ),
         (
             dialect("ck-2025-11").family,

@@ -308,6 +308,32 @@ def test_the_table_says_what_bounds_a_problem_and_what_it_leaves_out(
     assert all(f"- {line}" in out for line in cannot_see())
 
 
+def test_two_libraries_are_compared_on_the_problems_that_both_ran(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours, theirs = tmp_path / "ours.json", tmp_path / "theirs.json"
+    alone = dataclasses.replace(ONE, problem="performance/alone")
+    # half as many instructions in all, and a wave's 100 SALU ones of 4 cycles are 25 more of 4 each
+    measurements(counted(instructions=430, instructions_salu=300), alone).write(ours)
+    measurements(ONE).write(theirs)
+    assert main(["model", str(ours), "--against", str(theirs)]) == 0
+    (row,) = (line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("one"))
+    serial = [estimate(one, machines()["gfx950"]).units["serial"] for one in (counted(instructions_salu=300), ONE)]
+    assert serial[0] - serial[1] == 200 / 8 * 4
+    assert row[1:5] == ["430", "-50.00%", f"{serial[0]:.0f}", f"{serial[0] / serial[1] - 1:+.2%}"]
+
+
+def test_what_can_not_be_compared_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = {name: str(tmp_path / name) for name in ("one", "alone", "elsewhere")}
+    measurements(ONE).write(Path(files["one"]))
+    measurements(dataclasses.replace(ONE, problem="performance/alone")).write(Path(files["alone"]))
+    moved = measurements(ONE)
+    dataclasses.replace(moved, provenance={**moved.provenance, "arch": "gfx942"}).write(Path(files["elsewhere"]))
+    for name, said in (("alone", "share no problem"), ("elsewhere", "one file is of gfx950, the other of gfx942")):
+        assert main(["model", files["one"], "--against", files[name]]) == GateError.exit_code
+        assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("upstream", "ran", "said"),
     [

@@ -203,7 +203,8 @@ def _condition(group: Field, fields: Mapping[str, Field]) -> Condition:
     named = {} if axes is None else axes.mapping()
     condition: dict[str, list[Any]] = {}
     for name, field in fields.items():
-        parts = field.items() if isinstance(field.value, list) and name not in _COMPOSITES else [field]
+        listed = isinstance(field.value, list) and (name not in _COMPOSITES or name == "lengths")
+        parts = field.items() if listed else [field]
         if name in FIELDS or name not in named:
             condition[name] = [_value(name, part) for part in parts]
             continue

@@ -85,7 +85,7 @@ class FakeDevice(Device):
         self.options.append(options)
 
     @contextlib.contextmanager
-    def placed(self, placement: str) -> Iterator[None]:
+    def placed(self, placement: str, at: int = 0) -> Iterator[None]:
         self.placements.append(placement)
         yield
 

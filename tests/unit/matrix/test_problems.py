@@ -286,6 +286,8 @@ def test_counterparts_differ_where_they_say() -> None:
         assert (dataclasses.replace(other, name=problem.name) == problem) == (check == "repeat_bitwise")
     alone = counterpart(problem, "batch_invariance")
     assert (alone.seqlens_q, alone.seqlens_k, alone.ids) == ((4,), (6,), (1,))
+    first = counterpart(problem, "batch_invariance", 0)
+    assert (first.seqlens_q, first.seqlens_k, first.ids) == ((3,), (5,), (0,))
     with pytest.raises(KeyError):
         counterpart(problem, "reference")
 
@@ -304,6 +306,8 @@ def test_counterparts_differ_where_they_say() -> None:
         ({"pool_pages": 10}, "can't hold the 128"),
         ({"p_drop": 1.0}, "p_drop"),
         ({"placement": "low", "pool_pages": 8_000_000}, "pools of 4096000000 bytes don't fit below 4 GiB"),
+        ({"checks": ("freed_pages",), "page_size": 8}, "pages of a multiple of 4096 bytes"),
+        ({"checks": ("freed_pages", "nan_canary"), "page_size": 16}, "nan_canary could fill"),
         ({"mode": "batch", "seqlens_q": (1, 2), "seqlens_k": (1, 2)}, "one seqlen_q"),
         ({"checks": ("looks",)}, "unknown check 'looks'"),
     ],

@@ -56,7 +56,7 @@ def test_the_smoke_tier_suits_an_emulator() -> None:
     cases = [problem for suite in SUITES for problem in problems(suite)]
     assert sum(map(wave_instructions, cases)) < 100e6
     assert (
-        len(cases) < 750
+        len(cases) < 850
     )  # each kind of kernel in each group of kernels and head dims: planted defects survived without
 
 

@@ -24,7 +24,7 @@ class PrefillCopy(ProjectCopy):
         """A library of these kernels alone, each in a unit of its own."""
         chosen = self.work.with_name("chosen.py")
         chosen.write_text(
-            f"NAMES = {sorted(key.name for key in keys)!r}\n\n\ndef keep(key):\n    return key.name in NAMES\n"
+            f"NAMES = {sorted({key.name for key in keys})!r}\n\n\ndef keep(key):\n    return key.name in NAMES\n"
         )
         words = ("--tier", "full", "--filter-file", str(chosen), "--unit-size", "1", "--toolchain", "embedded")
         done = self.run("kernels", "build", *_WORDS, *words)

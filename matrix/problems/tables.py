@@ -30,9 +30,8 @@ _INTEGERS = (
 _FLAGS = ["sink_logits", "alibi_per_batch", "lse", "store_randval"]
 _NUMBERS = ["logits_soft_cap", "p_drop", "scale"]
 _COMPOSITES = ["lengths", "heads", "hdim", "window", "pool_bytes", "q_range", "kv_range", "checks", "also_check"]
-_PLAIN = frozenset(
-    (*CHOICES, *_INTEGERS, *_FLAGS, *_NUMBERS)
-)  # of a case's values, those that are a Problem's as they are
+# of a case's values, those that are a Problem's as they are
+_PLAIN = frozenset((*CHOICES, *_INTEGERS, *_FLAGS, *_NUMBERS))
 FIELDS = (*CHOICES, *_INTEGERS, *_FLAGS, *_NUMBERS, *_COMPOSITES)
 
 Condition = Mapping[str, Sequence[Any]]  # field, or axis -> the values, or words, that meet it
@@ -116,7 +115,10 @@ def read(file: Path, suite: str, tier: str) -> tuple[Problem, ...]:
         picks = _picks(field, own)
         if tier != own and tier not in picks:
             continue
-        for problem in _expand(f"{suite}/{group}", field, base, picks, tier):
+        cases = list(_expand(f"{suite}/{group}", field, base, picks, tier))
+        if tier in picks and not cases:
+            raise field.fail(f"picks.{tier}: no case of the group is like that")
+        for problem in cases:
             if problem.name in by_name:
                 raise field.fail(f"two cases are named {problem.name}: give their axes words that differ")
             by_name[problem.name] = problem

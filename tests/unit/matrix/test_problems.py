@@ -355,6 +355,13 @@ def test_a_smaller_tier_picks_from_a_larger_group(tmp_path: Path) -> None:
     assert names["full"] == ["c-bf16-full", "c-bf16-causal", "c-fp16-full", "c-fp16-causal"]
     assert names["nightly"] == ["a-bf16-full", "a-bf16-causal", "b-bf16-full", "b-bf16-causal"]
     assert {case.tier for case in read(file, "dispatch", "full")} == {"full"}
+    for wrong, message in (
+        ("{kind: d}", "unknown word of the axis; known: a, b, c"),
+        ("{lse: true}", "no case of the"),
+    ):
+        file.write_text(table + f"    picks: {{full: {wrong}}}\n")
+        with pytest.raises(TableError, match=message):
+            read(file, "dispatch", "full")
 
 
 @pytest.mark.parametrize(

@@ -187,6 +187,12 @@ def test_gate(session: nox.Session) -> None:
     run(session, "pytest", *(session.posargs or ["tests/gate"]))
 
 
+@session("test-prefill")
+def test_prefill(session: nox.Session) -> None:
+    """What the ledger excuses upstreams for passes with ckpm's kernels; defects planted in its headers are found."""
+    run(session, "pytest", *(session.posargs or ["tests/prefill"]))
+
+
 @session("test-faults")
 def test_faults(session: nox.Session) -> None:
     """Killed at 50 random moments, full disks, clocks that jump, two runs at once: what comes out stays the same."""

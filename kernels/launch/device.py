@@ -76,8 +76,12 @@ class Device(ABC):
         """Set options of the emulator between launches. Raises UsageError where there are none."""
 
     @abstractmethod
-    def placed(self, placement: str) -> contextlib.AbstractContextManager[None]:
-        """Allocations in the ``with`` get a base address of that kind. Raises UsageError if the device can't."""
+    def placed(self, placement: str, at: int = 0) -> contextlib.AbstractContextManager[None]:
+        """Allocations in the ``with`` get a base address of that kind, or the address ``at`` if that is "fixed".
+
+        Raises:
+            UsageError: the device can't.
+        """
 
     @abstractmethod
     def fault(self) -> Fault | None:
@@ -145,9 +149,9 @@ class EmulatedDevice(Device):
             raise UsageError(str(error)) from error
 
     @contextlib.contextmanager
-    def placed(self, placement: str) -> Iterator[None]:
+    def placed(self, placement: str, at: int = 0) -> Iterator[None]:
         try:
-            with self._device.placed(placement):
+            with self._device.placed(placement, at):
                 yield
         except emulated.DeviceFaultError:
             raise
@@ -213,7 +217,7 @@ class GpuDevice(Device):
             raise UsageError(f"a GPU has no option {', '.join(sorted(options))}: take --device emulator")
 
     @contextlib.contextmanager
-    def placed(self, placement: str) -> Iterator[None]:
+    def placed(self, placement: str, at: int = 0) -> Iterator[None]:
         if placement != "default":
             raise UsageError("a GPU's runtime chooses base addresses itself: take --device emulator")
         yield

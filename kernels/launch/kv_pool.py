@@ -26,7 +26,8 @@ class Write:
 class Buffer:
     """Device memory. ``fill`` is a byte for all of it before the writes (outputs only; pools are too large).
 
-    ``placement`` is a Problem's; ``guard`` asks for unmapped memory behind the last byte.
+    ``placement`` is a Problem's; ``guard`` asks for unmapped memory behind the last byte. Of a ``sparse`` buffer only
+    what the writes cover is mapped; each write has memory pages of its own.
     """
 
     size: int
@@ -34,6 +35,7 @@ class Buffer:
     fill: int | None = None
     placement: str = "default"
     guard: bool = False
+    sparse: bool = False
 
 
 def stream(p: Problem, *what: int) -> np.random.Generator:
@@ -118,7 +120,11 @@ class Pool:
                 blocks[0] = self._block(np.zeros_like(self._nothing(tensor)), tensor)
             writes.setdefault(name, []).extend(runs(blocks, stride, offset))
             buffers[name] = Buffer(
-                size=self.table.pool_pages * stride, writes=tuple(writes[name]), placement=p.placement, guard=guard
+                size=self.table.pool_pages * stride,
+                writes=tuple(writes[name]),
+                placement=p.placement,
+                guard=guard,
+                sparse="freed_pages" in p.checks,
             )
         if p.qscale == "pertensor":
             scale = Write(0, np.array([self.base_descale], np.float32))

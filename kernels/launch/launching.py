@@ -160,16 +160,21 @@ def arguments(prepared: Prepared, memory: Mapping[str, Memory]) -> LaunchArgumen
 def uploaded(device: Device, prepared: Prepared) -> Iterator[dict[str, Memory]]:
     """The problem's buffers on the device, by name; freed at the end whatever happened."""
     memory: dict[str, Memory] = {}
+    allocated: list[Memory] = []
     try:
         for name, buffer in prepared.buffers.items():
+            if buffer.sparse:
+                memory[name] = _map_writes(device, buffer, allocated)
+                continue
             memory[name] = _allocate(device, buffer)
+            allocated.append(memory[name])
             if buffer.fill is not None:
                 device.hip.fill(memory[name], buffer.fill)
             for write in buffer.writes:
                 device.hip.write(memory[name], write.data, write.offset)
         yield memory
     finally:
-        for part in memory.values():
+        for part in allocated:
             with contextlib.suppress(HipError):  # of a lost device: the first error is the one to report
                 device.hip.free(part)
 
@@ -179,6 +184,17 @@ def _allocate(device: Device, buffer: Buffer) -> Memory:
         return device.hip.malloc(buffer.size)
     with device.placed(buffer.placement):
         return device.hip.malloc(buffer.size)
+
+
+def _map_writes(device: Device, buffer: Buffer, allocated: list[Memory]) -> Memory:
+    """The range of a sparse buffer. Each write has an allocation of its own in it, which ``allocated`` is given."""
+    whole = _allocate(device, buffer)
+    device.hip.free(whole)  # its addresses are nobody's from here on
+    for write in buffer.writes:
+        with device.placed("fixed", at=whole.address + write.offset):
+            allocated.append(device.hip.malloc(write.data.nbytes))
+        device.hip.write(allocated[-1], write.data)
+    return whole
 
 
 def check(prepared: Prepared) -> None:

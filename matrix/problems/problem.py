@@ -50,15 +50,18 @@ CHECKS = (
     "nan_canary",  # pages that no table names and gaps hold NaN: none may reach O or LSE
     "nan_slack",  # so do the unused slots of last pages
     "output_gaps",  # rows and heads of the outputs have gaps between them, in which nothing may be written
-    "guard_page",  # the byte after each input is not mapped: a read past the end faults
+    "guard_page",  # the bytes before and behind each input are not mapped: a read beside it faults
+    "freed_pages",  # pages of the pools that no table names are not mapped
     "repeat_bitwise",
-    "batch_invariance",
+    "batch_invariance",  # each sequence of the batch alone
     "identity_vs_scrambled",
     "linear_vs_vectorized",
     "sglang_vs_vllm",
+    "paged_vs_contiguous",  # the tokens of a sequence one behind the other, in pages of one token
     "exact_vs_padded",
 )
-PAIRWISE = CHECKS[6:]
+PAIRWISE = CHECKS[7:]
+_MAPPED_BYTES = 4096  # at once, the smallest page of a GPU's memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,10 +185,21 @@ def _combination_complaint(p: Problem) -> str | None:
         total = sum(map(p.pages_of, range(p.batch)))
         if p.pool_pages < total:
             return f"a pool of {p.pool_pages} pages can't hold the {total} pages of the sequences"
+    if "freed_pages" in p.checks and (why := _freed_pages_complaint(p)):
+        return why
     if p.placement == "low" and (size := 2 * p.pool_pages * page_elements(p, "k") * p.element_bytes) > _BELOW_4_GB:
         return f"pools of {size} bytes don't fit below 4 GiB beside the program"
     if not 0 <= p.p_drop < 1 or p.logits_soft_cap < 0 or p.sink_size < 0:
         return "p_drop must be in [0, 1), logits_soft_cap and sink_size not negative"
+    return None
+
+
+def _freed_pages_complaint(p: Problem) -> str | None:
+    if "nan_canary" in p.checks:
+        return "freed_pages maps no page that nan_canary could fill with NaN"
+    sizes = {page_elements(p, tensor) * p.element_bytes for tensor in ("k", "v")}
+    if p.storage != "separate" or p.vlayout == "col" or any(size % _MAPPED_BYTES for size in sizes):
+        return f"freed_pages needs pools of their own with pages of a multiple of {_MAPPED_BYTES} bytes"
     return None
 
 
@@ -374,8 +388,8 @@ def wave_instructions(problem: Problem) -> int:
     return launches * problem.nhead_q * one if problem.expect == "ok" else 0
 
 
-def counterpart(problem: Problem, check: str) -> Problem:
-    """The problem whose launch must give the same bits; ``batch_invariance`` takes the last sequence alone.
+def counterpart(problem: Problem, check: str, sequence: int = -1) -> Problem:
+    """The problem whose launch must give the same bits; ``batch_invariance`` takes one ``sequence`` alone.
 
     Compare with the same kernel named at launch: another batch may make dispatch choose another tile.
 
@@ -390,11 +404,14 @@ def counterpart(problem: Problem, check: str) -> Problem:
         },
         "linear_vs_vectorized": {"kv_layout": "linear" if problem.kv_layout == "vectorized" else "vectorized"},
         "sglang_vs_vllm": {"kv_table": "sglang" if problem.kv_table == "vllm" else "vllm"},
+        "paged_vs_contiguous": {
+            **{"page_size": 1, "kv_layout": "linear", "kv_table": "sglang", "page_order": "identity", "pool_pages": 0},
+        },
         "exact_vs_padded": {"table_end": "zeros" if problem.table_end == "exact" else "exact"},
         "batch_invariance": {
-            "seqlens_q": problem.seqlens_q[-1:],
-            "seqlens_k": problem.seqlens_k[-1:],
-            "sequence_ids": problem.ids[-1:],
+            "seqlens_q": (problem.seqlens_q[sequence],),
+            "seqlens_k": (problem.seqlens_k[sequence],),
+            "sequence_ids": (problem.ids[sequence],),
         },
     }
     return dataclasses.replace(problem, name=f"{problem.name}~{check}", **changes[check])

@@ -2,15 +2,18 @@
 
 A group says its tier and why it exists, ``set``s fields and lists ``axes``. An axis is a list of values of the field
 that it is named after, or a mapping of words to the fields that each word sets. A case is named after its suite, group
-and words; what is left out is said under ``drop``, and an impossible case that is not dropped is an error.
+and words; what is left out is said under ``drop``, and an impossible case that is not dropped is an error. ``picks``
+says which cases of the group a smaller tier runs already. Conditions of both name fields, or an axis and its words.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +30,11 @@ _INTEGERS = (
 _FLAGS = ["sink_logits", "alibi_per_batch", "lse", "store_randval"]
 _NUMBERS = ["logits_soft_cap", "p_drop", "scale"]
 _COMPOSITES = ["lengths", "heads", "hdim", "window", "pool_bytes", "q_range", "kv_range", "checks", "also_check"]
+# of a case's values, those that are a Problem's as they are
+_PLAIN = frozenset((*CHOICES, *_INTEGERS, *_FLAGS, *_NUMBERS))
 FIELDS = (*CHOICES, *_INTEGERS, *_FLAGS, *_NUMBERS, *_COMPOSITES)
+
+Condition = Mapping[str, Sequence[Any]]  # field, or axis -> the values, or words, that meet it
 
 # How a bare axis value is written in a name; what is not here is its own text. An empty word is left out.
 _WORDS: Mapping[str, Callable[[Any], str]] = {
@@ -47,6 +54,14 @@ _WORDS: Mapping[str, Callable[[Any], str]] = {
     "vlayout": lambda value: f"v{value}",
     "mode": str,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A value of an axis: its word in names, and the fields that it sets."""
+
+    word: str
+    fields: Mapping[str, Any]
 
 
 def problems(suite: str, tier: str = "smoke") -> tuple[Problem, ...]:
@@ -93,71 +108,113 @@ def read(file: Path, suite: str, tier: str) -> tuple[Problem, ...]:
     base = {} if defaults is None else _fields(defaults)
     by_name: dict[str, Problem] = {}
     for group, field in table.get("groups").mapping().items():
-        field.allow(("tier", "why", "set", "axes", "drop"))
-        if field.get("tier").text() not in TIERS:
+        field.allow(("tier", "why", "set", "axes", "drop", "picks"))
+        own = field.get("tier").text()
+        if own not in TIERS:
             raise field.get("tier").fail(f"unknown tier; known: {', '.join(TIERS)}")
-        if field.get("tier").text() != tier:
+        picks = _picks(field, own)
+        if tier != own and tier not in picks:
             continue
-        for problem in _expand(f"{suite}/{group}", field, base, suite, group):
+        cases = list(_expand(f"{suite}/{group}", field, base, picks, tier))
+        if tier in picks and not cases:
+            raise field.fail(f"picks.{tier}: no case of the group is like that")
+        for problem in cases:
             if problem.name in by_name:
                 raise field.fail(f"two cases are named {problem.name}: give their axes words that differ")
             by_name[problem.name] = problem
     return tuple(by_name.values())
 
 
-def _expand(prefix: str, group: Field, base: Mapping[str, Any], suite: str, name: str) -> Iterator[Problem]:
+def _expand(
+    prefix: str, group: Field, base: Mapping[str, Any], picks: Mapping[str, Condition], tier: str
+) -> Iterator[Problem]:
+    """The group's cases of one tier: what its pick names, or, of its own tier, what no pick names."""
     group.get("why").text()
     fixed = group.find("set")
     common = {**base, **({} if fixed is None else _fields(fixed))}
     axes = group.find("axes")
     lists = [] if axes is None else [_axis(word, field) for word, field in axes.mapping().items()]
     _no_field_twice(axes, lists)
-    drops = _drops(group)
+    wanted = picks.get(tier, {})
+    lists = [[step for step in axis if _may_meet(step.fields, wanted)] for axis in lists]
+    out = [*_drops(group), *(picks[smaller] for smaller in TIERS[: TIERS.index(tier)] if smaller in picks)]
     for combination in itertools.product(*lists):
         values = dict(common)
-        for _, fields in combination:
-            values |= fields
-        if any(all(values.get(field) in allowed for field, allowed in drop.items()) for drop in drops):
+        for step in combination:
+            values |= step.fields
+        if not _meets(values, wanted) or any(_meets(values, one) for one in out):
             continue
-        words = "-".join(word for word, _ in combination if word)
-        yield _problem(group, f"{prefix}.{words}" if words else prefix, suite, name, values)
+        words = "-".join(step.word for step in combination if step.word)
+        yield _problem(group, f"{prefix}.{words}" if words else prefix, tier, values)
 
 
-def _axis(name: str, field: Field) -> list[tuple[str, dict[str, Any]]]:
-    """(word, fields) for each value of an axis."""
+def _meets(values: Mapping[str, Any], condition: Condition) -> bool:
+    return all(values.get(field) in allowed for field, allowed in condition.items())
+
+
+def _may_meet(fields: Mapping[str, Any], condition: Condition) -> bool:
+    """Whether a case with these fields, and others, can meet it: large groups are not walked for a small pick."""
+    return all(fields[field] in allowed for field, allowed in condition.items() if field in fields)
+
+
+def _axis(name: str, field: Field) -> list[Step]:
+    """The values of an axis. If it is named after no field, its name stands for its words."""
     if isinstance(field.value, dict):
-        return [(word, {} if item.value is None else _fields(item)) for word, item in field.value.items()]
+        label = () if name in FIELDS else (name,)
+        steps = field.value.items()
+        return [
+            Step(word, {**({} if item.value is None else _fields(item)), **dict.fromkeys(label, word)})
+            for word, item in steps
+        ]
     if name not in FIELDS:
         raise field.fail(f"an axis that is no field needs words: WORD: {{field: value}}. Fields: {', '.join(FIELDS)}")
-    steps = []
-    for item in field.items():
-        value = _value(name, item)
-        steps.append((_WORDS.get(name, str)(value), {name: value}))
-    return steps
+    values = [_value(name, item) for item in field.items()]
+    return [Step(_WORDS.get(name, str)(value), {name: value}) for value in values]
 
 
-def _no_field_twice(axes: Field | None, lists: Sequence[Sequence[tuple[str, Mapping[str, Any]]]]) -> None:
+def _no_field_twice(axes: Field | None, lists: Sequence[Sequence[Step]]) -> None:
     owner: dict[str, int] = {}
     for index, axis in enumerate(lists):
-        for field in {field for _, fields in axis for field in fields}:
+        for field in {field for step in axis for field in step.fields}:
             if owner.setdefault(field, index) != index and axes is not None:
                 raise axes.fail(f"two axes set '{field}'")
 
 
-def _drops(group: Field) -> list[dict[str, list[Any]]]:
-    """Each ``drop``: field -> the values that together leave a case out; ``why`` is for the reader and required."""
-    combinations = []
+def _drops(group: Field) -> list[Condition]:
+    """Each ``drop`` is a condition; ``why`` is for the reader and required."""
+    conditions = []
     drops = group.find("drop")
     for item in drops.items() if drops else []:
         item.get("why").text()
-        conditions: dict[str, list[Any]] = {}
-        for name, field in item.mapping().items():
-            if name == "why":
-                continue
-            listed = isinstance(field.value, list) and name not in _COMPOSITES
-            conditions[name] = [_value(name, part) for part in (field.items() if listed else [field])]
-        combinations.append(conditions)
-    return combinations
+        conditions.append(_condition(group, {name: one for name, one in item.mapping().items() if name != "why"}))
+    return conditions
+
+
+def _picks(group: Field, own: str) -> dict[str, Condition]:
+    """Tier -> which of the group's cases it runs, for tiers below the group's own."""
+    picks = group.find("picks")
+    if picks is None:
+        return {}
+    picks.allow(TIERS[: TIERS.index(own)])
+    return {tier: _condition(group, condition.mapping()) for tier, condition in picks.mapping().items()}
+
+
+def _condition(group: Field, fields: Mapping[str, Field]) -> Condition:
+    """Field -> its values; or an axis that is no field -> its words."""
+    axes = group.find("axes")
+    named = {} if axes is None else axes.mapping()
+    condition: dict[str, list[Any]] = {}
+    for name, field in fields.items():
+        listed = isinstance(field.value, list) and (name not in _COMPOSITES or name == "lengths")
+        parts = field.items() if listed else [field]
+        if name in FIELDS or name not in named:
+            condition[name] = [_value(name, part) for part in parts]
+            continue
+        for part in parts:
+            if part.text() not in named[name].mapping():
+                raise part.fail(f"unknown word of the axis; known: {', '.join(named[name].mapping())}")
+        condition[name] = [part.text() for part in parts]
+    return condition
 
 
 def _fields(field: Field) -> dict[str, Any]:
@@ -222,8 +279,8 @@ def _side_word(side: int | tuple[int, ...] | range) -> str:
     return "_".join(map(str, side)) if isinstance(side, tuple) else str(side)
 
 
-def _problem(group: Field, name: str, suite: str, group_name: str, values: Mapping[str, Any]) -> Problem:
-    plain: dict[str, Any] = {field: value for field, value in values.items() if field not in _COMPOSITES}
+def _problem(group: Field, name: str, tier: str, values: Mapping[str, Any]) -> Problem:
+    plain: dict[str, Any] = {field: value for field, value in values.items() if field in _PLAIN}
     plain.setdefault("seed", int.from_bytes(hashlib.sha256(name.encode()).digest()[:3], "big"))
     for field in ("q_range", "kv_range", "checks"):
         if field in values:
@@ -236,13 +293,14 @@ def _problem(group: Field, name: str, suite: str, group_name: str, values: Mappi
         plain["hdim_q"] = plain["hdim_v"] = values["hdim"]
     if "window" in values:
         plain["window_left"], plain["window_right"] = values["window"]
+    place = name.partition(".")[0]  # SUITE/GROUP
     if "lengths" in values:
-        plain["seqlens_q"], plain["seqlens_k"] = _sequences(values["lengths"], f"{suite}/{group_name}")
-    problem = Problem(name=name, suite=suite, tier=group.get("tier").text(), group=group_name, **plain)
+        plain["seqlens_q"], plain["seqlens_k"] = _sequences(values["lengths"], place)
+    suite, _, group_name = place.partition("/")
+    problem = Problem(name=name, suite=suite, tier=tier, group=group_name, **plain)
     if "pool_bytes" in values:
         stride = page_elements(problem, "k") * problem.element_bytes
-        plain["pool_pages"] = -(-values["pool_bytes"] // stride)
-        problem = Problem(name=name, suite=suite, tier=problem.tier, group=group_name, **plain)
+        problem = dataclasses.replace(problem, pool_pages=-(-values["pool_bytes"] // stride))
     if reason := complaint(problem):
         raise group.fail(f"{name}: {reason}. Mend the group or drop the case.")
     return problem

@@ -160,7 +160,16 @@ class _Case:
 
     def same_bits(self, check: str, first: Outcome) -> None:
         """Launch what must give the same bits and compare. Raises _EndError."""
-        other = counterpart(self.problem, check)
+        p, begin = self.problem, 0
+        if check != "batch_invariance":
+            self._compare_bits(check, first, counterpart(p, check), 0)
+            return
+        for sequence, length in enumerate(p.seqlens_q):
+            self._compare_bits(f"{check} of sequence {sequence}", first, counterpart(p, check, sequence), begin)
+            begin += length
+
+    def _compare_bits(self, check: str, first: Outcome, other: Problem, begin: int) -> None:
+        """Launch the other problem, whose tokens are those of the first launch from ``begin`` on. Raises _EndError."""
         key = self._matching(other)
         if key is None:
             self.lines.append(f"{check}: not compared, the library has no such kernel")
@@ -168,10 +177,10 @@ class _Case:
         mine = self.kernel
         second = self.launched(other, key.name)
         self.kernel = mine
-        tokens = sum(other.seqlens_q)
-        pairs = {"O": (first.o_bits()[-tokens:], second.o_bits())} if tokens else {}
-        if self.problem.lse and tokens:
-            pairs["LSE"] = first.lse()[:, -tokens:].view(np.uint32), second.lse().view(np.uint32)
+        rows = slice(begin, begin + sum(other.seqlens_q))
+        pairs = {"O": (first.o_bits()[rows], second.o_bits())}
+        if self.problem.lse:
+            pairs["LSE"] = first.lse()[:, rows].view(np.uint32), second.lse().view(np.uint32)
         for name, (left, right) in pairs.items():
             different = int((left != right).sum())
             if different:
@@ -304,7 +313,8 @@ def in_a_line(fault: Fault) -> str:
 
 def _run(case: _Case, variants: Sequence[Mapping[str, Any]]) -> tuple[str, str, Mapping[str, Any]]:
     problem, bench = case.problem, case.bench
-    if problem.placement != "default" and not bench.device.has("placement"):
+    placed = problem.placement != "default" or "freed_pages" in problem.checks
+    if placed and not bench.device.has("placement"):
         return "unsupported", "this device doesn't place buffers", {}
     if problem.expect != "ok":
         return *_refusal(case), {}

@@ -180,7 +180,8 @@ def test_slack_is_poisoned_on_request() -> None:
 
 
 @pytest.mark.parametrize(
-    "check", ["identity_vs_scrambled", "linear_vs_vectorized", "sglang_vs_vllm", "exact_vs_padded"]
+    "check",
+    ["identity_vs_scrambled", "linear_vs_vectorized", "sglang_vs_vllm", "paged_vs_contiguous", "exact_vs_padded"],
 )
 def test_counterparts_hold_the_same_numbers(check: str) -> None:
     problem = make(seqlens_q=(3, 4), seqlens_k=(40, 20), page_size=16, kv_layout="vectorized", seed=3)
@@ -190,12 +191,38 @@ def test_counterparts_hold_the_same_numbers(check: str) -> None:
 
 def test_a_sequence_alone_holds_its_own_numbers() -> None:
     problem = make(seqlens_q=(3, 4), seqlens_k=(40, 20), bias="bias", nhead_q=2, seed=3)
-    both, alone = prepare(problem).inputs, prepare(counterpart(problem, "batch_invariance")).inputs
-    assert np.array_equal(both.q[1], alone.q[0])
-    assert np.array_equal(both.v[1], alone.v[0])
-    assert both.bias is not None
-    assert alone.bias is not None
-    assert np.array_equal(both.bias[1], alone.bias[0])
+    both = prepare(problem).inputs
+    for sequence in (0, 1):
+        alone = prepare(counterpart(problem, "batch_invariance", sequence)).inputs
+        assert np.array_equal(both.q[sequence], alone.q[0])
+        assert np.array_equal(both.v[sequence], alone.v[0])
+        assert both.bias is not None
+        assert alone.bias is not None
+        assert np.array_equal(both.bias[sequence], alone.bias[0])
+
+
+def test_tokens_one_behind_the_other_lie_in_the_order_of_the_pool() -> None:
+    contiguous = counterpart(make(seqlens_k=(40,), page_size=16, kv_layout="vectorized"), "paged_vs_contiguous")
+    prepared = prepare(contiguous)
+    assert prepared.table.pages[0].tolist() == list(range(40))
+    rows = decode(prepared.buffers["k"].writes[0].data[: 40 * contiguous.hdim_q], "bf16", "").reshape(40, -1)
+    assert np.array_equal(rows, prepared.inputs.k[0][:, 0])
+
+
+def test_of_freed_pages_nothing_is_written() -> None:
+    problem = make(seqlens_k=(40,), page_size=16, page_order="spread", pool_pages=100, checks=("freed_pages",))
+    prepared = prepare(problem)
+    page = 16 * problem.hdim_q * 2
+    for name in ("k", "v"):
+        pool = prepared.buffers[name]
+        assert pool.sparse
+        assert pool.size == 100 * page
+        # the table's end names page 0, which `spread` has as well
+        assert sorted((one.offset, one.data.nbytes) for one in pool.writes) == [
+            (0, page),
+            (49 * page, page),
+            (99 * page, page),
+        ]
 
 
 def test_tables_by_hand() -> None:

@@ -35,12 +35,13 @@ class FakeHip:
     def __init__(self, room: int = 1 << 40) -> None:
         self.memory: dict[int, np.ndarray] = {}
         self.next, self.room = 1 << 20, room
+        self.fixed = 0  # where the next memory must be
 
     def malloc(self, size: int) -> Memory:
         if size > self.room:
             raise HipError("hipMalloc: out of memory", OUT_OF_MEMORY)
-        address = self.next
-        self.next += size + 4096
+        address = self.fixed or self.next
+        self.next += 0 if self.fixed else size + 4096
         self.memory[address] = np.zeros(size, np.uint8)
         return Memory(address, size)
 
@@ -85,9 +86,11 @@ class FakeDevice(Device):
         self.options.append(options)
 
     @contextlib.contextmanager
-    def placed(self, placement: str) -> Iterator[None]:
+    def placed(self, placement: str, at: int = 0) -> Iterator[None]:
         self.placements.append(placement)
+        cast(FakeHip, self.hip).fixed = at
         yield
+        cast(FakeHip, self.hip).fixed = 0
 
     def fault(self) -> Fault | None:
         return self.pending
@@ -394,3 +397,34 @@ def test_a_gpu_has_no_options_of_the_emulator() -> None:
     assert kind_of("hip", "gfx950") == "hip"
     with pytest.raises(UsageError, match="a GPU has no option threads"):
         GpuDevice.configure(cast(GpuDevice, None), threads=1)
+
+
+# ---- memory of freed pages, and sequences alone
+
+
+def test_freed_pages_are_not_mapped_while_the_kernel_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = 16 * 128 * 2
+    problem = make(seqlens_k=(40,), page_size=16, page_order="spread", pool_pages=100, checks=("freed_pages",))
+    prepared, fake = prepare(problem), FakeDevice(("placement",))
+    hip = cast(FakeHip, fake.hip)
+    with launching.uploaded(fake, prepared) as memory:
+        for name in ("k", "v"):
+            base = memory[name].address
+            inside = {at - base: part.size for at, part in hip.memory.items() if base <= at < base + 100 * page}
+            assert inside == {0: page, 49 * page: page, 99 * page: page}
+    assert hip.memory == {}
+
+
+@pytest.mark.parametrize("sequence", [0, 1])
+def test_each_sequence_of_a_batch_is_compared_with_itself_alone(monkeypatch: pytest.MonkeyPatch, sequence: int) -> None:
+    def spoil(out: dict[str, np.ndarray], launch: int) -> None:
+        if launch == 1 + sequence:
+            out["o"][-1, 0, 5] ^= 1
+
+    problem = make(seqlens_q=(3, 4), seqlens_k=(5, 6), checks=("batch_invariance",))
+    wrong = run_case(bench(monkeypatch, spoil)[0], problem)
+    assert (wrong.outcome, wrong.message.partition(",")[0]) == (
+        "wrong",
+        f"batch_invariance of sequence {sequence}: 1 of {(3, 4)[sequence] * 128} elements of O differ",
+    )
+    assert run_case(bench(monkeypatch)[0], problem).outcome == "passed"

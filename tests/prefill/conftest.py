@@ -1,0 +1,22 @@
+"""The kernels that ckpm may build, and a copy of the project for each module of tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from matrix.dialects import dialect
+from matrix.enumeration import enumerate_keys
+from matrix.keys import Key
+from tests.prefill.copies import PrefillCopy
+from tests.prefill.instead import ARCH
+
+
+@pytest.fixture(scope="session")
+def keys() -> tuple[Key, ...]:
+    """In dispatch order."""
+    return tuple(enumerate_keys(dialect("rocm-libraries-2026").family("batch_prefill"), arch=ARCH))
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> PrefillCopy:
+    return PrefillCopy(tmp_path_factory.mktemp("planted"))

@@ -1,0 +1,110 @@
+"""Defects that were made in CK's batch prefill, planted in our headers, and the case of a suite that finds each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+FOLDER = "kernels/include_prefill/ckpm_prefill"
+WRONG = "wrong numbers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """In a header of FOLDER, ``old``, which stands there once, becomes ``new``."""
+
+    header: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defect:
+    """``case`` of ``suite`` must fail, ``found_as`` wrong numbers or a kind of fault; without the defect it passes."""
+
+    edits: tuple[Edit, ...]
+    suite: str
+    case: str
+    found_as: str
+
+
+DEFECTS: Mapping[str, Defect] = {
+    # the table is read to the end of a tile (AICK-1171)
+    "page lookups are not clamped to the last token": Defect(
+        edits=(
+            Edit(
+                header="k_loader.hpp",
+                old="return ck_tile::min(start_ + row_ + i * kRowStep, view_.last_token);",
+                new="return start_ + row_ + i * kRowStep;",
+            ),
+        ),
+        suite="page-fault",
+        case="lengths.m64-q64k33",
+        found_as="memory",
+    ),
+    # the descriptor of a page has the length of the pool (rocm-libraries pull request 6653)
+    "num_records is not trimmed to the live page": Defect(
+        edits=(
+            Edit(
+                header="paged_cache.hpp",
+                old="static_cast<uint32_t>(live_bytes)",
+                new="static_cast<uint32_t>(view.num_pages) * view.page_bytes",
+            ),
+        ),
+        suite="page-fault",
+        case="freed.ps1024_pertensor",
+        found_as="srd_range",
+    ),
+    # a page's place in the pool is a product of 32 bits (aiter issues 2517 and 2608)
+    "a page's offset has 32 bits": Defect(
+        edits=(
+            Edit(
+                header="paged_cache.hpp",
+                old="static_cast<uint64_t>(static_cast<uint32_t>(page)) * view.page_bytes",
+                new="static_cast<uint32_t>(page) * view.page_bytes",
+            ),
+        ),
+        suite="large-kv",
+        case="batches.ps16_vectorized-g8-b4",
+        found_as=WRONG,
+    ),
+    # V's reads find the page ids of K's next tile (what pull request 6653 double-buffers)
+    "K and V share their page ids": Defect(
+        edits=(
+            Edit(header="pipeline.hpp", old="++cursor.k_tile;", new="++cursor.k_tile; v.lookup(cursor.k_start());"),
+        ),
+        suite="batch-prefill",
+        case="equalities.m64-g3",
+        found_as=WRONG,
+    ),
+    "block scales are those of the query's head": Defect(
+        edits=(
+            Edit(
+                header="kernel.hpp",
+                old="static_cast<long_index_t>(at.kv_head) * kargs.nhead_stride_kv_block_descale",
+                new="static_cast<long_index_t>(at.head) * kargs.nhead_stride_kv_block_descale",
+            ),
+        ),
+        suite="batch-prefill",
+        case="scales_heads.kv_blockscale",
+        found_as=WRONG,
+    ),
+    # as in CK of 2025: the mask starts where the window does, and the pages with the sequence
+    "the window's start is not in the page lookups": Defect(
+        edits=(
+            Edit(
+                header="pipeline.hpp",
+                old="return tiles.start_of(k_tile);",
+                new="return tiles.start_of(k_tile) - tiles.window_start;",
+            ),
+            Edit(
+                header="pipeline.hpp",
+                old="return tiles.start_of(v_tile);",
+                new="return tiles.start_of(v_tile) - tiles.window_start;",
+            ),
+        ),
+        suite="batch-prefill",
+        case="windows.bottom_right-win31_0-q70k600",
+        found_as=WRONG,
+    ),
+}

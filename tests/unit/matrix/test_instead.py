@@ -1,0 +1,89 @@
+"""Every known defect of an upstream's batch prefill has a case that ckpm must pass, and ckpm has no known defect.
+
+The table is tests/prefill/instead.py. Its cases are run by ``nox -s test-prefill``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from matrix.dialects import dialect, upstreams
+from matrix.enumeration import enumerate_keys
+from matrix.problems.ledger import Entry, Ledger, read_ledger
+from matrix.problems.problem import FAMILY_SUITE
+from matrix.problems.tables import find
+from tests.prefill.defects import DEFECTS, FOLDER
+from tests.prefill.instead import ARCH, INSTEAD, UPSTREAM, kernels_for
+
+ARCHS = ("gfx942", "gfx950")
+
+
+def complaints(ledger: Ledger, table: Mapping[str, str]) -> list[str]:
+    """What keeps the table from being a case of each defect that batch prefill's suites show."""
+    entries = {entry.name: entry for entry in ledger.entries if not of_families(entry)}
+    found = [f"{name}: no case" for name in entries if name not in table]
+    found += [f"{name}: no such entry" for name in table if name not in entries]
+    for name, case in table.items():
+        problem = find(case)
+        if name in entries and not speaks_of(entries[name], case):
+            found.append(f"{name}: the entry does not speak of {case}")
+        for arch in ARCHS:
+            if entry := ledger.find(problem, UPSTREAM, arch, unwaited=True):
+                found.append(f"{name}: {entry.name} excuses {UPSTREAM} for {case}")
+    return found
+
+
+def of_families(entry: Entry) -> bool:
+    """Whether it speaks of other families' kernels, of which ckpm has none of its own."""
+    return all(glob.startswith(f"{FAMILY_SUITE}/") for glob in entry.problems)
+
+
+def speaks_of(entry: Entry, case: str) -> bool:
+    archs = ARCHS if "*" in entry.archs else entry.archs
+    return all(
+        entry.covers(find(case), upstream, arch, unwaited=True) for upstream in entry.upstreams for arch in archs
+    )
+
+
+def test_every_entry_has_its_case() -> None:
+    assert complaints(read_ledger(), INSTEAD) == []
+
+
+def test_no_entry_speaks_of_ckpm() -> None:
+    assert [entry.name for entry in read_ledger().entries if {UPSTREAM, "*"} & set(entry.upstreams)] == []
+    assert UPSTREAM in upstreams()
+
+
+def test_an_entry_without_a_case_and_a_case_of_no_entry_are_named() -> None:
+    ledger = read_ledger()
+    name = "kv-pool-over-4-gb"
+    assert complaints(ledger, {one: case for one, case in INSTEAD.items() if one != name}) == [f"{name}: no case"]
+    assert complaints(ledger, {**INSTEAD, "mended": "large-kv/batches.ps1-g8-b4"}) == ["mended: no such entry"]
+    other = "large-kv/scattered.g1-random-full"  # a pool of 1 GB
+    assert complaints(ledger, {**INSTEAD, name: other}) == [f"{name}: the entry does not speak of {other}"]
+    more = tuple(
+        dataclasses.replace(entry, upstreams=(*entry.upstreams, UPSTREAM)) if entry.name == name else entry
+        for entry in ledger.entries
+    )
+    (said, *_) = complaints(dataclasses.replace(ledger, entries=more), INSTEAD)
+    assert said == f"{name}: {name} excuses {UPSTREAM} for {INSTEAD[name]}"
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_ckpm_has_kernels_for_every_case(arch: str) -> None:
+    keys = tuple(enumerate_keys(dialect("rocm-libraries-2026").family("batch_prefill"), arch=arch))
+    for case in (*INSTEAD.values(), *(f"{one.suite}/{one.case}" for one in DEFECTS.values())):
+        assert kernels_for(find(case), keys), case
+
+
+def test_planted_defects_change_what_stands_in_the_headers_once_and_their_cases_take_one_kernel() -> None:
+    keys = tuple(enumerate_keys(dialect("rocm-libraries-2026").family("batch_prefill"), arch=ARCH))
+    for name, defect in DEFECTS.items():
+        for edit in defect.edits:
+            text = (Path(__file__).parents[3] / FOLDER / edit.header).read_text()
+            assert text.count(edit.old) == 1, name
+        assert len(kernels_for(find(f"{defect.suite}/{defect.case}"), keys)) == 1, name

@@ -23,6 +23,7 @@ from tests.mutants.planting import Change, changed
 from tests.mutants.programs import Programs
 
 STATIC, CRASH, HANG = "static checks", "crash", "hang"
+_SLOWNESS = 4  # a probe takes up to so many times as long as the case alone
 _MOST_INSTRUCTIONS = 2_000_000  # of a wave: the longest smoke case takes 60,000
 
 
@@ -135,7 +136,7 @@ class Trials:
         bench = self._loaded_bytes(self.programs.probed(symbol, change))
         self.device.reset_probe()
         for case in cases:
-            begin(case)
+            begin(dataclasses.replace(case, variants=case.variants * _SLOWNESS))
             run_case(bench, case.problem, (probing.options(change),))
         return probing.Observed.of(self.device.probe())
 

@@ -251,6 +251,17 @@ class EmulatedGpu:
         """Start counting from 0."""
         self._hip_runtime.c.emu_reset_counters()
 
+    def probe(self) -> dict[str, Any]:
+        """What the option ``probe`` saw since the last reset: executions of the planted micro-op, in how many it had
+        another result, the least and the greatest number in each source (signed dwords), and what became of the
+        differences, by place (core/checks/probe.h).
+        """
+        return dict(json.loads(self._hip_runtime.text("emu_probe_json")))
+
+    def reset_probe(self) -> None:
+        """Forget what a probe saw."""
+        self._hip_runtime.c.emu_reset_probe()
+
     def _check_fault(self) -> None:
         if fault := self.last_fault():
             raise DeviceFaultError(fault)

@@ -38,6 +38,7 @@ class Options:
     uninitialised: bool = False  # letting a register, LDS or scratch that nobody wrote decide something is a fault
     hazards: bool = False  # an instruction too early after another, by LLVM's wait states, is a fault
     exact_mfma: bool = False  # sums of MFMA bit for bit as a published model of gfx942 has them; slow
+    probe: bool = False  # what planted micro-ops would have changed is counted; for tests/mutants
     wave_order: int = 0  # 0 forward, 1 backward, from 2 on a seed
     max_instructions: int = 0  # of one wave; 0: no limit
     memory_bytes: int | None = None  # of the device; None: what a board of the arch has
@@ -49,6 +50,9 @@ class Options:
             raise DeviceError(f"no emulated device has the arch '{self.arch}'. Known: {', '.join(ARCHS)}.", 100)
         if self.exact_mfma and self.arch != "gfx942":
             raise DeviceError(f"exact_mfma: there is a model of gfx942's matrix arithmetic, none of {self.arch}'s.", 1)
+
+        if self.probe and self.uninitialised:
+            raise DeviceError("probe and uninitialised both run each wave beside a second one: choose one of them.", 1)
 
     def replace(self, **changes: object) -> Options:
         """A copy with some options changed. Raises DeviceError for an option that doesn't exist."""
@@ -73,7 +77,7 @@ class Options:
         }
         if self.memory_bytes is not None:  # after the arch, which sets a board's
             values["capacity"] = self.memory_bytes
-        checks = ("poison", "poison_memory", "late_loads", "lds_races", "uninitialised", "exact_mfma")
+        checks = ("poison", "poison_memory", "late_loads", "lds_races", "uninitialised", "exact_mfma", "probe")
         values |= {name: int(getattr(self, name)) for name in checks}
         values |= {"wave_order": self.wave_order, "max_instructions": self.max_instructions}
         trace = self.trace or Trace(file="")

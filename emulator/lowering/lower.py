@@ -34,6 +34,7 @@ _BY_FORMAT: dict[str, Callable[[Instruction, MicroOp], None]] = {
 }
 _NONE: Mapping[int, str] = {}
 _HAZARD = 1  # core/isa/interp_control.cpp, trap
+_NOWHERE = 0xFFFFFFFC  # a pc that no jump has
 _VARIANTS = ("_LIT", "_SDWA_SDST", "_SDWA", "_DPP16")
 
 
@@ -84,6 +85,16 @@ def lower(instructions: Sequence[Instruction], too_early: Mapping[int, str] = _N
     ops["pc"] = [instruction.pc for instruction in instructions]
     ops["text"] = [texts[instruction.text] for instruction in instructions]
     return Lowered(ops, tuple(texts))
+
+
+def beside(lowered: Lowered, at: int, instruction: Instruction) -> Lowered:
+    """The program with a micro-op behind its end, which a probe (core/checks/probe.h) runs beside the one ``at``."""
+    one = lower([instruction])
+    one.ops["text"] += len(lowered.texts)
+    one.ops["pc"] = _NOWHERE
+    ops = np.concatenate([lowered.ops, one.ops])
+    ops["other"][at] = len(lowered.ops)
+    return Lowered(ops, (*lowered.texts, *one.texts))
 
 
 def missing(instructions: Iterable[Instruction]) -> dict[str, int]:

@@ -37,7 +37,8 @@ MICRO_OP = np.dtype(
         ("kind", "u1"),
         ("pc", "<u4"),
         ("text", "<u4"),
-        ("spare", "<u4", (2,)),
+        ("other", "<u4"),
+        ("spare", "<u4"),
     ]
 )
 

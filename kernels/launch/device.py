@@ -182,6 +182,13 @@ class EmulatedDevice(Device):
     def reset_counters(self) -> None:
         self._device.reset_counters()
 
+    def probe(self) -> Mapping[str, Any]:
+        """What the emulator's option ``probe`` saw since :meth:`reset_probe`."""
+        return self._device.probe()
+
+    def reset_probe(self) -> None:
+        self._device.reset_probe()
+
 
 class GpuDevice(Device):
     """The first GPU of an arch that ROCm's runtime shows."""

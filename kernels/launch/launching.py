@@ -90,8 +90,8 @@ class Outcome:
         if p.lse:
             gaps["lse"] = self._lse()[..., rows:]
         if "rand_val" in self.outputs:
-            stride = self._stride("stride_randval")
-            gaps["rand_val"] = self.outputs["rand_val"].reshape(-1, stride)[:, max(p.seqlens_k) :]
+            behind = [rows[..., keys:].ravel() for rows, keys in zip(self._random_rows(), p.seqlens_k, strict=True)]
+            gaps["rand_val"] = np.concatenate(behind)
         counts = {}
         for name, gap in gaps.items():
             flat = np.ascontiguousarray(gap)
@@ -101,15 +101,19 @@ class Outcome:
 
     def random_values(self) -> tuple[Bytes, ...]:
         """The stored random bytes of each sequence as [head, query, key]. Tiles that were not visited hold poison."""
+        keys = self.prepared.problem.seqlens_k
+        return tuple(rows[..., :count] for rows, count in zip(self._random_rows(), keys, strict=True))
+
+    def _random_rows(self) -> tuple[Bytes, ...]:
+        """Of each sequence as [head, query, key and the gap behind its last]."""
         p = self.prepared.problem
         stride = self._stride("stride_randval")
         bits = self.outputs["rand_val"]
         if p.mode == "batch":
-            whole = bits.reshape(p.batch, p.nhead_q, -1, stride)
-            return tuple(whole[index][..., :keys] for index, keys in enumerate(p.seqlens_k))
+            return tuple(bits.reshape(p.batch, p.nhead_q, -1, stride))
         rows = np.cumsum((0, *p.seqlens_q))
         tokens = bits.reshape(p.nhead_q, -1, stride)
-        return tuple(tokens[:, rows[i] : rows[i + 1], :keys] for i, keys in enumerate(p.seqlens_k))
+        return tuple(tokens[:, rows[i] : rows[i + 1]] for i in range(len(p.seqlens_k)))
 
 
 def run_problem(device: Device, library: Library, prepared: Prepared, kernel: str | None = None) -> Outcome:

@@ -181,3 +181,23 @@ def _range(a: Bits, signed: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]
     least = a.ones | (~a.zeros & _SIGN)
     greatest = ~a.zeros & ~(~a.ones & _SIGN)
     return least.view(np.int32).astype(np.int64), np.ascontiguousarray(greatest).view(np.int32).astype(np.int64)
+
+
+def only_zeros(value: Bits) -> Bits:
+    return Bits(value.zeros, np.zeros_like(value.ones))
+
+
+def packed(lanes: NDArray[Any]) -> list[Words]:
+    """The two words of a mask, by wave."""
+    words = np.packbits(np.ascontiguousarray(np.atleast_2d(lanes)), axis=-1, bitorder="little")
+    both = np.ascontiguousarray(words).view("<u4").astype(np.uint32)
+    return [both[:, :1], both[:, 1:2]]
+
+
+def lanes_below(name: str, mask: Bits, base: Bits) -> Bits:
+    """Of a full mask: how many lanes of its half of the wave come before this one, and ``base``."""
+    if not (mask.is_constant() and bool((mask.ones == ALL).all())):
+        return UNKNOWN
+    lanes = np.arange(LANES)
+    below = np.minimum(lanes, 32) if "_lo_" in name else np.maximum(lanes - 32, 0)
+    return add(constant(below), base)

@@ -12,21 +12,34 @@ from emulator.image import KernelInfo
 from emulator.lowering.decode import Instruction
 from emulator.lowering.descriptor import refusal
 from tests.mutants import descriptors, planting
+from tests.mutants.arguments import Arguments
+from tests.mutants.bits import Bits
 from tests.mutants.equivalents import Equivalents
 
 KINDS = (*planting.KINDS, descriptors.KIND)
 _LANES = 64
+_HAS_ARGUMENTS = 8  # of kernel_code_properties
 _UNUSED_REGISTERS = "registers that no code uses"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """A built kernel: its code, what its descriptor says, and the descriptor's 64 bytes."""
+    """A built kernel: its code, what its descriptor says, the descriptor's 64 bytes, and what callers promise of its
+    arguments (arguments.py).
+    """
 
     instructions: Sequence[Instruction]
     arch: str
     info: KernelInfo
     descriptor: bytes
+    promised: Mapping[int, Bits] = field(default_factory=dict)
+
+    @property
+    def arguments(self) -> Arguments:
+        """What is known of them; their address stands behind a resource and two other addresses, if there are such."""
+        before = sum(dwords for bit, dwords in enumerate((4, 2, 2)) if self.info.properties >> bit & 1)
+        given = bool(self.info.properties & _HAS_ARGUMENTS)
+        return Arguments(scalar=before, known=self.promised) if given else Arguments()
 
     @property
     def waves(self) -> int:
@@ -70,7 +83,7 @@ def draw(kernels: Mapping[str, Kernel], seed: int, count: int) -> Drawn:
         for mutant in _all_of(name, kernel):
             left[mutant.kind].setdefault(name, []).append(mutant)
     rules = {
-        name: Equivalents(kernel.instructions, kernel.waves, kernel.arch, kernel.ids)
+        name: Equivalents(kernel.instructions, kernel.waves, kernel.arch, kernel.ids, kernel.arguments)
         for name, kernel in kernels.items()
     }
     drawn: list[Mutant] = []

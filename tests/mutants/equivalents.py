@@ -18,7 +18,8 @@ from emulator.inspection.waits import hazards
 from emulator.lowering.decode import Instruction
 from emulator.lowering.flow import successors, target
 from emulator.lowering.registers import VECTOR, accesses
-from tests.mutants import barriers
+from tests.mutants import barriers, multiples
+from tests.mutants.arguments import Arguments
 from tests.mutants.bits import ALL, UNKNOWN, Bits, bits_xor, never_equal
 from tests.mutants.loads import unfinished_at_uses
 from tests.mutants.planting import Change
@@ -37,14 +38,23 @@ _ADDS = ("v_add_u32", "v_sub_u32")
 class Equivalents:
     """Of one kernel's code. ``waves``: of a workgroup; ``ids``: the scalars that hold its number at the start."""
 
-    def __init__(self, instructions: Sequence[Instruction], waves: int, arch: str, ids: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        instructions: Sequence[Instruction],
+        waves: int,
+        arch: str,
+        ids: Sequence[int] = (),
+        arguments: Arguments = Arguments(),  # noqa: B008 - frozen
+    ) -> None:
         self.code, self._waves, self._arch, self._ids = instructions, waves, arch, ids
+        self._arguments = arguments
         self._rules: dict[str, Callable[[Change], bool]] = {
             "a flag counts from 1": self._is_flag,
             "a register and its copy": self._are_copies,
             "a scalar that nothing reads": self._is_unread_scalar,
             "a spilled scalar that nothing reads": self._is_unread_lane,
             "the same value": self._is_same_value,
+            "a bit below those of a multiple": self._is_below_a_multiple,
             "a quotient that is one too small at most": self._is_correction,
             "no rule asks for the wait states": self._needs_no_states,
             "what it waits for is there, or waited for before its use": self._is_spare_wait,
@@ -53,7 +63,7 @@ class Equivalents:
 
     @cached_property
     def values(self) -> Values:
-        return Values(self.code, self._waves, self._arch, self._ids)
+        return Values(self.code, self._waves, self._arch, self._ids, self._arguments)
 
     @cached_property
     def following(self) -> list[tuple[int, ...]]:
@@ -116,10 +126,21 @@ class Equivalents:
             touched = accesses(self.code[at])
             if touched.reads & left or self.code[at].name in CALLS:
                 yield at
-            left -= touched.writes
+            if left & touched.writes:
+                left -= self._replaced(at, touched.writes)
             if left and (at, left) not in seen:
                 seen.add((at, left))
                 ways += [(next_one, left) for next_one in self.following[at]]
+
+    def _replaced(self, at: int, written: frozenset[int]) -> frozenset[int]:
+        """Those of which nothing is left: a vector register keeps the lanes that EXEC has not."""
+        return written if self.values.writes_all_lanes(at) else frozenset(one for one in written if one < VECTOR)
+
+    def _is_below_a_multiple(self, change: Change) -> bool:
+        written = accesses(change.before).writes
+        if change.kind != "constant" or len(written) != 1:
+            return False
+        return multiples.unseen(self.code, self.values, change, self._readers(change.at, written))
 
     def _is_unread_lane(self, change: Change) -> bool:
         """A scalar is kept in a wrong lane, which nothing reads; the right one isn't read either, or has it already."""

@@ -164,11 +164,17 @@ def _constants(one: Instruction) -> Iterator[int]:
     if (literal := _get(one, "literal")) is not None:
         bits = (20, 23, 24, 31) if "_f32" in one.name else (0, 1, 4, 7, 16)
         for bit in bits:
-            yield _set(one, literal=literal ^ 1 << bit)
+            if bit < _literal_bits(one):
+                yield _set(one, literal=literal ^ 1 << bit)
     for name in ("ssrc0", "ssrc1", "src0", "src1", "src2"):
         if (value := _get(one, name)) in _CONSTANTS and not one.name.startswith(("v_readlane", "v_writelane")):
             assert value is not None
             yield _set(one, **{name: value + 1})
+
+
+def _literal_bits(one: Instruction) -> int:
+    """How many bits of the literal count: s_setreg takes those of a field (simm16: its size less 1 from bit 11 on)."""
+    return (int(one.record.simm16) >> 11) + 1 if one.name == "s_setreg_imm32_b32" else 32
 
 
 def _operands(one: Instruction) -> Iterator[int]:

@@ -19,12 +19,10 @@ from emulator.inspection.waits import hazards
 from emulator.lowering.blob import make_blob
 from emulator.lowering.decode import Instruction, decode
 from emulator.lowering.descriptor import refusal
-from emulator.lowering.lower import Lowered, lower
+from emulator.lowering.lower import Lowered, beside, lower
 from tests.mutants import descriptors
 from tests.mutants.drawing import Kernel
 from tests.mutants.planting import Change
-
-_TRAP = 0xBF920002.to_bytes(4, "little")  # s_trap 2, as __builtin_trap() makes it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,19 +86,15 @@ class Programs:
         code, lowered = self._code_of(symbol)
         at = code.spans[symbol][0] + change.at
         instructions = (*code.instructions[:at], change.after, *code.instructions[at + 1 :])
-        place = code.elf.index(code.read.text) + change.before.pc
-        new = change.after.encoding.raw.to_bytes(change.after.size, "little")
-        elf = code.elf[:place] + new + code.elf[place + len(new) :]
-        return self._keep(code, elf, _with(lowered, at, change.after), symbol, instructions)
+        return self._keep(code, _planted(code, change), _with(lowered, at, change.after), symbol, instructions)
 
-    def stopped(self, symbol: str, change: Change) -> bytes:
-        """The library's file with a program that ends with a fault where the change would be."""
+    def probed(self, symbol: str, change: Change) -> bytes:
+        """The same file with a program that does what the built one does, and runs the change beside it where the
+        device has its option ``probe`` on.
+        """
         code, lowered = self._code_of(symbol)
-        (trap,) = decode(_TRAP, change.before.pc)
-        place = code.elf.index(code.read.text) + change.before.pc
-        elf = code.elf[:place] + _TRAP + code.elf[place + len(_TRAP) :]
-        at = code.spans[symbol][0] + change.at
-        return self._keep(code, elf, _with(lowered, at, trap), symbol, code.instructions)
+        program = beside(lowered, code.spans[symbol][0] + change.at, change.after)
+        return self._keep(code, _planted(code, change), program, symbol, code.instructions)
 
     def mutant_descriptor(self, symbol: str, offset: int, size: int, value: int) -> bytes:
         """The library's file with another word in a kernel's descriptor."""
@@ -142,13 +136,17 @@ def _shown(instructions: Sequence[Instruction], arch: str) -> list[str]:
     return [str(one) for one in found]
 
 
+def _planted(code: Code, change: Change) -> bytes:
+    """A code object with the change."""
+    place = code.elf.index(code.read.text) + change.before.pc
+    new = change.after.encoding.raw.to_bytes(change.after.size, "little")
+    return code.elf[:place] + new + code.elf[place + len(new) :]
+
+
 def _with(lowered: Lowered, at: int, instruction: Instruction) -> Lowered:
-    """The program with one micro-op in another's place; its texts come behind the others."""
+    """The program with one micro-op in another's place; its text comes behind the others."""
     one = lower([instruction])
     ops = lowered.ops.copy()
-    record = one.ops[0].copy()
-    record["text"] += len(lowered.texts)
-    if len(one.texts) > 1:  # a trap, whose reason is its literal
-        record["literal"] += len(lowered.texts)
-    ops[at] = record
+    ops[at] = one.ops[0]
+    ops[at]["text"] += len(lowered.texts)
     return Lowered(np.ascontiguousarray(ops), (*lowered.texts, *one.texts))

@@ -16,12 +16,14 @@ from tests.gpu import suites
 from tests.gpu.checks import Bench, Result, run_case
 from tests.gpu.errors import CasesFailedError
 from tests.gpu.suites import Case, LocatedLibrary, manifest_keys
-from tests.mutants import descriptors
+from tests.mutants import descriptors, probing
+from tests.mutants.arguments import PROMISED
 from tests.mutants.drawing import Kernel, Mutant
 from tests.mutants.planting import Change, changed
 from tests.mutants.programs import Programs
 
 STATIC, CRASH, HANG = "static checks", "crash", "hang"
+_SLOWNESS = 4  # a probe takes up to so many times as long as the case alone
 _MOST_INSTRUCTIONS = 2_000_000  # of a wave: the longest smoke case takes 60,000
 
 
@@ -119,15 +121,36 @@ class Trials:
         begin: Callable[[Case], None],
     ) -> str:
         """Why no case saw it, as far as running tells."""
-        reached = change is None
-        if change is not None:
-            stopped = self._loaded_bytes(self.programs.stopped(symbol, change))
-            reached = any(self._ends_otherwise(stopped, case, begin) for case in cases)
-        return cause(reached, [(self._as_built(case), result) for case, result in zip(cases, results, strict=True)])
+        pairs = [(self._as_built(case), result) for case, result in zip(cases, results, strict=True)]
+        if change is None:
+            return f"no case needs what it takes away: {probing.results(pairs)}"
+        observed = self._observed(symbol, change, cases, begin)
+        if change.kind == "barrier" and observed.executions:
+            return self._without_barrier(symbol, change, cases, begin, observed.executions)
+        return probing.cause(change, observed, pairs)
 
-    def _ends_otherwise(self, bench: Bench, case: Case, begin: Callable[[Case], None]) -> bool:
-        begin(case)
-        return self._run(bench, case).outcome != self._as_built(case).outcome
+    def _observed(
+        self, symbol: str, change: Change, cases: Sequence[Case], begin: Callable[[Case], None]
+    ) -> probing.Observed:
+        """What it would have changed in all cases, each run once."""
+        bench = self._loaded_bytes(self.programs.probed(symbol, change))
+        self.device.reset_probe()
+        for case in cases:
+            begin(dataclasses.replace(case, variants=case.variants * _SLOWNESS))
+            run_case(bench, case.problem, (probing.options(change),))
+        return probing.Observed.of(self.device.probe())
+
+    def _without_barrier(
+        self, symbol: str, change: Change, cases: Sequence[Case], begin: Callable[[Case], None], executions: int
+    ) -> str:
+        """A barrier orders what waves do in LDS, and changes no value: all cases once more, looking for races."""
+        bench = self._loaded_bytes(self.programs.mutant(symbol, change))
+        for case in cases:
+            begin(case)
+            result = run_case(bench, case.problem, ({"lds_races": True},))
+            if result.fault.get("kind") == "race":
+                return f"a race in {case.name}, which the sanitize suite doesn't have: {result.message}"
+        return f"no race without it in {executions} executions of {len(cases)} cases"
 
     def _as_built(self, case: Case) -> Result:
         if case.name not in self.as_built:
@@ -149,18 +172,6 @@ class Trials:
         return judged.verdict.good, suites.message(judged)
 
 
-def cause(reached: bool, pairs: Sequence[tuple[Result, Result]]) -> str:
-    """Why nothing saw a mutant: whether any case runs it, and how results differ, as built and with it."""
-    if not reached:
-        return "no case runs it"
-    numbers = sum((built.lines, built.tolerance_used) != (other.lines, other.tolerance_used) for built, other in pairs)
-    if numbers:
-        return f"other numbers within the tolerance, in {numbers} cases"
-    if counts := sum(built.counters != other.counters for built, other in pairs):
-        return f"the same numbers by another way: {counts} cases count other instructions or bytes"
-    return "cases run it, and nothing differs"
-
-
 def symbols(library: LocatedLibrary, arch: str) -> dict[str, str]:
     """Kernel -> its symbol in the code objects."""
     return {name: one.archs[arch].symbol for name, one in library.manifest.kernels.items() if arch in one.archs}
@@ -169,7 +180,9 @@ def symbols(library: LocatedLibrary, arch: str) -> dict[str, str]:
 def kernels_of(library: LocatedLibrary, arch: str) -> dict[str, Kernel]:
     """The kernels of a built library, by name."""
     codes = Programs(library.library, arch).kernels()
-    return {name: codes[symbol].kernel(symbol, arch) for name, symbol in symbols(library, arch).items()}
+    promised = PROMISED.get(library.manifest.upstream, {})
+    built = {name: codes[symbol].kernel(symbol, arch) for name, symbol in symbols(library, arch).items()}
+    return {name: dataclasses.replace(kernel, promised=promised) for name, kernel in built.items()}
 
 
 def by_kernel(cases: Iterable[Case], keys: Sequence[Key]) -> dict[str, list[Case]]:

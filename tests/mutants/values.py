@@ -21,6 +21,7 @@ from emulator.lowering.decode import Encoding, Instruction
 from emulator.lowering.flow import successors
 from emulator.lowering.registers import VECTOR
 from tests.mutants import bits
+from tests.mutants.arguments import Arguments, forget
 from tests.mutants.bits import LANES, UNKNOWN, Bits, Truth, constant, join
 
 Place = int | tuple[int, int]  # a register of registers.py, or a lane of a vector register that keeps a scalar
@@ -100,11 +101,19 @@ def _sources(encoding: Encoding) -> tuple[int, ...]:
 class Values:
     """Of one kernel."""
 
-    def __init__(self, instructions: Sequence[Instruction], waves: int, arch: str, ids: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        instructions: Sequence[Instruction],
+        waves: int,
+        arch: str,
+        ids: Sequence[int] = (),
+        arguments: Arguments = Arguments(),  # noqa: B008 - frozen
+    ) -> None:
         """``waves``: of a workgroup; ``ids``: the scalars that hold its number at the start. Where the code calls,
         nothing is known.
         """
         self._code, self.waves, self._arch, self._ids = instructions, waves, arch, ids
+        self._arguments = arguments
         self._known = not any(one.name in CALLS for one in instructions)
         self._following = successors(instructions)
         entered = {at for ways in self._following for at in ways if len(ways) > 1} | {0}
@@ -121,6 +130,10 @@ class Values:
         for index in range(start, at):
             self._step(state, self._code[index])
         return state
+
+    def writes_all_lanes(self, at: int) -> bool:
+        """Whether EXEC is known to be full before an instruction."""
+        return self._is_full(self.before(at))
 
     def after(self, at: int, one: Instruction) -> State:
         """What would hold after an instruction if ``one`` stood there."""
@@ -153,7 +166,8 @@ class Values:
     def _start(self) -> State:
         full = constant(-1)
         number = Bits(np.full((1, 1), 0xFFFF0000, np.uint32), np.zeros((1, 1), np.uint32))
-        return {EXEC: full, EXEC + 1: full, VECTOR: self._lane, **dict.fromkeys(self._ids, number)}
+        lanes: State = {EXEC: full, EXEC + 1: full, VECTOR: self._lane}
+        return {**lanes, **dict.fromkeys(self._ids, number), **self._arguments.at_start()}
 
     def _fixpoint(self) -> dict[int, State]:
         known: dict[int, State] = {0: self._start()}
@@ -193,7 +207,8 @@ class Values:
             state.pop(one.record.vdst.offset, None)
             _put(state, (one.record.vdst.offset, lane), self.read(state, sources(one)[0], one))
             return
-        written = dict(self._results(state, one))
+        written = {**dict(self._results(state, one)), **dict(self._arguments.loaded(state, one))}
+        forget(state, _written(one.encoding, self._arch))
         for register in _written(one.encoding, self._arch):
             value = written.pop(register, UNKNOWN)
             if register >= VECTOR:
@@ -302,7 +317,7 @@ class Values:
             yes, no = self._lanes(state, codes[2] if len(codes) > 2 else VCC)
             yield target, values[1].where(yes, values[0].where(no, join(values[0], values[1])))
         elif name in ("mbcnt_lo_u32_b32", "mbcnt_hi_u32_b32"):
-            yield target, _lanes_below(name, *values)
+            yield target, bits.lanes_below(name, *values)
         else:
             yield from self._between_files(state, one, name, codes)
 
@@ -325,10 +340,10 @@ class Values:
         into_exec = name.startswith("cmpx")
         if truth is None:
             if into_exec:  # of the lanes that were on
-                yield from ((EXEC + half, _only_zeros(state.get(EXEC + half, UNKNOWN))) for half in (0, 1))
+                yield from ((EXEC + half, bits.only_zeros(state.get(EXEC + half, UNKNOWN))) for half in (0, 1))
             return
         on, off = self._lanes(state, EXEC)
-        true, false = _packed(truth.true & on), _packed(truth.false | off)
+        true, false = bits.packed(truth.true & on), bits.packed(truth.false | off)
         for half in (0, 1):
             value = Bits(false[half], true[half])
             if into_exec:
@@ -348,26 +363,6 @@ def _put(state: State, place: Place, value: Bits) -> None:
         state[place] = value
     else:
         state.pop(place, None)
-
-
-def _only_zeros(value: Bits) -> Bits:
-    return Bits(value.zeros, np.zeros_like(value.ones))
-
-
-def _packed(lanes: NDArray[Any]) -> list[bits.Words]:
-    """The two words of a mask, by wave."""
-    words = np.packbits(np.ascontiguousarray(np.atleast_2d(lanes)), axis=-1, bitorder="little")
-    both = np.ascontiguousarray(words).view("<u4").astype(np.uint32)
-    return [both[:, :1], both[:, 1:2]]
-
-
-def _lanes_below(name: str, mask: Bits, base: Bits) -> Bits:
-    """Of a full mask: how many lanes of its half of the wave come before this one, and ``base``."""
-    if not (mask.is_constant() and bool((mask.ones == bits.ALL).all())):
-        return UNKNOWN
-    lanes = np.arange(LANES)
-    below = np.minimum(lanes, 32) if "_lo_" in name else np.maximum(lanes - 32, 0)
-    return bits.add(constant(below), base)
 
 
 def _modified(one: Instruction) -> bool:

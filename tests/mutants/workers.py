@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import math
 import multiprocessing
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 from matrix.base.errors import CkPrefillError
@@ -19,6 +21,7 @@ from tests.mutants.drawing import Mutant
 from tests.mutants.trial import CRASH, HANG, Setup, Trials, Tried
 
 _MUTANT_SECONDS = 600.0  # for what lies between two cases: static checks, loading
+_RUNNABLE = ("R", "D")  # states of /proc/PID/stat: running or waiting for a processor, waiting for a disk
 Serve = Callable[["Connection[Any, Any]", Setup], None]
 # not forked: a fork would lose the threads of an emulated device
 _CONTEXT = multiprocessing.get_context("spawn")
@@ -34,10 +37,21 @@ class _Worker:
         theirs.close()  # or its end would not be seen
         self.mutant: Mutant | None = None
         self.case, self.ready = "", False
-        self.until = time.monotonic() + START_SECONDS
+        self.allow(START_SECONDS)
+
+    def allow(self, seconds: float) -> None:
+        """From now on, for what it begins."""
+        self.seconds, self.used = seconds, _processor_seconds(self.process.pid)[0]
+        self.until = time.monotonic() + seconds
+
+    def is_starved(self) -> bool:
+        """Whether its time is over because others had the processor: it runs, and has not had that time itself."""
+        used, state = _processor_seconds(self.process.pid)
+        return state in _RUNNABLE and used - self.used < self.seconds
 
     def give(self, mutant: Mutant) -> None:
-        self.mutant, self.case, self.until = mutant, "", time.monotonic() + _MUTANT_SECONDS
+        self.mutant, self.case = mutant, ""
+        self.allow(_MUTANT_SECONDS)
         with contextlib.suppress(OSError):  # it has died since: the next look at its pipe says so
             self.pipe.send(mutant)
 
@@ -48,6 +62,16 @@ class _Worker:
         self.process.join()
         self.pipe.close()
         return self.process.exitcode or 0
+
+
+def _processor_seconds(pid: int | None) -> tuple[float, str]:
+    """What a process has used, and its state (proc(5)); 0 and '' if it is gone, or where there is no /proc."""
+    try:
+        _, _, fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")
+    except OSError:
+        return 0.0, ""
+    state, *numbers = fields.split()
+    return (int(numbers[10]) + int(numbers[11])) / os.sysconf("SC_CLK_TCK"), state
 
 
 def serve(pipe: Connection[Any, Any], setup: Setup) -> None:
@@ -101,6 +125,9 @@ def _spoken(workers: Sequence[_Worker]) -> list[_Worker]:
 def _heard(worker: _Worker) -> Tried | None:
     """What a worker says: the end of its mutant, or None for a step on the way. Raises as :func:`results`."""
     if not worker.pipe.poll():
+        if worker.is_starved():
+            worker.until = time.monotonic() + worker.seconds
+            return None
         return _ended(worker, HANG)
     try:
         what, value = worker.pipe.recv()
@@ -112,7 +139,7 @@ def _heard(worker: _Worker) -> Tried | None:
         worker.ready, worker.until = True, math.inf
     elif what == "case":
         worker.case, seconds = value
-        worker.until = time.monotonic() + seconds
+        worker.allow(seconds)
     return value if what == "tried" else None
 
 

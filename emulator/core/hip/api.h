@@ -33,6 +33,9 @@ EMU_API const char* emu_last_error(void);
 // terminating zero.
 EMU_API size_t emu_counters_json(char* text, size_t bytes);
 EMU_API void emu_reset_counters(void);
+// What a probe saw since the last reset (checks/probe.h), as JSON.
+EMU_API size_t emu_probe_json(char* text, size_t bytes);
+EMU_API void emu_reset_probe(void);
 
 // sizeof(MicroOp) and the number of micro-ops the core knows: guards of the Python side.
 EMU_API size_t emu_micro_op_bytes(void);

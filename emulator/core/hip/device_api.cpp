@@ -29,6 +29,7 @@ const Field FIELDS[]  = {
     {"lds_races", &Options::lds_races, 0, 1},
     {"uninitialised", &Options::uninitialised, 0, 1},
     {"exact_mfma", &Options::exact_mfma, 0, 1},
+    {"probe", &Options::probe, 0, 1},
     {"wave_order", &Options::wave_order, 0, ANY},
     {"max_instructions", &Options::max_instructions, 0, ANY},
     {"trace_workgroup", &Options::trace_workgroup, 0, ANY},

@@ -207,6 +207,10 @@ inline void deliver(Wave& w,
 void load_to_lds(
     Wave& w, const MicroOp* op, int64_t offset, const uint32_t (*data)[LANES], unsigned dwords);
 
+// Whether a buffer store of two waves writes the same, for the probe (probe.h). Throws LaunchFault
+// where it would.
+bool stores_alike(Wave& one, Wave& other, const MicroOp* op);
+
 // What an atomic ends with: with RETURN the old values go to the destination.
 inline void deliver_old(
     Wave& w, const MicroOp* op, Counter counter, const Rows& old, unsigned dwords)

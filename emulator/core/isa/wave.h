@@ -45,6 +45,7 @@ struct Traffic
 
 struct LdsShadow;    // races and unwritten bytes, checks.h
 class BankConflicts; // banks.h
+class Probe;         // probe.h
 
 struct Workgroup
 {
@@ -54,6 +55,7 @@ struct Workgroup
     uint32_t id[3]       = {};
     LdsShadow* shadow    = nullptr; // null unless a check is on
     BankConflicts* banks = nullptr; // null: not counted
+    Probe* probe         = nullptr; // null unless it is on
     Traffic traffic;
     RangeCache ranges;
     SrdChecker srds;
@@ -80,6 +82,7 @@ struct alignas(64) Wave
     const MicroOp* first   = nullptr;
     uint64_t instructions  = 0;
     Wave* twin             = nullptr; // twin.h; null unless the check is on
+    Wave* other            = nullptr; // probe.h; null unless it is on
     uint32_t in_flight     = POISON;  // what the target of a load holds until the wait
     Pending pending;
 

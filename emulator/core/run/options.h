@@ -20,6 +20,7 @@ struct Options
     int64_t lds_races      = 0; // report unordered LDS accesses of two waves between barriers
     // Report uses of registers, LDS and scratch that nobody wrote (twin.h, checks.h).
     int64_t uninitialised    = 0;
+    int64_t probe            = 0; // count what MicroOp::other would have changed (probe.h)
     int64_t wave_order       = 0; // 0 forward, 1 backward, 2 and up: seed of a shuffle
     int64_t max_instructions = 0; // of one wave; 0: no limit. A wave that exceeds it is a fault
     // Trace of one wave: written instructions go to trace_file unless that is empty.

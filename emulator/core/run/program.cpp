@@ -64,6 +64,8 @@ void load_ops(const Blob& blob, Program& program)
         op.handler = find_handler(hash);
         if(op.handler == nullptr)
             throw std::runtime_error("program blob: a micro-op that the core does not have");
+        if(op.other >= program.ops.size())
+            throw std::runtime_error("program blob: a probe of a micro-op that is not there");
         if(op.pc / 4 < program.index_of_word.size())
             program.index_of_word[op.pc / 4] = static_cast<uint32_t>(i);
     }

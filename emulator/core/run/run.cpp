@@ -1,5 +1,6 @@
 #include "run/run.h"
 
+#include "checks/probe.h"
 #include "checks/twin.h"
 #include "hip/api.h"
 #include "hip/device_api.h"
@@ -48,7 +49,9 @@ void run_watched(Wave& wave, Trace* trace)
         const MicroOp* const done = op;
         if(trace != nullptr)
             trace->before(wave, done);
-        op = wave.twin != nullptr ? step_both(wave, op) : op->handler(wave, op);
+        op = wave.twin != nullptr    ? step_both(wave, op)
+             : wave.other != nullptr ? wave.group->probe->step(wave, op)
+                                     : op->handler(wave, op);
         if(trace != nullptr)
             trace->after(wave, done);
     }
@@ -111,7 +114,8 @@ void run_wave(Wave& wave, uint64_t workgroup)
 {
     load_host_mode(wave.mxcsr);
     Trace* const trace = trace_of(wave, workgroup);
-    if(trace != nullptr || wave.twin != nullptr || options().max_instructions != 0)
+    if(trace != nullptr || wave.twin != nullptr || wave.other != nullptr ||
+       options().max_instructions != 0)
         run_watched(wave, trace);
     else
         run_plain(wave);

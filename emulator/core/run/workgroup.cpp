@@ -165,13 +165,20 @@ Runner::Runner(const Shape& shape, size_t ops)
         shadow_.unwritten = o.uninitialised != 0;
         group_.shadow     = &shadow_;
     }
-    if(o.uninitialised)
+    if(o.uninitialised || o.probe)
         twins_.emplace(shape);
+    if(o.probe)
+        group_.probe = &probe_.emplace(shape.waves);
     for(uint32_t i = 0; i < shape.waves; ++i)
     {
         waves_[i].counts = counts.data();
         if(!twins_)
             continue;
+        if(probe_)
+        {
+            waves_[i].other = &(*twins_)[i];
+            continue;
+        }
         waves_[i].twin         = &(*twins_)[i];
         (*twins_)[i].in_flight = twin_poison(i);
     }
@@ -179,15 +186,19 @@ Runner::Runner(const Shape& shape, size_t ops)
 
 void Runner::run(uint64_t index)
 {
-    group_.id[0] = static_cast<uint32_t>(index % shape_.grid.x);
-    group_.id[1] = static_cast<uint32_t>(index / shape_.grid.x % shape_.grid.y);
-    group_.id[2] = static_cast<uint32_t>(index / (uint64_t{shape_.grid.x} * shape_.grid.y));
-    waves_.start(options().poison != 0 || twins_ ? Contents::Poison : Contents::Zero);
+    group_.id[0]        = static_cast<uint32_t>(index % shape_.grid.x);
+    group_.id[1]        = static_cast<uint32_t>(index / shape_.grid.x % shape_.grid.y);
+    group_.id[2]        = static_cast<uint32_t>(index / (uint64_t{shape_.grid.x} * shape_.grid.y));
+    const bool poisoned = options().poison != 0 || (twins_ && !probe_);
+    const Contents unwritten = poisoned ? Contents::Poison : Contents::Zero;
+    waves_.start(unwritten);
     if(twins_)
     {
         std::copy_n(group_.id, 3, twins_->group.id);
-        twins_->start(Contents::Twin);
+        twins_->start(probe_ ? unwritten : Contents::Twin);
     }
+    if(probe_)
+        probe_->start();
     if(group_.shadow != nullptr)
     {
         shadow_.bytes.assign(shape_.lds_bytes, {});

@@ -3,6 +3,7 @@
 
 #include "checks/banks.h"
 #include "checks/checks.h"
+#include "checks/probe.h"
 #include "isa/wave.h"
 #include "run/launch.h"
 
@@ -71,7 +72,8 @@ private:
 
     const Shape& shape_;
     Waves waves_;
-    std::optional<Waves> twins_;
+    std::optional<Waves> twins_; // or what a probe compares with
+    std::optional<Probe> probe_;
     Workgroup& group_;
     BankConflicts banks_;
     LdsShadow shadow_;

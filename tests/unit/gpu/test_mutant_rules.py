@@ -14,13 +14,17 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from emulator.lowering.decode import Instruction
+from matrix.problems.problem import SUITES
+from matrix.problems.tables import problems
 from tests.emulator.emulator_assembly import instructions_of
+from tests.mutants.arguments import PROMISED, Arguments
 from tests.mutants.bits import LANES
 from tests.mutants.equivalents import Equivalents
 from tests.mutants.planting import changed, changes
 from tests.mutants.values import Values
 
 ARCH, WAVES, IDS = "gfx950", 4, (2,)
+ARGUMENTS = Arguments(scalar=0, known=PROMISED["aiter"])
 WAVE = "v_readfirstlane_b32 s0, v0\ns_lshr_b32 s0, s0, 2\n"  # 16 times the number of the wave
 STORE = "global_store_dword v20, v2, s[20:21]\n"
 BIG = "v_bfrev_b32_e32 v3, 1\nv_cndmask_b32_e64 v4, 0, v3, s[4:5]\n"
@@ -46,6 +50,12 @@ s_sub_i32 s18, s13, s14
 CORRECTED = "s_cselect_b32 s16, s17, s16\ns_cselect_b32 s13, s18, s13\ns_add_i32 s17, s16, 1\n"
 QUOTIENT = "s_cselect_b32 s13, s17, s16\nv_mov_b32 v2, s13\n"
 KEPT = "v_readlane_b32 s3, v9, 7\n"
+
+HEAD_DIM = "s_load_dword s8, s[0:1], 0x2c\ns_waitcnt lgkmcnt(0)\n"  # of V
+COLUMN = "v_or_b32_e32 v2, 32, v1\n"
+INSIDE = "v_cmp_gt_i32_e32 vcc, s8, v2\n"  # the column, of the head dim
+CHOSEN = "v_mov_b32_e32 v2, 0\nv_cndmask_b32_e32 v2, v8, v9, vcc\n" + STORE
+BELOW = "a bit below those of a multiple"
 
 SPARE = "what it waits for is there, or waited for before its use"
 LOADS = "global_load_dword v4, v20, s[20:21]\nglobal_load_dword v5, v20, s[20:21] offset:4\n"
@@ -144,6 +154,22 @@ CASES = {
     "a new scalar kept in a wrong lane": (
         "s_mov_b32 s3, s8\n", "v_writelane_b32 v9, s3, 7\n", "v_readlane_b32 s8, v9, 7\nv_mov_b32 v2, s8\n" + STORE,
         "lane", "s[3], 6", ""),
+    "a column in the head dim's last vector": (HEAD_DIM, COLUMN, INSIDE + CHOSEN, "constant", "33, v[1]", BELOW),
+    "one beside a load from a copy of the arguments' address": (
+        "s_mov_b64 s[6:7], s[0:1]\ns_load_dword s8, s[6:7], 0x2c\ns_waitcnt lgkmcnt(0)\n", COLUMN, INSIDE + CHOSEN,
+        "constant", "33, v[1]", BELOW),
+    "a column of a length, which is no multiple": (
+        "s_load_dword s8, s[0:1], 0x24\ns_waitcnt lgkmcnt(0)\n", COLUMN, INSIDE + CHOSEN, "constant", "33, v[1]", ""),
+    "a number that isn't loaded from the arguments": (
+        "s_mov_b32 s1, 0\n" + HEAD_DIM, COLUMN, INSIDE + CHOSEN, "constant", "33, v[1]", ""),
+    "a column that may be the head dim itself": (
+        HEAD_DIM, COLUMN, "v_cmp_ge_i32_e32 vcc, s8, v2\n" + CHOSEN, "constant", "33, v[1]", ""),
+    "a column that is also an address": (
+        HEAD_DIM, COLUMN, INSIDE + "global_load_dword v9, v2, s[20:21]\ns_waitcnt vmcnt(0)\n" + CHOSEN,
+        "constant", "33, v[1]", ""),
+    "a column that other lanes keep": (
+        HEAD_DIM, COLUMN, INSIDE + "s_and_saveexec_b64 s[6:7], s[4:5]\nv_mov_b32_e32 v2, 0\n"
+        "s_or_b64 exec, exec, s[6:7]\n" + STORE, "constant", "33, v[1]", ""),
 }  # fmt: skip
 
 
@@ -171,7 +197,7 @@ def test_a_rule_holds_where_nothing_changes_and_nowhere_else(name: str) -> None:
         made = [changed(kind, at, code[at], raw) for own, place, raw in changes(code) if (own, place) == (kind, at)]
     fitting = [one for one in made if one is not None and becomes in one.after.text]
     assert len(fitting) == 1, [str(one) for one in made]
-    assert Equivalents(code, WAVES, ARCH, IDS).rule(fitting[0]) == rule
+    assert Equivalents(code, WAVES, ARCH, IDS, ARGUMENTS).rule(fitting[0]) == rule
 
 
 def test_values_are_followed_through_loops_and_spills() -> None:
@@ -205,3 +231,12 @@ def test_a_quotient_of_a_small_number_is_corrected_once_at_most(x: int, d: int, 
     remainder = x - (x * z >> 32) * d
     assert 0 <= remainder < 2 * d
     assert divmod(x, d)[1] == (remainder - d if remainder >= d else remainder)
+
+
+def test_every_problem_keeps_what_callers_promise() -> None:
+    tiers = ("smoke", "full", "nightly")
+    every = [one for suite in SUITES for tier in tiers for one in problems(suite, tier) if one.expect == "ok"]
+    head_dims = {one.hdim_q for one in every} | {one.hdim_v for one in every}
+    assert {64, 128} <= head_dims
+    for known in PROMISED["aiter"].values():
+        assert not head_dims & {dim for dim in head_dims if dim & int(known.zeros[0, 0])}

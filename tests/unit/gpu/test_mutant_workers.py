@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.gpu.errors import CasesFailedError, WorkerStartError
+from tests.mutants import workers
 from tests.mutants.drawing import Mutant
 from tests.mutants.trial import Setup, Tried
 from tests.mutants.workers import results
@@ -27,11 +29,15 @@ def obedient(pipe: Connection[Any, Any], setup: Setup) -> None:
     pipe.send(("ready", None))
     while True:
         mutant = pipe.recv()
-        pipe.send(("case", ("some/case", 0.2 if mutant.text == "hang" else 60.0)))
+        pipe.send(("case", ("some/case", 0.2 if mutant.text in ("hang", "busy") else 60.0)))
         if mutant.text == "crash":
             os.kill(os.getpid(), signal.SIGSEGV)
         if mutant.text == "hang":
             signal.pause()
+        if mutant.text == "busy":
+            begun = time.process_time()
+            while time.process_time() < begun + 1.0:
+                pass
         if mutant.text == "exit":
             os._exit(3)
         if mutant.text == "killed":
@@ -52,6 +58,15 @@ def test_a_crash_and_a_hang_count_as_seen_and_end_nothing(jobs: int) -> None:
     assert [fates[at].killed_by for at in range(5)] == ["sanitize", "crash", "sanitize", "hang", "sanitize"]
     assert fates[1].how == "some/case: ended with -11"
     assert fates[3].how == "some/case: took too long"
+
+
+@pytest.mark.parametrize(("starved", "fate"), [(False, "hang"), (True, "sanitize")])
+def test_time_that_others_had_the_processor_does_not_count(
+    starved: bool, fate: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if starved:
+        monkeypatch.setattr(workers, "_processor_seconds", lambda pid: (0.0, "R"))
+    assert [one.killed_by for one in results(SETUP, mutants("busy"), 1, obedient)] == [fate]
 
 
 @pytest.mark.parametrize("how", ["exit", "killed"])

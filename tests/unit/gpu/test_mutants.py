@@ -25,8 +25,9 @@ from tests.mutants.drawing import KINDS, Kernel, Mutant, draw
 from tests.mutants.equivalents import Equivalents
 from tests.mutants.floors import Floors, missed, read_floors
 from tests.mutants.planting import Change, changed, changes
+from tests.mutants.probing import Fate, Observed, cause, options, results
 from tests.mutants.programs import _with
-from tests.mutants.trial import Tried, by_kernel, cause
+from tests.mutants.trial import Tried, by_kernel
 
 END = 0xBF810000  # s_endpgm
 WAIT = 0xBF8C0070  # s_waitcnt vmcnt(0) lgkmcnt(0)
@@ -92,6 +93,13 @@ def planted(*words: int) -> set[tuple[str, str]]:
 )
 def test_a_change_of_each_kind(words: Sequence[int], kind: str, text: str) -> None:
     assert (kind, text) in planted(*words)
+
+
+SETREG = (0xBA000901, 3)  # s_setreg_imm32_b32 hwreg(HW_REG_MODE, 4, 2), 3
+
+
+def test_a_literal_s_bits_that_no_field_takes_are_not_planted() -> None:
+    assert {text.partition(", ")[2] for kind, text in planted(*SETREG) if kind == "constant"} == {"0x2", "0x1"}
 
 
 def test_what_changes_nothing_is_not_planted() -> None:
@@ -200,14 +208,63 @@ def test_a_run_below_a_floor_is_named() -> None:
     assert below == ["0 of 1 of wait, where 100 % are asked for"]
 
 
-def test_a_survivor_has_a_cause() -> None:
-    built = Result(outcome="passed", lines=("O: largest error 0.5",), tolerance_used=0.5, counters={"instructions": 9})
-    other = dataclasses.replace(built, lines=("O: largest error 0.6",), tolerance_used=0.6)
-    longer = dataclasses.replace(built, counters={"instructions": 10})
-    assert cause(False, [(built, other)]) == "no case runs it"
-    assert cause(True, [(built, built), (built, other), (built, longer)]).startswith("other numbers within")
-    assert cause(True, [(built, built), (built, longer)]).startswith("the same numbers by another way: 1 cases")
-    assert cause(True, [(built, built)]) == "cases run it, and nothing differs"
+BUILT = Result(outcome="passed", lines=("O: largest error 0.5",), tolerance_used=0.5, counters={"instructions": 9})
+
+
+def fate(what: str, count: int = 3, pc: int = 0x40) -> Fate:
+    return Fate(pc=pc, text="s_and_b32 s[1], s[2], s[3]", fate=what, count=count)
+
+
+@pytest.mark.parametrize(
+    ("observed", "said"),
+    [
+        (Observed(executions=0, different=0), "no case runs it"),
+        (
+            Observed(executions=9, different=0, sources=((0, 128), None, None)),
+            "the same result in all 9 executions of 2 cases, with v1 from 0 to 128",
+        ),
+        (
+            Observed(executions=9, different=3, fates=(fate("carried", 7), fate("masked"), fate("masked", 5, 0x80))),
+            "another result in 3 of 9 executions of 2 cases: 0x80 s_and_b32 s[1], s[2], s[3] (5 times), 0x40 s_and_b32 "
+            "s[1], s[2], s[3] (3 times) gives the same with it",
+        ),
+        (
+            Observed(executions=9, different=3, fates=(fate("landed"),)),
+            "another result in 3 of 9 executions of 2 cases: 0x40 s_and_b32 s[1], s[2], s[3] (3 times) waits for it "
+            "again",
+        ),
+        (
+            Observed(executions=9, different=3, fates=(fate("masked", 7), fate("jump"))),
+            "another result in 3 of 9 executions of 2 cases: execution goes another way at 0x40 s_and_b32 s[1], s[2], "
+            "s[3] (3 times); the same numbers and counts",
+        ),
+    ],
+)
+def test_a_survivor_s_cause_is_what_became_of_its_differences(observed: Observed, said: str) -> None:
+    change = changed("compare", 0, code(LESS)[0], LESS + 0x40000)
+    assert change is not None
+    assert cause(change, observed, [(BUILT, BUILT)] * 2) == said
+
+
+def test_results_that_differ_are_named_by_how() -> None:
+    other = dataclasses.replace(BUILT, lines=("O: largest error 0.6",), tolerance_used=0.6)
+    longer = dataclasses.replace(BUILT, counters={"instructions": 10})
+    assert results([(BUILT, BUILT), (BUILT, other), (BUILT, longer)]).startswith(
+        "other numbers within the tolerance, in 1"
+    )
+    assert results([(BUILT, BUILT), (BUILT, longer)]).startswith("the same numbers by another way: 1 cases")
+    assert results([(BUILT, BUILT)]) == "the same numbers and counts"
+
+
+PROBED = (("wait", WAIT, WAIT | 0xC00F), ("compare", LESS, LESS + 0x40000))
+
+
+def test_results_come_late_where_a_wait_is_probed() -> None:
+    wait, other = (changed(kind, 0, code(word)[0], raw) for kind, word, raw in PROBED)
+    assert wait is not None
+    assert other is not None
+    assert options(wait) == {"probe": True, "late_loads": True}
+    assert options(other) == {"probe": True}
 
 
 @pytest.mark.parametrize(

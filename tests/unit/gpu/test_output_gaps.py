@@ -36,7 +36,7 @@ def written(problem: Problem) -> Outcome:
             o[at : at + p.hdim_v] = token * 100 + head * 10 + np.arange(p.hdim_v)
             lse[batch * f["batch_stride_lse"] + head * f["nhead_stride_lse"] + row] = token * 10 + head
             at = batch * f["batch_stride_randval"] + head * f["nhead_stride_randval"] + row * f["stride_randval"]
-            outputs["rand_val"][at : at + max(p.seqlens_k)] = token * 10 + head
+            outputs["rand_val"][at : at + p.seqlens_k[token // 3]] = token * 10 + head
     launch = Launch(status=Status.OK, message="", kernels=("k",), milliseconds=0)
     return Outcome(prepared=prepared, launch=launch, fault=None, seconds=0, outputs=outputs)
 
@@ -59,6 +59,7 @@ def test_outputs_are_read_by_their_strides(mode: str, checks: tuple[str, ...]) -
         (lambda out: out["o"].view(np.uint16)[-1:].fill(7), {"o": 1}),
         (lambda out: out["lse"].view(np.float32)[6:7].fill(0), {"lse": 1}),
         (lambda out: out["rand_val"][5:7].fill(0), {"rand_val": 2}),
+        (lambda out: out["rand_val"][-GAP - 1 : -GAP].fill(0), {"rand_val": 1}),  # behind the shorter sequence's keys
         (lambda out: out["o"].view(np.uint16)[0:8].fill(0), {}),
     ],
 )

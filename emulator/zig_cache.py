@@ -36,9 +36,11 @@ def discard_damaged(cache: Path) -> None:
 
 def linked_with(cache: Path) -> list[Path]:
     """Files whose sha256 is kept. One that is missing is damaged, too."""
-    return sorted(file.with_name(file.name.removesuffix(BESIDE)) for file in (cache / "o").glob(f"*/*{BESIDE}"))
+    kept = (file.with_name(file.name.removesuffix(BESIDE)) for file in (cache / "o").glob(f"*/*{BESIDE}"))
+    return sorted(file for file in kept if file.suffix != BESIDE)
 
 
 def _files(cache: Path) -> Iterator[Path]:
     for pattern in _LINKED:
-        yield from (cache / "o").glob(f"*/{pattern}")
+        # libc.so.6.sha256 has a name like a library's, and would be given a sha256 of its own, longer with each link
+        yield from (file for file in (cache / "o").glob(f"*/{pattern}") if file.suffix != BESIDE)

@@ -36,7 +36,8 @@ def discard_damaged(cache: Path) -> None:
 
 def linked_with(cache: Path) -> list[Path]:
     """Files whose sha256 is kept. One that is missing is damaged, too."""
-    return sorted(file.with_name(file.name.removesuffix(BESIDE)) for file in (cache / "o").glob(f"*/*{BESIDE}"))
+    kept = (file.with_name(file.name.removesuffix(BESIDE)) for file in (cache / "o").glob(f"*/*{BESIDE}"))
+    return sorted(file for file in kept if file.suffix != BESIDE)
 
 
 def _files(cache: Path) -> Iterator[Path]:

@@ -26,8 +26,11 @@ def test_what_was_linked_with_is_known_from_then_on(cache: Path) -> None:
     names = [str(file.relative_to(cache / "o")) for file in linked_with(cache)]
     assert names == ["aa/libc++.a", "aa/string.o", "bb/libcompiler_rt.a", "cc/libc.so.6"]
     assert all(is_adopted(file) for file in linked_with(cache))
+    (cache / "o/cc/libc.so.6.sha256.sha256").write_text("as earlier links left it")
     with checked_link(cache):
         assert (cache / "h" / "aa").exists()
+    kept = sorted(file.name for file in (cache / "o/cc").iterdir())
+    assert kept == ["c.s", "libc.so.6", "libc.so.6.sha256", "libc.so.6.sha256.sha256"]  # no more with each link
 
 
 def test_links_add_nothing_to_a_cache_that_is_known(cache: Path) -> None:

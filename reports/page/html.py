@@ -17,6 +17,7 @@ from typing import Any
 import jinja2
 
 from matrix.base.display import printable
+from matrix.base.files import sha256_of
 from matrix.base.outputs import write_output
 from reports.page.columns import Table
 from reports.page.inputs import Inputs
@@ -116,7 +117,9 @@ def provenance(inputs: Inputs) -> list[tuple[str, list[tuple[str, str]]]]:
     for file, gate in inputs.gates.items():
         facts = [(_words(name), value) for name, value in gate.provenance.items()]
         sources.append((str(file), [fact for fact in facts if fact not in known] or [("all facts", "as above")]))
-    return [*sources, ("known defects", [("ledger", str(inputs.ledger.file)), ("looked at on", str(inputs.today))])]
+    file = inputs.ledger.file  # its content says which it is: a folder's name would make each machine's report another
+    ledger = [("ledger", f"{file.name}, sha256 {sha256_of(file)}"), ("looked at on", str(inputs.today))]
+    return [*sources, ("known defects", ledger)]
 
 
 def _words(name: str) -> str:

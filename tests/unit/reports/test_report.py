@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import datetime
+import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from kernels.base.results import LIBRARY_SHA256, Case, Results
 from kernels.launch.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
 from matrix.base.errors import UsageError
 from matrix.base.outputs import write_output
+from matrix.problems.ledger import LEDGER
 from reports.cli import main
 from reports.errors import GateError, OrphanResultsError
 from reports.page import case_tables
@@ -212,6 +214,18 @@ def test_the_report_is_of_the_time_that_the_environment_gives(
     folder = write(tmp_path / "build")
     assert main(["html", "--input", str(folder), "--output", str(tmp_path / "a.html")]) == 0
     assert f"written {shown}" in (tmp_path / "a.html").read_text()
+
+
+def test_provenance_is_the_same_in_every_folder(tmp_path: Path) -> None:
+    """A release's bundle holds the report; the content says which ledger it was, and not a folder of this machine."""
+    ledgers = [tmp_path / folder / "ledger.yaml" for folder in ("one", "two")]
+    for ledger in ledgers:
+        ledger.parent.mkdir()
+        ledger.write_bytes(LEDGER.read_bytes())
+    folder = write(tmp_path / "build")
+    one, two = (provenance(inputs(folder, ledger=ledger)) for ledger in ledgers)
+    assert one == two
+    assert hashlib.sha256(LEDGER.read_bytes()).hexdigest() in dict(dict(one)["known defects"])["ledger"]
 
 
 def test_the_summary_is_printed_and_added_to_the_step(

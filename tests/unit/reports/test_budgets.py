@@ -70,7 +70,8 @@ def test_our_own_kernels_spill_nothing_and_have_two_waves_but_for_wide_heads() -
             assert own_rows(arch, occupancy_waves=2, **{metric: 1}) == regressed
     wave = "occupancy_waves"
     assert own_rows("gfx950", occupancy_waves=1) == {("d128", wave, "regressed"), ("d256", wave, "unchanged")}
-    assert own_rows("gfx942", occupancy_waves=1) == {("d128", wave, "regressed")}
+    # with dropout, random values beside K and V take gfx942's LDS
+    assert own_rows("gfx942", occupancy_waves=1) == {("d128", wave, "regressed"), ("d128", wave, "unchanged")}
 
 
 def test_a_budget_of_one_upstream_leaves_others_alone(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.launch.encodings import Bits, Floats, bits_type, decode, encode, nan_bits
-from kernels.launch.kv_pool import Buffer, Pool, Write, stream
+from kernels.launch.kv_pool import Buffer, Pool, Write, add_peaks, stream
 from kernels.launch.page_tables import PageTable, block_table, page_table, unused_entry
 from matrix.base.errors import ProblemError
 from matrix.problems.problem import Problem, launch_seqlen_k, page_elements
@@ -132,6 +132,9 @@ def _queries(p: Problem, arch: str) -> tuple[tuple[Floats, ...], Bits, float]:
         stream(p, 1, identity).uniform(low, high, (length, p.nhead_q, p.hdim_q))
         for identity, length in zip(p.ids, p.seqlens_q, strict=True)
     ]
+    if p.values == "peaks":
+        for part in drawn:
+            add_peaks(part)
     bits = [encode(part / descale, p.dtype, arch) for part in drawn]
     return tuple(decode(part, p.dtype, arch) * descale for part in bits), np.concatenate(bits), descale
 

@@ -13,6 +13,8 @@ from kernels.launch.encodings import Bits, Floats, bits_type, decode, encode, na
 from kernels.launch.page_tables import PageTable, shares_pages
 from matrix.problems.problem import Problem, page_elements
 
+_PEAK = 48.0  # squared, over the root of a head dim of 128: 203
+
 
 @dataclass(frozen=True, slots=True)
 class Write:
@@ -43,6 +45,16 @@ def stream(p: Problem, *what: int) -> np.random.Generator:
     return np.random.default_rng([p.seed, *what])
 
 
+def add_peaks(tokens: Floats) -> None:
+    """To [token, head, dim] of Q or K: token i gets a peak at dim i modulo the head dim.
+
+    A query so has a score of some 200 at every key with its own peak, and no other beyond 20: e to the power of what lies
+    between is more than a float32 holds.
+    """
+    count = np.arange(len(tokens))
+    tokens[count, :, count % tokens.shape[-1]] += _PEAK
+
+
 class Pool:
     """K and V in their pages. ``k`` and ``v`` hold each sequence's tokens as the kernel should see them."""
 
@@ -68,6 +80,8 @@ class Pool:
         else:
             drawn = np.zeros((len(pages) * p.page_size, *shape[2:]))
             drawn[:length] = stream(p, 2 + number, p.ids[index]).uniform(*p.kv_range, (length, *shape[2:]))
+            if p.values == "peaks" and tensor == "k":
+                add_peaks(drawn[:length])
             drawn = drawn.reshape(shape)
         if p.values == "page_number" and tensor == "v":  # multiples of 1/256 up to 1: exact in bf16 and fp16
             drawn[:] = ((pages * 37 % 251 + 1) / 256)[:, None, None, None]

@@ -39,7 +39,9 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "bias": ("no", "bias", "alibi"),
     "bias_values": ("random", "minus_inf_rows"),
     "qscale": ("no", "pertensor", "kv_blockscale"),
-    "values": ("random", "page_number"),  # page_number: V names its page, so that a wrong page shows at once
+    # page_number: V names its page, so that a wrong page shows at once
+    # peaks: one key in hdim_q outweighs a row's others by so much that a maximum that misses it overflows
+    "values": ("random", "page_number", "peaks"),
     "null_output": ("no", "lse", "rand_val"),  # asked for, but its pointer is null
     "expect": ("ok", "unsupported", "refused"),
 }
@@ -179,6 +181,8 @@ def _combination_complaint(p: Problem) -> str | None:
         return "column-major V has page size 1 and a pool of its own"
     if (p.dtype == "fp8bf16") != (p.qscale != "no"):
         return "fp8bf16 needs a qscale, other dtypes have none"
+    if p.values == "peaks" and (p.qscale != "no" or p.page_order in ("shared", "repeated")):
+        return "peaks are for tokens of a sequence's own, in a dtype that holds them without a scale"
     if p.mask == "no" and (p.window_left, p.window_right, p.sink_size) != (-1, -1, 0):
         return "a window or sink tokens need a mask"
     if p.pool_pages and p.page_order not in ("shared", "repeated"):

@@ -3,44 +3,10 @@
 
 #include "ck_tile/core.hpp"
 #include "ck_tile/ops/fmha/block/block_masking.hpp"
+#include "ckpm_prefill/launch.hpp"
 #include "ckpm_prefill/pipeline.hpp"
 
 namespace ck_tile {
-
-// All that a launch hands to its workgroups. Strides count elements.
-struct FmhaBatchPrefillKargs
-{
-    const void* q_ptr;
-    const void* k_ptr;
-    const void* v_ptr;
-    const void* bias_ptr; // elementwise bias or ALiBi slopes
-    const void* q_descale_ptr;
-    const void* k_descale_ptr;
-    const void* v_descale_ptr;
-    const void* sink_ptr;
-    void* rand_val_ptr;
-    void* lse_ptr;
-    void* o_ptr;
-    const int32_t* seqstart_q_ptr;
-    const int32_t* kv_indptr;
-    const int32_t* kv_page_indices;
-    const int32_t* kv_last_page_lens;
-    const int32_t* seqlen_k_ptr;
-
-    index_t hdim_q, hdim_v, nhead_q, nhead_ratio_qk, num_total_pages, batch_stride_block_table;
-    index_t stride_q, stride_k, stride_v, stride_bias, stride_randval, stride_o;
-    index_t nhead_stride_q, nhead_stride_k, nhead_stride_v, nhead_stride_bias, nhead_stride_randval;
-    index_t nhead_stride_lse, nhead_stride_o;
-    index_t batch_stride_k, batch_stride_v; // from page to page
-    index_t nblock_stride_kv_block_descale, nhead_stride_kv_block_descale;
-    index_t window_size_left, window_size_right, mask_type, sink_size;
-    float scale_s, logits_soft_cap;
-
-    uint64_t drop_seed, drop_offset; // or the addresses of both
-    bool drop_by_pointer, store_randval;
-    uint8_t keep_up_to; // of a random byte
-    float rp_undrop;
-};
 
 template <typename FmhaPipeline_, typename EpiloguePipeline_>
 struct FmhaBatchPrefillWithPagedKVCacheKernel
@@ -60,8 +26,6 @@ struct FmhaBatchPrefillWithPagedKVCacheKernel
     static constexpr index_t kBlockPerCu = FmhaPipeline::kBlockPerCu;
     static constexpr index_t kM0         = FmhaPipeline::kM0;
     static constexpr index_t kN1         = FmhaPipeline::kN1;
-    static constexpr bool kIs1D =
-        Traits::kKVLookupTable == BlockAttentionKVCacheLookupTableEnum::SGLANG_PAGE_TABLE_1D;
 
     CK_TILE_HOST static constexpr auto GridSize(index_t batch, index_t nhead, index_t max_seqlen_q)
     {
@@ -74,14 +38,14 @@ struct FmhaBatchPrefillWithPagedKVCacheKernel
     {
         alignas(128) __shared__ char lds[FmhaPipeline::GetSmemSize()];
 
-        const Place at = place(kargs);
+        const Place at = ckpm::prefill::place_of_workgroup<Traits>(kargs, kM0);
         if(at.first >= at.seqlen_q)
             return;
         auto args         = arguments(kargs, at, lds + 2 * FmhaPipeline::kStageBytes);
         const auto q      = load_q(kargs, at);
         auto result       = FmhaPipeline{}(q, args, lds);
         const auto& sums  = result.softmax;
-        const float scale = result.v_scale * v_descale(kargs);
+        const float scale = result.v_scale * ckpm::prefill::v_descale<Traits>(kargs);
 
         if constexpr(Traits::kStoreLSE)
             store_lse(kargs, at, sums);
@@ -92,45 +56,7 @@ struct FmhaBatchPrefillWithPagedKVCacheKernel
     }
 
 private:
-    // Where a workgroup works. Rows are counted in the sequence.
-    struct Place
-    {
-        index_t batch, head, kv_head, first, seqlen_q, seqlen_k;
-        long_index_t query_start;
-        const int32_t* pages;
-
-        CK_TILE_DEVICE index_t rows() const { return min(kM0, seqlen_q - first); }
-        CK_TILE_DEVICE long_index_t token() const { return query_start + first; }
-    };
-
-    CK_TILE_DEVICE static Place place(const Kargs& kargs)
-    {
-        Place at;
-        at.first       = blockIdx.x * kM0;
-        at.head        = blockIdx.y;
-        at.batch       = blockIdx.z;
-        at.kv_head     = at.head / kargs.nhead_ratio_qk;
-        at.query_start = kargs.seqstart_q_ptr[at.batch];
-        at.seqlen_q    = kargs.seqstart_q_ptr[at.batch + 1] - kargs.seqstart_q_ptr[at.batch];
-        if constexpr(kIs1D)
-        {
-            const index_t begin = kargs.kv_indptr[at.batch];
-            const index_t count = kargs.kv_indptr[at.batch + 1] - begin;
-            at.pages            = kargs.kv_page_indices + begin;
-            at.seqlen_k         = count;
-            if constexpr(Traits::kPageBlockSize > 1)
-                at.seqlen_k = count > 0 ? (count - 1) * Traits::kPageBlockSize +
-                                              kargs.kv_last_page_lens[at.batch]
-                                        : 0;
-        }
-        else
-        {
-            at.pages    = kargs.kv_page_indices +
-                          static_cast<long_index_t>(at.batch) * kargs.batch_stride_block_table;
-            at.seqlen_k = kargs.seqlen_k_ptr[at.batch];
-        }
-        return at;
-    }
+    using Place = ckpm::prefill::Place;
 
     CK_TILE_DEVICE static auto load_q(const Kargs& kargs, const Place& at)
     {
@@ -197,14 +123,6 @@ private:
         store_tile(window, rows);
     }
 
-    CK_TILE_DEVICE static float v_descale(const Kargs& kargs)
-    {
-        if constexpr(Traits::QScaleEnum == BlockAttentionQuantScaleEnum::PERTENSOR)
-            return *static_cast<const float*>(kargs.v_descale_ptr);
-        else
-            return 1.f;
-    }
-
     CK_TILE_DEVICE static auto arguments(const Kargs& kargs, const Place& at, char* dropout_lds)
     {
         const index_t last = at.first + at.rows() - 1;
@@ -215,107 +133,26 @@ private:
             typename FmhaPipeline::template Arguments<remove_cvref_t<decltype(bias)>,
                                                       remove_cvref_t<decltype(random)>,
                                                       remove_cvref_t<decltype(dropout)>>;
-        const float natural  = kargs.scale_s * descale(kargs);
+        const float natural  = kargs.scale_s * ckpm::prefill::qk_descale<Traits>(kargs);
         const float cap_base = kargs.logits_soft_cap;
-        const auto scales    = [&](const void* base) {
-            return static_cast<const float*>(base) +
-                   static_cast<long_index_t>(at.kv_head) * kargs.nhead_stride_kv_block_descale;
-        };
-        const float* sinks = static_cast<const float*>(kargs.sink_ptr);
+        const float* sinks   = static_cast<const float*>(kargs.sink_ptr);
         return Arguments{
-            k_view(kargs, at),
-            v_view(kargs, at),
-            mask_of(kargs, at),
+            ckpm::prefill::k_view<Traits, KDataType>(kargs, at),
+            ckpm::prefill::v_view<Traits, KDataType>(kargs, at),
+            ckpm::prefill::mask_of<typename FmhaPipeline::ScoreMask>(kargs, at),
             at.first,
             last,
             natural * log2e_v<float>,
             cap_base * log2e_v<float>,
             cap_base > 0.f ? natural / cap_base : 0.f,
             sinks == nullptr ? -numeric<float>::infinity() : sinks[at.head] * log2e_v<float>,
-            scales(kargs.k_descale_ptr),
-            scales(kargs.v_descale_ptr),
+            ckpm::prefill::block_scales(kargs, at, kargs.k_descale_ptr),
+            ckpm::prefill::block_scales(kargs, at, kargs.v_descale_ptr),
             kargs.nblock_stride_kv_block_descale,
             bias,
             random,
             dropout,
             dropout_lds};
-    }
-
-    // What raw scores are multiplied with besides scale_s. Block scales come tile by tile.
-    CK_TILE_DEVICE static float descale(const Kargs& kargs)
-    {
-        float by = 1.f;
-        if constexpr(Traits::QScaleEnum != BlockAttentionQuantScaleEnum::NO_SCALE)
-            by *= *static_cast<const float*>(kargs.q_descale_ptr);
-        if constexpr(Traits::QScaleEnum == BlockAttentionQuantScaleEnum::PERTENSOR)
-            by *= *static_cast<const float*>(kargs.k_descale_ptr);
-        return by;
-    }
-
-    CK_TILE_DEVICE static auto k_view(const Kargs& kargs, const Place& at)
-    {
-        return cache_view(kargs,
-                          at,
-                          kargs.k_ptr,
-                          kargs.batch_stride_k,
-                          kargs.stride_k,
-                          kargs.nhead_stride_k,
-                          kargs.hdim_q);
-    }
-
-    CK_TILE_DEVICE static auto v_view(const Kargs& kargs, const Place& at)
-    {
-        return cache_view(kargs,
-                          at,
-                          kargs.v_ptr,
-                          kargs.batch_stride_v,
-                          kargs.stride_v,
-                          kargs.nhead_stride_v,
-                          kargs.hdim_v);
-    }
-
-    CK_TILE_DEVICE static ckpm::prefill::CacheView cache_view(const Kargs& kargs,
-                                                              const Place& at,
-                                                              const void* pool,
-                                                              index_t page_stride,
-                                                              index_t token_stride,
-                                                              index_t head_stride,
-                                                              index_t hdim)
-    {
-        constexpr index_t bytes = sizeof(KDataType);
-        constexpr index_t page  = Traits::kPageBlockSize;
-        ckpm::prefill::CacheView view;
-        view.base =
-            reinterpret_cast<const char*>(static_cast<const KDataType*>(pool) +
-                                          static_cast<long_index_t>(at.kv_head) * head_stride);
-        view.pages       = at.pages;
-        view.page_bytes  = static_cast<uint32_t>(page_stride) * bytes;
-        view.token_bytes = page == 1 ? 0 : token_stride * bytes;
-        view.row_bytes   = hdim * bytes;
-        view.head_bytes  = FmhaPipeline::kVectorized
-                               ? page * view.row_bytes
-                               : (page - 1) * view.token_bytes + view.row_bytes;
-        view.num_pages   = kargs.num_total_pages;
-        view.last_token  = at.seqlen_k - 1;
-        return view;
-    }
-
-    CK_TILE_DEVICE static auto mask_of(const Kargs& kargs, const Place& at)
-    {
-        typename FmhaPipeline::ScoreMask mask{0, 0, at.seqlen_q, at.seqlen_k, kargs.sink_size};
-        if constexpr(FmhaPipeline::kHasMask)
-        {
-            const auto corner = make_generic_attention_mask_coordinates_from_lr_window(
-                kargs.window_size_left,
-                kargs.window_size_right,
-                at.seqlen_q,
-                at.seqlen_k,
-                kargs.mask_type ==
-                    static_cast<index_t>(GenericAttentionMaskEnum::MASK_FROM_TOP_LEFT));
-            mask.y = corner.at(number<0>{});
-            mask.x = corner.at(number<1>{});
-        }
-        return mask;
     }
 
     // (row, key) -> what is added to a score in base 2

@@ -14,6 +14,8 @@ using ck_tile::index_t;
 template <bool kHasMask, bool kHasSink>
 struct ScoreBounds
 {
+    static constexpr bool kMasks = kHasMask;
+
     index_t y, x, seqlen_q, seqlen_k, sink_size;
 
     CK_TILE_DEVICE bool sinks_count() const

@@ -1,0 +1,362 @@
+// Batch prefill in fp8 for gfx950: 256 queries and 8 waves, in two groups of four that take turns.
+//
+// Time goes in slots, one s_barrier each. In a slot one group multiplies (O += V P of one tile,
+// then the scores of the next), and the other one makes weights of its scores; then they change
+// places, so that each SIMD has one wave for its matrix unit and one for its vector unit.
+//
+//   slot        2t                    2t + 1
+//   group 0     V P(t-1), K Q(t)      weights(t)
+//   group 1     weights(t-1)          V P(t-1), K Q(t)
+//   memory      K(t+1), V(t) issued   their wait, page of t + 2
+//
+// K and V have two buffers each. Both groups have read what a slot's loads overwrite two slots
+// before.
+#pragma once
+
+#include "ckpm_prefill/problem.hpp"
+#include "ckpm_prefill/score_bounds.hpp"
+#include "ckpm_prefill_v3/page_stream.hpp"
+#include "ckpm_prefill_v3/softmax.hpp"
+
+namespace ck_tile {
+
+template <typename Problem_>
+struct BlockFmhaBatchPrefillV3Pipeline
+{
+    using Problem = remove_cvref_t<Problem_>;
+    using Traits  = typename Problem::Traits;
+    using Shape   = typename Problem::BlockFmhaShape;
+
+    static constexpr index_t kBlockSize  = Problem::kBlockSize;
+    static constexpr index_t kBlockPerCu = 1; // 8 waves of up to 256 registers
+    static constexpr index_t kM0         = Shape::kM0;
+    static constexpr index_t kN0         = Shape::kN0;
+    static constexpr index_t kN1         = Shape::kN1;
+    static constexpr index_t kHeadDim    = Shape::kQKHeaddim;
+
+    static constexpr bool kHasMask    = Problem::FmhaMask::IsMasking;
+    static constexpr bool kHasSoftCap = Traits::kHasLogitsSoftCap;
+    static constexpr bool kBlockScale =
+        Traits::QScaleEnum == BlockAttentionQuantScaleEnum::KV_BLOCKSCALE;
+
+    static_assert(std::is_same_v<typename Problem::KDataType, fp8_t>, "V3 is for fp8");
+    static_assert(kM0 == 256 && kN0 == ckpm::prefill::v3::kTokens && kN1 == 128 &&
+                      kHeadDim == 128 && kBlockSize == 512,
+                  "8 waves of 32 queries, tiles of 64 keys, a head dim of 128");
+    static_assert(!Traits::kStoreLSE && !Traits::kHasDropout && !Traits::kHasSink &&
+                      Traits::BiasEnum == BlockAttentionBiasEnum::NO_BIAS,
+                  "V2 has what V3 has not");
+    static_assert(Traits::kKVMemoryLayout == BlockAttentionKVCacheMemoryLayoutEnum::LINEAR_LAYOUT,
+                  "V2 takes the vectorized layout");
+    static_assert(!kBlockScale || Traits::kPageBlockSize >= kN0,
+                  "a tile has one scale: it must lie within a page");
+
+    using ScoreMask = ckpm::prefill::ScoreBounds<kHasMask, false>;
+    using Stream    = ckpm::prefill::v3::PageStream<Traits::kPageBlockSize>;
+    using Bytes16   = ckpm::prefill::v3::Bytes16;
+    using Floats16  = ckpm::prefill::v3::Floats16;
+    using LdsByte   = ckpm::prefill::v3::LdsByte;
+
+    static constexpr index_t kTileBytes = ckpm::prefill::v3::kTileBytes;
+    CK_TILE_DEVICE static constexpr index_t GetSmemSize() { return 4 * kTileBytes; }
+
+    // What a workgroup needs to know besides Q
+    struct Arguments
+    {
+        ckpm::prefill::CacheView k, v;
+        ScoreMask mask;
+        index_t first, last;   // queries of the workgroup
+        float scale;           // of raw scores into base 2, Q's and K's descales included
+        float soft_cap;        // in base 2
+        float soft_cap_rcp;    // of raw scores into what the cap's tanh takes
+        const float* k_scales; // block scales of the head in page 0, page_scales floats a page
+        const float* v_scales;
+        index_t page_scales;
+    };
+
+    // O before its rows are divided by the sums: of query lane % 32 and 32 columns each, half of
+    // them in either half of the wave
+    struct Result
+    {
+        Floats16 out[4];
+        float sum;
+        float v_scale; // of `out`
+    };
+
+    // q: 16 bytes of the lane's query for each 32 columns, those behind in the upper half
+    CK_TILE_DEVICE Result operator()(const Bytes16 (&q)[4], const Arguments& args, char* lds) const
+    {
+        const auto tiles = ckpm::prefill::key_tiles<kN0>(args.mask, args.first, args.last);
+        Wave wave(args, q, lds);
+        if(tiles.count() > 0)
+        {
+            if(wave.index < 4)
+                wave.template run<0>(tiles.count());
+            else
+                wave.template run<1>(tiles.count());
+        }
+        return wave.result();
+    }
+
+private:
+    struct Scales
+    {
+        float k, v;
+    };
+
+    struct Wave
+    {
+        CK_TILE_DEVICE Wave(const Arguments& given, const Bytes16 (&queries)[4], char* memory)
+            : args(given),
+              q(queries),
+              index(__builtin_amdgcn_readfirstlane(threadIdx.x / get_warp_size())),
+              lane(threadIdx.x % get_warp_size()),
+              first(given.first + index * 32),
+              row(first + lane % 32),
+              lds((LdsByte*)memory),
+              reads(lane),
+              stream(given.k, given.v, index, lane)
+        {
+            for(auto& part : out)
+                part = Floats16{};
+        }
+
+        CK_TILE_DEVICE Result result() const
+        {
+            return {{out[0], out[1], out[2], out[3]}, softmax.total(), v_scale};
+        }
+
+        // Loop bodies hold no branch: tiles that no bound cuts have a loop of their own.
+        template <index_t kGroup>
+        CK_TILE_DEVICE void run(index_t tiles)
+        {
+            const index_t whole = min(args.mask.right_end(first) / kN0, tiles);
+            begin();
+            if constexpr(kGroup == 0)
+            {
+                issue(0);
+                multiply_k(0);
+                barrier();
+                consume(0);
+                weigh<true>(0);
+                finish();
+                index_t tile = 1;
+                for(; tile < whole; ++tile)
+                    turn<0, false>(tile);
+                for(; tile < tiles; ++tile)
+                    turn<0, true>(tile);
+            }
+            else
+            {
+                issue(0);
+                barrier();
+                consume(0);
+                multiply_k(0);
+                finish();
+                index_t tile = 1;
+                for(; tile <= min(whole, tiles - 1); ++tile)
+                    turn<1, false>(tile);
+                for(; tile < tiles; ++tile)
+                    turn<1, true>(tile);
+                weigh<true>(tiles - 1);
+            }
+            multiply_v(tiles - 1);
+        }
+
+        // Slots 2 * tile and 2 * tile + 1
+        template <index_t kGroup, bool kBounded>
+        CK_TILE_DEVICE void turn(index_t tile)
+        {
+            issue(tile);
+            if constexpr(kGroup == 0)
+                multiply(tile);
+            else
+                weigh<kBounded>(tile - 1);
+            barrier();
+            consume(tile);
+            if constexpr(kGroup == 0)
+                weigh<kBounded>(tile);
+            else
+                multiply(tile);
+            finish();
+        }
+
+        CK_TILE_DEVICE static void barrier()
+        {
+            __builtin_amdgcn_sched_barrier(0);
+            __builtin_amdgcn_s_barrier();
+            __builtin_amdgcn_sched_barrier(0);
+        }
+
+        // K of tile 0, and the pages of tiles 0 and 1
+        CK_TILE_DEVICE void begin()
+        {
+            int32_t near = stream.lookup(0), far = stream.lookup(1);
+            asm volatile("s_waitcnt vmcnt(0)" : "+v"(near), "+v"(far)::"memory");
+            this_page = Stream::settled(near);
+            next_page = Stream::settled(far);
+            scales[0] = scales_of(this_page);
+            scales[1] = scales_of(next_page);
+            stream.load_k(0, this_page, k_buffer(0));
+            finish();
+        }
+
+        CK_TILE_DEVICE void issue(index_t tile)
+        {
+            looked_up = stream.lookup(tile + 2);
+            stream.load_k(tile + 1, next_page, k_buffer(tile + 1));
+            stream.load_v(tile, this_page, v_buffer(tile));
+            __builtin_amdgcn_sched_barrier(0);
+        }
+
+        CK_TILE_DEVICE void consume(index_t)
+        {
+            asm volatile("s_waitcnt vmcnt(%1)"
+                         : "+v"(looked_up)
+                         : "n"(ckpm::prefill::v3::kLoadsInFlight)
+                         : "memory");
+            this_page = next_page;
+            next_page = Stream::settled(looked_up);
+            current   = scales[0];
+            scales[0] = scales[1];
+            scales[1] = scales_of(next_page);
+        }
+
+        CK_TILE_DEVICE static void finish()
+        {
+            __builtin_amdgcn_sched_barrier(0);
+            ckpm::prefill::v3::wait_for_all_but<0>();
+            barrier();
+        }
+
+        CK_TILE_DEVICE Scales scales_of(int32_t page) const
+        {
+            if constexpr(kBlockScale)
+            {
+                const auto at = static_cast<long_index_t>(page) * args.page_scales;
+                return {args.k_scales[at], args.v_scales[at]};
+            }
+            else
+                return {1.f, 1.f};
+        }
+
+        CK_TILE_DEVICE LdsByte* k_buffer(index_t tile) const { return lds + tile % 2 * kTileBytes; }
+        CK_TILE_DEVICE LdsByte* v_buffer(index_t tile) const
+        {
+            return lds + (2 + tile % 2) * kTileBytes;
+        }
+
+        CK_TILE_DEVICE void multiply(index_t tile)
+        {
+            multiply_v(tile - 1);
+            multiply_k(tile);
+        }
+
+        CK_TILE_DEVICE void multiply_k(index_t tile)
+        {
+            using Lds = const __attribute__((address_space(3))) Bytes16;
+            for(auto& part : scores)
+                part = Floats16{};
+#pragma unroll
+            for(index_t keys = 0; keys < 2; ++keys)
+#pragma unroll
+                for(index_t i = 0; i < 4; ++i)
+                {
+                    const Bytes16 k =
+                        *(Lds*)(k_buffer(tile) + reads.k[i] + keys * (kTileBytes / 2));
+                    mfma(scores[keys], eight(k, 0), eight(q[i], 0));
+                    mfma(scores[keys], eight(k, 1), eight(q[i], 1));
+                }
+        }
+
+        CK_TILE_DEVICE void multiply_v(index_t tile)
+        {
+#pragma unroll
+            for(index_t keys = 0; keys < 4; ++keys)
+#pragma unroll
+                for(index_t i = 0; i < 4; ++i)
+                {
+                    auto* at     = (ckpm::prefill::v3::LdsBytes8*)(v_buffer(tile) + reads.v[i] +
+                                                                   keys * (kTileBytes / 4));
+                    const auto v = __builtin_amdgcn_ds_read_tr8_b64_v2i32(at);
+                    mfma(out[i], __builtin_bit_cast(int64_t, v), weights.of[keys]);
+                }
+        }
+
+        CK_TILE_DEVICE static int64_t eight(const Bytes16& bytes, index_t half)
+        {
+            return static_cast<int64_t>(static_cast<uint32_t>(bytes[2 * half])) |
+                   static_cast<int64_t>(bytes[2 * half + 1]) << 32;
+        }
+
+        CK_TILE_DEVICE static void mfma(Floats16& c, int64_t a, int64_t b)
+        {
+            c = __builtin_amdgcn_mfma_f32_32x32x16_fp8_fp8(a, b, c, 0, 0, 0);
+        }
+
+        template <bool kBounded>
+        CK_TILE_DEVICE void weigh(index_t tile)
+        {
+            float scale = args.scale * current.k;
+            if constexpr(kHasSoftCap)
+            {
+                const float inner = args.soft_cap_rcp * current.k;
+                each_score([&](float score, index_t) {
+                    return args.soft_cap * tanh_fast<float>(score * inner);
+                });
+                scale = 1.f;
+            }
+            if constexpr(kBounded)
+            {
+                const index_t end = args.mask.right_end(row) - tile * kN0 - lane / 32 * 4;
+                each_score([&](float score, index_t key) {
+                    return key < end ? score : -numeric<float>::infinity();
+                });
+            }
+            // a scale of 0 would make NaN of a masked score
+            float by = softmax.update(scores, max(scale, numeric<float>::min()), weights);
+            if constexpr(kBlockScale)
+            {
+                // `out` is kept in units of the tile's scale of V; a page whose scale is 0 counts
+                // as nearly 0
+                const float fresh = max(current.v, 1e-30f);
+                by *= v_scale / fresh;
+                v_scale = fresh;
+            }
+            if(__builtin_amdgcn_ballot_w64(by != 1.f) != 0)
+            {
+                for(auto& part : out)
+                    part *= by;
+            }
+        }
+
+        template <typename F>
+        CK_TILE_DEVICE void each_score(F&& f)
+        {
+#pragma unroll
+            for(index_t i = 0; i < 32; ++i)
+                scores[i / 16][i % 16] =
+                    f(scores[i / 16][i % 16], i / 16 * 32 + ckpm::prefill::v3::key_of(i % 16));
+        }
+
+        const Arguments& args;
+        const Bytes16 (&q)[4];
+        index_t index, lane;
+        index_t first, row; // queries: the wave's first one, and the lane's
+        LdsByte* lds;
+        ckpm::prefill::v3::LaneReads reads;
+        Stream stream;
+
+        Floats16 scores[2];
+        Floats16 out[4];
+        ckpm::prefill::v3::Weights weights;
+        ckpm::prefill::v3::RunningSoftmax softmax;
+        float v_scale = 1.f; // of `out`
+
+        int32_t looked_up;            // page of the tile behind next_page's, once it has come
+        int32_t this_page, next_page; // of the tiles whose V and K are loaded next
+        Scales current, scales[2];    // of the tile to be weighed, and of the two behind it
+    };
+};
+
+} // namespace ck_tile

@@ -1,0 +1,87 @@
+// From scores to weights: 32 queries a wave, two lanes a query, 32 of 64 keys a lane.
+#pragma once
+
+#include "ckpm_prefill_v3/lds_layout.hpp"
+
+namespace ckpm::prefill::v3 {
+
+// A lane's number and that of the lane 32 away
+struct Halves
+{
+    float lower, upper;
+};
+
+CK_TILE_DEVICE Halves both_halves(float x)
+{
+    const auto bits     = __builtin_bit_cast(uint32_t, x);
+    const auto both     = __builtin_amdgcn_permlane32_swap(bits, bits, false, false);
+    const uint32_t low  = both[0]; // a bit cast of an element would read the vector's first one
+    const uint32_t high = both[1];
+    return {__builtin_bit_cast(float, low), __builtin_bit_cast(float, high)};
+}
+
+// Weights of fp8, 32 of a lane in the order of its scores: 8 bytes for each MFMA
+struct Weights
+{
+    int64_t of[4];
+};
+
+// Running maximum and sum of a lane's query, in base 2.
+//
+// Weights are up to 2^kShift times as large as what they stand for, so that small ones keep their
+// bits; sums are so, too, and it cancels. The origin follows the largest score only when that has
+// run ahead by more than kSlack: e4m3 goes on to 448, and O is rescaled less often.
+struct RunningSoftmax
+{
+    static constexpr float kShift = 8.f, kSlack = 0.75f; // 2^8.75 = 431
+
+    float origin = -ck_tile::numeric<float>::infinity();
+    float sum    = 0.f; // of this lane's keys
+
+    // Takes scores (times `scale` they are in base 2). Returns by how much what was accumulated
+    // must be rescaled.
+    CK_TILE_DEVICE float update(const Floats16 (&scores)[2], float scale, Weights& weights)
+    {
+        float highest = scores[0][0];
+#pragma unroll
+        for(index_t i = 1; i < 32; ++i)
+            highest = ck_tile::max(highest, scores[i / 16][i % 16]);
+        const Halves halves = both_halves(highest);
+        highest             = ck_tile::max(halves.lower, halves.upper) * scale;
+        const bool follows  = highest > origin + kSlack;
+        const float fresh   = follows ? highest : origin;
+        // a row without a key so far: any finite origin gives weights of 0
+        const float from   = fresh == -ck_tile::numeric<float>::infinity() ? 0.f : fresh;
+        const float factor = follows ? ck_tile::exp2(origin - from) : 1.f;
+        const float shift  = from - kShift;
+        origin             = fresh;
+        float part[4]      = {};
+#pragma unroll
+        for(index_t i = 0; i < 32; i += 4)
+        {
+            float w[4];
+#pragma unroll
+            for(index_t j = 0; j < 4; ++j)
+            {
+                w[j] = ck_tile::exp2(scores[i / 16][i % 16 + j] * scale - shift);
+                part[j] += w[j];
+            }
+            int32_t packed = __builtin_amdgcn_cvt_pk_fp8_f32(w[0], w[1], 0, false);
+            packed         = __builtin_amdgcn_cvt_pk_fp8_f32(w[2], w[3], packed, true);
+            auto& eight    = weights.of[i / 8];
+            eight          = i % 8 == 0 ? static_cast<int64_t>(static_cast<uint32_t>(packed))
+                                        : eight | static_cast<int64_t>(packed) << 32;
+        }
+        sum = sum * factor + ((part[0] + part[1]) + (part[2] + part[3]));
+        return factor;
+    }
+
+    // of all keys
+    CK_TILE_DEVICE float total() const
+    {
+        const Halves halves = both_halves(sum);
+        return halves.lower + halves.upper;
+    }
+};
+
+} // namespace ckpm::prefill::v3

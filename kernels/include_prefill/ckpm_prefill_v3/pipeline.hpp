@@ -248,8 +248,27 @@ private:
 
         CK_TILE_DEVICE void multiply(index_t tile)
         {
-            multiply_v(tile - 1);
             multiply_k(tile);
+            multiply_v(tile - 1);
+            // all of K is on its way before the first product, and V behind it one read a product
+            reads_ahead<8>();
+            static_for<0, 16, 1>{}([](auto) {
+                products<1>();
+                reads_ahead<1>();
+            });
+            products<16>();
+        }
+
+        // Hints to the compiler's scheduler: what comes next in the order of the code
+        template <int kCount>
+        CK_TILE_DEVICE static void reads_ahead()
+        {
+            __builtin_amdgcn_sched_group_barrier(0x100, kCount, 0); // reads of LDS
+        }
+        template <int kCount>
+        CK_TILE_DEVICE static void products()
+        {
+            __builtin_amdgcn_sched_group_barrier(0x008, kCount, 0); // MFMA
         }
 
         CK_TILE_DEVICE void multiply_k(index_t tile)
@@ -257,16 +276,22 @@ private:
             using Lds = const __attribute__((address_space(3))) Bytes16;
             for(auto& part : scores)
                 part = Floats16{};
+            Bytes16 k[4][2];
 #pragma unroll
-            for(index_t keys = 0; keys < 2; ++keys)
+            for(index_t i = 0; i < 8; ++i)
+                k[i / 2][i % 2] =
+                    *(Lds*)(k_buffer(tile) + reads.k[i / 2] + i % 2 * (kTileBytes / 2));
+            // the two halves of the keys in turn: no MFMA waits for the one before
 #pragma unroll
-                for(index_t i = 0; i < 4; ++i)
-                {
-                    const Bytes16 k =
-                        *(Lds*)(k_buffer(tile) + reads.k[i] + keys * (kTileBytes / 2));
-                    mfma(scores[keys], eight(k, 0), eight(q[i], 0));
-                    mfma(scores[keys], eight(k, 1), eight(q[i], 1));
-                }
+            for(index_t i = 0; i < 4; ++i)
+            {
+                // else the compiler reads the first half of the 16 bytes apart, and then all of
+                // them
+                asm("" : "+v"(k[i][0]), "+v"(k[i][1]));
+#pragma unroll
+                for(index_t j = 0; j < 4; ++j)
+                    mfma(scores[j % 2], eight(k[i][j % 2], j / 2), eight(q[i], j / 2));
+            }
         }
 
         CK_TILE_DEVICE void multiply_v(index_t tile)

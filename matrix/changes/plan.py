@@ -249,7 +249,7 @@ def _runs(
     """Suites and gates of libraries with a touched kernel, and those that a change asks for whatever was built."""
     runs = []
     for library in table.libraries:
-        for upstream in library.upstreams:
+        for upstream in (*library.upstreams, *library.smoke_upstreams):
             name = upstreams()[upstream].dialect
             touched = [one for one in kernels if one.dialect == name and one.family in library.families]
             for runner in (one for one in table.runners if one.emulated):

@@ -31,11 +31,15 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryPlan:
-    """What is built of families that make one library together, and what judges it."""
+    """What is built of families that make one library together, and what judges it.
+
+    Of ``smoke_upstreams`` nothing is built but the smoke tier, where suites and gates run.
+    """
 
     name: str
     families: tuple[str, ...]
     upstreams: tuple[str, ...]
+    smoke_upstreams: tuple[str, ...]
     tier: str
     suites: tuple[str, ...]
     gates: bool
@@ -128,11 +132,13 @@ def _runner(arch: str, row: Field) -> Runner:
 
 
 def _library(name: str, row: Field) -> LibraryPlan:
-    row.allow(("families", "upstreams", "tier", "suites", "gates"))
+    row.allow(("families", "upstreams", "smoke_upstreams", "tier", "suites", "gates"))
+    smoke = row.find("smoke_upstreams")
     return LibraryPlan(
         name=name,
         families=_words(row.get("families"), (*FAMILIES, *HAND_WRITTEN)),
         upstreams=row.get("upstreams").texts(),
+        smoke_upstreams=smoke.texts() if smoke else (),
         tier=row.get("tier").text(),
         suites=_words(row.get("suites"), (*SUITES, FAMILY_SUITE)),
         gates=row.get("gates").boolean(),

@@ -1,4 +1,4 @@
-"""The kernels that ckpm may build, and a copy of the project for each module of tests."""
+"""The kernels that ckpm may build, and a copy of our headers for each module of tests."""
 
 from __future__ import annotations
 

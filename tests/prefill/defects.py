@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-FOLDER = "kernels/include_prefill/ckpm_prefill"
+FOLDER = "ckpm_prefill"
 WRONG = "wrong numbers"
 
 

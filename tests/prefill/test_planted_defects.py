@@ -24,7 +24,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory, keys: tuple[Key, ...]) -> Pr
 @pytest.fixture
 def planted(copy: PrefillCopy) -> Iterator[PrefillCopy]:
     """What a test plants in the headers is taken back."""
-    headers = {file: file.read_text() for file in (copy.project / FOLDER).glob("*.hpp")}
+    headers = {file: file.read_text() for file in (copy.headers / FOLDER).glob("*.hpp")}
     yield copy
     for file, text in headers.items():
         file.write_text(text)
@@ -46,7 +46,10 @@ def test_without_the_defect_its_case_passes(sound: PrefillCopy, name: str) -> No
 def test_the_case_finds_the_defect(planted: PrefillCopy, keys: tuple[Key, ...], name: str) -> None:
     defect = DEFECTS[name]
     for edit in defect.edits:
-        planted.plant(planted.project / FOLDER / edit.header, edit.old, edit.new)
+        header = planted.headers / FOLDER / edit.header
+        text = header.read_text()
+        assert text.count(edit.old) == 1, f"{edit.header} holds {text.count(edit.old)} times: {edit.old}"
+        header.write_text(text.replace(edit.old, edit.new))
     planted.build([kernel(defect, keys)])
     found = planted.case(defect.suite, defect.case)
     assert found.status == "failed", found

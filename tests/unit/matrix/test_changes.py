@@ -235,7 +235,20 @@ def test_the_document_has_every_reason(plan: Callable[..., Plan]) -> None:
 def test_libraries_are_those_that_can_be_rendered() -> None:
     assert {one.name: one.families for one in rules().libraries} == dict(libraries())
     for one in rules().libraries:
-        assert {upstreams()[name].dialect for name in one.upstreams} <= set(host(one.name).dialects())
+        every = (*one.upstreams, *one.smoke_upstreams)
+        assert {upstreams()[name].dialect for name in every} <= set(host(one.name).dialects())
+
+
+def test_our_own_kernels_are_built_where_they_are_judged(plan: Callable[..., Plan]) -> None:
+    """Their smoke tier alone: 4,848 kernels are for releases and not for a change."""
+    found = plan({"kernels/include_prefill/fmha_fwd.hpp": lambda text: f"{text}\n"})
+    mine = [one for one in found.runs if one.upstream == "ckpm"]
+    assert [one.arch for one in mine] == ["gfx942", "gfx950"]
+    assert mine[1].command == (
+        "nox -s build-gfx950 test-batch-prefill test-large-kv test-page-fault test-dispatch sanitize-gfx950 perf-gate "
+        "-- --arch gfx950 --upstream ckpm"
+    )
+    assert "ckpm" not in {one.upstream for one in found.builds}
 
 
 def test_code_that_texts_come_from_rebuilds() -> None:

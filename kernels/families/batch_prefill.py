@@ -65,15 +65,20 @@ def loads(values: Values) -> tuple[str, ...]:
     """The load modes of which a kernel has device code, for a name that doesn't say one: those that a launch may need.
 
     The last is what is launched where the selector of kernels/include_prefill/ckpm_prefill/load_mode.hpp doesn't choose
-    the first: a page of kN0 tokens or more has a descriptor of its own, pages of one token always take 64 bits.
+    the first: a page of kN0 tokens or more has a descriptor of its own, pages of one token always take 64 bits. To V3
+    every page of 8 tokens or more is one with a descriptor of its own.
     """
+    if is_v3(values["pipeline"]):
+        return ("gload",) if values["page_size"] == 1 else ("bload",)
     if values["page_size"] >= values["tile"].bn0:
         return ("bload",)
     return ("gload",) if values["page_size"] == 1 else ("gload", "bload")
 
 
 def _own_loads(key: Key, cpp: Features) -> tuple[str, ...]:
-    return loads({"page_size": key.page_size, "tile": key.tile}) if cpp.paged and key.load is None else ()
+    if not cpp.paged or key.load is not None:
+        return ()
+    return loads({name: getattr(key, name) for name in ("pipeline", "page_size", "tile")})
 
 
 def choices(key: Key, cpp: Features) -> Mapping[str, object]:

@@ -47,6 +47,8 @@ struct BlockFmhaBatchPrefillPipelineQRKSVSAsync
     static constexpr bool kFp8 = std::is_same_v<KDataType, fp8_t>;
     static constexpr bool kVectorized =
         Traits::kKVMemoryLayout == BlockAttentionKVCacheMemoryLayoutEnum::VECTORIZED_LAYOUT;
+    static_assert(!Problem::kUseTrLoad && Traits::kPadsHeadDims,
+                  "this pipeline has no transposing loads, and pads head dims");
     static_assert(!kBlockScale || Traits::kPageBlockSize >= kN0,
                   "a tile has one scale: it must lie within a page");
     static_assert(!kFp8 || (!Traits::kStoreLSE && !kHasBias && !kHasAlibi && !kHasDropout),

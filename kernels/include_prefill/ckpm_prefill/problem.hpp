@@ -28,10 +28,11 @@ template <bool kPadSeqLenQ_,
           BlockAttentionKVCacheLoadModeEnum kKVLoadMode_>
 struct TileFmhaBatchPrefillTraits
 {
-    static_assert(kPadSeqLenQ_ && kPadSeqLenK_ && kPadHeadDimQ_ && kPadHeadDimV_,
-                  "batch prefill pads lengths and head dims: sequences of a group have any length");
+    static_assert(kPadSeqLenQ_ && kPadSeqLenK_,
+                  "batch prefill pads lengths: sequences of a group have any");
     static_assert(!kHasBiasGrad_ && !kSkipMinSeqlenQ_, "neither exists in batch prefill");
 
+    static constexpr bool kPadsHeadDims     = kPadHeadDimQ_ && kPadHeadDimV_;
     static constexpr bool kHasLogitsSoftCap = kHasLogitsSoftCap_;
     static constexpr auto BiasEnum          = BiasEnum_;
     static constexpr bool kStoreLSE         = kStoreLSE_;
@@ -82,7 +83,6 @@ struct BlockFmhaBatchPrefillPipelineProblem
     using Traits                = Traits_;
 
     static_assert(kIsGroupMode_, "batch prefill has group mode only");
-    static_assert(!kUseTrLoad_, "this pipeline has no transposing loads");
     static_assert(kPageBlockSize_ == Traits::kPageBlockSize, "one page size");
     static_assert(std::is_same_v<KDataType, VDataType> && std::is_same_v<QDataType, KDataType>);
     static_assert(BlockFmhaShape::IsVLayoutRowMajor, "V is row-major in every layout of the cache");
@@ -91,6 +91,7 @@ struct BlockFmhaBatchPrefillPipelineProblem
     static constexpr index_t kNumGemm1Warps = BlockFmhaShape::NumGemm1Warps;
     static constexpr index_t kBlockSize     = BlockFmhaShape::NumWarps * get_warp_size();
     static constexpr bool kHasDropout       = Traits::kHasDropout;
+    static constexpr bool kUseTrLoad        = kUseTrLoad_;
 };
 
 } // namespace ck_tile

@@ -40,6 +40,7 @@ struct BlockFmhaBatchPrefillV3Pipeline
         Traits::QScaleEnum == BlockAttentionQuantScaleEnum::KV_BLOCKSCALE;
 
     static_assert(std::is_same_v<typename Problem::KDataType, fp8_t>, "V3 is for fp8");
+    static_assert(Problem::kUseTrLoad, "V is transposed as it is read from LDS");
     static_assert(kM0 == 256 && kN0 == ckpm::prefill::v3::kTokens && kN1 == 128 &&
                       kHeadDim == 128 && kBlockSize == 512,
                   "8 waves of 32 queries, tiles of 64 keys, a head dim of 128");

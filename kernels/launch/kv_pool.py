@@ -48,8 +48,8 @@ def stream(p: Problem, *what: int) -> np.random.Generator:
 def add_peaks(tokens: Floats) -> None:
     """To [token, head, dim] of Q or K: token i gets a peak at dim i modulo the head dim.
 
-    A query so has a score of some 200 at every key with its own peak, and no other beyond 20: e to the power of what lies
-    between is more than a float32 holds.
+    A query so has a score of some 200 at every key with its own peak, and no other beyond 20: e to the power of what
+    lies between is more than a float32 holds.
     """
     count = np.arange(len(tokens))
     tokens[count, :, count % tokens.shape[-1]] += _PEAK

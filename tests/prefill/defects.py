@@ -80,7 +80,7 @@ DEFECTS: Mapping[str, Defect] = {
     "block scales are those of the query's head": Defect(
         edits=(
             Edit(
-                header="kernel.hpp",
+                header="launch.hpp",
                 old="static_cast<long_index_t>(at.kv_head) * kargs.nhead_stride_kv_block_descale",
                 new="static_cast<long_index_t>(at.head) * kargs.nhead_stride_kv_block_descale",
             ),

@@ -69,10 +69,16 @@ def test_v3_is_turned_off_by_the_environment() -> None:
     assert 'std::getenv("CKPM_V3")' in text
 
 
-@pytest.mark.parametrize("v3", [True, False])
 @pytest.mark.parametrize(
-    ("page_size", "modes"),
-    [(1, ["GLOBAL_LOAD_LDS"]), (16, ["GLOBAL_LOAD_LDS", "BUFFER_LOAD"]), (1024, ["BUFFER_LOAD"])],
+    ("v3", "page_size", "modes"),
+    [
+        (True, 1, ["GLOBAL_LOAD_LDS"]),
+        (True, 16, ["BUFFER_LOAD"]),  # a wave brings 8 tokens at once: of one page, which has a descriptor
+        (True, 1024, ["BUFFER_LOAD"]),
+        (False, 1, ["GLOBAL_LOAD_LDS"]),
+        (False, 16, ["GLOBAL_LOAD_LDS", "BUFFER_LOAD"]),
+        (False, 1024, ["BUFFER_LOAD"]),
+    ],
 )
 def test_a_kernel_has_the_load_modes_that_a_launch_may_need(v3: bool, page_size: int, modes: list[str]) -> None:
     """Issue 13's selector: pages of a tile or more have a descriptor each, pages of one token always take 64 bits."""
@@ -81,8 +87,8 @@ def test_a_kernel_has_the_load_modes_that_a_launch_may_need(v3: bool, page_size:
         text = instance_text(key, FEATURES)
         assert launched(text) == modes
         calls = re.findall(rf"if\((\w+)\((.*)\) == {MODE}(\w+)\)", text)
-        arguments = f"args.page_block_size, {64 if v3 else 128}, args.num_total_pages, args.batch_stride_k, "
-        arguments += "args.batch_stride_v, 1, args.k_ptr, args.v_ptr"
+        arguments = "args.page_block_size, 128, args.num_total_pages, args.batch_stride_k, args.batch_stride_v, 1, "
+        arguments += "args.k_ptr, args.v_ptr"
         one = [("fmha_batch_prefill_select_kv_load_mode", arguments, "GLOBAL_LOAD_LDS")]
         assert calls == (one if len(modes) == 2 else [])
         assert f'note_selected("{key.name}")' in text
@@ -93,7 +99,9 @@ def test_an_instance_of_v3_is_for_gfx950_alone_and_takes_the_problem_of_v2() -> 
     first, second, *_ = (line for line in text.splitlines() if line)
     assert first == '#include "ckpm_prefill_v3/kernel.hpp"'
     assert second == "#if !defined(__HIP_DEVICE_COMPILE__) || defined(__gfx950__)"
-    assert "using Kernel = ckpm::prefill::v3::Kernel<Problem<kLoad>>;" in text
+    kernel = "ck_tile::FmhaBatchPrefillV3Kernel<ck_tile::BlockFmhaBatchPrefillV3Pipeline<Problem<kLoad>>>"
+    assert f"using Kernel = {kernel};" in text
+    assert "Variant, Mask, true, 1" in text  # transposing loads; a page size
     assert "TileFmhaBatchPrefillTraits<true, true, false, false," in text  # pssk: lengths alone are padded
     assert text.count("#if") == text.count("#endif") == 1
 
@@ -127,14 +135,14 @@ def test_units_do_not_mix_v3_and_v2() -> None:
 
 
 SYMBOL = (  # as clang mangles it, of two load modes
-    "_ZN7ck_tile6kentryILi1ENS_4gfx9Ev3KernelIN7ck_tile36BlockFmhaBatchPrefillPipelineProblemINS_13TileFmhaShapeINS_8"
-    "sequenceIJLi256ELi64ELi128ELi128ELi64ELi128EEEENS1_IJLi8ELi1EEEELb1EEELb1ENS_20GenericAttentionMaskILb1ELb0EEELb1ELi"
-    "16ENS_26TileFmhaBatchPrefillTraitsILb1ELb1ELb0ELb0ELb0ELNS_22BlockAttentionBiasEnumE0ELb0ELb0ELb0E"
+    "_ZN7ck_tile6kentryILi2ENS_4gfx9E37FmhaBatchPrefillWithPagedKVCacheKernelIN7ck_tile36BlockFmhaBatchPrefillPipeline"
+    "ProblemINS_13TileFmhaShapeINS_8sequenceIJLi128ELi128ELi32ELi128ELi32ELi128EEEENS1_IJLi4ELi1EEEELb1EEELb1E"
+    "NS_30SimplifiedGenericAttentionMaskILb1EEELb0ELi16ENS_26TileFmhaBatchPrefillTraitsILb1ELb1ELb1ELb1ELb0ELNS_22BlockAttentionBiasEnumE0ELb0ELb0ELb0E"
     "LNS_28BlockAttentionQuantScaleEnumE1ELin1ELb0ELb0ELi16ELNS_37LayoutEnumE1ELNS_36TableEnumE1ELNS_33LoadEnumE{load}E"
 )
 NAME = (
-    "fmha_batch_prefill_d128_fp8bf16_group_ps16_b256x64x128x128x64x128_r8x1x1_r8x1x1_w32x32x32_w32x32x32_"
-    "qr_async_trload_v3_vr_pssk_nlogits_nbias_mc_nlse_ndropout_pertensor_nsink_linear_sglang_gfx950"
+    "fmha_batch_prefill_d128_fp8bf16_group_ps16_b128x128x32x128x32x128_r4x1x1_r4x1x1_w32x32x32_w32x32x32_"
+    "qr_async_vr_psskddv_nlogits_nbias_mask_nlse_ndropout_pertensor_nsink_linear_sglang_gfx9"
 )
 
 

@@ -16,6 +16,7 @@ from matrix.enumeration import enumerate_keys
 from matrix.problems.ledger import Entry, Ledger, read_ledger
 from matrix.problems.problem import FAMILY_SUITE
 from matrix.problems.tables import find
+from tests.prefill.copies import HEADERS
 from tests.prefill.defects import DEFECTS, FOLDER
 from tests.prefill.instead import ARCH, INSTEAD, UPSTREAM, kernels_for
 
@@ -84,6 +85,6 @@ def test_planted_defects_change_what_stands_in_the_headers_once_and_their_cases_
     keys = tuple(enumerate_keys(dialect("rocm-libraries-2026").family("batch_prefill"), arch=ARCH))
     for name, defect in DEFECTS.items():
         for edit in defect.edits:
-            text = (Path(__file__).parents[3] / FOLDER / edit.header).read_text()
+            text = (Path(__file__).parents[3] / HEADERS / FOLDER / edit.header).read_text()
             assert text.count(edit.old) == 1, name
         assert len(kernels_for(find(f"{defect.suite}/{defect.case}"), keys)) == 1, name

@@ -246,7 +246,7 @@ def test_the_tables_as_they_are() -> None:
             check_upstream,
             "vllm",
             UnknownUpstreamError,
-            "unknown upstream 'vllm'. Known: aiter, flash-attn, ckpm, ckpm-extended, checkout.",
+            "unknown upstream 'vllm'. Known: aiter, flash-attn, ckpm, ckpm-extended, ckpm-v3, checkout.",
         ),
         (
             dialect,

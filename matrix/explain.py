@@ -189,7 +189,7 @@ def why(chosen: Dialect, selection: Selection, name: str) -> Explanation:
     absent = absences(chosen, replace(selection, families=(family.name,)))
     if len(absent) == len(selection.archs):
         reasons += [Reason("arch", arch, reason) for arch, _, reason in absent]
-    elif key.arch_trait not in {family.archs.get(arch) for arch in selection.archs}:
+    elif not any(key.arch_trait in family.archs.get(arch, ()) for arch in selection.archs):
         text = f"it is built for {key.arch_trait}; {', '.join(selection.archs)} has kernels of its own"
         reasons.append(Reason("arch", key.arch_trait, text))
     if not any(fits(one, values) for one in family.constraints(selection.receipt)):

@@ -80,14 +80,14 @@ class Pipelines:
 class Family:
     """A kernel family in one dialect.
 
-    ``archs`` maps each arch that has kernels to its arch trait. ``tiles`` has the tiles by arch trait, dtype and
+    ``archs`` maps each arch that has kernels to their arch traits, in dispatch order. ``tiles`` has the tiles by arch trait, dtype and
     (hdim_q, hdim_v), in dispatch order; ``tile_constraints`` has, by tile word, the constraints of tiles that only some
     of those keys have. ``receipts`` maps a receipt to constraints of which a key must satisfy one; a receipt that is
     missing has those of ``default_receipt``.
     """
 
     name: str
-    archs: Mapping[str, str]
+    archs: Mapping[str, tuple[str, ...]]
     absent: str
     grammar: str
     tile_grammar: str
@@ -127,7 +127,7 @@ class Family:
     def values(self, field: str) -> tuple[Value, ...]:
         """Every value of a field in any block, in the order of the table; masks of both sets."""
         if field == "arch_trait":
-            return tuple(dict.fromkeys(self.archs.values()))
+            return tuple(dict.fromkeys(trait for traits in self.archs.values() for trait in traits))
         values: dict[Value, None] = {}
         for axis in (*self.axes, *(axis for block in self.pipelines for axis in block.axes)):
             if field in axis.fields:

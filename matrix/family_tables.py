@@ -70,7 +70,7 @@ def _axes_alone(name: str, field: Field, arch_names: Sequence[str]) -> Family:
         masks = {impl: masks_field.get(impl).texts() for impl in MASK_IMPLS}
     return Family(
         name=name,
-        archs=field.get("archs").map(Field.text),
+        archs=field.get("archs").map(lambda traits: tuple(trait.text() for trait in _many(traits))),
         absent=field.get("absent").text(),
         grammar=field.get("name").text(),
         tile_grammar=field.get("tile").text(),
@@ -206,6 +206,8 @@ def _check(family: Family, field: Field) -> None:
                 if name not in known:
                     raise place.fail(f"'{name}' in a 'for' is no field of this family; known: {', '.join(known)}")
     slots = SLOT.findall(family.grammar)
+    if "arch_trait" not in slots and any(len(traits) > 1 for traits in family.archs.values()):
+        raise field.get("name").fail("an arch with several arch traits needs a slot {arch_trait}")
     for slot in slots:
         if slot not in (*family.fields, "arch_trait"):
             raise field.get("name").fail(f"slot '{slot}' is no axis; known: {', '.join(family.fields)}")

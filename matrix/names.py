@@ -66,7 +66,7 @@ def parse(family: Family, name: str, mask_impl: str = "simplified") -> dict[str,
     if match is None:
         raise NameSyntaxError(_explain(family, patterns, name))
     values: dict[str, Any] = {slot: _read(family, slot, match[slot]) for slot in _slots(family)}
-    values.setdefault("arch_trait", next(iter(family.archs.values())))
+    values.setdefault("arch_trait", family.values("arch_trait")[0])
     if family.masks:
         mask_impl = family.own_masks(values.get("pipeline", "")) or mask_impl
         if values["mask"] not in family.masks[mask_impl]:

@@ -194,6 +194,74 @@ def v3_has_its_own_tiles(arch_trait: str, pipeline: str, tile: Tile) -> bool:
     return arch_trait == "gfx950" and v3_tile != (pipeline == "qr_async_trload_v3")
 
 
+def _is_v3(pipeline: str) -> bool:
+    return pipeline == "qr_async_trload_v3"
+
+
+def v3_takes_fp8(pipeline: str, dtype: str) -> bool:
+    """V3 batch prefill is for fp8; fp16 and bf16 are V2's
+
+    Pull request 6054, codegen/ops/fmha_batch_prefill.py: the tile and the pipeline of V3 are listed for fp8bf16 alone.
+    """
+    return _is_v3(pipeline) and dtype != "fp8bf16"
+
+
+def v3_takes_head_dim_128(pipeline: str, hdim_q: int, hdim_v: int) -> bool:
+    """V3 batch prefill is for head dim 128: at 256, twice the accumulators of 256 rows; larger ones are V2's
+
+    Pull request 6054, codegen/ops/fmha_batch_prefill.py: V3's tile and pipeline are listed for head dim 128 alone.
+    """
+    return _is_v3(pipeline) and (hdim_q, hdim_v) != (128, 128)
+
+
+def v3_takes_linear_layout(pipeline: str, kv_layout: str) -> bool:
+    """V3 batch prefill reads linear pages; V of the vectorized layout would be loaded below a dword: that is V2's
+
+    Pull request 6054, "VECTORIZED falls back to V2 via trait matching"; codegen/ops/fmha_batch_prefill.py of it.
+    """
+    return _is_v3(pipeline) and kv_layout != "linear"
+
+
+def v3_has_no_bias(pipeline: str, bias: str) -> bool:
+    """V3 batch prefill adds no bias and no ALiBi; those are V2's, in fp16 and bf16
+
+    Pull request 6054, codegen/ops/fmha_batch_prefill.py, pipelines of gfx950.
+    """
+    return _is_v3(pipeline) and bias != "no"
+
+
+def v3_has_no_lse(pipeline: str, lse: bool) -> bool:
+    """V3 batch prefill stores no LSE: that is V2's, in fp16 and bf16
+
+    Pull request 6054, codegen/ops/fmha_batch_prefill.py, pipelines of gfx950.
+    """
+    return _is_v3(pipeline) and lse
+
+
+def v3_has_no_dropout(pipeline: str, dropout: bool) -> bool:
+    """V3 batch prefill is for inference, without dropout: that is V2's, in fp16 and bf16
+
+    Pull request 6054, codegen/ops/fmha_batch_prefill.py, pipelines of gfx950.
+    """
+    return _is_v3(pipeline) and dropout
+
+
+def v3_has_no_sink(pipeline: str, sink: bool) -> bool:
+    """V3 batch prefill has no sinks: those are V2's
+
+    Pull request 6054, codegen/ops/fmha_batch_prefill.py, pipelines of gfx950.
+    """
+    return _is_v3(pipeline) and sink
+
+
+def v3_has_no_window(pipeline: str, mask: str) -> bool:
+    """V3 batch prefill has no mask or a causal one; sliding windows are V2's
+
+    Pull request 6054, "No mask / causal mask"; codegen/ops/fmha_batch_prefill.py of it.
+    """
+    return _is_v3(pipeline) and mask not in ("no", "causal")
+
+
 def fp32_minimal_set_has_simplified_masks(receipt: int, mask_impl: str) -> bool:
     """receipt 801 asks for the simplified no-mask by its internal name, so it is empty with generic masks
 
@@ -300,6 +368,14 @@ RULES: Mapping[str, Rule] = {
         qr_takes_no_64_wide_slices_at_d128,
         trload_takes_narrow_tiles_at_d128,
         v3_has_its_own_tiles,
+        v3_takes_fp8,
+        v3_takes_head_dim_128,
+        v3_takes_linear_layout,
+        v3_has_no_bias,
+        v3_has_no_lse,
+        v3_has_no_dropout,
+        v3_has_no_sink,
+        v3_has_no_window,
         fp32_minimal_set_has_simplified_masks,
         group_mode_pads_seqlen_q,
         nwarp_pipeline_for_several_n_waves,

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from kernels.families import symbol_words
-from kernels.families.family import INCLUDE, Family, Host, Values, deferred
+from kernels.families.family import INCLUDE, Family, Host, Values, deferred, on_own_trait
 from kernels.families.spellings import spellings
 from kernels.families.template_engine import environment
 from kernels.families.words import Features, flag, pad_words, tile_words
@@ -194,9 +194,9 @@ def symbol(values: Values) -> re.Pattern[str]:
     return symbol_words.attention(values, symbol_words.shape(values), traits)
 
 
-def _compiled_for(values: Values, arch: str, archs: Mapping[str, str]) -> bool:
+def _compiled_for(values: Values, arch: str, archs: Mapping[str, tuple[str, ...]]) -> bool:
     """gfx94x and gfx950 have the instruction of gload bodies."""
-    return not (values.get("load") == "gload" and arch == "gfx90a")
+    return on_own_trait(values, arch, archs) and not (values.get("load") == "gload" and arch == "gfx90a")
 
 
 FAMILY = Family(

@@ -86,8 +86,8 @@ def one_kernel(values: Values) -> int:
     return 1
 
 
-def on_own_trait(values: Values, arch: str, archs: Mapping[str, str]) -> bool:
-    return bool(values["arch_trait"] == archs.get(arch))
+def on_own_trait(values: Values, arch: str, archs: Mapping[str, tuple[str, ...]]) -> bool:
+    return values["arch_trait"] in archs.get(arch, ())
 
 
 def no_reason(key: Key) -> str | None:
@@ -117,7 +117,7 @@ class Family:
     unit: str = "fwd_unit.hip.j2"
     choices: Callable[[Key, Features], Mapping[str, object]] = no_choices
     variants: Callable[[Values], int] = one_kernel
-    compiled_for: Callable[[Values, str, Mapping[str, str]], bool] = on_own_trait
+    compiled_for: Callable[[Values, str, Mapping[str, tuple[str, ...]]], bool] = on_own_trait
     library: str = ""
     host: Host | None = None
     scenarios: Callable[[Key, Sequence[Key]], tuple[Scenario, ...]] | None = None

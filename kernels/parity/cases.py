@@ -176,7 +176,7 @@ def text_cases(
         return
     families = [dialect(tree.dialect).family(name) for name in APIS[api]]
     traits = families[0].archs
-    done: dict[tuple[str, int, str], list[Finding]] = {}
+    done: dict[tuple[tuple[str, ...], int, str], list[Finding]] = {}
     with ThreadPoolExecutor(jobs.processors()) as pool:
         live = Live(tree, pool, api)
         for arch, receipt, mask in [(a, r, m) for m in masks for r in receipts for a in archs if a in traits]:

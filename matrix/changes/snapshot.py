@@ -63,22 +63,27 @@ def _family(family: Any) -> dict[str, Any]:
     """Every list of kernels that some arch, receipt and mask set gives; archs of one trait have the same."""
     from matrix.enumeration import enumerate_keys
 
-    by_trait = {trait: arch for arch, trait in family.archs.items()}
+    by_traits = {_traits(traits): arch for arch, traits in family.archs.items()}
     rows: dict[str, set[str]] = {}
     place: dict[str, int] = {}
     seen: set[Any] = set()
     lists: dict[str, list[int]] = {}
-    for trait, arch in by_trait.items():
+    for traits, arch in by_traits.items():
         for receipt in _different_receipts(family):
             for mask in MASKS:
                 keys = enumerate_keys(family, arch=arch, receipt=receipt, mask_impl=mask)
-                lists[f"{trait} {receipt} {mask}"] = [place.setdefault(key.name, len(place)) for key in keys]
+                lists[f"{traits} {receipt} {mask}"] = [place.setdefault(key.name, len(place)) for key in keys]
                 new = set(keys) - seen
                 seen |= new
                 for key in new:
                     rows.setdefault(key.name, set()).add(_digest(key))
     ordered = {name: sorted(rows[name]) for name in place}
-    return {"rows": ordered, "lists": lists, "archs": dict(family.archs)}
+    return {"rows": ordered, "lists": lists, "archs": {arch: _traits(traits) for arch, traits in family.archs.items()}}
+
+
+def _traits(traits: Any) -> str:
+    """An arch's traits as a word. A state of before 22 November 2026 has one of them, as text."""
+    return traits if isinstance(traits, str) else " ".join(traits)
 
 
 def _different_receipts(family: Any) -> list[int]:
@@ -124,7 +129,7 @@ def _all_keys(family: Any) -> list[Any]:
     """The keys of receipt 0 for every arch trait and mask set."""
     from matrix.enumeration import enumerate_keys
 
-    archs = {trait: arch for arch, trait in family.archs.items()}.values()
+    archs = {_traits(traits): arch for arch, traits in family.archs.items()}.values()
     lists = [enumerate_keys(family, arch=arch, mask_impl=mask) for arch in archs for mask in MASKS]
     return [key for one in lists for key in one]
 

@@ -129,7 +129,7 @@ def judge_kernel(chosen: Dialect, name: str, mask_impl: str, arch: str | None) -
         UnknownArchError; NameSyntaxError: the name doesn't fit the grammar of any family.
     """
     family, values = find(chosen, name, mask_impl)
-    archs = [one for one, trait in family.archs.items() if trait == values["arch_trait"]]
+    archs = [one for one, traits in family.archs.items() if values["arch_trait"] in traits]
     where = check_arch(arch).name if arch is not None else [*family.archs, *archs][-1]
     against = [_against(reason) for reason in outside(chosen, family, values)]
     if where not in archs:
@@ -211,12 +211,13 @@ def _narrowed(family: Family, asked: Mapping[str, Any]) -> Family:
             for axis in axes
         )
 
-    place = family.archs[asked["arch"]], asked["dtype"], asked["hdim_q"], asked["hdim_v"]
+    traits = family.archs[asked["arch"]]
+    places = [(trait, asked["dtype"], asked["hdim_q"], asked["hdim_v"]) for trait in traits]
     return replace(
         family,
         axes=narrow(family.axes),
         pipelines=tuple(replace(block, axes=narrow(block.axes)) for block in family.pipelines),
-        tiles={place: family.tiles[place]} if place in family.tiles else {},
+        tiles={place: family.tiles[place] for place in places if place in family.tiles},
     )
 
 

@@ -32,7 +32,7 @@ def kernels(families: list[str]) -> dict[str, dict[str, str]]:
             rendered = family.name in FAMILIES and name in host(library_with(family.name)).dialects()
             features = features_of(name) if rendered else None
             texts: dict[str, set[str]] = {}
-            for arch in {trait: arch for arch, trait in family.archs.items()}.values():
+            for arch in {traits: arch for arch, traits in family.archs.items()}.values():
                 for receipt in RECEIPTS:
                     for mask in ("simplified", "generic"):
                         for key in enumerate_keys(family, arch=arch, receipt=receipt, mask_impl=mask):

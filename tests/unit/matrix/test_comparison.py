@@ -45,7 +45,7 @@ def test_one_changed_table_entry_is_noticed(name: str, monkeypatch: pytest.Monke
     )
     upstream, source = "\n".join(entry.names()), dialect(entry.dialect)
     table = source.families.table(name)
-    trait = source.family(name).archs[entry.arch]
+    (trait,) = source.family(name).archs[entry.arch]
     place = "tiles", trait, "fp16 bf16", "128x128"
     path, word = next(
         (path, word)

@@ -204,6 +204,20 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [  # rule, values it l
         )
         for pipeline, tile, other in (("qr_async_trload_v3", V3, TILE), ("qr_async", TILE, V3))
     ],
+    *[
+        (rule, {"pipeline": pipeline, **accepted}, {"pipeline": "qr_async_trload_v3", **left_to_v2})
+        for rule, has, left_to_v2 in (
+            ("v3_takes_fp8", {"dtype": "fp8bf16"}, {"dtype": "bf16"}),
+            ("v3_takes_head_dim_128", {"hdim_q": 128, "hdim_v": 128}, {"hdim_q": 256, "hdim_v": 256}),
+            ("v3_takes_linear_layout", {"kv_layout": "linear"}, {"kv_layout": "vectorized"}),
+            ("v3_has_no_bias", {"bias": "no"}, {"bias": "alibi"}),
+            ("v3_has_no_lse", {"lse": False}, {"lse": True}),
+            ("v3_has_no_dropout", {"dropout": False}, {"dropout": True}),
+            ("v3_has_no_sink", {"sink": False}, {"sink": True}),
+            ("v3_has_no_window", {"mask": "causal"}, {"mask": "generic"}),
+        )
+        for pipeline, accepted in (("qr_async_trload_v3", has), ("qr_async", left_to_v2))
+    ],
     (
         "fp32_minimal_set_has_simplified_masks",
         {"receipt": 801, "mask_impl": "simplified"},

@@ -221,7 +221,7 @@ def test_the_tables_as_they_are() -> None:
         "ckpm-extended": "ckpm-extended",
     }
     assert [dialect(name).name for name in dialect_names()] == [
-        "ck-2025-06", "ck-2025-11", "ckpm-extended", "rocm-libraries-2026", "rocm-libraries-2026-04",
+        "ck-2025-06", "ck-2025-11", "ckpm-extended", "prefill-v3", "rocm-libraries-2026", "rocm-libraries-2026-04",
     ]  # fmt: skip
 
 
@@ -252,7 +252,7 @@ def test_the_tables_as_they_are() -> None:
             "ck-2026",
             UnknownDialectError,
             "unknown dialect 'ck-2026'; did you mean 'ck-2025-06'? "
-            "Known: ck-2025-06, ck-2025-11, ckpm-extended, rocm-libraries-2026, rocm-libraries-2026-04.",
+            "Known: ck-2025-06, ck-2025-11, ckpm-extended, prefill-v3, rocm-libraries-2026, rocm-libraries-2026-04.",
         ),
         (
             dialect("ck-2025-11").family,

@@ -1,0 +1,132 @@
+"""Dialect prefill-v3: the names of pull request 6054, what V3 leaves to V2 and why, and two arch traits on one arch."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from pathlib import Path
+
+import pytest
+
+from matrix.base.errors import TableError
+from matrix.dialects import TABLES, dialect, read_dialect
+from matrix.enumeration import enumerate_keys, enumerate_names
+from matrix.explain import find_key, why
+from matrix.names import make_key, parse
+from matrix.published.golden import stored_lists
+from matrix.selection import Selection, select
+
+NAME = "prefill-v3"
+BATCH_PREFILL = dialect(NAME).family("batch_prefill")
+V3 = (
+    "fmha_batch_prefill_d128_fp8bf16_group_ps{page}_b256x64x128x128x64x128_r8x1x1_r8x1x1_w32x32x32_w32x32x32_"
+    "qr_async_trload_v3_vr_pssk_{cap}_nbias_{mask}_nlse_ndropout_{scale}_nsink_linear_{table}_gfx950"
+)
+# facts, "The V3 branch's names": per-tensor scales with every page size, KV block scales with 1024
+V3_NAMES = {
+    V3.format(page=page, cap=cap, mask=mask, scale=scale, table=table)
+    for cap, mask, table in itertools.product(("logits", "nlogits"), ("nmask", "mc"), ("vllm", "sglang"))
+    for page, scale in ((1, "pertensor"), (16, "pertensor"), (1024, "pertensor"), (1024, "kv_blockscale"))
+}
+ONE = V3.format(page=1024, cap="nlogits", mask="mc", scale="kv_blockscale", table="sglang")
+
+
+def april() -> set[str]:
+    """Upstream's names of April 2026 with the trait of all gfx9."""
+    (entry,) = (one for one in stored_lists() if (one.dialect, one.api) == ("rocm-libraries-2026-04", "batch_prefill"))
+    assert (entry.arch, entry.mask_impl, entry.receipt) == ("gfx950", "generic", 0)
+    return {f"{name}_gfx9" for name in entry.names()}
+
+
+def names(arch: str, receipt: int = 0, masks: str = "generic") -> list[str]:
+    return enumerate_names(BATCH_PREFILL, arch=arch, receipt=receipt, mask_impl=masks)
+
+
+@pytest.mark.parametrize("receipt", [0, 200])
+def test_names_are_aprils_with_the_arch_trait_and_on_gfx950_those_of_v3_before_them(receipt: int) -> None:
+    assert len(V3_NAMES) == 32
+    assert set(names("gfx90a", receipt)) == set(names("gfx942", receipt)) == april()
+    listed = names("gfx950", receipt)
+    assert len(listed) == len(set(listed)) == len(april()) + 32
+    assert (set(listed[:32]), set(listed[32:])) == (V3_NAMES, april())
+
+
+def test_v3_has_the_same_masks_whichever_set_is_asked_for() -> None:
+    simplified = names("gfx950", masks="simplified")
+    assert set(simplified[:32]) == V3_NAMES
+    words = {word for name in simplified[32:] for word in ("_nmask_", "_mask_", "_mc_", "_mg_") if word in name}
+    assert words == {"_nmask_", "_mask_"}
+
+
+@pytest.mark.parametrize("receipt", [2, 3, 4, 100, 600, 800, 801])
+def test_receipts_without_scales_have_no_v3(receipt: int) -> None:
+    assert not V3_NAMES & set(names("gfx950", receipt))
+
+
+@pytest.mark.parametrize("name", sorted(V3_NAMES))
+def test_a_name_parses_back_to_its_key(name: str) -> None:
+    (key,) = (key for key in enumerate_keys(BATCH_PREFILL, arch="gfx950") if key.name == name)
+    assert make_key(BATCH_PREFILL, parse(BATCH_PREFILL, name), name) == key
+    assert (key.arch_trait, key.pipeline, key.pad, key.load) == ("gfx950", "qr_async_trload_v3", "pssk", None)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rule"),
+    [
+        ("_linear_", "_vectorized_", "v3_takes_linear_layout"),
+        ("_fp8bf16_", "_bf16_", "v3_takes_fp8"),
+        ("_fp8bf16_", "_fp16_", "v3_takes_fp8"),
+        ("_nbias_", "_alibi_", "v3_has_no_bias"),
+        ("_nlse_", "_lse_", "v3_has_no_lse"),
+        ("_ndropout_", "_dropout_", "v3_has_no_dropout"),
+        ("_nsink_", "_sink_", "v3_has_no_sink"),
+        ("_d128_", "_d256_", "v3_takes_head_dim_128"),
+        ("_mc_", "_mg_", "v3_has_no_window"),
+        ("_ps1024_", "_ps16_", "kv_blockscale_within_page"),
+    ],
+)
+def test_why_says_what_v3_leaves_to_v2(old: str, new: str, rule: str) -> None:
+    said = why(dialect(NAME), Selection(archs=("gfx950",), mask_impl="generic"), ONE.replace(old, new))
+    assert rule in [reason.name for reason in said.reasons if reason.kind == "rule"]
+
+
+def test_why_of_a_v3_kernel_on_an_arch_without_it_and_of_one_with_v2s_padding() -> None:
+    generic = Selection(archs=("gfx942",), mask_impl="generic")
+    assert [reason.text for reason in why(dialect(NAME), generic, ONE).reasons] == [
+        "it is built for gfx950; gfx942 has kernels of its own"
+    ]
+    padded = why(dialect(NAME), Selection(archs=("gfx950",)), ONE.replace("_pssk_", "_psskddv_"))
+    assert [reason.kind for reason in padded.reasons] == ["axis"]
+    assert why(dialect(NAME), Selection(archs=("gfx950",)), ONE).reasons == ()
+
+
+def test_one_library_of_two_archs_holds_a_kernel_of_both_once() -> None:
+    both = [key.name for key in select(dialect(NAME), Selection(archs=("gfx942", "gfx950"), mask_impl="generic"))]
+    assert len(both) == len(set(both)) == len(april()) + 32
+
+
+def test_other_dialects_have_no_v3_batch_prefill() -> None:
+    family, key = find_key(dialect(NAME), ONE, "simplified")
+    assert (family.name, key.name) == ("batch_prefill", ONE)
+    assert not any(
+        "_v3_" in name for name in enumerate_names(dialect("ckpm-extended").family("batch_prefill"), arch="gfx950")
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("_{kv_table}_{arch_trait}", "_{kv_table}", "an arch with several arch traits needs a slot {arch_trait}"),
+        ("gfx950: [gfx950, gfx9]", "gfx951: [gfx950, gfx9]", "'gfx951' is not in archs.yaml"),
+    ],
+)
+def test_a_table_with_traits_that_names_do_not_tell_is_refused(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    shutil.copytree(TABLES / "dialects", tmp_path, dirs_exist_ok=True)
+    file = tmp_path / NAME / "batch_prefill.yaml"
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    with pytest.raises(TableError) as caught:
+        read_dialect(tmp_path / NAME).family("batch_prefill")
+    assert message in str(caught.value)

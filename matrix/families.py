@@ -80,9 +80,9 @@ class Pipelines:
 class Family:
     """A kernel family in one dialect.
 
-    ``archs`` maps each arch that has kernels to their arch traits, in dispatch order. ``tiles`` has the tiles by arch trait, dtype and
-    (hdim_q, hdim_v), in dispatch order; ``tile_constraints`` has, by tile word, the constraints of tiles that only some
-    of those keys have. ``receipts`` maps a receipt to constraints of which a key must satisfy one; a receipt that is
+    ``archs`` maps each arch that has kernels to their arch traits, ``tiles`` an arch trait, dtype and (hdim_q, hdim_v)
+    to tiles, both in dispatch order; ``tile_constraints`` has, by tile word, the constraints of tiles that only some of
+    those keys have. ``receipts`` maps a receipt to constraints of which a key must satisfy one; a receipt that is
     missing has those of ``default_receipt``.
     """
 

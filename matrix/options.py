@@ -24,6 +24,7 @@ from matrix.dialects import (
 )
 from matrix.families import MASK_IMPLS
 from matrix.selection import Selection, parse_shard, profiles, tiers
+from matrix.upstream_profiles import library_variant, upstream_profiles, variant
 
 DEFAULT_UPSTREAM = "aiter"
 DEFAULT_ARCH = "gfx950"
@@ -55,13 +56,15 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """A command complains about its own unknown words: argparse would leave that to the program's parser.
 
-        No command writes over what it is given to read: see matrix/base/outputs.py. Raises UsageError, OverwriteError.
+        No command writes over what it is given to read: see matrix/base/outputs.py. A profile of an upstream's has
+        become that upstream. Raises UsageError, OverwriteError, UnknownUpstreamError, UnknownProfileError.
         """
         self.given.clear()
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         self._refuse_unwritable(parsed)
+        _take_variant(parsed)
         refuse_inputs_among(parsed)
         return parsed, unknown
 
@@ -80,6 +83,22 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{one_line(message, _LONGEST_COMPLAINT)}. See {self.prog} --help.")
+
+
+def _take_variant(parsed: argparse.Namespace) -> None:
+    """Put the upstream that a profile stands for in the place of both. Raises as matrix/upstream_profiles.py."""
+    upstream = getattr(parsed, "upstream", None) or DEFAULT_UPSTREAM
+    if profile := getattr(parsed, "library_profile", None):
+        parsed.upstream, parsed.library_profile = library_variant(upstream, profile), None
+    elif (profile := getattr(parsed, "profile", None)) and (chosen := variant(upstream, profile)):
+        parsed.upstream, parsed.profile = chosen, None
+
+
+def add_library_options(parser: argparse.ArgumentParser) -> None:
+    """``--upstream`` and ``--profile``, for commands that take a library as it was built."""
+    parser.add_argument("--upstream", default=None, help=f"(default: {DEFAULT_UPSTREAM}, checkout if CK_ROOT is set)")
+    known = "; ".join(f"{', '.join(row)} of {name}" for name, row in upstream_profiles().items())
+    parser.add_argument("--profile", dest="library_profile", default=None, metavar="NAME", help=known)
 
 
 def add_dialect_options(parser: argparse.ArgumentParser, *, checkouts: bool = False) -> None:
@@ -110,7 +129,8 @@ def add_selection_options(parser: argparse.ArgumentParser, *, tier: str = "full"
     but = "" if tier == "full" else f"; full for families other than {DEFAULT_FAMILY} with a filter"
     parser.add_argument("--tier", default=None, help=f"{', '.join(tiers())} (default: {tier}{but})")
     parser.set_defaults(default_tier=tier)
-    parser.add_argument("--profile", default=None, help=", ".join(profiles()))
+    variants = [f"{word} of {name}" for name, row in upstream_profiles().items() for word in row]
+    parser.add_argument("--profile", default=None, help=", ".join([*profiles(), *variants]))
     parser.add_argument("--filter", action=many, default=[], metavar="GLOB", help="glob over kernel names")
     parser.add_argument(
         "--where", action=many, default=[], metavar="EXPR", help="e.g. \"key.hdim_q == 128 and key.bias == 'no'\""

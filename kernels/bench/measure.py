@@ -26,7 +26,7 @@ from matrix.base.errors import CkPrefillError, UnknownTierError
 from matrix.base.outputs import demand_place, refuse_inputs
 from matrix.dialects import TABLES, check_built_arch, check_upstream
 from matrix.keys import Key
-from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
+from matrix.options import DEFAULT_ARCH, add_library_options
 from matrix.problems.ledger import Ledger, read_ledger, source
 from matrix.problems.problem import TIERS, Problem, measured, missing, missing_load, refused_for, serving
 from matrix.problems.tables import read
@@ -38,7 +38,7 @@ _GPU_PAGE = 4096  # what a GPU maps at once: a read past a buffer's end but insi
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
-    parser.add_argument("--upstream", default=None, help=f"(default: {DEFAULT_UPSTREAM}, checkout if CK_ROOT is set)")
+    add_library_options(parser)
     parser.add_argument("--tier", default="smoke", help=f"{', '.join(TIERS)} (default: %(default)s)")
     parser.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
     parser.add_argument("--library", type=Path, default=None, metavar="FILE", help="instead of the one in build/")

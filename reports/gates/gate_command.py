@@ -22,7 +22,7 @@ from matrix.base.display import show
 from matrix.base.errors import UsageError
 from matrix.base.outputs import refuse_inputs
 from matrix.dialects import check_built_arch
-from matrix.options import DEFAULT_ARCH, DEFAULT_FAMILY, DEFAULT_UPSTREAM
+from matrix.options import DEFAULT_ARCH, DEFAULT_FAMILY, add_library_options
 from reports.errors import GateError
 from reports.gates import baseline
 from reports.gates import emulated as emulated_gate
@@ -109,7 +109,7 @@ def add_history_options(history: argparse.ArgumentParser) -> None:
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
-    parser.add_argument("--upstream", default=None, help=f"(default: {DEFAULT_UPSTREAM}, checkout if CK_ROOT is set)")
+    add_library_options(parser)
     parser.add_argument(
         "--family", default=None, metavar="NAMES", help="of the library, as built (default: batch_prefill)"
     )

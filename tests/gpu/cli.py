@@ -34,7 +34,7 @@ from matrix.base.entry import exit_code
 from matrix.base.errors import UnknownSuiteError, UsageError
 from matrix.base.files import sha256_of
 from matrix.dialects import check_built_arch, check_upstream
-from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM, Parser, words
+from matrix.options import DEFAULT_ARCH, Parser, add_library_options, words
 from matrix.problems.ledger import LEDGER, read_ledger, source
 from matrix.problems.problem import FAMILY_SUITE, SUITES, TIERS
 from matrix.problems.tables import find
@@ -61,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
         "--family", default=None, metavar="NAME", help=f"of suite {FAMILY_SUITE}: {', '.join(_families())}"
     )
     root.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
-    root.add_argument("--upstream", default=None, help=f"(default: {DEFAULT_UPSTREAM}, checkout if CK_ROOT is set)")
+    add_library_options(root)
     root.add_argument("--tier", default="smoke", help=f"of tables: {', '.join(TIERS)} (default: %(default)s)")
     root.add_argument("--device", default="auto", choices=CHOICES, help="(default: a GPU of the arch if there is one)")
     root.add_argument(

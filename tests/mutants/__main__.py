@@ -24,7 +24,7 @@ from matrix.base.entry import exit_code
 from matrix.base.errors import UsageError
 from matrix.changes.history import commit_of
 from matrix.dialects import check_arch, check_upstream
-from matrix.options import DEFAULT_ARCH, Parser
+from matrix.options import DEFAULT_ARCH, Parser, add_library_options
 from matrix.problems.problem import SUITES
 from tests.gpu import suites
 from tests.gpu.errors import MutantsSurvivedError
@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--count", type=int, default=60, help="of mutants (default: %(default)s)")
     root.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
-    root.add_argument("--upstream", default=None, help="of the library, as with the suites")
+    add_library_options(root)
     root.add_argument("--work", type=Path, default=Path(), metavar="DIR", help="folder with build/ (default: here)")
     root.add_argument("--jobs", type=int, default=None, help="processes (default: one a processor)")
     return root

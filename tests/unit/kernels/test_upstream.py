@@ -432,7 +432,7 @@ def test_our_own_headers_stand_before_a_tree_that_another_upstream_unpacks(
 
 
 def test_headers_for_an_upstream_that_takes_none_and_a_folder_without_any(tmp_path: Path) -> None:
-    ours = r"Those that have: ckpm, ckpm-extended\."
+    ours = r"Those that have: ckpm, ckpm-extended, ckpm-v3\."
     for name in ("aiter", "checkout"):
         with pytest.raises(UsageError, match=rf"--headers: upstream {name} has no headers of ours\. {ours}"):
             locate(name, cache=tmp_path / "cache", headers=tmp_path)
@@ -449,5 +449,6 @@ def test_an_upstream_without_headers_of_ours_is_what_it_was() -> None:
         "flash-attn": ("flash-attn", "", True),
         "ckpm": ("aiter", "include_prefill", False),
         "ckpm-extended": ("aiter", "include_prefill", False),
+        "ckpm-v3": ("aiter", "include_prefill", False),
     }
     assert upstreams()["ckpm"].sha256 == upstreams()["aiter"].sha256

@@ -219,6 +219,7 @@ def test_the_tables_as_they_are() -> None:
         "flash-attn": "ck-2025-06",
         "ckpm": "rocm-libraries-2026",
         "ckpm-extended": "ckpm-extended",
+        "ckpm-v3": "prefill-v3",
     }
     assert [dialect(name).name for name in dialect_names()] == [
         "ck-2025-06", "ck-2025-11", "ckpm-extended", "prefill-v3", "rocm-libraries-2026", "rocm-libraries-2026-04",

@@ -1,0 +1,60 @@
+"""Profiles of an upstream: what `--upstream ckpm --profile v3` names is an upstream of its own (tables/upstreams.yaml)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+from matrix.base.errors import UnknownProfileError, UsageError
+from matrix.base.tablefile import load
+from matrix.dialects import TABLES, check_upstream, upstreams
+from matrix.selection import profiles
+
+
+@functools.cache
+def upstream_profiles() -> Mapping[str, Mapping[str, str]]:
+    """Upstream -> its profiles -> the upstream that each stands for. Raises TableError."""
+    table = load(TABLES / "upstreams.yaml").get("profiles")
+    for name, row in table.mapping().items():
+        if name not in upstreams():
+            raise row.fail("is no upstream of this table")
+        for profile, variant in row.mapping().items():
+            if variant.text() not in upstreams():
+                raise variant.fail(f"'{variant.text()}' is no upstream of this table")
+            if profile in profiles():
+                raise variant.fail("is a profile of profiles.yaml, too; one word must not mean two things")
+    return {name: row.map(lambda variant: variant.text()) for name, row in table.mapping().items()}
+
+
+def variant(upstream: str, profile: str) -> str | None:
+    """The upstream that a profile of ``upstream`` stands for; None for a profile of profiles.yaml, or an unknown one.
+
+    Raises:
+        UnknownUpstreamError. UsageError: it is a profile of another upstream.
+    """
+    if upstream != "checkout":
+        check_upstream(upstream)
+    if profile in (own := upstream_profiles().get(upstream, {})):
+        return own[profile]
+    if others := [name for name, row in upstream_profiles().items() if profile in row]:
+        raise UsageError(
+            f"--profile {profile}: upstream {upstream} has no such profile. Ask for --upstream {' or '.join(others)}."
+        )
+    return None
+
+
+def library_variant(upstream: str, profile: str) -> str:
+    """As :func:`variant`, for commands that take a library as it was built: no other profile means anything to them.
+
+    Raises:
+        UnknownUpstreamError, UnknownProfileError. UsageError: as said, or the upstream has no profiles.
+    """
+    if chosen := variant(upstream, profile):
+        return chosen
+    if profile in profiles():
+        raise UsageError(
+            f"--profile {profile} narrows what is built or listed. Leave it out: a library is taken whole."
+        )
+    if upstream not in upstream_profiles():
+        raise UsageError(f"--profile {profile}: upstream {upstream} has no profiles. Leave it out.")
+    raise UnknownProfileError(profile, upstream_profiles()[upstream])

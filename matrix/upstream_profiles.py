@@ -1,4 +1,4 @@
-"""Profiles of an upstream: what `--upstream ckpm --profile v3` names is an upstream of its own (tables/upstreams.yaml)."""
+"""Profiles of an upstream: what `--upstream ckpm --profile v3` names is another upstream (tables/upstreams.yaml)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def library_variant(upstream: str, profile: str) -> str:
         return chosen
     if profile in profiles():
         raise UsageError(
-            f"--profile {profile} narrows what is built or listed. Leave it out: a library is taken whole."
+            f"--profile {profile} narrows what is built or listed; leave it out: a library is taken whole."
         )
     if upstream not in upstream_profiles():
         raise UsageError(f"--profile {profile}: upstream {upstream} has no profiles. Leave it out.")

@@ -29,10 +29,18 @@ _MORE_COUNTS = ("kernarg_bytes", "max_workgroup", "wavefront", "text_bytes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltKernel:
-    """The unit that a kernel was compiled in, and what it needs on each arch on which it has code."""
+    """The unit that a kernel was compiled in, and what it needs on each arch on which it has code.
+
+    Of a kernel that is compiled to several the one with the most registers is in ``archs``; ``others`` has their rest.
+    """
 
     unit: str
     archs: Mapping[str, KernelResources]
+    others: Mapping[str, tuple[KernelResources, ...]] = field(default_factory=dict)
+
+    def compiled(self, arch: str) -> tuple[KernelResources, ...]:
+        """All that it was compiled to for an arch."""
+        return (*((self.archs[arch],) if arch in self.archs else ()), *self.others.get(arch, ()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +90,7 @@ class Manifest:
 
     def write(self, file: Path) -> None:
         """Replace ``file`` in one step. Raises DiskFullError, OutputError."""
-        kernels = {
-            name: {"unit": one.unit, "archs": {arch: _figures(resources) for arch, resources in one.archs.items()}}
-            for name, one in self.kernels.items()
-        }
+        kernels = {name: _row(one) for name, one in self.kernels.items()}
         write_atomically(file, as_text({**self.facts(), "kernels": kernels, "artifacts": dict(self.artifacts)}))
 
     @classmethod
@@ -150,6 +155,12 @@ def _key(name: str, known: Dialect, mask_impl: str) -> Key:
     return make_key(family, {"mask_impl": mask_impl, **parse(family, name, mask_impl)}, name)
 
 
+def _row(kernel: BuiltKernel) -> dict[str, Any]:
+    archs = {arch: _figures(resources) for arch, resources in kernel.archs.items()}
+    others = {arch: [_figures(one) for one in several] for arch, several in kernel.others.items()}
+    return {"unit": kernel.unit, "archs": archs, **({"others": others} if others else {})}
+
+
 def _figures(resources: KernelResources) -> dict[str, Any]:
     figures = dataclasses.asdict(resources)
     del figures["arch"]
@@ -158,7 +169,12 @@ def _figures(resources: KernelResources) -> dict[str, Any]:
 
 def _kernel(row: Value) -> BuiltKernel:
     archs = {arch: _resources(figures, arch) for arch, figures in row.get("archs").members().items()}
-    return BuiltKernel(unit=row.optional("unit", Value.text, ""), archs=archs)
+    others = row.optional("others", _others, {})
+    return BuiltKernel(unit=row.optional("unit", Value.text, ""), archs=archs, others=others)
+
+
+def _others(row: Value) -> dict[str, tuple[KernelResources, ...]]:
+    return {arch: tuple(_resources(one, arch) for one in several.items()) for arch, several in row.members().items()}
 
 
 def _resources(figures: Value, arch: str) -> KernelResources:

@@ -24,9 +24,9 @@ from kernels.families.units import plan as plan_units
 from kernels.families.words import features as features_of
 from kernels.upstream import headers
 from kernels.upstream.trees import Tree
-from matrix.base.errors import EmptySelectionError
+from matrix.base.errors import EmptySelectionError, UsageError
 from matrix.defects import split
-from matrix.dialects import dialect
+from matrix.dialects import dialect, upstreams
 from matrix.keys import Key
 from matrix.selection import Selection, select_some
 
@@ -73,6 +73,13 @@ def prepare(request: Request) -> tuple[Plan, list[Key]]:
     Raises:
         EmptySelectionError and the other errors of matrix.selection; DiskFullError, OutputError.
     """
+    features = features_of(request.tree.dialect, selector_takes_base=request.tree.selector_takes_base)
+    if features.own_headers and not request.tree.own:
+        ours = ", ".join(name for name, row in upstreams().items() if row.dialect == request.tree.dialect)
+        raise UsageError(
+            f"{request.tree.root} is of dialect {request.tree.dialect}, whose C++ needs our own headers: "
+            f"build --upstream {ours}."
+        )
     selected = select_some(dialect(request.tree.dialect), request.selection)
     keys, left_out = split(selected, request.tree.dialect)
     for family in {key.family for key in selected} - {key.family for key in keys}:
@@ -80,7 +87,6 @@ def prepare(request: Request) -> tuple[Plan, list[Key]]:
         reasons = "; ".join(f"{defect.name}: {defect.reason}" for defect in left_out if defect.family == family)
         raise EmptySelectionError(f"none of the {count} selected kernels of {family} compiles with this CK. {reasons}.")
     units = plan_units(keys, request.unit_size)
-    features = features_of(request.tree.dialect, selector_takes_base=request.tree.selector_takes_base)
     place = request.work / request.folder
     files = render(keys, units, request.tree.dialect, features, place / "src")
     unbuilt = {d.name: {"reason": d.reason, "kernels": [key.name for key in group]} for d, group in left_out.items()}

@@ -57,9 +57,9 @@ def _unit_resources(
 ) -> dict[str, BuiltKernel]:
     """Resources of a unit's kernels by name, then arch. A kernel has no code on archs that its guard leaves out.
 
-    A split-KV key is compiled to several kernels: the one with the most registers is recorded.
+    A key may be compiled to several kernels: the one with the most registers comes first.
     """
-    by_name: dict[str, dict[str, KernelResources]] = {name: {} for name in names}
+    by_name: dict[str, dict[str, list[KernelResources]]] = {name: {} for name in names}
     bundles = codeobject.bundles(unit)
     if missing := set(archs) - set(bundles):
         raise CodeObjectError(f"{unit}: no code object for {', '.join(sorted(missing))}.")
@@ -68,11 +68,18 @@ def _unit_resources(
         compiled = FAMILIES[family.name].compiled_for
         planned = {name: values for name, values in parsed.items() if compiled(values, arch, family.archs)}
         resources = {kernel.symbol: kernel for image in images for kernel in codeobject.kernels(image)}
-        matched = symbols.match(planned, list(resources), f"{unit} ({arch})", family.name)
+        matched = symbols.match(planned, list(resources), unit, arch, family.name)
         for name, its_symbols in matched.items():
-            variants = [resources[symbol] for symbol in its_symbols]
-            by_name[name][arch] = max(variants, key=lambda kernel: (kernel.vgpr, kernel.lds_bytes))
-    return {name: BuiltKernel(unit=unit.stem, archs=its_archs) for name, its_archs in by_name.items()}
+            variants = [resources[symbol] for symbol in sorted(its_symbols)]
+            by_name[name][arch] = sorted(variants, key=lambda kernel: (-kernel.vgpr, -kernel.lds_bytes))
+    return {
+        name: BuiltKernel(
+            unit=unit.stem,
+            archs={arch: first for arch, (first, *_) in its_archs.items()},
+            others={arch: tuple(others) for arch, (_, *others) in its_archs.items() if others},
+        )
+        for name, its_archs in by_name.items()
+    }
 
 
 def _relative(path: str, plan: Plan) -> str:

@@ -6,6 +6,7 @@ What a kernel's symbol contains is its family's affair (``Family.symbol``).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from kernels.errors import CodeObjectError
@@ -13,9 +14,9 @@ from kernels.families.table import FAMILIES
 
 
 def match(
-    keys: Mapping[str, Mapping[str, Any]], symbols: Sequence[str], where: str, family: str
+    keys: Mapping[str, Mapping[str, Any]], symbols: Sequence[str], unit: Path, arch: str, family: str
 ) -> dict[str, list[str]]:
-    """Kernel name -> the symbols of its variants, for kernels of one unit (one family and dtype).
+    """Kernel name -> the symbols of its variants, for kernels of one unit (one family and dtype) on an arch.
 
     Raises:
         CodeObjectError: a kernel has too few symbols or too many, or a symbol is left over.
@@ -23,14 +24,14 @@ def match(
     by_name: dict[str, list[str]] = {}
     own = FAMILIES[family]
     for name, values in keys.items():
-        wanted, count = own.symbol(values), own.variants(values)
+        wanted, count = own.symbol(values), own.variants(values, arch)
         by_name[name] = [symbol for symbol in symbols if wanted.search(symbol)]
         if len(by_name[name]) != count:
             raise CodeObjectError(
-                f"{where}: {len(by_name[name])} of {len(symbols)} kernel symbols are {name}; "
+                f"{unit} ({arch}): {len(by_name[name])} of {len(symbols)} kernel symbols are {name}; "
                 f"{'one was' if count == 1 else f'{count} were'} planned. "
                 "Remove the object and build again; if it persists, the compiled code is not what was rendered."
             )
     if left := set(symbols) - {symbol for group in by_name.values() for symbol in group}:
-        raise CodeObjectError(f"{where}: {len(left)} kernels that nobody planned, e.g. {min(left)}.")
+        raise CodeObjectError(f"{unit} ({arch}): {len(left)} kernels that nobody planned, e.g. {min(left)}.")
     return by_name

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from kernels.families import symbol_words
 from kernels.families.family import INCLUDE, Family, Host, Values, deferred, on_own_trait
 from kernels.families.spellings import spellings
 from kernels.families.template_engine import environment
-from kernels.families.words import Features, flag, pad_words, tile_words
+from kernels.families.words import Features, device_check, flag, pad_flags, pad_words, tile_words
 from kernels.launch.harness import LaunchArguments
 from matrix.keys import Key, Tile
 
 NAME = "batch_prefill"
+WIDE_GUARD = "defined(__gfx94__) || defined(__gfx950__)"  # archs with the instruction of 64-bit loads
+
+Arm = tuple[str, str, str, str]  # alias, kernel's name, trait, conditions
 
 
 @functools.cache
@@ -50,8 +53,34 @@ def _page_words(
         "kv_layout": known["kv_layout"][kv_layout] if kv_layout else "",
         "kv_table": known["kv_table"][kv_table] if kv_table else "",
         "load": known["load"][load] if load else "",
-        "guard": "defined(__gfx94__) || defined(__gfx950__)" if load == "gload" else "",
+        "guard": WIDE_GUARD if load == "gload" else "",
     }
+
+
+def is_v3(pipeline: str) -> bool:
+    return pipeline == "qr_async_trload_v3"
+
+
+def loads(values: Values) -> tuple[str, ...]:
+    """The load modes of which a kernel has device code, for a name that doesn't say one: those that a launch may need.
+
+    The last is what is launched where the selector of kernels/include_prefill/ckpm_prefill/load_mode.hpp doesn't choose
+    the first: a page of kN0 tokens or more has a descriptor of its own, pages of one token always take 64 bits.
+    """
+    if values["page_size"] >= values["tile"].bn0:
+        return ("bload",)
+    return ("gload",) if values["page_size"] == 1 else ("gload", "bload")
+
+
+def _own_loads(key: Key, cpp: Features) -> tuple[str, ...]:
+    return loads({"page_size": key.page_size, "tile": key.tile}) if cpp.paged and key.load is None else ()
+
+
+def choices(key: Key, cpp: Features) -> Mapping[str, object]:
+    """The conditions of instance.hip.j2."""
+    known = spellings()["load"]
+    modes = tuple((known[load], load == "gload") for load in _own_loads(key, cpp))
+    return {"d": cpp, "guarded": key.load == "gload", "loads": modes, "v3": is_v3(key.pipeline)}
 
 
 def words(key: Key, cpp: Features, space: str) -> dict[str, str]:
@@ -71,6 +100,8 @@ def words(key: Key, cpp: Features, space: str) -> dict[str, str]:
         "dropout": flag(key.dropout),
         "sink": flag(key.sink),
         "trait": trait(key, cpp),
+        "wide_guard": WIDE_GUARD,
+        "selector": _selector("args", key.tile.bn0, str(spellings()["dtype"][key.dtype]["bytes"]), cpp),
     }
 
 
@@ -86,9 +117,11 @@ def trait(key: Key, cpp: Features) -> str:
     if not cpp.paged:
         trload = ", false" if cpp.trait_names_trload else ""
         return f"fmha_fwd_traits_<{common}false, {layout['pads']}{trload}>"
-    page = _page_words(key.page_size, key.kv_layout, key.kv_table, key.load)
+    load = key.load or _own_loads(key, cpp)[-1]
+    page = _page_words(key.page_size, key.kv_layout, key.kv_table, load)
+    flags = f"{flag(is_v3(key.pipeline))}, false, {flag(key.sink)}"
     return (
-        f"fmha_fwd_batch_prefill_traits_<{common}{types['qscale']}, {layout['pads']}, false, false, {flag(key.sink)}, "
+        f"fmha_fwd_batch_prefill_traits_<{common}{types['qscale']}, {layout['pads']}, {flags}, "
         f"{page['page_size']}, {page['kv_layout']}, {page['kv_table']}, {page['load']}>"
     )
 
@@ -111,7 +144,14 @@ def conditions(key: Key, cpp: Features) -> tuple[str, ...]:
             if cpp.paged
             else ()
         ),
+        *(_v3_conditions(key.mask) if is_v3(key.pipeline) else ()),
     )
+
+
+def _v3_conditions(mask: str) -> tuple[str, ...]:
+    """What V2's kernels read from a request at run time and V3's don't: sink logits, and bounds of a causal mask."""
+    bounds = ("a.window_size_left < 0", "a.window_size_right == 0") if mask == "causal" else ()
+    return ("a.sink_ptr == nullptr", *bounds)
 
 
 @functools.cache
@@ -134,13 +174,18 @@ def _scale_conditions(paged: bool, qscale: str, sink: bool | None) -> tuple[str,
 
 @functools.cache
 def _shape_conditions(mode: str, pad: str, dtype: str, tile: Tile) -> tuple[str, ...]:
-    """Sequence lengths (group mode always pads them), head dims in whole 16-byte loads, the tile's own condition."""
+    """Sequence lengths (group mode always pads them), head dims in whole 16-byte loads, the tile's own condition.
+
+    Without padding a head dim must be the kernel's own.
+    """
     vec, bn0 = 16 // spellings()["dtype"][dtype]["bytes"], tile.bn0
     requirements = []
     if mode == "batch":
         whole = f"a.seqlen_k != 0 && a.seqlen_k % {bn0} == 0"
         requirements.append(whole if pad == "psddv" else f"(a.seqlen_k == 0 || a.seqlen_k % {bn0} != 0)")
-    requirements += [f"a.hdim_q % {vec} == 0", f"a.hdim_v % {vec} == 0"]
+    _, _, pads_q, pads_v = pad_flags(pad)
+    requirements.append(f"a.hdim_q % {vec} == 0" if pads_q else f"a.hdim_q == {tile.bk0max}")
+    requirements.append(f"a.hdim_v % {vec} == 0" if pads_v else f"a.hdim_v == {tile.bn1}")
     if when := spellings()["when"][tile.when]:
         requirements.append(when)
     return tuple(requirements)
@@ -152,33 +197,55 @@ def _page_conditions(
 ) -> tuple[str, ...]:
     """The load mode is compared with the header's own selector, called as that header declares it."""
     page = _page_words(page_size, kv_layout, kv_table, load)
-    strides = "a.batch_stride_k, a.batch_stride_v" if cpp.selector_takes_base else "a.batch_stride_k"
-    base = ", a.k_ptr, a.v_ptr" if cpp.selector_takes_base else ""
-    arguments = f"a.page_block_size, {bn0}, a.num_total_pages, {strides}, kElementBytes{base}"
     return (
         f"t.kv_memory_layout == {page['kv_layout']}",
         f"t.kv_lookup_table == {page['kv_table']}",
         f"t.page_size == {page['page_size']}",
-        f"fmha_batch_prefill_select_kv_load_mode({arguments}) == {page['load']}",
+        *((f"{_selector('a', bn0, 'kElementBytes', cpp)} == {page['load']}",) if load else ()),
     )
 
 
+def _selector(arguments: str, bn0: int, element_bytes: str, cpp: Features) -> str:
+    """A call of the header's own selector with a launch's ``arguments``."""
+    names = ("batch_stride_k", "batch_stride_v") if cpp.selector_takes_base else ("batch_stride_k",)
+    words = [f"{arguments}.page_block_size", str(bn0), *(f"{arguments}.{name}" for name in ("num_total_pages", *names))]
+    base = [f"{arguments}.k_ptr", f"{arguments}.v_ptr"] if cpp.selector_takes_base else []
+    return f"fmha_batch_prefill_select_kv_load_mode({', '.join([*words, element_bytes, *base])})"
+
+
 def dispatch_text(keys: Sequence[Key], cpp: Features) -> str:
-    """The host dispatch over ``keys``, which must be in upstream's order of emission."""
-    arms: list[tuple[str, str, str, str]] = []
-    tree: dict[str, dict[int, list[tuple[str, str, str, str]]]] = {}
+    """The host dispatch over ``keys``, which must be in upstream's order of emission; V3's come first."""
+    ordered = sorted(keys, key=lambda key: not is_v3(key.pipeline))
+    arms = [
+        (key, (f"T{index}", key.name, trait(key, cpp), " && ".join(conditions(key, cpp))))
+        for index, key in enumerate(ordered)
+    ]
+    v3_traits = {key.arch_trait for key in keys if is_v3(key.pipeline)}
+    return (
+        environment()
+        .get_template("dispatch.hip.j2")
+        .render(
+            dtypes=_by_dtype((key, arm) for key, arm in arms if not is_v3(key.pipeline)),
+            v3_dtypes=_by_dtype((key, arm) for key, arm in arms if is_v3(key.pipeline)),
+            v3_device=" || ".join(map(device_check, sorted(v3_traits))),
+            arms=[arm for _, arm in arms],
+            selects=any(key.load for key in keys),
+        )
+    )
+
+
+def _by_dtype(arms: Iterable[tuple[Key, Arm]]) -> list[tuple[str, int, list[tuple[int, int, list[Arm]]]]]:
+    """[(dtype, bytes of an element, [(hdim_q, hdim_v, arms)])], each where its first arm was."""
+    tree: dict[str, dict[int, list[Arm]]] = {}
     hdim_v: dict[tuple[str, int], int] = {}
-    for index, key in enumerate(keys):
-        arm = (f"T{index}", key.name, trait(key, cpp), " && ".join(conditions(key, cpp)))
-        arms.append(arm)
+    for key, arm in arms:
         tree.setdefault(key.dtype, {}).setdefault(key.hdim_q, []).append(arm)
         hdim_v[key.dtype, key.hdim_q] = key.hdim_v
     known = spellings()["dtype"]
-    dtypes = [
+    return [
         (dtype, known[dtype]["bytes"], [(hdim, hdim_v[dtype, hdim], group) for hdim, group in hdims.items()])
         for dtype, hdims in tree.items()
     ]
-    return environment().get_template("dispatch.hip.j2").render(dtypes=dtypes, arms=arms, d=cpp)
 
 
 def harness_text(dialect: str, cpp: Features) -> str:
@@ -196,16 +263,25 @@ def symbol(values: Values) -> re.Pattern[str]:
 
 def _compiled_for(values: Values, arch: str, archs: Mapping[str, tuple[str, ...]]) -> bool:
     """gfx94x and gfx950 have the instruction of gload bodies."""
-    return on_own_trait(values, arch, archs) and not (values.get("load") == "gload" and arch == "gfx90a")
+    return on_own_trait(values, arch, archs) and variants(values, arch) > 0
+
+
+def variants(values: Values, arch: str) -> int:
+    """One for each load mode."""
+    if values.get("page_size") is None:
+        return 1
+    modes = (values["load"],) if values.get("load") else loads(values)
+    return sum(mode == "bload" or arch != "gfx90a" for mode in modes)
 
 
 FAMILY = Family(
     name=NAME,
     words=words,
     instance="instance.hip.j2",
-    choices=lambda key, cpp: {"d": cpp, "guarded": key.load == "gload"},
+    choices=choices,
     unit="unit.hip.j2",
     symbol=symbol,
+    variants=variants,
     compiled_for=_compiled_for,
     host=Host(
         dialects=lambda: tuple(spellings()["dialects"]),

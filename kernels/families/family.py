@@ -82,7 +82,7 @@ def no_choices(key: Key, features: Features) -> Mapping[str, object]:
     return {}
 
 
-def one_kernel(values: Values) -> int:
+def one_kernel(values: Values, arch: str) -> int:
     return 1
 
 
@@ -101,7 +101,8 @@ class Family:
     ``instance`` is the template of a key's specialisation: ``choices`` decide its conditions, ``words`` (of a key,
     for a namespace) fill its places. ``unit`` is the template of a translation unit.
 
-    ``symbol`` is what the mangled name of a key's kernels contains, ``variants`` to how many kernels a key is compiled.
+    ``symbol`` is what the mangled name of a key's kernels contains, ``variants`` to how many kernels a key is compiled
+    for an arch.
     ``compiled_for``: whether a key has device code on an arch, given the family's arch traits by arch.
 
     ``library`` is the family whose ``host`` the kernels are built with, '' for this family itself.
@@ -116,7 +117,7 @@ class Family:
     symbol: Callable[[Values], re.Pattern[str]]
     unit: str = "fwd_unit.hip.j2"
     choices: Callable[[Key, Features], Mapping[str, object]] = no_choices
-    variants: Callable[[Values], int] = one_kernel
+    variants: Callable[[Values, str], int] = one_kernel
     compiled_for: Callable[[Values, str, Mapping[str, tuple[str, ...]]], bool] = on_own_trait
     library: str = ""
     host: Host | None = None

@@ -88,7 +88,7 @@ def symbol(values: Values) -> re.Pattern[str]:
     return symbol_words.attention(values, rf"FmhaFwdSplitKVKernelI.*?{symbol_words.shape(values)}", traits)
 
 
-def variants(values: Values) -> int:
+def variants(values: Values, arch: str) -> int:
     """See templates/splitkv_instance.hip.j2."""
     merged = merges(values["hdim_q"], values["bias"], values["mask"])
     return (2 if values["mode"] == "batch" else 1) * (2 if merged else 1)

@@ -72,7 +72,7 @@ FAMILY = Family(
     words=words,
     instance="combine_instance.hip.j2",
     symbol=symbol,
-    variants=lambda values: 5,  # see templates/combine_instance.hip.j2
+    variants=lambda values, arch: 5,  # see templates/combine_instance.hip.j2
     scenarios=scenarios,
     not_laid_out=not_laid_out,
 )

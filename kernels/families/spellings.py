@@ -22,7 +22,7 @@ _AXES: Mapping[str, tuple[str, ...]] = {
     "kv_table": (),
     "load": (),
     "when": (),
-    "dialects": ("paged", "launch_takes_block_size", "trait_names_trload"),
+    "dialects": ("paged", "launch_takes_block_size", "trait_names_trload", "own_headers"),
     "fwd_pipeline": ("type", "enum"),
     "pagedkv_pipeline": ("type", "enum"),
     "splitkv_pipeline": ("type", "enum"),

@@ -66,9 +66,10 @@ def traits(values: Mapping[str, Any]) -> str:
 
 def paged_traits(values: Mapping[str, Any]) -> str:
     """What the traits of batch prefill go on with in dialects that have pages as an axis."""
+    load = _LOAD[values["load"]] if values.get("load") else "[01]"  # of a name that spells none: either
     return (
         rf"{ENUM}{_QSCALE[values['qscale']]}ELi\w+?ELb0E{boolean(values['sink'])}Li{values['page_size']}E"
-        rf"{ENUM}{_LAYOUT[values['kv_layout']]}E{ENUM}{_TABLE[values['kv_table']]}E{ENUM}{_LOAD[values['load']]}E"
+        rf"{ENUM}{_LAYOUT[values['kv_layout']]}E{ENUM}{_TABLE[values['kv_table']]}E{ENUM}{load}E"
     )
 
 

@@ -19,6 +19,7 @@ from matrix.keys import Key, Tile
 class Features:
     """What the C++ of an upstream's age asks of the templates.
 
+    With ``own_headers`` the text is for kernels/include_prefill alone: a tree of that age has other classes.
     ``selector_takes_base`` is a property of the tree and not of the dialect: since rocm-libraries pull request 9214,
     fmha_batch_prefill_select_kv_load_mode also takes the V stride and both base addresses.
     """
@@ -26,6 +27,7 @@ class Features:
     paged: bool
     launch_takes_block_size: bool
     trait_names_trload: bool
+    own_headers: bool
     selector_takes_base: bool = True
 
 

@@ -7,7 +7,7 @@ runs on no device: the same library gives the same figures everywhere.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kernels.build.manifest import Manifest
@@ -30,7 +30,7 @@ def figures(library: Path, manifest: Manifest, arch: str) -> dict[str, dict[str,
 
     ``loop_*`` count the instructions of the loop that holds the matrix instructions, ``wait_hazards`` the registers
     and LDS used before what is loaded or written there is waited for, ``missing_states`` the instructions that follow
-    too early on others (an s_nop is missing).
+    too early on others (an s_nop is missing). Of a kernel that was compiled to several each figure is the worst.
 
     Raises:
         CodeObjectError: the library can't be read, or holds no GPU code.
@@ -38,21 +38,30 @@ def figures(library: Path, manifest: Manifest, arch: str) -> dict[str, dict[str,
     """
     images = codeobject.bundles(library).get(arch, ())
     in_library = {kernel.symbol: kernel for image in images for kernel in codeobject.kernels(image)}
-    listed = {name: one.archs[arch] for name, one in manifest.kernels.items() if arch in one.archs}
+    listed = {name: one.compiled(arch) for name, one in manifest.kernels.items() if arch in one.archs}
     if not listed:
         raise GateError(f"{library}: no kernel for {arch}; the manifest is of {', '.join(manifest.archs)}.")
     inspected = codeobject.inspect(library, arch)
     by_name = {}
-    for name, row in listed.items():
-        kernel = in_library.pop(row.symbol, None)
-        if kernel is None or kernel.text_sha256 != row.text_sha256:
-            what = "is not in the library" if kernel is None else "has other machine code in the library"
-            raise GateError(f"{library}: {name} {what}: library and manifest are of two builds. Build again.")
-        by_name[name] = {figure: float(getattr(kernel, figure)) for figure in _FIGURES}
-        by_name[name] |= _code_figures(inspected, kernel.symbol, f"{library}: {name}")
+    for name, rows in listed.items():
+        several = []
+        for row in rows:
+            kernel = in_library.pop(row.symbol, None)
+            if kernel is None or kernel.text_sha256 != row.text_sha256:
+                what = "is not in the library" if kernel is None else "has other machine code in the library"
+                raise GateError(f"{library}: {name} {what}: library and manifest are of two builds. Build again.")
+            own = {figure: float(getattr(kernel, figure)) for figure in _FIGURES}
+            several.append(own | _code_figures(inspected, kernel.symbol, f"{library}: {name}"))
+        by_name[name] = _worst(several)
     if in_library:
         raise GateError(f"{library}: {len(in_library)} kernels that its manifest doesn't know. Build again.")
     return by_name
+
+
+def _worst(several: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Each figure of several kernels: of waves the least, of all others, which cost, the most."""
+    names = dict.fromkeys(name for one in several for name in one)
+    return {name: (min if name == "occupancy_waves" else max)(one.get(name, 0.0) for one in several) for name in names}
 
 
 def _code_figures(inspected: Mapping[str, KernelCode], symbol: str, where: str) -> dict[str, float]:

@@ -201,8 +201,9 @@ def unwaited_loads(library: LocatedLibrary, arch: str) -> frozenset[str]:
         CodeObjectError: the library's code can't be read.
     """
     code = codeobject.inspect(library.library, arch)
-    symbols = {name: one.archs[arch].symbol for name, one in library.manifest.kernels.items() if arch in one.archs}
-    return frozenset(name for name, symbol in symbols.items() if symbol in code and code[symbol].hazards)
+    symbols = {name: [row.symbol for row in one.compiled(arch)] for name, one in library.manifest.kernels.items()}
+    late = {symbol for symbol, kernel in code.items() if kernel.hazards}
+    return frozenset(name for name, several in symbols.items() if late.intersection(several))
 
 
 def judge(

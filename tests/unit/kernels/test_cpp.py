@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from pathlib import Path
 
 import pytest
 
@@ -132,7 +133,10 @@ def test_a_symbol_is_told_by_its_template_arguments() -> None:
     other = NAME.replace("nbias", "alibi")
     values[other] = parse(dialect("ck-2025-11").family("batch_prefill"), other)
     symbols_ = [symbol(bias="2"), symbol()]
-    assert symbols.match(values, symbols_, "here", "batch_prefill") == {NAME: symbols_[1:], other: symbols_[:1]}
+    assert symbols.match(values, symbols_, Path("here"), "gfx950", "batch_prefill") == {
+        NAME: symbols_[1:],
+        other: symbols_[:1],
+    }
 
 
 @pytest.mark.parametrize(
@@ -152,13 +156,13 @@ def test_a_symbol_is_told_by_its_template_arguments() -> None:
 def test_a_symbol_of_another_kernel_is_refused(changed: dict[str, str]) -> None:
     values = {NAME: parse(dialect("ck-2025-11").family("batch_prefill"), NAME)}
     with pytest.raises(CodeObjectError, match="0 of 1 kernel symbols are fmha_batch_prefill_d128_bf16"):
-        symbols.match(values, [symbol(**changed)], "here", "batch_prefill")
+        symbols.match(values, [symbol(**changed)], Path("here"), "gfx950", "batch_prefill")
 
 
 def test_a_kernel_nobody_planned_is_refused() -> None:
     values = {NAME: parse(dialect("ck-2025-11").family("batch_prefill"), NAME)}
     with pytest.raises(CodeObjectError, match="1 kernels that nobody planned"):
-        symbols.match(values, [symbol(), symbol(bias="2")], "here", "batch_prefill")
+        symbols.match(values, [symbol(), symbol(bias="2")], Path("here"), "gfx950", "batch_prefill")
 
 
 def test_every_2026_kernel_asks_for_another_symbol() -> None:

@@ -64,7 +64,7 @@ TOY = Family(
     unit="toy_unit.hip.j2",
     choices=lambda key, features: {"loud": key.mask == "causal"},
     symbol=lambda values: re.compile(f"ToyKernelI{values['dtype']}_{values['mask']}E"),
-    variants=lambda values: 2,
+    variants=lambda values, arch: 2,
     host=Host(
         dialects=lambda: (DIALECT,),
         dispatch=toy_dispatch,

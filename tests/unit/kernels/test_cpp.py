@@ -133,10 +133,8 @@ def test_a_symbol_is_told_by_its_template_arguments() -> None:
     other = NAME.replace("nbias", "alibi")
     values[other] = parse(dialect("ck-2025-11").family("batch_prefill"), other)
     symbols_ = [symbol(bias="2"), symbol()]
-    assert symbols.match(values, symbols_, Path("here"), "gfx950", "batch_prefill") == {
-        NAME: symbols_[1:],
-        other: symbols_[:1],
-    }
+    matched = symbols.match(values, symbols_, Path("here"), "gfx950", "batch_prefill")
+    assert matched == {NAME: symbols_[1:], other: symbols_[:1]}
 
 
 @pytest.mark.parametrize(

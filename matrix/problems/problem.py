@@ -19,7 +19,8 @@ SUITES = ("batch-prefill", "large-kv", "page-fault", "dispatch", "sanitize")
 FAMILY_SUITE = "kernels"  # of libraries of fwd's families: their cases come from the kernels and not from a table
 TIERS = ("smoke", "full", "nightly")  # each contains the ones before it
 _BELOW_4_GB = (1 << 32) - (1 << 28)
-_KN0 = 128  # keys of one step of every batch-prefill tile
+_KN0 = 128  # keys of one step of every batch-prefill tile of V2
+_V3_HEAD_DIM = 128
 ELEMENT_BYTES = {"fp16": 2, "bf16": 2, "fp8bf16": 1, "fp32": 4}
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -240,10 +241,13 @@ def needed(problem: Problem) -> dict[str, frozenset[Any]]:
     }
     if p.sink_logits:  # a pointer that no key field tells of; the CK of 2026 that takes it is told by its page sizes
         values["page_size"] -= {None}
+        values["pipeline"] = frozenset(("qr_async",))  # V3 has no sinks
     if p.tile_rows:
         values["tile.bm0"] = frozenset((p.tile_rows,))
     if p.mode == "batch":
         values["pad"] = frozenset(("psddv" if launch_seqlen_k(p) and launch_seqlen_k(p) % 128 == 0 else "psskddv",))
+    elif not {p.hdim_q, p.hdim_v} <= {_V3_HEAD_DIM}:
+        values["pad"] = frozenset(("psskddv",))  # V3 pads no head dim
     values["load"] = frozenset((*loads(p), None))
     return values
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,10 @@ from matrix.base.errors import TableError
 from matrix.dialects import TABLES, dialect, read_dialect
 from matrix.enumeration import enumerate_keys, enumerate_names
 from matrix.explain import find_key, why
+from matrix.keys import Key
 from matrix.names import make_key, parse
+from matrix.problems.problem import Problem, needed, serving
+from matrix.problems.tables import problems
 from matrix.published.golden import stored_lists
 from matrix.selection import Selection, select
 
@@ -129,3 +134,56 @@ def test_a_table_with_traits_that_names_do_not_tell_is_refused(
     with pytest.raises(TableError) as caught:
         read_dialect(tmp_path / NAME).family("batch_prefill")
     assert message in str(caught.value)
+
+
+def smoke(arch: str = "gfx950") -> list[Key]:
+    return select(dialect(NAME), Selection(archs=(arch,), tier="smoke"))
+
+
+def test_the_smoke_tier_holds_all_of_v3_and_few_kernels_behind_it() -> None:
+    names = [key.name for key in smoke()]
+    assert set(names[:32]) == V3_NAMES
+    assert len(names) - 32 == len(smoke("gfx942")) == 20
+
+
+def fp8(**changes: Any) -> Problem:
+    first = next(p for p in problems("dispatch") if p.name == "dispatch/chosen_2026.fp8")
+    assert (first.hdim_q, first.page_size, first.qscale, first.kv_layout) == (128, 16, "pertensor", "linear")
+    return dataclasses.replace(first, **changes)
+
+
+CAUSAL = {"mask": "bottom_right", "window_left": -1, "window_right": 0}
+BLOCKS = {"qscale": "kv_blockscale", "page_size": 1024}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, CAUSAL, {"page_size": 1}, {"page_size": 1, **CAUSAL}, BLOCKS, {**BLOCKS, **CAUSAL}, {"kv_table": "sglang"}],
+)
+def test_v3_serves_a_request_first_and_v2_behind_it(changes: dict[str, Any]) -> None:
+    able = serving(smoke(), fp8(**changes))
+    assert [key.pipeline for key in able] == ["qr_async_trload_v3", "qr_async"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"hdim_q": 112, "hdim_v": 112},
+        {"hdim_v": 64},
+        {"sink_logits": True},
+        {"mask": "window", "window_left": 20, "window_right": 0},
+        {"mask": "bottom_right", "window_left": 20, "window_right": 0},
+        {"kv_layout": "vectorized", "kv_table": "vllm", "page_size": 1024, **CAUSAL},
+    ],
+)
+def test_v2_alone_serves_what_lies_just_beyond_v3(changes: dict[str, Any]) -> None:
+    able = serving(smoke(), fp8(**changes))
+    assert {key.pipeline for key in able} == {"qr_async"}
+
+
+def test_what_v3_does_not_pad_is_asked_of_the_pad() -> None:
+    """No other dialect's answer depends on it: in group mode all other kernels pad head dims."""
+    assert "pad" not in needed(fp8())
+    assert needed(fp8(hdim_q=112, hdim_v=112))["pad"] == {"psskddv"}
+    newest = {key.pad for key in enumerate_keys(dialect("rocm-libraries-2026").family("batch_prefill"), arch="gfx950")}
+    assert newest == {"psskddv"}

@@ -138,10 +138,10 @@ def _narrow(dialect: Dialect, selection: Selection) -> tuple[list[Key], str]:
     absent = absences(dialect, selection)
     by_name: dict[str, Key] = {}
     for name in selection.families:
-        for arch in selection.archs:
-            keys = enumerate_keys(
-                dialect.family(name), arch=arch, receipt=selection.receipt, mask_impl=selection.mask_impl
-            )
+        family = dialect.family(name)
+        # an arch with traits of its own before the archs that share its last: so all are in dispatch order
+        for arch in sorted(selection.archs, key=lambda arch: -len(family.archs.get(arch, ()))):
+            keys = enumerate_keys(family, arch=arch, receipt=selection.receipt, mask_impl=selection.mask_impl)
             by_name |= {key.name: key for key in keys}
     left = list(by_name.values())
     if not left and len(absent) == len(selection.families) * len(selection.archs):

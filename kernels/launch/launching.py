@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from matrix.base.errors import ProblemError
 Floats = NDArray[np.float64]
 Bytes = NDArray[np.uint8]
 OUTPUTS = ("o", "lse", "rand_val")
+_V3_SWITCH = "CKPM_V3"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +154,20 @@ def run_problem(device: Device, library: Library, prepared: Prepared, kernel: st
         counters=counters,
         addresses=addresses,
     )
+
+
+@contextlib.contextmanager
+def v3_turned_off() -> Iterator[None]:
+    """Launches without V3: the dispatch of a library reads this at each launch (templates/dispatch.hip.j2)."""
+    before = os.environ.get(_V3_SWITCH)
+    os.environ[_V3_SWITCH] = "0"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_V3_SWITCH]
+        else:
+            os.environ[_V3_SWITCH] = before
 
 
 def arguments(prepared: Prepared, memory: Mapping[str, Memory]) -> LaunchArguments:

@@ -20,7 +20,7 @@ FAMILY_SUITE = "kernels"  # of libraries of fwd's families: their cases come fro
 TIERS = ("smoke", "full", "nightly")  # each contains the ones before it
 _BELOW_4_GB = (1 << 32) - (1 << 28)
 _KN0 = 128  # keys of one step of every batch-prefill tile of V2
-_V3_HEAD_DIM = 128
+_V3, _V3_HEAD_DIM = "qr_async_trload_v3", 128
 ELEMENT_BYTES = {"fp16": 2, "bf16": 2, "fp8bf16": 1, "fp32": 4}
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -44,6 +44,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     # peaks: one key in hdim_q outweighs a row's others by so much that a maximum that misses it overflows
     "values": ("random", "page_number", "peaks"),
     "null_output": ("no", "lse", "rand_val"),  # asked for, but its pointer is null
+    "v3": ("any", "on", "off"),  # on: a V3 kernel must serve it; off: V3 is turned off for the launch
     "expect": ("ok", "unsupported", "refused"),
 }
 # What is looked at after the launch. The lower half compares two launches bit for bit (see counterpart).
@@ -62,8 +63,9 @@ CHECKS = (
     "sglang_vs_vllm",
     "paged_vs_contiguous",  # the tokens of a sequence one behind the other, in pages of one token
     "exact_vs_padded",
+    "v3_off",  # the same request with V3 turned off, which V2 serves, meets the reference, too
 )
-PAIRWISE = CHECKS[7:]
+PAIRWISE = CHECKS[7:-1]
 _MAPPED_BYTES = 4096  # at once, the smallest page of a GPU's memory
 
 
@@ -114,6 +116,7 @@ class Problem:
     dropout_offset: int = 0
     store_randval: bool = True
     null_output: str = "no"
+    v3: str = "any"
     qscale: str = "no"
     scale: float = 0.0
     values: str = "random"
@@ -241,7 +244,8 @@ def needed(problem: Problem) -> dict[str, frozenset[Any]]:
     }
     if p.sink_logits:  # a pointer that no key field tells of; the CK of 2026 that takes it is told by its page sizes
         values["page_size"] -= {None}
-        values["pipeline"] = frozenset(("qr_async",))  # V3 has no sinks
+    if p.v3 != "any" or p.sink_logits:  # V3 has no sinks
+        values["pipeline"] = frozenset((_V3 if p.v3 == "on" else "qr_async",))
     if p.tile_rows:
         values["tile.bm0"] = frozenset((p.tile_rows,))
     if p.mode == "batch":
@@ -391,7 +395,7 @@ def wave_instructions(problem: Problem) -> int:
                 begin, end = max(top - y + 1, 0) // 128 * 128, min(top + 63 + x, seqlen_k)
             steps += max(-(-(end - begin) // 128), 0)
             groups += 1
-    launches = 1 + sum(check in PAIRWISE for check in problem.checks)
+    launches = 1 + sum(check in (*PAIRWISE, "v3_off") for check in problem.checks)
     one = steps * 1600 * max(problem.hdim_q, 128) // 128 + groups * 3000
     return launches * problem.nhead_q * one if problem.expect == "ok" else 0
 

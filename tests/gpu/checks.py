@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -98,7 +99,8 @@ class _Case:
     def launch(self, problem: Problem, kernel: str | None) -> Outcome:
         """Raises _EndError unless the launch succeeded."""
         prepared = prepare(problem, self.bench.device.arch)
-        outcome = launching.run_problem(self.bench.device, self.bench.library, prepared, kernel)
+        with launching.v3_turned_off() if problem.v3 == "off" else contextlib.nullcontext():
+            outcome = launching.run_problem(self.bench.device, self.bench.library, prepared, kernel)
         self.seconds += outcome.seconds
         self.counters = outcome.counters or self.counters
         self.kernel = outcome.launch.kernel or kernel or ""
@@ -341,6 +343,8 @@ def _run(case: _Case, variants: Sequence[Mapping[str, Any]]) -> tuple[str, str, 
         for check in PAIRWISE:
             if check in problem.checks:
                 case.same_bits(check, outcome)
+        if "v3_off" in problem.checks:
+            _without_v3(case)
     return "passed", "", {}
 
 
@@ -355,6 +359,21 @@ def _check_choice(case: _Case) -> None:
     first = _able(case)[0]
     if key.tile != first.tile:
         raise _EndError("wrong", f"dispatch chose a tile of {key.tile.bm0} rows where {first.name} comes first")
+
+
+def _without_v3(case: _Case) -> None:
+    """V2 must be taken, and be right, where V3 is turned off. Raises _EndError."""
+    off, mine = dataclasses.replace(case.problem, v3="off"), case.kernel
+    if missing(case.bench.keys, off):
+        case.lines.append("v3_off: not compared, the library has no such kernel of V2")
+        return
+    outcome = case.launched(off, None)
+    key = case.bench.key(case.kernel)
+    if key is None or not serves(key, off):
+        raise _EndError("wrong", f"v3_off: dispatch chose {case.kernel}")
+    case.examine(outcome)
+    case.lines.append(f"v3_off: dispatch chose {key.name}")
+    case.kernel = mine
 
 
 def _able(case: _Case) -> list[Key]:

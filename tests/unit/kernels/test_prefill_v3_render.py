@@ -35,8 +35,8 @@ def launched(text: str) -> list[str]:
 
 
 def test_v3_is_tried_before_v2_wherever_its_keys_stand() -> None:
-    both = keys("gfx942", "gfx950")
-    assert not is_v3(both[0])  # of gfx942, which was named first
+    both = keys("gfx942", "gfx950")[::-1]
+    assert not is_v3(both[0])
     text = dispatch_text(both, FEATURES)
     table = re.findall(r'\{"(fmha_batch_prefill_\w+)", &fmha_batch_prefill_<(T\d+)>\}', text)
     names = [name for name, _ in table]

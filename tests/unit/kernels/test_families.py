@@ -138,9 +138,9 @@ def test_a_toy_s_kernels_are_known_by_their_names_and_symbols(toy: MatrixFamily)
     assert {key.family for key in keys} == {"toy"}
     values = {key.name: {"dtype": key.dtype, "mask": key.mask} for key in keys[:1]}
     found = ["_Z1ToyKernelIfp16_noE1", "_Z1ToyKernelIfp16_noE2"]
-    assert symbols.match(values, found, "here", "toy") == {NAMES[0]: found}
+    assert symbols.match(values, found, Path("here"), "gfx950", "toy") == {NAMES[0]: found}
     with pytest.raises(CodeObjectError, match=f"1 of 1 kernel symbols are {NAMES[0]}; 2 were planned"):
-        symbols.match(values, found[:1], "here", "toy")
+        symbols.match(values, found[:1], Path("here"), "gfx950", "toy")
 
 
 def test_a_toy_s_kernels_get_cases_with_its_own_scenarios(toy: MatrixFamily) -> None:

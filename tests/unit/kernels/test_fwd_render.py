@@ -109,9 +109,9 @@ def test_the_variants_of_split_kv_are_told_apart() -> None:
     }
     for family, name in names.items():
         values = {name: parse(dialect(DIALECT).family(family), name)}
-        assert symbols.match(values, made[family], "unit", family) == {name: made[family]}
+        assert symbols.match(values, made[family], Path("unit"), "gfx950", family) == {name: made[family]}
         with pytest.raises(CodeObjectError, match=f"kernel symbols are {name}; {len(made[family])} were planned"):
-            symbols.match(values, made[family][1:], "unit", family)
+            symbols.match(values, made[family][1:], Path("unit"), "gfx950", family)
 
 
 def test_device_code_is_guarded_to_its_arch() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -117,7 +118,7 @@ class FakeLibrary:
             return Launch(status=self.status, message="said why", kernels=(), milliseconds=0)
         expected = attention(prepared.inputs)
         p = prepared.problem
-        out = {"o": encode(expected.o, p.dtype, "gfx950")}
+        out = {"o": encode(expected.o, "bf16" if p.dtype == "fp8bf16" else p.dtype, "gfx950")}
         if p.lse:
             out["lse"] = expected.lse.astype(np.float32)
         if self.spoil:
@@ -350,6 +351,50 @@ def test_dispatch_that_chooses_the_wrong_kernel_is_wrong(monkeypatch: pytest.Mon
     result = run_case(place, make())
     assert result.outcome == "wrong"
     assert "dispatch chose" in result.message
+
+
+V3_KEYS = tuple(select(dialect("prefill-v3"), Selection(archs=("gfx950",), tier="smoke")))
+V3_REQUEST: dict[str, Any] = {"dtype": "fp8bf16", "qscale": "pertensor", "page_size": 16, "v3": "on"}
+
+
+@pytest.mark.parametrize(
+    ("obeys", "outcome", "message"),
+    [
+        (True, "passed", ""),
+        (False, "wrong", "v3_off: dispatch chose fmha_batch_prefill_d128_fp8bf16_group_ps16_b256x64"),
+    ],
+)
+def test_v3_is_turned_off_for_one_launch_and_v2_must_take_it(
+    monkeypatch: pytest.MonkeyPatch, obeys: bool, outcome: str, message: str
+) -> None:
+    monkeypatch.setitem(globals(), "KEYS", V3_KEYS)
+    monkeypatch.setenv("CKPM_V3", "1")
+    place, _, _ = bench(monkeypatch)
+    launch, said = FakeLibrary.launch, list[str | None]()
+
+    def dispatched(self: FakeLibrary, given: LaunchArguments, kernel: str | None = None) -> Launch:
+        said.append(os.environ.get("CKPM_V3"))
+        assert self.current is not None
+        turned = "off" if obeys and said[-1] == "0" else "on"
+        chosen = serving(V3_KEYS, dataclasses.replace(self.current.problem, v3=turned))[0].name
+        return dataclasses.replace(launch(self, given, kernel), kernels=(chosen,))
+
+    monkeypatch.setattr(FakeLibrary, "launch", dispatched)
+    result = run_case(place, make(**V3_REQUEST, checks=("reference", "v3_off")))
+    assert (result.outcome, result.message[: len(message)]) == (outcome, message)
+    assert said == ["1", "0"]
+    assert os.environ["CKPM_V3"] == "1"
+
+
+def test_a_library_without_v2_behind_v3_has_nothing_to_turn_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "KEYS", V3_KEYS[:32])
+    monkeypatch.delenv("CKPM_V3", raising=False)
+    place, _, _ = bench(monkeypatch)
+    result = run_case(place, make(**V3_REQUEST, checks=("reference", "v3_off")))
+    assert (result.outcome, result.lines[-1]) == (
+        "passed",
+        "v3_off: not compared, the library has no such kernel of V2",
+    )
 
 
 def _naming(launch: Any, name: str) -> Any:

@@ -35,6 +35,21 @@ def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
     )
 
 
+def test_what_else_a_kernel_was_compiled_to_is_read_as_it_was_written(tmp_path: Path) -> None:
+    figures = {**manifests.FIGURES, "symbol": "wide", "vgpr": 180}
+    stored = manifests.document({NAMES[0]: {"others": {"gfx950": [figures]}}, NAMES[1]: {}})
+    (tmp_path / "manifest.json").write_text(json.dumps(stored))
+    manifest = Manifest.read(tmp_path / "manifest.json")
+    assert [(one.symbol, one.vgpr) for one in manifest.kernels[NAMES[0]].compiled("gfx950")] == [
+        ("k", 200),
+        ("wide", 180),
+    ]
+    assert [one.symbol for one in manifest.kernels[NAMES[1]].compiled("gfx950")] == ["k"]
+    assert manifest.kernels[NAMES[0]].compiled("gfx942") == ()
+    manifest.write(tmp_path / "again.json")
+    assert json.loads((tmp_path / "again.json").read_text()) == stored
+
+
 def test_a_manifest_of_an_earlier_version_is_read(tmp_path: Path) -> None:
     """They had no known defects yet, and fewer figures."""
     stored = manifests.document({"k": {"archs": {"gfx950": {**manifests.FIGURES}}}})

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from kernels.build.request import Request, prepare
 from kernels.code import symbols
+from kernels.code.toolchains import Toolchain
 from kernels.families import words
 from kernels.families.render import dispatch_text, instance_text
 from kernels.families.units import plan
+from matrix.base.errors import UsageError
 from matrix.dialects import dialect
 from matrix.keys import Key
 from matrix.names import parse
@@ -139,3 +144,13 @@ def test_both_load_modes_of_a_name_are_its_symbols() -> None:
     assert symbols.match(values, both, Path("unit.o"), "gfx950", "batch_prefill") == {NAME: both}
     with pytest.raises(Exception, match=r"1 of 1 kernel symbols are .* 2 were planned"):
         symbols.match(values, both[:1], Path("unit.o"), "gfx950", "batch_prefill")
+
+
+def test_a_checkout_of_pull_request_6054_is_not_built(
+    request_for: Callable[..., Request], stub_toolchain: Callable[..., Toolchain]
+) -> None:
+    """Our text names classes of our own headers, which that tree has under other names."""
+    request = request_for(stub_toolchain())
+    foreign = dataclasses.replace(request, tree=dataclasses.replace(request.tree, dialect="prefill-v3"))
+    with pytest.raises(UsageError, match=r"is of dialect prefill-v3, whose C\+\+ needs our own headers: .*ckpm-v3"):
+        prepare(foreign)

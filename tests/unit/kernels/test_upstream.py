@@ -26,6 +26,7 @@ CODEGEN = {
     "ck-2025-06": "do_fp8_static_quant get_mask_map def list_blobs(file_path",
     "ck-2025-11": "do_fp8_static_quant get_mask_map def list_blobs(targets",
     "rocm-libraries-2026": "SUPPORTED_PAGE_SIZE = 1 bload gload targets",
+    "prefill-v3": "SUPPORTED_PAGE_SIZE = 1 qr_async_trload_v3 targets",
 }
 
 
@@ -64,7 +65,7 @@ def test_the_load_selector_s_form_is_told_from_the_header(tmp_path: Path) -> Non
 @pytest.mark.parametrize("codegen", ["", "something of 2030", "SUPPORTED_PAGE_SIZE = 1 use_64bit_load targets"])
 def test_a_tree_of_another_age_is_refused(tmp_path: Path, codegen: str) -> None:
     with pytest.raises(
-        UnfitTreeError, match=r"fits no dialect of: ck-2025-06, ck-2025-11, rocm-libraries-2026\. A new"
+        UnfitTreeError, match=r"fits no dialect of: ck-2025-06, ck-2025-11, prefill-v3, rocm-libraries-2026\. A new"
     ):
         checkout(make_tree(tmp_path, codegen))
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from kernels.build.manifest import Manifest
 from kernels.code import code_object as codeobject
 from kernels.errors import CodeObjectError, LibraryMismatchError
 from reports.cli import main
@@ -154,6 +155,22 @@ def test_a_worse_loop_or_a_late_wait_is_named(
     library.code["a"] = {**CODE, **change}
     assert library.run("gate") == code
     assert said.format(SMALL) in capsys.readouterr().err
+
+
+def test_of_a_kernel_that_was_compiled_to_several_each_figure_is_the_worst(library: Library) -> None:
+    wide = resources("wide", vgpr=150, lds_bytes=60000, occupancy_waves=1)
+    row = {**FIGURES, "vgpr": 150, "lds_bytes": 60000, "occupancy_waves": 1, "symbol": "wide", "text_sha256": "of wide"}
+    first = {"archs": {"gfx950": {**FIGURES, "symbol": "a", "text_sha256": "of a"}}, "others": {"gfx950": [row]}}
+    manifests.write_library(library.file.parent, manifests.document({SMALL: first}, **FACTS))
+    library.code["wide"] = {**CODE, "loop": {"mfma": 128, "valu": 800, "salu": 5}}
+    library.kernels = {SMALL: resources("a"), "wide": wide}
+    manifest = Manifest.read(library.file)
+    found = static_gate.figures(library.file.with_name("libckpm.so"), manifest, "gfx950")
+    most = {"lds_bytes": 60000, "occupancy_waves": 1, "loop_valu": 800, "loop_salu": 5}
+    assert found == {SMALL: {**FIGURES, **LOOP, **most}}
+    library.kernels["late"] = resources("late")
+    with pytest.raises(GateError, match="1 kernels that its manifest doesn't know"):
+        static_gate.figures(library.file.with_name("libckpm.so"), manifest, "gfx950")
 
 
 def test_better_figures_pass_and_are_told(library: Library, capsys: pytest.CaptureFixture[str]) -> None:

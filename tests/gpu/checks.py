@@ -349,14 +349,17 @@ def _run(case: _Case, variants: Sequence[Mapping[str, Any]]) -> tuple[str, str, 
 
 
 def _check_choice(case: _Case) -> None:
-    """Dispatch must have chosen a kernel that can do it, and the tile that its count of blocks asks for."""
+    """Dispatch must have chosen a kernel that can do it, and the tile that its count of blocks asks for.
+
+    The load mode is not the tile's to decide: the tile is the first of those that read as the chosen kernel does.
+    """
     p, key = case.problem, case.bench.key(case.kernel)
     if key is None:
         raise _EndError("wrong", f"the library chose '{case.kernel}', which its manifest doesn't list")
     if not serves(key, p):
         raise _EndError("wrong", f"dispatch chose {key.name}: {missing([key], p)}")
     case.lines.append(f"dispatch chose {key.name}")
-    first = _able(case)[0]
+    first = next(one for one in _able(case) if one.load == key.load)
     if key.tile != first.tile:
         raise _EndError("wrong", f"dispatch chose a tile of {key.tile.bm0} rows where {first.name} comes first")
 

@@ -14,9 +14,10 @@ from kernels.launch.c_abi import Launch, Status
 from kernels.launch.launching import Outcome
 from matrix.dialects import dialect
 from matrix.keys import Key
-from matrix.problems.problem import Problem
+from matrix.problems.problem import Problem, serving
 from matrix.problems.tables import find
 from matrix.selection import Selection, select
+from tests.gpu import checks
 from tests.gpu.checks import Bench, run_case
 
 PROBLEM = find("batch-prefill/paged_rows.vectorized-causal")
@@ -67,3 +68,21 @@ def test_the_gate_leaves_such_a_problem_out(monkeypatch: pytest.MonkeyPatch) -> 
     assert measure._launched(*given, manifest, "bload") == reason
     with pytest.raises(MeasureError, match="the launch failed: no kernel"):
         measure._launched(*given, manifest, None)
+
+
+def test_the_tile_that_comes_first_is_one_of_the_load_mode_that_was_chosen() -> None:
+    """A part of a tier may hold the 64-row kernel of a load mode that the launch doesn't take."""
+    problem = find("batch-prefill/paged_cross.bf16-vectorized-vllm-ps16-d128-none-full")
+    full = select(dialect("rocm-libraries-2026"), Selection(archs=("gfx950",)))
+    of = {(key.tile.bm0, key.load): key for key in serving(full, problem)}
+    assert set(of) == {(64, "bload"), (64, "gload"), (128, "bload"), (128, "gload")}
+
+    def check(*built: tuple[int, str]) -> None:
+        held = bench(tuple(of[one] for one in built))
+        checks._check_choice(
+            cast(Any, SimpleNamespace(problem=problem, bench=held, kernel=of[128, "bload"].name, lines=[]))
+        )
+
+    check((64, "gload"), (128, "bload"))
+    with pytest.raises(checks._EndError, match="chose a tile of 128 rows where .*_bload_b64x128x64"):
+        check((64, "gload"), (64, "bload"), (128, "bload"))

@@ -84,5 +84,5 @@ def test_the_tile_that_comes_first_is_one_of_the_load_mode_that_was_chosen() -> 
         )
 
     check((64, "gload"), (128, "bload"))
-    with pytest.raises(checks._EndError, match="chose a tile of 128 rows where .*_bload_b64x128x64"):
+    with pytest.raises(checks._EndError, match=r"chose a tile of 128 rows where .*_bload_b64x128x64"):
         check((64, "gload"), (64, "bload"), (128, "bload"))

@@ -116,12 +116,16 @@ def gload_only_for_small_pages(load: str, page_size: int, tile: Tile) -> bool:
     return load == "gload" and page_size >= tile.bn0
 
 
-def beyond_upstreams_axes(hdim_q: int, hdim_v: int, page_size: int) -> bool:
-    """kernels with upstream's own page sizes and head dims are those of dialect rocm-libraries-2026
+def _is_v3(pipeline: str) -> bool:
+    return pipeline == "qr_async_trload_v3"
+
+
+def beyond_upstreams_axes(pipeline: str, hdim_q: int, hdim_v: int, page_size: int) -> bool:
+    """V2's kernels with upstream's own page sizes and head dims are those of dialect rocm-libraries-2026
 
     Ours: codegen/ops/fmha_batch_prefill.py of 2026 has them itself, and no kernel is to be in both dialects.
     """
-    return (hdim_q, hdim_v) in ((128, 128), (256, 256)) and page_size in (1, 16, 1024)
+    return not _is_v3(pipeline) and (hdim_q, hdim_v) in ((128, 128), (256, 256)) and page_size in (1, 16, 1024)
 
 
 def group_mode_pads_seqlen_q(mode: str, pad: str) -> bool:
@@ -194,10 +198,6 @@ def v3_has_its_own_tiles(arch_trait: str, pipeline: str, tile: Tile) -> bool:
     return arch_trait == "gfx950" and v3_tile != (pipeline == "qr_async_trload_v3")
 
 
-def _is_v3(pipeline: str) -> bool:
-    return pipeline == "qr_async_trload_v3"
-
-
 def v3_takes_fp8(pipeline: str, dtype: str) -> bool:
     """V3 batch prefill is for fp8; fp16 and bf16 are V2's
 
@@ -252,6 +252,22 @@ def v3_has_no_sink(pipeline: str, sink: bool) -> bool:
     Pull request 6054, codegen/ops/fmha_batch_prefill.py, pipelines of gfx950.
     """
     return _is_v3(pipeline) and sink
+
+
+def v3_takes_pages_up_to_1024(pipeline: str, page_size: int) -> bool:
+    """V3 has pages of 1, 16, 64 and 1024 tokens; those of 128 and 2048, asked for of V2, stay with it
+
+    Ours: the codegen of pull request 6054 has 1, 16 and 1024.
+    """
+    return _is_v3(pipeline) and page_size not in (1, 16, 64, 1024)
+
+
+def v3_beyond_pull_request_6054(pipeline: str, hdim_q: int, kv_layout: str, page_size: int) -> bool:
+    """V3's kernels of pull request 6054 (head dim 128, linear pages of 1, 16 and 1024) are those of dialect prefill-v3
+
+    Ours: codegen/ops/fmha_batch_prefill.py of that pull request has them, and no kernel is to be in both dialects.
+    """
+    return _is_v3(pipeline) and (hdim_q, kv_layout) == (128, "linear") and page_size in (1, 16, 1024)
 
 
 def v3_has_no_window(pipeline: str, mask: str) -> bool:
@@ -376,6 +392,8 @@ RULES: Mapping[str, Rule] = {
         v3_has_no_dropout,
         v3_has_no_sink,
         v3_has_no_window,
+        v3_takes_pages_up_to_1024,
+        v3_beyond_pull_request_6054,
         fp32_minimal_set_has_simplified_masks,
         group_mode_pads_seqlen_q,
         nwarp_pipeline_for_several_n_waves,

@@ -76,8 +76,10 @@ def loads(values: Values) -> tuple[str, ...]:
 
 
 def _own_loads(key: Key, cpp: Features) -> tuple[str, ...]:
-    if not cpp.paged or key.load is not None:
+    if not cpp.paged:
         return ()
+    if key.load:
+        return (key.load,) if is_v3(key.pipeline) else ()
     return loads({name: getattr(key, name) for name in ("pipeline", "page_size", "tile")})
 
 
@@ -136,6 +138,7 @@ def conditions(key: Key, cpp: Features) -> tuple[str, ...]:
 
     Source: fmha_batch_prefill.py of each age (FmhaFwdApiTrait checks).
     """
+    selected = None if is_v3(key.pipeline) else key.load  # V3 has one load mode for each size of pages
     return (
         *_layout_conditions(key.mode, key.vlayout),
         f"t.has_logits_soft_cap == {flag(key.logits)}",
@@ -145,7 +148,7 @@ def conditions(key: Key, cpp: Features) -> tuple[str, ...]:
         *_scale_conditions(cpp.paged, key.qscale, key.sink),
         *_shape_conditions(key.mode, key.pad, key.dtype, key.tile),
         *(
-            _page_conditions(cpp, key.tile.bn0, key.page_size, key.kv_layout, key.kv_table, key.load)
+            _page_conditions(cpp, key.tile.bn0, key.page_size, key.kv_layout, key.kv_table, selected)
             if cpp.paged
             else ()
         ),

@@ -20,7 +20,7 @@ FAMILY_SUITE = "kernels"  # of libraries of fwd's families: their cases come fro
 TIERS = ("smoke", "full", "nightly")  # each contains the ones before it
 _BELOW_4_GB = (1 << 32) - (1 << 28)
 _KN0 = 128  # keys of one step of every batch-prefill tile of V2
-_V3, _V3_HEAD_DIM = "qr_async_trload_v3", 128
+_V3, _V3_HEAD_DIMS = "qr_async_trload_v3", ((128, 128), (192, 128))
 ELEMENT_BYTES = {"fp16": 2, "bf16": 2, "fp8bf16": 1, "fp32": 4}
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -250,7 +250,7 @@ def needed(problem: Problem) -> dict[str, frozenset[Any]]:
         values["tile.bm0"] = frozenset((p.tile_rows,))
     if p.mode == "batch":
         values["pad"] = frozenset(("psddv" if launch_seqlen_k(p) and launch_seqlen_k(p) % 128 == 0 else "psskddv",))
-    elif not {p.hdim_q, p.hdim_v} <= {_V3_HEAD_DIM}:
+    elif (p.hdim_q, p.hdim_v) not in _V3_HEAD_DIMS:
         values["pad"] = frozenset(("psskddv",))  # V3 pads no head dim
     values["load"] = frozenset((*loads(p), None))
     return values
@@ -315,9 +315,16 @@ def serving(keys: Iterable[Key], problem: Problem) -> list[Key]:
     """Those of the kernels that have every feature that the problem needs, in the order given."""
     left = list(keys)
     for field, values in needed(problem).items():
-        value = attrgetter(field)
-        left = [key for key in left if value(key) in values]
+        left = _having(left, field, values, problem)
     return left
+
+
+def _having(keys: list[Key], field: str, values: frozenset[Any], problem: Problem) -> list[Key]:
+    """The keys of which a field has one of the values. V3 has descriptors for pages, which reach every pool."""
+    value = attrgetter(field)
+    if field != "load":
+        return [key for key in keys if value(key) in values]
+    return [key for key in keys if key.load in values or (key.pipeline == _V3 and key.load == "bload")]
 
 
 def measured(keys: Iterable[Key], problem: Problem) -> str | None:
@@ -346,8 +353,7 @@ def lacking(keys: Iterable[Key], problem: Problem) -> tuple[str, frozenset[Any],
     """
     left = list(keys)
     for field, values in needed(problem).items():
-        value = attrgetter(field)
-        before, left = left, [key for key in left if value(key) in values]
+        before, left = left, _having(left, field, values, problem)
         if not left:
             return field, values, before
     return None

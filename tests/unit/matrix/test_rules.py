@@ -56,13 +56,18 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [  # rule, values it l
     ),
     (
         "beyond_upstreams_axes",
-        {"hdim_q": 192, "hdim_v": 128, "page_size": 16},
-        {"hdim_q": 256, "hdim_v": 256, "page_size": 1024},
+        {"pipeline": "qr_async", "hdim_q": 192, "hdim_v": 128, "page_size": 16},
+        {"pipeline": "qr_async", "hdim_q": 256, "hdim_v": 256, "page_size": 1024},
     ),
     (
         "beyond_upstreams_axes",
-        {"hdim_q": 128, "hdim_v": 128, "page_size": 64},
-        {"hdim_q": 128, "hdim_v": 128, "page_size": 16},
+        {"pipeline": "qr_async", "hdim_q": 128, "hdim_v": 128, "page_size": 64},
+        {"pipeline": "qr_async", "hdim_q": 128, "hdim_v": 128, "page_size": 16},
+    ),
+    (
+        "beyond_upstreams_axes",
+        {"pipeline": "qr_async_trload_v3", "hdim_q": 128, "hdim_v": 128, "page_size": 16},
+        {"pipeline": "qr_async", "hdim_q": 128, "hdim_v": 128, "page_size": 16},
     ),
     (
         "gload_only_for_small_pages",
@@ -215,6 +220,12 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [  # rule, values it l
             ("v3_has_no_dropout", {"dropout": False}, {"dropout": True}),
             ("v3_has_no_sink", {"sink": False}, {"sink": True}),
             ("v3_has_no_window", {"mask": "causal"}, {"mask": "generic"}),
+            ("v3_takes_pages_up_to_1024", {"page_size": 64}, {"page_size": 2048}),
+            *[
+                ("v3_beyond_pull_request_6054", {**own, **beyond}, own)
+                for own in ({"hdim_q": 128, "kv_layout": "linear", "page_size": 16},)
+                for beyond in ({"hdim_q": 192}, {"kv_layout": "vectorized"}, {"page_size": 64})
+            ],
         )
         for pipeline, accepted in (("qr_async_trload_v3", has), ("qr_async", left_to_v2))
     ],

@@ -1,0 +1,103 @@
+"""V3 in ckpm-extended: pages of 64 tokens, beyond pull request 6054, and V2 beside it as it was."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any
+
+import pytest
+
+from matrix.dialects import dialect
+from matrix.enumeration import enumerate_keys, enumerate_names
+from matrix.explain import why
+from matrix.names import make_key, parse
+from matrix.problems.problem import Problem, serving
+from matrix.problems.tables import problems
+from matrix.selection import Selection, select
+
+NAME = "ckpm-extended"
+EXTENDED = dialect(NAME).family("batch_prefill")
+TILE = "b256x64x128x128x64x128"
+V3 = (
+    "fmha_batch_prefill_d{hdim}_fp8bf16_group_ps{page}_{load}_{tile}_r8x1x1_r8x1x1_w32x32x32_w32x32x32_"
+    "qr_async_trload_v3_vr_pssk_{cap}_nbias_{mask}_nlse_ndropout_{scale}_nsink_{layout}_{table}_gfx950"
+)
+
+
+def beyond() -> set[str]:
+    """Linear pages of 64 tokens: a whole tile, so that they may have block scales."""
+    return {
+        V3.format(
+            hdim=128, page=64, load="bload", tile=TILE, cap=cap, mask=mask, scale=scale, layout="linear", table=table
+        )
+        for scale in ("pertensor", "kv_blockscale")
+        for cap, mask, table in itertools.product(("logits", "nlogits"), ("nmask", "mc"), ("vllm", "sglang"))
+    }
+
+
+@pytest.mark.parametrize("masks", ["simplified", "generic"])
+def test_v3_has_what_the_issue_names_and_v2_is_what_it_was(masks: str) -> None:
+    listed = enumerate_names(EXTENDED, arch="gfx950", mask_impl=masks)
+    v3 = [name for name in listed if "_v3_" in name]
+    assert len(v3) == 16
+    assert set(v3) == beyond() == set(listed[:16])
+    older = enumerate_names(EXTENDED, arch="gfx942", mask_impl=masks)
+    assert listed[16:] == older
+    assert len(older) == {"simplified": 11_040, "generic": 18_400}[masks]
+    assert not any("gfx9" in name for name in older)
+
+
+def test_a_name_parses_back_to_its_key() -> None:
+    keys = enumerate_keys(EXTENDED, arch="gfx950")
+    for key in (*keys[:16], *keys[16::50]):
+        assert make_key(EXTENDED, parse(EXTENDED, key.name), key.name) == key
+
+
+def test_no_kernel_is_in_both_dialects() -> None:
+    """Their names differ by the load mode: the fields tell."""
+    places = []
+    for name in (NAME, "prefill-v3"):
+        keys = enumerate_keys(dialect(name).family("batch_prefill"), arch="gfx950")
+        places.append({(k.hdim_q, k.kv_layout, k.page_size) for k in keys if "_v3_" in k.name})
+    assert not places[0] & places[1]
+
+
+def test_why_of_a_kernel_that_the_pull_request_has_and_of_larger_pages() -> None:
+    one = V3.format(
+        hdim=128, page=64, load="bload", tile=TILE, cap="nlogits", mask="mc", scale="pertensor", layout="linear",
+        table="vllm",
+    )  # fmt: skip
+    selection = Selection(archs=("gfx950",))
+    assert why(dialect(NAME), selection, one).reasons == ()
+    for page, rule in {16: "v3_beyond_pull_request_6054", 2048: "v3_takes_pages_up_to_1024"}.items():
+        said = why(dialect(NAME), selection, one.replace("_ps64_", f"_ps{page}_"))
+        assert [reason.name for reason in said.reasons] == [rule]
+
+
+def test_its_smoke_tier_is_v2_s() -> None:
+    smoke = select(dialect(NAME), Selection(archs=("gfx950",), tier="smoke"))
+    assert len(smoke) == 12
+    assert not [key.name for key in smoke if "_v3_" in key.name]
+
+
+def fp8(**changes: Any) -> Problem:
+    first = next(p for p in problems("dispatch") if p.name == "dispatch/chosen_2026.fp8")
+    return dataclasses.replace(first, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "count"),
+    [
+        ({}, 1),
+        ({"pool_pages": 400_000}, 1),  # over 2 GB: a page has a descriptor, wherever it is
+        ({"hdim_q": 112}, 0),
+        ({"kv_layout": "vectorized"}, 0),
+        ({"page_size": 128}, 0),
+    ],
+)
+def test_which_requests_v3_serves(changes: dict[str, Any], count: int) -> None:
+    able = serving(enumerate_keys(EXTENDED, arch="gfx950"), fp8(**{"page_size": 64, **changes}))
+    assert ["_v3_" in key.name for key in able].count(True) == count
+    assert able
+    assert count == 0 or "_v3_" in able[0].name

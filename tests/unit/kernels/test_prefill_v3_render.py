@@ -162,3 +162,20 @@ def test_a_checkout_of_pull_request_6054_is_not_built(
     foreign = dataclasses.replace(request, tree=dataclasses.replace(request.tree, dialect="prefill-v3"))
     with pytest.raises(UsageError, match=r"is of dialect prefill-v3, whose C\+\+ needs our own headers: .*ckpm-v3"):
         prepare(foreign)
+
+
+def test_v3_of_ckpm_extended_has_the_load_mode_of_its_name_and_is_asked_for_none() -> None:
+    features = words.features("ckpm-extended")
+    chosen = select(
+        dialect("ckpm-extended"), Selection(archs=("gfx950",), where=("key.page_size == 64", "not key.logits"))
+    )
+    v3 = [key for key in chosen if is_v3(key)]
+    assert {key.load for key in v3} == {"bload"}
+    for key in v3:
+        assert launched(instance_text(key, features)) == ["BUFFER_LOAD"]
+    v2 = next(key for key in chosen if not is_v3(key) and key.dtype == "fp8bf16" and key.hdim_q == 128)
+    text = dispatch_text([v2, v3[0]], features)
+    first, second = text.split("return fmha_batch_prefill_<T0>")
+    assert v3[0].name in first
+    assert "select_kv_load_mode" not in first
+    assert "select_kv_load_mode" in second

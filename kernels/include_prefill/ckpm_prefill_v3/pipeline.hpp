@@ -351,8 +351,13 @@ private:
             }
             if(__builtin_amdgcn_ballot_w64(by != 1.f) != 0)
             {
-                for(auto& part : out)
-                    part *= by;
+#pragma unroll
+                for(index_t i = 0; i < 64; ++i)
+                {
+                    float o = out[i / 16][i % 16];
+                    asm("v_mul_f32 %0, %1, %0" : "+v"(o) : "v"(by)); // and not two of them, packed
+                    out[i / 16][i % 16] = o;
+                }
             }
         }
 

@@ -55,7 +55,9 @@ struct RunningSoftmax
         const float factor = follows ? ck_tile::exp2(origin - from) : 1.f;
         const float shift  = from - kShift;
         origin             = fresh;
-        float part[4]      = {};
+        // one after the other: what can be added in pairs becomes packed instructions, which never
+        // run beside the other group's MFMAs
+        float tile_sum = 0.f;
 #pragma unroll
         for(index_t i = 0; i < 32; i += 4)
         {
@@ -64,7 +66,7 @@ struct RunningSoftmax
             for(index_t j = 0; j < 4; ++j)
             {
                 w[j] = ck_tile::exp2(scores[i / 16][i % 16 + j] * scale - shift);
-                part[j] += w[j];
+                tile_sum += w[j];
             }
             int32_t packed = __builtin_amdgcn_cvt_pk_fp8_f32(w[0], w[1], 0, false);
             packed         = __builtin_amdgcn_cvt_pk_fp8_f32(w[2], w[3], packed, true);
@@ -72,7 +74,7 @@ struct RunningSoftmax
             eight          = i % 8 == 0 ? static_cast<int64_t>(static_cast<uint32_t>(packed))
                                         : eight | static_cast<int64_t>(packed) << 32;
         }
-        sum = sum * factor + ((part[0] + part[1]) + (part[2] + part[3]));
+        sum = sum * factor + tile_sum;
         return factor;
     }
 

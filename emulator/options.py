@@ -23,6 +23,14 @@ class Trace:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Record:
+    """Keep what the waves of one workgroup of a kernel execute, for ``EmulatedGpu.replay``."""
+
+    kernel: str = ""  # part of its name; empty: any
+    workgroup: int = 0  # linear index
+
+
+@dataclass(frozen=True, kw_only=True)
 class Options:
     """All settings; the defaults are a GPU of the arch with byte-exact addresses and no other check."""
 
@@ -44,6 +52,7 @@ class Options:
     memory_bytes: int | None = None  # of the device; None: what a board of the arch has
     guard_bytes: int = 4 << 30  # unmapped space between allocations
     trace: Trace | None = None
+    record: Record | None = None
 
     def __post_init__(self) -> None:
         if self.arch not in ARCHS:
@@ -81,9 +90,11 @@ class Options:
         values |= {name: int(getattr(self, name)) for name in checks}
         values |= {"wave_order": self.wave_order, "max_instructions": self.max_instructions}
         trace = self.trace or Trace(file="")
-        return values | {"trace_workgroup": trace.workgroup, "trace_wave": trace.wave}
+        values |= {"trace_workgroup": trace.workgroup, "trace_wave": trace.wave}
+        return values | {"record_workgroup": self.record.workgroup if self.record else -1}
 
     def texts(self) -> dict[str, str]:
         """The core's text options by name."""
         trace = self.trace or Trace(file="")
-        return {"trace_kernel": trace.kernel, "trace_file": trace.file}
+        record = self.record.kernel if self.record else ""
+        return {"trace_kernel": trace.kernel, "trace_file": trace.file, "record_kernel": record}

@@ -205,7 +205,13 @@ void Runner::run(uint64_t index)
         shadow_.epoch = 1;
     }
     const uint64_t barriers = group_.traffic.barriers, stores = group_.traffic.global_store_bytes;
+    if(is_recorded(shape_.kernel, index))
+        group_.recorder = &recorder_.emplace(shape_.kernel, index, shape_.waves, group_.traffic);
     run_waves(index);
+    if(recorder_)
+        recorder_->keep();
+    recorder_.reset();
+    group_.recorder = nullptr;
     ++group_.traffic.workgroups;
     group_.traffic.waves += shape_.waves;
     if(group_.traffic.barriers == barriers && group_.traffic.global_store_bytes == stores)

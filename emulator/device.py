@@ -263,7 +263,7 @@ class EmulatedGpu:
         self._hip_runtime.c.emu_reset_probe()
 
     def recording(self) -> dict[str, Any] | None:
-        """The last workgroup that the option ``record`` named: kernel, workgroup, instructions of each wave."""
+        """The workgroup that the option ``record`` asked for: its kernel, number, and instructions of each wave."""
         text = self._hip_runtime.text("emu_recording_json")
         return dict(json.loads(text)) if text else None
 

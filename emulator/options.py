@@ -10,6 +10,7 @@ from emulator.errors import DeviceError
 
 ARCHS = {"gfx90a": 910, "gfx942": 942, "gfx950": 950}  # core: Options::arch
 PAGE = 4096
+_NO_WORKGROUP, _LONGEST = -1, -2  # core: Options::record_workgroup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,8 @@ class Record:
     """Keep what the waves of one workgroup of a kernel execute, for ``EmulatedGpu.replay``."""
 
     kernel: str = ""  # part of its name; empty: any
-    workgroup: int = 0  # linear index
+    workgroup: int | None = None  # linear index; None: the one that executes most instructions
+    only: bool = False  # run no other workgroup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +93,9 @@ class Options:
         values |= {"wave_order": self.wave_order, "max_instructions": self.max_instructions}
         trace = self.trace or Trace(file="")
         values |= {"trace_workgroup": trace.workgroup, "trace_wave": trace.wave}
-        return values | {"record_workgroup": self.record.workgroup if self.record else -1}
+        record = self.record or Record(workgroup=_NO_WORKGROUP)
+        chosen = _LONGEST if record.workgroup is None else record.workgroup
+        return values | {"record_workgroup": chosen, "record_only": int(record.only)}
 
     def texts(self) -> dict[str, str]:
         """The core's text options by name."""

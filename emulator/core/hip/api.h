@@ -37,7 +37,7 @@ EMU_API void emu_reset_counters(void);
 EMU_API size_t emu_probe_json(char* text, size_t bytes);
 EMU_API void emu_reset_probe(void);
 
-// The last recorded workgroup (options record_kernel, record_workgroup) as JSON; "" (1 byte) if
+// The recorded workgroup (options record_kernel, record_workgroup) as JSON; "" (1 byte) if
 // there is none.
 EMU_API size_t emu_recording_json(char* text, size_t bytes);
 EMU_API void emu_forget_recording(void);

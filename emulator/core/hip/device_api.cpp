@@ -34,7 +34,8 @@ const Field FIELDS[]  = {
     {"max_instructions", &Options::max_instructions, 0, ANY},
     {"trace_workgroup", &Options::trace_workgroup, 0, ANY},
     {"trace_wave", &Options::trace_wave, 0, ANY},
-    {"record_workgroup", &Options::record_workgroup, -1, ANY},
+    {"record_workgroup", &Options::record_workgroup, -2, ANY},
+    {"record_only", &Options::record_only, 0, 1},
 };
 
 const Field* find_field(const char* name)

@@ -186,6 +186,8 @@ Runner::Runner(const Shape& shape, size_t ops)
 
 void Runner::run(uint64_t index)
 {
+    if(options().record_only && !is_recorded(shape_.kernel, index))
+        return;
     group_.id[0]        = static_cast<uint32_t>(index % shape_.grid.x);
     group_.id[1]        = static_cast<uint32_t>(index / shape_.grid.x % shape_.grid.y);
     group_.id[2]        = static_cast<uint32_t>(index / (uint64_t{shape_.grid.x} * shape_.grid.y));

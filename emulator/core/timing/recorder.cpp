@@ -13,7 +13,8 @@ namespace {
 
 // Bytes of a line of the vector L1 cache of MI300 and MI350 (CDNA 3 white paper, "Cache and memory
 // hierarchy").
-constexpr uint64_t LINE = 128;
+constexpr uint64_t LINE   = 128;
+constexpr int64_t LONGEST = -2; // Options::record_workgroup
 
 std::mutex guard;
 std::shared_ptr<const Recording> kept;
@@ -22,6 +23,14 @@ uint64_t moved(const Traffic& t)
 {
     return t.global_load_bytes + t.global_store_bytes + t.scratch_bytes + t.lds_load_bytes +
            t.lds_store_bytes;
+}
+
+uint64_t length(const Recording& recording)
+{
+    uint64_t instructions = 0;
+    for(const auto& steps : recording.waves)
+        instructions += steps.size();
+    return instructions;
 }
 
 } // namespace
@@ -77,17 +86,24 @@ void Recorder::touch(uint64_t base, const uint64_t* offsets, uint64_t mask, unsi
 void Recorder::keep()
 {
     const std::lock_guard lock(guard);
+    if(options().record_workgroup == LONGEST && kept != nullptr)
+    {
+        const uint64_t own = length(*recording_), other = length(*kept);
+        if(own < other || (own == other && recording_->workgroup > kept->workgroup))
+            return;
+    }
     kept = std::move(recording_);
 }
 
 bool is_recorded(const Kernel& kernel, uint64_t workgroup)
 {
     const Options& o = options();
-    return static_cast<int64_t>(workgroup) == o.record_workgroup &&
+    return (static_cast<int64_t>(workgroup) == o.record_workgroup ||
+            o.record_workgroup == LONGEST) &&
            kernel.name.find(o.record_kernel) != std::string::npos;
 }
 
-std::shared_ptr<const Recording> last_recording()
+std::shared_ptr<const Recording> kept_recording()
 {
     const std::lock_guard lock(guard);
     return kept;

@@ -43,7 +43,8 @@ public:
     // An access of the instruction that runs now: `bytes` at base + offsets[lane] for the lanes of
     // `mask`.
     void touch(uint64_t base, const uint64_t* offsets, uint64_t mask, unsigned bytes);
-    // Make it the device's last recording.
+    // Make it the device's recording; of several launches or workgroups the longest stays if that
+    // is asked for, else the last one.
     void keep();
 
 private:
@@ -52,10 +53,10 @@ private:
     uint32_t lines_ = 0;
 };
 
-// Whether the options ask for this workgroup.
+// Whether the options ask for this workgroup, or for the longest.
 bool is_recorded(const Kernel& kernel, uint64_t workgroup);
-// The last one that was kept, or null. A later one does not change it.
-std::shared_ptr<const Recording> last_recording();
+// The one that was kept, or null. A later one does not change it.
+std::shared_ptr<const Recording> kept_recording();
 void forget_recording();
 
 } // namespace emu

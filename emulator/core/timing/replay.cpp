@@ -343,7 +343,8 @@ Replayed Replay::run()
     result.loop_branch = loop_.branch;
     for(uint32_t n = 0; n < waves_.size(); ++n)
     {
-        result.cycles = std::max(result.cycles, waves_[n].time.end);
+        // The last MFMA may still be at work.
+        result.cycles = std::max({result.cycles, waves_[n].time.end, waves_[n].matrix_end});
         result.waves.push_back(waves_[n].time);
         result.loops.push_back(waves_[n].loop);
         result.timeline.push_back(timeline_.letters(n));

@@ -1,4 +1,4 @@
-// The C functions of the timing model: JSON of the last recording and of the last replay of it.
+// The C functions of the timing model: the recording, and the last replay of it, as JSON.
 #include "hip/api.h"
 #include "hip/device_api.h"
 #include "run/fault.h"
@@ -29,7 +29,7 @@ std::string replayed_json;
 
 std::string recording_json()
 {
-    const auto recording = last_recording();
+    const auto recording = kept_recording();
     if(recording == nullptr)
         return "";
     std::ostringstream out;
@@ -103,7 +103,7 @@ void emu_forget_recording(void) { emu::forget_recording(); }
 
 int emu_replay(const char* const* names, const uint64_t* values, size_t count)
 {
-    const auto recording = emu::last_recording();
+    const auto recording = emu::kept_recording();
     if(recording == nullptr)
     {
         emu::set_last_error("no workgroup was recorded");

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from kernels.timing.machine import cannot_see as unseen
+from kernels.timing.record import CAUSES
 from reports.gates.model import cannot_see, estimate, machines
 from reports.gates.references import beside
 from reports.page.columns import GATE_SYMBOLS, Cell, Folded, Table, columns, severity
@@ -41,6 +43,40 @@ def model(inputs: Inputs) -> Table:
         rows=rows,
         note="Cycles from what the emulator counts: a model, no measurement.",
         folded=(Folded(title="What the model cannot see", lines=cannot_see()),) if rows else (),
+    )  # fmt: skip
+
+
+def timing(inputs: Inputs) -> Table:
+    rows: list[list[Cell]] = []
+    details: dict[int, list[str]] = {}
+    for library in inputs.libraries:
+        for one in library.timings.problems if library.timings else ():
+            causes = sorted(one.stalls(loop=True).items(), key=lambda pair: -pair[1])
+            details[len(rows)] = [f"{cause} {share:.1%}: {CAUSES[cause]}" for cause, share in causes if share]
+            rows.append(
+                [
+                    one.problem, library.label, one.cycles, one.resident, round(one.cycles / one.resident),
+                    round(one.pass_cycles), round(100 * one.matrix_share, 1), round(100 * one.loop_share, 1),
+                    causes[0][0] if causes[0][1] else "none", round(100 * causes[0][1], 1), one.kernel,
+                ]
+            )  # fmt: skip
+    counted = (
+        "cycles", "copies", "cycles of one", "cycles of a pass", "% matrix", "% matrix in the loop", "% of that",
+    )  # fmt: skip
+    return Table(
+        id="timing",
+        short="Timing",
+        title="Workgroups on the timing model",
+        columns=columns(
+            "problem", "library", *counted[:6], "most stalls", counted[6], "kernel",
+            problem="name", library="choice", kernel="kernel", most_stalls="choice",
+            **{name.replace(" ", "_"): "number" for name in counted},
+        ),
+        rows=rows,
+        details=details,
+        note="Executed instructions replayed through an issue model of one compute unit; no measurement. A row's "
+        "details are its stalls in the hot loop.",
+        folded=(Folded(title="What the timing model cannot see", lines=unseen()),) if rows else (),
     )  # fmt: skip
 
 

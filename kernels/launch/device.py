@@ -198,6 +198,18 @@ class EmulatedDevice(Device):
     def forget_recording(self) -> None:
         self._device.forget_recording()
 
+    def run_code(self, code: bytes, kernel: str, threads: int) -> None:
+        """Run one workgroup of a code object's kernel, whose argument is the address of 64 KB. Raises DeviceError."""
+        try:
+            memory, module = self._device.malloc(1 << 16), self._device.load_module(code)
+            try:
+                module.launch(kernel, (1,), (threads,), [ctypes.c_uint64(memory.address)])
+            finally:
+                module.unload()
+                self._device.free(memory)
+        except EmulatorError as error:
+            raise DeviceError(f"{kernel} can't be run: {error}") from error
+
     def replay(self, numbers: Mapping[str, int]) -> Mapping[str, Any]:
         """The recording's cycles on a compute unit of these numbers (EmulatedGpu.replay). Raises DeviceError."""
         try:

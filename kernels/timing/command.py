@@ -49,6 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="copies on a compute unit (default: the occupancy)",
     )
     parser.add_argument("--sensitivity", action="store_true", help="also with half and twice of each doubtful figure")
+    parser.add_argument("--checks", action="store_true", help="the model beside published figures, too (gfx950)")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the JSON file to write")
     parser.set_defaults(run=run)
 
@@ -84,11 +85,17 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
         MeasureError: there is no library or manifest, none of the problems can be run, or one faults; no machine.
         DeviceError, LibraryError: the emulator can't be started, the library not loaded.
     """
-    from kernels.launch.device import choose  # only here: other commands do without NumPy and the emulator
+    from kernels.launch.device import (
+        EmulatedDevice,
+        choose,
+    )  # only here: other commands do without NumPy and the emulator
+    from kernels.timing.checks import ARCH as CHECKED_ARCH
+    from kernels.timing.checks import checks
 
     known, manifest = numbers(arch), manifest_of(library, arch)
     facts = identity_facts(library, manifest, foreign=args.library is not None)
     device = choose("emulator", arch, granularity=_GPU_PAGE)
+    assert isinstance(device, EmulatedDevice)
     loaded = device.load(library)
     keys = [key for key in keys_of(manifest, loaded.kernels, library) if fnmatch.fnmatchcase(key.name, args.kernel)]
     timed, left_out = [], {}
@@ -105,9 +112,12 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
         timed.append(_timed(device, problem, outcome, manifest, known, args))
     if not timed:
         raise MeasureError(f"{library}: it serves none of the problems. Build more: --tier full; or see --problem.")
+    if args.checks and arch != CHECKED_ARCH:
+        raise MeasureError(f"the published figures are of {CHECKED_ARCH}, not of {arch}: leave --checks out.")
     library_facts = {name: getattr(manifest, name) for name in LIBRARY_FACTS}
     provenance = {"arch": arch, **library_facts, "tier": args.tier, **facts}
-    return Timings(provenance=provenance, problems=tuple(timed), left_out=left_out)
+    checked = checks(device, known) if args.checks else ()
+    return Timings(provenance=provenance, problems=tuple(timed), left_out=left_out, checks=checked)
 
 
 def _named(keys: Sequence[Key], problem: Problem, kernel: str) -> str | None:

@@ -111,12 +111,35 @@ class Timed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A published figure beside the model's: fields as in published.yaml."""
+
+    name: str
+    about: str
+    unit: str
+    published: float
+    modelled: float
+    measured: bool
+    independent: bool
+    source: str
+
+    @property
+    def error(self) -> float:
+        """Relative."""
+        return self.modelled / self.published - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
-    """``provenance``: as that of measurements. ``left_out``: problem -> why the library could not run it."""
+    """``provenance``: as that of measurements. ``left_out``: problem -> why the library could not run it.
+
+    ``checks``: published figures beside the model's; none unless they were asked for.
+    """
 
     provenance: Mapping[str, str]
     problems: tuple[Timed, ...]
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    checks: tuple[Check, ...] = ()
 
     def write(self, file: Path) -> None:
         """Replace ``file`` in one step. Raises DiskFullError, OutputError."""
@@ -135,7 +158,12 @@ class Timings:
         rows = tuple(map(_timed, document.get("problems").items()))
         if not rows:
             raise document.get("problems").fail("expected a list of at least one")
-        return cls(provenance=provenance.texts(), problems=rows, left_out=document.get("left_out").texts())
+        return cls(
+            provenance=provenance.texts(),
+            problems=rows,
+            left_out=document.get("left_out").texts(),
+            checks=tuple(map(_check, document.get("checks").items())),
+        )
 
 
 def wave_of(replayed: Mapping[str, Any]) -> WaveTime:
@@ -172,6 +200,23 @@ def _timed(row: Value) -> Timed:
         loop=row.optional("loop", _pair, None),
         waves=waves,
         sensitivity=row.get("sensitivity").map(_pair),
+    )
+
+
+def _check(row: Value) -> Check:
+    row.allow([field.name for field in dataclasses.fields(Check)])
+    published = row.get("published").number()
+    if published <= 0:
+        raise row.get("published").fail("must be above 0")
+    return Check(
+        name=row.get("name").word(),
+        about=row.get("about").word(),
+        unit=row.get("unit").word(),
+        published=published,
+        modelled=row.get("modelled").number(),
+        measured=row.get("measured").truth(),
+        independent=row.get("independent").truth(),
+        source=row.get("source").word(),
     )
 
 

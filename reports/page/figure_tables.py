@@ -8,6 +8,7 @@ from reports.gates.model import cannot_see, estimate, machines
 from reports.gates.references import beside
 from reports.page.columns import GATE_SYMBOLS, Cell, Folded, Table, columns, severity
 from reports.page.inputs import Inputs
+from reports.timing.command import origin
 
 
 def model(inputs: Inputs) -> Table:
@@ -77,6 +78,30 @@ def timing(inputs: Inputs) -> Table:
         note="Executed instructions replayed through an issue model of one compute unit; no measurement. A row's "
         "details are its stalls in the hot loop.",
         folded=(Folded(title="What the timing model cannot see", lines=unseen()),) if rows else (),
+    )  # fmt: skip
+
+
+def timing_checks(inputs: Inputs) -> Table:
+    rows: list[list[Cell]] = [
+        [
+            one.name, one.published, one.modelled, one.unit, round(100 * one.error, 1), *origin(one), one.about,
+            one.source, library.label,
+        ]
+        for library in inputs.libraries
+        for one in (library.timings.checks if library.timings else ())
+    ]  # fmt: skip
+    return Table(
+        id="timing-checks",
+        short="Timing checked",
+        title="The timing model beside published figures",
+        columns=columns(
+            "check", "published", "modelled", "unit", "error", "published is", "for the model", "of", "document",
+            "library", published="number", modelled="number", unit="word", error="number", published_is="choice",
+            for_the_model="choice", of="prose", document="prose", library="choice",
+        ),
+        rows=rows,
+        note="Streams of instructions, each modelled once; errors in percent. What is an input of the model shows that "
+        "it does what it was told, and no more.",
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from kernels.base.console import console
 from kernels.timing.machine import cannot_see, numbers
-from kernels.timing.record import CAUSES, Timed, Timings
+from kernels.timing.record import CAUSES, Check, Timed, Timings
 from reports.errors import GateError
 
 
@@ -35,6 +35,8 @@ def show(timings: Timings, out: Console) -> None:
     named = f"{timings.provenance['upstream']} on {timings.provenance['arch']}"
     out.print(_cycles(f"{named}: a workgroup on the timing model", timings.problems))
     out.print(_stalls(f"{named}: cycles of all waves in the hot loop, by what they did", timings.problems))
+    if timings.checks:
+        out.print(_checks(timings.checks))
     if any(one.sensitivity for one in timings.problems):
         out.print(_sensitivity(timings))
     out.print("Stalls:")
@@ -71,6 +73,21 @@ def _stalls(title: str, problems: Sequence[Timed]) -> Table:
             issued = 1 - sum(shares.values())
             table.add_row(one.problem.partition("/")[2], *(f"{share:.1%}" for share in (issued, *shares.values())))
     return table
+
+
+def _checks(checks: Sequence[Check]) -> Table:
+    table = Table(title="Beside published figures", box=None, title_justify="left", pad_edge=False)
+    for column in ("check", "published", "modelled", "unit", "error", "published is", "and for the model", "of"):
+        table.add_column(column, justify="right" if column in ("published", "modelled", "error") else "left")
+    for one in checks:
+        cells = (f"{one.published:g}", f"{one.modelled:g}", one.unit, f"{one.error:+.1%}")
+        table.add_row(one.name, *cells, *origin(one), one.about)
+    return table
+
+
+def origin(check: Check) -> tuple[str, str]:
+    """Where a published figure comes from, and what it is for the model."""
+    return "measured" if check.measured else "derived", "new" if check.independent else "an input"
 
 
 def _sensitivity(timings: Timings) -> Table:

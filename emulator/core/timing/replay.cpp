@@ -54,6 +54,7 @@ public:
 private:
     Turn turn_of(uint32_t number) const;
     Port* port_of(uint32_t number, const Instruction& instruction);
+    uint32_t first() const;
     void issue(uint32_t number, const Turn& turn);
     uint64_t occupy(uint32_t number, uint64_t cycle, const Instruction& instruction);
     void access(ReplayedWave& wave, uint64_t cycle, const Instruction& instruction);
@@ -71,8 +72,10 @@ private:
     const std::vector<Instruction> instructions_;
     const Loop loop_;
     std::vector<ReplayedWave> waves_;
+    std::vector<Turn> turns_; // of each wave, or earlier: what others do can only put it off
     std::vector<Group> groups_;
     std::array<Simd, SIMDS> simds_;
+    uint64_t now_ = 0; // cycle of the last issue
     LdsServer lds_;
     MemoryServer memory_;
     Timeline timeline_;
@@ -83,6 +86,7 @@ Replay::Replay(const Recording& recording, const Numbers& numbers)
       instructions_(instructions_of(recording.ops, recording.text, numbers)),
       loop_(hot_loop(recording, instructions_)),
       waves_(recording.waves.size() * numbers.workgroups),
+      turns_(waves_.size(), Turn{0}),
       groups_(numbers.workgroups),
       lds_(numbers),
       memory_(numbers),
@@ -124,13 +128,15 @@ Turn Replay::turn_of(uint32_t number) const
             take(simd.vector);
             turn.wait(simd.matrix_free, Cause::MatrixBusy);
             break;
+        // Queues forget what has left them: that there is room is true from now on.
         case Unit::Lds:
             take(simd.memory);
-            turn.wait(lds_.room(wave.time.simd, turn.cycle), Cause::LdsQueue);
+            turn.wait(std::max(now_, lds_.room(wave.time.simd, turn.cycle)), Cause::LdsQueue);
             break;
         case Unit::Memory:
             take(simd.memory);
-            turn.wait(memory_.room(turn.cycle, (*wave.steps)[wave.at]), Cause::MemoryQueue);
+            turn.wait(std::max(now_, memory_.room(turn.cycle, (*wave.steps)[wave.at])),
+                      Cause::MemoryQueue);
             break;
         case Unit::Scalar:
         case Unit::ScalarMemory: take(simd.scalar); break;
@@ -240,6 +246,7 @@ void Replay::open(uint32_t group, uint64_t cycle)
         wave.time.stalls[static_cast<size_t>(Cause::Barrier)] += cycle - wave.next;
         timeline_.add(n, Doing::Barrier, wave.next, cycle);
         wave.next = cycle;
+        turns_[n] = {cycle};
     }
     groups_[group].arrived = 0;
 }
@@ -287,6 +294,7 @@ void Replay::note_loop(ReplayedWave& wave, uint64_t cycle, uint32_t op)
 
 void Replay::issue(uint32_t number, const Turn& turn)
 {
+    now_                 = turn.cycle;
     ReplayedWave& wave   = waves_[number];
     const uint32_t op    = (*wave.steps)[wave.at].op;
     const Instruction& i = instructions_[op];
@@ -303,6 +311,7 @@ void Replay::issue(uint32_t number, const Turn& turn)
     if(i.unit == Unit::Wait)
         wait(number, i);
     ++wave.at;
+    turns_[number] = {wave.next};
     if(i.unit == Unit::Barrier)
         arrive(number);
     if(wave.at == wave.steps->size())
@@ -311,31 +320,38 @@ void Replay::issue(uint32_t number, const Turn& turn)
         wave.ready = wave.registers.ready(next_of(wave));
 }
 
+// The wave whose turn is the earliest; NOBODY if all have ended.
+uint32_t Replay::first() const
+{
+    uint32_t first = NOBODY;
+    for(uint32_t n = 0; n < waves_.size(); ++n)
+    {
+        const ReplayedWave& wave = waves_[n];
+        if(wave.ended || wave.at_barrier)
+            continue;
+        if(first == NOBODY || turns_[n].cycle < turns_[first].cycle)
+        {
+            first = n;
+            continue;
+        }
+        const ReplayedWave& other = waves_[first];
+        if(turns_[n].cycle == turns_[first].cycle &&
+           (wave.priority > other.priority ||
+            (wave.priority == other.priority && wave.next < other.next)))
+            first = n;
+    }
+    return first;
+}
+
 Replayed Replay::run()
 {
-    for(;;)
+    for(uint32_t n; (n = first()) != NOBODY;)
     {
-        uint32_t chosen = NOBODY;
-        Turn best{UINT64_MAX};
-        for(uint32_t n = 0; n < waves_.size(); ++n)
-        {
-            const ReplayedWave& wave = waves_[n];
-            if(wave.ended || wave.at_barrier || wave.next > best.cycle)
-                continue;
-            const Turn turn = turn_of(n);
-            const bool before =
-                turn.cycle < best.cycle ||
-                (turn.cycle == best.cycle &&
-                 (wave.priority > waves_[chosen].priority ||
-                  (wave.priority == waves_[chosen].priority && wave.next < waves_[chosen].next)));
-            if(!before)
-                continue;
-            chosen = n;
-            best   = turn;
-        }
-        if(chosen == NOBODY)
-            break;
-        issue(chosen, best);
+        const Turn turn = turn_of(n);
+        if(turn.cycle == turns_[n].cycle)
+            issue(n, turn);
+        else
+            turns_[n] = turn;
     }
     Replayed result;
     result.has_loop    = loop_.found;
@@ -343,12 +359,13 @@ Replayed Replay::run()
     result.loop_branch = loop_.branch;
     for(uint32_t n = 0; n < waves_.size(); ++n)
     {
-        // The last MFMA may still be at work.
-        result.cycles = std::max({result.cycles, waves_[n].time.end, waves_[n].matrix_end});
+        result.cycles = std::max(result.cycles, waves_[n].time.end);
         result.waves.push_back(waves_[n].time);
         result.loops.push_back(waves_[n].loop);
         result.timeline.push_back(timeline_.letters(n));
     }
+    for(const Simd& simd : simds_) // what waves that have ended left at work
+        result.cycles = std::max({result.cycles, simd.matrix_free, simd.vector.free});
     return result;
 }
 

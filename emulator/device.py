@@ -263,7 +263,9 @@ class EmulatedGpu:
         self._hip_runtime.c.emu_reset_probe()
 
     def recording(self) -> dict[str, Any] | None:
-        """The workgroup that the option ``record`` asked for: its kernel, number, and instructions of each wave."""
+        """The workgroup that the option ``record`` asked for: its kernel and number, how many workgroups were
+        launched, and the instructions of each wave.
+        """
         text = self._hip_runtime.text("emu_recording_json")
         return dict(json.loads(text)) if text else None
 

@@ -80,11 +80,9 @@ def _rate(mfma: str, flops: int, model: Model) -> float:
 
 
 def _dot(vector: int, exponentials: int, packed: int, model: Model) -> float:
-    """Percent of one dot's cycles, the slot that ends the stream left out."""
-    before = int(model.replay(Stream("", waves=1))["cycles"])
-    return (
-        100 * 16 * 32 / (int(model.replay(Stream(dot(16, vector, exponentials, packed), waves=1))["cycles"]) - before)
-    )
+    """Percent of the cycles that one more dot takes."""
+    once = dot(16, vector, exponentials, packed)
+    return 100 * 16 * 32 / model.more(Stream(once, waves=1), Stream(once * 2, waves=1))
 
 
 def _between(text: str, model: Model) -> float:

@@ -46,7 +46,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=_positive,
         default=None,
         metavar="N",
-        help="copies on a compute unit (default: the occupancy)",
+        help="copies on a compute unit (default: as occupancy and grid allow)",
     )
     parser.add_argument("--sensitivity", action="store_true", help="also with half and twice of each doubtful figure")
     parser.add_argument("--checks", action="store_true", help="the model beside published figures, too (gfx950)")
@@ -109,7 +109,7 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
         if isinstance(outcome, str):
             left_out[problem.name] = outcome
             continue
-        timed.append(_timed(device, problem, outcome, manifest, known, args))
+        timed.append(_timed(device, problem, outcome, manifest, keys, known, args))
     if not timed:
         raise MeasureError(f"{library}: it serves none of the problems. Build more: --tier full; or see --problem.")
     if args.checks and arch != CHECKED_ARCH:
@@ -141,7 +141,13 @@ def _launched(device: Any, loaded: Any, problem: Problem, named: str | None, arg
 
 
 def _timed(
-    device: Any, problem: Problem, outcome: Any, manifest: Manifest, known: dict[str, Number], args: argparse.Namespace
+    device: Any,
+    problem: Problem,
+    outcome: Any,
+    manifest: Manifest,
+    keys: Sequence[Key],
+    known: dict[str, Number],
+    args: argparse.Namespace,
 ) -> Timed:
     """Raises MeasureError: no workgroup was recorded, or a kernel ran that the manifest doesn't know."""
     from kernels.timing.replaying import replay, sensitivity
@@ -153,13 +159,16 @@ def _timed(
     if kernel not in manifest.kernels:
         raise MeasureError(f"{problem.name}: ran on '{kernel}', of which the manifest knows nothing. Build it anew.")
     occupancy = manifest.kernels[kernel].archs[device.arch].occupancy_waves
-    resident = args.resident or max(occupancy * SIMDS // len(recording["instructions"]), 1)
+    possible = max(occupancy * SIMDS // len(recording["instructions"]), 1)
+    resident = args.resident or min(possible, -(-recording["launched"] // device.compute_units))
     replayed, begin, width = replay(device, known, resident)
     return Timed(
         problem=problem.name,
         kernel=kernel,
         dtype=problem.dtype,
         workgroup=recording["workgroup"],
+        launched=recording["launched"],
+        tile_rows=next(key.tile.bm0 for key in keys if key.name == kernel),
         resident=resident,
         cycles=replayed["cycles"],
         loop=(replayed["loop"]["head"], replayed["loop"]["branch"]) if replayed["loop"] else None,

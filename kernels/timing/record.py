@@ -77,6 +77,8 @@ class Timed:
     kernel: str
     dtype: str
     workgroup: int  # linear index
+    launched: int  # workgroups of the launch
+    tile_rows: int  # queries of a workgroup: kM0
     resident: int
     cycles: int
     loop: tuple[int, int] | None  # addresses in the code object of the hot loop's first instruction and its branch
@@ -193,6 +195,8 @@ def _timed(row: Value) -> Timed:
         kernel=row.get("kernel").word(),
         dtype=row.get("dtype").word(),
         workgroup=row.get("workgroup").count(),
+        launched=_positive(row.get("launched")),
+        tile_rows=_positive(row.get("tile_rows")),
         resident=_positive(row.get("resident")),
         cycles=_positive(row.get("cycles")),
         timeline_from=row.get("timeline_from").count(),

@@ -13,6 +13,7 @@ from kernels.base.console import console
 from kernels.timing.machine import cannot_see, numbers
 from kernels.timing.record import CAUSES, Check, Timed, Timings
 from reports.errors import GateError
+from reports.timing.grid import launch
 
 
 def add_options(timing: argparse.ArgumentParser) -> None:
@@ -35,6 +36,8 @@ def show(timings: Timings, out: Console) -> None:
     named = f"{timings.provenance['upstream']} on {timings.provenance['arch']}"
     out.print(_cycles(f"{named}: a workgroup on the timing model", timings.problems))
     out.print(_stalls(f"{named}: cycles of all waves in the hot loop, by what they did", timings.problems))
+    if (launches := _launches(timings)).row_count:
+        out.print(launches)
     if timings.checks:
         out.print(_checks(timings.checks))
     if any(one.sensitivity for one in timings.problems):
@@ -72,6 +75,24 @@ def _stalls(title: str, problems: Sequence[Timed]) -> Table:
         if one.pass_cycles:
             issued = 1 - sum(shares.values())
             table.add_row(one.problem.partition("/")[2], *(f"{share:.1%}" for share in (issued, *shares.values())))
+    return table
+
+
+def _launches(timings: Timings) -> Table:
+    """Each launch as a whole, what is published of it, and the ratio of the two."""
+    table = _table("The launch on a GPU at its peak clock", ("workgroups", "cycles", "TFLOP/s", "published", "ratio"))
+    for one in timings.problems:
+        if estimated := launch(one, timings.provenance["arch"]):
+            published = ", ".join(f"{variant} {value:g}" for variant, value in estimated.published.items())
+            ratios = (f"{estimated.tflops / value:.2f}" for value in estimated.published.values())
+            table.add_row(
+                one.problem.partition("/")[2],
+                str(one.launched),
+                f"{estimated.cycles:.0f}",
+                f"{estimated.tflops:.1f}",
+                published,
+                ", ".join(ratios),
+            )
     return table
 
 

@@ -208,7 +208,12 @@ void Runner::run(uint64_t index)
     }
     const uint64_t barriers = group_.traffic.barriers, stores = group_.traffic.global_store_bytes;
     if(is_recorded(shape_.kernel, index))
-        group_.recorder = &recorder_.emplace(shape_.kernel, index, shape_.waves, group_.traffic);
+        group_.recorder =
+            &recorder_.emplace(shape_.kernel,
+                               index,
+                               uint64_t{shape_.grid.x} * shape_.grid.y * shape_.grid.z,
+                               shape_.waves,
+                               group_.traffic);
     run_waves(index);
     if(recorder_)
         recorder_->keep();

@@ -35,13 +35,18 @@ uint64_t length(const Recording& recording)
 
 } // namespace
 
-Recorder::Recorder(const Kernel& kernel, uint64_t workgroup, uint32_t waves, const Traffic& before)
+Recorder::Recorder(const Kernel& kernel,
+                   uint64_t workgroup,
+                   uint64_t launched,
+                   uint32_t waves,
+                   const Traffic& before)
     : recording_(std::make_unique<Recording>()), seen_(before)
 {
     const Program& program = *kernel.program;
     Recording& r           = *recording_;
     r.kernel               = kernel.name;
     r.workgroup            = workgroup;
+    r.launched             = launched;
     r.first                = kernel.entry;
     r.address              = program.virtual_address(program.ops[kernel.entry]);
     r.ops.assign(program.ops.begin() + kernel.entry, program.ops.begin() + kernel.end);

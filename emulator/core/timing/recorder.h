@@ -25,6 +25,7 @@ struct Recording
 {
     std::string kernel;
     uint64_t workgroup = 0;        // linear index
+    uint64_t launched  = 0;        // workgroups of the launch
     uint32_t first     = 0;        // number of ops[0] in its program
     uint64_t address   = 0;        // virtual, of ops[0]
     std::vector<MicroOp> ops;      // of the kernel's function
@@ -36,8 +37,13 @@ struct Recording
 class Recorder
 {
 public:
-    // `before`: what the workgroup's thread counted until now.
-    Recorder(const Kernel& kernel, uint64_t workgroup, uint32_t waves, const Traffic& before);
+    // `launched`: workgroups of the launch; `before`: what the workgroup's thread counted until
+    // now.
+    Recorder(const Kernel& kernel,
+             uint64_t workgroup,
+             uint64_t launched,
+             uint32_t waves,
+             const Traffic& before);
     // After `op` was executed. Throws LaunchFault: it is of another function.
     void add(const Wave& wave, const MicroOp* op);
     // An access of the instruction that runs now: `bytes` at base + offsets[lane] for the lanes of

@@ -34,7 +34,8 @@ std::string recording_json()
         return "";
     std::ostringstream out;
     out << "{\"kernel\": " << json_string(recording->kernel)
-        << ", \"workgroup\": " << recording->workgroup << ", \"instructions\": [";
+        << ", \"workgroup\": " << recording->workgroup << ", \"launched\": " << recording->launched
+        << ", \"instructions\": [";
     const char* separator = "";
     for(const auto& steps : recording->waves)
     {

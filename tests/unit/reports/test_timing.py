@@ -6,64 +6,21 @@ import dataclasses
 import json
 import re
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
 from kernels.errors import RecordError
-from kernels.launch.counters import LIBRARY_FACTS, PROVENANCE
-from kernels.timing.record import CAUSES, Check, Span, Timed, Timings, WaveTime, wave_of
+from kernels.launch.counters import LIBRARY_FACTS
+from kernels.timing.record import CAUSES, Timings, wave_of
 from reports.cli import main
 from reports.errors import GateError, OrphanResultsError
 from reports.page.plots import plots
+from reports.timing.grid import launch
 from reports.timing.picture import MEANINGS, picture, spans
-from tests.unit.reports.report_samples import KERNEL, PROBLEM, manifest, write
+from tests.unit.reports.report_samples import PROBLEM, manifest, write
 from tests.unit.reports.test_report import document, inputs, shown
-
-
-def span(begin: int, end: int, matrix: int, **stalls: int) -> Span:
-    issued = end - begin - sum(stalls.values())
-    return Span(
-        begin=begin, end=end, instructions=issued // 4, issued=issued, matrix=matrix, vector=20,
-        stalls=dict.fromkeys(CAUSES, 0) | stalls,
-    )  # fmt: skip
-
-
-def wave(simd: int, timeline: str = "MMXX--WWBB..") -> WaveTime:
-    return WaveTime(
-        simd=simd,
-        whole=span(0, 1000, 400, barrier=100, wait_memory=300),
-        passes=5,
-        loop=span(200, 600, 240, wait_memory=40),
-        timeline=timeline,
-    )
-
-
-def timed(**changes: Any) -> Timed:
-    one = Timed(
-        problem="performance/prefill.m64", kernel=KERNEL, dtype="bf16", workgroup=3, resident=1, cycles=1000,
-        loop=(64, 128), waves=(wave(0), wave(0), wave(1)), timeline_from=200, timeline_bin=10,
-        sensitivity={"memory_latency": (900, 1300)},
-    )  # fmt: skip
-    return dataclasses.replace(one, **changes)
-
-
-CHECK = Check(
-    name="tile",
-    about="a tile",
-    unit="%",
-    published=80.0,
-    modelled=84.0,
-    measured=True,
-    independent=True,
-    source="a page",
-)
-
-
-def timings(arch: str = "gfx950", **changes: Any) -> Timings:
-    provenance = {**dict.fromkeys(PROVENANCE, "x"), "arch": arch, "upstream": "ckpm"}
-    return Timings(provenance=provenance, problems=(timed(**changes),), checks=(CHECK,))
+from tests.unit.reports.timing_samples import CHECK, span, timed, timings, wave
 
 
 def test_shares_by_hand() -> None:
@@ -204,3 +161,24 @@ def test_the_report_shows_timings_of_this_build(tmp_path: Path) -> None:
     dataclasses.replace(made, provenance={**made.provenance, "flags": "-O1"}).write(place / "timing.json")
     with pytest.raises(OrphanResultsError, match=r"timing\.json: counted on another build .* flags differs"):
         inputs(folder)
+
+
+def test_a_launch_that_is_resident_at_once_takes_as_long_as_its_longest_workgroup() -> None:
+    """6 heads, 1,024 queries and keys, causal: 48 workgroups of 128 rows on 256 compute units, 1,000 cycles."""
+    name = "performance/published_fp8.tensor-q1k"
+    estimated = launch(timed(problem=name, launched=48, tile_rows=128), "gfx950")
+    assert estimated is not None
+    assert estimated.cycles == 1000
+    operations = 4 * 128 * 6 * (1024 * 1025 // 2)
+    assert estimated.tflops == pytest.approx(operations / (1000 / 2.4e9) / 1e12)
+    assert estimated.published == {"V2": 43.1, "V3": 47.7}
+
+
+def test_a_larger_launch_takes_its_workgroups_one_after_the_other() -> None:
+    """32,768 keys in 256 tiles: the average workgroup sees 257 / 512 of the longest's keys. Two copies take 1,000."""
+    name = "performance/published_fp8.tensor-q32k"
+    estimated = launch(timed(problem=name, launched=6 * 256, tile_rows=128, resident=2), "gfx950")
+    assert estimated is not None
+    assert estimated.cycles == pytest.approx(6 * 256 * 257 / 512 * 500 / 256)
+    assert launch(timed(problem="performance/none"), "gfx950") is None
+    assert launch(timed(problem=name), "gfx90a") is None

@@ -282,7 +282,9 @@ class EmulatedGpu:
         """
         names = (ctypes.c_char_p * len(numbers))(*(name.encode() for name in numbers))
         values = (ctypes.c_uint64 * len(numbers))(*numbers.values())
-        self._hip_runtime.require(self._hip_runtime.c.emu_replay(names, values, len(numbers)), "replay")
+        self._hip_runtime.require(
+            self._hip_runtime.c.emu_replay(names, values, ctypes.c_size_t(len(numbers))), "replay"
+        )
         return dict(json.loads(self._hip_runtime.text("emu_replay_json")))
 
     def _check_fault(self) -> None:

@@ -41,8 +41,6 @@ _PROTOTYPES: dict[str, tuple[object, tuple[object, ...]]] = {
     "emu_mapped": (ctypes.c_int, (_U64, _U64)),
     "emu_srd_mapped": (ctypes.c_int, (_P, _P)),
     "emu_nearest": (ctypes.c_int, (_U64, _P, _P, _P, _P)),
-    "emu_forget_recording": (None, ()),
-    "emu_replay": (ctypes.c_int, (_P, _P, _N)),
     "emu_last_error": (_S, ()),
     "emu_version": (_S, ()),
     "hipFree": (ctypes.c_int, (_P,)),

@@ -378,3 +378,31 @@ def test_gfx942_by_its_own_figures(device: EmulatedGpu) -> None:
     assert Stream(device, (small + adds(3)) * 8, arch="gfx942").cycles() == 8 * 16 + END
     assert Stream(device, (small + adds(4)) * 8, arch="gfx942").cycles() == 8 * 20 + END
     assert Stream(device, large + "v_accvgpr_read_b32 v20, a3", arch="gfx942").cycles() == 44 + 4 + END
+
+
+# Something of everything, so that no figure of the machine is without effect; each is seen at its rule above.
+MIXED = (
+    SPLIT
+    + ADDRESS
+    + "v_lshlrev_b32 v2, 4, v0\n"
+    + "global_load_dwordx4 v[4:7], v1, s[4:5]\n" * 60
+    + "global_load_dword v9, v2, s[4:5]\n" * 8
+    + "s_waitcnt vmcnt(0)\n"
+    + "ds_write_b128 v1, v[4:7]\n" * 20
+    + "ds_read_b128 v[4:7], v1\n" * 20
+    + "s_waitcnt lgkmcnt(0)\n"
+    + (mfma(0) + "v_exp_f32 v10, v11\n" * 4 + "v_permlane32_swap_b32 v10, v11\n") * 3
+    + "v_pk_mul_f32 v[10:11], v[12:13], v[14:15]\n" * 3
+    + mfma(0)
+    + "v_accvgpr_read_b32 v20, a3\ns_barrier\ns_branch other\ns_nop 0\nother:\n"
+    + adds(3)
+)
+
+
+@pytest.mark.parametrize("name", sorted(numbers("gfx950")))
+@GFX950
+def test_every_figure_counts(device: EmulatedGpu, name: str) -> None:
+    stream = Stream(device, MIXED, threads=256)
+    value = numbers("gfx950")[name].value
+    changed = {stream.cycles(**{name: other}) for other in (max(value // 4, 1), 4 * value)}
+    assert changed != {stream.cycles()}

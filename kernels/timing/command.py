@@ -48,6 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="copies on a compute unit (default: as occupancy and grid allow)",
     )
+    parser.add_argument("--full-gpu", action="store_true", help="copies as occupancy allows, however small the grid")
     parser.add_argument("--sensitivity", action="store_true", help="also with half and twice of each doubtful figure")
     parser.add_argument("--checks", action="store_true", help="the model beside published figures, too (gfx950)")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the JSON file to write")
@@ -160,7 +161,8 @@ def _timed(
         raise MeasureError(f"{problem.name}: ran on '{kernel}', of which the manifest knows nothing. Build it anew.")
     occupancy = manifest.kernels[kernel].archs[device.arch].occupancy_waves
     possible = max(occupancy * SIMDS // len(recording["instructions"]), 1)
-    resident = args.resident or min(possible, -(-recording["launched"] // device.compute_units))
+    needed = possible if args.full_gpu else -(-recording["launched"] // device.compute_units)
+    resident = args.resident or min(possible, needed)
     replayed, begin, width = replay(device, known, resident)
     return Timed(
         problem=problem.name,

@@ -27,9 +27,13 @@ class Launch:
 
 
 def launch(one: Timed, arch: str) -> Launch | None:
-    """The estimate; None if the problem or the arch is not known, or no score is seen."""
+    """The estimate; None if the problem or the arch is not known, no score is seen, or the launch is too small for so
+    many copies on each compute unit.
+    """
     problem, machine = known_problems().get(one.problem), machines().get(arch)
     if problem is None or machine is None or not (lengths := _lengths(problem, one.tile_rows)):
+        return None
+    if one.resident > -(-one.launched // machine.compute_units):
         return None
     cycles = _cycles(one, machine, sum(lengths) / len(lengths) / max(lengths))
     published = {

@@ -181,4 +181,5 @@ def test_a_larger_launch_takes_its_workgroups_one_after_the_other() -> None:
     assert estimated is not None
     assert estimated.cycles == pytest.approx(6 * 256 * 257 / 512 * 500 / 256)
     assert launch(timed(problem="performance/none"), "gfx950") is None
+    assert launch(timed(problem=name, launched=256, resident=2), "gfx950") is None
     assert launch(timed(problem=name), "gfx90a") is None

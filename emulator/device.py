@@ -275,7 +275,7 @@ class EmulatedGpu:
 
     def replay(self, numbers: Mapping[str, int]) -> dict[str, Any]:
         """Cycles of the recorded workgroup on a compute unit of these ``numbers`` (core/timing/numbers.h): ``cycles``,
-        the addresses of the hot ``loop``, and of each of the ``waves`` what core/timing/replay.h says.
+        and of each of the ``waves`` what core/timing/replay.h says.
 
         Raises:
             DeviceError: nothing was recorded, or the numbers are not all there, or of no use.

@@ -173,7 +173,6 @@ def _timed(
         tile_rows=next(key.tile.bm0 for key in keys if key.name == kernel),
         resident=resident,
         cycles=replayed["cycles"],
-        loop=(replayed["loop"]["head"], replayed["loop"]["branch"]) if replayed["loop"] else None,
         waves=tuple(wave_of(wave) for wave in replayed["waves"]),
         timeline_from=begin,
         timeline_bin=width,

@@ -53,7 +53,9 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaveTime:
-    """A wave: all of it, and its ``passes`` through the hot loop from the first taken branch to the last.
+    """A wave: all of it, and its ``passes`` through its hot loop from the first taken branch to the last.
+
+    ``hot``: addresses in the code object of that loop's first instruction and of its branch.
 
     ``timeline`` has a letter for each span of the picture: X matrix and vector work together, M matrix, V vector, L LDS
     and memory instructions, S others, W s_waitcnt, B barrier, - another stall, . ended.
@@ -61,6 +63,7 @@ class WaveTime:
 
     simd: int
     whole: Span
+    hot: tuple[int, int] | None
     passes: int
     loop: Span
     timeline: str
@@ -81,7 +84,6 @@ class Timed:
     tile_rows: int  # queries of a workgroup: kM0
     resident: int
     cycles: int
-    loop: tuple[int, int] | None  # addresses in the code object of the hot loop's first instruction and its branch
     waves: tuple[WaveTime, ...]
     timeline_from: int
     timeline_bin: int
@@ -174,6 +176,7 @@ def wave_of(replayed: Mapping[str, Any]) -> WaveTime:
     return WaveTime(
         simd=replayed["simd"],
         whole=_span_of(replayed, 0, replayed["end"]),
+        hot=(replayed["hot"][0], replayed["hot"][1]) if replayed["hot"] else None,
         passes=loop["passes"],
         loop=_span_of(loop, loop["begin"], loop["end"]),
         timeline=replayed["timeline"],
@@ -201,7 +204,6 @@ def _timed(row: Value) -> Timed:
         cycles=_positive(row.get("cycles")),
         timeline_from=row.get("timeline_from").count(),
         timeline_bin=_positive(row.get("timeline_bin")),
-        loop=row.optional("loop", _pair, None),
         waves=waves,
         sensitivity=row.get("sensitivity").map(_pair),
     )
@@ -229,6 +231,7 @@ def _wave(row: Value) -> WaveTime:
     return WaveTime(
         simd=row.get("simd").count(),
         whole=_span(row.get("whole")),
+        hot=row.optional("hot", _pair, None),
         passes=row.get("passes").count(),
         loop=_span(row.get("loop")),
         timeline=row.get("timeline").text(),

@@ -9,6 +9,7 @@ from reports.gates.references import beside
 from reports.page.columns import GATE_SYMBOLS, Cell, Folded, Table, columns, severity
 from reports.page.inputs import Inputs
 from reports.timing.command import origin
+from reports.timing.grid import launch, published
 
 
 def model(inputs: Inputs) -> Table:
@@ -54,29 +55,32 @@ def timing(inputs: Inputs) -> Table:
         for one in library.timings.problems if library.timings else ():
             causes = sorted(one.stalls(loop=True).items(), key=lambda pair: -pair[1])
             details[len(rows)] = [f"{cause} {share:.1%}: {CAUSES[cause]}" for cause, share in causes if share]
+            whole = launch(one, library.timings.provenance["arch"]) if library.timings else None
             rows.append(
                 [
                     one.problem, library.label, one.cycles, one.resident, round(one.cycles / one.resident),
                     round(one.pass_cycles), round(100 * one.matrix_share, 1), round(100 * one.loop_share, 1),
+                    round(whole.tflops, 1) if whole else None, published(whole) if whole else "",
                     causes[0][0] if causes[0][1] else "none", round(100 * causes[0][1], 1), one.kernel,
                 ]
             )  # fmt: skip
     counted = (
-        "cycles", "copies", "cycles of one", "cycles of a pass", "% matrix", "% matrix in the loop", "% of that",
+        "cycles", "copies", "cycles of one", "cycles of a pass", "% matrix", "% matrix in the loop", "TFLOP/s",
+        "% of that",
     )  # fmt: skip
     return Table(
         id="timing",
         short="Timing",
         title="Workgroups on the timing model",
         columns=columns(
-            "problem", "library", *counted[:6], "most stalls", counted[6], "kernel",
-            problem="name", library="choice", kernel="kernel", most_stalls="choice",
+            "problem", "library", *counted[:7], "published", "most stalls", counted[7], "kernel",
+            problem="name", library="choice", kernel="kernel", most_stalls="choice", published="word",
             **{name.replace(" ", "_"): "number" for name in counted},
         ),
         rows=rows,
         details=details,
-        note="Executed instructions replayed through an issue model of one compute unit; no measurement. A row's "
-        "details are its stalls in the hot loop.",
+        note="Executed instructions replayed through an issue model of one compute unit; no measurement. TFLOP/s are "
+        "the launch's at the peak clock, published ones in the same unit. A row's details are its stalls in the hot loop.",
         folded=(Folded(title="What the timing model cannot see", lines=unseen()),) if rows else (),
     )  # fmt: skip
 

@@ -13,7 +13,7 @@ from kernels.base.console import console
 from kernels.timing.machine import cannot_see, numbers
 from kernels.timing.record import CAUSES, Check, Timed, Timings
 from reports.errors import GateError
-from reports.timing.grid import launch
+from reports.timing.grid import launch, published
 
 
 def add_options(timing: argparse.ArgumentParser) -> None:
@@ -83,14 +83,13 @@ def _launches(timings: Timings) -> Table:
     table = _table("The launch on a GPU at its peak clock", ("workgroups", "cycles", "TFLOP/s", "published", "ratio"))
     for one in timings.problems:
         if estimated := launch(one, timings.provenance["arch"]):
-            published = ", ".join(f"{variant} {value:g}" for variant, value in estimated.published.items())
             ratios = (f"{estimated.tflops / value:.2f}" for value in estimated.published.values())
             table.add_row(
                 one.problem.partition("/")[2],
                 str(one.launched),
                 f"{estimated.cycles:.0f}",
                 f"{estimated.tflops:.1f}",
-                published,
+                published(estimated),
                 ", ".join(ratios),
             )
     return table

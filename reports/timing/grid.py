@@ -36,12 +36,17 @@ def launch(one: Timed, arch: str) -> Launch | None:
     if one.resident > -(-one.launched // machine.compute_units):
         return None
     cycles = _cycles(one, machine, sum(lengths) / len(lengths) / max(lengths))
-    published = {
+    figures = {
         reference.variant: reference.value
         for reference in read_references()
         if reference.metric == "tflops" and reference.shape and reference.shape.is_of(problem)
     }
-    return Launch(cycles=cycles, tflops=flops(problem) / (cycles / machine.clock_mhz / 1e6) / 1e12, published=published)
+    return Launch(cycles=cycles, tflops=flops(problem) / (cycles / machine.clock_mhz / 1e6) / 1e12, published=figures)
+
+
+def published(whole: Launch) -> str:
+    """The published figures in words."""
+    return ", ".join(f"{variant} {value:g}" for variant, value in whole.published.items())
 
 
 def _cycles(one: Timed, machine: Machine, mean: float) -> float:

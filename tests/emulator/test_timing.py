@@ -280,12 +280,27 @@ def test_the_hot_loop_and_its_figures(device: EmulatedGpu) -> None:
         f"s_mov_b32 s8, 9\nloop:\n{mfma(0) * 4}s_sub_u32 s8, s8, 1\ns_cmp_lg_u32 s8, 0\ns_cbranch_scc1 loop"
     )
     replayed = Stream(device, body).replay()
-    loop = replayed["waves"][0]["loop"]
-    assert replayed["loop"]["branch"] - replayed["loop"]["head"] == 4 * 8 + 8
+    (wave,) = replayed["waves"]
+    loop = wave["loop"]
+    assert wave["hot"][1] - wave["hot"][0] == 4 * 8 + 8
     assert loop["passes"] == 8
     assert loop["end"] - loop["begin"] == 7 * 4 * 32
     assert loop["matrix"] == 7 * 4 * 32
     assert loop["issued"] + sum(loop["stalls"].values()) == loop["end"] - loop["begin"]
+
+
+@GFX950
+def test_two_groups_of_waves_have_loops_of_their_own(device: EmulatedGpu) -> None:
+    def loop(name: str, passes: int, body: str) -> str:
+        return (
+            f"s_mov_b32 s8, {passes}\n{name}:\n{body}s_sub_u32 s8, s8, 1\ns_cmp_lg_u32 s8, 0\ns_cbranch_scc1 {name}\n"
+        )
+
+    body = SPLIT + loop("first", 9, mfma(0)) + "s_endpgm\nother:\n" + loop("second", 5, mfma(0) * 2)
+    waves = Stream(device, body, threads=320).replay()["waves"]
+    assert [waves[wave]["loop"]["passes"] for wave in (0, 3, 4)] == [8, 8, 4]
+    assert waves[4]["hot"][0] > waves[0]["hot"][1]
+    assert Stream(device, adds(3)).replay()["waves"][0]["hot"] is None
 
 
 @GFX950

@@ -6,13 +6,12 @@
 
 namespace emu {
 
-Loop hot_loop(const Recording& recording, const std::vector<Instruction>& instructions)
+Loop hot_loop(const std::vector<Step>& steps, const std::vector<Instruction>& instructions)
 {
     std::map<std::pair<uint32_t, uint32_t>, uint64_t> taken; // branch and target
-    for(const std::vector<Step>& steps : recording.waves)
-        for(size_t i = 0; i + 1 < steps.size(); ++i)
-            if(steps[i + 1].op <= steps[i].op)
-                ++taken[{steps[i].op, steps[i + 1].op}];
+    for(size_t i = 0; i + 1 < steps.size(); ++i)
+        if(steps[i + 1].op <= steps[i].op)
+            ++taken[{steps[i].op, steps[i + 1].op}];
     const auto has_matrix = [&](uint32_t head, uint32_t branch) {
         return std::any_of(instructions.begin() + head,
                            instructions.begin() + branch,

@@ -1,5 +1,5 @@
-// The hot loop of a recording: the backward branch that was taken most often, of those whose loop
-// holds an MFMA if there are any.
+// The hot loop of a wave: the backward branch that it took most often, of those whose loop holds an
+// MFMA if there are any. Two groups of waves may have loops of their own.
 #pragma once
 
 #include "timing/instruction.h"
@@ -22,6 +22,6 @@ inline bool is_taken(const std::vector<Step>& steps, size_t at)
     return at + 1 < steps.size() && steps[at + 1].op != steps[at].op + 1;
 }
 
-Loop hot_loop(const Recording& recording, const std::vector<Instruction>& instructions);
+Loop hot_loop(const std::vector<Step>& steps, const std::vector<Instruction>& instructions);
 
 } // namespace emu

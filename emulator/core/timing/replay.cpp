@@ -1,6 +1,5 @@
 #include "timing/replay.h"
 
-#include "timing/loop.h"
 #include "timing/servers.h"
 #include "timing/timeline.h"
 #include "timing/wave.h"
@@ -70,7 +69,6 @@ private:
 
     const Numbers& numbers_;
     const std::vector<Instruction> instructions_;
-    const Loop loop_;
     std::vector<ReplayedWave> waves_;
     std::vector<Turn> turns_; // of each wave, or earlier: what others do can only put it off
     std::vector<Group> groups_;
@@ -84,7 +82,6 @@ private:
 Replay::Replay(const Recording& recording, const Numbers& numbers)
     : numbers_(numbers),
       instructions_(instructions_of(recording.ops, recording.text, numbers)),
-      loop_(hot_loop(recording, instructions_)),
       waves_(recording.waves.size() * numbers.workgroups),
       turns_(waves_.size(), Turn{0}),
       groups_(numbers.workgroups),
@@ -92,10 +89,14 @@ Replay::Replay(const Recording& recording, const Numbers& numbers)
       memory_(numbers),
       timeline_(numbers, waves_.size())
 {
+    std::vector<Loop> loops;
+    for(const std::vector<Step>& steps : recording.waves)
+        loops.push_back(hot_loop(steps, instructions_));
     for(uint32_t i = 0; i < waves_.size(); ++i)
     {
         const auto number   = static_cast<uint32_t>(i % recording.waves.size());
         waves_[i].steps     = &recording.waves[number];
+        waves_[i].hot       = loops[number];
         waves_[i].group     = static_cast<uint32_t>(i / recording.waves.size());
         waves_[i].time.simd = number % SIMDS;
         waves_[i].ended     = waves_[i].steps->empty();
@@ -274,7 +275,7 @@ void Replay::end(uint32_t number)
 
 void Replay::note_loop(ReplayedWave& wave, uint64_t cycle, uint32_t op)
 {
-    if(!loop_.found || op != loop_.branch || !is_taken(*wave.steps, wave.at))
+    if(!wave.hot.found || op != wave.hot.branch || !is_taken(*wave.steps, wave.at))
         return;
     LoopTime& loop = wave.loop;
     if(loop.passes++ == 0)
@@ -354,14 +355,14 @@ Replayed Replay::run()
             turns_[n] = turn;
     }
     Replayed result;
-    result.has_loop    = loop_.found;
-    result.loop_head   = loop_.head;
-    result.loop_branch = loop_.branch;
     for(uint32_t n = 0; n < waves_.size(); ++n)
     {
         result.cycles = std::max(result.cycles, waves_[n].time.end);
         result.waves.push_back(waves_[n].time);
         result.loops.push_back(waves_[n].loop);
+        result.loops[n].found  = waves_[n].hot.found;
+        result.loops[n].head   = waves_[n].hot.head;
+        result.loops[n].branch = waves_[n].hot.branch;
         result.timeline.push_back(timeline_.letters(n));
     }
     for(const Simd& simd : simds_) // what waves that have ended left at work

@@ -62,6 +62,8 @@ struct WaveTime
 // the last. `of` holds the difference of the wave's figures between the two.
 struct LoopTime
 {
+    bool found    = false;
+    uint32_t head = 0, branch = 0; // of Recording::ops, both in the loop
     uint64_t passes = 0, begin = 0, end = 0;
     WaveTime of;
 };
@@ -70,9 +72,7 @@ struct Replayed
 {
     uint64_t cycles = 0;
     std::vector<WaveTime> waves; // of the first copy, then of the second
-    bool has_loop      = false;
-    uint32_t loop_head = 0, loop_branch = 0; // of Recording::ops
-    std::vector<LoopTime> loops;             // by wave
+    std::vector<LoopTime> loops; // by wave
     // By wave, a letter for each bin: X matrix and vector work together, M matrix, V vector, L LDS
     // and memory instructions, S others, W s_waitcnt, B barrier, - any other stall, . ended.
     std::vector<std::string> timeline;

@@ -55,12 +55,23 @@ void put_figures(std::ostream& out, const WaveTime& time)
     out << "}";
 }
 
-void put_wave(std::ostream& out, const Replayed& replayed, size_t number)
+void put_wave(std::ostream& out,
+              const Recording& recording,
+              const Replayed& replayed,
+              size_t number)
 {
     const WaveTime& time = replayed.waves[number];
     const LoopTime& loop = replayed.loops[number];
+    const auto address   = [&](uint32_t op) {
+        return recording.address + recording.ops[op].pc - recording.ops[0].pc;
+    };
     out << "{\"simd\": " << time.simd << ", \"end\": " << time.end << ", ";
     put_figures(out, time);
+    out << ", \"hot\": ";
+    if(loop.found)
+        out << "[" << address(loop.head) << ", " << address(loop.branch) << "]";
+    else
+        out << "null";
     out << ", \"loop\": {\"passes\": " << loop.passes << ", \"begin\": " << loop.begin
         << ", \"end\": " << loop.end << ", ";
     put_figures(out, loop.of);
@@ -72,20 +83,11 @@ std::string json(const Replayed& replayed, const Recording& recording)
     std::ostringstream out;
     out << "{\"kernel\": " << json_string(recording.kernel)
         << ", \"workgroup\": " << recording.workgroup << ", \"cycles\": " << replayed.cycles
-        << ", \"loop\": ";
-    if(replayed.has_loop)
-        out << "{\"head\": "
-            << recording.address + recording.ops[replayed.loop_head].pc - recording.ops[0].pc
-            << ", \"branch\": "
-            << recording.address + recording.ops[replayed.loop_branch].pc - recording.ops[0].pc
-            << "}";
-    else
-        out << "null";
-    out << ", \"waves\": [";
+        << ", \"waves\": [";
     for(size_t i = 0; i < replayed.waves.size(); ++i)
     {
         out << (i == 0 ? "" : ", ");
-        put_wave(out, replayed, i);
+        put_wave(out, recording, replayed, i);
     }
     out << "]}";
     return out.str();

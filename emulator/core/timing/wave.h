@@ -2,6 +2,7 @@
 #pragma once
 
 #include "timing/instruction.h"
+#include "timing/loop.h"
 #include "timing/replay.h"
 
 #include <array>
@@ -53,6 +54,7 @@ struct ReplayedWave
     Outstanding vector, other;                // vmcnt, lgkmcnt
     uint64_t vector_order = 0, lds_order = 0; // ends of the last in order
     WaveTime time, at_loop;
+    Loop hot;
     LoopTime loop;
 };
 

@@ -22,6 +22,7 @@ def wave(simd: int, timeline: str = "MMXX--WWBB..") -> WaveTime:
     return WaveTime(
         simd=simd,
         whole=span(0, 1000, 400, barrier=100, wait_memory=300),
+        hot=(64, 128),
         passes=5,
         loop=span(200, 600, 240, wait_memory=40),
         timeline=timeline,
@@ -32,7 +33,7 @@ def timed(**changes: Any) -> Timed:
     one = Timed(
         problem="performance/prefill.m64", kernel=KERNEL, dtype="bf16", workgroup=3, launched=6,
         tile_rows=64, resident=1, cycles=1000,
-        loop=(64, 128), waves=(wave(0), wave(0), wave(1)), timeline_from=200, timeline_bin=10,
+        waves=(wave(0), wave(0), wave(1)), timeline_from=200, timeline_bin=10,
         sensitivity={"memory_latency": (900, 1300)},
     )  # fmt: skip
     return dataclasses.replace(one, **changes)

@@ -80,7 +80,7 @@ def timing(inputs: Inputs) -> Table:
         rows=rows,
         details=details,
         note="Executed instructions replayed through an issue model of one compute unit; no measurement. TFLOP/s are "
-        "the launch's at the peak clock, published ones in the same unit. A row's details are its stalls in the hot loop.",
+        "the launch's at the peak clock, published ones in the same unit. A row's details are the stalls of its loop.",
         folded=(Folded(title="What the timing model cannot see", lines=unseen()),) if rows else (),
     )  # fmt: skip
 

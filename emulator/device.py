@@ -16,7 +16,7 @@ import ctypes
 import functools
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -261,6 +261,31 @@ class EmulatedGpu:
     def reset_probe(self) -> None:
         """Forget what a probe saw."""
         self._hip_runtime.c.emu_reset_probe()
+
+    def recording(self) -> dict[str, Any] | None:
+        """The workgroup that the option ``record`` asked for: its kernel and number, how many workgroups were
+        launched, and the instructions of each wave.
+        """
+        text = self._hip_runtime.text("emu_recording_json")
+        return dict(json.loads(text)) if text else None
+
+    def forget_recording(self) -> None:
+        """As if nothing had been recorded."""
+        self._hip_runtime.c.emu_forget_recording()
+
+    def replay(self, numbers: Mapping[str, int]) -> dict[str, Any]:
+        """Cycles of the recorded workgroup on a compute unit of these ``numbers`` (core/timing/numbers.h): ``cycles``,
+        and of each of the ``waves`` what core/timing/replay.h says.
+
+        Raises:
+            DeviceError: nothing was recorded, or the numbers are not all there, or of no use.
+        """
+        names = (ctypes.c_char_p * len(numbers))(*(name.encode() for name in numbers))
+        values = (ctypes.c_uint64 * len(numbers))(*numbers.values())
+        self._hip_runtime.require(
+            self._hip_runtime.c.emu_replay(names, values, ctypes.c_size_t(len(numbers))), "replay"
+        )
+        return dict(json.loads(self._hip_runtime.text("emu_replay_json")))
 
     def _check_fault(self) -> None:
         if fault := self.last_fault():

@@ -10,6 +10,7 @@ from emulator.errors import DeviceError
 
 ARCHS = {"gfx90a": 910, "gfx942": 942, "gfx950": 950}  # core: Options::arch
 PAGE = 4096
+_NO_WORKGROUP, _LONGEST = -1, -2  # core: Options::record_workgroup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +21,15 @@ class Trace:
     kernel: str = ""  # part of its name; empty: any
     workgroup: int = 0  # linear index
     wave: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """Keep what the waves of one workgroup of a kernel execute, for ``EmulatedGpu.replay``."""
+
+    kernel: str = ""  # part of its name; empty: any
+    workgroup: int | None = None  # linear index; None: the one that executes most instructions
+    only: bool = False  # run no other workgroup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +54,7 @@ class Options:
     memory_bytes: int | None = None  # of the device; None: what a board of the arch has
     guard_bytes: int = 4 << 30  # unmapped space between allocations
     trace: Trace | None = None
+    record: Record | None = None
 
     def __post_init__(self) -> None:
         if self.arch not in ARCHS:
@@ -81,9 +92,13 @@ class Options:
         values |= {name: int(getattr(self, name)) for name in checks}
         values |= {"wave_order": self.wave_order, "max_instructions": self.max_instructions}
         trace = self.trace or Trace(file="")
-        return values | {"trace_workgroup": trace.workgroup, "trace_wave": trace.wave}
+        values |= {"trace_workgroup": trace.workgroup, "trace_wave": trace.wave}
+        record = self.record or Record(workgroup=_NO_WORKGROUP)
+        chosen = _LONGEST if record.workgroup is None else record.workgroup
+        return values | {"record_workgroup": chosen, "record_only": int(record.only)}
 
     def texts(self) -> dict[str, str]:
         """The core's text options by name."""
         trace = self.trace or Trace(file="")
-        return {"trace_kernel": trace.kernel, "trace_file": trace.file}
+        record = self.record.kernel if self.record else ""
+        return {"trace_kernel": trace.kernel, "trace_file": trace.file, "record_kernel": record}

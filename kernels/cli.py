@@ -69,6 +69,12 @@ def _measure(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=measure.run)
 
 
+def _timing(parser: argparse.ArgumentParser) -> None:
+    from kernels.timing import command
+
+    command.add_options(parser)
+
+
 def _images(parser: argparse.ArgumentParser) -> None:
     from kernels.containers import command
 
@@ -105,6 +111,7 @@ COMMANDS: Commands = {
     "reproduce": ("build twice and compare every artifact", _reproduce),
     "bench": ("measure the promised figures", _bench),
     "measure": ("count what the gates' problems do on the emulator", _measure),
+    "timing": ("model what workgroups of the gates' problems take, wave by wave", _timing),
     "images": ("container images: list, render, lint, build", _images),
     "in-container": ("run nox sessions in a container", _in_container),
     "cluster-plan": ("what a build takes on many machines, on paper", _cluster_plan),

@@ -78,6 +78,12 @@ def _model(parser: argparse.ArgumentParser) -> None:
     model_command.add_options(parser)
 
 
+def _timing(parser: argparse.ArgumentParser) -> None:
+    from reports.timing import command
+
+    command.add_options(parser)
+
+
 def _references(parser: argparse.ArgumentParser) -> None:
     from reports.gates import reference_command
 
@@ -134,6 +140,7 @@ COMMANDS: Commands = {
     "history": ("when and why the accepted figures of a library's kind changed", _history),
     "compare": ("time two libraries on one device and judge the second", _compare),
     "model": ("show the modelled cycles and the roofline of measured counts", _model),
+    "timing": ("show what workgroups take on the timing model, and why their waves stall", _timing),
     "references": ("list published figures that measured ones are shown beside", _references),
     "html": ("write everything that was found as one HTML file", _html),
     "summary": ("print a summary in Markdown; also to GITHUB_STEP_SUMMARY if set", _summary),

@@ -20,7 +20,7 @@ from typing import Any
 from emulator import device as emulated
 from emulator.errors import EmulatorError, LibraryLoadError
 from emulator.errors import UntrustedFileError as UntrustedCoreError
-from emulator.options import Trace
+from emulator.options import Record, Trace
 from kernels.base import rocm_places
 from kernels.base.jobs import processors
 from kernels.base.trust import demand_trusted_library
@@ -142,6 +142,8 @@ class EmulatedDevice(Device):
         """Options that are not given take the values that the device was made with."""
         if isinstance(trace := options.get("trace"), Mapping):
             options["trace"] = Trace(**trace)
+        if isinstance(record := options.get("record"), Mapping):
+            options["record"] = Record(**record)
         fresh = {field.name: getattr(self._options, field.name) for field in dataclasses.fields(self._options)}
         try:
             self._device.configure(**{**fresh, **options})
@@ -188,6 +190,32 @@ class EmulatedDevice(Device):
 
     def reset_probe(self) -> None:
         self._device.reset_probe()
+
+    def recording(self) -> Mapping[str, Any] | None:
+        """The workgroup that the emulator's option ``record`` asked for; None if none was."""
+        return self._device.recording()
+
+    def forget_recording(self) -> None:
+        self._device.forget_recording()
+
+    def run_code(self, code: bytes, kernel: str, threads: int) -> None:
+        """Run one workgroup of a code object's kernel, whose argument is the address of 64 KB. Raises DeviceError."""
+        try:
+            memory, module = self._device.malloc(1 << 16), self._device.load_module(code)
+            try:
+                module.launch(kernel, (1,), (threads,), [ctypes.c_uint64(memory.address)])
+            finally:
+                module.unload()
+                self._device.free(memory)
+        except EmulatorError as error:
+            raise DeviceError(f"{kernel} can't be run: {error}") from error
+
+    def replay(self, numbers: Mapping[str, int]) -> Mapping[str, Any]:
+        """The recording's cycles on a compute unit of these numbers (EmulatedGpu.replay). Raises DeviceError."""
+        try:
+            return self._device.replay(numbers)
+        except EmulatorError as error:
+            raise DeviceError(f"the recorded workgroup can't be replayed: {error}") from error
 
 
 class GpuDevice(Device):

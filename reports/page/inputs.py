@@ -14,6 +14,7 @@ from pathlib import Path
 from kernels.base.results import LIBRARY_SHA256, Case, Results
 from kernels.build.manifest import MANIFEST, Manifest
 from kernels.launch.counters import LIBRARY_FACTS, Measurements
+from kernels.timing.record import Timings
 from matrix.problems.ledger import LEDGER, Ledger, read_ledger
 from matrix.problems.problem import FAMILY_SUITE, SUITES
 from reports.errors import NothingToReportError, OrphanResultsError
@@ -27,6 +28,7 @@ from reports.verdicts import Gate
 
 _SUITES = (*SUITES, FAMILY_SUITE)
 _GATES = tuple(f"{place}{name}*.json" for name in ("gate", "gpu") for place in ("", "*/*/"))
+TIMINGS = "timing.json"
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
@@ -39,6 +41,7 @@ class LibraryResults:
     manifest: Manifest
     suites: Mapping[str, Results]
     measured: Measurements | None  # what the emulated gate counted
+    timings: Timings | None = None  # what python -m kernels timing wrote
 
     @property
     def upstream(self) -> str:
@@ -104,8 +107,8 @@ def measured_seconds(inputs: Inputs, library: LibraryResults, arch: str) -> dict
 def gather(
     folder: Path, ledger: Path = LEDGER, today: datetime.date | None = None, baselines: Path = baseline.FOLDER
 ) -> Inputs:
-    """Read what sessions leave: ``<arch>/<upstream>/manifest.json``, ``<suite>.json`` and ``counters.json`` beside it,
-    ``gate*.json`` and ``gpu*.json`` there or above, ``parity.json`` above.
+    """Read what sessions leave: ``<arch>/<upstream>/manifest.json``; ``<suite>.json``, ``counters.json`` and
+    ``timing.json`` beside it; ``gate*.json`` and ``gpu*.json`` there or above, ``parity.json`` above.
 
     Raises:
         NothingToReportError: the folder holds none of them.
@@ -148,22 +151,27 @@ def gather(
 
 def files_of(folder: Path) -> list[Path]:
     """Every file that :func:`gather` reads of a folder."""
-    beside = ("manifest.json", COUNTERS, *(f"{suite}.json" for suite in _SUITES))
+    beside = ("manifest.json", COUNTERS, TIMINGS, *(f"{suite}.json" for suite in _SUITES))
     patterns = (*(f"*/*/{name}" for name in beside), "parity.json", *_GATES)
     return [file for pattern in patterns for file in folder.glob(pattern)]
 
 
 def _library(file: Path) -> LibraryResults:
     """Raises ManifestError, RecordError; OrphanResultsError for counts or results of another build."""
-    counters = file.with_name(COUNTERS)
+    counters, timing = file.with_name(COUNTERS), file.with_name(TIMINGS)
     places = {suite: file.with_name(f"{suite}.json") for suite in _SUITES}
     manifest = read_manifest(file)
     measured = Measurements.read(counters) if counters.exists() else None
-    other = [name for name in LIBRARY_FACTS if measured and measured.provenance[name] != getattr(manifest, name)]
-    if other:
-        raise OrphanResultsError(
-            f"{counters}: counted on another build than the one beside it: {other[0]} differs. Run the gate again."
-        )
+    timings = Timings.read(timing) if timing.exists() else None
+    for place, found, again in (
+        (counters, measured, "Run the gate again"),
+        (timing, timings, "Run python -m kernels timing again"),
+    ):
+        other = [name for name in LIBRARY_FACTS if found and found.provenance[name] != getattr(manifest, name)]
+        if other:
+            raise OrphanResultsError(
+                f"{place}: counted on another build than the one beside it: {other[0]} differs. {again}."
+            )
     suites = {suite: Results.read(place) for suite, place in places.items() if place.exists()}
     digest = manifest.library_sha256
     for suite, results in suites.items():
@@ -179,6 +187,7 @@ def _library(file: Path) -> LibraryResults:
         manifest=manifest,
         suites=suites,
         measured=measured,
+        timings=timings,
     )
 
 

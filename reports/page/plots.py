@@ -14,6 +14,7 @@ from reports.gates.history import steps
 from reports.gates.model import Machine, estimate, machines
 from reports.page.inputs import Inputs, LibraryResults, measured_seconds
 from reports.problems import flops, known_problems
+from reports.timing.picture import legend, picture
 from reports.verdicts import Row
 
 _SHOWN = 40  # problems of one plot; the table holds all
@@ -46,7 +47,21 @@ def plots(inputs: Inputs) -> list[Plot]:
     for library in inputs.libraries:
         for arch in library.manifest.archs:
             drawn += _roofline(inputs, library, arch)
+        drawn += _waves(library)
     return [*drawn, *_history(inputs)]
+
+
+def _waves(library: LibraryResults) -> list[Plot]:
+    """What the waves of each modelled workgroup do."""
+    problems = library.timings.problems if library.timings else ()
+    return [
+        Plot(
+            title=f"Waves of {one.problem} on the timing model ({library.label})",
+            note=f"Workgroup {one.workgroup} of {one.kernel}, {one.timeline_bin} cycles a letter; {legend()}.",
+            svg=picture(one, f"{library.label.replace('/', '-')}-{at}"),
+        )
+        for at, one in enumerate(problems)
+    ]
 
 
 def _ratios(what: str, rows: Sequence[Row]) -> Plot:

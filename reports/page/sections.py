@@ -25,6 +25,8 @@ def tables(inputs: Inputs) -> tuple[Table, ...]:
         case_tables.cases(cases),
         case_tables.faults(cases),
         figure_tables.model(inputs),
+        figure_tables.timing(inputs),
+        figure_tables.timing_checks(inputs),
         figure_tables.figures(inputs),
         figure_tables.references(inputs),
         _parity(inputs),

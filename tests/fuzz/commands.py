@@ -29,6 +29,7 @@ from tests.unit import manifests
 from tests.unit.matrix.test_validate import YAML
 from tests.unit.reports.release.samples import list_anew, make_bundle
 from tests.unit.reports.report_samples import SLOWER, case, write
+from tests.unit.reports.timing_samples import timings
 
 FILTER = "def keep(key):\n    return key.hdim_q == 128 and key.load != 'gload'\n"
 Main = Callable[[list[str]], int]
@@ -95,6 +96,7 @@ def commands() -> tuple[Command, ...]:
         _of(BUILD, "newest", {HEADER: TEXT, CODEGEN: TEXT}, ends=11),
         _of("reports junit results.json --output out.xml", "files", {"results.json": DOCUMENT}, ends=40),
         _of("reports model counters.json", "files", {"counters.json": DOCUMENT}),
+        _of("reports timing timing.json", "files", {"timing.json": DOCUMENT}),
         _of("reports merge one.xml two.xml --output out.xml", "files", {"one.xml": TEXT, "two.xml": TEXT}),
         _of(f"reports resources {LIBRARY}/manifest.json", "library", manifest),
         _of(f"reports gate {folder}", "library", gated),
@@ -163,6 +165,7 @@ def _files(folder: Path) -> None:
     (place / "plan.json").write_text(json.dumps(plan))
     Results((case(), case("dispatch/a", "failed", "O differs", "line"))).write(folder / "results.json")
     _counters("performance/one").write(folder / "counters.json")
+    timings().write(folder / "timing.json")
     for name in ("one", "two"):
         write_junit(Results((case(f"dispatch/{name}"), case(f"page-fault/{name}"))), folder / f"{name}.xml")
     shutil.copy(Path("reports/release/stages.yaml"), folder)

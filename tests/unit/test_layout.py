@@ -45,6 +45,7 @@ ORDER = {
             "build",
             "parity",
             "bench",
+            "timing",
             "containers",
             "cluster",
         ),
@@ -63,7 +64,7 @@ ORDER = {
         "cli",
         "__main__",
     ),
-    "reports": ("errors", "*", "junit", "gates", "page", "release", "calibration", "cli", "__main__"),
+    "reports": ("errors", "*", "junit", "gates", "timing", "page", "release", "calibration", "cli", "__main__"),
 }
 MAX_FILES = 16  # Python files in a folder of a room, __init__.py left out
 CROWDED = {"kernels/families": 20, "kernels/launch": 20}  # of those that hold more; none may be added to the list

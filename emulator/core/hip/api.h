@@ -37,6 +37,14 @@ EMU_API void emu_reset_counters(void);
 EMU_API size_t emu_probe_json(char* text, size_t bytes);
 EMU_API void emu_reset_probe(void);
 
+// The recorded workgroup (options record_kernel, record_workgroup) as JSON; "" (1 byte) if
+// there is none.
+EMU_API size_t emu_recording_json(char* text, size_t bytes);
+EMU_API void emu_forget_recording(void);
+// Replay it on a machine of these numbers (timing/numbers.h), and what came out of that as JSON.
+EMU_API int emu_replay(const char* const* names, const uint64_t* values, size_t count);
+EMU_API size_t emu_replay_json(char* text, size_t bytes);
+
 // sizeof(MicroOp) and the number of micro-ops the core knows: guards of the Python side.
 EMU_API size_t emu_micro_op_bytes(void);
 EMU_API size_t emu_opcode_count(void);

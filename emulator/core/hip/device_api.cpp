@@ -34,6 +34,8 @@ const Field FIELDS[]  = {
     {"max_instructions", &Options::max_instructions, 0, ANY},
     {"trace_workgroup", &Options::trace_workgroup, 0, ANY},
     {"trace_wave", &Options::trace_wave, 0, ANY},
+    {"record_workgroup", &Options::record_workgroup, -2, ANY},
+    {"record_only", &Options::record_only, 0, 1},
 };
 
 const Field* find_field(const char* name)
@@ -109,6 +111,8 @@ int emu_set_text_option(const char* name, const char* value)
         emu::options().trace_kernel = value;
     else if(std::strcmp(name, "trace_file") == 0)
         emu::options().trace_file = value;
+    else if(std::strcmp(name, "record_kernel") == 0)
+        emu::options().record_kernel = value;
     else
         return emu::refuse(std::string("no such option: ") + name);
     return 0;

@@ -24,7 +24,7 @@ size_t answer_text(const std::string& whole, char* text, size_t bytes);
 // --- options (device_api.cpp): every integer field of struct Options by its name, and
 //     "capacity" (bytes of device memory), "guard" (bytes behind allocations), "poison_memory".
 EMU_API int emu_set_option(const char* name, int64_t value);
-EMU_API int emu_set_text_option(const char* name, const char* value); // trace_kernel, trace_file
+EMU_API int emu_set_text_option(const char* name, const char* value); // trace_kernel, ..
 EMU_API int emu_get_option(const char* name, int64_t* value);
 
 // --- programs (modules.cpp)

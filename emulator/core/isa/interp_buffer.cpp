@@ -11,6 +11,7 @@
 #include "isa/atomics.h"
 #include "isa/fields.h"
 #include "isa/registry.h"
+#include "timing/recorder.h"
 
 #include <algorithm>
 #include <bit>
@@ -124,6 +125,8 @@ void aim(Wave& w, const MicroOp* op, Access access, unsigned bytes, unsigned ski
     set_offsets(w, op, lanes);
     lanes.whole = in_range(lanes, skip);
     check(w, op, access, lanes, bytes);
+    if(w.group->recorder != nullptr) [[unlikely]]
+        w.group->recorder->touch(lanes.resource.base, lanes.offset, lanes.whole, bytes);
     const uint64_t traffic = bytes * static_cast<uint64_t>(std::popcount(lanes.whole));
     if(access == Access::Load)
         w.group->traffic.global_load_bytes += traffic;

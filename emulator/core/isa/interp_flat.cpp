@@ -6,6 +6,7 @@
 #include "isa/access.h"
 #include "isa/atomics.h"
 #include "isa/registry.h"
+#include "timing/recorder.h"
 
 #include <bit>
 
@@ -120,6 +121,8 @@ uint64_t resolve(
     if constexpr(S == Segment::Flat)
         global = resolve_apertures(w, op, access, bytes, mask, out);
     check_lanes(w, op, access, out.d, global, bytes);
+    if(w.group->recorder != nullptr) [[unlikely]]
+        w.group->recorder->touch(0, out.d, global, bytes);
     const uint64_t traffic = bytes * static_cast<uint64_t>(std::popcount(mask));
     (access == Access::Load ? w.group->traffic.global_load_bytes
                             : w.group->traffic.global_store_bytes) += traffic;

@@ -46,6 +46,7 @@ struct Traffic
 struct LdsShadow;    // races and unwritten bytes, checks.h
 class BankConflicts; // banks.h
 class Probe;         // probe.h
+class Recorder;      // recorder.h
 
 struct Workgroup
 {
@@ -56,6 +57,7 @@ struct Workgroup
     LdsShadow* shadow    = nullptr; // null unless a check is on
     BankConflicts* banks = nullptr; // null: not counted
     Probe* probe         = nullptr; // null unless it is on
+    Recorder* recorder   = nullptr; // null unless this workgroup is recorded
     Traffic traffic;
     RangeCache ranges;
     SrdChecker srds;

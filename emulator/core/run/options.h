@@ -28,6 +28,10 @@ struct Options
     std::string trace_file;
     int64_t trace_workgroup = 0; // linear index
     int64_t trace_wave      = 0;
+    // Record what the waves of a workgroup execute, for the timing model (timing/recorder.h).
+    std::string record_kernel;
+    int64_t record_workgroup = -1; // linear index; -1: none; -2: that of the most instructions
+    int64_t record_only      = 0;  // run no other workgroup
     // Sums of MFMA as gfx942 makes them (interp_matrix.cpp); for that arch alone, and much slower.
     int64_t exact_mfma = 0;
 

@@ -6,6 +6,7 @@
 #include "hip/device_api.h"
 #include "isa/registry.h"
 #include "run/trace.h"
+#include "timing/recorder.h"
 
 #include <memory>
 #include <vector>
@@ -54,6 +55,8 @@ void run_watched(Wave& wave, Trace* trace)
                                      : op->handler(wave, op);
         if(trace != nullptr)
             trace->after(wave, done);
+        if(wave.group->recorder != nullptr)
+            wave.group->recorder->add(wave, done);
     }
 }
 
@@ -115,7 +118,7 @@ void run_wave(Wave& wave, uint64_t workgroup)
     load_host_mode(wave.mxcsr);
     Trace* const trace = trace_of(wave, workgroup);
     if(trace != nullptr || wave.twin != nullptr || wave.other != nullptr ||
-       options().max_instructions != 0)
+       wave.group->recorder != nullptr || options().max_instructions != 0)
         run_watched(wave, trace);
     else
         run_plain(wave);

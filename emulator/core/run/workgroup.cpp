@@ -186,6 +186,8 @@ Runner::Runner(const Shape& shape, size_t ops)
 
 void Runner::run(uint64_t index)
 {
+    if(options().record_only && !is_recorded(shape_.kernel, index))
+        return;
     group_.id[0]        = static_cast<uint32_t>(index % shape_.grid.x);
     group_.id[1]        = static_cast<uint32_t>(index / shape_.grid.x % shape_.grid.y);
     group_.id[2]        = static_cast<uint32_t>(index / (uint64_t{shape_.grid.x} * shape_.grid.y));
@@ -205,7 +207,18 @@ void Runner::run(uint64_t index)
         shadow_.epoch = 1;
     }
     const uint64_t barriers = group_.traffic.barriers, stores = group_.traffic.global_store_bytes;
+    if(is_recorded(shape_.kernel, index))
+        group_.recorder =
+            &recorder_.emplace(shape_.kernel,
+                               index,
+                               uint64_t{shape_.grid.x} * shape_.grid.y * shape_.grid.z,
+                               shape_.waves,
+                               group_.traffic);
     run_waves(index);
+    if(recorder_)
+        recorder_->keep();
+    recorder_.reset();
+    group_.recorder = nullptr;
     ++group_.traffic.workgroups;
     group_.traffic.waves += shape_.waves;
     if(group_.traffic.barriers == barriers && group_.traffic.global_store_bytes == stores)

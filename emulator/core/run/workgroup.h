@@ -6,6 +6,7 @@
 #include "checks/probe.h"
 #include "isa/wave.h"
 #include "run/launch.h"
+#include "timing/recorder.h"
 
 #include <cstdint>
 #include <optional>
@@ -74,6 +75,7 @@ private:
     Waves waves_;
     std::optional<Waves> twins_; // or what a probe compares with
     std::optional<Probe> probe_;
+    std::optional<Recorder> recorder_; // of the workgroup that runs
     Workgroup& group_;
     BankConflicts banks_;
     LdsShadow shadow_;

@@ -1,0 +1,83 @@
+// The timing model: a recorded workgroup (recorder.h) replayed through the issue rules of one
+// compute unit, deterministic and without regard to the order in which the emulator ran its waves.
+//
+// Rules; the figures are those of numbers.h:
+// - Four SIMDs; wave w runs on SIMD w % 4. A wave issues in order, one instruction in issue_cycles.
+//   Each SIMD has four ports, for vector and matrix instructions, for LDS and vector memory
+//   together, for scalar ones, and for branches; a port takes one instruction at a time. Of waves
+//   that could take a port in the same cycle the one of the highest s_setprio does, then the one
+//   that waits longest, then the lowest number. Waits, s_nop and barriers need no port.
+// - A vector instruction keeps its port for what its kind costs. An MFMA keeps it while it reads
+//   its factors, and the SIMD's matrix unit for its passes: in between, vector instructions of all
+//   waves run beside it. Packed ones don't; nor do they start right behind an MFMA of their wave.
+// - An MFMA's result can be read matrix_result_cycles behind its passes; only an MFMA that adds to
+//   exactly that result gets it at the end of the passes. Vector results are there when the port is
+//   free again. What a load brings is waited for by s_waitcnt alone, as the code has it.
+// - LDS and memory: servers.h. vmcnt counts in order; lgkmcnt counts LDS in order and scalar loads
+//   as they come.
+// - A barrier opens when all of the workgroup's waves that have not ended have arrived.
+#pragma once
+
+#include "timing/numbers.h"
+#include "timing/recorder.h"
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace emu {
+
+// Why a wave did not issue when it might have.
+enum class Cause : uint8_t
+{
+    MatrixBusy,    // the matrix unit has another MFMA
+    MatrixResult,  // of an MFMA, not there yet
+    VectorBusy,    // the wave's own instruction has the vector port
+    Packed,        // a packed instruction, and MFMAs
+    IssueConflict, // another wave has the port
+    LdsQueue,
+    MemoryQueue,
+    WaitMemory, // s_waitcnt vmcnt
+    WaitLds,    // s_waitcnt lgkmcnt
+    Barrier,
+    Count
+};
+
+inline constexpr size_t CAUSES = static_cast<size_t>(Cause::Count);
+
+// Cycles of a wave. All of them: issued and the stalls add up to the last cycle.
+struct WaveTime
+{
+    uint32_t simd         = 0;
+    uint64_t instructions = 0;
+    uint64_t end          = 0; // the cycle behind its last instruction
+    uint64_t issued       = 0; // slots of instructions that were issued
+    uint64_t matrix       = 0; // that its MFMAs kept the matrix unit
+    uint64_t vector       = 0; // that its instructions kept the vector port, MFMA left out
+    std::array<uint64_t, CAUSES> stalls{};
+};
+
+// A wave's passes through the hot loop, from the first time that the branch at its end is taken to
+// the last. `of` holds the difference of the wave's figures between the two.
+struct LoopTime
+{
+    bool found    = false;
+    uint32_t head = 0, branch = 0; // of Recording::ops, both in the loop
+    uint64_t passes = 0, begin = 0, end = 0;
+    WaveTime of;
+};
+
+struct Replayed
+{
+    uint64_t cycles = 0;
+    std::vector<WaveTime> waves; // of the first copy, then of the second
+    std::vector<LoopTime> loops; // by wave
+    // By wave, a letter for each bin: X matrix and vector work together, M matrix, V vector, L LDS
+    // and memory instructions, S others, W s_waitcnt, B barrier, - any other stall, . ended.
+    std::vector<std::string> timeline;
+};
+
+Replayed replay(const Recording& recording, const Numbers& numbers);
+
+} // namespace emu

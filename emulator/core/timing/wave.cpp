@@ -1,0 +1,49 @@
+#include "timing/wave.h"
+
+#include <algorithm>
+
+namespace emu {
+
+uint64_t Outstanding::reach(uint64_t cycle, size_t allowed)
+{
+    std::erase_if(ends_, [&](uint64_t end) { return end <= cycle; });
+    if(ends_.size() <= allowed)
+        return cycle;
+    const auto last = ends_.begin() + static_cast<ptrdiff_t>(ends_.size() - allowed - 1);
+    std::nth_element(ends_.begin(), last, ends_.end());
+    return *last;
+}
+
+uint64_t Registers::result_of(const RegisterRange& range) const
+{
+    uint64_t cycle = 0;
+    for(unsigned row = range.first; row < range.first + range.count; ++row)
+        cycle = std::max(cycle, result_[row]);
+    return cycle;
+}
+
+uint64_t Registers::ready(const Instruction& instruction) const
+{
+    uint64_t cycle = instruction.unit == Unit::Vector ? result_of(instruction.result) : 0;
+    for(unsigned i = 0; i < instruction.reads; ++i)
+        cycle = std::max(cycle, result_of(instruction.read[i]));
+    const RegisterRange& addend = instruction.addend;
+    for(unsigned row = addend.first; row < addend.first + addend.count; ++row)
+        cycle = std::max(cycle, owner_[row] == addend.first ? forward_[row] : result_[row]);
+    return cycle;
+}
+
+void Registers::write(const Instruction& instruction, uint64_t cycle, const Numbers& numbers)
+{
+    const bool matrix          = instruction.unit == Unit::Matrix;
+    const RegisterRange& range = instruction.result;
+    const uint64_t end = cycle + (matrix ? instruction.matrix_cycles : instruction.port_cycles);
+    for(unsigned row = range.first; row < range.first + range.count; ++row)
+    {
+        result_[row]  = end + (matrix ? numbers.matrix_result_cycles : 0);
+        forward_[row] = end;
+        owner_[row]   = range.first;
+    }
+}
+
+} // namespace emu

@@ -1,0 +1,262 @@
+"""Modelled times of workgroups as plain data: written by ``python -m kernels timing``, read by reports."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernels.base.files import write_atomically
+from kernels.base.records import Source, Value, as_text
+from kernels.errors import RecordError
+from kernels.launch.counters import PROVENANCE
+
+_FORMAT = 1
+SIMDS = 4  # of a compute unit; wave w of a workgroup runs on SIMD w % 4
+# Why a wave did not issue (emulator/core/timing/replay.h, enum Cause).
+CAUSES: Mapping[str, str] = {
+    "matrix_busy": "the matrix unit has another MFMA",
+    "matrix_result": "an MFMA's result is not there yet",
+    "vector_busy": "the wave's own instruction has the vector port",
+    "packed": "a packed instruction and MFMAs keep apart",
+    "issue_conflict": "another wave has the port",
+    "lds_queue": "the queue of LDS is full",
+    "memory_queue": "as many loads are under way as can be",
+    "wait_memory": "s_waitcnt vmcnt",
+    "wait_lds": "s_waitcnt lgkmcnt",
+    "barrier": "s_barrier",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Cycles of a wave from ``begin`` to ``end``. ``issued`` and the ``stalls``, by CAUSES, add up to all of them.
+
+    ``matrix`` are those that its MFMAs keep the SIMD's matrix unit, ``vector`` those that other vector instructions
+    keep the vector port: both go on beside what the wave does next.
+    """
+
+    begin: int
+    end: int
+    instructions: int
+    issued: int
+    matrix: int
+    vector: int
+    stalls: Mapping[str, int]
+
+    @property
+    def cycles(self) -> int:
+        return self.end - self.begin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaveTime:
+    """A wave: all of it, and its ``passes`` through its hot loop from the first taken branch to the last.
+
+    ``hot``: addresses in the code object of that loop's first instruction and of its branch.
+
+    ``timeline`` has a letter for each span of the picture: X matrix and vector work together, M matrix, V vector, L LDS
+    and memory instructions, S others, W s_waitcnt, B barrier, - another stall, . ended.
+    """
+
+    simd: int
+    whole: Span
+    hot: tuple[int, int] | None
+    passes: int
+    loop: Span
+    timeline: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """One workgroup, modelled with ``resident`` copies of it on one compute unit.
+
+    ``sensitivity`` holds, by each doubtful figure of the machine, the cycles with half and with twice of it.
+    """
+
+    problem: str
+    kernel: str
+    dtype: str
+    workgroup: int  # linear index
+    launched: int  # workgroups of the launch
+    tile_rows: int  # queries of a workgroup: kM0
+    resident: int
+    cycles: int
+    waves: tuple[WaveTime, ...]
+    timeline_from: int
+    timeline_bin: int
+    sensitivity: Mapping[str, tuple[int, int]]
+
+    @property
+    def matrix_share(self) -> float:
+        """Of the cycles, those in which the matrix units of the SIMDs that have waves are at work."""
+        simds = len({wave.simd for wave in self.waves})
+        return sum(wave.whole.matrix for wave in self.waves) / (self.cycles * simds)
+
+    @property
+    def loop_share(self) -> float:
+        """The same in the hot loop: what each wave's MFMAs take of its passes, summed over the waves of a SIMD."""
+        simds = len({wave.simd for wave in self.waves})
+        return sum(wave.loop.matrix / wave.loop.cycles for wave in self.waves if wave.loop.cycles) / simds
+
+    @property
+    def pass_cycles(self) -> float:
+        """Of one pass through the hot loop, on average over the waves; 0 if there is no loop."""
+        passes = sum(wave.passes - 1 for wave in self.waves if wave.passes > 1)
+        return sum(wave.loop.cycles for wave in self.waves) / passes if passes else 0.0
+
+    def stalls(self, *, loop: bool = False) -> dict[str, float]:
+        """The share of each cause in the cycles of all waves, or of their hot loops."""
+        spans = [wave.loop if loop else wave.whole for wave in self.waves]
+        total = sum(span.cycles for span in spans) or 1
+        return {cause: sum(span.stalls[cause] for span in spans) / total for cause in CAUSES}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A published figure beside the model's: fields as in published.yaml."""
+
+    name: str
+    about: str
+    unit: str
+    published: float
+    modelled: float
+    measured: bool
+    independent: bool
+    source: str
+
+    @property
+    def error(self) -> float:
+        """Relative."""
+        return self.modelled / self.published - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timings:
+    """``provenance``: as that of measurements. ``left_out``: problem -> why the library could not run it.
+
+    ``checks``: published figures beside the model's; none unless they were asked for.
+    """
+
+    provenance: Mapping[str, str]
+    problems: tuple[Timed, ...]
+    left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    checks: tuple[Check, ...] = ()
+
+    def write(self, file: Path) -> None:
+        """Replace ``file`` in one step. Raises DiskFullError, OutputError."""
+        write_atomically(file, as_text({"format": _FORMAT, **dataclasses.asdict(self)}))
+
+    @classmethod
+    def read(cls, file: Path) -> Timings:
+        """Raises RecordError: the file can't be read or is no file of timings; the message names the field."""
+        remedy = "Model them again: python -m kernels timing --help."
+        document = Source(place=file, what="timings", remedy=remedy, error=RecordError).read()
+        if not isinstance(document.value, dict) or document.value.get("format") != _FORMAT:
+            raise document.source.fail(f"no timings of format {_FORMAT}")
+        provenance = document.get("provenance")
+        for name in PROVENANCE:
+            provenance.get(name).text()
+        rows = tuple(map(_timed, document.get("problems").items()))
+        if not rows:
+            raise document.get("problems").fail("expected a list of at least one")
+        return cls(
+            provenance=provenance.texts(),
+            problems=rows,
+            left_out=document.get("left_out").texts(),
+            checks=tuple(map(_check, document.get("checks").items())),
+        )
+
+
+def wave_of(replayed: Mapping[str, Any]) -> WaveTime:
+    """One of the ``waves`` that a device's replay answers with."""
+    loop = replayed["loop"]
+    return WaveTime(
+        simd=replayed["simd"],
+        whole=_span_of(replayed, 0, replayed["end"]),
+        hot=(replayed["hot"][0], replayed["hot"][1]) if replayed["hot"] else None,
+        passes=loop["passes"],
+        loop=_span_of(loop, loop["begin"], loop["end"]),
+        timeline=replayed["timeline"],
+    )
+
+
+def _span_of(figures: Mapping[str, Any], begin: int, end: int) -> Span:
+    counted = {name: figures[name] for name in ("instructions", "issued", "matrix", "vector")}
+    return Span(begin=begin, end=end, **counted, stalls=dict(figures["stalls"]))
+
+
+def _timed(row: Value) -> Timed:
+    row.allow([field.name for field in dataclasses.fields(Timed)])
+    waves = tuple(map(_wave, row.get("waves").items()))
+    if not waves:
+        raise row.get("waves").fail("expected a list of at least one")
+    return Timed(
+        problem=row.get("problem").word(),
+        kernel=row.get("kernel").word(),
+        dtype=row.get("dtype").word(),
+        workgroup=row.get("workgroup").count(),
+        launched=_positive(row.get("launched")),
+        tile_rows=_positive(row.get("tile_rows")),
+        resident=_positive(row.get("resident")),
+        cycles=_positive(row.get("cycles")),
+        timeline_from=row.get("timeline_from").count(),
+        timeline_bin=_positive(row.get("timeline_bin")),
+        waves=waves,
+        sensitivity=row.get("sensitivity").map(_pair),
+    )
+
+
+def _check(row: Value) -> Check:
+    row.allow([field.name for field in dataclasses.fields(Check)])
+    published = row.get("published").number()
+    if published <= 0:
+        raise row.get("published").fail("must be above 0")
+    return Check(
+        name=row.get("name").word(),
+        about=row.get("about").word(),
+        unit=row.get("unit").word(),
+        published=published,
+        modelled=row.get("modelled").number(),
+        measured=row.get("measured").truth(),
+        independent=row.get("independent").truth(),
+        source=row.get("source").word(),
+    )
+
+
+def _wave(row: Value) -> WaveTime:
+    row.allow([field.name for field in dataclasses.fields(WaveTime)])
+    return WaveTime(
+        simd=row.get("simd").count(),
+        whole=_span(row.get("whole")),
+        hot=row.optional("hot", _pair, None),
+        passes=row.get("passes").count(),
+        loop=_span(row.get("loop")),
+        timeline=row.get("timeline").text(),
+    )
+
+
+def _span(row: Value) -> Span:
+    names = [field.name for field in dataclasses.fields(Span)]
+    row.allow(names)
+    stalls = row.get("stalls")
+    stalls.allow(tuple(CAUSES))
+    counted = {name: row.get(name).count() for name in names if name != "stalls"}
+    if counted["end"] < counted["begin"]:
+        raise row.get("end").fail("is before the begin")
+    return Span(**counted, stalls={cause: stalls.get(cause).count() for cause in CAUSES})
+
+
+def _positive(value: Value) -> int:
+    if (number := value.count()) == 0:
+        raise value.fail("is 0")
+    return number
+
+
+def _pair(value: Value) -> tuple[int, int]:
+    found = [one.count() for one in value.items()]
+    if len(found) != 2:
+        raise value.fail("expected two numbers")
+    return found[0], found[1]

@@ -1,0 +1,160 @@
+"""``python -m reports timing``: cycles of workgroups, the matrix units' share, and why waves did not issue."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from kernels.base.console import console
+from kernels.timing.machine import cannot_see, numbers
+from kernels.timing.record import CAUSES, Check, Timed, Timings
+from reports.errors import GateError
+from reports.timing.grid import launch, published
+
+
+def add_options(timing: argparse.ArgumentParser) -> None:
+    timing.add_argument("timings", type=Path, metavar="FILE", help="of python -m kernels timing")
+    timing.add_argument("--against", type=Path, default=None, metavar="FILE", help="compare with another library's")
+    timing.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Raises RecordError, GateError, TableError."""
+    timings = Timings.read(args.timings)
+    if args.against is not None:
+        show_against(timings, Timings.read(args.against), console())
+        return
+    show(timings, console())
+
+
+def show(timings: Timings, out: Console) -> None:
+    """A row a problem: its workgroup's cycles and shares; then the stalls by cause; then the doubtful figures."""
+    named = f"{timings.provenance['upstream']} on {timings.provenance['arch']}"
+    out.print(_cycles(f"{named}: a workgroup on the timing model", timings.problems))
+    out.print(_stalls(f"{named}: cycles of all waves in the hot loop, by what they did", timings.problems))
+    if (launches := _launches(timings)).row_count:
+        out.print(launches)
+    if timings.checks:
+        out.print(_checks(timings.checks))
+    if any(one.sensitivity for one in timings.problems):
+        out.print(_sensitivity(timings))
+    out.print("Stalls:")
+    for cause, text in CAUSES.items():
+        out.print(f"- {cause}: {text}")
+    out.print("The model can't see:")
+    for line in cannot_see():
+        out.print(f"- {line}")
+
+
+def _cycles(title: str, problems: Sequence[Timed]) -> Table:
+    columns = ("waves", "copies", "cycles", "of one", "passes", "of a pass", "matrix", "matrix, loop")
+    table = _table(title, columns)
+    for one in problems:
+        table.add_row(
+            one.problem.partition("/")[2],
+            str(len(one.waves) // one.resident),
+            str(one.resident),
+            str(one.cycles),
+            f"{one.cycles / one.resident:.0f}",
+            str(max(wave.passes for wave in one.waves)),
+            f"{one.pass_cycles:.0f}",
+            f"{one.matrix_share:.1%}",
+            f"{one.loop_share:.1%}",
+        )
+    return table
+
+
+def _stalls(title: str, problems: Sequence[Timed]) -> Table:
+    table = _table(title, ("issued", *(cause.replace("_", "\n", 1) for cause in CAUSES)))
+    for one in problems:
+        shares = one.stalls(loop=True)
+        if one.pass_cycles:
+            issued = 1 - sum(shares.values())
+            table.add_row(one.problem.partition("/")[2], *(f"{share:.1%}" for share in (issued, *shares.values())))
+    return table
+
+
+def _launches(timings: Timings) -> Table:
+    """Each launch as a whole, what is published of it, and the ratio of the two."""
+    table = _table("The launch on a GPU at its peak clock", ("workgroups", "cycles", "TFLOP/s", "published", "ratio"))
+    for one in timings.problems:
+        if estimated := launch(one, timings.provenance["arch"]):
+            ratios = (f"{estimated.tflops / value:.2f}" for value in estimated.published.values())
+            table.add_row(
+                one.problem.partition("/")[2],
+                str(one.launched),
+                f"{estimated.cycles:.0f}",
+                f"{estimated.tflops:.1f}",
+                published(estimated),
+                ", ".join(ratios),
+            )
+    return table
+
+
+def _checks(checks: Sequence[Check]) -> Table:
+    table = Table(title="Beside published figures", box=None, title_justify="left", pad_edge=False)
+    for column in ("check", "published", "modelled", "unit", "error", "published is", "and for the model", "of"):
+        table.add_column(column, justify="right" if column in ("published", "modelled", "error") else "left")
+    for one in checks:
+        cells = (f"{one.published:g}", f"{one.modelled:g}", one.unit, f"{one.error:+.1%}")
+        table.add_row(one.name, *cells, *origin(one), one.about)
+    return table
+
+
+def origin(check: Check) -> tuple[str, str]:
+    """Where a published figure comes from, and what it is for the model."""
+    return "measured" if check.measured else "derived", "new" if check.independent else "an input"
+
+
+def _sensitivity(timings: Timings) -> Table:
+    """Of each doubtful figure: the change of the cycles with half and with twice of it, over all problems."""
+    known = numbers(timings.provenance["arch"])
+    table = _table("Doubtful figures: change of the cycles", ("value", "half, least", "most", "twice, least", "most"))
+    for name in dict.fromkeys(name for one in timings.problems for name in one.sensitivity):
+        changes = [
+            [one.sensitivity[name][at] / one.cycles - 1 for one in timings.problems if name in one.sensitivity]
+            for at in (0, 1)
+        ]
+        cells = [f"{pick(side):+.1%}" for side in changes for pick in (min, max)]
+        table.add_row(name, str(known[name].value) if name in known else "?", *cells)
+    return table
+
+
+def show_against(timings: Timings, other: Timings, out: Console) -> None:
+    """A row a problem that both have: cycles of a workgroup, of a pass, and the matrix units' share in the loop.
+
+    Raises:
+        GateError: they are of different archs or share no problem.
+    """
+    arch, others = timings.provenance["arch"], {one.problem: one for one in other.problems}
+    if other.provenance["arch"] != arch:
+        raise GateError(f"one file is of {arch}, the other of {other.provenance['arch']}. Model both on one arch.")
+    if not (shared := [one for one in timings.problems if one.problem in others]):
+        raise GateError("the two files share no problem. Model libraries that serve the same ones.")
+    named = f"{timings.provenance['upstream']} against {other.provenance['upstream']}"
+    table = _table(
+        f"{named} on {arch}, on the timing model", ("of one workgroup", "", "of a pass", "", "loop", "other")
+    )
+    for one in shared:
+        second = others[one.problem]
+        pairs = ((one.cycles / one.resident, second.cycles / second.resident), (one.pass_cycles, second.pass_cycles))
+        cells = [cell for ours, theirs in pairs for cell in (f"{ours:.0f}", _change(ours, theirs))]
+        table.add_row(one.problem.partition("/")[2], *cells, f"{one.loop_share:.1%}", f"{second.loop_share:.1%}")
+    out.print(table)
+    out.print("Cycles of the engine clock, and their change. loop, other: the matrix units' share in the hot loops.")
+
+
+def _change(ours: float, theirs: float) -> str:
+    return f"{ours / theirs - 1:+.2%}" if theirs else ""
+
+
+def _table(title: str, columns: Sequence[str]) -> Table:
+    table = Table(title=title, box=None, title_justify="left", pad_edge=False)
+    table.add_column("problem", no_wrap=True)
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
+    return table

@@ -1,0 +1,99 @@
+"""A real kernel on the timing model: 256 queries, 1024 keys, 4 heads, head dim 128; and the published figures."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernels.build.request import LIBRARY, PROJECT
+from kernels.errors import MeasureError
+from kernels.timing.record import Timings
+from tests.build.real_kernel import NAME
+
+PROBLEM = "performance/prefill.m64-full-q256k1024"
+
+
+def run(library: Path, output: Path, *options: str, arch: str = "gfx950") -> subprocess.CompletedProcess[str]:
+    """In a process of its own: there is one emulated device in a process."""
+    command = (
+        sys.executable,
+        "-m",
+        "kernels",
+        "timing",
+        "--library",
+        str(library),
+        "--arch",
+        arch,
+        "--problem",
+        PROBLEM,
+    )
+    return subprocess.run(
+        (*command, "--output", str(output), *options), cwd=PROJECT, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_the_matrix_work_is_that_of_the_problem_and_the_file_always_the_same(
+    built: Path, tmp_path: Path, arch: str
+) -> None:
+    files = [tmp_path / name for name in ("first.json", "again.json")]
+    for file in files:
+        assert run(built / LIBRARY, file, arch=arch).returncode == 0
+    assert files[0].read_bytes() == files[1].read_bytes()
+    (one,) = Timings.read(files[0]).problems
+    assert (one.kernel, one.launched, one.resident, one.tile_rows) == (NAME, 4 * 256 // 64, 1, 64)
+    # 64 rows, S = QK and O = PV: 8,192 flop an MFMA of 16x16x16, which takes 16 cycles; on four waves
+    assert [wave.whole.matrix for wave in one.waves] == [2 * 64 * 1024 * (128 + 128) // 8192 * 16 // 4] * 4
+    assert all(wave.whole.issued + sum(wave.whole.stalls.values()) == wave.whole.end for wave in one.waves)
+    assert all(wave.passes >= 1024 // 128 - 1 and len(wave.timeline) == 240 for wave in one.waves)
+    assert 0 < one.matrix_share < one.loop_share < 1
+
+
+def test_a_chosen_workgroup_and_copies_of_it(built: Path, tmp_path: Path) -> None:
+    """All workgroups are alike; two copies share the unit, and take longer than one and less than two."""
+    outputs = {name: tmp_path / f"{name}.json" for name in ("longest", "chosen", "two")}
+    assert run(built / LIBRARY, outputs["longest"]).returncode == 0
+    assert run(built / LIBRARY, outputs["chosen"], "--workgroup", "5").returncode == 0
+    assert run(built / LIBRARY, outputs["two"], "--resident", "2", "--sensitivity").returncode == 0
+    longest, chosen, two = (Timings.read(file).problems[0] for file in outputs.values())
+    assert (longest.workgroup, chosen.workgroup) == (0, 5)
+    assert abs(longest.cycles - chosen.cycles) < 0.05 * longest.cycles  # the first one's addresses differ
+    assert longest.cycles < two.cycles < 2 * longest.cycles
+    assert len(two.waves) == 8
+    assert two.sensitivity["memory_latency"][0] < two.cycles < two.sensitivity["memory_latency"][1]
+    beyond = run(built / LIBRARY, tmp_path / "none.json", "--workgroup", "16")
+    assert beyond.returncode == MeasureError.exit_code
+    assert "has no workgroup 16" in beyond.stderr
+
+
+def test_published_figures_and_the_errors_that_the_page_shows(built: Path, tmp_path: Path) -> None:
+    output = tmp_path / "checks.json"
+    assert run(built / LIBRARY, output, "--checks").returncode == 0
+    checks = {one.name: one for one in Timings.read(output).checks}
+    exact = ("matrix-rate", "matrix-rate-small", "lds-b128", "lds-b64", "lds-conflict")
+    assert {name: checks[name].error for name in exact} == dict.fromkeys(exact, 0)
+    assert checks["first-dot"].modelled == pytest.approx(100 * 512 / 592, abs=0.01)
+    assert checks["second-dot"].modelled == pytest.approx(100 * 512 / (16 * 8 + 54 * 4 + 33 * 8), abs=0.01)
+    tiles = {name: one.error for name, one in checks.items() if name.startswith("tile-")}
+    assert len(tiles) == 8
+    assert min(tiles.values()) > -0.11
+    assert max(tiles.values()) < 0
+    page = (PROJECT / "docs" / "reference" / "timing.md").read_text()
+    assert all(f"{round(checks[f'tile-{tile}'].modelled, 1)} %" in page for tile in ("256x256", "128x128", "128x64"))
+
+
+def test_an_arch_without_published_figures(built: Path, tmp_path: Path) -> None:
+    ended = run(built / LIBRARY, tmp_path / "out.json", "--checks", arch="gfx942")
+    assert ended.returncode == MeasureError.exit_code
+    assert "the published figures are of gfx950" in ended.stderr
+
+
+def test_the_file_names_the_library(built: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.json"
+    assert run(built / LIBRARY, output, "--workgroup", "0").returncode == 0
+    manifest = json.loads((built / "manifest.json").read_text())
+    assert Timings.read(output).provenance["identity"] == manifest["identity"]

@@ -1,0 +1,203 @@
+"""Modelled times of workgroups: the record, its figures by hand, the tables and the picture."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from kernels.errors import RecordError
+from kernels.launch.counters import LIBRARY_FACTS
+from kernels.timing.record import CAUSES, Timings, wave_of
+from reports.cli import main
+from reports.errors import GateError, OrphanResultsError
+from reports.page.plots import plots
+from reports.timing.grid import launch
+from reports.timing.picture import MEANINGS, picture, spans
+from tests.unit.reports.report_samples import PROBLEM, manifest, write
+from tests.unit.reports.test_report import document, inputs, shown
+from tests.unit.reports.timing_samples import CHECK, span, timed, timings, wave
+
+
+def test_shares_by_hand() -> None:
+    """Three waves of 400 matrix cycles in 1,000 on two SIMDs; 240 of 400 in the loop, twice on the first SIMD."""
+    one = timed()
+    assert one.matrix_share == pytest.approx(1200 / 2000)
+    assert one.loop_share == pytest.approx((0.6 + 0.6 + 0.6) / 2)
+    assert one.pass_cycles == pytest.approx(3 * 400 / (3 * 4))
+    assert one.stalls()["wait_memory"] == pytest.approx(0.3)
+    assert one.stalls(loop=True) == pytest.approx(dict.fromkeys(CAUSES, 0) | {"wait_memory": 0.1})
+    assert CHECK.error == pytest.approx(0.05)
+
+
+def test_a_wave_without_a_loop_has_no_pass() -> None:
+    still = dataclasses.replace(wave(0), passes=0, loop=span(0, 0, 0))
+    assert timed(waves=(still,)).pass_cycles == 0
+    assert timed(waves=(still,)).loop_share == 0
+
+
+def test_a_replays_wave_becomes_a_record() -> None:
+    stalls = dict.fromkeys(CAUSES, 0) | {"barrier": 8}
+    figures = {"instructions": 5, "issued": 20, "matrix": 32, "vector": 4, "stalls": stalls}
+    made = wave_of(
+        {
+            **figures,
+            "simd": 2,
+            "end": 28,
+            "hot": [4, 8],
+            "timeline": "M",
+            "loop": {**figures, "passes": 3, "begin": 4, "end": 32},
+        }
+    )
+    assert (made.whole.begin, made.whole.end, made.loop.cycles, made.passes, made.hot) == (0, 28, 28, 3, (4, 8))
+
+
+def test_timings_as_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "timing.json"
+    timings().write(file)
+    assert Timings.read(file) == timings()
+    timings(waves=(dataclasses.replace(wave(0), hot=None),)).write(file)
+    assert Timings.read(file).problems[0].waves[0].hot is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"format": 1', '"format": 2', "no timings of format 1"),
+        ('"simd": 0', '"simd": -1', r"problems\[0\]\.waves\[0\]\.simd: is -1, which is no count"),
+        ('"resident": 1', '"resident": 0', r"problems\[0\]\.resident: is 0"),
+        ('"timeline_bin": 10', '"timeline_bin": 0', r"timeline_bin: is 0"),
+        ('"begin": 200', '"begin": 700', r"loop\.end: is before the begin"),
+        ('"barrier": 100', '"cheese": 100', r"stalls\.cheese: no such field"),
+        ('"published": 80.0', '"published": 0', r"checks\[0\]\.published: must be above 0"),
+        ('"arch": "gfx950"', '"arch": 950', r"provenance\.arch"),
+    ],
+)
+def test_a_damaged_file_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+    file = tmp_path / "timing.json"
+    timings().write(file)
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+    with pytest.raises(RecordError, match=message):
+        Timings.read(file)
+
+
+def test_the_command_shows_cycles_stalls_checks_and_doubts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    timings().write(tmp_path / "timing.json")
+    assert main(["timing", str(tmp_path / "timing.json")]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"prefill\.m64 +3 +1 +1000 +1000 +5 +100 +60\.0% +90\.0%", text)
+    assert re.search(r"prefill\.m64 +90\.0%.* 10\.0%", text)
+    assert re.search(r"tile +80 +84 +% +\+5\.0% +measured +new", text)
+    assert re.search(r"memory_latency +1000 +-10\.0% +-10\.0% +\+30\.0% +\+30\.0%", text)
+    assert "cannot see" in text or "can't see" in text
+
+
+def test_two_libraries_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [tmp_path / f"{name}.json" for name in ("ours", "theirs")]
+    timings().write(files[0])
+    timings(cycles=1600, resident=2).write(files[1])
+    assert main(["timing", str(files[0]), "--against", str(files[1])]) == 0
+    assert re.search(r"prefill\.m64 +1000 +\+25\.00% +100 +\+0\.00%", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [(timings("gfx942"), "one file is of gfx950, the other of gfx942"), (timings(problem="a/b"), "share no problem")],
+    ids=["arch", "problem"],
+)
+def test_files_that_cannot_be_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], other: Timings, message: str
+) -> None:
+    files = [tmp_path / f"{name}.json" for name in ("ours", "theirs")]
+    timings().write(files[0])
+    other.write(files[1])
+    assert main(["timing", str(files[0]), "--against", str(files[1])]) == GateError.exit_code
+    assert message in capsys.readouterr().err
+
+
+def test_runs_of_letters() -> None:
+    assert list(spans("MMW.")) == [("M", 0, 2), ("W", 2, 3), (".", 3, 4)]
+
+
+def test_the_picture_has_a_row_a_wave_and_letters_in_its_bars() -> None:
+    root = ElementTree.fromstring(picture(timed(), "one"))
+    space = {"svg": "http://www.w3.org/2000/svg"}
+    texts = [text.text for text in root.findall("svg:text", space)]
+    assert [text for text in texts if text and text.startswith("wave")] == ["wave 0 S0", "wave 1 S0", "wave 2 S1"]
+    assert texts.count("M") == texts.count("X") == texts.count("W") == texts.count("B") == 3
+    bars = [rect for rect in root.findall("svg:rect", space) if rect.get("y") == "8"]
+    assert [(bar[0].text, float(bar.get("width", 0))) for bar in bars] == [
+        (title, pytest.approx(884 / 6, abs=0.1)) for title in ("M 200-220", "X 220-240", "W 260-280", "B 280-300")
+    ]
+    named = {pattern.get("id") for pattern in root.iter("{http://www.w3.org/2000/svg}pattern")}
+    used = set(re.findall(r"url\(#([^)]+)\)", picture(timed(), "one")))
+    assert used <= named
+    assert set("MXVLSWB-.") == set(MEANINGS)
+
+
+def test_copies_are_told_apart() -> None:
+    texts = re.findall(r">(wave [^<]*)<", picture(timed(resident=2, waves=(wave(0), wave(0))), "two"))
+    assert texts == ["wave 1.0 S0", "wave 2.0 S0"]
+
+
+def test_the_report_shows_timings_of_this_build(tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    place = folder / "gfx950" / "aiter"
+    facts = {
+        **dict.fromkeys(LIBRARY_FACTS, "x"),
+        "upstream": "aiter",
+        "dialect": "ck-2025-11",
+        "mask_impl": "simplified",
+    }
+    (place / "manifest.json").write_text(json.dumps({**manifest(), **facts}))
+    made = Timings(
+        provenance={**facts, "arch": "gfx950", "tier": "smoke"}, problems=(timed(problem=PROBLEM),), checks=(CHECK,)
+    )
+    made.write(place / "timing.json")
+    found = inputs(folder)
+    tables = shown(document(found))
+    assert tables["timing"][0][:9] == [
+        PROBLEM,
+        "gfx950/aiter",
+        1000,
+        1,
+        1000,
+        100,
+        60.0,
+        90.0,
+        20.1,
+    ]  # 2 heads of 64 x 128 x 4 x 128 flop in 1,000 cycles of 2.4 GHz
+    assert tables["timing"][0][9:12] == ["", "wait_memory", 10.0]
+    assert tables["timing-checks"][0][:5] == ["tile", 80.0, 84.0, "%", 5.0]
+    assert any(PROBLEM in plot.title and "wave 2 S1" in plot.svg for plot in plots(found))
+    dataclasses.replace(made, provenance={**made.provenance, "flags": "-O1"}).write(place / "timing.json")
+    with pytest.raises(OrphanResultsError, match=r"timing\.json: counted on another build .* flags differs"):
+        inputs(folder)
+
+
+def test_a_launch_that_is_resident_at_once_takes_as_long_as_its_longest_workgroup() -> None:
+    """6 heads, 1,024 queries and keys, causal: 48 workgroups of 128 rows on 256 compute units, 1,000 cycles."""
+    name = "performance/published_fp8.tensor-q1k"
+    estimated = launch(timed(problem=name, launched=48, tile_rows=128), "gfx950")
+    assert estimated is not None
+    assert estimated.cycles == 1000
+    operations = 4 * 128 * 6 * (1024 * 1025 // 2)
+    assert estimated.tflops == pytest.approx(operations / (1000 / 2.4e9) / 1e12)
+    assert estimated.published == {"V2": 43.1, "V3": 47.7}
+
+
+def test_a_larger_launch_takes_its_workgroups_one_after_the_other() -> None:
+    """32,768 keys in 256 tiles: the average workgroup sees 257 / 512 of the longest's keys. Two copies take 1,000."""
+    name = "performance/published_fp8.tensor-q32k"
+    estimated = launch(timed(problem=name, launched=6 * 256, tile_rows=128, resident=2), "gfx950")
+    assert estimated is not None
+    assert estimated.cycles == pytest.approx(6 * 256 * 257 / 512 * 500 / 256)
+    assert launch(timed(problem="performance/none"), "gfx950") is None
+    assert launch(timed(problem=name, launched=256, resident=2), "gfx950") is None
+    assert launch(timed(problem=name), "gfx90a") is None

@@ -1,0 +1,56 @@
+"""Modelled times of one workgroup with figures that are easy to add up."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from kernels.launch.counters import PROVENANCE
+from kernels.timing.record import CAUSES, Check, Span, Timed, Timings, WaveTime
+from tests.unit.reports.report_samples import KERNEL
+
+
+def span(begin: int, end: int, matrix: int, **stalls: int) -> Span:
+    issued = end - begin - sum(stalls.values())
+    return Span(
+        begin=begin, end=end, instructions=issued // 4, issued=issued, matrix=matrix, vector=20,
+        stalls=dict.fromkeys(CAUSES, 0) | stalls,
+    )  # fmt: skip
+
+
+def wave(simd: int, timeline: str = "MMXX--WWBB..") -> WaveTime:
+    return WaveTime(
+        simd=simd,
+        whole=span(0, 1000, 400, barrier=100, wait_memory=300),
+        hot=(64, 128),
+        passes=5,
+        loop=span(200, 600, 240, wait_memory=40),
+        timeline=timeline,
+    )
+
+
+def timed(**changes: Any) -> Timed:
+    one = Timed(
+        problem="performance/prefill.m64", kernel=KERNEL, dtype="bf16", workgroup=3, launched=6,
+        tile_rows=64, resident=1, cycles=1000,
+        waves=(wave(0), wave(0), wave(1)), timeline_from=200, timeline_bin=10,
+        sensitivity={"memory_latency": (900, 1300)},
+    )  # fmt: skip
+    return dataclasses.replace(one, **changes)
+
+
+CHECK = Check(
+    name="tile",
+    about="a tile",
+    unit="%",
+    published=80.0,
+    modelled=84.0,
+    measured=True,
+    independent=True,
+    source="a page",
+)
+
+
+def timings(arch: str = "gfx950", **changes: Any) -> Timings:
+    provenance = {**dict.fromkeys(PROVENANCE, "x"), "arch": arch, "upstream": "ckpm"}
+    return Timings(provenance=provenance, problems=(timed(**changes),), checks=(CHECK,))

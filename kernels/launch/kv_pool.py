@@ -65,6 +65,7 @@ class Pool:
         self.v: list[Floats] = []
         low, high = p.kv_range
         self.base_descale = float(np.float32(max(-low, high) / 112))
+        self.place = {int(page): place for pages in table.pages for place, page in enumerate(pages)}  # in its sequence
         for index, pages in enumerate(table.pages):
             for number, (tensor, hdim) in enumerate((("k", p.hdim_q), ("v", p.hdim_v))):
                 tokens = self._place(index, pages, number, tensor, hdim)
@@ -85,6 +86,9 @@ class Pool:
             drawn = drawn.reshape(shape)
         if p.values == "page_number" and tensor == "v":  # multiples of 1/256 up to 1: exact in bf16 and fp16
             drawn[:] = ((pages * 37 % 251 + 1) / 256)[:, None, None, None]
+        factors = self._factors(pages, tensor)
+        if factors is not None:
+            drawn *= factors[:, None, None, None]
         descale = self.descales(pages, tensor)[:, None, :, None]
         bits = encode(drawn / descale, p.dtype, self.arch)
         tokens: Floats = (decode(bits, p.dtype, self.arch) * descale).reshape(-1, *shape[2:])[:length]
@@ -98,8 +102,20 @@ class Pool:
         p = self.problem
         if p.qscale != "kv_blockscale":
             return np.full((len(pages), p.nhead_k), 1.0 if p.qscale == "no" else self.base_descale)
-        step = (pages[:, None] * (7 if tensor == "k" else 5) + np.arange(p.nhead_k) * 3) % 8
-        return (np.float32(self.base_descale) * (1 + step / 8).astype(np.float32)).astype(np.float64)
+        factors = self._factors(pages, tensor)
+        own = pages * (7 if tensor == "k" else 5) if factors is None else np.zeros_like(pages)
+        step = (own[:, None] + np.arange(p.nhead_k) * 3) % 8
+        scales = np.float32(self.base_descale) * (1 + step / 8).astype(np.float32)
+        if factors is not None:
+            scales *= factors[:, None].astype(np.float32)
+        return scales.astype(np.float64)
+
+    def _factors(self, pages: NDArray[np.int64], tensor: str) -> Floats | None:
+        """[page]: the problem's page scales, which go by a page's place in its sequence; None without."""
+        given = self.problem.k_page_scales if tensor == "k" else self.problem.v_page_scales
+        if not given:
+            return None
+        return np.array([given[self.place[page] % len(given)] for page in pages.tolist()])
 
     def descale_fields(self) -> dict[str, int | float | str]:
         if self.problem.qscale != "kv_blockscale":

@@ -76,7 +76,9 @@ class Problem:
     ``pool_pages`` 0 means as many pages as are referenced and a few more. ``sequence_ids`` name the sequences' random
     streams: a sub-batch with the same ids holds the same numbers. ``scale`` 0 means 1/sqrt(hdim_q). ``tile_rows`` is
     the kM0 that the kernel must have (it is then named at launch), 0 leaves the tile to dispatch. ``seed`` is also
-    dropout's; without ``store_randval`` the kernel keeps the random values to itself.
+    dropout's; without ``store_randval`` the kernel keeps the random values to itself. ``k_page_scales`` and
+    ``v_page_scales`` are factors of the numbers in a sequence's first, second, ... page, and so of its block scales;
+    they start over when all are taken. Without them block scales depend on the physical page.
     """
 
     name: str
@@ -122,6 +124,8 @@ class Problem:
     values: str = "random"
     q_range: tuple[float, float] = (-2.0, 2.0)
     kv_range: tuple[float, float] = (-1.0, 1.0)
+    k_page_scales: tuple[float, ...] = ()
+    v_page_scales: tuple[float, ...] = ()
     seed: int = 0
     checks: tuple[str, ...] = ("reference", "nonzero")
     expect: str = "ok"
@@ -185,6 +189,9 @@ def _combination_complaint(p: Problem) -> str | None:
         return "column-major V has page size 1 and a pool of its own"
     if (p.dtype == "fp8bf16") != (p.qscale != "no"):
         return "fp8bf16 needs a qscale, other dtypes have none"
+    scales = (*p.k_page_scales, *p.v_page_scales)
+    if scales and (p.qscale != "kv_blockscale" or p.page_order in ("shared", "repeated") or min(scales) <= 0):
+        return "page scales are positive, and for block scales of pages of a sequence's own"
     if p.values == "peaks" and (p.qscale != "no" or p.page_order in ("shared", "repeated")):
         return "peaks are for tokens of a sequence's own, in a dtype that holds them without a scale"
     if p.mask == "no" and (p.window_left, p.window_right, p.sink_size) != (-1, -1, 0):

@@ -30,9 +30,10 @@ _INTEGERS = (
 _FLAGS = ["sink_logits", "alibi_per_batch", "lse", "store_randval"]
 _NUMBERS = ["logits_soft_cap", "p_drop", "scale"]
 _COMPOSITES = ["lengths", "heads", "hdim", "window", "pool_bytes", "q_range", "kv_range", "checks", "also_check"]
+_LISTS = ("k_page_scales", "v_page_scales")  # of numbers
 # of a case's values, those that are a Problem's as they are
-_PLAIN = frozenset((*CHOICES, *_INTEGERS, *_FLAGS, *_NUMBERS))
-FIELDS = (*CHOICES, *_INTEGERS, *_FLAGS, *_NUMBERS, *_COMPOSITES)
+_PLAIN = frozenset((*CHOICES, *_INTEGERS, *_FLAGS, *_NUMBERS, *_LISTS))
+FIELDS = (*CHOICES, *_INTEGERS, *_FLAGS, *_NUMBERS, *_LISTS, *_COMPOSITES)
 
 Condition = Mapping[str, Sequence[Any]]  # field, or axis -> the values, or words, that meet it
 
@@ -205,7 +206,7 @@ def _condition(group: Field, fields: Mapping[str, Field]) -> Condition:
     named = {} if axes is None else axes.mapping()
     condition: dict[str, list[Any]] = {}
     for name, field in fields.items():
-        listed = isinstance(field.value, list) and (name not in _COMPOSITES or name == "lengths")
+        listed = isinstance(field.value, list) and (name not in (*_COMPOSITES, *_LISTS) or name == "lengths")
         parts = field.items() if listed else [field]
         if name in FIELDS or name not in named:
             condition[name] = [_value(name, part) for part in parts]
@@ -238,6 +239,8 @@ def _value(name: str, field: Field) -> Any:
     if name in ("q_range", "kv_range"):
         low, high = (_number(item) for item in field.items())
         return low, high
+    if name in _LISTS:
+        return tuple(_number(item) for item in field.items())
     if name in ("checks", "also_check"):
         return field.texts()
     if name == "lengths":

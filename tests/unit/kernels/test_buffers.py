@@ -264,3 +264,23 @@ def test_reading_what_was_never_written_is_refused() -> None:
     for place in (8, 18):
         with pytest.raises(ProblemError):
             read(buffer, np.array([place]), np.uint16)
+
+
+def test_page_scales_go_by_a_page_s_place_in_its_sequence_whatever_its_number() -> None:
+    wide = make(
+        dtype="fp8bf16", qscale="kv_blockscale", page_size=16, seqlens_q=(3, 4), seqlens_k=(40, 20),
+        nhead_q=2, nhead_k=2, k_page_scales=(1.0, 100.0), v_page_scales=(8.0,), seed=3,
+        kv_range=(-112.0, 112.0),
+    )  # fmt: skip
+    prepared = prepare(wide)
+    assert agrees(prepared)
+    places = np.concatenate(prepared.table.pages)[:, None] * 16 + 4 * np.arange(4)  # bytes: 2 heads, K and V of each
+    scales = read(prepared.buffers["kv_descale"], places, np.float32)
+    assert scales[:, 0::2].tolist() == [[factor, 1.375 * factor] for factor in (1, 100, 1, 1, 100)]
+    assert scales[:, 1::2].tolist() == [[8, 1.375 * 8]] * 5
+    even = prepare(dataclasses.replace(wide, k_page_scales=(1.0,), v_page_scales=(1.0,)))
+    factors = np.repeat([1, 100, 1], 16)[:40, None, None]
+    assert np.allclose(prepared.inputs.k[0], even.inputs.k[0] * factors, rtol=1e-6)
+    for check in ("identity_vs_scrambled", "batch_invariance"):
+        other = prepare(counterpart(wide, check, 0))
+        assert np.array_equal(other.inputs.k[0], prepared.inputs.k[0])

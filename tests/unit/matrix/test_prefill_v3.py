@@ -16,7 +16,7 @@ from matrix.enumeration import enumerate_keys, enumerate_names
 from matrix.explain import find_key, why
 from matrix.keys import Key
 from matrix.names import make_key, parse
-from matrix.problems.problem import Problem, needed, serving
+from matrix.problems.problem import SUITES, Problem, needed, serving
 from matrix.problems.tables import problems
 from matrix.published.golden import stored_lists
 from matrix.selection import Selection, select
@@ -191,3 +191,49 @@ def test_what_v3_does_not_pad_is_asked_of_the_pad() -> None:
     assert needed(fp8(hdim_q=112, hdim_v=112))["pad"] == {"psskddv"}
     newest = {key.pad for key in enumerate_keys(dialect("rocm-libraries-2026").family("batch_prefill"), arch="gfx950")}
     assert newest == {"psskddv"}
+
+
+def test_every_smoke_problem_that_a_kernel_of_v3_serves_takes_it_in_a_smoke_library() -> None:
+    """The others are for V2 alone, of which smoke libraries of this dialect hold few."""
+    full, few = (list(keys) for keys in (enumerate_keys(BATCH_PREFILL, arch="gfx950"), smoke()))
+    v3 = [key for key in full if key.pipeline == "qr_async_trload_v3"]
+    for problem in (p for suite in SUITES for p in problems(suite) if p.expect == "ok"):
+        if serving(v3, problem):
+            assert serving(few, problem)[0] in v3, problem.name
+        else:
+            assert problem.v3 != "on", problem.name
+
+
+def on(suite: str) -> list[Problem]:
+    return [problem for problem in problems(suite) if problem.v3 == "on"]
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_every_suite_launches_v3_with_each_scale_and_size_of_pages_each_table_and_mask(suite: str) -> None:
+    kinds = {(p.qscale, p.page_size) for p in on(suite)}
+    assert kinds == {("pertensor", 1), ("pertensor", 16), ("pertensor", 1024), ("kv_blockscale", 1024)}
+    assert {p.kv_table for p in on(suite)} == {"sglang", "vllm"}
+    assert {p.mask for p in on(suite)} >= {"no", "bottom_right"}
+
+
+@pytest.mark.parametrize("suite", ["batch-prefill", "page-fault", "sanitize"])
+def test_v3_runs_one_to_four_tiles_with_each_scale_and_size_of_pages(suite: str) -> None:
+    kinds = {(p.qscale, p.page_size) for p in on(suite)}
+    tiles = {(p.qscale, p.page_size, -(-keys // 64)) for p in on(suite) for keys in p.seqlens_k}
+    assert tiles >= {(*kind, count) for kind in kinds for count in (1, 2, 3, 4)}
+
+
+def test_v3_meets_every_ratio_of_heads_every_count_of_rows_and_scales_far_apart() -> None:
+    cases = on("batch-prefill")
+    assert {p.nhead_q // p.nhead_k for p in cases} == set(range(1, 17))
+    rows = {
+        (rows, keys)
+        for p in cases
+        if p.group == "v3_tiles"
+        for rows, keys in zip(p.seqlens_q, p.seqlens_k, strict=True)
+    }
+    keys = (1, 63, 64, 65, 128, 129, 192, 193, 200, 256)
+    assert rows == set(itertools.product((1, 31, 33, 256, 257, 300), keys))
+    for given in ([p.k_page_scales for p in cases], [p.v_page_scales for p in cases]):
+        steps = {later / earlier for scales in given for earlier, later in itertools.pairwise(scales)}
+        assert {round(step, 9) for step in steps} >= {100, 10000, 0.01, 0.0001}

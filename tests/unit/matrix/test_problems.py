@@ -317,6 +317,8 @@ def test_counterparts_differ_where_they_say() -> None:
         ({"checks": ("freed_pages", "nan_canary"), "page_size": 16}, "nan_canary could fill"),
         ({"mode": "batch", "seqlens_q": (1, 2), "seqlens_k": (1, 2)}, "one seqlen_q"),
         ({"checks": ("looks",)}, "unknown check 'looks'"),
+        ({"k_page_scales": (1.0, 2.0)}, "page scales are positive, and for block scales"),
+        ({"dtype": "fp8bf16", "qscale": "kv_blockscale", "v_page_scales": (1.0, 0.0)}, "page scales are positive"),
     ],
 )
 def test_complaints(fields: dict[str, object], message: str) -> None:

@@ -1,8 +1,8 @@
 // Tiles of K and V on their way from a paged cache into LDS, without a register in between.
 //
 // Each wave brings 8 tokens of every tile. What it has in flight at most, oldest first: the lookup
-// of a page id, a load of K, a load of V. A wait for all but LOADS_IN_FLIGHT therefore ends when
-// the lookup has come, and lets the loads fly.
+// of a page id, with block scales those of a page, a load of K, a load of V. A wait for all but
+// kLoadsInFlight therefore ends when lookup and scales have come, and lets the loads fly.
 //
 // Lookups and loads are inline assembly: of loads into LDS the compiler would wait for all before
 // the next read of LDS, and count them otherwise where it waits for a lookup.
@@ -19,6 +19,15 @@ template <int kCount>
 CK_TILE_DEVICE void wait_for_all_but()
 {
     asm volatile("s_waitcnt vmcnt(%0)" ::"n"(kCount) : "memory");
+}
+
+// In flight, too: the same for all lanes, in a vector register. A scalar load would be counted with
+// the reads of LDS, which then wait for all of each other.
+CK_TILE_DEVICE float load_scale(const float* scale)
+{
+    float value;
+    asm volatile("global_load_dword %0, %1, %2" : "=v"(value) : "v"(0), "s"(scale) : "memory");
+    return value;
 }
 
 template <index_t kPageSize>

@@ -138,7 +138,7 @@ private:
                 issue(0);
                 multiply_k(0);
                 barrier();
-                consume(0);
+                consume();
                 weigh<true>(0);
                 finish();
                 index_t tile = 1;
@@ -151,7 +151,7 @@ private:
             {
                 issue(0);
                 barrier();
-                consume(0);
+                consume();
                 multiply_k(0);
                 finish();
                 index_t tile = 1;
@@ -174,7 +174,7 @@ private:
             else
                 weigh<kBounded>(tile - 1);
             barrier();
-            consume(tile);
+            consume();
             if constexpr(kGroup == 0)
                 weigh<kBounded>(tile);
             else
@@ -196,31 +196,33 @@ private:
             asm volatile("s_waitcnt vmcnt(0)" : "+v"(near), "+v"(far)::"memory");
             this_page = Stream::settled(near);
             next_page = Stream::settled(far);
-            scales[0] = scales_of(this_page);
-            scales[1] = scales_of(next_page);
+            load_scales(this_page);
             stream.load_k(0, this_page, k_buffer(0));
             finish();
+            take_scales<0>();
+            ahead = loaded;
         }
 
         CK_TILE_DEVICE void issue(index_t tile)
         {
             looked_up = stream.lookup(tile + 2);
+            load_scales(next_page);
             stream.load_k(tile + 1, next_page, k_buffer(tile + 1));
             stream.load_v(tile, this_page, v_buffer(tile));
             __builtin_amdgcn_sched_barrier(0);
         }
 
-        CK_TILE_DEVICE void consume(index_t)
+        CK_TILE_DEVICE void consume()
         {
             asm volatile("s_waitcnt vmcnt(%1)"
                          : "+v"(looked_up)
                          : "n"(ckpm::prefill::v3::kLoadsInFlight)
                          : "memory");
+            take_scales<ckpm::prefill::v3::kLoadsInFlight>();
             this_page = next_page;
             next_page = Stream::settled(looked_up);
-            current   = scales[0];
-            scales[0] = scales[1];
-            scales[1] = scales_of(next_page);
+            current   = ahead;
+            ahead     = loaded;
         }
 
         CK_TILE_DEVICE static void finish()
@@ -230,15 +232,25 @@ private:
             barrier();
         }
 
-        CK_TILE_DEVICE Scales scales_of(int32_t page) const
+        CK_TILE_DEVICE void load_scales([[maybe_unused]] int32_t page)
         {
             if constexpr(kBlockScale)
             {
                 const auto at = static_cast<long_index_t>(page) * args.page_scales;
-                return {args.k_scales[at], args.v_scales[at]};
+                loaded.k      = ckpm::prefill::v3::load_scale(args.k_scales + at);
+                loaded.v      = ckpm::prefill::v3::load_scale(args.v_scales + at);
             }
-            else
-                return {1.f, 1.f};
+        }
+
+        // No use of what was loaded may move before the wait.
+        template <int kInFlight>
+        CK_TILE_DEVICE void take_scales()
+        {
+            if constexpr(kBlockScale)
+                asm volatile("s_waitcnt vmcnt(%2)"
+                             : "+v"(loaded.k), "+v"(loaded.v)
+                             : "n"(kInFlight)
+                             : "memory");
         }
 
         CK_TILE_DEVICE LdsByte* k_buffer(index_t tile) const { return lds + tile % 2 * kTileBytes; }
@@ -346,7 +358,7 @@ private:
                 // `out` is kept in units of the tile's scale of V; a page whose scale is 0 counts
                 // as nearly 0
                 const float fresh = max(current.v, 1e-30f);
-                by *= v_scale / fresh;
+                by *= fresh == v_scale ? 1.f : v_scale * __builtin_amdgcn_rcpf(fresh);
                 v_scale = fresh;
             }
             if(__builtin_amdgcn_ballot_w64(by != 1.f) != 0)
@@ -386,7 +398,8 @@ private:
 
         int32_t looked_up;            // page of the tile behind next_page's, once it has come
         int32_t this_page, next_page; // of the tiles whose V and K are loaded next
-        Scales current, scales[2];    // of the tile to be weighed, and of the two behind it
+        // of the tile to be weighed, of the one behind it, and of that whose K is on its way
+        Scales current{1.f, 1.f}, ahead{1.f, 1.f}, loaded{1.f, 1.f};
     };
 };
 

@@ -30,10 +30,11 @@ struct Weights
 //
 // Weights are up to 2^kShift times as large as what they stand for, so that small ones keep their
 // bits; sums are so, too, and it cancels. The origin follows the largest score only when that has
-// run ahead by more than kSlack: e4m3 goes on to 448, and O is rescaled less often.
+// run ahead by more than kSlack, and O is rescaled less often. Between the two they share what e4m3
+// has: up to 448 upwards, and three bits down to 2^-6, 2^-12 of the largest weight.
 struct RunningSoftmax
 {
-    static constexpr float kShift = 8.f, kSlack = 0.75f; // 2^8.75 = 431
+    static constexpr float kShift = 6.f, kSlack = 2.75f; // 2^8.75 = 431
 
     float origin = -ck_tile::numeric<float>::infinity();
     float sum    = 0.f; // of this lane's keys

@@ -6,7 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from kernels.base.results import Case, Results
@@ -14,6 +15,7 @@ from kernels.build.request import PROJECT
 from matrix.keys import Key
 from tests.gpu.errors import CasesFailedError
 from tests.gpu.suites import locate
+from tests.prefill.defects import Edit
 from tests.prefill.instead import ARCH, UPSTREAM
 
 HEADERS = "kernels/include_prefill"
@@ -36,6 +38,22 @@ class PrefillCopy:
         done = self._run(("kernels", "build"), upstream, *words, "--headers", str(self.headers))
         assert done.returncode == 0, done.stdout + done.stderr
         return locate(self.work, ARCH, upstream).library.parent
+
+    @contextmanager
+    def edited(self, edits: Sequence[Edit]) -> Iterator[None]:
+        """The headers with the edits, which are taken back."""
+        before: dict[Path, str] = {}
+        for edit in edits:
+            header = self.headers / edit.folder / edit.header
+            text = header.read_text()
+            assert text.count(edit.old) == 1, f"{edit.header} holds {text.count(edit.old)} times: {edit.old}"
+            before.setdefault(header, text)
+            header.write_text(text.replace(edit.old, edit.new))
+        try:
+            yield
+        finally:
+            for header, text in before.items():
+                header.write_text(text)
 
     def case(self, suite: str, name: str, upstream: str = UPSTREAM) -> Case:
         """The result of one case on the emulator, with the library that was built last of the upstream."""

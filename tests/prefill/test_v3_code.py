@@ -6,6 +6,7 @@ The texts of pipeline.hpp and page_stream.hpp say what holds; here it is read fr
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -27,6 +28,7 @@ from tests.prefill.v3_code import (
     is_mfma,
     read,
 )
+from tests.prefill.v3_defects import SLOTS_NOT_APART, WAIT_TOO_SHORT
 
 SCORES = 32  # of a lane in a tile: 64 keys and 32 queries, of 64 lanes
 
@@ -52,22 +54,36 @@ class Kernel:
 def kernels(copy: PrefillCopy, v3_keys: tuple[Key, ...]) -> tuple[Kernel, ...]:
     """Of V3's 32 kernels those with one mask for each table: the tables differ in front of the loops alone."""
     masks = {"sglang": "no", "vllm": "causal"}
-    v3 = {key.name: key for key in v3_keys if key.pipeline.endswith("_v3") and key.mask == masks[str(key.kv_table)]}
-    folder = copy.build(list(v3.values()), V3)
+    v3 = [key for key in v3_keys if key.pipeline.endswith("_v3") and key.mask == masks[str(key.kv_table)]]
+    assert len(v3) == 16
+    return built(copy, v3)
+
+
+def built(copy: PrefillCopy, keys: Sequence[Key]) -> tuple[Kernel, ...]:
+    by_name = {key.name: key for key in keys}
+    folder = copy.build(keys, V3)
     listed = Manifest.read(folder / MANIFEST).kernels
-    symbols = {row.symbol: name for name in v3 for row in listed[name].compiled(ARCH)}
+    symbols = {row.symbol: name for name in by_name for row in listed[name].compiled(ARCH)}
     codes = read(folder / LIBRARY, list(symbols), ARCH)
     resources = {
         one.symbol: one for elf in code_object.bundles(folder / LIBRARY)[ARCH] for one in code_object.kernels(elf)
     }
-    assert len(codes) == len(symbols) == len(v3) == 16
-    return tuple(Kernel(v3[symbols[one]], code, resources[one]) for one, code in codes.items())
+    assert len(codes) == len(symbols) == len(keys)
+    return tuple(Kernel(by_name[symbols[one]], code, resources[one]) for one, code in codes.items())
 
 
 def test_a_loop_s_wait_for_the_page_lookup_leaves_the_two_loads_into_lds_in_flight(kernels: tuple[Kernel, ...]) -> None:
     """The lookup is the oldest of what is under way there, on every way that leads there."""
     for kernel in kernels:
         assert wrong_waits(kernel.code, kernel.loops()) == [], kernel.key.name
+
+
+def test_a_wait_that_lets_the_lookup_fly_is_seen(copy: PrefillCopy, kernels: tuple[Kernel, ...]) -> None:
+    with copy.edited((WAIT_TOO_SHORT,)):
+        (kernel,) = built(copy, (kernels[0].key,))
+    wrong = wrong_waits(kernel.code, kernel.loops())
+    assert len(wrong) == 4
+    assert all("vmcnt(0)" in one and "with pll under way" in one for one in wrong), wrong
 
 
 def wrong_waits(code: KernelCode, loops: list[Loop]) -> list[str]:
@@ -108,6 +124,13 @@ def test_a_tile_is_two_phases_and_all_its_products_are_in_one(kernels: tuple[Ker
                 phases = kernel.code.phases(way)
                 products = sorted(sum(is_mfma(kernel.code.instructions[at]) for at in phase) for phase in phases)
                 assert products == [0, 32], kernel.key.name
+
+
+def test_a_barrier_less_between_the_slots_is_seen(copy: PrefillCopy, kernels: tuple[Kernel, ...]) -> None:
+    """No suite can: the groups multiply at the same time then, which changes no number."""
+    with copy.edited((SLOTS_NOT_APART,)):
+        (kernel,) = built(copy, (kernels[0].key,))
+    assert {len(kernel.code.phases(way)) for way in kernel.iterations()} == {1}
 
 
 def test_no_branch_lies_within_a_phase_but_around_the_rescaling_of_o(kernels: tuple[Kernel, ...]) -> None:

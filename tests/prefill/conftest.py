@@ -17,6 +17,12 @@ def keys() -> tuple[Key, ...]:
     return tuple(enumerate_keys(dialect("rocm-libraries-2026").family("batch_prefill"), arch=ARCH))
 
 
+@pytest.fixture(scope="session")
+def v3_keys() -> tuple[Key, ...]:
+    """The kernels that ckpm-v3 may build, in dispatch order."""
+    return tuple(enumerate_keys(dialect("prefill-v3").family("batch_prefill"), arch=ARCH))
+
+
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> PrefillCopy:
     return PrefillCopy(tmp_path_factory.mktemp("planted"))

@@ -6,17 +6,19 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from kernels.base.results import Case, Results
 from kernels.build.request import PROJECT
 from matrix.keys import Key
 from tests.gpu.errors import CasesFailedError
+from tests.gpu.suites import locate
+from tests.prefill.defects import Edit
 from tests.prefill.instead import ARCH, UPSTREAM
 
 HEADERS = "kernels/include_prefill"
-_WORDS = ("--arch", ARCH, "--upstream", UPSTREAM)
 
 
 class PrefillCopy:
@@ -26,28 +28,46 @@ class PrefillCopy:
         self.headers, self.work = folder / "headers", folder / "work"
         shutil.copytree(PROJECT / HEADERS, self.headers)
 
-    def build(self, keys: Sequence[Key]) -> None:
-        """A library of these kernels alone, each in a unit of its own."""
+    def build(self, keys: Sequence[Key], upstream: str = UPSTREAM) -> Path:
+        """The folder of a library of these kernels of an upstream alone, each in a unit of its own."""
         chosen = self.headers.with_name("chosen.py")
         chosen.write_text(
             f"NAMES = {sorted({key.name for key in keys})!r}\n\n\ndef keep(key):\n    return key.name in NAMES\n"
         )
         words = ("--tier", "full", "--filter-file", str(chosen), "--unit-size", "1", "--toolchain", "embedded")
-        done = self._run("kernels", "build", *_WORDS, *words, "--headers", str(self.headers))
+        done = self._run(("kernels", "build"), upstream, *words, "--headers", str(self.headers))
         assert done.returncode == 0, done.stdout + done.stderr
+        return locate(self.work, ARCH, upstream).library.parent
 
-    def case(self, suite: str, name: str) -> Case:
-        """The result of one case on the emulator."""
+    @contextmanager
+    def edited(self, edits: Sequence[Edit]) -> Iterator[None]:
+        """The headers with the edits, which are taken back."""
+        before: dict[Path, str] = {}
+        for edit in edits:
+            header = self.headers / edit.folder / edit.header
+            text = header.read_text()
+            assert text.count(edit.old) == 1, f"{edit.header} holds {text.count(edit.old)} times: {edit.old}"
+            before.setdefault(header, text)
+            header.write_text(text.replace(edit.old, edit.new))
+        try:
+            yield
+        finally:
+            for header, text in before.items():
+                header.write_text(text)
+
+    def case(self, suite: str, name: str, upstream: str = UPSTREAM) -> Case:
+        """The result of one case on the emulator, with the library that was built last of the upstream."""
         output = self.work / f"{suite}.json"
         words = ("--suite", suite, "--tier", "full", "--case", name, "--device", "emulator", "--output", str(output))
-        done = self._run("tests.gpu", *_WORDS, *words)
+        done = self._run(("tests.gpu",), upstream, *words)
         assert done.returncode in (0, CasesFailedError.exit_code), done.stdout + done.stderr
         (case,) = Results.read(output).cases
         assert case.name == f"{suite}/{name}"
         assert (done.returncode == 0) == (case.outcome == "passed"), done.stdout
         return case
 
-    def _run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", *words, "--work", str(self.work)]
+    def _run(self, command: Sequence[str], upstream: str, *words: str) -> subprocess.CompletedProcess[str]:
+        place = ("--arch", ARCH, "--upstream", upstream, "--work", str(self.work))
+        line = [sys.executable, "-m", *command, *place, *words]
         environment = {name: value for name, value in os.environ.items() if name != "CK_ROOT"}
-        return subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
+        return subprocess.run(line, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-FOLDER = "ckpm_prefill"
+from tests.prefill.instead import UPSTREAM
+
 WRONG = "wrong numbers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """In a header of FOLDER, ``old``, which stands there once, becomes ``new``."""
+    """In a header of a folder of kernels/include_prefill, ``old``, which stands there once, becomes ``new``."""
 
+    folder: str = "ckpm_prefill"
     header: str
     old: str
     new: str
@@ -20,12 +22,16 @@ class Edit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defect:
-    """``case`` of ``suite`` must fail, ``found_as`` wrong numbers or a kind of fault; without the defect it passes."""
+    """``case`` of ``suite`` must fail, ``found_as`` wrong numbers or a kind of fault; without the defect it passes.
+
+    The case runs on a library of ``upstream``.
+    """
 
     edits: tuple[Edit, ...]
     suite: str
     case: str
     found_as: str
+    upstream: str = UPSTREAM
 
 
 DEFECTS: Mapping[str, Defect] = {

@@ -14,6 +14,7 @@ from matrix.problems.problem import Problem, loads, serving
 
 ARCH = "gfx950"
 UPSTREAM = "ckpm"
+V3 = "ckpm-v3"
 
 INSTEAD: Mapping[str, str] = {
     "registers-of-asm-loads-are-moved-before-the-wait": "sanitize/full_cross.bf16-m128-causal-alibi",
@@ -38,9 +39,9 @@ INSTEAD: Mapping[str, str] = {
 def kernels_for(problem: Problem, keys: Iterable[Key]) -> list[Key]:
     """Of a library's kernels in dispatch order, those that a launch of the problem may take: one for each load mode.
 
-    Pages of one token are always read with 64-bit addresses (load_mode.hpp).
+    Pages of one token are always read with 64-bit addresses (load_mode.hpp). Kernels of V3 have no load mode.
     """
     able = serving(keys, problem)
     modes = ("gload",) if problem.page_size == 1 else loads(problem)
-    first = (next((key for key in able if key.load == mode), None) for mode in modes)
-    return [key for key in first if key is not None]
+    first = (next((key for key in able if key.load in (mode, None)), None) for mode in modes)
+    return list(dict.fromkeys(key for key in first if key is not None))

@@ -1,57 +1,58 @@
-"""Each defect planted in the headers of ckpm is found by the case of a suite that the table names."""
+"""Each defect planted in the headers of ckpm and its V3 is found by the case of a suite that the tables name."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import pytest
 
 from matrix.keys import Key
 from matrix.problems.tables import find
 from tests.prefill.copies import PrefillCopy
-from tests.prefill.defects import DEFECTS, FOLDER, WRONG, Defect
-from tests.prefill.instead import kernels_for
+from tests.prefill.defects import DEFECTS, WRONG, Defect
+from tests.prefill.instead import UPSTREAM, V3, kernels_for
+from tests.prefill.v3_defects import V3_DEFECTS
+
+EVERY = {**DEFECTS, **V3_DEFECTS}
+Kernels = dict[str, tuple[Key, ...]]
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory, keys: tuple[Key, ...]) -> PrefillCopy:
+def kernels(keys: tuple[Key, ...], v3_keys: tuple[Key, ...]) -> Kernels:
+    """Of each upstream."""
+    return {UPSTREAM: keys, V3: v3_keys}
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory, kernels: Kernels) -> PrefillCopy:
     """Without any defect, with the kernels of all cases."""
     copy = PrefillCopy(tmp_path_factory.mktemp("sound"))
-    copy.build([kernel(defect, keys) for defect in DEFECTS.values()])
+    for upstream in kernels:
+        copy.build([kernel(one, kernels) for one in EVERY.values() if one.upstream == upstream], upstream)
     return copy
 
 
-@pytest.fixture
-def planted(copy: PrefillCopy) -> Iterator[PrefillCopy]:
-    """What a test plants in the headers is taken back."""
-    headers = {file: file.read_text() for file in (copy.headers / FOLDER).glob("*.hpp")}
-    yield copy
-    for file, text in headers.items():
-        file.write_text(text)
-
-
-def kernel(defect: Defect, keys: tuple[Key, ...]) -> Key:
+def kernel(defect: Defect, kernels: Kernels) -> Key:
     """The one that the case takes."""
-    (key,) = kernels_for(find(f"{defect.suite}/{defect.case}"), keys)
+    (key,) = kernels_for(find(f"{defect.suite}/{defect.case}"), kernels[defect.upstream])
     return key
 
 
-@pytest.mark.parametrize("name", DEFECTS)
+@pytest.mark.parametrize("name", EVERY)
 def test_without_the_defect_its_case_passes(sound: PrefillCopy, name: str) -> None:
-    case = sound.case(DEFECTS[name].suite, DEFECTS[name].case)
+    defect = EVERY[name]
+    case = sound.case(defect.suite, defect.case, defect.upstream)
     assert case.status == "passed", case
 
 
-@pytest.mark.parametrize("name", DEFECTS)
-def test_the_case_finds_the_defect(planted: PrefillCopy, keys: tuple[Key, ...], name: str) -> None:
-    defect = DEFECTS[name]
-    for edit in defect.edits:
-        header = planted.headers / FOLDER / edit.header
-        text = header.read_text()
-        assert text.count(edit.old) == 1, f"{edit.header} holds {text.count(edit.old)} times: {edit.old}"
-        header.write_text(text.replace(edit.old, edit.new))
-    planted.build([kernel(defect, keys)])
-    found = planted.case(defect.suite, defect.case)
+@pytest.mark.parametrize("name", EVERY)
+def test_the_case_finds_the_defect(copy: PrefillCopy, kernels: Kernels, name: str) -> None:
+    defect = EVERY[name]
+    with copy.edited(defect.edits):
+        copy.build([kernel(defect, kernels)], defect.upstream)
+    found = copy.case(defect.suite, defect.case, defect.upstream)
     assert found.status == "failed", found
     assert (found.fault.kind if found.fault else WRONG) == defect.found_as, found
     assert found.fault or "elements differ" in found.message
+
+
+def test_the_cases_that_find_defects_of_v3_are_smoke() -> None:
+    assert {find(f"{one.suite}/{one.case}").tier for one in V3_DEFECTS.values()} == {"smoke"}

@@ -17,8 +17,9 @@ from matrix.problems.ledger import Entry, Ledger, read_ledger
 from matrix.problems.problem import FAMILY_SUITE
 from matrix.problems.tables import find
 from tests.prefill.copies import HEADERS
-from tests.prefill.defects import DEFECTS, FOLDER
-from tests.prefill.instead import ARCH, INSTEAD, UPSTREAM, kernels_for
+from tests.prefill.defects import DEFECTS
+from tests.prefill.instead import ARCH, INSTEAD, UPSTREAM, V3, kernels_for
+from tests.prefill.v3_defects import V3_DEFECTS
 
 ARCHS = ("gfx942", "gfx950")
 
@@ -82,9 +83,13 @@ def test_ckpm_has_kernels_for_every_case(arch: str) -> None:
 
 
 def test_planted_defects_change_what_stands_in_the_headers_once_and_their_cases_take_one_kernel() -> None:
-    keys = tuple(enumerate_keys(dialect("rocm-libraries-2026").family("batch_prefill"), arch=ARCH))
-    for name, defect in DEFECTS.items():
+    keys = {
+        upstream: tuple(enumerate_keys(dialect(upstreams()[upstream].dialect).family("batch_prefill"), arch=ARCH))
+        for upstream in (UPSTREAM, V3)
+    }
+    for name, defect in (*DEFECTS.items(), *V3_DEFECTS.items()):
         for edit in defect.edits:
-            text = (Path(__file__).parents[3] / HEADERS / FOLDER / edit.header).read_text()
+            text = (Path(__file__).parents[3] / HEADERS / edit.folder / edit.header).read_text()
             assert text.count(edit.old) == 1, name
-        assert len(kernels_for(find(f"{defect.suite}/{defect.case}"), keys)) == 1, name
+        (key,) = kernels_for(find(f"{defect.suite}/{defect.case}"), keys[defect.upstream])
+        assert (key.pipeline == "qr_async_trload_v3") == (defect.upstream == V3), name

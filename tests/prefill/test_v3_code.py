@@ -1,0 +1,204 @@
+"""The schedule of V3's kernels as their machine code has it: waits, branches, what a tile costs, and registers.
+
+The texts of pipeline.hpp and page_stream.hpp say what holds; here it is read from their code.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from emulator.inspection.waits import waited_for
+from kernels.build.manifest import MANIFEST, Manifest
+from kernels.build.request import LIBRARY
+from kernels.code import code_object
+from matrix.keys import Key
+from tests.prefill.copies import PrefillCopy
+from tests.prefill.instead import ARCH, V3
+from tests.prefill.v3_code import (
+    KernelCode,
+    Loop,
+    Way,
+    is_branch,
+    is_dword_load,
+    is_load_to_lds,
+    is_mfma,
+    read,
+)
+from tests.prefill.v3_defects import SLOTS_NOT_APART, WAIT_TOO_SHORT
+
+SCORES = 32  # of a lane in a tile: 64 keys and 32 queries, of 64 lanes
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    key: Key
+    code: KernelCode
+    resources: code_object.KernelResources
+
+    def loops(self) -> list[Loop]:
+        """Of each group one for whole tiles, and one for those that a bound cuts."""
+        loops = self.code.tile_loops()
+        assert len(loops) == 4, self.key.name
+        return loops
+
+    def iterations(self) -> list[Way]:
+        """Of each loop, without the rescaling of O."""
+        return [min(loop.ways, key=len) for loop in self.loops()]
+
+
+@pytest.fixture(scope="module")
+def kernels(copy: PrefillCopy, v3_keys: tuple[Key, ...]) -> tuple[Kernel, ...]:
+    """Of V3's 32 kernels those with one mask for each table: the tables differ in front of the loops alone."""
+    masks = {"sglang": "no", "vllm": "causal"}
+    v3 = [key for key in v3_keys if key.pipeline.endswith("_v3") and key.mask == masks[str(key.kv_table)]]
+    assert len(v3) == 16
+    return built(copy, v3)
+
+
+def built(copy: PrefillCopy, keys: Sequence[Key]) -> tuple[Kernel, ...]:
+    by_name = {key.name: key for key in keys}
+    folder = copy.build(keys, V3)
+    listed = Manifest.read(folder / MANIFEST).kernels
+    symbols = {row.symbol: name for name in by_name for row in listed[name].compiled(ARCH)}
+    codes = read(folder / LIBRARY, list(symbols), ARCH)
+    resources = {
+        one.symbol: one for elf in code_object.bundles(folder / LIBRARY)[ARCH] for one in code_object.kernels(elf)
+    }
+    assert len(codes) == len(symbols) == len(keys)
+    return tuple(Kernel(by_name[symbols[one]], code, resources[one]) for one, code in codes.items())
+
+
+def test_a_loop_s_wait_for_the_page_lookup_leaves_the_two_loads_into_lds_in_flight(kernels: tuple[Kernel, ...]) -> None:
+    """The lookup is the oldest of what is under way there, on every way that leads there."""
+    for kernel in kernels:
+        assert wrong_waits(kernel.code, kernel.loops()) == [], kernel.key.name
+
+
+def test_a_wait_that_lets_the_lookup_fly_is_seen(copy: PrefillCopy, kernels: tuple[Kernel, ...]) -> None:
+    with copy.edited((WAIT_TOO_SHORT,)):
+        (kernel,) = built(copy, (kernels[0].key,))
+    wrong = wrong_waits(kernel.code, kernel.loops())
+    assert len(wrong) == 4
+    assert all("vmcnt(0)" in one and "with pll under way" in one for one in wrong), wrong
+
+
+def wrong_waits(code: KernelCode, loops: list[Loop]) -> list[str]:
+    """The waits in loops that take a lookup, or a load into LDS, otherwise than the schedule does.
+
+    A dword in front of a load into LDS is a page id: block scales are loaded behind both. What waits for the loads
+    themselves is the wait before the barrier that ends a slot.
+    """
+    wrong, consumed = [], 0
+    before = code.in_flight()
+    for at in sorted(frozenset[int]().union(*(loop.body for loop in loops))):
+        wait = code.instructions[at]
+        if wait.name != "s_waitcnt":
+            continue
+        most = waited_for(wait)[0]
+        for queue in before[at]:
+            kinds = "".join(kind(code, one) for one in queue)
+            gone = kinds[: max(len(kinds) - most, 0)]
+            lookups = [place for place, letter in enumerate(gone) if letter == "p" and "l" in kinds[place:]]
+            consumed += bool(lookups)
+            ends_slot = code.instructions[at + 1].name == "s_barrier"
+            if (lookups and (kinds, most) != ("pll", 2)) or ("l" in gone and not ends_slot):
+                wrong.append(f"pc 0x{wait.pc:x}: {wait.text} with {kinds} under way")
+    assert consumed >= len(loops)
+    return wrong
+
+
+def kind(code: KernelCode, at: int) -> str:
+    """p: a dword, which is a page id or a scale; l: a load into LDS; ?: another."""
+    instruction = code.instructions[at]
+    return "l" if is_load_to_lds(instruction) else "p" if is_dword_load(instruction) else "?"
+
+
+def test_a_tile_is_two_phases_and_all_its_products_are_in_one(kernels: tuple[Kernel, ...]) -> None:
+    for kernel in kernels:
+        for loop in kernel.loops():
+            for way in loop.ways:
+                phases = kernel.code.phases(way)
+                products = sorted(sum(is_mfma(kernel.code.instructions[at]) for at in phase) for phase in phases)
+                assert products == [0, 32], kernel.key.name
+
+
+def test_a_barrier_less_between_the_slots_is_seen(copy: PrefillCopy, kernels: tuple[Kernel, ...]) -> None:
+    """No suite can: the groups multiply at the same time then, which changes no number."""
+    with copy.edited((SLOTS_NOT_APART,)):
+        (kernel,) = built(copy, (kernels[0].key,))
+    assert {len(kernel.code.phases(way)) for way in kernel.iterations()} == {1}
+
+
+def test_no_branch_lies_within_a_phase_but_around_the_rescaling_of_o(kernels: tuple[Kernel, ...]) -> None:
+    """What a loop has besides is its own end, before the first load, read or product of its phase."""
+    for kernel in kernels:
+        code = kernel.code
+        for loop in kernel.loops():
+            assert len(loop.ways) == 2, kernel.key.name
+            short, long = sorted(loop.ways, key=len)
+            rescaling = Counter(code.instructions[at].name for at in set(long) - set(short))
+            assert rescaling == {"v_pk_mul_f32": SCORES, "s_branch": 1}, kernel.key.name
+            for phase in code.phases(short):
+                names = [code.instructions[at].name for at in phase]
+                branches = [place for place, at in enumerate(phase) if is_branch(code.instructions[at])]
+                ends = [place for place in branches if set(code.following[phase[place]]) - loop.body]
+                begun = [
+                    place
+                    for place, name in enumerate(names)
+                    if name.startswith(("global_", "buffer_", "ds_", "v_mfma"))
+                ]
+                assert all(place < begun[0] for place in ends), kernel.key.name
+                others = [names[place] for place in branches if place not in ends]
+                is_matrix = any(name.startswith("v_mfma") for name in names)
+                assert others == ([] if is_matrix else ["s_cbranch_vccz"]), kernel.key.name
+
+
+def test_each_tile_has_one_load_of_k_and_of_v_and_one_lookup(kernels: tuple[Kernel, ...]) -> None:
+    for kernel in kernels:
+        for way in kernel.iterations():
+            kinds = Counter(
+                kind(kernel.code, at) for at in way if kernel.code.instructions[at].format in ("MUBUF", "GLOBAL")
+            )
+            scales = 2 if kernel.key.qscale == "kv_blockscale" else 0
+            assert kinds == {"l": 2, "p": 1 + scales}, kernel.key.name
+
+
+def test_a_weight_costs_one_exp_and_one_fma(kernels: tuple[Kernel, ...]) -> None:
+    """And a score below a soft cap another exp, for its tanh; one more exp is of the rescaling's factor."""
+    for kernel in kernels:
+        capped = 2 if kernel.key.logits else 1
+        for way in kernel.iterations():
+            counts = kernel.code.counts(way)
+            assert counts["v_exp_f32"] == capped * SCORES + 1, kernel.key.name
+            assert counts["v_mfma_f32_32x32x16_fp8_fp8"] == 32
+
+
+def traits(key: Key) -> tuple[str, bool, str | None]:
+    return key.mask, key.logits, key.kv_table
+
+
+def test_block_scales_cost_no_pass_over_a_tile(kernels: tuple[Kernel, ...]) -> None:
+    """Not so many instructions more than with per-tensor scales as one for each pair of a lane's scores."""
+    plain = {(one.key.page_size, *traits(one.key)): one for one in kernels if one.key.qscale == "pertensor"}
+    compared = 0
+    for kernel in (one for one in kernels if one.key.qscale == "kv_blockscale"):
+        other = plain[kernel.key.page_size, *traits(kernel.key)]
+        for scaled, unscaled in zip(kernel.iterations(), other.iterations(), strict=True):
+            more = kernel.code.counts(scaled) - other.code.counts(unscaled)
+            arithmetic = sum(count for name, count in more.items() if name.startswith("v_"))
+            assert sum(more[name] for name in ("v_mul_f32", "v_pk_mul_f32", "v_fma_f32", "v_exp_f32")) < SCORES / 2
+            assert arithmetic < SCORES, (kernel.key.name, more)
+            compared += 1
+    assert compared == 4 * 4
+
+
+def test_registers_suffice_for_two_waves_a_simd_without_spills(kernels: tuple[Kernel, ...]) -> None:
+    for kernel in kernels:
+        one = kernel.resources
+        assert (one.scratch_bytes, one.vgpr_spills, one.sgpr_spills) == (0, 0, 0), kernel.key.name
+        assert one.vgpr <= 256, kernel.key.name
+        assert (one.max_workgroup, one.occupancy_waves) == (512, 2), kernel.key.name

@@ -1,0 +1,138 @@
+"""What the machine code of a V3 kernel says of its schedule: its loops over tiles, their phases, and what is in flight.
+
+A loop over tiles holds two barriers, and so two phases: in one the group multiplies, in the other it makes weights. An
+iteration is a way around the loop; there are two, with and without the rescaling of O.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from emulator import code_object, image
+from emulator.inspection.waits import counters_of, waited_for
+from emulator.lowering.decode import Instruction, decode
+from emulator.lowering.flow import successors
+
+Way = tuple[int, ...]  # indices of instructions, in the order in which they run
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """``body``: indices of its instructions. ``ways``: each way around, from the loop's first instruction."""
+
+    body: frozenset[int]
+    ways: tuple[Way, ...]
+
+
+class KernelCode:
+    """The instructions of one kernel, and which may follow each."""
+
+    def __init__(self, instructions: Sequence[Instruction]) -> None:
+        self.instructions = tuple(instructions)
+        self.following = successors(self.instructions)
+
+    def tile_loops(self) -> list[Loop]:
+        """The loops with matrix instructions, in the order of the code."""
+        ends: dict[int, list[int]] = {}
+        for at, following in enumerate(self.following):
+            for successor in following:
+                if successor <= at:
+                    ends.setdefault(successor, []).append(at)
+        loops = [self._loop(head, backward) for head, backward in sorted(ends.items())]
+        return [loop for loop in loops if any(is_mfma(self.instructions[at]) for at in loop.body)]
+
+    def _loop(self, head: int, ends: Sequence[int]) -> Loop:
+        """The ways around from the head: none if a jump goes back in the code alone."""
+        before: dict[int, list[int]] = {}
+        for at, following in enumerate(self.following):
+            for successor in following:
+                before.setdefault(successor, []).append(at)
+        inside, open_ = {head}, list(ends)  # what reaches one of the ends without passing the head
+        while open_:
+            at = open_.pop()
+            if at not in inside:
+                inside.add(at)
+                open_ += before.get(at, [])
+        ways = tuple(self._ways(head, inside))
+        return Loop(frozenset(at for way in ways for at in way), ways)
+
+    def _ways(self, head: int, inside: set[int]) -> Iterator[Way]:
+        open_: list[Way] = [(head,)]
+        while open_:
+            way = open_.pop()
+            for successor in self.following[way[-1]]:
+                if successor == head:
+                    yield way
+                elif successor in inside:
+                    open_.append((*way, successor))
+
+    def phases(self, way: Way) -> list[Way]:
+        """What runs between a barrier and the next on a way around: as many as there are barriers."""
+        barriers = [place for place, at in enumerate(way) if self.instructions[at].name == "s_barrier"]
+        turned = way[barriers[0] + 1 :] + way[: barriers[0] + 1] if barriers else way
+        phases: list[Way] = []
+        start = 0
+        for place, at in enumerate(turned):
+            if self.instructions[at].name == "s_barrier":
+                phases.append(turned[start:place])
+                start = place + 1
+        return phases
+
+    def counts(self, way: Way) -> Counter[str]:
+        """Instructions by name, without what tells their encoding."""
+        return Counter(plain(self.instructions[at]) for at in way)
+
+    def in_flight(self) -> dict[int, set[Way]]:
+        """For each instruction what vector memory may have under way before it: instructions, oldest first."""
+        before: dict[int, set[Way]] = {0: {()}}
+        open_: list[tuple[int, Way]] = [(0, ())]
+        while open_:
+            at, queue = open_.pop()
+            instruction = self.instructions[at]
+            if instruction.name == "s_waitcnt":
+                most = waited_for(instruction)[0]
+                queue = queue[len(queue) - min(most, len(queue)) :]
+            elif "vm" in counters_of(instruction):
+                queue = (*queue, at)
+            for successor in self.following[at]:
+                if queue not in before.setdefault(successor, set()):
+                    before[successor].add(queue)
+                    open_.append((successor, queue))
+        return before
+
+
+def read(library: Path, symbols: Sequence[str], arch: str) -> dict[str, KernelCode]:
+    """Symbol -> code, of those of a library's kernels that are asked for."""
+    found: dict[str, KernelCode] = {}
+    for target, elf in code_object.code_objects(library):
+        code = image.read(elf)
+        for kernel in code.kernels if target.partition(":")[0] == arch else ():
+            if kernel.name in symbols:
+                start = kernel.function.address - code.text_address
+                found[kernel.name] = KernelCode(list(decode(code.text[start : start + kernel.function.size], start)))
+    return found
+
+
+def plain(instruction: Instruction) -> str:
+    return instruction.name.removesuffix("_e32").removesuffix("_e64")
+
+
+def is_mfma(instruction: Instruction) -> bool:
+    return instruction.name.startswith("v_mfma")
+
+
+def is_branch(instruction: Instruction) -> bool:
+    return instruction.name.startswith(("s_branch", "s_cbranch"))
+
+
+def is_dword_load(instruction: Instruction) -> bool:
+    """Of a page id or of a block scale."""
+    return instruction.name == "global_load_dword"
+
+
+def is_load_to_lds(instruction: Instruction) -> bool:
+    wide = instruction.name.startswith("buffer_load") and bool(instruction.record.lds)
+    return wide or instruction.name.startswith("global_load_lds")

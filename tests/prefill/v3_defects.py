@@ -1,0 +1,115 @@
+"""Defects of a hand-made schedule, planted in the headers of V3, and the smoke case of a suite that finds each.
+
+Of a barrier less, between the two slots of a tile, no suite knows: the groups then lose their turns, and nothing else.
+tests/prefill/test_v3_code.py sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tests.prefill.defects import WRONG, Defect, Edit
+from tests.prefill.instead import V3
+
+_FOLDER = "ckpm_prefill_v3"
+_NEVER_LOADED = "uninitialised"  # late loads: what is used too early has not been written
+
+
+def _pipeline(old: str, new: str) -> Edit:
+    return Edit(folder=_FOLDER, header="pipeline.hpp", old=old, new=new)
+
+
+def _stream(old: str, new: str) -> Edit:
+    return Edit(folder=_FOLDER, header="page_stream.hpp", old=old, new=new)
+
+
+def _found(suite: str, case: str, found_as: str, *edits: Edit) -> Defect:
+    return Defect(edits=edits, suite=suite, case=case, found_as=found_as, upstream=V3)
+
+
+WAIT_TOO_SHORT = _stream("kLoadsInFlight = 2;", "kLoadsInFlight = 3;")
+SLOTS_NOT_APART = _pipeline(
+    "            barrier();\n            consume(tile);\n            if constexpr",
+    "            consume(tile);\n            if constexpr",
+)
+
+V3_DEFECTS: Mapping[str, Defect] = {
+    "the wait for a page id is for one load too few": _found(
+        "sanitize", "v3.ps16-full-q256k100", _NEVER_LOADED, WAIT_TOO_SHORT
+    ),
+    "a barrier is missing between the loads of one tile and the reads of the next": _found(
+        "sanitize",
+        "v3.ps16-full-q256k40",
+        _NEVER_LOADED,
+        _pipeline(
+            "ckpm::prefill::v3::wait_for_all_but<0>();\n            barrier();",
+            "ckpm::prefill::v3::wait_for_all_but<0>();",
+        ),
+    ),
+    "page lookups of V3 are not clamped to the last token": _found(
+        "page-fault",
+        "v3.ps16-sglang-q33k17",
+        "memory",
+        _stream("static_cast<uint32_t>(clamped(tile, row_))", "static_cast<uint32_t>(tile * kTokens + row_)"),
+    ),
+    "a page id is used before its wait": _found(
+        "sanitize",
+        "v3.ps16-full-q256k190",
+        _NEVER_LOADED,
+        _pipeline(
+            'asm volatile("s_waitcnt vmcnt(%1)"',
+            'const int32_t early = Stream::settled(looked_up);\n            asm volatile("s_waitcnt vmcnt(%1)"',
+        ),
+        _pipeline("next_page = Stream::settled(looked_up);", "next_page = early;"),
+    ),
+    "a page id is used one tile early": _found(
+        "batch-prefill",
+        "v3_residues.ps16",
+        WRONG,
+        _pipeline("stream.load_v(tile, this_page,", "stream.load_v(tile, next_page,"),
+    ),
+    # scales less than twice apart hide it
+    "block scales are those of the tile before": _found(
+        "batch-prefill",
+        "v3_page_scales.x100-full",
+        WRONG,
+        _pipeline(
+            "scales[1] = scales_of(next_page);\n            stream.load_k",
+            "scales[1] = scales_of(this_page);\n            stream.load_k",
+        ),
+        _pipeline(
+            "scales[0] = scales[1];\n            scales[1] = scales_of(next_page);",
+            "scales[0] = scales[1];\n            scales[1] = scales_of(this_page);",
+        ),
+    ),
+    "nothing waits for the first tile of K": _found(
+        "batch-prefill",
+        "v3_residues.ps16",
+        WRONG,
+        _pipeline(
+            "stream.load_k(0, this_page, k_buffer(0));\n            finish();",
+            "stream.load_k(0, this_page, k_buffer(0));",
+        ),
+    ),
+    "the third tile of K overwrites the second": _found(
+        "sanitize",
+        "v3.ps16-full-q256k190",
+        "race",
+        _pipeline("return lds + tile % 2 * kTileBytes;", "return lds + min(tile, 1) * kTileBytes;"),
+    ),
+    "the last wait of a tile lets a load fly": _found(
+        "sanitize",
+        "v3.ps16-full-q256k40",
+        _NEVER_LOADED,
+        _pipeline("wait_for_all_but<0>", "wait_for_all_but<1>"),
+    ),
+    "V3's descriptor of a page reaches to the end of the pool": _found(
+        "page-fault",
+        "v3_freed.ps16-sglang",
+        "srd_range",
+        _stream(
+            "static_cast<uint32_t>(last * view.token_bytes + view.row_bytes)",
+            "static_cast<uint32_t>(view.num_pages) * view.page_bytes",
+        ),
+    ),
+}

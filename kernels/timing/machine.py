@@ -14,13 +14,14 @@ TABLE = Path(__file__).with_name("machine.yaml")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Number:
-    """A figure of one arch. ``doubtful``: no document says it, or one of another arch."""
+    """A figure of one arch. ``doubtful``: no document says it, or one of another arch. ``switch``: 0 or 1."""
 
     name: str
     value: int
     about: str
     source: str
     doubtful: bool
+    switch: bool
 
 
 def numbers(arch: str, file: Path = TABLE) -> dict[str, Number]:
@@ -43,8 +44,8 @@ def values(known: Mapping[str, Number]) -> dict[str, int]:
 
 
 def _number(field: Field, arch: str) -> Number | None:
-    field.allow(("about", "source", "doubtful", "values"))
-    value, doubtful = field.get("values").find(arch), field.find("doubtful")
+    field.allow(("about", "source", "doubtful", "switch", "values"))
+    value, marks = field.get("values").find(arch), {name: field.find(name) for name in ("doubtful", "switch")}
     if value is None:
         return None
     return Number(
@@ -52,5 +53,5 @@ def _number(field: Field, arch: str) -> Number | None:
         value=value.integer(),
         about=field.get("about").text(),
         source=field.get("source").text(),
-        doubtful=doubtful.boolean() if doubtful else False,
+        **{name: mark.boolean() if mark else False for name, mark in marks.items()},
     )

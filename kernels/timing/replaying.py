@@ -26,14 +26,16 @@ def replay(device: EmulatedDevice, known: Mapping[str, Number], resident: int) -
 
 
 def sensitivity(device: EmulatedDevice, known: Mapping[str, Number], resident: int) -> dict[str, tuple[int, int]]:
-    """The cycles with half and with twice of each doubtful figure. Raises as :func:`replay`."""
+    """The cycles with half and twice of each doubtful figure; of a switch, off and on. Raises as :func:`replay`."""
     given = {**values(known), **_NO_TIMELINE, "workgroups": resident}
 
     def cycles(name: str, value: int) -> int:
         return int(device.replay({**given, name: value})["cycles"])
 
     return {
-        name: (cycles(name, max(number.value // 2, 1)), cycles(name, 2 * number.value))
+        name: (cycles(name, 0), cycles(name, 1))
+        if number.switch
+        else (cycles(name, max(number.value // 2, 1)), cycles(name, 2 * number.value))
         for name, number in known.items()
         if number.doubtful
     }

@@ -26,6 +26,7 @@ constexpr Named NAMED[] = {
     {"matrix_read_cycles", &Numbers::matrix_read_cycles, 0},
     {"matrix_result_cycles", &Numbers::matrix_result_cycles, 0},
     {"packed_after_matrix", &Numbers::packed_after_matrix, 0},
+    {"packed_apart", &Numbers::packed_apart, 0},
     {"branch_cycles", &Numbers::branch_cycles, 1},
     {"barrier_cycles", &Numbers::barrier_cycles, 0},
     {"lds_read_bytes", &Numbers::lds_read_bytes, 1},

@@ -16,6 +16,7 @@ struct Numbers
     uint32_t matrix_read_cycles;    // an MFMA keeps the vector port while it reads its factors
     uint32_t matrix_result_cycles;  // from the end of its passes until its result can be read
     uint32_t packed_after_matrix;   // from the end of a wave's MFMA until its packed instruction
+    uint32_t packed_apart;          // 0: packed instructions run beside MFMAs of other waves
     uint32_t branch_cycles;         // a branch that is taken
     uint32_t barrier_cycles;        // from the last wave's arrival until all go on
     uint32_t lds_read_bytes;        // a cycle and compute unit

@@ -120,7 +120,8 @@ Turn Replay::turn_of(uint32_t number) const
             take(simd.vector);
             if(i.packed)
             {
-                turn.wait(simd.matrix_free, Cause::Packed);
+                if(numbers_.packed_apart != 0)
+                    turn.wait(simd.matrix_free, Cause::Packed);
                 turn.wait(wave.matrix_end == 0 ? 0 : wave.matrix_end + numbers_.packed_after_matrix,
                           Cause::Packed);
             }

@@ -9,7 +9,8 @@
 //   that waits longest, then the lowest number. Waits, s_nop and barriers need no port.
 // - A vector instruction keeps its port for what its kind costs. An MFMA keeps it while it reads
 //   its factors, and the SIMD's matrix unit for its passes: in between, vector instructions of all
-//   waves run beside it. Packed ones don't; nor do they start right behind an MFMA of their wave.
+//   waves run beside it. Packed ones don't (with packed_apart not beside those of other waves,
+//   either); nor do they start right behind an MFMA of their wave.
 // - An MFMA's result can be read matrix_result_cycles behind its passes; only an MFMA that adds to
 //   exactly that result gets it at the end of the passes. Vector results are there when the port is
 //   free again. What a load brings is waited for by s_waitcnt alone, as the code has it.

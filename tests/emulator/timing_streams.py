@@ -52,7 +52,7 @@ class Stream:
         return self._device.replay({**values(numbers(self._arch)), **shown, **changes})
 
     def cycles(self, **changes: int) -> int:
-        return int(self.replay(**changes)["cycles"])
+        return int(self.replay(Timeline(), **changes)["cycles"])
 
 
 def mfma(accumulator: int = 0, factor: str = "v[0:3]", shape: str = "32x32x16", addend: int | None = None) -> str:

@@ -20,6 +20,23 @@ LOW = Tile(64, 128, 64, 128, 64, 128, 4, 1, 1, 4, 1, 1, 16, 16, 16, 16, 16, 16)
 V3 = Tile(256, 64, 128, 128, 64, 128, 8, 1, 1, 8, 1, 1, 32, 32, 32, 32, 32, 32)
 GFX9 = {"arch_trait": "gfx9", "dtype": "fp16", "hdim_q": 128, "hdim_v": 128, "pipeline": "qr"}
 
+# rule, what V3 has, what V2 takes
+LEFT_TO_V2: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
+    ("v3_takes_fp8", {"dtype": "fp8bf16"}, {"dtype": "bf16"}),
+    ("v3_takes_head_dim_128", {"hdim_q": 128, "hdim_v": 128}, {"hdim_q": 256, "hdim_v": 256}),
+    ("v3_takes_linear_layout", {"kv_layout": "linear"}, {"kv_layout": "vectorized"}),
+    ("v3_has_no_bias", {"bias": "no"}, {"bias": "alibi"}),
+    ("v3_has_no_lse", {"lse": False}, {"lse": True}),
+    ("v3_has_no_dropout", {"dropout": False}, {"dropout": True}),
+    ("v3_has_no_sink", {"sink": False}, {"sink": True}),
+    ("v3_has_no_window", {"mask": "causal"}, {"mask": "generic"}),
+    ("v3_takes_pages_up_to_1024", {"page_size": 64}, {"page_size": 2048}),
+    *[
+        ("v3_beyond_pull_request_6054", {**own, **beyond}, own)
+        for own in ({"hdim_q": 128, "kv_layout": "linear", "page_size": 16},)
+        for beyond in ({"hdim_q": 192}, {"kv_layout": "vectorized"}, {"page_size": 64})
+    ],
+)
 CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [  # rule, values it lets pass, values it excludes
     ("group_mode_pads_both_seqlens", {"mode": "group", "pad": "psskddv"}, {"mode": "group", "pad": "psddv"}),
     ("group_mode_pads_both_seqlens", {"mode": "batch", "pad": "psddv"}, {"mode": "group", "pad": "psddv"}),
@@ -211,22 +228,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [  # rule, values it l
     ],
     *[
         (rule, {"pipeline": pipeline, **accepted}, {"pipeline": "qr_async_trload_v3", **left_to_v2})
-        for rule, has, left_to_v2 in (
-            ("v3_takes_fp8", {"dtype": "fp8bf16"}, {"dtype": "bf16"}),
-            ("v3_takes_head_dim_128", {"hdim_q": 128, "hdim_v": 128}, {"hdim_q": 256, "hdim_v": 256}),
-            ("v3_takes_linear_layout", {"kv_layout": "linear"}, {"kv_layout": "vectorized"}),
-            ("v3_has_no_bias", {"bias": "no"}, {"bias": "alibi"}),
-            ("v3_has_no_lse", {"lse": False}, {"lse": True}),
-            ("v3_has_no_dropout", {"dropout": False}, {"dropout": True}),
-            ("v3_has_no_sink", {"sink": False}, {"sink": True}),
-            ("v3_has_no_window", {"mask": "causal"}, {"mask": "generic"}),
-            ("v3_takes_pages_up_to_1024", {"page_size": 64}, {"page_size": 2048}),
-            *[
-                ("v3_beyond_pull_request_6054", {**own, **beyond}, own)
-                for own in ({"hdim_q": 128, "kv_layout": "linear", "page_size": 16},)
-                for beyond in ({"hdim_q": 192}, {"kv_layout": "vectorized"}, {"page_size": 64})
-            ],
-        )
+        for rule, has, left_to_v2 in LEFT_TO_V2
         for pipeline, accepted in (("qr_async_trload_v3", has), ("qr_async", left_to_v2))
     ],
     (

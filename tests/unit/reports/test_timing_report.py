@@ -132,9 +132,8 @@ def test_the_picture_has_a_row_a_wave_and_letters_in_its_bars() -> None:
     assert [text for text in texts if text and text.startswith("wave")] == ["wave 0 S0", "wave 1 S0", "wave 2 S1"]
     assert texts.count("M") == texts.count("X") == texts.count("W") == texts.count("B") == 3
     bars = [rect for rect in root.findall("svg:rect", space) if rect.get("y") == "8"]
-    assert [(bar[0].text, float(bar.get("width", 0))) for bar in bars] == [
-        (title, pytest.approx(884 / 6, abs=0.1)) for title in ("M 200-220", "X 220-240", "W 260-280", "B 280-300")
-    ]
+    assert [bar[0].text for bar in bars] == ["M 200-220", "X 220-240", "W 260-280", "B 280-300"]
+    assert [float(bar.get("width", 0)) for bar in bars] == pytest.approx([884 / 6] * 4, abs=0.1)
     named = {pattern.get("id") for pattern in root.iter("{http://www.w3.org/2000/svg}pattern")}
     used = set(re.findall(r"url\(#([^)]+)\)", picture(timed(), "one")))
     assert used <= named

@@ -73,14 +73,7 @@ V3_DEFECTS: Mapping[str, Defect] = {
         "batch-prefill",
         "v3_page_scales.x100-full",
         WRONG,
-        _pipeline(
-            "scales[1] = scales_of(next_page);\n            stream.load_k",
-            "scales[1] = scales_of(this_page);\n            stream.load_k",
-        ),
-        _pipeline(
-            "scales[0] = scales[1];\n            scales[1] = scales_of(next_page);",
-            "scales[0] = scales[1];\n            scales[1] = scales_of(this_page);",
-        ),
+        _pipeline("load_scales(next_page);", "load_scales(this_page);"),
     ),
     "nothing waits for the first tile of K": _found(
         "batch-prefill",

@@ -30,6 +30,7 @@ from matrix.base.files import sha256_of
 from matrix.dialects import Dialect, PackagedUpstream, check_upstream, dialect, dialect_names, upstreams
 
 FMHA = Path("example/ck_tile/01_fmha")
+OWN_HEADERS = " with headers "  # in the identity of a tree, between a package and the text of our own headers
 _KERNELS = Path(__file__).resolve().parents[1]
 _CHECKSUMS = "files.sha256"  # as sha256sum writes it: `sha256sum --check files.sha256` works, too
 _MEND = "set CKPM_CACHE to another folder"
@@ -119,7 +120,7 @@ def _with_own_headers(tree: Tree, folder: Path) -> Tree:
     files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
     return replace(
         tree,
-        identity=f"{tree.identity} with headers sha256:{_digest_of(folder, files)}",
+        identity=f"{tree.identity}{OWN_HEADERS}sha256:{_digest_of(folder, files)}",
         selector_takes_base=True,
         headers=(*tree.headers, *states(files)),
         own=(folder,),

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from kernels.base.records import Source, Value
 from kernels.build.manifest import Manifest
+from kernels.upstream.trees import OWN_HEADERS
 from matrix.base.bounded import read_bytes, read_text
 from reports.errors import GateError
 from reports.verdicts import FAMILY
@@ -157,12 +158,13 @@ def demand_same(
 ) -> None:
     """Raises GateError: the baseline is of another arch, toolchain, upstream, dialect, mask set or selection.
 
-    A package may not change. The text of a checkout and the flags may: the gate is to show what such a change did.
+    A package may not change. The text of a checkout or of our own headers and the flags may: the gate is to show what
+    such a change did.
     ``present`` are the subjects of this build, if they are known: the message then names those that are gone.
     """
-    judged = {"upstream_identity"} if identity.get("upstream") == CHECKOUT else set()
-    names = [name for name in dict.fromkeys((*IDENTITY, *identity)) if name not in judged]
-    other = [name for name in names if baseline.facts.get(name) != identity.get(name)]
+    accepted, built = _compared(baseline.facts), _compared(identity)
+    names = dict.fromkeys((*IDENTITY, *identity))
+    other = [name for name in names if accepted.get(name) != built.get(name)]
     if other:
         lines = [f"  {name}: {baseline.facts.get(name)} / {identity.get(name)}" for name in other]
         gone = [subject for subject in sorted(baseline.figures) if present is not None and subject not in present]
@@ -171,6 +173,12 @@ def demand_same(
         raise GateError(
             f"{file}: not comparable: baseline / this build differ in\n" + "\n".join(lines) + f"\n{_LOOK}: {accept}"
         )
+
+
+def _compared(identity: Mapping[str, str]) -> dict[str, str]:
+    """Without what a gate judges: a checkout's text, and that of our own headers before a package."""
+    package = "" if identity.get("upstream") == CHECKOUT else identity.get("upstream_identity", "")
+    return {**identity, "upstream_identity": package.partition(OWN_HEADERS)[0]}
 
 
 def history_of(identity: Mapping[str, str], folder: Path = FOLDER) -> Path:

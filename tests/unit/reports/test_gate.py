@@ -398,6 +398,15 @@ def test_the_text_of_a_checkout_is_what_a_gate_judges(tmp_path: Path) -> None:
         baseline.demand_same(accepted, {**edited, "dialect": "ck-2025-06"}, file)
 
 
+def test_the_text_of_our_own_headers_is_what_a_gate_judges_and_the_package_may_not_change(tmp_path: Path) -> None:
+    ours = {"upstream": "ckpm", "upstream_identity": "amd-aiter 1 with headers sha256:1"}
+    accepted, file = stored(tmp_path, **ours)
+    built = {"arch": "gfx950", **FACTS, **ours}
+    baseline.demand_same(accepted, {**built, "upstream_identity": "amd-aiter 1 with headers sha256:2"}, file)
+    with pytest.raises(GateError, match="upstream_identity: amd-aiter 1 .* / amd-aiter 2 "):
+        baseline.demand_same(accepted, {**built, "upstream_identity": "amd-aiter 2 with headers sha256:2"}, file)
+
+
 def test_a_narrower_selection_names_the_kernels_that_it_lost(tmp_path: Path) -> None:
     accepted, file = stored(tmp_path)
     narrower = {"arch": "gfx950", **FACTS, "selection": "tier smoke, --filter x"}

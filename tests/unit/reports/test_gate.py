@@ -403,7 +403,7 @@ def test_the_text_of_our_own_headers_is_what_a_gate_judges_and_the_package_may_n
     accepted, file = stored(tmp_path, **ours)
     built = {"arch": "gfx950", **FACTS, **ours}
     baseline.demand_same(accepted, {**built, "upstream_identity": "amd-aiter 1 with headers sha256:2"}, file)
-    with pytest.raises(GateError, match="upstream_identity: amd-aiter 1 .* / amd-aiter 2 "):
+    with pytest.raises(GateError, match=r"upstream_identity: amd-aiter 1 .* / amd-aiter 2 "):
         baseline.demand_same(accepted, {**built, "upstream_identity": "amd-aiter 2 with headers sha256:2"}, file)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    return on_library(args, lambda library, arch: _write(args, library, arch))
+
+
+def on_library(args: argparse.Namespace, write: Callable[[Path, str], int]) -> int:
+    """``write`` the output for the library that the options name, and its arch; the exit code.
+
+    Raises what ``write`` raises; UnknownArchError, UnknownUpstreamError, OutputError.
+    """
     arch = check_built_arch(args.arch).name
     upstream = settings.upstream(args.upstream, settings.ck_root())
     if upstream != "checkout":
@@ -57,8 +65,8 @@ def run(args: argparse.Namespace) -> int:
     refuse_inputs(args.output, [library, library.with_name("manifest.json")])
     demand_place(args.output)
     if args.library is None:
-        return _write(args, library, arch)
-    return run_apart(lambda: _write(args, library, arch), library)  # what its bytes are, nobody has checked
+        return write(library, arch)
+    return run_apart(lambda: write(library, arch), library)  # what its bytes are, nobody has checked
 
 
 def _write(args: argparse.Namespace, library: Path, arch: str) -> int:

@@ -8,22 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kernels.base import settings
-from kernels.bench.measure import EVERY, identity_facts, keys_of, manifest_of, performance_problems
+from kernels.bench.measure import EVERY, identity_facts, keys_of, manifest_of, on_library, performance_problems
 from kernels.build.manifest import Manifest
-from kernels.build.request import LIBRARY
 from kernels.errors import MeasureError
 from kernels.families.libraries import host
-from kernels.launch.apart import run_apart
 from kernels.launch.counters import LIBRARY_FACTS
 from kernels.timing.machine import Number, numbers
 from kernels.timing.record import SIMDS, Timed, Timings, wave_of
 from matrix.base.display import show
 from matrix.base.errors import CkPrefillError
-from matrix.base.outputs import demand_place, refuse_inputs
-from matrix.dialects import check_built_arch, check_upstream
 from matrix.keys import Key
-from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
+from matrix.options import DEFAULT_ARCH, add_library_options
 from matrix.problems.problem import TIERS, Problem, measured, missing, serving
 
 _GPU_PAGE = 4096
@@ -32,7 +27,7 @@ _WAVE = 64
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
-    parser.add_argument("--upstream", default=None, help=f"(default: {DEFAULT_UPSTREAM}, checkout if CK_ROOT is set)")
+    add_library_options(parser)
     parser.add_argument("--tier", default="smoke", help=f"{', '.join(TIERS)} (default: %(default)s)")
     parser.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
     parser.add_argument("--library", type=Path, default=None, metavar="FILE", help="instead of the one in build/")
@@ -57,16 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Raises as :func:`model`; UnknownArchError, UnknownUpstreamError, DiskFullError, OutputError."""
-    arch = check_built_arch(args.arch).name
-    upstream = settings.upstream(args.upstream, settings.ck_root())
-    if upstream != "checkout":
-        check_upstream(upstream)
-    library = args.library or args.work / "build" / arch / upstream / LIBRARY
-    refuse_inputs(args.output, [library, library.with_name("manifest.json")])
-    demand_place(args.output)
-    if args.library is None:
-        return _write(args, library, arch)
-    return run_apart(lambda: _write(args, library, arch), library)  # what its bytes are, nobody has checked
+    return on_library(args, lambda library, arch: _write(args, library, arch))
 
 
 def _write(args: argparse.Namespace, library: Path, arch: str) -> int:

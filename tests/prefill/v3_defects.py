@@ -29,8 +29,8 @@ def _found(suite: str, case: str, found_as: str, *edits: Edit) -> Defect:
 
 WAIT_TOO_SHORT = _stream("kLoadsInFlight = 2;", "kLoadsInFlight = 3;")
 SLOTS_NOT_APART = _pipeline(
-    "            barrier();\n            consume(tile);\n            if constexpr",
-    "            consume(tile);\n            if constexpr",
+    "            barrier();\n            consume();\n            if constexpr",
+    "            consume();\n            if constexpr",
 )
 
 V3_DEFECTS: Mapping[str, Defect] = {

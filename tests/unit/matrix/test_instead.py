@@ -17,9 +17,9 @@ from matrix.problems.ledger import Entry, Ledger, read_ledger
 from matrix.problems.problem import FAMILY_SUITE
 from matrix.problems.tables import find
 from tests.prefill.copies import HEADERS
-from tests.prefill.defects import DEFECTS
+from tests.prefill.defects import DEFECTS, Edit
 from tests.prefill.instead import ARCH, INSTEAD, UPSTREAM, V3, kernels_for
-from tests.prefill.v3_defects import V3_DEFECTS
+from tests.prefill.v3_defects import SLOTS_NOT_APART, V3_DEFECTS
 
 ARCHS = ("gfx942", "gfx950")
 
@@ -82,14 +82,17 @@ def test_ckpm_has_kernels_for_every_case(arch: str) -> None:
         assert kernels_for(find(case), keys), case
 
 
+def stands_once(edit: Edit) -> bool:
+    return (Path(__file__).parents[3] / HEADERS / edit.folder / edit.header).read_text().count(edit.old) == 1
+
+
 def test_planted_defects_change_what_stands_in_the_headers_once_and_their_cases_take_one_kernel() -> None:
     keys = {
         upstream: tuple(enumerate_keys(dialect(upstreams()[upstream].dialect).family("batch_prefill"), arch=ARCH))
         for upstream in (UPSTREAM, V3)
     }
     for name, defect in (*DEFECTS.items(), *V3_DEFECTS.items()):
-        for edit in defect.edits:
-            text = (Path(__file__).parents[3] / HEADERS / edit.folder / edit.header).read_text()
-            assert text.count(edit.old) == 1, name
+        assert all(map(stands_once, defect.edits)), name
         (key,) = kernels_for(find(f"{defect.suite}/{defect.case}"), keys[defect.upstream])
         assert (key.pipeline == "qr_async_trload_v3") == (defect.upstream == V3), name
+    assert stands_once(SLOTS_NOT_APART)  # of tests/prefill/test_v3_code.py

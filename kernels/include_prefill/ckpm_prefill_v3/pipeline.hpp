@@ -127,7 +127,7 @@ private:
             return {{out[0], out[1], out[2], out[3]}, softmax.total(), v_scale};
         }
 
-        // Loop bodies hold no branch: tiles that no bound cuts have a loop of their own.
+        // Tiles that no bound cuts have a loop of their own, so that its phases hold no branch.
         template <index_t kGroup>
         CK_TILE_DEVICE void run(index_t tiles)
         {

@@ -9,6 +9,13 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
+V3_PIPELINE = "qr_async_trload_v3"
+
+
+def is_v3(pipeline: str) -> bool:
+    """Whether it is the pipeline of two groups of waves that take turns, which leaves the rest to V2."""
+    return pipeline == V3_PIPELINE
+
 
 @dataclass(frozen=True, slots=True)
 class Tile:

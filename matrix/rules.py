@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from matrix.keys import Tile
+from matrix.keys import Tile, is_v3
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +116,12 @@ def gload_only_for_small_pages(load: str, page_size: int, tile: Tile) -> bool:
     return load == "gload" and page_size >= tile.bn0
 
 
-def _is_v3(pipeline: str) -> bool:
-    return pipeline == "qr_async_trload_v3"
-
-
 def beyond_upstreams_axes(pipeline: str, hdim_q: int, hdim_v: int, page_size: int) -> bool:
     """V2's kernels with upstream's own page sizes and head dims are those of dialect rocm-libraries-2026
 
     Ours: codegen/ops/fmha_batch_prefill.py of 2026 has them itself, and no kernel is to be in both dialects.
     """
-    return not _is_v3(pipeline) and (hdim_q, hdim_v) in ((128, 128), (256, 256)) and page_size in (1, 16, 1024)
+    return not is_v3(pipeline) and (hdim_q, hdim_v) in ((128, 128), (256, 256)) and page_size in (1, 16, 1024)
 
 
 def group_mode_pads_seqlen_q(mode: str, pad: str) -> bool:
@@ -195,7 +191,7 @@ def v3_has_its_own_tiles(arch_trait: str, pipeline: str, tile: Tile) -> bool:
     """
     waves = tile.rm0 * tile.rn0 * tile.rk0, tile.rm1 * tile.rn1 * tile.rk1
     v3_tile = tile.bm0 == 256 and waves == (8, 8)
-    return arch_trait == "gfx950" and v3_tile != (pipeline == "qr_async_trload_v3")
+    return arch_trait == "gfx950" and v3_tile != is_v3(pipeline)
 
 
 def v3_takes_fp8(pipeline: str, dtype: str) -> bool:
@@ -203,7 +199,7 @@ def v3_takes_fp8(pipeline: str, dtype: str) -> bool:
 
     Pull request 6054, codegen/ops/fmha_batch_prefill.py: the tile and the pipeline of V3 are listed for fp8bf16 alone.
     """
-    return _is_v3(pipeline) and dtype != "fp8bf16"
+    return is_v3(pipeline) and dtype != "fp8bf16"
 
 
 def v3_takes_head_dim_128(pipeline: str, hdim_q: int, hdim_v: int) -> bool:
@@ -211,7 +207,7 @@ def v3_takes_head_dim_128(pipeline: str, hdim_q: int, hdim_v: int) -> bool:
 
     Pull request 6054, codegen/ops/fmha_batch_prefill.py: V3's tile and pipeline are listed for head dim 128 alone.
     """
-    return _is_v3(pipeline) and (hdim_q, hdim_v) != (128, 128)
+    return is_v3(pipeline) and (hdim_q, hdim_v) != (128, 128)
 
 
 def v3_takes_linear_layout(pipeline: str, kv_layout: str) -> bool:
@@ -219,7 +215,7 @@ def v3_takes_linear_layout(pipeline: str, kv_layout: str) -> bool:
 
     Pull request 6054, "VECTORIZED falls back to V2 via trait matching"; codegen/ops/fmha_batch_prefill.py of it.
     """
-    return _is_v3(pipeline) and kv_layout != "linear"
+    return is_v3(pipeline) and kv_layout != "linear"
 
 
 def v3_has_no_bias(pipeline: str, bias: str) -> bool:
@@ -227,7 +223,7 @@ def v3_has_no_bias(pipeline: str, bias: str) -> bool:
 
     Pull request 6054, codegen/ops/fmha_batch_prefill.py, pipelines of gfx950.
     """
-    return _is_v3(pipeline) and bias != "no"
+    return is_v3(pipeline) and bias != "no"
 
 
 def v3_has_no_lse(pipeline: str, lse: bool) -> bool:
@@ -235,7 +231,7 @@ def v3_has_no_lse(pipeline: str, lse: bool) -> bool:
 
     Pull request 6054, codegen/ops/fmha_batch_prefill.py, pipelines of gfx950.
     """
-    return _is_v3(pipeline) and lse
+    return is_v3(pipeline) and lse
 
 
 def v3_has_no_dropout(pipeline: str, dropout: bool) -> bool:
@@ -243,7 +239,7 @@ def v3_has_no_dropout(pipeline: str, dropout: bool) -> bool:
 
     Pull request 6054, codegen/ops/fmha_batch_prefill.py, pipelines of gfx950.
     """
-    return _is_v3(pipeline) and dropout
+    return is_v3(pipeline) and dropout
 
 
 def v3_has_no_sink(pipeline: str, sink: bool) -> bool:
@@ -251,7 +247,7 @@ def v3_has_no_sink(pipeline: str, sink: bool) -> bool:
 
     Pull request 6054, codegen/ops/fmha_batch_prefill.py, pipelines of gfx950.
     """
-    return _is_v3(pipeline) and sink
+    return is_v3(pipeline) and sink
 
 
 def v3_takes_pages_up_to_1024(pipeline: str, page_size: int) -> bool:
@@ -259,7 +255,7 @@ def v3_takes_pages_up_to_1024(pipeline: str, page_size: int) -> bool:
 
     Ours: the codegen of pull request 6054 has 1, 16 and 1024.
     """
-    return _is_v3(pipeline) and page_size not in (1, 16, 64, 1024)
+    return is_v3(pipeline) and page_size not in (1, 16, 64, 1024)
 
 
 def v3_beyond_pull_request_6054(pipeline: str, hdim_q: int, kv_layout: str, page_size: int) -> bool:
@@ -267,7 +263,7 @@ def v3_beyond_pull_request_6054(pipeline: str, hdim_q: int, kv_layout: str, page
 
     Ours: codegen/ops/fmha_batch_prefill.py of that pull request has them, and no kernel is to be in both dialects.
     """
-    return _is_v3(pipeline) and (hdim_q, kv_layout) == (128, "linear") and page_size in (1, 16, 1024)
+    return is_v3(pipeline) and (hdim_q, kv_layout) == (128, "linear") and page_size in (1, 16, 1024)
 
 
 def v3_has_no_window(pipeline: str, mask: str) -> bool:
@@ -275,7 +271,7 @@ def v3_has_no_window(pipeline: str, mask: str) -> bool:
 
     Pull request 6054, "No mask / causal mask"; codegen/ops/fmha_batch_prefill.py of it.
     """
-    return _is_v3(pipeline) and mask not in ("no", "causal")
+    return is_v3(pipeline) and mask not in ("no", "causal")
 
 
 def fp32_minimal_set_has_simplified_masks(receipt: int, mask_impl: str) -> bool:

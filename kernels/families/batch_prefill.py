@@ -16,7 +16,7 @@ from kernels.families.spellings import spellings
 from kernels.families.template_engine import environment
 from kernels.families.words import Features, device_check, flag, pad_flags, pad_words, tile_words
 from kernels.launch.harness import LaunchArguments
-from matrix.keys import Key, Tile
+from matrix.keys import Key, Tile, is_v3
 
 NAME = "batch_prefill"
 WIDE_GUARD = "defined(__gfx94__) || defined(__gfx950__)"  # archs with the instruction of 64-bit loads
@@ -55,10 +55,6 @@ def _page_words(
         "load": known["load"][load] if load else "",
         "guard": WIDE_GUARD if load == "gload" else "",
     }
-
-
-def is_v3(pipeline: str) -> bool:
-    return pipeline == "qr_async_trload_v3"
 
 
 def loads(values: Values) -> tuple[str, ...]:

@@ -69,20 +69,29 @@ class Measurements:
     @classmethod
     def read(cls, file: Path) -> Measurements:
         """Raises RecordError: the file can't be read or is no file of measurements; the message names the field."""
-        remedy = "Measure again: python -m kernels measure --help."
-        document = Source(place=file, what="measurements", remedy=remedy, error=RecordError).read()
-        if not isinstance(document.value, dict) or document.value.get("format") != _FORMAT:
-            raise document.source.fail(f"no measurements of format {_FORMAT}")
-        provenance = document.get("provenance")
-        for name in PROVENANCE:
-            provenance.get(name).text()
+        document = of_library(file, "measurements", _FORMAT, "Measure again: python -m kernels measure --help.")
         problems = document.get("problems")
         rows = tuple(map(_measured, problems.items()))
         if not rows:
             raise problems.fail("expected a list of at least one")
         if len({one.problem for one in rows}) != len(rows):
             raise problems.fail("one is named twice")
-        return cls(provenance=provenance.texts(), problems=rows, left_out=document.get("left_out").texts())
+        return cls(
+            provenance=document.get("provenance").texts(), problems=rows, left_out=document.get("left_out").texts()
+        )
+
+
+def of_library(file: Path, what: str, form: int, remedy: str) -> Value:
+    """A document about a library's problems, with every one of PROVENANCE.
+
+    Raises RecordError: the file can't be read, is of another format, or lacks one.
+    """
+    document = Source(place=file, what=what, remedy=remedy, error=RecordError).read()
+    if not isinstance(document.value, dict) or document.value.get("format") != form:
+        raise document.source.fail(f"no {what} of format {form}")
+    for name in PROVENANCE:
+        document.get("provenance").get(name).text()
+    return document
 
 
 def flattened(launched: Mapping[str, Any]) -> dict[str, int]:

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from kernels.base.files import write_atomically
-from kernels.base.records import Source, Value, as_text
-from kernels.errors import RecordError
-from kernels.launch.counters import PROVENANCE
+from kernels.base.records import Value, as_text
+from kernels.launch.counters import of_library
 
 _FORMAT = 1
 SIMDS = 4  # of a compute unit; wave w of a workgroup runs on SIMD w % 4
@@ -152,18 +151,12 @@ class Timings:
     @classmethod
     def read(cls, file: Path) -> Timings:
         """Raises RecordError: the file can't be read or is no file of timings; the message names the field."""
-        remedy = "Model them again: python -m kernels timing --help."
-        document = Source(place=file, what="timings", remedy=remedy, error=RecordError).read()
-        if not isinstance(document.value, dict) or document.value.get("format") != _FORMAT:
-            raise document.source.fail(f"no timings of format {_FORMAT}")
-        provenance = document.get("provenance")
-        for name in PROVENANCE:
-            provenance.get(name).text()
+        document = of_library(file, "timings", _FORMAT, "Model them again: python -m kernels timing --help.")
         rows = tuple(map(_timed, document.get("problems").items()))
         if not rows:
             raise document.get("problems").fail("expected a list of at least one")
         return cls(
-            provenance=provenance.texts(),
+            provenance=document.get("provenance").texts(),
             problems=rows,
             left_out=document.get("left_out").texts(),
             checks=tuple(map(_check, document.get("checks").items())),

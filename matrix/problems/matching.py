@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from matrix.keys import Key
+from matrix.keys import Key, is_v3
 from matrix.problems.testing import Shape
 
 _ATTENTION = ("mode", "vlayout", "logits", "mask", "bias", "qscale", "sink")
@@ -59,7 +59,7 @@ class Matcher:
     def __init__(self, keys: Iterable[Key]) -> None:
         self._pools: dict[str, dict[tuple[str, bool], Pool]] = {}
         for key in keys:  # V3 kernels have a dispatch of their own, with its own head dims
-            pool = self._pools.setdefault(key.family, {}).setdefault((key.arch_trait, _is_v3(key)), {})
+            pool = self._pools.setdefault(key.family, {}).setdefault((key.arch_trait, is_v3(key.pipeline)), {})
             pool.setdefault(key.dtype, {}).setdefault((key.hdim_q, key.hdim_v), []).append(key)
         self._answers: dict[tuple[Any, ...], Match] = {}
 
@@ -233,7 +233,3 @@ def padding(pad: str) -> frozenset[str]:
     """
     match = _PAD.fullmatch(pad)
     return frozenset(word for word in match.groups() if word) if match else frozenset()
-
-
-def _is_v3(key: Key) -> bool:
-    return key.pipeline == "qr_async_trload_v3"

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from matrix.keys import Key
+from matrix.keys import V3_PIPELINE, Key, is_v3
 
 SUITES = ("batch-prefill", "large-kv", "page-fault", "dispatch", "sanitize")
 FAMILY_SUITE = "kernels"  # of libraries of fwd's families: their cases come from the kernels and not from a table
 TIERS = ("smoke", "full", "nightly")  # each contains the ones before it
 _BELOW_4_GB = (1 << 32) - (1 << 28)
 _KN0 = 128  # keys of one step of every batch-prefill tile of V2
-_V3, _V3_HEAD_DIMS = "qr_async_trload_v3", ((128, 128), (192, 128))
+_V3_HEAD_DIMS = ((128, 128), (192, 128))
 ELEMENT_BYTES = {"fp16": 2, "bf16": 2, "fp8bf16": 1, "fp32": 4}
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -252,7 +252,7 @@ def needed(problem: Problem) -> dict[str, frozenset[Any]]:
     if p.sink_logits:  # a pointer that no key field tells of; the CK of 2026 that takes it is told by its page sizes
         values["page_size"] -= {None}
     if p.v3 != "any" or p.sink_logits:  # V3 has no sinks
-        values["pipeline"] = frozenset((_V3 if p.v3 == "on" else "qr_async",))
+        values["pipeline"] = frozenset((V3_PIPELINE if p.v3 == "on" else "qr_async",))
     if p.tile_rows:
         values["tile.bm0"] = frozenset((p.tile_rows,))
     if p.mode == "batch":
@@ -331,7 +331,7 @@ def _having(keys: list[Key], field: str, values: frozenset[Any], problem: Proble
     value = attrgetter(field)
     if field != "load":
         return [key for key in keys if value(key) in values]
-    return [key for key in keys if key.load in values or (key.pipeline == _V3 and key.load == "bload")]
+    return [key for key in keys if key.load in values or (is_v3(key.pipeline) and key.load == "bload")]
 
 
 def measured(keys: Iterable[Key], problem: Problem) -> str | None:

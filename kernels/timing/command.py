@@ -72,13 +72,13 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
         MeasureError: there is no library or manifest, none of the problems can be run, or one faults; no machine.
         DeviceError, LibraryError: the emulator can't be started, the library not loaded.
     """
-    from kernels.launch.device import (
-        EmulatedDevice,
-        choose,
-    )  # only here: other commands do without NumPy and the emulator
+    # only here: other commands do without NumPy and the emulator
+    from kernels.launch.device import EmulatedDevice, choose
     from kernels.timing.checks import ARCH as CHECKED_ARCH
     from kernels.timing.checks import checks
 
+    if args.checks and arch != CHECKED_ARCH:
+        raise MeasureError(f"the published figures are of {CHECKED_ARCH}, not of {arch}: leave --checks out.")
     known, manifest = numbers(arch), manifest_of(library, arch)
     facts = identity_facts(library, manifest, foreign=args.library is not None)
     device = choose("emulator", arch, granularity=_GPU_PAGE)
@@ -99,8 +99,6 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
         timed.append(_timed(device, problem, outcome, manifest, keys, known, args))
     if not timed:
         raise MeasureError(f"{library}: it serves none of the problems. Build more: --tier full; or see --problem.")
-    if args.checks and arch != CHECKED_ARCH:
-        raise MeasureError(f"the published figures are of {CHECKED_ARCH}, not of {arch}: leave --checks out.")
     library_facts = {name: getattr(manifest, name) for name in LIBRARY_FACTS}
     provenance = {"arch": arch, **library_facts, "tier": args.tier, **facts}
     checked = checks(device, known) if args.checks else ()

@@ -46,8 +46,8 @@ struct FmhaBatchPrefillV3Kernel
         const char* query  = static_cast<const char*>(kargs.q_ptr) +
                              (at.token() + row) * kargs.stride_q +
                              static_cast<long_index_t>(at.head) * kargs.nhead_stride_q;
-        Bytes16 q[4];
-        for(index_t i = 0; i < 4; ++i)
+        typename FmhaPipeline::Queries q;
+        for(index_t i = 0; i < FmhaPipeline::kHeadDim / 32; ++i)
             q[i] = *reinterpret_cast<const Bytes16*>(query + 32 * i + lane / 32 * 16);
 
         const auto result = FmhaPipeline{}(q, arguments(kargs, at), lds);

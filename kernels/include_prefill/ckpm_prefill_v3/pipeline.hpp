@@ -16,6 +16,7 @@
 #include "ckpm_prefill/problem.hpp"
 #include "ckpm_prefill/score_bounds.hpp"
 #include "ckpm_prefill_v3/page_stream.hpp"
+#include "ckpm_prefill_v3/products.hpp"
 #include "ckpm_prefill_v3/softmax.hpp"
 
 namespace ck_tile {
@@ -40,26 +41,31 @@ struct BlockFmhaBatchPrefillV3Pipeline
         Traits::QScaleEnum == BlockAttentionQuantScaleEnum::KV_BLOCKSCALE;
 
     static_assert(std::is_same_v<typename Problem::KDataType, fp8_t>, "V3 is for fp8");
-    static_assert(Problem::kUseTrLoad, "V is transposed as it is read from LDS");
+    static_assert(Problem::kUseTrLoad, "linear V is transposed as it is read from LDS");
     static_assert(kM0 == 256 && kN0 == ckpm::prefill::v3::kTokens && kN1 == 128 &&
-                      kHeadDim == 128 && kBlockSize == 512,
-                  "8 waves of 32 queries, tiles of 64 keys, a head dim of 128");
+                      (kHeadDim == 128 || kHeadDim == 192) && kBlockSize == 512,
+                  "8 waves of 32 queries, tiles of 64 keys, head dims of 128 or 192/128");
     static_assert(!Traits::kStoreLSE && !Traits::kHasDropout && !Traits::kHasSink &&
                       Traits::BiasEnum == BlockAttentionBiasEnum::NO_BIAS,
                   "V2 has what V3 has not");
-    static_assert(Traits::kKVMemoryLayout == BlockAttentionKVCacheMemoryLayoutEnum::LINEAR_LAYOUT,
-                  "V2 takes the vectorized layout");
     static_assert(!kBlockScale || Traits::kPageBlockSize >= kN0,
                   "a tile has one scale: it must lie within a page");
 
     using ScoreMask = ckpm::prefill::ScoreBounds<kHasMask, false>;
-    using Stream    = ckpm::prefill::v3::PageStream<Traits::kPageBlockSize>;
+    using Layout    = std::conditional_t<Traits::kKVMemoryLayout ==
+                                             BlockAttentionKVCacheMemoryLayoutEnum::LINEAR_LAYOUT,
+                                         ckpm::prefill::v3::LinearLayout,
+                                         ckpm::prefill::v3::VectorizedLayout>;
+    using Stream    = ckpm::prefill::v3::PageStream<Traits::kPageBlockSize, kHeadDim, Layout>;
+    using Products  = ckpm::prefill::v3::Products<kHeadDim, Layout>;
     using Bytes16   = ckpm::prefill::v3::Bytes16;
     using Floats16  = ckpm::prefill::v3::Floats16;
     using LdsByte   = ckpm::prefill::v3::LdsByte;
+    using Queries   = Bytes16[Products::kSteps];
 
-    static constexpr index_t kTileBytes = ckpm::prefill::v3::kTileBytes;
-    CK_TILE_DEVICE static constexpr index_t GetSmemSize() { return 4 * kTileBytes; }
+    static constexpr index_t kVBytes = ckpm::prefill::v3::kPartBytes;
+    static constexpr index_t kKBytes = ckpm::prefill::v3::kParts<kHeadDim> * kVBytes;
+    CK_TILE_DEVICE static constexpr index_t GetSmemSize() { return 2 * (kKBytes + kVBytes); }
 
     // What a workgroup needs to know besides Q
     struct Arguments
@@ -85,7 +91,7 @@ struct BlockFmhaBatchPrefillV3Pipeline
     };
 
     // q: 16 bytes of the lane's query for each 32 columns, those behind in the upper half
-    CK_TILE_DEVICE Result operator()(const Bytes16 (&q)[4], const Arguments& args, char* lds) const
+    CK_TILE_DEVICE Result operator()(const Queries& q, const Arguments& args, char* lds) const
     {
         const auto tiles = ckpm::prefill::key_tiles<kN0>(args.mask, args.first, args.last);
         Wave wave(args, q, lds);
@@ -107,7 +113,7 @@ private:
 
     struct Wave
     {
-        CK_TILE_DEVICE Wave(const Arguments& given, const Bytes16 (&queries)[4], char* memory)
+        CK_TILE_DEVICE Wave(const Arguments& given, const Queries& queries, char* memory)
             : args(given),
               q(queries),
               index(__builtin_amdgcn_readfirstlane(threadIdx.x / get_warp_size())),
@@ -161,7 +167,7 @@ private:
                     turn<1, true>(tile);
                 weigh<true>(tiles - 1);
             }
-            multiply_v(tiles - 1);
+            multiply_v<true>(tiles - 1);
         }
 
         // Slots 2 * tile and 2 * tile + 1
@@ -216,9 +222,9 @@ private:
         {
             asm volatile("s_waitcnt vmcnt(%1)"
                          : "+v"(looked_up)
-                         : "n"(ckpm::prefill::v3::kLoadsInFlight)
+                         : "n"(Stream::kLoadsInFlight)
                          : "memory");
-            take_scales<ckpm::prefill::v3::kLoadsInFlight>();
+            take_scales<Stream::kLoadsInFlight>();
             this_page = next_page;
             next_page = Stream::settled(looked_up);
             current   = ahead;
@@ -253,83 +259,29 @@ private:
                              : "memory");
         }
 
-        CK_TILE_DEVICE LdsByte* k_buffer(index_t tile) const { return lds + tile % 2 * kTileBytes; }
+        CK_TILE_DEVICE LdsByte* k_buffer(index_t tile) const { return lds + tile % 2 * kKBytes; }
         CK_TILE_DEVICE LdsByte* v_buffer(index_t tile) const
         {
-            return lds + (2 + tile % 2) * kTileBytes;
+            return lds + 2 * kKBytes + tile % 2 * kVBytes;
         }
 
         CK_TILE_DEVICE void multiply(index_t tile)
         {
             multiply_k(tile);
-            multiply_v(tile - 1);
-            // all of K is on its way before the first product, and V behind it one read a product
-            reads_ahead<8>();
-            static_for<0, 16, 1>{}([](auto) {
-                products<1>();
-                reads_ahead<1>();
-            });
-            products<16>();
-        }
-
-        // Hints to the compiler's scheduler: what comes next in the order of the code
-        template <int kCount>
-        CK_TILE_DEVICE static void reads_ahead()
-        {
-            __builtin_amdgcn_sched_group_barrier(0x100, kCount, 0); // reads of LDS
-        }
-        template <int kCount>
-        CK_TILE_DEVICE static void products()
-        {
-            __builtin_amdgcn_sched_group_barrier(0x008, kCount, 0); // MFMA
+            multiply_v<false>(tile - 1);
+            Products::in_turn();
         }
 
         CK_TILE_DEVICE void multiply_k(index_t tile)
         {
-            using Lds = const __attribute__((address_space(3))) Bytes16;
-            for(auto& part : scores)
-                part = Floats16{};
-            Bytes16 k[4][2];
-#pragma unroll
-            for(index_t i = 0; i < 8; ++i)
-                k[i / 2][i % 2] =
-                    *(Lds*)(k_buffer(tile) + reads.k[i / 2] + i % 2 * (kTileBytes / 2));
-            // the two halves of the keys in turn: no MFMA waits for the one before
-#pragma unroll
-            for(index_t i = 0; i < 4; ++i)
-            {
-                // else the compiler reads the first half of the 16 bytes apart, and then all of
-                // them
-                asm("" : "+v"(k[i][0]), "+v"(k[i][1]));
-#pragma unroll
-                for(index_t j = 0; j < 4; ++j)
-                    mfma(scores[j % 2], eight(k[i][j % 2], j / 2), eight(q[i], j / 2));
-            }
+            Products::multiply_k(scores, q, k_buffer(tile), reads);
         }
 
+        template <bool kLast>
         CK_TILE_DEVICE void multiply_v(index_t tile)
         {
-#pragma unroll
-            for(index_t keys = 0; keys < 4; ++keys)
-#pragma unroll
-                for(index_t i = 0; i < 4; ++i)
-                {
-                    auto* at     = (ckpm::prefill::v3::LdsBytes8*)(v_buffer(tile) + reads.v[i] +
-                                                                   keys * (kTileBytes / 4));
-                    const auto v = __builtin_amdgcn_ds_read_tr8_b64_v2i32(at);
-                    mfma(out[i], __builtin_bit_cast(int64_t, v), weights.of[keys]);
-                }
-        }
-
-        CK_TILE_DEVICE static int64_t eight(const Bytes16& bytes, index_t half)
-        {
-            return static_cast<int64_t>(static_cast<uint32_t>(bytes[2 * half])) |
-                   static_cast<int64_t>(bytes[2 * half + 1]) << 32;
-        }
-
-        CK_TILE_DEVICE static void mfma(Floats16& c, int64_t a, int64_t b)
-        {
-            c = __builtin_amdgcn_mfma_f32_32x32x16_fp8_fp8(a, b, c, 0, 0, 0);
+            const index_t live = args.v.last_token + 1 - tile * kN0;
+            Products::template multiply_v<kLast>(out, weights, v_buffer(tile), reads, live);
         }
 
         template <bool kBounded>
@@ -346,7 +298,8 @@ private:
             }
             if constexpr(kBounded)
             {
-                const index_t end = args.mask.right_end(row) - tile * kN0 - lane / 32 * 4;
+                const index_t end =
+                    args.mask.right_end(row) - tile * kN0 - lane / 32 * Layout::kHalfKeys;
                 each_score([&](float score, index_t key) {
                     return key < end ? score : -numeric<float>::infinity();
                 });
@@ -379,15 +332,15 @@ private:
 #pragma unroll
             for(index_t i = 0; i < 32; ++i)
                 scores[i / 16][i % 16] =
-                    f(scores[i / 16][i % 16], i / 16 * 32 + ckpm::prefill::v3::key_of(i % 16));
+                    f(scores[i / 16][i % 16], i / 16 * 32 + Layout::key_of(i % 16));
         }
 
         const Arguments& args;
-        const Bytes16 (&q)[4];
+        const Queries& q;
         index_t index, lane;
         index_t first, row; // queries: the wave's first one, and the lane's
         LdsByte* lds;
-        ckpm::prefill::v3::LaneReads reads;
+        typename Products::Reads reads;
         Stream stream;
 
         Floats16 scores[2];

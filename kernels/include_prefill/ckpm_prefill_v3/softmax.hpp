@@ -1,7 +1,7 @@
 // From scores to weights: 32 queries a wave, two lanes a query, 32 of 64 keys a lane.
 #pragma once
 
-#include "ckpm_prefill_v3/lds_layout.hpp"
+#include "ckpm_prefill_v3/products.hpp"
 
 namespace ckpm::prefill::v3 {
 
@@ -19,12 +19,6 @@ CK_TILE_DEVICE Halves both_halves(float x)
     const uint32_t high = both[1];
     return {__builtin_bit_cast(float, low), __builtin_bit_cast(float, high)};
 }
-
-// Weights of fp8, 32 of a lane in the order of its scores: 8 bytes for each MFMA
-struct Weights
-{
-    int64_t of[4];
-};
 
 // Running maximum and sum of a lane's query, in base 2.
 //

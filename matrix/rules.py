@@ -261,7 +261,8 @@ def v3_takes_pages_up_to_1024(pipeline: str, page_size: int) -> bool:
 def v3_has_one_load_for_each_page_size(pipeline: str, page_size: int, load: str) -> bool:
     """V3 gives each page of 8 tokens or more a descriptor of its own; pages of one token take 64-bit loads
 
-    Ours: kernels/include_prefill/ckpm_prefill_v3/page_stream.hpp. Neither form has a limit for the pool.
+    Ours: kernels/include_prefill/ckpm_prefill_v3/page_stream.hpp; neither form limits the pool. The codegen of pull
+    request 6054 names no load for V3 either.
     """
     return is_v3(pipeline) and (load == "gload") != (page_size == 1)
 

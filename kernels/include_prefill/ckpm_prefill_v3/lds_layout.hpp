@@ -1,8 +1,9 @@
 // Where a tile of 64 tokens lies in LDS, which of it a lane brings, and which of it a lane
 // multiplies.
 //
-// The 32x32x16 fp8 MFMA takes of each operand 8 bytes a lane: of row (or column) lane % 32, k from
-// 8 * (lane / 32). Its result: of column lane % 32 the rows 8 * (i / 4) + 4 * (lane / 32) + i % 4.
+// The 32x32x64 fp8 MFMA takes of each operand 32 bytes a lane, of row (or column) lane % 32, half
+// of k in either half of the wave. Its result: of column lane % 32 the rows 8 * (i / 4) + 4 * (lane
+// / 32) + i % 4.
 //
 // Scores are K times Q transposed, so that a lane holds scores of one query, and O is V transposed
 // times the weights: the weights are where they are needed, if the MFMA's k counts keys in the
@@ -16,6 +17,7 @@ namespace ckpm::prefill::v3 {
 using ck_tile::index_t;
 
 using Bytes8     = int32_t __attribute__((ext_vector_type(2)));
+using Bytes32    = int32_t __attribute__((ext_vector_type(8)));
 using Bytes16    = int32_t __attribute__((ext_vector_type(4)));
 using Floats16   = float __attribute__((ext_vector_type(16)));
 using LdsByte    = __attribute__((address_space(3))) char;

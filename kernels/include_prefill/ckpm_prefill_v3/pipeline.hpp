@@ -58,10 +58,9 @@ struct BlockFmhaBatchPrefillV3Pipeline
                                          ckpm::prefill::v3::VectorizedLayout>;
     using Stream    = ckpm::prefill::v3::PageStream<Traits::kPageBlockSize, kHeadDim, Layout>;
     using Products  = ckpm::prefill::v3::Products<kHeadDim, Layout>;
-    using Bytes16   = ckpm::prefill::v3::Bytes16;
     using Floats16  = ckpm::prefill::v3::Floats16;
     using LdsByte   = ckpm::prefill::v3::LdsByte;
-    using Queries   = Bytes16[Products::kSteps];
+    using Queries   = ckpm::prefill::v3::Bytes32[Products::kSteps];
 
     static constexpr index_t kVBytes = ckpm::prefill::v3::kPartBytes;
     static constexpr index_t kKBytes = ckpm::prefill::v3::kParts<kHeadDim> * kVBytes;
@@ -90,7 +89,8 @@ struct BlockFmhaBatchPrefillV3Pipeline
         float v_scale; // of `out`
     };
 
-    // q: 16 bytes of the lane's query for each 32 columns, those behind in the upper half
+    // q: of each 64 columns 32 bytes of the lane's query: of either half of them 16, the lower ones
+    // in the lower half of the wave
     CK_TILE_DEVICE Result operator()(const Queries& q, const Arguments& args, char* lds) const
     {
         const auto tiles = ckpm::prefill::key_tiles<kN0>(args.mask, args.first, args.last);

@@ -65,9 +65,7 @@ struct RunningSoftmax
             }
             int32_t packed = __builtin_amdgcn_cvt_pk_fp8_f32(w[0], w[1], 0, false);
             packed         = __builtin_amdgcn_cvt_pk_fp8_f32(w[2], w[3], packed, true);
-            auto& eight    = weights.of[i / 8];
-            eight          = i % 8 == 0 ? static_cast<int64_t>(static_cast<uint32_t>(packed))
-                                        : eight | static_cast<int64_t>(packed) << 32;
+            weights[i / 4] = packed;
         }
         sum = sum * factor + tile_sum;
         return factor;

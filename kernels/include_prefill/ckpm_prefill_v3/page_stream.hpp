@@ -49,16 +49,22 @@ public:
           v_chunk_(Layout::v_chunk(wave, lane))
     {}
 
-    // The page of the lane's token. It has come after wait_for_all_but<kLoadsInFlight>(), if no
-    // other than those were issued behind it.
-    CK_TILE_DEVICE int32_t lookup(index_t tile) const
+    // Where the page table names the page of the lane's token: bytes from the sequence's first
+    // entry
+    CK_TILE_DEVICE index_t entry(index_t tile) const
     {
-        const uint32_t entry =
-            static_cast<uint32_t>(clamped(tile, row_)) / static_cast<uint32_t>(kPageSize);
+        const auto token = static_cast<uint32_t>(clamped(tile, row_));
+        return static_cast<index_t>(token / static_cast<uint32_t>(kPageSize) * 4);
+    }
+
+    // The page has come after wait_for_all_but<kLoadsInFlight>(), if no other than those were
+    // issued behind it.
+    CK_TILE_DEVICE int32_t lookup(index_t entry) const
+    {
         int32_t page;
         asm volatile("global_load_dword %0, %1, %2"
                      : "=v"(page)
-                     : "v"(entry * 4), "s"(k_.pages)
+                     : "v"(entry), "s"(k_.pages)
                      : "memory");
         return page;
     }
@@ -72,20 +78,41 @@ public:
             return page;
     }
 
-    CK_TILE_DEVICE void load_k(index_t tile, int32_t page, LdsByte* to) const
+    // What loads need to know, besides where in LDS they write
+    template <index_t kLoads>
+    struct Source
     {
+        std::conditional_t<kDescriptor, ck_tile::int32x4_t, const char*> page;
+        index_t offset[kLoads]; // in the page, of the 16 bytes that the lane brings
+    };
+    using KSource = Source<kParts<kHeadDim>>;
+    using VSource = Source<1>;
+
+    CK_TILE_DEVICE KSource k_source(index_t tile, int32_t page) const
+    {
+        KSource source;
+        source.page = place(k_, tile, page);
         ck_tile::static_for<0, kParts<kHeadDim>, 1>{}([&](auto part) {
             constexpr index_t before = part * (kRowBytes / kChunkBytes);
             constexpr index_t left   = kHeadDim / kChunkBytes - before;
             // lanes behind the row's end bring what others bring: nobody reads it
             const index_t chunk = before + (left < 8 ? k_chunk_ % left : k_chunk_);
-            load(k_, tile, page, k_offset(tile, chunk), to + part * kPartBytes);
+            source.offset[part] = k_offset(tile, chunk);
         });
+        return source;
     }
 
-    CK_TILE_DEVICE void load_v(index_t tile, int32_t page, LdsByte* to) const
+    CK_TILE_DEVICE VSource v_source(index_t tile, int32_t page) const
     {
-        load(v_, tile, page, v_offset(tile), to);
+        return {place(v_, tile, page), {v_offset(tile)}};
+    }
+
+    // Each part behind the one before
+    template <index_t kLoads>
+    CK_TILE_DEVICE void load(const Source<kLoads>& source, LdsByte* to) const
+    {
+        ck_tile::static_for<0, kLoads, 1>{}(
+            [&](auto part) { load(source.page, source.offset[part], to + part * kPartBytes); });
     }
 
 private:
@@ -125,32 +152,37 @@ private:
         return last * view.token_bytes + view.row_bytes;
     }
 
-    CK_TILE_DEVICE void load(
-        const CacheView& view, index_t tile, int32_t page, index_t offset, LdsByte* to) const
+    CK_TILE_DEVICE auto place(const CacheView& view, index_t tile, int32_t page) const
     {
-        // lane i writes 16 bytes at M0 + 16 * i
-        const auto lds = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(to)) +
-                         static_cast<uint32_t>(first_ * kRowBytes);
         const char* start =
             view.base + static_cast<uint64_t>(static_cast<uint32_t>(page)) * view.page_bytes;
         if constexpr(kDescriptor)
-        {
-            const auto resource = ck_tile::make_wave_buffer_resource(
+            return ck_tile::make_wave_buffer_resource(
                 start, static_cast<uint32_t>(live_bytes(view, tile)));
+        else
+            return start;
+    }
+
+    // Lane i writes 16 bytes at M0 + 16 * i.
+    template <typename Place>
+    CK_TILE_DEVICE void load(const Place& page, index_t offset, LdsByte* to) const
+    {
+        const auto lds = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(to)) +
+                         static_cast<uint32_t>(first_ * kRowBytes);
+        if constexpr(kDescriptor)
             asm volatile(
                 "s_mov_b32 m0, %0\n\t"
                 "s_nop 0\n\t"
                 "buffer_load_dwordx4 %1, %2, 0 offen lds" ::"s"(lds),
                 "v"(offset),
-                "s"(resource)
+                "s"(page)
                 : "memory");
-        }
         else
             asm volatile(
                 "s_mov_b32 m0, %0\n\t"
                 "s_nop 0\n\t"
                 "global_load_lds_dwordx4 %1, off" ::"s"(lds),
-                "v"(start + offset)
+                "v"(page + offset)
                 : "memory");
     }
 

@@ -141,6 +141,7 @@ private:
             begin();
             if constexpr(kGroup == 0)
             {
+                prepare(0);
                 issue(0);
                 multiply_k(0);
                 barrier();
@@ -155,10 +156,12 @@ private:
             }
             else
             {
+                prepare(0);
                 issue(0);
                 barrier();
                 consume();
                 multiply_k(0);
+                prepare(1);
                 finish();
                 index_t tile = 1;
                 for(; tile <= min(whole, tiles - 1); ++tile)
@@ -170,10 +173,13 @@ private:
             multiply_v<true>(tiles - 1);
         }
 
-        // Slots 2 * tile and 2 * tile + 1
+        // Slots 2 * tile and 2 * tile + 1. Either group makes the addresses of its loads while it
+        // multiplies: the matrix unit leaves the vector unit time for that.
         template <index_t kGroup, bool kBounded>
         CK_TILE_DEVICE void turn(index_t tile)
         {
+            if constexpr(kGroup == 0)
+                prepare(tile);
             issue(tile);
             if constexpr(kGroup == 0)
                 multiply(tile);
@@ -184,7 +190,10 @@ private:
             if constexpr(kGroup == 0)
                 weigh<kBounded>(tile);
             else
+            {
                 multiply(tile);
+                prepare(tile + 1);
+            }
             finish();
         }
 
@@ -198,23 +207,31 @@ private:
         // K of tile 0, and the pages of tiles 0 and 1
         CK_TILE_DEVICE void begin()
         {
-            int32_t near = stream.lookup(0), far = stream.lookup(1);
+            int32_t near = stream.lookup(stream.entry(0)), far = stream.lookup(stream.entry(1));
             asm volatile("s_waitcnt vmcnt(0)" : "+v"(near), "+v"(far)::"memory");
             this_page = Stream::settled(near);
             next_page = Stream::settled(far);
             load_scales(this_page);
-            stream.load_k(0, this_page, k_buffer(0));
+            stream.load(stream.k_source(0, this_page), k_buffer(0));
             finish();
             take_scales<0>();
             ahead = loaded;
         }
 
+        // For issue(tile)
+        CK_TILE_DEVICE void prepare(index_t tile)
+        {
+            entry    = stream.entry(tile + 2);
+            k_source = stream.k_source(tile + 1, next_page);
+            v_source = stream.v_source(tile, this_page);
+        }
+
         CK_TILE_DEVICE void issue(index_t tile)
         {
-            looked_up = stream.lookup(tile + 2);
+            looked_up = stream.lookup(entry);
             load_scales(next_page);
-            stream.load_k(tile + 1, next_page, k_buffer(tile + 1));
-            stream.load_v(tile, this_page, v_buffer(tile));
+            stream.load(k_source, k_buffer(tile + 1));
+            stream.load(v_source, v_buffer(tile));
             __builtin_amdgcn_sched_barrier(0);
         }
 
@@ -348,6 +365,11 @@ private:
         ckpm::prefill::v3::Weights weights;
         ckpm::prefill::v3::RunningSoftmax softmax;
         float v_scale = 1.f; // of `out`
+
+        // of the next lookup and loads
+        index_t entry;
+        typename Stream::KSource k_source;
+        typename Stream::VSource v_source;
 
         int32_t looked_up;            // page of the tile behind next_page's, once it has come
         int32_t this_page, next_page; // of the tiles whose V and K are loaded next

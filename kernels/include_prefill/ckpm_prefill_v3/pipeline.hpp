@@ -126,11 +126,12 @@ private:
         {
             for(auto& part : out)
                 part = Floats16{};
+            sums = Floats16{};
         }
 
         CK_TILE_DEVICE Result result() const
         {
-            return {{out[0], out[1], out[2], out[3]}, softmax.total(), v_scale};
+            return {{out[0], out[1], out[2], out[3]}, sums[0], v_scale};
         }
 
         // Tiles that no bound cuts have a loop of their own, so that its phases hold no branch.
@@ -299,6 +300,7 @@ private:
         {
             const index_t live = args.v.last_token + 1 - tile * kN0;
             Products::template multiply_v<kLast>(out, weights, v_buffer(tile), reads, live);
+            Products::add_up(sums, weights);
         }
 
         template <bool kBounded>
@@ -323,6 +325,7 @@ private:
             }
             // a scale of 0 would make NaN of a masked score
             float by = softmax.update(scores, max(scale, numeric<float>::min()), weights);
+            sums[0] *= by; // of rows that are all the same: the others are not used
             if constexpr(kBlockScale)
             {
                 // `out` is kept in units of the tile's scale of V; a page whose scale is 0 counts
@@ -362,6 +365,7 @@ private:
 
         Floats16 scores[2];
         Floats16 out[4];
+        Floats16 sums; // of weights
         ckpm::prefill::v3::Weights weights;
         ckpm::prefill::v3::RunningSoftmax softmax;
         float v_scale = 1.f; // of `out`

@@ -43,6 +43,7 @@ struct Products
     static constexpr int kReadsOfV    = kVectorized ? 8 : 16;
     static constexpr int kProductsOfK = 2 * kSteps;
     static constexpr int kProductsOfV = 4;
+    static constexpr int kProductsOf1 = 1;
 
     // q: of each 64 columns 32 bytes of the lane's query, 16 of either half of them
     CK_TILE_DEVICE static void multiply_k(Floats16 (&scores)[2],
@@ -96,8 +97,15 @@ struct Products
         }
     }
 
-    // After multiply_k() and multiply_v() of one phase: all of K is on its way before the first
-    // product, and V behind it as the products go.
+    // A product with a row of ones adds the weights up: the vector unit has no time for that.
+    CK_TILE_DEVICE static void add_up(Floats16& sums, const Weights& weights)
+    {
+        constexpr int32_t one = 0x38383838; // four times 1 in e4m3
+        mfma(sums, Bytes32{one, one, one, one, one, one, one, one}, weights);
+    }
+
+    // After multiply_k(), multiply_v() and add_up() of one phase: all of K is on its way before the
+    // first product, and V behind it as the products go.
     CK_TILE_DEVICE static void in_turn()
     {
         reads_ahead<kReadsOfK>();
@@ -105,7 +113,7 @@ struct Products
             products<1>();
             reads_ahead<kReadsOfV / kProductsOfV>();
         });
-        products<kProductsOfK>();
+        products<kProductsOfK + kProductsOf1>();
     }
 
 private:

@@ -142,12 +142,12 @@ private:
             begin();
             if constexpr(kGroup == 0)
             {
-                prepare(0);
                 issue(0);
                 multiply_k(0);
+                prepare(1);
                 barrier();
+                weigh<0, true>(0);
                 consume();
-                weigh<true>(0);
                 finish();
                 index_t tile = 1;
                 for(; tile < whole; ++tile)
@@ -157,19 +157,18 @@ private:
             }
             else
             {
-                prepare(0);
                 issue(0);
                 barrier();
-                consume();
                 multiply_k(0);
                 prepare(1);
+                consume();
                 finish();
                 index_t tile = 1;
                 for(; tile <= min(whole, tiles - 1); ++tile)
                     turn<1, false>(tile);
                 for(; tile < tiles; ++tile)
                     turn<1, true>(tile);
-                weigh<true>(tiles - 1);
+                weigh<1, true>(tiles - 1);
             }
             multiply_v<true>(tiles - 1);
         }
@@ -179,22 +178,17 @@ private:
         template <index_t kGroup, bool kBounded>
         CK_TILE_DEVICE void turn(index_t tile)
         {
-            if constexpr(kGroup == 0)
-                prepare(tile);
             issue(tile);
             if constexpr(kGroup == 0)
                 multiply(tile);
             else
-                weigh<kBounded>(tile - 1);
+                weigh<1, kBounded>(tile - 1);
             barrier();
-            consume();
             if constexpr(kGroup == 0)
-                weigh<kBounded>(tile);
+                weigh<0, kBounded>(tile);
             else
-            {
                 multiply(tile);
-                prepare(tile + 1);
-            }
+            consume();
             finish();
         }
 
@@ -205,15 +199,20 @@ private:
             __builtin_amdgcn_sched_barrier(0);
         }
 
-        // K of tile 0, and the pages of tiles 0 and 1
+        // K of tile 0, and the pages of tiles 0 to 2
         CK_TILE_DEVICE void begin()
         {
-            int32_t near = stream.lookup(stream.entry(0)), far = stream.lookup(stream.entry(1));
-            asm volatile("s_waitcnt vmcnt(0)" : "+v"(near), "+v"(far)::"memory");
-            this_page = Stream::settled(near);
-            next_page = Stream::settled(far);
-            load_scales(this_page);
-            stream.load(stream.k_source(0, this_page), k_buffer(0));
+            int32_t near[3];
+            for(index_t i = 0; i < 3; ++i)
+                near[i] = stream.lookup(stream.entry(i));
+            asm volatile("s_waitcnt vmcnt(0)"
+                         : "+v"(near[0]), "+v"(near[1]), "+v"(near[2])::"memory");
+            for(index_t i = 0; i < 3; ++i)
+                pages[i] = Stream::settled(near[i]);
+            load_scales(pages[0]);
+            stream.load(stream.k_source(0, pages[0]), k_buffer(0));
+            k_source = stream.k_source(1, pages[1]);
+            v_source = stream.v_source(0, pages[0]);
             finish();
             take_scales<0>();
             ahead = loaded;
@@ -222,15 +221,14 @@ private:
         // For issue(tile)
         CK_TILE_DEVICE void prepare(index_t tile)
         {
-            entry    = stream.entry(tile + 2);
-            k_source = stream.k_source(tile + 1, next_page);
-            v_source = stream.v_source(tile, this_page);
+            k_source = stream.k_source(tile + 1, pages[2]);
+            v_source = stream.v_source(tile, pages[1]);
         }
 
         CK_TILE_DEVICE void issue(index_t tile)
         {
-            looked_up = stream.lookup(entry);
-            load_scales(next_page);
+            looked_up = stream.lookup(stream.entry(tile + 3));
+            load_scales(pages[1]);
             stream.load(k_source, k_buffer(tile + 1));
             stream.load(v_source, v_buffer(tile));
             __builtin_amdgcn_sched_barrier(0);
@@ -243,10 +241,11 @@ private:
                          : "n"(Stream::kLoadsInFlight)
                          : "memory");
             take_scales<Stream::kLoadsInFlight>();
-            this_page = next_page;
-            next_page = Stream::settled(looked_up);
-            current   = ahead;
-            ahead     = loaded;
+            pages[0] = pages[1];
+            pages[1] = pages[2];
+            pages[2] = Stream::settled(looked_up);
+            current  = ahead;
+            ahead    = loaded;
         }
 
         CK_TILE_DEVICE static void finish()
@@ -287,6 +286,7 @@ private:
         {
             multiply_k(tile);
             multiply_v<false>(tile - 1);
+            prepare(tile + 1);
             Products::in_turn();
         }
 
@@ -303,13 +303,14 @@ private:
             Products::add_up(sums, weights);
         }
 
-        template <bool kBounded>
+        template <index_t kGroup, bool kBounded>
         CK_TILE_DEVICE void weigh(index_t tile)
         {
-            float scale = args.scale * current.k;
+            const Scales own = kGroup == 0 ? ahead : current; // group 1 is one slot behind
+            float scale      = args.scale * own.k;
             if constexpr(kHasSoftCap)
             {
-                const float inner = args.soft_cap_rcp * current.k;
+                const float inner = args.soft_cap_rcp * own.k;
                 each_score([&](float score, index_t) {
                     return args.soft_cap * tanh_fast<float>(score * inner);
                 });
@@ -330,7 +331,7 @@ private:
             {
                 // `out` is kept in units of the tile's scale of V; a page whose scale is 0 counts
                 // as nearly 0
-                const float fresh = max(current.v, 1e-30f);
+                const float fresh = max(own.v, 1e-30f);
                 by *= fresh == v_scale ? 1.f : v_scale * __builtin_amdgcn_rcpf(fresh);
                 v_scale = fresh;
             }
@@ -370,14 +371,14 @@ private:
         ckpm::prefill::v3::RunningSoftmax softmax;
         float v_scale = 1.f; // of `out`
 
-        // of the next lookup and loads
-        index_t entry;
+        // of the next loads
         typename Stream::KSource k_source;
         typename Stream::VSource v_source;
 
-        int32_t looked_up;            // page of the tile behind next_page's, once it has come
-        int32_t this_page, next_page; // of the tiles whose V and K are loaded next
-        // of the tile to be weighed, of the one behind it, and of that whose K is on its way
+        int32_t looked_up; // page of the tile behind those, once it has come
+        int32_t pages[3];  // of the tile whose V is loaded next, and of the two behind it
+        // of the last tile but one whose K has come, of the last one, and of that whose K is on its
+        // way
         Scales current{1.f, 1.f}, ahead{1.f, 1.f}, loaded{1.f, 1.f};
     };
 };

@@ -29,8 +29,8 @@ def _found(suite: str, case: str, found_as: str, *edits: Edit, upstream: str = V
 
 WAIT_TOO_SHORT = _stream("kLoadsInFlight = kParts<kHeadDim> + 1;", "kLoadsInFlight = kParts<kHeadDim> + 2;")
 SLOTS_NOT_APART = _pipeline(
-    "            barrier();\n            consume();\n            if constexpr",
-    "            consume();\n            if constexpr",
+    "            barrier();\n            if constexpr(kGroup == 0)\n                weigh",
+    "            if constexpr(kGroup == 0)\n                weigh",
 )
 
 V3_DEFECTS: Mapping[str, Defect] = {
@@ -60,28 +60,28 @@ V3_DEFECTS: Mapping[str, Defect] = {
             'asm volatile("s_waitcnt vmcnt(%1)"',
             'const int32_t early = Stream::settled(looked_up);\n            asm volatile("s_waitcnt vmcnt(%1)"',
         ),
-        _pipeline("next_page = Stream::settled(looked_up);", "next_page = early;"),
+        _pipeline("k_page  = Stream::settled(looked_up);", "k_page = early;"),
     ),
     "a page id is used one tile early": _found(
         "batch-prefill",
         "v3_residues.ps16",
         WRONG,
-        _pipeline("stream.load_v(tile, this_page,", "stream.load_v(tile, next_page,"),
+        _pipeline("stream.v_source(tile, v_page)", "stream.v_source(tile, k_page)"),
     ),
     # scales less than twice apart hide it
     "block scales are those of the tile before": _found(
         "batch-prefill",
         "v3_page_scales.x100-full",
         WRONG,
-        _pipeline("load_scales(next_page);", "load_scales(this_page);"),
+        _pipeline("kGroup == 0 ? ahead : current;", "current;"),
     ),
     "nothing waits for the first tile of K": _found(
         "batch-prefill",
         "v3_residues.ps16",
         WRONG,
         _pipeline(
-            "stream.load_k(0, this_page, k_buffer(0));\n            finish();",
-            "stream.load_k(0, this_page, k_buffer(0));",
+            "v_source = stream.v_source(0, first_page);\n            finish();",
+            "v_source = stream.v_source(0, first_page);",
         ),
     ),
     "the third tile of K overwrites the second": _found(

@@ -107,6 +107,18 @@ public:
         return {place(v_, tile, page), {v_offset(tile)}};
     }
 
+    // Else the compiler makes a source where it is used.
+    template <index_t kLoads>
+    CK_TILE_DEVICE static void settle(Source<kLoads>& source)
+    {
+        if constexpr(kDescriptor)
+            asm("" : "+s"(source.page));
+        else
+            asm("" : "+v"(source.page));
+        for(auto& offset : source.offset)
+            asm("" : "+v"(offset));
+    }
+
     // Each part behind the one before
     template <index_t kLoads>
     CK_TILE_DEVICE void load(const Source<kLoads>& source, LdsByte* to) const

@@ -7,7 +7,7 @@
 //   slot        2t                    2t + 1
 //   group 0     V P(t-1), K Q(t)      weights(t)
 //   group 1     weights(t-1)          V P(t-1), K Q(t)
-//   memory      K(t+1), V(t) issued   their wait, page of t + 2
+//   memory      K(t+1), V(t) issued   their wait, page of t + 3
 //
 // K and V have two buffers each. Both groups have read what a slot's loads overwrite two slots
 // before.
@@ -126,7 +126,8 @@ private:
         {
             for(auto& part : out)
                 part = Floats16{};
-            sums = Floats16{};
+            sums    = Floats16{};
+            weights = ckpm::prefill::v3::Weights{};
         }
 
         CK_TILE_DEVICE Result result() const
@@ -173,8 +174,7 @@ private:
             multiply_v<true>(tiles - 1);
         }
 
-        // Slots 2 * tile and 2 * tile + 1. Either group makes the addresses of its loads while it
-        // multiplies: the matrix unit leaves the vector unit time for that.
+        // Slots 2 * tile and 2 * tile + 1
         template <index_t kGroup, bool kBounded>
         CK_TILE_DEVICE void turn(index_t tile)
         {
@@ -207,28 +207,31 @@ private:
                 near[i] = stream.lookup(stream.entry(i));
             asm volatile("s_waitcnt vmcnt(0)"
                          : "+v"(near[0]), "+v"(near[1]), "+v"(near[2])::"memory");
-            for(index_t i = 0; i < 3; ++i)
-                pages[i] = Stream::settled(near[i]);
-            load_scales(pages[0]);
-            stream.load(stream.k_source(0, pages[0]), k_buffer(0));
-            k_source = stream.k_source(1, pages[1]);
-            v_source = stream.v_source(0, pages[0]);
+            const int32_t first_page = Stream::settled(near[0]);
+            v_page                   = Stream::settled(near[1]);
+            k_page                   = Stream::settled(near[2]);
+            load_scales(first_page);
+            stream.load(stream.k_source(0, first_page), k_buffer(0));
+            k_source = stream.k_source(1, v_page);
+            v_source = stream.v_source(0, first_page);
             finish();
             take_scales<0>();
             ahead = loaded;
         }
 
-        // For issue(tile)
+        // For issue(tile), while the wave multiplies: the matrix unit leaves it time for addresses.
         CK_TILE_DEVICE void prepare(index_t tile)
         {
-            k_source = stream.k_source(tile + 1, pages[2]);
-            v_source = stream.v_source(tile, pages[1]);
+            k_source = stream.k_source(tile + 1, k_page);
+            v_source = stream.v_source(tile, v_page);
+            Stream::settle(k_source);
+            Stream::settle(v_source);
         }
 
         CK_TILE_DEVICE void issue(index_t tile)
         {
             looked_up = stream.lookup(stream.entry(tile + 3));
-            load_scales(pages[1]);
+            load_scales(v_page);
             stream.load(k_source, k_buffer(tile + 1));
             stream.load(v_source, v_buffer(tile));
             __builtin_amdgcn_sched_barrier(0);
@@ -241,11 +244,10 @@ private:
                          : "n"(Stream::kLoadsInFlight)
                          : "memory");
             take_scales<Stream::kLoadsInFlight>();
-            pages[0] = pages[1];
-            pages[1] = pages[2];
-            pages[2] = Stream::settled(looked_up);
-            current  = ahead;
-            ahead    = loaded;
+            v_page  = k_page;
+            k_page  = Stream::settled(looked_up);
+            current = ahead;
+            ahead   = loaded;
         }
 
         CK_TILE_DEVICE static void finish()
@@ -371,12 +373,13 @@ private:
         ckpm::prefill::v3::RunningSoftmax softmax;
         float v_scale = 1.f; // of `out`
 
-        // of the next loads
+        // of the next loads, and the pages of those behind them
         typename Stream::KSource k_source;
         typename Stream::VSource v_source;
+        int32_t k_page, v_page;
 
-        int32_t looked_up; // page of the tile behind those, once it has come
-        int32_t pages[3];  // of the tile whose V is loaded next, and of the two behind it
+        int32_t looked_up; // the page behind k_page, once it has come
+
         // of the last tile but one whose K has come, of the last one, and of that whose K is on its
         // way
         Scales current{1.f, 1.f}, ahead{1.f, 1.f}, loaded{1.f, 1.f};

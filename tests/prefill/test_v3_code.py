@@ -32,7 +32,8 @@ from tests.prefill.v3_code import (
 from tests.prefill.v3_defects import SLOTS_NOT_APART, WAIT_TOO_SHORT
 
 SCORES = 32  # of a lane in a tile: 64 keys and 32 queries, of 64 lanes
-PRODUCTS_OF_V = 16  # 32x32x16 each: 128 columns by 32 queries, over 64 keys
+PRODUCT = "v_mfma_f32_32x32x64_f8f6f4"
+PRODUCTS_OF_V = 4 + 1  # 128 columns by 32 queries, over 64 keys; and the sum of the weights
 ROW_OF_A_LOAD = 128  # bytes of a token of K that one load into LDS takes
 
 
@@ -44,8 +45,8 @@ class Kernel:
 
     @property
     def products(self) -> int:
-        """MFMAs of a tile: two halves of 32 keys by 32 queries, over 16 columns each, and V's."""
-        return 2 * self.key.hdim_q // 16 + PRODUCTS_OF_V
+        """MFMAs of a tile: two halves of 32 keys by 32 queries, over 64 columns each, and V's."""
+        return 2 * self.key.hdim_q // 64 + PRODUCTS_OF_V
 
     @property
     def loads(self) -> int:
@@ -196,7 +197,7 @@ def test_a_weight_costs_one_exp_and_one_fma(kernels: tuple[Kernel, ...]) -> None
         for way in kernel.iterations():
             counts = kernel.code.counts(way)
             assert counts["v_exp_f32"] == capped * SCORES + 1, kernel.key.name
-            assert counts["v_mfma_f32_32x32x16_fp8_fp8"] == kernel.products
+            assert counts[PRODUCT] == kernel.products
 
 
 def traits(key: Key) -> tuple[object, ...]:

@@ -258,6 +258,15 @@ def v3_takes_pages_up_to_1024(pipeline: str, page_size: int) -> bool:
     return is_v3(pipeline) and page_size not in (1, 16, 64, 1024)
 
 
+def v3_has_one_load_for_each_page_size(pipeline: str, page_size: int, load: str) -> bool:
+    """V3 gives each page of 8 tokens or more a descriptor of its own; pages of one token take 64-bit loads
+
+    Ours: kernels/include_prefill/ckpm_prefill_v3/page_stream.hpp; neither form limits the pool. The codegen of pull
+    request 6054 names no load for V3 either.
+    """
+    return is_v3(pipeline) and (load == "gload") != (page_size == 1)
+
+
 def v3_beyond_pull_request_6054(pipeline: str, hdim_q: int, kv_layout: str, page_size: int) -> bool:
     """V3's kernels of pull request 6054 (head dim 128, linear pages of 1, 16 and 1024) are those of dialect prefill-v3
 
@@ -389,6 +398,7 @@ RULES: Mapping[str, Rule] = {
         v3_has_no_sink,
         v3_has_no_window,
         v3_takes_pages_up_to_1024,
+        v3_has_one_load_for_each_page_size,
         v3_beyond_pull_request_6054,
         fp32_minimal_set_has_simplified_masks,
         group_mode_pads_seqlen_q,

@@ -119,6 +119,8 @@ def _matrix() -> dict[str, Matrix]:
         (16, 32, "f16 bf16", 4),
         (32, 16, "fp8_fp8 fp8_bf8 bf8_fp8 bf8_bf8", 8),
         (16, 32, "fp8_fp8 fp8_bf8 bf8_fp8 bf8_bf8", 4),
+        (32, 64, "f8f6f4", 16),  # formats of 8 bits
+        (16, 128, "f8f6f4", 8),
         (32, 16, "i8", 8),
         (16, 32, "i8", 4),
         (32, 32, "i8", 8),

@@ -198,7 +198,11 @@ def lower_mfma(instruction: Instruction, op: MicroOp) -> None:
     if instruction.name.startswith("v_accvgpr"):
         lower_accvgpr(instruction, op)
         return
-    demand(not (record.cbsz or record.abid or record.blgp), "cbsz, abid or blgp of an MFMA")
+    if instruction.name.endswith("_f8f6f4"):
+        demand(max(record.cbsz, record.blgp) < 2 and not record.abid, "operands of 6 or 4 bits of an MFMA")
+        op.control = record.cbsz | record.blgp << 1
+    else:
+        demand(not (record.cbsz or record.abid or record.blgp), "cbsz, abid or blgp of an MFMA")
     shapes = forms(record)
     for i, field in enumerate(("src0", "src1", "src2")):
         register = getattr(record, field).offset

@@ -82,6 +82,16 @@ def test_six_vector_instructions_fit_beside_an_mfma(device: EmulatedGpu) -> None
 
 
 @GFX950
+def test_an_mfma_of_fp8_over_64_columns_takes_16_passes_and_reads_its_factors_twice_as_long(
+    device: EmulatedGpu,
+) -> None:
+    """LLVM: 16 passes of 4 cycles. Its factors are 16 registers, those of 32x32x16 in bf16 eight."""
+    wide = "v_mfma_f32_32x32x64_f8f6f4 a[0:15], v[16:23], v[24:31], a[0:15]\n"
+    assert Stream(device, (wide + adds(12)) * 16).cycles() == 16 * 64 + END
+    assert Stream(device, (wide + adds(13)) * 16).cycles() == 16 * 68 + END
+
+
+@GFX950
 def test_another_waves_vector_instructions_run_beside_mfmas(device: EmulatedGpu) -> None:
     """Eight MFMAs leave 8 * 24 cycles: room for 40 vector instructions of wave 4, and none for 60."""
 

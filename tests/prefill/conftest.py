@@ -23,6 +23,12 @@ def v3_keys() -> tuple[Key, ...]:
     return tuple(enumerate_keys(dialect("prefill-v3").family("batch_prefill"), arch=ARCH))
 
 
+@pytest.fixture(scope="session")
+def extended_keys() -> tuple[Key, ...]:
+    """The kernels that ckpm-extended may build, in dispatch order."""
+    return tuple(enumerate_keys(dialect("ckpm-extended").family("batch_prefill"), arch=ARCH))
+
+
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> PrefillCopy:
     return PrefillCopy(tmp_path_factory.mktemp("planted"))

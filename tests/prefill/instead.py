@@ -15,6 +15,7 @@ from matrix.problems.problem import Problem, loads, serving
 ARCH = "gfx950"
 UPSTREAM = "ckpm"
 V3 = "ckpm-v3"
+EXTENDED = "ckpm-extended"
 
 INSTEAD: Mapping[str, str] = {
     "registers-of-asm-loads-are-moved-before-the-wait": "sanitize/full_cross.bf16-m128-causal-alibi",

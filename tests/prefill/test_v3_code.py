@@ -1,6 +1,6 @@
 """The schedule of V3's kernels as their machine code has it: waits, branches, what a tile costs, and registers.
 
-The texts of pipeline.hpp and page_stream.hpp say what holds; here it is read from their code.
+The texts of pipeline.hpp, products.hpp and page_stream.hpp say what holds; here it is read from their code.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kernels.build.request import LIBRARY
 from kernels.code import code_object
 from matrix.keys import Key
 from tests.prefill.copies import PrefillCopy
-from tests.prefill.instead import ARCH, V3
+from tests.prefill.instead import ARCH, EXTENDED, V3
 from tests.prefill.v3_code import (
     KernelCode,
     Loop,
@@ -32,6 +32,9 @@ from tests.prefill.v3_code import (
 from tests.prefill.v3_defects import SLOTS_NOT_APART, WAIT_TOO_SHORT
 
 SCORES = 32  # of a lane in a tile: 64 keys and 32 queries, of 64 lanes
+PRODUCT = "v_mfma_f32_32x32x64_f8f6f4"
+PRODUCTS_OF_V = 4 + 1  # 128 columns by 32 queries, over 64 keys; and the sum of the weights
+ROW_OF_A_LOAD = 128  # bytes of a token of K that one load into LDS takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,16 @@ class Kernel:
     key: Key
     code: KernelCode
     resources: code_object.KernelResources
+
+    @property
+    def products(self) -> int:
+        """MFMAs of a tile: two halves of 32 keys by 32 queries, over 64 columns each, and V's."""
+        return 2 * self.key.hdim_q // 64 + PRODUCTS_OF_V
+
+    @property
+    def loads(self) -> int:
+        """Into LDS, of a wave for a tile: K, in parts, and V."""
+        return -(-self.key.hdim_q // ROW_OF_A_LOAD) + 1
 
     def loops(self) -> list[Loop]:
         """Of each group one for whole tiles, and one for those that a bound cuts."""
@@ -52,17 +65,23 @@ class Kernel:
 
 
 @pytest.fixture(scope="module")
-def kernels(copy: PrefillCopy, v3_keys: tuple[Key, ...]) -> tuple[Kernel, ...]:
-    """Of V3's 32 kernels those with one mask for each table: the tables differ in front of the loops alone."""
+def kernels(copy: PrefillCopy, v3_keys: tuple[Key, ...], extended_keys: tuple[Key, ...]) -> tuple[Kernel, ...]:
+    """Of V3's 32 kernels those with one mask for each table: the tables differ in front of the loops alone.
+
+    And of ckpm-extended's the plainest of each page size, layout, head dim and scale.
+    """
     masks = {"sglang": "no", "vllm": "causal"}
     v3 = [key for key in v3_keys if key.pipeline.endswith("_v3") and key.mask == masks[str(key.kv_table)]]
     assert len(v3) == 16
-    return built(copy, v3)
+    plain = [key for key in extended_keys if key.pipeline.endswith("_v3") and not key.logits and key.mask == "no"]
+    beyond = [key for key in plain if key.kv_table == "sglang"]
+    assert len(beyond) == 18
+    return *built(copy, v3), *built(copy, beyond, EXTENDED)
 
 
-def built(copy: PrefillCopy, keys: Sequence[Key]) -> tuple[Kernel, ...]:
+def built(copy: PrefillCopy, keys: Sequence[Key], upstream: str = V3) -> tuple[Kernel, ...]:
     by_name = {key.name: key for key in keys}
-    folder = copy.build(keys, V3)
+    folder = copy.build(keys, upstream)
     listed = Manifest.read(folder / MANIFEST).kernels
     symbols = {row.symbol: name for name in by_name for row in listed[name].compiled(ARCH)}
     codes = read(folder / LIBRARY, list(symbols), ARCH)
@@ -73,7 +92,7 @@ def built(copy: PrefillCopy, keys: Sequence[Key]) -> tuple[Kernel, ...]:
     return tuple(Kernel(by_name[symbols[one]], code, resources[one]) for one, code in codes.items())
 
 
-def test_a_loop_s_wait_for_the_page_lookup_leaves_the_two_loads_into_lds_in_flight(kernels: tuple[Kernel, ...]) -> None:
+def test_a_loop_s_wait_for_the_page_lookup_leaves_the_loads_into_lds_in_flight(kernels: tuple[Kernel, ...]) -> None:
     """The lookup is the oldest of what is under way there, on every way that leads there."""
     for kernel in kernels:
         assert wrong_waits(kernel) == [], kernel.key.name
@@ -94,7 +113,8 @@ def wrong_waits(kernel: Kernel) -> list[str]:
     themselves is the wait before the barrier that ends a slot.
     """
     code, loops = kernel.code, kernel.loops()
-    expected = ("pppll" if kernel.key.qscale == "kv_blockscale" else "pll", 2)
+    lookups_first = "ppp" if kernel.key.qscale == "kv_blockscale" else "p"
+    expected = (lookups_first + "l" * kernel.loads, kernel.loads)
     wrong, consumed = [], 0
     before = code.in_flight()
     for at in sorted(frozenset[int]().union(*(loop.body for loop in loops))):
@@ -126,7 +146,7 @@ def test_a_tile_is_two_phases_and_all_its_products_are_in_one(kernels: tuple[Ker
             for way in loop.ways:
                 phases = kernel.code.phases(way)
                 products = sorted(sum(is_mfma(kernel.code.instructions[at]) for at in phase) for phase in phases)
-                assert products == [0, 32], kernel.key.name
+                assert products == [0, kernel.products], kernel.key.name
 
 
 def test_a_barrier_less_between_the_slots_is_seen(copy: PrefillCopy, kernels: tuple[Kernel, ...]) -> None:
@@ -160,14 +180,14 @@ def test_no_branch_lies_within_a_phase_but_around_the_rescaling_of_o(kernels: tu
                 assert others == ([] if is_matrix else ["s_cbranch_vccz"]), kernel.key.name
 
 
-def test_each_tile_has_one_load_of_k_and_of_v_and_one_lookup(kernels: tuple[Kernel, ...]) -> None:
+def test_each_tile_has_one_load_of_each_part_of_k_and_of_v_and_one_lookup(kernels: tuple[Kernel, ...]) -> None:
     for kernel in kernels:
         for way in kernel.iterations():
             kinds = Counter(
                 kind(kernel.code, at) for at in way if kernel.code.instructions[at].format in ("MUBUF", "GLOBAL")
             )
             scales = 2 if kernel.key.qscale == "kv_blockscale" else 0
-            assert kinds == {"l": 2, "p": 1 + scales}, kernel.key.name
+            assert kinds == {"l": kernel.loads, "p": 1 + scales}, kernel.key.name
 
 
 def test_a_weight_costs_one_exp_and_one_fma(kernels: tuple[Kernel, ...]) -> None:
@@ -177,26 +197,26 @@ def test_a_weight_costs_one_exp_and_one_fma(kernels: tuple[Kernel, ...]) -> None
         for way in kernel.iterations():
             counts = kernel.code.counts(way)
             assert counts["v_exp_f32"] == capped * SCORES + 1, kernel.key.name
-            assert counts["v_mfma_f32_32x32x16_fp8_fp8"] == 32
+            assert counts[PRODUCT] == kernel.products
 
 
-def traits(key: Key) -> tuple[str, bool, str | None]:
-    return key.mask, key.logits, key.kv_table
+def traits(key: Key) -> tuple[object, ...]:
+    return key.page_size, key.hdim_q, key.kv_layout, key.mask, key.logits, key.kv_table
 
 
 def test_block_scales_cost_no_pass_over_a_tile(kernels: tuple[Kernel, ...]) -> None:
     """Not so many instructions more than with per-tensor scales as one for each pair of a lane's scores."""
-    unscaled_kernels = {(one.key.page_size, *traits(one.key)): one for one in kernels if one.key.qscale == "pertensor"}
+    unscaled_kernels = {traits(one.key): one for one in kernels if one.key.qscale == "pertensor"}
     compared = 0
     for kernel in (one for one in kernels if one.key.qscale == "kv_blockscale"):
-        other = unscaled_kernels[kernel.key.page_size, *traits(kernel.key)]
+        other = unscaled_kernels[traits(kernel.key)]
         for scaled, unscaled in zip(kernel.iterations(), other.iterations(), strict=True):
             more = kernel.code.counts(scaled) - other.code.counts(unscaled)
             arithmetic = sum(count for name, count in more.items() if name.startswith("v_"))
             assert sum(more[name] for name in ("v_mul_f32", "v_pk_mul_f32", "v_fma_f32", "v_exp_f32")) < SCORES / 2
             assert arithmetic < SCORES, (kernel.key.name, more)
             compared += 1
-    assert compared == 4 * 4
+    assert compared == (4 + 7) * 4
 
 
 def test_registers_suffice_for_two_waves_a_simd_without_spills(kernels: tuple[Kernel, ...]) -> None:

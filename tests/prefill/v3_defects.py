@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.prefill.defects import WRONG, Defect, Edit
-from tests.prefill.instead import V3
+from tests.prefill.instead import EXTENDED, V3
 
 _FOLDER = "ckpm_prefill_v3"
 _NEVER_LOADED = "uninitialised"  # late loads: what is used too early has not been written
@@ -23,14 +23,14 @@ def _stream(old: str, new: str) -> Edit:
     return Edit(folder=_FOLDER, header="page_stream.hpp", old=old, new=new)
 
 
-def _found(suite: str, case: str, found_as: str, *edits: Edit) -> Defect:
-    return Defect(edits=edits, suite=suite, case=case, found_as=found_as, upstream=V3)
+def _found(suite: str, case: str, found_as: str, *edits: Edit, upstream: str = V3) -> Defect:
+    return Defect(edits=edits, suite=suite, case=case, found_as=found_as, upstream=upstream)
 
 
-WAIT_TOO_SHORT = _stream("kLoadsInFlight = 2;", "kLoadsInFlight = 3;")
+WAIT_TOO_SHORT = _stream("kLoadsInFlight = kParts<kHeadDim> + 1;", "kLoadsInFlight = kParts<kHeadDim> + 2;")
 SLOTS_NOT_APART = _pipeline(
-    "            barrier();\n            consume();\n            if constexpr",
-    "            consume();\n            if constexpr",
+    "            barrier();\n            if constexpr(kGroup == 0)\n                weigh",
+    "            if constexpr(kGroup == 0)\n                weigh",
 )
 
 V3_DEFECTS: Mapping[str, Defect] = {
@@ -60,35 +60,35 @@ V3_DEFECTS: Mapping[str, Defect] = {
             'asm volatile("s_waitcnt vmcnt(%1)"',
             'const int32_t early = Stream::settled(looked_up);\n            asm volatile("s_waitcnt vmcnt(%1)"',
         ),
-        _pipeline("next_page = Stream::settled(looked_up);", "next_page = early;"),
+        _pipeline("k_page  = Stream::settled(looked_up);", "k_page = early;"),
     ),
     "a page id is used one tile early": _found(
         "batch-prefill",
         "v3_residues.ps16",
         WRONG,
-        _pipeline("stream.load_v(tile, this_page,", "stream.load_v(tile, next_page,"),
+        _pipeline("stream.v_source(tile, v_page)", "stream.v_source(tile, k_page)"),
     ),
     # scales less than twice apart hide it
     "block scales are those of the tile before": _found(
         "batch-prefill",
         "v3_page_scales.x100-full",
         WRONG,
-        _pipeline("load_scales(next_page);", "load_scales(this_page);"),
+        _pipeline("kGroup == 0 ? ahead : current;", "current;"),
     ),
     "nothing waits for the first tile of K": _found(
         "batch-prefill",
         "v3_residues.ps16",
         WRONG,
         _pipeline(
-            "stream.load_k(0, this_page, k_buffer(0));\n            finish();",
-            "stream.load_k(0, this_page, k_buffer(0));",
+            "v_source = stream.v_source(0, first_page);\n            finish();",
+            "v_source = stream.v_source(0, first_page);",
         ),
     ),
     "the third tile of K overwrites the second": _found(
         "sanitize",
         "v3.ps16-full-q256k190",
         "race",
-        _pipeline("return lds + tile % 2 * kTileBytes;", "return lds + min(tile, 1) * kTileBytes;"),
+        _pipeline("return lds + tile % 2 * kKBytes;", "return lds + min(tile, 1) * kKBytes;"),
     ),
     "the last wait of a tile lets a load fly": _found(
         "sanitize",
@@ -101,8 +101,28 @@ V3_DEFECTS: Mapping[str, Defect] = {
         "v3_freed.ps16-sglang",
         "srd_range",
         _stream(
-            "static_cast<uint32_t>(last * view.token_bytes + view.row_bytes)",
+            "static_cast<uint32_t>(live_bytes(view, tile))",
             "static_cast<uint32_t>(view.num_pages) * view.page_bytes",
         ),
+    ),
+    # what stands there is NaN, times weights of 0
+    "slots of vectorized V behind the last token are not zeroed": _found(
+        "batch-prefill",
+        "v3_extended_tiles.vectorized_ps16-full-q33",
+        WRONG,
+        Edit(folder=_FOLDER, header="products.hpp", old="if constexpr(kLast)", new="if constexpr(kLast && false)"),
+        upstream=EXTENDED,
+    ),
+    "columns of vectorized K have one order for all rows": _found(
+        "batch-prefill",
+        "v3_extended_tiles.vectorized_ps16-full-q33",
+        WRONG,
+        Edit(
+            folder=_FOLDER,
+            header="lds_layout.hpp",
+            old="return k_place(wave * kOwn, lane / 8);",
+            new="return lane / 8;",
+        ),
+        upstream=EXTENDED,
     ),
 }

@@ -380,6 +380,19 @@ const MicroOp* mfma_i8(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
+// Formats of 8 bits alone: cbsz names A's and blgp B's, 0 fp8 and 1 bf8.
+template <unsigned N>
+const MicroOp* mfma_f8f6f4(Wave& w, const MicroOp* op)
+{
+    switch(op->control)
+    {
+    case 0: return mfma<N, 32, Fp8, Fp8>(w, op);
+    case 1: return mfma<N, 32, Bf8, Fp8>(w, op);
+    case 2: return mfma<N, 32, Fp8, Bf8>(w, op);
+    default: return mfma<N, 32, Bf8, Bf8>(w, op);
+    }
+}
+
 constexpr Entry ENTRIES[] = {
     {"v_mfma_f32_32x32x2_f32", mfma<32, 1, F32, F32>},
     {"v_mfma_f32_16x16x4_f32", mfma<16, 1, F32, F32>},
@@ -399,6 +412,8 @@ constexpr Entry ENTRIES[] = {
     {"v_mfma_f32_16x16x32_fp8_bf8", mfma<16, 8, Fp8, Bf8>},
     {"v_mfma_f32_16x16x32_bf8_fp8", mfma<16, 8, Bf8, Fp8>},
     {"v_mfma_f32_16x16x32_bf8_bf8", mfma<16, 8, Bf8, Bf8>},
+    {"v_mfma_f32_32x32x64_f8f6f4", mfma_f8f6f4<32>},
+    {"v_mfma_f32_16x16x128_f8f6f4", mfma_f8f6f4<16>},
     {"v_mfma_i32_32x32x16_i8", mfma_i8<32, 8>},
     {"v_mfma_i32_16x16x32_i8", mfma_i8<16, 8>},
     {"v_mfma_i32_32x32x32_i8", mfma_i8<32, 16>},

@@ -2,6 +2,7 @@
 
 #include "isa/fields.h"
 
+#include <algorithm>
 #include <string_view>
 
 namespace emu {
@@ -73,6 +74,13 @@ void set_idle_cost(Instruction& i, const MicroOp& op, std::string_view text, con
         i.priority = static_cast<int8_t>(op.control & 3);
 }
 
+// Eight registers of factors are read at a time: 32x32x16 of 16 bits has as many.
+unsigned factor_reads(const MicroOp& op)
+{
+    const unsigned registers = op.words[0] + op.words[1];
+    return std::max(1u, (registers + 7) / 8);
+}
+
 Instruction instruction_of(const MicroOp& op, std::string_view text, const Numbers& n)
 {
     Instruction i;
@@ -85,7 +93,7 @@ Instruction instruction_of(const MicroOp& op, std::string_view text, const Numbe
         case Unit::Vector: set_vector_cost(i, op, text, n); break;
         case Unit::Matrix:
             i.matrix_cycles = static_cast<uint16_t>(op.literal_high);
-            i.port_cycles   = static_cast<uint16_t>(n.matrix_read_cycles);
+            i.port_cycles   = static_cast<uint16_t>(n.matrix_read_cycles * factor_reads(op));
             break;
         case Unit::Memory:
             i.to_lds = (op.flags & TO_LDS) != 0 || text.find("_load_lds_") != text.npos;

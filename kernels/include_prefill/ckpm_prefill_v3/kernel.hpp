@@ -38,7 +38,7 @@ struct FmhaBatchPrefillV3Kernel
         const Place at = ckpm::prefill::place_of_workgroup<Traits>(kargs, kM0);
         if(at.first >= at.seqlen_q)
             return;
-        using Bytes16 = ckpm::prefill::v3::Bytes16;
+        using ckpm::prefill::v3::Bytes16;
         // rows past the end are the last one again, and stored nowhere
         const index_t lane = threadIdx.x % get_warp_size();
         const index_t own  = threadIdx.x / get_warp_size() * 32 + lane % 32;
@@ -46,9 +46,12 @@ struct FmhaBatchPrefillV3Kernel
         const char* query  = static_cast<const char*>(kargs.q_ptr) +
                              (at.token() + row) * kargs.stride_q +
                              static_cast<long_index_t>(at.head) * kargs.nhead_stride_q;
-        Bytes16 q[4];
-        for(index_t i = 0; i < 4; ++i)
-            q[i] = *reinterpret_cast<const Bytes16*>(query + 32 * i + lane / 32 * 16);
+        typename FmhaPipeline::Queries q;
+        for(index_t i = 0; i < FmhaPipeline::kHeadDim / 64; ++i)
+        {
+            const auto* at = reinterpret_cast<const Bytes16*>(query + 64 * i + lane / 32 * 16);
+            q[i]           = ckpm::prefill::v3::joined(at[0], at[2]);
+        }
 
         const auto result = FmhaPipeline{}(q, arguments(kargs, at), lds);
         if(own >= at.rows())

@@ -1,8 +1,9 @@
 // Tiles of K and V on their way from a paged cache into LDS, without a register in between.
 //
 // Each wave brings 8 tokens of every tile. What it has in flight at most, oldest first: the lookup
-// of a page id, with block scales those of a page, a load of K, a load of V. A wait for all but
-// kLoadsInFlight therefore ends when lookup and scales have come, and lets the loads fly.
+// of a page id, with block scales those of a page, a load of each part of K, a load of V. A wait
+// for all but kLoadsInFlight therefore ends when lookup and scales have come, and lets the loads
+// fly.
 //
 // Lookups and loads are inline assembly: of loads into LDS the compiler would wait for all before
 // the next read of LDS, and count them otherwise where it waits for a lookup.
@@ -12,8 +13,6 @@
 #include "ckpm_prefill_v3/lds_layout.hpp"
 
 namespace ckpm::prefill::v3 {
-
-inline constexpr int kLoadsInFlight = 2; // of K and of V
 
 template <int kCount>
 CK_TILE_DEVICE void wait_for_all_but()
@@ -30,33 +29,42 @@ CK_TILE_DEVICE float load_scale(const float* scale)
     return value;
 }
 
-template <index_t kPageSize>
+template <index_t kPageSize, index_t kHeadDim, typename Layout>
 class PageStream
 {
-    static constexpr index_t kOwn = kTokens / 8; // tokens of a tile that a wave brings
+    static constexpr bool kVectorized = std::is_same_v<Layout, VectorizedLayout>;
     // 8 tokens of a wave are of one page: it has a descriptor, trimmed to the live tokens
     static constexpr bool kDescriptor = kPageSize >= kOwn;
+    static_assert(!kVectorized || kPageSize >= kChunkBytes, "16 tokens of V lie in one page");
 
 public:
+    static constexpr int kLoadsInFlight = kParts<kHeadDim> + 1; // of K and of V
+
     CK_TILE_DEVICE PageStream(const CacheView& k, const CacheView& v, index_t wave, index_t lane)
         : k_(k),
           v_(v),
           first_(wave * kOwn),
-          row_(wave * kOwn + lane / 8),
-          k_column_(KLayout::place(row_, lane % 8) * kChunkBytes),
-          v_column_(VLayout::place(row_, lane % 8) * kChunkBytes)
+          row_(wave * kOwn + Layout::row(lane)),
+          k_chunk_(Layout::k_chunk(wave, lane)),
+          v_chunk_(Layout::v_chunk(wave, lane))
     {}
 
-    // The page of the lane's token. It has come after wait_for_all_but<kLoadsInFlight>(), if no
-    // other than those were issued behind it.
-    CK_TILE_DEVICE int32_t lookup(index_t tile) const
+    // Where the page table names the page of the lane's token: bytes from the sequence's first
+    // entry
+    CK_TILE_DEVICE index_t entry(index_t tile) const
     {
-        const uint32_t entry =
-            static_cast<uint32_t>(clamped(tile, row_)) / static_cast<uint32_t>(kPageSize);
+        const auto token = static_cast<uint32_t>(clamped(tile, row_));
+        return static_cast<index_t>(token / static_cast<uint32_t>(kPageSize) * 4);
+    }
+
+    // The page has come after wait_for_all_but<kLoadsInFlight>(), if no other than those were
+    // issued behind it.
+    CK_TILE_DEVICE int32_t lookup(index_t entry) const
+    {
         int32_t page;
         asm volatile("global_load_dword %0, %1, %2"
                      : "=v"(page)
-                     : "v"(entry * 4), "s"(k_.pages)
+                     : "v"(entry), "s"(k_.pages)
                      : "memory");
         return page;
     }
@@ -70,59 +78,129 @@ public:
             return page;
     }
 
-    CK_TILE_DEVICE void load_k(index_t tile, int32_t page, LdsByte* to) const
+    // What loads need to know, besides where in LDS they write
+    template <index_t kLoads>
+    struct Source
     {
-        load(k_, tile, page, k_column_, to);
+        std::conditional_t<kDescriptor, ck_tile::int32x4_t, const char*> page;
+        index_t offset[kLoads]; // in the page, of the 16 bytes that the lane brings
+    };
+    using KSource = Source<kParts<kHeadDim>>;
+    using VSource = Source<1>;
+
+    CK_TILE_DEVICE KSource k_source(index_t tile, int32_t page) const
+    {
+        KSource source;
+        source.page = place(k_, tile, page);
+        ck_tile::static_for<0, kParts<kHeadDim>, 1>{}([&](auto part) {
+            constexpr index_t before = part * (kRowBytes / kChunkBytes);
+            constexpr index_t left   = kHeadDim / kChunkBytes - before;
+            // lanes behind the row's end bring what others bring: nobody reads it
+            const index_t chunk = before + (left < 8 ? k_chunk_ % left : k_chunk_);
+            source.offset[part] = k_offset(tile, chunk);
+        });
+        return source;
     }
 
-    CK_TILE_DEVICE void load_v(index_t tile, int32_t page, LdsByte* to) const
+    CK_TILE_DEVICE VSource v_source(index_t tile, int32_t page) const
     {
-        load(v_, tile, page, v_column_, to);
+        return {place(v_, tile, page), {v_offset(tile)}};
+    }
+
+    // Else the compiler makes a source where it is used.
+    template <index_t kLoads>
+    CK_TILE_DEVICE static void settle(Source<kLoads>& source)
+    {
+        if constexpr(kDescriptor)
+            asm("" : "+s"(source.page));
+        else
+            asm("" : "+v"(source.page));
+        for(auto& offset : source.offset)
+            asm("" : "+v"(offset));
+    }
+
+    // Each part behind the one before
+    template <index_t kLoads>
+    CK_TILE_DEVICE void load(const Source<kLoads>& source, LdsByte* to) const
+    {
+        ck_tile::static_for<0, kLoads, 1>{}(
+            [&](auto part) { load(source.page, source.offset[part], to + part * kPartBytes); });
     }
 
 private:
+    static constexpr index_t kSlots = kPageSize - 1;
+
     // Tokens behind the last one are the last one again: there is always a live page to read.
     CK_TILE_DEVICE index_t clamped(index_t tile, index_t row) const
     {
         return ck_tile::min(tile * kTokens + row, k_.last_token);
     }
 
-    CK_TILE_DEVICE void load(
-        const CacheView& view, index_t tile, int32_t page, index_t column, LdsByte* to) const
+    CK_TILE_DEVICE index_t slot(index_t tile) const { return clamped(tile, row_) & kSlots; }
+
+    // In its page, of the 16 bytes that the lane brings. Linear, in pages of one token: 0 tokens
+    // on.
+    CK_TILE_DEVICE index_t k_offset(index_t tile, index_t chunk) const
     {
-        // lane i writes 16 bytes at M0 + 16 * i
-        const auto lds = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(to)) +
-                         static_cast<uint32_t>(first_ * kRowBytes);
+        if constexpr(kVectorized)
+            return (chunk * kPageSize + slot(tile)) * kChunkBytes;
+        else
+            return slot(tile) * k_.token_bytes + chunk * kChunkBytes;
+    }
+    CK_TILE_DEVICE index_t v_offset(index_t tile) const
+    {
+        if constexpr(kVectorized)
+            return slot(tile) / 16 * (16 * kRowBytes) + v_chunk_ * kChunkBytes;
+        else
+            return slot(tile) * v_.token_bytes + v_chunk_ * kChunkBytes;
+    }
+
+    CK_TILE_DEVICE index_t live_bytes(const CacheView& view, index_t tile) const
+    {
+        if constexpr(kVectorized)
+            return view.head_bytes;
+        const index_t last =
+            ck_tile::min(view.last_token - (clamped(tile, first_) & ~kSlots), kSlots);
+        return last * view.token_bytes + view.row_bytes;
+    }
+
+    CK_TILE_DEVICE auto place(const CacheView& view, index_t tile, int32_t page) const
+    {
         const char* start =
             view.base + static_cast<uint64_t>(static_cast<uint32_t>(page)) * view.page_bytes;
         if constexpr(kDescriptor)
-        {
-            constexpr index_t slots = kPageSize - 1;
-            const index_t last =
-                ck_tile::min(view.last_token - (clamped(tile, first_) & ~slots), slots);
-            const auto resource = ck_tile::make_wave_buffer_resource(
-                start, static_cast<uint32_t>(last * view.token_bytes + view.row_bytes));
-            const index_t offset = (clamped(tile, row_) & slots) * view.token_bytes + column;
+            return ck_tile::make_wave_buffer_resource(
+                start, static_cast<uint32_t>(live_bytes(view, tile)));
+        else
+            return start;
+    }
+
+    // Lane i writes 16 bytes at M0 + 16 * i.
+    template <typename Place>
+    CK_TILE_DEVICE void load(const Place& page, index_t offset, LdsByte* to) const
+    {
+        const auto lds = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(to)) +
+                         static_cast<uint32_t>(first_ * kRowBytes);
+        if constexpr(kDescriptor)
             asm volatile(
                 "s_mov_b32 m0, %0\n\t"
                 "s_nop 0\n\t"
                 "buffer_load_dwordx4 %1, %2, 0 offen lds" ::"s"(lds),
                 "v"(offset),
-                "s"(resource)
+                "s"(page)
                 : "memory");
-        }
         else
             asm volatile(
                 "s_mov_b32 m0, %0\n\t"
                 "s_nop 0\n\t"
                 "global_load_lds_dwordx4 %1, off" ::"s"(lds),
-                "v"(start + column)
+                "v"(page + offset)
                 : "memory");
     }
 
     CacheView k_, v_;
     index_t first_, row_;
-    index_t k_column_, v_column_; // bytes in the row that the lane loads
+    index_t k_chunk_, v_chunk_; // what the lane brings of its token, or of 16 tokens
 };
 
 } // namespace ckpm::prefill::v3

@@ -7,7 +7,7 @@
 //   slot        2t                    2t + 1
 //   group 0     V P(t-1), K Q(t)      weights(t)
 //   group 1     weights(t-1)          V P(t-1), K Q(t)
-//   memory      K(t+1), V(t) issued   their wait, page of t + 2
+//   memory      K(t+1), V(t) issued   their wait, page of t + 3
 //
 // K and V have two buffers each. Both groups have read what a slot's loads overwrite two slots
 // before.
@@ -16,6 +16,7 @@
 #include "ckpm_prefill/problem.hpp"
 #include "ckpm_prefill/score_bounds.hpp"
 #include "ckpm_prefill_v3/page_stream.hpp"
+#include "ckpm_prefill_v3/products.hpp"
 #include "ckpm_prefill_v3/softmax.hpp"
 
 namespace ck_tile {
@@ -40,26 +41,30 @@ struct BlockFmhaBatchPrefillV3Pipeline
         Traits::QScaleEnum == BlockAttentionQuantScaleEnum::KV_BLOCKSCALE;
 
     static_assert(std::is_same_v<typename Problem::KDataType, fp8_t>, "V3 is for fp8");
-    static_assert(Problem::kUseTrLoad, "V is transposed as it is read from LDS");
+    static_assert(Problem::kUseTrLoad, "linear V is transposed as it is read from LDS");
     static_assert(kM0 == 256 && kN0 == ckpm::prefill::v3::kTokens && kN1 == 128 &&
-                      kHeadDim == 128 && kBlockSize == 512,
-                  "8 waves of 32 queries, tiles of 64 keys, a head dim of 128");
+                      (kHeadDim == 128 || kHeadDim == 192) && kBlockSize == 512,
+                  "8 waves of 32 queries, tiles of 64 keys, head dims of 128 or 192/128");
     static_assert(!Traits::kStoreLSE && !Traits::kHasDropout && !Traits::kHasSink &&
                       Traits::BiasEnum == BlockAttentionBiasEnum::NO_BIAS,
                   "V2 has what V3 has not");
-    static_assert(Traits::kKVMemoryLayout == BlockAttentionKVCacheMemoryLayoutEnum::LINEAR_LAYOUT,
-                  "V2 takes the vectorized layout");
     static_assert(!kBlockScale || Traits::kPageBlockSize >= kN0,
                   "a tile has one scale: it must lie within a page");
 
     using ScoreMask = ckpm::prefill::ScoreBounds<kHasMask, false>;
-    using Stream    = ckpm::prefill::v3::PageStream<Traits::kPageBlockSize>;
-    using Bytes16   = ckpm::prefill::v3::Bytes16;
+    using Layout    = std::conditional_t<Traits::kKVMemoryLayout ==
+                                             BlockAttentionKVCacheMemoryLayoutEnum::LINEAR_LAYOUT,
+                                         ckpm::prefill::v3::LinearLayout,
+                                         ckpm::prefill::v3::VectorizedLayout>;
+    using Stream    = ckpm::prefill::v3::PageStream<Traits::kPageBlockSize, kHeadDim, Layout>;
+    using Products  = ckpm::prefill::v3::Products<kHeadDim, Layout>;
     using Floats16  = ckpm::prefill::v3::Floats16;
     using LdsByte   = ckpm::prefill::v3::LdsByte;
+    using Queries   = ckpm::prefill::v3::Bytes32[Products::kSteps];
 
-    static constexpr index_t kTileBytes = ckpm::prefill::v3::kTileBytes;
-    CK_TILE_DEVICE static constexpr index_t GetSmemSize() { return 4 * kTileBytes; }
+    static constexpr index_t kVBytes = ckpm::prefill::v3::kPartBytes;
+    static constexpr index_t kKBytes = ckpm::prefill::v3::kParts<kHeadDim> * kVBytes;
+    CK_TILE_DEVICE static constexpr index_t GetSmemSize() { return 2 * (kKBytes + kVBytes); }
 
     // What a workgroup needs to know besides Q
     struct Arguments
@@ -84,8 +89,9 @@ struct BlockFmhaBatchPrefillV3Pipeline
         float v_scale; // of `out`
     };
 
-    // q: 16 bytes of the lane's query for each 32 columns, those behind in the upper half
-    CK_TILE_DEVICE Result operator()(const Bytes16 (&q)[4], const Arguments& args, char* lds) const
+    // q: of each 64 columns 32 bytes of the lane's query: of either half of them 16, the lower ones
+    // in the lower half of the wave
+    CK_TILE_DEVICE Result operator()(const Queries& q, const Arguments& args, char* lds) const
     {
         const auto tiles = ckpm::prefill::key_tiles<kN0>(args.mask, args.first, args.last);
         Wave wave(args, q, lds);
@@ -107,7 +113,7 @@ private:
 
     struct Wave
     {
-        CK_TILE_DEVICE Wave(const Arguments& given, const Bytes16 (&queries)[4], char* memory)
+        CK_TILE_DEVICE Wave(const Arguments& given, const Queries& queries, char* memory)
             : args(given),
               q(queries),
               index(__builtin_amdgcn_readfirstlane(threadIdx.x / get_warp_size())),
@@ -120,11 +126,13 @@ private:
         {
             for(auto& part : out)
                 part = Floats16{};
+            sums    = Floats16{};
+            weights = ckpm::prefill::v3::Weights{};
         }
 
         CK_TILE_DEVICE Result result() const
         {
-            return {{out[0], out[1], out[2], out[3]}, softmax.total(), v_scale};
+            return {{out[0], out[1], out[2], out[3]}, sums[0], v_scale};
         }
 
         // Tiles that no bound cuts have a loop of their own, so that its phases hold no branch.
@@ -137,9 +145,10 @@ private:
             {
                 issue(0);
                 multiply_k(0);
+                prepare(1);
                 barrier();
+                weigh<0, true>(0);
                 consume();
-                weigh<true>(0);
                 finish();
                 index_t tile = 1;
                 for(; tile < whole; ++tile)
@@ -151,17 +160,18 @@ private:
             {
                 issue(0);
                 barrier();
-                consume();
                 multiply_k(0);
+                prepare(1);
+                consume();
                 finish();
                 index_t tile = 1;
                 for(; tile <= min(whole, tiles - 1); ++tile)
                     turn<1, false>(tile);
                 for(; tile < tiles; ++tile)
                     turn<1, true>(tile);
-                weigh<true>(tiles - 1);
+                weigh<1, true>(tiles - 1);
             }
-            multiply_v(tiles - 1);
+            multiply_v<true>(tiles - 1);
         }
 
         // Slots 2 * tile and 2 * tile + 1
@@ -172,13 +182,13 @@ private:
             if constexpr(kGroup == 0)
                 multiply(tile);
             else
-                weigh<kBounded>(tile - 1);
+                weigh<1, kBounded>(tile - 1);
             barrier();
-            consume();
             if constexpr(kGroup == 0)
-                weigh<kBounded>(tile);
+                weigh<0, kBounded>(tile);
             else
                 multiply(tile);
+            consume();
             finish();
         }
 
@@ -189,26 +199,41 @@ private:
             __builtin_amdgcn_sched_barrier(0);
         }
 
-        // K of tile 0, and the pages of tiles 0 and 1
+        // K of tile 0, and the pages of tiles 0 to 2
         CK_TILE_DEVICE void begin()
         {
-            int32_t near = stream.lookup(0), far = stream.lookup(1);
-            asm volatile("s_waitcnt vmcnt(0)" : "+v"(near), "+v"(far)::"memory");
-            this_page = Stream::settled(near);
-            next_page = Stream::settled(far);
-            load_scales(this_page);
-            stream.load_k(0, this_page, k_buffer(0));
+            int32_t near[3];
+            for(index_t i = 0; i < 3; ++i)
+                near[i] = stream.lookup(stream.entry(i));
+            asm volatile("s_waitcnt vmcnt(0)"
+                         : "+v"(near[0]), "+v"(near[1]), "+v"(near[2])::"memory");
+            const int32_t first_page = Stream::settled(near[0]);
+            v_page                   = Stream::settled(near[1]);
+            k_page                   = Stream::settled(near[2]);
+            load_scales(first_page);
+            stream.load(stream.k_source(0, first_page), k_buffer(0));
+            k_source = stream.k_source(1, v_page);
+            v_source = stream.v_source(0, first_page);
             finish();
             take_scales<0>();
             ahead = loaded;
         }
 
+        // For issue(tile), while the wave multiplies: the matrix unit leaves it time for addresses.
+        CK_TILE_DEVICE void prepare(index_t tile)
+        {
+            k_source = stream.k_source(tile + 1, k_page);
+            v_source = stream.v_source(tile, v_page);
+            Stream::settle(k_source);
+            Stream::settle(v_source);
+        }
+
         CK_TILE_DEVICE void issue(index_t tile)
         {
-            looked_up = stream.lookup(tile + 2);
-            load_scales(next_page);
-            stream.load_k(tile + 1, next_page, k_buffer(tile + 1));
-            stream.load_v(tile, this_page, v_buffer(tile));
+            looked_up = stream.lookup(stream.entry(tile + 3));
+            load_scales(v_page);
+            stream.load(k_source, k_buffer(tile + 1));
+            stream.load(v_source, v_buffer(tile));
             __builtin_amdgcn_sched_barrier(0);
         }
 
@@ -216,13 +241,13 @@ private:
         {
             asm volatile("s_waitcnt vmcnt(%1)"
                          : "+v"(looked_up)
-                         : "n"(ckpm::prefill::v3::kLoadsInFlight)
+                         : "n"(Stream::kLoadsInFlight)
                          : "memory");
-            take_scales<ckpm::prefill::v3::kLoadsInFlight>();
-            this_page = next_page;
-            next_page = Stream::settled(looked_up);
-            current   = ahead;
-            ahead     = loaded;
+            take_scales<Stream::kLoadsInFlight>();
+            v_page  = k_page;
+            k_page  = Stream::settled(looked_up);
+            current = ahead;
+            ahead   = loaded;
         }
 
         CK_TILE_DEVICE static void finish()
@@ -253,92 +278,41 @@ private:
                              : "memory");
         }
 
-        CK_TILE_DEVICE LdsByte* k_buffer(index_t tile) const { return lds + tile % 2 * kTileBytes; }
+        CK_TILE_DEVICE LdsByte* k_buffer(index_t tile) const { return lds + tile % 2 * kKBytes; }
         CK_TILE_DEVICE LdsByte* v_buffer(index_t tile) const
         {
-            return lds + (2 + tile % 2) * kTileBytes;
+            return lds + 2 * kKBytes + tile % 2 * kVBytes;
         }
 
         CK_TILE_DEVICE void multiply(index_t tile)
         {
             multiply_k(tile);
-            multiply_v(tile - 1);
-            // all of K is on its way before the first product, and V behind it one read a product
-            reads_ahead<8>();
-            static_for<0, 16, 1>{}([](auto) {
-                products<1>();
-                reads_ahead<1>();
-            });
-            products<16>();
-        }
-
-        // Hints to the compiler's scheduler: what comes next in the order of the code
-        template <int kCount>
-        CK_TILE_DEVICE static void reads_ahead()
-        {
-            __builtin_amdgcn_sched_group_barrier(0x100, kCount, 0); // reads of LDS
-        }
-        template <int kCount>
-        CK_TILE_DEVICE static void products()
-        {
-            __builtin_amdgcn_sched_group_barrier(0x008, kCount, 0); // MFMA
+            multiply_v<false>(tile - 1);
+            prepare(tile + 1);
+            Products::in_turn();
         }
 
         CK_TILE_DEVICE void multiply_k(index_t tile)
         {
-            using Lds = const __attribute__((address_space(3))) Bytes16;
-            for(auto& part : scores)
-                part = Floats16{};
-            Bytes16 k[4][2];
-#pragma unroll
-            for(index_t i = 0; i < 8; ++i)
-                k[i / 2][i % 2] =
-                    *(Lds*)(k_buffer(tile) + reads.k[i / 2] + i % 2 * (kTileBytes / 2));
-            // the two halves of the keys in turn: no MFMA waits for the one before
-#pragma unroll
-            for(index_t i = 0; i < 4; ++i)
-            {
-                // else the compiler reads the first half of the 16 bytes apart, and then all of
-                // them
-                asm("" : "+v"(k[i][0]), "+v"(k[i][1]));
-#pragma unroll
-                for(index_t j = 0; j < 4; ++j)
-                    mfma(scores[j % 2], eight(k[i][j % 2], j / 2), eight(q[i], j / 2));
-            }
+            Products::multiply_k(scores, q, k_buffer(tile), reads);
         }
 
+        template <bool kLast>
         CK_TILE_DEVICE void multiply_v(index_t tile)
         {
-#pragma unroll
-            for(index_t keys = 0; keys < 4; ++keys)
-#pragma unroll
-                for(index_t i = 0; i < 4; ++i)
-                {
-                    auto* at     = (ckpm::prefill::v3::LdsBytes8*)(v_buffer(tile) + reads.v[i] +
-                                                                   keys * (kTileBytes / 4));
-                    const auto v = __builtin_amdgcn_ds_read_tr8_b64_v2i32(at);
-                    mfma(out[i], __builtin_bit_cast(int64_t, v), weights.of[keys]);
-                }
+            const index_t live = args.v.last_token + 1 - tile * kN0;
+            Products::template multiply_v<kLast>(out, weights, v_buffer(tile), reads, live);
+            Products::add_up(sums, weights);
         }
 
-        CK_TILE_DEVICE static int64_t eight(const Bytes16& bytes, index_t half)
-        {
-            return static_cast<int64_t>(static_cast<uint32_t>(bytes[2 * half])) |
-                   static_cast<int64_t>(bytes[2 * half + 1]) << 32;
-        }
-
-        CK_TILE_DEVICE static void mfma(Floats16& c, int64_t a, int64_t b)
-        {
-            c = __builtin_amdgcn_mfma_f32_32x32x16_fp8_fp8(a, b, c, 0, 0, 0);
-        }
-
-        template <bool kBounded>
+        template <index_t kGroup, bool kBounded>
         CK_TILE_DEVICE void weigh(index_t tile)
         {
-            float scale = args.scale * current.k;
+            const Scales own = kGroup == 0 ? ahead : current; // group 1 is one slot behind
+            float scale      = args.scale * own.k;
             if constexpr(kHasSoftCap)
             {
-                const float inner = args.soft_cap_rcp * current.k;
+                const float inner = args.soft_cap_rcp * own.k;
                 each_score([&](float score, index_t) {
                     return args.soft_cap * tanh_fast<float>(score * inner);
                 });
@@ -346,18 +320,20 @@ private:
             }
             if constexpr(kBounded)
             {
-                const index_t end = args.mask.right_end(row) - tile * kN0 - lane / 32 * 4;
+                const index_t end =
+                    args.mask.right_end(row) - tile * kN0 - lane / 32 * Layout::kHalfKeys;
                 each_score([&](float score, index_t key) {
                     return key < end ? score : -numeric<float>::infinity();
                 });
             }
             // a scale of 0 would make NaN of a masked score
             float by = softmax.update(scores, max(scale, numeric<float>::min()), weights);
+            sums[0] *= by; // of rows that are all the same: the others are not used
             if constexpr(kBlockScale)
             {
                 // `out` is kept in units of the tile's scale of V; a page whose scale is 0 counts
                 // as nearly 0
-                const float fresh = max(current.v, 1e-30f);
+                const float fresh = max(own.v, 1e-30f);
                 by *= fresh == v_scale ? 1.f : v_scale * __builtin_amdgcn_rcpf(fresh);
                 v_scale = fresh;
             }
@@ -379,26 +355,33 @@ private:
 #pragma unroll
             for(index_t i = 0; i < 32; ++i)
                 scores[i / 16][i % 16] =
-                    f(scores[i / 16][i % 16], i / 16 * 32 + ckpm::prefill::v3::key_of(i % 16));
+                    f(scores[i / 16][i % 16], i / 16 * 32 + Layout::key_of(i % 16));
         }
 
         const Arguments& args;
-        const Bytes16 (&q)[4];
+        const Queries& q;
         index_t index, lane;
         index_t first, row; // queries: the wave's first one, and the lane's
         LdsByte* lds;
-        ckpm::prefill::v3::LaneReads reads;
+        typename Products::Reads reads;
         Stream stream;
 
         Floats16 scores[2];
         Floats16 out[4];
+        Floats16 sums; // of weights
         ckpm::prefill::v3::Weights weights;
         ckpm::prefill::v3::RunningSoftmax softmax;
         float v_scale = 1.f; // of `out`
 
-        int32_t looked_up;            // page of the tile behind next_page's, once it has come
-        int32_t this_page, next_page; // of the tiles whose V and K are loaded next
-        // of the tile to be weighed, of the one behind it, and of that whose K is on its way
+        // of the next loads, and the pages of those behind them
+        typename Stream::KSource k_source;
+        typename Stream::VSource v_source;
+        int32_t k_page, v_page;
+
+        int32_t looked_up; // the page behind k_page, once it has come
+
+        // of the last tile but one whose K has come, of the last one, and of that whose K is on its
+        // way
         Scales current{1.f, 1.f}, ahead{1.f, 1.f}, loaded{1.f, 1.f};
     };
 };

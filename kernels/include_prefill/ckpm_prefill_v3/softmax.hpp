@@ -1,7 +1,7 @@
 // From scores to weights: 32 queries a wave, two lanes a query, 32 of 64 keys a lane.
 #pragma once
 
-#include "ckpm_prefill_v3/lds_layout.hpp"
+#include "ckpm_prefill_v3/products.hpp"
 
 namespace ckpm::prefill::v3 {
 
@@ -20,13 +20,7 @@ CK_TILE_DEVICE Halves both_halves(float x)
     return {__builtin_bit_cast(float, low), __builtin_bit_cast(float, high)};
 }
 
-// Weights of fp8, 32 of a lane in the order of its scores: 8 bytes for each MFMA
-struct Weights
-{
-    int64_t of[4];
-};
-
-// Running maximum and sum of a lane's query, in base 2.
+// Running maximum of a lane's query, in base 2. The sum of weights is the matrix unit's.
 //
 // Weights are up to 2^kShift times as large as what they stand for, so that small ones keep their
 // bits; sums are so, too, and it cancels. The origin follows the largest score only when that has
@@ -37,7 +31,6 @@ struct RunningSoftmax
     static constexpr float kShift = 6.f, kSlack = 2.75f; // 2^8.75 = 431
 
     float origin = -ck_tile::numeric<float>::infinity();
-    float sum    = 0.f; // of this lane's keys
 
     // Takes scores (times `scale` they are in base 2). Returns by how much what was accumulated
     // must be rescaled.
@@ -56,34 +49,19 @@ struct RunningSoftmax
         const float factor = follows ? ck_tile::exp2(origin - from) : 1.f;
         const float shift  = from - kShift;
         origin             = fresh;
-        // one after the other: what can be added in pairs becomes packed instructions, which never
-        // run beside the other group's MFMAs
-        float tile_sum = 0.f;
 #pragma unroll
         for(index_t i = 0; i < 32; i += 4)
         {
             float w[4];
 #pragma unroll
             for(index_t j = 0; j < 4; ++j)
-            {
                 w[j] = ck_tile::exp2(scores[i / 16][i % 16 + j] * scale - shift);
-                tile_sum += w[j];
-            }
-            int32_t packed = __builtin_amdgcn_cvt_pk_fp8_f32(w[0], w[1], 0, false);
-            packed         = __builtin_amdgcn_cvt_pk_fp8_f32(w[2], w[3], packed, true);
-            auto& eight    = weights.of[i / 8];
-            eight          = i % 8 == 0 ? static_cast<int64_t>(static_cast<uint32_t>(packed))
-                                        : eight | static_cast<int64_t>(packed) << 32;
+            // both halves are written, the lower one first: the old weights cost no zeroing
+            const int32_t lower =
+                __builtin_amdgcn_cvt_pk_fp8_f32(w[0], w[1], weights[i / 4], false);
+            weights[i / 4] = __builtin_amdgcn_cvt_pk_fp8_f32(w[2], w[3], lower, true);
         }
-        sum = sum * factor + tile_sum;
         return factor;
-    }
-
-    // of all keys
-    CK_TILE_DEVICE float total() const
-    {
-        const Halves halves = both_halves(sum);
-        return halves.lower + halves.upper;
     }
 };
 

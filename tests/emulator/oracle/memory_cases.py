@@ -6,6 +6,7 @@ result may share them only where the result does not depend on the order.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from tinygrad.renderer.amd.dsl import OPERANDS, src
 from tinygrad.runtime.autogen.amd.cdna import enum, ins
 
+from tests.emulator.oracle import mfma
 from tests.emulator.oracle.cases import ALL, Case, exec_mask, fresh_state, generator, kind_of, scalar, vector
 from tests.emulator.oracle.operands import EXEC, Operand, State
 
@@ -248,9 +250,12 @@ def matrix_cases(op: Any, arch: str) -> Iterator[Case]:
         state.mode = 0xF0
         count = {name: max(1, OPERANDS[op][name][1] // 32) for name in ("src0", "src1", "src2", "vdst")}
         acc, acc_cd = n % 4, n // 2 % 2
+        cbsz, blgp = chosen = (n % 2, n // 2 % 2) if op.name.endswith("F8F6F4") else (0, 0)
         rows = {"src0": 20, "src1": 30, "src2": 96, "vdst": 64 if n % 3 else 96}
         for name, bank in (("src0", acc & 1), ("src1", acc >> 1), ("src2", acc_cd)):
             kind = kind_of(op, name)
+            if op.name.endswith("F8F6F4") and name != "src2":
+                kind = dataclasses.replace(kind, element=mfma.EIGHT_BITS[chosen[name == "src1"]])
             for register in range(count[name]):
                 state.vector[rows[name] + 256 * bank + register] = _matrix_words(kind, rng, n)
         fields: dict[str, Any] = {
@@ -259,7 +264,7 @@ def matrix_cases(op: Any, arch: str) -> Iterator[Case]:
         }
         if n == 4:
             fields["src2"] = scalar(128, 32 * count["src2"])
-        yield Case(f"{n}", [ins.VOP3P_MFMA(op, **fields, acc=acc, acc_cd=acc_cd, cbsz=0, abid=0, blgp=0)], state)
+        yield Case(f"{n}", [ins.VOP3P_MFMA(op, **fields, acc=acc, acc_cd=acc_cd, cbsz=cbsz, abid=0, blgp=blgp)], state)
 
 
 def _matrix_words(kind: Operand, rng: np.random.Generator, n: int) -> Any:

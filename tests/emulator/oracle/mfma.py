@@ -12,6 +12,7 @@ and with intermediate precision that the ISA leaves open, so a result may differ
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -57,6 +58,16 @@ def shape_of(name: str) -> Shape:
         raise NotImplementedError(name)
     result, n, k, blocks, a, b = match.groups()
     return Shape(result, int(n), int(k), int(blocks or 1), a, b or a)
+
+
+EIGHT_BITS = ("FP8", "BF8")  # what cbsz and blgp of F8F6F4 name first, of A and of B
+
+
+def shape_of_instruction(inst: Any) -> Shape:
+    shape = shape_of(inst.op.name)
+    if shape.a != "F8F6F4":
+        return shape
+    return dataclasses.replace(shape, a=EIGHT_BITS[inst.cbsz], b=EIGHT_BITS[inst.blgp])
 
 
 def format_by_name(name: str, modes: Modes) -> Format:
@@ -139,7 +150,7 @@ def rows_of(inst: Any) -> tuple[int, int, int | None, int]:
 
 def reference(inst: Any, state: State) -> tuple[Array, Array, Shape]:
     """D in float64 and its tolerance, both [register, lane]. NaN where D must be a NaN."""
-    shape = shape_of(inst.op.name)
+    shape = shape_of_instruction(inst)
     row_a, row_b, row_c, _ = rows_of(inst)
     a, b = gather(state, row_a, shape, shape.a), gather(state, row_b, shape, shape.b)
     block, row, column = positions(shape)

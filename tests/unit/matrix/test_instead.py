@@ -18,7 +18,7 @@ from matrix.problems.problem import FAMILY_SUITE
 from matrix.problems.tables import find
 from tests.prefill.copies import HEADERS
 from tests.prefill.defects import DEFECTS, Edit
-from tests.prefill.instead import ARCH, INSTEAD, UPSTREAM, V3, kernels_for
+from tests.prefill.instead import ARCH, EXTENDED, INSTEAD, UPSTREAM, V3, kernels_for
 from tests.prefill.v3_defects import SLOTS_NOT_APART, V3_DEFECTS
 
 ARCHS = ("gfx942", "gfx950")
@@ -89,10 +89,10 @@ def stands_once(edit: Edit) -> bool:
 def test_planted_defects_change_what_stands_in_the_headers_once_and_their_cases_take_one_kernel() -> None:
     keys = {
         upstream: tuple(enumerate_keys(dialect(upstreams()[upstream].dialect).family("batch_prefill"), arch=ARCH))
-        for upstream in (UPSTREAM, V3)
+        for upstream in (UPSTREAM, V3, EXTENDED)
     }
     for name, defect in (*DEFECTS.items(), *V3_DEFECTS.items()):
         assert all(map(stands_once, defect.edits)), name
         (key,) = kernels_for(find(f"{defect.suite}/{defect.case}"), keys[defect.upstream])
-        assert (key.pipeline == "qr_async_trload_v3") == (defect.upstream == V3), name
+        assert (key.pipeline == "qr_async_trload_v3") == (defect.upstream != UPSTREAM), name
     assert stands_once(SLOTS_NOT_APART)  # of tests/prefill/test_v3_code.py

@@ -31,6 +31,8 @@ LEFT_TO_V2: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
     ("v3_has_no_sink", {"sink": False}, {"sink": True}),
     ("v3_has_no_window", {"mask": "causal"}, {"mask": "generic"}),
     ("v3_takes_pages_up_to_1024", {"page_size": 64}, {"page_size": 2048}),
+    ("v3_has_one_load_for_each_page_size", {"page_size": 16, "load": "bload"}, {"page_size": 16, "load": "gload"}),
+    ("v3_has_one_load_for_each_page_size", {"page_size": 1, "load": "gload"}, {"page_size": 1, "load": "bload"}),
     *[
         ("v3_beyond_pull_request_6054", {**own, **beyond}, own)
         for own in ({"hdim_q": 128, "kv_layout": "linear", "page_size": 16},)

@@ -1,4 +1,4 @@
-"""V3 in ckpm-extended: pages of 64 tokens, beyond pull request 6054, and V2 beside it as it was."""
+"""V3 in ckpm-extended: pages, layouts and head dims beyond pull request 6054, and V2 beside it as it was."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from matrix.selection import Selection, select
 
 NAME = "ckpm-extended"
 EXTENDED = dialect(NAME).family("batch_prefill")
-TILE = "b256x64x128x128x64x128"
+TILES = {128: "b256x64x128x128x64x128", 192: "b256x64x192x128x64x192"}
 V3 = (
     "fmha_batch_prefill_d{hdim}_fp8bf16_group_ps{page}_{load}_{tile}_r8x1x1_r8x1x1_w32x32x32_w32x32x32_"
     "qr_async_trload_v3_vr_pssk_{cap}_nbias_{mask}_nlse_ndropout_{scale}_nsink_{layout}_{table}_gfx950"
@@ -26,31 +26,39 @@ V3 = (
 
 
 def beyond() -> set[str]:
-    """Linear pages of 64 tokens: a whole tile, so that they may have block scales."""
-    return {
-        V3.format(
-            hdim=128, page=64, load="bload", tile=TILE, cap=cap, mask=mask, scale=scale, layout="linear", table=table
-        )
-        for scale in ("pertensor", "kv_blockscale")
-        for cap, mask, table in itertools.product(("logits", "nlogits"), ("nmask", "mc"), ("vllm", "sglang"))
-    }
+    """Issue 14, part 1: pages of 16, 64 and 1024 with the vectorized layout, and head dims 192/128."""
+    names = set()
+    for hdim, layout, page in itertools.product((128, 192), ("linear", "vectorized"), (1, 16, 64, 1024)):
+        if (layout, page) == ("vectorized", 1) or ((hdim, layout) == (128, "linear") and page != 64):
+            continue
+        load = "gload" if page == 1 else "bload"
+        scales = ("pertensor", "kv_blockscale") if page >= 64 else ("pertensor",)  # a tile of 64 keys has one scale
+        others = itertools.product(scales, ("logits", "nlogits"), ("nmask", "mc"), ("vllm", "sglang"))
+        for scale, cap, mask, table in others:
+            names.add(
+                V3.format(
+                    hdim=hdim, page=page, load=load, tile=TILES[hdim], cap=cap, mask=mask, scale=scale, layout=layout,
+                    table=table,
+                )
+            )  # fmt: skip
+    return names
 
 
 @pytest.mark.parametrize("masks", ["simplified", "generic"])
 def test_v3_has_what_the_issue_names_and_v2_is_what_it_was(masks: str) -> None:
     listed = enumerate_names(EXTENDED, arch="gfx950", mask_impl=masks)
     v3 = [name for name in listed if "_v3_" in name]
-    assert len(v3) == 16
-    assert set(v3) == beyond() == set(listed[:16])
+    assert len(v3) == 144
+    assert set(v3) == beyond() == set(listed[:144])
     older = enumerate_names(EXTENDED, arch="gfx942", mask_impl=masks)
-    assert listed[16:] == older
+    assert listed[144:] == older
     assert len(older) == {"simplified": 11_040, "generic": 18_400}[masks]
     assert not any("gfx9" in name for name in older)
 
 
 def test_a_name_parses_back_to_its_key() -> None:
     keys = enumerate_keys(EXTENDED, arch="gfx950")
-    for key in (*keys[:16], *keys[16::50]):
+    for key in (*keys[:144], *keys[144::50]):
         assert make_key(EXTENDED, parse(EXTENDED, key.name), key.name) == key
 
 
@@ -65,7 +73,7 @@ def test_no_kernel_is_in_both_dialects() -> None:
 
 def test_why_of_a_kernel_that_the_pull_request_has_and_of_larger_pages() -> None:
     one = V3.format(
-        hdim=128, page=64, load="bload", tile=TILE, cap="nlogits", mask="mc", scale="pertensor", layout="linear",
+        hdim=128, page=64, load="bload", tile=TILES[128], cap="nlogits", mask="mc", scale="pertensor", layout="linear",
         table="vllm",
     )  # fmt: skip
     selection = Selection(archs=("gfx950",))
@@ -91,13 +99,17 @@ def fp8(**changes: Any) -> Problem:
     [
         ({}, 1),
         ({"pool_pages": 400_000}, 1),  # over 2 GB: a page has a descriptor, wherever it is
+        ({"page_size": 16, "pool_pages": 1_600_000, "kv_layout": "vectorized"}, 1),
         ({"hdim_q": 112}, 0),
-        ({"kv_layout": "vectorized"}, 0),
+        ({"hdim_q": 160}, 0),
+        ({"kv_layout": "vectorized"}, 1),
+        ({"hdim_q": 192}, 1),
+        ({"hdim_q": 192, "page_size": 1, "pool_pages": 25_600_000}, 1),  # over 4 GB: pages of one token have addresses
+        ({"hdim_q": 192, "kv_layout": "vectorized", "qscale": "kv_blockscale"}, 1),
         ({"page_size": 128}, 0),
     ],
 )
 def test_which_requests_v3_serves(changes: dict[str, Any], count: int) -> None:
-    able = serving(enumerate_keys(EXTENDED, arch="gfx950"), fp8(**{"page_size": 64, **changes}))
+    able = serving(enumerate_keys(EXTENDED, arch="gfx950"), fp8(**{"page_size": 64, "hdim_v": 128, **changes}))
     assert ["_v3_" in key.name for key in able].count(True) == count
-    assert able
     assert count == 0 or "_v3_" in able[0].name

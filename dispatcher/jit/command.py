@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from contextlib import closing
 from pathlib import Path
 
 from rich.table import Table
@@ -40,8 +41,9 @@ def run(args: argparse.Namespace) -> int:
     started = time.monotonic()
     rows: list[tuple[Compiled, float]] = []
     device = None
-    with ended_by_signals():
-        for one in compile_each(args.name, args.arch, place, jobs=args.jobs, say=lambda text: say(progress, text)):
+    libraries = compile_each(args.name, args.arch, place, jobs=args.jobs, say=lambda text: say(progress, text))
+    with ended_by_signals(), closing(libraries):
+        for one in libraries:
             device = device or devices.choose(args.device, args.arch)
             begun = time.monotonic()
             load(one.folder, device)

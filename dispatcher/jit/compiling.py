@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,7 +141,7 @@ def where(
 
 def compile_each(
     keys: Sequence[str | Key], arch: str, place: Place, *, jobs: int | None = None, say: Say = lambda text: None
-) -> Iterator[Compiled]:
+) -> Generator[Compiled, None, None]:
     """Libraries of ``keys`` (or names) for ``arch``, each as soon as it is finished; each key once.
 
     ``jobs`` compilers run at once (default: by processors and memory). What one process compiles, others wait for;

@@ -19,8 +19,29 @@ def _jit(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=command.run)
 
 
+def _index(parser: argparse.ArgumentParser) -> None:
+    from dispatcher.cpp import command
+
+    command.add_index_options(parser)
+
+
+def _declared(parser: argparse.ArgumentParser) -> None:
+    from dispatcher.cpp import command
+
+    command.add_declared_options(parser)
+
+
+def _run_cpp(parser: argparse.ArgumentParser) -> None:
+    from dispatcher.cpp import command
+
+    command.add_run_options(parser)
+
+
 COMMANDS: Commands = {
     "jit": ("compile kernels by name, or find them compiled, and load them", _jit),
+    "index": ("write kernels.txt beside a built library, for C++ programs", _index),
+    "declared": ("list the kernels that a C++ file declares", _declared),
+    "run-cpp": ("compile a C++ program and run it over a device", _run_cpp),
 }
 
 

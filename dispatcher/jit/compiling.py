@@ -44,12 +44,15 @@ _LAST_LINES = 15  # of a log that ends without an error of ours
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """A finished library. ``folder`` holds ``libckpm.so`` and ``manifest.json``; ``compiled`` is False if it was there.
+    """A finished library, of the kernel ``name`` that was ``asked`` for. ``compiled`` is False if it was there.
+
+    ``folder`` holds ``libckpm.so``, ``manifest.json`` and ``kernels.txt``.
 
     Seconds: ``render`` until its content key was known, ``wait`` for another process that compiled the same, ``build``
     by the clock, in which compilers ran ``compilers`` seconds, several at once perhaps.
     """
 
+    asked: str | Key
     name: str
     folder: Path
     compiled: bool
@@ -63,6 +66,7 @@ class Compiled:
 class _Job:
     """One library to be had: its order, content key, and the seconds that it took to know them."""
 
+    asked: str | Key
     order: Order
     content: str
     render: float
@@ -118,8 +122,8 @@ def compile_keys(
 ) -> tuple[Path, ...]:
     """The folder of a finished library for each of ``keys``, in their order; arguments as :func:`compile_each`."""
     place = where(upstream, toolchain=toolchain, ck_root=ck_root, headers=headers)
-    by_name = {one.name: one.folder for one in compile_each(keys, arch, place, jobs=jobs, say=say)}
-    return tuple(by_name[_name(key)] for key in keys)
+    folders = {one.asked: one.folder for one in compile_each(keys, arch, place, jobs=jobs, say=say)}
+    return tuple(folders[key] for key in keys)
 
 
 def where(
@@ -154,7 +158,7 @@ def compile_each(
         DiskFullError, OutputError, UntrustedFileError: of the cache folder.
         JitCompileError, JitKilledError: after all others are finished; the message names each kernel that is not.
     """
-    asked = list({_name(key): key for key in keys}.values())
+    asked = list(dict.fromkeys(keys))
     cache = settings.cache_folder()
     tree, compiler = _source(place, cache, say)
     entries = Entries(cache)
@@ -174,10 +178,6 @@ def compile_each(
             raise
 
 
-def _name(key: str | Key) -> str:
-    return key.name if isinstance(key, Key) else key
-
-
 def _source(place: Place, cache: Path, say: Say) -> tuple[Tree, Toolchain]:
     compiler = detect(place.toolchain, cache=cache)
     tree = locate(
@@ -195,7 +195,7 @@ def _job(key: str | Key, place: Place, arch: str, tree: Tree, compiler: Toolchai
     order, members = order_for(key, place, arch, tree.dialect)
     request = order.request(tree, compiler, Path())
     content = content_key(request, texts(request, members))
-    return _Job(order=order, content=content, render=time.monotonic() - started)
+    return _Job(asked=key, order=order, content=content, render=time.monotonic() - started)
 
 
 def _successes(finished: queue.SimpleQueue[Future[Compiled]], count: int) -> Iterator[Compiled]:
@@ -220,12 +220,14 @@ def _obtain(job: _Job, entries: Entries, jobs: int, running: _Running, say: Say)
     Raises as :func:`compile_each`; StoppedError.
     """
     if folder := entries.get(job.content):
-        return Compiled(name=job.name, folder=folder, compiled=False, render=job.render)
+        return Compiled(asked=job.asked, name=job.name, folder=folder, compiled=False, render=job.render)
     started = time.monotonic()
     with entries.locked(job.content, running.stopping):
         waited = time.monotonic() - started
         if folder := entries.get(job.content):
-            return Compiled(name=job.name, folder=folder, compiled=False, render=job.render, wait=waited)
+            return Compiled(
+                asked=job.asked, name=job.name, folder=folder, compiled=False, render=job.render, wait=waited
+            )
         say(f"compiling {job.name} for {job.order.arch}")
         begun = time.monotonic()
         with writing(entries.top, "set CKPM_CACHE to another folder"), draft_folder(entries.top) as draft:
@@ -237,6 +239,7 @@ def _obtain(job: _Job, entries: Entries, jobs: int, running: _Running, say: Say)
             folder = entries.put(job.content, built, record, draft)
         entries.forget_log(job.content)
     return Compiled(
+        asked=job.asked,
         name=job.name,
         folder=folder,
         compiled=True,

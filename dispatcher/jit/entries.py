@@ -1,6 +1,7 @@
 """The libraries that were compiled on demand, in the user's cache folder: ``jit/entries/<content key>/``.
 
-An entry has the files of a built library (``libckpm.so``, ``manifest.json``, ``src/``) and ``entry.json``. Beside each
+An entry has the files of a built library (``libckpm.so``, ``manifest.json``, ``src/``), the index of its kernels for
+C++ programs, and ``entry.json``. Beside each
 file but the sources lies its sha256; what is not as it was written, or of another version, counts as absent.
 """
 
@@ -17,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from dispatcher.cpp.index import INDEX
 from dispatcher.jit.content import VERSION
 from dispatcher.jit.errors import JitRecordError
 from kernels.base.files import make_folder, write_atomically, writing
@@ -26,7 +28,7 @@ from kernels.build.manifest import MANIFEST
 from kernels.build.request import LIBRARY
 
 RECORD = "entry.json"
-_FILES = (LIBRARY, MANIFEST, RECORD)
+_FILES = (LIBRARY, MANIFEST, INDEX, RECORD)
 _OTHERWISE = "set CKPM_CACHE to another folder"
 _POLL_SECONDS = 0.1
 

@@ -9,6 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
+from dispatcher.cpp.index import write_index
 from dispatcher.jit.orders import Order
 from kernels.base import settings
 from kernels.base.console import PlainConsole
@@ -35,6 +36,7 @@ def compile_order(file: Path, jobs: int) -> int:
     )
     request = order.request(tree, detect(place.toolchain, cache=cache), file.parent)
     tally = command.run(request, jobs=jobs, console=PlainConsole(width=180))
+    write_index(request.work / request.folder)
     write_atomically(file.with_name(TALLY), as_text({"compilers": tally.seconds}))
     return 0
 

@@ -27,6 +27,7 @@ NAMES = [key.name for key in select(dialect(DIALECT), Selection(archs=("gfx950",
 FINISH = """
 mkdir -p build/gfx950/aiter/src
 echo library > build/gfx950/aiter/libckpm.so; echo '{}' > build/gfx950/aiter/manifest.json
+echo index > build/gfx950/aiter/kernels.txt
 echo '{"compilers": 2.5}' > tally.json
 """
 FAIL = """

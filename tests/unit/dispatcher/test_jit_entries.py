@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dispatcher.cpp.index import INDEX
 from dispatcher.jit.content import VERSION
 from dispatcher.jit.entries import RECORD, Entries, Record, StoppedError
 from kernels.build.manifest import MANIFEST
@@ -36,6 +37,7 @@ def put(entries: Entries, version: int = VERSION, library: bytes = b"library") -
     (built / "src").mkdir(parents=True)
     (built / LIBRARY).write_bytes(library)
     (built / MANIFEST).write_text("{}")
+    (built / INDEX).write_text("index")
     (built / "src/unit.hip").write_text("text")
     return entries.put(CONTENT, built, record(version), drafts)
 

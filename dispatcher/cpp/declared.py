@@ -63,8 +63,9 @@ def declarations(file: Path) -> tuple[KernelSet, ...]:
     sets = tuple(_declaration(tokens[at:], file) for at in starts)
     if not sets:
         raise DeclarationError(f"{file}: no {MACRO} is in it. Declare the kernels that the program needs.")
-    if len(repeated := {one.name for one in sets}) < len(sets):
-        raise DeclarationError(f"{file}: of {', '.join(sorted(repeated))} one is declared twice. Rename it.")
+    names = [one.name for one in sets]
+    if repeated := next((one for at, one in enumerate(sets) if one.name in names[:at]), None):
+        raise DeclarationError(f"{repeated.place}: {repeated.name} is declared twice. Rename one.")
     return sets
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from dispatcher.cpp.declared import declarations, kernels_of
 from dispatcher.jit.compiling import Compiled, compile_each, where
 from dispatcher.jit.loading import load
 from kernels.base.console import PlainConsole, console, say
@@ -17,11 +18,13 @@ from kernels.code.toolchains import CHOICES
 from kernels.launch import device as devices
 from matrix.base.errors import UsageError
 from matrix.dialects import check_built_arch
+from matrix.keys import Key
 from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="+", metavar="NAME", help="kernels, as `python -m matrix list` names them")
+    parser.add_argument("name", nargs="*", metavar="NAME", help="kernels, as `python -m matrix list` names them")
+    parser.add_argument("--declared", type=Path, default=None, metavar="FILE", help="those that a C++ file declares")
     parser.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
     parser.add_argument("--upstream", default=DEFAULT_UPSTREAM, help="(default: %(default)s)")
     parser.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: auto)")
@@ -36,20 +39,33 @@ def run(args: argparse.Namespace) -> int:
     if args.jobs is not None and args.jobs < 1:
         raise UsageError("--jobs must be at least 1")
     check_built_arch(args.arch)
-    place = where(args.upstream, toolchain=args.toolchain, ck_root=args.ck_root, headers=args.headers)
     progress = PlainConsole(stderr=True)
     started = time.monotonic()
     rows: list[tuple[Compiled, float]] = []
     device = None
-    libraries = compile_each(args.name, args.arch, place, jobs=args.jobs, say=lambda text: say(progress, text))
-    with ended_by_signals(), closing(libraries):
-        for one in libraries:
-            device = device or devices.choose(args.device, args.arch)
-            begun = time.monotonic()
-            load(one.folder, device)
-            rows.append((one, time.monotonic() - begun))
+    for upstream, keys in _asked(args).items():
+        place = where(upstream, toolchain=args.toolchain, ck_root=args.ck_root, headers=args.headers)
+        libraries = compile_each(keys, args.arch, place, jobs=args.jobs, say=lambda text: say(progress, text))
+        with ended_by_signals(), closing(libraries):
+            for one in libraries:
+                device = device or devices.choose(args.device, args.arch)
+                begun = time.monotonic()
+                load(one.folder, device)
+                rows.append((one, time.monotonic() - begun))
     _show(rows, time.monotonic() - started)
     return 0
+
+
+def _asked(args: argparse.Namespace) -> dict[str, list[str | Key]]:
+    """Kernels by upstream. Raises UsageError: none is named; DeclarationError."""
+    if bool(args.name) == bool(args.declared):
+        raise UsageError("name kernels, or with --declared a C++ file that declares them; one of the two")
+    if args.declared is None:
+        return {args.upstream: args.name}
+    asked: dict[str, list[str | Key]] = {}
+    for one in declarations(args.declared):
+        asked.setdefault(one.upstream, []).extend(kernels_of(one, args.arch))
+    return asked
 
 
 def _show(rows: list[tuple[Compiled, float]], seconds: float) -> None:

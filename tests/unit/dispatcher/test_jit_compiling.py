@@ -5,6 +5,7 @@ process that compiles. tests/build/test_jit.py has the real one.
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -157,6 +158,24 @@ def test_a_caller_that_ends_early_ends_the_compilers(script: Script, tmp_path: P
     with closing(compile_each(NAMES[:2], "gfx950", where(), jobs=2)) as libraries:
         assert next(libraries).name == NAMES[0]
         (tmp_path / "started").read_text()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_an_interrupt_ends_the_compilers(script: Script, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "started")
+    os.mkfifo(tmp_path / "never")
+    script('echo $$ > "$here/pid"; echo > "$here/started"; read line < "$here/never"')
+
+    def interrupt() -> None:
+        (tmp_path / "started").read_text()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        compile_keys([NAME], "gfx950")
+    thread.join()
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
 

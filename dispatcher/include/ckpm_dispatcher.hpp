@@ -225,6 +225,8 @@ private:
             words >> kind;
             if(kind == "library")
                 words >> library_;
+            if(kind == "made-with")
+                words >> family_;
             if(kind != "kernel")
                 continue;
             words >> kernel.name;
@@ -290,12 +292,14 @@ private:
         const std::string symbol = std::string(Abi::START) + "_" + name;
         void* address            = dlsym(handle_, symbol.c_str());
         if(!address)
-            throw Error(folder_ + ": no library of this C ABI: it has no " + symbol);
+            throw Error(folder_ + ": a library of " + family_ + " has no " + symbol +
+                        ": open it by its own C ABI");
         return reinterpret_cast<Function>(address);
     }
 
     std::string folder_;
     std::string library_ = "libckpm.so";
+    std::string family_;
     std::vector<Kernel> kernels_;
     void* handle_  = nullptr;
     Launch launch_ = nullptr;

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from dispatcher.cpp.declared import declarations, kernels_of
 from dispatcher.cpp.index import INDEX, write_index
 from dispatcher.cpp.running import build_program
+from dispatcher.jit.compiling import compile_keys
 from kernels.base.settings import cache_folder
 from kernels.build.manifest import MANIFEST
 from kernels.build.request import LIBRARY, PROJECT
@@ -58,12 +60,22 @@ def test_a_kernel_is_chosen_launched_and_right(folder: Path) -> None:
 
 def test_it_notices_numbers_that_are_wrong(folder: Path, tmp_path: Path) -> None:
     """The same program with another scale in its own arithmetic: what it says of the kernel is not always good."""
-    text = (PROGRAMS / "prefill.cpp").read_text()
+    shutil.copy(PROGRAMS / "prefill.cpp", tmp_path)
+    text = (PROGRAMS / "attention.hpp").read_text()
     planted = text.replace("std::exp(score * scale)", "std::exp(score * scale * 1.5)")
     assert planted != text
-    (tmp_path / "planted.cpp").write_text(planted)
-    code, said = run(str(tmp_path / "planted.cpp"), folder)
+    (tmp_path / "attention.hpp").write_text(planted)
+    code, said = run(str(tmp_path / "prefill.cpp"), folder)
     assert code == 1, said
+
+
+def test_a_declared_kernel_is_compiled_on_demand_and_launched() -> None:
+    """By another C ABI, whose dispatch chooses by itself: that is then the declared one."""
+    (declared,) = declarations(PROGRAMS / "forward.cpp")
+    (key,) = kernels_of(declared, "gfx950")
+    (folder,) = compile_keys([key], "gfx950", declared.upstream, toolchain="embedded")
+    code, said = run("forward.cpp", folder)
+    assert (code, f"kernel {key.name}" in said, f"launched {key.name}" in said) == (0, True, True), said
 
 
 def test_without_a_kernel_that_fits_it_says_how_to_get_one(folder: Path) -> None:
@@ -74,7 +86,7 @@ def test_without_a_kernel_that_fits_it_says_how_to_get_one(folder: Path) -> None
 
 
 @pytest.mark.parametrize("damage", ["gone", "another version", "another library's"])
-def test_an_index_that_is_not_the_librarys(folder: Path, damage: str) -> None:
+def test_an_index_of_another_library(folder: Path, damage: str) -> None:
     index = folder / INDEX
     text = index.read_text()
     index.unlink()
@@ -88,7 +100,7 @@ def test_an_index_that_is_not_the_librarys(folder: Path, damage: str) -> None:
 
 def test_a_library_of_another_c_abi(folder: Path) -> None:
     code, said = run("other_abi.cpp", folder)
-    assert (code, "it has no ckpm_fwd_abi_version" in said) == (2, True), said
+    assert (code, "a library of batch_prefill has no ckpm_fwd_abi_version" in said) == (2, True), said
 
 
 def test_without_a_runtime_it_says_which_is_missing(folder: Path, tmp_path: Path) -> None:

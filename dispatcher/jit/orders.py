@@ -16,7 +16,6 @@ from kernels.base.files import write_atomically
 from kernels.base.records import Source, Value, as_text
 from kernels.build.request import Request
 from kernels.code.toolchains import Toolchain
-from kernels.families.fwd_splitkv_combine import place
 from kernels.families.libraries import libraries, library_with
 from kernels.families.table import FAMILIES
 from kernels.upstream.trees import Tree
@@ -119,8 +118,9 @@ def order_for(asked: str | Key, place: Place, arch: str, dialect_name: str) -> t
         raise EmptySelectionError(f"{name}: {arch} has no such kernel: {reasons[0].text}.")
     if defect := defect_of(key, dialect_name):
         raise EmptySelectionError(f"{name}: this CK can't compile it ({defect.name}): {defect.reason}")
-    members = tuple(libraries()[family.name])
-    keys = (key, *_serving(key, dataclasses.replace(selection, families=members[1:]), dialect_name))
+    members = libraries()[family.name]
+    others = tuple(name for name in members if name != family.name)
+    keys = (key, *_serving(key, dataclasses.replace(selection, families=others), dialect_name))
     order = Order(
         place=place,
         arch=arch,
@@ -133,7 +133,7 @@ def order_for(asked: str | Key, place: Place, arch: str, dialect_name: str) -> t
 
 
 def _serving(key: Key, selection: Selection, dialect_name: str) -> Sequence[Key]:
-    """The kernels of a later stage that serve a key of the first; none for a library of one stage."""
+    """The kernels of other stages that may serve a key; none for a library of one stage."""
     if not selection.families:
         return ()
-    return [one for one in select(dialect(dialect_name), selection) if place(one) == place(key)]
+    return [one for one in select(dialect(dialect_name), selection) if FAMILIES[one.family].serves(one, key)]

@@ -84,3 +84,10 @@ def test_a_damaged_order_is_refused(tmp_path: Path) -> None:
     file.write_text('{"place": {"upstream": 3}}')
     with pytest.raises(JitRecordError, match=r"place\.upstream"):
         Order.read(file)
+
+
+def test_of_combine_kernels_those_with_other_pads_are_left_out() -> None:
+    """CK's dispatch compares rows of Q and columns of V (kPadSeqLenQ, kPadHeadDimV), so two of eight serve a kernel."""
+    name = next(name for name in names("fwd_splitkv") if "_d128_fp16_batch_" in name and "_pssk_" in name)
+    _, (_, *second) = order_for(name, PLACE, "gfx950", DIALECT)
+    assert [(key.pad, key.lse) for key in second] == [("ps", True), ("ps", False)]

@@ -36,8 +36,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compile and load; a row for each kernel as it is finished, its folder last. Raises as ``compile_each``."""
-    if args.jobs is not None and args.jobs < 1:
-        raise UsageError("--jobs must be at least 1")
     check_built_arch(args.arch)
     progress = PlainConsole(stderr=True)
     started = time.monotonic()

@@ -34,7 +34,7 @@ from kernels.build.request import PROJECT
 from kernels.code.toolchains import Toolchain, detect
 from kernels.upstream.trees import Tree, locate
 from matrix.base.entry import FAILURES
-from matrix.base.errors import CkPrefillError
+from matrix.base.errors import CkPrefillError, UsageError
 from matrix.keys import Key
 from matrix.options import DEFAULT_UPSTREAM
 
@@ -133,12 +133,15 @@ def where(
     ck_root: Path | None = None,
     headers: Path | None = None,
 ) -> Place:
-    """Where kernels come from. Without ``ck_root``, ``checkout`` is the tree of CK_ROOT, as for builds."""
-    root = settings.ck_root(ck_root, [upstream]) if upstream == "checkout" else ck_root
+    """Where kernels come from. Without ``ck_root``, ``checkout`` is the tree of CK_ROOT, as for builds.
+
+    Raises UsageError: ``ck_root`` is given for another upstream, which has no use for it.
+    """
+    root = settings.ck_root(ck_root, [upstream])
     return Place(
         upstream=upstream,
         toolchain=toolchain,
-        ck_root=str(root.resolve()) if root else "",
+        ck_root=str(root.resolve()) if root and upstream == "checkout" else "",
         headers=str(headers.resolve()) if headers else "",
     )
 
@@ -153,11 +156,14 @@ def compile_each(
     early, so do the compilers.
 
     Raises:
-        NameSyntaxError, EmptySelectionError, UsageError, UnknownArchError: as :func:`dispatcher.jit.orders.order_for`.
+        UsageError: no jobs. NameSyntaxError, EmptySelectionError, UsageError, UnknownArchError: as
+            :func:`dispatcher.jit.orders.order_for`.
         ToolchainMissingError, NotACkTreeError and others of kernels.upstream.trees.locate.
         DiskFullError, OutputError, UntrustedFileError: of the cache folder.
         JitCompileError, JitKilledError: after all others are finished; the message names each kernel that is not.
     """
+    if jobs is not None and jobs < 1:
+        raise UsageError(f"--jobs {jobs}: at least one compiler must run")
     asked = list(dict.fromkeys(keys))
     cache = settings.cache_folder()
     tree, compiler = _source(place, cache, say)

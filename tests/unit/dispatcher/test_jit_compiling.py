@@ -17,7 +17,7 @@ from dispatcher.jit import compiling
 from dispatcher.jit.compiling import compile_each, compile_keys, where
 from dispatcher.jit.errors import JitCompileError, JitKilledError
 from kernels.build.request import LIBRARY
-from matrix.base.errors import OutputError
+from matrix.base.errors import OutputError, UsageError
 from matrix.dialects import dialect
 from matrix.selection import Selection, select
 from tests.unit.dispatcher.jit_requests import COMPILER, DIALECT, NAME, TREE
@@ -146,6 +146,15 @@ def test_of_several_the_sound_ones_are_finished(script: Script, cache: Path) -> 
     script(FAIL)
     with pytest.raises(JitCompileError, match="2 kernels could not be compiled"):
         compile_keys([NAMES[1], NAME], "gfx950")
+
+
+def test_a_checkout_is_where_it_is_said_or_at_ck_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CK_ROOT", "/from/environment")
+    assert where("checkout").ck_root == "/from/environment"
+    assert where("checkout", ck_root=tmp_path).ck_root == str(tmp_path)
+    assert where("aiter").ck_root == ""  # a packaged tree: CK_ROOT must not make another content key of it
+    with pytest.raises(UsageError, match="--upstream checkout"):
+        where("aiter", ck_root=tmp_path)
 
 
 def test_a_caller_that_ends_early_ends_the_compilers(script: Script, tmp_path: Path) -> None:

@@ -125,7 +125,8 @@ def test_the_command_shows_where_the_time_lies(
     [
         ([], "name kernels, or with --declared a C++ file"),
         (["one", "--declared", "program.cpp"], "one of the two"),
-        (["one", "--jobs", "0"], "--jobs must be at least 1"),
+        (["one", "--jobs", "0"], "--jobs 0: at least one compiler"),
+        (["one", "--ck-root", "ck"], "--ck-root ck is the place of --upstream checkout"),
         (["one", "--arch", "gfx1"], "unknown arch 'gfx1'"),
     ],
 )

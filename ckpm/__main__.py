@@ -24,6 +24,7 @@ ROOMS: Mapping[str, Room] = {
     "matrix": Room("matrix", "questions to the matrix: count, list, show, why, export, validate, problems"),
     "kernels": Room("kernels", "build libraries, render sources, compare with upstream, look at this machine (doctor)"),
     "reports": Room("reports", "gates, accepted figures, JUnit, HTML and Markdown reports"),
+    "dispatcher": Room("dispatcher", "compile kernels when they are asked for; what C++ programs need of libraries"),
     "emulator": Room("emulator", "what a code object needs of the emulated device, and what its hot loops do"),
     "test": Room("tests.gpu", "run a built library's suites, on a GPU or on the emulator"),
 }
@@ -36,7 +37,7 @@ _HELP = "\n".join(
         "",
         "Build and check AMD Composable Kernel FMHA batch-prefill libraries.",
         "",
-        *(f"  {name:<10}{room.purpose}" for name, room in ROOMS.items()),
+        *(f"  {name:<12}{room.purpose}" for name, room in ROOMS.items()),
         "",
         "  --version  print the version, and in a clone the revision",
         "  --help     print this; ckpm COMMAND --help tells more",

@@ -45,12 +45,12 @@ def figures(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
     options = ["--upstream", upstream, "--work", str(folder)]
     emulated = ["--arch", ARCH, *options]
     parts = {
-        "CK's package fetched": _python(cache, "-c", _FETCH, upstream, str(cache)),
-        "library, libc++ and the emulator's core": _python(
+        "CK's package fetched": python(cache, "-c", _FETCH, upstream, str(cache)),
+        "library, libc++ and the emulator's core": python(
             cache, "-m", "kernels", "build", "--emulator", "--toolchain", toolchain, *emulated
         ),
-        "suite large-kv": _python(cache, "-m", "tests.gpu", "--suite", "large-kv", "--device", "emulator", *emulated),
-        "gate": _python(cache, "-m", "reports", "gate", *emulated),
+        "suite large-kv": python(cache, "-m", "tests.gpu", "--suite", "large-kv", "--device", "emulator", *emulated),
+        "gate": python(cache, "-m", "reports", "gate", *emulated),
     }
     total = sum(part.wall for part in parts.values())
     shares = {"libc++": _libcxx(toolchain, folder / "libcxx"), "core": _core(folder / "core")}
@@ -70,12 +70,13 @@ def figures(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
     ]
 
 
-def _python(cache: Path, *words: str) -> Spent:
+def python(cache: Path, *words: str) -> Spent:
+    """What a command of ours takes with a cache folder. Raises BenchError: it failed."""
     return _spent([sys.executable, *words], {"CKPM_CACHE": str(cache)})
 
 
 def _core(cache: Path) -> Spent:
-    return _python(cache, "-m", "emulator", "core")
+    return python(cache, "-m", "emulator", "core")
 
 
 def _libcxx(toolchain: str, cache: Path) -> Spent:

@@ -14,7 +14,7 @@ from pathlib import Path
 from kernels.base import settings
 from kernels.base.console import PlainConsole, say
 from kernels.bench import build as bench_build
-from kernels.bench import cold
+from kernels.bench import cold, on_demand
 from kernels.bench import matrix as bench_matrix
 from kernels.bench.figures import Figure, table
 from kernels.code.toolchains import CHOICES, detect
@@ -51,6 +51,8 @@ def run(args: argparse.Namespace) -> int:
         figures.append(bench_build.merging(tree, detect(args.toolchain, cache=cache), folder / "merge"))
         console.print("measuring runs on the emulator")
         figures += emulated.figures(args.upstream, args.toolchain, folder / "run")
+        console.print("measuring a kernel compiled on demand")
+        figures += on_demand.figures(tree, args.toolchain, folder / "demand")
         console.print("measuring a run without any cache")
         figures += cold.figures(args.upstream, args.toolchain, folder / "cold")
     text = table(figures)

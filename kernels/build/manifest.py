@@ -15,7 +15,7 @@ from kernels.errors import LibraryError, LibraryMismatchError, RecordError
 from matrix.base.errors import NameSyntaxError
 from matrix.base.files import sha256_of
 from matrix.dialects import Dialect, compute_units, dialect
-from matrix.families import Family
+from matrix.families import MASK_IMPLS, Family
 from matrix.keys import Key
 from matrix.names import make_key, parse
 
@@ -104,12 +104,13 @@ class Manifest:
         """From its JSON. Raises the document's error: a field is missing or of another kind."""
         archs = tuple(one.one_of(tuple(compute_units())) for one in document.get("archs").items())
         texts = (
-            "upstream", "upstream_identity", "dialect", "mask_impl", "selection", "toolchain", "identity", "flags",
+            "upstream", "upstream_identity", "dialect", "selection", "toolchain", "identity", "flags",
             "link_flags", "library",
         )  # fmt: skip
         return cls(
             **{name: document.get(name).text() for name in texts},
             archs=archs,
+            mask_impl=document.get("mask_impl").one_of(MASK_IMPLS),
             unit_size=document.get("unit_size").count(),
             kernels=document.get("kernels").map(_kernel),
             artifacts=document.get("artifacts").texts(),

@@ -90,6 +90,11 @@ def on_own_trait(values: Values, arch: str, archs: Mapping[str, tuple[str, ...]]
     return values["arch_trait"] in archs.get(arch, ())
 
 
+def same_place(key: Key, main: Key) -> bool:
+    """Whether two kernels are of one arch trait, data type, head dim and mode, by which CK's dispatch places both."""
+    return all(getattr(key, name) == getattr(main, name) for name in ("arch_trait", "dtype", "hdim_q", "mode"))
+
+
 def no_reason(key: Key) -> str | None:
     return None
 
@@ -105,7 +110,8 @@ class Family:
     for an arch.
     ``compiled_for``: whether a key has device code on an arch, given the family's arch traits by arch.
 
-    ``library`` is the family whose ``host`` the kernels are built with, '' for this family itself.
+    ``library`` is the family whose ``host`` the kernels are built with, '' for this family itself. Of another family's
+    ``serves`` says whether a kernel may be a stage of a launch with one of that family.
 
     ``scenarios`` are small launches that a kernel must be seen to do, derived from its key and from the other keys of
     its library; None if there are none of its own. ``not_laid_out`` says what a kernel needs that they can't give it.
@@ -120,6 +126,7 @@ class Family:
     variants: Callable[[Values, str], int] = one_kernel
     compiled_for: Callable[[Values, str, Mapping[str, tuple[str, ...]]], bool] = on_own_trait
     library: str = ""
+    serves: Callable[[Key, Key], bool] = same_place
     host: Host | None = None
     scenarios: Callable[[Key, Sequence[Key]], tuple[Scenario, ...]] | None = None
     not_laid_out: Callable[[Key], str | None] = no_reason

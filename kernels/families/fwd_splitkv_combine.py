@@ -69,6 +69,7 @@ def _through(stages: Iterable[Key], lse: bool, splits: int) -> Iterable[Attentio
 FAMILY = Family(
     name=NAME,
     library=FIRST_STAGE,
+    serves=lambda key, main: place(key) == place(main),
     words=words,
     instance="combine_instance.hip.j2",
     symbol=symbol,

@@ -28,6 +28,8 @@ _ERRORS = (
     "emulator",
     "tests.gpu",
     "workflows",
+    "dispatcher.jit",
+    "dispatcher.cpp",
 )
 _NAMED = re.compile(r"`(\w+Error)`(?: \((\d+)\))?")
 _SPOKEN = re.compile(r"[Ee]xit codes? (\d+)")

@@ -14,6 +14,7 @@ from typing import Any
 import nox.registry
 
 from ckpm.__main__ import ROOMS
+from dispatcher.cli import parser as dispatcher_parser
 from emulator.cli import _parser as emulator_parser
 from kernels.cli import parser as kernels_parser
 from kernels.containers.images import images
@@ -30,6 +31,7 @@ PARSERS: dict[str, Callable[[], Any]] = {
     "matrix": matrix_parser,
     "kernels": kernels_parser,
     "reports": reports_parser,
+    "dispatcher": dispatcher_parser,
     "emulator": emulator_parser,
     "workflows": workflows_parser,
     "tests.gpu": gpu_parser,
@@ -88,6 +90,8 @@ def _of_one(words: Sequence[str]) -> list[str]:
             return _module(room.module, rest[1:]) if room else [f"ckpm has no command {rest[:1]}"]
         case "python" if rest[:1] == ["-m"] and len(rest) > 1:
             return _module(rest[1], rest[2:])
+        case "python" if rest == ["-"]:  # a script after it, which is run with the page
+            return []
     return [] if program in PROGRAMS else [f"no test knows the program {program}"]
 
 

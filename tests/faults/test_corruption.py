@@ -47,6 +47,7 @@ STEPS: Mapping[str, tuple[str, ...]] = {
         "--device",
         "emulator",
     ),
+    "jit": ("-m", "dispatcher", "jit", NAME, *ARCH, "--toolchain", "embedded", "--device", "emulator"),
     "inspect": ("-m", "emulator", "inspect", str(OUTPUTS.relative_to("work") / LIBRARY), *ARCH),
 }
 
@@ -74,6 +75,7 @@ KINDS: Mapping[str, Kind] = {
     "header of CK": Kind(
         files="cache/upstream/*/**/*.hpp", deleted=("work/build",), uncached="obj/dispatch.o", steps=("build",)
     ),
+    "library on demand": Kind(files="cache/jit/entries/*/*.*", steps=("jit",)),
     "key": Kind(files="cache/key", steps=("build",)),
     "output": Kind(files="work/build/**/*", steps=("build", "run", "inspect")),
 }
@@ -115,6 +117,9 @@ def made_by(step: str, folder: Path, printed: str) -> Any:
             return sha256_of(folder / "work" / "small" / "library.o")
         case "build":
             return sha256_of(folder / OUTPUTS / LIBRARY)
+        case "jit":
+            (library,) = (folder / "cache/jit/entries").glob(f"*/{LIBRARY}")
+            return sha256_of(library)
         case "run":
             cases = json.loads((folder / OUTPUTS / "sanitize.json").read_text())["cases"]
             return [{key: value for key, value in case.items() if key != "seconds"} for case in cases]

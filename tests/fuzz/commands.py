@@ -10,6 +10,7 @@ from pathlib import Path
 
 import yaml
 
+import dispatcher.cli
 import emulator.cli
 import kernels.cli
 import matrix.cli
@@ -56,6 +57,7 @@ ROOMS: dict[str, Main] = {
     "matrix": matrix.cli.main,
     "kernels": kernels.cli.main,
     "reports": reports.cli.main,
+    "dispatcher": dispatcher.cli.main,
     "emulator": emulator.cli.main,
     "tests.gpu": tests.gpu.cli.main,
     "workflows": workflows.cli.main,
@@ -109,6 +111,8 @@ def commands() -> tuple[Command, ...]:
         _of("reports qualify --stages stages.yaml --only nothing", "files", {"stages.yaml": DOCUMENT}, ends=2),
         replace(_of("reports verify-bundle bundle", "bundle", _below("bundle", bundle)), amend=_listed_again),
         _of("reports verify-bundle bundle.tar", "bundle", {"bundle.tar": BYTES}),
+        _of(f"dispatcher index {LIBRARY} --output out.txt", "library", manifest),
+        _of("dispatcher declared program.cpp", "files", {"program.cpp": TEXT}),
         _of("emulator coverage library.o", "code", {"library.o": BYTES}),
         _of("emulator coverage code.co", "code", {"code.co": BYTES}),
         _of("emulator inspect library.o --arch gfx950", "code", {"library.o": BYTES}),
@@ -154,6 +158,7 @@ def prepare(top: Path) -> None:
 def _files(folder: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "filter.py").write_text(FILTER)
+    (folder / "program.cpp").write_text('CKPM_KERNEL_SET(set, "aiter", "dtype=bf16 lse=true");\n')
     lists = {"data_type": ["bf16"], "pipeline": ["qr_async"], "mask": ["no"], "bias": ["no"]}
     sweep = {"variant": "fwd", "trait_config": {name: {"values": values} for name, values in lists.items()}}
     (folder / "sweep.json").write_text(json.dumps(sweep))

@@ -30,6 +30,7 @@ _LONGEST = 6000  # characters of it
 _ERRORS = (
     *("matrix.base.errors", "kernels.errors", "kernels.containers.errors", "kernels.cluster.errors"),
     *("reports.errors", "emulator.errors", "tests.gpu.errors", "workflows.errors"),
+    *("dispatcher.cpp.errors", "dispatcher.jit.errors"),
 )
 
 

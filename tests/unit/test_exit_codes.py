@@ -17,10 +17,11 @@ from matrix.base.errors import CkPrefillError
 from tests.unit.parsed import nodes
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("matrix", "kernels", "reports", "emulator", "tests/gpu", "workflows", "ckpm")
+ROOMS = ("matrix", "kernels", "reports", "emulator", "dispatcher", "tests/gpu", "workflows", "ckpm")
 MODULES = (
     *("matrix.base.errors", "kernels.errors", "kernels.containers.errors", "kernels.cluster.errors"),
     *("reports.errors", "emulator.errors", "tests.gpu.errors", "workflows.errors"),
+    *("dispatcher.jit.errors", "dispatcher.cpp.errors"),
 )
 RANGES = {
     "matrix.base.errors": (*range(2, 20), *range(90, 100)),
@@ -31,6 +32,8 @@ RANGES = {
     "emulator.errors": range(60, 80),
     "tests.gpu.errors": range(80, 90),
     "workflows.errors": range(120, 130),
+    "dispatcher.jit.errors": range(220, 225),
+    "dispatcher.cpp.errors": range(225, 230),
 }
 OUT_OF_RANGE = {"DiskFullError": 27}  # of kernels/, whose builds fill disks; matrix/ writes files, too
 # bases that are never raised, and the failure of a worker, whose code is that of the error that the worker met

@@ -15,12 +15,13 @@ import pytest
 from tests.unit.parsed import nodes
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("matrix", "kernels", "emulator", "reports", "tests/gpu", "tests/mutants")
+ROOMS = ("matrix", "kernels", "emulator", "reports", "dispatcher", "tests/gpu", "tests/mutants")
 MAY_IMPORT = {
     "matrix": (),
     "kernels": ("matrix",),
     "emulator": (),
     "reports": ("kernels", "matrix"),
+    "dispatcher": ("kernels", "matrix"),
     "tests/gpu": ("kernels", "matrix"),
     "tests/mutants": ("emulator", "kernels", "matrix", "tests/gpu"),
 }
@@ -64,6 +65,7 @@ ORDER = {
         "cli",
         "__main__",
     ),
+    "dispatcher": ("errors", "*", "cpp", "arrays", "call jit", "append familiar", "cli", "__main__"),
     "reports": ("errors", "*", "junit", "gates", "timing", "page", "release", "calibration", "cli", "__main__"),
 }
 MAX_FILES = 16  # Python files in a folder of a room, __init__.py left out
@@ -174,6 +176,8 @@ def test_every_file_is_looked_at() -> None:
         ("reports/cli.py", "from emulator import image", "1: reports may not import emulator.image"),
         ("reports/cli.py", "from tests.gpu import pool", "1: reports may not import tests.gpu.pool"),
         ("kernels/cli.py", "from tests import unit", "1: kernels may not import tests.unit"),
+        ("kernels/cli.py", "import dispatcher", "1: kernels may not import dispatcher"),
+        ("dispatcher/plan.py", "from reports import cli", "1: dispatcher may not import reports.cli"),
         ("tests/gpu/pool.py", "import reports.cli", "1: tests/gpu may not import reports.cli"),
         ("kernels/build/plan.py", "import noxfile", "1: imports noxfile"),
         ("kernels/build/plan.py", "from . import request", "1: imports ..request"),
@@ -206,6 +210,7 @@ def test_what_is_permitted_is_no_complaint(path: str, text: str) -> None:
         ("kernels/errors.py", "from kernels.base import files", 1),
         ("kernels/base/files.py", "from kernels.errors import DiskFullError", 0),
         ("kernels/upstream/trees.py", "def f():\n    from kernels.parity import cases", 1),
+        ("dispatcher/arrays/posing.py", "from dispatcher.call import fmha", 1),
         ("reports/junit/write.py", "from reports.gates.static import GATE", 1),
         ("reports/junit/write.py", "from reports.verdicts import Gate", 0),
         ("reports/gates/static.py", "from reports import cli", 1),

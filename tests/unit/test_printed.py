@@ -19,7 +19,7 @@ from reports.junit.write import summary
 from tests.unit.parsed import nodes
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("matrix", "kernels", "reports", "tests/gpu", "workflows")
+ROOMS = ("matrix", "kernels", "reports", "dispatcher", "tests/gpu", "workflows")
 PRINTERS = {  # besides those of ROOMS that go through these two
     "matrix/base/display.py",
     "kernels/base/console.py",

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("matrix", "kernels", "reports", "emulator", "tests/gpu")
+ROOMS = ("matrix", "kernels", "reports", "emulator", "dispatcher", "tests/gpu")
 # What each of these reads is written by its own room, and nobody else reads it.
 READERS = {
     "kernels/base/records.py": "every record",

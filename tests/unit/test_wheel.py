@@ -25,7 +25,10 @@ from tests.unit.parsed import nodes
 from tests.unit.shared import made_once
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("matrix", "kernels", "reports", "emulator", "docker", "tests/__init__.py", "tests/gpu", "SConstruct")
+ROOMS = (
+    *("matrix", "kernels", "reports", "emulator", "dispatcher"),
+    *("docker", "tests/__init__.py", "tests/gpu", "SConstruct"),
+)
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PINS, TOOLS = ((ROOT / "requirements.in").read_text()).split("# sessions, tests and lint\n")
 
@@ -132,8 +135,8 @@ def test_packages_of_others_are_not_hidden_from_them(ckpm: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nope"], "'nope' is no command: matrix, kernels, reports, emulator, test. See ckpm --help."),
-        ([], "a command is missing: matrix, kernels, reports, emulator, test. See ckpm --help."),
+        (["nope"], "'nope' is no command: matrix, kernels, reports, dispatcher, emulator, test. See ckpm --help."),
+        ([], "a command is missing: matrix, kernels, reports, dispatcher, emulator, test. See ckpm --help."),
     ],
 )
 def test_an_unknown_command(words: list[str], message: str) -> None:
@@ -151,13 +154,13 @@ def test_in_a_clone_the_version_has_its_revision() -> None:
 
 def test_help_names_every_command() -> None:
     done = called([sys.executable, "-m", "ckpm", "--help"], ROOT)
-    assert [line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ")][:5] == [
-        "matrix", "kernels", "reports", "emulator", "test"
+    assert [line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ")][:6] == [
+        "matrix", "kernels", "reports", "dispatcher", "emulator", "test"
     ]  # fmt: skip
 
 
 def test_what_the_rooms_import_is_a_dependency() -> None:
-    folders = [ROOT / name for name in ("ckpm", *ROOMS[:4], "tests/gpu")]
+    folders = [ROOT / name for name in ("ckpm", *ROOMS[:5], "tests/gpu")]
     texts = [file.read_text() for folder in folders for file in folder.rglob("*.py")]
     imported = set()
     for node in (node for text in texts for node in nodes(text)):
@@ -165,7 +168,7 @@ def test_what_the_rooms_import_is_a_dependency() -> None:
             imported |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             imported.add(node.module.partition(".")[0])
-    foreign = imported - set(sys.stdlib_module_names) - {"ckpm", *ROOMS[:4], "tests", "amdsmi"}  # amdsmi: ROCm's own
+    foreign = imported - set(sys.stdlib_module_names) - {"ckpm", *ROOMS[:5], "tests", "amdsmi"}  # amdsmi: ROCm's own
     clusters = {name.replace("-", "_") for name in pinned((ROOT / "requirements-cluster.in").read_text())}
     distributions = packages_distributions()
     names = {canonicalize_name(name) for module in foreign - clusters - {"dask"} for name in distributions[module]}

@@ -122,6 +122,15 @@ def core(cache: Path) -> Path:
     return place
 
 
+def on_demand(cache: Path) -> Path:
+    place = cache / "jit/entries/0123/libckpm.so"
+    place.parent.mkdir(parents=True)
+    with draft_folder(cache) as drafts:
+        (drafts / "library").write_bytes(b"\x7fELF")
+        adopt(drafts / "library", place)
+    return place
+
+
 def launcher(cache: Path) -> Path:
     detect("embedded", cache=cache)
     return next((cache / "launchers").glob("*/lld"))
@@ -129,7 +138,12 @@ def launcher(cache: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("make", "what"),
-    [(store_entry, "decoded programs"), (core, "the emulator's core"), (launcher, "launchers")],
+    [
+        (store_entry, "decoded programs"),
+        (core, "the emulator's core"),
+        (launcher, "launchers"),
+        (on_demand, "libraries compiled on demand"),
+    ],
 )
 def test_a_damaged_entry_of_the_cache_is_named(tmp_path: Path, make: Callable[[Path], Path], what: str) -> None:
     file = make(tmp_path)

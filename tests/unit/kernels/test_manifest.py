@@ -76,6 +76,7 @@ def test_its_keys_are_those_that_were_selected() -> None:
         (lambda d: d.update(unit_size=-1), "unit_size: is -1, which is no count"),
         (lambda d: d.update(unit_size=True), "unit_size: is 'True', expected a whole number"),
         (lambda d: d.update(artifacts={"libckpm.so": 3}), "artifacts.libckpm.so: is '3', expected text"),
+        (lambda d: d.update(mask_impl="simple"), "mask_impl: 'simple' is none of simplified, generic"),
         (lambda d: d.update(archs=["gfx1"]), "archs[0]: 'gfx1' is none of gfx90a, gfx942, gfx950"),
         (lambda d: d["kernels"]["k"].pop("archs"), "kernels.k.archs: is missing, expected an object"),
         (

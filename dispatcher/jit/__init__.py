@@ -1,0 +1,1 @@
+"""Kernels compiled when they are asked for, and kept for whoever asks next (docs/reference/jit.md)."""

@@ -1,0 +1,119 @@
+"""dispatcher/include/ckpm_dispatcher.hpp, compiled by the embedded toolchain, with a built library on the emulator."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dispatcher.cpp.declared import declarations, kernels_of
+from dispatcher.cpp.index import INDEX, write_index
+from dispatcher.cpp.running import build_program
+from dispatcher.jit.compiling import compile_keys
+from kernels.base.settings import cache_folder
+from kernels.build.manifest import MANIFEST
+from kernels.build.request import LIBRARY, PROJECT
+from kernels.code.toolchains import detect
+from tests.build.real_kernel import NAME
+
+PROGRAMS = PROJECT / "tests/data/dispatcher"
+# Calls main where no libamdhip64 is loaded.
+ALONE = (
+    "import ctypes, sys; sys.exit(ctypes.CDLL(sys.argv[1]).main(2, (ctypes.c_char_p * 3)(b'', sys.argv[2].encode())))"
+)
+
+
+@pytest.fixture
+def folder(built: Path, tmp_path: Path) -> Path:
+    """A built library's folder with its index."""
+    copy = tmp_path / "library"
+    copy.mkdir(mode=0o755)
+    for name in (LIBRARY, MANIFEST):
+        shutil.copy(built / name, copy)
+    write_index(copy)
+    return copy
+
+
+def run(program: str, *words: Path) -> tuple[int, str]:
+    """A program's exit code and all that was said."""
+    command = [sys.executable, "-m", "dispatcher", "run-cpp", str(PROGRAMS / program), *map(str, words)]
+    done = subprocess.run(
+        [*command, "--toolchain", "embedded", "--device", "emulator"],
+        cwd=PROJECT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def test_a_kernel_is_chosen_launched_and_right(folder: Path) -> None:
+    """The program compares O with attention in double by itself."""
+    code, said = run("prefill.cpp", folder)
+    assert (code, f"kernel {NAME}" in said, f"launched {NAME}" in said) == (0, True, True), said
+    assert "largest error" in said
+
+
+def test_it_notices_numbers_that_are_wrong(folder: Path, tmp_path: Path) -> None:
+    """The same program with another scale in its own arithmetic: what it says of the kernel is not always good."""
+    shutil.copy(PROGRAMS / "prefill.cpp", tmp_path)
+    text = (PROGRAMS / "attention.hpp").read_text()
+    planted = text.replace("std::exp(score * scale)", "std::exp(score * scale * 1.5)")
+    assert planted != text
+    (tmp_path / "attention.hpp").write_text(planted)
+    code, said = run(str(tmp_path / "prefill.cpp"), folder)
+    assert code == 1, said
+
+
+def test_a_declared_kernel_is_compiled_on_demand_and_launched() -> None:
+    """By another C ABI, whose dispatch chooses by itself: that is then the declared one."""
+    (declared,) = declarations(PROGRAMS / "forward.cpp")
+    (key,) = kernels_of(declared, "gfx950")
+    (folder,) = compile_keys([key], "gfx950", declared.upstream, toolchain="embedded")
+    code, said = run("forward.cpp", folder)
+    assert (code, f"kernel {key.name}" in said, f"launched {key.name}" in said) == (0, True, True), said
+
+
+def test_without_a_kernel_that_fits_it_says_how_to_get_one(folder: Path) -> None:
+    index = folder / INDEX
+    index.write_text(index.read_text().replace("mask=no", "mask=mask"))
+    code, said = run("prefill.cpp", folder)
+    assert (code, "dispatcher jit --declared" in said) == (2, True), said
+
+
+@pytest.mark.parametrize("damage", ["gone", "another version", "another library's"])
+def test_an_index_of_another_library(folder: Path, damage: str) -> None:
+    index = folder / INDEX
+    text = index.read_text()
+    index.unlink()
+    if damage == "another version":
+        index.write_text(text.replace("ckpm-kernels 1", "ckpm-kernels 2"))
+    elif damage == "another library's":
+        index.write_text(text.replace(NAME, f"{NAME}_else"))
+    code, said = run("prefill.cpp", folder)
+    assert (code, f"dispatcher index {folder}" in said) == (2, True), said
+
+
+def test_a_library_of_another_c_abi(folder: Path) -> None:
+    code, said = run("other_abi.cpp", folder)
+    assert (code, "a library of batch_prefill has no ckpm_fwd_abi_version" in said) == (2, True), said
+
+
+def test_without_a_runtime_it_says_which_is_missing(folder: Path, tmp_path: Path) -> None:
+    toolchain = detect("embedded", cache=cache_folder())
+    program = build_program(PROGRAMS / "other_abi.cpp", tmp_path / "program.so", toolchain)
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE, str(program), str(folder)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, "Load a libamdhip64.so with RTLD_GLOBAL first" in done.stdout) == (2, True), done
+
+
+def test_a_program_that_does_not_compile(tmp_path: Path, folder: Path) -> None:
+    source = tmp_path / "broken.cpp"
+    source.write_text("int main() { return nothing; }")
+    code, said = run(str(source), folder)
+    assert (code, "nothing" in said, "Traceback" in said) == (226, True, False), said

@@ -1,0 +1,157 @@
+"""Compiling on demand with the real compiler: two processes, kills, broken headers, damaged entries.
+
+Each test that has to compile has a cache of its own, but for CK's tree and zig's libc++, which are the user's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from dispatcher.jit.compiling import Compiled, compile_each, where
+from dispatcher.jit.errors import JitCompileError
+from dispatcher.jit.loading import load
+from kernels.base.settings import cache_folder
+from kernels.build.manifest import MANIFEST, Manifest
+from kernels.build.request import LIBRARY, PROJECT
+from kernels.errors import LibraryMismatchError
+from kernels.launch.device import Device, choose
+from kernels.upstream.trees import Tree, locate
+from matrix.dialects import dialect
+from matrix.selection import Selection, select
+from tests.build.real_kernel import NAME
+from tests.faults import killing
+
+# of append-KV: the family whose kernels are compiled fastest
+SMALL = "key.hdim_q == 64 and key.dtype == 'fp16' and key.rope == 'no' and not key.paged_kv"
+SHARED = ("upstream", "zig", "launchers")
+
+
+@pytest.fixture(scope="module")
+def small() -> str:
+    """A kernel that is compiled in seconds."""
+    selection = Selection(archs=("gfx950",), families=("fwd_appendkv",), where=(SMALL,))
+    return select(dialect("ck-2025-11"), selection)[0].name
+
+
+@pytest.fixture
+def cache(tmp_path: Path, trees: Mapping[str, Tree], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder in which nothing is compiled."""
+    folder = tmp_path / "cache"
+    folder.mkdir(mode=0o755)
+    for name in SHARED:
+        if (cache_folder() / name).is_dir():
+            (folder / name).symlink_to(cache_folder() / name)
+    monkeypatch.setenv("CKPM_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Device:
+    return choose("emulator", "gfx950")
+
+
+def start(name: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "dispatcher", "jit", name, "--toolchain", "embedded", "--device", "emulator"]
+    return subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def compiled(name: str) -> Compiled:
+    (one,) = compile_each([name], "gfx950", where(toolchain="embedded"))
+    return one
+
+
+def test_two_processes_compile_a_key_once_and_both_load_it(cache: Path, small: str) -> None:
+    both = [start(small), start(small)]
+    said = [process.communicate()[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert sorted(" compiled\n" in text for text in said) == [False, True]
+    assert sum("was there" in text for text in said) == 1
+    (entry,) = (cache / "jit/entries").iterdir()
+    assert all(str(entry) in text for text in said)
+
+
+def test_damaged_entries_and_those_of_another_version_are_made_again(cache: Path, small: str, emulator: Device) -> None:
+    first = compiled(small)
+    assert first.compiled
+    assert load(first.folder, emulator).kernels == (small,)
+    assert not compiled(small).compiled
+    library = first.folder / LIBRARY
+    sound = library.read_bytes()
+    library.unlink()  # and not written over: this process has it open
+    library.write_bytes(sound[:-1])
+    with pytest.raises(LibraryMismatchError):
+        load(first.folder, emulator)
+    assert compiled(small).compiled
+    assert library.read_bytes() == sound
+    record = first.folder / "entry.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "version": 0}))
+    (first.folder / "entry.json.sha256").unlink()
+    assert compiled(small).compiled
+    shutil.rmtree(first.folder / "src")
+    assert Manifest.read(first.folder / MANIFEST).kernels.keys() == {small}
+
+
+def test_killed_while_it_compiles_and_asked_again(cache: Path, small: str, tmp_path: Path) -> None:
+    """Killed at several moments: nothing outlives the process, nothing half-made is taken, the next one finishes."""
+    for seconds in (1.5, 3, 4.5):
+        assert killing.run(lambda: compiled(small), seconds).killed
+        assert not (cache / "jit/entries").exists()
+    again = compiled(small)
+    assert again.compiled
+    assert list((cache / "jit/drafts").iterdir()) == []
+
+
+def test_a_header_that_does_not_compile(cache: Path, tmp_path: Path, trees: Mapping[str, Tree]) -> None:
+    """One error that names the kernel, the log and the place; an edited header is another key, both ways."""
+    own = tmp_path / "own"
+    shutil.copytree(PROJECT / "kernels/include_prefill", own)
+    tree = trees["ckpm"]
+    name = select(dialect(tree.dialect), Selection(archs=("gfx950",), receipt=200))[0].name
+    header = own / "fmha_fwd.hpp"
+    sound = header.read_text()
+    for word in ("planted_here", "planted_there"):
+        header.write_text(f'{sound}\n#error "{word}"\n')
+        with pytest.raises(JitCompileError) as failure:
+            list(compile_each([name], "gfx950", where("ckpm", toolchain="embedded", headers=own)))
+        assert name in str(failure.value)
+        assert word in str(failure.value)
+    assert len(list((cache / "jit/logs").iterdir())) == 2  # a log for each content key
+    assert not (cache / "jit/entries").exists()
+
+
+def test_a_header_of_a_checkout_that_is_edited(cache: Path, tmp_path: Path, trees: Mapping[str, Tree]) -> None:
+    """The planted omission of upstream's: the name, arch and compiler are the same, a header is not."""
+    root = tmp_path / "ck"
+    shutil.copytree(trees["aiter"].root, root)
+    before = locate("checkout", cache=cache, ck_root=root).identity
+    header = root / "include/ck_tile/ops/fmha/block/block_masking.hpp"
+    header.write_text(header.read_text() + "\n")
+    assert locate("checkout", cache=cache, ck_root=root).identity != before
+    header.write_text(header.read_text() + '#error "planted"\n')
+    place = where("checkout", toolchain="embedded", ck_root=root)
+    with pytest.raises(JitCompileError, match="planted"):
+        list(compile_each([NAME], "gfx950", place))
+
+
+def test_a_process_that_may_not_write_there(small: str, tmp_path: Path) -> None:
+    place = tmp_path / "a file"
+    place.write_text("")
+    command = [sys.executable, "-m", "dispatcher", "jit", small]
+    done = subprocess.run(
+        command,
+        cwd=PROJECT,
+        env={**os.environ, "CKPM_CACHE": str(place / "cache")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, "CKPM_CACHE" in done.stderr) == (16, True), done.stderr
+    assert "Traceback" not in done.stderr

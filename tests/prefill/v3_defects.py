@@ -35,7 +35,7 @@ SLOTS_NOT_APART = _pipeline(
 
 V3_DEFECTS: Mapping[str, Defect] = {
     "the wait for a page id is for one load too few": _found(
-        "sanitize", "v3.ps16-full-q256k100", _NEVER_LOADED, WAIT_TOO_SHORT
+        "sanitize", "v3.ps16-full-q257k250", _NEVER_LOADED, WAIT_TOO_SHORT
     ),
     "a barrier is missing between the loads of one tile and the reads of the next": _found(
         "sanitize",
@@ -54,7 +54,7 @@ V3_DEFECTS: Mapping[str, Defect] = {
     ),
     "a page id is used before its wait": _found(
         "sanitize",
-        "v3.ps16-full-q256k190",
+        "v3.ps16-full-q257k250",
         _NEVER_LOADED,
         _pipeline(
             'asm volatile("s_waitcnt vmcnt(%1)"',

@@ -75,6 +75,12 @@ def _timing(parser: argparse.ArgumentParser) -> None:
     command.add_options(parser)
 
 
+def _timing_tables(parser: argparse.ArgumentParser) -> None:
+    from kernels.timing import tables
+
+    tables.add_options(parser)
+
+
 def _images(parser: argparse.ArgumentParser) -> None:
     from kernels.containers import command
 
@@ -112,6 +118,7 @@ COMMANDS: Commands = {
     "bench": ("measure the promised figures", _bench),
     "measure": ("count what the gates' problems do on the emulator", _measure),
     "timing": ("model what workgroups of the gates' problems take, wave by wave", _timing),
+    "timing-tables": ("model V2 and V3 on the problems of published tables", _timing_tables),
     "images": ("container images: list, render, lint, build", _images),
     "in-container": ("run nox sessions in a container", _in_container),
     "cluster-plan": ("what a build takes on many machines, on paper", _cluster_plan),

@@ -32,6 +32,7 @@ def show(references: tuple[Reference, ...], out: Console) -> None:
             table.add_column(column, justify="right" if column == first.metric else "left")
         for one in mine:
             compared = f"within {one.tolerance:.2g}" if one.shape else "listed only"
+            compared += f"; {one.assumed}" if one.assumed else ""
             table.add_row(one.label, one.variant, f"{one.value:g}", one.unit, compared)
         out.print(table)
         rocm = f"ROCm {source.rocm}" if source.rocm else "ROCm not stated"

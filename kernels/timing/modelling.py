@@ -23,6 +23,7 @@ from kernels.timing.record import SIMDS, Timed, wave_of
 from kernels.timing.replaying import replay, sensitivity
 from matrix.base.errors import CkPrefillError
 from matrix.keys import Key
+from matrix.options import DEFAULT_FAMILY
 from matrix.problems.problem import Problem
 
 _GPU_PAGE = 4096
@@ -115,7 +116,7 @@ class Modelled:
         return outcome
 
 
-def opened(library: Path, arch: str, *, foreign: bool = False) -> Modelled:
+def opened(library: Path, arch: str, *, foreign: bool = False, family: str = DEFAULT_FAMILY) -> Modelled:
     """A built library on an emulated device of its own. The bytes of a ``foreign`` one needn't fit its manifest.
 
     Raises:
@@ -127,7 +128,7 @@ def opened(library: Path, arch: str, *, foreign: bool = False) -> Modelled:
     file_facts = identity_facts(library, manifest, foreign=foreign)
     device = choose("emulator", arch, granularity=_GPU_PAGE)
     assert isinstance(device, EmulatedDevice)
-    loaded = device.load(library)
+    loaded = device.load(library, host(family).arguments)
     keys = keys_of(manifest, loaded.kernels, library)
     return Modelled(
         device=device, library=loaded, manifest=manifest, keys=keys, known=known, file_facts=file_facts

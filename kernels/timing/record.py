@@ -178,21 +178,21 @@ class Timed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A published figure beside the model's: fields as in published.yaml."""
+    """A published figure beside the model's: fields as in published.yaml. None: nobody has published one."""
 
     name: str
     about: str
     unit: str
-    published: float
+    published: float | None
     modelled: float
     measured: bool
     independent: bool
     source: str
 
     @property
-    def error(self) -> float:
+    def error(self) -> float | None:
         """Relative."""
-        return self.modelled / self.published - 1
+        return None if self.published is None else self.modelled / self.published - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,8 +268,8 @@ def _timed(row: Value) -> Timed:
 
 def _check(row: Value) -> Check:
     row.allow([field.name for field in dataclasses.fields(Check)])
-    published = row.get("published").number()
-    if published <= 0:
+    published = row.optional("published", Value.number, None)
+    if published is not None and published <= 0:
         raise row.get("published").fail("must be above 0")
     return Check(
         name=row.get("name").word(),

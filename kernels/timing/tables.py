@@ -1,8 +1,9 @@
-"""``python -m kernels timing-tables``: V2 and V3 of our batch prefill on the problems of published tables, in one run.
+"""``python -m kernels timing-tables``: V2 and V3 of our batch prefill on the problems of published tables, in one run;
+and the model's check of CK's own two on bf16 (forward.py).
 
 Both are built into one library. Of each problem the workgroup of the last queries is run and replayed, which sees most
-keys under a causal mask, in a launch of one head: the heads of a problem differ in nothing but their numbers, and a
-launch of all of them would lay out gigabytes for that one workgroup.
+keys under a causal mask, in a launch of one KV head and its query heads: KV heads differ in nothing but their numbers,
+and 40 of them would be gigabytes that are laid out for one workgroup.
 """
 
 from __future__ import annotations
@@ -49,9 +50,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Raises as :func:`model`; DiskFullError, OutputError."""
+    """Raises as :func:`model` and :func:`forward.checks`; DiskFullError, OutputError."""
+    from kernels.timing import forward  # only here: other commands do without NumPy and the emulator
+
     demand_place(args.output)
     timings = model(args.problem, args.toolchain, args.work)
+    timings = dataclasses.replace(timings, checks=forward.checks(args.toolchain, args.work))
     timings.write(args.output)
     show(f"{len(timings.problems)} workgroups modelled on {ARCH}: {args.output}")
     return 0
@@ -64,7 +68,8 @@ def model(problems: str, toolchain: str, work: Path) -> Timings:
         MeasureError: no such problem, the build failed, a kernel is missing, or a launch fails.
         DeviceError, LibraryError: the emulator can't be started, the library not loaded.
     """
-    from kernels.timing.modelling import opened  # only here: other commands do without NumPy and the emulator
+    # only here: other commands do without NumPy and the emulator
+    from kernels.timing.modelling import opened
 
     chosen = [one for one in performance_problems(TIER) if fnmatch.fnmatchcase(one.name, problems)]
     if not chosen:
@@ -79,12 +84,12 @@ def _timed(place: Modelled, problem: Problem, version: str) -> Timed:
     """Raises MeasureError: the library has no such kernel, or the launch fails."""
     from kernels.timing.modelling import Asked
 
-    one_head = dataclasses.replace(problem, nhead_q=1, nhead_k=1, v3=version)
-    if why := missing(place.keys, one_head):
+    head = dataclasses.replace(problem, nhead_q=problem.nhead_q // problem.nhead_k, nhead_k=1, v3=version)
+    if why := missing(place.keys, head):
         raise MeasureError(f"{problem.name}: {why}")
-    key = serving(place.keys, one_head)[0]
+    key = serving(place.keys, head)[0]
     tiles = -(-problem.seqlens_q[0] // key.tile.bm0)
-    timed = place.timed(one_head, key.name, Asked(workgroup=tiles - 1, heads=problem.nhead_q))
+    timed = place.timed(head, key.name, Asked(workgroup=tiles - 1, heads=problem.nhead_k))
     if isinstance(timed, str):
         raise MeasureError(f"{problem.name}: {timed}")
     if timed.launched != tiles * problem.nhead_q:

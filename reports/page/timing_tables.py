@@ -53,7 +53,8 @@ def timing(inputs: Inputs) -> Table:
 def timing_checks(inputs: Inputs) -> Table:
     rows: list[list[Cell]] = [
         [
-            one.name, one.published, one.modelled, one.unit, round(100 * one.error, 1), *origin(one), one.about,
+            one.name, one.published, one.modelled, one.unit, None if one.error is None else round(100 * one.error, 1),
+            *origin(one), one.about,
             one.source, label,
         ]
         for label, timings in inputs.timings()
@@ -69,8 +70,9 @@ def timing_checks(inputs: Inputs) -> Table:
             published_is="choice", for_the_model="choice", of="prose", document="prose", library_or_file="choice",
         ),
         rows=rows,
-        note="Streams of instructions, each modelled once; errors in percent. What is an input of the model shows that "
-        "it does what it was told, and no more.",
+        note="Streams of instructions, or CK's own kernels, each modelled once; errors in percent. What is an input of "
+        "the model shows that it does what it was told, and no more. Where nothing is published, the figure is the "
+        "model's word alone.",
     )  # fmt: skip
 
 

@@ -146,14 +146,16 @@ def _checks(checks: Sequence[Check]) -> Table:
     for column in ("check", "published", "modelled", "unit", "error", "published is", "and for the model", "of"):
         table.add_column(column, justify="right" if column in ("published", "modelled", "error") else "left")
     for one in checks:
-        cells = (f"{one.published:g}", f"{one.modelled:g}", one.unit, f"{one.error:+.1%}")
+        error = "" if one.error is None else f"{one.error:+.1%}"
+        cells = ("" if one.published is None else f"{one.published:g}", f"{one.modelled:g}", one.unit, error)
         table.add_row(one.name, *cells, *origin(one), one.about)
     return table
 
 
 def origin(check: Check) -> tuple[str, str]:
     """Where a published figure comes from, and what it is for the model."""
-    return "measured" if check.measured else "derived", "new" if check.independent else "an input"
+    published = "none" if check.published is None else "measured" if check.measured else "derived"
+    return published, "new" if check.independent else "an input"
 
 
 def _sensitivity(timings: Timings) -> Table:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 ARCH, UPSTREAM, TIER = "gfx950", "ckpm-v3", TIERS[-1]
 PUBLISHED = "performance/published_fp8.*"  # pull request 6054: its two tables
+WORK = Path("build/tables")
 VERSIONS = ("on", "off")  # a problem's field v3: V3, and V2 behind it
 # the kernels that serve them
 _WHERE = (
@@ -40,9 +41,7 @@ _WHERE = (
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--problem", default=PUBLISHED, metavar="GLOB", help="problems of the tables (default: all)")
     parser.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: auto)")
-    parser.add_argument(
-        "--work", type=Path, default=Path("build/tables"), metavar="DIR", help="where to build (default: %(default)s)"
-    )
+    parser.add_argument("--work", type=Path, default=WORK, metavar="DIR", help="where to build (default: %(default)s)")
     parser.add_argument(
         "--output", type=Path, default=Path("build/timing-tables.json"), metavar="FILE", help="(default: %(default)s)"
     )
@@ -74,10 +73,14 @@ def model(problems: str, toolchain: str, work: Path) -> Timings:
     chosen = [one for one in performance_problems(TIER) if fnmatch.fnmatchcase(one.name, problems)]
     if not chosen:
         raise MeasureError(f"no problem fits '{problems}'. See matrix/tables/performance.yaml.")
-    selection = ("--upstream", UPSTREAM, "--tier", "full", "--where", _WHERE)
-    place = opened(built(selection, UPSTREAM, toolchain, work), ARCH)
+    place = opened(library(toolchain, work), ARCH)
     rows = tuple(_timed(place, problem, version) for problem in chosen for version in VERSIONS)
     return Timings(provenance=place.provenance(TIER), problems=rows)
+
+
+def library(toolchain: str, work: Path) -> Path:
+    """The kernels of both versions that serve the tables, built below ``work``. Raises MeasureError: that failed."""
+    return built(("--upstream", UPSTREAM, "--tier", "full", "--where", _WHERE), UPSTREAM, toolchain, work)
 
 
 def _timed(place: Modelled, problem: Problem, version: str) -> Timed:

@@ -10,6 +10,7 @@ from pathlib import Path
 from kernels.base import junit
 from kernels.bench.measure import performance_problems
 from kernels.build.request import LIBRARY
+from kernels.timing.tables import ARCH, UPSTREAM, WORK, library
 from matrix.base.display import show
 from matrix.base.errors import UsageError
 from matrix.dialects import check_built_arch
@@ -18,6 +19,7 @@ from matrix.problems.problem import TIERS
 from reports.gates.references import beside
 from reports.gates.statistics import read_settings
 from reports.junit.write import write_gate
+from reports.timing.versions import published_rows
 from reports.verdicts import VERDICTS, demand
 
 
@@ -25,7 +27,12 @@ def add_options(compare: argparse.ArgumentParser) -> None:
     compare.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
     compare.add_argument("--device", default="auto", help="auto, hip or emulator (default: a GPU if there is one)")
     for side in ("baseline", "candidate"):
-        compare.add_argument(f"--{side}", type=Path, required=True, metavar="FILE", help=f"its {LIBRARY}")
+        compare.add_argument(f"--{side}", type=Path, default=None, metavar="FILE", help=f"its {LIBRARY}")
+    compare.add_argument(
+        "--upstream", default=None, help=f"{UPSTREAM} instead of two files: builds V3 and V2, and times V3 against V2"
+    )
+    compare.add_argument("--profile", dest="library_profile", default=None, metavar="NAME", help="v3 of ckpm: the same")
+    compare.add_argument("--work", type=Path, default=WORK, metavar="DIR", help="where to build (default: %(default)s)")
     compare.add_argument("--tier", default="full", choices=TIERS, help="of the problems (default: %(default)s)")
     compare.add_argument("--case", default="*", metavar="GLOB", help="problems whose name fits")
     compare.add_argument("--output", type=Path, required=True, metavar="FILE", help="the result as JSON")
@@ -33,7 +40,10 @@ def add_options(compare: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Raises MeasureError, DeviceError, LibraryError, UsageError; GateError, RegressedError, InconclusiveError."""
+    """Raises MeasureError, DeviceError, LibraryError, UsageError; GateError, RegressedError, InconclusiveError.
+
+    A row of the documents' tables that was timed is printed beside the published ratio of V3 and V2.
+    """
     from kernels.launch.device import choose  # only here: other commands do without NumPy and the emulator
     from reports.gates import gpu as gpu_gate
 
@@ -41,13 +51,39 @@ def run(args: argparse.Namespace) -> None:
     chosen = [one for one in performance_problems(args.tier) if fnmatch.fnmatchcase(one.name, f"*{args.case}")]
     if not chosen:
         raise UsageError(f"no problem of tier {args.tier} fits '{args.case}'")
-    junit.clear(args.output, *(path.with_name("manifest.json") for path in (args.baseline, args.candidate)))
+    files = _files(args, arch)
+    junit.clear(args.output, *(path.with_name("manifest.json") for path in files))
     device = choose(args.device, arch)
-    baseline, candidate = (gpu_gate.side(device, path.absolute()) for path in (args.baseline, args.candidate))
+    if args.upstream:
+        baseline, candidate = gpu_gate.versions(device, files[0])
+        chosen = gpu_gate.served(baseline, candidate, chosen)
+    else:
+        baseline, candidate = (gpu_gate.side(device, path) for path in files)
     gate = gpu_gate.compare(device, baseline, candidate, chosen, read_settings())
     write_gate(gate, args.output)
     counts = Counter(row.verdict for row in gate.rows)
     show(f"{gate.verdict}: {', '.join(f'{counts[word]} {word}' for word in VERDICTS if counts[word])}; {args.output}")
     for found in beside(gate):
         show(f"  {found}")
+    for row in published_rows((), [gate]):
+        if row.measured:
+            reached = f"V3/V2 {row.measured.ratio:.2f}, published {row.published.ratio:.2f}"
+            show(f"  {row.problem}: {reached}; at least as published: {row.reached(row.measured)}")
     demand(gate, args.output)
+
+
+def _files(args: argparse.Namespace, arch: str) -> list[Path]:
+    """The two libraries, or the one of both versions, built if need be.
+
+    Raises:
+        UsageError: neither two files nor an upstream that has V3, or both.
+        MeasureError: the build failed.
+    """
+    files = [args.baseline, args.candidate]
+    if args.upstream is None and all(files):
+        return [file.absolute() for file in files]
+    if any(files) or args.upstream is None:
+        raise UsageError(f"give --baseline and --candidate, or --upstream {UPSTREAM} and neither of them.")
+    if (args.upstream, arch) != (UPSTREAM, ARCH):
+        raise UsageError(f"only {UPSTREAM} on {ARCH} has V3 before V2. For others give --baseline and --candidate.")
+    return [library("auto", args.work).absolute()]

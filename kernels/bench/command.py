@@ -31,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure everything and print the table; a missed target is named there and decides nothing (gates do that)."""
-    from kernels.bench import emulated  # only here: other commands do without NumPy and the emulator
+    from kernels.bench import emulated, versions  # only here: other commands do without NumPy and the emulator
 
     console = PlainConsole()
     if args.output:
@@ -53,6 +53,8 @@ def run(args: argparse.Namespace) -> int:
         figures += emulated.figures(args.upstream, args.toolchain, folder / "run")
         console.print("measuring a kernel compiled on demand")
         figures += on_demand.figures(tree, args.toolchain, folder / "demand")
+        console.print("modelling V3 against V2")
+        figures += versions.figures(args.toolchain, folder / "versions")
         console.print("measuring a run without any cache")
         figures += cold.figures(args.upstream, args.toolchain, folder / "cold")
     text = table(figures)

@@ -31,7 +31,7 @@ PUBLISHED = "performance/published_fp8.*"  # pull request 6054: its two tables
 WORK = Path("build/tables")
 VERSIONS = ("on", "off")  # a problem's field v3: V3, and V2 behind it
 # the kernels that serve them
-_WHERE = (
+WHERE = (
     "key.dtype == 'fp8bf16' and key.hdim_q == 128 and key.kv_layout == 'linear' and key.kv_table == 'sglang' "
     "and not (key.logits or key.lse or key.dropout or key.sink) and key.bias == 'no' "
     "and (key.page_size == 1 and key.qscale == 'pertensor' or key.page_size == 1024 and key.qscale == 'kv_blockscale')"
@@ -80,7 +80,7 @@ def model(problems: str, toolchain: str, work: Path) -> Timings:
 
 def library(toolchain: str, work: Path) -> Path:
     """The kernels of both versions that serve the tables, built below ``work``. Raises MeasureError: that failed."""
-    return built(("--upstream", UPSTREAM, "--tier", "full", "--where", _WHERE), UPSTREAM, toolchain, work)
+    return built(("--upstream", UPSTREAM, "--tier", "full", "--where", WHERE), UPSTREAM, toolchain, work)
 
 
 def _timed(place: Modelled, problem: Problem, version: str) -> Timed:

@@ -34,6 +34,17 @@ def test_shares_by_hand() -> None:
     assert CHECK.error == pytest.approx(0.05)
 
 
+def test_shares_of_phases_by_hand() -> None:
+    """Three waves of 1,000 cycles: 500 in five parts with MFMAs, which keep the unit for 400 and wait for 200."""
+    by_name = {one.phase: one for one in timed().phases()}
+    assert list(by_name) == ["prologue", "matrix", "softmax"]
+    matrix, softmax = by_name["matrix"], by_name["softmax"]
+    assert (matrix.parts, matrix.cycles, matrix.issued, matrix.matrix) == (15, 0.5, 0.6, 0.8)
+    assert matrix.stalls["wait_memory"] == pytest.approx(0.4)
+    assert (softmax.stalls["barrier"], softmax.stalls["wait_memory"]) == (0.25, 0.1)
+    assert sum(one.cycles for one in by_name.values()) == pytest.approx(1)
+
+
 def test_a_wave_without_a_loop_has_no_pass() -> None:
     still = dataclasses.replace(wave(0), passes=0, loop=span(0, 0, 0))
     assert timed(waves=(still,)).pass_cycles == 0
@@ -51,8 +62,10 @@ def test_a_replays_wave_becomes_a_record() -> None:
             "hot": [4, 8],
             "timeline": "M",
             "loop": {**figures, "passes": 3, "begin": 4, "end": 32},
+            "phases": {"matrix": {**figures, "parts": 2}},
         }
     )
+    assert (made.phases["matrix"].parts, made.phases["matrix"].cycles) == (2, 28)
     assert (made.whole.begin, made.whole.end, made.loop.cycles, made.passes, made.hot) == (0, 28, 28, 3, (4, 8))
 
 
@@ -67,7 +80,9 @@ def test_timings_as_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"format": 1', '"format": 2', "no timings of format 1"),
+        ('"format": 2', '"format": 1', "no timings of format 2"),
+        ('"parts": 5', '"parts": -5', r"phases\.matrix\.parts: is -5, which is no count"),
+        ('"softmax": {', '"soft": {', r"phases\.soft: no such field"),
         ('"simd": 0', '"simd": -1', r"problems\[0\]\.waves\[0\]\.simd: is -1, which is no count"),
         ('"resident": 1', '"resident": 0', r"problems\[0\]\.resident: is 0"),
         ('"timeline_bin": 10', '"timeline_bin": 0', r"timeline_bin: is 0"),
@@ -93,6 +108,7 @@ def test_the_command_shows_cycles_stalls_checks_and_doubts(tmp_path: Path, capsy
     text = capsys.readouterr().out
     assert re.search(r"prefill\.m64 +3 +1 +1000 +1000 +5 +100 +60\.0% +90\.0%", text)
     assert re.search(r"prefill\.m64 +90\.0%.* 10\.0%", text)
+    assert re.search(r"matrix +15 +50\.0% +80\.0% +60\.0% .* 40\.0% +0\.0% +0\.0%", text)
     assert re.search(r"tile +80 +84 +% +\+5\.0% +measured +new", text)
     assert re.search(r"memory_latency +1000 +-10\.0% +-10\.0% +\+30\.0% +\+30\.0%", text)
     assert "cannot see" in text or "can't see" in text
@@ -174,6 +190,8 @@ def test_the_report_shows_timings_of_this_build(tmp_path: Path) -> None:
     ]  # 2 heads of 64 x 128 x 4 x 128 flop in 1,000 cycles of 2.4 GHz
     assert tables["timing"][0][9:12] == ["", "wait_memory", 10.0]
     assert tables["timing-checks"][0][:5] == ["tile", 80.0, 84.0, "%", 5.0]
+    matrix = next(row for row in tables["timing-phases"] if row[3] == "matrix")
+    assert matrix[:8] == [PROBLEM, "gfx950/aiter", "V2", "matrix", 15, 50.0, 80.0, 60.0]
     assert any(PROBLEM in plot.title and "wave 2 S1" in plot.svg for plot in plots(found))
     dataclasses.replace(made, provenance={**made.provenance, "flags": "-O1"}).write(place / "timing.json")
     with pytest.raises(OrphanResultsError, match=r"timing\.json: counted on another build .* flags differs"):

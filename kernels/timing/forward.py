@@ -26,12 +26,12 @@ ARCH, UPSTREAM = "gfx950", "aiter"
 SECTION = "forward"  # of published.yaml
 _PLAIN = "key.dtype == 'bf16' and key.hdim_q == 128"
 # family -> the kernels that a launch without padding takes
-_WHERE = {
+WHERE = {
     "fwd_v3": _PLAIN,
     "fwd": f"{_PLAIN} and key.mode == 'batch' and key.pipeline == 'qr_async' and key.pad == 'psddv' "
     "and key.bias == 'no' and not (key.logits or key.lse or key.dropout or key.skip)",
 }
-_MASKS: Mapping[str, Mapping[str, Any]] = {
+MASKS: Mapping[str, Mapping[str, Any]] = {
     "bf16-v3-full": {},
     "bf16-v3-causal": {"mask": "bottom_right", "window_right": 0},
 }
@@ -46,7 +46,7 @@ def checks(toolchain: str, work: Path) -> tuple[Check, ...]:
         TableError: the table has no such rows.
     """
     places = {}
-    for family, where in _WHERE.items():
+    for family, where in WHERE.items():
         selection = ("--upstream", UPSTREAM, "--family", family, "--tier", "full", "--where", where)
         library = built(selection, f"{UPSTREAM}-{family}", toolchain, work)
         places[family] = opened(library, ARCH, family=family)
@@ -65,7 +65,7 @@ def _timed(place: Modelled, name: str) -> Timed:
     """Raises MeasureError: the launch fails or is refused."""
     problem = Problem(
         name=f"forward/{name}", suite=FAMILY_SUITE, tier="full", group=SECTION, mode="batch", dtype="bf16",
-        seqlens_q=(_TOKENS,), seqlens_k=(_TOKENS,), nhead_q=1, nhead_k=1, **_MASKS[name],
+        seqlens_q=(_TOKENS,), seqlens_k=(_TOKENS,), nhead_q=1, nhead_k=1, **MASKS[name],
     )  # fmt: skip
     random = np.random.default_rng(0)
     shape = (_TOKENS, 1, 128)

@@ -12,7 +12,6 @@ import pytest
 
 from kernels.bench.measure import performance_problems
 from kernels.launch.c_abi import Launch, Library, Status
-from kernels.launch.device import Device
 from kernels.timing import tables
 from matrix.dialects import dialect
 from matrix.keys import Key, is_v3
@@ -21,13 +20,12 @@ from matrix.selection import Selection, select
 from reports.cli import main
 from reports.errors import GateError
 from reports.gates import compare_command, gpu
-from reports.gates.statistics import read_settings
 from reports.verdicts import V3_AGAINST_V2, Gate
-from tests.unit.reports.test_gpu_gate import SETTINGS, device
+from tests.unit.reports.test_gpu_gate import KNOWN, SETTINGS, device
 
 UPSTREAM = ("--upstream", "ckpm", "--profile", "v3")
 KEYS = tuple(select(dialect("prefill-v3"), Selection(archs=("gfx950",), tier="full")))
-EIGHT_K = "performance/published_fp8.tensor-q8k"
+ONE_K = "performance/published_fp8.tensor-q1k"
 MI355X = "AMD Instinct MI355X"
 
 
@@ -65,7 +63,8 @@ def test_the_baseline_is_v2_and_the_candidate_v3(
     monkeypatch.setenv("CKPM_V3", "1")
     gate = compared(both)
     assert gate.verdict == "improved"
-    assert [(row.baseline, row.candidate) for row in gate.rows] == [(pytest.approx(1000), pytest.approx(700))] * 2
+    assert [row.baseline for row in gate.rows] == pytest.approx([1000, 1000])
+    assert [row.candidate for row in gate.rows] == pytest.approx([700, 700])
     assert V3_AGAINST_V2 in gate.provenance
     assert os.environ["CKPM_V3"] == "1"
     assert [all(is_v3(key.pipeline) == side.v3 for key in side.keys) for side in both] == [True, True]
@@ -96,18 +95,16 @@ def test_two_libraries_are_not_called_two_versions() -> None:
 def test_one_command_answers_row_by_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On a device that says it is the documents': 0.7 ms against 1 ms, where 1.386 was published."""
-    here = cast(Any, device())
-    here.context = lambda: {**dict.fromkeys(("rocm", "driver", "clock_policy"), "known"), "gpu": MI355X}
-    monkeypatch.setattr("kernels.launch.device.choose", lambda *_: cast(Device, here))
+    """On a device that says it is the documents': 1 ms / 0.7 ms, where 47.7 / 43.1 was published."""
+    here = device(*[{**KNOWN, "gpu": MI355X}] * 2)
+    monkeypatch.setattr("kernels.launch.device.choose", lambda *_: here)
     monkeypatch.setattr(gpu, "side", lambda device, path: library())
     monkeypatch.setattr(compare_command, "library", lambda toolchain, work: work / "lib.so")
-    settings = read_settings()
-    monkeypatch.setattr(compare_command, "read_settings", lambda: settings)
+    monkeypatch.setattr(compare_command, "read_settings", lambda: SETTINGS)
     output = tmp_path / "gpu.json"
     assert main(["compare", *UPSTREAM, "--tier", "nightly", "--case", "*tensor-q1k", "--output", str(output)]) == 0
     text = capsys.readouterr().out
-    assert f"{EIGHT_K.replace('q8k', 'q1k')}: V3/V2 1.43, published 1.11; at least as published: yes" in text
+    assert f"{ONE_K}: V3/V2 1.43, published 1.11; at least as published: yes" in text
     assert Gate.read(output).provenance["gpu"] == MI355X
 
 
@@ -130,17 +127,17 @@ def test_words_that_name_no_two_sides(
 
 def test_what_the_tables_build_serves_every_row() -> None:
     """Four kernels of each version; without one of them a problem of the documents has no row."""
-    where = Selection(archs=("gfx950",), tier="full", where=(tables._WHERE,))
+    where = Selection(archs=("gfx950",), tier="full", where=(tables.WHERE,))
     chosen = tuple(select(dialect("prefill-v3"), where))
     assert [sum(is_v3(key.pipeline) == v3 for key in chosen) for v3 in (True, False)] == [4, 4]
     published = [one for one in performance_problems("nightly") if one.name.startswith("performance/published_fp8.")]
 
     def rows(keys: Sequence[Key]) -> int:
-        sides = (gpu.Side(library=library().library, keys=keys, file_facts={}, v3=v3) for v3 in (False, True))
-        v2, v3 = sides
-        kept = ([key for key in side.keys if is_v3(key.pipeline) == side.v3] for side in (v2, v3))
-        a, b = (gpu.Side(library=v2.library, keys=one, file_facts={}) for one in kept)
-        return len(gpu.served(a, b, published))
+        v2, v3 = (
+            gpu.Side(library=library().library, keys=[key for key in keys if is_v3(key.pipeline) == v3], file_facts={})
+            for v3 in (False, True)
+        )
+        return len(gpu.served(v2, v3, published))
 
     assert rows(chosen) == 20
     assert all(rows([key for key in chosen if key is not left]) < 20 for left in chosen)

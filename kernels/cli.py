@@ -57,9 +57,10 @@ def _reproduce(parser: argparse.ArgumentParser) -> None:
 
 def _bench(parser: argparse.ArgumentParser) -> None:
     from kernels.bench import command
+    from kernels.timing import ratios
 
     command.add_options(parser)
-    parser.set_defaults(run=command.run)
+    parser.set_defaults(run=lambda args: command.run(args, ratios.figures))
 
 
 def _measure(parser: argparse.ArgumentParser) -> None:

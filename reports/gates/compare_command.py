@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import functools
 from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from kernels.base import junit
@@ -19,11 +21,11 @@ from matrix.problems.problem import TIERS
 from reports.gates.references import beside
 from reports.gates.statistics import read_settings
 from reports.junit.write import write_gate
-from reports.timing.versions import published_rows
-from reports.verdicts import VERDICTS, demand
+from reports.verdicts import VERDICTS, Gate, demand
 
 
-def add_options(compare: argparse.ArgumentParser) -> None:
+def add_options(compare: argparse.ArgumentParser, remarks: Callable[[Gate], Iterable[str]]) -> None:
+    """``remarks`` of a gate are lines to print below its verdict."""
     compare.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
     compare.add_argument("--device", default="auto", help="auto, hip or emulator (default: a GPU if there is one)")
     for side in ("baseline", "candidate"):
@@ -36,14 +38,11 @@ def add_options(compare: argparse.ArgumentParser) -> None:
     compare.add_argument("--tier", default="full", choices=TIERS, help="of the problems (default: %(default)s)")
     compare.add_argument("--case", default="*", metavar="GLOB", help="problems whose name fits")
     compare.add_argument("--output", type=Path, required=True, metavar="FILE", help="the result as JSON")
-    compare.set_defaults(run=run)
+    compare.set_defaults(run=functools.partial(run, remarks=remarks))
 
 
-def run(args: argparse.Namespace) -> None:
-    """Raises MeasureError, DeviceError, LibraryError, UsageError; GateError, RegressedError, InconclusiveError.
-
-    A row of the documents' tables that was timed is printed beside the published ratio of V3 and V2.
-    """
+def run(args: argparse.Namespace, remarks: Callable[[Gate], Iterable[str]]) -> None:
+    """Raises MeasureError, DeviceError, LibraryError, UsageError; GateError, RegressedError, InconclusiveError."""
     from kernels.launch.device import choose  # only here: other commands do without NumPy and the emulator
     from reports.gates import gpu as gpu_gate
 
@@ -63,12 +62,8 @@ def run(args: argparse.Namespace) -> None:
     write_gate(gate, args.output)
     counts = Counter(row.verdict for row in gate.rows)
     show(f"{gate.verdict}: {', '.join(f'{counts[word]} {word}' for word in VERDICTS if counts[word])}; {args.output}")
-    for found in beside(gate):
-        show(f"  {found}")
-    for row in published_rows((), [gate]):
-        if row.measured:
-            reached = f"V3/V2 {row.measured.ratio:.2f}, published {row.published.ratio:.2f}"
-            show(f"  {row.problem}: {reached}; at least as published: {row.reached(row.measured)}")
+    for line in (*beside(gate), *remarks(gate)):
+        show(f"  {line}")
     demand(gate, args.output)
 
 

@@ -91,6 +91,16 @@ def published_rows(timings: Iterable[Timings], gates: Iterable[Gate]) -> list[Pu
     return rows
 
 
+def remarks(gate: Gate) -> list[str]:
+    """A line for each row of the documents' tables that a GPU timed V3 against V2 on."""
+    return [
+        f"{row.problem}: V3/V2 {row.measured.ratio:.2f}, published {row.published.ratio:.2f}; at least as published: "
+        f"{row.reached(row.measured)}"
+        for row in published_rows((), [gate])
+        if row.measured
+    ]
+
+
 def _published() -> list[Mapping[str, Reference]]:
     """Figures of one label that describe a problem, V2 and V3 of it."""
     pairs: dict[tuple[str, str], dict[str, Reference]] = {}

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from kernels.bench import versions
 from kernels.bench.measure import performance_problems
 from kernels.errors import MeasureError
-from kernels.timing import forward, modelling, tables
+from kernels.timing import forward, modelling, ratios, tables
 from kernels.timing.checks import check, published
 from kernels.timing.record import Timed
 from matrix.base.errors import TableError
@@ -109,7 +108,7 @@ def test_a_build_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 def test_the_bench_has_the_documents_ratios(launched: Launched) -> None:
     """V2 takes 1.5 times as long here: as much as published, or more, everywhere; 1.06 to 1.39 are the documents'."""
-    both = versions.figures("auto", Path("work"))
+    both = ratios.figures("auto", Path("work"))
     assert [figure.measured for figure in both] == ["1.50, 1.50, 1.50"] * 2
     assert [figure.met for figure in both] == [True, True]
     assert [figure.target for figure in both] == [">= 1.11, 1.31, 1.39 (published)", ">= 1.06, 1.22, 1.31 (published)"]
@@ -126,7 +125,7 @@ def test_the_bench_says_where_a_ratio_is_missed(launched: Launched, monkeypatch:
         return timed(problem=one.problem, kernel=named, cycles=one.cycles * (2 if missed else 1), launched=one.launched)
 
     monkeypatch.setattr(Place, "timed", slower)
-    assert [figure.met for figure in versions.figures("auto", Path("work"))] == [False, True]
+    assert [figure.met for figure in ratios.figures("auto", Path("work"))] == [False, True]
 
 
 def test_the_bf16_checks_have_two_kernels_of_each_family_and_no_published_figure() -> None:

@@ -1,4 +1,4 @@
-"""Figures of V3 against V2 on the timing model: a few rows of the tables of CK's pull request 6054, in one run.
+"""The figures of bench of V3 against V2 on the timing model: a few rows of the tables of CK's pull request 6054.
 
 Of launches that are resident at once, whose cycles are those of the longest workgroup. All rows: kernels timing-tables.
 """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kernels.bench.measure import EVERY, on_library, performance_problems
 from kernels.errors import MeasureError
-from kernels.timing.record import Timings
+from kernels.timing.record import Timed, Timings
 from matrix.base.display import show
 from matrix.keys import Key
 from matrix.options import DEFAULT_ARCH, add_library_options
@@ -51,8 +51,19 @@ def _write(args: argparse.Namespace, library: Path, arch: str) -> int:
     timings.write(args.output)
     for name, why in timings.left_out.items():
         show(f"left out: {name}: {why}")
+    for one in timings.problems:
+        show(summary(one))
     show(f"{len(timings.problems)} problems of tier {args.tier} modelled on {arch}: {args.output}")
     return 0
+
+
+def summary(one: Timed) -> str:
+    """Cycles of a workgroup, and the share of each phase with what stalls it most."""
+    shares = []
+    for phase in one.phases():
+        cause, most = max(phase.stalls.items(), key=lambda stall: stall[1])
+        shares.append(f"{phase.phase} {phase.cycles:.1%}" + (f" ({cause} {most:.1%})" if most else ""))
+    return f"{one.problem}: {one.cycles} cycles; phases with their largest stalls: {', '.join(shares)}"
 
 
 def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:

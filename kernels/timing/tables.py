@@ -18,6 +18,7 @@ from kernels.bench.measure import performance_problems
 from kernels.code.toolchains import CHOICES
 from kernels.errors import MeasureError
 from kernels.timing.building import built
+from kernels.timing.command import summary
 from kernels.timing.record import Timed, Timings
 from matrix.base.display import show
 from matrix.base.outputs import demand_place
@@ -56,6 +57,8 @@ def run(args: argparse.Namespace) -> int:
     timings = model(args.problem, args.toolchain, args.work)
     timings = dataclasses.replace(timings, checks=forward.checks(args.toolchain, args.work))
     timings.write(args.output)
+    for one in timings.problems:
+        show(summary(one))
     show(f"{len(timings.problems)} workgroups modelled on {ARCH}: {args.output}")
     return 0
 

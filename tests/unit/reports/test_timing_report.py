@@ -12,6 +12,7 @@ import pytest
 
 from kernels.errors import RecordError
 from kernels.launch.counters import LIBRARY_FACTS
+from kernels.timing.command import summary
 from kernels.timing.record import CAUSES, Timings, wave_of
 from reports.cli import main
 from reports.errors import GateError, OrphanResultsError
@@ -20,7 +21,7 @@ from reports.timing.grid import launch
 from reports.timing.picture import MEANINGS, picture, spans
 from tests.unit.reports.report_samples import PROBLEM, manifest, write
 from tests.unit.reports.test_report import document, inputs, shown
-from tests.unit.reports.timing_samples import CHECK, span, timed, timings, wave
+from tests.unit.reports.timing_samples import CHECK, phase, span, timed, timings, wave
 
 
 def test_shares_by_hand() -> None:
@@ -43,6 +44,14 @@ def test_shares_of_phases_by_hand() -> None:
     assert matrix.stalls["wait_memory"] == pytest.approx(0.4)
     assert (softmax.stalls["barrier"], softmax.stalls["wait_memory"]) == (0.25, 0.1)
     assert sum(one.cycles for one in by_name.values()) == pytest.approx(1)
+
+
+def test_the_phases_in_a_line() -> None:
+    assert summary(timed()) == (
+        "performance/prefill.m64: 1000 cycles; phases with their largest stalls: prologue 10.0% (wait_memory 60.0%), "
+        "matrix 50.0% (wait_memory 40.0%), softmax 40.0% (barrier 25.0%)"
+    )
+    assert "matrix 100.0%" in summary(timed(waves=(dataclasses.replace(wave(0), phases={"matrix": phase(1000, 0)}),)))
 
 
 def test_a_wave_without_a_loop_has_no_pass() -> None:

@@ -40,6 +40,15 @@ def test_phases_lie_between_barriers_and_are_named_by_what_they_do(device: Emula
 
 
 @GFX950
+def test_what_stalls_the_first_instruction_of_a_part_is_of_that_part(device: EmulatedGpu) -> None:
+    """The result is there in cycle 48; the MFMA's slot, the barrier's slot and its 9 cycles are over in cycle 17."""
+    body = mfma(0) + "s_barrier\nv_accvgpr_read_b32 v20, a3\n" + EXPONENTIAL + "s_barrier\n" + mfma(0)
+    found = phases(device, body)
+    waits = {name: phase["stalls"]["matrix_result"] for name, phase in found.items() if name != "prologue"}
+    assert waits == {"matrix": 0, "softmax": 48 - 17, "epilogue": 0}
+
+
+@GFX950
 def test_a_priority_ends_a_part_too(device: EmulatedGpu) -> None:
     body = "s_setprio 1\n" + mfma(0) + "s_setprio 0\n" + EXPONENTIAL + "s_setprio 1\n" + mfma(0)
     assert {name: phase["parts"] for name, phase in phases(device, body).items()} == {

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from kernels.bench.figures import Figure
 from kernels.bench.measure import performance_problems
+from kernels.cli import main
 from kernels.errors import MeasureError
 from kernels.timing import forward, modelling, ratios, tables
 from kernels.timing.checks import check, published
@@ -126,6 +128,22 @@ def test_the_bench_says_where_a_ratio_is_missed(launched: Launched, monkeypatch:
 
     monkeypatch.setattr(Place, "timed", slower)
     assert [figure.met for figure in ratios.figures("auto", Path("work"))] == [False, True]
+
+
+def test_the_bench_writes_them_below_its_own(
+    launched: Launched, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("bench_matrix.figures", "bench_build.rendering", "bench_build.graph", "cold.figures"):
+        monkeypatch.setattr(f"kernels.bench.command.{name}", lambda *_: [])
+    monkeypatch.setattr("kernels.bench.command.locate", lambda *_, **__: None)
+    monkeypatch.setattr("kernels.bench.command.detect", lambda *_, **__: None)
+    own = Figure("of its own", "1", "2", None)
+    monkeypatch.setattr("kernels.bench.command.bench_build.merging", lambda *_: own)
+    monkeypatch.setattr("kernels.bench.emulated.figures", lambda *_: [])
+    assert main(["bench", "--output", str(tmp_path / "bench.md")]) == 0
+    rows = (tmp_path / "bench.md").read_text().splitlines()[-3:]
+    assert rows[0] == "| of its own | 1 | 2 | - |"
+    assert all(row.startswith("| timing model: V3 ") and "| 1.50, 1.50, 1.50 |" in row for row in rows[1:])
 
 
 def test_the_bf16_checks_have_two_kernels_of_each_family_and_no_published_figure() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kernels.build.request import LIBRARY, PROJECT
 from kernels.errors import MeasureError
+from matrix.base.display import show
 
 _SHOWN = 2000  # characters of a build that failed
 
@@ -20,6 +21,7 @@ def built(selection: tuple[str, ...], folder: str, toolchain: str, work: Path) -
     """
     command = [*(sys.executable, "-m", "kernels", "build", "--arch", "gfx950", "--toolchain", toolchain), *selection]
     command += ["--work", str(work.absolute())]
+    show(f"building {folder} below {work}")
     process = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     if process.returncode != 0:
         raise MeasureError(f"a library could not be built: {(process.stdout + process.stderr)[-_SHOWN:].strip()}")

@@ -121,26 +121,29 @@ def versions(inputs: Inputs) -> Table:
     """A row of the documents' tables: V2 and V3 as modelled, as measured, and as published."""
     rows: list[list[Cell]] = []
     for one in rows_of_versions(inputs):
+        modelled, measured = one.modelled, one.measured
         rows.append(
             [
-                one.about, one.label, *_cycles(one.modelled), *_speeds(one.modelled), *_speeds(one.published),
-                one.reached(one.modelled), *_speeds(one.measured), one.reached(one.measured), one.assumed, one.problem,
+                one.about, one.label, _ratio(modelled), _ratio(one.published), one.reached(modelled), _ratio(measured),
+                one.reached(measured), *_cycles(modelled), *_speeds(modelled), *_speeds(one.published),
+                *_speeds(measured), one.assumed, one.problem,
             ]
         )  # fmt: skip
-    numbers = (
-        "V2 cycles", "V3 cycles", "V2 loop %", "V3 loop %", "V2 TFLOP/s", "V3 TFLOP/s", "V3/V2",
-        "published V2", "published V3", "published V3/V2",
+    ratios = ("V3/V2 modelled", "published", "V3/V2 on a GPU")
+    verdicts = ("modelled: at least as published", "measured: at least as published")
+    figures = (
+        "V2 loop %", "V3 loop %", "V2 cycles", "V3 cycles", "V2 TFLOP/s", "V3 TFLOP/s", "published V2", "published V3",
+        "V2 on a GPU", "V3 on a GPU",
     )  # fmt: skip
-    gpu = ("GPU V2", "GPU V3", "GPU V3/V2")
     return Table(
         id="v3",
         short="V3 against V2",
         title="V3 against V2, modelled, measured and as published",
         columns=columns(
-            "table", "row", *numbers, "modelled at least as published", *gpu, "measured at least as published",
-            "assumed", "problem", table="choice", row="word", modelled_at_least_as_published="choice",
-            measured_at_least_as_published="choice", assumed="prose", problem="name",
-            **{name.replace(" ", "_"): "number" for name in (*numbers, *gpu)},
+            "table", "row", *ratios[:2], verdicts[0], ratios[2], verdicts[1], *figures, "assumed", "problem",
+            table="choice", row="word", assumed="prose", problem="name",
+            **{name.replace(" ", "_"): "number" for name in (*ratios, *figures)},
+            **{name.replace(" ", "_"): "word" for name in verdicts},
         ),
         rows=rows,
         note="CK's pull request 6054 has the rows and the published figures, of its own V2 and V3 on MI355X; the "
@@ -150,16 +153,18 @@ def versions(inputs: Inputs) -> Table:
     )  # fmt: skip
 
 
+def _ratio(pair: Pair | None) -> float | None:
+    return None if pair is None else round(pair.ratio, 2)
+
+
 def _cycles(pair: Pair | None) -> tuple[Cell, Cell, Cell, Cell]:
-    """Cycles of the launch, and percent of the hot loop, V2's and V3's."""
+    """Percent of the hot loop and cycles of the launch, V2's and V3's."""
     if pair is None:
         return None, None, None, None
     v2, v3 = pair.v2, pair.v3
-    return round(v2.cycles), round(v3.cycles), round(100 * v2.loop, 1), round(100 * v3.loop, 1)
+    return round(100 * v2.loop, 1), round(100 * v3.loop, 1), round(v2.cycles), round(v3.cycles)
 
 
-def _speeds(pair: Pair | None) -> tuple[Cell, Cell, Cell]:
-    """TFLOP/s of V2 and of V3, and how many times as fast V3 is."""
-    if pair is None:
-        return None, None, None
-    return round(pair.v2.tflops, 1), round(pair.v3.tflops, 1), round(pair.ratio, 2)
+def _speeds(pair: Pair | None) -> tuple[Cell, Cell]:
+    """TFLOP/s of V2 and of V3."""
+    return (None, None) if pair is None else (round(pair.v2.tflops, 1), round(pair.v3.tflops, 1))

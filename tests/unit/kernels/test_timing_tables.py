@@ -133,7 +133,13 @@ def test_the_bench_says_where_a_ratio_is_missed(launched: Launched, monkeypatch:
 def test_the_bench_writes_them_below_its_own(
     launched: Launched, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for name in ("bench_matrix.figures", "bench_build.rendering", "bench_build.graph", "cold.figures"):
+    for name in (
+        "bench_matrix.figures",
+        "bench_build.rendering",
+        "bench_build.graph",
+        "cold.figures",
+        "on_demand.figures",
+    ):
         monkeypatch.setattr(f"kernels.bench.command.{name}", lambda *_: [])
     monkeypatch.setattr("kernels.bench.command.locate", lambda *_, **__: None)
     monkeypatch.setattr("kernels.bench.command.detect", lambda *_, **__: None)

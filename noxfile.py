@@ -141,6 +141,12 @@ def perf_compare(session: nox.Session) -> None:
     run(session, "reports", "compare", "--output", "build/gpu.json", *session.posargs)
 
 
+@session("timing-tables")
+def timing_tables(session: nox.Session) -> None:
+    """V3 against V2 on the timing model, for the tables of CK's pull request 6054, where `report` shows them."""
+    run(session, "kernels", "timing-tables", "--output", "build/timing-tables.json", *session.posargs)
+
+
 @session("report")
 def report(session: nox.Session) -> None:
     """All results in build/ as Markdown and as one HTML file; fails if they are no pass."""

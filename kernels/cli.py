@@ -57,9 +57,10 @@ def _reproduce(parser: argparse.ArgumentParser) -> None:
 
 def _bench(parser: argparse.ArgumentParser) -> None:
     from kernels.bench import command
+    from kernels.timing import ratios
 
     command.add_options(parser)
-    parser.set_defaults(run=command.run)
+    parser.set_defaults(run=lambda args: command.run(args, ratios.figures))
 
 
 def _measure(parser: argparse.ArgumentParser) -> None:
@@ -73,6 +74,12 @@ def _timing(parser: argparse.ArgumentParser) -> None:
     from kernels.timing import command
 
     command.add_options(parser)
+
+
+def _timing_tables(parser: argparse.ArgumentParser) -> None:
+    from kernels.timing import tables
+
+    tables.add_options(parser)
 
 
 def _images(parser: argparse.ArgumentParser) -> None:
@@ -112,6 +119,7 @@ COMMANDS: Commands = {
     "bench": ("measure the promised figures", _bench),
     "measure": ("count what the gates' problems do on the emulator", _measure),
     "timing": ("model what workgroups of the gates' problems take, wave by wave", _timing),
+    "timing-tables": ("model V2 and V3 on the problems of published tables", _timing_tables),
     "images": ("container images: list, render, lint, build", _images),
     "in-container": ("run nox sessions in a container", _in_container),
     "cluster-plan": ("what a build takes on many machines, on paper", _cluster_plan),

@@ -68,8 +68,9 @@ def _history(parser: argparse.ArgumentParser) -> None:
 
 def _compare(parser: argparse.ArgumentParser) -> None:
     from reports.gates import compare_command
+    from reports.timing.versions import remarks
 
-    compare_command.add_options(parser)
+    compare_command.add_options(parser, remarks)
 
 
 def _model(parser: argparse.ArgumentParser) -> None:

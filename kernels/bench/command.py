@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kernels.base import settings
@@ -29,8 +30,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, default=None, help="also write the table to this file")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Measure everything and print the table; a missed target is named there and decides nothing (gates do that)."""
+def run(args: argparse.Namespace, modelled: Callable[[str, Path], Sequence[Figure]]) -> int:
+    """Measure everything and print the table; a missed target is named there and decides nothing (gates do that).
+
+    ``modelled`` gives the timing model's figures for a toolchain, building in a folder.
+    """
     from kernels.bench import emulated  # only here: other commands do without NumPy and the emulator
 
     console = PlainConsole()
@@ -53,6 +57,8 @@ def run(args: argparse.Namespace) -> int:
         figures += emulated.figures(args.upstream, args.toolchain, folder / "run")
         console.print("measuring a kernel compiled on demand")
         figures += on_demand.figures(tree, args.toolchain, folder / "demand")
+        console.print("modelling V3 against V2")
+        figures += modelled(args.toolchain, folder / "versions")
         console.print("measuring a run without any cache")
         figures += cold.figures(args.upstream, args.toolchain, folder / "cold")
     text = table(figures)

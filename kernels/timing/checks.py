@@ -51,24 +51,31 @@ def checks(device: EmulatedDevice, known: Mapping[str, Number]) -> tuple[Check, 
         ToolchainMissingError: the embedded toolchain, which assembles the streams, is not there.
         MeasureError, DeviceError: a stream can't be assembled, run or replayed.
     """
-    model = Model(device, values(known))
-    rows = load(TABLE).get("checks").mapping().items()
-    return tuple(_check(name, field, model) for name, field in rows)
+    model, made = Model(device, values(known)), []
+    for name, field in published("checks").items():
+        if name not in _STREAMS:
+            raise field.fail(f"no stream for '{name}'; there are {', '.join(_STREAMS)}")
+        made.append(check(name, field, _STREAMS[name](model)))
+    return tuple(made)
 
 
-def _check(name: str, field: Field, model: Model) -> Check:
+def published(section: str) -> Mapping[str, Field]:
+    """The rows of a section of the table. Raises TableError."""
+    return load(TABLE).get(section).mapping()
+
+
+def check(name: str, field: Field, modelled: float) -> Check:
+    """A row of the table with the model's figure. Raises TableError."""
     field.allow(("about", "unit", "published", "measured", "independent", "source"))
-    if name not in _STREAMS:
-        raise field.fail(f"no stream for '{name}'; there are {', '.join(_STREAMS)}")
-    published = field.get("published").value
-    if isinstance(published, bool) or not isinstance(published, int | float) or published <= 0:
-        raise field.get("published").fail("must be a number above 0")
+    value = field.get("published").value
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value <= 0):
+        raise field.get("published").fail("must be a number above 0, or null: nobody has published one")
     return Check(
         name=name,
         about=field.get("about").text(),
         unit=field.get("unit").text(),
-        published=float(published),
-        modelled=round(_STREAMS[name](model), 2),
+        published=None if value is None else float(value),
+        modelled=round(modelled, 2),
         measured=field.get("measured").boolean(),
         independent=field.get("independent").boolean(),
         source=field.get("source").text(),

@@ -6,23 +6,14 @@ import argparse
 import fnmatch
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from kernels.bench.measure import EVERY, identity_facts, keys_of, manifest_of, on_library, performance_problems
-from kernels.build.manifest import Manifest
+from kernels.bench.measure import EVERY, on_library, performance_problems
 from kernels.errors import MeasureError
-from kernels.families.libraries import host
-from kernels.launch.counters import LIBRARY_FACTS
-from kernels.timing.machine import Number, numbers
-from kernels.timing.record import SIMDS, Timed, Timings, wave_of
+from kernels.timing.record import Timed, Timings
 from matrix.base.display import show
-from matrix.base.errors import CkPrefillError
 from matrix.keys import Key
 from matrix.options import DEFAULT_ARCH, add_library_options
 from matrix.problems.problem import TIERS, Problem, measured, missing, serving
-
-_GPU_PAGE = 4096
-_WAVE = 64
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -60,8 +51,19 @@ def _write(args: argparse.Namespace, library: Path, arch: str) -> int:
     timings.write(args.output)
     for name, why in timings.left_out.items():
         show(f"left out: {name}: {why}")
+    for one in timings.problems:
+        show(summary(one))
     show(f"{len(timings.problems)} problems of tier {args.tier} modelled on {arch}: {args.output}")
     return 0
+
+
+def summary(one: Timed) -> str:
+    """Cycles of a workgroup, and the share of each phase with what stalls it most."""
+    shares = []
+    for phase in one.phases():
+        cause, most = max(phase.stalls.items(), key=lambda stall: stall[1])
+        shares.append(f"{phase.phase} {phase.cycles:.1%}" + (f" ({cause} {most:.1%})" if most else ""))
+    return f"{one.problem}: {one.cycles} cycles; phases with their largest stalls: {', '.join(shares)}"
 
 
 def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
@@ -73,95 +75,34 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
         DeviceError, LibraryError: the emulator can't be started, the library not loaded.
     """
     # only here: other commands do without NumPy and the emulator
-    from kernels.launch.device import EmulatedDevice, choose
-    from kernels.timing.checks import ARCH as CHECKED_ARCH
-    from kernels.timing.checks import checks
+    from kernels.timing import checks, modelling
 
-    if args.checks and arch != CHECKED_ARCH:
-        raise MeasureError(f"the published figures are of {CHECKED_ARCH}, not of {arch}: leave --checks out.")
-    known, manifest = numbers(arch), manifest_of(library, arch)
-    facts = identity_facts(library, manifest, foreign=args.library is not None)
-    device = choose("emulator", arch, granularity=_GPU_PAGE)
-    assert isinstance(device, EmulatedDevice)
-    loaded = device.load(library)
-    keys = [key for key in keys_of(manifest, loaded.kernels, library) if fnmatch.fnmatchcase(key.name, args.kernel)]
+    if args.checks and arch != checks.ARCH:
+        raise MeasureError(f"the published figures are of {checks.ARCH}, not of {arch}: leave --checks out.")
+    place = modelling.opened(library, arch, foreign=args.library is not None)
+    keys = [key for key in place.keys if fnmatch.fnmatchcase(key.name, args.kernel)]
+    asked = modelling.Asked(
+        workgroup=args.workgroup, resident=args.resident, full_gpu=args.full_gpu, sensitivity=args.sensitivity
+    )
     timed, left_out = [], {}
     for problem in performance_problems(args.tier):
         if not fnmatch.fnmatchcase(problem.name, args.problem):
             continue
-        if why := missing(keys, problem):
-            left_out[problem.name] = why
-            continue
-        outcome = _launched(device, loaded, problem, _named(keys, problem, args.kernel), args)
-        if isinstance(outcome, str):
-            left_out[problem.name] = outcome
-            continue
-        timed.append(_timed(device, problem, outcome, manifest, keys, known, args))
+        one = missing(keys, problem) or place.timed(problem, _named(keys, problem, args.kernel), asked)
+        if isinstance(one, str):
+            left_out[problem.name] = one
+        else:
+            timed.append(one)
     if not timed:
         raise MeasureError(f"{library}: it serves none of the problems. Build more: --tier full; or see --problem.")
-    library_facts = {name: getattr(manifest, name) for name in LIBRARY_FACTS}
-    provenance = {"arch": arch, **library_facts, "tier": args.tier, **facts}
-    checked = checks(device, known) if args.checks else ()
-    return Timings(provenance=provenance, problems=tuple(timed), left_out=left_out, checks=checked)
+    checked = checks.checks(place.device, place.known) if args.checks else ()
+    return Timings(
+        provenance=place.provenance(args.tier), problems=tuple(timed), left_out=left_out, checks=checked
+    )  # fmt: skip
 
 
 def _named(keys: Sequence[Key], problem: Problem, kernel: str) -> str | None:
     return measured(keys, problem) if kernel == EVERY else serving(keys, problem)[0].name
-
-
-def _launched(device: Any, loaded: Any, problem: Problem, named: str | None, args: argparse.Namespace) -> Any:
-    """The outcome of a launch that records, or why there is none: a fault or a refusal."""
-    from kernels.launch.buffers import prepare
-
-    device.forget_recording()
-    device.configure(record={"workgroup": args.workgroup, "only": args.workgroup is not None})
-    try:
-        outcome = host(loaded.family).launch(device, loaded, prepare(problem, device.arch), named)
-    except CkPrefillError as error:
-        raise MeasureError(f"{problem.name}: {error}") from error
-    if outcome.ran:
-        return outcome
-    why = outcome.fault.message if outcome.fault else outcome.launch.message
-    return f"the launch failed: {why.partition(chr(10))[0]}"
-
-
-def _timed(
-    device: Any,
-    problem: Problem,
-    outcome: Any,
-    manifest: Manifest,
-    keys: Sequence[Key],
-    known: dict[str, Number],
-    args: argparse.Namespace,
-) -> Timed:
-    """Raises MeasureError: no workgroup was recorded, or a kernel ran that the manifest doesn't know."""
-    from kernels.timing.replaying import replay, sensitivity
-
-    kernel = outcome.launch.kernel
-    recording = device.recording()
-    if recording is None:
-        raise MeasureError(f"{problem.name}: the launch has no workgroup {args.workgroup}. Choose a smaller one.")
-    if kernel not in manifest.kernels:
-        raise MeasureError(f"{problem.name}: ran on '{kernel}', of which the manifest knows nothing. Build it anew.")
-    occupancy = manifest.kernels[kernel].archs[device.arch].occupancy_waves
-    possible = max(occupancy * SIMDS // len(recording["instructions"]), 1)
-    needed = possible if args.full_gpu else -(-recording["launched"] // device.compute_units)
-    resident = args.resident or min(possible, needed)
-    replayed, begin, width = replay(device, known, resident)
-    return Timed(
-        problem=problem.name,
-        kernel=kernel,
-        dtype=problem.dtype,
-        workgroup=recording["workgroup"],
-        launched=recording["launched"],
-        tile_rows=next(key.tile.bm0 for key in keys if key.name == kernel),
-        resident=resident,
-        cycles=replayed["cycles"],
-        waves=tuple(wave_of(wave) for wave in replayed["waves"]),
-        timeline_from=begin,
-        timeline_bin=width,
-        sensitivity=sensitivity(device, known, resident) if args.sensitivity else {},
-    )
 
 
 def _count(text: str) -> int:

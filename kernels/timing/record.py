@@ -12,7 +12,7 @@ from kernels.base.files import write_atomically
 from kernels.base.records import Value, as_text
 from kernels.launch.counters import of_library
 
-_FORMAT = 1
+_FORMAT = 2
 SIMDS = 4  # of a compute unit; wave w of a workgroup runs on SIMD w % 4
 # Why a wave did not issue (emulator/core/timing/replay.h, enum Cause).
 CAUSES: Mapping[str, str] = {
@@ -26,6 +26,15 @@ CAUSES: Mapping[str, str] = {
     "wait_memory": "s_waitcnt vmcnt",
     "wait_lds": "s_waitcnt lgkmcnt",
     "barrier": "s_barrier",
+}
+# What a wave does between one s_barrier or s_setprio and the next (emulator/core/timing/phases.h, enum Phase).
+PHASES: Mapping[str, str] = {
+    "prologue": "before the first part with an MFMA",
+    "matrix": "MFMAs, no transcendental instruction",
+    "softmax": "transcendental instructions, no MFMA",
+    "mixed": "both",
+    "other": "neither",
+    "epilogue": "behind the last MFMA",
 }
 
 
@@ -51,6 +60,25 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """All ``parts`` of a wave that are of one phase, with figures as those of a span. Phases add up to the wave.
+
+    A wait at the s_barrier that ends a part is in it.
+    """
+
+    parts: int
+    instructions: int
+    issued: int
+    matrix: int
+    vector: int
+    stalls: Mapping[str, int]
+
+    @property
+    def cycles(self) -> int:
+        return self.issued + sum(self.stalls.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WaveTime:
     """A wave: all of it, and its ``passes`` through its hot loop from the first taken branch to the last.
 
@@ -65,7 +93,22 @@ class WaveTime:
     hot: tuple[int, int] | None
     passes: int
     loop: Span
+    phases: Mapping[str, Phase]  # by PHASES, those that the wave has
     timeline: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseShare:
+    """A phase of all waves. ``cycles``: its share in those of the waves; the rest: shares in its own cycles, where
+    ``matrix`` is that of the matrix unit at work for these waves, which goes on beside what they do next.
+    """
+
+    phase: str
+    parts: int  # of all waves
+    cycles: float
+    issued: float
+    matrix: float
+    stalls: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,24 +155,44 @@ class Timed:
         total = sum(span.cycles for span in spans) or 1
         return {cause: sum(span.stalls[cause] for span in spans) / total for cause in CAUSES}
 
+    def phases(self) -> list[PhaseShare]:
+        """Of all waves, in the order of PHASES; those that take no cycle are left out."""
+        total = sum(wave.whole.cycles for wave in self.waves)
+        shares = []
+        for name in PHASES:
+            own = [wave.phases[name] for wave in self.waves if name in wave.phases]
+            if cycles := sum(phase.cycles for phase in own):
+                stalls = {cause: sum(phase.stalls[cause] for phase in own) / cycles for cause in CAUSES}
+                shares.append(
+                    PhaseShare(
+                        phase=name,
+                        parts=sum(phase.parts for phase in own),
+                        cycles=cycles / total,
+                        issued=sum(phase.issued for phase in own) / cycles,
+                        matrix=sum(phase.matrix for phase in own) / cycles,
+                        stalls=stalls,
+                    )
+                )
+        return shares
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A published figure beside the model's: fields as in published.yaml."""
+    """A published figure beside the model's: fields as in published.yaml. None: nobody has published one."""
 
     name: str
     about: str
     unit: str
-    published: float
+    published: float | None
     modelled: float
     measured: bool
     independent: bool
     source: str
 
     @property
-    def error(self) -> float:
+    def error(self) -> float | None:
         """Relative."""
-        return self.modelled / self.published - 1
+        return None if self.published is None else self.modelled / self.published - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +235,7 @@ def wave_of(replayed: Mapping[str, Any]) -> WaveTime:
         hot=(replayed["hot"][0], replayed["hot"][1]) if replayed["hot"] else None,
         passes=loop["passes"],
         loop=_span_of(loop, loop["begin"], loop["end"]),
+        phases={name: Phase(**phase) for name, phase in replayed["phases"].items()},
         timeline=replayed["timeline"],
     )
 
@@ -204,8 +268,8 @@ def _timed(row: Value) -> Timed:
 
 def _check(row: Value) -> Check:
     row.allow([field.name for field in dataclasses.fields(Check)])
-    published = row.get("published").number()
-    if published <= 0:
+    published = row.optional("published", Value.number, None)
+    if published is not None and published <= 0:
         raise row.get("published").fail("must be above 0")
     return Check(
         name=row.get("name").word(),
@@ -227,19 +291,31 @@ def _wave(row: Value) -> WaveTime:
         hot=row.optional("hot", _pair, None),
         passes=row.get("passes").count(),
         loop=_span(row.get("loop")),
+        phases=_phases(row.get("phases")),
         timeline=row.get("timeline").text(),
     )
 
 
 def _span(row: Value) -> Span:
-    names = [field.name for field in dataclasses.fields(Span)]
+    span = Span(**_counted(row, Span))
+    if span.end < span.begin:
+        raise row.get("end").fail("is before the begin")
+    return span
+
+
+def _phases(row: Value) -> dict[str, Phase]:
+    row.allow(tuple(PHASES))
+    return row.map(lambda phase: Phase(**_counted(phase, Phase)))
+
+
+def _counted(row: Value, kind: type[Span] | type[Phase]) -> dict[str, Any]:
+    """Counts and stalls, by the fields of ``kind``."""
+    names = [field.name for field in dataclasses.fields(kind)]
     row.allow(names)
     stalls = row.get("stalls")
     stalls.allow(tuple(CAUSES))
-    counted = {name: row.get(name).count() for name in names if name != "stalls"}
-    if counted["end"] < counted["begin"]:
-        raise row.get("end").fail("is before the begin")
-    return Span(**counted, stalls={cause: stalls.get(cause).count() for cause in CAUSES})
+    counted: dict[str, Any] = {name: row.get(name).count() for name in names if name != "stalls"}
+    return {**counted, "stalls": {cause: stalls.get(cause).count() for cause in CAUSES}}
 
 
 def _positive(value: Value) -> int:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import functools
 from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from kernels.base import junit
 from kernels.bench.measure import performance_problems
 from kernels.build.request import LIBRARY
+from kernels.timing.tables import ARCH, UPSTREAM, WORK, library
 from matrix.base.display import show
 from matrix.base.errors import UsageError
 from matrix.dialects import check_built_arch
@@ -18,21 +21,27 @@ from matrix.problems.problem import TIERS
 from reports.gates.references import beside
 from reports.gates.statistics import read_settings
 from reports.junit.write import write_gate
-from reports.verdicts import VERDICTS, demand
+from reports.verdicts import VERDICTS, Gate, demand
 
 
-def add_options(compare: argparse.ArgumentParser) -> None:
+def add_options(compare: argparse.ArgumentParser, remarks: Callable[[Gate], Iterable[str]]) -> None:
+    """``remarks`` of a gate are lines to print below its verdict."""
     compare.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
     compare.add_argument("--device", default="auto", help="auto, hip or emulator (default: a GPU if there is one)")
     for side in ("baseline", "candidate"):
-        compare.add_argument(f"--{side}", type=Path, required=True, metavar="FILE", help=f"its {LIBRARY}")
+        compare.add_argument(f"--{side}", type=Path, default=None, metavar="FILE", help=f"its {LIBRARY}")
+    compare.add_argument(
+        "--upstream", default=None, help=f"{UPSTREAM} instead of two files: builds V3 and V2, and times V3 against V2"
+    )
+    compare.add_argument("--profile", dest="library_profile", default=None, metavar="NAME", help="v3 of ckpm: the same")
+    compare.add_argument("--work", type=Path, default=WORK, metavar="DIR", help="where to build (default: %(default)s)")
     compare.add_argument("--tier", default="full", choices=TIERS, help="of the problems (default: %(default)s)")
     compare.add_argument("--case", default="*", metavar="GLOB", help="problems whose name fits")
     compare.add_argument("--output", type=Path, required=True, metavar="FILE", help="the result as JSON")
-    compare.set_defaults(run=run)
+    compare.set_defaults(run=functools.partial(run, remarks=remarks))
 
 
-def run(args: argparse.Namespace) -> None:
+def run(args: argparse.Namespace, remarks: Callable[[Gate], Iterable[str]]) -> None:
     """Raises MeasureError, DeviceError, LibraryError, UsageError; GateError, RegressedError, InconclusiveError."""
     from kernels.launch.device import choose  # only here: other commands do without NumPy and the emulator
     from reports.gates import gpu as gpu_gate
@@ -41,13 +50,35 @@ def run(args: argparse.Namespace) -> None:
     chosen = [one for one in performance_problems(args.tier) if fnmatch.fnmatchcase(one.name, f"*{args.case}")]
     if not chosen:
         raise UsageError(f"no problem of tier {args.tier} fits '{args.case}'")
-    junit.clear(args.output, *(path.with_name("manifest.json") for path in (args.baseline, args.candidate)))
+    files = _files(args, arch)
+    junit.clear(args.output, *(path.with_name("manifest.json") for path in files))
     device = choose(args.device, arch)
-    baseline, candidate = (gpu_gate.side(device, path.absolute()) for path in (args.baseline, args.candidate))
+    if args.upstream:
+        baseline, candidate = gpu_gate.versions(device, files[0])
+        chosen = gpu_gate.served(baseline, candidate, chosen)
+    else:
+        baseline, candidate = (gpu_gate.side(device, path) for path in files)
     gate = gpu_gate.compare(device, baseline, candidate, chosen, read_settings())
     write_gate(gate, args.output)
     counts = Counter(row.verdict for row in gate.rows)
     show(f"{gate.verdict}: {', '.join(f'{counts[word]} {word}' for word in VERDICTS if counts[word])}; {args.output}")
-    for found in beside(gate):
-        show(f"  {found}")
+    for line in (*beside(gate), *remarks(gate)):
+        show(f"  {line}")
     demand(gate, args.output)
+
+
+def _files(args: argparse.Namespace, arch: str) -> list[Path]:
+    """The two libraries, or the one of both versions, built if need be.
+
+    Raises:
+        UsageError: neither two files nor an upstream that has V3, or both.
+        MeasureError: the build failed.
+    """
+    files = [args.baseline, args.candidate]
+    if args.upstream is None and all(files):
+        return [file.absolute() for file in files]
+    if any(files) or args.upstream is None:
+        raise UsageError(f"give --baseline and --candidate, or --upstream {UPSTREAM} and neither of them.")
+    if (args.upstream, arch) != (UPSTREAM, ARCH):
+        raise UsageError(f"only {UPSTREAM} on {ARCH} has V3 before V2. For others give --baseline and --candidate.")
+    return [library("auto", args.work).absolute()]

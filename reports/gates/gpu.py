@@ -6,7 +6,9 @@ can be run without a GPU: its times are the host's, and mostly too noisy for a v
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,22 +17,26 @@ from kernels.bench.measure import identity_facts, keys_of, manifest_of
 from kernels.launch.buffers import prepare
 from kernels.launch.c_abi import Library, Status
 from kernels.launch.device import Device
-from kernels.launch.launching import arguments, check, uploaded
-from matrix.keys import Key
+from kernels.launch.launching import arguments, check, uploaded, v3_turned_off
+from matrix.keys import V3_PIPELINE, Key, is_v3
 from matrix.problems.problem import Problem, measured, serving
 from reports.errors import GateError
 from reports.gates.comparing import BUILT
 from reports.gates.statistics import ARMS, COLD, GATE, WARM, Samples, Settings, order, rows
-from reports.verdicts import Gate, Row
+from reports.verdicts import V3_AGAINST_V2, Gate, Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One of the two libraries, with its kernels in dispatch order."""
+    """One of the two libraries, with its kernels in dispatch order.
+
+    Where V3 and V2 of one library are the two, ``v3`` says which this is: launches must come to it. None: either may.
+    """
 
     library: Library
     keys: Sequence[Key]
     file_facts: Mapping[str, str]  # what the file is, as kernels.bench.measure.identity_facts says it
+    v3: bool | None = None
 
     def serves(self, problem: Problem) -> bool:
         return bool(serving(self.keys, problem))
@@ -53,7 +59,12 @@ def compare(device: Device, baseline: Side, candidate: Side, problems: Sequence[
         if baseline.serves(problem) and candidate.serves(problem):
             samples += _timed(device, baseline, candidate, problem, settings)
     after = device.context()  # if somebody changed the clocks in between, the times can't be compared
-    provenance = {**before, "baseline": str(baseline.library.path), "candidate": str(candidate.library.path)}
+    provenance = {
+        **before,
+        **_told_apart(baseline, candidate),
+        "baseline": str(baseline.library.path),
+        "candidate": str(candidate.library.path),
+    }
     for name, side in (("baseline", baseline), ("candidate", candidate)):
         provenance |= {f"{name} {fact}": text for fact, text in side.file_facts.items()}
     for when, texts in (("before", sensed), ("after", device.sensors())):
@@ -100,10 +111,13 @@ def _rounds(subject: str, metric: str, launch: Callable[[str], float], settings:
 
 def _launched(device: Device, side: Side, problem: Problem, given: Any) -> float:
     """Microseconds of one launch, the mean if it is repeated. Raises GateError."""
-    launch = side.library.launch(given, side.named(problem))
+    with v3_turned_off() if side.v3 is False else nullcontext():
+        launch = side.library.launch(given, side.named(problem))
     fault = device.fault()
     if fault or launch.status != Status.OK:
         raise GateError(f"{problem.name}: {side.library.path}: {fault.message if fault else launch.message}")
+    if side.v3 is not None and side.v3 != (f"_{V3_PIPELINE}_" in str(launch.kernel)):
+        raise GateError(f"{problem.name}: V3 is turned {'on' if side.v3 else 'off'}, and {launch.kernel} was launched.")
     return launch.milliseconds * 1e3
 
 
@@ -116,6 +130,32 @@ def side(device: Device, path: Path) -> Side:
         keys=keys_of(manifest, library.kernels, path),
         file_facts=identity_facts(path, manifest, foreign=True),
     )
+
+
+def versions(device: Device, path: Path) -> tuple[Side, Side]:
+    """V2 and V3 of one library: the second is what it is. Raises as :func:`side`."""
+    whole = side(device, path)
+    v2, v3 = ([key for key in whole.keys if is_v3(key.pipeline) == wanted] for wanted in (False, True))
+    return dataclasses.replace(whole, keys=v2, v3=False), dataclasses.replace(whole, keys=v3, v3=True)
+
+
+def served(baseline: Side, candidate: Side, problems: Sequence[Problem]) -> list[Problem]:
+    """The problems that both serve, whichever they ask for: what V3 doesn't serve it has not lost.
+
+    Raises:
+        GateError: there is none.
+    """
+    either = [dataclasses.replace(one, v3="any") for one in problems]
+    both = [one for one in either if baseline.serves(one) and candidate.serves(one)]
+    if not both:
+        raise GateError("none of the problems has a kernel of V3 and one of V2: see --tier and --case.")
+    return both
+
+
+def _told_apart(baseline: Side, candidate: Side) -> dict[str, str]:
+    if (baseline.v3, candidate.v3) != (False, True):
+        return {}
+    return {V3_AGAINST_V2: "the baseline is the candidate's library with V3 turned off"}
 
 
 def _lost(problem: Problem) -> Row:

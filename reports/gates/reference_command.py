@@ -34,5 +34,7 @@ def show(references: tuple[Reference, ...], out: Console) -> None:
             compared = f"within {one.tolerance:.2g}" if one.shape else "listed only"
             table.add_row(one.label, one.variant, f"{one.value:g}", one.unit, compared)
         out.print(table)
+        for text in dict.fromkeys(f"{one.label}: {one.assumed}" for one in mine if one.assumed):
+            out.print(text)
         rocm = f"ROCm {source.rocm}" if source.rocm else "ROCm not stated"
         out.print(f"{source.title}\n{source.hardware}, {rocm}; {source.method}\n")

@@ -71,7 +71,10 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """One figure. ``name`` is the table's entry, ``label`` the document's own, ``variant`` which of two it is of."""
+    """One figure. ``name`` is the table's entry, ``label`` the document's own, ``variant`` which of two it is of.
+
+    ``assumed`` says what of the shape the document leaves open; '' where it says everything that the shape says.
+    """
 
     name: str
     source: Source
@@ -83,6 +86,7 @@ class Reference:
     unit: str
     tolerance: float
     shape: Shape | None
+    assumed: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,9 +111,10 @@ class Beside:
     def __str__(self) -> str:
         one, here = self.reference, f", ROCm {self.rocm} here" if self.rocm != self.reference.source.rocm else ""
         there = f"ROCm {one.source.rocm}" if one.source.rocm else "ROCm not stated"
+        whence = f"{one.name}: {one.label}, {one.source.hardware}, {there}{here}"
         return (
             f"{self.subject}: {one.metric} {self.measured:.5g} {one.unit}, published for {one.variant} {one.value:g}: "
-            f"ratio {self.ratio:.3f}, {self.word} ({one.name}: {one.label}, {one.source.hardware}, {there}{here})"
+            f"ratio {self.ratio:.3f}, {self.word} ({'; '.join(filter(None, (whence, one.assumed)))})"
         )
 
 
@@ -165,8 +170,8 @@ def _figures(name: str, item: Field, sources: Mapping[str, Source]) -> Sequence[
     common = item.get("shape")
     references = []
     for row in item.get("rows").items():
-        row.allow(("label", "shape", "values"))
-        own = row.find("shape")
+        row.allow(("label", "shape", "assumed", "values"))
+        own, assumed = row.find("shape"), row.find("assumed")
         described = common.value is not None and own is not None and own.value is not None
         if described and metric not in MATCHED:
             raise common.fail(f"metric {metric} is listed only; one of {', '.join(MATCHED)} can have a shape")
@@ -183,6 +188,7 @@ def _figures(name: str, item: Field, sources: Mapping[str, Source]) -> Sequence[
                     unit=item.get("unit").text(),
                     tolerance=tolerance,
                     shape=_shape(common, own) if described and own else None,
+                    assumed=_word(assumed) if assumed else "",
                 )
             )
     return references

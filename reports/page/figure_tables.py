@@ -1,15 +1,11 @@
-"""The report's tables of figures: the model's, the gates', and published ones."""
+"""The report's tables of figures: the emulated gate's model, the gates', and published ones."""
 
 from __future__ import annotations
 
-from kernels.timing.machine import cannot_see as unseen
-from kernels.timing.record import CAUSES
 from reports.gates.model import cannot_see, estimate, machines
 from reports.gates.references import beside
 from reports.page.columns import GATE_SYMBOLS, Cell, Folded, Table, columns, severity
 from reports.page.inputs import Inputs
-from reports.timing.command import origin
-from reports.timing.grid import launch, published
 
 
 def model(inputs: Inputs) -> Table:
@@ -45,67 +41,6 @@ def model(inputs: Inputs) -> Table:
         rows=rows,
         note="Cycles from what the emulator counts: a model, no measurement.",
         folded=(Folded(title="What the model cannot see", lines=cannot_see()),) if rows else (),
-    )  # fmt: skip
-
-
-def timing(inputs: Inputs) -> Table:
-    rows: list[list[Cell]] = []
-    details: dict[int, list[str]] = {}
-    for library in inputs.libraries:
-        for one in library.timings.problems if library.timings else ():
-            causes = sorted(one.stalls(loop=True).items(), key=lambda pair: -pair[1])
-            details[len(rows)] = [f"{cause} {share:.1%}: {CAUSES[cause]}" for cause, share in causes if share]
-            whole = launch(one, library.timings.provenance["arch"]) if library.timings else None
-            rows.append(
-                [
-                    one.problem, library.label, one.cycles, one.resident, round(one.cycles / one.resident),
-                    round(one.pass_cycles), round(100 * one.matrix_share, 1), round(100 * one.loop_share, 1),
-                    round(whole.tflops, 1) if whole else None, published(whole) if whole else "",
-                    causes[0][0] if causes[0][1] else "none", round(100 * causes[0][1], 1), one.kernel,
-                ]
-            )  # fmt: skip
-    counted = (
-        "cycles", "copies", "cycles of one", "cycles of a pass", "% matrix", "% matrix in the loop", "TFLOP/s",
-        "% of that",
-    )  # fmt: skip
-    return Table(
-        id="timing",
-        short="Timing",
-        title="Workgroups on the timing model",
-        columns=columns(
-            "problem", "library", *counted[:7], "published", "most stalls", counted[7], "kernel",
-            problem="name", library="choice", kernel="kernel", most_stalls="choice", published="word",
-            **{name.replace(" ", "_"): "number" for name in counted},
-        ),
-        rows=rows,
-        details=details,
-        note="Executed instructions replayed through an issue model of one compute unit; no measurement. TFLOP/s are "
-        "the launch's at the peak clock, published ones in the same unit. A row's details are the stalls of its loop.",
-        folded=(Folded(title="What the timing model cannot see", lines=unseen()),) if rows else (),
-    )  # fmt: skip
-
-
-def timing_checks(inputs: Inputs) -> Table:
-    rows: list[list[Cell]] = [
-        [
-            one.name, one.published, one.modelled, one.unit, round(100 * one.error, 1), *origin(one), one.about,
-            one.source, library.label,
-        ]
-        for library in inputs.libraries
-        for one in (library.timings.checks if library.timings else ())
-    ]  # fmt: skip
-    return Table(
-        id="timing-checks",
-        short="Timing checked",
-        title="The timing model beside published figures",
-        columns=columns(
-            "check", "published", "modelled", "unit", "error", "published is", "for the model", "of", "document",
-            "library", published="number", modelled="number", unit="word", error="number", published_is="choice",
-            for_the_model="choice", of="prose", document="prose", library="choice",
-        ),
-        rows=rows,
-        note="Streams of instructions, each modelled once; errors in percent. What is an input of the model shows that "
-        "it does what it was told, and no more.",
     )  # fmt: skip
 
 

@@ -7,8 +7,8 @@ names it, and no report is written.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernels.base.results import LIBRARY_SHA256, Case, Results
@@ -29,6 +29,7 @@ from reports.verdicts import Gate
 _SUITES = (*SUITES, FAMILY_SUITE)
 _GATES = tuple(f"{place}{name}*.json" for name in ("gate", "gpu") for place in ("", "*/*/"))
 TIMINGS = "timing.json"
+_TABLES = "timing-*.json"  # above the libraries: of python -m kernels timing-tables, which builds its own
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
@@ -76,6 +77,15 @@ class Inputs:
     ledger: Ledger
     budgets: Budgets
     today: datetime.date
+    tables: Mapping[Path, Timings] = field(default_factory=dict)  # by file
+
+    def timings(self) -> Iterator[tuple[str, Timings]]:
+        """Every file of modelled times, with its library's label or its own name."""
+        for library in self.libraries:
+            if library.timings:
+                yield library.label, library.timings
+        for file, timings in self.tables.items():
+            yield str(file.relative_to(self.folder)), timings
 
 
 def gates_of(inputs: Inputs, library: LibraryResults, arch: str) -> list[Gate]:
@@ -108,7 +118,8 @@ def gather(
     folder: Path, ledger: Path = LEDGER, today: datetime.date | None = None, baselines: Path = baseline.FOLDER
 ) -> Inputs:
     """Read what sessions leave: ``<arch>/<upstream>/manifest.json``; ``<suite>.json``, ``counters.json`` and
-    ``timing.json`` beside it; ``gate*.json`` and ``gpu*.json`` there or above, ``parity.json`` above.
+    ``timing.json`` beside it; ``gate*.json`` and ``gpu*.json`` there or above, ``parity.json`` and ``timing-*.json``
+    above.
 
     Raises:
         NothingToReportError: the folder holds none of them.
@@ -119,7 +130,8 @@ def gather(
     results = sorted(file for suite in _SUITES for file in folder.glob(f"*/*/{suite}.json"))
     parity = folder / "parity.json"
     gates = sorted(file for pattern in _GATES for file in folder.glob(pattern))
-    if not (manifests or results or gates or parity.exists()):
+    tables = sorted(folder.glob(_TABLES))
+    if not (manifests or results or gates or tables or parity.exists()):
         raise NothingToReportError(
             f"{folder}: nothing to report: no <arch>/<upstream>/manifest.json, parity.json or gate.json. "
             "Build and test first (nox -s build-gfx950 test-large-kv), or name another folder with --input."
@@ -146,13 +158,14 @@ def gather(
         ledger=read_ledger(ledger),
         budgets=read_budgets(read_thresholds()),
         today=today or datetime.date.today(),
+        tables={file: Timings.read(file) for file in tables},
     )
 
 
 def files_of(folder: Path) -> list[Path]:
     """Every file that :func:`gather` reads of a folder."""
     beside = ("manifest.json", COUNTERS, TIMINGS, *(f"{suite}.json" for suite in _SUITES))
-    patterns = (*(f"*/*/{name}" for name in beside), "parity.json", *_GATES)
+    patterns = (*(f"*/*/{name}" for name in beside), "parity.json", _TABLES, *_GATES)
     return [file for pattern in patterns for file in folder.glob(pattern)]
 
 

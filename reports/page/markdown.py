@@ -8,6 +8,7 @@ from reports.gates.references import beside
 from reports.page.columns import STATUSES
 from reports.page.inputs import Inputs
 from reports.page.overall import SYMBOLS, Overall, counted
+from reports.page.timing_tables import rows_of_versions
 
 _SHOWN = 15  # of each list: a comment of GitHub ends at 65,536 characters
 
@@ -30,6 +31,7 @@ def markdown(inputs: Inputs, verdict: Overall) -> str:
     lines += [*_list("Cases that are not in order", failing), *_list("Figures that keep the gate from a pass", figures)]
     published = [shown(str(comparison)) for gate in inputs.gates.values() for comparison in beside(gate)]
     lines += _list("Measured beside published figures, which are no verdict", published)
+    lines += _versions(inputs)
     lines += _counts(inputs)
     soon = [
         f"{code_span(entry.name)} until {entry.expires}: {shown(entry.reason)}"
@@ -38,6 +40,25 @@ def markdown(inputs: Inputs, verdict: Overall) -> str:
     ]
     lines += _list("Ledger entries that end within 30 days", soon)
     return "\n".join(lines) + "\n"
+
+
+def _versions(inputs: Inputs) -> list[str]:
+    """The documents' tables of V2 and V3, if one of their rows was modelled or measured."""
+    rows = rows_of_versions(inputs)
+    if not any(row.modelled or row.measured for row in rows):
+        return []
+    lines = ["", "### V3 over V2, as modelled, as measured and as published"]
+    for about in dict.fromkeys(row.about for row in rows):
+        lines += ["", f"{shown(about)}:", ""]
+        lines.append("| row | published | modelled | at least as published | on a GPU | at least as published |")
+        lines.append("| --- | ---: | ---: | --- | ---: | --- |")
+        for row in rows:
+            if row.about == about:
+                modelled, measured = (f"{pair.ratio:.2f}" if pair else "" for pair in (row.modelled, row.measured))
+                label = f"{row.label} ({row.assumed})" if row.assumed else row.label
+                cells = (shown(label), f"{row.published.ratio:.2f}", modelled, row.reached(row.modelled))
+                lines.append(f"| {' | '.join((*cells, measured, row.reached(row.measured)))} |")
+    return lines
 
 
 def _counts(inputs: Inputs) -> list[str]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
 from kernels.bench.measure import compulsory_bytes
+from kernels.timing.record import Timed
 from reports.gates.baseline import Acceptance
 from reports.gates.emulated import MODEL_METRICS
 from reports.gates.history import steps
@@ -15,6 +17,7 @@ from reports.gates.model import Machine, estimate, machines
 from reports.page.inputs import Inputs, LibraryResults, measured_seconds
 from reports.problems import flops, known_problems
 from reports.timing.picture import legend, picture
+from reports.timing.versions import version_of
 from reports.verdicts import Row
 
 _SHOWN = 40  # problems of one plot; the table holds all
@@ -47,18 +50,20 @@ def plots(inputs: Inputs) -> list[Plot]:
     for library in inputs.libraries:
         for arch in library.manifest.archs:
             drawn += _roofline(inputs, library, arch)
-        drawn += _waves(library)
+        drawn += _waves(library.label, library.timings.problems if library.timings else ())
+    for file, timings in inputs.tables.items():  # a kernel's loop is the same whatever the length
+        first = {one.kernel: one for one in reversed(timings.problems)}
+        drawn += _waves(file.name, tuple(first.values())[::-1])
     return [*drawn, *_history(inputs)]
 
 
-def _waves(library: LibraryResults) -> list[Plot]:
+def _waves(source: str, problems: Sequence[Timed]) -> list[Plot]:
     """What the waves of each modelled workgroup do."""
-    problems = library.timings.problems if library.timings else ()
     return [
         Plot(
-            title=f"Waves of {one.problem} on the timing model ({library.label})",
+            title=f"Waves of {one.problem} on the timing model, {version_of(one)} ({source})",
             note=f"Workgroup {one.workgroup} of {one.kernel}, {one.timeline_bin} cycles a letter; {legend()}.",
-            svg=picture(one, f"{library.label.replace('/', '-')}-{at}"),
+            svg=picture(one, f"{re.sub('[^A-Za-z0-9]', '-', source)}-{at}"),
         )
         for at, one in enumerate(problems)
     ]

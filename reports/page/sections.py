@@ -9,7 +9,7 @@ from operator import attrgetter
 from kernels.base.results import KNOWN_DEFECT
 from kernels.code.code_object import KernelResources
 from matrix.dialects import compute_units
-from reports.page import budget_text, case_tables, figure_tables
+from reports.page import budget_text, case_tables, figure_tables, timing_tables
 from reports.page.columns import GATE_SYMBOLS, STATUSES, Cell, Folded, Table, columns, severity
 from reports.page.inputs import Inputs, Tested
 from reports.verdicts import VERDICTS
@@ -25,8 +25,10 @@ def tables(inputs: Inputs) -> tuple[Table, ...]:
         case_tables.cases(cases),
         case_tables.faults(cases),
         figure_tables.model(inputs),
-        figure_tables.timing(inputs),
-        figure_tables.timing_checks(inputs),
+        timing_tables.versions(inputs),
+        timing_tables.timing(inputs),
+        timing_tables.phases(inputs),
+        timing_tables.timing_checks(inputs),
         figure_tables.figures(inputs),
         figure_tables.references(inputs),
         _parity(inputs),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -11,9 +11,10 @@ from rich.table import Table
 
 from kernels.base.console import console
 from kernels.timing.machine import cannot_see, numbers
-from kernels.timing.record import CAUSES, Check, Timed, Timings
+from kernels.timing.record import CAUSES, PHASES, Check, PhaseShare, Timed, Timings
 from reports.errors import GateError
 from reports.timing.grid import launch, published
+from reports.timing.versions import PublishedRow, has_versions, published_rows, version_of
 
 
 def add_options(timing: argparse.ArgumentParser) -> None:
@@ -38,6 +39,12 @@ def show(timings: Timings, out: Console) -> None:
     out.print(_stalls(f"{named}: cycles of all waves in the hot loop, by what they did", timings.problems))
     if (launches := _launches(timings)).row_count:
         out.print(launches)
+    for title, phases in _phases(timings):
+        out.print(_table_of_phases(title, phases))
+    if has_versions(timings):
+        rows = published_rows([timings], ())
+        for about in dict.fromkeys(row.about for row in rows):
+            out.print(_versions(about, [row for row in rows if row.about == about]))
     if timings.checks:
         out.print(_checks(timings.checks))
     if any(one.sensitivity for one in timings.problems):
@@ -45,6 +52,9 @@ def show(timings: Timings, out: Console) -> None:
     out.print("Stalls:")
     for cause, text in CAUSES.items():
         out.print(f"- {cause}: {text}")
+    out.print("Phases, the parts between one s_barrier or s_setprio and the next:")
+    for phase, text in PHASES.items():
+        out.print(f"- {phase}: {text}")
     out.print("The model can't see:")
     for line in cannot_see():
         out.print(f"- {line}")
@@ -95,19 +105,57 @@ def _launches(timings: Timings) -> Table:
     return table
 
 
+def _phases(timings: Timings) -> Iterator[tuple[str, Sequence[PhaseShare]]]:
+    """Of the first problem of each kernel: those of a kernel differ little."""
+    for one in {one.kernel: one for one in reversed(timings.problems)}.values():
+        yield f"{one.problem.partition('/')[2]} on {version_of(one)}: phases of its waves", one.phases()
+
+
+def _table_of_phases(title: str, phases: Sequence[PhaseShare]) -> Table:
+    table = Table(title=title, box=None, title_justify="left", pad_edge=False)
+    causes = (cause.replace("_", "\n") for cause in CAUSES)
+    for column in ("phase", "parts", "of the\nwaves", "matrix", "issued", *causes):
+        table.add_column(column, justify="left" if column == "phase" else "right", no_wrap=True)
+    for one in phases:
+        shares = (one.cycles, one.matrix, one.issued, *one.stalls.values())
+        table.add_row(one.phase, str(one.parts), *(f"{share:.1%}" for share in shares))
+    return table
+
+
+def _versions(about: str, rows: Sequence[PublishedRow]) -> Table:
+    """One of the documents' tables: V3 over V2 as modelled and as published."""
+    table = Table(title=about, box=None, title_justify="left", pad_edge=False)
+    texts = ("row", "at least as published", "assumed")
+    for column in (texts[0], "V2 cycles", "V3 cycles", "V2 loop", "V3 loop", "V3/V2", "published", *texts[1:]):
+        table.add_column(column, justify="left" if column in texts else "right")
+    for row in rows:
+        figures = [""] * 5
+        if pair := row.modelled:
+            both = (pair.v2, pair.v3)
+            figures = [
+                *(f"{one.cycles:.0f}" for one in both),
+                *(f"{one.loop:.1%}" for one in both),
+                f"{pair.ratio:.2f}",
+            ]
+        table.add_row(row.label, *figures, f"{row.published.ratio:.2f}", row.reached(row.modelled), row.assumed)
+    return table
+
+
 def _checks(checks: Sequence[Check]) -> Table:
     table = Table(title="Beside published figures", box=None, title_justify="left", pad_edge=False)
     for column in ("check", "published", "modelled", "unit", "error", "published is", "and for the model", "of"):
         table.add_column(column, justify="right" if column in ("published", "modelled", "error") else "left")
     for one in checks:
-        cells = (f"{one.published:g}", f"{one.modelled:g}", one.unit, f"{one.error:+.1%}")
+        error = "" if one.error is None else f"{one.error:+.1%}"
+        cells = ("" if one.published is None else f"{one.published:g}", f"{one.modelled:g}", one.unit, error)
         table.add_row(one.name, *cells, *origin(one), one.about)
     return table
 
 
 def origin(check: Check) -> tuple[str, str]:
     """Where a published figure comes from, and what it is for the model."""
-    return "measured" if check.measured else "derived", "new" if check.independent else "an input"
+    published = "none" if check.published is None else "measured" if check.measured else "derived"
+    return published, "new" if check.independent else "an input"
 
 
 def _sensitivity(timings: Timings) -> Table:

@@ -55,13 +55,13 @@ void set_registers(Instruction& i, const MicroOp& op, bool stores)
 
 void set_vector_cost(Instruction& i, const MicroOp& op, std::string_view text, const Numbers& n)
 {
-    const bool swap = text.starts_with("v_permlane") && text.find("_swap") != text.npos;
-    i.packed        = text.starts_with("v_pk_") || text.starts_with("v_dot");
-    i.port_cycles =
-        static_cast<uint16_t>(swap                                        ? n.permlane_swap_cycles
-                              : static_cast<Kind>(op.kind) == Kind::Trans ? n.transcendental_cycles
-                              : i.packed                                  ? n.packed_cycles
-                                                                          : n.vector_cycles);
+    const bool swap  = text.starts_with("v_permlane") && text.find("_swap") != text.npos;
+    i.packed         = text.starts_with("v_pk_") || text.starts_with("v_dot");
+    i.transcendental = static_cast<Kind>(op.kind) == Kind::Trans;
+    i.port_cycles    = static_cast<uint16_t>(swap               ? n.permlane_swap_cycles
+                                             : i.transcendental ? n.transcendental_cycles
+                                             : i.packed         ? n.packed_cycles
+                                                                : n.vector_cycles);
 }
 
 void set_idle_cost(Instruction& i, const MicroOp& op, std::string_view text, const Numbers& n)

@@ -41,6 +41,7 @@ struct Instruction
     bool to_lds            = false;
     bool write             = false; // LDS: a write
     bool flat              = false; // counted by vmcnt and lgkmcnt
+    bool transcendental    = false;
     int8_t priority        = -1;    // s_setprio
     uint8_t reads          = 0;     // of `read`
     uint16_t port_cycles   = 0;     // of the vector port

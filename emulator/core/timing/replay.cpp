@@ -62,6 +62,7 @@ private:
     void end(uint32_t number);
     void open(uint32_t group, uint64_t cycle);
     void note_loop(ReplayedWave& wave, uint64_t cycle, uint32_t op);
+    static void close_part(ReplayedWave& wave);
     const Instruction& next_of(const ReplayedWave& w) const
     {
         return instructions_[(*w.steps)[w.at].op];
@@ -69,6 +70,7 @@ private:
 
     const Numbers& numbers_;
     const std::vector<Instruction> instructions_;
+    std::vector<std::vector<Part>> parts_; // of each recorded wave
     std::vector<ReplayedWave> waves_;
     std::vector<Turn> turns_; // of each wave, or earlier: what others do can only put it off
     std::vector<Group> groups_;
@@ -91,12 +93,16 @@ Replay::Replay(const Recording& recording, const Numbers& numbers)
 {
     std::vector<Loop> loops;
     for(const std::vector<Step>& steps : recording.waves)
+    {
         loops.push_back(hot_loop(steps, instructions_));
+        parts_.push_back(phases_of(steps, instructions_));
+    }
     for(uint32_t i = 0; i < waves_.size(); ++i)
     {
         const auto number   = static_cast<uint32_t>(i % recording.waves.size());
         waves_[i].steps     = &recording.waves[number];
         waves_[i].hot       = loops[number];
+        waves_[i].parts     = &parts_[number];
         waves_[i].group     = static_cast<uint32_t>(i / recording.waves.size());
         waves_[i].time.simd = number % SIMDS;
         waves_[i].ended     = waves_[i].steps->empty();
@@ -270,6 +276,7 @@ void Replay::end(uint32_t number)
     Group& group       = groups_[wave.group];
     wave.ended         = true;
     wave.time.end      = wave.next;
+    close_part(wave);
     if(--group.live != 0 && group.arrived == group.live)
         open(wave.group, std::max(group.last_arrival, wave.next) + numbers_.barrier_cycles);
 }
@@ -284,14 +291,17 @@ void Replay::note_loop(ReplayedWave& wave, uint64_t cycle, uint32_t op)
         loop.begin   = cycle;
         wave.at_loop = wave.time;
     }
-    loop.end             = cycle;
-    loop.of              = wave.time;
-    loop.of.instructions = wave.time.instructions - wave.at_loop.instructions;
-    loop.of.issued       = wave.time.issued - wave.at_loop.issued;
-    loop.of.matrix       = wave.time.matrix - wave.at_loop.matrix;
-    loop.of.vector       = wave.time.vector - wave.at_loop.vector;
-    for(size_t i = 0; i < CAUSES; ++i)
-        loop.of.stalls[i] = wave.time.stalls[i] - wave.at_loop.stalls[i];
+    loop.end = cycle;
+    loop.of  = wave.time.since(wave.at_loop);
+}
+
+// Everything up to the next instruction's stalls is of the part that it is behind.
+void Replay::close_part(ReplayedWave& wave)
+{
+    const auto phase = static_cast<size_t>((*wave.parts)[wave.part++].phase);
+    ++wave.phases.count[phase];
+    wave.phases.times[phase].add(wave.time.since(wave.at_part));
+    wave.at_part = wave.time;
 }
 
 void Replay::issue(uint32_t number, const Turn& turn)
@@ -300,6 +310,8 @@ void Replay::issue(uint32_t number, const Turn& turn)
     ReplayedWave& wave   = waves_[number];
     const uint32_t op    = (*wave.steps)[wave.at].op;
     const Instruction& i = instructions_[op];
+    if(wave.at == (*wave.parts)[wave.part].end)
+        close_part(wave);
     wave.time.stalls[static_cast<size_t>(turn.cause)] += turn.cycle - wave.next;
     timeline_.add(number, Doing::Stalled, wave.next, turn.cycle);
     note_loop(wave, turn.cycle, op);
@@ -361,6 +373,7 @@ Replayed Replay::run()
         result.cycles = std::max(result.cycles, waves_[n].time.end);
         result.waves.push_back(waves_[n].time);
         result.loops.push_back(waves_[n].loop);
+        result.phases.push_back(waves_[n].phases);
         result.loops[n].found  = waves_[n].hot.found;
         result.loops[n].head   = waves_[n].hot.head;
         result.loops[n].branch = waves_[n].hot.branch;

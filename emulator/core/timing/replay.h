@@ -20,6 +20,7 @@
 #pragma once
 
 #include "timing/numbers.h"
+#include "timing/phases.h"
 #include "timing/recorder.h"
 
 #include <array>
@@ -57,6 +58,18 @@ struct WaveTime
     uint64_t matrix       = 0; // that its MFMAs kept the matrix unit
     uint64_t vector       = 0; // that its instructions kept the vector port, MFMA left out
     std::array<uint64_t, CAUSES> stalls{};
+
+    // What has been added to all but the SIMD and the end since `before`.
+    WaveTime since(const WaveTime& before) const;
+    void add(const WaveTime& other); // to the same
+};
+
+// All parts of a wave that are of one phase: times[i] adds up `count[i]` of them. A wait at the
+// s_barrier that ends a part is in it.
+struct PhaseTimes
+{
+    std::array<uint64_t, PHASES> count{};
+    std::array<WaveTime, PHASES> times{};
 };
 
 // A wave's passes through the hot loop, from the first time that the branch at its end is taken to
@@ -72,8 +85,9 @@ struct LoopTime
 struct Replayed
 {
     uint64_t cycles = 0;
-    std::vector<WaveTime> waves; // of the first copy, then of the second
-    std::vector<LoopTime> loops; // by wave
+    std::vector<WaveTime> waves;    // of the first copy, then of the second
+    std::vector<LoopTime> loops;    // by wave
+    std::vector<PhaseTimes> phases; // by wave
     // By wave, a letter for each bin: X matrix and vector work together, M matrix, V vector, L LDS
     // and memory instructions, S others, W s_waitcnt, B barrier, - any other stall, . ended.
     std::vector<std::string> timeline;

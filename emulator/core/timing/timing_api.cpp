@@ -24,6 +24,9 @@ constexpr std::array<const char*, CAUSES> CAUSE_NAMES = {"matrix_busy",
                                                          "wait_lds",
                                                          "barrier"};
 
+constexpr std::array<const char*, PHASES> PHASE_NAMES = {
+    "prologue", "matrix", "softmax", "mixed", "other", "epilogue"};
+
 std::mutex guard;
 std::string replayed_json;
 
@@ -55,6 +58,20 @@ void put_figures(std::ostream& out, const WaveTime& time)
     out << "}";
 }
 
+void put_phases(std::ostream& out, const PhaseTimes& phases)
+{
+    const char* separator = "";
+    for(size_t i = 0; i < PHASES; ++i)
+    {
+        if(phases.count[i] == 0)
+            continue;
+        out << separator << "\"" << PHASE_NAMES[i] << "\": {\"parts\": " << phases.count[i] << ", ";
+        put_figures(out, phases.times[i]);
+        out << "}";
+        separator = ", ";
+    }
+}
+
 void put_wave(std::ostream& out,
               const Recording& recording,
               const Replayed& replayed,
@@ -75,6 +92,8 @@ void put_wave(std::ostream& out,
     out << ", \"loop\": {\"passes\": " << loop.passes << ", \"begin\": " << loop.begin
         << ", \"end\": " << loop.end << ", ";
     put_figures(out, loop.of);
+    out << "}, \"phases\": {";
+    put_phases(out, replayed.phases[number]);
     out << "}, \"timeline\": " << json_string(replayed.timeline[number]) << "}";
 }
 

@@ -46,4 +46,26 @@ void Registers::write(const Instruction& instruction, uint64_t cycle, const Numb
     }
 }
 
+WaveTime WaveTime::since(const WaveTime& before) const
+{
+    WaveTime made = *this;
+    made.instructions -= before.instructions;
+    made.issued -= before.issued;
+    made.matrix -= before.matrix;
+    made.vector -= before.vector;
+    for(size_t i = 0; i < CAUSES; ++i)
+        made.stalls[i] -= before.stalls[i];
+    return made;
+}
+
+void WaveTime::add(const WaveTime& other)
+{
+    instructions += other.instructions;
+    issued += other.issued;
+    matrix += other.matrix;
+    vector += other.vector;
+    for(size_t i = 0; i < CAUSES; ++i)
+        stalls[i] += other.stalls[i];
+}
+
 } // namespace emu

@@ -53,7 +53,10 @@ struct ReplayedWave
     Registers registers;
     Outstanding vector, other;                // vmcnt, lgkmcnt
     uint64_t vector_order = 0, lds_order = 0; // ends of the last in order
-    WaveTime time, at_loop;
+    WaveTime time, at_loop, at_part;          // now; when the loop, the part began
+    const std::vector<Part>* parts = nullptr;
+    size_t part                    = 0; // of parts
+    PhaseTimes phases;
     Loop hot;
     LoopTime loop;
 };

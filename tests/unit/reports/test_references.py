@@ -59,9 +59,19 @@ def test_the_figures_are_those_of_the_documents() -> None:
 def test_every_described_problem_is_there_to_be_timed() -> None:
     problems = performance_problems("nightly")
     described = [one for one in read_references() if one.shape]
-    assert len(described) == 37
+    assert len(described) == 2 * 2 * 10 + 1
     for one in described:
         assert len([problem for problem in problems if one.shape and one.shape.is_of(problem)]) == 1, one.label
+
+
+def test_what_is_assumed_of_a_figure_stands_beside_it() -> None:
+    forty = [one for one in read_references() if one.label == "h=40/40 sq=37k nc"]
+    assert {(one.shape.heads, one.shape.seqlen, one.shape.causal) for one in forty if one.shape} == {
+        ((40, 40), 37 * 1024, False)
+    }
+    assert [one.assumed for one in read_references() if one.assumed] == [forty[0].assumed] * 4
+    (comparison, _) = beside(timed("performance/published_fp8.tensor-h40q37k", 50_000.0))
+    assert str(comparison).endswith("; 37k as 37 * 1,024; the document does not say which length it is)")
 
 
 def test_a_time_is_shown_beside_what_was_published() -> None:
@@ -153,7 +163,9 @@ def test_the_command_lists_figures_with_their_documents(capsys: pytest.CaptureFi
     assert main(["references"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "h=6/1 sq=131k c V3 1390.2 TFLOP/s" in printed
-    assert "h=40/40 sq=37k nc V3 1304.3 TFLOP/s listed only" in printed
+    assert "h=40/40 sq=37k nc V3 1304.3 TFLOP/s within 0.15" in printed
+    assert "h=40/40 sq=37k nc: 37k as 37 * 1,024; the document does not say which length it is" in printed
+    assert "runtime before 125 us listed only" in printed
     assert "Optimizations for Decode Attn fp8 kernel MI350 #75" in printed
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from kernels.errors import RecordError
 from kernels.launch.counters import LIBRARY_FACTS
+from kernels.timing.command import summary
 from kernels.timing.record import CAUSES, Timings, wave_of
 from reports.cli import main
 from reports.errors import GateError, OrphanResultsError
@@ -20,7 +21,7 @@ from reports.timing.grid import launch
 from reports.timing.picture import MEANINGS, picture, spans
 from tests.unit.reports.report_samples import PROBLEM, manifest, write
 from tests.unit.reports.test_report import document, inputs, shown
-from tests.unit.reports.timing_samples import CHECK, span, timed, timings, wave
+from tests.unit.reports.timing_samples import CHECK, phase, span, timed, timings, wave
 
 
 def test_shares_by_hand() -> None:
@@ -32,6 +33,25 @@ def test_shares_by_hand() -> None:
     assert one.stalls()["wait_memory"] == pytest.approx(0.3)
     assert one.stalls(loop=True) == pytest.approx(dict.fromkeys(CAUSES, 0) | {"wait_memory": 0.1})
     assert CHECK.error == pytest.approx(0.05)
+
+
+def test_shares_of_phases_by_hand() -> None:
+    """Three waves of 1,000 cycles: 500 in five parts with MFMAs, which keep the unit for 400 and wait for 200."""
+    by_name = {one.phase: one for one in timed().phases()}
+    assert list(by_name) == ["prologue", "matrix", "softmax"]
+    matrix, softmax = by_name["matrix"], by_name["softmax"]
+    assert (matrix.parts, matrix.cycles, matrix.issued, matrix.matrix) == (15, 0.5, 0.6, 0.8)
+    assert matrix.stalls["wait_memory"] == pytest.approx(0.4)
+    assert (softmax.stalls["barrier"], softmax.stalls["wait_memory"]) == (0.25, 0.1)
+    assert sum(one.cycles for one in by_name.values()) == pytest.approx(1)
+
+
+def test_the_phases_in_a_line() -> None:
+    assert summary(timed()) == (
+        "performance/prefill.m64: 1000 cycles; phases with their largest stalls: prologue 10.0% (wait_memory 60.0%), "
+        "matrix 50.0% (wait_memory 40.0%), softmax 40.0% (barrier 25.0%)"
+    )
+    assert "matrix 100.0%" in summary(timed(waves=(dataclasses.replace(wave(0), phases={"matrix": phase(1000, 0)}),)))
 
 
 def test_a_wave_without_a_loop_has_no_pass() -> None:
@@ -51,8 +71,10 @@ def test_a_replays_wave_becomes_a_record() -> None:
             "hot": [4, 8],
             "timeline": "M",
             "loop": {**figures, "passes": 3, "begin": 4, "end": 32},
+            "phases": {"matrix": {**figures, "parts": 2}},
         }
     )
+    assert (made.phases["matrix"].parts, made.phases["matrix"].cycles) == (2, 28)
     assert (made.whole.begin, made.whole.end, made.loop.cycles, made.passes, made.hot) == (0, 28, 28, 3, (4, 8))
 
 
@@ -67,7 +89,9 @@ def test_timings_as_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"format": 1', '"format": 2', "no timings of format 1"),
+        ('"format": 2', '"format": 1', "no timings of format 2"),
+        ('"parts": 5', '"parts": -5', r"phases\.matrix\.parts: is -5, which is no count"),
+        ('"softmax": {', '"soft": {', r"phases\.soft: no such field"),
         ('"simd": 0', '"simd": -1', r"problems\[0\]\.waves\[0\]\.simd: is -1, which is no count"),
         ('"resident": 1', '"resident": 0', r"problems\[0\]\.resident: is 0"),
         ('"timeline_bin": 10', '"timeline_bin": 0', r"timeline_bin: is 0"),
@@ -93,6 +117,7 @@ def test_the_command_shows_cycles_stalls_checks_and_doubts(tmp_path: Path, capsy
     text = capsys.readouterr().out
     assert re.search(r"prefill\.m64 +3 +1 +1000 +1000 +5 +100 +60\.0% +90\.0%", text)
     assert re.search(r"prefill\.m64 +90\.0%.* 10\.0%", text)
+    assert re.search(r"matrix +15 +50\.0% +80\.0% +60\.0% .* 40\.0% +0\.0% +0\.0%", text)
     assert re.search(r"tile +80 +84 +% +\+5\.0% +measured +new", text)
     assert re.search(r"memory_latency +1000 +-10\.0% +-10\.0% +\+30\.0% +\+30\.0%", text)
     assert "cannot see" in text or "can't see" in text
@@ -174,6 +199,8 @@ def test_the_report_shows_timings_of_this_build(tmp_path: Path) -> None:
     ]  # 2 heads of 64 x 128 x 4 x 128 flop in 1,000 cycles of 2.4 GHz
     assert tables["timing"][0][9:12] == ["", "wait_memory", 10.0]
     assert tables["timing-checks"][0][:5] == ["tile", 80.0, 84.0, "%", 5.0]
+    matrix = next(row for row in tables["timing-phases"] if row[3] == "matrix")
+    assert matrix[:8] == [PROBLEM, "gfx950/aiter", "V2", "matrix", 15, 50.0, 80.0, 60.0]
     assert any(PROBLEM in plot.title and "wave 2 S1" in plot.svg for plot in plots(found))
     dataclasses.replace(made, provenance={**made.provenance, "flags": "-O1"}).write(place / "timing.json")
     with pytest.raises(OrphanResultsError, match=r"timing\.json: counted on another build .* flags differs"):

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from kernels.launch.counters import PROVENANCE
-from kernels.timing.record import CAUSES, Check, Span, Timed, Timings, WaveTime
+from kernels.timing.record import CAUSES, Check, Phase, Span, Timed, Timings, WaveTime
 from tests.unit.reports.report_samples import KERNEL
 
 
@@ -18,6 +18,14 @@ def span(begin: int, end: int, matrix: int, **stalls: int) -> Span:
     )  # fmt: skip
 
 
+def phase(cycles: int, matrix: int, parts: int = 1, **stalls: int) -> Phase:
+    issued = cycles - sum(stalls.values())
+    return Phase(
+        parts=parts, instructions=issued // 4, issued=issued, matrix=matrix, vector=20,
+        stalls=dict.fromkeys(CAUSES, 0) | stalls,
+    )  # fmt: skip
+
+
 def wave(simd: int, timeline: str = "MMXX--WWBB..") -> WaveTime:
     return WaveTime(
         simd=simd,
@@ -25,6 +33,11 @@ def wave(simd: int, timeline: str = "MMXX--WWBB..") -> WaveTime:
         hot=(64, 128),
         passes=5,
         loop=span(200, 600, 240, wait_memory=40),
+        phases={
+            "prologue": phase(100, 0, wait_memory=60),
+            "matrix": phase(500, 400, parts=5, wait_memory=200),
+            "softmax": phase(400, 0, parts=4, wait_memory=40, barrier=100),
+        },
         timeline=timeline,
     )
 

@@ -1,0 +1,170 @@
+"""The report's tables of the timing model: workgroups, stalls by phase, V2 against V3, and the model's checks."""
+
+from __future__ import annotations
+
+from kernels.timing.machine import cannot_see as unseen
+from kernels.timing.record import CAUSES, PHASES
+from matrix.keys import V3_PIPELINE
+from reports.page.columns import Cell, Folded, Table, columns
+from reports.page.inputs import Inputs
+from reports.timing.command import origin
+from reports.timing.grid import launch, published
+from reports.timing.versions import Pair, PublishedRow, has_versions, published_rows, version_of
+from reports.verdicts import V3_AGAINST_V2
+
+
+def timing(inputs: Inputs) -> Table:
+    rows: list[list[Cell]] = []
+    details: dict[int, list[str]] = {}
+    for label, timings in inputs.timings():
+        for one in timings.problems:
+            causes = sorted(one.stalls(loop=True).items(), key=lambda pair: -pair[1])
+            details[len(rows)] = [f"{cause} {share:.1%}: {CAUSES[cause]}" for cause, share in causes if share]
+            whole = launch(one, timings.provenance["arch"])
+            rows.append(
+                [
+                    one.problem, label, one.cycles, one.resident, round(one.cycles / one.resident),
+                    round(one.pass_cycles), round(100 * one.matrix_share, 1), round(100 * one.loop_share, 1),
+                    round(whole.tflops, 1) if whole else None, published(whole) if whole else "",
+                    causes[0][0] if causes[0][1] else "none", round(100 * causes[0][1], 1), one.kernel,
+                ]
+            )  # fmt: skip
+    counted = (
+        "cycles", "copies", "cycles of one", "cycles of a pass", "% matrix", "% matrix in the loop", "TFLOP/s",
+        "% of that",
+    )  # fmt: skip
+    return Table(
+        id="timing",
+        short="Timing",
+        title="Workgroups on the timing model",
+        columns=columns(
+            "problem", "library or file", *counted[:7], "published", "most stalls", counted[7], "kernel",
+            problem="name", library_or_file="choice", kernel="kernel", most_stalls="choice", published="word",
+            **{name.replace(" ", "_"): "number" for name in counted},
+        ),
+        rows=rows,
+        details=details,
+        note="Executed instructions replayed through an issue model of one compute unit; no measurement. TFLOP/s are "
+        "the launch's at the peak clock, published ones in the same unit. A row's details are the stalls of its loop.",
+        folded=(Folded(title="What the timing model cannot see", lines=unseen()),) if rows else (),
+    )  # fmt: skip
+
+
+def timing_checks(inputs: Inputs) -> Table:
+    rows: list[list[Cell]] = [
+        [
+            one.name, one.published, one.modelled, one.unit, None if one.error is None else round(100 * one.error, 1),
+            *origin(one), one.about,
+            one.source, label,
+        ]
+        for label, timings in inputs.timings()
+        for one in timings.checks
+    ]  # fmt: skip
+    return Table(
+        id="timing-checks",
+        short="Timing checked",
+        title="The timing model beside published figures",
+        columns=columns(
+            "check", "published", "modelled", "unit", "error", "published is", "for the model", "of", "document",
+            "library or file", published="number", modelled="number", unit="word", error="number",
+            published_is="choice", for_the_model="choice", of="prose", document="prose", library_or_file="choice",
+        ),
+        rows=rows,
+        note="Streams of instructions, or CK's own kernels, each modelled once; errors in percent. What is an input of "
+        "the model shows that it does what it was told, and no more. Where nothing is published, the figure is the "
+        "model's word alone.",
+    )  # fmt: skip
+
+
+def phases(inputs: Inputs) -> Table:
+    """Stalls by phase and cause, in percent of the phase's cycles."""
+    rows: list[list[Cell]] = [
+        [
+            one.problem, label, version_of(one), share.phase, share.parts, round(100 * share.cycles, 1),
+            round(100 * share.matrix, 1), round(100 * share.issued, 1),
+            *(round(100 * share.stalls[cause], 1) for cause in CAUSES), one.kernel,
+        ]
+        for label, timings in inputs.timings()
+        for one in timings.problems
+        for share in one.phases()
+    ]  # fmt: skip
+    causes = [cause.replace("_", " ") for cause in CAUSES]
+    counted = ("parts", "% of the waves", "% matrix at work", "% issued", *causes)
+    return Table(
+        id="timing-phases",
+        short="Timing by phase",
+        title="Where waves stall, by phase",
+        columns=columns(
+            "problem", "library or file", "kernel of", "phase", *counted, "kernel",
+            problem="name", library_or_file="choice", kernel_of="choice", phase="choice", kernel="kernel",
+            **{name.replace(" ", "_"): "number" for name in counted},
+        ),
+        rows=rows,
+        note="A part lies between one s_barrier or s_setprio and the next. Causes are percent of the phase's cycles, "
+        "all waves together; of a phase, cycles issued and causes add up to 100.",
+        folded=(
+            Folded(title="Phases", lines=[f"{name}: {text}" for name, text in PHASES.items()]),
+            Folded(title="Causes", lines=[f"{name.replace('_', ' ')}: {text}" for name, text in CAUSES.items()]),
+        ) if rows else (),
+    )  # fmt: skip
+
+
+def rows_of_versions(inputs: Inputs) -> list[PublishedRow]:
+    """The documents' tables, if anything here has to do with V3; files of both versions before libraries."""
+    files = [timings for _, timings in inputs.timings() if has_versions(timings)]
+    compared = any(V3_AGAINST_V2 in gate.provenance for gate in inputs.gates.values())
+    built = any(f"_{V3_PIPELINE}_" in name for library in inputs.libraries for name in library.manifest.kernels)
+    return published_rows(files, inputs.gates.values()) if files or compared or built else []
+
+
+def versions(inputs: Inputs) -> Table:
+    """A row of the documents' tables: V2 and V3 as modelled, as measured, and as published."""
+    rows: list[list[Cell]] = []
+    for one in rows_of_versions(inputs):
+        modelled, measured = one.modelled, one.measured
+        rows.append(
+            [
+                one.about, one.label, _ratio(modelled), _ratio(one.published), one.reached(modelled), _ratio(measured),
+                one.reached(measured), *_cycles(modelled), *_speeds(modelled), *_speeds(one.published),
+                *_speeds(measured), one.assumed, one.problem,
+            ]
+        )  # fmt: skip
+    ratios = ("V3/V2 modelled", "published", "V3/V2 on a GPU")
+    verdicts = ("modelled: at least as published", "measured: at least as published")
+    figures = (
+        "V2 loop %", "V3 loop %", "V2 cycles", "V3 cycles", "V2 TFLOP/s", "V3 TFLOP/s", "published V2", "published V3",
+        "V2 on a GPU", "V3 on a GPU",
+    )  # fmt: skip
+    return Table(
+        id="v3",
+        short="V3 against V2",
+        title="V3 against V2, modelled, measured and as published",
+        columns=columns(
+            "table", "row", *ratios[:2], verdicts[0], ratios[2], verdicts[1], *figures, "assumed", "problem",
+            table="choice", row="word", assumed="prose", problem="name",
+            **{name.replace(" ", "_"): "number" for name in (*ratios, *figures)},
+            **{name.replace(" ", "_"): "word" for name in verdicts},
+        ),
+        rows=rows,
+        note="CK's pull request 6054 has the rows and the published figures, of its own V2 and V3 on MI355X; the "
+        "kernels here are ours. Cycles and TFLOP/s are the launch's on the timing model at the peak clock, loop % the "
+        "matrix units' share in the hot loop. The model knows neither the clock that a GPU keeps nor HBM. "
+        "No verdict of this report follows from it." if rows else "",
+    )  # fmt: skip
+
+
+def _ratio(pair: Pair | None) -> float | None:
+    return None if pair is None else round(pair.ratio, 2)
+
+
+def _cycles(pair: Pair | None) -> tuple[Cell, Cell, Cell, Cell]:
+    """Percent of the hot loop and cycles of the launch, V2's and V3's."""
+    if pair is None:
+        return None, None, None, None
+    v2, v3 = pair.v2, pair.v3
+    return round(100 * v2.loop, 1), round(100 * v3.loop, 1), round(v2.cycles), round(v3.cycles)
+
+
+def _speeds(pair: Pair | None) -> tuple[Cell, Cell]:
+    """TFLOP/s of V2 and of V3."""
+    return (None, None) if pair is None else (round(pair.v2.tflops, 1), round(pair.v3.tflops, 1))

@@ -1,0 +1,135 @@
+"""V2 and V3 of batch prefill on the problems of published tables: modelled, measured, and as published.
+
+A row is a problem of which a document has TFLOP/s of both (reports/gates/references.yaml). The modelled ratio is that
+of the two launches' cycles (grid.py), both of one run. No verdict of the report follows from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kernels.bench.measure import performance_problems
+from kernels.timing.record import Timed, Timings
+from matrix.keys import V3_PIPELINE
+from matrix.problems.problem import TIERS, Problem
+from reports.gates.references import Reference, read_references
+from reports.gates.statistics import WARM
+from reports.problems import flops
+from reports.timing.grid import launch
+from reports.verdicts import V3_AGAINST_V2, Gate
+
+BOTH = ("V2", "V3")
+NOT_MEASURED = "not measured"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """A launch on V2 or on V3. A model has its cycles, too, and the share of the matrix units in the hot loop."""
+
+    tflops: float
+    cycles: float = 0.0
+    loop: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Both, V2 first."""
+
+    v2: Version
+    v3: Version
+
+    @property
+    def ratio(self) -> float:
+        """How many times as fast V3 is."""
+        return self.v3.tflops / self.v2.tflops
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedRow:
+    """A row of a document's table. ``assumed`` says what of the problem the document leaves open."""
+
+    about: str
+    label: str
+    problem: str
+    assumed: str
+    published: Pair
+    modelled: Pair | None
+    measured: Pair | None
+
+    def reached(self, pair: Pair | None) -> str:
+        """Whether V3 is at least as much faster than V2 as was published: yes, no or not measured."""
+        if pair is None:
+            return NOT_MEASURED
+        return "yes" if pair.ratio >= self.published.ratio else "no"
+
+
+def has_versions(timings: Timings) -> bool:
+    """Whether a problem was modelled on V2 and on V3."""
+    return any(_modelled(timings, problem) for problem in dict.fromkeys(one.problem for one in timings.problems))
+
+
+def published_rows(timings: Iterable[Timings], gates: Iterable[Gate]) -> list[PublishedRow]:
+    """Every row of the documents' tables. Of several files or gates that have a problem the first one counts."""
+    files, compared = list(timings), [gate for gate in gates if V3_AGAINST_V2 in gate.provenance]
+    problems, rows = performance_problems(TIERS[-1]), []
+    for pair in _published():
+        first = pair["V2"]
+        assert first.shape is not None
+        problem = next(one for one in problems if first.shape.is_of(one))
+        rows.append(
+            PublishedRow(
+                about=first.about,
+                label=first.label,
+                problem=problem.name,
+                assumed=first.assumed,
+                published=Pair(v2=Version(tflops=first.value), v3=Version(tflops=pair["V3"].value)),
+                modelled=next(filter(None, (_modelled(one, problem.name) for one in files)), None),
+                measured=next(filter(None, (_measured(one, problem) for one in compared)), None),
+            )
+        )
+    return rows
+
+
+def remarks(gate: Gate) -> list[str]:
+    """A line for each row of the documents' tables that a GPU timed V3 against V2 on."""
+    return [
+        f"{row.problem}: V3/V2 {row.measured.ratio:.2f}, published {row.published.ratio:.2f}; at least as published: "
+        f"{row.reached(row.measured)}"
+        for row in published_rows((), [gate])
+        if row.measured
+    ]
+
+
+def _published() -> list[Mapping[str, Reference]]:
+    """Figures of one label that describe a problem, V2 and V3 of it."""
+    pairs: dict[tuple[str, str], dict[str, Reference]] = {}
+    for one in read_references():
+        if one.metric == "tflops" and one.shape:
+            pairs.setdefault((one.name, one.label), {})[one.variant] = one
+    return [pair for pair in pairs.values() if set(pair) == set(BOTH)]
+
+
+def _modelled(timings: Timings, problem: str) -> Pair | None:
+    arch, found = timings.provenance["arch"], dict[str, Version]()
+    for one in timings.problems:
+        if one.problem == problem and (estimated := launch(one, arch)):
+            version = Version(tflops=estimated.tflops, cycles=estimated.cycles, loop=one.loop_share)
+            found.setdefault(version_of(one), version)
+    return Pair(v2=found["V2"], v3=found["V3"]) if set(found) == set(BOTH) else None
+
+
+def version_of(one: Timed) -> str:
+    """V3 or V2, by the kernel's name."""
+    return "V3" if f"_{V3_PIPELINE}_" in one.kernel else "V2"
+
+
+def _measured(gate: Gate, problem: Problem) -> Pair | None:
+    """Times with a warm cache; the baseline is V2. The emulator's are no GPU's."""
+    for row in gate.rows:
+        if gate.provenance.get("gpu", "").startswith("emulated") or (row.subject, row.metric) != (problem.name, WARM):
+            continue
+        if row.unit == "us" and row.baseline and row.candidate:
+            v2, v3 = (Version(tflops=flops(problem) / (time / 1e6) / 1e12) for time in (row.baseline, row.candidate))
+            return Pair(v2=v2, v3=v3)
+    return None

@@ -1,0 +1,75 @@
+"""V2 and V3 built and modelled for real: 1,024 queries and keys, causal, of both tables; and CK's own bf16 kernels."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+
+import pytest
+
+from kernels.build.request import PROJECT
+from kernels.timing.record import Timed, Timings
+
+TILES = 1024 // 64  # of keys, which V3's last workgroup goes through
+WAVES, ROWS = 8, 32  # of V3's workgroup, and queries of a wave
+
+
+@pytest.fixture(scope="module")
+def timings(tmp_path_factory: pytest.TempPathFactory) -> Timings:
+    folder = tmp_path_factory.mktemp("tables")
+    words = ("--problem", "*-q1k", "--work", str(folder), "--output", str(folder / "timing-tables.json"))
+    command = (sys.executable, "-m", "kernels", "timing-tables", *words)
+    ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return Timings.read(folder / "timing-tables.json")
+
+
+@pytest.fixture(scope="module")
+def rows(timings: Timings) -> Mapping[tuple[str, str], Timed]:
+    return {(one.problem[-10:-4], "V3" if "_v3_" in one.kernel else "V2"): one for one in timings.problems}
+
+
+def test_both_versions_of_both_tables(rows: Mapping[tuple[str, str], Timed]) -> None:
+    """6 heads, and a workgroup for each 256 or 128 queries."""
+    launched = {name: (one.launched, one.workgroup) for name, one in rows.items()}
+    v3, v2 = (6 * 4, 3), (6 * 8, 7)
+    assert launched == {
+        ("tensor", "V3"): v3, ("tensor", "V2"): v2, ("8.page", "V3"): v3, ("8.page", "V2"): v2,
+    }  # fmt: skip
+
+
+def test_v3_is_faster_than_v2(rows: Mapping[tuple[str, str], Timed]) -> None:
+    for table in ("tensor", "8.page"):
+        assert rows[table, "V3"].cycles < rows[table, "V2"].cycles
+
+
+@pytest.mark.parametrize("table", ["tensor", "8.page"])
+def test_v3_s_waves_multiply_in_one_phase_and_make_weights_in_the_other(
+    rows: Mapping[tuple[str, str], Timed], table: str
+) -> None:
+    """A slot for the products of each tile, one more for the last O; one for the weights of each tile.
+
+    The last products of the second group stand behind the last weights without a barrier.
+    """
+    one = rows[table, "V3"]
+    phases = {share.phase: share for share in one.phases()}
+    assert set(phases) <= {"prologue", "matrix", "softmax", "mixed", "other", "epilogue"}
+    assert phases["matrix"].parts + phases["mixed"].parts == WAVES * (TILES + 1)
+    assert phases["softmax"].parts + phases["mixed"].parts == WAVES * TILES
+    assert phases["mixed"].parts == WAVES // 2
+    assert phases["softmax"].matrix == phases["prologue"].matrix == phases["epilogue"].matrix == 0
+    # S = QK and O = PV of 64 keys and 32 queries, 128 dims each, and an MFMA that adds up the weights; one of 32x32x64
+    # has 131,072 flop and 64 cycles
+    cycles = TILES * (2 * 2 * ROWS * 64 * 128 // 131072 + 1) * 64
+    assert [sum(phase.matrix for phase in wave.phases.values()) for wave in one.waves] == [cycles] * WAVES
+    assert all(sum(phase.cycles for phase in wave.phases.values()) == wave.whole.end for wave in one.waves)
+
+
+def test_v2_has_both_in_one_part(rows: Mapping[tuple[str, str], Timed]) -> None:
+    assert max(rows["tensor", "V2"].phases(), key=lambda share: share.cycles).phase == "mixed"
+
+
+def test_ck_s_own_bf16_v3_beats_its_v2_on_the_model_too(timings: Timings) -> None:
+    assert [(one.name, one.published) for one in timings.checks] == [("bf16-v3-full", None), ("bf16-v3-causal", None)]
+    assert all(one.modelled > 1 for one in timings.checks)

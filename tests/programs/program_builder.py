@@ -88,7 +88,12 @@ def linked(tc: Toolchain, objects: Sequence[Path], made: Path) -> Path:
     with tempfile.TemporaryDirectory(dir=made.parent) as folder:
         stub, draft = _names_only(tc, objects, Path(folder)), Path(folder) / "draft"
         flags = [flag for flag in tc.link_flags if flag != "-shared"]
-        _run([*tc.linker, *flags, "-o", str(draft), *map(str, objects), str(stub)], tc.environment, made.name)
+        conversion = Path(folder) / "bf16.o"
+        _run(
+            [*tc.linker, *flags, "-x", "c", "-c", str(DATA / "bf16.c"), "-o", str(conversion)], tc.environment, "bf16.c"
+        )
+        parts = [*map(str, objects), str(conversion), str(stub)]
+        _run([*tc.linker, *flags, "-o", str(draft), *parts], tc.environment, made.name)
         draft.replace(made)
     return made
 
@@ -98,13 +103,11 @@ def _names_only(tc: Toolchain, objects: Sequence[Path], folder: Path) -> Path:
     names = sorted(_imported(objects))
     source, script, made = folder / "names.c", folder / "names.map", folder / "libamdhip64.so"
     source.write_text("".join(f"void {name}(void) {{}}\n" for name in names))
-    versions = sorted({_FIRST, *_VERSIONS.values()})
-    script.write_text(
-        "".join(
-            f"{version} {{ global: {' '.join(f'{name};' for name in names if _VERSIONS.get(name, _FIRST) == version)} }};\n"
-            for version in versions
-        )
-    )
+    by_version: dict[str, list[str]] = {}
+    for name in names:
+        by_version.setdefault(_VERSIONS.get(name, _FIRST), []).append(name)
+    nodes = (f"{version} {{ global: {'; '.join(names)}; }};\n" for version, names in sorted(by_version.items()))
+    script.write_text("".join(nodes))
     words = [*tc.linker, *tc.link_flags, f"-Wl,-soname,{SONAME}", f"-Wl,--version-script={script}", "-x", "c"]
     _run([*words, str(source), "-o", str(made)], tc.environment, SONAME)
     return made

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <map>
+#include <optional>
 
 namespace emu {
 namespace {
@@ -26,68 +26,81 @@ void check_peer(int device, int peer)
     require(peer == 0, hipErrorInvalidDevice, "there is one emulated device, number 0");
 }
 
-// By the numbers of hipDeviceAttribute_t since HIP 5.
-std::map<int, int64_t> attributes()
+struct Attribute
 {
-    const Arch& arch                   = current_arch();
-    const std::map<int, int64_t> fixed = {
-        {3, 1}, // host memory can be mapped
-        {4, 1}, // at the same address
-        {5, arch.clock_khz},
-        {6, 0},  // compute mode: default
-        {7, 0},  // no preemption
-        {8, 1},  // concurrent kernels
-        {9, 1},  // concurrent managed access
-        {10, 0}, // no cooperative launch
-        {11, 0}, // nor on many devices
-        {13, 1}, // managed memory is read by the host in its place
-        {15, 1}, // host atomics
-        {16, 0}, // no integrated GPU
-        {17, 0}, // no board of several
-        {18, 0}, // no time limit
-        {19, 4 << 20},
-        {23, arch.major},
-        {24, 1}, // managed memory
-        {25, 32},
-        {26, 1024},
-        {27, 1024},
-        {28, 1024},
-        {29, MOST},
-        {30, 65536},
-        {31, 65536},
-        {55, 1024},
-        {56, 1024},
-        {57, 2048},
-        {58, MOST},
-        {59, 8192}, // bits of HBM
-        {60, 1300000},
-        {61, arch.minor},
-        {62, 0},
-        {63, options().cu_count},
-        {65, 0}, // pageable memory is not the device's
-        {66, 0},
-        {67, 0},
-        {68, 0},
-        {69, 0},
-        {70, 0},
-        {71, 65536},
-        {72, REGISTERS_OF_A_CU},
-        {73, 0},
-        {74, arch.lds_bytes},
-        {75, arch.lds_bytes},
-        {76, arch.lds_bytes},
-        {78, 1},
-        {83, MOST},
-        {84, std::min<int64_t>(MOST, static_cast<int64_t>(capacity()))},
-        {85, 1},
-        {87, 64},
-        {88, 0}, // no memory pools
-        {89, 0}, // no virtual memory management
-        {90, 1}, // hipHostRegister
-        {10000, 100000},
-        {10002, arch.lds_bytes},
-    };
-    return fixed;
+    int number; // of hipDeviceAttribute_t since HIP 5
+    int64_t value;
+};
+
+// The same on every board that is emulated.
+constexpr Attribute COMMON[] = {
+    {3, 1},                  // host memory can be mapped
+    {4, 1},                  // at its own address
+    {6, 0},                  // compute mode
+    {7, 0},                  // preemption
+    {8, 1},                  // concurrent kernels
+    {9, 1},                  // managed memory while kernels run
+    {10, 0},                 // cooperative launch
+    {11, 0},                 // on several devices
+    {13, 1},                 // managed memory from the host
+    {15, 1},                 // atomics on host memory
+    {16, 0},                 // integrated
+    {17, 0},                 // several on one board
+    {18, 0},                 // time limit
+    {19, 4 << 20},           // bytes of L2
+    {24, 1},                 // managed memory
+    {25, 32},                // workgroups on a compute unit
+    {26, 1024},              // workgroup: x
+    {27, 1024},              // y
+    {28, 1024},              // z
+    {29, MOST},              // grid: x
+    {30, 65536},             // y
+    {31, 65536},             // z
+    {55, 1024},              // largest dimension of a workgroup
+    {56, 1024},              // its threads
+    {57, 2048},              // threads on a compute unit
+    {58, MOST},              // pitch
+    {59, 8192},              // bits of the memory bus
+    {60, 1300000},           // kHz of memory
+    {62, 0},                 // group of the board
+    {65, 0},                 // pageable memory
+    {66, 0},                 // by the host's page tables
+    {67, 0},                 // PCI bus
+    {68, 0},                 // PCI device
+    {69, 0},                 // PCI domain
+    {70, 0},                 // L2 that can be reserved
+    {71, 65536},             // registers of a workgroup
+    {72, REGISTERS_OF_A_CU}, // registers of a compute unit
+    {73, 0},                 // LDS that is reserved
+    {78, 1},                 // stream priorities
+    {83, MOST},              // constant memory
+    {85, 1},                 // unified addresses
+    {87, 64},                // threads of a wave
+    {88, 0},                 // memory pools
+    {89, 0},                 // virtual memory management
+    {90, 1},                 // hipHostRegister
+    {10000, 100000},         // kHz of the clock that kernels read
+};
+
+std::optional<int64_t> attribute_of(int number)
+{
+    for(const Attribute& one : COMMON)
+        if(one.number == number)
+            return one.value;
+    const Arch& arch = current_arch();
+    switch(number)
+    {
+        case 5: return arch.clock_khz;
+        case 23: return arch.major;
+        case 61: return arch.minor;
+        case 63: return options().cu_count;
+        case 74: // of a workgroup, as it is and at most
+        case 75:
+        case 76: // of a compute unit
+        case 10002: return arch.lds_bytes;
+        case 84: return std::min<int64_t>(MOST, static_cast<int64_t>(capacity()));
+        default: return std::nullopt;
+    }
 }
 
 } // namespace
@@ -102,12 +115,11 @@ HIP_API hipError_t hipDeviceGetAttribute(int* value, int attribute, int device)
     return hip_call("hipDeviceGetAttribute", Needs::Nothing, [&] {
         require(value, hipErrorInvalidValue, "null pointer");
         emu::check_device(device);
-        const auto all   = emu::attributes();
-        const auto found = all.find(attribute);
-        if(found == all.end())
+        const std::optional<int64_t> found = emu::attribute_of(attribute);
+        if(!found)
             throw emu::HipFailure(hipErrorInvalidValue,
                                   "attribute " + std::to_string(attribute) + " is unknown");
-        *value = static_cast<int>(found->second);
+        *value = static_cast<int>(*found);
     });
 }
 

@@ -103,7 +103,10 @@ def execute(run: Run) -> None:
     Raises ProgramError: the system refuses to run it, and what ``environment`` raises.
     """
     file = program(run.command[0])
+    mask = os.umask(0o077)
+    os.umask(mask)
     variables = environment(run, os.environ)
+    os.umask(mask)  # compiling the core changes it, and the program inherits it
     sys.stdout.flush()
     try:
         os.execve(file, list(run.command), variables)  # noqa: S606 - running it is what was asked for

@@ -56,10 +56,13 @@ def configurations() -> dict[str, Configuration]:
     return {row["name"]: Configuration(**row) for row in rows}
 
 
-def verdict(configuration: Configuration, *extra: str) -> Verdict:
-    """Build the program if need be and run it on the emulated device; ``extra`` arguments come last."""
+def verdict(configuration: Configuration, *extra: str, program: Path | None = None) -> Verdict:
+    """Build the program if need be, unless another one is given, and run it on the emulated device; ``extra`` arguments
+    come last.
+    """
     words = (*_EVERY_RUN, *configuration.arguments.split(), *extra)
-    command = [sys.executable, "-m", "emulator", "run", "--arch", ARCH, "--", str(executable(configuration)), *words]
+    file = program or executable(configuration)
+    command = [sys.executable, "-m", "emulator", "run", "--arch", ARCH, "--", str(file), *words]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     return Verdict(exit_code=done.returncode, output=done.stdout)
 

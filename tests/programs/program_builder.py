@@ -1,7 +1,5 @@
 """Executables out of HIP sources, made by the embedded toolchain as hipcc makes them, and kept in the cache.
 
-``python -m tests.programs.program_builder NAME`` prints the path of tests/data/programs/NAME.hip's.
-
 They are linked against a library of nothing but names, with ROCm's SONAME and symbol versions: which runtime serves
 them is decided when they start.
 """
@@ -11,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -131,7 +128,3 @@ def _imported(objects: Sequence[Path]) -> set[str]:
 def _run(words: Sequence[str], environment: Mapping[str, str], what: str) -> None:
     done = subprocess.run(words, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{what}: {' '.join(words)}\n{done.stderr[-4000:]}"
-
-
-if __name__ == "__main__":
-    print(sample(sys.argv[1]))

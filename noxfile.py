@@ -230,6 +230,12 @@ def test_emulator(session: nox.Session) -> None:
     run(session, "pytest", *(session.posargs or ["-n", "auto", "tests/emulator"]))
 
 
+@session("test-programs")
+def test_programs(session: nox.Session) -> None:
+    """HIP programs, unmodified, on the emulated device; CK's own example with its CPU verification among them."""
+    run(session, "pytest", *(session.posargs or ["tests/programs"]))
+
+
 @session("lint")
 def lint(session: nox.Session) -> None:
     """ruff, mypy, typos, and clang-format over the C++ that git knows."""

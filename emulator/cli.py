@@ -1,4 +1,6 @@
-"""``python -m emulator coverage|inspect FILE...``: what GPU code needs, and what it shows unrun; ``core`` compiles."""
+"""``python -m emulator run -- PROGRAM``: any HIP program on the emulated device. ``coverage|inspect FILE...``: what GPU
+code needs, and what it shows unrun; ``core`` compiles the interpreter; ``decode`` is for programs that run.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from emulator import toolchain
-from emulator.errors import EmulatorError, OutputError, UnknownInstructionError
-from emulator.inspection import inspect as inspection
-from emulator.options import ARCHS
+from emulator import program_cache, standalone, toolchain
+from emulator.errors import DeviceError, EmulatorError, OutputError, ProgramError, UnknownInstructionError
+from emulator.options import ARCHS, Options, Trace
 
 # as matrix/base/entry.py, which this room may not import
 _CLOSED_PIPE = 141
@@ -86,9 +87,25 @@ def _parser() -> argparse.ArgumentParser:
     look.add_argument("file", type=Path, metavar="FILE", help="library, object, bundle or code object")
     look.add_argument("--arch", choices=list(ARCHS), required=True, help="of which code objects")
     look.set_defaults(run=_inspect)
+    _add_run(commands)
+    decode = commands.add_parser("decode", help="a code object (standard input) to a program for the core (output)")
+    decode.add_argument("--hazards", action="store_true", help="with missing wait states as faults")
+    decode.set_defaults(run=_decode)
     core = commands.add_parser("core", help="compile the interpreter now, and not when a device is first asked for")
     core.set_defaults(run=_core)
     return parser
+
+
+def _add_run(commands: Any) -> None:
+    run = commands.add_parser("run", help="run a HIP program, unmodified, on the emulated device")
+    run.add_argument("--arch", choices=list(ARCHS), help="default: what the program has code for, else gfx950")
+    run.add_argument("--checks", default="", metavar="NAMES", help=f"all, or some of {','.join(standalone.CHECKS)}")
+    run.add_argument("--cus", type=int, default=Options.cu_count, metavar="N", help="compute units that it shows")
+    run.add_argument("--threads", type=int, default=0, metavar="N", help="of the host; default: one a processor")
+    run.add_argument("--trace", type=Path, metavar="FILE", help="what the first wave of each launch executes")
+    run.add_argument("--counters", type=Path, metavar="FILE", help="counts of all launches as JSON, at the end")
+    run.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM [ARGUMENT...]")
+    run.set_defaults(run=_run_program)
 
 
 def _run(chosen: argparse.Namespace) -> int:
@@ -96,7 +113,40 @@ def _run(chosen: argparse.Namespace) -> int:
     return code
 
 
+def _run_program(chosen: argparse.Namespace) -> int:
+    words = chosen.program[1:] if chosen.program[:1] == ["--"] else chosen.program
+    if not words:
+        raise ProgramError("no program was named: python -m emulator run [OPTIONS] -- PROGRAM [ARGUMENT...]")
+    arch = chosen.arch or standalone.arch_of(standalone.program(words[0])) or Options.arch
+    options = Options(arch=arch, cu_count=chosen.cus, threads=chosen.threads).replace(**_checks(chosen.checks))
+    if chosen.trace:
+        options = options.replace(trace=Trace(file=str(chosen.trace.absolute())))
+    standalone.execute(standalone.Run(command=words, options=options, counters=chosen.counters))
+    return 0
+
+
+def _checks(words: str) -> dict[str, bool]:
+    """Options by the names of checks. Raises DeviceError: there is no such check."""
+    names = standalone.CHECKS if words == "all" else tuple(filter(None, words.split(",")))
+    if unknown := [name for name in names if name not in standalone.CHECKS]:
+        raise DeviceError(f"no such check: {', '.join(unknown)}. Known: all, {', '.join(standalone.CHECKS)}.", 1)
+    return dict.fromkeys(names, True)
+
+
+def _decode(chosen: argparse.Namespace) -> int:
+    code = sys.stdin.buffer.read()
+    if not chosen.hazards:
+        sys.stdout.buffer.write(program_cache.program(code))
+        return 0
+    from emulator.inspection.early import too_early  # only here: others don't wait for its tables
+
+    sys.stdout.buffer.write(program_cache.program(code, judge=too_early))
+    return 0
+
+
 def _inspect(chosen: argparse.Namespace) -> int:
+    from emulator.inspection import inspect as inspection  # only here: it imports the decoder's tables
+
     print(inspection.as_json(inspection.inspect(chosen.file, chosen.arch)))
     return 0
 

@@ -83,3 +83,9 @@ class UntrustedFileError(EmulatorError):
     """Something that would be run, and that another user owns or can write to."""
 
     exit_code = 70
+
+
+class ProgramError(EmulatorError):
+    """A program to be run that isn't there, or that the system refuses to run."""
+
+    exit_code = 71

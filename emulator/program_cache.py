@@ -29,9 +29,8 @@ def program(code_object: bytes, *, cache: Path | None = None, judge: Judge | Non
 
     Raises CodeObjectError if the bytes are no readable code object of an emulated arch.
     """
-    programs = Store((cache if cache is not None else cache_folder()) / "programs")
-    makers = text_version((*_MAKERS, *_JUDGES) if judge else _MAKERS)
-    key = hashlib.sha256(code_object + makers.encode()).hexdigest()
+    programs = Store(folder(cache))
+    key = hashlib.sha256(code_object + makers(judged=judge is not None).encode()).hexdigest()
     if (cached := programs.get(key)) is not None:
         return cached
     # Only now: the decoder's tables take longer to import than a launch may take to start.
@@ -40,6 +39,18 @@ def program(code_object: bytes, *, cache: Path | None = None, judge: Judge | Non
     made = translate(code_object, judge)
     programs.put(key, made)
     return made
+
+
+def folder(cache: Path | None = None) -> Path:
+    """Where programs are kept: in the cache folder."""
+    return (cache if cache is not None else cache_folder()) / "programs"
+
+
+def makers(*, judged: bool) -> str:
+    """What stands for the makers in a program's key, which is the sha256 of code object and this (as
+    core/standalone/standalone_decoder.cpp has it).
+    """
+    return text_version((*_MAKERS, *_JUDGES) if judged else _MAKERS)
 
 
 @memoised

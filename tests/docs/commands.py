@@ -25,6 +25,7 @@ from matrix.problems.problem import FAMILY_SUITE, SUITES, TIERS
 from reports.cli import parser as reports_parser
 from tests.docs.pages import ROOT
 from tests.gpu.cli import parser as gpu_parser
+from tests.programs.__main__ import parser as programs_parser
 from workflows.cli import parser as workflows_parser
 
 PARSERS: dict[str, Callable[[], Any]] = {
@@ -35,6 +36,7 @@ PARSERS: dict[str, Callable[[], Any]] = {
     "emulator": emulator_parser,
     "workflows": workflows_parser,
     "tests.gpu": gpu_parser,
+    "tests.programs": programs_parser,
 }
 # what is no command of ours; nobody checks the options of these
 PROGRAMS = {

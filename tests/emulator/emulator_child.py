@@ -20,7 +20,10 @@ from emulator import toolchain
 from emulator.device import EmulatedGpu
 
 STUB = Path(__file__).parents[1] / "data" / "emulator" / "stub_core.cpp"
-OURS = ("memory", "mapping", "memory_api", "fault", "device_api", "code_object", "modules", "hip_*")
+OURS = (
+    *("memory", "mapping", "memory_api", "fault", "device_api", "code_object", "compressed", "modules", "hip_*"),
+    *("standalone_*", "sha256"),
+)
 PROGRAM = "\n".join(
     (
         *("kernel touch 0 256 8 8", "kernel srd 0 256 8 8", "kernel trap 0 256", "kernel broken 0 256"),

@@ -1,5 +1,6 @@
 #include "hip/code_object.h"
 
+#include "hip/compressed.h"
 #include "isa/arch.h"
 
 #include <algorithm>
@@ -13,9 +14,8 @@ namespace {
 
 // clang's documentation, "Clang Offload Bundler": magic, u64 count, then (u64 offset, u64 bytes,
 // u64 id bytes, id).
-constexpr char BUNDLE_MAGIC[]     = "__CLANG_OFFLOAD_BUNDLE__";
-constexpr char COMPRESSED_MAGIC[] = "CCOB";
-constexpr size_t MAGIC_BYTES      = sizeof BUNDLE_MAGIC - 1;
+constexpr char BUNDLE_MAGIC[]  = "__CLANG_OFFLOAD_BUNDLE__";
+constexpr size_t MAGIC_BYTES   = sizeof BUNDLE_MAGIC - 1;
 constexpr uint64_t ENTRIES_MAX = 4096, ID_MAX = 4096; // beyond, the header is garbage
 
 // The ELF header's places that matter (System V ABI, 64 bit).
@@ -156,11 +156,6 @@ CodeObject select_code_object(const unsigned char* image, size_t limit)
         return refused(object,
                        hipErrorInvalidImage,
                        "the image is truncated: " + std::to_string(limit) + " bytes");
-    if(std::memcmp(image, COMPRESSED_MAGIC, 4) == 0)
-        return refused(object,
-                       hipErrorInvalidImage,
-                       "the fat binary is compressed, which is not supported: build with "
-                       "--no-offload-compress");
     if(is_elf(image))
     {
         object.data  = image;
@@ -236,8 +231,11 @@ size_t claimed_bytes(const void* image)
                 end = std::max(end, entry.offset + entry.bytes);
         return end;
     }
-    if(std::memcmp(head, COMPRESSED_MAGIC, 4) == 0)
-        return MAGIC_BYTES; // refused by what it is
+    if(is_compressed(head, MAGIC_BYTES))
+        return get(0, head, COMPRESSED_HEADER_BYTES)
+                   ? std::max<uint64_t>(compressed_bytes(head, COMPRESSED_HEADER_BYTES),
+                                        COMPRESSED_HEADER_BYTES)
+                   : MAGIC_BYTES;
     if(!is_elf(head) || !get(0, head, sizeof head))
         return 0;
     // Section headers come last, unless they were cut away: then the last segment ends the file.

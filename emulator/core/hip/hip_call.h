@@ -5,6 +5,7 @@
 #include "hip/device_api.h"
 #include "hip/hip_types.h"
 #include "run/fault.h"
+#include "standalone/report.h"
 
 #include <exception>
 #include <mutex>
@@ -47,7 +48,8 @@ hipError_t hip_call(const char* function, Needs needs, Body&& body)
 {
     hipError_t error = needs == Needs::Device ? fault_status() : hipSuccess;
     std::string text = "a launch faulted before";
-    if(error == hipSuccess)
+    const bool lost  = error != hipSuccess;
+    if(!lost)
     {
         try
         {
@@ -73,6 +75,8 @@ hipError_t hip_call(const char* function, Needs needs, Body&& body)
     {
         set_last_error(std::string(function) + ": " + text);
         remember_error(error);
+        if(!lost)
+            report_failure(function, error, text);
     }
     return error;
 }

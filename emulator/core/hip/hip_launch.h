@@ -6,6 +6,10 @@
 
 namespace emu {
 
+// The kernel of a function that a library registered, or that a module gave. Throw HipFailure.
+const Kernel& registered_kernel(const void* function);
+const Kernel& module_kernel(hipFunction_t function);
+
 // Launch with HIP's checks. Arguments either one by one, or packed in `extra`. Throws HipFailure; a
 // fault is recorded.
 void launch_kernel(const Kernel& kernel,

@@ -129,6 +129,15 @@ void check_sizes(const Kernel& kernel, dim3 grid, dim3 block)
 
 } // namespace
 
+const Kernel& module_kernel(hipFunction_t function)
+{
+    std::lock_guard guard(functions().mutex);
+    require(functions().live.count(function),
+            hipErrorInvalidHandle,
+            "not a function of a loaded module");
+    return *function->kernel;
+}
+
 void launch_kernel(const Kernel& kernel,
                    dim3 grid,
                    dim3 block,
@@ -272,13 +281,7 @@ HIP_API hipError_t hipModuleLaunchKernel(hipFunction_t function,
 {
     return hip_call("hipModuleLaunchKernel", Needs::Device, [&] {
         std::lock_guard lock(emu::device_mutex()); // no unloading meanwhile
-        {
-            std::lock_guard guard(emu::functions().mutex);
-            require(emu::functions().live.count(function),
-                    hipErrorInvalidHandle,
-                    "not a function of a loaded module");
-        }
-        emu::launch_kernel(*function->kernel,
+        emu::launch_kernel(emu::module_kernel(function),
                            {grid_x, grid_y, grid_z},
                            {block_x, block_y, block_z},
                            lds_bytes,

@@ -66,13 +66,6 @@ Registered find_registered(const std::map<const void*, Registered>& all,
     return found->second;
 }
 
-const Kernel& registered_kernel(const void* function)
-{
-    const Registered found =
-        find_registered(registry().functions, function, hipErrorInvalidDeviceFunction);
-    return kernel_of(*found.module, found.name);
-}
-
 unsigned char* symbol_range(const void* symbol, size_t bytes, size_t offset)
 {
     const Registered found = find_registered(registry().variables, symbol, hipErrorInvalidSymbol);
@@ -86,6 +79,14 @@ unsigned char* symbol_range(const void* symbol, size_t bytes, size_t offset)
 Module* module_of(void** handle) { return reinterpret_cast<Module*>(handle); }
 
 } // namespace
+
+const Kernel& registered_kernel(const void* function)
+{
+    const Registered found =
+        find_registered(registry().functions, function, hipErrorInvalidDeviceFunction);
+    return kernel_of(*found.module, found.name);
+}
+
 } // namespace emu
 
 using emu::hip_call;
@@ -222,6 +223,26 @@ HIP_API hipError_t hipLaunchKernel(const void* function,
     });
 }
 
+HIP_API hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream);
+
+// With events before and behind.
+HIP_API hipError_t hipExtLaunchKernel(const void* function,
+                                      dim3 grid,
+                                      dim3 block,
+                                      void** arguments,
+                                      size_t lds_bytes,
+                                      hipStream_t stream,
+                                      hipEvent_t start,
+                                      hipEvent_t stop,
+                                      int)
+{
+    if(start && hipEventRecord(start, stream) != hipSuccess)
+        return hipErrorInvalidHandle;
+    const hipError_t launched =
+        hipLaunchKernel(function, grid, block, arguments, lds_bytes, stream);
+    return launched == hipSuccess && stop ? hipEventRecord(stop, stream) : launched;
+}
+
 // More than the usual LDS must be asked for (attribute 8,
 // hipFuncAttributeMaxDynamicSharedMemorySize): granted if there is.
 HIP_API hipError_t hipFuncSetAttribute(const void* function, int attribute, int value)
@@ -267,4 +288,20 @@ hipMemcpyFromSymbol(void* to, const void* symbol, size_t bytes, size_t offset, h
         require(to || bytes == 0, hipErrorInvalidValue, "null pointer");
         std::memmove(to, emu::symbol_range(symbol, bytes, offset), bytes);
     });
+}
+
+HIP_API hipError_t hipMemcpyToSymbolAsync(const void* symbol,
+                                          const void* from,
+                                          size_t bytes,
+                                          size_t offset,
+                                          hipMemcpyKind kind,
+                                          hipStream_t)
+{
+    return hipMemcpyToSymbol(symbol, from, bytes, offset, kind);
+}
+
+HIP_API hipError_t hipMemcpyFromSymbolAsync(
+    void* to, const void* symbol, size_t bytes, size_t offset, hipMemcpyKind kind, hipStream_t)
+{
+    return hipMemcpyFromSymbol(to, symbol, bytes, offset, kind);
 }

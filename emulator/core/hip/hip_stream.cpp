@@ -138,6 +138,46 @@ HIP_API hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event, unsi
     });
 }
 
+HIP_API hipError_t hipStreamGetFlags(hipStream_t stream, unsigned int* flags)
+{
+    return hip_call("hipStreamGetFlags", Needs::Device, [&] {
+        check_stream(stream);
+        require(flags, hipErrorInvalidValue, "null pointer");
+        *flags = emu::streams().has(stream) ? stream->flags : 0;
+    });
+}
+
+static hipError_t zero_of_stream(const char* function, hipStream_t stream, int* value)
+{
+    return hip_call(function, Needs::Device, [&] {
+        check_stream(stream);
+        require(value, hipErrorInvalidValue, "null pointer");
+        *value = 0;
+    });
+}
+
+HIP_API hipError_t hipStreamGetPriority(hipStream_t stream, int* priority)
+{
+    return zero_of_stream("hipStreamGetPriority", stream, priority);
+}
+
+HIP_API hipError_t hipStreamGetDevice(hipStream_t stream, int* device)
+{
+    return zero_of_stream("hipStreamGetDevice", stream, device);
+}
+
+HIP_API hipError_t hipStreamAddCallback(hipStream_t stream,
+                                        void (*function)(hipStream_t, hipError_t, void*),
+                                        void* argument,
+                                        unsigned int)
+{
+    return hip_call("hipStreamAddCallback", Needs::Device, [&] {
+        check_stream(stream);
+        require(function, hipErrorInvalidValue, "null function");
+        function(stream, hipSuccess, argument);
+    });
+}
+
 HIP_API hipError_t hipStreamIsCapturing(hipStream_t stream, int* status)
 {
     return hip_call("hipStreamIsCapturing", Needs::Device, [&] {
@@ -205,6 +245,11 @@ HIP_API hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream)
         that.moment   = std::chrono::steady_clock::now();
         that.recorded = true;
     });
+}
+
+HIP_API hipError_t hipEventRecordWithFlags(hipEvent_t event, hipStream_t stream, unsigned int)
+{
+    return hipEventRecord(event, stream);
 }
 
 static hipError_t on_event(const char* function, hipEvent_t event)

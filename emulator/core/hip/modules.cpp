@@ -1,5 +1,6 @@
 #include "hip/modules.h"
 
+#include "hip/compressed.h"
 #include "hip/hip_call.h"
 #include "memory/memory.h"
 
@@ -66,8 +67,19 @@ Module& add_module(const void* image, size_t bytes, bool keep, std::string origi
 {
     auto module    = std::make_unique<Module>();
     module->origin = std::move(origin);
-    module->code   = select_code_object(static_cast<const unsigned char*>(image), bytes);
-    if(keep && module->code.data)
+    auto* whole    = static_cast<const unsigned char*>(image);
+    std::vector<unsigned char> plain;
+    std::string damage;
+    if(is_compressed(whole, bytes))
+    {
+        plain = decompress(whole, bytes, &damage);
+        whole = plain.data();
+        bytes = plain.size();
+    }
+    module->code = select_code_object(whole, bytes);
+    if(!damage.empty() && plain.empty())
+        module->code.reason = damage;
+    if((keep || !plain.empty()) && module->code.data)
     {
         module->copy.assign(module->code.data, module->code.data + module->code.bytes);
         module->code.data = module->copy.data();

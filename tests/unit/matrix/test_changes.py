@@ -90,7 +90,7 @@ def test_nothing_changed(plan: Callable[..., Plan]) -> None:
         ("emulator/notes.md", {"lint"}, set(), False),
         ("reports/page/tables.py", {"lint", "unit", "report"}, set(), False),
         ("tests/gpu/pool.py", {"lint", "unit", "mutants"}, {*rules().suites}, False),
-        ("emulator/core/isa/wave.cpp", {"lint", "unit", "emulator", "mutants"}, {*rules().suites}, True),
+        ("emulator/core/isa/wave.cpp", {"lint", "unit", "emulator", "mutants", "programs"}, {*rules().suites}, True),
         ("reports/gates/static.py", {"lint", "unit", "report"}, set(), True),
         ("kernels/parity/names.py", {"lint", "unit", "compiled", "parity"}, set(), False),
     ],

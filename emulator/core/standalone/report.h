@@ -1,0 +1,20 @@
+// What a process without Python says about itself, on standard error and in the file of counters.
+#pragma once
+
+#include "hip/hip_types.h"
+
+#include <string>
+
+namespace emu {
+
+// One paragraph on standard error: "emulator: ...".
+void report_line(const std::string& text);
+// A HIP call failed. What the program can't know by the number alone is said once: why code can't
+// be launched, and where a launch faulted.
+void report_failure(const char* function, hipError_t error, const std::string& text);
+// A call of a HIP function that the emulator lacks.
+hipError_t report_absent(const char* function);
+// Names what was absent and writes the counters.
+void report_at_exit();
+
+} // namespace emu

@@ -1,0 +1,130 @@
+"""Executables out of HIP sources, made by the embedded toolchain as hipcc makes them, and kept in the cache.
+
+They are linked against a library of nothing but names, with ROCm's SONAME and symbol versions: which runtime serves
+them is decided when they start.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from kernels.base.settings import cache_folder
+from kernels.code import toolchains
+from kernels.code.toolchains import Toolchain
+
+DATA = Path(__file__).parents[1] / "data" / "programs"
+INCLUDE = DATA / "include"
+ARCHS = ("gfx942", "gfx950")
+SONAME = "libamdhip64.so.6"
+# Versions of symbols in ROCm's runtime that programs of ours import; all others came with the first, hip_4.2.
+_VERSIONS = {"hipGraphCreate": "hip_4.3", "hipGetDevicePropertiesR0600": "hip_6.0"}
+_FIRST = "hip_4.2"
+
+
+def toolchain() -> Toolchain:
+    """The embedded one."""
+    return toolchains.detect("embedded", cache=cache_folder())
+
+
+def sample(name: str) -> Path:
+    """The executable of tests/data/programs/NAME.hip."""
+    tc, source = toolchain(), DATA / f"{name}.hip"
+    headers = [file.read_text() for file in sorted(INCLUDE.rglob("*.h"))]
+    folder = kept(
+        name, *toolchains.describe(tc).values(), *ARCHS, source.read_text(), *headers, Path(__file__).read_text()
+    )
+    made = folder / name
+    if not made.is_file():
+        unit = compiled(tc, source, folder / f"{name}.o", archs=ARCHS, includes=[INCLUDE])
+        linked(tc, [unit], made)
+    return made
+
+
+def kept(name: str, *words: str) -> Path:
+    """A folder of the cache for what is made from all these words."""
+    key = hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
+    folder = cache_folder() / "programs" / f"{name}-{key}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def compiled(
+    tc: Toolchain,
+    source: Path,
+    made: Path,
+    *,
+    archs: Sequence[str],
+    includes: Sequence[Path],
+    extra: Sequence[str] = (),
+) -> Path:
+    """The object of a source, with code for ``archs``; as it is if it is there. Raises AssertionError."""
+    if made.is_file():
+        return made
+    with tempfile.TemporaryDirectory(dir=made.parent) as folder:
+        draft = Path(folder) / made.name
+        cuid = hashlib.sha256(f"{source.name}\0{source.read_text()}".encode()).hexdigest()[:16]
+        words = toolchains.compile_command(
+            tc,
+            archs=archs,
+            source=str(source),
+            output=str(draft),
+            includes=[str(include) for include in includes],
+            cuid=cuid,
+            prefix_map={},
+            extra=extra,
+        )
+        _run(words, tc.environment, source.name)
+        draft.replace(made)
+    return made
+
+
+def linked(tc: Toolchain, objects: Sequence[Path], made: Path) -> Path:
+    """The executable of objects. Raises AssertionError."""
+    with tempfile.TemporaryDirectory(dir=made.parent) as folder:
+        stub, draft = _names_only(tc, objects, Path(folder)), Path(folder) / "draft"
+        flags = [flag for flag in tc.link_flags if flag != "-shared"]
+        conversion = Path(folder) / "bf16.o"
+        _run(
+            [*tc.linker, *flags, "-x", "c", "-c", str(DATA / "bf16.c"), "-o", str(conversion)], tc.environment, "bf16.c"
+        )
+        parts = [*map(str, objects), str(conversion), str(stub)]
+        _run([*tc.linker, *flags, "-o", str(draft), *parts], tc.environment, made.name)
+        draft.replace(made)
+    return made
+
+
+def _names_only(tc: Toolchain, objects: Sequence[Path], folder: Path) -> Path:
+    """A library that has the HIP functions which objects import, under ROCm's versions, and nothing behind them."""
+    names = sorted(_imported(objects))
+    source, script, made = folder / "names.c", folder / "names.map", folder / "libamdhip64.so"
+    source.write_text("".join(f"void {name}(void) {{}}\n" for name in names))
+    by_version: dict[str, list[str]] = {}
+    for name in names:
+        by_version.setdefault(_VERSIONS.get(name, _FIRST), []).append(name)
+    nodes = (f"{version} {{ global: {'; '.join(names)}; }};\n" for version, names in sorted(by_version.items()))
+    script.write_text("".join(nodes))
+    words = [*tc.linker, *tc.link_flags, f"-Wl,-soname,{SONAME}", f"-Wl,--version-script={script}", "-x", "c"]
+    _run([*words, str(source), "-o", str(made)], tc.environment, SONAME)
+    return made
+
+
+def _imported(objects: Sequence[Path]) -> set[str]:
+    """Names of undefined HIP symbols."""
+    from elftools.elf.elffile import ELFFile  # a reader of our requirements
+
+    names: set[str] = set()
+    for file in objects:
+        with file.open("rb") as stream:
+            table = ELFFile(stream).get_section_by_name(".symtab")
+            names |= {one.name for one in table.iter_symbols() if one["st_shndx"] == "SHN_UNDEF"}
+    return {name for name in names if name.startswith(("hip", "__hip"))}
+
+
+def _run(words: Sequence[str], environment: Mapping[str, str], what: str) -> None:
+    done = subprocess.run(words, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{what}: {' '.join(words)}\n{done.stderr[-4000:]}"

@@ -1,0 +1,56 @@
+"""CK's example program, unmodified, takes every kernel's result on the emulated device for right."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+
+from emulator import code_object, image
+from emulator.lowering.decode import decode
+from tests.programs.example_program import configurations, executable, verdict
+
+_NOP = struct.pack("<I", 0xBF800000)  # s_nop 0 (ISA, SOPP)
+
+
+@pytest.mark.parametrize("name", configurations())
+def test_its_own_verification_passes(name: str) -> None:
+    said = verdict(configurations()[name])
+    assert said.valid, said.output
+
+
+def without_a_matrix_instruction(program: Path, made: Path) -> Path:
+    """A copy of a program in whose attention kernel one matrix instruction does nothing."""
+    data = bytearray(program.read_bytes())
+    for _, code in code_object.code_objects(program):
+        read = image.read(code)
+        at = code.index(read.text)
+        matrix = [one for one in decode(read.text) if "MFMA" in one.name.upper()]
+        if "FmhaFwdKernel" in read.kernels[0].name and matrix:
+            one = matrix[len(matrix) // 2]
+            start = bytes(data).index(code) + at + one.pc
+            data[start : start + one.size] = _NOP * (one.size // 4)
+            shutil.copy(program, made)
+            made.write_bytes(data)
+            return made
+    raise AssertionError("no attention kernel in the program")
+
+
+def test_its_verification_sees_a_wrong_kernel(tmp_path: Path) -> None:
+    chosen = configurations()["d64"]
+    said = verdict(chosen, program=without_a_matrix_instruction(executable(chosen), tmp_path / "wrong"))
+    assert said.exit_code != 0
+    assert "valid:n" in said.output
+
+
+def test_what_no_kernel_serves_is_refused() -> None:
+    said = verdict(configurations()["d64"], "-prec=bf16")
+    assert said.exit_code != 0
+    assert "not supported yet" in said.output
+
+
+def test_enough_configurations() -> None:
+    assert len(configurations()) >= 14
+    assert len({one.arguments for one in configurations().values()}) == len(configurations())

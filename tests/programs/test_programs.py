@@ -1,0 +1,247 @@
+"""HIP programs as a compiler leaves them, run with `python -m emulator run`: what they print is what their sources say.
+
+None of them knows the emulator. Expectations come from NumPy, from the manuals, or from what ROCm answers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import struct
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from emulator import code_object
+from tests.programs.program_builder import ARCHS, sample
+
+ROOT = Path(__file__).parents[2]
+ILLEGAL_ADDRESS, NOT_SUPPORTED = "hipErrorIllegalAddress", "hipErrorNotSupported"
+
+
+def run(
+    *words: str | Path, options: tuple[str, ...] = (), given: bytes = b"", variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """The finished run of a program on the emulated device."""
+    command = [sys.executable, "-m", "emulator", "run", *options, "--", *map(str, words)]
+    environment = {**os.environ, **(variables or {})}
+    return subprocess.run(command, cwd=ROOT, env=environment, input=given, capture_output=True, check=False)
+
+
+def output(*words: str | Path, options: tuple[str, ...] = (), given: bytes = b"") -> bytes:
+    """What a program wrote that ended well, and of which neither emulator nor dynamic loader had anything to say."""
+    done = run(*words, options=options, given=given)
+    assert (done.returncode, done.stderr) == (0, b"")
+    return done.stdout
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_saxpy_on_two_streams(arch: str) -> None:
+    n = 1000
+    y = np.frombuffer(output(sample("saxpy"), str(n), "2.0", options=("--arch", arch)), np.float32)
+    i = np.arange(2 * n)
+    assert (y == 2.0 * (i % 1000) + i % 7).all()
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_atomics_and_dynamic_lds(arch: str) -> None:
+    data = np.random.default_rng(15).integers(0, 250, 5000).astype(np.uint8)
+    counts = np.frombuffer(output(sample("histogram"), given=data.tobytes(), options=("--arch", arch)), np.uint32)
+    assert (counts[:256] == np.bincount(data, minlength=256)).all()
+    assert counts[256] == data.max()
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_arithmetic_in_f64(arch: str) -> None:
+    out = np.frombuffer(output(sample("doubles"), options=("--arch", arch)), np.float64)
+    i = np.arange(1, 9 * 128 + 1, dtype=np.longdouble)
+    expected = np.sqrt(i) / (i + np.longdouble(1) / 3)
+    assert np.allclose(out[:-9], expected.astype(np.float64), rtol=3e-16, atol=0)
+    assert np.allclose(out[-9:], expected.reshape(9, 128).sum(axis=1).astype(np.float64), rtol=1e-14, atol=0)
+
+
+# LDS of a workgroup: 64 KiB (CDNA3 ISA document), 160 KiB (CDNA4's). The kernel has 64 KiB.
+@pytest.mark.parametrize(("arch", "lds", "resident"), [("gfx942", 65536, 1), ("gfx950", 163840, 2)])
+def test_symbols_rectangles_and_queries(arch: str, lds: int, resident: int) -> None:
+    text = output(sample("queries"), options=("--arch", arch, "--cus", "17")).decode()
+    said = dict(line.split(" ", 1) for line in text.splitlines())
+    assert said.pop("arch").partition(":")[0] == arch
+    assert {name: int(value) for name, value in said.items()} == {
+        **{"table0": 4 * 7, "table3": 1 * 7, "third_by_address": 2 * 7},  # read backwards, times what the host wrote
+        **{"wide_enough": 1, "sum": 3 * 9 * 5},
+        **{"warp": 64, "lds": lds, "compute_units": 17, "peer": 0},
+        **{"kernel_lds": 65536, "kernel_threads": 256, "resident": resident},
+    }
+
+
+def test_a_fault_is_an_error_of_the_program_and_a_report_beside_it() -> None:
+    done = run(sample("failures"), "write")
+    assert done.returncode == 0  # as the program ends
+    assert done.stdout.decode().split() == [ILLEGAL_ADDRESS, ILLEGAL_ADDRESS]
+    report = done.stderr.decode()
+    assert "kernel fill" in report
+    assert "store of 4 bytes" in report
+    assert "workgroup (1, 0, 0) wave 0 lane 36" in report  # element 100: 64 threads in the first
+    assert "right behind the end of allocation" in report
+    assert report.count("emulator: ") == 1  # of the calls after it nothing is said
+
+
+def test_what_is_absent_is_answered_and_named_at_the_end() -> None:
+    done = run(sample("failures"), "absent")
+    assert done.stdout.decode().split() == [NOT_SUPPORTED, NOT_SUPPORTED]
+    assert done.stderr.decode().splitlines() == [
+        f"emulator: answered {NOT_SUPPORTED}, for want of these functions: hipGraphCreate (2 calls)"
+    ]
+
+
+def test_counters_at_the_end(tmp_path: Path) -> None:
+    file = tmp_path / "counters.json"
+    output(sample("saxpy"), "1000", "2.0", options=("--counters", str(file)))
+    (counted,) = json.loads(file.read_text())["kernels"].values()
+    assert (counted["launches"], counted["workgroups"], counted["waves"]) == (2, 2 * 4, 2 * 16)
+    assert (counted["global_load_bytes"], counted["global_store_bytes"]) == (2 * 1000 * 8, 2 * 1000 * 4)
+    assert [path.name for path in tmp_path.iterdir()] == ["counters.json"]
+
+
+def test_checks_are_on_when_asked_for() -> None:
+    done = run(sample("failures"), "write", options=("--checks", "nonsense"))
+    assert done.returncode == 64
+    assert b"no such check: nonsense" in done.stderr
+    output(sample("histogram"), given=b"abc", options=("--checks", "all"))
+
+
+def test_a_program_that_is_not_there() -> None:
+    done = run("no-such-program")
+    assert done.returncode == 71
+    assert b"no-such-program is not there" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_process_without_decoder_says_why() -> None:
+    settings = {"CKPM_EMULATOR": "option.arch=950", "LD_LIBRARY_PATH": str(_library_folder())}
+    done = subprocess.run(
+        [sample("saxpy"), "10", "1"], env={**os.environ, **settings}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3
+    assert "CKPM_EMULATOR names no decoder" in done.stderr
+
+
+def _library_folder() -> Path:
+    from emulator import standalone, toolchain
+
+    return standalone.library_folder(toolchain.library())
+
+
+# ---- modules
+
+
+def _code(arch: str) -> bytes:
+    return dict(code_object.code_objects(sample("failures")))[arch]
+
+
+def _bundle(entries: Mapping[str, bytes]) -> bytes:
+    """clang's documentation, "Clang Offload Bundler"."""
+    head = b"__CLANG_OFFLOAD_BUNDLE__" + struct.pack("<Q", len(entries))
+    at = len(head) + sum(24 + len(name) for name in entries)
+    table, data = b"", b""
+    for name, content in entries.items():
+        table += struct.pack("<QQQ", at + len(data), len(content), len(name)) + name.encode()
+        data += content
+    return head + table + data
+
+
+def _zlib(plain: bytes) -> bytes:
+    return zlib.compress(plain)
+
+
+def _zstd(plain: bytes) -> bytes:
+    library = ctypes.CDLL("libzstd.so.1")
+    library.ZSTD_compress.restype = library.ZSTD_compressBound.restype = ctypes.c_size_t
+    room = library.ZSTD_compressBound(ctypes.c_size_t(len(plain)))
+    packed = ctypes.create_string_buffer(room)
+    size: int = library.ZSTD_compress(packed, ctypes.c_size_t(room), plain, ctypes.c_size_t(len(plain)), 3)
+    return packed.raw[:size]
+
+
+def _compressed(version: int, method: int, pack: Callable[[bytes], bytes], plain: bytes) -> bytes:
+    """Magic, version, method, then sizes: of the plain bundle (1), of the file before it (2), both in 64 bits (3)."""
+    body, head = pack(plain), b"CCOB" + struct.pack("<HH", version, method)
+    layout = {1: "<I", 2: "<II", 3: "<QQ"}[version]
+    total = len(head) + struct.calcsize(layout) + 8 + len(body)
+    sizes = (len(plain),) if version == 1 else (total, len(plain))
+    return head + struct.pack(layout, *sizes) + bytes(8) + body
+
+
+def _module(file: Path, content: bytes, arch: str = "gfx950") -> subprocess.CompletedProcess[bytes]:
+    file.write_bytes(content)
+    return run(sample("failures"), "module", file, options=("--arch", arch))
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize(("method", "pack"), [(0, _zlib), (1, _zstd)])
+def test_a_compressed_bundle(tmp_path: Path, version: int, method: int, pack: Callable[[bytes], bytes]) -> None:
+    host, device = "host-x86_64-unknown-linux-gnu-", "hipv4-amdgcn-amd-amdhsa--"
+    plain = _bundle({host: b"", **{f"{device}{arch}": _code(arch) for arch in ARCHS}})
+    done = _module(tmp_path / "code", _compressed(version, method, pack, plain))
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"630\n", b"")  # 70 times 9
+
+
+def test_a_bare_elf_is_known_by_its_flags(tmp_path: Path) -> None:
+    assert _module(tmp_path / "code", _code("gfx942"), "gfx942").stdout == b"630\n"
+    other = _module(tmp_path / "code", _code("gfx942"), "gfx950")
+    assert (other.returncode, other.stdout) == (5, b"hipErrorNoBinaryForGpu\n")
+    assert b"it has code for gfx942; the emulated device is gfx950" in other.stderr
+
+
+@pytest.mark.parametrize("cut", [10, 40, 100])
+def test_a_damaged_compressed_bundle(tmp_path: Path, cut: int) -> None:
+    whole = _compressed(2, 0, _zlib, _bundle({"hipv4-amdgcn-amd-amdhsa--gfx950": _code("gfx950")}))
+    done = _module(tmp_path / "code", whole[:-cut])
+    assert (done.returncode, done.stdout) == (5, b"hipErrorInvalidImage\n")
+    assert b"damaged or truncated" in done.stderr
+
+
+# ---- the store of programs
+
+
+def test_a_stored_program_is_used_and_a_damaged_one_made_again(tmp_path: Path) -> None:
+    """Without a helper only what is stored runs; what is stored is checked."""
+    settings = _settings(tmp_path)
+    no_helper = "\n".join(line for line in settings.splitlines() if not line.startswith("decoder="))
+
+    def saxpy(text: str) -> int:
+        variables = {"CKPM_EMULATOR": text, "LD_LIBRARY_PATH": str(_library_folder()), "CKPM_CACHE": str(tmp_path)}
+        command = [str(sample("saxpy")), "10", "1"]
+        return subprocess.run(command, env={**os.environ, **variables}, capture_output=True, check=False).returncode
+
+    assert saxpy(no_helper) != 0
+    assert saxpy(settings) == 0
+    assert saxpy(no_helper) == 0
+    (entry,) = (tmp_path / "emulator" / "programs").glob("*.entry")
+    whole = bytearray(entry.read_bytes())
+    whole[-1] ^= 1
+    entry.write_bytes(whole)
+    assert saxpy(no_helper) != 0
+    assert saxpy(settings) == 0
+    assert saxpy(no_helper) == 0
+    entry.chmod(0o666)  # others could have written it
+    assert saxpy(no_helper) != 0
+
+
+def _settings(cache: Path) -> str:
+    """As `emulator run` makes them, with a store of its own."""
+    code = (
+        "from emulator import standalone; from emulator.options import Options;"
+        "print(standalone.settings(standalone.Run(command=['x'], options=Options())))"
+    )
+    variables = {**os.environ, "CKPM_CACHE": str(cache)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=variables, capture_output=True, text=True, check=True
+    )
+    return done.stdout

@@ -1,1 +1,1 @@
-"""From a problem to a running kernel: see docs/reference/dispatcher.md and docs/reference/jit.md."""
+"""From a problem to a running kernel: docs/reference/dispatcher.md."""

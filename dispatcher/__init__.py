@@ -1,1 +1,31 @@
 """From a problem to a running kernel: docs/reference/dispatcher.md."""
+
+from dispatcher.arrays.tables import Pages
+from dispatcher.arrays.tensors import OnDevice
+from dispatcher.call import Attention, fmha
+from dispatcher.dispatcher import Choice, Dispatcher, Explanation
+from dispatcher.plan import Plan, Ran, Timing
+from dispatcher.problem import Problem, Strides
+from dispatcher.registry import Instance, Registry
+from dispatcher.tuning import Measurement, TuningDatabase
+from dispatcher.validation import validated
+
+__all__ = [
+    "Attention",
+    "Choice",
+    "Dispatcher",
+    "Explanation",
+    "Instance",
+    "Measurement",
+    "OnDevice",
+    "Pages",
+    "Plan",
+    "Problem",
+    "Ran",
+    "Registry",
+    "Strides",
+    "Timing",
+    "TuningDatabase",
+    "fmha",
+    "validated",
+]

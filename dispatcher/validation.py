@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from dispatcher.errors import DimensionError, InvalidProblemError, OverlapError
 from dispatcher.problem import CHOICES, PAGED, Problem, Strides
@@ -120,10 +120,21 @@ def _check_overlap(p: Problem, tensor: str, strides: Strides) -> None:
         sequences = p.pool_pages if paged else p.batch if p.mode == "batch" else 1
         steps = [(strides.nhead, heads), (strides.row, rows), (strides.batch, sequences)]
         reached = hdim
+    if why := overlapping(steps, reached):
+        raise OverlapError(
+            f"strides of {tensor} {dataclasses.astuple(strides)} (batch, head, row): {why}. Give strides of an array "
+            "whose elements lie apart."
+        )
+
+
+def overlapping(steps: Sequence[tuple[int, int]], reached: int) -> str:
+    """Why two elements of an array have one place; "" if none have. ``steps``: (stride, length) of its axes.
+
+    ``reached`` elements lie together at each place. Each step, from the smallest, must lead past all that smaller steps
+    reach.
+    """
     for step, count in sorted(steps):
         if count > 1 and step < reached:
-            raise OverlapError(
-                f"strides of {tensor} {dataclasses.astuple(strides)} (batch, head, row) lead a step of {step} into "
-                f"{reached} elements that smaller steps reach. Give strides of an array whose elements lie apart."
-            )
-        reached = max(reached, (count - 1) * step + reached) if count > 1 else reached
+            return f"a step of {step} leads into the {reached} elements that smaller steps reach"
+        reached += max(count - 1, 0) * step
+    return ""

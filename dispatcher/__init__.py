@@ -1,9 +1,12 @@
 """From a problem to a running kernel: docs/reference/dispatcher.md."""
 
+from dispatcher.append import Appended, append
 from dispatcher.arrays.tables import Pages
 from dispatcher.arrays.tensors import OnDevice
+from dispatcher.builder import ProblemBuilder
 from dispatcher.call import Attention, fmha
 from dispatcher.dispatcher import Choice, Dispatcher, Explanation
+from dispatcher.kernel_set import kernel_set
 from dispatcher.plan import Plan, Ran, Timing
 from dispatcher.problem import Problem, Strides
 from dispatcher.registry import Instance, Registry
@@ -11,6 +14,7 @@ from dispatcher.tuning import Measurement, TuningDatabase
 from dispatcher.validation import validated
 
 __all__ = [
+    "Appended",
     "Attention",
     "Choice",
     "Dispatcher",
@@ -21,11 +25,14 @@ __all__ = [
     "Pages",
     "Plan",
     "Problem",
+    "ProblemBuilder",
     "Ran",
     "Registry",
     "Strides",
     "Timing",
     "TuningDatabase",
+    "append",
     "fmha",
+    "kernel_set",
     "validated",
 ]

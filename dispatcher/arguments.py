@@ -13,6 +13,7 @@ from dispatcher.errors import InvalidProblemError
 from dispatcher.problem import Problem
 from dispatcher.shapes import to_table_problem
 from kernels.families.libraries import host
+from kernels.launch.appendkv_launching import ROPES
 from kernels.launch.encodings import fp8_of
 from kernels.launch.harness import Bias, KvLayout, KvTable, Mask, QScale
 from matrix.problems.problem import launch_seqlen_k
@@ -112,7 +113,31 @@ def fwd_fields(problem: Problem) -> Fields:
     return fields
 
 
-_FIELDS: Mapping[str, Callable[[Problem], Fields]] = {"batch_prefill": prefill_fields}  # all others: ckpm_fwd.h
+def append_fields(problem: Problem) -> Fields:
+    """Of struct ckpm_appendkv_problem (kernels/include_fwd/ckpm_appendkv.h)."""
+    p = problem
+    fields: Fields = {
+        "data_type": p.dtype, "seqlen_q": p.seqlen_q, "seqlen_knew": p.seqlen_knew, "batch": p.batch,
+        "hdim_q": p.hdim_q, "hdim_v": p.hdim_v, "nhead_q": p.nhead_q, "nhead_k": p.nhead_k, "rotary_dim": p.rotary_dim,
+        "rope_type": ROPES[p.rope], "has_mask": int(p.mask != "no"), "is_v_rowmajor": int(p.vlayout == "row"),
+    }  # fmt: skip
+    if p.page_size:
+        fields |= {"page_block_size": p.page_size, "batch_stride_block_table": p.table_width}
+    new = {"knew": (p.nhead_k, p.hdim_q), "vnew": (p.nhead_k, p.hdim_v)}
+    for tensor in ("q", "k", "v"):
+        strides = p.stride(tensor)
+        fields |= {f"stride_{tensor}": strides.row, f"nhead_stride_{tensor}": strides.nhead}
+        fields[f"batch_stride_{tensor}"] = strides.batch
+    for tensor, (heads, hdim) in new.items():
+        fields |= {f"stride_{tensor}": heads * hdim, f"nhead_stride_{tensor}": hdim}
+        fields[f"batch_stride_{tensor}"] = p.seqlen_knew * heads * hdim
+    return fields
+
+
+_FIELDS: Mapping[str, Callable[[Problem], Fields]] = {  # all others: ckpm_fwd.h
+    "batch_prefill": prefill_fields,
+    "fwd_appendkv": append_fields,
+}
 
 
 def fields(library: str, problem: Problem) -> Fields:
@@ -138,6 +163,8 @@ def workspaces(problem: Problem) -> Mapping[str, int]:
 def outputs(problem: Problem) -> Mapping[str, int]:
     """Bytes of contiguous outputs, by their pointer."""
     p = problem
+    if p.family == "fwd_appendkv":  # writes to the cache
+        return {}
     sizes = {"o": p.rows_q * p.nhead_q * p.hdim_v * out_bytes(p)}
     if p.lse:
         sizes["lse"] = p.rows_q * p.nhead_q * 4
@@ -150,6 +177,9 @@ def inputs(problem: Problem) -> tuple[str, ...]:
     """The pointers that a call must give besides the outputs, by the C ABI's names."""
     p = problem
     names = ["q", "k", "v"]
+    if p.family == "fwd_appendkv":
+        rotary = ["rotary_cos", "rotary_sin"] if p.rope != "no" else []
+        return (*names, "knew", "vnew", "seqlen_k_ptr", *rotary, *(["block_table"] if p.page_size else []))
     names += ["bias"] if p.bias != "no" else []
     names += ["seqstart_q"] if p.mode == "group" else []
     if p.family == "batch_prefill":

@@ -168,6 +168,7 @@ class Dispatcher:
 
     def _choose(self, problem: Problem, *, built: bool) -> Choice:
         """Among built kernels, or those that are only declared. Raises NoKernelError, HeuristicError."""
+        stages(problem.family)
         there = tuple(one for one in self.registry.instances(problem.arch) if (one.library is not None) is built)
         found = serving(problem.family, there, problem)
         lacking = list(found.reasons)

@@ -14,6 +14,7 @@ from typing import Any
 from dispatcher.errors import DuplicateKernelError, RegistryError, RegistryVersionError, UnknownKernelError
 from kernels.base.records import Source, Value, as_text
 from kernels.build.manifest import MANIFEST, Manifest, check_library, family_of
+from kernels.families.table import FAMILIES
 from matrix.base.errors import NameSyntaxError
 from matrix.base.files import write_atomically
 from matrix.dialects import compute_units, dialect, dialect_names
@@ -24,7 +25,7 @@ from matrix.names import make_key, parse
 FORMAT = 1
 _REMEDY = "Export the registry again, or name another file."
 
-Identity = tuple[str, str, str, str]
+Identity = tuple[str, str, str, str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +48,10 @@ class Instance:
 
     @property
     def identity(self) -> Identity:
-        """What no two instances of a registry share."""
-        return self.arch, self.upstream, self.key.mask_impl, self.key.name
+        """What no two instances of a registry share. Several libraries may have the same kernel of a later stage."""
+        known = FAMILIES.get(self.key.family)
+        stage_of = str(self.library) if known is not None and known.library else ""
+        return self.arch, self.upstream, self.key.mask_impl, self.key.name, stage_of
 
     def row(self) -> dict[str, Any]:
         library = None if self.library is None else str(self.library)

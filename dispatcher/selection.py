@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dispatcher.errors import HeuristicError
+from dispatcher.errors import HeuristicError, NoKernelError
 from dispatcher.problem import Problem
 from dispatcher.registry import Instance
 from dispatcher.shapes import to_shape, to_table_problem
 from kernels.families.libraries import host, libraries, library_with
+from kernels.families.table import FAMILIES
 from matrix.base.errors import unknown_word
 from matrix.problems import problem as tables
 from matrix.problems.matching import Matcher
@@ -30,7 +31,13 @@ class Serving:
 
 
 def stages(family: str) -> tuple[str, ...]:
-    """The families whose kernels one call of ``family`` runs, in their order: those of its library."""
+    """The families whose kernels one call of ``family`` runs, in their order: those of its library.
+
+    Raises:
+        NoKernelError: no library has such kernels.
+    """
+    if family not in FAMILIES:
+        raise NoKernelError(f"no library has kernels of {family}. Those that have: {', '.join(FAMILIES)}.")
     return libraries()[library_with(family)]
 
 

@@ -15,7 +15,7 @@ _MOST_SPLITS = 128
 _POSITIVE = ("batch", "nhead_q", "nhead_k", "hdim_q", "hdim_v")
 _COUNTS = (
     *("seqlen_q", "seqlen_k", "total_q", "total_k", "seqlen_knew", "page_size", "pool_pages", "table_width"),
-    *("sink_size", "splits", "dropout_seed", "dropout_offset"),
+    *("sink_size", "splits", "dropout_seed", "dropout_offset", "rotary_dim"),
 )
 _WIDE = ("dropout_seed", "dropout_offset")  # 64 bits in the C ABI
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from dispatcher.errors import ShapeError, WrongDeviceError
 from dispatcher.plan import Ran
 from dispatcher.problem import Problem
 from kernels.launch.appendkv_launching import Append, fields
+from kernels.launch.device import Device
 from kernels.launch.encodings import decode
 from kernels.launch.fwd_launching import uploaded
 from matrix.base.errors import ProblemError
@@ -63,16 +65,9 @@ def append(
         "q": q, "knew": knew, "vnew": vnew, "k": k, "v": v, "seqlens_k": seqlens_k, "cos": cos, "sin": sin,
         "block_table": block_table, "cache_batch_idx": cache_batch_idx,
     }  # fmt: skip
-    operands = {name: operand(name, one, over.device) for name, one in given.items() if one is not None}
-    if demand_one_place(list(operands.values())):
-        raise WrongDeviceError("append takes arrays of the host. Of a cache on the device run the plan with addresses.")
-    for name, one in operands.items():
-        if len(one.shape) != _AXES[name]:
-            raise ShapeError(f"{name} is {list(one.shape)}: it must have {_AXES[name]} axes.")
-    kind = kernel_dtype(operands["q"], dtype)
-    arrays = {
-        name: _bits(one, "int32" if name in _INTEGERS else kind, over.device.arch) for name, one in operands.items()
-    }
+    operands = _operands({name: one for name, one in given.items() if one is not None}, over.device)
+    kind, arch = kernel_dtype(operands["q"], dtype), over.device.arch
+    arrays = {name: _bits(one, "int32" if name in _INTEGERS else kind, arch) for name, one in operands.items()}
     asked = Append(dtype=kind, rope=rope, causal=causal, **arrays)
     try:
         fields(asked)
@@ -85,9 +80,19 @@ def append(
         ran = plan.run({name: part.address for name, part in memory.items()})
         plan.finish()
         read = {name: hip.read(memory[name], arrays[name].dtype, arrays[name].shape) for name in ("q", "k", "v")}
-    return Appended(
-        **{name: _as_given(operands[name], bits, kind, over.device.arch) for name, bits in read.items()}, ran=ran
-    )
+    back = {name: _as_given(operands[name], bits, kind, arch) for name, bits in read.items()}
+    return Appended(**back, ran=ran)
+
+
+def _operands(given: Mapping[str, Any], device: Device) -> dict[str, Operand]:
+    """Raises WrongDeviceError, ShapeError, and what :func:`dispatcher.arrays.tensors.operand` does."""
+    operands = {name: operand(name, one, device) for name, one in given.items()}
+    if demand_one_place(list(operands.values())):
+        raise WrongDeviceError("append takes arrays of the host. Of a cache on the device run the plan with addresses.")
+    for name, one in operands.items():
+        if len(one.shape) != _AXES[name]:
+            raise ShapeError(f"{name} is {list(one.shape)}: it must have {_AXES[name]} axes.")
+    return operands
 
 
 def problem_of(asked: Append, arch: str) -> Problem:

@@ -56,7 +56,7 @@ class Explanation:
 
     problem: Problem
     choice: Choice | None
-    refused: Mapping[str, str]
+    refused: Mapping[Instance, str]
 
     def __str__(self) -> str:
         if self.choice is None:
@@ -65,7 +65,7 @@ class Explanation:
             how = "by name" if self.choice.named else "if the library's own dispatch agrees"
             lines = [f"{one.name}\n  chosen {how}, order {self.choice.order}" for one in self.choice.stages]
             lines += [f"  {self.choice.note}"] if self.choice.note else []
-        return "\n".join([*lines, *(f"{name}\n  {reason}" for name, reason in self.refused.items())])
+        return "\n".join([*lines, *(f"{one.name}\n  {reason}" for one, reason in self.refused.items())])
 
 
 class Dispatcher:
@@ -129,7 +129,7 @@ class Dispatcher:
                 choice = choice or self._choose(problem, built=built)
         chosen = {one.identity for one in choice.stages} if choice is not None else set()
         others = (one for one in self.registry.instances() if one.identity not in chosen)
-        refused = {one.name: refusal(one, problem) or _passed_over(one, self._compile is not None) for one in others}
+        refused = {one: refusal(one, problem) or _passed_over(one, self._compile is not None) for one in others}
         return Explanation(problem=problem, choice=choice, refused=refused)
 
     def close(self) -> None:

@@ -67,6 +67,7 @@ class Registry:
     def __init__(self, instances: Iterable[Instance] = ()) -> None:
         self._lock = threading.Lock()
         self._instances: Mapping[Identity, Instance] = {}
+        self._ordered: tuple[Instance, ...] = ()
         self.version = 0
         self.add(instances)
 
@@ -75,8 +76,13 @@ class Registry:
 
     def instances(self, arch: str = "", family: str = "") -> tuple[Instance, ...]:
         """Those of an arch and a family, of all if they are not given."""
-        fitting = (one for one in self._instances.values() if arch in ("", one.arch) and family in ("", one.key.family))
-        return tuple(sorted(fitting, key=lambda one: -one.priority))
+        return tuple(one for one in self._ordered if arch in ("", one.arch) and family in ("", one.key.family))
+
+    def _set(self, instances: Mapping[Identity, Instance]) -> None:
+        """Of this registry, whose lock is held."""
+        self._instances = instances
+        self._ordered = tuple(sorted(instances.values(), key=lambda one: -one.priority))
+        self.version += 1
 
     def add(self, instances: Iterable[Instance]) -> None:
         """All of them, or none. A built kernel takes the place of the same one that was only declared.
@@ -91,8 +97,7 @@ class Registry:
                 if before is not None and (before.library is not None or one.library is None):
                     raise DuplicateKernelError(_duplicate(one, before))
                 known[one.identity] = one
-            self._instances = known
-            self.version += 1
+            self._set(known)
 
     def add_library(self, library: Path, priority: int = 0) -> tuple[Instance, ...]:
         """The kernels of a built library, by the manifest beside it.
@@ -128,11 +133,8 @@ class Registry:
             there = {one.name for one in self._instances.values()}
             if unknown := [name for name in names if name not in there]:
                 raise UnknownKernelError(f"no kernel {unknown[0]} is registered.")
-            self._instances = {
-                identity: replace(one, priority=priority) if one.name in names else one
-                for identity, one in self._instances.items()
-            }
-            self.version += 1
+            changed = self._instances.items()
+            self._set({at: replace(one, priority=priority) if one.name in names else one for at, one in changed})
 
     def write(self, file: Path) -> None:
         """Export as JSON, in one step. Raises DiskFullError, OutputError."""

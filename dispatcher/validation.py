@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dispatcher.errors import DimensionError, InvalidProblemError, OverlapError
 from dispatcher.problem import CHOICES, PAGED, Problem, Strides
 from dispatcher.shapes import broken_rules
+from matrix.configurations.limits import limits
 
 _LARGEST = 2**31 - 1  # sizes and strides are int32 in the C ABI
 _MOST_SPLITS = 128
@@ -29,7 +30,7 @@ def validated(problem: Problem) -> Problem:
         InvalidProblemError: it breaks rules of `python -m matrix validate`, or contradicts itself.
     """
     _check_sizes(problem)
-    if complaints := [*_contradictions(problem), *broken_rules(problem)]:
+    if complaints := list(_unknown_words(problem)) or [*_contradictions(problem), *broken_rules(problem)]:
         raise InvalidProblemError("the problem can't be posed:\n" + "\n".join(f"  {line}" for line in complaints))
     _check_strides(problem)
     return problem
@@ -51,10 +52,13 @@ def _check_range(name: str, value: object, smallest: int, largest: int = _LARGES
         raise DimensionError(f"{name} is {value!r}: it must be a whole number from {smallest} to {largest}.")
 
 
-def _contradictions(p: Problem) -> Iterator[str]:
-    for name, known in CHOICES.items():
+def _unknown_words(p: Problem) -> Iterator[str]:
+    for name, known in {**CHOICES, "arch": tuple(limits().archs)}.items():
         if getattr(p, name) not in known:
             yield f"{name} '{getattr(p, name)}' is none of {', '.join(known)}"
+
+
+def _contradictions(p: Problem) -> Iterator[str]:
     if p.nhead_q % p.nhead_k:
         yield f"nhead_q {p.nhead_q} is no multiple of nhead_k {p.nhead_k}"
     if p.mask == "no" and (p.window_left, p.window_right, p.sink_size) != (-1, -1, 0):
@@ -99,8 +103,9 @@ def _page_contradictions(p: Problem) -> Iterator[str]:
 
 def _check_strides(p: Problem) -> None:
     given = dict(p.strides)
-    if len(given) != len(p.strides) or (unknown := set(given) - {"q", "k", "v", "o"}):
-        raise InvalidProblemError(f"strides are given once each for q, k, v and o, not for {sorted(unknown or given)}.")
+    if len(given) != len(p.strides) or set(given) - {"q", "k", "v", "o"}:
+        named = sorted(name for name, _ in p.strides)
+        raise InvalidProblemError(f"strides are given once each for q, k, v and o, not for {named}.")
     for tensor in ("q", "k", "v", "o"):
         strides = p.stride(tensor)
         for field in dataclasses.fields(strides):

@@ -1,5 +1,6 @@
 """From a problem to a running kernel: docs/reference/dispatcher.md."""
 
+from dispatcher import reference
 from dispatcher.append import Appended, append
 from dispatcher.arrays.tables import Pages
 from dispatcher.arrays.tensors import OnDevice
@@ -34,5 +35,6 @@ __all__ = [
     "append",
     "fmha",
     "kernel_set",
+    "reference",
     "validated",
 ]

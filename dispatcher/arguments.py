@@ -75,6 +75,8 @@ def prefill_fields(problem: Problem) -> Fields:
         "batch_stride_block_table": p.table_width, "has_sink": int(p.sink_size > 0),
         "qscale_type": int(_QSCALES[p.qscale]),
     }  # fmt: skip
+    if p.page_size == 1:  # a token's step is then its page's
+        fields |= {f"stride_{tensor}": p.stride(tensor).batch for tensor in ("k", "v")}
     if p.mode == "batch":
         fields["seqlen_k"] = launch_seqlen_k(to_table_problem(p))
     if p.qscale == "kv_blockscale":

@@ -9,36 +9,17 @@ from dispatcher.call import fmha
 from dispatcher.familiar.tensors import empty_like, paged
 
 
+# fmt: off
 def mha_batch_prefill_func(
-    q: Any,
-    k: Any,
-    v: Any,
-    cu_seqlens_q: Any,
-    kv_indptr: Any,
-    kv_page_indices: Any,
-    max_seqlen_q: int,
-    max_seqlen_k: int,
-    dropout_p: float = 0.0,
-    softmax_scale: float | None = None,
-    logits_soft_cap: float = 0.0,
-    causal: bool = False,
-    window_size: tuple[int, ...] = (-1, -1),
-    alibi_slopes: Any = None,
-    deterministic: bool = False,
-    return_lse: bool = False,
-    return_attn_probs: bool = False,
-    out: Any = None,
-    kv_last_page_lens: Any = None,
-    block_table: Any = None,
-    seqlen_k: Any = None,
-    q_descale: Any = None,
-    k_descale: Any = None,
-    v_descale: Any = None,
-    kv_block_descale: Any = None,
-    sink_ptr: Any = None,
-    sink_size: int = 0,
-    **ours: Any,
+    q: Any, k: Any, v: Any, cu_seqlens_q: Any, kv_indptr: Any, kv_page_indices: Any, max_seqlen_q: int,
+    max_seqlen_k: int, dropout_p: float = 0.0, softmax_scale: float | None = None, logits_soft_cap: float = 0.0,
+    causal: bool = False, window_size: tuple[int, ...] = (-1, -1), alibi_slopes: Any = None,
+    deterministic: bool = False, return_lse: bool = False, return_attn_probs: bool = False, out: Any = None,
+    kv_last_page_lens: Any = None, block_table: Any = None, seqlen_k: Any = None, q_descale: Any = None,
+    k_descale: Any = None, v_descale: Any = None, kv_block_descale: Any = None, sink_ptr: Any = None,
+    sink_size: int = 0, **ours: Any,
 ) -> Any:
+    # fmt: on
     """O, or (O, LSE), or (O, LSE, random bytes): LSE is natural, [head, query token].
 
     K and V are [token, head, dim] (pages of one token), [page, token, head, dim], or vectorized as

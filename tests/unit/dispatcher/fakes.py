@@ -48,7 +48,7 @@ class FakeHip:
         self.memory[memory.address][:] = byte
 
     def read(self, memory: Memory, kind: Any = np.uint8, shape: Any = None) -> np.ndarray[Any, Any]:
-        data = self.memory[memory.address][: memory.size].view(kind)
+        data: np.ndarray[Any, Any] = self.memory[memory.address][: memory.size].view(kind)
         return data.copy() if shape is None else data[: int(np.prod(shape))].reshape(shape).copy()
 
     def synchronize(self) -> None:

@@ -32,7 +32,7 @@ def test_a_problem_gets_a_kernel_with_its_signature() -> None:
         ({"bias": "alibi"}, {"bias": "alibi"}),
         ({"p_drop": 0.1}, {"dropout": True}),
     ):
-        key = over.plan(replace(PREFILL, **changes)).stages[0].key  # type: ignore[arg-type]
+        key = over.plan(replace(PREFILL, **changes)).stages[0].key
         assert {name: getattr(key, name) for name in wanted} == wanted
 
 

@@ -88,9 +88,10 @@ def test_append_s_fields_are_those_of_the_suites(given: dict[str, Any]) -> None:
 
 def test_strides_that_are_given_reach_the_library() -> None:
     over, device = dispatcher(prefill())
-    over.plan(replace(PREFILL, strides=(("k", Strides(1024, 512, 1024)),))).run(POINTERS)
+    over.plan(replace(PREFILL, strides=(("k", Strides(1024, 512, 700)), ("q", Strides(0, 128, 600))))).run(POINTERS)
     said = device.launched[0]
-    assert (said.batch_stride_k, said.nhead_stride_k, said.stride_k) == (1024, 512, 1024)
+    assert (said.nhead_stride_q, said.stride_q) == (128, 600)
+    assert (said.batch_stride_k, said.nhead_stride_k, said.stride_k) == (1024, 512, 1024)  # a page is a token
     assert (said.batch_stride_v, said.nhead_stride_v, said.stride_v) == (256, 128, 256)
 
 

@@ -40,9 +40,9 @@ def test_problems_are_told_apart_by_their_shape_and_arch(tmp_path: Path) -> None
     base = TuningDatabase(tmp_path / "t.db")
     base.add(PREFILL, "hip", [Measurement(kernel="a", value=1.0)])
     for same in ({"dropout_seed": 5}, {"scale": 0.5}, {"pool_pages": 500}):
-        assert base.measured(dataclasses.replace(PREFILL, **same), "hip"), same  # type: ignore[arg-type]
+        assert base.measured(dataclasses.replace(PREFILL, **same), "hip"), same
     for other in ({"seqlen_k": 71}, {"lse": True}, {"nhead_q": 8}, {"arch": "gfx942"}, {"family": "fwd_pagedkv"}):
-        assert not base.measured(dataclasses.replace(PREFILL, **other), "hip"), other  # type: ignore[arg-type]
+        assert not base.measured(dataclasses.replace(PREFILL, **other), "hip"), other
 
 
 def test_a_locked_database_is_said_to_be_locked(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ def reproduce(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Measure the promised figures as ratios in one run."""
     run(session, "kernels", "bench", "--output", "reports/bench.md", *session.posargs)
-    run(session, "dispatcher.bench", "--output", "reports/bench-dispatcher.md")
+    run(session, "dispatcher", "bench", "--output", "reports/bench-dispatcher.md")
 
 
 @session("tests")

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from dispatcher.errors import InvalidProblemError
-from dispatcher.problem import Problem
-from dispatcher.shapes import to_table_problem
+from dispatcher.problems.problem import Problem
+from dispatcher.problems.shapes import to_table_problem
 from kernels.families.libraries import host
 from kernels.launch.appendkv_launching import ROPES
 from kernels.launch.encodings import fp8_of

@@ -1,4 +1,4 @@
-"""``python -m dispatcher.bench``: what a call costs in Python before its launch, beside its target.
+"""``python -m dispatcher bench``: what a call costs in Python before its launch, beside its target.
 
 Measured are a problem made, its plan looked up and the C ABI's struct filled; no library is opened for it.
 """
@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from dispatcher.dispatcher import Dispatcher
-from dispatcher.kernel_set import kernel_set
-from dispatcher.problem import Problem
+from dispatcher.kernel_sets import kernel_set
+from dispatcher.problems.problem import Problem
 from dispatcher.registry import Registry
 from kernels.base.console import PlainConsole, say
 from kernels.bench.figures import Figure, table, timed
 from kernels.launch.c_abi import CheckedArguments, Library
 from kernels.launch.device import Device, EmulatedDevice
 from kernels.launch.harness import LaunchArguments
-from matrix.base.entry import exit_code
 from matrix.base.files import write_atomically
 from matrix.base.outputs import demand_place
 
@@ -80,23 +79,16 @@ def _each(call: Callable[[], object]) -> float:
     return min(timed(calls) for _ in range(_ROUNDS)) / _CALLS
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print the table; a missed target is named there and decides nothing, as in ``python -m kernels bench``."""
-    parser = argparse.ArgumentParser(prog="python -m dispatcher.bench", description=(__doc__ or "").partition("\n")[0])
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, default=None, help="also write the table to this file")
-    args = parser.parse_args(argv)
-
-    def run() -> int:
-        if args.output:
-            demand_place(args.output)
-        text = table(figures())
-        say(PlainConsole(), text)
-        if args.output:
-            write_atomically(args.output, text.encode())
-        return 0
-
-    return exit_code(run)
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+def run(args: argparse.Namespace) -> int:
+    """Print the table; a missed target is named there and decides nothing, as in ``python -m kernels bench``."""
+    if args.output:
+        demand_place(args.output)
+    text = table(figures())
+    say(PlainConsole(), text)
+    if args.output:
+        write_atomically(args.output, text.encode())
+    return 0

@@ -16,7 +16,7 @@ from dispatcher.arrays.tensors import demand_dtype, demand_shape, demand_writabl
 from dispatcher.dispatcher import Dispatcher
 from dispatcher.errors import NoKernelError, NullPointerError
 from dispatcher.plan import UNTIMED, Plan, Ran, Timing
-from dispatcher.problem import Problem
+from dispatcher.problems.problem import Problem
 from dispatcher.registry import Registry
 from kernels.build.request import LIBRARY
 from kernels.launch.device import choose

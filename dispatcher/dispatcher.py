@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from dispatcher import arguments
 from dispatcher.errors import HeuristicError, NoKernelError
 from dispatcher.plan import Plan
-from dispatcher.problem import Problem
+from dispatcher.problems.problem import Problem
+from dispatcher.problems.validation import validated
 from dispatcher.registry import Instance, Registry
 from dispatcher.selection import (
     MEASURED,
@@ -25,7 +26,6 @@ from dispatcher.selection import (
     serving,
     stages,
 )
-from dispatcher.validation import validated
 from kernels.families.libraries import host, library_with
 from kernels.launch.c_abi import Library
 from kernels.launch.device import Device
@@ -100,7 +100,7 @@ class Dispatcher:
         """The plan of a problem, made once.
 
         Raises:
-            InvalidProblemError, DimensionError, OverlapError: see dispatcher.validation.validated.
+            InvalidProblemError, DimensionError, OverlapError: see dispatcher.problems.validation.validated.
             NoKernelError: nothing serves it. HeuristicError: of a user's order.
             LibraryError, UntrustedFileError: its library can't be opened.
         """

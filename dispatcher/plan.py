@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dispatcher.errors import LaunchError, NullPointerError, OtherKernelError
-from dispatcher.problem import Problem
+from dispatcher.problems.problem import Problem
 from dispatcher.registry import Instance
 from kernels.errors import HipError
 from kernels.launch.c_abi import CheckedArguments, Launch, Library, Status

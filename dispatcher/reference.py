@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dispatcher.problem import Problem
-from dispatcher.shapes import to_table_problem
+from dispatcher.problems.problem import Problem
+from dispatcher.problems.shapes import to_table_problem
 from matrix.problems.problem import mask_corner
 
 Floats = NDArray[np.float64]

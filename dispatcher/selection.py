@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dispatcher.errors import HeuristicError, NoKernelError
-from dispatcher.problem import Problem
+from dispatcher.problems.problem import Problem
+from dispatcher.problems.shapes import to_shape, to_table_problem
 from dispatcher.registry import Instance
-from dispatcher.shapes import to_shape, to_table_problem
 from kernels.families.libraries import host, libraries, library_with
 from kernels.families.table import FAMILIES
 from matrix.base.errors import unknown_word

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dispatcher.errors import TuningCorruptError, TuningLockedError, TuningVersionError
-from dispatcher.problem import Problem
-from dispatcher.shapes import to_shape
+from dispatcher.problems.problem import Problem
+from dispatcher.problems.shapes import to_shape
 from matrix.base.files import write_error
 
 SCHEMA = 1

@@ -19,7 +19,7 @@ from dispatcher.arrays.options import Options
 from dispatcher.arrays.tables import TABLES, lengths_of, longest_of, paged_keys
 from dispatcher.arrays.tensors import Operand, demand_contiguous, demand_dtype, demand_one_place, demand_shape, operand
 from dispatcher.errors import DtypeError, ShapeError
-from dispatcher.problem import CHOICES, ELEMENT_BYTES, Problem, Strides
+from dispatcher.problems.problem import CHOICES, ELEMENT_BYTES, Problem, Strides
 from kernels.launch.buffers import PADDING
 from kernels.launch.device import Device
 from kernels.launch.encodings import encode

@@ -22,7 +22,7 @@ from dispatcher.errors import (
     ShapeError,
     WrongDeviceError,
 )
-from dispatcher.validation import overlapping
+from dispatcher.problems.validation import overlapping
 from kernels.launch.device import Device
 
 _WORDS: Mapping[str, str] = {

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dispatcher.append import append
+from dispatcher.appending import append
 from dispatcher.arrays.tables import Pages
 from dispatcher.arrays.tensors import OnDevice
 from dispatcher.call import fmha

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from dispatcher.dispatcher import Dispatcher
-from dispatcher.kernel_set import kernel_set
-from dispatcher.problem import Problem
+from dispatcher.kernel_sets import kernel_set
+from dispatcher.problems.problem import Problem
 from dispatcher.registry import Instance, Registry
 from kernels.families.libraries import library_with
 from kernels.launch.c_abi import CheckedArguments, Library, Status

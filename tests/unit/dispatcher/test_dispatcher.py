@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from dispatcher.errors import HeuristicError, InvalidProblemError, NoKernelError
-from dispatcher.kernel_set import kernel_set
-from dispatcher.problem import Problem
+from dispatcher.jit import on_demand
+from dispatcher.kernel_sets import kernel_set
+from dispatcher.problems.problem import Problem
 from dispatcher.registry import Instance, Registry
 from dispatcher.selection import stages
 from dispatcher.tuning import Measurement, TuningDatabase
@@ -214,6 +215,21 @@ def test_declared_kernels_are_compiled_when_no_built_one_serves() -> None:
     assert len(asked) == 1
     with pytest.raises(NoKernelError, match="no declared kernel of batch_prefill serves"):
         over.plan(replace(PREFILL, dtype="fp16"))
+
+
+def test_on_demand_asks_for_the_stage_that_names_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def compile_keys(keys: Sequence[Any], arch: str, upstream: str, **options: Any) -> tuple[Path, ...]:
+        asked.append((keys, arch, upstream, options))
+        return (Path("/jit/entry"),)
+
+    monkeypatch.setattr(on_demand, "compile_keys", compile_keys)
+    first = kernel_set("fwd_splitkv", ARCH, dtype="bf16", hdim_q=128)[0]
+    second = kernel_set("fwd_splitkv_combine", ARCH, dtype="bf16", hdim_q=128)[0]
+    libraries = on_demand.on_demand(jobs=3)((second, first))
+    assert asked == [([first.key], ARCH, "aiter", {"jobs": 3})]
+    assert libraries == (Path("/jit/entry/libckpm.so"),)
 
 
 def test_closing_frees_the_workspaces() -> None:

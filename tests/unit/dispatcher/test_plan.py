@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from dispatcher.append import problem_of
+from dispatcher.appending import problem_of
 from dispatcher.arguments import append_fields, fwd_fields
 from dispatcher.errors import InvalidProblemError, LaunchError, NullPointerError, OtherKernelError
 from dispatcher.plan import Plan, Timing
-from dispatcher.problem import Problem, Strides
+from dispatcher.problems.problem import Problem, Strides
 from dispatcher.registry import Registry
 from kernels.launch.appendkv_launching import fields as of_append
 from kernels.launch.buffers import prepare

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.builder import ProblemBuilder
 from dispatcher.errors import DimensionError, InvalidProblemError, OverlapError
-from dispatcher.problem import Problem, Strides
-from dispatcher.shapes import broken_rules, from_shape, to_shape, to_table_problem
-from dispatcher.validation import overlapping, validated
+from dispatcher.problems.builder import ProblemBuilder
+from dispatcher.problems.problem import Problem, Strides
+from dispatcher.problems.shapes import broken_rules, from_shape, to_shape, to_table_problem
+from dispatcher.problems.validation import overlapping, validated
 from matrix.configurations.validation import RULES
 from matrix.problems.testing import Shape, shapes
 from tests.unit.dispatcher.fakes import PREFILL

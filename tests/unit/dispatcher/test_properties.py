@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from dispatcher.arguments import outputs
 from dispatcher.dispatcher import Dispatcher
 from dispatcher.errors import NoKernelError
-from dispatcher.problem import CHOICES, Problem, Strides
+from dispatcher.problems.problem import CHOICES, Problem, Strides
+from dispatcher.problems.validation import validated
 from dispatcher.registry import Registry
 from dispatcher.selection import KNOWN, MEASURED
-from dispatcher.validation import validated
 from matrix.base.errors import CkPrefillError
 from tests.unit.dispatcher.fakes import FakeDevice, built
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dispatcher import reference
-from dispatcher.problem import Problem
+from dispatcher.problems.problem import Problem
 from kernels.launch.buffers import Inputs
 from matrix.problems.problem import Problem as TableProblem
 from tests.gpu.reference import attention

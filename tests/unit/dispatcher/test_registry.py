@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dispatcher.errors import DuplicateKernelError, RegistryError, RegistryVersionError, UnknownKernelError
-from dispatcher.kernel_set import kernel_set
+from dispatcher.kernel_sets import kernel_set
 from dispatcher.registry import FORMAT, Registry
 from kernels.errors import LibraryMismatchError, RecordError
 from matrix.base.files import sha256_of

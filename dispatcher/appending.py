@@ -15,7 +15,7 @@ from dispatcher.call import default
 from dispatcher.dispatcher import Dispatcher
 from dispatcher.errors import ShapeError, WrongDeviceError
 from dispatcher.plan import Ran
-from dispatcher.problem import Problem
+from dispatcher.problems.problem import Problem
 from kernels.launch.appendkv_launching import Append, fields
 from kernels.launch.device import Device
 from kernels.launch.encodings import decode

@@ -1,8 +1,8 @@
 """A problem as a caller poses it: sizes, strides and features of one attention call, without its numbers.
 
 A :class:`Problem` is frozen and hashable: plans are kept by it. What it says about a sequence is its longest length;
-the lengths themselves are arrays of the call. :mod:`dispatcher.builder` makes one step by step,
-:mod:`dispatcher.validation` refuses what contradicts itself, :mod:`dispatcher.shapes` relates it to the matrix.
+the lengths themselves are arrays of the call. builder.py makes one step by step, validation.py refuses what
+contradicts itself, shapes.py relates it to the matrix.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dispatcher.problem import Problem, Strides
-from dispatcher.shapes import from_shape
-from dispatcher.validation import validated
+from dispatcher.problems.problem import Problem, Strides
+from dispatcher.problems.shapes import from_shape
+from dispatcher.problems.validation import validated
 from matrix.problems.testing import Shape
 
 
@@ -26,7 +26,7 @@ class ProblemBuilder:
         return cls(from_shape(shape, family, arch))
 
     def build(self) -> Problem:
-        """Raises InvalidProblemError, DimensionError, OverlapError: see dispatcher.validation.validated."""
+        """Raises InvalidProblemError, DimensionError, OverlapError: see dispatcher.problems.validation.validated."""
         return validated(self._problem)
 
     def _with(self, **changes: Any) -> ProblemBuilder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dispatcher.problem import PAGED, Problem
+from dispatcher.problems.problem import PAGED, Problem
 from matrix.configurations.configuration import Configuration
 from matrix.configurations.report import findings
 from matrix.problems import problem as tables

@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from dispatcher.errors import DimensionError, InvalidProblemError, OverlapError
-from dispatcher.problem import CHOICES, PAGED, Problem, Strides
-from dispatcher.shapes import broken_rules
+from dispatcher.problems.problem import CHOICES, PAGED, Problem, Strides
+from dispatcher.problems.shapes import broken_rules
 from matrix.configurations.limits import limits
 
 _LARGEST = 2**31 - 1  # sizes and strides are int32 in the C ABI

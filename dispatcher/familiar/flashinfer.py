@@ -31,6 +31,14 @@ class _Planned:
     hdims: tuple[int, int]
 
 
+def _asks(name: str, value: Any, q_data_type: Any) -> bool:
+    """Whether a parameter that is not served asks for something."""
+    if name in ("kv_data_type", "o_data_type"):
+        return value is not None and value != q_data_type
+    plain = value is None or value is False or (isinstance(value, str) and value == "NONE")
+    return name != "non_blocking" and not plain
+
+
 class BatchPrefillWithPagedKVCacheWrapper:
     """``plan`` once for a batch, then ``run`` for each layer. Workspaces are the dispatcher's: a buffer is not used."""
 
@@ -70,7 +78,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
         Raises:
             InvalidProblemError: another of FlashInfer's parameters is asked for, or a dtype that no kernel reads.
         """
-        if given := sorted(name for name, value in others.items() if value not in (None, False, "NONE")):
+        if given := sorted(name for name, value in others.items() if _asks(name, value, q_data_type)):
             raise InvalidProblemError(f"plan has no {', '.join(given)} here. Leave it out, or call dispatcher.fmha.")
         word = str(q_data_type).rpartition(".")[2]
         if word not in _DTYPES:

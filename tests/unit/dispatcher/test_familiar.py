@@ -126,7 +126,7 @@ def test_what_is_not_served_is_refused() -> None:
     with pytest.raises(InvalidProblemError, match="q_data_type int8 is none of float16"):
         wrapper(q_data_type="int8")
     made, device = wrapper()
-    with pytest.raises(ShapeError, match=r"q has \[3, 128\] behind its first axis; \[4, 128\] was planned"):
+    with pytest.raises(ShapeError, match=r"q has \[3, 128\] behind its first axis, and \[4, 128\] was planned"):
         made.run(Q[:, :3], CACHE)
     with pytest.raises(ShapeError, match="k has"):
         made.run(Q, CACHE[..., :64])

@@ -123,6 +123,12 @@ def test_fwd(session: nox.Session) -> None:
     run_suite(session, "kernels", *(() if named else ("--family", "fwd")))
 
 
+@session("test-dispatcher")
+def test_dispatcher(session: nox.Session) -> None:
+    """Arrays through the dispatcher to real kernels on the emulator, orders, the device's own memory, random calls."""
+    run(session, "pytest", *(session.posargs or ["tests/dispatcher"]))
+
+
 @session("perf-gate")
 def perf_gate(session: nox.Session) -> None:
     """Judge a built library against its baseline: it fails if regressed, inconclusive or not comparable."""
@@ -175,6 +181,7 @@ def reproduce(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Measure the promised figures as ratios in one run."""
     run(session, "kernels", "bench", "--output", "reports/bench.md", *session.posargs)
+    run(session, "dispatcher", "bench", "--output", "reports/bench-dispatcher.md")
 
 
 @session("tests")

@@ -1,1 +1,68 @@
-"""From a problem to a running kernel: see docs/reference/dispatcher.md and docs/reference/jit.md."""
+"""From a problem to a running kernel: docs/reference/dispatcher.md and docs/reference/jit.md.
+
+Names are imported when they are asked for: compiling needs neither NumPy nor a device.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dispatcher.appending import Appended, append
+    from dispatcher.arrays.tables import Pages
+    from dispatcher.arrays.tensors import OnDevice
+    from dispatcher.call import Attention, fmha
+    from dispatcher.dispatcher import Choice, Dispatcher, Explanation
+    from dispatcher.kernel_sets import kernel_set
+    from dispatcher.plan import Plan, Ran, Timing
+    from dispatcher.problems.builder import ProblemBuilder
+    from dispatcher.problems.problem import Problem, Strides
+    from dispatcher.problems.validation import validated
+    from dispatcher.registry import Instance, Registry
+    from dispatcher.tuning import Measurement, TuningDatabase
+
+__all__ = [
+    "Appended",
+    "Attention",
+    "Choice",
+    "Dispatcher",
+    "Explanation",
+    "Instance",
+    "Measurement",
+    "OnDevice",
+    "Pages",
+    "Plan",
+    "Problem",
+    "ProblemBuilder",
+    "Ran",
+    "Registry",
+    "Strides",
+    "Timing",
+    "TuningDatabase",
+    "append",
+    "fmha",
+    "kernel_set",
+    "validated",
+]
+_MODULES = {
+    "appending": ("Appended", "append"),
+    "arrays.tables": ("Pages",),
+    "arrays.tensors": ("OnDevice",),
+    "call": ("Attention", "fmha"),
+    "dispatcher": ("Choice", "Dispatcher", "Explanation"),
+    "kernel_sets": ("kernel_set",),
+    "plan": ("Plan", "Ran", "Timing"),
+    "problems.builder": ("ProblemBuilder",),
+    "problems.problem": ("Problem", "Strides"),
+    "problems.validation": ("validated",),
+    "registry": ("Instance", "Registry"),
+    "tuning": ("Measurement", "TuningDatabase"),
+}
+_PLACES = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'dispatcher' has no attribute '{name}'")
+    return getattr(importlib.import_module(f"dispatcher.{_PLACES[name]}"), name)

@@ -37,11 +37,19 @@ def _run_cpp(parser: argparse.ArgumentParser) -> None:
     command.add_run_options(parser)
 
 
+def _bench(parser: argparse.ArgumentParser) -> None:
+    from dispatcher import bench
+
+    bench.add_options(parser)
+    parser.set_defaults(run=bench.run)
+
+
 COMMANDS: Commands = {
     "jit": ("compile kernels by name, or find them compiled, and load them", _jit),
     "index": ("write kernels.txt beside a built library, for C++ programs", _index),
     "declared": ("list the kernels that a C++ file declares", _declared),
     "run-cpp": ("compile a C++ program and run it over a device", _run_cpp),
+    "bench": ("measure what a call costs before its launch", _bench),
 }
 
 

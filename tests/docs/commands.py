@@ -103,6 +103,9 @@ def _module(module: str, options: Sequence[str]) -> list[str]:
         return [f"pytest: there is no {place}" for place in places if not (ROOT / place).exists()]
     if module == "venv":
         return []
+    if module.startswith("examples."):
+        there = (ROOT / f"{module.replace('.', '/')}.py").is_file()
+        return [] if there else [f"python -m {module}: there is no such example"]
     if module not in PARSERS:
         return [f"python -m {module}: no module with a command line"]
     try:

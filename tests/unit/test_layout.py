@@ -65,7 +65,9 @@ ORDER = {
         "cli",
         "__main__",
     ),
-    "dispatcher": ("errors", "*", "cpp", "arrays", "call jit", "append familiar", "cli", "__main__"),
+    "dispatcher": (
+        *("errors", "problems", "*", "cpp", "arrays", "call jit", "appending familiar", "bench", "cli", "__main__"),
+    ),
     "reports": ("errors", "*", "junit", "gates", "timing", "page", "release", "calibration", "cli", "__main__"),
 }
 MAX_FILES = 16  # Python files in a folder of a room, __init__.py left out

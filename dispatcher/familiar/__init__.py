@@ -1,0 +1,1 @@
+"""Calls with the names and conventions of other packages, so that a caller changes an import."""

@@ -64,7 +64,8 @@ VECTOR = TRANSCENDENTAL | _expand("""
     v_{add,sub,subrev,mul_lo,min,max,mad,min3,max3,med3}_u16 v_{min,max,add,sub,mad,min3,max3,med3}_i16
     v_{lshlrev,lshrrev}_b16 v_ashrrev_i16 v_pack_b32_f16
     v_mov_b64 v_{lshlrev,lshrrev}_b64 v_ashrrev_i64 v_lshl_add_u64 v_mad_u64_u32 v_mad_i64_i32
-    v_{add,mul,min,max,fma,fmac,trunc,ceil,floor,rndne,fract,ldexp,trig_preop}_f64 v_div_{scale,fmas,fixup}_f64
+    v_{add,mul,min,max,fma,fmac,trunc,ceil,floor,rndne,fract,frexp_mant,ldexp,trig_preop}_f64 v_frexp_exp_i32_f64
+    v_div_{scale,fmas,fixup}_f64
     v_{add,sub,subrev,mul,min,max,min3,max3,med3,fma,fmac,trunc,ceil,floor,rndne,fract,ldexp}_f16
     v_cvt_f32_{u32,i32,ubyte0,ubyte1,ubyte2,ubyte3,bf16,f16,f64,fp8,bf8} v_cvt_{u32,i32,rpi_i32,flr_i32,f16,f64}_f32
     v_cvt_pk_{bf16,f16,fp8,bf8}_f32 v_cvt_pkrtz_f16_f32 v_cvt_pknorm_{i16,u16}_f32 v_cvt_pk_{u16_u32,i16_i32}

@@ -34,7 +34,7 @@ def toolchain() -> Toolchain:
 def sample(name: str) -> Path:
     """The executable of tests/data/programs/NAME.hip."""
     tc, source = toolchain(), DATA / f"{name}.hip"
-    headers = [file.read_text() for file in sorted(INCLUDE.rglob("*.h"))]
+    headers = [file.read_text() for file in sorted(DATA.rglob("*.h"))]
     folder = kept(
         name, *toolchains.describe(tc).values(), *ARCHS, source.read_text(), *headers, Path(__file__).read_text()
     )

@@ -211,6 +211,14 @@ uint32_t wide_to_i32(double x)
     return static_cast<uint32_t>(static_cast<int32_t>(x));
 }
 
+uint32_t frexp_exponent(double x)
+{
+    int exponent = 0;
+    if(std::isfinite(x))
+        std::frexp(x, &exponent);
+    return static_cast<uint32_t>(exponent);
+}
+
 uint32_t wide_to_u32(double x)
 {
     if(!(x > 0.0))
@@ -354,6 +362,7 @@ constexpr Entry ENTRIES[] = {
     {"v_cvt_f32_f64", from_wide<([](double x) { return as_bits(static_cast<float>(x)); })>},
     {"v_cvt_i32_f64", from_wide<wide_to_i32>},
     {"v_cvt_u32_f64", from_wide<wide_to_u32>},
+    {"v_frexp_exp_i32_f64", from_wide<frexp_exponent>},
     {"v_cvt_f64_f32", v_cvt_f64_f32},
     {"v_cvt_f64_u32", to_wide<([](uint32_t a) { return a; })>},
     {"v_cvt_f64_i32", to_wide<([](uint32_t a) { return static_cast<int32_t>(a); })>},

@@ -310,6 +310,12 @@ double fract(double x)
     return part >= 1.0 ? 0x1.fffffffffffffp-1 : part;
 }
 
+double frexp_mantissa(double x)
+{
+    int exponent;
+    return std::isfinite(x) ? std::frexp(x, &exponent) : x;
+}
+
 // 2 / pi below the binary point: its first 1201 bits, from the highest on, and zeros.
 constexpr unsigned TWO_OVER_PI_BITS = 1201;
 constexpr uint32_t TWO_OVER_PI[]    = {
@@ -382,6 +388,7 @@ constexpr Entry ENTRIES[] = {
     D1("v_floor_f64", std::floor(a)),
     D1("v_rndne_f64", __builtin_roundeven(a)),
     D1("v_fract_f64", fract(a)),
+    D1("v_frexp_mant_f64", frexp_mantissa(a)),
     {"v_ldexp_f64", v_ldexp_f64},
     {"v_trig_preop_f64", v_trig_preop_f64},
     {"v_div_scale_f64", v_div_scale_f64},

@@ -34,6 +34,7 @@ enum class HiddenKind : uint32_t
     PrivateBase,
     SharedBase,
     QueuePtr,
+    HostcallBuffer,
     Zero,
     Count,
 };

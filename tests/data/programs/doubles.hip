@@ -1,8 +1,7 @@
 // Arithmetic in f64: for i from 1 on, sqrt(i) / (i + 1/3), its sum by a tree in LDS; all on
 // standard output as doubles, the sums of the blocks last.
-#include <cstdio>
-#include <cstdlib>
-#include <hip/hip_runtime.h>
+#include "check.h"
+
 #include <vector>
 
 constexpr int THREADS = 128;

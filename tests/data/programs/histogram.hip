@@ -1,8 +1,7 @@
 // A histogram of the bytes on standard input, over counters in dynamic LDS, and the largest byte;
 // both on standard output as 32-bit words.
-#include <cstdio>
-#include <cstdlib>
-#include <hip/hip_runtime.h>
+#include "check.h"
+
 #include <vector>
 
 extern __shared__ unsigned local_counts[];

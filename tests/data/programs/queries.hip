@@ -1,8 +1,6 @@
 // Device variables, rectangles of memory, and what a program asks about device and kernel; one line
 // "name value" each.
-#include <cstdio>
-#include <cstdlib>
-#include <hip/hip_runtime.h>
+#include "check.h"
 
 __device__ int table[4] = {1, 2, 3, 4};
 __constant__ int factor = 10;
@@ -21,12 +19,14 @@ static void say(const char* name, long long value) { std::printf("%s %lld\n", na
 static void symbols()
 {
     const int seven = 7;
-    HIP_CHECK(hipMemcpyToSymbol(&factor, &seven, sizeof seven, 0, hipMemcpyHostToDevice));
+    HIP_CHECK(hipMemcpyToSymbol(
+        static_cast<const void*>(&factor), &seven, sizeof seven, 0, hipMemcpyHostToDevice));
     scale<<<dim3(1), dim3(256)>>>();
     int back[4];
-    HIP_CHECK(hipMemcpyFromSymbol(back, &table, sizeof back, 0, hipMemcpyDeviceToHost));
+    HIP_CHECK(hipMemcpyFromSymbol(
+        back, static_cast<const void*>(&table), sizeof back, 0, hipMemcpyDeviceToHost));
     void* address;
-    HIP_CHECK(hipGetSymbolAddress(&address, &table));
+    HIP_CHECK(hipGetSymbolAddress(&address, static_cast<const void*>(&table)));
     int third;
     HIP_CHECK(
         hipMemcpy(&third, static_cast<int*>(address) + 2, sizeof third, hipMemcpyDeviceToHost));

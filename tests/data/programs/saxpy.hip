@@ -1,8 +1,6 @@
 // y = a x + y on two streams, with pinned memory, events and a callback; the result on standard
 // output as floats.
-#include <cstdio>
-#include <cstdlib>
-#include <hip/hip_runtime.h>
+#include "check.h"
 
 __global__ void saxpy(int n, float a, const float* x, float* y)
 {

@@ -1,5 +1,5 @@
-// What ordinary programs use of HIP's host API beyond what kernels' headers declare. Names, values
-// and layouts are those of HIP 6.
+// For the embedded toolchain alone: what ordinary programs use of HIP's host API beyond what
+// kernels' headers declare. Names, values and layouts are those of HIP 6.
 #pragma once
 
 #include_next <hip/hip_runtime.h>
@@ -75,15 +75,3 @@ hipError_t hipModuleLaunchKernel(hipFunction_t function,
                                  void** extra);
 hipError_t hipGraphCreate(hipGraph_t* graph, unsigned int flags);
 }
-
-// Ends a program with the failure's name, as samples of HIP do.
-#define HIP_CHECK(call)                                                       \
-    do                                                                        \
-    {                                                                         \
-        const hipError_t status = (call);                                     \
-        if(status != hipSuccess)                                              \
-        {                                                                     \
-            std::fprintf(stderr, "%s: %s\n", #call, hipGetErrorName(status)); \
-            std::exit(3);                                                     \
-        }                                                                     \
-    } while(false)

@@ -386,10 +386,10 @@ const MicroOp* mfma_f8f6f4(Wave& w, const MicroOp* op)
 {
     switch(op->control)
     {
-    case 0: return mfma<N, 32, Fp8, Fp8>(w, op);
-    case 1: return mfma<N, 32, Bf8, Fp8>(w, op);
-    case 2: return mfma<N, 32, Fp8, Bf8>(w, op);
-    default: return mfma<N, 32, Bf8, Bf8>(w, op);
+        case 0: return mfma<N, 32, Fp8, Fp8>(w, op);
+        case 1: return mfma<N, 32, Bf8, Fp8>(w, op);
+        case 2: return mfma<N, 32, Fp8, Bf8>(w, op);
+        default: return mfma<N, 32, Bf8, Bf8>(w, op);
     }
 }
 

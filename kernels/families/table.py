@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from kernels.families import (
     batch_prefill,
+    bwd_convert_dq,
+    bwd_dot_do_o,
+    bwd_dq_dk_dv,
     fwd,
     fwd_appendkv,
     fwd_pagedkv,
@@ -23,5 +26,8 @@ FAMILIES: dict[str, Family] = {
         fwd_splitkv_combine.FAMILY,
         fwd_appendkv.FAMILY,
         fwd_v3.FAMILY,
+        bwd_dot_do_o.FAMILY,
+        bwd_dq_dk_dv.FAMILY,
+        bwd_convert_dq.FAMILY,
     )
 }

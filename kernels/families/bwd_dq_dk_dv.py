@@ -130,11 +130,14 @@ class _Chains:
 
 def _in_order(keys: Sequence[Key]) -> Iterator[tuple[Key, bool]]:
     """Kernels as dispatch tries them: tiles for short seqlen_q first; of each feature set whole blocks, then padded."""
-    shortest = sorted(keys, key=lambda key: key.tile.max_seq_q or 1_000_000)
-    for _, group in itertools.groupby(shortest, key=_features):
-        alike = list(group)
-        for spad in spads(alike[0]):
-            yield from ((key, spad) for key in alike)
+    by_head_dim: dict[tuple[object, ...], list[Key]] = {}
+    for key in keys:
+        by_head_dim.setdefault((key.arch_trait, key.dtype, key.hdim_q), []).append(key)
+    for of_dim in by_head_dim.values():
+        shortest = sorted(of_dim, key=lambda key: key.tile.max_seq_q or 1_000_000)
+        for _, group in itertools.groupby(shortest, key=_features):
+            alike = list(group)
+            yield from ((key, spad) for spad in spads(alike[0]) for key in alike)
 
 
 def _features(key: Key) -> tuple[object, ...]:
@@ -188,6 +191,7 @@ FAMILY = Family(
             "fmha_bwd_dq_dk_dv_oneshot_",
             "fmha_bwd_convert_dq_oneshot_",
         ),
+        api="fmha_bwd",
         headers=(INCLUDE, INCLUDE_BWD),
         several=True,
     ),

@@ -56,6 +56,7 @@ class Host:
     ``launch`` takes a problem to the device: its module lays out the buffers, fills ``arguments`` and reads the outputs
     back. ``unread`` are fields that such a problem always has a number for and that this library must be given as 0.
 
+    ``api`` is CK's function that dispatch defines, '' for the one that is called after the library.
     ``functions`` are CK's host functions that its instances specialise. With ``several`` launches in one of them each
     is under conditions. ``whole_units``: parity compares kernels in units, as they are built, and on every arch; else
     one by one, on one arch of each arch trait.
@@ -70,6 +71,7 @@ class Host:
     arguments: type[CheckedArguments]
     launch: Callable[..., Any]
     functions: tuple[str, ...]
+    api: str = ""
     headers: tuple[Path, ...] = (INCLUDE, INCLUDE_FWD)
     unread: frozenset[str] = field(default=frozenset())
     several: bool = False

@@ -47,6 +47,11 @@ def made_of(families: Collection[str]) -> str | None:
     return next((library for library, members in libraries().items() if set(families) == set(members)), None)
 
 
+def whole(families: tuple[str, ...]) -> tuple[str, ...]:
+    """The families that are built for those asked for: a library's name alone stands for all families in it."""
+    return libraries().get(families[0], families) if len(families) == 1 else families
+
+
 def library_of(families: Collection[str], dialect: str) -> str:
     """The library that kernels of these families make in a dialect.
 

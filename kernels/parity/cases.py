@@ -37,7 +37,7 @@ from kernels.parity.names import (
     names_cases,
     stored_case,
 )
-from kernels.upstream.codegen_runner import Live, Rendered, word_of
+from kernels.upstream.codegen_runner import Live, Rendered
 from kernels.upstream.trees import Tree, locate
 from matrix.defects import defects
 from matrix.dialects import APIS, dialect
@@ -48,7 +48,7 @@ from matrix.keys import Key
 from matrix.published.golden import StoredList, stored_lists
 
 FAMILY = "batch_prefill"
-TEXT_APIS = ("fwd", "pagedkv_prefill", "fwd_splitkv", "fwd_appendkv")
+TEXT_APIS = ("fwd", "pagedkv_prefill", "fwd_splitkv", "fwd_appendkv", "bwd")
 _LOGGED_EVERY = 20  # cases of names, bindings and dispatch: each takes half a second
 
 Say = Callable[[str], None]
@@ -171,7 +171,7 @@ def text_cases(
 
     None if there is no C++ for the tree's dialect. Archs with the same kernels share a comparison.
     """
-    library = word_of(api)
+    library = library_with(APIS[api][0])
     if tree.dialect not in host(library).dialects():
         return
     families = [dialect(tree.dialect).family(name) for name in APIS[api]]
@@ -280,7 +280,7 @@ def _bindings(text: str, family: str) -> tuple[tuple[Binding, ...], ...]:
 
 @functools.lru_cache(maxsize=200)
 def _dispatch(text: str, family: str) -> dispatch_text.Dispatch:
-    return dispatch_text.parse(text, f"fmha_{family}")
+    return dispatch_text.parse(text, host(library_with(family)).api or f"fmha_{family}")
 
 
 def machine_code_cases(
@@ -314,7 +314,7 @@ def sampled_archs(tree: Tree, api: str, archs: Sequence[str]) -> list[str]:
     A library that is compared in whole units is on each of them. Of the others the last of the archs that share an arch
     trait, and so their kernels, stands for all: samples are larger, and each kernel is compiled alone.
     """
-    library = host(word_of(api))
+    library = host(library_with(APIS[api][0]))
     if tree.dialect not in library.dialects():
         return []
     traits = dialect(tree.dialect).family(APIS[api][0]).archs

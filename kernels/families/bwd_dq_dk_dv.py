@@ -84,11 +84,6 @@ def conditions(key: Key, spad: bool) -> tuple[str, ...]:
     return (*own, when) if when else own
 
 
-def spads(key: Key) -> tuple[bool, ...]:
-    """Which stages may stand beside a kernel: those for whole blocks of rows first, if such a launch has some."""
-    return (True,) if key.mode == "group" or 0 < key.tile.max_seq_q < bwd_words.ROWS else (False, True)
-
-
 def dispatch_text(keys: Sequence[Key], features: Features) -> str:
     """The host dispatch over keys of the three stages, each in upstream's order of emission for each arch trait.
 
@@ -112,7 +107,7 @@ class _Chains:
         self.first = {bwd_dot_do_o.place(key): key for key in keys if key.family == bwd_dot_do_o.NAME}
         self.last = {bwd_convert_dq.place(key): key for key in keys if key.family == bwd_convert_dq.NAME}
         for key in keys:
-            if key.family == NAME and not any(self.of(key, spad) for spad in spads(key)):
+            if key.family == NAME and not any(self.of(key, spad) for spad in bwd_words.spads(key)):
                 raise UsageError(
                     f"{key.name}: no kernels of bwd_dot_do_o and bwd_convert_dq that serve it are selected. "
                     "Widen --filter or --where."
@@ -137,7 +132,7 @@ def _in_order(keys: Sequence[Key]) -> Iterator[tuple[Key, bool]]:
         shortest = sorted(of_dim, key=lambda key: key.tile.max_seq_q or 1_000_000)
         for _, group in itertools.groupby(shortest, key=_features):
             alike = list(group)
-            yield from ((key, spad) for spad in spads(alike[0]) for key in alike)
+            yield from ((key, spad) for spad in bwd_words.spads(alike[0]) for key in alike)
 
 
 def _features(key: Key) -> tuple[object, ...]:
@@ -194,6 +189,9 @@ FAMILY = Family(
         api="fmha_bwd",
         headers=(INCLUDE, INCLUDE_BWD),
         several=True,
+        # each wave stores the same rows of LSE and D to the same places in LDS (Duplicate dimension of
+        # MakeLSEDDramTileDistribution in block_fmha_bwd_pipeline_default_policy.hpp)
+        races=False,
     ),
     scenarios=scenarios,
     not_laid_out=not_laid_out,

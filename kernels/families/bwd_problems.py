@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.families.bwd_words import ROWS
+from kernels.families.bwd_words import ROWS, spads
 from kernels.families.family import Scenario
 from kernels.families.kernel_problems import MASKS, MOST
 from kernels.families.words import pad_flags
@@ -57,7 +57,7 @@ def gradient_scenarios(key: Key) -> tuple[Scenario, ...]:
 def through(key: Key, served: Sequence[Key]) -> tuple[Scenario, ...]:
     """Through the first kernels of dq_dk_dv that the one of ``key`` serves; none if it serves none."""
     spad, *_ = pad_flags(key.pad)
-    runnable = [one for one in served if not not_laid_out(one)]
+    runnable = [one for one in served if spad in spads(one) and not not_laid_out(one)]
     some = [one for one in runnable if one.mask == "no"] or runnable
     requests = itertools.chain.from_iterable(
         itertools.islice(_candidates(one, next(iter(MASKS[one.mask].values())), (spad,)), 2) for one in some
@@ -66,9 +66,9 @@ def through(key: Key, served: Sequence[Key]) -> tuple[Scenario, ...]:
     return (Scenario(label="in a chain", candidates=candidates),) if candidates else ()
 
 
-def _candidates(key: Key, mask: Mapping[str, Any], spads: Iterable[bool]) -> Iterable[BackwardRequest]:
-    """Launches for a kernel of dq_dk_dv; ``spads``: with rows of Q that aren't whole blocks, with whole blocks."""
-    for spad, hdims, keys in itertools.product(spads, _head_dims(key), _keys(key)):
+def _candidates(key: Key, mask: Mapping[str, Any], padded: Iterable[bool]) -> Iterable[BackwardRequest]:
+    """Launches for a kernel of dq_dk_dv; ``padded``: with rows of Q that aren't whole blocks, or are."""
+    for spad, hdims, keys in itertools.product(padded, _head_dims(key), _keys(key)):
         yield BackwardRequest(
             problem=_problem(key, hdims, _queries(key, spad), keys, mask),
             dbias=bool(key.dbias),

@@ -52,3 +52,11 @@ def trait_start(key: Key) -> str:
 def place(key: Key) -> tuple[object, ...]:
     """What the kernels of a chain have in common besides what they pad."""
     return key.arch_trait, key.dtype, key.hdim_q, key.mode
+
+
+def spads(key: Key) -> tuple[bool, ...]:
+    """Whether the stages beside a kernel of dq_dk_dv may pad rows of Q, in the order of dispatch.
+
+    Those for whole blocks are tried first, and left out where a launch has none.
+    """
+    return (True,) if key.mode == "group" or 0 < key.tile.max_seq_q < ROWS else (False, True)

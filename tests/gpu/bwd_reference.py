@@ -16,12 +16,14 @@ Where an error comes from (u = 2^-24, half an ulp of float32; see tolerances.py 
   mean part and independent ones, and ``p_floor`` where fp16 has no smaller steps.
 * sums over keys or queries, of tiles by atomic additions, too, are in float32: n u of the sum of sizes.
 * a gradient is stored once: ``o_step``.
+* a P under 2^-126, the smallest normal float32, may be 0: v_exp_f32 has no smaller numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +33,7 @@ from matrix.problems.problem import Problem
 from tests.gpu.reference import Bytes, Floats, keep_threshold, scaled_scores, visible
 from tests.gpu.tolerances import HOEFFDING, ROUNDING, Comparison, Rounding, U, compare
 
+_SMALLEST = 2.0**-126
 NAMES = ("dq", "dk", "dv", "dbias", "d")
 
 
@@ -71,7 +74,11 @@ def gradients(backward: Backward, random_values: Sequence[Bytes] | None = None) 
             drawn = random_values[sequence][head] if p.p_drop and random_values else None
             one = _Head.of(backward, sequence, head, rows, drawn)
             for name, (value, tolerance) in one.gradients().items():
-                places = {"dq": (rows, head), "d": (head, rows), "dbias": (head, rows, slice(p.seqlens_k[sequence]))}
+                places: dict[str, tuple[Any, ...]] = {
+                    "dq": (rows, head),
+                    "d": (head, rows),
+                    "dbias": (head, rows, slice(p.seqlens_k[sequence])),
+                }
                 place = places.get(name, (keys, head))
                 found.values[name][place], found.tolerances[name][place] = value, tolerance
     return found
@@ -101,7 +108,7 @@ class _Head:
     o: Floats
     dout: Floats
     p: Floats
-    p_error: Floats
+    p_error: Floats  # absolute
     kept: Floats
 
     @classmethod
@@ -115,6 +122,7 @@ class _Head:
         seen = visible(p, p.seqlens_q[sequence], p.seqlens_k[sequence])
         undropped = float(np.float32(1.0 - np.float32(p.p_drop)))
         kept = np.ones_like(scores) if drawn is None else (drawn <= keep_threshold(p.p_drop)) / undropped
+        weights = np.where(seen, np.exp(np.where(seen, scores - lse, 0.0)), 0.0)
         return cls(
             form=ROUNDING[p.dtype],
             scale=p.softmax_scale,
@@ -124,8 +132,8 @@ class _Head:
             v=inputs.v[sequence][:, kv_head],
             o=backward.o[rows, head],
             dout=backward.dout[rows, head],
-            p=np.where(seen, np.exp(np.where(seen, scores - lse, 0.0)), 0.0),
-            p_error=_weight_error(p, sizes, added, np.abs(lse)),
+            p=weights,
+            p_error=np.where(seen, weights * _weight_error(p, sizes, added, np.abs(lse)) + _SMALLEST, 0.0),
             kept=kept,
         )
 
@@ -137,14 +145,15 @@ class _Head:
         dp = self.kept * (self.dout @ self.v.T)
         ds = self.p * (dp - d[:, None])
         dp_error = terms * U * self.kept * (np.abs(self.dout) @ np.abs(self.v).T) + d_error[:, None]
-        ds_error = self.p * (dp_error + 4 * U * (np.abs(dp) + np.abs(d)[:, None])) + self.p_error * np.abs(ds)
+        ds_error = self.p * (dp_error + 4 * U * (np.abs(dp) + np.abs(d)[:, None]))
+        ds_error += self.p_error * (np.abs(dp) + np.abs(d)[:, None])
         weights = self.kept * self.p
         stored = self.form.o_step * (np.abs(ds) + ds_error) + self.form.o_floor
         return {
-            "dv": self._product(weights.T, self.dout, (self.p_error * weights).T, 1.0),
+            "dv": self._product(weights.T, self.dout, (self.p_error * self.kept).T, 1.0),
             "dk": self._product(ds.T, self.q, ds_error.T, self.scale),
             "dq": self._product(ds, self.k, ds_error, self.scale),
-            "dbias": (ds, ds_error + np.where(ds == 0, 0.0, stored)),
+            "dbias": (ds, ds_error + np.where(ds_error == 0, 0.0, stored)),
             "d": (d * self.undropped, (d_error + 2 * U * np.abs(d)) * self.undropped),
         }
 
@@ -158,7 +167,7 @@ class _Head:
         sums = (left.shape[1] + 128) * U * magnitude
         inner = np.minimum(form.p_step * magnitude, likely) + floor + error @ size + sums
         tolerance = scale * inner + form.o_step * scale * (np.abs(value) + inner) + form.o_floor
-        return scale * value, np.where(magnitude == 0, 0.0, tolerance)
+        return scale * value, np.where((np.abs(error) @ size) == 0, 0.0, tolerance)
 
 
 def _weight_error(p: Problem, sizes: Floats, added: Floats, lse: Floats) -> Floats:

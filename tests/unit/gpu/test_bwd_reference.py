@@ -1,4 +1,4 @@
-"""The float64 gradients against finite differences of the float64 attention, and seen to miss what a kernel may miss."""
+"""The float64 gradients against finite differences of the float64 attention, and what a wrong kernel's would be."""
 
 from __future__ import annotations
 

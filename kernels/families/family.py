@@ -61,6 +61,8 @@ class Host:
     is under conditions. ``whole_units``: parity compares kernels in units, as they are built, and on every arch; else
     one by one, on one arch of each arch trait.
 
+    Of a family whose kernels take long to compile it compares the machine code of ``compiled_hdims`` alone.
+
     ``table_problems``: its problems are those of matrix/tables (problems/ and performance.yaml), not made from keys.
     ``races``: no kernel of it writes to LDS what another wave writes there, too, so races may be looked for.
     """
@@ -76,6 +78,7 @@ class Host:
     unread: frozenset[str] = field(default=frozenset())
     several: bool = False
     whole_units: bool = False
+    compiled_hdims: frozenset[int] = field(default=frozenset())
     table_problems: bool = False
     races: bool = True
 

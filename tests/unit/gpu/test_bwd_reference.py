@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,8 @@ class Pass:
             parts = list(getattr(self.inputs, name))
             parts[sequence] = parts[sequence].copy()
             parts[sequence][place] += step
-            ends.append(self.weighed(dataclasses.replace(self.inputs, **{name: tuple(parts)})))
+            changed: dict[str, Any] = {name: tuple(parts)}
+            ends.append(self.weighed(dataclasses.replace(self.inputs, **changed)))
         return (ends[0] - ends[1]) / (2 * STEP)
 
 
@@ -77,7 +79,8 @@ def by_sequence(one: Pass, name: str, values: Floats, sequence: int) -> Floats:
     mine = values[rows]
     if name == "q":
         return mine
-    return mine.reshape(len(mine), p.nhead_k, p.nhead_q // p.nhead_k, -1).sum(axis=2)
+    shared: Floats = mine.reshape(len(mine), p.nhead_k, p.nhead_q // p.nhead_k, -1).sum(axis=2)
+    return shared
 
 
 @pytest.mark.parametrize("p_drop", [0.0, 0.25])
@@ -133,8 +136,9 @@ def test_dropout_needs_its_random_values() -> None:
         gradients(one.backward())
 
 
+Change = Callable[[dict[str, Floats], Problem], dict[str, Floats]]
 # what a kernel may get wrong, and which gradients show it
-PLANTED = {
+PLANTED: dict[str, tuple[str, Change]] = {
     "the scale left out": ("dq dk", lambda v, p: {n: v[n] / p.softmax_scale for n in ("dq", "dk")}),
     "the neighbour's head": ("dq dk dv", lambda v, p: {n: v[n][:, ::-1] for n in ("dq", "dk", "dv")}),
     "the last key left out": ("dk dv", lambda v, p: {n: np.r_[v[n][:-1], v[n][-1:] * 0] for n in ("dk", "dv")}),

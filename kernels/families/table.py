@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from kernels.families import (
     batch_prefill,
-    bwd_convert_dq,
-    bwd_dot_do_o,
-    bwd_dq_dk_dv,
     fwd,
     fwd_appendkv,
     fwd_pagedkv,
@@ -14,6 +11,7 @@ from kernels.families import (
     fwd_splitkv_combine,
     fwd_v3,
 )
+from kernels.families.backward import convert_dq, dot_do_o, dq_dk_dv
 from kernels.families.family import Family
 
 FAMILIES: dict[str, Family] = {
@@ -26,8 +24,8 @@ FAMILIES: dict[str, Family] = {
         fwd_splitkv_combine.FAMILY,
         fwd_appendkv.FAMILY,
         fwd_v3.FAMILY,
-        bwd_dot_do_o.FAMILY,
-        bwd_dq_dk_dv.FAMILY,
-        bwd_convert_dq.FAMILY,
+        dot_do_o.FAMILY,
+        dq_dk_dv.FAMILY,
+        convert_dq.FAMILY,
     )
 }

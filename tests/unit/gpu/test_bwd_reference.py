@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kernels.launch.buffers import Inputs
 from matrix.problems.problem import Problem
 from tests.gpu import fwd_cases
-from tests.gpu.bwd_reference import Backward, Gradients, comparisons, gradients
+from tests.gpu.backward.reference import Backward, Gradients, comparisons, gradients
 from tests.gpu.philox import drawn
 from tests.gpu.reference import Floats, attention
 

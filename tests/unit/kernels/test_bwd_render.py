@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kernels.families import bwd_convert_dq, bwd_dot_do_o, bwd_dq_dk_dv, bwd_words
-from kernels.families.bwd_problems import BackwardRequest
+from kernels.families.backward import convert_dq, dot_do_o, dq_dk_dv, words
+from kernels.families.backward.problems import BackwardRequest
 from kernels.families.family import INCLUDE, INCLUDE_BWD
 from kernels.families.libraries import host, library_of, whole
 from kernels.families.render import dispatch_text, unit_text
 from kernels.families.table import FAMILIES
 from kernels.families.units import plan
 from kernels.families.words import features
-from kernels.launch.bwd_harness import BwdArguments
-from kernels.launch.bwd_launching import fields, laid_out
+from kernels.launch.backward.harness import BwdArguments
+from kernels.launch.backward.launching import fields, laid_out
 from matrix.base.errors import ProblemError, UsageError
 from matrix.dialects import dialect
 from matrix.keys import Key
@@ -56,7 +56,7 @@ def test_a_library_is_asked_for_by_its_main_family() -> None:
 
 def test_traits_tell_all_kernels_of_a_stage_apart() -> None:
     everything = selected("gfx950")
-    for module in (bwd_dot_do_o, bwd_dq_dk_dv, bwd_convert_dq):
+    for module in (dot_do_o, dq_dk_dv, convert_dq):
         traits = [module.trait(key) for key in everything if key.family == module.NAME]
         assert len(set(traits)) == len(traits) > 50
 
@@ -71,7 +71,7 @@ def test_a_dispatch_tries_short_queries_first_and_whole_blocks_before_padded_one
     text = dispatch_text(KEYS, FEATURES)
     assert re.findall(r'^    "(fmha_bwd_\w+)",$', text, re.MULTILINE) == [key.name for key in KEYS]
     arms = taken(text)
-    by_trait = {bwd_dq_dk_dv.trait(key): key for key in MAIN}
+    by_trait = {dq_dk_dv.trait(key): key for key in MAIN}
     order = [by_trait[main] for _, main, _ in arms]
     short = [key for key in order if key.tile.max_seq_q]
     assert order[: len(short)] == short
@@ -79,7 +79,7 @@ def test_a_dispatch_tries_short_queries_first_and_whole_blocks_before_padded_one
     assert {key.name: order.count(key) for key in MAIN} == {
         key.name: 2 if key.mode == "batch" and not key.tile.max_seq_q else 1 for key in MAIN
     }
-    before = [first for first, main, _ in arms if main == bwd_dq_dk_dv.trait(MAIN[0])]
+    before = [first for first, main, _ in arms if main == dq_dk_dv.trait(MAIN[0])]
     assert [first.rpartition(">")[0].split(", ")[-2:] for first in before] == [["false", "false"], ["true", "false"]]
     assert {last for (_, _, last), key in zip(arms, order, strict=True) if key.tile.max_seq_q} == {"void"}
 
@@ -87,7 +87,7 @@ def test_a_dispatch_tries_short_queries_first_and_whole_blocks_before_padded_one
 def test_each_stage_pads_as_the_one_that_it_serves() -> None:
     for first, main, last in taken(dispatch_text(KEYS, FEATURES)):
         *_, spad, dvpad = first[first.index("<") + 1 : -1].split(", ")
-        key = next(key for key in MAIN if bwd_dq_dk_dv.trait(key) == main)
+        key = next(key for key in MAIN if dq_dk_dv.trait(key) == main)
         assert dvpad == str(bool(key.dvpad)).lower()
         if last != "void":
             *_, spad_too, dpad, deterministic, splits = last[last.index("<") + 1 : -1].split(", ")
@@ -102,7 +102,7 @@ def test_conditions_are_what_the_kernel_needs() -> None:
     (key,) = [k for k in selected("gfx950", "key.family == 'bwd_dq_dk_dv'", "key.hdim_q == 128 and key.bias == 'bias'")
               if (k.pad, k.mask, k.dropout_impl, k.dbias, k.deterministic, k.mode, k.dtype, k.tile.when)
               == ("pd8dv8", "mask", "wg16", True, False, "batch", "bf16", "short_k")]  # fmt: skip
-    assert set(bwd_dq_dk_dv.conditions(key, spad=False)) == {
+    assert set(dq_dk_dv.conditions(key, spad=False)) == {
         "t.is_group_mode == false",
         "t.mask_type != mask_enum::no_mask",
         "t.bias_type == bias_enum::elementwise_bias",
@@ -115,8 +115,8 @@ def test_conditions_are_what_the_kernel_needs() -> None:
         "a.seqlen_k <= 256",
     }
     short = next(key for key in MAIN if key.tile.max_seq_q == 32 and key.pad == "npad")
-    assert bwd_words.spads(short) == (True,)
-    assert {"a.seqlen_q <= 32", "a.hdim_q % 64 == 0"} <= set(bwd_dq_dk_dv.conditions(short, spad=True))
+    assert words.spads(short) == (True,)
+    assert {"a.seqlen_q <= 32", "a.hdim_q % 64 == 0"} <= set(dq_dk_dv.conditions(short, spad=True))
 
 
 def test_a_kernel_whose_stages_are_not_selected_is_refused() -> None:

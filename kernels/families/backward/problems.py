@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.families.bwd_words import ROWS, spads
+from kernels.families.backward.words import ROWS, spads
 from kernels.families.family import Scenario
 from kernels.families.kernel_problems import MASKS, MOST
 from kernels.families.words import pad_flags

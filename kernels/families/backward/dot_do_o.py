@@ -9,36 +9,37 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from kernels.families import bwd_words, symbol_words
-from kernels.families.bwd_problems import not_laid_out, through
+from kernels.families import symbol_words
+from kernels.families.backward import words as stages
+from kernels.families.backward.problems import not_laid_out, through
 from kernels.families.family import Family, Scenario, Values
 from kernels.families.words import Features, flag, pad_flags
 from matrix.keys import Key
 
-NAME = bwd_words.DOT_DO_O
+NAME = stages.DOT_DO_O
 
 
 def place(key: Key) -> tuple[object, ...]:
     """What a kernel has in common with those of dq_dk_dv that it serves, and with the launch."""
     spad, _, _, dvpad = pad_flags(key.pad)
-    return (*bwd_words.place(key), spad, dvpad)
+    return (*stages.place(key), spad, dvpad)
 
 
 def place_of(main: Key, spad: bool) -> tuple[object, ...]:
     """:func:`place` of the kernel that goes before a kernel of dq_dk_dv, with rows of Q padded or in whole blocks."""
-    return (*bwd_words.place(main), spad, bool(main.dvpad))
+    return (*stages.place(main), spad, bool(main.dvpad))
 
 
 def words(key: Key, features: Features, space: str) -> dict[str, str]:
     spad, _, _, dvpad = pad_flags(key.pad)
     own = {"spad": flag(spad), "dvpad": flag(dvpad), "rows": str(key.tile.bm0)}
-    return {**bwd_words.common(key, space, trait(key)), **own}
+    return {**stages.common(key, space, trait(key)), **own}
 
 
 def trait(key: Key) -> str:
     """The type by which dispatch and instance find each other, besides the arch tag."""
     spad, _, _, dvpad = pad_flags(key.pad)
-    return f"fmha_bwd_dot_do_o_traits_<{bwd_words.trait_start(key)}, {flag(spad)}, {flag(dvpad)}>"
+    return f"fmha_bwd_dot_do_o_traits_<{stages.trait_start(key)}, {flag(spad)}, {flag(dvpad)}>"
 
 
 def symbol(values: Values) -> re.Pattern[str]:
@@ -54,12 +55,12 @@ def symbol(values: Values) -> re.Pattern[str]:
 def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
     """Before a kernel of dq_dk_dv that it serves."""
     spad, *_ = pad_flags(key.pad)
-    return through(key, [one for one in keys if one.family == bwd_words.DQ_DK_DV and place_of(one, spad) == place(key)])
+    return through(key, [one for one in keys if one.family == stages.DQ_DK_DV and place_of(one, spad) == place(key)])
 
 
 FAMILY = Family(
     name=NAME,
-    library=bwd_words.DQ_DK_DV,
+    library=stages.DQ_DK_DV,
     words=words,
     instance="bwd_dot_do_o_instance.hip.j2",
     unit="bwd_unit.hip.j2",

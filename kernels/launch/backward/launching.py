@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.families.bwd_problems import BackwardRequest
-from kernels.launch.bwd_harness import BwdArguments
+from kernels.families.backward.problems import BackwardRequest
+from kernels.launch.backward.harness import BwdArguments
 from kernels.launch.c_abi import Launch, Library, Status
 from kernels.launch.encodings import bits_type
 from kernels.launch.fwd_features import random_values

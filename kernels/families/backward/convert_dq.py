@@ -9,19 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from kernels.families import bwd_words, symbol_words
-from kernels.families.bwd_problems import not_laid_out, through
+from kernels.families import symbol_words
+from kernels.families.backward import words as stages
+from kernels.families.backward.problems import not_laid_out, through
 from kernels.families.family import Family, Scenario, Values
 from kernels.families.words import Features, flag, pad_flags
 from matrix.keys import Key
 
-NAME = bwd_words.CONVERT_DQ
+NAME = stages.CONVERT_DQ
 
 
 def place(key: Key) -> tuple[object, ...]:
     """What a kernel has in common with those of dq_dk_dv that it serves, and with the launch."""
     spad, _, dpad, _ = pad_flags(key.pad)
-    return (*bwd_words.place(key), spad, dpad, key.deterministic, key.tile.bn0)
+    return (*stages.place(key), spad, dpad, key.deterministic, key.tile.bn0)
 
 
 def place_of(main: Key, spad: bool) -> tuple[object, ...] | None:
@@ -33,20 +34,20 @@ def place_of(main: Key, spad: bool) -> tuple[object, ...] | None:
     if main.tile.max_seq_q:
         return None
     splits = main.tile.bn0 if main.deterministic else 0
-    return (*bwd_words.place(main), spad, bool(main.dpad), main.deterministic, splits)
+    return (*stages.place(main), spad, bool(main.dpad), main.deterministic, splits)
 
 
 def words(key: Key, features: Features, space: str) -> dict[str, str]:
     spad, _, dpad, _ = pad_flags(key.pad)
     own = {"spad": flag(spad), "dpad": flag(dpad), "rows": str(key.tile.bm0), "keys": str(key.tile.bn0)}
-    return {**bwd_words.common(key, space, trait(key)), **own, "deterministic": flag(key.deterministic)}
+    return {**stages.common(key, space, trait(key)), **own, "deterministic": flag(key.deterministic)}
 
 
 def trait(key: Key) -> str:
     """The type by which dispatch and instance find each other, besides the arch tag."""
     spad, _, dpad, _ = pad_flags(key.pad)
     return (
-        f"fmha_bwd_convert_dq_traits_<{bwd_words.trait_start(key)}, {flag(spad)}, {flag(dpad)}, "
+        f"fmha_bwd_convert_dq_traits_<{stages.trait_start(key)}, {flag(spad)}, {flag(dpad)}, "
         f"{flag(key.deterministic)}, {key.tile.bn0}>"
     )
 
@@ -67,12 +68,12 @@ def symbol(values: Values) -> re.Pattern[str]:
 def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
     """Behind a kernel of dq_dk_dv that it serves."""
     spad, *_ = pad_flags(key.pad)
-    return through(key, [one for one in keys if one.family == bwd_words.DQ_DK_DV and place_of(one, spad) == place(key)])
+    return through(key, [one for one in keys if one.family == stages.DQ_DK_DV and place_of(one, spad) == place(key)])
 
 
 FAMILY = Family(
     name=NAME,
-    library=bwd_words.DQ_DK_DV,
+    library=stages.DQ_DK_DV,
     words=words,
     instance="bwd_convert_dq_instance.hip.j2",
     unit="bwd_unit.hip.j2",

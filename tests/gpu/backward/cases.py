@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.families.bwd_problems import BackwardRequest
+from kernels.families.backward.problems import BackwardRequest
 from kernels.families.libraries import host
-from kernels.launch.bwd_launching import BwdOutcome
+from kernels.launch.backward.launching import BwdOutcome
 from kernels.launch.c_abi import Library, Status
 from kernels.launch.encodings import decode, encode
 from kernels.launch.hip_api import HipApi
 from matrix.problems.problem import Problem
 from tests.gpu import fwd_cases
-from tests.gpu.bwd_reference import Backward, comparisons, gradients
+from tests.gpu.backward.reference import Backward, comparisons, gradients
 from tests.gpu.checks import foreign_random_values, uneven_dropout
 from tests.gpu.fwd_cases import Ended
 from tests.gpu.philox import drawn

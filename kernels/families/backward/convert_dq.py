@@ -37,6 +37,11 @@ def place_of(main: Key, spad: bool) -> tuple[object, ...] | None:
     return (*stages.place(main), spad, bool(main.dpad), main.deterministic, splits)
 
 
+def serves(key: Key, main: Key) -> bool:
+    """Whether a kernel is a stage of a launch with one of dq_dk_dv."""
+    return any(place_of(main, spad) == place(key) for spad in stages.spads(main))
+
+
 def words(key: Key, features: Features, space: str) -> dict[str, str]:
     spad, _, dpad, _ = pad_flags(key.pad)
     own = {"spad": flag(spad), "dpad": flag(dpad), "rows": str(key.tile.bm0), "keys": str(key.tile.bn0)}
@@ -67,13 +72,13 @@ def symbol(values: Values) -> re.Pattern[str]:
 
 def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
     """Behind a kernel of dq_dk_dv that it serves."""
-    spad, *_ = pad_flags(key.pad)
-    return through(key, [one for one in keys if one.family == stages.DQ_DK_DV and place_of(one, spad) == place(key)])
+    return through(key, [one for one in keys if one.family == stages.DQ_DK_DV and serves(key, one)])
 
 
 FAMILY = Family(
     name=NAME,
     library=stages.DQ_DK_DV,
+    serves=serves,
     words=words,
     instance="bwd_convert_dq_instance.hip.j2",
     unit="bwd_unit.hip.j2",

@@ -30,6 +30,11 @@ def place_of(main: Key, spad: bool) -> tuple[object, ...]:
     return (*stages.place(main), spad, bool(main.dvpad))
 
 
+def serves(key: Key, main: Key) -> bool:
+    """Whether a kernel is a stage of a launch with one of dq_dk_dv."""
+    return any(place_of(main, spad) == place(key) for spad in stages.spads(main))
+
+
 def words(key: Key, features: Features, space: str) -> dict[str, str]:
     spad, _, _, dvpad = pad_flags(key.pad)
     own = {"spad": flag(spad), "dvpad": flag(dvpad), "rows": str(key.tile.bm0)}
@@ -54,13 +59,13 @@ def symbol(values: Values) -> re.Pattern[str]:
 
 def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
     """Before a kernel of dq_dk_dv that it serves."""
-    spad, *_ = pad_flags(key.pad)
-    return through(key, [one for one in keys if one.family == stages.DQ_DK_DV and place_of(one, spad) == place(key)])
+    return through(key, [one for one in keys if one.family == stages.DQ_DK_DV and serves(key, one)])
 
 
 FAMILY = Family(
     name=NAME,
     library=stages.DQ_DK_DV,
+    serves=serves,
     words=words,
     instance="bwd_dot_do_o_instance.hip.j2",
     unit="bwd_unit.hip.j2",

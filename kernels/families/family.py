@@ -63,6 +63,7 @@ class Host:
 
     Of a family whose kernels take long to compile it compares the machine code of ``compiled_hdims`` alone.
 
+    ``may_lack`` are families of the library that some of its kernels need no kernel of.
     ``table_problems``: its problems are those of matrix/tables (problems/ and performance.yaml), not made from keys.
     ``races``: no kernel of it writes to LDS what another wave writes there, too, so races may be looked for.
     """
@@ -79,6 +80,7 @@ class Host:
     several: bool = False
     whole_units: bool = False
     compiled_hdims: frozenset[int] = field(default=frozenset())
+    may_lack: frozenset[str] = field(default=frozenset())
     table_problems: bool = False
     races: bool = True
 

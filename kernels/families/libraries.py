@@ -78,9 +78,11 @@ def library_of_keys(keys: Sequence[Key], dialect: str) -> str:
     families = dict.fromkeys(key.family for key in keys)
     for library, members in libraries().items():
         if set(families) < set(members):
-            missing = ", ".join(name for name in members if name not in families)
+            missing = [name for name in members if name not in families and name not in host(library).may_lack]
+            if not missing:
+                return library_of(members, dialect)
             raise UsageError(
-                f"no kernel of {missing} is selected, which a library of {library} needs. "
+                f"no kernel of {', '.join(missing)} is selected, which a library of {library} needs. "
                 f"Ask for --family {','.join(members)} and widen --filter or --where."
             )
     return library_of(families, dialect)

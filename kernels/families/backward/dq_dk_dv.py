@@ -191,6 +191,7 @@ FAMILY = Family(
         api="fmha_bwd",
         headers=(INCLUDE, INCLUDE_BWD),
         several=True,
+        may_lack=frozenset((convert_dq.NAME,)),  # behind tiles for few queries
         compiled_hdims=frozenset((32, 64)),
         # each wave stores the same rows of LSE and D to the same places in LDS (Duplicate dimension of
         # MakeLSEDDramTileDistribution in block_fmha_bwd_pipeline_default_policy.hpp)

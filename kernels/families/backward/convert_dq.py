@@ -10,19 +10,19 @@ import re
 from collections.abc import Sequence
 
 from kernels.families import symbol_words
-from kernels.families.backward import words as stages
+from kernels.families.backward import words as shared
 from kernels.families.backward.problems import not_laid_out, through
 from kernels.families.family import Family, Scenario, Values
 from kernels.families.words import Features, flag, pad_flags
 from matrix.keys import Key
 
-NAME = stages.CONVERT_DQ
+NAME = shared.CONVERT_DQ
 
 
 def place(key: Key) -> tuple[object, ...]:
     """What a kernel has in common with those of dq_dk_dv that it serves, and with the launch."""
     spad, _, dpad, _ = pad_flags(key.pad)
-    return (*stages.place(key), spad, dpad, key.deterministic, key.tile.bn0)
+    return (*shared.place(key), spad, dpad, key.deterministic, key.tile.bn0)
 
 
 def place_of(main: Key, spad: bool) -> tuple[object, ...] | None:
@@ -34,25 +34,25 @@ def place_of(main: Key, spad: bool) -> tuple[object, ...] | None:
     if main.tile.max_seq_q:
         return None
     splits = main.tile.bn0 if main.deterministic else 0
-    return (*stages.place(main), spad, bool(main.dpad), main.deterministic, splits)
+    return (*shared.place(main), spad, bool(main.dpad), main.deterministic, splits)
 
 
 def serves(key: Key, main: Key) -> bool:
     """Whether a kernel is a stage of a launch with one of dq_dk_dv."""
-    return any(place_of(main, spad) == place(key) for spad in stages.spads(main))
+    return any(place_of(main, spad) == place(key) for spad in shared.spads(main))
 
 
 def words(key: Key, features: Features, space: str) -> dict[str, str]:
     spad, _, dpad, _ = pad_flags(key.pad)
     own = {"spad": flag(spad), "dpad": flag(dpad), "rows": str(key.tile.bm0), "keys": str(key.tile.bn0)}
-    return {**stages.common(key, space, trait(key)), **own, "deterministic": flag(key.deterministic)}
+    return {**shared.common(key, space, trait(key)), **own, "deterministic": flag(key.deterministic)}
 
 
 def trait(key: Key) -> str:
     """The type by which dispatch and instance find each other, besides the arch tag."""
     spad, _, dpad, _ = pad_flags(key.pad)
     return (
-        f"fmha_bwd_convert_dq_traits_<{stages.trait_start(key)}, {flag(spad)}, {flag(dpad)}, "
+        f"fmha_bwd_convert_dq_traits_<{shared.trait_start(key)}, {flag(spad)}, {flag(dpad)}, "
         f"{flag(key.deterministic)}, {key.tile.bn0}>"
     )
 
@@ -72,12 +72,12 @@ def symbol(values: Values) -> re.Pattern[str]:
 
 def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
     """Behind a kernel of dq_dk_dv that it serves."""
-    return through(key, [one for one in keys if one.family == stages.DQ_DK_DV and serves(key, one)])
+    return through(key, [one for one in keys if one.family == shared.DQ_DK_DV and serves(key, one)])
 
 
 FAMILY = Family(
     name=NAME,
-    library=stages.DQ_DK_DV,
+    library=shared.DQ_DK_DV,
     serves=serves,
     words=words,
     instance="bwd_convert_dq_instance.hip.j2",

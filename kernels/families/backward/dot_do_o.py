@@ -10,41 +10,41 @@ import re
 from collections.abc import Sequence
 
 from kernels.families import symbol_words
-from kernels.families.backward import words as stages
+from kernels.families.backward import words as shared
 from kernels.families.backward.problems import not_laid_out, through
 from kernels.families.family import Family, Scenario, Values
 from kernels.families.words import Features, flag, pad_flags
 from matrix.keys import Key
 
-NAME = stages.DOT_DO_O
+NAME = shared.DOT_DO_O
 
 
 def place(key: Key) -> tuple[object, ...]:
     """What a kernel has in common with those of dq_dk_dv that it serves, and with the launch."""
     spad, _, _, dvpad = pad_flags(key.pad)
-    return (*stages.place(key), spad, dvpad)
+    return (*shared.place(key), spad, dvpad)
 
 
 def place_of(main: Key, spad: bool) -> tuple[object, ...]:
     """:func:`place` of the kernel that goes before a kernel of dq_dk_dv, with rows of Q padded or in whole blocks."""
-    return (*stages.place(main), spad, bool(main.dvpad))
+    return (*shared.place(main), spad, bool(main.dvpad))
 
 
 def serves(key: Key, main: Key) -> bool:
     """Whether a kernel is a stage of a launch with one of dq_dk_dv."""
-    return any(place_of(main, spad) == place(key) for spad in stages.spads(main))
+    return any(place_of(main, spad) == place(key) for spad in shared.spads(main))
 
 
 def words(key: Key, features: Features, space: str) -> dict[str, str]:
     spad, _, _, dvpad = pad_flags(key.pad)
     own = {"spad": flag(spad), "dvpad": flag(dvpad), "rows": str(key.tile.bm0)}
-    return {**stages.common(key, space, trait(key)), **own}
+    return {**shared.common(key, space, trait(key)), **own}
 
 
 def trait(key: Key) -> str:
     """The type by which dispatch and instance find each other, besides the arch tag."""
     spad, _, _, dvpad = pad_flags(key.pad)
-    return f"fmha_bwd_dot_do_o_traits_<{stages.trait_start(key)}, {flag(spad)}, {flag(dvpad)}>"
+    return f"fmha_bwd_dot_do_o_traits_<{shared.trait_start(key)}, {flag(spad)}, {flag(dvpad)}>"
 
 
 def symbol(values: Values) -> re.Pattern[str]:
@@ -59,12 +59,12 @@ def symbol(values: Values) -> re.Pattern[str]:
 
 def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
     """Before a kernel of dq_dk_dv that it serves."""
-    return through(key, [one for one in keys if one.family == stages.DQ_DK_DV and serves(key, one)])
+    return through(key, [one for one in keys if one.family == shared.DQ_DK_DV and serves(key, one)])
 
 
 FAMILY = Family(
     name=NAME,
-    library=stages.DQ_DK_DV,
+    library=shared.DQ_DK_DV,
     serves=serves,
     words=words,
     instance="bwd_dot_do_o_instance.hip.j2",

@@ -1,4 +1,4 @@
-"""bwd_dq_dk_dv: the gradients of attention. Its keys in C++ words; the dispatch and the library of all three stages.
+"""bwd_dq_dk_dv: the gradients of attention. Its keys in C++ words; the dispatch and the library of all three shared.
 
 The order of template arguments is CK's own (fmha_bwd_dq_dk_dv_traits_ in fmha_bwd.hpp).
 """
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from kernels.families import symbol_words
 from kernels.families.backward import convert_dq, dot_do_o
-from kernels.families.backward import words as stages
+from kernels.families.backward import words as shared
 from kernels.families.backward.problems import gradient_scenarios, not_laid_out
 from kernels.families.family import INCLUDE, INCLUDE_BWD, Family, Host, Scenario, Values, deferred
 from kernels.families.fwd_dispatch import by_device, nested
@@ -22,7 +22,7 @@ from kernels.launch.backward.harness import BwdArguments
 from matrix.base.errors import UsageError
 from matrix.keys import Key
 
-NAME = stages.DQ_DK_DV
+NAME = shared.DQ_DK_DV
 # BlockDropoutBwd<IsDropout, IsWG32, IsStoreRandval>; without dropout the second is of no consequence
 _DROPOUT = {"no": "Lb0ELb1ELb0E", "wg16": "Lb1ELb0ELb0E", "wg16_storerandval": "Lb1ELb0ELb1E"}
 _BIAS = {"no": 0, "bias": 1, "alibi": 2}  # CK's BlockAttentionBiasEnum
@@ -34,7 +34,7 @@ def words(key: Key, features: Features, space: str) -> dict[str, str]:
     known, tile = spellings(), key.tile
     lengths = (tile.bm0, tile.bn0, tile.bk0, tile.bk1, tile.bk2, tile.bk3, tile.bk4, tile.bhdq, tile.bhdv)
     return {
-        **stages.common(key, space, trait(key)),
+        **shared.common(key, space, trait(key)),
         "block": ", ".join(map(str, lengths)),
         "waves0": f"{tile.rm0}, {tile.rn0}, {tile.rk0}",
         "waves1": f"{tile.rm1}, {tile.rn1}, {tile.rk1}",
@@ -58,7 +58,7 @@ def trait(key: Key) -> str:
     """The type by which dispatch and instance find each other, besides the arch tag."""
     known = spellings()
     return (
-        f"fmha_bwd_dq_dk_dv_traits_<{stages.trait_start(key)}, {known['mask'][key.mask_impl][key.mask]['type']}, "
+        f"fmha_bwd_dq_dk_dv_traits_<{shared.trait_start(key)}, {known['mask'][key.mask_impl][key.mask]['type']}, "
         f"{known['dropout_impl'][key.dropout_impl]['type']}, {known['bias'][key.bias]['enum']}, {flag(key.dbias)}, "
         f"{key.dpad}, {key.dvpad}, {flag(key.deterministic)}, {flag(key.trload)}, {key.tile.max_seq_q}, {key.tile.bn0}>"
     )
@@ -77,7 +77,7 @@ def conditions(key: Key, spad: bool) -> tuple[str, ...]:
         f"t.bias_type == {known['bias'][key.bias]['check']}",
         f"t.has_dbias == {flag(key.dbias)}",
         known["dropout_impl"][key.dropout_impl]["check"],
-        *(() if spad else (f"a.seqlen_q % {stages.ROWS} == 0",)),
+        *(() if spad else (f"a.seqlen_q % {shared.ROWS} == 0",)),
         f"a.hdim_q % {key.dpad or key.tile.bhdq} == 0",
         f"a.hdim_v % {key.dvpad or key.tile.bhdv} == 0",
         f"t.is_deterministic == {flag(key.deterministic)}",
@@ -109,7 +109,7 @@ class _Chains:
         self.first = {dot_do_o.place(key): key for key in keys if key.family == dot_do_o.NAME}
         self.last = {convert_dq.place(key): key for key in keys if key.family == convert_dq.NAME}
         for key in keys:
-            if key.family == NAME and not any(self.of(key, spad) for spad in stages.spads(key)):
+            if key.family == NAME and not any(self.of(key, spad) for spad in shared.spads(key)):
                 raise UsageError(
                     f"{key.name}: no kernels of bwd_dot_do_o and bwd_convert_dq that serve it are selected. "
                     "Widen --filter or --where."
@@ -134,7 +134,7 @@ def _in_order(keys: Sequence[Key]) -> Iterator[tuple[Key, bool]]:
         shortest = sorted(of_dim, key=lambda key: key.tile.max_seq_q or 1_000_000)
         for _, group in itertools.groupby(shortest, key=_features):
             alike = list(group)
-            yield from ((key, spad) for spad in stages.spads(alike[0]) for key in alike)
+            yield from ((key, spad) for spad in shared.spads(alike[0]) for key in alike)
 
 
 def _features(key: Key) -> tuple[object, ...]:

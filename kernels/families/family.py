@@ -56,14 +56,14 @@ class Host:
     ``launch`` takes a problem to the device: its module lays out the buffers, fills ``arguments`` and reads the outputs
     back. ``unread`` are fields that such a problem always has a number for and that this library must be given as 0.
 
-    ``api`` is CK's function that dispatch defines, '' for the one that is called after the library.
-    ``functions`` are CK's host functions that its instances specialise. With ``several`` launches in one of them each
+    ``api`` is CK's function that dispatch defines, '' for the one that is called as the library is. ``functions`` are
+    CK's host functions that its instances specialise. With ``several`` launches in one of them each
     is under conditions. ``whole_units``: parity compares kernels in units, as they are built, and on every arch; else
-    one by one, on one arch of each arch trait.
-
-    Of a family whose kernels take long to compile it compares the machine code of ``compiled_hdims`` alone.
+    one by one, on one arch of each arch trait. Where kernels take long to compile it takes those of ``compiled_hdims``
+    alone for machine code.
 
     ``may_lack`` are families of the library that some of its kernels need no kernel of.
+
     ``table_problems``: its problems are those of matrix/tables (problems/ and performance.yaml), not made from keys.
     ``races``: no kernel of it writes to LDS what another wave writes there, too, so races may be looked for.
     """

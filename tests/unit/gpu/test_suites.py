@@ -462,7 +462,8 @@ def test_the_ledger_in_the_repository_names_cases_that_exist() -> None:
     names = [problem.name for suite in SUITES for problem in problems(suite, "nightly")]
     names += [problem.name for problem in performance_problems("nightly")]
     for family in map(dialect("ck-2025-11").family, ("fwd", "bwd_dq_dk_dv")):
-        names += [f"{FAMILY_SUITE}/{key.name}" for key in enumerate_keys(family, arch="gfx950")]
+        for arch in ("gfx942", "gfx950"):
+            names += [f"{FAMILY_SUITE}/{key.name}" for key in enumerate_keys(family, arch=arch)]
     for entry in read_ledger().entries:
         for glob in entry.problems:
             covered = fnmatch.filter(names, glob)

@@ -118,7 +118,7 @@ def test_dispatch(session: nox.Session) -> None:
 
 @session("test-fwd")
 def test_fwd(session: nox.Session) -> None:
-    """Every kernel of a library of fwd's families at least once: `nox -s test-fwd -- --family fwd_splitkv`."""
+    """Every kernel of a library of fwd's or the backward families at least once: `-- --family bwd_dq_dk_dv`."""
     named = any(word.partition("=")[0] == "--family" for word in session.posargs)  # an option has one value
     run_suite(session, "kernels", *(() if named else ("--family", "fwd")))
 

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from kernels.build.resources import show
 from kernels.build.signature_file import discard_foreign
 from kernels.code.toolchains import CHOICES, Toolchain, detect
 from kernels.errors import CompileError, DiskFullError, LinkError, ProcessLimitError
+from kernels.families.libraries import whole
 from kernels.upstream import headers
 from kernels.upstream.trees import locate
 from matrix.base.errors import CkPrefillError, UsageError
@@ -212,7 +213,7 @@ def request_from(args: argparse.Namespace, console: Console, *, work: Path, cach
     args.dialect = tree.dialect
     _, selection = selection_from(args)
     return Request(
-        selection=selection,
+        selection=replace(selection, families=whole(selection.families)),
         tree=tree,
         toolchain=detect(args.toolchain, cache=cache),
         work=work.resolve(),

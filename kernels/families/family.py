@@ -20,6 +20,7 @@ from matrix.keys import Key
 _HEADERS = Path(__file__).resolve().parents[1]
 INCLUDE = _HEADERS / "include"
 INCLUDE_FWD = _HEADERS / "include_fwd"  # apart: a change there leaves batch prefill's objects
+INCLUDE_BWD = _HEADERS / "include_bwd"
 
 Values = Mapping[str, Any]  # axis -> value, as matrix.names.parse reads them from a kernel's name
 
@@ -55,9 +56,13 @@ class Host:
     ``launch`` takes a problem to the device: its module lays out the buffers, fills ``arguments`` and reads the outputs
     back. ``unread`` are fields that such a problem always has a number for and that this library must be given as 0.
 
-    ``functions`` are CK's host functions that its instances specialise. With ``several`` launches in one of them each
+    ``api`` is CK's function that dispatch defines, '' for the one that is called as the library is. ``functions`` are
+    CK's host functions that its instances specialise. With ``several`` launches in one of them each
     is under conditions. ``whole_units``: parity compares kernels in units, as they are built, and on every arch; else
-    one by one, on one arch of each arch trait.
+    one by one, on one arch of each arch trait. Where kernels take long to compile it takes those of ``compiled_hdims``
+    alone for machine code.
+
+    ``may_lack`` are families of the library that some of its kernels need no kernel of.
 
     ``table_problems``: its problems are those of matrix/tables (problems/ and performance.yaml), not made from keys.
     ``races``: no kernel of it writes to LDS what another wave writes there, too, so races may be looked for.
@@ -69,10 +74,13 @@ class Host:
     arguments: type[CheckedArguments]
     launch: Callable[..., Any]
     functions: tuple[str, ...]
+    api: str = ""
     headers: tuple[Path, ...] = (INCLUDE, INCLUDE_FWD)
     unread: frozenset[str] = field(default=frozenset())
     several: bool = False
     whole_units: bool = False
+    compiled_hdims: frozenset[int] = field(default=frozenset())
+    may_lack: frozenset[str] = field(default=frozenset())
     table_problems: bool = False
     races: bool = True
 

@@ -47,6 +47,11 @@ def made_of(families: Collection[str]) -> str | None:
     return next((library for library, members in libraries().items() if set(families) == set(members)), None)
 
 
+def whole(families: tuple[str, ...]) -> tuple[str, ...]:
+    """The families that are built for those asked for: a library's name alone stands for all families in it."""
+    return libraries().get(families[0], families) if len(families) == 1 else families
+
+
 def library_of(families: Collection[str], dialect: str) -> str:
     """The library that kernels of these families make in a dialect.
 
@@ -73,9 +78,11 @@ def library_of_keys(keys: Sequence[Key], dialect: str) -> str:
     families = dict.fromkeys(key.family for key in keys)
     for library, members in libraries().items():
         if set(families) < set(members):
-            missing = ", ".join(name for name in members if name not in families)
+            missing = [name for name in members if name not in families and name not in host(library).may_lack]
+            if not missing:
+                return library_of(members, dialect)
             raise UsageError(
-                f"no kernel of {missing} is selected, which a library of {library} needs. "
+                f"no kernel of {', '.join(missing)} is selected, which a library of {library} needs. "
                 f"Ask for --family {','.join(members)} and widen --filter or --where."
             )
     return library_of(families, dialect)

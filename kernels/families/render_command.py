@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
+from kernels.families.libraries import whole
 from kernels.families.render import render
 from kernels.families.units import DEFAULT_SIZE
 from kernels.families.units import plan as plan_units
@@ -32,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     if args.unit_size < 1:
         raise UsageError("--unit-size must be at least 1")
     dialect, selection = selection_from(args)
-    keys = select_some(dialect, selection)
+    keys = select_some(dialect, replace(selection, families=whole(selection.families)))
     units = plan_units(keys, args.unit_size)
     demand_ours(args.output / f"{name}.hip" for name in (*(unit.name for unit in units), "dispatch", "harness"))
     render(keys, units, dialect.name, features(dialect.name), args.output)

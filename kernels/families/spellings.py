@@ -27,6 +27,9 @@ _AXES: Mapping[str, tuple[str, ...]] = {
     "pagedkv_pipeline": ("type", "enum"),
     "splitkv_pipeline": ("type", "enum"),
     "rope": ("enum", "check"),
+    "bwd_dtype": (),
+    "dropout_impl": ("type", "check"),
+    "bwd_when": (),
 }
 _KINDS = {"bytes": Field.integer} | dict.fromkeys(_AXES["dialects"], Field.boolean)
 

@@ -11,6 +11,7 @@ from kernels.families import (
     fwd_splitkv_combine,
     fwd_v3,
 )
+from kernels.families.backward import convert_dq, dot_do_o, dq_dk_dv
 from kernels.families.family import Family
 
 FAMILIES: dict[str, Family] = {
@@ -23,5 +24,8 @@ FAMILIES: dict[str, Family] = {
         fwd_splitkv_combine.FAMILY,
         fwd_appendkv.FAMILY,
         fwd_v3.FAMILY,
+        dot_do_o.FAMILY,
+        dq_dk_dv.FAMILY,
+        convert_dq.FAMILY,
     )
 }

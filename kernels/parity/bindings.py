@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kernels.errors import CppTextError
+from kernels.parity.cpp_constants import folded
 from kernels.parity.cpp_text import Braces, Function, If, Plain, Program, declaration, read, statements
 from kernels.parity.cpp_tokens import Tokens, closing, closing_angle, condition_text, spell
 
@@ -118,6 +119,7 @@ def _binding(program: Program, function: Function) -> Binding:
 
 def binding(trait: Tokens, launch: Tokens, function: Function, when: str = "") -> Binding:
     """What a canonical expression with ``make_kernel<...>(KERNEL{}, ...)`` binds. Raises CppTextError."""
+    trait, launch = folded(trait), folded(launch)
     start = launch.index(LAUNCHER) + 1
     end = closing_angle(launch, start)
     braces = launch.index("{", end) if "{" in launch[end:] else 0

@@ -37,7 +37,7 @@ from kernels.parity.names import (
     names_cases,
     stored_case,
 )
-from kernels.upstream.codegen_runner import Live, Rendered, word_of
+from kernels.upstream.codegen_runner import Live, Rendered
 from kernels.upstream.trees import Tree, locate
 from matrix.defects import defects
 from matrix.dialects import APIS, dialect
@@ -48,7 +48,7 @@ from matrix.keys import Key
 from matrix.published.golden import StoredList, stored_lists
 
 FAMILY = "batch_prefill"
-TEXT_APIS = ("fwd", "pagedkv_prefill", "fwd_splitkv", "fwd_appendkv")
+TEXT_APIS = ("fwd", "pagedkv_prefill", "fwd_splitkv", "fwd_appendkv", "bwd")
 _LOGGED_EVERY = 20  # cases of names, bindings and dispatch: each takes half a second
 
 Say = Callable[[str], None]
@@ -169,28 +169,30 @@ def text_cases(
 ) -> Iterator[Case]:
     """One case for each arch with kernels, receipt and mask set: the texts of one of TEXT_APIS.
 
-    None if there is no C++ for the tree's dialect. Archs with the same kernels share a comparison.
+    None if there is no C++ for the tree's dialect. Archs and receipts with the same kernels share a comparison.
     """
-    library = word_of(api)
+    library = library_with(APIS[api][0])
     if tree.dialect not in host(library).dialects():
         return
     families = [dialect(tree.dialect).family(name) for name in APIS[api]]
     traits = families[0].archs
-    done: dict[tuple[tuple[str, ...], int, str], list[Finding]] = {}
+    done: dict[tuple[tuple[str, ...], str, tuple[str, ...]], list[Finding]] = {}
     with ThreadPoolExecutor(jobs.processors()) as pool:
         live = Live(tree, pool, api)
-        for arch, receipt, mask in [(a, r, m) for m in masks for r in receipts for a in archs if a in traits]:
+        # receipts innermost: they share most of the texts of an arch
+        for arch, receipt, mask in [(a, r, m) for m in masks for a in archs if a in traits for r in receipts]:
             started = time.monotonic()
             title = Title(tree.name, arch, api, f"receipt {receipt}, {mask} masks, texts")
             groups = [enumerate_keys(family, arch=arch, receipt=receipt, mask_impl=mask) for family in families]
             if not all(groups):
                 continue
             keys = [key for group in groups for key in group]
-            place = traits[arch], receipt, mask
+            names = tuple(key.name for key in keys)
+            place = traits[arch], mask, names
             try:
                 if place not in done:
                     rendered = live.rendered(arch, receipt, mask).result()
-                    done[place] = compare_texts(tree, keys, [key.name for key in keys], rendered, library)
+                    done[place] = compare_texts(tree, keys, names, rendered, library)
                 yield judge(title, done[place], started)
             except (CodegenError, CppTextError) as error:
                 yield error_case(title, error, started)
@@ -280,7 +282,7 @@ def _bindings(text: str, family: str) -> tuple[tuple[Binding, ...], ...]:
 
 @functools.lru_cache(maxsize=200)
 def _dispatch(text: str, family: str) -> dispatch_text.Dispatch:
-    return dispatch_text.parse(text, f"fmha_{family}")
+    return dispatch_text.parse(text, host(library_with(family)).api or f"fmha_{family}")
 
 
 def machine_code_cases(
@@ -314,7 +316,7 @@ def sampled_archs(tree: Tree, api: str, archs: Sequence[str]) -> list[str]:
     A library that is compared in whole units is on each of them. Of the others the last of the archs that share an arch
     trait, and so their kernels, stands for all: samples are larger, and each kernel is compiled alone.
     """
-    library = host(word_of(api))
+    library = host(library_with(APIS[api][0]))
     if tree.dialect not in library.dialects():
         return []
     traits = dialect(tree.dialect).family(APIS[api][0]).archs
@@ -342,7 +344,12 @@ def machine_code_case(
         list(dict.fromkeys(key for mask in request.masks for key in enumerate_keys(family, arch=arch, mask_impl=mask)))
         for family in map(dialect(tree.dialect).family, APIS[api])
     ]
-    chosen = [key for keys in families for key in machine_code.choose(keys, tree.dialect, arch)]
+    dims = host(library_with(APIS[api][0])).compiled_hdims
+    chosen = [
+        key
+        for keys in families
+        for key in machine_code.choose([one for one in keys if one.hdim_q in dims or not dims], tree.dialect, arch)
+    ]
     try:
         texts = {mask: render.result().instances for mask, render in renders.items()}
     except CodegenError as error:
@@ -359,7 +366,8 @@ def machine_code_case(
 
     def judged() -> Case:
         waited = time.monotonic()
-        return _judge_code(title, chosen, finish(), bodiless, toolchain, waited)
+        which = f" of head dims {', '.join(map(str, sorted(dims)))}" if dims else ""
+        return _judge_code(title, chosen, finish(), bodiless, f"kernels{which}", toolchain, waited)
 
     return judged
 
@@ -369,6 +377,7 @@ def _judge_code(
     chosen: Sequence[Key],
     compared: Sequence[machine_code.Comparison],
     bodiless: int,
+    kernels: str,
     toolchain: Toolchain,
     started: float,
 ) -> Case:
@@ -377,7 +386,7 @@ def _judge_code(
     labels = [f"{key.name} ({key.mask_impl} masks)" if key.mask_impl else key.name for key in chosen]
     lines = [f"{label}: {row.difference}" for label, row in zip(labels, compared, strict=True) if row.difference]
     same = [f"  {row.code_bytes} bytes  {label}" for label, row in zip(labels, compared, strict=True) if not row.defect]
-    sampled = f"{len(same)} kernels that hold every axis value that compiles ({toolchain.identity})"
+    sampled = f"{len(same)} {kernels} that hold every axis value that compiles ({toolchain.identity})"
     note = f"the same: machine code of {sampled}:"
     findings = [Finding("machine code", tuple(lines), "\n".join([note, *same]))]
     if changed := [f"  {label}: {row.beside}" for label, row in zip(labels, compared, strict=True) if row.beside]:

@@ -10,9 +10,11 @@ import functools
 
 from kernels.families.spellings import spellings
 from kernels.parity.conditions import FALSE, TRUE, Condition, conjunction, disjunction, negation
-from kernels.parity.cpp_tokens import Tokens, closing_angle, split_arguments, tokenize
+from kernels.parity.cpp_tokens import Tokens, closing, closing_angle, split_arguments, tokenize
 
 _IS_SAME = ("std", "::", "is_same_v", "<")
+_CHOICE = ("std", "::", "conditional_t", "<")
+_SMALLER = ("ck_tile", "::", "min", "(")
 
 
 def decided(condition: Condition) -> Condition:
@@ -23,6 +25,38 @@ def decided(condition: Condition) -> Condition:
     if condition.kind == "not":
         return negation(parts[0])
     return (conjunction if condition.kind == "and" else disjunction)(parts)
+
+
+def folded(tokens: Tokens) -> Tokens:
+    """Tokens with the values of what C++ computes here of constants, wherever they stand.
+
+    These are ``(8 > 0)``, ``ck_tile::min(32, 16)`` and ``std::conditional_t<true, A, B>``, which is A.
+    """
+    pieces: list[str] = []
+    at = 0
+    while at < len(tokens):
+        value, end = _computed(tokens, at)
+        pieces += value
+        at = end
+    return tuple(pieces)
+
+
+def _computed(tokens: Tokens, at: int) -> tuple[Tokens, int]:
+    """What stands at a place, as its value if it is computed of constants, and where the tokens go on behind it."""
+    if tokens[at] == "(" and tokens[at + 2 : at + 3] == (">",) and tokens[at + 4 : at + 5] == (")",):
+        left, right = tokens[at + 1], tokens[at + 3]
+        if left.isdecimal() and right.isdecimal():
+            return ("true" if int(left) > int(right) else "false",), at + 5
+    if tokens[at : at + 4] == _SMALLER:
+        sides = split_arguments(tokens[at + 4 : closing(tokens, at + 3)])
+        if len(sides) == 2 and all(len(side) == 1 and side[0].isdecimal() for side in sides):
+            return (str(min(int(side[0]) for side in sides)),), closing(tokens, at + 3) + 1
+    if tokens[at : at + 4] == _CHOICE:
+        end = closing_angle(tokens, at + 3)
+        parts = split_arguments(tokens[at + 4 : end])
+        if len(parts) == 3 and parts[0] in (("true",), ("false",)):
+            return folded(parts[1] if parts[0] == ("true",) else parts[2]), end + 1
+    return tokens[at : at + 1], at + 1
 
 
 def _value(leaf: Condition) -> Condition:

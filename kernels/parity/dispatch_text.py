@@ -14,7 +14,7 @@ from kernels.errors import CppTextError
 from kernels.parity.bindings import declared
 from kernels.parity.c_arithmetic import Formula, Number, call, make
 from kernels.parity.conditions import FALSE, TRUE, conjuncts, parse_condition
-from kernels.parity.cpp_constants import decided
+from kernels.parity.cpp_constants import decided, folded
 from kernels.parity.cpp_text import If, Plain, Program, Scope, read, statements
 from kernels.parity.cpp_tokens import Tokens, closing, closing_angle, condition_text, spell, split_arguments
 
@@ -29,7 +29,9 @@ _LEVELS = {
     "fmha_fwd_appendkv": ("device", "dtype", "head dim", "kernel"),
     "fmha_fwd_pagedkv": ("device", "dtype", "head dim", "kernel"),
     "fmha_fwd_splitkv": ("device", "dtype", "head dim", "kernel", "combine kernel"),
+    "fmha_bwd": ("device", "dtype", "head dim", "kernels"),
 }
+_VERSION = ("2",)  # the template argument of fmha_bwd, which CK declares for one version of its interface
 _SHOWN = 5
 
 # Batch, heads and lengths as requests have them, and values at which 32-bit arithmetic wraps.
@@ -89,7 +91,7 @@ def parse(text: str, name: str = FUNCTION) -> Dispatch:
     Raises CppTextError if the text holds no such function, or one that can't be followed.
     """
     program = read(text)
-    named = [function for function in program.functions if function.name == name and function.argument is None]
+    named = [f for f in program.functions if f.name == name and f.argument in (None, _VERSION)]
     if len(named) != 1:
         raise CppTextError(f"expected one function {name}, found {len(named)}")
     function = named[0]
@@ -148,6 +150,8 @@ def _branches(
                 takes, arguments = _taken(specialised, program.resolve(statement.tokens[1:], scope, local))
             elif isinstance(statement, Plain):
                 local |= declared(program, statement.tokens, scope, local)
+                if statement.tokens[1:2] == ("=",):  # the value that is returned next
+                    local[statement.tokens[0]] = program.resolve(statement.tokens[2:], scope, local)
         if not takes and len(inside) == 1 and not inside[0].requires:
             takes, arguments, inside = inside[0].takes, inside[0].arguments, list(inside[0].nodes)
         yield Node(requires, index > 0, takes, arguments, tuple(inside))
@@ -157,7 +161,7 @@ def _taken(specialised: str, returned: Tokens) -> tuple[str, str]:
     if returned[:2] != (specialised, "<"):
         raise CppTextError(f"a branch returns '{spell(returned)[:120]}' and not {specialised}<TRAIT>(...)")
     end = closing_angle(returned, 1)
-    return spell(returned[2:end]), spell(returned[end + 1 :])
+    return spell(folded(returned[2:end])), spell(returned[end + 1 :])
 
 
 def _lambda(tokens: Tokens) -> Formula:

@@ -24,7 +24,7 @@ from kernels.base.trust import Store
 from kernels.code import code_object as codeobject
 from kernels.code.toolchains import Toolchain, device_command
 from kernels.errors import CompileError
-from kernels.families.family import INCLUDE, INCLUDE_FWD
+from kernels.families.family import INCLUDE, INCLUDE_BWD, INCLUDE_FWD
 from kernels.families.libraries import host, library_with
 from kernels.families.render import unit_text
 from kernels.families.units import Unit
@@ -33,7 +33,7 @@ from kernels.upstream.trees import Tree
 from matrix.defects import Defect, defect_of, split
 from matrix.keys import Key
 
-INCLUDES = (INCLUDE, INCLUDE_FWD)
+INCLUDES = (INCLUDE, INCLUDE_FWD, INCLUDE_BWD)
 # Names of both texts' symbols depend on it, so it must be the same.
 _CUID = "0" * 16
 _ERROR_LINES = 8

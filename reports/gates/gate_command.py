@@ -17,7 +17,7 @@ from kernels.base import junit, settings
 from kernels.base.files import locked
 from kernels.build.manifest import MANIFEST, Manifest, check_library
 from kernels.build.request import LIBRARY, folder_name
-from kernels.families.libraries import host, is_default, libraries, made_of, option
+from kernels.families.libraries import host, is_default, libraries, made_of, option, whole
 from matrix.base.display import show
 from matrix.base.errors import UsageError
 from matrix.base.outputs import refuse_inputs
@@ -240,7 +240,7 @@ def _chosen(args: argparse.Namespace, library: GatedLibrary) -> list[str]:
 
 def _library_name(families: str | None) -> str:
     """Which library the families make, in any dialect. Raises UsageError."""
-    if name := made_of((families or DEFAULT_FAMILY).split(",")):
+    if name := made_of(whole(tuple((families or DEFAULT_FAMILY).split(",")))):
         return name
     known = ", ".join(f"--family {','.join(members)}" for members in libraries().values())
     raise UsageError(f"--family {families}: no library is made of them. Known: {known}.")

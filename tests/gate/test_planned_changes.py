@@ -26,6 +26,7 @@ TEMPLATES = sorted((ROOT / "kernels" / "families" / "templates").glob("*.j2"))
 WHOLE = [
     *(ROOT / "kernels" / "include").glob("*.h"),
     *(ROOT / "kernels" / "include_fwd").glob("*.h"),
+    *(ROOT / "kernels" / "include_bwd").glob("*.h"),
     *(ROOT / "kernels" / "hip").rglob("*.h"),
     ROOT / "kernels" / "build" / "ckpm.map",
     ROOT / "kernels" / "families" / "spellings.yaml",

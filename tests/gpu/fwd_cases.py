@@ -85,7 +85,7 @@ def comparisons(
     p: Problem, bits: Mapping[str, Bits], outcome: FwdOutcome, arch: str = "gfx950"
 ) -> tuple[Comparison, ...]:
     """O, and LSE if there is one, against the float64 reference of the numbers that ``bits`` stand for."""
-    expected = attention(_inputs(p, bits, arch), outcome.random_values)
+    expected = attention(inputs(p, bits, arch), outcome.random_values)
     compared = [compare_o(p, decode(outcome.o, "bf16" if p.dtype == "fp8bf16" else p.dtype, arch), expected)]
     if outcome.lse is not None:
         compared.append(compare_lse(p, outcome.lse.astype(np.float64), expected))
@@ -96,7 +96,9 @@ def _factor(p: Problem, name: str) -> float:
     return _DESCALES[name] if p.qscale == "pertensor" else 1.0
 
 
-def _inputs(p: Problem, bits: Mapping[str, Bits], arch: str) -> Inputs:
+def inputs(p: Problem, bits: Mapping[str, Bits], arch: str) -> Inputs:
+    """The numbers that ``bits`` stand for, as the reference takes them."""
+
     def split(numbers: Bits, lengths: Sequence[int], axis: int = 0) -> list[Bits]:
         return np.split(numbers, np.cumsum(lengths)[:-1], axis=axis)
 

@@ -1,4 +1,4 @@
-"""A case for each kernel of a library of fwd's families: launches that dispatch sends to it, compared with float64.
+"""A case for each kernel of a library of fwd's or the backward families: what dispatch sends to it, against float64.
 
 As checks.run_case, :func:`run_kernel` never raises for what a kernel did: a wrong number or a fault is the result.
 """
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from kernels.errors import HipError, LibraryError
+from kernels.families.backward.problems import BackwardRequest
 from kernels.families.family import Scenario
 from kernels.families.fwd_appendkv import AppendRequest
 from kernels.families.kernel_problems import AttentionRequest
@@ -27,12 +28,13 @@ from kernels.launch.hip_api import HipApi
 from matrix.keys import Key
 from matrix.problems.problem import FAMILY_SUITE, Problem
 from tests.gpu import appendkv_cases, fwd_cases
+from tests.gpu.backward import cases as backward_cases
 from tests.gpu.checks import Result, in_a_line, outcome_of
 from tests.gpu.errors import NothingRanError
 from tests.gpu.fwd_cases import Ended
 from tests.gpu.suites import Case
 
-Request = AttentionRequest | AppendRequest
+Request = AttentionRequest | AppendRequest | BackwardRequest
 _CHECKS = ("poison", "poison_memory", "late_loads", "lds_races")
 
 
@@ -87,7 +89,7 @@ def _case(key: Key, keys: Sequence[Key]) -> Case:
     """With the first problem and a variant a launch: what tells how long it may take. Workers derive it all anew."""
     scenarios = () if FAMILIES[key.family].not_laid_out(key) else _scenarios(key, keys)
     launches = [one for scenario in scenarios for one in (*scenario.candidates, scenario.candidates[0])]
-    problems = [one.problem for one in launches if isinstance(one, AttentionRequest)]
+    problems = [one.problem for one in launches if isinstance(one, AttentionRequest | BackwardRequest)]
     unknown = Problem(name="", suite=FAMILY_SUITE, tier="full", group=key.family)
     problem = dataclasses.replace(problems[0] if problems else unknown, name=f"{FAMILY_SUITE}/{key.name}")
     return Case(problem=problem, variants=({},) * max(1, len(launches)))
@@ -204,6 +206,8 @@ def _compared(candidate: Request, hip: HipApi, library: Library, arch: str) -> E
     """Launch what dispatch chooses for a candidate, and compare as its kind is compared."""
     if isinstance(candidate, AppendRequest):
         return appendkv_cases.run_case(candidate, hip, library, arch)
+    if isinstance(candidate, BackwardRequest):
+        return backward_cases.run_case(candidate, hip, library, arch)
     return fwd_cases.run_case(candidate, hip, library, arch)
 
 

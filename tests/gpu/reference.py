@@ -109,7 +109,7 @@ def _head(
     q = inputs.q[sequence][begin:end, head]
     k, v = inputs.k[sequence][:, kv_head], inputs.v[sequence][:, kv_head]
     seen = visible(p, p.seqlens_q[sequence], p.seqlens_k[sequence])[begin:end]
-    scores, sizes, added = _scores(inputs, sequence, head, slice(begin, end), q, k)
+    scores, sizes, added = scaled_scores(inputs, sequence, head, slice(begin, end), q, k)
     sink = -np.inf if inputs.sink_logits is None else float(inputs.sink_logits[head])
     kept = None if random is None else random[begin:end] <= keep_threshold(p.p_drop)
     values = _softmax(p, np.where(seen, scores, -np.inf), v, sink, kept)
@@ -119,7 +119,7 @@ def _head(
     return head, slice(start + begin, start + end), values
 
 
-def _scores(
+def scaled_scores(
     inputs: Inputs, sequence: int, head: int, rows: slice, q: Floats, k: Floats
 ) -> tuple[Floats, Floats, Floats]:
     """Scaled, capped and biased scores; the sum of the sizes of each dot product's terms; the size of what is added."""

@@ -43,6 +43,19 @@ def test_a_first_stage_comes_with_its_combine_kernels(tmp_path: Path) -> None:
     assert {key.name for key in selected} == set(order.names)
 
 
+@pytest.mark.parametrize(("tile", "stages"), [("_maxq0_", {"pd", "psd"}), ("_maxq32_", {"psd"})])
+def test_gradients_come_with_the_stages_before_and_behind(tmp_path: Path, tile: str, stages: set[str]) -> None:
+    """Of whole blocks of rows and of padded ones; a tile for few queries has padded ones alone."""
+    name = next(name for name in names("bwd_dq_dk_dv") if "_d64_bf16_batch_" in name and f"{tile}pd8dv8_" in name)
+    order, keys = order_for(name, PLACE, "gfx950", DIALECT)
+    main, *beside = keys
+    assert main.name == name
+    assert {key.pad.replace("dv", "d") for key in beside if key.family == "bwd_dot_do_o"} == stages
+    assert {(key.dtype, key.hdim_q, key.mode) for key in beside} == {("bf16", 64, "batch")}
+    _, selected = prepare(order.request(TREE, COMPILER, tmp_path))  # raises unless the dispatch has all it needs
+    assert {key.name for key in selected} == set(order.names)
+
+
 def test_a_key_says_which_masks_it_means() -> None:
     generic = Selection(archs=("gfx950",), mask_impl="generic", where=("key.mask == 'no'",))
     key = select(dialect(DIALECT), generic)[0]

@@ -461,8 +461,9 @@ def test_the_ledger_in_the_repository_names_cases_that_exist() -> None:
 
     names = [problem.name for suite in SUITES for problem in problems(suite, "nightly")]
     names += [problem.name for problem in performance_problems("nightly")]
-    fwd = dialect("ck-2025-11").family("fwd")
-    names += [f"{FAMILY_SUITE}/{key.name}" for key in enumerate_keys(fwd, arch="gfx950")]
+    for family in map(dialect("ck-2025-11").family, ("fwd", "bwd_dq_dk_dv")):
+        for arch in ("gfx942", "gfx950"):
+            names += [f"{FAMILY_SUITE}/{key.name}" for key in enumerate_keys(family, arch=arch)]
     for entry in read_ledger().entries:
         for glob in entry.problems:
             covered = fnmatch.filter(names, glob)

@@ -13,6 +13,7 @@ from kernels.families import batch_prefill, words
 from kernels.families.render import instance_text, unit_text
 from kernels.families.units import plan
 from kernels.parity.bindings import Binding, bindings, differences
+from kernels.parity.cpp_constants import folded
 from kernels.parity.cpp_text import read
 from kernels.parity.cpp_tokens import spell, tokenize
 from matrix.dialects import dialect, dialect_names
@@ -247,3 +248,21 @@ def test_a_unit_binds_what_its_instances_bind(name: str) -> None:
         for key, found in zip(unit.keys, apart, strict=True):
             assert found.dispatch_trait == batch_prefill.trait(key, features)
             assert ("__gfx950__" in found.guard) == (key.load == "gload")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("Traits<(8 > 0), (0 > 0)>", "Traits<true, false>"),
+        ("seq<16, ck_tile::min(32, 16)>", "seq<16, 16>"),
+        ("std::conditional_t<false, last_traits<64, true>, void>", "void"),
+        ("f<std::conditional_t<true, last_traits<(1 > 0)>, void>, int>", "f<last_traits<true>, int>"),
+        # what isn't known here stays
+        ("(n > 0)", "(n > 0)"),
+        ("ck_tile::min(n, 16)", "ck_tile::min(n, 16)"),
+        ("std::conditional_t<n, a, b>", "std::conditional_t<n, a, b>"),
+        ("less<a, (b)>", "less<a, (b)>"),
+    ],
+)
+def test_constants_are_put_as_their_value(text: str, value: str) -> None:
+    assert spell(folded(tokenize(text))) == spell(tokenize(value))

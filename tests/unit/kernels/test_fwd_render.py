@@ -164,7 +164,8 @@ def test_problems_that_are_not_laid_out_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["bwd_dot_do_o"], ["fwd,batch_prefill"], ["all"], ["fwd", "--dialect", "ck-2025-06"]]
+    "words",
+    [["bwd_dq_dk_dv", "--dialect", "ck-2025-06"], ["fwd,batch_prefill"], ["all"], ["fwd", "--dialect", "ck-2025-06"]],
 )
 def test_what_can_t_be_rendered_is_said(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "sources"

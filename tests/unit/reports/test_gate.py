@@ -435,7 +435,7 @@ def test_a_library_of_fwd_has_a_baseline_of_its_own(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--family", "bwd_dq_dk_dv"), "no library is made of them. Known: --family batch_prefill, --family fwd"),
+        (("--family", "bwd_convert_dq"), "no library is made of them. Known: --family batch_prefill, --family fwd"),
         (("--family", "fwd", "--only", "emulated"), "its problems are batch prefill's, not those of fwd"),
     ],
 )

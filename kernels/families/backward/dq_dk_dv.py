@@ -1,0 +1,202 @@
+"""bwd_dq_dk_dv: the gradients of attention. Its keys in C++ words; the dispatch and the library of all three shared.
+
+The order of template arguments is CK's own (fmha_bwd_dq_dk_dv_traits_ in fmha_bwd.hpp).
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+
+from kernels.families import symbol_words
+from kernels.families.backward import convert_dq, dot_do_o
+from kernels.families.backward import words as shared
+from kernels.families.backward.problems import gradient_scenarios, not_laid_out
+from kernels.families.family import INCLUDE, INCLUDE_BWD, Family, Host, Scenario, Values, deferred
+from kernels.families.fwd_dispatch import by_device, nested
+from kernels.families.spellings import spellings
+from kernels.families.template_engine import environment
+from kernels.families.words import Features, arch_tag, flag
+from kernels.launch.backward.harness import BwdArguments
+from matrix.base.errors import UsageError
+from matrix.keys import Key
+
+NAME = shared.DQ_DK_DV
+# BlockDropoutBwd<IsDropout, IsWG32, IsStoreRandval>; without dropout the second is of no consequence
+_DROPOUT = {"no": "Lb0ELb1ELb0E", "wg16": "Lb1ELb0ELb0E", "wg16_storerandval": "Lb1ELb0ELb1E"}
+_BIAS = {"no": 0, "bias": 1, "alibi": 2}  # CK's BlockAttentionBiasEnum
+
+Chain = tuple[str, str, str]  # the traits of the three stages; the last is void if dQ needs no conversion
+
+
+def words(key: Key, features: Features, space: str) -> dict[str, str]:
+    known, tile = spellings(), key.tile
+    lengths = (tile.bm0, tile.bn0, tile.bk0, tile.bk1, tile.bk2, tile.bk3, tile.bk4, tile.bhdq, tile.bhdv)
+    return {
+        **shared.common(key, space, trait(key)),
+        "block": ", ".join(map(str, lengths)),
+        "waves0": f"{tile.rm0}, {tile.rn0}, {tile.rk0}",
+        "waves1": f"{tile.rm1}, {tile.rn1}, {tile.rk1}",
+        "waves2": f"{tile.rm2}, {tile.rn2}, {tile.rk2}",
+        "warp_tile0": f"{tile.wm0}, {tile.wn0}, {tile.wk0}",
+        "warp_tile1": f"{tile.wm1}, {tile.wn1}, {tile.wk1}",
+        "warp_tile2": f"{tile.wm0}, {tile.wn0}, ck_tile::min({tile.wk0}, {tile.bk4})",
+        "max_seq_q": str(tile.max_seq_q),
+        "dpad": str(key.dpad),
+        "dvpad": str(key.dvpad),
+        "bias": known["bias"][key.bias]["enum"],
+        "dbias": flag(key.dbias),
+        "mask": known["mask"][key.mask_impl][key.mask]["type"],
+        "dropout": known["dropout_impl"][key.dropout_impl]["type"],
+        "deterministic": flag(key.deterministic),
+        "trload": flag(key.trload),
+    }
+
+
+def trait(key: Key) -> str:
+    """The type by which dispatch and instance find each other, besides the arch tag."""
+    known = spellings()
+    return (
+        f"fmha_bwd_dq_dk_dv_traits_<{shared.trait_start(key)}, {known['mask'][key.mask_impl][key.mask]['type']}, "
+        f"{known['dropout_impl'][key.dropout_impl]['type']}, {known['bias'][key.bias]['enum']}, {flag(key.dbias)}, "
+        f"{key.dpad}, {key.dvpad}, {flag(key.deterministic)}, {flag(key.trload)}, {key.tile.max_seq_q}, {key.tile.bn0}>"
+    )
+
+
+def conditions(key: Key, spad: bool) -> tuple[str, ...]:
+    """What a request must meet for a kernel, beyond device, dtype and head dims.
+
+    ``spad`` is that the stages beside it pad rows of Q; without it they take whole blocks alone. Source: scheck,
+    dcheck, dvcheck, max_seq_q_cond and extra_cond of FmhaBwdApiTrait in codegen/ops/fmha_bwd.py.
+    """
+    known = spellings()
+    own = (
+        f"t.is_group_mode == {flag(key.mode == 'group')}",
+        known["mask"][key.mask_impl][key.mask]["check"],
+        f"t.bias_type == {known['bias'][key.bias]['check']}",
+        f"t.has_dbias == {flag(key.dbias)}",
+        known["dropout_impl"][key.dropout_impl]["check"],
+        *(() if spad else (f"a.seqlen_q % {shared.ROWS} == 0",)),
+        f"a.hdim_q % {key.dpad or key.tile.bhdq} == 0",
+        f"a.hdim_v % {key.dvpad or key.tile.bhdv} == 0",
+        f"t.is_deterministic == {flag(key.deterministic)}",
+    )
+    when = known["bwd_when"][key.tile.when] % {"max_seq_q": key.tile.max_seq_q}
+    return (*own, when) if when else own
+
+
+def dispatch_text(keys: Sequence[Key], features: Features) -> str:
+    """The host dispatch over keys of the three stages, each in upstream's order of emission for each arch trait.
+
+    Raises:
+        UsageError: a kernel without stages that serve it.
+    """
+    ordered = by_device(keys)
+    arms = []
+    chains = _Chains(ordered)
+    for key, spad in _in_order([key for key in ordered if key.family == NAME]):
+        if chain := chains.of(key, spad):
+            arms.append((key, (*chain, arch_tag(key.arch_trait), " && ".join(conditions(key, spad)))))
+    names = [key.name for key in ordered]
+    return environment().get_template("bwd_dispatch.hip.j2").render(archs=nested(arms), names=names)
+
+
+class _Chains:
+    """The stages that stand beside each kernel. Raises UsageError: one has none."""
+
+    def __init__(self, keys: Sequence[Key]) -> None:
+        self.first = {dot_do_o.place(key): key for key in keys if key.family == dot_do_o.NAME}
+        self.last = {convert_dq.place(key): key for key in keys if key.family == convert_dq.NAME}
+        for key in keys:
+            if key.family == NAME and not any(self.of(key, spad) for spad in shared.spads(key)):
+                raise UsageError(
+                    f"{key.name}: no kernels of bwd_dot_do_o and bwd_convert_dq that serve it are selected. "
+                    "Widen --filter or --where."
+                )
+
+    def of(self, key: Key, spad: bool) -> Chain | None:
+        """None if a stage isn't selected."""
+        first = self.first.get(dot_do_o.place_of(key, spad))
+        place = convert_dq.place_of(key, spad)
+        last = None if place is None else self.last.get(place)
+        if first is None or (place is not None and last is None):
+            return None
+        return dot_do_o.trait(first), trait(key), "void" if last is None else convert_dq.trait(last)
+
+
+def _in_order(keys: Sequence[Key]) -> Iterator[tuple[Key, bool]]:
+    """Kernels as dispatch tries them: tiles for short seqlen_q first; of each feature set whole blocks, then padded."""
+    by_head_dim: dict[tuple[object, ...], list[Key]] = {}
+    for key in keys:
+        by_head_dim.setdefault((key.arch_trait, key.dtype, key.hdim_q), []).append(key)
+    for of_dim in by_head_dim.values():
+        shortest = sorted(of_dim, key=lambda key: key.tile.max_seq_q or 1_000_000)
+        for _, group in itertools.groupby(shortest, key=_features):
+            alike = list(group)
+            yield from ((key, spad) for spad in shared.spads(alike[0]) for key in alike)
+
+
+def _features(key: Key) -> tuple[object, ...]:
+    """What the loop over padded rows is inside of in upstream's codegen."""
+    return (
+        *(key.arch_trait, key.dtype, key.trload, key.hdim_q, key.tile.word, key.mode, key.mask_impl, key.mask),
+        *(key.bias, key.dbias, key.dropout_impl),
+    )
+
+
+def harness_text(dialect: str, features: Features) -> str:
+    """The C ABI of kernels/include_bwd/ckpm_bwd.h."""
+    template = environment().get_template("bwd_harness.hip.j2")
+    return template.render(dialect=dialect, family=NAME, function="fmha_bwd<2>", abi="ckpm_bwd", stages=3)
+
+
+def symbol(values: Values) -> re.Pattern[str]:
+    """What a kernel's symbol contains, in order. Element types come first, the same for all kernels of a unit."""
+    tile, boolean = values["tile"], symbol_words.boolean
+    lengths = (tile.bm0, tile.bn0, tile.bk0, tile.bk1, tile.bk2, tile.bk3, tile.bk4, tile.bhdq, tile.bhdv)
+    block = "".join(f"Li{length}E" for length in lengths)
+    shape = rf"BwdShapeINS_8sequenceIJ{block}EEE\w+?Li{tile.max_seq_q}EEE"
+    problem = rf"{boolean(values['mode'] == 'group')}{boolean(values['deterministic'])}\w+?{symbol_words.mask(values)}"
+    dropout = rf"\w+?DropoutBwdI{_DROPOUT[values['dropout_impl']]}EE{boolean(values['trload'])}"
+    traits = (
+        rf"\w+?BwdTraitsILi{values['dpad']}ELi{values['dvpad']}E{symbol_words.ENUM}{_BIAS[values['bias']]}E"
+        rf"{boolean(values['dbias'])}Li{symbol_words.number(tile.occupancy)}E"
+    )
+    return re.compile(rf"FmhaBwdDQDKDVKernelI\w+?{shape}{problem}{dropout}{traits}")
+
+
+def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
+    """With each of the key's masks."""
+    return gradient_scenarios(key)
+
+
+FAMILY = Family(
+    name=NAME,
+    words=words,
+    instance="bwd_dq_dk_dv_instance.hip.j2",
+    unit="bwd_unit.hip.j2",
+    symbol=symbol,
+    host=Host(
+        dialects=lambda: ("ck-2025-11",),
+        dispatch=dispatch_text,
+        harness=harness_text,
+        arguments=BwdArguments,
+        launch=deferred("kernels.launch.backward.launching", "run_backward"),
+        functions=(
+            "fmha_bwd_dot_do_o_oneshot_",
+            "fmha_bwd_dq_dk_dv_oneshot_",
+            "fmha_bwd_convert_dq_oneshot_",
+        ),
+        api="fmha_bwd",
+        headers=(INCLUDE, INCLUDE_BWD),
+        several=True,
+        may_lack=frozenset((convert_dq.NAME,)),  # behind tiles for few queries
+        compiled_hdims=frozenset((32, 64)),
+        # each wave stores the same rows of LSE and D to the same places in LDS (Duplicate dimension of
+        # MakeLSEDDramTileDistribution in block_fmha_bwd_pipeline_default_policy.hpp)
+        races=False,
+    ),
+    scenarios=scenarios,
+    not_laid_out=not_laid_out,
+)

@@ -1,0 +1,113 @@
+"""From a backward kernel's key to small launches that dispatch should send to it.
+
+Each launch is a whole chain. A kernel of dq_dk_dv is reached by lengths and head dims that it pads, or that are short
+enough for its tile; one of the stages beside it through a kernel that it serves, with rows of Q in whole blocks or not.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernels.families.backward.words import ROWS, spads
+from kernels.families.family import Scenario
+from kernels.families.kernel_problems import MASKS, MOST
+from kernels.families.words import pad_flags
+from matrix.keys import Key
+from matrix.problems.problem import FAMILY_SUITE, Problem
+
+_ANY = 1  # a head dim's padding: any length, against multiples of 8
+_SHORT_K = 256  # keys up to which some tiles of gfx950 are taken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackwardRequest:
+    """A backward pass that dispatch may send to a kernel; ``dbias`` asks for the gradient of an elementwise bias."""
+
+    problem: Problem
+    dbias: bool = False
+    deterministic: bool = False
+
+    def __str__(self) -> str:
+        p = self.problem
+        lengths = ", ".join(f"{q} x {k}" for q, k in zip(p.seqlens_q, p.seqlens_k, strict=True))
+        mask = "" if p.mask == "no" else f", {p.mask} ({p.window_left}, {p.window_right})"
+        return f"{p.mode} {lengths}, heads {p.nhead_q}/{p.nhead_k}, dims {p.hdim_q}/{p.hdim_v}{mask}"
+
+
+def not_laid_out(key: Key) -> str | None:
+    """What the kernel needs that nothing here gives it; None if it can be run."""
+    if key.dtype not in ("fp16", "bf16"):
+        return f"tolerances of {key.dtype}"
+    if (key.mask, key.bias) == ("generic", "alibi"):
+        return "ALiBi with a window of neither corner"
+    return None
+
+
+def gradient_scenarios(key: Key) -> tuple[Scenario, ...]:
+    """One for each mask of a kernel of dq_dk_dv."""
+    return tuple(
+        Scenario(label=label, candidates=tuple(itertools.islice(_candidates(key, mask, (True, False)), MOST)))
+        for label, mask in MASKS[key.mask].items()
+    )
+
+
+def through(key: Key, served: Sequence[Key]) -> tuple[Scenario, ...]:
+    """Through the first kernels of dq_dk_dv that the one of ``key`` serves; none if it serves none."""
+    spad, *_ = pad_flags(key.pad)
+    runnable = [one for one in served if spad in spads(one) and not not_laid_out(one)]
+    some = [one for one in runnable if one.mask == "no"] or runnable
+    requests = itertools.chain.from_iterable(
+        itertools.islice(_candidates(one, next(iter(MASKS[one.mask].values())), (spad,)), 2) for one in some
+    )
+    candidates = tuple(itertools.islice(requests, MOST))
+    return (Scenario(label="in a chain", candidates=candidates),) if candidates else ()
+
+
+def _candidates(key: Key, mask: Mapping[str, Any], padded: Iterable[bool]) -> Iterable[BackwardRequest]:
+    """Launches for a kernel of dq_dk_dv; ``padded``: with rows of Q that aren't whole blocks, or are."""
+    for spad, hdims, keys in itertools.product(padded, _head_dims(key), _keys(key)):
+        yield BackwardRequest(
+            problem=_problem(key, hdims, _queries(key, spad), keys, mask),
+            dbias=bool(key.dbias),
+            deterministic=bool(key.deterministic),
+        )
+
+
+def _queries(key: Key, spad: bool) -> int:
+    if key.tile.max_seq_q:
+        return key.tile.max_seq_q - 3
+    return ROWS + 9 if spad else 2 * ROWS
+
+
+def _keys(key: Key) -> tuple[int, ...]:
+    """More than a tile, not whole; then more than what the tiles for few keys take."""
+    few = min(key.tile.bn0 + 37, _SHORT_K)
+    return (few, _SHORT_K + 21) if few < _SHORT_K else (_SHORT_K + 21,)
+
+
+def _head_dims(key: Key) -> tuple[tuple[int, int], ...]:
+    """As small as the kernel's padding allows, then as its tile."""
+    return ((_smaller(key.hdim_q, key.dpad), _smaller(key.hdim_v, key.dvpad)),)
+
+
+def _smaller(hdim: int, pad: int | None) -> int:
+    """By one vector where that is what the kernel pads, by less where it takes any."""
+    return hdim - 3 if pad == _ANY else hdim - (pad or 0)
+
+
+def _problem(key: Key, hdims: tuple[int, int], seqlen_q: int, seqlen_k: int, mask: Mapping[str, Any]) -> Problem:
+    """Two sequences, of two lengths in group mode."""
+    group = key.mode == "group"
+    given: dict[str, Any] = {
+        "mode": key.mode, "dtype": key.dtype, "hdim_q": hdims[0], "hdim_v": hdims[1], "nhead_q": 2, "nhead_k": 1,
+        "seqlens_q": (seqlen_q, seqlen_q // 2 if group else seqlen_q),
+        "seqlens_k": (seqlen_k, seqlen_k // 2 + 3 if group else seqlen_k),
+        "bias": key.bias, "alibi_per_batch": True, "p_drop": 0.25 if key.dropout else 0.0, "seed": 7,
+        "store_randval": str(key.dropout_impl).endswith("storerandval"),
+    }  # fmt: skip
+    return Problem(
+        name=f"{FAMILY_SUITE}/{key.name}", suite=FAMILY_SUITE, tier="full", group=key.family, **{**given, **mask}
+    )

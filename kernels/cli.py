@@ -88,6 +88,12 @@ def _guard(parser: argparse.ArgumentParser) -> None:
     command.add_options(parser)
 
 
+def _decode(parser: argparse.ArgumentParser) -> None:
+    from kernels.decode import compare
+
+    compare.add_options(parser)
+
+
 def _images(parser: argparse.ArgumentParser) -> None:
     from kernels.containers import command
 
@@ -127,6 +133,7 @@ COMMANDS: Commands = {
     "timing": ("model what workgroups of the gates' problems take, wave by wave", _timing),
     "timing-tables": ("model V2 and V3 on the problems of published tables", _timing_tables),
     "guard": ("compile a Triton kernel's configurations, without a GPU, and judge their registers", _guard),
+    "decode": ("counts of the decode kernels' two forms on the emulated device", _decode),
     "images": ("container images: list, render, lint, build", _images),
     "in-container": ("run nox sessions in a container", _in_container),
     "cluster-plan": ("what a build takes on many machines, on paper", _cluster_plan),

@@ -6,9 +6,9 @@ shift``. A sequence's slots follow one another, or are pages that a table names.
 HEAD_DIM), bf16: one token, whose HEADS_Q heads that share a KV head are the rows of a tile.
 
 ``streaming`` never makes a dequantised tile. With scale and shift taken out of the sums, q . k is ``scale * (q .
-stored) + shift * sum(q)`` in each group: stored elements go straight into the product, and the shifts of all groups are one
-more product, of GROUPS terms. P . V likewise. ``resident`` is the form that fills the register file, kept as what the guard
-has to refuse: it dequantises all groups of K and V of a tile before the first product.
+stored) + shift * sum(q)`` in each group: stored elements go straight into the product, and the shifts of all groups are
+one more product, of GROUPS terms. P . V likewise. ``resident`` is the form that fills the register file, kept as what
+the guard has to refuse: it dequantises all groups of K and V of a tile before the first product.
 """
 
 from __future__ import annotations

@@ -66,17 +66,7 @@ def decode(
     capacity = cache.pages.shape[1] if cache.pages is not None else cache.k.shape[0] // sequences
     pages = cache.pages if cache.pages is not None else np.zeros(1, np.int32)
     with ExitStack() as stack:
-
-        def memory(size: int) -> Memory:
-            taken = device.hip.malloc(size)
-            stack.callback(device.hip.free, taken)
-            return taken
-
-        def given(data: Array) -> Memory:
-            taken = memory(data.nbytes)
-            device.hip.write(taken, data)
-            return taken
-
+        memory, given = _memory(device, stack)
         scales = (cache.k_scale, cache.k_shift, cache.v_scale, cache.v_shift)
         inputs = [given(one) for one in (to_bf16(q), cache.k, cache.v, *scales)]
         parts, sums = (memory(4 * sequences * heads * shape.splits * width) for width in (shape.head_dim, 1))
@@ -91,6 +81,22 @@ def decode(
         return Decoded(
             out=from_bf16(device.hip.read(out, np.uint16, q.shape)).astype(np.float32), counters=dict(device.counters())
         )
+
+
+def _memory(device: EmulatedDevice, stack: ExitStack) -> tuple[Callable[[int], Memory], Callable[[Array], Memory]]:
+    """What allocates bytes, and what copies an array to the device; the stack frees them."""
+
+    def memory(size: int) -> Memory:
+        taken = device.hip.malloc(size)
+        stack.callback(device.hip.free, taken)
+        return taken
+
+    def given(data: Array) -> Memory:
+        taken = memory(data.nbytes)
+        device.hip.write(taken, data)
+        return taken
+
+    return memory, given
 
 
 def _launch(

@@ -75,7 +75,7 @@ def figures(device: EmulatedDevice, form: str, launch: Launch) -> Mapping[str, f
         "wave-instructions a token": round(sum(counted["instructions"].values()) / _TOKENS, 1),
         "matrix instructions a token": round(counted["instructions"]["mfma"] / _TOKENS, 2),
         "bytes of scratch moved a token": round(counted["scratch_bytes"] / _TOKENS, 1),
-        "bytes loaded a token": round(counted["global_load_bytes"] / _TOKENS, 1),
+        "bytes loaded a token, by all lanes": round(counted["global_load_bytes"] / _TOKENS, 1),
         "workgroups on a compute unit": copies,
         "modelled cycles, all of them": modelled["cycles"],
         "modelled cycles a token": round(modelled["cycles"] / (copies * tokens), 2),

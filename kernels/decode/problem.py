@@ -93,7 +93,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cache:
-    """``k`` and ``v``: stored bytes, (slots, heads_kv, head_dim); scales and shifts: float32, (slots, heads_kv, groups).
+    """``k`` and ``v``: bytes, (slots, heads_kv, head_dim); scales and shifts: float32, (slots, heads_kv, groups).
 
     ``pages``: (sequences, entries) of a paged cache, int32; None for a contiguous one, slots / sequences each.
     """

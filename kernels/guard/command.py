@@ -122,7 +122,7 @@ def _accept(table: Table, judged: Sequence[Judged], names: Sequence[str], reason
     before = Accepted.read(table.accepted) if table.accepted.is_file() else None
     accepted = merged(before, judged, names, compiler=f"triton {triton.__version__}", reason=reason)
     accepted.write(table.accepted)
-    show(f"{number(len(judged), 'configuration')} accepted: {table.accepted}")
+    show(f"{number(len(judged), 'configuration')} accepted: {table.accepted.resolve()}")
     return 0
 
 

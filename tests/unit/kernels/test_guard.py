@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.cli import main
-from kernels.guard import command
+from kernels.guard import command, packages
 from kernels.guard.candidates import Candidate, Judged, candidate
 from kernels.guard.errors import (
     AcceptedFileError,
@@ -209,15 +208,18 @@ def test_the_command_compares_accepts_and_refuses(
     assert "2 spilled VGPRs" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is not None, reason="Triton is installed: nothing is missing")
-def test_without_triton_the_command_says_how_to_install_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["guard", "streaming"]) == TritonMissingError.exit_code
-    assert "pip install --require-hashes -r requirements-triton.txt" in capsys.readouterr().err
+def test_without_triton_the_command_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(packages.importlib.util, "find_spec", lambda name: None)
+    for line in (["guard", "streaming"], ["decode"]):
+        assert main(line) == TritonMissingError.exit_code
+        assert "pip install --require-hashes -r requirements-triton.txt" in capsys.readouterr().err
 
 
 def test_an_unknown_kernel_and_a_reason_of_nothing_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["guard", "streeming"]) == 2
-    assert "which has streaming, resident" in capsys.readouterr().err
+    assert "which has streaming, streaming-gfx942, streaming-wide" in capsys.readouterr().err
     assert main(["guard", "streaming", "--accept", " "]) == 2
 
 

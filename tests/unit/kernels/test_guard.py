@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.cli import main
-from kernels.guard import command, packages
+from kernels.guard import command
 from kernels.guard.candidates import Candidate, Judged, candidate
 from kernels.guard.errors import (
     AcceptedFileError,
@@ -166,7 +166,7 @@ def table_file(tmp_path: Path, text: str = TABLE) -> Path:
     [
         ("waves: 2", "wave: 2", "budget.wave: unknown field"),
         ("gfx950", "gfx1100", "unknown arch 'gfx1100'"),
-        ("function: softmax_kernel", "functoin: x", "unknown field"),
+        ("function: softmax_kernel", "fonction: x", "unknown field"),
         ("num_warps: 1", "num_warps: [1]", "must be a number, text, true, false or null"),
     ],
 )
@@ -211,7 +211,7 @@ def test_the_command_compares_accepts_and_refuses(
 def test_without_triton_the_command_says_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(packages.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     for line in (["guard", "streaming"], ["decode"]):
         assert main(line) == TritonMissingError.exit_code
         assert "pip install --require-hashes -r requirements-triton.txt" in capsys.readouterr().err

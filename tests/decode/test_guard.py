@@ -44,13 +44,11 @@ def test_a_configuration_that_spills_is_pruned_inside_the_autotuner() -> None:
     """Triton's own pruning step, with arguments of the types that a launch would have."""
     from kernels.decode.tuned import CONFIGURATIONS, tuned
 
-    told: list[str] = []
     tuner = tuned("gfx950")
     tuner.nargs = arguments()
     kept = tuner.prune_configs(constants())
     assert CONFIGURATIONS[0] in kept
     assert CONFIGURATIONS[-1] not in kept
-    assert told == []
 
 
 def test_the_pruned_are_told_with_the_reason_and_one_has_to_stay() -> None:

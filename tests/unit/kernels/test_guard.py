@@ -166,7 +166,7 @@ def table_file(tmp_path: Path, text: str = TABLE) -> Path:
     [
         ("waves: 2", "wave: 2", "budget.wave: unknown field"),
         ("gfx950", "gfx1100", "unknown arch 'gfx1100'"),
-        ("function: softmax_kernel", "fonction: x", "unknown field"),
+        ("function: softmax_kernel", "body: x", "unknown field"),
         ("num_warps: 1", "num_warps: [1]", "must be a number, text, true, false or null"),
     ],
 )

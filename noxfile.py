@@ -297,6 +297,25 @@ def test_cluster(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", *(session.posargs or ["tests/cluster"]))
 
 
+# an environment of their own, too: Triton is a compiler of 1 GB
+def install_triton(session: nox.Session) -> None:
+    session.install("--quiet", "--require-hashes", "-r", "requirements.txt", "-r", "requirements-triton.txt")
+
+
+@nox.session(name="build-decode", venv_backend="virtualenv")
+def build_decode(session: nox.Session) -> None:
+    """Compile the decode kernels and judge registers, spills and waves; `-- --accept REASON` accepts what differs."""
+    install_triton(session)
+    session.run("python", "-m", "kernels", "guard", "kernels/decode/guard.yaml", *session.posargs)
+
+
+@nox.session(name="test-decode", venv_backend="virtualenv")
+def test_decode(session: nox.Session) -> None:
+    """The decode kernels on the emulated device against float64, and configurations that the guard has to refuse."""
+    install_triton(session)
+    session.run("python", "-m", "pytest", *(session.posargs or ["tests/decode"]))
+
+
 @session("doctor")
 def doctor(session: nox.Session) -> None:
     """What was found here: toolchains, upstreams, device, caches; and what to do about what is missing."""

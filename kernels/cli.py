@@ -82,6 +82,18 @@ def _timing_tables(parser: argparse.ArgumentParser) -> None:
     tables.add_options(parser)
 
 
+def _guard(parser: argparse.ArgumentParser) -> None:
+    from kernels.guard import command
+
+    command.add_options(parser)
+
+
+def _decode(parser: argparse.ArgumentParser) -> None:
+    from kernels.decode import compare
+
+    compare.add_options(parser)
+
+
 def _images(parser: argparse.ArgumentParser) -> None:
     from kernels.containers import command
 
@@ -120,6 +132,8 @@ COMMANDS: Commands = {
     "measure": ("count what the gates' problems do on the emulator", _measure),
     "timing": ("model what workgroups of the gates' problems take, wave by wave", _timing),
     "timing-tables": ("model V2 and V3 on the problems of published tables", _timing_tables),
+    "guard": ("compile a Triton kernel's configurations, without a GPU, and judge their registers", _guard),
+    "decode": ("counts of the decode kernels' two forms on the emulated device", _decode),
     "images": ("container images: list, render, lint, build", _images),
     "in-container": ("run nox sessions in a container", _in_container),
     "cluster-plan": ("what a build takes on many machines, on paper", _cluster_plan),

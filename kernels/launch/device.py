@@ -12,7 +12,7 @@ import dataclasses
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -207,6 +207,26 @@ class EmulatedDevice(Device):
             finally:
                 module.unload()
                 self._device.free(memory)
+        except EmulatorError as error:
+            raise DeviceError(f"{kernel} can't be run: {error}") from error
+
+    def launch_code(
+        self,
+        code: bytes,
+        kernel: str,
+        grid: tuple[int, int, int],
+        threads: int,
+        arguments: Sequence[Any],
+        lds_bytes: int = 0,
+    ) -> None:
+        """Run a code object's kernel that no library launches, with ctypes values as arguments. Raises DeviceError."""
+        try:
+            module = self._device.load_module(code)
+            try:
+                module.launch(kernel, grid, (threads,), arguments, lds_bytes)
+                self._device.synchronize()
+            finally:
+                module.unload()
         except EmulatorError as error:
             raise DeviceError(f"{kernel} can't be run: {error}") from error
 

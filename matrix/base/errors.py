@@ -1,8 +1,8 @@
 """One class for each kind of failure, each with its own exit code.
 
 A message says what happened, where (file, line, field) and what to do. The command-line entry points of all rooms
-print the message and end with ``exit_code``. Codes 2-19 and 90-99 belong to matrix/, 20-39 and 100-119 (containers,
-many machines) to kernels/, 40-59 to reports/.
+print the message and end with ``exit_code``. Codes 2-19 and 90-99 belong to matrix/, 20-39, 100-119 (containers,
+many machines) and 230-239 (guard) to kernels/, 40-59 to reports/.
 """
 
 from __future__ import annotations

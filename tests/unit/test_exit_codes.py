@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 ROOMS = ("matrix", "kernels", "reports", "emulator", "dispatcher", "tests/gpu", "workflows", "ckpm")
 MODULES = (
     *("matrix.base.errors", "kernels.errors", "kernels.containers.errors", "kernels.cluster.errors"),
+    "kernels.guard.errors",
     *("reports.errors", "emulator.errors", "tests.gpu.errors", "workflows.errors"),
     *("dispatcher.errors", "dispatcher.jit.errors", "dispatcher.cpp.errors"),
 )
@@ -28,6 +29,7 @@ RANGES = {
     "kernels.errors": range(20, 40),
     "kernels.containers.errors": range(100, 110),
     "kernels.cluster.errors": range(110, 120),
+    "kernels.guard.errors": range(230, 240),
     "reports.errors": range(40, 60),
     "emulator.errors": range(60, 80),
     "tests.gpu.errors": range(80, 90),

@@ -47,6 +47,8 @@ ORDER = {
             "parity",
             "bench",
             "timing",
+            "guard",
+            "decode",
             "containers",
             "cluster",
         ),

@@ -169,9 +169,10 @@ def test_what_the_rooms_import_is_a_dependency() -> None:
         elif isinstance(node, ast.ImportFrom) and node.module:
             imported.add(node.module.partition(".")[0])
     foreign = imported - set(sys.stdlib_module_names) - {"ckpm", *ROOMS[:5], "tests", "amdsmi"}  # amdsmi: ROCm's own
-    clusters = {name.replace("-", "_") for name in pinned((ROOT / "requirements-cluster.in").read_text())}
+    optional = [(ROOT / f"requirements-{name}.in").read_text() for name in ("cluster", "triton")]
+    extra = {name.replace("-", "_") for text in optional for name in pinned(text)}
     distributions = packages_distributions()
-    names = {canonicalize_name(name) for module in foreign - clusters - {"dask"} for name in distributions[module]}
+    names = {canonicalize_name(name) for module in foreign - extra - {"dask"} for name in distributions[module]}
     assert names <= {canonicalize_name(name) for name in pinned("\n".join(PROJECT["dependencies"]))}
 
 

@@ -1,0 +1,113 @@
+"""Decode attention on the emulated device: both stages compiled by Triton, launched as Triton's runtime does it."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernels.decode.problem import Array, Cache, Launch, Shape, attention_candidate, reduction_candidate
+from kernels.guard.candidates import Candidate
+from kernels.guard.compiling import Code, compiled, function_of
+from kernels.launch.device import EmulatedDevice
+from kernels.launch.encodings import from_bf16, to_bf16
+from kernels.launch.hip_api import Memory
+
+SOURCE = Path(__file__).with_name("splitk.py")
+# Triton's buffer resources claim 2 GB whatever lies behind the pointer, which the emulator's rule for CK's refuses
+DEVICE_OPTIONS = {"srd_range_rule": False}
+_LANES = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoded:
+    """``out``: float32 of the kernels' bf16, (sequences, heads, head_dim); counters of the device for both stages."""
+
+    out: Array
+    counters: dict[str, Any]
+
+
+def code_of(candidate: Candidate) -> Code:
+    """Raises TritonMissingError, KernelFileError."""
+    return compiled(function_of(SOURCE, candidate.kernel), candidate)
+
+
+def decode(
+    device: EmulatedDevice,
+    form: str,
+    shape: Shape,
+    launch: Launch,
+    q: Array,
+    cache: Cache,
+    lengths: Array,
+    after_first: Callable[[], None] = lambda: None,
+) -> Decoded:
+    """Attention of one token of each sequence, ``q`` (sequences, heads_kv * heads_q, head_dim), softmax over lengths.
+
+    The device has :data:`DEVICE_OPTIONS`. ``after_first`` is called between the stages, of which a device keeps the
+    last one's recording.
+
+    Raises:
+        UsageError: a page size that the tile doesn't fit.
+        TritonMissingError, KernelFileError: the kernels can't be compiled.
+        DeviceError: a launch faults.
+    """
+    first, second = (
+        code_of(attention_candidate(form, shape, launch, device.arch)),
+        code_of(reduction_candidate(shape, device.arch)),
+    )
+    sequences, heads = len(lengths), shape.heads_kv * shape.heads_q
+    capacity = cache.pages.shape[1] if cache.pages is not None else cache.k.shape[0] // sequences
+    pages = cache.pages if cache.pages is not None else np.zeros(1, np.int32)
+    with ExitStack() as stack:
+        memory, given = _memory(device, stack)
+        scales = (cache.k_scale, cache.k_shift, cache.v_scale, cache.v_shift)
+        inputs = [given(one) for one in (to_bf16(q), cache.k, cache.v, *scales)]
+        parts, sums = (memory(4 * sequences * heads * shape.splits * width) for width in (shape.head_dim, 1))
+        out = memory(2 * q.size)
+        rest = [given(np.asarray(lengths, np.int32)), given(pages)]
+        numbers = [ctypes.c_int32(capacity), ctypes.c_float(math.log2(math.e) / math.sqrt(shape.head_dim))]
+        device.reset_counters()
+        grid, buffers = (sequences, shape.heads_kv, shape.splits), [*inputs, parts, sums, *rest]
+        _launch(device, first, grid, launch.num_warps, buffers, numbers)
+        after_first()
+        _launch(device, second, (sequences * heads, 1, 1), 1, [parts, sums, out])
+        return Decoded(
+            out=from_bf16(device.hip.read(out, np.uint16, q.shape)).astype(np.float32), counters=dict(device.counters())
+        )
+
+
+def _memory(device: EmulatedDevice, stack: ExitStack) -> tuple[Callable[[int], Memory], Callable[[Array], Memory]]:
+    """What allocates bytes, and what copies an array to the device; the stack frees them."""
+
+    def memory(size: int) -> Memory:
+        taken = device.hip.malloc(size)
+        stack.callback(device.hip.free, taken)
+        return taken
+
+    def given(data: Array) -> Memory:
+        taken = memory(data.nbytes)
+        device.hip.write(taken, data)
+        return taken
+
+    return memory, given
+
+
+def _launch(
+    device: EmulatedDevice,
+    code: Code,
+    grid: tuple[int, int, int],
+    warps: int,
+    buffers: list[Memory],
+    numbers: list[Any] | None = None,
+) -> None:
+    """The kernel's arguments, then the two scratch pointers that Triton appends, which these kernels don't use."""
+    pointers = [ctypes.c_uint64(one.address) for one in buffers]
+    arguments = [*pointers, *(numbers or []), ctypes.c_uint64(0), ctypes.c_uint64(0)]
+    device.launch_code(code.binary, code.symbol, grid, _LANES * warps, arguments, code.lds_bytes)

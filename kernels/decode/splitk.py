@@ -1,0 +1,287 @@
+"""Split-K decode attention over an 8-bit KV cache, in Triton: one program for a sequence, a KV head and a split.
+
+The cache holds K and V as fp8 or int8 of shape (slots, HEADS_KV, HEAD_DIM), and for each of a row's GROUPS groups of
+consecutive elements a scale and a shift of shape (slots, HEADS_KV, GROUPS), float32: an element is ``scale * stored +
+shift``. A sequence's slots follow one another, or are pages that a table names. Q is (sequences, HEADS_KV * HEADS_Q,
+HEAD_DIM), bf16: one token, whose HEADS_Q heads that share a KV head are the rows of a tile.
+
+``streaming`` never makes a dequantised tile. With scale and shift taken out of the sums, q . k is ``scale * (q .
+stored) + shift * sum(q)`` in each group: stored elements go straight into the product, and the shifts of all groups are
+one more product, of GROUPS terms. P . V likewise. ``resident`` is the form that fills the register file, kept as what
+the guard has to refuse: it dequantises all groups of K and V of a tile before the first product.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+MINUS_INFINITY = tl.constexpr(float("-inf"))
+
+
+@triton.jit
+def _first_row(pages, sequence, first, capacity, HEADS_KV: tl.constexpr, PAGE_SIZE: tl.constexpr):
+    """The cache's row of a tile's first token, 64 bits wide: pools are larger than 4 GB, a tile is not.
+
+    ``capacity`` counts the slots of a sequence, or with pages the entries of its row of the table. A tile lies in one
+    page.
+    """
+    if PAGE_SIZE == 0:
+        slot = sequence.to(tl.int64) * capacity + first
+    else:
+        page = tl.load(pages + sequence.to(tl.int64) * capacity + first // PAGE_SIZE)
+        slot = page.to(tl.int64) * PAGE_SIZE + first % PAGE_SIZE
+    return slot * HEADS_KV
+
+
+@triton.jit
+def _bounds(lengths, sequence, split, SPLITS: tl.constexpr, BLOCK_N: tl.constexpr):
+    """The tokens of a split: whole tiles, spread evenly."""
+    length = tl.load(lengths + sequence)
+    tiles = tl.cdiv(tl.cdiv(length, BLOCK_N), SPLITS)
+    begin = split * tiles * BLOCK_N
+    return begin, tl.minimum(begin + tiles * BLOCK_N, length)
+
+
+@triton.jit
+def _queries(q, HEADS_Q: tl.constexpr, HEAD_DIM: tl.constexpr, GROUPS: tl.constexpr, BLOCK_M: tl.constexpr):
+    """The tile of Q of each group, (BLOCK_M, HEAD_DIM // GROUPS). The softmax's scale is applied to scores."""
+    WIDTH: tl.constexpr = HEAD_DIM // GROUPS
+    rows = tl.arange(0, BLOCK_M)
+    tiles = ()
+    for group in tl.static_range(GROUPS):
+        at = q + (rows[:, None] * HEAD_DIM + group * WIDTH + tl.arange(0, WIDTH)[None, :])
+        tiles += (tl.load(at, mask=(rows < HEADS_Q)[:, None], other=0.0),)
+    return tiles
+
+
+@triton.jit
+def _query_sums(q, HEADS_Q: tl.constexpr, HEAD_DIM: tl.constexpr, GROUPS: tl.constexpr, BLOCK_M: tl.constexpr):
+    """The sum of each row and group of Q, (BLOCK_M, GROUPS): what a shift of K is multiplied by."""
+    rows = tl.arange(0, BLOCK_M)
+    at = q + (rows[:, None] * HEAD_DIM + tl.arange(0, HEAD_DIM)[None, :])
+    tile = tl.load(at, mask=(rows < HEADS_Q)[:, None], other=0.0).to(tl.float32)
+    return tl.sum(tl.reshape(tile, [BLOCK_M, GROUPS, HEAD_DIM // GROUPS]), 2)
+
+
+@triton.jit
+def _no_sums(GROUPS: tl.constexpr, BLOCK_M: tl.constexpr, WIDTH: tl.constexpr):
+    sums = ()
+    for _ in tl.static_range(GROUPS):
+        sums += (tl.zeros([BLOCK_M, WIDTH], tl.float32),)
+    return sums
+
+
+@triton.jit
+def _scores(queries, query_sums, k, k_scale, k_shift, valid, HEADS_KV: tl.constexpr, BLOCK_N: tl.constexpr):
+    """Q . K of a tile, (BLOCK_M, BLOCK_N); each group's K goes from memory into its product."""
+    GROUPS: tl.constexpr = query_sums.shape[1]
+    WIDTH: tl.constexpr = queries[0].shape[1]
+    tokens, across, groups = tl.arange(0, BLOCK_N), tl.arange(0, WIDTH), tl.arange(0, GROUPS)
+    at = k_shift + (groups[:, None] + tokens[None, :] * (HEADS_KV * GROUPS))
+    scores = tl.dot(query_sums, tl.load(at, mask=valid[None, :], other=0.0), input_precision="ieee")
+    for group in tl.static_range(GROUPS):
+        tl.debug_barrier()  # loads of the next groups stay behind it: registers would hold all groups again
+        at = k + group * WIDTH + (tokens[None, :] * (HEADS_KV * GROUPS * WIDTH) + across[:, None])
+        stored = tl.load(at, mask=valid[None, :], other=0.0)
+        by = tl.load(k_scale + group + tokens * (HEADS_KV * GROUPS), mask=valid, other=0.0)
+        scores += tl.dot(queries[group], stored.to(queries[group].dtype)) * by[None, :]
+    return scores
+
+
+@triton.jit
+def _add_values(sums, factor, p, v, v_scale, valid, HEADS_KV: tl.constexpr, TYPE: tl.constexpr):
+    """The accumulators of all groups, times ``factor`` and with P . V of a tile; V is loaded where it is used."""
+    GROUPS: tl.constexpr = len(sums)
+    WIDTH: tl.constexpr = sums[0].shape[1]
+    BLOCK_N: tl.constexpr = p.shape[1]
+    tokens, across = tl.arange(0, BLOCK_N), tl.arange(0, WIDTH)
+    updated = ()
+    for group in tl.static_range(GROUPS):
+        tl.debug_barrier()
+        at = v + group * WIDTH + (tokens[:, None] * (HEADS_KV * GROUPS * WIDTH) + across[None, :])
+        stored = tl.load(at, mask=valid[:, None], other=0.0)
+        by = tl.load(v_scale + group + tokens * (HEADS_KV * GROUPS), mask=valid, other=0.0)
+        updated += (tl.dot((p * by[None, :]).to(TYPE), stored.to(TYPE), sums[group] * factor[:, None]),)
+    return updated
+
+
+@triton.jit
+def _value_shifts(p, v_shift, valid, HEADS_KV: tl.constexpr, GROUPS: tl.constexpr, COLUMNS: tl.constexpr):
+    """P times the shifts of V, (BLOCK_M, COLUMNS), of which the first GROUPS columns are used."""
+    BLOCK_N: tl.constexpr = p.shape[1]
+    tokens, columns = tl.arange(0, BLOCK_N), tl.arange(0, COLUMNS)
+    at = v_shift + (tokens[:, None] * (HEADS_KV * GROUPS) + columns[None, :])
+    shifts = tl.load(at, mask=valid[:, None] & (columns < GROUPS)[None, :], other=0.0)
+    return tl.dot(p, shifts, input_precision="ieee")
+
+
+@triton.jit
+def _with_shifts(sums, shifted):
+    """Each group's accumulator with its column of :func:`_value_shifts`, the same for all elements of the group."""
+    GROUPS: tl.constexpr = len(sums)
+    COLUMNS: tl.constexpr = shifted.shape[1]
+    columns = tl.arange(0, COLUMNS)
+    whole = ()
+    for group in tl.static_range(GROUPS):
+        whole += (sums[group] + tl.sum(tl.where((columns == group)[None, :], shifted, 0.0), 1)[:, None],)
+    return whole
+
+
+@triton.jit
+def _softmax(scores, valid, highest, total, scale):
+    """A tile's probabilities, and the running maximum, sum and the factor for what was summed before."""
+    scores = tl.where(valid[None, :], scores * scale, MINUS_INFINITY)
+    higher = tl.maximum(highest, tl.max(scores, 1))
+    p = tl.exp2(scores - higher[:, None])
+    factor = tl.exp2(highest - higher)
+    return p, higher, total * factor + tl.sum(p, 1), factor
+
+
+@triton.jit
+def _store(
+    partial, logsum, split, sums, highest, total, HEADS_Q: tl.constexpr, SPLITS: tl.constexpr, BLOCK_M: tl.constexpr
+):
+    """The split's output and the base-2 logarithm of its sum; a split without tokens has -inf and zeros."""
+    GROUPS: tl.constexpr = len(sums)
+    WIDTH: tl.constexpr = sums[0].shape[1]
+    rows = tl.arange(0, BLOCK_M)
+    inside = rows < HEADS_Q
+    place = rows * SPLITS + split
+    empty = total == 0.0
+    inverse = 1.0 / tl.where(empty, 1.0, total)
+    tl.store(logsum + place, tl.where(empty, MINUS_INFINITY, highest + tl.log2(total)), mask=inside)
+    for group in tl.static_range(GROUPS):
+        at = partial + place[:, None] * (GROUPS * WIDTH) + group * WIDTH + tl.arange(0, WIDTH)[None, :]
+        tl.store(at, sums[group] * inverse[:, None], mask=inside[:, None])
+
+
+@triton.jit
+def streaming(
+    q,
+    k,
+    v,
+    k_scale,
+    k_shift,
+    v_scale,
+    v_shift,
+    partial,
+    logsum,
+    lengths,
+    pages,
+    capacity,
+    scale,
+    HEADS_KV: tl.constexpr,
+    HEADS_Q: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    GROUPS: tl.constexpr,
+    SPLITS: tl.constexpr,
+    PAGE_SIZE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """Each group's K goes from memory into the product, V is loaded where its accumulator is updated.
+
+    Grid: (sequences, HEADS_KV, SPLITS). ``scale`` is the softmax's times log2(e); PAGE_SIZE is 0 for a contiguous
+    cache, else a multiple of BLOCK_N.
+    """
+    sequence, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    first_head = (sequence * HEADS_KV + head).to(tl.int64) * HEADS_Q
+    begin, end = _bounds(lengths, sequence, split, SPLITS, BLOCK_N)
+    queries = _queries(q + first_head * HEAD_DIM, HEADS_Q, HEAD_DIM, GROUPS, BLOCK_M)
+    query_sums = _query_sums(q + first_head * HEAD_DIM, HEADS_Q, HEAD_DIM, GROUPS, BLOCK_M)
+    shifted = tl.zeros([BLOCK_M, 16], tl.float32)
+    highest = tl.full([BLOCK_M], -1e30, tl.float32)
+    total = tl.zeros([BLOCK_M], tl.float32)
+    sums = _no_sums(GROUPS, BLOCK_M, HEAD_DIM // GROUPS)
+    for first in tl.range(begin, end, BLOCK_N):
+        row = _first_row(pages, sequence, first, capacity, HEADS_KV, PAGE_SIZE) + head
+        valid = tl.arange(0, BLOCK_N) < end - first
+        at, of_group = row * HEAD_DIM, row * GROUPS
+        scores = _scores(queries, query_sums, k + at, k_scale + of_group, k_shift + of_group, valid, HEADS_KV, BLOCK_N)
+        p, highest, total, factor = _softmax(scores, valid, highest, total, scale)
+        shifted = shifted * factor[:, None] + _value_shifts(p, v_shift + of_group, valid, HEADS_KV, GROUPS, 16)
+        sums = _add_values(sums, factor, p, v + at, v_scale + of_group, valid, HEADS_KV, q.dtype.element_ty)
+    sums = _with_shifts(sums, shifted)
+    at = first_head * SPLITS
+    _store(partial + at * HEAD_DIM, logsum + at, split, sums, highest, total, HEADS_Q, SPLITS, BLOCK_M)
+
+
+@triton.jit
+def _dequantised(stored, by, more, valid, HEADS_KV: tl.constexpr, GROUPS: tl.constexpr, WIDTH: tl.constexpr):
+    """All groups of a tile of K or V, each (BLOCK_N, WIDTH) in bf16."""
+    tokens, across = tl.arange(0, valid.shape[0]), tl.arange(0, WIDTH)
+    tiles = ()
+    for group in tl.static_range(GROUPS):
+        at = stored + group * WIDTH + (tokens[:, None] * (HEADS_KV * GROUPS * WIDTH) + across[None, :])
+        tile = tl.load(at, mask=valid[:, None], other=0.0).to(tl.float32)
+        scales = tl.load(by + group + tokens * (HEADS_KV * GROUPS), mask=valid, other=0.0)
+        shifts = tl.load(more + group + tokens * (HEADS_KV * GROUPS), mask=valid, other=0.0)
+        tiles += ((tile * scales[:, None] + shifts[:, None]).to(tl.bfloat16),)
+    return tiles
+
+
+@triton.jit
+def resident(
+    q,
+    k,
+    v,
+    k_scale,
+    k_shift,
+    v_scale,
+    v_shift,
+    partial,
+    logsum,
+    lengths,
+    pages,
+    capacity,
+    scale,
+    HEADS_KV: tl.constexpr,
+    HEADS_Q: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    GROUPS: tl.constexpr,
+    SPLITS: tl.constexpr,
+    PAGE_SIZE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """As ``streaming``, but all groups of K and V are dequantised before the first product and stay in registers."""
+    WIDTH: tl.constexpr = HEAD_DIM // GROUPS
+    sequence, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    first_head = (sequence * HEADS_KV + head).to(tl.int64) * HEADS_Q
+    begin, end = _bounds(lengths, sequence, split, SPLITS, BLOCK_N)
+    queries = _queries(q + first_head * HEAD_DIM, HEADS_Q, HEAD_DIM, GROUPS, BLOCK_M)
+    highest = tl.full([BLOCK_M], -1e30, tl.float32)
+    total = tl.zeros([BLOCK_M], tl.float32)
+    sums = _no_sums(GROUPS, BLOCK_M, HEAD_DIM // GROUPS)
+    for first in tl.range(begin, end, BLOCK_N):
+        row = _first_row(pages, sequence, first, capacity, HEADS_KV, PAGE_SIZE) + head
+        valid = tl.arange(0, BLOCK_N) < end - first
+        at, of_group = row * HEAD_DIM, row * GROUPS
+        keys = _dequantised(k + at, k_scale + of_group, k_shift + of_group, valid, HEADS_KV, GROUPS, WIDTH)
+        values = _dequantised(v + at, v_scale + of_group, v_shift + of_group, valid, HEADS_KV, GROUPS, WIDTH)
+        scores = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+        for group in tl.static_range(GROUPS):
+            scores += tl.dot(queries[group], tl.trans(keys[group]))
+        p, highest, total, factor = _softmax(scores, valid, highest, total, scale)
+        updated = ()
+        for group in tl.static_range(GROUPS):
+            updated += (tl.dot(p.to(queries[group].dtype), values[group], sums[group] * factor[:, None]),)
+        sums = updated
+    at = first_head * SPLITS
+    _store(partial + at * HEAD_DIM, logsum + at, split, sums, highest, total, HEADS_Q, SPLITS, BLOCK_M)
+
+
+@triton.jit
+def reduction(partial, logsum, out, HEAD_DIM: tl.constexpr, SPLITS: tl.constexpr, BLOCK_SPLITS: tl.constexpr):
+    """The splits of one head weighed by their sums. Grid: (sequences * HEADS_KV * HEADS_Q,). ``out``: bf16."""
+    head = tl.program_id(0)
+    splits = tl.arange(0, BLOCK_SPLITS)
+    across = tl.arange(0, HEAD_DIM)
+    each = tl.load(logsum + head * SPLITS + splits, mask=splits < SPLITS, other=MINUS_INFINITY)
+    highest = tl.max(each, 0)
+    weight = tl.exp2(each - tl.where(highest == MINUS_INFINITY, 0.0, highest))
+    at = partial + (head * SPLITS + splits)[:, None] * HEAD_DIM + across[None, :]
+    parts = tl.load(at, mask=(splits < SPLITS)[:, None], other=0.0)
+    whole = tl.sum(parts * weight[:, None], 0) / tl.maximum(tl.sum(weight, 0), 1e-30)
+    tl.store(out + head * HEAD_DIM + across, whole.to(out.dtype.element_ty))

@@ -1,0 +1,119 @@
+"""The document's finding by compiling alone, and the guard where it has to act: inside the autotuner and as a gate."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kernels.cli import main
+from kernels.decode.attention import SOURCE
+from kernels.decode.problem import FORCED, RESIDENT, Launch, Shape, attention_candidate
+from kernels.guard.candidates import Judged
+from kernels.guard.command import OWN
+from kernels.guard.compiling import function_of, judge
+from kernels.guard.errors import KernelFileError, OverBudgetError, UnacceptedError
+from kernels.guard.figures import Budget
+from kernels.guard.ratchet import Accepted
+from kernels.guard.table import read_table
+
+SHAPE = Shape(heads_kv=1, heads_q=8, head_dim=128, groups=4, splits=8, page_size=0, stored="fp8")
+LEAN = Budget(vgpr=128, vgpr_spills=0, waves=2)
+
+
+def judged(form: str, launch: Launch) -> Judged:
+    return judge(function_of(SOURCE, form), attention_candidate(form, SHAPE, launch, "gfx950"), LEAN)
+
+
+def test_resident_fills_the_registers_and_streaming_does_not() -> None:
+    """The document: 512 VGPRs, 56 spills and one wave a SIMD before; 108, none and two after."""
+    before, after = judged("resident", RESIDENT).figures, judged("streaming", FORCED["gfx950", 128]).figures
+    assert before is not None
+    assert after is not None
+    assert (before.vgpr, before.waves) == (512, 1)
+    assert before.vgpr_spills > 0
+    assert after.vgpr <= 128
+    assert after.vgpr_spills == 0
+    assert after.waves >= 2
+
+
+def test_a_configuration_that_spills_is_pruned_inside_the_autotuner() -> None:
+    """Triton's own pruning step, with arguments of the types that a launch would have."""
+    from kernels.decode.tuned import CONFIGURATIONS, tuned
+
+    tuner = tuned("gfx950")
+    tuner.nargs = arguments()
+    kept = tuner.prune_configs(constants())
+    assert CONFIGURATIONS[0] in kept
+    assert CONFIGURATIONS[-1] not in kept
+
+
+def test_the_pruned_are_told_with_the_reason_and_one_has_to_stay() -> None:
+    from kernels.decode.splitk import streaming
+    from kernels.decode.tuned import CONFIGURATIONS
+    from kernels.guard.pruning import early_config_prune
+
+    told: list[str] = []
+    prune = early_config_prune(streaming, LEAN, "gfx950", told.append)
+    assert prune([CONFIGURATIONS[0], CONFIGURATIONS[2]], arguments(), **constants()) == [CONFIGURATIONS[0]]
+    (line,) = told
+    assert "BLOCK_N=64" in line
+    assert "spilled VGPRs, of which the budget allows 0" in line
+    with pytest.raises(OverBudgetError, match="no configuration fits the budget"):
+        prune([CONFIGURATIONS[2]], arguments(), **constants())
+
+
+def arguments() -> dict[str, Any]:
+    """What a launch gives: arrays with an address and a type, and numbers."""
+    kinds = {"q": "bf16", "k": "fp8e4nv", "v": "fp8e4nv", "lengths": "i32", "pages": "i32"}
+    names = ("q", "k", "v", "k_scale", "k_shift", "v_scale", "v_shift", "partial", "logsum", "lengths", "pages")
+    arrays = {name: SimpleNamespace(dtype=kinds.get(name, "fp32"), data_ptr=lambda: 1 << 20) for name in names}
+    return {**arrays, "capacity": 4097, "scale": 0.1}
+
+
+def constants() -> dict[str, Any]:
+    return {"HEADS_KV": 1, "HEADS_Q": 8, "HEAD_DIM": 128, "GROUPS": 4, "SPLITS": 8, "PAGE_SIZE": 0}
+
+
+def test_the_gate_passes_and_a_moved_figure_asks_for_acceptance(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a copy of our table: as accepted, then with an accepted figure that is not what comes out."""
+    accepted = read_table(OWN).accepted
+    copy = tmp_path / "guard.yaml"
+    text = OWN.read_text().replace("file: splitk.py", f"file: {SOURCE}")
+    copy.write_text(text.replace("../../reports/baselines/triton/decode.json", "decode.json"))
+    (tmp_path / "decode.json").write_bytes(accepted.read_bytes())
+    assert main(["guard", str(copy)]) == 0
+    document = json.loads(accepted.read_text())
+    document["candidates"][0]["figures"]["vgpr"] += 1
+    (tmp_path / "decode.json").write_text(json.dumps(document))
+    assert main(["guard", str(copy)]) == UnacceptedError.exit_code
+    assert "better: " in capsys.readouterr().err
+    assert main(["guard", str(copy), "--accept", "a test"]) == 0
+    assert Accepted.read(tmp_path / "decode.json").entries == Accepted.read(accepted).entries
+
+
+def test_any_kernel_can_be_guarded_and_what_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "copying.py").write_text(
+        "import triton\nimport triton.language as tl\n"
+        "@triton.autotune([triton.Config({'BLOCK': 256}, num_warps=1)], key=[])\n"
+        "@triton.jit\ndef copy(x, y, BLOCK: tl.constexpr):\n"
+        "    at = tl.arange(0, BLOCK)\n    tl.store(y + at, tl.load(x + at))\n"
+    )
+    table = (
+        "accepted: accepted.json\nkernels:\n  copy:\n    file: copying.py\n    function: copy\n    archs: [gfx942]\n"
+        "    signature: {x: '*fp32:16', y: '*fp32:16'}\n    budget: {vgpr: 64}\n"
+    )
+    (tmp_path / "guard.yaml").write_text(table)
+    line = ["guard", str(tmp_path / "guard.yaml")]
+    assert main(line) == UnacceptedError.exit_code
+    assert main([*line, "--accept", "new here"]) == 0
+    assert main(line) == 0
+    (tmp_path / "guard.yaml").write_text(table.replace("vgpr: 64", "vgpr: 1"))
+    assert main(line) == OverBudgetError.exit_code
+    (tmp_path / "guard.yaml").write_text(table.replace("function: copy", "function: tl"))
+    assert main(line) == KernelFileError.exit_code

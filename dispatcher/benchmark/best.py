@@ -113,6 +113,7 @@ def summary(results: Results, answers: Sequence[Best]) -> Mapping[str, int]:
         "cases": results.cases,
         "ran": len(results.rows),
         "left out": len(results.left_out),
-        "wrong": sum(row.get("agrees") is False for row in results.rows),
+        "differ": sum(row.get("agrees") is False for row in results.rows),
+        "of these known defects": sum(bool(row.get("known_defect")) for row in results.rows),
         "defaults that are best": sum(one.behind == 0 for one in answers),
     }

@@ -28,7 +28,17 @@ COUNTS = (
     *("instructions", "mfma_flops", "mfma_cycles", "global_load_bytes", "global_store_bytes", "lds_bank_conflicts"),
     *("workgroups", "waves"),
 )
-OURS = ("dispatch_order", "layout", "device", *COUNTS, "modelled_cycles", "agrees", "tolerance_used", "library")
+OURS = (
+    "dispatch_order",
+    "layout",
+    "device",
+    *COUNTS,
+    "modelled_cycles",
+    "agrees",
+    "tolerance_used",
+    "known_defect",
+    "library",
+)
 COLUMNS = (
     *("problem_name", *SHAPE, *_FIRST),
     *(name for name in _NAMED if name not in _FIRST),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dispatcher.benchmark import best as comparing
 from dispatcher.benchmark.asked import Asked, add_options, asked_for
-from dispatcher.benchmark.columns import as_csv
+from dispatcher.benchmark.columns import Row, as_csv
 from dispatcher.benchmark.errors import NothingMeasuredError, WrongNumbersError
 from dispatcher.benchmark.record import Results, merged
 from dispatcher.benchmark.running import Progress, libraries_of, opened, resumed, run_library, sort_out
@@ -122,8 +122,13 @@ def _show(results: Results, file: Path | None) -> None:
     say(shown, ", ".join(f"{count} {name}" for name, count in counts.items()) + (f": {file}" if file else ""))
 
 
+def is_wrong(row: Row) -> bool:
+    """Whether its numbers differ from the reference's, and the ledger knows nothing of that."""
+    return row.get("agrees") is False and not row.get("known_defect")
+
+
 def _judge(results: Results, faults: list[str]) -> None:
-    wrong = [f"{row['problem_name']}: {row['kernel']}" for row in results.rows if row.get("agrees") is False]
+    wrong = [f"{row['problem_name']}: {row['kernel']}" for row in results.rows if is_wrong(row)]
     if wrong or faults:
         lines = [*faults, *(f"{one}: differs from the reference" for one in wrong)]
         more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []

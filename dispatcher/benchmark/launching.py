@@ -15,8 +15,8 @@ from dispatcher.benchmark.columns import COUNTS, Cell, rates
 from dispatcher.benchmark.tensors import Tensors, tensors
 from dispatcher.call import Attention, uploaded_call
 from dispatcher.plan import UNTIMED, Plan, Timing
-from dispatcher.registry import Instance
 from dispatcher.problems.validation import validated
+from dispatcher.registry import Instance
 from kernels.build.manifest import Manifest
 from kernels.launch.c_abi import Library
 from kernels.launch.counters import flattened

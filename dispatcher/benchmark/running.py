@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,15 +25,17 @@ from kernels.build.manifest import MANIFEST, Manifest, check_library
 from kernels.build.request import LIBRARY
 from kernels.errors import HipError, MeasureError
 from kernels.families.libraries import host
+from kernels.launch.c_abi import Status
 from kernels.launch.device import Device
 from kernels.timing.machine import Number, numbers
 from matrix.keys import Key
-from matrix.problems.problem import wave_instructions
+from matrix.problems.ledger import Ledger, read_ledger, source
+from matrix.problems.problem import FAMILY_SUITE, TIERS, Problem, wave_instructions
 
 _SECONDS = 2.0  # between two writes of the results
 _REFUSALS = (InvalidProblemError, DimensionError, NoKernelError, OtherKernelError)
 
-Measure = Callable[[Bench, Case], Row]
+_REFUSED = (Status.UNSUPPORTED, Status.NO_KERNEL)
 
 
 def libraries_of(asked: Asked, toolchain: str, work: Path, jobs: int, console: PlainConsole) -> list[Path]:
@@ -91,6 +94,11 @@ def too_large(case: Case, most: int) -> str:
     return f"about {count} wave-instructions, over --most-instructions {most}"
 
 
+def _refused(error: Exception) -> bool:
+    """Whether a library's dispatch has no kernel for a launch, and nothing ran."""
+    return isinstance(error, LaunchError) and any(f": {one.name.lower()}: " in str(error) for one in _REFUSED)
+
+
 class Progress:
     """Results as they come, written to ``file`` every few seconds and at the end."""
 
@@ -139,11 +147,22 @@ def sort_out(cases: Sequence[Case], progress: Progress, *, most: int | None) -> 
     return left
 
 
+def known_defect(asked: Asked, key: Key) -> str:
+    """The ledger's entry that speaks of a kernel, "" without one. Raises LedgerError: it has expired."""
+    problem = Problem(name=f"{FAMILY_SUITE}/{key.name}", suite=FAMILY_SUITE, tier=TIERS[-1], group=key.family)
+    ledger = read_ledger()
+    entry = ledger.find(problem, source(asked.tree.name, asked.tree.dialect), asked.arch)
+    if entry is None:
+        return ""
+    Ledger(file=ledger.file, entries=(entry,)).check_dates(datetime.date.today())
+    return entry.name
+
+
 def run_library(bench: Bench, cases: Sequence[Case], asked: Asked, progress: Progress, *, verify: bool) -> list[str]:
     """Run the cases of the library's kernels; a line for each that faulted.
 
     Raises:
-        DeviceError: the device is lost. HipError: memory ran out.
+        DeviceError: the device is lost. LedgerError: what the ledger says of a kernel that is wrong has expired.
     """
     faults, mine = [], {key.name for key in bench.keys}
     for case in cases:
@@ -158,8 +177,10 @@ def run_library(bench: Bench, cases: Sequence[Case], asked: Asked, progress: Pro
                 bench.device.recover()
             why = str(error).partition("\n")[0]
             progress.leave_out(case, why)
-            if "unsupported" not in why and "no_kernel" not in why:
+            if not _refused(error) and not known_defect(asked, case.key):
                 faults.append(f"{case.shape.name}: {case.key.name}: {why}")
         else:
-            progress.add({**described(case), **cells, "dispatch_order": asked.order[case.key.name]})
+            wrong = known_defect(asked, case.key) if cells.get("agrees") is False else ""
+            order = asked.order[case.key.name]
+            progress.add({**described(case), **cells, "dispatch_order": order, "known_defect": wrong})
     return faults

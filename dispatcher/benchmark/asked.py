@@ -100,7 +100,7 @@ def asked_for(args: argparse.Namespace) -> Asked:
     mine = chosen if shard[1] == 1 else take_shard(chosen, shard)
     if not mine:
         raise EmptySelectionError(f"--shard {args.shard} of {len(chosen)} kernels is empty: use fewer shards.")
-    made = own_cases(mine, sizes) if args.category is None else cases(mine, shapes(args.category))
+    made = own_cases(mine, sizes) if args.category is None else cases(chosen, shapes(args.category), mine)
     return Asked(
         arch=arch,
         tree=tree,

@@ -32,15 +32,19 @@ class Case:
         return self.shape.name, self.key.name
 
 
-def cases(keys: Sequence[Key], shapes: Sequence[Shape]) -> tuple[Case, ...]:
-    """Each kernel of one family with each of the shapes that it serves, shape by shape in dispatch order."""
-    family = keys[0].family
-    matcher = Matcher(keys)
+def cases(keys: Sequence[Key], shapes: Sequence[Shape], shard: Sequence[Key] | None = None) -> tuple[Case, ...]:
+    """Each kernel of one family with each of the shapes that it serves, shape by shape in dispatch order.
+
+    Of a ``shard`` of them its kernels alone: what they serve depends on the head dims that all kernels have.
+    """
+    family, matcher = keys[0].family, Matcher(keys)
+    mine = {key.name for key in (keys if shard is None else shard)}
     return tuple(
         Case(_settled(shape, key), key)
         for shape in shapes
         if tried(family, shape)
         for key in matcher(family, shape).kernels
+        if key.name in mine
     )
 
 

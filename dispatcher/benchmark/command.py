@@ -64,6 +64,8 @@ def run(args: argparse.Namespace) -> int:
     file = args.work / f"{args.config.stem}-{asked.arch}-{asked.tree.name}-{args.category or 'one'}{_shard(args)}.json"
     demand_place(file)
     say(plain, f"{len(asked.keys)} kernels, {len(asked.cases)} cases of kernel and shape")
+    if not asked.cases and not args.compile_only:
+        raise NothingMeasuredError(f"none of the {len(asked.keys)} kernels serves a shape of {args.category}.")
     progress = Progress(resumed(file, asked), file)
     built = libraries_of(asked, args.toolchain, args.work / file.stem, job_count(args.jobs), plain)
     if args.compile_only:

@@ -1,4 +1,4 @@
-"""Failures of benchmarks. Exit codes 227-229, one for each class."""
+"""Failures of benchmarks. Exit codes 230-232, one for each class."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from matrix.base.errors import CkPrefillError
 class BenchmarkRecordError(CkPrefillError):
     """A file of a benchmark's results that can't be read, is damaged, or is of another run."""
 
-    exit_code = 227
+    exit_code = 230
 
 
 class WrongNumbersError(CkPrefillError):
     """Kernels whose numbers differ from the reference, or that faulted. All others were run."""
 
-    exit_code = 228
+    exit_code = 231
 
 
 class NothingMeasuredError(CkPrefillError):
     """A benchmark of which no case could be run."""
 
-    exit_code = 229
+    exit_code = 232

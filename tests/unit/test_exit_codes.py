@@ -21,7 +21,7 @@ ROOMS = ("matrix", "kernels", "reports", "emulator", "dispatcher", "tests/gpu", 
 MODULES = (
     *("matrix.base.errors", "kernels.errors", "kernels.containers.errors", "kernels.cluster.errors"),
     *("reports.errors", "emulator.errors", "tests.gpu.errors", "workflows.errors"),
-    *("dispatcher.errors", "dispatcher.jit.errors", "dispatcher.cpp.errors"),
+    *("dispatcher.errors", "dispatcher.jit.errors", "dispatcher.cpp.errors", "dispatcher.benchmark.errors"),
 )
 RANGES = {
     "matrix.base.errors": (*range(2, 20), *range(90, 100)),
@@ -34,6 +34,7 @@ RANGES = {
     "workflows.errors": range(120, 130),
     "dispatcher.jit.errors": range(220, 225),
     "dispatcher.cpp.errors": range(225, 230),
+    "dispatcher.benchmark.errors": range(230, 235),
     "dispatcher.errors": range(200, 220),
 }
 OUT_OF_RANGE = {"DiskFullError": 27}  # of kernels/, whose builds fill disks; matrix/ writes files, too

@@ -13,7 +13,7 @@ from dispatcher.benchmark.asked import Asked, add_options, asked_for
 from dispatcher.benchmark.columns import Row, as_csv
 from dispatcher.benchmark.errors import NothingMeasuredError, WrongNumbersError
 from dispatcher.benchmark.record import Results, merged
-from dispatcher.benchmark.running import Progress, libraries_of, opened, resumed, run_library, sort_out
+from dispatcher.benchmark.running import FAULT, Progress, libraries_of, opened, resumed, run_library, sort_out
 from kernels.base.console import PlainConsole, console, say
 from kernels.base.jobs import job_count
 from kernels.launch.device import choose
@@ -70,13 +70,13 @@ def run(args: argparse.Namespace) -> int:
     built = libraries_of(asked, args.toolchain, args.work / file.stem, job_count(args.jobs), plain)
     if args.compile_only:
         return 0
-    faults = _run_all(args, asked, built, progress, plain)
+    _run_all(args, asked, built, progress, plain)
     results = progress.results
     _write(args, results)
     if args.tuning:
         say(plain, f"{args.tuning}: {comparing.tune(args.tuning, results, asked.cases)} problems")
     _show(results, file)
-    _judge(results, faults)
+    _judge(results)
     return 0
 
 
@@ -86,21 +86,18 @@ def _shard(args: argparse.Namespace) -> str:
 
 def _run_all(
     args: argparse.Namespace, asked: Asked, built: list[Path], progress: Progress, plain: PlainConsole
-) -> list[str]:
-    """Run what is not yet done; the faults."""
+) -> None:
+    """Run what is not yet done."""
     device = choose(args.device, asked.arch)
     most = args.most_instructions if device.kind == "emulator" else None
-    before = len(progress.done())
-    left = sort_out(asked.cases, progress, most=most)
-    if before:
+    if before := len(progress.done()):
         say(plain, f"{before} cases are done already")
-    faults: list[str] = []
+    left = sort_out(asked.cases, progress, most=most)
     try:
         for path in built if left else []:
-            faults += run_library(opened(path, device, asked), left, asked, progress, verify=args.verify)
+            run_library(opened(path, device, asked), left, asked, progress, verify=args.verify)
     finally:
         progress.write()
-    return faults
 
 
 def _write(args: argparse.Namespace, results: Results) -> None:
@@ -129,7 +126,9 @@ def is_wrong(row: Row) -> bool:
     return row.get("agrees") is False and not row.get("known_defect")
 
 
-def _judge(results: Results, faults: list[str]) -> None:
+def _judge(results: Results) -> None:
+    """Raises WrongNumbersError, NothingMeasuredError."""
+    faults = [f"{name}: {kernel}: {why}" for (name, kernel), why in results.left_out.items() if why.startswith(FAULT)]
     wrong = [f"{row['problem_name']}: {row['kernel']}" for row in results.rows if is_wrong(row)]
     if wrong or faults:
         lines = [*faults, *(f"{one}: differs from the reference" for one in wrong)]

@@ -32,6 +32,7 @@ from matrix.keys import Key
 from matrix.problems.ledger import Ledger, read_ledger, source
 from matrix.problems.problem import FAMILY_SUITE, TIERS, Problem, wave_instructions
 
+FAULT = "fault: "
 _SECONDS = 2.0  # between two writes of the results
 _REFUSALS = (InvalidProblemError, DimensionError, NoKernelError, OtherKernelError)
 
@@ -158,13 +159,13 @@ def known_defect(asked: Asked, key: Key) -> str:
     return entry.name
 
 
-def run_library(bench: Bench, cases: Sequence[Case], asked: Asked, progress: Progress, *, verify: bool) -> list[str]:
-    """Run the cases of the library's kernels; a line for each that faulted.
+def run_library(bench: Bench, cases: Sequence[Case], asked: Asked, progress: Progress, *, verify: bool) -> None:
+    """Run the cases of the library's kernels. One that faults is left out with a reason that begins with FAULT.
 
     Raises:
         DeviceError: the device is lost. LedgerError: what the ledger says of a kernel that is wrong has expired.
     """
-    faults, mine = [], {key.name for key in bench.keys}
+    mine = {key.name for key in bench.keys}
     for case in cases:
         if case.key.name not in mine:
             continue
@@ -173,14 +174,18 @@ def run_library(bench: Bench, cases: Sequence[Case], asked: Asked, progress: Pro
         except _REFUSALS as error:
             progress.leave_out(case, str(error).replace("\n", " "))
         except (LaunchError, HipError) as error:
+            progress.leave_out(case, _ended(error, known_defect(asked, case.key)))
             if bench.device.fault() is not None:
                 bench.device.recover()
-            why = str(error).partition("\n")[0]
-            progress.leave_out(case, why)
-            if not _refused(error) and not known_defect(asked, case.key):
-                faults.append(f"{case.shape.name}: {case.key.name}: {why}")
         else:
             wrong = known_defect(asked, case.key) if cells.get("agrees") is False else ""
             order = asked.order[case.key.name]
             progress.add({**described(case), **cells, "dispatch_order": order, "known_defect": wrong})
-    return faults
+
+
+def _ended(error: LaunchError | HipError, defect: str) -> str:
+    """The reason of a launch that did not end well: a refusal, a known defect, or a fault."""
+    why = str(error).partition("\n")[0]
+    if _refused(error):
+        return why
+    return f"known defect {defect}: {why}" if defect else f"{FAULT}{why}"

@@ -300,6 +300,12 @@ def test_a_run_that_was_ended_goes_on_where_it_was(bench: Bench, tmp_path: Path)
     assert len(bench.measured) == len(wanted)  # nothing is left to be run
 
 
+def test_compiling_alone_runs_nothing(bench: Bench) -> None:
+    assert cli.main([*SMALL, "--compile-only"]) == 0
+    assert bench.measured == []
+    assert list(Path("build/benchmark").glob("*.json")) == []
+
+
 def test_results_of_another_question_are_not_gone_on_with(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(SMALL) == 0
     assert cli.main([*SMALL, "--verify"]) == 230
@@ -339,6 +345,8 @@ def test_a_refusal_is_a_reason_and_a_fault_a_failure(bench: Bench, said: str, co
     assert cli.main([*SMALL, "--max-kernels", "1", "--json", "a.json"]) == code
     (why,) = Results.read(Path("a.json")).left_out.values()
     assert said in why
+    bench.fails = None
+    assert cli.main([*SMALL, "--max-kernels", "1"]) == code  # what it says is kept, as all results are
 
 
 def test_large_shapes_are_left_out_on_the_emulator_with_the_reason(bench: Bench) -> None:

@@ -55,12 +55,21 @@ def own_cases(keys: Sequence[Key], sizes: Shape) -> tuple[Case, ...]:
     """
     made = []
     for key in keys:
-        shape = dataclasses.replace(sizes, name=sizes.name or "one", direction="fwd", **_of_key(key))
+        shape = dataclasses.replace(sizes, direction="fwd", **_of_key(key))
         if not Matcher([key])(key.family, shape).kernels:
             step = key.tile.bn0 or 1
             shape = dataclasses.replace(shape, seqlen_k=-(-shape.seqlen_k // step) * step)
-        made.append(Case(_settled(shape, key), key))
+        made.append(Case(_settled(dataclasses.replace(shape, name=_named(shape)), key), key))
     return tuple(made)
+
+
+def _named(shape: Shape) -> str:
+    """What kernels of other features don't share; what is off is left out."""
+    s = shape
+    sizes = f"b{s.batch}-q{s.seqlen_q}k{s.seqlen_k}-h{s.nhead_q}x{s.nhead_k}-d{s.hdim_q}x{s.hdim_v}-{s.dtype}"
+    words = [s.layout.lower() if s.layout != "BHSD" else "", *(one for one in (s.mask, s.bias) if one != "no")]
+    words += [name for name in ("lse", "dropout", "logits", "sink", "skip") if getattr(s, name)]
+    return "-".join(filter(None, (f"one/{sizes}", *words)))
 
 
 def _of_key(key: Key) -> dict[str, Any]:

@@ -78,6 +78,11 @@ def test_a_sweep_without_a_category_runs_every_kernel_once_on_a_shape_that_it_se
             case.key.mode,
         )
         assert not_laid_out(case) == ""
+    by_name: dict[str, set[tuple[object, ...]]] = {}
+    for case in made:
+        asked = (case.key.lse, case.key.dropout, case.key.logits, case.key.skip, case.key.hdim_q, case.shape.seqlen_k)
+        by_name.setdefault(case.shape.name, set()).add(asked)
+    assert all(len(asked) == 1 for asked in by_name.values())  # only kernels of one problem are compared
 
 
 def test_with_a_category_kernels_meet_the_shapes_that_they_serve_and_no_others() -> None:

@@ -14,6 +14,7 @@ from dispatcher.benchmark.cases import Case
 from dispatcher.benchmark.columns import COUNTS, Cell, rates
 from dispatcher.benchmark.tensors import Tensors, tensors
 from dispatcher.call import Attention, uploaded_call
+from dispatcher.errors import OtherKernelError
 from dispatcher.plan import UNTIMED, Plan, Timing
 from dispatcher.problems.validation import validated
 from dispatcher.registry import Instance
@@ -24,7 +25,6 @@ from kernels.launch.device import Device, EmulatedDevice
 from kernels.timing.machine import Number, values
 from kernels.timing.record import SIMDS
 from matrix.keys import Key
-from matrix.problems.matching import Matcher
 
 _TIMING = Timing(warmups=5, repeats=20)  # on a GPU
 _NO_TIMELINE = {"timeline_from": 0, "timeline_bin": 1, "timeline_bins": 0}
@@ -61,6 +61,8 @@ def measure(bench: Bench, case: Case, *, verify: bool) -> dict[str, Cell]:
         done = uploaded_call(plan, posed, None, 0, UNTIMED if emulated else _TIMING)
     finally:
         plan.close()
+    if done.ran.kernels[0] != case.key.name:
+        raise OtherKernelError(f"dispatch took {done.ran.kernels[0]} for it.")
     cells: dict[str, Cell] = dict(_counted(bench, emulated, case) if emulated else rates(case.shape, done.ran.median))
     if verify:
         cells |= _verdict(case, made, done)
@@ -68,17 +70,15 @@ def measure(bench: Bench, case: Case, *, verify: bool) -> dict[str, Cell]:
 
 
 def _plan(bench: Bench, case: Case, posed: Posed) -> Plan:
-    """That runs just the case's kernel, with the kernels of later stages that the library has for the shape."""
-    p, named = validated(posed.problem), [case.key]
-    for family in {key.family: key for key in bench.keys if key.family != case.key.family}:
-        named += Matcher([key for key in bench.keys if key.family == family])(family, case.shape).kernels[:1]
+    """That runs the case's kernel, by name where launches take one; dispatch chooses those of later stages."""
+    p = validated(posed.problem)
     skip = {"skip_min_seqlen_q": 1, "min_seqlen_q": 1} if case.key.skip else {}
     return Plan(
         problem=p,
         device=bench.device,
         library=bench.library,
-        stages=tuple(_instance(bench, key) for key in named),
-        named=True,
+        stages=(_instance(bench, case.key),),
+        named=bench.library.arguments.BY_NAME,
         fields={**arguments.fields(bench.library.family, p), **skip},
         inputs=arguments.inputs(p),
         outputs=arguments.outputs(p),

@@ -90,9 +90,7 @@ def resumed(file: Path, asked: Asked) -> Results:
 def too_large(case: Case, most: int) -> str:
     """Why an emulator is not asked for it; "" if it is."""
     problem = to_table_problem(from_shape(case.shape, case.key.family))
-    if (count := wave_instructions(problem)) <= most:
-        return ""
-    return f"about {count} wave-instructions, over --most-instructions {most}"
+    return f"its wave-instructions are over --most-instructions {most}" if wave_instructions(problem) > most else ""
 
 
 def _refused(error: Exception) -> bool:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import kernels.cli
 from dispatcher import cli
 from dispatcher.benchmark import asked as asking
-from dispatcher.benchmark import command, running
+from dispatcher.benchmark import command, launching, running
 from dispatcher.benchmark.best import best, tune
 from dispatcher.benchmark.cases import Case, cases, own_cases
 from dispatcher.benchmark.columns import COLUMNS, as_csv, described, rates
@@ -29,10 +29,11 @@ from dispatcher.benchmark.errors import BenchmarkRecordError
 from dispatcher.benchmark.identity import filtered, identity
 from dispatcher.benchmark.layers import layers
 from dispatcher.benchmark.record import Results, merged
-from dispatcher.benchmark.tensors import not_laid_out
-from dispatcher.errors import LaunchError
+from dispatcher.benchmark.tensors import FAMILIES, not_laid_out
+from dispatcher.errors import LaunchError, OtherKernelError
 from dispatcher.problems.shapes import from_shape
 from dispatcher.tuning import TuningDatabase
+from kernels.families.libraries import host, library_with
 from matrix.base.errors import FilterFileError, WhereError
 from matrix.configurations.sweeps import read_sweep
 from matrix.dialects import dialect
@@ -40,6 +41,7 @@ from matrix.keys import Key
 from matrix.problems.matching import Matcher
 from matrix.problems.testing import Shape, parse_shape, shapes
 from matrix.selection import Selection, select, take_shard
+from tests.unit.dispatcher.fakes import FakeDevice
 
 ROOT = Path(__file__).parents[3]
 CONFIG = ROOT / "tests/benchmark/fwd_ci.json"
@@ -385,3 +387,49 @@ def test_kernels_benchmark_is_the_dispatchers(monkeypatch: pytest.MonkeyPatch) -
     assert started[0][1:] == [
         *("-m", "dispatcher", "benchmark", "--arch", "gfx950", "c.json", "--filter", "c.lse", "--verify"),
     ]
+
+
+def launched(case: Case, *, answer: str = "", verify: bool = False) -> tuple[dict[str, Any], FakeDevice]:
+    """A case measured on a device that times every launch with 1.5 ms and writes nothing."""
+    device = FakeDevice("hip")
+    device.chosen = (answer or case.key.name,)
+    library = device.load(
+        Path("/nowhere", case.key.family, "libckpm.so"), host(library_with(case.key.family)).arguments
+    )
+    manifest: Any = SimpleNamespace(upstream="aiter", dialect=DIALECT, library_sha256="00ff")
+    bench = launching.Bench(device=device, library=library, manifest=manifest, keys=(case.key,), known=None)
+    return launching.measure(bench, case, verify=verify), device
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_kernels_of_every_family_are_launched_with_what_they_ask_for(family: str) -> None:
+    where = ("key.hdim_q == 128 and key.dtype in ('bf16', 'fp8bf16')",)
+    keys = select(dialect(DIALECT), Selection(archs=("gfx950",), families=(family,), where=where))
+    each = {(key.mode, key.bias, key.mask, key.paged_kv, key.dtype, key.vlayout): key for key in keys}
+    some = {
+        case.key: case for case in own_cases(list(each.values()), parse_shape(asking.SIZES)) if not not_laid_out(case)
+    }
+    assert len(some) > 4
+    for case in some.values():
+        cells, device = launched(case)
+        assert cells["latency_ms"] == pytest.approx(1.5)
+        given = device.launched[0]
+        assert (given.batch, given.seqlen_q, given.hdim_q, given.has_lse) == (
+            *(2, 192, case.key.hdim_q, int(case.key.lse)),
+        )
+        assert (given.is_group_mode, given.bias_type > 0) == (case.key.mode == "group", case.key.bias != "no")
+        named = case.key.name if family == "batch_prefill" else None
+        assert set(device.names) == {named}
+
+
+def test_a_launch_of_another_kernel_measures_nothing() -> None:
+    case = own_cases(KEYS, parse_shape(asking.SIZES))[0]
+    with pytest.raises(OtherKernelError, match="dispatch took another"):
+        launched(case, answer="another")
+
+
+def test_numbers_that_were_never_written_do_not_agree() -> None:
+    case = next(case for case in own_cases(KEYS, parse_shape(asking.SIZES)) if case.key.lse and not case.key.dropout)
+    cells, _ = launched(case, verify=True)
+    assert cells["agrees"] is False
+    assert not float(cells["tolerance_used"]) <= 1

@@ -102,7 +102,7 @@ def test_with_a_category_kernels_meet_the_shapes_that_they_serve_and_no_others()
     assert {one for one in ours if one[0].startswith("fwd/CK_Tiny_Sequences")} == by_hand
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(SOME, st.integers(1, 7))
 def test_cases_are_complete_over_shards(keys: list[Key], count: int) -> None:
     whole = sorted(case.identity for case in cases(keys, SMOKE))
@@ -110,7 +110,7 @@ def test_cases_are_complete_over_shards(keys: list[Key], count: int) -> None:
     assert sorted(case.identity for part in parts for case in cases(keys, SMOKE, part)) == whole
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(SOME)
 def test_each_kernel_is_alone_with_its_signature_in_one_library(keys: list[Key]) -> None:
     """No shape of either mode has two kernels of a library to choose from, so dispatch must take the one meant."""
@@ -406,16 +406,15 @@ def test_kernels_of_every_family_are_launched_with_what_they_ask_for(family: str
     where = ("key.hdim_q == 128 and key.dtype in ('bf16', 'fp8bf16')",)
     keys = select(dialect(DIALECT), Selection(archs=("gfx950",), families=(family,), where=where))
     each = {(key.mode, key.bias, key.mask, key.paged_kv, key.dtype, key.vlayout): key for key in keys}
-    some = {
-        case.key: case for case in own_cases(list(each.values()), parse_shape(asking.SIZES)) if not not_laid_out(case)
-    }
+    small = parse_shape("batch=2,seqlen_q=8,seqlen_k=16,nhead_q=2,nhead_k=1")
+    some = {case.key: case for case in own_cases(list(each.values()), small) if not not_laid_out(case)}
     assert len(some) > 4
     for case in some.values():
         cells, device = launched(case)
         assert cells["latency_ms"] == pytest.approx(1.5)
         given = device.launched[0]
         assert (given.batch, given.seqlen_q, given.hdim_q, given.has_lse) == (
-            *(2, 192, case.key.hdim_q, int(case.key.lse)),
+            *(2, 8, case.key.hdim_q, int(case.key.lse)),
         )
         assert (given.is_group_mode, given.bias_type > 0) == (case.key.mode == "group", case.key.bias != "no")
         named = case.key.name if family == "batch_prefill" else None

@@ -129,6 +129,12 @@ def test_dispatcher(session: nox.Session) -> None:
     run(session, "pytest", *(session.posargs or ["tests/dispatcher"]))
 
 
+@session("test-benchmark")
+def test_benchmark(session: nox.Session) -> None:
+    """The tile engine's fwd_ci.json whole: compiled, every kernel run and compared with a float64 reference."""
+    run(session, "pytest", *(session.posargs or ["tests/benchmark"]))
+
+
 @session("perf-gate")
 def perf_gate(session: nox.Session) -> None:
     """Judge a built library against its baseline: it fails if regressed, inconclusive or not comparable."""

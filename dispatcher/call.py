@@ -86,7 +86,7 @@ def fmha(
     plan = over.plan(posed.problem)
     if posed.on_device:
         return _where_it_lies(plan, posed, out, lse_out, stream, timing)
-    return _uploaded(plan, posed, out, stream, timing)
+    return uploaded_call(plan, posed, out, stream, timing)
 
 
 def _address(posed: Posed, name: str, base: int) -> int:
@@ -110,7 +110,8 @@ def _where_it_lies(plan: Plan, posed: Posed, out: Any, lse_out: Any, stream: int
     return Attention(o=out, lse=lse_out, problem=p, ran=plan.run(pointers, stream=stream, timing=timing))
 
 
-def _uploaded(plan: Plan, posed: Posed, out: Any, stream: int, timing: Timing) -> Attention:
+def uploaded_call(plan: Plan, posed: Posed, out: Any, stream: int, timing: Timing) -> Attention:
+    """Run a plan with arrays of the host. Raises as Plan.run; ShapeError, ReadOnlyError: of ``out``."""
     p, hip = posed.problem, plan.device.hip
     if out is not None:
         target = operand("out", out, plan.device)

@@ -44,12 +44,26 @@ def _bench(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=bench.run)
 
 
+def _benchmark(parser: argparse.ArgumentParser) -> None:
+    from dispatcher.benchmark import command
+
+    command.add_benchmark_options(parser)
+
+
+def _best(parser: argparse.ArgumentParser) -> None:
+    from dispatcher.benchmark import command
+
+    command.add_best_options(parser)
+
+
 COMMANDS: Commands = {
     "jit": ("compile kernels by name, or find them compiled, and load them", _jit),
     "index": ("write kernels.txt beside a built library, for C++ programs", _index),
     "declared": ("list the kernels that a C++ file declares", _declared),
     "run-cpp": ("compile a C++ program and run it over a device", _run_cpp),
     "bench": ("measure what a call costs before its launch", _bench),
+    "benchmark": ("compile a sweep's kernels, run each on each shape that it serves", _benchmark),
+    "best": ("the best kernel of each shape, from the results of a benchmark's shards", _best),
 }
 
 

@@ -115,6 +115,13 @@ def _cluster_plan(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=plan_command.run)
 
 
+def _benchmark(parser: argparse.ArgumentParser) -> None:
+    from kernels.bench import elsewhere
+
+    elsewhere.add_options(parser)
+    parser.set_defaults(run=elsewhere.run)
+
+
 def _doctor(parser: argparse.ArgumentParser) -> None:
     from kernels.build import doctor
 
@@ -129,6 +136,7 @@ COMMANDS: Commands = {
     "parity": ("compare with the upstreams' own codegen", _parity),
     "reproduce": ("build twice and compare every artifact", _reproduce),
     "bench": ("measure the promised figures", _bench),
+    "benchmark": ("the dispatcher's benchmark of a sweep: python -m dispatcher benchmark", _benchmark),
     "measure": ("count what the gates' problems do on the emulator", _measure),
     "timing": ("model what workgroups of the gates' problems take, wave by wave", _timing),
     "timing-tables": ("model V2 and V3 on the problems of published tables", _timing_tables),

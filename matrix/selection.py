@@ -200,43 +200,45 @@ def _glob(glob: str) -> Predicate:
     return keep
 
 
-def load_filter_file(file: Path) -> Callable[[Key], bool]:
-    """The ``keep`` of a Python file ``def keep(key) -> bool``.
+def load_filter_file(file: Path, function: str = "keep", argument: str = "key") -> Callable[[Any], bool]:
+    """The ``function`` of a Python file, ``def keep(key) -> bool``; what it is asked about has a ``name``.
 
     Raises:
-        FilterFileError: it can't be read, does not run, has no ``keep``; later, when ``keep`` raises or returns
+        FilterFileError: it can't be read, does not run, has no such function; later, when that raises or returns
             something else than a bool.
     """
     names: dict[str, Any] = {"__name__": "ck_prefill_filter_file", "__file__": str(file)}
     try:
         # Not imported: that would leave a __pycache__ beside the user's file, and read it back when it is stale.
-        exec(compile(_source(file), str(file), "exec"), names)  # noqa: S102 - running it is what was asked for
+        exec(compile(_source(file, f"{function}({argument})"), str(file), "exec"), names)  # noqa: S102 - running it is what was asked for
     except FilterFileError:
         raise
     except BaseException as error:
         if _is_interrupt(error):
             raise
         raise FilterFileError(f"--filter-file {file}: {_place(error, file)}") from error
-    keep = names.get("keep")
+    keep = names.get(function)
     if not callable(keep):
-        raise FilterFileError(f"--filter-file {file}: it defines no function keep(key) -> bool.")
+        raise FilterFileError(f"--filter-file {file}: it defines no function {function}({argument}) -> bool.")
 
-    def checked(key: Key) -> bool:
+    def checked(key: Any) -> bool:
         try:
             verdict = keep(key)
         except BaseException as error:
             if _is_interrupt(error):
                 raise
-            raise FilterFileError(f"--filter-file {file}: keep({key.name}): {_place(error, file)}") from error
+            raise FilterFileError(f"--filter-file {file}: {function}({key.name}): {_place(error, file)}") from error
         if not isinstance(verdict, bool):
             what = repr(verdict)[:_SHOWN] if isinstance(verdict, int | str | None) else type(verdict).__name__
-            raise FilterFileError(f"--filter-file {file}: keep({key.name}) returned {what}; return True or False.")
+            raise FilterFileError(
+                f"--filter-file {file}: {function}({key.name}) returned {what}; return True or False."
+            )
         return verdict
 
     return checked
 
 
-def _source(file: Path) -> bytes:
+def _source(file: Path, function: str) -> bytes:
     """Raises FilterFileError."""
     try:
         return read_bytes(file, LARGEST_TABLE)
@@ -244,7 +246,7 @@ def _source(file: Path) -> bytes:
         known = {errno.ENOENT: "no such file", errno.EISDIR: "it is a folder, no file"}
         number, what = (error.errno, error.strerror) if isinstance(error, OSError) else (None, error)
         raise FilterFileError(
-            f"--filter-file {file}: {known.get(number or 0, what)}. It must be Python and define keep(key) -> bool."
+            f"--filter-file {file}: {known.get(number or 0, what)}. It must be Python and define {function} -> bool."
         ) from error
 
 

@@ -22,7 +22,7 @@ MODULES = (
     *("matrix.base.errors", "kernels.errors", "kernels.containers.errors", "kernels.cluster.errors"),
     "kernels.guard.errors",
     *("reports.errors", "emulator.errors", "tests.gpu.errors", "workflows.errors"),
-    *("dispatcher.errors", "dispatcher.jit.errors", "dispatcher.cpp.errors"),
+    *("dispatcher.errors", "dispatcher.jit.errors", "dispatcher.cpp.errors", "dispatcher.benchmark.errors"),
 )
 RANGES = {
     "matrix.base.errors": (*range(2, 20), *range(90, 100)),
@@ -36,6 +36,7 @@ RANGES = {
     "workflows.errors": range(120, 130),
     "dispatcher.jit.errors": range(220, 225),
     "dispatcher.cpp.errors": range(225, 230),
+    "dispatcher.benchmark.errors": range(240, 245),
     "dispatcher.errors": range(200, 220),
 }
 OUT_OF_RANGE = {"DiskFullError": 27}  # of kernels/, whose builds fill disks; matrix/ writes files, too

@@ -1,0 +1,1 @@
+"""The tile engine: a configuration's kernels compiled, each run on each shape that it serves, figures kept."""

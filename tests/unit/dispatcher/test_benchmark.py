@@ -315,7 +315,7 @@ def test_compiling_alone_runs_nothing(bench: Bench) -> None:
 
 def test_results_of_another_question_are_not_gone_on_with(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(SMALL) == 0
-    assert cli.main([*SMALL, "--verify"]) == 230
+    assert cli.main([*SMALL, "--verify"]) == 240
     assert "verify differs" in capsys.readouterr().err
 
 
@@ -326,7 +326,7 @@ def test_shards_of_a_run_make_the_whole(bench: Bench, capsys: pytest.CaptureFixt
     assert cli.main(["best", "3.json", "1.json", "2.json", "--json", "all.json"]) == 0
     whole = Results.read(Path("all.json"))
     assert {str(row["kernel"]) for row in whole.rows} == {k.name for k in KEYS if k.hdim_q == 128 and not k.logits}
-    assert cli.main(["best", "3.json", "1.json"]) == 230
+    assert cli.main(["best", "3.json", "1.json"]) == 240
     assert "shard 2/3 are missing" in capsys.readouterr().err
 
 
@@ -334,7 +334,7 @@ def test_a_kernel_with_wrong_numbers_fails_the_run_after_all_others(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bench.cells["agrees"] = False
-    assert cli.main([*SMALL, "--max-kernels", "3", "--verify"]) == 231
+    assert cli.main([*SMALL, "--max-kernels", "3", "--verify"]) == 241
     assert len(bench.measured) == 3
     assert capsys.readouterr().err.count("differs from the reference") == 3
 

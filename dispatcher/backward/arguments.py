@@ -1,4 +1,4 @@
-"""A backward problem as fields of struct ckpm_bwd_problem (kernels/include_bwd/ckpm_bwd.h), its pointers and workspaces.
+"""A backward problem as fields of ckpm_bwd_problem (kernels/include_bwd/ckpm_bwd.h), its pointers and workspaces.
 
 dO lies as O does, dQ as a contiguous Q; dK and dV have as many heads as Q, of which those of one KV head belong
 together. LSE and D are [batch, head, query] (group mode: [head, token]); a bias and its gradient [batch, head, query,
@@ -47,7 +47,11 @@ def backward_fields(problem: Problem) -> Fields:
     strides = {tensor: p.stride(tensor) for tensor in ("q", "k", "v", "o")}
     strides |= {tensor: p.contiguous(*extent) for tensor, extent in extents(p).items()}
     for tensor, one in strides.items():
-        fields |= {f"stride_{tensor}": one.row, f"nhead_stride_{tensor}": one.nhead, f"batch_stride_{tensor}": one.batch}
+        fields |= {
+            f"stride_{tensor}": one.row,
+            f"nhead_stride_{tensor}": one.nhead,
+            f"batch_stride_{tensor}": one.batch,
+        }
     if p.bias == "alibi":
         fields["stride_bias"] = p.nhead_q if p.alibi_per_batch else 0
     for name, wanted in (("bias", p.bias == "bias"), ("dbias", p.dbias), ("randval", p.store_randval)):

@@ -50,8 +50,8 @@ class Problem:
     1/sqrt(hdim_q), ``logits_soft_cap`` 0 none. ``descales`` of Q, K and V are numbers where a kernel takes them so
     (batch prefill reads them from memory). ``ragged``: in batch mode, sequences have fewer keys than ``seqlen_k``.
     ``cu_seqlens``: lengths also come as running sums without padding. ``splits`` 0 is one stage;
-    ``deterministic``, and ``dbias`` (the gradient of an elementwise bias is wanted), are of the backward pass. ``seqlen_knew`` rows are appended to a cache of ``seqlen_k``, ``rotary_dim`` of a
-    head rotated.
+    ``deterministic``, and ``dbias`` (the gradient of an elementwise bias is wanted), are of the backward pass.
+    ``seqlen_knew`` rows are appended to a cache of ``seqlen_k``, ``rotary_dim`` of a head rotated.
     """
 
     family: str = "fwd"

@@ -70,7 +70,11 @@ class FakeDevice(Device):
 
     def load(self, path: Path, arguments: type[CheckedArguments] = LaunchArguments) -> Library:
         self.loaded.append(path)
-        family = next(name for name in ("bwd_dq_dk_dv", "batch_prefill", "fwd_appendkv", "fwd_splitkv", "fwd") if name in path.parts)
+        family = next(
+            name
+            for name in ("bwd_dq_dk_dv", "batch_prefill", "fwd_appendkv", "fwd_splitkv", "fwd")
+            if name in path.parts
+        )
         calls = {"launch": self._launch(arguments), "selected_kernel": self._selected}
         return Library(
             path=path, family=family, dialect="", kernels=(), arguments=arguments, abi=ctypes.CDLL(None), calls=calls

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 from random import Random
 from typing import Any
 
@@ -47,7 +48,7 @@ def check(call: Call, over: Dispatcher, problem: Problem, **options: Any) -> Bac
         more["random_values"] = bytes_of(problem, lengths)
     o, lse = reference.attention(problem, call.q, call.k, call.v, **more)
     starts = np.cumsum([0, *(sq for sq, _ in lengths)])
-    rows = [slice(*pair) for pair in zip(starts, starts[1:], strict=False)]
+    rows = [slice(*pair) for pair in itertools.pairwise(starts)]
     group = "cu_seqlens_q" in call.options
     given = lse if group else np.stack([lse[:, one] for one in rows])
     arrays = joined(call, do), *call.arrays, joined(call, [o[one] for one in rows]), given.astype(np.float32)
@@ -129,7 +130,7 @@ def test_random_backward_problems_agree_or_nothing_serves_them(over: Dispatcher)
     for _ in range(60):
         mask = random.choice(["no", "top_left", "bottom_right", "bottom_right"])
         length = random.randint(1, 100), random.randint(1, 150)
-        heads, dims = (2 * random.randint(1, 2), 2), random.choice([(64, 64), (64, 64), (56, 40), (60, 64), (128, 128)])
+        heads, dims = (2 * random.randint(1, 2), 2), random.choice([(64, 64), (64, 64), (56, 40), (72, 64)])
         layout = random.choice(["", "BSHD", "BHSD", "BHSD"])
         call = contiguous(random.randrange(1000), (length,) * random.randint(1, 2), heads, dims, layout, mask=mask)
         group = {"mode": "group", "total_q": sum(map(len, call.q)), "total_k": sum(map(len, call.k))}

@@ -24,7 +24,10 @@ PAGED = (
     "key.kv_table == 'sglang' and key.hdim_q == 128 and not (key.lse or key.logits or key.dropout)"
 )
 # of the backward pass: with a mask in batch mode, in group mode with a bias, its gradient and dropout
-BACKWARD = "key.dtype == 'bf16' and key.hdim_q == 64 and (key.family != 'bwd_dq_dk_dv' or key.trload and not key.tile.max_seq_q)"
+BACKWARD = (
+    "key.dtype == 'bf16' and key.hdim_q == 64 and "
+    "(key.family != 'bwd_dq_dk_dv' or key.trload and not key.tile.max_seq_q)"
+)
 FAMILIES = ("batch_prefill", "fwd", "fwd_pagedkv", "fwd_splitkv", "fwd_appendkv")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from dispatcher.backward.arguments import (
+from dispatcher.backward_arguments import (
     backward_fields,
     backward_inputs,
     backward_outputs,

@@ -1,1 +1,1 @@
-"""The backward pass: fields of its C ABI, its call from arrays to gradients, and gradients in float64."""
+"""The backward pass: its call from arrays to gradients, and gradients in float64."""

@@ -68,7 +68,18 @@ ORDER = {
         "__main__",
     ),
     "dispatcher": (
-        *("errors", "problems", "*", "cpp", "arrays", "call jit", "appending familiar", "bench", "cli", "__main__"),
+        *(
+            "errors",
+            "problems",
+            "*",
+            "cpp",
+            "arrays",
+            "call jit",
+            "appending backward familiar",
+            "bench",
+            "cli",
+            "__main__",
+        ),
     ),
     "reports": ("errors", "*", "junit", "gates", "timing", "page", "release", "calibration", "cli", "__main__"),
 }

@@ -10,9 +10,9 @@ import pytest
 
 from dispatcher import reference
 from dispatcher.arrays.tensors import OnDevice
-from dispatcher.backward.arguments import backward_fields
 from dispatcher.backward.call import fmha_backward
 from dispatcher.backward.reference import Gradients, gradients
+from dispatcher.backward_arguments import backward_fields
 from dispatcher.dispatcher import Dispatcher
 from dispatcher.errors import DtypeError, InvalidProblemError, NoKernelError, ShapeError, WrongDeviceError
 from dispatcher.plan import Timing

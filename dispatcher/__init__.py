@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from dispatcher.appending import Appended, append
     from dispatcher.arrays.tables import Pages
     from dispatcher.arrays.tensors import OnDevice
+    from dispatcher.backward.call import Backward, fmha_backward
     from dispatcher.call import Attention, fmha
     from dispatcher.dispatcher import Choice, Dispatcher, Explanation
     from dispatcher.kernel_sets import kernel_set
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Appended",
     "Attention",
+    "Backward",
     "Choice",
     "Dispatcher",
     "Explanation",
@@ -42,6 +44,7 @@ __all__ = [
     "TuningDatabase",
     "append",
     "fmha",
+    "fmha_backward",
     "kernel_set",
     "validated",
 ]
@@ -49,6 +52,7 @@ _MODULES = {
     "appending": ("Appended", "append"),
     "arrays.tables": ("Pages",),
     "arrays.tensors": ("OnDevice",),
+    "backward.call": ("Backward", "fmha_backward"),
     "call": ("Attention", "fmha"),
     "dispatcher": ("Choice", "Dispatcher", "Explanation"),
     "kernel_sets": ("kernel_set",),

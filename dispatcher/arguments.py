@@ -9,6 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from dispatcher.backward_arguments import (
+    backward_fields,
+    backward_inputs,
+    backward_outputs,
+    backward_workspaces,
+)
 from dispatcher.errors import InvalidProblemError
 from dispatcher.problems.problem import Problem
 from dispatcher.problems.shapes import to_table_problem
@@ -138,6 +144,7 @@ def append_fields(problem: Problem) -> Fields:
 
 _FIELDS: Mapping[str, Callable[[Problem], Fields]] = {  # all others: ckpm_fwd.h
     "batch_prefill": prefill_fields,
+    "bwd_dq_dk_dv": backward_fields,
     "fwd_appendkv": append_fields,
 }
 
@@ -154,17 +161,26 @@ def fields(library: str, problem: Problem) -> Fields:
 
 
 def workspaces(problem: Problem) -> Mapping[str, int]:
-    """Bytes of what a plan owns, by its pointer: the accumulators of split-KV."""
+    """Bytes of what a plan owns, by its pointer: the accumulators of split-KV, D and dQ's of the backward pass."""
     p = problem
+    if p.family == "bwd_dq_dk_dv":
+        return backward_workspaces(p)
     if not p.splits:
         return {}
     rows = p.splits * p.nhead_q * p.rows_q
     return {"o_acc": rows * p.hdim_v * 4, "lse_acc": rows * 4}
 
 
+def cleared(problem: Problem) -> tuple[str, ...]:
+    """Workspaces that must hold zeros before each launch: kernels add to dQ's accumulators, or leave rows out."""
+    return ("dq_acc",) if problem.family == "bwd_dq_dk_dv" else ()
+
+
 def outputs(problem: Problem) -> Mapping[str, int]:
     """Bytes of contiguous outputs, by their pointer."""
     p = problem
+    if p.family == "bwd_dq_dk_dv":
+        return backward_outputs(p)
     if p.family == "fwd_appendkv":  # writes to the cache
         return {}
     sizes = {"o": p.rows_q * p.nhead_q * p.hdim_v * out_bytes(p)}
@@ -178,6 +194,8 @@ def outputs(problem: Problem) -> Mapping[str, int]:
 def inputs(problem: Problem) -> tuple[str, ...]:
     """The pointers that a call must give besides the outputs, by the C ABI's names."""
     p = problem
+    if p.family == "bwd_dq_dk_dv":
+        return backward_inputs(p)
     names = ["q", "k", "v"]
     if p.family == "fwd_appendkv":
         rotary = ["rotary_cos", "rotary_sin"] if p.rope != "no" else []

@@ -97,7 +97,7 @@ def _address(posed: Posed, name: str, base: int) -> int:
 def _where_it_lies(plan: Plan, posed: Posed, out: Any, lse_out: Any, stream: int, timing: Timing) -> Attention:
     pointers = {name: _address(posed, name, posed.inputs[name].address) for name in plan.inputs}
     p = posed.problem
-    wanted = {"o": (out, _o_shape(p), p.dtype), "lse": (lse_out, _lse_shape(p), "fp32")}
+    wanted = {"o": (out, o_shape(p), p.dtype), "lse": (lse_out, lse_shape(p), "fp32")}
     for name in plan.outputs:
         given, shape, dtype = wanted.get(name, (None, (), ""))
         if given is None:
@@ -115,7 +115,7 @@ def uploaded_call(plan: Plan, posed: Posed, out: Any, stream: int, timing: Timin
     p, hip = posed.problem, plan.device.hip
     if out is not None:
         target = operand("out", out, plan.device)
-        demand_shape(target, _o_shape(p))
+        demand_shape(target, o_shape(p))
         demand_writable(target)
     arrays: dict[str, NDArray[Any]] = {}
     for name in plan.inputs:
@@ -128,9 +128,9 @@ def uploaded_call(plan: Plan, posed: Posed, out: Any, stream: int, timing: Timin
         )
         plan.finish()
         kind = np.dtype(np.uint32 if p.dtype in ("fp32", "fp8fp32") else np.uint16)
-        bits = hip.read(memory["o"], kind, _o_shape(p))
-        lse = hip.read(memory["lse"], np.float32, _lse_shape(p)) if p.lse else None
-        drawn = hip.read(memory["rand_val"], np.uint8, (*_lse_shape(p), p.seqlen_k)) if p.store_randval else None
+        bits = hip.read(memory["o"], kind, o_shape(p))
+        lse = hip.read(memory["lse"], np.float32, lse_shape(p)) if p.lse else None
+        drawn = hip.read(memory["rand_val"], np.uint8, (*lse_shape(p), p.seqlen_k)) if p.store_randval else None
     o = _as_given(posed, bits)
     if out is not None:
         out[...] = o
@@ -145,12 +145,12 @@ def _as_given(posed: Posed, bits: NDArray[Any]) -> NDArray[Any]:
     return bits if q is None or q.dtype.itemsize != bits.itemsize else bits.view(q.dtype)
 
 
-def _o_shape(p: Problem) -> tuple[int, ...]:
+def o_shape(p: Problem) -> tuple[int, ...]:
     if p.mode == "group":
         return p.rows_q, p.nhead_q, p.hdim_v
     inner = (p.nhead_q, p.seqlen_q) if p.layout == "BHSD" else (p.seqlen_q, p.nhead_q)
     return p.batch, *inner, p.hdim_v
 
 
-def _lse_shape(p: Problem) -> tuple[int, ...]:
+def lse_shape(p: Problem) -> tuple[int, ...]:
     return (p.nhead_q, p.rows_q) if p.mode == "group" else (p.batch, p.nhead_q, p.seqlen_q)

@@ -22,11 +22,13 @@ from dispatcher.selection import (
     Heuristic,
     by_heuristic,
     check_order,
+    needless,
     refusal,
     serving,
     stages,
 )
 from kernels.families.libraries import host, library_with
+from kernels.families.table import FAMILIES
 from kernels.launch.c_abi import Library
 from kernels.launch.device import Device
 
@@ -157,6 +159,7 @@ class Dispatcher:
             inputs=arguments.inputs(problem),
             outputs=arguments.outputs(problem),
             workspaces=arguments.workspaces(problem),
+            cleared=arguments.cleared(problem),
         )
 
     def _compiled(self, compile_kernels: Compile, problem: Problem) -> Choice:
@@ -218,7 +221,10 @@ def _all_stages(first: Instance, there: Sequence[Instance], problem: Problem) ->
         if family == first.key.family:
             chosen.append(first)
             continue
-        found = serving(family, mates, problem)
+        if needless(family, first):
+            continue
+        beside = [one for one in mates if one.key.family == family and FAMILIES[family].serves(one.key, first.key)]
+        found = serving(family, beside, problem)
         if not found.instances:
             return (), f"{family}: {'; '.join(found.reasons) or 'no kernel of it is there'}"
         chosen.append(found.instances[0])

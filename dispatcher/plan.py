@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,7 +66,8 @@ class _Workspace:
 class Plan:
     """``stages`` are the instances that were chosen, one a stage; ``named``: the library runs just these.
 
-    ``workspaces`` are bytes by pointer. Each stream has its own, kept until :meth:`close`.
+    ``workspaces`` are bytes by pointer. Each stream has its own, kept until :meth:`close`. Those of ``cleared`` hold
+    zeros before each launch.
     """
 
     def __init__(
@@ -81,10 +82,12 @@ class Plan:
         inputs: tuple[str, ...],
         outputs: Mapping[str, int],
         workspaces: Mapping[str, int],
+        cleared: tuple[str, ...] = (),
     ) -> None:
         self.problem, self.device, self.library = problem, device, library
         self.stages, self.named = stages, named
         self.inputs, self.outputs, self.workspaces = inputs, outputs, workspaces
+        self._cleared = cleared
         self._needed = frozenset((*inputs, *outputs))
         self._template = library.arguments(**fields)
         self._kind = type(self._template)
@@ -119,9 +122,13 @@ class Plan:
             LaunchError: the library refused it, or the device faulted. OtherKernelError: another kernel ran.
         """
         with self._workspace(stream) as own:
-            given = {**pointers, **own}
+            given = {**pointers, **{name: part.address for name, part in own.items()}}
+            self._clear(own, stream)
             if not timing.cold_bytes:
                 launch = self._launch(given, stream, timing.warmups, timing.repeats)
+                if timing.repeats and self._cleared:  # what was added up is the sum of all launches
+                    self._clear(own, stream)
+                    self._launch(given, stream, 0, 0)
                 return Ran(kernels=launch.kernels, milliseconds=(launch.milliseconds,) if timing.repeats else ())
             flushed = self.device.hip.malloc(timing.cold_bytes)
             try:
@@ -130,10 +137,15 @@ class Plan:
                 launches = []
                 for byte in range(max(timing.repeats, 1)):
                     self.device.hip.fill(flushed, byte % 256)
+                    self._clear(own, stream)
                     launches.append(self._launch(given, stream, 0, 1))
             finally:
                 self.device.hip.free(flushed)
             return Ran(kernels=launches[0].kernels, milliseconds=tuple(one.milliseconds for one in launches))
+
+    def _clear(self, own: Mapping[str, Memory], stream: int) -> None:
+        for name in self._cleared:
+            self.device.hip.clear(own[name], stream)
 
     def _launch(self, pointers: Mapping[str, int], stream: int, warmups: int, repeats: int) -> Launch:
         filled = self.arguments(pointers, stream)
@@ -165,8 +177,8 @@ class Plan:
         raise LaunchError(f"{self.stages[0].name} faulted: {fault.message}")
 
     @contextlib.contextmanager
-    def _workspace(self, stream: int) -> Any:
-        """Addresses of the stream's own workspaces, used by one launch at a time."""
+    def _workspace(self, stream: int) -> Iterator[Mapping[str, Memory]]:
+        """The stream's own workspaces, used by one launch at a time."""
         if not self.workspaces:
             yield {}
             return
@@ -175,7 +187,7 @@ class Plan:
                 self._by_stream[stream] = _Workspace(self._allocated())
             own = self._by_stream[stream]
         with own.lock:
-            yield {name: part.address for name, part in own.memory.items()}
+            yield own.memory
 
     def _allocated(self) -> dict[str, Memory]:
         """All workspaces, or none if memory runs out."""

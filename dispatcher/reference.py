@@ -26,6 +26,8 @@ TOLERANCES: Mapping[str, tuple[float, float]] = {
     "bf16": (2e-2, 1e-2),
     "fp8bf16": (0.0, 0.055),
     "lse": (0.0, 1e-3),
+    "fp16 gradient": (1e-2, 1e-2),  # of the backward pass: get_elimit of CK's fmha_bwd_runner.hpp
+    "bf16 gradient": (1e-2, 1e-2),
 }
 
 
@@ -75,24 +77,39 @@ def attention(
     for index, (queries, keys, values) in enumerate(zip(q, k, v, strict=True)):
         o = np.zeros((len(queries), p.nhead_q, values.shape[-1]))
         lse = np.zeros((p.nhead_q, len(queries)))
-        seen = visible(p, len(queries), len(keys))
         for head in range(p.nhead_q):
             shared = head // (p.nhead_q // p.nhead_k)
-            scores = queries[:, head] @ keys[:, shared].T * p.softmax_scale
-            if p.logits_soft_cap > 0:
-                scores = p.logits_soft_cap * np.tanh(scores / p.logits_soft_cap)
-            if bias is not None:
-                scores = scores + bias[index][head]
-            if slopes is not None:
-                scores = scores + _alibi(p, float(slopes[index, head]), *scores.shape)
+            added = None if bias is None else bias[index][head]
+            slope = None if slopes is None else float(slopes[index, head])
             sink = -np.inf if sink_logits is None else float(sink_logits[head])
-            weights, lse[head] = _softmax(np.where(seen, scores, -np.inf), sink)
+            shares, lse[head] = weights(p, queries[:, head], keys[:, shared], bias=added, slope=slope, sink=sink)
             if random_values is not None:
-                weights = _dropped(p, weights, random_values[index][head])
-            o[:, head] = weights @ values[:, shared]
+                shares = dropped(p, shares, random_values[index][head])
+            o[:, head] = shares @ values[:, shared]
         outputs.append(o)
         logarithms.append(lse)
     return np.concatenate(outputs), np.concatenate(logarithms, axis=1)
+
+
+def weights(
+    problem: Problem,
+    q: Floats,
+    k: Floats,
+    *,
+    bias: Floats | None = None,
+    slope: float | None = None,
+    sink: float = -np.inf,
+) -> tuple[Floats, Floats]:
+    """Softmax of one head's scores [query, key], before dropout, and LSE [query]. ``bias`` [query, key]."""
+    p = problem
+    scores = q @ k.T * p.softmax_scale
+    if p.logits_soft_cap > 0:
+        scores = p.logits_soft_cap * np.tanh(scores / p.logits_soft_cap)
+    if bias is not None:
+        scores = scores + bias
+    if slope is not None:
+        scores = scores + _alibi(p, slope, *scores.shape)
+    return _softmax(np.where(visible(p, len(q), len(k)), scores, -np.inf), sink)
 
 
 def _alibi(problem: Problem, slope: float, seqlen_q: int, seqlen_k: int) -> Floats:
@@ -116,7 +133,7 @@ def _softmax(scores: Floats, sink: float) -> tuple[Floats, Floats]:
     return weights / np.where(total == 0, 1.0, total)[:, None], lse
 
 
-def _dropped(problem: Problem, weights: Floats, random: NDArray[np.uint8]) -> Floats:
+def dropped(problem: Problem, weights: Floats, random: NDArray[np.uint8]) -> Floats:
     """Weights are kept, and scaled, where the random byte is at most floor((1 - p) * 255), in CK's float32."""
     keep = np.float32(1.0) - np.float32(problem.p_drop)
     kept: Floats = np.where(random <= int(np.floor(keep * np.float32(255))), weights / float(keep), 0.0)

@@ -13,6 +13,7 @@ from dispatcher.errors import HeuristicError, NoKernelError
 from dispatcher.problems.problem import Problem
 from dispatcher.problems.shapes import to_shape, to_table_problem
 from dispatcher.registry import Instance
+from kernels.families.backward import convert_dq
 from kernels.families.libraries import host, libraries, library_with
 from kernels.families.table import FAMILIES
 from matrix.base.errors import unknown_word
@@ -39,6 +40,11 @@ def stages(family: str) -> tuple[str, ...]:
     if family not in FAMILIES:
         raise NoKernelError(f"no library has kernels of {family}. Those that have: {', '.join(FAMILIES)}.")
     return libraries()[library_with(family)]
+
+
+def needless(family: str, main: Instance) -> bool:
+    """Whether a launch with ``main`` has no kernel of a stage: dQ of tiles for few queries needs no conversion."""
+    return family == convert_dq.NAME and convert_dq.place_of(main.key, spad=True) is None
 
 
 def serving(family: str, instances: Sequence[Instance], problem: Problem) -> Serving:

@@ -114,6 +114,10 @@ class ProblemBuilder:
     def deterministic(self, wanted: bool = True) -> ProblemBuilder:
         return self._with(deterministic=wanted)
 
+    def dbias(self, wanted: bool = True) -> ProblemBuilder:
+        """The gradient of an elementwise bias, too."""
+        return self._with(dbias=wanted)
+
     def splits(self, count: int) -> ProblemBuilder:
         return self._with(splits=count)
 

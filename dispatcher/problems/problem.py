@@ -49,9 +49,9 @@ class Problem:
     keys are always seen, ``sink_logits`` a logit for each head is in the denominator. ``scale`` 0 is
     1/sqrt(hdim_q), ``logits_soft_cap`` 0 none. ``descales`` of Q, K and V are numbers where a kernel takes them so
     (batch prefill reads them from memory). ``ragged``: in batch mode, sequences have fewer keys than ``seqlen_k``.
-    ``cu_seqlens``: lengths also come as running sums without padding. ``splits`` 0 is one stage; ``deterministic``
-    is of the backward pass. ``seqlen_knew`` rows are appended to a cache of ``seqlen_k``, ``rotary_dim`` of a
-    head rotated.
+    ``cu_seqlens``: lengths also come as running sums without padding. ``splits`` 0 is one stage;
+    ``deterministic``, and ``dbias`` (the gradient of an elementwise bias is wanted), are of the backward pass.
+    ``seqlen_knew`` rows are appended to a cache of ``seqlen_k``, ``rotary_dim`` of a head rotated.
     """
 
     family: str = "fwd"
@@ -94,6 +94,7 @@ class Problem:
     kv_layout: str = "linear"
     kv_table: str = "sglang"
     cu_seqlens: bool = False
+    dbias: bool = False
     deterministic: bool = False
     splits: int = 0
     rope: str = "no"
@@ -133,6 +134,10 @@ class Problem:
             if self.kv_layout == "vectorized":
                 return Strides(page, length * hdim, self.vector if tensor == "k" else hdim)
             return Strides(page, hdim, heads * hdim)
+        return self.contiguous(heads, hdim, length)
+
+    def contiguous(self, heads: int, hdim: int, length: int) -> Strides:
+        """Of a tensor without gaps and pages, with ``length`` rows of a sequence."""
         if self.mode == "group":
             return Strides(0, hdim, heads * hdim)
         if self.layout == "BHSD":

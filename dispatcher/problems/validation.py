@@ -45,6 +45,8 @@ def _check_sizes(p: Problem) -> None:
         _check_range(name, getattr(p, name), -1)
     _check_range("batch * seqlen_q", p.rows_q, 0)
     _check_range("batch * seqlen_k", p.rows_k, 0)
+    if p.deterministic:
+        _check_range("a split's dQ, in elements, of the whole batch,", p.rows_q * p.nhead_q * p.hdim_q, 0)
 
 
 def _check_range(name: str, value: object, smallest: int, largest: int = _LARGEST) -> None:
@@ -75,11 +77,22 @@ def _contradictions(p: Problem) -> Iterator[str]:
         yield "total_q, total_k and cu_seqlens belong to group mode"
     if p.splits > _MOST_SPLITS or (p.splits > 0) != (p.family == "fwd_splitkv"):
         yield f"fwd_splitkv, and no other family, takes 1 to {_MOST_SPLITS} splits, not {p.splits}"
-    if p.deterministic and not p.family.startswith("bwd"):
-        yield "deterministic belongs to the backward pass"
+    if (p.deterministic or p.dbias) and not p.family.startswith("bwd"):
+        yield "deterministic and dbias belong to the backward pass"
+    if p.dbias and p.bias != "bias":
+        yield "dbias needs an elementwise bias"
     if (p.seqlen_knew > 0 or p.rope != "no") and p.family != "fwd_appendkv":
         yield "new keys and rotary embeddings belong to fwd_appendkv"
+    if p.family.startswith("bwd"):
+        yield from _backward_contradictions(p)
     yield from _page_contradictions(p)
+
+
+def _backward_contradictions(p: Problem) -> Iterator[str]:
+    if not (p.seqlen_q and p.seqlen_k):
+        yield f"{p.family} needs queries and keys, not {p.seqlen_q} and {p.seqlen_k}"
+    if p.logits_soft_cap or p.sink_size or p.sink_logits or p.ragged or p.vlayout != "row":
+        yield f"{p.family} has no soft cap, sinks, ragged batch or V by columns"
 
 
 def _page_contradictions(p: Problem) -> Iterator[str]:

@@ -54,6 +54,7 @@ class HipApi:
             "hipFree": (number, [pointer]),
             "hipMemcpy": (number, [pointer, pointer, size, number]),
             "hipMemset": (number, [pointer, number, size]),
+            "hipMemsetAsync": (number, [pointer, number, size, pointer]),
             "hipDeviceSynchronize": (number, []),
             "hipRuntimeGetVersion": (number, [pointer]),
             "hipGetLastError": (number, []),
@@ -135,6 +136,11 @@ class HipApi:
     def fill(self, memory: Memory, byte: int) -> None:
         if memory.size:
             self._checked(self._c.hipMemset(memory.address, byte, memory.size), "hipMemset")
+
+    def clear(self, memory: Memory, stream: int = 0) -> None:
+        """Zeros, in the order of the stream."""
+        if memory.size:
+            self._checked(self._c.hipMemsetAsync(memory.address, 0, memory.size, stream), "hipMemsetAsync")
 
     def synchronize(self) -> None:
         """Wait for all launches; raises HipError if one of them failed."""

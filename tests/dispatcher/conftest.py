@@ -23,6 +23,11 @@ PAGED = (
     "key.dtype == 'bf16' and key.page_size == 16 and key.bias == 'no' and key.kv_layout == 'vectorized' and "
     "key.kv_table == 'sglang' and key.hdim_q == 128 and not (key.lse or key.logits or key.dropout)"
 )
+# of the backward pass: with a mask in batch mode, in group mode with a bias, its gradient and dropout
+BACKWARD = (
+    "key.dtype == 'bf16' and key.hdim_q == 64 and "
+    "(key.family != 'bwd_dq_dk_dv' or key.trload and not key.tile.max_seq_q)"
+)
 FAMILIES = ("batch_prefill", "fwd", "fwd_pagedkv", "fwd_splitkv", "fwd_appendkv")
 
 
@@ -34,6 +39,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
     for family in FAMILIES:
         subprocess.run([*command, "--family", ",".join(libraries()[family])], cwd=ROOT, check=True)
     subprocess.run([*command, "--upstream", "ckpm", "--where", PAGED], cwd=ROOT, check=True)
+    subprocess.run([*command, "--family", "bwd_dq_dk_dv", "--where", BACKWARD], cwd=ROOT, check=True)
     return tuple(sorted(work.glob(f"build/{ARCH}/*/libckpm.so")))
 
 

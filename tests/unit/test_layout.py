@@ -75,7 +75,7 @@ ORDER = {
             "cpp",
             "arrays",
             "call jit",
-            "appending familiar",
+            "appending backward familiar",
             "bench benchmark",
             "cli",
             "__main__",

@@ -47,6 +47,9 @@ class FakeHip:
     def fill(self, memory: Memory, byte: int) -> None:
         self.memory[memory.address][:] = byte
 
+    def clear(self, memory: Memory, stream: int = 0) -> None:
+        self.fill(memory, 0)
+
     def read(self, memory: Memory, kind: Any = np.uint8, shape: Any = None) -> np.ndarray[Any, Any]:
         data: np.ndarray[Any, Any] = self.memory[memory.address][: memory.size].view(kind)
         return data.copy() if shape is None else data[: int(np.prod(shape))].reshape(shape).copy()
@@ -69,7 +72,7 @@ class FakeDevice(Device):
         self.loaded.append(path)
         family = next(
             name
-            for name in ("batch_prefill", "fwd_appendkv", "fwd_pagedkv", "fwd_splitkv", "fwd")
+            for name in ("bwd_dq_dk_dv", "batch_prefill", "fwd_appendkv", "fwd_pagedkv", "fwd_splitkv", "fwd")
             if name in path.parts
         )
         calls = {"launch": self._launch(arguments), "selected_kernel": self._selected}

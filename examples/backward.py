@@ -1,0 +1,47 @@
+"""The gradients of an attention call: three kernels in a chain, the same bits twice, each compared with float64.
+
+Shapes are [batch, token, head, dim]. Four heads of Q share two of K and V, whose gradients are added up.
+"""
+
+import numpy as np
+
+from dispatcher import Dispatcher, Registry, fmha_backward, kernel_set, reference
+from dispatcher.backward.reference import gradients
+from dispatcher.jit.on_demand import on_demand
+from dispatcher.problems.problem import Problem
+from kernels.launch.device import choose
+from kernels.launch.encodings import decode, encode
+
+of = {"dtype": "bf16", "hdim_q": 64, "mode": "batch"}
+main = {"mask": "mask", "bias": "no", "dropout": False, "deterministic": True, "pad": "pd8dv8", "trload": True}
+declared = (
+    *kernel_set("bwd_dot_do_o", **of),
+    *kernel_set("bwd_dq_dk_dv", **of, **main),
+    *kernel_set("bwd_convert_dq", **of, deterministic=True),
+)
+over = Dispatcher(Registry(declared), choose("auto", "gfx950"), compile=on_demand())
+
+random = np.random.default_rng(0)
+shapes = ((2, 70, 4, 64), (2, 70, 4, 64), (2, 140, 2, 64), (2, 140, 2, 64))
+do, q, k, v = (
+    decode(encode(random.uniform(-1, 1, shape), "bf16", "gfx950"), "bf16", "gfx950").astype(np.float64)
+    for shape in shapes
+)
+asked = Problem(
+    family="bwd_dq_dk_dv", batch=2, seqlen_q=70, seqlen_k=140, nhead_q=4, nhead_k=2, hdim_q=64, hdim_v=64,
+    mask="bottom_right", window_right=0, deterministic=True,
+)  # fmt: skip
+o, lse = reference.attention(asked, list(q), list(k), list(v))  # or what fmha(..., lse=True) gave
+forward = o.reshape(do.shape), lse.reshape(4, 2, 70).swapaxes(0, 1).astype(np.float32)
+
+options = {"dtype": "bf16", "mask": "bottom_right", "deterministic": True, "dispatcher": over}
+done, again = (fmha_backward(do, q, k, v, *forward, **options) for _ in range(2))
+for name in done.ran.kernels:
+    print("kernel ", name)
+want = gradients(done.problem, list(do), list(q), list(k), list(v))
+for name in ("dq", "dk", "dv"):
+    got = np.concatenate(getattr(done, name))
+    agreement = reference.agreement(got, getattr(want, name), "bf16 gradient")
+    print(f"{name:7} {agreement}; the same bits again: {(getattr(done, name) == getattr(again, name)).all()}")
+    if not agreement.passed:
+        raise SystemExit(1)

@@ -8,7 +8,8 @@ from kernels.launch.device import choose
 device = choose("auto", ARCH)
 asked = [one.key for one in declared("batch_prefill", "batch_prefill_128")]
 for turn in ("first", "second"):
-    for one in compile_each(asked, ARCH, where("aiter")):
+    finished = list(compile_each(asked, ARCH, where("aiter")))  # each as soon as it is finished
+    for one in sorted(finished, key=lambda each: each.name):
         library = load(one.folder, device)
         print(f"{turn}: {library.family}, kernel {one.name}")
         print(f"  {'compiled' if one.compiled else 'from the cache'}, rendered in {one.render:.2f} s, ", end="")

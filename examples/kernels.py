@@ -20,6 +20,7 @@ SETS: dict[str, dict[str, Any]] = {
     "masks": {**_FWD, "mask": "mask"},
     "split_kv": {**_BF16, **_PADDED, "family": "fwd_splitkv", "mode": "batch", "tile": {"bm0": 64}, "mask": "no",
                  "bias": "no", "logits": False, "paged_kv": False},
+    "split_kv_combine": {**_BF16, "family": "fwd_splitkv_combine", "mode": "batch"},
     "append_kv": {**_BF16, **_PADDED, "family": "fwd_appendkv", "rope": "no", "paged_kv": False},
     "bias": {**_PREFILL, "bias": "bias"},
     "dropout": {**_PREFILL, "dropout": True},

@@ -1,4 +1,7 @@
-"""Causal masks at either corner and a sliding window: one masked kernel for all, with O as float64 has it."""
+"""Causal masks at either corner and a sliding window: one masked kernel for all, with O as float64 has it.
+
+Tiles of which no query sees a key are skipped: the counts show it.
+"""
 
 import numpy as np
 
@@ -14,7 +17,9 @@ for mask, window in (("top_left", None), ("bottom_right", None), ("bottom_right"
         lambda mask=mask, window=window: fmha(q, k, v, mask=mask, window=window, dtype="bf16", dispatcher=over),
     )
     seen = reference.visible(done.problem, 100, 300)
-    print(f"\n{mask}, window {window}: {seen.sum():,} of {seen.size:,} pairs are seen")  # tiles that see none are skipped
+    print(
+        f"\n{mask}, window {window}: {seen.sum():,} of {seen.size:,} pairs are seen"
+    )  # tiles that see none are skipped
     results.show_kernels(over, done)
     results.show_counts(counts)
     o, _ = reference.attention(done.problem, list(q), list(k), list(v))

@@ -18,7 +18,7 @@ with tempfile.TemporaryDirectory() as folder:
     file = Path(folder, "registry.json")
     registry.write(file)
     again = Registry.read(file)
-    print(f"{len(again)} of them in {file.name}, {file.stat().st_size > 1000 and 'as'} JSON")
+    print(f"{len(again)} read back from {file.name}")
 
 problem = (
     ProblemBuilder().family("batch_prefill").dtype("bf16").group(2, 60).lengths(40, 70, ragged=True).heads(4, 2)

@@ -8,7 +8,7 @@ from examples import kernels, results
 random = np.random.default_rng(3)
 q = results.numbers(random, 1, 16, 2, 128)
 k, v = (results.numbers(random, 1, 1000, 2, 128) for _ in "kv")
-over = kernels.dispatcher("split_kv")
+over = kernels.dispatcher("split_kv", "split_kv_combine")
 for splits in (1, 4):
     done, counts = results.counted(
         over.device, lambda splits=splits: fmha(q, k, v, splits=splits, lse=True, dtype="bf16", dispatcher=over)

@@ -1,31 +1,38 @@
-"""A sweep: every kernel on every length, verified, into a tuning database; the least of each then chosen by `measured`.
+"""A sweep: every kernel on every length, verified, into a tuning database, by which order `measured` then chooses.
 
-On a GPU they are compared by milliseconds, on the emulator by cycles of the matrix cores and then wave-instructions.
+On a GPU kernels are compared by milliseconds, on the emulator by wave-instructions, which are counts and no times.
 """
 
 import tempfile
 from pathlib import Path
 
-import numpy as np
-
-from dispatcher import Measurement, Timing, TuningDatabase, fmha, reference
+from dispatcher import Dispatcher, Measurement, Registry, Timing, TuningDatabase
+from dispatcher.jit.compiling import compile_keys
 from examples import kernels, paging, results
+from kernels.build.request import LIBRARY
+from kernels.launch.device import choose
 
-NAMES = ("batch_prefill", "batch_prefill_128")
-cache = paging.sequences(11)
+device, registry = choose("auto", kernels.ARCH), Registry()
+for folder in compile_keys([one.key for one in kernels.declared("batch_prefill", "batch_prefill_128")], kernels.ARCH):
+    registry.add_library(folder / LIBRARY)
+timing = Timing(warmups=5, repeats=20) if device.kind == "hip" else Timing()
 with tempfile.TemporaryDirectory() as folder:
     base = TuningDatabase(Path(folder, "tuning.db"))
-    for name in NAMES:
-        over = kernels.dispatcher(name)
-        timing = Timing(warmups=1, repeats=3) if over.device.kind == "hip" else Timing()
-        done, counts = results.counted(over.device, lambda over=over, timing=timing: cache.call(over, timing=timing))
-        value, unit = (counts["instructions"], "wave-instructions") if counts else (done.ran.median, "ms")
-        print(f"{value:>8,} {unit}  {done.ran.kernels[0]}")
-        cache.check(done)
-        base.add(done.problem, over.device.kind, [Measurement(kernel=done.ran.kernels[0], value=value, unit=unit)])
-    over = kernels.dispatcher(*NAMES, order="measured", tuning=base)
-    best = cache.call(over)
-    results.show_kernels(over, best)
-    cache.check(best)
-    if best.ran.kernels[0] != base.measured(best.problem, over.device.kind)[0].kernel:
-        raise SystemExit(1)
+    measured = Dispatcher(registry, device, order="measured", tuning=base)
+    for lengths in (((40, 20), (70, 25)), ((128,), (200,))):
+        cache = paging.sequences(11, *lengths)
+        print("\nQ of", *lengths[0], "tokens, K of", *lengths[1])
+        least = {}
+        for instance in registry.instances():
+            over = Dispatcher(registry, device, order=lambda problem, able, one=instance: [one])
+            done, counts = results.counted(device, lambda over=over, cache=cache: cache.call(over, timing=timing))
+            value, unit = (counts["instructions"], "wave-instructions") if counts else (done.ran.median, "ms")
+            print(f"{value:>7,} {unit}: rows of {instance.key.tile.bm0}, ", end="")
+            cache.check(done)
+            least[instance.name] = value
+            base.add(done.problem, device.kind, [Measurement(kernel=instance.name, value=value, unit=unit)])
+        best = cache.call(measured)
+        results.show_kernels(measured, best)
+        cache.check(best)
+        if least[best.ran.kernels[0]] != min(least.values()):
+            raise SystemExit(1)

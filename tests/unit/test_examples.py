@@ -10,20 +10,8 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reference/examples.md").read_text(encoding="utf-8")
 SHARED = {"__init__", "__main__", "kernels", "paging", "results"}
 FEATURES = (
-    *(
-        "fwd",
-        "split_kv",
-        "masks",
-        "bias",
-        "dropout",
-        "gqa",
-        "backward",
-        "append_kv",
-        "batch_prefill",
-        "fp8",
-        "soft_cap",
-    ),
-    *("sinks", "sweep", "large_kv", "jit", "registry", "cpp"),
+    *("fwd", "split_kv", "masks", "bias", "dropout", "gqa", "backward", "append_kv", "batch_prefill", "fp8"),
+    *("soft_cap", "sinks", "sweep", "large_kv", "jit", "registry", "cpp"),
 )
 FILES = sorted(path for path in (ROOT / "examples").iterdir() if path.suffix in (".py", ".cpp"))
 

@@ -135,6 +135,12 @@ def test_benchmark(session: nox.Session) -> None:
     run(session, "pytest", *(session.posargs or ["tests/benchmark"]))
 
 
+@session("test-examples")
+def test_examples(session: nox.Session) -> None:
+    """The files of examples/ as docs/reference/examples.md shows them, with a table of seconds: `-- fwd masks`."""
+    run(session, "examples", *session.posargs)
+
+
 @session("perf-gate")
 def perf_gate(session: nox.Session) -> None:
     """Judge a built library against its baseline: it fails if regressed, inconclusive or not comparable."""

@@ -5,21 +5,11 @@ Shapes are [batch, token, head, dim]. Four heads of Q share two of K and V, whos
 
 import numpy as np
 
-from dispatcher import Dispatcher, Registry, fmha_backward, kernel_set, reference
+from dispatcher import fmha_backward, reference
 from dispatcher.backward.reference import gradients
-from dispatcher.jit.on_demand import on_demand
 from dispatcher.problems.problem import Problem
-from kernels.launch.device import choose
+from examples.kernels import dispatcher
 from kernels.launch.encodings import decode, encode
-
-of = {"dtype": "bf16", "hdim_q": 64, "mode": "batch"}
-main = {"mask": "mask", "bias": "no", "dropout": False, "deterministic": True, "pad": "pd8dv8", "trload": True}
-declared = (
-    *kernel_set("bwd_dot_do_o", **of),
-    *kernel_set("bwd_dq_dk_dv", **of, **main),
-    *kernel_set("bwd_convert_dq", **of, deterministic=True),
-)
-over = Dispatcher(Registry(declared), choose("auto", "gfx950"), compile=on_demand())
 
 random = np.random.default_rng(0)
 shapes = ((2, 70, 4, 64), (2, 70, 4, 64), (2, 140, 2, 64), (2, 140, 2, 64))
@@ -34,6 +24,7 @@ asked = Problem(
 o, lse = reference.attention(asked, list(q), list(k), list(v))  # or what fmha(..., lse=True) gave
 forward = o.reshape(do.shape), lse.reshape(4, 2, 70).swapaxes(0, 1).astype(np.float32)
 
+over = dispatcher("backward_dot", "backward", "backward_convert")
 options = {"dtype": "bf16", "mask": "bottom_right", "deterministic": True, "dispatcher": over}
 done, again = (fmha_backward(do, q, k, v, *forward, **options) for _ in range(2))
 for name in done.ran.kernels:

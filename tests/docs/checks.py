@@ -17,7 +17,7 @@ from matrix.base.errors import CkPrefillError
 from tests.docs.commands import complaints
 from tests.docs.pages import NOT_HERE, ROOT, applied, blocks, prose
 
-_KINDS = {"console", "diff", "yaml", "{toctree}", "{raw}"}
+_KINDS = {"console", "diff", "yaml", "{toctree}", "{raw}", "{literalinclude}"}
 _MARK = re.compile(rf"{'|'.join(NOT_HERE)}|exit=\d+")
 _ERRORS = (
     "matrix.base",

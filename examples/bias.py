@@ -1,0 +1,12 @@
+"""A bias that is added to the scores, [head, query, key] of all sequences one behind another, under a causal mask."""
+
+import numpy as np
+
+from examples import kernels, paging, results
+
+cache = paging.sequences(5)
+bias = results.numbers(np.random.default_rng(5), paging.HEADS, sum(paging.QUERIES), max(paging.KEYS))
+over = kernels.dispatcher("bias")
+done = cache.call(over, bias=bias, mask="bottom_right", lse=True)
+results.show_kernels(over, done)
+cache.check(done, bias=[bias[:, :40, :70], bias[:, 40:, :25]])

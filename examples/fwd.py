@@ -1,0 +1,21 @@
+"""Forward attention from arrays to arrays: which of two declared kernels is taken, why not the other, what it costs.
+
+Shapes are [batch, token, head, dim].
+"""
+
+import numpy as np
+
+from dispatcher import fmha, reference
+from examples import kernels, results
+
+random = np.random.default_rng(0)
+q, k, v = (results.numbers(random, 2, length, 2, 128) for length in (100, 150, 150))
+over = kernels.dispatcher("fwd", "masks")
+done, counts = results.counted(over.device, lambda: fmha(q, k, v, dtype="bf16", dispatcher=over))
+
+results.show_kernels(over, done)
+for other, reason in over.why(done.problem).refused.items():
+    print(f"not     {other.name}: {reason}")
+results.show_counts(counts)
+o, _ = reference.attention(done.problem, list(q), list(k), list(v))
+results.check("O", np.concatenate(done.o), o)

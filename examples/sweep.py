@@ -1,0 +1,38 @@
+"""A sweep: every kernel on every length, verified, into a tuning database, by which order `measured` then chooses.
+
+On a GPU kernels are compared by milliseconds, on the emulator by wave-instructions, which are counts and no times.
+"""
+
+import tempfile
+from pathlib import Path
+
+from dispatcher import Dispatcher, Measurement, Registry, Timing, TuningDatabase
+from dispatcher.jit.compiling import compile_keys
+from examples import kernels, paging, results
+from kernels.build.request import LIBRARY
+from kernels.launch.device import choose
+
+device, registry = choose("auto", kernels.ARCH), Registry()
+for folder in compile_keys([one.key for one in kernels.declared("batch_prefill", "batch_prefill_128")], kernels.ARCH):
+    registry.add_library(folder / LIBRARY)
+timing = Timing(warmups=5, repeats=20) if device.kind == "hip" else Timing()
+with tempfile.TemporaryDirectory() as folder:
+    base = TuningDatabase(Path(folder, "tuning.db"))
+    measured = Dispatcher(registry, device, order="measured", tuning=base)
+    for lengths in (((40, 20), (70, 25)), ((128,), (200,))):
+        cache = paging.sequences(11, *lengths)
+        print("\nQ of", *lengths[0], "tokens, K of", *lengths[1])
+        least = {}
+        for instance in registry.instances():
+            over = Dispatcher(registry, device, order=lambda problem, able, one=instance: [one])
+            done, counts = results.counted(device, lambda over=over, cache=cache: cache.call(over, timing=timing))
+            value, unit = (counts["instructions"], "wave-instructions") if counts else (done.ran.median, "ms")
+            print(f"{value:>7,} {unit}: rows of {instance.key.tile.bm0}, ", end="")
+            cache.check(done)
+            least[instance.name] = value
+            base.add(done.problem, device.kind, [Measurement(kernel=instance.name, value=value, unit=unit)])
+        best = cache.call(measured)
+        results.show_kernels(measured, best)
+        cache.check(best)
+        if least[best.ran.kernels[0]] != min(least.values()):
+            raise SystemExit(1)

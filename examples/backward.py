@@ -3,6 +3,8 @@
 Shapes are [batch, token, head, dim]. Four heads of Q share two of K and V, whose gradients are added up.
 """
 
+from typing import Any
+
 import numpy as np
 
 from dispatcher import fmha_backward, reference
@@ -25,7 +27,7 @@ o, lse = reference.attention(asked, list(q), list(k), list(v))  # or what fmha(.
 forward = o.reshape(do.shape), lse.reshape(4, 2, 70).swapaxes(0, 1).astype(np.float32)
 
 over = dispatcher("backward_dot", "backward", "backward_convert")
-options = {"dtype": "bf16", "mask": "bottom_right", "deterministic": True, "dispatcher": over}
+options: dict[str, Any] = {"dtype": "bf16", "mask": "bottom_right", "deterministic": True, "dispatcher": over}
 done, again = (fmha_backward(do, q, k, v, *forward, **options) for _ in range(2))
 for name in done.ran.kernels:
     print("kernel ", name)

@@ -5,8 +5,8 @@ import numpy as np
 from dispatcher import Pages, fmha, reference
 
 random = np.random.default_rng(0)
-q = random.uniform(-1, 1, (60, 4, 128)).astype(np.float32)  # [token, head, dim]: sequences of 40 and 20 tokens
-k, v = random.uniform(-1, 1, (2, 95, 1, 2, 128)).astype(np.float32)  # [page, token, head, dim]: pages of one token
+q = random.uniform(-1, 1, (60, 4, 128))  # [token, head, dim]: sequences of 40 and 20 tokens
+k, v = random.uniform(-1, 1, (2, 95, 1, 2, 128))  # [page, token, head, dim]: pages of one token
 order = random.permutation(95).astype(np.int32)  # the first 70 pages are the first sequence's
 pages = Pages(indices=order, indptr=np.array([0, 70, 95], np.int32))
 

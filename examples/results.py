@@ -23,7 +23,7 @@ def numbers(random: np.random.Generator, *shape: int, dtype: str = "bf16") -> ND
 T = TypeVar("T")
 
 
-def counted(device: Device, launch: Callable[[], T]) -> tuple[T, dict[str, int]]:
+def counted(device: Device, launch: Callable[..., T]) -> tuple[T, dict[str, int]]:
     """What ``launch`` returns, and its counts: of each metric, {} on a GPU, which counts nothing."""
     device.reset_counters()
     returned = launch()

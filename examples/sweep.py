@@ -6,25 +6,31 @@ On a GPU kernels are compared by milliseconds, on the emulator by wave-instructi
 import tempfile
 from pathlib import Path
 
-from dispatcher import Dispatcher, Measurement, Registry, Timing, TuningDatabase
+from dispatcher import Dispatcher, Instance, Measurement, Registry, Timing, TuningDatabase
 from dispatcher.jit.compiling import compile_keys
+from dispatcher.selection import Heuristic
 from examples import kernels, paging, results
 from kernels.build.request import LIBRARY
 from kernels.launch.device import choose
+
+
+def alone(kernel: Instance) -> Heuristic:
+    return lambda problem, able: [kernel]
+
 
 device, registry = choose("auto", kernels.ARCH), Registry()
 for folder in compile_keys([one.key for one in kernels.declared("batch_prefill", "batch_prefill_128")], kernels.ARCH):
     registry.add_library(folder / LIBRARY)
 timing = Timing(warmups=5, repeats=20) if device.kind == "hip" else Timing()
-with tempfile.TemporaryDirectory() as folder:
-    base = TuningDatabase(Path(folder, "tuning.db"))
+with tempfile.TemporaryDirectory() as scratch:
+    base = TuningDatabase(Path(scratch, "tuning.db"))
     measured = Dispatcher(registry, device, order="measured", tuning=base)
     for lengths in (((40, 20), (70, 25)), ((128,), (200,))):
         cache = paging.sequences(11, *lengths)
         print("\nQ of", *lengths[0], "tokens, K of", *lengths[1])
         least = {}
         for instance in registry.instances():
-            over = Dispatcher(registry, device, order=lambda problem, able, one=instance: [one])
+            over = Dispatcher(registry, device, order=alone(instance))
             done, counts = results.counted(device, lambda over=over, cache=cache: cache.call(over, timing=timing))
             value, unit = (counts["instructions"], "wave-instructions") if counts else (done.ran.median, "ms")
             print(f"{value:>7,} {unit}: rows of {instance.key.tile.bm0}, ", end="")

@@ -36,7 +36,7 @@ MINE = Problem(
     family="bwd_dq_dk_dv", mode="group", batch=2, total_q=60, total_k=95, seqlen_q=40, seqlen_k=70, nhead_q=4,
     nhead_k=2, hdim_q=64, hdim_v=32,
 )  # fmt: skip
-BATCH = {"mode": "batch", "total_q": 0, "total_k": 0}
+BATCH: dict[str, Any] = {"mode": "batch", "total_q": 0, "total_k": 0}
 
 
 def over() -> tuple[Dispatcher, FakeDevice]:
@@ -54,7 +54,7 @@ def over() -> tuple[Dispatcher, FakeDevice]:
     ],
 )
 def test_fields_are_those_of_the_suites(mode: str, changes: dict[str, Any], asked: dict[str, Any]) -> None:
-    lengths = {"seqlens_q": (40, 40), "seqlens_k": (70, 70)} if mode == "batch" else {}
+    lengths: dict[str, Any] = {"seqlens_q": (40, 40), "seqlens_k": (70, 70)} if mode == "batch" else {}
     table = replace(TABLE, mode=mode, **lengths, **changes)
     own = {"dropout_seed" if name == "seed" else name: value for name, value in changes.items()}
     mine = replace(MINE, **(BATCH if mode == "batch" else {}), **own, **asked)
@@ -82,13 +82,13 @@ def test_heads_before_tokens_and_strides_that_are_given() -> None:
 
 
 def test_a_plan_has_three_kernels_that_go_together_and_its_workspaces() -> None:
-    causal = {"mask": "bottom_right", "window_right": 0}
-    for asked, splits in (({"deterministic": True}, 5), ({}, 1)):
-        plan = over()[0].plan(replace(MINE, **BATCH, **causal, **asked))
+    causal: dict[str, Any] = {"mask": "bottom_right", "window_right": 0}
+    for deterministic, splits in ((True, 5), (False, 1)):
+        plan = over()[0].plan(replace(MINE, **BATCH, **causal, deterministic=deterministic))
         first, main, last = (one.key for one in plan.stages)
         assert (first.family, main.family, last.family) == FAMILIES
-        assert (main.deterministic, last.deterministic) == (bool(asked), bool(asked))
-        assert last.tile.bn0 == (main.tile.bn0 if asked else 0)
+        assert (main.deterministic, last.deterministic) == (deterministic, deterministic)
+        assert last.tile.bn0 == (main.tile.bn0 if deterministic else 0)
         assert ("dv" in first.pad) == bool(main.dvpad)
         assert plan.workspaces == {"d": 80 * 4 * 4, "dq_acc": splits * 80 * 4 * 64 * 4}
     whole = over()[0]

@@ -1,0 +1,82 @@
+"""A configuration of upstream's example program as a call of the dispatcher, on numbers of our own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dispatcher import reference
+from dispatcher.call import Attention, fmha
+from dispatcher.dispatcher import Dispatcher
+from dispatcher.reference import Agreement
+from kernels.launch.encodings import decode, encode
+from tests.programs.example_program import ARCH, Configuration
+
+Floats = NDArray[np.float64]
+_MASKS = {"0": "no", "t": "top_left", "b": "bottom_right"}
+
+
+def words(configuration: Configuration) -> dict[str, str]:
+    """The program's arguments by name, with its own defaults for those that decide here."""
+    given = dict(word.lstrip("-").split("=", 1) for word in configuration.arguments.split())
+    return {"prec": "fp16", "iperm": "1", "mask": "0", "bias": "n", "mode": "0", "d_v": given["d"], **given}
+
+
+def compared(configuration: Configuration, over: Dispatcher) -> tuple[Attention, Agreement]:
+    """The same shapes and features, launched and compared with the float64 reference. The errors of fmha."""
+    said = words(configuration)
+    dtype, group = said["prec"], said["mode"] == "1"
+    random = np.random.default_rng(0)
+    q, k, v = _sequences(said, random)
+    options: dict[str, Any] = {"dtype": dtype, "lse": said.get("lse") == "1", "layout": "BSHD"}
+    options |= {"soft_cap": float(said.get("logits_soft_cap", 0)), **_mask(said["mask"])}
+    more: dict[str, Any] = {}
+    if said["bias"] == "e":
+        lengths = [(len(one), len(other)) for one, other in zip(q, k, strict=True)]
+        more["bias"] = [_numbers(random, dtype, int(said["h"]), *pair) for pair in lengths]
+        options["bias"] = np.stack(more["bias"])
+    elif said["bias"] == "a":
+        slopes = np.array([0.5**head for head in range(1, int(said["h"]) + 1)], np.float32)
+        options["alibi_slopes"], more["slopes"] = slopes, np.tile(slopes.astype(np.float64), (len(q), 1))
+    if drop := float(said.get("p_drop", 0)):
+        options |= {"dropout": drop, "seed": 1, "random_values": True}
+    arrays: list[Floats] = [np.concatenate(one) if group else np.stack(one) for one in (q, k, v)]
+    if group:
+        sums = [np.cumsum([0, *map(len, one)]).astype(np.int32) for one in (q, k)]
+        options |= {"cu_seqlens_q": sums[0], "cu_seqlens_k": sums[1]}
+    elif said["iperm"] == "1":
+        options["layout"], arrays = "BHSD", [one.swapaxes(1, 2) for one in arrays]
+    done = fmha(*map(np.ascontiguousarray, arrays), dispatcher=over, **options)
+    if drop:
+        assert done.random_values is not None
+        more["random_values"] = list(done.random_values)
+    want, _ = reference.attention(done.problem, q, k, v, **more)
+    got = done.o if options["layout"] == "BSHD" else done.o.swapaxes(1, 2)
+    return done, reference.agreement(got if group else np.concatenate(list(got)), want, dtype)
+
+
+def _numbers(random: np.random.Generator, dtype: str, *shape: int) -> Floats:
+    drawn: Floats = decode(encode(random.uniform(-1, 1, shape), dtype, ARCH), dtype, ARCH)
+    return drawn
+
+
+def _sequences(said: dict[str, str], random: np.random.Generator) -> tuple[list[Floats], list[Floats], list[Floats]]:
+    """Q, K and V of each sequence as [token, head, dim]."""
+    lengths = [[int(one) for one in said[name].split(",")] for name in ("s", "s_k")]
+    of_q, of_k = (one * int(said["b"]) if len(one) == 1 else one for one in lengths)
+    dtype, heads_k = said["prec"], int(said.get("h_k", said["h"]))
+    q = [_numbers(random, dtype, count, int(said["h"]), int(said["d"])) for count in of_q]
+    k = [_numbers(random, dtype, count, heads_k, int(said["d"])) for count in of_k]
+    return q, k, [_numbers(random, dtype, count, heads_k, int(said["d_v"])) for count in of_k]
+
+
+def _mask(said: str) -> dict[str, Any]:
+    """t, b: causal at a corner; t:64,16: a window there."""
+    corner, _, window = said.partition(":")
+    options: dict[str, Any] = {"mask": _MASKS[corner]}
+    if window:
+        left, right = window.split(",")
+        options["window"] = (int(left), int(right))
+    return options

@@ -1,0 +1,56 @@
+"""The dispatcher and upstream's own program agree on its configurations: shapes, features, kernel, verdict."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+from functools import cache
+
+import pytest
+
+from dispatcher.dispatcher import Dispatcher
+from dispatcher.jit.compiling import compile_keys
+from dispatcher.registry import Registry
+from kernels.build.request import LIBRARY
+from kernels.launch.device import Device, choose
+from matrix.dialects import dialect, upstreams
+from matrix.enumeration import enumerate_names
+from tests.programs.as_calls import compared
+from tests.programs.example_program import ARCH, configurations, verdict
+
+NO_FP8_RESULTS = {"fp8"}  # the program's fp8 kernels write fp8, the dispatcher's dtype for fp8 writes bf16
+CALLED = [name for name in configurations() if name not in NO_FP8_RESULTS]
+
+
+@cache
+def device() -> Device:
+    return choose("emulator", ARCH)
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Of aiter's kernels of fwd."""
+    return tuple(
+        enumerate_names(dialect(upstreams()["aiter"].dialect).family("fwd"), arch=ARCH, mask_impl="simplified")
+    )
+
+
+@cache
+def over(kernels: str) -> Dispatcher:
+    """Of the kernels whose names upstream's codegen is asked for."""
+    registry = Registry()
+    for folder in compile_keys([name for name in names() if fnmatch(name, f"fmha_fwd_{kernels}*")], ARCH):
+        registry.add_library(folder / LIBRARY)
+    return Dispatcher(registry, device())
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_both_take_such_a_kernel_and_take_its_result_for_right(name: str) -> None:
+    configuration = configurations()[name]
+    done, agreement = compared(configuration, over(configuration.kernels))
+    (kernel,) = done.ran.kernels
+    assert fnmatch(kernel, f"fmha_fwd_{configuration.kernels}*")
+    assert (agreement.passed, verdict(configuration).valid) == (True, True), str(agreement)
+
+
+def test_at_least_14_configurations_are_compared() -> None:
+    assert len(CALLED) >= 14

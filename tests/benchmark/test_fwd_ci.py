@@ -1,6 +1,6 @@
 """The tile engine's fwd_ci.json (rocm-libraries pull request 5260) whole: aiter's kernels compiled, run, compared.
 
-Objects come from the user's cache where they are there; else this compiles for half an hour on two processors.
+Objects come from the user's cache where they are there; else this compiles for more than an hour on two processors.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ from kernels.launch.hip_api import HipApi, Memory
 from matrix.base.errors import ProblemError
 from matrix.problems.problem import Problem
 
+Form = tuple[tuple[int, ...], np.dtype[Any]]  # of an array: shape and type
 _POISON = 0xFF  # NaN in every format
 _MASKS = {"no": 0, "top_left": 1, "bottom_right": 2, "window": 3}
 _BIASES = {"no": 0, "bias": 1, "alibi": 2}
@@ -119,17 +120,11 @@ def run_attention(
     return launch(hip, library, problem, given, splits=splits, descales=descales, min_seqlen_q=min_seqlen_q)
 
 
-def laid_out(problem: Problem, tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """The arrays of a launch, by their field of ckpm_fwd_problem.
-
-    ``tensors``: bits of q, k, v as [token, head, dim], sequences one after another; ``bias`` if the problem has one.
-
-    Raises:
-        ProblemError: a tensor has another size than the problem says.
-    """
+def inputs(problem: Problem) -> dict[str, Form]:
+    """Of Q, K and V as [token, head, dim], sequences one after another, and of the bias if the problem has one."""
     p, kind = problem, np.dtype(bits_type(problem.dtype))
     tokens, keys = sum(p.seqlens_q), sum(p.seqlens_k)
-    wanted: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {
+    wanted: dict[str, Form] = {
         "q": ((tokens, p.nhead_q, p.hdim_q), kind),
         "k": ((keys, p.nhead_k, p.hdim_q), kind),
         "v": ((keys, p.nhead_k, p.hdim_v), kind),
@@ -138,12 +133,31 @@ def laid_out(problem: Problem, tensors: Mapping[str, NDArray[Any]]) -> dict[str,
         wanted["bias"] = (p.nhead_q, tokens, max(p.seqlens_k)), kind
     elif p.bias == "alibi":
         wanted["bias"] = (p.batch, p.nhead_q) if p.alibi_per_batch else (p.nhead_q,), np.dtype(np.float32)
+    return wanted
+
+
+def checked(
+    problem: Problem, wanted: Mapping[str, Form], tensors: Mapping[str, NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
+    """The tensors that are wanted. Raises ProblemError: one has another size or type."""
     for name, (shape, dtype) in wanted.items():
         if tensors[name].shape != shape or tensors[name].dtype != dtype:
             raise ProblemError(
-                f"{p.name}: {name} is {tensors[name].dtype}{list(tensors[name].shape)}, not {dtype}{list(shape)}."
+                f"{problem.name}: {name} is {tensors[name].dtype}{list(tensors[name].shape)}, not {dtype}{list(shape)}."
             )
-    arrays = {name: tensors[name] for name in wanted}
+    return {name: tensors[name] for name in wanted}
+
+
+def laid_out(problem: Problem, tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The arrays of a launch, by their field of ckpm_fwd_problem.
+
+    ``tensors``: bits of q, k, v as [token, head, dim], sequences one after another; ``bias`` if the problem has one.
+
+    Raises:
+        ProblemError: a tensor has another size than the problem says.
+    """
+    p = problem
+    arrays = checked(p, inputs(p), tensors)
     if p.page_size > 1:
         arrays |= pages(p, tensors)
     if p.mode == "group":

@@ -20,7 +20,7 @@ from kernels.launch.backward.harness import BwdArguments
 from kernels.launch.c_abi import Launch, Library, Status
 from kernels.launch.encodings import bits_type
 from kernels.launch.fwd_features import random_values
-from kernels.launch.fwd_launching import uploaded
+from kernels.launch.fwd_launching import checked, inputs, uploaded
 from kernels.launch.hip_api import HipApi
 from matrix.base.errors import ProblemError
 from matrix.problems.problem import Problem
@@ -113,25 +113,13 @@ def laid_out(request: BackwardRequest, tensors: Mapping[str, NDArray[Any]]) -> d
         ProblemError: a tensor has another size or type than the problem says.
     """
     p, kind = request.problem, np.dtype(bits_type(request.problem.dtype))
-    tokens, keys, longest = sum(p.seqlens_q), sum(p.seqlens_k), max(p.seqlens_k)
-    wanted: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {
-        "q": ((tokens, p.nhead_q, p.hdim_q), kind),
-        "k": ((keys, p.nhead_k, p.hdim_q), kind),
-        "v": ((keys, p.nhead_k, p.hdim_v), kind),
+    tokens, longest = sum(p.seqlens_q), max(p.seqlens_k)
+    wanted = inputs(p) | {
         "o": ((tokens, p.nhead_q, p.hdim_v), kind),
         "dout": ((tokens, p.nhead_q, p.hdim_v), kind),
         "lse": ((p.nhead_q, tokens), np.dtype(np.float32)),
     }
-    if p.bias == "bias":
-        wanted["bias"] = (p.nhead_q, tokens, longest), kind
-    elif p.bias == "alibi":
-        wanted["bias"] = (p.batch, p.nhead_q) if p.alibi_per_batch else (p.nhead_q,), np.dtype(np.float32)
-    for name, (shape, dtype) in wanted.items():
-        if tensors[name].shape != shape or tensors[name].dtype != dtype:
-            raise ProblemError(
-                f"{p.name}: {name} is {tensors[name].dtype}{list(tensors[name].shape)}, not {dtype}{list(shape)}."
-            )
-    arrays = {name: tensors[name] for name in wanted}
+    arrays = checked(p, wanted, tensors)
     if p.mode == "batch":
         by_sequence = tensors["lse"].reshape(p.nhead_q, p.batch, -1).transpose(1, 0, 2)
         arrays["lse"] = np.ascontiguousarray(by_sequence)

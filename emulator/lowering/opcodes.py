@@ -45,7 +45,8 @@ BRANCHES = _expand("""
     s_branch s_cbranch_{scc0,scc1,vccz,vccnz,execz,execnz} s_getpc_b64 s_setpc_b64 s_swappc_b64 s_call_b64 s_endpgm
 """)
 CONTROL = _expand("""
-    s_nop s_sleep s_sendmsg s_trap s_setprio s_sethalt s_ttracedata s_icache_inv s_incperflevel s_decperflevel s_waitcnt s_barrier
+    s_nop s_sleep s_setprio s_sethalt s_ttracedata s_icache_inv s_incperflevel s_decperflevel s_waitcnt s_barrier
+    s_sendmsg s_trap
 """)
 SCALAR_MEMORY = _expand("""
     s_load_dword{,x2,x4,x8,x16} s_buffer_load_dword{,x2,x4,x8,x16} s_memtime s_memrealtime s_dcache_{inv,wb}{,_vol}

@@ -55,18 +55,16 @@ def ask(
             if words:
                 given_words[n, lane] = [*words, *[0] * (WORDS - len(words))]
     answers = np.zeros((len(packets), LANES, 2), np.uint64)
-    buffer = device.malloc(given_words.nbytes + answers.nbytes, "words")
-    ctypes.memmove(buffer.address, given_words.tobytes(), given_words.nbytes)
+    buffer = device.upload(np.concatenate([given_words.ravel(), answers.ravel()]), "words")
     module = device.load_module(code())
     try:
         arguments = [ctypes.c_uint64(buffer.address), ctypes.c_uint64(len(packets))]
         module.launch("test_kernel", (1,), (LANES,), [*arguments, ctypes.c_uint32(service), ctypes.c_uint32(rounding)])
-        ctypes.memmove(answers.ctypes.data, buffer.address + given_words.nbytes, answers.nbytes)
+        return device.read(buffer, np.uint64)[given_words.size :].reshape(answers.shape)
     finally:
-        module.unload()
         device.clear_fault()
-        buffer.free()
-    return answers
+        module.unload()
+        device.free(buffer)
 
 
 def refused(device: EmulatedGpu, service: int, words: Sequence[int]) -> FaultReport:
@@ -106,6 +104,11 @@ def print_all(
     return out, [int(answers[len(one) - 1, lane, 0]) for lane, one in enumerate(messages)]
 
 
+def in_order(messages: Sequence[list[list[int]]], lines: Sequence[bytes]) -> bytes:
+    """What is printed if each is as it ends: the shorter ones first, those of one length in the order of lanes."""
+    return b"".join(line for _, line in sorted(zip(map(len, messages), lines, strict=True), key=lambda pair: pair[0]))
+
+
 def captured(run: Callable[[], Any]) -> tuple[bytes, Any]:
     """What the C library's streams got meanwhile, and what was returned."""
     libc = ctypes.CDLL(None)
@@ -128,7 +131,9 @@ def captured(run: Callable[[], Any]) -> tuple[bytes, Any]:
 def printed_by_c(text: bytes, *values: int | float | bytes) -> bytes:
     """What the C library's snprintf makes of it."""
     arguments = [
-        ctypes.c_char_p(value) if isinstance(value, bytes) else (ctypes.c_double if isinstance(value, float) else _i64)(value)
+        ctypes.c_char_p(value)
+        if isinstance(value, bytes)
+        else (ctypes.c_double if isinstance(value, float) else _i64)(value)
         for value in values
     ]
     room = ctypes.create_string_buffer(4096)
@@ -141,7 +146,9 @@ _i64 = ctypes.c_int64
 
 @on_device(ARCH, whole=True)
 def test_lanes_print_in_their_order_and_get_the_count(device: EmulatedGpu) -> None:
-    out, answers = print_all(device, [message(STDOUT, b"%d-%s\n", lane * 1000, b"x" * (lane % 3)) for lane in range(64)])
+    out, answers = print_all(
+        device, [message(STDOUT, b"%d-%s\n", lane * 1000, b"x" * (lane % 3)) for lane in range(64)]
+    )
     lines = [b"%d-%s\n" % (lane * 1000, b"x" * (lane % 3)) for lane in range(64)]
     assert out == b"".join(lines)
     assert answers == [len(line) for line in lines]
@@ -154,9 +161,7 @@ def test_messages_of_many_packets_in_lanes_of_other_lengths(device: EmulatedGpu)
     texts = [bytes(97 + n % 26 for n in range(length)) for length in lengths]
     out, _ = print_all(device, [message(STDOUT, b"[%s|%d|%s]", text, 5, text[:3]) for text in texts])
     lines = [b"[%s|5|%s]" % (text, text[:3]) for text in texts]
-    # Messages end with their last packet: the shorter first, of one length in the order of lanes.
-    packets = [len(message(STDOUT, b"[%s|%d|%s]", text, 5, text[:3])) for text in texts]
-    assert out == b"".join(line for _, line in sorted(zip(packets, lines, strict=True), key=lambda pair: pair[0]))
+    assert out == in_order([message(STDOUT, b"[%s|%d|%s]", text, 5, text[:3]) for text in texts], lines)
 
 
 @on_device(ARCH, whole=True)
@@ -172,18 +177,19 @@ def test_what_c_prints_too(device: EmulatedGpu) -> None:
         (b"%*d|%-*d|%.*f|%*.*f|%.*s|%d", (6, 1, 6, 1, 2, 0.125, 9, 1, 0.5, 2, b"abc", 4)),
         (b"%p %p", (0, 0x1234)),
     ]
-    out, answers = print_all(device, [message(STDERR, text + b"\n", *values) for text, values in cases])
-    lines = [printed_by_c(text + b"\n", *values) for text, values in cases]
-    assert sorted(out.splitlines()) == sorted(b"".join(lines).splitlines())
-    assert answers == list(map(len, lines))
+    messages = [message(STDERR, text, *values) for text, values in cases]
+    lines = [printed_by_c(text, *values) for text, values in cases]
+    assert print_all(device, messages) == (in_order(messages, lines), list(map(len, lines)))
 
 
 _FLAGS = st.text(st.sampled_from("-+ #0"), max_size=3)
 _SIZES = st.tuples(_FLAGS, st.sampled_from(["", "1", "9", "40"]), st.sampled_from(["", ".", ".0", ".2", ".17"]))
+_LENGTHS = ("", "hh", "h", "l", "ll", "j", "z")
 _INTEGERS = st.tuples(
-    _SIZES, st.sampled_from([f"{length}{letter}" for length in ("", "hh", "h", "l", "ll", "j", "z") for letter in "diouxX"]),
+    _SIZES,
+    st.sampled_from([length + letter for length in _LENGTHS for letter in "diouxX"]),
     st.integers(-(2**63), 2**63 - 1),
-)  # fmt: skip
+)
 _FLOATS = st.tuples(_SIZES, st.sampled_from(list("fFeEgGaA")), st.floats())
 _STRINGS = st.tuples(_SIZES, st.just("s"), st.binary(max_size=90).map(lambda text: text.replace(b"\0", b"0")))
 
@@ -193,11 +199,10 @@ def test_any_conversion_is_c_s(device: EmulatedGpu) -> None:
     @settings(max_examples=40, deadline=None)
     @given(st.lists(st.one_of(_INTEGERS, _FLOATS, _STRINGS), min_size=1, max_size=LANES))
     def check(cases: list[tuple[tuple[str, str, str], str, int | float | bytes]]) -> None:
-        formats = [("%" + "".join(sizes) + letter).encode() for sizes, letter, _ in cases]
-        for text, (_, _, value) in zip(formats, cases, strict=True):
-            out, answers = print_all(device, [message(STDOUT, b"<" + text + b">%d", value, 7)])
-            expected = printed_by_c(b"<" + text + b">%d", value, 7)
-            assert (out, answers) == (expected, [len(expected)])
+        prints = [(f"<%{''.join(sizes)}{letter}>%d\n".encode(), value, 7) for sizes, letter, value in cases]
+        messages = [message(STDOUT, *one) for one in prints]
+        lines = [printed_by_c(*one) for one in prints]
+        assert print_all(device, messages) == (in_order(messages, lines), list(map(len, lines)))
 
     check()
 

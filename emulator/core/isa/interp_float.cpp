@@ -1,6 +1,7 @@
 // f32 vector arithmetic: VOP1, VOP2, VOP3 (CDNA3 ISA document, sections 12.7 to 12.11).
 #include "isa/map.h"
 #include "isa/registry.h"
+#include "isa/vectors.h"
 
 #include <cmath>
 #include <cstring>
@@ -347,11 +348,29 @@ const MicroOp* v_exp_f32(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
+// GCC makes no vector code of a loop over std::fma with -frounding-math.
+const MicroOp* v_fma_f32(Wave& w, const MicroOp* op)
+{
+    Row b0, b1, b2, buffer;
+    uint32_t* const out = target_row(w, op, buffer);
+    const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1), *c = source_row(w, op, 2, b2);
+    fma_row(a, b, c, out);
+    if(output_modified(op)) [[unlikely]]
+        modify_f32(w, op, out);
+    commit_target(w, op, out, buffer);
+    return advance(op);
+}
+
 #define F1(NAME, ...) {NAME, map_f32<1, ([](float a) -> float { return __VA_ARGS__; })>}
 #define T1(NAME, ...) {NAME, transcendental<([](float a) -> float { return __VA_ARGS__; })>}
 #define F2(NAME, ...) {NAME, map_f32<2, ([](float a, float b) -> float { return __VA_ARGS__; })>}
 #define F3(NAME, ...) \
     {NAME, map_f32<3, ([](float a, float b, float c) -> float { return __VA_ARGS__; })>}
+#ifdef EMU_PLAIN
+#define FUSED(NAME) F3(NAME, std::fma(a, b, c))
+#else
+#define FUSED(NAME) {NAME, v_fma_f32}
+#endif
 #define IEEE(NAME, N, F, WORD) {NAME, map_f32_mode<N, F, ieee_mode, WORD>}
 
 constexpr Entry ENTRIES[] = {
@@ -365,8 +384,8 @@ constexpr Entry ENTRIES[] = {
     IEEE("v_min3_f32", 3, (extreme3<false, Words>), Words),
     IEEE("v_max3_f32", 3, (extreme3<true, Words>), Words),
     IEEE("v_med3_f32", 3, median, uint32_t),
-    F3("v_fma_f32", std::fma(a, b, c)),
-    F3("v_fmac_f32", std::fma(a, b, c)),
+    FUSED("v_fma_f32"),
+    FUSED("v_fmac_f32"),
     F3("v_mad_f32", (a * b) + c),
     F3("v_div_fixup_f32", div_fixup(a, b, c)),
     {"v_exp_f32", v_exp_f32},

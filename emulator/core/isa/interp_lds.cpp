@@ -2,6 +2,7 @@
 #include "checks/checks.h"
 #include "isa/access.h"
 #include "isa/atomics.h"
+#include "isa/lds_fast.h"
 #include "isa/registry.h"
 
 #include <algorithm>
@@ -135,23 +136,11 @@ void write_later(Wave& w, const MicroOp* op, std::initializer_list<Written> part
     issue(w, Counter::Lds, std::move(write));
 }
 
-// Straight into the destination, whose registers may hold the addresses: those are made first.
-template <unsigned Dwords, unsigned Count>
-const MicroOp* read_fast(Wave& w, const MicroOp* op, const uint32_t (&offsets)[Count])
-{
-    Offsets at[Count];
-    for(unsigned i = 0; i < Count; ++i)
-        addresses(w, op, offsets[i], 4 * Dwords, ALL_LANES, LdsUse::Read, at[i]);
-    for(unsigned i = 0; i < Count; ++i)
-        gather<Dwords>(w.group->lds, at[i].d, ALL_LANES, &w.v[op->dst + Dwords * i]);
-    return advance(op);
-}
-
 template <unsigned Dwords>
 const MicroOp* read(Wave& w, const MicroOp* op)
 {
-    if(unwatched(w)) [[likely]]
-        return read_fast<Dwords, 1>(w, op, {static_cast<uint32_t>(op->offset)});
+    if(unwatched(w) && read_lds_fast<Dwords, 1>(w, op, {static_cast<uint32_t>(op->offset)})) [[likely]]
+        return advance(op);
     const uint64_t mask = w.exec();
     Rows data;
     read_rows<Dwords>(w, op, static_cast<uint32_t>(op->offset), mask, data.d);
@@ -163,8 +152,8 @@ const MicroOp* read(Wave& w, const MicroOp* op)
 template <unsigned Dwords>
 const MicroOp* read2(Wave& w, const MicroOp* op)
 {
-    if(unwatched(w)) [[likely]]
-        return read_fast<Dwords, 2>(w, op, {static_cast<uint32_t>(op->offset), op->literal});
+    if(unwatched(w) && read_lds_fast<Dwords, 2>(w, op, {static_cast<uint32_t>(op->offset), op->literal})) [[likely]]
+        return advance(op);
     const uint64_t mask = w.exec();
     Rows data;
     read_rows<Dwords>(w, op, static_cast<uint32_t>(op->offset), mask, data.d);

@@ -187,15 +187,28 @@ const MicroOp* store_part(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-template <unsigned Dwords>
+template <Segment S, unsigned Dwords>
 const MicroOp* load_lds(Wave& w, const MicroOp* op)
 {
     const uint64_t mask = w.exec();
     Addresses at;
     Rows data;
-    resolve<Segment::Global>(w, op, Access::Load, 4 * Dwords, mask, at);
+    resolve<S>(w, op, Access::Load, 4 * Dwords, mask, at);
     gather<Dwords>(static_cast<const uint8_t*>(nullptr), at.d, mask, data.d);
     load_to_lds(w, op, op->offset, data.d, Dwords);
+    return advance(op);
+}
+
+// A byte or a short of each lane, as a dword.
+template <Segment S, Narrow Kind>
+const MicroOp* load_lds_part(Wave& w, const MicroOp* op)
+{
+    const uint64_t mask = w.exec();
+    Addresses at;
+    Rows data;
+    resolve<S>(w, op, Access::Load, narrow_bytes(Kind), mask, at);
+    gather_narrow<Kind>(static_cast<const uint8_t*>(nullptr), at.d, mask, data.d[0]);
+    load_to_lds(w, op, op->offset, data.d, 1);
     return advance(op);
 }
 
@@ -216,25 +229,19 @@ const MicroOp* atomic(Wave& w, const MicroOp* op)
 }
 
 // Compare-and-swap: data holds the new value, then the one compared with.
-template <Segment S>
+template <Segment S, typename T>
 const MicroOp* compare_swap(Wave& w, const MicroOp* op)
 {
-    const uint64_t mask = w.exec();
+    constexpr unsigned DWORDS = sizeof(T) / 4;
+    const uint64_t mask       = w.exec();
+    const uint16_t data       = op->src[2].code;
     Addresses at;
-    const uint64_t global = resolve<S>(w, op, Access::Atomic, 4, mask, at);
-    for(unsigned i = 0; i < 2; ++i)
-        must_be_defined(w, op, op->src[2].code + i, global, "the atomic's operand");
+    const uint64_t global = resolve<S>(w, op, Access::Atomic, sizeof(T), mask, at);
+    for(unsigned i = 0; i < 2 * DWORDS; ++i)
+        must_be_defined(w, op, data + i, global, "the atomic's operand");
     Rows old = {};
-    for(unsigned l = 0; l < LANES; ++l)
-    {
-        if(!(mask >> l & 1))
-            continue;
-        std::atomic_ref<uint32_t> cell(*reinterpret_cast<uint32_t*>(at.d[l]));
-        uint32_t expected = w.v[op->src[2].code + 1][l];
-        cell.compare_exchange_strong(expected, w.v[op->src[2].code][l]);
-        old.d[0][l] = expected;
-    }
-    deliver_old(w, op, COUNTER<S>, old, 1);
+    compare_swap_lanes<T>(static_cast<uint8_t*>(nullptr), at.d, mask, &w.v[data], old);
+    deliver_old(w, op, COUNTER<S>, old, DWORDS);
     return advance(op);
 }
 
@@ -271,11 +278,22 @@ constexpr Entry ENTRIES[] = {
     EMU_ATOMICS(FLAT_ATOMIC)
     EMU_ATOMICS(GLOBAL_ATOMIC)
     // clang-format on
-    {"global_load_lds_dword", load_lds<1>},
-    {"global_load_lds_dwordx3", load_lds<3>},
-    {"global_load_lds_dwordx4", load_lds<4>},
-    {"flat_atomic_cmpswap", compare_swap<Segment::Flat>},
-    {"global_atomic_cmpswap", compare_swap<Segment::Global>},
+    {"global_load_lds_dword", load_lds<Segment::Global, 1>},
+    {"global_load_lds_dwordx3", load_lds<Segment::Global, 3>},
+    {"global_load_lds_dwordx4", load_lds<Segment::Global, 4>},
+    {"global_load_lds_ubyte", load_lds_part<Segment::Global, Narrow::Unsigned8>},
+    {"global_load_lds_sbyte", load_lds_part<Segment::Global, Narrow::Signed8>},
+    {"global_load_lds_ushort", load_lds_part<Segment::Global, Narrow::Unsigned16>},
+    {"global_load_lds_sshort", load_lds_part<Segment::Global, Narrow::Signed16>},
+    {"scratch_load_lds_dword", load_lds<Segment::Scratch, 1>},
+    {"scratch_load_lds_ubyte", load_lds_part<Segment::Scratch, Narrow::Unsigned8>},
+    {"scratch_load_lds_sbyte", load_lds_part<Segment::Scratch, Narrow::Signed8>},
+    {"scratch_load_lds_ushort", load_lds_part<Segment::Scratch, Narrow::Unsigned16>},
+    {"scratch_load_lds_sshort", load_lds_part<Segment::Scratch, Narrow::Signed16>},
+    {"flat_atomic_cmpswap", compare_swap<Segment::Flat, uint32_t>},
+    {"flat_atomic_cmpswap_x2", compare_swap<Segment::Flat, uint64_t>},
+    {"global_atomic_cmpswap", compare_swap<Segment::Global, uint32_t>},
+    {"global_atomic_cmpswap_x2", compare_swap<Segment::Global, uint64_t>},
 };
 
 } // namespace

@@ -79,8 +79,13 @@ def _parser() -> argparse.ArgumentParser:
     program = "ckpm emulator" if "CKPM_PROGRAM" in os.environ else "python -m emulator"
     parser = _Parser(prog=program, description="The emulated gfx9 device.")
     commands = parser.add_subparsers(dest="command", required=True)
-    cover = commands.add_parser("coverage", help="list the opcodes that files need and what is missing")
-    cover.add_argument("files", nargs="+", type=Path, metavar="FILE", help="library, object, bundle or code object")
+    cover = commands.add_parser("coverage", help="list the opcodes that files need, or that an arch has, and what lacks")
+    subject = cover.add_mutually_exclusive_group(required=True)
+    subject.add_argument(
+        "files", nargs="*", default=[], type=Path, metavar="FILE", help="library, object, bundle or code object"
+    )
+    subject.add_argument("--isa", action="store_true", help="all instructions that LLVM has for an arch, by encoding")
+    cover.add_argument("--arch", choices=list(ARCHS), default=Options.arch, help="of --isa (default: %(default)s)")
     cover.add_argument("-v", "--verbose", action="store_true", help="every opcode and modifier with its count")
     cover.set_defaults(run=_coverage)
     look = commands.add_parser("inspect", help="each kernel's hot loop, missing waits and missing wait states, as JSON")
@@ -157,6 +162,11 @@ def _core(chosen: argparse.Namespace) -> int:
 
 
 def _coverage(chosen: argparse.Namespace) -> int:
+    if chosen.isa:
+        from emulator.inspection import isa  # as below
+
+        print(isa.report(chosen.arch))
+        return 0
     from emulator.inspection import coverage  # only here: it imports the decoder's tables
 
     covered = [coverage.cover(path) for path in chosen.files]

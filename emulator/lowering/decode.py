@@ -9,12 +9,14 @@ from typing import Any
 
 from tinygrad.renderer.amd import decode_inst
 from tinygrad.renderer.amd.dsl import Reg
+from tinygrad.runtime.autogen.amd.cdna import ins
 
 from emulator.lowering import shapes
 from emulator.lowering.shapes import FIRST_VECTOR, Shape
 
 _SIZES = (4, 8, 16)  # bytes
 _LONGEST = _SIZES[-1]
+_MTBUF = 0b111010  # the six highest bits of its first dword; tinygrad's decoder leaves the format out
 
 
 class Encoding:
@@ -95,6 +97,8 @@ def _shape(chunk: bytes) -> Shape | None:
     if shape := shapes.known(chunk):
         return shape
     try:
+        if chunk[3] >> 2 == _MTBUF:
+            return shapes.learn(ins.MTBUF.from_bytes(chunk[: ins.MTBUF._size()]))
         return shapes.learn(decode_inst(chunk, "cdna"))
     except (ValueError, AssertionError, KeyError, RuntimeError):
         return None

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from emulator.lowering import microop as m
 from emulator.lowering import opcodes
 from emulator.lowering.decode import Instruction
-from emulator.lowering.memory import lower_ds, lower_flat, lower_mubuf
+from emulator.lowering.memory import lower_ds, lower_flat, lower_mtbuf, lower_mubuf
 from emulator.lowering.operands import MicroOp, UnknownError
 from emulator.lowering.scalar import lower_smem, lower_sop, lower_sopk, lower_sopp
 from emulator.lowering.vector import lower_mfma, lower_vop, lower_vop3, lower_vop3p
@@ -30,6 +30,7 @@ _BY_FORMAT: dict[str, Callable[[Instruction, MicroOp], None]] = {
     "VOP3P_MFMA": lower_mfma,
     "DS": lower_ds,
     "MUBUF": lower_mubuf,
+    "MTBUF": lower_mtbuf,
     **dict.fromkeys(("FLAT", "GLOBAL", "SCRATCH"), lower_flat),
 }
 _NONE: Mapping[int, str] = {}
@@ -68,8 +69,12 @@ def lower(instructions: Sequence[Instruction], too_early: Mapping[int, str] = _N
     index = {instruction.pc: i for i, instruction in enumerate(instructions)}
     texts: dict[str, int] = {}
     made: list[MicroOp] = []
+    indexed = False
     for i, instruction in enumerate(instructions):
         op, reason = lower_one(instruction)
+        indexed = instruction.name == "s_set_gpr_idx_on" or (indexed and instruction.name != "s_set_gpr_idx_off")
+        if indexed and not reason:
+            op, reason = _by_index(instruction, op)
         if op.target is not None:
             if op.target in index:
                 op.offset = index[op.target] - i
@@ -85,6 +90,17 @@ def lower(instructions: Sequence[Instruction], too_early: Mapping[int, str] = _N
     ops["pc"] = [instruction.pc for instruction in instructions]
     ops["text"] = [texts[instruction.text] for instruction in instructions]
     return Lowered(ops, tuple(texts))
+
+
+def _by_index(instruction: Instruction, op: MicroOp) -> tuple[MicroOp, str]:
+    """An instruction between s_set_gpr_idx_on and s_set_gpr_idx_off. Compilers put one v_mov_b32 there; where other
+    vector instructions or branches stand, what the index does is not followed.
+    """
+    if op.name == "v_mov_b32" and not op.flags:
+        op.name = "v_mov_b32_indexed"
+    elif instruction.format.startswith("VOP") or op.target is not None:
+        return MicroOp("trap"), f"the emulator lacks {instruction.name} with indexed registers: {instruction.text}"
+    return op, ""
 
 
 def beside(lowered: Lowered, at: int, instruction: Instruction) -> Lowered:

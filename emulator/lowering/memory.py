@@ -6,6 +6,7 @@ from emulator.lowering import microop as m
 from emulator.lowering.decode import Instruction
 from emulator.lowering.operands import Form, MicroOp, Source, demand, forms, source
 
+_TYPED = 0x80  # core/isa/interp_format.cpp
 _OFF = 0x7F  # saddr that means none
 _ST64 = 64
 _ROTATION = 0xC000  # offsets of ds_swizzle_b32 from here on are no patterns of quads (ISA, DS_SWIZZLE_B32)
@@ -17,8 +18,9 @@ def lower_ds(instruction: Instruction, op: MicroOp) -> None:
     demand(not record.gds, "GDS")
     shapes = forms(record)
     accumulation = m.ACCUMULATION if record.acc else 0
-    op.src[0] = Source(record.addr.offset - 256)
-    op.words[0] = 1
+    if "addr" in shapes:
+        op.src[0] = Source(record.addr.offset - 256)
+        op.words[0] = 1
     for i, field in ((1, "data0"), (2, "data1")):
         if field in shapes:
             op.src[i] = Source(getattr(record, field).offset - 256 + accumulation)
@@ -27,7 +29,7 @@ def lower_ds(instruction: Instruction, op: MicroOp) -> None:
         op.dst = record.vdst.offset - 256 + accumulation
         op.words[3] = shapes["vdst"].words
         op.flags |= m.RETURN
-    if name.startswith(("ds_read2", "ds_write2")):
+    if name.startswith(("ds_read2", "ds_write2", "ds_wrxchg2")):
         element = 8 if name.endswith("b64") else 4
         scale = element * (_ST64 if "st64" in name else 1)
         op.offset, op.literal = record.offset0 * scale, record.offset1 * scale
@@ -36,11 +38,25 @@ def lower_ds(instruction: Instruction, op: MicroOp) -> None:
         demand(name != "ds_swizzle_b32" or op.offset < _ROTATION, "the rotation and FFT modes of ds_swizzle_b32")
 
 
+def lower_mtbuf(instruction: Instruction, op: MicroOp) -> None:
+    """Buffer instructions that name the format of what is in memory."""
+    record = instruction.record
+    _buffer(instruction, op)
+    op.control = _TYPED | record.dfmt | record.nfmt << 4
+
+
 def lower_mubuf(instruction: Instruction, op: MicroOp) -> None:
     """Buffer instructions: offsets in src[0], the resource in src[1], soffset in src[2], data from or to dst on."""
     record, name = instruction.record, instruction.name
     if name in ("buffer_wbl2", "buffer_inv"):
         return
+    _buffer(instruction, op)
+    op.flags |= m.TO_LDS * record.lds
+    demand(not (record.lds and ("_d16" in name or "_format" in name)), "a converting or d16 load to LDS")
+
+
+def _buffer(instruction: Instruction, op: MicroOp) -> None:
+    record, name = instruction.record, instruction.name
     op.src[0] = Source(record.vaddr.offset - 256)
     op.words[0] = record.offen + record.idxen
     op.src[1] = Source(m.SCALAR + record.srsrc.offset)
@@ -50,8 +66,7 @@ def lower_mubuf(instruction: Instruction, op: MicroOp) -> None:
     op.dst = record.vdata.offset - 256 + (m.ACCUMULATION if record.acc else 0)
     op.words[3] = forms(record)["vdata"].words
     op.offset = record.offset
-    op.flags |= m.OFFEN * record.offen | m.IDXEN * record.idxen | m.TO_LDS * record.lds
-    demand(not (record.lds and "_d16" in name), "a d16 load to LDS")
+    op.flags |= m.OFFEN * record.offen | m.IDXEN * record.idxen
     if "store" in name or "atomic" in name:
         op.flags |= m.WRITES
     if "atomic" in name and record.sc0:

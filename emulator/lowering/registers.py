@@ -115,7 +115,7 @@ def _operand(record: Any, name: str, first: int, words: int, *, read: bool, writ
 
 _ALSO_READ = (
     *("v_fmac", "v_mac_", "v_dot2c", "v_dot4c", "v_dot8c", "v_pk_fmac", "v_writelane", "v_smfmac", "v_swap"),
-    *("v_permlane", "s_addk", "s_mulk", "s_cmov", "s_bitset"),
+    *("v_permlane", "s_addk", "s_mulk", "s_cmov", "s_bitset", "s_atomic", "s_buffer_atomic", "v_cvt_pkaccum"),
 )
 _ONLY_READS = ("s_cmpk", "s_setreg_b32")  # what stands where others have a destination
 _MEMORY = ("FLAT", "GLOBAL")
@@ -128,7 +128,7 @@ def _is_unused(shape: Shape, field: str, encoding: int) -> bool:
         return True
     if field == "soffset" and not getattr(record, "soffset_en", True):
         return True
-    if field == "vdata" and record.lds:  # the data goes to LDS
+    if field == "vdata" and getattr(record, "lds", 0):  # the data goes to LDS
         return True
     if field == "vdst" and shape.format in _MEMORY:
         return "_lds_" in shape.name or ("atomic" in shape.name and not record.sc0)
@@ -140,7 +140,7 @@ def _is_result(shape: Shape, field: str) -> bool:
     if field == "vdata":
         return "_load_" in shape.name or ("atomic" in shape.name and bool(shape.sample.sc0))
     if field == "sdata":
-        return "store" not in shape.name
+        return "load" in shape.name or "time" in shape.name or ("atomic" in shape.name and bool(shape.sample.glc))
     if shape.name.startswith(_ONLY_READS):
         return False
     return field in ("vdst", "sdst") or (field == "src0" and "_swap_" in shape.name)

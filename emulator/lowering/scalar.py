@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from emulator.lowering import microop as m
 from emulator.lowering.decode import Instruction
-from emulator.lowering.operands import Form, MicroOp, Source, demand, forms, scalar_destination, source
+from emulator.lowering.operands import Form, MicroOp, Source, forms, scalar_destination, source
 
 _B32 = Form(32, "B32")
 _WITHOUT_SOURCE = ("s_getpc_b64",)
@@ -25,8 +25,8 @@ def lower_sop(instruction: Instruction, op: MicroOp) -> None:
         op.words[3] = shapes["sdst"].words
     if name in ("s_getpc_b64", "s_swappc_b64"):
         op.offset = instruction.pc + instruction.size
-    if name.startswith("s_set_gpr_idx"):
-        demand(False, "indexed registers")
+    if name == "s_set_gpr_idx_on":
+        op.src[1], op.control = Source(), record.ssrc1.offset  # the field itself says what the index is for
 
 
 def lower_sopk(instruction: Instruction, op: MicroOp) -> None:
@@ -69,12 +69,16 @@ def lower_sopp(instruction: Instruction, op: MicroOp) -> None:
 
 
 def lower_smem(instruction: Instruction, op: MicroOp) -> None:
-    """Scalar loads: base, immediate offset, offset register."""
+    """Scalar loads, stores and atomics: base, offset register, data in src[2]; immediate offset."""
     record, name = instruction.record, instruction.name
-    if "dcache" in name:
+    if "dcache" in name or "probe" in name:
         return
-    op.dst = scalar_destination(record.sdata.offset)
-    op.words[3] = record.op_regs.get("sdata", 1)
+    data, words = scalar_destination(record.sdata.offset), record.op_regs.get("sdata", 1)
+    if "store" in name or "atomic" in name:
+        op.src[2], op.words[2] = Source(data), words
+        op.flags |= m.WRITES | m.RETURN * ("atomic" in name and record.glc)
+    else:
+        op.dst, op.words[3] = data, words
     if name in ("s_memtime", "s_memrealtime"):
         return
     op.src[0] = Source(m.SCALAR + record.sbase.offset)

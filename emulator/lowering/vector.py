@@ -12,17 +12,19 @@ from emulator.lowering.operands import Form, MicroOp, Source, UnknownError, dema
 _VCC = 106
 _B32, _MASK = Form(32, "B32"), Form(64, "M64")
 # The destination is also the last source.
-_ACCUMULATES = ("v_fmac_", "v_mac_", "v_dot2c_", "v_dot4c_", "v_dot8c_")
+_ACCUMULATES = ("v_fmac_", "v_mac_", "v_pk_fmac_", "v_dot2c_", "v_dot4c_", "v_dot8c_")
 _CARRY_IN = ("v_addc_co_u32", "v_subb_co_u32", "v_subbrev_co_u32")
 # VOP3 forms that came with gfx9 write half a register; older 16-bit operations clear the other half (LLVM,
 # GCNSubtarget::zeroesHigh16BitsOfDest).
 _HALF_WRITERS = frozenset(
     f"v_{name}"
     for name in (
-        *("fma_f16", "mad_u16", "mad_i16", "div_fixup_f16", "add_i16", "sub_i16"),
+        *("fma_f16", "mad_f16", "mad_u16", "mad_i16", "div_fixup_f16", "add_i16", "sub_i16"),
+        *("ashr_pk_i8_i32", "ashr_pk_u8_i32", "cvt_sr_f16_f32", "cvt_sr_bf16_f32"),
         *(f"{kind}_{form}" for kind in ("min3", "max3", "med3") for form in ("f16", "i16", "u16")),
     )
 )
+_SIGNED_DOTS = ("v_dot2_f32_f16", "v_dot2_f32_bf16")
 _PACK_FP8 = ("v_cvt_pk_fp8_f32", "v_cvt_pk_bf8_f32")
 _STOCHASTIC_FP8 = ("v_cvt_sr_fp8_f32", "v_cvt_sr_bf8_f32")
 _SCALED = "v_cvt_scalef32_"
@@ -139,8 +141,16 @@ def _output(op: MicroOp, record: Any, shapes: dict[str, Form], name: str) -> Non
         demand(result.is_float, f"omod of {name}")
         op.omod = record.omod
     if getattr(record, "clmp", 0):
-        demand(result.is_float or result.number == "PK2_F32", f"clamp of {name}")
+        _clamp(op, name, is_float=result.is_float or result.number in ("PK2_F32", "PK2_F16"))
+
+
+def _clamp(op: MicroOp, name: str, *, is_float: bool) -> None:
+    """Floats to [0, 1] by the micro-op's flag; integers to the range of their format, which is another micro-op."""
+    if is_float:
         op.flags |= m.CLAMP
+        return
+    demand(op.name in opcodes.CLAMPED, f"clamp of {name}")
+    op.name += "_clamp"
 
 
 def lower_vop3p(instruction: Instruction, op: MicroOp) -> None:
@@ -166,12 +176,11 @@ def lower_vop3p(instruction: Instruction, op: MicroOp) -> None:
             is_float = mixed or shape.number.endswith(("F16", "F32"))
             demand(is_float or not any(neg), f"neg of an operand of format {shape.number}")
         else:
-            used = 3 if field != "src2" else 0
-            plain = not any(neg) and (not used or (not record.opsel >> i & 1 and high >> i & 1))
-            demand(plain, f"modifiers of {name}")
+            whole = field == "src2" or (not record.opsel >> i & 1 and high >> i & 1)
+            demand(whole and (not any(neg) or name in _SIGNED_DOTS), f"modifiers of {name}")
+            op.src[i].mods = m.NEGATE * neg[0] | m.NEGATE_HIGH * neg[1]
     if record.clmp:
-        demand(mixed or name.endswith(("_f16", "_f32", "_bf16")), f"clamp of {name}")
-        op.flags |= m.CLAMP
+        _clamp(op, name, is_float=mixed or name.endswith(("_f16", "_f32", "_bf16")))
     if name == "v_mad_mixlo_f16":
         op.flags |= m.LOW_HALF
     elif name == "v_mad_mixhi_f16":
@@ -288,4 +297,5 @@ def _dpp(op: MicroOp, record: Any, shapes: dict[str, Form]) -> None:
             shape = shapes.get(number if i == 0 else "vsrc1", _B32)
             demand(shape.is_float, f"neg or abs of an operand of format {shape.number}")
             op.src[i].mods |= signs | (m.HALF if shape.is_half else 0)
-    demand(all(shape.bits <= 32 for shape in shapes.values()), "DPP of a 64-bit operand")
+    wide = any(shape.bits > 32 for shape in shapes.values())
+    demand(not wide or 0x150 <= control <= 0x15F, "DPP of a 64-bit operand but by row_newbcast")

@@ -53,6 +53,30 @@ void modify_lanes(uint8_t* base,
     }
 }
 
+// Compare-and-swap of each lane of `mask`: the data are the new value, then the one compared with.
+template <typename T, typename Offset>
+void compare_swap_lanes(
+    uint8_t* base, const Offset* offsets, uint64_t mask, const uint32_t (*data)[LANES], Rows& old)
+{
+    constexpr unsigned DWORDS = sizeof(T) / 4;
+    for(unsigned l = 0; l < LANES; ++l)
+    {
+        if(!(mask >> l & 1))
+            continue;
+        uint32_t words[2 * DWORDS];
+        for(unsigned i = 0; i < 2 * DWORDS; ++i)
+            words[i] = data[i][l];
+        T wanted, expected;
+        std::memcpy(&wanted, words, sizeof(T));
+        std::memcpy(&expected, words + DWORDS, sizeof(T));
+        std::atomic_ref<T> cell(*reinterpret_cast<T*>(place(base, offsets[l])));
+        cell.compare_exchange_strong(expected, wanted);
+        std::memcpy(words, &expected, sizeof(T));
+        for(unsigned i = 0; i < DWORDS; ++i)
+            old.d[i][l] = words[i];
+    }
+}
+
 inline uint32_t packed_add_f16(uint32_t a, uint32_t b)
 {
     const auto sum = [](uint32_t x, uint32_t y) {
@@ -71,30 +95,40 @@ inline uint32_t packed_add_bf16(uint32_t a, uint32_t b)
     return sum(a, b) | sum(a >> 16, b >> 16) << 16;
 }
 
-// The same table for buffer and global instructions: X(name, type, expression of memory m and data
-// d).
+// The same tables for buffer, flat and scalar instructions: X(name, type, expression of memory m
+// and data d). Scalar ones are of integers alone.
+#define EMU_INTEGER_ATOMICS(X)                      \
+    X("swap", uint32_t, (void(m), d))               \
+    X("add", uint32_t, m + d)                       \
+    X("sub", uint32_t, m - d)                       \
+    X("smin", int32_t, m < d ? m : d)               \
+    X("umin", uint32_t, m < d ? m : d)              \
+    X("smax", int32_t, m > d ? m : d)               \
+    X("umax", uint32_t, m > d ? m : d)              \
+    X("and", uint32_t, (m & d))                     \
+    X("or", uint32_t, m | d)                        \
+    X("xor", uint32_t, m ^ d)                       \
+    X("inc", uint32_t, m >= d ? 0 : m + 1)          \
+    X("dec", uint32_t, m == 0 || m > d ? d : m - 1) \
+    X("swap_x2", uint64_t, (void(m), d))            \
+    X("add_x2", uint64_t, m + d)                    \
+    X("sub_x2", uint64_t, m - d)                    \
+    X("smin_x2", int64_t, m < d ? m : d)            \
+    X("umin_x2", uint64_t, m < d ? m : d)           \
+    X("smax_x2", int64_t, m > d ? m : d)            \
+    X("umax_x2", uint64_t, m > d ? m : d)           \
+    X("and_x2", uint64_t, (m & d))                  \
+    X("or_x2", uint64_t, m | d)                     \
+    X("xor_x2", uint64_t, m ^ d)                    \
+    X("inc_x2", uint64_t, m >= d ? 0 : m + 1)       \
+    X("dec_x2", uint64_t, m == 0 || m > d ? d : m - 1)
 #define EMU_ATOMICS(X)                                \
-    X("swap", uint32_t, (void(m), d))                 \
-    X("add", uint32_t, m + d)                         \
-    X("sub", uint32_t, m - d)                         \
-    X("smin", int32_t, m < d ? m : d)                 \
-    X("umin", uint32_t, m < d ? m : d)                \
-    X("smax", int32_t, m > d ? m : d)                 \
-    X("umax", uint32_t, m > d ? m : d)                \
-    X("and", uint32_t, (m & d))                       \
-    X("or", uint32_t, m | d)                          \
-    X("xor", uint32_t, m ^ d)                         \
-    X("inc", uint32_t, m >= d ? 0 : m + 1)            \
-    X("dec", uint32_t, m == 0 || m > d ? d : m - 1)   \
+    EMU_INTEGER_ATOMICS(X)                            \
     X("add_f32", float, m + d)                        \
     X("pk_add_f16", uint32_t, packed_add_f16(m, d))   \
     X("pk_add_bf16", uint32_t, packed_add_bf16(m, d)) \
     X("add_f64", double, m + d)                       \
-    X("swap_x2", uint64_t, (void(m), d))              \
-    X("add_x2", uint64_t, m + d)                      \
-    X("sub_x2", uint64_t, m - d)                      \
-    X("and_x2", uint64_t, (m & d))                    \
-    X("or_x2", uint64_t, m | d)                       \
-    X("xor_x2", uint64_t, m ^ d)
+    X("min_f64", double, d < m ? d : m)               \
+    X("max_f64", double, d > m ? d : m)
 
 } // namespace emu

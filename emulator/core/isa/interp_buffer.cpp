@@ -9,6 +9,7 @@
 #include "checks/checks.h"
 #include "isa/access.h"
 #include "isa/atomics.h"
+#include "isa/buffer_access.h"
 #include "isa/fields.h"
 #include "isa/registry.h"
 #include "timing/recorder.h"
@@ -20,13 +21,6 @@
 namespace emu {
 
 namespace {
-
-struct Resource
-{
-    uint64_t base;
-    uint64_t records; // bytes, or elements if stride is not 0
-    uint32_t stride;
-};
 
 Resource resource(Wave& w, const MicroOp* op)
 {
@@ -42,16 +36,6 @@ Resource resource(Wave& w, const MicroOp* op)
     }
     return {srd::base(words), words[2], srd::stride(words)};
 }
-
-// Where each lane of an access goes, relative to the resource's base with soffset added to it.
-struct alignas(64) Lanes
-{
-    uint64_t offset[LANES];
-    Resource resource;
-    const uint32_t* index; // of a structured buffer's element, else null
-    uint64_t mask;         // EXEC
-    uint64_t whole;        // of these, lanes whose every dword is in range
-};
 
 // Lanes whose byte at `skip` behind their offset is in range.
 uint64_t in_range(const Lanes& lanes, unsigned skip)
@@ -298,6 +282,21 @@ const MicroOp* atomic(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
+template <typename T>
+const MicroOp* compare_swap(Wave& w, const MicroOp* op)
+{
+    constexpr unsigned DWORDS = sizeof(T) / 4;
+    Lanes lanes;
+    aim(w, op, Access::Atomic, sizeof(T), sizeof(T) - 1, lanes);
+    for(unsigned i = 0; i < 2 * DWORDS; ++i)
+        must_be_defined(w, op, op->dst + i, lanes.whole, "the atomic's operand");
+    Rows old   = {};
+    auto* base = reinterpret_cast<uint8_t*>(lanes.resource.base);
+    compare_swap_lanes<T>(base, lanes.offset, lanes.whole, &w.v[op->dst], old);
+    deliver_old(w, op, Counter::Vector, old, DWORDS);
+    return advance(op);
+}
+
 const MicroOp* nothing(Wave&, const MicroOp* op) { return advance(op); }
 
 // Bytes that a store writes for a lane, and which bits of each dword hold them.
@@ -339,6 +338,8 @@ constexpr Entry ENTRIES[] = {
     {"buffer_store_short", store_part<2, 0>},
     {"buffer_store_byte_d16_hi", store_part<1, 16>},
     {"buffer_store_short_d16_hi", store_part<2, 16>},
+    {"buffer_atomic_cmpswap", compare_swap<uint32_t>},
+    {"buffer_atomic_cmpswap_x2", compare_swap<uint64_t>},
     {"buffer_wbl2", nothing},
     {"buffer_inv", nothing},
 };
@@ -346,6 +347,12 @@ constexpr Entry ENTRIES[] = {
 } // namespace
 
 std::span<const Entry> buffer_entries() { return ENTRIES; }
+
+void aim_buffer(
+    Wave& w, const MicroOp* op, Access access, unsigned bytes, unsigned skip, Lanes& lanes)
+{
+    aim(w, op, access, bytes, skip, lanes);
+}
 
 bool stores_alike(Wave& one, Wave& other, const MicroOp* op)
 {

@@ -187,15 +187,28 @@ const MicroOp* store_part(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-template <unsigned Dwords>
+template <Segment S, unsigned Dwords>
 const MicroOp* load_lds(Wave& w, const MicroOp* op)
 {
     const uint64_t mask = w.exec();
     Addresses at;
     Rows data;
-    resolve<Segment::Global>(w, op, Access::Load, 4 * Dwords, mask, at);
+    resolve<S>(w, op, Access::Load, 4 * Dwords, mask, at);
     gather<Dwords>(static_cast<const uint8_t*>(nullptr), at.d, mask, data.d);
     load_to_lds(w, op, op->offset, data.d, Dwords);
+    return advance(op);
+}
+
+// A byte or a short of each lane, as a dword.
+template <Segment S, Narrow Kind>
+const MicroOp* load_lds_part(Wave& w, const MicroOp* op)
+{
+    const uint64_t mask = w.exec();
+    Addresses at;
+    Rows data;
+    resolve<S>(w, op, Access::Load, narrow_bytes(Kind), mask, at);
+    gather_narrow<Kind>(static_cast<const uint8_t*>(nullptr), at.d, mask, data.d[0]);
+    load_to_lds(w, op, op->offset, data.d, 1);
     return advance(op);
 }
 
@@ -226,23 +239,8 @@ const MicroOp* compare_swap(Wave& w, const MicroOp* op)
     const uint64_t global = resolve<S>(w, op, Access::Atomic, sizeof(T), mask, at);
     for(unsigned i = 0; i < 2 * DWORDS; ++i)
         must_be_defined(w, op, data + i, global, "the atomic's operand");
-    const auto operand = [&](unsigned first, unsigned l) {
-        uint32_t bits[DWORDS];
-        for(unsigned i = 0; i < DWORDS; ++i)
-            bits[i] = w.v[first + i][l];
-        return std::bit_cast<T>(bits);
-    };
     Rows old = {};
-    for(unsigned l = 0; l < LANES; ++l)
-    {
-        if(!(mask >> l & 1))
-            continue;
-        std::atomic_ref<T> cell(*reinterpret_cast<T*>(at.d[l]));
-        T expected = operand(data + DWORDS, l);
-        cell.compare_exchange_strong(expected, operand(data, l));
-        for(unsigned i = 0; i < DWORDS; ++i)
-            old.d[i][l] = static_cast<uint32_t>(uint64_t{expected} >> 32 * i);
-    }
+    compare_swap_lanes<T>(static_cast<uint8_t*>(nullptr), at.d, mask, &w.v[data], old);
     deliver_old(w, op, COUNTER<S>, old, DWORDS);
     return advance(op);
 }
@@ -280,9 +278,18 @@ constexpr Entry ENTRIES[] = {
     EMU_ATOMICS(FLAT_ATOMIC)
     EMU_ATOMICS(GLOBAL_ATOMIC)
     // clang-format on
-    {"global_load_lds_dword", load_lds<1>},
-    {"global_load_lds_dwordx3", load_lds<3>},
-    {"global_load_lds_dwordx4", load_lds<4>},
+    {"global_load_lds_dword", load_lds<Segment::Global, 1>},
+    {"global_load_lds_dwordx3", load_lds<Segment::Global, 3>},
+    {"global_load_lds_dwordx4", load_lds<Segment::Global, 4>},
+    {"global_load_lds_ubyte", load_lds_part<Segment::Global, Narrow::Unsigned8>},
+    {"global_load_lds_sbyte", load_lds_part<Segment::Global, Narrow::Signed8>},
+    {"global_load_lds_ushort", load_lds_part<Segment::Global, Narrow::Unsigned16>},
+    {"global_load_lds_sshort", load_lds_part<Segment::Global, Narrow::Signed16>},
+    {"scratch_load_lds_dword", load_lds<Segment::Scratch, 1>},
+    {"scratch_load_lds_ubyte", load_lds_part<Segment::Scratch, Narrow::Unsigned8>},
+    {"scratch_load_lds_sbyte", load_lds_part<Segment::Scratch, Narrow::Signed8>},
+    {"scratch_load_lds_ushort", load_lds_part<Segment::Scratch, Narrow::Unsigned16>},
+    {"scratch_load_lds_sshort", load_lds_part<Segment::Scratch, Narrow::Signed16>},
     {"flat_atomic_cmpswap", compare_swap<Segment::Flat, uint32_t>},
     {"flat_atomic_cmpswap_x2", compare_swap<Segment::Flat, uint64_t>},
     {"global_atomic_cmpswap", compare_swap<Segment::Global, uint32_t>},

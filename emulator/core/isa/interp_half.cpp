@@ -178,6 +178,135 @@ const MicroOp* v_ldexp_f16(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
+// A product and a sum, each rounded.
+const MicroOp* v_mad_f16(Wave& w, const MicroOp* op)
+{
+    const uint32_t saved = host_mode();
+    load_host_mode(0x1f80 | (w.mxcsr_wide & 0x6000));
+    const HalfMode mode = half_mode(w);
+    HalfMode inner      = mode;
+    inner.flush_results = false; // of the product alone
+    Row b0, b1, b2, out;
+    const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1),
+                   *c = source_row(w, op, 2, b2);
+    for(unsigned l = 0; l < LANES; ++l)
+    {
+        const double product = f16_to_f32(output(inner, input(mode, a[l]) * input(mode, b[l])));
+        out.d[l]             = output(mode, product + input(mode, c[l]));
+    }
+    if(output_modified(op))
+        for(unsigned l = 0; l < LANES; ++l)
+            out.d[l] = modified(w, op, out.d[l]);
+    load_host_mode(saved);
+    commit(w, op, out.d);
+    return advance(op);
+}
+
+uint32_t div_fixup(uint32_t quotient, uint32_t denominator, uint32_t numerator)
+{
+    constexpr uint32_t SIGN = 0x8000, INFINITE = 0x7c00, QUIET = 0x200, INVALID = 0xfe00;
+    const uint32_t sign = (denominator ^ numerator) & SIGN, top = numerator & 0x7fff,
+                   bottom = denominator & 0x7fff;
+    if(is_nan_f16(numerator))
+        return (numerator & 0xffff) | QUIET;
+    if(is_nan_f16(denominator))
+        return (denominator & 0xffff) | QUIET;
+    if((top == 0 && bottom == 0) || (top == INFINITE && bottom == INFINITE))
+        return INVALID;
+    if(bottom == 0 || top == INFINITE)
+        return sign | INFINITE;
+    if(bottom == INFINITE || top == 0)
+        return sign;
+    return sign | (quotient & 0x7fff);
+}
+
+const MicroOp* v_div_fixup_f16(Wave& w, const MicroOp* op)
+{
+    Row b0, b1, b2, out;
+    const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1),
+                   *c = source_row(w, op, 2, b2);
+    for(unsigned l = 0; l < LANES; ++l)
+        out.d[l] = div_fixup(a[l], b[l], c[l]);
+    if(output_modified(op))
+        for(unsigned l = 0; l < LANES; ++l)
+            out.d[l] = modified(w, op, out.d[l]);
+    commit(w, op, out.d);
+    return advance(op);
+}
+
+// In [0.5, 1) with the sign of the source, which must not be flushed.
+uint32_t frexp_mantissa(uint32_t a)
+{
+    a &= 0xffff;
+    if((a & 0x7c00) == 0x7c00 || (a & 0x7fff) == 0)
+        return a;
+    int exponent;
+    const double mantissa = std::frexp(static_cast<double>(f16_to_f32(a)), &exponent);
+    return f32_to_f16(as_bits(static_cast<float>(mantissa)), Round::Nearest);
+}
+
+uint32_t frexp_exponent(uint32_t a)
+{
+    if((a & 0x7c00) == 0x7c00 || (a & 0x7fff) == 0)
+        return 0;
+    int exponent;
+    std::frexp(static_cast<double>(f16_to_f32(a & 0xffff)), &exponent);
+    return static_cast<uint32_t>(exponent) & 0xffff;
+}
+
+const MicroOp* v_frexp_mant_f16(Wave& w, const MicroOp* op)
+{
+    Row b0, out;
+    const uint32_t* a = source_row(w, op, 0, b0);
+    for(unsigned l = 0; l < LANES; ++l)
+        out.d[l] = frexp_mantissa(a[l]);
+    if(output_modified(op))
+        for(unsigned l = 0; l < LANES; ++l)
+            out.d[l] = modified(w, op, out.d[l]);
+    commit(w, op, out.d);
+    return advance(op);
+}
+
+// The operand is in turns; beyond 256 of them its angle is 0 (ISA document, v_sin_f16).
+double sine(double turns, bool cosine)
+{
+    if(std::isinf(turns))
+        return NAN;
+    if(std::fabs(turns) > 256.0)
+        return cosine ? 1.0 : 0.0;
+    const double angle = (turns - std::rint(turns)) * 6.283185307179586;
+    return cosine ? std::cos(angle) : std::sin(angle);
+}
+
+// [-1, 1] or [0, 1] to the whole range of 16 bits.
+uint32_t norm16(uint32_t half, bool is_signed)
+{
+    const double x = f16_to_f32(half & 0xffff);
+    if(std::isnan(x))
+        return 0;
+    const double bounded = std::fmin(1.0, std::fmax(is_signed ? -1.0 : 0.0, x));
+    return static_cast<uint32_t>(static_cast<int32_t>(
+               __builtin_roundeven(bounded * (is_signed ? 32767.0 : 65535.0)))) &
+           0xffff;
+}
+
+// The sources' numbers side by side, for two of them.
+template <unsigned N, bool Signed>
+const MicroOp* norm(Wave& w, const MicroOp* op)
+{
+    const bool flush = half_mode(w).flush_inputs;
+    Row out          = {};
+    for(unsigned i = 0; i < N; ++i)
+    {
+        Row buffer;
+        const uint32_t* a = source_row(w, op, i, buffer);
+        for(unsigned l = 0; l < LANES; ++l)
+            out.d[l] |= norm16(flush ? flush_f16(a[l] & 0xffff) : a[l], Signed) << 16 * i;
+    }
+    commit(w, op, out.d);
+    return advance(op);
+}
+
 #define H1(NAME, ...) {NAME, map_f16<1, ([](double a) -> double { return __VA_ARGS__; })>}
 #define T1(NAME, ...) {NAME, map_f16<1, ([](double a) -> double { return __VA_ARGS__; }), true>}
 #define H2(NAME, ...) {NAME, map_f16<2, ([](double a, double b) -> double { return __VA_ARGS__; })>}
@@ -207,6 +336,16 @@ constexpr Entry ENTRIES[] = {
     H1("v_rndne_f16", __builtin_roundeven(a)),
     H1("v_fract_f16", fract(a)),
     {"v_ldexp_f16", v_ldexp_f16},
+    {"v_mad_f16", v_mad_f16},
+    {"v_div_fixup_f16", v_div_fixup_f16},
+    {"v_frexp_mant_f16", v_frexp_mant_f16},
+    {"v_frexp_exp_i16_f16", map_integer<1, frexp_exponent>},
+    T1("v_sin_f16", sine(a, false)),
+    T1("v_cos_f16", sine(a, true)),
+    {"v_cvt_norm_i16_f16", norm<1, true>},
+    {"v_cvt_norm_u16_f16", norm<1, false>},
+    {"v_cvt_pknorm_i16_f16", norm<2, true>},
+    {"v_cvt_pknorm_u16_f16", norm<2, false>},
 };
 
 } // namespace

@@ -181,6 +181,21 @@ uint32_t packed_extreme(const Wave& w, const MicroOp* op, uint32_t a, uint32_t b
     return to_half(w, op, h(chosen));
 }
 
+// minimum and maximum of IEEE 754-2019: a NaN wins, as a quiet one.
+template <bool Max>
+uint32_t packed_extreme3(const Wave& w, const MicroOp* op, uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t chosen = input_half(w, a);
+    for(const uint32_t next : {input_half(w, b), input_half(w, c)})
+    {
+        if(is_nan_f16(chosen) || is_nan_f16(next))
+            chosen = (is_nan_f16(chosen) ? chosen : next) | 0x200;
+        else
+            chosen = extreme_f16<Max>(false, chosen, next);
+    }
+    return is_nan_f16(chosen) && !(op->flags & CLAMP) ? chosen : to_half(w, op, h(chosen));
+}
+
 // v_fma_mix: sources are f32, or a half taken as f16 where op_sel_hi (select bit 1) is set. neg is
 // NEGATE, abs NEGATE_HIGH.
 double mixed(const Source& source, uint32_t value)
@@ -223,14 +238,29 @@ float dot_half(uint32_t a, uint32_t b, float c, float (*value)(uint32_t))
     return sum;
 }
 
+// A source of v_dot2_f32_*: two halves, or an f32 as the third, with their signs.
+const uint32_t* dot_row(const Wave& w, const MicroOp* op, unsigned i, Row& buffer)
+{
+    const Source& source = op->src[i];
+    const uint32_t* row  = plain_row(w, op, source.code, buffer);
+    uint32_t signs       = sign_for(source, 0, i == 2 ? 0x80000000 : 0x8000);
+    if(i != 2)
+        signs |= sign_for(source, 1, 0x80000000);
+    if(signs == 0) [[likely]]
+        return row;
+    for(unsigned l = 0; l < LANES; ++l)
+        buffer.d[l] = row[l] ^ signs;
+    return buffer.d;
+}
+
 // v_dot2_f32_*: products exact, two additions in order.
 template <float (*Value)(uint32_t)>
 const MicroOp* dot2(Wave& w, const MicroOp* op)
 {
     Row b0, b1, b2, out;
-    const uint32_t* a = plain_row(w, op, op->src[0].code, b0);
-    const uint32_t* b = plain_row(w, op, op->src[1].code, b1);
-    const uint32_t* c = plain_row(w, op, op->src[2].code, b2);
+    const uint32_t* a = dot_row(w, op, 0, b0);
+    const uint32_t* b = dot_row(w, op, 1, b1);
+    const uint32_t* c = dot_row(w, op, 2, b2);
     for(unsigned l = 0; l < LANES; ++l)
         out.d[l] = as_bits(dot_half(a[l], b[l], as_float(c[l]), Value));
     if(op->flags & CLAMP)
@@ -307,6 +337,9 @@ constexpr Entry ENTRIES[] = {
     {"v_pk_min_f16", packed_half<2, 0x8000, packed_extreme<false>>},
     {"v_pk_max_f16", packed_half<2, 0x8000, packed_extreme<true>>},
     PH3("v_pk_fma_f16", (a * b) + c),
+    PH3("v_pk_fmac_f16", (a * b) + c),
+    {"v_pk_minimum3_f16", packed_half<3, 0x8000, packed_extreme3<false>>},
+    {"v_pk_maximum3_f16", packed_half<3, 0x8000, packed_extreme3<true>>},
     PI2("v_pk_add_u16", a + b),
     PI2("v_pk_sub_u16", a - b),
     PI2("v_pk_add_i16", a + b),

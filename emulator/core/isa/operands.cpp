@@ -94,6 +94,18 @@ const uint32_t* modified_row(const Wave& w, const MicroOp* op, unsigned i, Row& 
     return buffer.d;
 }
 
+WideSource permuted_wide(const Wave& w, const MicroOp* op, WideSource source, Row& low, Row& high)
+{
+    for(unsigned l = 0; l < LANES; ++l)
+    {
+        const int from     = dpp_lane(op->control, static_cast<int>(l));
+        const bool nothing = from < 0 || !(w.exec() >> from & 1);
+        low.d[l]           = nothing ? 0 : source.low[from];
+        high.d[l]          = nothing ? 0 : source.high[from];
+    }
+    return {low.d, high.d};
+}
+
 uint64_t permuted_lanes(const Wave& w, const MicroOp* op)
 {
     const uint64_t exec = w.exec();

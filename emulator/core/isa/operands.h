@@ -98,6 +98,9 @@ struct WideSource
     uint64_t operator[](unsigned l) const { return uint64_t{high[l]} << 32 | low[l]; }
 };
 
+// The data of other lanes that DPP gives a 64-bit source.
+WideSource permuted_wide(const Wave& w, const MicroOp* op, WideSource source, Row& low, Row& high);
+
 inline WideSource wide_source(const Wave& w, const MicroOp* op, unsigned i, Row& low, Row& high)
 {
     const Source source = op->src[i];
@@ -113,6 +116,8 @@ inline WideSource wide_source(const Wave& w, const MicroOp* op, unsigned i, Row&
         broadcast(static_cast<uint32_t>(value >> 32), high);
         found = {low.d, high.d};
     }
+    if(source.mods & PERMUTED) [[unlikely]]
+        found = permuted_wide(w, op, found, low, high);
     if(source.mods & (NEGATE | ABSOLUTE))
     {
         const uint32_t keep  = source.mods & ABSOLUTE ? 0x7fffffff : 0xffffffff,

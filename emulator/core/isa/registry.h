@@ -43,6 +43,11 @@ std::span<const Entry> matrix_entries();
 std::span<const Entry> lds_entries();
 std::span<const Entry> buffer_entries();
 std::span<const Entry> flat_entries();
+std::span<const Entry> scalar_rare_entries();
+std::span<const Entry> media_entries();
+std::span<const Entry> saturate_entries();
+std::span<const Entry> lds_atomic_entries();
+std::span<const Entry> format_entries();
 
 // Null if the core has no such micro-op.
 Handler find_handler(uint64_t hash);

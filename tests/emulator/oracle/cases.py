@@ -160,6 +160,8 @@ def _modifiers(cls: str, op: Any, fields: dict[str, Any], n: int, rng: Generator
     if bare.startswith(("V_CMP_CLASS", "V_CVT_SR", "V_CVT_PK_FP8", "V_CVT_PK_BF8", "V_READ", "V_WRITE")):
         if bare.startswith(("V_CVT_PK_FP8", "V_CVT_PK_BF8")):
             fields["opsel"] = 8 * (n % 2)
+        elif bare.startswith(("V_CVT_SR_F16", "V_CVT_SR_BF16")):
+            fields["opsel"] = 8 * (n % 2)
         elif bare.startswith("V_CVT_SR"):
             fields["opsel"] = 4 * (n % 4)
         return
@@ -271,11 +273,12 @@ def vop_cases(cls: str, op: Any, arch: str) -> Iterator[Case]:
             _packed_modifiers(op, fields, n, rng)
         _special(bare, fields, state, n, rng)
         if bare.startswith(("V_FMAMK", "V_FMAAK", "V_MADMK", "V_MADAK")):
-            fields["src0"] = vector(20, 32) if isinstance(fields["src0"], int) else fields["src0"]
-            name, fields["literal"] = "VOP2_LIT", int(numbers.draw(Operand("F32", 1, 32), 1, rng)[0, 0])
+            halves = bare.endswith("F16")  # an inline f16 and a literal need two constants, which no compiler emits
+            fields["src0"] = vector(20, 32) if halves or isinstance(fields["src0"], int) else fields["src0"]
+            name, fields["literal"] = "VOP2_LIT", int(numbers.draw(kind_of(op, "vdst"), 1, rng)[0, 0])
         inst = getattr(ins, name)(op, **fields)
         half = "vdst" in table and kind_of(op, "vdst").bits == 16 and not _CLEARS_HIGH.match(bare)
-        half = half and "SCALEF32" not in bare  # these say that the other bits are preserved
+        half = half and "SCALEF32" not in bare and not bare.startswith("V_CVT_SR_")  # these say that the other bits are preserved
         yield Case(f"{n}", [inst], state, tolerance_of(bare), _outputs(inst, op), half)
 
 
@@ -371,6 +374,8 @@ def _special(bare: str, fields: dict[str, Any], state: State, n: int, rng: Gener
         turns = rng.integers(-256, 256, 64) + rng.uniform(0.02, 0.23, 64)
         if bare.endswith("F32"):
             state.vector[20] = turns.astype(np.float32).view(np.uint32)
+        else:  # near enough to 0 that f16 has places behind the point
+            state.vector[20] = (turns / 16).astype(np.float16).view(np.uint16)
         fields["src0"] = vector(20, 32)
     if bare.startswith("V_ACCVGPR_WRITE") and n % 2:
         fields["src0"] = src[129 + n]

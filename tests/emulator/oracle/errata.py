@@ -45,11 +45,24 @@ CHANGED: dict[str, tuple[str, str, str]] = {
         )
         for form in ("F16", "F32", "F64")
     },
+    **{  # one blank more in each name, for each change
+        "V_DIV_FIXUP_LEGACY_F16" + " " * n: (printed, meant, "as V_DIV_FIXUP_F16: tmp holds an f16")
+        for n, (printed, meant) in enumerate(
+            (
+                ("tmp = sign_out ? -INF : +INF", "tmp = sign_out ? -INF.f16 : +INF.f16"),
+                ("tmp = sign_out ? -0.0 : 0.0", "tmp = sign_out ? -16'0.0 : 16'0.0"),
+                ("tmp = cvtToQuietNAN(64'F(S2.f16))", "tmp = 16'F(cvtToQuietNAN(64'F(S2.f16)))"),
+                ("tmp = cvtToQuietNAN(64'F(S1.f16))", "tmp = 16'F(cvtToQuietNAN(64'F(S1.f16)))"),
+            )
+        )
+    },
     "V_RSQ_F32": ("1.0F / sqrt(S0.f32)", "rsq(S0.f32)", _ONCE),
     "V_RSQ_F16": ("16'1.0 / sqrt(S0.f16)", "rsq(S0.f16)", _ONCE),
     "V_RSQ_F64": ("1.0 / sqrt(S0.f64)", "rsq(S0.f64)", _ONCE),
     "V_SIN_F32": ("sin(S0.f32 * 32'F(PI * 2.0))", "sin_turns(S0.f32)", _TURNS),
     "V_COS_F32": ("cos(S0.f32 * 32'F(PI * 2.0))", "cos_turns(S0.f32)", _TURNS),
+    "V_SIN_F16": ("sin(S0.f16 * 16'F(PI * 2.0))", "sin_turns(S0.f16)", _TURNS),
+    "V_COS_F16": ("cos(S0.f16 * 16'F(PI * 2.0))", "cos_turns(S0.f16)", _TURNS),
     "V_FREXP_EXP_I32_F32": ("exponent(S0.f32) - 127 + 1", "frexp_exponent(S0.f32)", _FREXP),
     "V_FREXP_EXP_I32_F64": ("exponent(S0.f64) - 1023 + 1", "frexp_exponent(S0.f64)", _FREXP),
     "V_FREXP_EXP_I16_F16": ("16'I(exponent(S0.f16) - 15 + 1)", "frexp_exponent(S0.f16)", _FREXP),
@@ -143,6 +156,41 @@ ADDED: dict[str, str] = {
                 for n in (24, 16, 8, 0)
             ),
             "D0.u32 = tmp",
+        ]
+    ),
+    "S_WAKEUP": "",
+    "S_ATC_PROBE": "",
+    "S_ATC_PROBE_BUFFER": "",
+    "V_CLREXCP": "",
+    "V_EXP_LEGACY_F32": "D0.f32 = pow(2.0F, S0.f32)",
+    "V_LOG_LEGACY_F32": "D0.f32 = log2(S0.f32)",
+    # The table is not printed: sixteenths of a signed number of four bits (opcode description).
+    "V_CVT_OFF_F32_I4": "tmp.i32 = S0.i32 << 28U;\ntmp.i32 = tmp.i32 >> 28U;\nD0.f32 = i32_to_f32(tmp.i32) / 16.0F",
+    # The listing names a function that it does not have: as the 8-bit forms below.
+    **{
+        f"V_CVT_SR_{form.upper()}_F32": "\n".join(
+            [
+                "prev_mode = ROUND_MODE;",
+                "ROUND_MODE = ROUND_TOWARD_ZERO;",
+                f"tmp.u32 = S0.u32 + S1[31 : {cut}].u32;",
+                f"VGPR[laneId][VDST.u32][OPSEL[3].i32 * 16 + 15 : OPSEL[3].i32 * 16].{form} = f32_to_{form}(tmp.f32);",
+                "ROUND_MODE = prev_mode",
+            ]
+        )
+        for form, cut in (("f16", 19), ("bf16", 16))
+    },
+    # The same with the printed arrays LDS and RETURN_DATA as the memory and the result of the other listings.
+    "DS_CONDXCHG32_RTN_B64": "\n".join(
+        [
+            "addr = (CalcDsAddr(ADDR.b32, OFFSET0.b32, OFFSET1.b32) & 0xfff8U);",
+            "RETURN_DATA[31 : 0] = MEM[addr].b32;",
+            "RETURN_DATA[63 : 32] = MEM[addr + 4U].b32;",
+            "if DATA[31] then",
+            "MEM[addr].b32 = { 1'0, DATA[30 : 0] }",
+            "endif;",
+            "if DATA[63] then",
+            "MEM[addr + 4U].b32 = { 1'0, DATA[62 : 32] }",
+            "endif",
         ]
     ),
     "BUFFER_WBL2": "",

@@ -325,6 +325,19 @@ def _arctangent(one: int, x: int) -> int:
     return total
 
 
+def byte_distance(masked: bool) -> Function:
+    """V_SAD_U8 and V_MSAD_U8 as functions of other listings; masked: where the reference's byte is 0, nothing is added."""
+
+    def apply(modes: Modes, a: Value, b: Value, c: Value) -> Value:
+        total = c.bits
+        for low in range(0, 32, 8):
+            x, y = a.bits >> low & 0xFF, b.bits >> low & 0xFF
+            total += abs(x - y) if y or not masked else 0
+        return integer("u", 32, total)
+
+    return apply
+
+
 def prng(modes: Modes, a: Value) -> Value:
     return integer("u", 32, a.bits << 1 ^ (197 if a.bits >> 31 & 1 else 0))
 
@@ -370,6 +383,8 @@ FUNCTIONS: dict[str, Function] = {
     "f16_to_unorm": normalised(16, False),
     "two_over_pi_bits": two_over_pi_bits,
     "v_prng_b32": prng,
+    "v_sad_u8": byte_distance(False),
+    "v_msad_u8": byte_distance(True),
     "s_ff1_i32_b64": first_one,
     "v_minimum_f32": minimum_maximum("<"),
     "v_maximum_f32": minimum_maximum(">"),

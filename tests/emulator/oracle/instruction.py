@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.emulator.oracle import floats, memory_instructions, mfma, operands
+from tests.emulator.oracle import floats, memory_instructions, mfma, operands, typed_buffers
 from tests.emulator.oracle.encoding import bare_name, common_scope, encoding, listing, literal_of, view
 from tests.emulator.oracle.operands import EXEC, SCC, VCC, Operand, State, operand
 from tests.emulator.oracle.pcode import Cell, Remote, Scope, run, text_of
@@ -19,7 +19,8 @@ NO_FLUSH = (  # values are moved or examined as bits: MODE.FP_DENORM does not ap
 )  # fmt: skip
 # The transcendental unit has no f32 denormals, whatever MODE says (LLVM SIISelLowering: "v_rcp_f32 and v_rsq_f32 do not
 # support denormals"; the same for exp, log and sqrt, which it scales around when denormals are enabled).
-ALWAYS_FLUSH = frozenset({"V_EXP_F32", "V_LOG_F32", "V_RCP_F32", "V_RCP_IFLAG_F32", "V_RSQ_F32", "V_SQRT_F32"})
+ALWAYS_FLUSH = frozenset({"V_EXP_F32", "V_LOG_F32", "V_RCP_F32", "V_RCP_IFLAG_F32", "V_RSQ_F32", "V_SQRT_F32",
+                           "V_EXP_LEGACY_F32", "V_LOG_LEGACY_F32"})  # fmt: skip
 LOGIC_WITH_MODIFIERS = frozenset({"V_CNDMASK_B32"})  # neg and abs act on bit 31 although the operand is "bits"
 
 
@@ -38,6 +39,8 @@ def execute(inst: Any, state: State) -> None:
         memory_instructions.lds(inst, state)
     elif kind in ("FLAT", "GLOBAL", "SCRATCH"):
         memory_instructions.flat(inst, state)
+    elif "_FORMAT_" in inst.op.name:
+        typed_buffers.execute(inst, state)
     elif kind == "MUBUF":
         memory_instructions.buffer(inst, state)
     elif "MFMA" in inst.op.name:
@@ -73,16 +76,31 @@ def _scalar(inst: Any, state: State) -> None:
             scope.set("S0", "b", 32, old)
         elif name == "S_SETREG_B32":
             scope.set("S0", "b", 32, old)
+    scope.arrays["SGPR"] = (1, lambda n: _scalar_register(state, n))
+    for name_, value in (("DST", inst.sdst.offset if hasattr(inst, "sdst") else 0), ("WAVE_MODE.GPR_IDX_EN", 0)):
+        scope.set(name_, "u", 32, value)
+    for user in ("SYS", "USER"):
+        scope.set(f"WAVE_STATUS.COND_DBG_{user}", "u", 1, 0)
     scope.arrays["HW_REGISTERS"] = (1, lambda n: _hardware_register(state, n))
     scope.arrays["HwRegWriteMask"] = (0, lambda *_: Cell(32, 0xFFFFFFFF, kind="i"))
     run(listing(inst), scope)
     state.scalar[SCC] = scope.cells["SCC"].bits & 1
     state.set_pair(EXEC, scope.cells["EXEC"].bits)
     state.scalar[operands.M0] = scope.cells["M0"].bits
-    if width and not name.startswith(("S_CMPK", "S_SETREG")):
+    if width and not name.startswith(("S_CMPK", "S_SETREG", "S_MOVRELD")):
         operands.write_scalar(state, inst.sdst.offset, scope.cells["D0"].bits, width)
     taken = scope.cells["PC"].bits != state.pc
     state.pc = scope.cells["PC"].bits if taken else state.pc + inst.bytes
+
+
+def _scalar_register(state: State, number: int) -> Cell:
+    def load(low: int, width: int) -> int:
+        return state.pair(number) >> low & ((1 << width) - 1)
+
+    def store(low: int, width: int, bits: int) -> None:
+        operands.write_scalar(state, number, bits, width)
+
+    return Remote(load, store, 64)
 
 
 def _hardware_register(state: State, number: int) -> Cell:
@@ -243,8 +261,14 @@ class _Sources:
         if fmt is None or self.name.startswith(NO_FLUSH):
             return bits
         if self.name in ALWAYS_FLUSH or self.state.flushes(32 if fmt is floats.BF16 else fmt.width, False):
-            return operands.flush(bits, fmt)
+            return _flush_parts(bits, fmt, kind.packed if kind.bits > fmt.width else 1)
         return bits
+
+
+def _flush_parts(bits: int, fmt: floats.Format, parts: int) -> int:
+    """Each of the numbers in an operand, the lowest first."""
+    mask = (1 << fmt.width) - 1
+    return sum(operands.flush(bits >> n * fmt.width & mask, fmt) << n * fmt.width for n in range(parts))
 
 
 def _result(inst: Any, state: State, bits: int, kind: Operand, old: int) -> int:
@@ -347,7 +371,7 @@ def _vector(inst: Any, state: State) -> None:
             mask.write(lane, 1, carry.bits & 1)
         if "_MIX" in name:
             bits = _mix_result(inst, before, destination.bits)
-        elif "_FP8_" in name or "_BF8_" in name or "SCALEF32" in name:
+        elif "_FP8_" in name or "_BF8_" in name or "SCALEF32" in name or name.startswith("V_CVT_SR_"):
             bits = destination.bits  # the listing places the bytes itself
         else:
             bits = _result(inst, before, destination.bits, kind, old)
@@ -374,8 +398,8 @@ class _Split(Cell):
 def _old_operand(inst: Any, state: State, old: int) -> int:
     """D0 as an input (V_FMAC, V_DOT2C): flushed like any other operand."""
     name, kind = bare_name(inst), operand(inst, "vdst")
-    if "MAC" in name and kind.format is not None and kind.packed == 1 and state.flushes(kind.format.width, False):
-        return operands.flush(old, kind.format)
+    if "MAC" in name and kind.format is not None and state.flushes(kind.format.width, False):
+        return _flush_parts(old, kind.format, kind.packed) if kind.packed > 1 else operands.flush(old, kind.format)
     return old
 
 
@@ -412,6 +436,7 @@ def _encoding_cells(inst: Any, scope: Scope) -> None:
     scope.set("VDST", "u", 32, 0)
     scope.set("SRC0", "u", 32, 1)
     scope.set("SIMM32", "u", 32, literal_of(inst) or 0)
+    scope.set("SIMM16", "u", 16, (literal_of(inst) or 0) & 0xFFFF)
     scope.set("SDWA_SRC0_SEL", "u", 3, getattr(inst, "src0_sel", 0))
     for name, field in (("OMOD", "omod"), ("ABS", "abs"), ("NEG", "neg")):
         scope.set(f"INST.{name}", "u", 3, getattr(inst, field, 0))

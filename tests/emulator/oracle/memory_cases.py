@@ -75,7 +75,23 @@ def lds_cases(op: Any, arch: str) -> Iterator[Case]:
             fields["acc"] = int("READ" in name or "WRITE" in name)
         if "_TR_" in name:
             state.set_pair(EXEC, ALL)  # what a disabled lane contributes is not documented
+        if "ADDTID" in name or name in ("DS_APPEND", "DS_CONSUME"):
+            state.scalar[124] = 0xABC00000 | 1024 + 64 * n  # the upper bits do not count
+            fields.pop("addr")
+        if "CMPST" in name:
+            _half_equal(state, 30, 2 if "64" in name else 1, fields, bytes(state.lds))
         yield Case(f"{n}", [ins.DS(op, **fields)], state)
+
+
+def _half_equal(
+    state: State, row: int, words: int, fields: dict[str, Any], memory: bytes
+) -> None:
+    """Every other lane of a compare-and-swap compares with what is there."""
+    offset = fields["offset0"] | fields.get("offset1", 0) << 8 if "offset0" in fields else fields["offset"]
+    for lane in range(0, 64, 2):
+        at = int(state.vector[20, lane]) + offset
+        for n in range(words):
+            state.vector[row + n, lane] = int.from_bytes(memory[at + 4 * n : at + 4 * n + 4], "little")
 
 
 def _data_rows(op: Any, table: Any, state: State, rng: np.random.Generator) -> dict[str, Any]:
@@ -107,7 +123,12 @@ def flat_cases(cls: str, op: Any, arch: str, base: int) -> Iterator[Case]:
         if n % 2 and cls == "GLOBAL":
             state.set_pair(70, base)
             fields["saddr"], fields["addr"] = src[70:71], vector(20, 32)
-        else:
+            offset = fields["offset"] - (fields["offset"] >> 12 << 13)
+        if "CMPSWAP" in op.name:
+            words = 2 if "X2" in op.name else 1
+            _floats(state, op, 30, 2, rng)
+            _half_equal(state, 30 + words, words, {"offset": offset}, bytes(state.memory[base]))
+        if not (n % 2 and cls == "GLOBAL"):
             full = state.vector[20].astype(np.uint64) + np.uint64(base)
             state.vector[20], state.vector[21] = full & np.uint64(0xFFFFFFFF), full >> np.uint64(32)
             fields["addr"] = vector(20, 64)
@@ -172,6 +193,9 @@ def buffer_cases(op: Any, arch: str, base: int, lds: bool = False) -> Iterator[C
             fields["acc"] = 1
         inst = ins.MUBUF(op, **fields)
         _no_straddle(inst, state, records, n)
+        if "CMPSWAP" in op.name and n == 0:
+            words = 2 if "X2" in op.name else 1
+            _half_equal(state, 30 + words, words, fields, bytes(state.memory[base]))
         yield Case(f"{n}", [inst], state)
 
 
@@ -198,6 +222,8 @@ def scratch_cases(op: Any, arch: str) -> Iterator[Case]:
             fields["data"] = vector(40, table["data"][1])
         if "vdst" in table:
             fields["vdst"] = vector(10, table["vdst"][1])
+        if "LDS" in op.name:
+            _lds_target(state, rng)
         program = [
             _encode(ins.SCRATCH, enum.SCRATCHOp.SCRATCH_STORE_DWORDX4, {**common, "data": vector(30, 128)}),
             _encode(ins.SCRATCH, op, fields),
@@ -238,6 +264,12 @@ def scalar_memory_cases(op: Any, arch: str, base: int) -> Iterator[Case]:
         if n == 5 and not buffer:
             state.set_pair(40, base + 8192)
             fields["offset"] = -4096 & 0x1FFFFF
+        if "ATOMIC" in op.name:
+            fields["glc"] = n % 2
+        if "CMPSWAP" in op.name and n % 3:
+            words, at = bits // 64, 8192 - 4096 if n == 5 and not buffer else fields["offset"] + 128 * (n == 4)
+            held = bytes(state.memory[base])[at : at + 4 * words]
+            state.scalar[64 + words : 64 + 2 * words] = np.frombuffer(held, np.uint32)
         yield Case(f"{n}", [ins.SMEM(op, **fields)], state)
 
 

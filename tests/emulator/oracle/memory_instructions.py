@@ -29,10 +29,16 @@ def scalar_memory(inst: Any, state: State) -> None:
         scope.arrays[function] = (0, lambda *_: Cell(128, address, kind="u"))
     for field in ("SBASE", "SOFFSET", "OFFSET"):
         scope.set(field, "u", 64, 0)
-    scope.cells["SDATA"] = Cell(width, 0, register=True)
+    data = sum(int(state.scalar[inst.sdata.offset + n]) << 32 * n for n in range(width // 32))
+    scope.cells["SDATA"] = Cell(width, data, register=True)
+    scope.cells["RETURN_DATA"] = Cell(64, 0, register=True)
+    scope.set("DATA", "b", width, data)
     run(listing(inst), scope)
     if "LOAD" in name:
         operands.write_scalar(state, inst.sdata.offset, scope.cells["SDATA"].bits, width)
+    elif "ATOMIC" in name and inst.glc:
+        size = 64 if "X2" in name else 32
+        operands.write_scalar(state, inst.sdata.offset, scope.cells["RETURN_DATA"].bits, size)
 
 
 def _lanes(state: State) -> list[int]:
@@ -49,6 +55,9 @@ def lds(inst: Any, state: State) -> None:
         return
     if "_TR_" in name:
         _transposed_read(inst, state)
+        return
+    if name in ("DS_APPEND", "DS_CONSUME"):
+        _count_lanes(inst, state)
         return
     text = listing(inst)
     acc = 256 if inst.acc else 0
@@ -116,10 +125,23 @@ def _swizzle(inst: Any, state: State) -> None:
         state.vector[inst_row(inst, "vdst"), lane] = before.vector[inst_row(inst, "addr"), source] if active else 0
 
 
+def _count_lanes(inst: Any, state: State) -> None:
+    """DS_APPEND, DS_CONSUME (CDNA3 ISA, opcode descriptions; the address is M0's, as LLVM's intrinsics pass it)."""
+    lanes = _lanes(state)
+    cell = memory.lds_cell(state)((int(state.scalar[operands.M0]) & 0xFFFF) + (inst.offset0 | inst.offset1 << 8))
+    before = cell.read(0, 32)
+    if lanes:
+        step = len(lanes) if "APPEND" in inst.op.name else -len(lanes)
+        cell.write(0, 32, (before + step) & 0xFFFFFFFF)
+    for lane in lanes:
+        state.vector[inst_row(inst, "vdst") + (256 if inst.acc else 0), lane] = before
+
+
 def _transposed_read(inst: Any, state: State) -> None:
     """DS_READ_B64_TR_B16 (CDNA4 ISA, "LDS transpose read"; LLVM llvm.amdgcn.ds.read.tr16.b64): 16 lanes read 16 rows
     of four 16-bit elements; element e of lane l in the group comes from lane 4 * (l % 4)... see transpose()."""
-    bits, parts = int(inst.op.name.rsplit("_B", 1)[1]), 64
+    bits = int(inst.op.name.rsplit("_B", 1)[1])
+    parts = 96 if bits == 6 else 64
     before, offset = state.copy(), inst.offset0 | inst.offset1 << 8
     acc = 256 if inst.acc else 0
     read = memory.lds_cell(before)
@@ -128,13 +150,13 @@ def _transposed_read(inst: Any, state: State) -> None:
         for lane in range(64)
     ]
     for lane in _lanes(state):
-        operands.write_vector(state, inst_row(inst, "vdst") + acc, lane, transpose(loaded, lane, bits), parts)
+        operands.write_vector(state, inst_row(inst, "vdst") + acc, lane, transpose(loaded, lane, bits, parts), parts)
 
 
-def transpose(loaded: list[int], lane: int, bits: int) -> int:
+def transpose(loaded: list[int], lane: int, bits: int, total: int = 64) -> int:
     """In a group of 16 lanes the data form a matrix of 16 columns (elements of four lanes side by side for 16-bit
-    elements) by 64/bits rows; lane l of the group gets column l."""
-    per_lane = 64 // bits
+    elements) by ``total``/bits rows; lane l of the group gets column l."""
+    per_lane = total // bits
     group, column = lane & ~15, lane & 15
     lanes_of_row = 16 // per_lane
     result = 0
@@ -160,7 +182,7 @@ def flat(inst: Any, state: State) -> None:
         return (before.pair(saddr) + int(before.vector[row, lane]) + offset) & (1 << 64) - 1
 
     if "LDS" in inst.op.name:
-        _to_lds(inst, state, address, offset)
+        _to_lds(inst, state, address, offset, scratch=kind == "SCRATCH")
         return
     data_field, result_field = "data", "vdst"
     _vector_memory(inst, state, before, address, data_field, result_field, bool(inst.sc0))
@@ -193,7 +215,9 @@ def _access_bytes(inst: Any) -> int:
     return 8 if "F64" in name else 4
 
 
-def _to_lds(inst: Any, state: State, address: Callable[[int], int], offset: int) -> None:
+def _to_lds(
+    inst: Any, state: State, address: Callable[[int], int], offset: int, *, scratch: bool = False
+) -> None:
     """LDS_ADDR = M0 + inst_offset + lane * size (ISA, "Memory buffer load to LDS"); out of range writes 0.
 
     18 bits of M0 count, of CDNA3 16; lanes of 3 dwords are 16 bytes apart.
@@ -203,7 +227,10 @@ def _to_lds(inst: Any, state: State, address: Callable[[int], int], offset: int)
     base = (int(state.scalar[operands.M0]) & (0xFFFF if state.arch == "gfx942" else 0x3FFFF)) + offset
     source, target = memory.global_cell(state), memory.lds_cell(state)
     for lane in _lanes(state):
-        bits = source(address(lane)).read(0, 8 * _access_bytes(inst))
+        cell = memory.scratch_cell(state, lane) if scratch else source
+        bits = cell(address(lane)).read(0, 8 * _access_bytes(inst))
+        if "SBYTE" in inst.op.name or "SSHORT" in inst.op.name:
+            bits = memory.sign_extend(bits, 8 * _access_bytes(inst)) & 0xFFFFFFFF
         target(base + lane * stride).write(0, 8 * size, bits)
 
 

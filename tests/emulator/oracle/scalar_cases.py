@@ -31,6 +31,11 @@ def sop_cases(cls: str, op: Any, arch: str) -> Iterator[Case]:
             if op.name.startswith(("S_ADDK", "S_MULK", "S_CMPK", "S_CMOVK")):
                 fields["sdst"] = scalar(50, 32)
                 fill_scalar(state, 50, Operand("I32", 1, 32), rng)
+        if "MOVREL" in op.name:  # from s30 or to s50 on, by an even number
+            fields["ssrc0"], state.scalar[124] = scalar(30, table["ssrc0"][1]), 2 * (n % 8)
+            fields["sdst"] = scalar(50, table["sdst"][1])
+        if op.name == "S_SET_GPR_IDX_ON":
+            fields["ssrc1"] = src[n % 16]  # the field itself is the number
         if cls.startswith("SOPK"):
             fields["simm16"] = int(rng.integers(0, 1 << 16)) if n % 3 else (0, 0x8000, 0x7FFF, 1, 0xFFFF)[n % 5]
         if op.name in ("S_SETREG_B32", "S_GETREG_B32", "S_SETREG_IMM32_B32"):
@@ -79,6 +84,8 @@ def quiet_cases(op: Any, arch: str) -> Iterator[Case]:
     rng = generator(op.name)
     for n in range(2):
         cls = ins.SOPP if type(op).__name__ == "SOPPOp" else getattr(ins, type(op).__name__.removesuffix("Op"))
+        if type(op).__name__ == "VOP3Op":
+            cls = ins.VOP3
         fields = {"simm16": 0xCF7F if "WAITCNT" in op.name else n} if cls is ins.SOPP else {}
         yield Case(f"{n}", [cls(op, **fields)], fresh_state(rng, arch))
 
@@ -86,6 +93,13 @@ def quiet_cases(op: Any, arch: str) -> Iterator[Case]:
 def debugger_cases(op: Any, arch: str) -> Iterator[Case]:
     """s_trap 3, a debugger's, changes nothing without one; the others are tests/emulator/test_host_calls.py's."""
     yield Case("3", [ins.SOPP(op, simm16=3)], fresh_state(generator(op.name), arch))
+
+
+def index_cases(op: Any, arch: str) -> Iterator[Case]:
+    """s_set_gpr_idx_off and s_set_gpr_idx_mode: what is left in M0."""
+    rng = generator(op.name)
+    for n in range(4):
+        yield Case(f"{n}", [ins.SOPP(op, simm16=5 * n if "MODE" in op.name else 0)], fresh_state(rng, arch))
 
 
 def _move(code: int, value: int) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tests.emulator.oracle import cases, floats, memory_cases, mfma, scalar_cases
+from tests.emulator.oracle import cases, floats, memory_cases, mfma, scalar_cases, typed_buffers
 from tests.emulator.oracle.cases import Case
 from tests.emulator.oracle.encoding import view
 from tests.emulator.oracle.floats import Format
@@ -18,11 +18,14 @@ from tests.emulator.oracle.pcode import text_of
 
 Mask = npt.NDArray[np.bool_]
 COMPARED_SCALARS = [*range(128), SCC]
-BRANCHES = ("S_BRANCH", "S_CBRANCH_SCC", "S_CBRANCH_VCC", "S_CBRANCH_EXEC")
+BRANCHES = ("S_BRANCH", "S_CBRANCH_SCC", "S_CBRANCH_VCC", "S_CBRANCH_EXEC", "S_CBRANCH_CDBG")
 QUIET = (
     *("S_NOP", "S_WAITCNT", "S_SETPRIO", "S_SLEEP", "S_ICACHE", "S_DCACHE", "S_SETHALT", "S_TTRACE", "S_INCPERF"),
-    *("S_SENDMSG", "S_DECPERF", "BUFFER_WBL2", "BUFFER_INV", "V_NOP", "DS_NOP"),
+    *("S_SENDMSG", "S_WAKEUP", "S_ATC_PROBE", "S_DECPERF", "BUFFER_WBL2", "BUFFER_INV", "V_NOP", "DS_NOP", "V_CLREXCP"),
 )
+
+
+WITHOUT_LISTING = ("DS_SWIZZLE_B32", "DS_APPEND", "DS_CONSUME")
 
 
 class NoOracleError(LookupError):
@@ -48,7 +51,11 @@ def cases_for(cls: str, op: Any, arch: str, base: int) -> Iterator[Case]:
         return scalar_cases.stop_cases(op, arch)
     if name in ("S_GETPC_B64", "S_SETPC_B64", "S_SWAPPC_B64", "S_CALL_B64"):
         return scalar_cases.program_counter_cases(op, arch)
-    if text_of(op) is None and "LOAD_LDS" not in name and name != "DS_SWIZZLE_B32":
+    if name.startswith(("S_SET_GPR_IDX_OFF", "S_SET_GPR_IDX_MODE")):
+        return scalar_cases.index_cases(op, arch)
+    if "_FORMAT_" in name:
+        return typed_buffers.cases(cls, op, arch, base)
+    if text_of(op) is None and "LOAD_LDS" not in name and name not in WITHOUT_LISTING:
         raise NoOracleError(name)
     if cls.startswith("VOP"):
         return cases.vop_cases(cls.split("_")[0], op, arch)

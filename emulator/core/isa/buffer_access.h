@@ -1,0 +1,31 @@
+// Where the lanes of a buffer instruction go (interp_buffer.cpp), for those that convert formats.
+#pragma once
+
+#include "isa/access.h"
+
+#include <cstdint>
+
+namespace emu {
+
+struct Resource
+{
+    uint64_t base;
+    uint64_t records; // bytes, or elements if stride is not 0
+    uint32_t stride;
+};
+
+// Where each lane of an access goes, relative to the resource's base with soffset added to it.
+struct alignas(64) Lanes
+{
+    uint64_t offset[LANES];
+    Resource resource;
+    const uint32_t* index; // of a structured buffer's element, else null
+    uint64_t mask;         // EXEC
+    uint64_t whole;        // of these, lanes whose every dword is in range
+};
+
+// The lanes of an access of `bytes` a lane, checked; the range check looks at the byte at `skip`.
+void aim_buffer(
+    Wave& w, const MicroOp* op, Access access, unsigned bytes, unsigned skip, Lanes& lanes);
+
+} // namespace emu

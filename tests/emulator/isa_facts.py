@@ -1,0 +1,99 @@
+"""The instructions of each arch as LLVM has them: every name in the embedded compiler that its assembler takes.
+
+``python -m tests.emulator.isa_facts --write`` renews emulator/inspection/isa.yaml. The names are taken from the
+compiler's own tables. A line with a name alone is always wrong; what the assembler says about it tells whether the
+arch has the instruction, and in which of the encodings that a suffix asks for.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+
+from emulator.inspection.isa import FACTS
+from kernels.base.settings import cache_folder
+from kernels.code import toolchains
+
+ARCHS = ("gfx90a", "gfx942", "gfx950")
+FORMS = ("e32", "e64", "sdwa", "dpp")
+_NAME = re.compile(rb"(?<![a-z0-9_.])(?:s|v|ds|flat|global|scratch|buffer|tbuffer)_[a-z0-9_]+(?![A-Za-z0-9_.])")
+_REFUSED = ("invalid instruction", "not supported on this GPU", "variant of this instruction is not supported")
+_SUFFIX = re.compile(r"_(e32|e64|sdwa|dpp|e64_dpp)$")
+_HEAD = """\
+# Instructions that LLVM's assembler takes, by arch, and the encodings of those that have several: of {llvm}.
+# Made by python -m tests.emulator.isa_facts --write; a test compares it with the assembler.
+"""
+
+
+def known_names(compiler: Path) -> set[str]:
+    """What looks like a mnemonic in the compiler's tables, without a suffix that chooses an encoding."""
+    found = {match.decode() for match in _NAME.findall(compiler.read_bytes())}
+    return {_SUFFIX.sub("", name) for name in found}
+
+
+def taken(names: Iterable[str], arch: str) -> set[str]:
+    """The names of which the assembler misses nothing but operands."""
+    tc = toolchains.detect("embedded", cache=cache_folder())
+    listed = sorted(names)
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "names.s")
+        source.write_text("".join(f"{name}\n" for name in listed))
+        target = ("-x", "assembler", "--target=amdgcn-amd-amdhsa", f"-mcpu={arch}", "-ferror-limit=0", "-c")
+        command = [*tc.compiler, *target, str(source), "-o", str(Path(folder, "names.o"))]
+        said = subprocess.run(command, env=tc.environment, capture_output=True, text=True, check=False).stderr
+    refused = {
+        listed[int(line) - 1]
+        for line, message in re.findall(r":(\d+):\d+: error: (.*)", said)
+        if any(words in message for words in _REFUSED)
+    }
+    return set(listed) - refused
+
+
+def facts() -> dict[str, dict[str, frozenset[str]]]:
+    """The forms of each instruction, by arch; instructions with one encoding have no form."""
+    tc = toolchains.detect("embedded", cache=cache_folder())
+    names = known_names(Path(tc.compiler[0]))
+    found: dict[str, dict[str, frozenset[str]]] = {}
+    for arch in ARCHS:
+        plain = taken(names, arch)
+        forms = taken((f"{name}_{form}" for name in names for form in FORMS if name.startswith("v_")), arch)
+        of_name: dict[str, set[str]] = defaultdict(set)
+        for name in forms:
+            base, form = name.rsplit("_", 1)
+            of_name[base].add(form)
+        found[arch] = {name: frozenset(of_name.get(name, ())) for name in sorted(plain | of_name.keys())}
+    return found
+
+
+def as_yaml(found: Mapping[str, Mapping[str, frozenset[str]]]) -> str:
+    """The facts as groups of names that the same archs have in the same forms."""
+    groups: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = defaultdict(list)
+    for name in sorted({name for names in found.values() for name in names}):
+        by_form: dict[tuple[str, ...], list[str]] = defaultdict(list)
+        for arch in ARCHS:
+            if name in found[arch]:
+                by_form[tuple(form for form in FORMS if form in found[arch][name])].append(arch)
+        for forms, archs in by_form.items():
+            groups[tuple(archs), forms].append(name)
+    lines = [_HEAD.format(llvm=f"ziglang {version('ziglang')}").rstrip()]
+    for (archs, forms), names in sorted(groups.items()):
+        lines.append(f"- archs: [{', '.join(archs)}]")
+        lines.append(f"  forms: [{', '.join(forms)}]")
+        lines.append("  names: >-")
+        lines += textwrap.wrap(" ".join(names), 116, initial_indent="    ", subsequent_indent="    ")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    text = as_yaml(facts())
+    if "--write" in sys.argv[1:]:
+        FACTS.write_text(text)
+    else:
+        print(text, end="")

@@ -1,0 +1,80 @@
+"""What `coverage --isa` says: the facts are LLVM's, the number in README is the real one, and what is refused is known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from emulator.cli import main
+from emulator.inspection import isa
+from emulator.lowering import opcodes
+from tests.emulator.isa_facts import as_yaml, facts, taken
+
+README = Path(__file__).parents[2] / "README.md"
+MATRIX = ("v_mfma", "v_smfmac")
+# Instructions that are refused, and why. Matrix instructions are listed by tests of their own.
+REFUSED = {
+    **dict.fromkeys(("s_rfe_b64", "s_rfe_restore_b64"), "of trap handlers"),
+    **dict.fromkeys(("s_cbranch_g_fork", "s_cbranch_i_fork", "s_cbranch_join"), "no compiler emits them"),
+    **dict.fromkeys(("s_setvskip", "s_setkill", "s_endpgm_ordered_ps_done"), "of graphics"),
+    "v_screen_partition_4se_b32": "of graphics; the manual has no listing",
+    **dict.fromkeys(("s_sendmsg", "s_sendmsghalt", "s_trap"), "messages to the host"),
+    **dict.fromkeys(
+        [f"s_scratch_{way}_dword{size}" for way in ("load", "store") for size in ("", "x2", "x4")],
+        "no compiler emits them, and how the hardware swizzles them is not documented",
+    ),
+    **dict.fromkeys(("s_dcache_discard", "s_dcache_discard_x2"), "loses stores at a time that is not documented"),
+    **dict.fromkeys(
+        [f"ds_gws_{word}" for word in ("init", "barrier", "sema_br", "sema_p", "sema_v", "sema_release_all")],
+        "GWS joins workgroups, which run one after another here",
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    isa.rows.cache_clear()
+    yield
+    isa.rows.cache_clear()
+
+
+def test_the_facts_are_those_of_the_compilers_own_assembler() -> None:
+    assert isa.FACTS.read_text() == as_yaml(facts()), "python -m tests.emulator.isa_facts --write, and look at the change"
+
+
+def test_the_assembler_tells_archs_and_encodings_apart() -> None:
+    names = ["v_prng_b32", "v_mov_b32", "v_mov_b32_sdwa", "v_mul_lo_u32_sdwa", "s_barrier", "v_permlane16_b32", "nonsense"]
+    assert taken(names, "gfx942") == {"v_mov_b32", "v_mov_b32_sdwa", "s_barrier"}
+    assert taken(names, "gfx950") == {"v_prng_b32", "v_mov_b32", "v_mov_b32_sdwa", "s_barrier"}
+
+
+def test_the_readme_has_the_number() -> None:
+    text = " ".join(README.read_text().split())
+    (said,) = re.findall(r"Of gfx950, as LLVM's assembler knows it, (.*?) \(`python -m emulator coverage --isa`\)", text)
+    assert said == isa.summary("gfx950")
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_what_is_refused_is_known(arch: str) -> None:
+    refused = {name for row in isa.rows(arch) for name in row.refused if not name.startswith(MATRIX)}
+    assert refused == REFUSED.keys() & isa.instructions(arch).keys()
+
+
+def test_an_instruction_that_is_lost_changes_the_number_and_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = isa.summary("gfx942")
+    isa.rows.cache_clear()
+    monkeypatch.setattr(opcodes, "SUPPORTED", opcodes.SUPPORTED - {"ds_append"})
+    assert isa.summary("gfx942") != before
+    assert main(["coverage", "--isa", "--arch", "gfx942"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("DS ")]
+    assert "ds_append" in line.split()
+
+
+def test_a_file_and_the_isa_at_once_are_refused() -> None:
+    with pytest.raises(SystemExit):
+        main(["coverage", "--isa", "some.hsaco"])

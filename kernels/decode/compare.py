@@ -14,6 +14,8 @@ from kernels.decode.measuring import Outcome, measured
 from kernels.guard.packages import demand_triton
 from kernels.launch.device import EmulatedDevice
 from matrix.base.display import show
+from matrix.base.errors import UsageError
+from matrix.dialects import check_built_arch
 
 ARCH = "gfx950"
 _COMPARED = ("resident-fp8", "streaming-fp8")
@@ -25,12 +27,44 @@ PUBLISHED = (
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--tune",
+        metavar="PROBLEM",
+        help="instead, the launches of streaming that fit the guard's budget by their modelled cycles: of "
+        + ", ".join(one.name for one in problems(ARCH) if one.form == "streaming"),
+    )
+    parser.add_argument("--arch", default=ARCH, help="with --tune (default: %(default)s)")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Raises TritonMissingError, DeviceError."""
+    """Raises TritonMissingError, DeviceError; UsageError, UnknownArchError, OverBudgetError with --tune."""
     demand_triton()
+    return _tune(args.tune, args.arch) if args.tune else _compare()
+
+
+def _tune(name: str, arch: str) -> int:
+    from kernels.decode.tuned import ranked
+
+    check_built_arch(arch)
+    known = {one.name: one for one in problems(arch) if one.form == "streaming"}
+    if name not in known:
+        raise UsageError(f"--tune {name}: no such problem. Known: {', '.join(known)}.")
+    found, pruned = ranked(EmulatedDevice(arch), known[name])
+    printed = Table("launch", "VGPRs", "waves", "modelled cycles a token")
+    for one in found:
+        own, figures = one.launch, one.judged.figures
+        assert figures is not None
+        words = f"BLOCK_N={own.block_n} STEP={own.step} num_warps={own.num_warps} waves_per_eu={own.waves}"
+        forced = " (forced)" if own == known[name].launch else ""
+        printed.add_row(words + forced, str(figures.vgpr), str(figures.waves), f"{one.cycles_a_token:.2f}")
+    console().print(printed)
+    for line in pruned:
+        show(line)
+    return 0
+
+
+def _compare() -> int:
     compared = {one.name: one for one in problems(ARCH) if one.name in _COMPARED}
     compiled = {name: compiled_stages(one.candidates(ARCH)) for name, one in compared.items()}
     device = EmulatedDevice(ARCH)

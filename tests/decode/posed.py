@@ -51,15 +51,13 @@ def end() -> None:
 
 def posed(shape: Shape, arch: str) -> tuple[Any, Cache, Any]:
     rng = np.random.default_rng(1)
-    slots = len(LENGTHS) * CAPACITY
+    slots = len(LENGTHS) * max(CAPACITY, shape.page_size)
     k, v = (rng.standard_normal((slots, shape.heads_kv, shape.head_dim)) + 0.5 for _ in range(2))
     (kb, ks, kh), (vb, vs, vh) = (quantised(one, shape.groups, shape.stored, arch) for one in (k, v))
     q = from_bf16(to_bf16(rng.standard_normal((len(LENGTHS), shape.heads_kv * shape.heads_q, shape.head_dim))))
     pages = None
     if shape.page_size:
-        entries = max(CAPACITY // shape.page_size, 1)
-        pages = rng.permutation(max(slots // shape.page_size, len(LENGTHS))).astype(np.int32)
-        pages = pages[: len(LENGTHS) * entries].reshape(len(LENGTHS), entries)
+        pages = rng.permutation(slots // shape.page_size).astype(np.int32).reshape(len(LENGTHS), -1)
     cache = Cache(k=kb, v=vb, k_scale=ks, k_shift=kh, v_scale=vs, v_shift=vh, pages=pages)
     return q, cache, np.array(LENGTHS, np.int32)
 

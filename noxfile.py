@@ -62,7 +62,7 @@ def refuse_options(session: nox.Session) -> None:
 
 
 def judged() -> list[tuple[str, ...]]:
-    """The options of each `python -m reports gate`: by what this call of nox builds, a library unless it builds none."""
+    """The options of each `python -m reports gate`: by what this call of nox builds."""
     decode = [("--family", "decode", "--arch", arch) for arch in EMULATED] if "build-decode" in sys.argv else []
     library = [()] if not decode or any(word.startswith("build-gfx") for word in sys.argv) else []
     return [*library, *decode]

@@ -67,6 +67,10 @@ def _run(file: Path, changed: int, size: int) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     sys.path.insert(0, str(file.parent))  # its neighbours, as for `python FILE`
+    writing, sys.dont_write_bytecode = (
+        sys.dont_write_bytecode,
+        True,
+    )  # bytecode of the same second would be taken for it
     try:
         spec.loader.exec_module(module)
     except ModuleNotFoundError as error:
@@ -85,6 +89,7 @@ def _run(file: Path, changed: int, size: int) -> ModuleType:
         ) from error
     finally:
         sys.path.remove(str(file.parent))
+        sys.dont_write_bytecode = writing
     return module
 
 

@@ -65,7 +65,10 @@ def _worst(several: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def code_figures(inspected: Mapping[str, KernelCode], symbol: str, where: str) -> dict[str, float]:
-    """What a kernel's hot loop executes, and hazards. Raises GateError: no such kernel, or instructions in it that can't be judged."""
+    """What a kernel's hot loop executes, and its hazards.
+
+    Raises GateError: no such kernel, or instructions in it that can't be judged.
+    """
     code = inspected.get(symbol)
     if code is None:
         raise GateError(f"{where}: its machine code is not in the library.")

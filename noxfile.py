@@ -61,6 +61,13 @@ def refuse_options(session: nox.Session) -> None:
         session.error(f"this session has no options, and was given {' '.join(session.posargs)}")
 
 
+def judged() -> list[tuple[str, ...]]:
+    """The options of each `python -m reports gate`: by what this call of nox builds."""
+    decode = [("--family", "decode", "--arch", arch) for arch in EMULATED] if "build-decode" in sys.argv else []
+    library = [()] if not decode or any(word.startswith("build-gfx") for word in sys.argv) else []
+    return [*library, *decode]
+
+
 def run_suite(session: nox.Session, suite: str, *options: str) -> None:
     """Run a suite of GPU tests on the library that was built; options after `--` are tests.gpu's."""
     run(session, "tests.gpu", "--suite", suite, *options, *session.posargs)
@@ -143,14 +150,19 @@ def test_examples(session: nox.Session) -> None:
 
 @session("perf-gate")
 def perf_gate(session: nox.Session) -> None:
-    """Judge a built library against its baseline: it fails if regressed, inconclusive or not comparable."""
-    run(session, "reports", "gate", *session.posargs)
+    """Judge what was built against its baseline: it fails if regressed, inconclusive or not comparable.
+
+    That is a library, or after build-decode in one line the decode kernels of both archs.
+    """
+    for which in judged():
+        run(session, "reports", "gate", *which, *session.posargs)
 
 
 @session("perf-accept")
 def perf_accept(session: nox.Session) -> None:
-    """Make a built library's figures the baseline: `nox -s perf-accept -- --reason TEXT`."""
-    run(session, "reports", "accept", *session.posargs)
+    """Make the figures of what perf-gate judges the baseline: `nox -s perf-accept -- --reason TEXT`."""
+    for which in judged():
+        run(session, "reports", "accept", *which, *session.posargs)
 
 
 @session("perf-compare")
@@ -319,6 +331,7 @@ def build_decode(session: nox.Session) -> None:
     """Compile the decode kernels and judge registers, spills and waves; `-- --accept REASON` accepts what differs."""
     install_triton(session)
     session.run("python", "-m", "kernels", "guard", "kernels/decode/guard.yaml", *session.posargs)
+    session.run("python", "-m", "kernels", "build-decode")
 
 
 @nox.session(name="test-decode", venv_backend="virtualenv")

@@ -94,6 +94,12 @@ def _decode(parser: argparse.ArgumentParser) -> None:
     compare.add_options(parser)
 
 
+def _build_decode(parser: argparse.ArgumentParser) -> None:
+    from kernels.decode import built
+
+    built.add_options(parser)
+
+
 def _images(parser: argparse.ArgumentParser) -> None:
     from kernels.containers import command
 
@@ -141,6 +147,7 @@ COMMANDS: Commands = {
     "timing": ("model what workgroups of the gates' problems take, wave by wave", _timing),
     "timing-tables": ("model V2 and V3 on the problems of published tables", _timing_tables),
     "guard": ("compile a Triton kernel's configurations, without a GPU, and judge their registers", _guard),
+    "build-decode": ("compile the decode kernels for the gates: build/<arch>/decode", _build_decode),
     "decode": ("counts of the decode kernels' two forms on the emulated device", _decode),
     "images": ("container images: list, render, lint, build", _images),
     "in-container": ("run nox sessions in a container", _in_container),

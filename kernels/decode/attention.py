@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.decode.problem import Array, Cache, Launch, Shape, attention_candidate, reduction_candidate
+from kernels.decode.problem import Array, Cache, Launch, Shape
 from kernels.guard.candidates import Candidate
 from kernels.guard.compiling import Code, compiled, function_of
 from kernels.launch.device import EmulatedDevice
@@ -20,8 +20,6 @@ from kernels.launch.encodings import from_bf16, to_bf16
 from kernels.launch.hip_api import Memory
 
 SOURCE = Path(__file__).with_name("splitk.py")
-# Triton's buffer resources claim 2 GB whatever lies behind the pointer, which the emulator's rule for CK's refuses
-DEVICE_OPTIONS = {"srd_range_rule": False}
 _LANES = 64
 
 
@@ -33,14 +31,23 @@ class Decoded:
     counters: dict[str, Any]
 
 
-def code_of(candidate: Candidate) -> Code:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stages:
+    """The code of both: attention of each split, and the sum over the splits."""
+
+    attention: Code
+    reduction: Code
+
+
+def compiled_stages(candidates: tuple[Candidate, Candidate]) -> Stages:
     """Raises TritonMissingError, KernelFileError."""
-    return compiled(function_of(SOURCE, candidate.kernel), candidate)
+    first, second = (compiled(function_of(SOURCE, one.kernel), one) for one in candidates)
+    return Stages(attention=first, reduction=second)
 
 
 def decode(
     device: EmulatedDevice,
-    form: str,
+    stages: Stages,
     shape: Shape,
     launch: Launch,
     q: Array,
@@ -50,18 +57,12 @@ def decode(
 ) -> Decoded:
     """Attention of one token of each sequence, ``q`` (sequences, heads_kv * heads_q, head_dim), softmax over lengths.
 
-    The device has :data:`DEVICE_OPTIONS`. ``after_first`` is called between the stages, of which a device keeps the
-    last one's recording.
+    ``stages`` are of this shape and launch, and of the device's arch. ``after_first`` is called between the two, of
+    which a device keeps the last one's recording.
 
     Raises:
-        UsageError: a page size that the tile doesn't fit.
-        TritonMissingError, KernelFileError: the kernels can't be compiled.
         DeviceError: a launch faults.
     """
-    first, second = (
-        code_of(attention_candidate(form, shape, launch, device.arch)),
-        code_of(reduction_candidate(shape, device.arch)),
-    )
     sequences, heads = len(lengths), shape.heads_kv * shape.heads_q
     capacity = cache.pages.shape[1] if cache.pages is not None else cache.k.shape[0] // sequences
     pages = cache.pages if cache.pages is not None else np.zeros(1, np.int32)
@@ -75,9 +76,9 @@ def decode(
         numbers = [ctypes.c_int32(capacity), ctypes.c_float(math.log2(math.e) / math.sqrt(shape.head_dim))]
         device.reset_counters()
         grid, buffers = (sequences, shape.heads_kv, shape.splits), [*inputs, parts, sums, *rest]
-        _launch(device, first, grid, launch.num_warps, buffers, numbers)
+        _launch(device, stages.attention, grid, launch.num_warps, buffers, numbers)
         after_first()
-        _launch(device, second, (sequences * heads, 1, 1), 1, [parts, sums, out])
+        _launch(device, stages.reduction, (sequences * heads, 1, 1), 1, [parts, sums, out])
         return Decoded(
             out=from_bf16(device.hip.read(out, np.uint16, q.shape)).astype(np.float32), counters=dict(device.counters())
         )
@@ -86,9 +87,13 @@ def decode(
 def _memory(device: EmulatedDevice, stack: ExitStack) -> tuple[Callable[[int], Memory], Callable[[Array], Memory]]:
     """What allocates bytes, and what copies an array to the device; the stack frees them."""
 
+    def free(taken: Memory) -> None:
+        if device.fault() is None:  # else every call fails, and would hide what the launch says
+            device.hip.free(taken)
+
     def memory(size: int) -> Memory:
         taken = device.hip.malloc(size)
-        stack.callback(device.hip.free, taken)
+        stack.callback(free, taken)
         return taken
 
     def given(data: Array) -> Memory:

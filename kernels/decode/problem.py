@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,18 +21,23 @@ HEAD_DIMS = (64, 128, 256)
 FORMS = ("streaming", "resident")
 _LARGEST = {"int8": 127.0}
 _FP8 = {"gfx942": "*fp8e4b8", "gfx950": "*fp8e4nv"}  # the fp8 that an arch has instructions for, as Triton writes it
+_LARGEST_PAGE = 1024
 _TILE_ROWS = 16  # of the smallest matrix instruction: heads that share a KV head
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How a kernel is launched. ``waves`` a SIMD is what the compiler is asked to leave registers for; 0: nothing."""
+    """How a kernel is launched. ``waves`` a SIMD is what the compiler is asked to leave registers for; 0: nothing.
+
+    ``step`` tokens of a tile are in registers at a time; 0: all of them, as ``resident`` has it.
+    """
 
     block_m: int
     block_n: int
     num_stages: int
     num_warps: int
     waves: int = 0
+    step: int = 0
 
     @property
     def options(self) -> Mapping[str, int]:
@@ -41,19 +47,20 @@ class Launch:
 
 # What streaming is launched with unless told otherwise, so that no heuristic drifts; each is in guard.yaml.
 FORCED: Mapping[tuple[str, int], Launch] = {
-    ("gfx942", 64): Launch(block_m=16, block_n=32, num_stages=2, num_warps=1, waves=3),
-    ("gfx942", 128): Launch(block_m=16, block_n=32, num_stages=2, num_warps=1, waves=3),
-    ("gfx942", 256): Launch(block_m=16, block_n=32, num_stages=2, num_warps=1, waves=2),
-    ("gfx950", 64): Launch(block_m=16, block_n=32, num_stages=2, num_warps=1, waves=4),
-    ("gfx950", 128): Launch(block_m=16, block_n=32, num_stages=2, num_warps=1, waves=4),
-    ("gfx950", 256): Launch(block_m=16, block_n=32, num_stages=2, num_warps=1, waves=2),
+    ("gfx942", 64): Launch(block_m=16, block_n=64, step=32, num_stages=2, num_warps=1, waves=3),
+    ("gfx942", 128): Launch(block_m=16, block_n=64, step=32, num_stages=2, num_warps=1, waves=3),
+    ("gfx942", 256): Launch(block_m=16, block_n=64, step=16, num_stages=2, num_warps=1, waves=2),
+    ("gfx950", 64): Launch(block_m=16, block_n=64, step=32, num_stages=2, num_warps=1, waves=4),
+    ("gfx950", 128): Launch(block_m=16, block_n=64, step=32, num_stages=2, num_warps=1, waves=4),
+    ("gfx950", 256): Launch(block_m=16, block_n=64, step=32, num_stages=2, num_warps=1, waves=2),
 }
+SMALL_PAGE_STEP = 16  # tokens at a time where each is looked up: the rows' addresses take registers of their own
 RESIDENT = Launch(block_m=16, block_n=128, num_stages=2, num_warps=1)  # 512 VGPRs and spills: the bad example
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """``heads_q`` query heads share each of ``heads_kv``; ``page_size`` 0 is a contiguous cache.
+    """``heads_q`` query heads share each of ``heads_kv``; ``page_size`` in tokens, 0 is a contiguous cache.
 
     Raises UsageError: a shape that the kernels don't serve.
     """
@@ -74,11 +81,10 @@ class Shape:
             raise UsageError(f"{self.groups} groups of head dim {self.head_dim}: 2, 4 or 8 of 16 or more are served.")
         if not 1 <= self.heads_q <= _TILE_ROWS:
             raise UsageError(f"{self.heads_q} query heads share a KV head: 1 to {_TILE_ROWS} are served.")
+        if self.page_size and (self.page_size > _LARGEST_PAGE or self.page_size & (self.page_size - 1)):
+            raise UsageError(f"pages of {self.page_size} tokens: powers of two up to {_LARGEST_PAGE} are served.")
 
     def constexprs(self, launch: Launch) -> dict[str, int]:
-        """Raises UsageError: a tile would lie in two pages."""
-        if self.page_size % launch.block_n:
-            raise UsageError(f"pages of {self.page_size} tokens: a tile of {launch.block_n} has to lie in one.")
         return {
             "HEADS_KV": self.heads_kv,
             "HEADS_Q": self.heads_q,
@@ -88,6 +94,7 @@ class Shape:
             "PAGE_SIZE": self.page_size,
             "BLOCK_M": launch.block_m,
             "BLOCK_N": launch.block_n,
+            **({"STEP": launch.step} if launch.step else {}),
         }
 
 
@@ -105,6 +112,14 @@ class Cache:
     v_scale: Array
     v_shift: Array
     pages: Array | None = None
+
+
+def forced(arch: str, shape: Shape) -> Launch:
+    """What streaming is launched with for a shape: FORCED, with shorter steps on pages that hold none of those."""
+    launch = FORCED[arch, shape.head_dim]
+    if shape.page_size % launch.step:
+        return dataclasses.replace(launch, step=SMALL_PAGE_STEP)
+    return launch
 
 
 def attention_candidate(form: str, shape: Shape, launch: Launch, arch: str) -> Candidate:

@@ -20,18 +20,27 @@ MINUS_INFINITY = tl.constexpr(float("-inf"))
 
 
 @triton.jit
-def _first_row(pages, sequence, first, capacity, HEADS_KV: tl.constexpr, PAGE_SIZE: tl.constexpr):
-    """The cache's row of a tile's first token, 64 bits wide: pools are larger than 4 GB, a tile is not.
+def _rows(pages, sequence, first, end, capacity, HEADS_KV: tl.constexpr, PAGE_SIZE: tl.constexpr, STEP: tl.constexpr):
+    """The cache's rows of STEP tokens from ``first``: a row that they are counted from, and each one's distance to it.
 
-    ``capacity`` counts the slots of a sequence, or with pages the entries of its row of the table. A tile lies in one
-    page.
+    Pools are larger than 4 GB, so the first is 64 bits wide; within a page 32 are enough. ``capacity`` counts the slots
+    of a sequence, or with pages the entries of its row of the table. Where a step may lie in several pages, each of its
+    tokens is looked up.
     """
+    tokens = tl.arange(0, STEP)
     if PAGE_SIZE == 0:
-        slot = sequence.to(tl.int64) * capacity + first
-    else:
+        start = (sequence.to(tl.int64) * capacity + first) * HEADS_KV
+        rows = tokens * HEADS_KV
+    elif PAGE_SIZE % STEP == 0:
         page = tl.load(pages + sequence.to(tl.int64) * capacity + first // PAGE_SIZE)
-        slot = page.to(tl.int64) * PAGE_SIZE + first % PAGE_SIZE
-    return slot * HEADS_KV
+        start = (page.to(tl.int64) * PAGE_SIZE + first % PAGE_SIZE) * HEADS_KV
+        rows = tokens * HEADS_KV
+    else:
+        each = first + tokens
+        page = tl.load(pages + sequence.to(tl.int64) * capacity + each // PAGE_SIZE, mask=each < end, other=0)
+        start = tl.program_id(0).to(tl.int64) * 0
+        rows = (page.to(tl.int64) * PAGE_SIZE + each % PAGE_SIZE) * HEADS_KV
+    return start, rows
 
 
 @triton.jit
@@ -73,45 +82,43 @@ def _no_sums(GROUPS: tl.constexpr, BLOCK_M: tl.constexpr, WIDTH: tl.constexpr):
 
 
 @triton.jit
-def _scores(queries, query_sums, k, k_scale, k_shift, valid, HEADS_KV: tl.constexpr, BLOCK_N: tl.constexpr):
-    """Q . K of a tile, (BLOCK_M, BLOCK_N); each group's K goes from memory into its product."""
+def _scores(queries, query_sums, k, k_scale, k_shift, rows, valid):
+    """Q . K of a step, (BLOCK_M, STEP); each group's K goes from memory into its product."""
     GROUPS: tl.constexpr = query_sums.shape[1]
     WIDTH: tl.constexpr = queries[0].shape[1]
-    tokens, across, groups = tl.arange(0, BLOCK_N), tl.arange(0, WIDTH), tl.arange(0, GROUPS)
-    at = k_shift + (groups[:, None] + tokens[None, :] * (HEADS_KV * GROUPS))
+    across, groups = tl.arange(0, WIDTH), tl.arange(0, GROUPS)
+    at = k_shift + (groups[:, None] + rows[None, :] * GROUPS)
     scores = tl.dot(query_sums, tl.load(at, mask=valid[None, :], other=0.0), input_precision="ieee")
     for group in tl.static_range(GROUPS):
         tl.debug_barrier()  # loads of the next groups stay behind it: registers would hold all groups again
-        at = k + group * WIDTH + (tokens[None, :] * (HEADS_KV * GROUPS * WIDTH) + across[:, None])
+        at = k + group * WIDTH + (rows[None, :] * (GROUPS * WIDTH) + across[:, None])
         stored = tl.load(at, mask=valid[None, :], other=0.0)
-        by = tl.load(k_scale + group + tokens * (HEADS_KV * GROUPS), mask=valid, other=0.0)
+        by = tl.load(k_scale + group + rows * GROUPS, mask=valid, other=0.0)
         scores += tl.dot(queries[group], stored.to(queries[group].dtype)) * by[None, :]
     return scores
 
 
 @triton.jit
-def _add_values(sums, factor, p, v, v_scale, valid, HEADS_KV: tl.constexpr, TYPE: tl.constexpr):
-    """The accumulators of all groups, times ``factor`` and with P . V of a tile; V is loaded where it is used."""
+def _add_values(sums, factor, p, v, v_scale, rows, valid, TYPE: tl.constexpr):
+    """The accumulators of all groups, times ``factor`` and with P . V of a step; V is loaded where it is used."""
     GROUPS: tl.constexpr = len(sums)
     WIDTH: tl.constexpr = sums[0].shape[1]
-    BLOCK_N: tl.constexpr = p.shape[1]
-    tokens, across = tl.arange(0, BLOCK_N), tl.arange(0, WIDTH)
+    across = tl.arange(0, WIDTH)
     updated = ()
     for group in tl.static_range(GROUPS):
         tl.debug_barrier()
-        at = v + group * WIDTH + (tokens[:, None] * (HEADS_KV * GROUPS * WIDTH) + across[None, :])
+        at = v + group * WIDTH + (rows[:, None] * (GROUPS * WIDTH) + across[None, :])
         stored = tl.load(at, mask=valid[:, None], other=0.0)
-        by = tl.load(v_scale + group + tokens * (HEADS_KV * GROUPS), mask=valid, other=0.0)
+        by = tl.load(v_scale + group + rows * GROUPS, mask=valid, other=0.0)
         updated += (tl.dot((p * by[None, :]).to(TYPE), stored.to(TYPE), sums[group] * factor[:, None]),)
     return updated
 
 
 @triton.jit
-def _value_shifts(p, v_shift, valid, HEADS_KV: tl.constexpr, GROUPS: tl.constexpr, COLUMNS: tl.constexpr):
+def _value_shifts(p, v_shift, rows, valid, GROUPS: tl.constexpr, COLUMNS: tl.constexpr):
     """P times the shifts of V, (BLOCK_M, COLUMNS), of which the first GROUPS columns are used."""
-    BLOCK_N: tl.constexpr = p.shape[1]
-    tokens, columns = tl.arange(0, BLOCK_N), tl.arange(0, COLUMNS)
-    at = v_shift + (tokens[:, None] * (HEADS_KV * GROUPS) + columns[None, :])
+    columns = tl.arange(0, COLUMNS)
+    at = v_shift + (rows[:, None] * GROUPS + columns[None, :])
     shifts = tl.load(at, mask=valid[:, None] & (columns < GROUPS)[None, :], other=0.0)
     return tl.dot(p, shifts, input_precision="ieee")
 
@@ -130,7 +137,7 @@ def _with_shifts(sums, shifted):
 
 @triton.jit
 def _softmax(scores, valid, highest, total, scale):
-    """A tile's probabilities, and the running maximum, sum and the factor for what was summed before."""
+    """A step's probabilities, and the running maximum, sum and the factor for what was summed before."""
     scores = tl.where(valid[None, :], scores * scale, MINUS_INFINITY)
     higher = tl.maximum(highest, tl.max(scores, 1))
     p = tl.exp2(scores - higher[:, None])
@@ -179,11 +186,12 @@ def streaming(
     PAGE_SIZE: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    STEP: tl.constexpr,
 ):
     """Each group's K goes from memory into the product, V is loaded where its accumulator is updated.
 
     Grid: (sequences, HEADS_KV, SPLITS). ``scale`` is the softmax's times log2(e); PAGE_SIZE is 0 for a contiguous
-    cache, else a multiple of BLOCK_N.
+    cache, else a power of two. A split has whole tiles of BLOCK_N tokens, of which STEP at a time are in registers.
     """
     sequence, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     first_head = (sequence * HEADS_KV + head).to(tl.int64) * HEADS_Q
@@ -194,29 +202,29 @@ def streaming(
     highest = tl.full([BLOCK_M], -1e30, tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
     sums = _no_sums(GROUPS, BLOCK_M, HEAD_DIM // GROUPS)
-    for first in tl.range(begin, end, BLOCK_N):
-        row = _first_row(pages, sequence, first, capacity, HEADS_KV, PAGE_SIZE) + head
-        valid = tl.arange(0, BLOCK_N) < end - first
-        at, of_group = row * HEAD_DIM, row * GROUPS
-        scores = _scores(queries, query_sums, k + at, k_scale + of_group, k_shift + of_group, valid, HEADS_KV, BLOCK_N)
+    for first in tl.range(begin, end, STEP):
+        start, rows = _rows(pages, sequence, first, end, capacity, HEADS_KV, PAGE_SIZE, STEP)
+        valid = tl.arange(0, STEP) < end - first
+        at, of_group = (start + head) * HEAD_DIM, (start + head) * GROUPS
+        scores = _scores(queries, query_sums, k + at, k_scale + of_group, k_shift + of_group, rows, valid)
         p, highest, total, factor = _softmax(scores, valid, highest, total, scale)
-        shifted = shifted * factor[:, None] + _value_shifts(p, v_shift + of_group, valid, HEADS_KV, GROUPS, 16)
-        sums = _add_values(sums, factor, p, v + at, v_scale + of_group, valid, HEADS_KV, q.dtype.element_ty)
+        shifted = shifted * factor[:, None] + _value_shifts(p, v_shift + of_group, rows, valid, GROUPS, 16)
+        sums = _add_values(sums, factor, p, v + at, v_scale + of_group, rows, valid, q.dtype.element_ty)
     sums = _with_shifts(sums, shifted)
     at = first_head * SPLITS
     _store(partial + at * HEAD_DIM, logsum + at, split, sums, highest, total, HEADS_Q, SPLITS, BLOCK_M)
 
 
 @triton.jit
-def _dequantised(stored, by, more, valid, HEADS_KV: tl.constexpr, GROUPS: tl.constexpr, WIDTH: tl.constexpr):
+def _dequantised(stored, by, more, rows, valid, GROUPS: tl.constexpr, WIDTH: tl.constexpr):
     """All groups of a tile of K or V, each (BLOCK_N, WIDTH) in bf16."""
-    tokens, across = tl.arange(0, valid.shape[0]), tl.arange(0, WIDTH)
+    across = tl.arange(0, WIDTH)
     tiles = ()
     for group in tl.static_range(GROUPS):
-        at = stored + group * WIDTH + (tokens[:, None] * (HEADS_KV * GROUPS * WIDTH) + across[None, :])
+        at = stored + group * WIDTH + (rows[:, None] * (GROUPS * WIDTH) + across[None, :])
         tile = tl.load(at, mask=valid[:, None], other=0.0).to(tl.float32)
-        scales = tl.load(by + group + tokens * (HEADS_KV * GROUPS), mask=valid, other=0.0)
-        shifts = tl.load(more + group + tokens * (HEADS_KV * GROUPS), mask=valid, other=0.0)
+        scales = tl.load(by + group + rows * GROUPS, mask=valid, other=0.0)
+        shifts = tl.load(more + group + rows * GROUPS, mask=valid, other=0.0)
         tiles += ((tile * scales[:, None] + shifts[:, None]).to(tl.bfloat16),)
     return tiles
 
@@ -255,11 +263,11 @@ def resident(
     total = tl.zeros([BLOCK_M], tl.float32)
     sums = _no_sums(GROUPS, BLOCK_M, HEAD_DIM // GROUPS)
     for first in tl.range(begin, end, BLOCK_N):
-        row = _first_row(pages, sequence, first, capacity, HEADS_KV, PAGE_SIZE) + head
+        start, rows = _rows(pages, sequence, first, end, capacity, HEADS_KV, PAGE_SIZE, BLOCK_N)
         valid = tl.arange(0, BLOCK_N) < end - first
-        at, of_group = row * HEAD_DIM, row * GROUPS
-        keys = _dequantised(k + at, k_scale + of_group, k_shift + of_group, valid, HEADS_KV, GROUPS, WIDTH)
-        values = _dequantised(v + at, v_scale + of_group, v_shift + of_group, valid, HEADS_KV, GROUPS, WIDTH)
+        at, of_group = (start + head) * HEAD_DIM, (start + head) * GROUPS
+        keys = _dequantised(k + at, k_scale + of_group, k_shift + of_group, rows, valid, GROUPS, WIDTH)
+        values = _dequantised(v + at, v_scale + of_group, v_shift + of_group, rows, valid, GROUPS, WIDTH)
         scores = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
         for group in tl.static_range(GROUPS):
             scores += tl.dot(queries[group], tl.trans(keys[group]))

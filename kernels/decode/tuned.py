@@ -1,25 +1,96 @@
-"""Streaming with launch parameters that Triton's autotuner measures, among those that fit the guard's budget.
+"""Streaming with launch parameters that are chosen by measuring, among those that fit the guard's budget.
 
-Needs a GPU and its Triton; ``kernels.decode.problem.FORCED`` needs no measuring and is the default.
+On a GPU Triton's autotuner takes times (:func:`tuned`). Without one, the timing model's cycles on the emulated device
+decide (:func:`ranked`, ``python -m kernels decode --tune``). ``forced`` of kernels/decode/problem.py needs neither and
+is the default.
 """
 
 from __future__ import annotations
 
-import triton
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from kernels.decode.splitk import streaming
+from kernels.decode.attention import SOURCE, compiled_stages
+from kernels.decode.gated import Problem
+from kernels.decode.measuring import measured
+from kernels.decode.problem import Launch
+from kernels.guard.candidates import Judged
+from kernels.guard.compiling import function_of, judge
+from kernels.guard.errors import OverBudgetError
 from kernels.guard.figures import Budget
-from kernels.guard.pruning import early_config_prune
+from kernels.guard.pruning import complaints, early_config_prune
+from kernels.launch.device import EmulatedDevice
 
-BUDGET = Budget(vgpr=128, vgpr_spills=0, waves=2)
-CONFIGURATIONS = [
-    triton.Config({"BLOCK_M": 16, "BLOCK_N": block_n, "waves_per_eu": waves}, num_warps=warps, num_stages=2)
-    for block_n, warps, waves in ((32, 1, 4), (32, 1, 0), (64, 1, 4), (64, 1, 0), (64, 4, 0), (128, 1, 0))
-]
 KEY = ["capacity"]
+LAUNCHES = tuple(
+    Launch(block_m=16, block_n=block_n, step=step, num_stages=2, num_warps=warps, waves=waves)
+    for block_n, step, warps, waves in (
+        *((64, 32, 1, 4), (64, 32, 1, 3), (64, 32, 1, 2), (64, 32, 1, 0), (64, 16, 1, 4), (64, 16, 1, 2)),
+        *((64, 64, 1, 4), (64, 64, 1, 0), (128, 128, 1, 0), (64, 64, 4, 0)),
+    )
+)
+_BUDGETS: Mapping[tuple[str, int], int] = {("gfx942", 64): 168, ("gfx942", 128): 168}  # guard.yaml says why
+_WIDE = 256  # VGPRs at head dim 256
 
 
-def tuned(arch: str = "") -> triton.runtime.Autotuner:
-    """The kernel as an autotuner; without ``arch`` for the GPU that Triton uses."""
-    prune = {"early_config_prune": early_config_prune(streaming, BUDGET, arch)}
-    return triton.autotune(CONFIGURATIONS, key=KEY, prune_configs_by=prune)(streaming)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranked:
+    """A launch that fits the budget, and its modelled cycles for each token."""
+
+    launch: Launch
+    judged: Judged
+    cycles_a_token: float
+
+
+def budget(arch: str, head_dim: int) -> Budget:
+    vgpr = _WIDE if head_dim == 256 else _BUDGETS.get((arch, head_dim), 128)
+    return Budget(vgpr=vgpr, vgpr_spills=0, waves=2)
+
+
+def tuned(arch: str = "", head_dim: int = 128) -> Any:
+    """The kernel as Triton's Autotuner; without ``arch`` for the GPU that Triton uses."""
+    import triton
+
+    from kernels.decode.splitk import streaming
+
+    prune = {"early_config_prune": early_config_prune(streaming, budget(arch, head_dim), arch)}
+    return triton.autotune(configurations(), key=KEY, prune_configs_by=prune)(streaming)
+
+
+def configurations() -> list[Any]:
+    """LAUNCHES as a list of triton.Config."""
+    import triton
+
+    return [
+        triton.Config(
+            {"BLOCK_M": one.block_m, "BLOCK_N": one.block_n, "STEP": one.step, "waves_per_eu": one.waves},
+            num_warps=one.num_warps,
+            num_stages=one.num_stages,
+        )
+        for one in LAUNCHES
+    ]
+
+
+def ranked(device: EmulatedDevice, problem: Problem) -> tuple[list[Ranked], list[str]]:
+    """The launches that fit, the fewest cycles first; and a line for each that doesn't, with the reason.
+
+    Raises:
+        OverBudgetError: none fits.
+        TritonMissingError, KernelFileError, DeviceError.
+    """
+    limit, function = budget(device.arch, problem.shape.head_dim), function_of(SOURCE, problem.form)
+    found: list[Ranked] = []
+    pruned: list[str] = []
+    for launch in LAUNCHES:
+        one = dataclasses.replace(problem, launch=launch)
+        candidates = one.candidates(device.arch)
+        if not (judged := judge(function, candidates[0], limit)).fits:
+            pruned += complaints(judged)
+            continue
+        outcome = measured(device, compiled_stages(candidates), one)
+        found.append(Ranked(launch=launch, judged=judged, cycles_a_token=outcome.cycles_a_token))
+    if not found:
+        raise OverBudgetError("no launch fits the budget: " + "; ".join(pruned))
+    return sorted(found, key=lambda one: one.cycles_a_token), pruned

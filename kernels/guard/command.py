@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.table import Table as Printed
 
 from kernels.base.console import console, number
+from kernels.guard.bare import budget_of, table_of
 from kernels.guard.candidates import Judged, candidate
 from kernels.guard.compiling import configurations, function_of, jitted, judge
 from kernels.guard.errors import KernelFileError, OverBudgetError, UnacceptedError
@@ -19,8 +20,10 @@ from kernels.guard.ratchet import Accepted, changes, merged
 from kernels.guard.table import Case, Guarded, Table, read_table
 from matrix.base.display import show
 from matrix.base.errors import UsageError
+from matrix.dialects import check_built_arch
 
 OWN = Path(__file__).parents[1] / "decode" / "guard.yaml"
+ARCHS = ("gfx942", "gfx950")  # of a Python file
 _SHOWN = 20  # changes in a message
 
 
@@ -28,9 +31,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what",
         metavar="FILE|KERNEL",
-        help=f"a table (kernels/guard/table.py says how it looks), or a kernel of {OWN.parent.name}/{OWN.name}",
+        help="a Python file with Triton kernels, a table of them (.yaml; kernels/guard/table.py says how it looks), "
+        f"or a kernel of {OWN.parent.name}/{OWN.name}",
     )
-    parser.add_argument("--arch", default=None, help="this one alone (default: those of the table)")
+    parser.add_argument("--arch", default=None, help=f"this one alone (default: the table's, or {', '.join(ARCHS)})")
+    parser.add_argument(
+        "--signature",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="of a Python file: 'KERNEL: x=*bf16:16, n=i32, BLOCK=64', instead of the comment '# guard:' above it",
+    )
+    parser.add_argument(
+        "--budget", default="", metavar="TEXT", help="of a Python file: vgpr=128,vgpr_spills=0,lds_bytes=65536,waves=2"
+    )
     parser.add_argument("--accept", default=None, metavar="REASON", help="make these figures the accepted ones")
     parser.set_defaults(run=run)
 
@@ -39,12 +53,13 @@ def run(args: argparse.Namespace) -> int:
     """Raises:
     TritonMissingError: Triton is not installed.
     TableError, KernelFileError, AcceptedFileError: a file that is not what it should be.
+    SignatureError: types of a Python file's kernels are missing.
     OverBudgetError: nothing of a kernel fits its budget, or something of a bad example does.
     UnacceptedError: figures differ from the accepted ones.
     """
     if args.accept is not None and (not args.accept.strip() or args.arch):
         raise UsageError("--accept: say why in a few words, and accept all archs at once, without --arch.")
-    table = chosen(args.what)
+    table = chosen(args)
     demand_triton()
     outcome = [(guarded, judged_kernel(guarded, args.arch)) for guarded in table.kernels]
     judged = [one for _, cases in outcome for each in cases for one in each]
@@ -57,15 +72,26 @@ def run(args: argparse.Namespace) -> int:
     return _accept(table, judged, names, args.accept) if args.accept else compare(table, judged, names, args.arch)
 
 
-def chosen(what: str) -> Table:
-    """The table of that file, or our own with the kernel of that name alone. Raises TableError, UsageError."""
+def chosen(args: argparse.Namespace) -> Table:
+    """The table of that file, one made of a Python file, or our own with the kernel of that name alone.
+
+    Raises TableError, UsageError; what :func:`table_of` raises.
+    """
+    what = args.what
+    if what.endswith(".py"):
+        archs = (check_built_arch(args.arch).name,) if args.arch else ARCHS
+        return table_of(Path(what), archs, args.signature, budget_of(args.budget))
+    if args.signature or args.budget:
+        raise UsageError("--signature and --budget are of a Python file: a table has signature and budget of its own.")
     if what.endswith((".yaml", ".yml")):
         return read_table(Path(what))
     own = read_table(OWN)
     kernels = tuple(one for one in own.kernels if one.name == what)
     if not kernels:
         known = ", ".join(one.name for one in own.kernels)
-        raise UsageError(f"'{what}' is no table (.yaml) and no kernel of {OWN.name}, which has {known}.")
+        raise UsageError(
+            f"'{what}' is no Python file, no table (.yaml) and no kernel of {OWN.name}, which has {known}."
+        )
     return Table(file=own.file, accepted=own.accepted, kernels=kernels)
 
 
@@ -102,6 +128,9 @@ def verdicts(guarded: Guarded, cases: Sequence[Sequence[Judged]]) -> list[str]:
 
 
 def compare(table: Table, judged: Sequence[Judged], names: Sequence[str], arch: str | None) -> int:
+    if not table.accepted.is_file() and table.file.suffix == ".py":
+        show(f"{number(len(judged), 'configuration')} judged by the budget alone: --accept REASON keeps their figures")
+        return 0
     if not table.accepted.is_file():
         raise UnacceptedError(f"{table.accepted}: no accepted figures yet. Accept these: --accept REASON.")
     found = [one for one in changes(Accepted.read(table.accepted), judged, names) if arch in (None, one.candidate.arch)]

@@ -6,7 +6,9 @@ import importlib.util
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from kernels.code.code_object import kernels
@@ -32,30 +34,70 @@ class Code:
 def function_of(file: Path, name: str) -> Any:
     """The kernel of a file: a JITFunction, or an Autotuner over one.
 
-    The file is run, as an import of it would.
-
     Raises:
         TritonMissingError: Triton is not installed.
         KernelFileError: the file can't be run, or the name is no Triton kernel of it.
     """
-    demand_triton()
-    import triton
+    function = getattr(module_of(file), name, None)
+    if not is_kernel(function):
+        raise KernelFileError(f"{file}: '{name}' is no Triton kernel of this file: write @triton.jit above it.")
+    return function
 
+
+def module_of(file: Path) -> ModuleType:
+    """The file, run as an import of it would: once, as long as it stays the same.
+
+    Raises:
+        TritonMissingError: Triton is not installed.
+        KernelFileError: it is no Python file, imports what is not installed, raises, or ends the process.
+    """
+    demand_triton()
+    if not file.is_file():
+        raise KernelFileError(f"{file}: no such file. Name a Python file with Triton kernels.")
+    state = file.stat()
+    return _run(file.resolve(), state.st_mtime_ns, state.st_size)
+
+
+@cache
+def _run(file: Path, changed: int, size: int) -> ModuleType:
+    """``changed`` and ``size`` are the file's, for the cache."""
     spec = importlib.util.spec_from_file_location(f"guarded_{file.stem}", file)
-    if spec is None or spec.loader is None or not file.is_file():
+    if spec is None or spec.loader is None:
         raise KernelFileError(f"{file}: no Python file. Name a file with Triton kernels.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
+    sys.path.insert(0, str(file.parent))  # its neighbours, as for `python FILE`
+    writing, sys.dont_write_bytecode = (
+        sys.dont_write_bytecode,
+        True,
+    )  # bytecode of the same second would be taken for it
     try:
         spec.loader.exec_module(module)
+    except ModuleNotFoundError as error:
+        raise KernelFileError(
+            f"{file}: imports {error.name}, which is not installed here. Install it, or move the kernels into a file "
+            "that imports Triton alone."
+        ) from error
+    except SystemExit as error:
+        raise KernelFileError(
+            f"{file}: ends the process when it is imported (exit code {error.code}). "
+            "Put what runs it below: if __name__ == '__main__'"
+        ) from error
     except Exception as error:  # whatever the file does
         raise KernelFileError(
             f"{file}: can't be run: {type(error).__name__}: {one_line(str(error), _LONGEST)}. Run it with Python alone."
         ) from error
-    function = getattr(module, name, None)
-    if not isinstance(jitted(function), triton.JITFunction):
-        raise KernelFileError(f"{file}: '{name}' is no Triton kernel of this file: write @triton.jit above it.")
-    return function
+    finally:
+        sys.path.remove(str(file.parent))
+        sys.dont_write_bytecode = writing
+    return module
+
+
+def is_kernel(value: Any) -> bool:
+    """A JITFunction, or an autotuner or heuristics over one."""
+    import triton
+
+    return isinstance(jitted(value), triton.JITFunction)
 
 
 def jitted(function: Any) -> Any:
@@ -99,9 +141,16 @@ def compiled(function: Any, candidate: Candidate) -> Code:
     try:
         result = triton.compile(source, target=GPUTarget("hip", candidate.arch, _LANES), options=options)
     except Exception as error:  # of Triton's many kinds, and of the Python that it runs
-        why = one_line(str(error).strip().rpartition("\n")[2] or type(error).__name__, _LONGEST)
-        raise KernelFileError(f"{candidate.words}: doesn't compile: {why}") from error
+        raise KernelFileError(f"{candidate.words}: doesn't compile: {_why(error)}") from error
     return Code(binary=result.asm["hsaco"], symbol=result.metadata.name, lds_bytes=int(result.metadata.shared))
+
+
+def _why(error: BaseException) -> str:
+    """The last line of what was first wrong: an error in a function that the kernel calls is the cause of others."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip().strip("^")]
+    return one_line(lines[-1] if lines else type(error).__name__, _LONGEST)
 
 
 def judge(function: Any, candidate: Candidate, budget: Budget) -> Judged:

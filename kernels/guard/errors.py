@@ -33,3 +33,9 @@ class AcceptedFileError(CkPrefillError):
     """A file of accepted figures that can't be read as one. Names file and field."""
 
     exit_code = 234
+
+
+class SignatureError(CkPrefillError):
+    """Types or constants of a kernel's arguments are missing, or said of what it has not. Names them all."""
+
+    exit_code = 235

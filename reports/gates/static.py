@@ -51,7 +51,7 @@ def figures(library: Path, manifest: Manifest, arch: str) -> dict[str, dict[str,
                 what = "is not in the library" if kernel is None else "has other machine code in the library"
                 raise GateError(f"{library}: {name} {what}: library and manifest are of two builds. Build again.")
             own = {figure: float(getattr(kernel, figure)) for figure in _FIGURES}
-            several.append(own | _code_figures(inspected, kernel.symbol, f"{library}: {name}"))
+            several.append(own | code_figures(inspected, kernel.symbol, f"{library}: {name}"))
         by_name[name] = _worst(several)
     if in_library:
         raise GateError(f"{library}: {len(in_library)} kernels that its manifest doesn't know. Build again.")
@@ -64,8 +64,11 @@ def _worst(several: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: (min if name == "occupancy_waves" else max)(one.get(name, 0.0) for one in several) for name in names}
 
 
-def _code_figures(inspected: Mapping[str, KernelCode], symbol: str, where: str) -> dict[str, float]:
-    """Raises GateError: no such kernel, or instructions in it that can't be judged."""
+def code_figures(inspected: Mapping[str, KernelCode], symbol: str, where: str) -> dict[str, float]:
+    """What a kernel's hot loop executes, and its hazards.
+
+    Raises GateError: no such kernel, or instructions in it that can't be judged.
+    """
     code = inspected.get(symbol)
     if code is None:
         raise GateError(f"{where}: its machine code is not in the library.")

@@ -6,6 +6,7 @@ from matrix.base.display import code_span
 from matrix.base.display import markdown as shown
 from reports.gates.references import beside
 from reports.page.columns import STATUSES
+from reports.page.decode_tables import decode
 from reports.page.inputs import Inputs
 from reports.page.overall import SYMBOLS, Overall, counted
 from reports.page.timing_tables import rows_of_versions
@@ -32,6 +33,7 @@ def markdown(inputs: Inputs, verdict: Overall) -> str:
     published = [shown(str(comparison)) for gate in inputs.gates.values() for comparison in beside(gate)]
     lines += _list("Measured beside published figures, which are no verdict", published)
     lines += _versions(inputs)
+    lines += _decode(inputs)
     lines += _counts(inputs)
     soon = [
         f"{code_span(entry.name)} until {entry.expires}: {shown(entry.reason)}"
@@ -59,6 +61,22 @@ def _versions(inputs: Inputs) -> list[str]:
                 cells = (shown(label), f"{row.published.ratio:.2f}", modelled, row.reached(row.modelled))
                 lines.append(f"| {' | '.join((*cells, measured, row.reached(row.measured)))} |")
     return lines
+
+
+def _decode(inputs: Inputs) -> list[str]:
+    """The decode kernels' table, if a gate judged them."""
+    table = decode(inputs)
+    if not table.rows:
+        return []
+    lines = ["", f"### {table.title}", "", f"| {' | '.join(one.name for one in table.columns)} |"]
+    lines.append("|" + "".join(" ---: |" if one.kind == "number" else " --- |" for one in table.columns))
+    for row in table.rows:
+        lines.append(f"| {' | '.join('' if cell is None else shown(_figure(cell)) for cell in row)} |")
+    return [*lines, "", shown(table.note)]
+
+
+def _figure(cell: str | float) -> str:
+    return f"{cell:g}" if isinstance(cell, float) else str(cell)
 
 
 def _counts(inputs: Inputs) -> list[str]:

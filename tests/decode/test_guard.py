@@ -11,12 +11,14 @@ import pytest
 
 from kernels.cli import main
 from kernels.decode.attention import SOURCE
-from kernels.decode.problem import FORCED, RESIDENT, Launch, Shape, attention_candidate
+from kernels.decode.problem import RESIDENT, Launch, Shape, attention_candidate, forced
+from kernels.decode.tuned import LAUNCHES, configurations, tuned
 from kernels.guard.candidates import Judged
 from kernels.guard.command import OWN
 from kernels.guard.compiling import function_of, judge
 from kernels.guard.errors import KernelFileError, OverBudgetError, UnacceptedError
 from kernels.guard.figures import Budget
+from kernels.guard.pruning import early_config_prune
 from kernels.guard.ratchet import Accepted
 from kernels.guard.table import read_table
 
@@ -30,7 +32,7 @@ def judged(form: str, launch: Launch) -> Judged:
 
 def test_resident_fills_the_registers_and_streaming_does_not() -> None:
     """The document: 512 VGPRs, 56 spills and one wave a SIMD before; 108, none and two after."""
-    before, after = judged("resident", RESIDENT).figures, judged("streaming", FORCED["gfx950", 128]).figures
+    before, after = judged("resident", RESIDENT).figures, judged("streaming", forced("gfx950", SHAPE)).figures
     assert before is not None
     assert after is not None
     assert (before.vgpr, before.waves) == (512, 1)
@@ -40,30 +42,49 @@ def test_resident_fills_the_registers_and_streaming_does_not() -> None:
     assert after.waves >= 2
 
 
+def test_the_forced_launch_is_the_documents_tuple() -> None:
+    """BLOCK_M=16, BLOCK_N=64, num_stages=2, num_warps=1."""
+    launch = forced("gfx950", SHAPE)
+    assert (launch.block_m, launch.block_n, launch.num_stages, launch.num_warps) == (16, 64, 2, 1)
+
+
 def test_a_configuration_that_spills_is_pruned_inside_the_autotuner() -> None:
     """Triton's own pruning step, with arguments of the types that a launch would have."""
-    from kernels.decode.tuned import CONFIGURATIONS, tuned
-
     tuner = tuned("gfx950")
     tuner.nargs = arguments()
     kept = tuner.prune_configs(constants())
-    assert CONFIGURATIONS[0] in kept
-    assert CONFIGURATIONS[-1] not in kept
+    assert [config_of(one) for one in kept] == [(64, 32, 1, 4), (64, 16, 1, 4)]
 
 
 def test_the_pruned_are_told_with_the_reason_and_one_has_to_stay() -> None:
     from kernels.decode.splitk import streaming
-    from kernels.decode.tuned import CONFIGURATIONS
-    from kernels.guard.pruning import early_config_prune
 
     told: list[str] = []
     prune = early_config_prune(streaming, LEAN, "gfx950", told.append)
-    assert prune([CONFIGURATIONS[0], CONFIGURATIONS[2]], arguments(), **constants()) == [CONFIGURATIONS[0]]
+    lean, spills = (one for one in configurations() if config_of(one) in ((64, 32, 1, 4), (64, 64, 1, 4)))
+    assert prune([lean, spills], arguments(), **constants()) == [lean]
     (line,) = told
-    assert "BLOCK_N=64" in line
+    assert "STEP=64" in line
     assert "spilled VGPRs, of which the budget allows 0" in line
     with pytest.raises(OverBudgetError, match="no configuration fits the budget"):
-        prune([CONFIGURATIONS[2]], arguments(), **constants())
+        prune([spills], arguments(), **constants())
+
+
+def config_of(config: Any) -> tuple[int, ...]:
+    return (config.kwargs["BLOCK_N"], config.kwargs["STEP"], config.num_warps, config.kwargs["waves_per_eu"])
+
+
+def test_without_a_gpu_modelled_cycles_choose_among_what_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    """The launches stand in the order of their cycles; each that is left out has its reason."""
+    assert main(["decode", "--tune", "streaming-fp8"]) == 0
+    said = capsys.readouterr().out
+    rows = [line.split("│") for line in said.splitlines() if "BLOCK_N=64 STEP=" in line and "│" in line]
+    cycles = [float(row[4]) for row in rows]
+    assert cycles == sorted(cycles)
+    assert all(int(row[2]) <= LEAN.vgpr for row in rows)
+    assert sum("(forced)" in row[1] for row in rows) == 1
+    assert said.count("pruned: ") + len(rows) == len(LAUNCHES)
+    assert main(["decode", "--tune", "streeming"]) == 2
 
 
 def arguments() -> dict[str, Any]:

@@ -73,6 +73,21 @@ def test_a_resource_beyond_memory_faults_only_if_a_lane_is_on() -> None:
         run_wave(assembly, {20: 0}, beyond, execute=1, memory=DATA, options=options)
 
 
+NO_SIZE = (
+    2**31 - 2
+)  # num_records of every resource that Triton makes; a lane that is masked off has the offset 2**31 - 1
+
+
+def test_a_resource_without_a_size_is_judged_by_what_its_lanes_address() -> None:
+    """With the rule of ranges on: a masked lane reads 0, and an overrun is found by what it addresses."""
+    assembly, options = "buffer_load_dword v30, v20, s[40:43], 0 offen\n", {"srd_range_rule": 1}
+    offsets = np.where(np.arange(64) == 0, 4, NO_SIZE + 1)
+    after = run_wave(assembly, {20: offsets}, resource(NO_SIZE), memory=DATA, options=options)
+    assert after.vector[30].tolist() == [2, *[0] * 63]
+    with pytest.raises(RuntimeError, match="outside the allocations"):
+        run_wave(assembly, {20: 1 << 30}, resource(NO_SIZE), memory=DATA, options=options)
+
+
 @pytest.mark.parametrize(("arch", "m0"), [("gfx950", 0xABC40100), ("gfx942", 0xABC30100)])
 def test_loads_to_lds_use_the_low_bits_of_m0(arch: str, m0: int) -> None:
     """CDNA4 ISA 9.1.9: LDS_offset is M0[17:0]; CDNA3 ISA 9.1.9: M0[15:0]."""

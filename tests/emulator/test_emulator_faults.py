@@ -120,6 +120,20 @@ def test_gfx950_faults_for_the_whole_range(device: EmulatedGpu, small: Path) -> 
     assert _touch(device, small, buffer.address, "srd", 0xFFFFFFFF) is None
 
 
+NO_SIZE = 2**31 - 2  # num_records that Triton gives each of its resources, whatever lies behind the pointer
+
+
+@on_device("gfx950")
+def test_a_resource_without_a_size_has_no_range_to_judge(device: EmulatedGpu, small: Path) -> None:
+    """The rule of ranges stays on: one record more or less is a size again."""
+    buffer = device.malloc(3 * PAGE - 100, "K")
+    assert _touch(device, small, buffer.address, "srd", NO_SIZE) is None
+    for size in (NO_SIZE - 1, NO_SIZE + 1):
+        fault = _touch(device, small, buffer.address, "srd", size)
+        assert fault
+        assert fault.kind == "srd_range"
+
+
 @on_device("gfx942")
 def test_gfx942_checks_the_addressed_bytes(device: EmulatedGpu, small: Path) -> None:
     buffer = device.malloc(PAGE)

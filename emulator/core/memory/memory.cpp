@@ -417,7 +417,7 @@ bool pages_mapped(uint64_t base, uint64_t bytes, uint64_t* unmapped)
 bool SrdChecker::verify(const uint32_t srd[4], Entry& entry, uint64_t now, uint64_t* unmapped)
 {
     const SrdRange range = srd_range(srd);
-    if(!pages_mapped(range.base, range.bytes, unmapped))
+    if(srd::has_size(srd) && !pages_mapped(range.base, range.bytes, unmapped))
         return false;
     entry = {now, srd[0], srd[1], srd[2]};
     return true;

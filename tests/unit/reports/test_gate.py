@@ -18,7 +18,8 @@ from kernels.code import code_object as codeobject
 from kernels.errors import CodeObjectError, LibraryMismatchError
 from reports.cli import main
 from reports.errors import GateError, InconclusiveError, RegressedError
-from reports.gates import baseline, gate_command
+from reports.gates import baseline
+from reports.gates import library as gated
 from reports.gates import static as static_gate
 from reports.gates.accepting import accept
 from reports.gates.comparing import THRESHOLDS, compare, read_thresholds
@@ -451,10 +452,8 @@ def test_a_family_that_a_gate_cannot_judge_is_refused(
 
 def test_an_arch_without_a_model_has_no_emulated_gate_and_is_told_so() -> None:
     manifest = manifests.record()
-    library = gate_command.GatedLibrary(
-        library=Path("lib.so"), library_name="batch_prefill", manifest=manifest, arch="gfx90a"
-    )
-    assert gate_command._left_out(library) == {
+    library = gated.GatedLibrary(library=Path("lib.so"), library_name="batch_prefill", manifest=manifest, arch="gfx90a")
+    assert gated.left_out(library) == {
         "emulated": "the model knows nothing of gfx90a: add it to reports/gates/model.yaml"
     }
-    assert gate_command._left_out(dataclasses.replace(library, arch="gfx942")) == {}
+    assert gated.left_out(dataclasses.replace(library, arch="gfx942")) == {}

@@ -1,0 +1,92 @@
+"""The decode kernels as what the gates judge: their code objects, and what their problems do on the emulator.
+
+Besides the counts and the gates' own model there is the timing model's figure: cycles for each token, as
+``python -m kernels decode`` prints them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+
+from kernels.code import code_object
+from kernels.decode import built as building
+from kernels.decode.built import Built
+from kernels.decode.gated import problems
+from kernels.decode.measuring import figures, measured
+from kernels.launch.counters import Measurements
+from kernels.launch.device import EmulatedDevice
+from reports.gates import baseline
+from reports.gates.comparing import Threshold, compare, read_thresholds
+from reports.gates.emulated import GATE as EMULATED
+from reports.gates.emulated import THRESHOLDS
+from reports.gates.emulated import figures as emulated_figures
+from reports.gates.judged import Judged, Kind
+from reports.gates.static import GATE as STATIC
+from reports.gates.static import code_figures
+from reports.verdicts import Row
+
+FAMILY = "decode"
+CYCLES = "timing_cycles_a_token"
+
+
+def built(args: argparse.Namespace) -> Judged:
+    """What ``nox -s build-decode`` left for the arch. Raises MeasureError, RecordError."""
+    file = building.place(args.work, args.arch)
+    kernels_of = building.read(file, args.arch)
+    files = tuple(sorted(file.parent.glob("*.hsaco")))
+    static = Kind(measure=lambda: _static(kernels_of, file.parent), rows=_static_rows, present=kernels_of.stages)
+    return Judged(
+        inputs=(file, *files),
+        identity=lambda: identity(kernels_of),
+        accept=f"{baseline.ACCEPT} --arch {args.arch} --family {FAMILY}",
+        kinds={STATIC: static, EMULATED: Kind(measure=lambda: _emulated(kernels_of), rows=_emulated_rows)},
+        left_out={},
+    )
+
+
+def identity(built: Built) -> dict[str, str]:
+    """The compiler must be the same; the text of the kernels is what the gate judges."""
+    return {
+        "arch": built.arch,
+        "toolchain": "triton",
+        "identity": built.compiler,
+        "upstream": FAMILY,
+        "upstream_identity": "kernels/decode of this repository",
+        "selection": ", ".join(built.stages),
+    }
+
+
+def _static(built: Built, folder: Path) -> dict[str, dict[str, float]]:
+    """Of the attention of each problem: what its code object says, and the instructions of its hot loop."""
+    by_name = {}
+    for problem in problems(built.arch):
+        stages = built.stages[problem.name]
+        own = figures(stages, problem, built.arch).numbers()
+        (kernel,) = code_object.kernels(stages.attention.binary)
+        named = {("occupancy_waves" if name == "waves" else name): float(value) for name, value in own.items()}
+        file = building.code_file(folder, problem.name, "attention")
+        code = code_figures(code_object.inspect(file, built.arch), kernel.symbol, str(file))
+        by_name[problem.name] = {**named, "text_bytes": float(kernel.text_bytes), **code}
+    return by_name
+
+
+def _emulated(built: Built) -> dict[str, dict[str, float]]:
+    """Raises DeviceError, GateError."""
+    device = EmulatedDevice(built.arch)
+    outcomes = {one.name: measured(device, built.stages[one.name], one) for one in problems(built.arch)}
+    counted = Measurements(provenance={"arch": built.arch}, problems=tuple(one.counts for one in outcomes.values()))
+    return {
+        name: {**counts, CYCLES: outcomes[name].cycles_a_token} for name, counts in emulated_figures(counted).items()
+    }
+
+
+def _static_rows(
+    accepted: baseline.Baseline, new: baseline.Figures, thresholds: Mapping[str, Threshold]
+) -> tuple[Row, ...]:
+    return compare(STATIC, accepted.figures, new, thresholds)
+
+
+def _emulated_rows(accepted: baseline.Baseline, new: baseline.Figures, _: Mapping[str, Threshold]) -> tuple[Row, ...]:
+    return compare(EMULATED, accepted.figures, new, read_thresholds(THRESHOLDS))

@@ -1,0 +1,115 @@
+"""A built library as what the gates judge: its kernels' code, and what the problems do on the emulator."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from kernels.base import settings
+from kernels.build.manifest import MANIFEST, Manifest, check_library
+from kernels.build.request import LIBRARY, folder_name
+from kernels.families.libraries import host, is_default, libraries, made_of, option, whole
+from matrix.base.errors import UsageError
+from matrix.options import DEFAULT_FAMILY
+from reports.errors import GateError
+from reports.gates import baseline, decode
+from reports.gates import emulated as emulated_gate
+from reports.gates import static as static_gate
+from reports.gates.budgets import read_budgets
+from reports.gates.comparing import Threshold
+from reports.gates.judged import Judged, Kind
+from reports.gates.model import machines
+from reports.resources import read_manifest
+from reports.verdicts import FAMILY, Row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatedLibrary:
+    """A library, its manifest, and for which of its archs it is judged."""
+
+    library: Path
+    library_name: str  # of kernels.families.libraries
+    manifest: Manifest
+    arch: str
+
+    def identity(self) -> dict[str, str]:
+        """What its baseline must be of. Raises GateError."""
+        name = {} if is_default(self.library_name) else {FAMILY: self.library_name}
+        return {**baseline.identity_of(self.manifest, self.arch), **name}
+
+    def accept(self) -> str:
+        """The command that makes its figures the baseline."""
+        words = ["--arch", self.arch, "--upstream", self.manifest.upstream, *option(self.library_name)]
+        return f"{baseline.ACCEPT} {' '.join(words)}"
+
+    def judged(self, file: Path) -> Judged:
+        """``file``: its manifest."""
+        static = Kind(
+            measure=lambda: static_gate.figures(self.library, self.manifest, self.arch),
+            rows=partial(_static_rows, self),
+            present=self.manifest.kernels,
+        )
+        emulated = Kind(
+            measure=lambda: emulated_gate.figures(emulated_gate.measured(self.library, self.arch)),
+            rows=partial(_emulated_rows, self),
+        )
+        return Judged(
+            inputs=(file, self.library),
+            identity=self.identity,
+            accept=self.accept(),
+            kinds={static_gate.GATE: static, emulated_gate.GATE: emulated},
+            left_out=left_out(self),
+        )
+
+
+def _static_rows(
+    library: GatedLibrary, accepted: baseline.Baseline, figures: baseline.Figures, thresholds: Mapping[str, Threshold]
+) -> tuple[Row, ...]:
+    today = datetime.datetime.now(datetime.UTC).date()
+    budgets = read_budgets(thresholds)
+    return static_gate.rows(accepted, figures, thresholds, budgets, library.manifest, arch=library.arch, today=today)
+
+
+def _emulated_rows(
+    library: GatedLibrary, accepted: baseline.Baseline, figures: baseline.Figures, _: Mapping[str, Threshold]
+) -> tuple[Row, ...]:
+    return emulated_gate.rows(accepted, figures, emulated_gate.measured(library.library, library.arch))
+
+
+def left_out(library: GatedLibrary) -> dict[str, str]:
+    """The gates that such a library can't have, and why. Raises TableError."""
+    if not host(library.library_name).table_problems:
+        return {emulated_gate.GATE: f"its problems are batch prefill's, not those of {library.library_name}"}
+    if library.arch not in machines():
+        return {emulated_gate.GATE: f"the model knows nothing of {library.arch}: add it to reports/gates/model.yaml"}
+    return {}
+
+
+def _library_name(families: str | None) -> str:
+    """Which library the families make, in any dialect. Raises UsageError."""
+    if name := made_of(whole(tuple((families or DEFAULT_FAMILY).split(",")))):
+        return name
+    known = ", ".join(f"--family {','.join(members)}" for members in (*libraries().values(), (decode.FAMILY,)))
+    raise UsageError(f"--family {families}: no library is made of them. Known: {known}.")
+
+
+def gated_library(args: argparse.Namespace) -> Judged:
+    """The library that the options name.
+
+    Raises:
+        NoManifestError, ManifestError, GateError, UsageError.
+        LibraryMismatchError: its bytes are not those that the manifest lists.
+    """
+    upstream, name = settings.upstream(args.upstream, settings.ck_root()), _library_name(args.family)
+    file = args.work / "build" / args.arch / folder_name(upstream, name) / MANIFEST
+    manifest = read_manifest(file)
+    if manifest.upstream != upstream:  # its figures would be compared with, or stored as, another upstream's
+        raise GateError(f"{file}: a library of {manifest.upstream}, not of {upstream}. Build {upstream} first.")
+    library = file.with_name(LIBRARY)
+    if library.is_file():  # a missing library is an error of whatever reads it later
+        check_library(library, manifest)
+    return GatedLibrary(library=library, library_name=name, manifest=manifest, arch=args.arch).judged(file)

@@ -101,7 +101,10 @@ def batched(a, b, out, BATCH: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K:
     batch, rows, columns, deep = tl.arange(0, BATCH), tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
     x = tl.load(a + batch[:, None, None] * (M * K) + rows[None, :, None] * K + deep[None, None, :])
     y = tl.load(b + batch[:, None, None] * (K * N) + deep[None, :, None] * N + columns[None, None, :])
-    tl.store(out + batch[:, None, None] * (M * N) + rows[None, :, None] * N + columns[None, None, :], tl.dot(x, y))
+    tl.store(
+        out + batch[:, None, None] * (M * N) + rows[None, :, None] * N + columns[None, None, :],
+        tl.dot(x, y, input_precision="ieee"),
+    )
 
 
 @triton.jit

@@ -22,6 +22,14 @@ _DEFINITIONS = ("-DCK_TILE_USE_OCP_FP8=1", "-include", str(INCLUDE / "integer_ab
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Passed:
+    """How a program says that the results agree: the exit code, and words that it prints."""
+
+    exit_code: int = 0
+    says: str = "valid:y"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One call of a program, which compares its kernel's result with one of the host's."""
 
@@ -29,6 +37,7 @@ class Run:
     sources: tuple[str, ...]
     flags: tuple[str, ...]
     arguments: str
+    passed: Passed
 
     @property
     def name(self) -> str:
@@ -36,11 +45,12 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """What a program ended with and wrote, standard error included."""
+class Verdict:
+    """What a program ended with, and wrote, standard error included; whether it took its result for right."""
 
     exit_code: int
     output: str
+    valid: bool
 
 
 @cache
@@ -52,6 +62,7 @@ def runs() -> dict[str, Run]:
             sources=tuple(row["sources"]),
             flags=tuple(row.get("flags", ())),
             arguments=arguments,
+            passed=Passed(**row.get("passed", {})),
         )
         for row in yaml.safe_load(TABLE.read_text())["programs"]
         for arguments in row["runs"]
@@ -75,11 +86,12 @@ def executable(run: Run) -> Path:
     return linked(tc, units, made)
 
 
-def ended(run: Run) -> Ended:
+def verdict(run: Run) -> Verdict:
     """Run a program on the emulated device. Raises AssertionError: it can't be built."""
     words = [str(executable(run)), *run.arguments.split()]
     command = [sys.executable, "-m", "emulator", "run", "--arch", ARCH, "--", *words]
     done = subprocess.run(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False
     )
-    return Ended(exit_code=done.returncode, output=done.stdout)
+    valid = done.returncode == run.passed.exit_code and run.passed.says in done.stdout
+    return Verdict(exit_code=done.returncode, output=done.stdout, valid=valid)

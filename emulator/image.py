@@ -5,6 +5,7 @@ Source: LLVM's "User Guide for AMDGPU Backend" (kernel descriptor, metadata of c
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -25,7 +26,8 @@ _DESCRIPTOR = struct.Struct("<3I4xq20x3I2H4x")
 HIDDEN_KINDS = (
     *("block_count_x", "block_count_y", "block_count_z", "group_size_x", "group_size_y", "group_size_z"),
     *("remainder_x", "remainder_y", "remainder_z", "global_offset_x", "global_offset_y", "global_offset_z"),
-    *("grid_dims", "dynamic_lds_size", "private_base", "shared_base", "queue_ptr", "hostcall_buffer", "none"),
+    *("grid_dims", "dynamic_lds_size", "private_base", "shared_base", "queue_ptr", "hostcall_buffer"),
+    *("heap_v1", "printf_buffer", "none"),
 )
 
 
@@ -80,6 +82,7 @@ class Image:
     kernels: tuple[KernelInfo, ...]
     variables: tuple[Variable, ...]
     relocations: tuple[tuple[int, int], ...]  # (address, addend): *(base + address) = base + addend
+    formats: tuple[tuple[str, int], ...] = ()  # of prints into a buffer: (format, hash)
 
 
 def read(elf_bytes: bytes) -> Image:
@@ -112,7 +115,20 @@ def read(elf_bytes: bytes) -> Image:
             if entry["st_info"]["type"] == "STT_OBJECT" and not name.endswith(".kd")
         ),
         relocations=relocations,
+        formats=tuple(_formats(code)),
     )
+
+
+def _formats(code: CodeObject) -> Iterator[tuple[str, int]]:
+    """The formats of what is printed into a buffer, with the hashes that stand there for them.
+
+    An entry is ``0:0:<16 hexadecimal digits>,<format>`` (clang's -mprintf-kind=buffered); OpenCL's have other ones,
+    without a comma behind a hash, and no launch of HIP asks for them.
+    """
+    for entry in code.metadata.get("amdhsa.printf", []):
+        number, comma, text = str(entry).removeprefix("0:0:").partition(",")
+        if comma and re.fullmatch("[0-9a-fA-F]{1,16}", number):
+            yield text, int(number, 16)
 
 
 def _check_places(code: CodeObject, start: int, size: int) -> None:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dispatcher.benchmark.cases import Case, cases, own_cases
-from dispatcher.benchmark.identity import filtered
 from dispatcher.benchmark.layers import stage_one
 from kernels.base import settings
+from kernels.benchmark.identity import filtered
 from kernels.build.request import Request
 from kernels.code.toolchains import CHOICES, detect
 from kernels.families.libraries import library_of

@@ -8,14 +8,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from dispatcher.benchmark import best as comparing
+from dispatcher.benchmark import comparing
 from dispatcher.benchmark.asked import Asked, add_options, asked_for
-from dispatcher.benchmark.columns import Row, as_csv
 from dispatcher.benchmark.errors import NothingMeasuredError, WrongNumbersError
-from dispatcher.benchmark.record import Results, merged
-from dispatcher.benchmark.running import FAULT, Progress, libraries_of, opened, resumed, run_library, sort_out
+from dispatcher.benchmark.running import Progress, libraries_of, opened, resumed, run_library, sort_out
 from kernels.base.console import PlainConsole, console, say
 from kernels.base.jobs import job_count
+from kernels.benchmark.best import best
+from kernels.benchmark.columns import as_csv
+from kernels.benchmark.record import Results, merged
 from kernels.launch.device import choose
 from matrix.base.files import write_atomically
 from matrix.base.outputs import demand_place, refuse_inputs
@@ -108,7 +109,7 @@ def _write(args: argparse.Namespace, results: Results) -> None:
 
 
 def _show(results: Results, file: Path | None) -> None:
-    answers = comparing.best(results.rows)
+    answers = best(results.rows)
     shown = console()
     if answers:
         shown.print(comparing.table(answers))
@@ -121,17 +122,9 @@ def _show(results: Results, file: Path | None) -> None:
     say(shown, ", ".join(f"{count} {name}" for name, count in counts.items()) + (f": {file}" if file else ""))
 
 
-def is_wrong(row: Row) -> bool:
-    """Whether its numbers differ from the reference's, and the ledger knows nothing of that."""
-    return row.get("agrees") is False and not row.get("known_defect")
-
-
 def _judge(results: Results) -> None:
     """Raises WrongNumbersError, NothingMeasuredError."""
-    faults = [f"{name}: {kernel}: {why}" for (name, kernel), why in results.left_out.items() if why.startswith(FAULT)]
-    wrong = [f"{row['problem_name']}: {row['kernel']}" for row in results.rows if is_wrong(row)]
-    if wrong or faults:
-        lines = [*faults, *(f"{one}: differs from the reference" for one in wrong)]
+    if lines := results.failing:
         more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
         raise WrongNumbersError("\n".join([f"{len(lines)} cases failed:", *lines[:_SHOWN], *more]))
     if not results.rows:

@@ -1,14 +1,8 @@
-"""Failures of benchmarks. Exit codes 240-242, one for each class."""
+"""Failures of benchmarks. Exit codes 241 and 242, one for each class."""
 
 from __future__ import annotations
 
 from matrix.base.errors import CkPrefillError
-
-
-class BenchmarkRecordError(CkPrefillError):
-    """A file of a benchmark's results that can't be read, is damaged, or is of another run."""
-
-    exit_code = 240
 
 
 class WrongNumbersError(CkPrefillError):

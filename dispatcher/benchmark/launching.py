@@ -11,13 +11,14 @@ import numpy as np
 from dispatcher import arguments, reference
 from dispatcher.arrays.posing import Posed, pose
 from dispatcher.benchmark.cases import Case
-from dispatcher.benchmark.columns import COUNTS, Cell, rates
+from dispatcher.benchmark.cells import rates
 from dispatcher.benchmark.tensors import Tensors, tensors
 from dispatcher.call import Attention, uploaded_call
 from dispatcher.errors import OtherKernelError
 from dispatcher.plan import UNTIMED, Plan, Timing
 from dispatcher.problems.validation import validated
 from dispatcher.registry import Instance
+from kernels.benchmark.columns import COUNTS, Cell
 from kernels.build.manifest import Manifest
 from kernels.launch.c_abi import Library
 from kernels.launch.counters import flattened

@@ -11,15 +11,16 @@ from pathlib import Path
 
 from dispatcher.benchmark.asked import Asked, request
 from dispatcher.benchmark.cases import Case
-from dispatcher.benchmark.columns import Row, described
-from dispatcher.benchmark.errors import BenchmarkRecordError
+from dispatcher.benchmark.cells import described
 from dispatcher.benchmark.launching import Bench, measure
 from dispatcher.benchmark.layers import layers
-from dispatcher.benchmark.record import Results
 from dispatcher.benchmark.tensors import not_laid_out
 from dispatcher.errors import DimensionError, InvalidProblemError, LaunchError, NoKernelError, OtherKernelError
 from dispatcher.problems.shapes import from_shape, to_table_problem
 from kernels.base.console import PlainConsole, say
+from kernels.benchmark.columns import Row
+from kernels.benchmark.errors import BenchmarkRecordError
+from kernels.benchmark.record import FAULT, Results
 from kernels.build.command import run as build
 from kernels.build.manifest import MANIFEST, Manifest, check_library
 from kernels.build.request import LIBRARY
@@ -32,7 +33,6 @@ from matrix.keys import Key
 from matrix.problems.ledger import Ledger, read_ledger, source
 from matrix.problems.problem import FAMILY_SUITE, TIERS, Problem, wave_instructions
 
-FAULT = "fault: "
 _SECONDS = 2.0  # between two writes of the results
 _REFUSALS = (InvalidProblemError, DimensionError, NoKernelError, OtherKernelError)
 
@@ -172,7 +172,7 @@ def run_library(bench: Bench, cases: Sequence[Case], asked: Asked, progress: Pro
         except _REFUSALS as error:
             progress.leave_out(case, str(error).replace("\n", " "))
         except (LaunchError, HipError) as error:
-            progress.leave_out(case, _ended(error, known_defect(asked, case.key)))
+            progress.leave_out(case, _ended(error, case, known_defect(asked, case.key)))
             if bench.device.fault() is not None:
                 bench.device.recover()
         else:
@@ -181,9 +181,9 @@ def run_library(bench: Bench, cases: Sequence[Case], asked: Asked, progress: Pro
             progress.add({**described(case), **cells, "dispatch_order": order, "known_defect": wrong})
 
 
-def _ended(error: LaunchError | HipError, defect: str) -> str:
+def _ended(error: LaunchError | HipError, case: Case, defect: str) -> str:
     """The reason of a launch that did not end well: a refusal, a known defect, or a fault."""
     why = str(error).partition("\n")[0]
-    if _refused(error):
-        return why
+    if _refused(error):  # without library and kernel, so that equal reasons are counted together
+        return why.rpartition(f"{case.key.name}: ")[2]
     return f"known defect {defect}: {why}" if defect else f"{FAULT}{why}"

@@ -12,8 +12,11 @@ from emulator.lowering import microop
 from emulator.lowering.descriptor import Refusal
 from emulator.lowering.lower import Lowered
 
-MAGIC = b"EMUPROG2"
-_TABLES = ("ops", "texts", "kernels", "arguments", "hidden", "segments", "relocations", "variables", "strings", "data")
+MAGIC = b"EMUPROG3"
+_TABLES = (
+    *("ops", "texts", "kernels", "arguments", "hidden", "segments", "relocations", "variables", "formats"),
+    *("strings", "data"),
+)
 _ALIGNMENT = 64
 
 TEXT = np.dtype([("offset", "<u4"), ("bytes", "<u4")])
@@ -49,6 +52,7 @@ ARGUMENT = np.dtype([("offset", "<u4"), ("bytes", "<u4")])
 HIDDEN = np.dtype([("kind", "<u4"), ("offset", "<u4"), ("bytes", "<u4")])
 SEGMENT = np.dtype([(name, "<u8") for name in ("address", "data_offset", "data_bytes", "memory_bytes")])
 RELOCATION = np.dtype([("address", "<u8"), ("addend", "<u8")])
+FORMAT = np.dtype([("text", TEXT), ("hash", "<u8")])
 VARIABLE = np.dtype([("name", TEXT), ("address", "<u8"), ("bytes", "<u8")])
 
 
@@ -85,6 +89,7 @@ def make_blob(
         "segments": _table(segments, SEGMENT),
         "relocations": _table(image.relocations, RELOCATION),
         "variables": _table(((strings.add(one.name), one.address, one.size) for one in image.variables), VARIABLE),
+        "formats": _table(((strings.add(text), number) for text, number in image.formats), FORMAT),
     }
     # Last, when every string is in.
     tables["strings"] = np.frombuffer(bytes(strings.data), np.uint8)

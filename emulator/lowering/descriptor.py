@@ -9,6 +9,7 @@ The count of user SGPRs has room for all that the descriptor enables, and scratc
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ from emulator.lowering.flow import successors
 from emulator.lowering.registers import ACCUMULATION, VECTOR, Operand, name_of, operands
 
 _SCALARS = 102  # behind them vcc and others, which every wave has
-_CALLS = ("s_swappc_b64", "s_setpc_b64", "s_call_b64")  # where they lead to is not followed
+_DISTANCE = ("s_add_u32", "s_addc_u32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +63,56 @@ def refusal(
 
 
 def _reachable(name: str, instructions: Sequence[Instruction], spans: Mapping[str, tuple[int, int]]) -> list[int]:
-    """Ascending: what branches lead to from the kernel's entry, and where it calls, all functions that are no entry."""
-    first, last = spans[name]
-    following = successors(instructions[first:last])
-    seen, queue, calls = {0}, [0], False
+    """Ascending: what branches lead to from the kernel's entry, and from there what code takes the address of.
+
+    Calls of the compiler take it (s_getpc_b64 and a distance); where a call by an address in memory leads is not known.
+    """
+    functions = sorted(set(spans.values()))
+    reached: set[int] = set()
+    queue = [spans[name][0]]
     while queue:
-        at = queue.pop()
-        calls = calls or instructions[first + at].name in _CALLS
-        new = set(following[at]) - seen
+        entry = queue.pop()
+        if entry in reached:
+            continue
+        first, last = functions[bisect_right(functions, (entry, len(instructions))) - 1]
+        new = {first + at for at in _walk(entry - first, successors(instructions[first:last]))} - reached
+        reached |= new
+        taken = (_taken(instructions, at) for at in new if instructions[at].name == "s_getpc_b64")
+        queue += [target for target in taken if target is not None]
+    return sorted(reached)
+
+
+def _walk(entry: int, following: Sequence[tuple[int, ...]]) -> set[int]:
+    """All that may come after an instruction of a function, by index, and itself."""
+    seen, queue = {entry}, [entry]
+    while queue:
+        new = set(following[queue.pop()]) - seen
         seen |= new
         queue += new
-    places = [first + at for at in sorted(seen)]
-    if calls:
-        places += [at for start, end in sorted(set(spans.values()) - {(first, last)}) for at in range(start, end)]
-    return places
+    return seen
+
+
+def _taken(instructions: Sequence[Instruction], at: int) -> int | None:
+    """The instruction whose address an s_getpc_b64 and what follows it make; None if it is none's."""
+    words = [_literal(one, name) for one, name in zip(instructions[at + 1 : at + 3], _DISTANCE, strict=False)]
+    low, high = words if len(words) == 2 else (None, None)
+    if low is None or high is None:
+        return None
+    here = instructions[at]
+    pc = (here.pc + here.size + low + (high << 32)) % (1 << 64)
+    target = bisect_left(instructions, pc, key=lambda one: one.pc)
+    return target if target < len(instructions) and instructions[target].pc == pc else None
+
+
+def _literal(instruction: Instruction, name: str) -> int | None:
+    """The constant that an instruction of this name adds; None if it is another one, or adds none."""
+    if instruction.name != name:
+        return None
+    literal = getattr(instruction.record, "literal", None)
+    if literal is None:
+        inline = instruction.record.ssrc1.offset - 128  # 128 to 192: 0 to 64; behind them -1 to -16
+        return inline if 0 <= inline <= 64 else 64 - inline & 0xFFFFFFFF if inline <= 80 else None
+    return int(literal)
 
 
 # Scalars that a bit of kernel_code_properties asks for, from the lowest bit on (compute_pgm_rsrc2, USER_SGPR_COUNT).

@@ -26,12 +26,17 @@ def target(instruction: Instruction) -> int | None:
     return int(instruction.pc + 4 + 4 * (words - 0x10000 if words >= 0x8000 else words))
 
 
+def _ends(instruction: Instruction) -> bool:
+    """Whether what stands behind it is not reached from here. Trap 3 is a debugger's, and no trap without one."""
+    return instruction.name in _ENDS and not (instruction.name == "s_trap" and instruction.record.simm16 == 3)
+
+
 def successors(instructions: Sequence[Instruction]) -> list[tuple[int, ...]]:
     """For each instruction the indices of those that may come next. A branch out of the function has none there."""
     index = {instruction.pc: at for at, instruction in enumerate(instructions)}
     followers = []
     for at, instruction in enumerate(instructions):
-        following = [] if instruction.name in _ENDS or at + 1 == len(instructions) else [at + 1]
+        following = [] if _ends(instruction) or at + 1 == len(instructions) else [at + 1]
         jump = target(instruction)
         if jump in index:
             following.append(index[jump])

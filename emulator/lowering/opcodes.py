@@ -46,6 +46,7 @@ BRANCHES = _expand("""
 """)
 CONTROL = _expand("""
     s_nop s_sleep s_setprio s_sethalt s_ttracedata s_icache_inv s_incperflevel s_decperflevel s_waitcnt s_barrier
+    s_sendmsg s_trap
 """)
 SCALAR_MEMORY = _expand("""
     s_load_dword{,x2,x4,x8,x16} s_buffer_load_dword{,x2,x4,x8,x16} s_memtime s_memrealtime s_dcache_{inv,wb}{,_vol}
@@ -93,7 +94,7 @@ _STORES = "store_{dword{,x2,x3,x4},{byte,short}{,_d16_hi}}"
 BUFFER = _expand(f"buffer_{_MOVES} buffer_{_STORES} buffer_wbl2 buffer_inv buffer_atomic_{_ATOMICS}")
 FLAT = _expand(f"""
     {{flat,global,scratch}}_{_MOVES} {{flat,global,scratch}}_{_STORES} global_load_lds_dword{{,x3,x4}}
-    {{flat,global}}_atomic_{_ATOMICS} {{flat,global}}_atomic_cmpswap
+    {{flat,global}}_atomic_{_ATOMICS} {{flat,global}}_atomic_cmpswap{{,_x2}}
 """)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernels.base.results import LIBRARY_SHA256, Case, Results
+from kernels.benchmark.record import Results as Benchmark
 from kernels.build.manifest import MANIFEST, Manifest
 from kernels.launch.counters import LIBRARY_FACTS, Measurements
 from kernels.timing.record import Timings
@@ -30,6 +31,7 @@ _SUITES = (*SUITES, FAMILY_SUITE)
 _GATES = tuple(f"{place}{name}*.json" for name in ("gate", "gpu") for place in ("", "*/*/"))
 TIMINGS = "timing.json"
 _TABLES = "timing-*.json"  # above the libraries: of python -m kernels timing-tables, which builds its own
+_BENCHMARKS = "benchmark/*.json"  # of python -m kernels benchmark
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
@@ -78,6 +80,7 @@ class Inputs:
     budgets: Budgets
     today: datetime.date
     tables: Mapping[Path, Timings] = field(default_factory=dict)  # by file
+    benchmarks: Mapping[Path, Benchmark] = field(default_factory=dict)  # by file
 
     def timings(self) -> Iterator[tuple[str, Timings]]:
         """Every file of modelled times, with its library's label or its own name."""
@@ -118,20 +121,22 @@ def gather(
     folder: Path, ledger: Path = LEDGER, today: datetime.date | None = None, baselines: Path = baseline.FOLDER
 ) -> Inputs:
     """Read what sessions leave: ``<arch>/<upstream>/manifest.json``; ``<suite>.json``, ``counters.json`` and
-    ``timing.json`` beside it; ``gate*.json`` and ``gpu*.json`` there or above, ``parity.json`` and ``timing-*.json``
-    above.
+    ``timing.json`` beside it; ``gate*.json`` and ``gpu*.json`` there or above, ``parity.json``, ``timing-*.json``
+    and ``benchmark/*.json`` above.
 
     Raises:
         NothingToReportError: the folder holds none of them.
         OrphanResultsError: results lie where no manifest is, or are those of another build.
-        ManifestError, RecordError, GateError, TableError: a file that can't be read; the message names it.
+        ManifestError, RecordError, GateError, TableError, BenchmarkRecordError: a file that can't be read; the message
+            names it.
     """
     manifests = sorted(folder.glob(f"*/*/{MANIFEST}"))
     results = sorted(file for suite in _SUITES for file in folder.glob(f"*/*/{suite}.json"))
     parity = folder / "parity.json"
     gates = sorted(file for pattern in _GATES for file in folder.glob(pattern))
     tables = sorted(folder.glob(_TABLES))
-    if not (manifests or results or gates or tables or parity.exists()):
+    benchmarks = sorted(folder.glob(_BENCHMARKS))
+    if not (manifests or results or gates or tables or benchmarks or parity.exists()):
         raise NothingToReportError(
             f"{folder}: nothing to report: no <arch>/<upstream>/manifest.json, parity.json or gate.json. "
             "Build and test first (nox -s build-gfx950 test-large-kv), or name another folder with --input."
@@ -159,13 +164,14 @@ def gather(
         budgets=read_budgets(read_thresholds()),
         today=today or datetime.date.today(),
         tables={file: Timings.read(file) for file in tables},
+        benchmarks={file: Benchmark.read(file) for file in benchmarks},
     )
 
 
 def files_of(folder: Path) -> list[Path]:
     """Every file that :func:`gather` reads of a folder."""
     beside = ("manifest.json", COUNTERS, TIMINGS, *(f"{suite}.json" for suite in _SUITES))
-    patterns = (*(f"*/*/{name}" for name in beside), "parity.json", _TABLES, *_GATES)
+    patterns = (*(f"*/*/{name}" for name in beside), "parity.json", _TABLES, _BENCHMARKS, *_GATES)
     return [file for pattern in patterns for file in folder.glob(pattern)]
 
 

@@ -47,7 +47,7 @@ def overall(inputs: Inputs) -> Overall:
     """Failed if any check failed, else inconclusive if any is, else passed if any passed; nothing else is a pass."""
     checks = tuple(
         [check for library in inputs.libraries for check in _of_library(library, inputs)]
-        + [_of_parity(inputs.parity), *_of_gates(inputs), _of_ledger(inputs)]
+        + [_of_parity(inputs.parity), *_of_gates(inputs), *_of_benchmarks(inputs), _of_ledger(inputs)]
     )
     # a ledger without expired entries tests nothing
     verdicts = {check.verdict for check in checks if check.name != "ledger" or check.verdict == "failed"}
@@ -121,6 +121,25 @@ def _of_gates(inputs: Inputs) -> list[Check]:
                 text = f"no gate.json: nox -s perf-gate -- --arch {arch} --upstream {library.upstream}"
                 name = f"gate of {library.upstream} on {arch}"
                 checks.append(Check(name=name, verdict="not run", text=as_called(text), section="figures"))
+    return checks
+
+
+def _of_benchmarks(inputs: Inputs) -> list[Check]:
+    """A check for each benchmark. It passes by numbers that agree with the reference: times alone pass nothing."""
+    checks = []
+    for file, benchmark in inputs.benchmarks.items():
+        compared = [row for row in benchmark.rows if row.get("agrees") is not None]
+        failing, known = benchmark.failing, sum(bool(row.get("known_defect")) for row in compared)
+        agree = sum(row["agrees"] is True for row in compared)
+        text = f"{agree} of {benchmark.cases} cases agree with the reference, {known} known defects"
+        checks.append(
+            Check(
+                name=f"benchmark {file.stem}",
+                verdict="failed" if failing else "passed" if agree else "not run",
+                text=text + (f"; the first: {failing[0]}" if failing else ""),
+                section="benchmarks",
+            )
+        )
     return checks
 
 

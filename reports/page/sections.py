@@ -9,7 +9,7 @@ from operator import attrgetter
 from kernels.base.results import KNOWN_DEFECT
 from kernels.code.code_object import KernelResources
 from matrix.dialects import compute_units
-from reports.page import budget_text, case_tables, figure_tables, timing_tables
+from reports.page import benchmark_tables, budget_text, case_tables, figure_tables, timing_tables
 from reports.page.columns import GATE_SYMBOLS, STATUSES, Cell, Folded, Table, columns, severity
 from reports.page.inputs import Inputs, Tested
 from reports.verdicts import VERDICTS
@@ -31,6 +31,7 @@ def tables(inputs: Inputs) -> tuple[Table, ...]:
         timing_tables.timing_checks(inputs),
         figure_tables.figures(inputs),
         figure_tables.references(inputs),
+        benchmark_tables.best_kernels(inputs),
         _parity(inputs),
         _ledger(inputs, cases),
     )

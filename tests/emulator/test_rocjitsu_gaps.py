@@ -63,7 +63,7 @@ def test_those_of_the_first_rank_have_tests() -> None:
         ("test_none.py::test_x", "no such test"),
         ("test_device_semantics.py::test_x", "no such test"),
         ("opcodes/test_emulator_opcodes.py::test_opcode[VOP2-v_add_f33]", "no such opcode"),
-        ("opcodes/test_emulator_opcodes.py::test_opcode[SOPP-s_sendmsg]", "no such opcode"),
+        ("opcodes/test_emulator_opcodes.py::test_opcode[SOPP-s_sendmsghalt]", "no such opcode"),
     ],
 )
 def test_a_name_of_no_test_is_noticed(test: str, what: str) -> None:

@@ -16,9 +16,11 @@ from pathlib import Path
 from kernels.base.settings import cache_folder
 from kernels.code import toolchains
 from kernels.code.toolchains import Toolchain
+from tests.programs import device_library
 
 DATA = Path(__file__).parents[1] / "data" / "programs"
 INCLUDE = DATA / "include"
+DEVICE_LIBRARY = "device_library.h"  # what includes it is linked with ROCm's library for devices
 ARCHS = ("gfx942", "gfx950")
 SONAME = "libamdhip64.so.6"
 # Versions of symbols in ROCm's runtime that programs of ours import; all others came with the first, hip_4.2.
@@ -34,13 +36,20 @@ def toolchain() -> Toolchain:
 def sample(name: str) -> Path:
     """The executable of tests/data/programs/NAME.hip."""
     tc, source = toolchain(), DATA / f"{name}.hip"
+    extra = device_library.flags() if f'"{DEVICE_LIBRARY}"' in source.read_text() else ()
     headers = [file.read_text() for file in sorted(DATA.rglob("*.h"))]
     folder = kept(
-        name, *toolchains.describe(tc).values(), *ARCHS, source.read_text(), *headers, Path(__file__).read_text()
+        name,
+        *toolchains.describe(tc).values(),
+        *ARCHS,
+        source.read_text(),
+        *headers,
+        Path(__file__).read_text(),
+        *extra,
     )
     made = folder / name
     if not made.is_file():
-        unit = compiled(tc, source, folder / f"{name}.o", archs=ARCHS, includes=[INCLUDE])
+        unit = compiled(tc, source, folder / f"{name}.o", archs=ARCHS, includes=[INCLUDE], extra=extra)
         linked(tc, [unit], made)
     return made
 

@@ -92,13 +92,6 @@ def test_a_fault_is_an_error_of_the_program_and_a_report_beside_it() -> None:
     assert report.count("emulator: ") == 1  # of the calls after it nothing is said
 
 
-def test_a_kernel_that_prints_is_told_why_it_faults() -> None:
-    done = run(sample("failures"), "ask")
-    assert done.stdout.decode().split() == [ILLEGAL_ADDRESS]
-    assert "the kernel asks the host while it runs (printf, assert, malloc)" in done.stderr.decode()
-    assert "asks the host" not in run(sample("failures"), "write").stderr.decode()
-
-
 def test_what_is_absent_is_answered_and_named_at_the_end() -> None:
     done = run(sample("failures"), "absent")
     assert done.stdout.decode().split() == [NOT_SUPPORTED, NOT_SUPPORTED]

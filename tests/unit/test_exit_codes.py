@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 ROOMS = ("matrix", "kernels", "reports", "emulator", "dispatcher", "tests/gpu", "workflows", "ckpm")
 MODULES = (
     *("matrix.base.errors", "kernels.errors", "kernels.containers.errors", "kernels.cluster.errors"),
-    "kernels.guard.errors",
+    *("kernels.guard.errors", "kernels.benchmark.errors"),
     *("reports.errors", "emulator.errors", "tests.gpu.errors", "workflows.errors"),
     *("dispatcher.errors", "dispatcher.jit.errors", "dispatcher.cpp.errors", "dispatcher.benchmark.errors"),
 )
@@ -36,7 +36,8 @@ RANGES = {
     "workflows.errors": range(120, 130),
     "dispatcher.jit.errors": range(220, 225),
     "dispatcher.cpp.errors": range(225, 230),
-    "dispatcher.benchmark.errors": range(240, 245),
+    "kernels.benchmark.errors": range(240, 241),
+    "dispatcher.benchmark.errors": range(241, 245),
     "dispatcher.errors": range(200, 220),
 }
 OUT_OF_RANGE = {"DiskFullError": 27}  # of kernels/, whose builds fill disks; matrix/ writes files, too

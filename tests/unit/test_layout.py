@@ -45,7 +45,7 @@ ORDER = {
             "code",
             "build",
             "parity",
-            "bench",
+            "bench benchmark",
             "timing",
             "guard",
             "decode",

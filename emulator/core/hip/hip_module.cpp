@@ -128,17 +128,6 @@ void check_sizes(const Kernel& kernel, dim3 grid, dim3 block)
         refuse("the grid is too large");
 }
 
-// printf and its like reach the host through a buffer, whose address is 0 here.
-bool asked_the_host(const Kernel& kernel, const Fault& fault)
-{
-    constexpr uint64_t BUFFER_HEADER = 4096;
-    return fault.kind == FaultKind::Memory && fault.address < BUFFER_HEADER &&
-           std::any_of(
-               kernel.hidden.begin(),
-               kernel.hidden.end(),
-               [](const HiddenArgument& one) { return one.kind == HiddenKind::HostcallBuffer; });
-}
-
 } // namespace
 
 const Kernel& module_kernel(hipFunction_t function)
@@ -182,10 +171,6 @@ void launch_kernel(const Kernel& kernel,
     catch(LaunchFault& fault)
     {
         internal = fault.fault();
-        if(asked_the_host(kernel, internal))
-            internal.detail =
-                "the kernel asks the host while it runs (printf, assert, malloc), which "
-                "the emulator lacks";
     }
     catch(const std::invalid_argument& refusal)
     {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "checks/twin.h"
+#include "isa/fast.h"
 #include "isa/operands.h"
 
 #include <cstring>
@@ -25,6 +26,40 @@ template <typename Byte>
 Byte* place(Byte* base, uint64_t offset)
 {
     return reinterpret_cast<Byte*>(reinterpret_cast<uintptr_t>(base) + offset);
+}
+
+// Read Dwords dwords for each lane from base + offsets[lane].
+template <unsigned Dwords, typename Offset>
+void gather_all(const uint8_t* base, const Offset* offsets, uint32_t (*to)[LANES])
+{
+#if defined(__AVX512F__)
+    if constexpr(Dwords == 2)
+    {
+        const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+        const __m512i odd  = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+        const auto eight   = [&](unsigned l) {
+            if constexpr(sizeof(Offset) == 4)
+                return _mm512_i32gather_epi64(
+                    _mm256_loadu_si256(reinterpret_cast<const __m256i*>(offsets + l)), base, 1);
+            else
+                return _mm512_i64gather_epi64(_mm512_loadu_si512(offsets + l), base, 1);
+        };
+        for(unsigned l = 0; l < LANES; l += 16)
+        {
+            const __m512i first = eight(l), second = eight(l + 8);
+            _mm512_storeu_si512(to[0] + l, _mm512_permutex2var_epi32(first, even, second));
+            _mm512_storeu_si512(to[1] + l, _mm512_permutex2var_epi32(first, odd, second));
+        }
+        return;
+    }
+#endif
+    for(unsigned l = 0; l < LANES; ++l)
+    {
+        uint32_t data[Dwords];
+        std::memcpy(data, place(base, offsets[l]), 4 * Dwords);
+        for(unsigned i = 0; i < Dwords; ++i)
+            to[i][l] = data[i];
+    }
 }
 
 // Read Dwords dwords for each lane of `mask` from base + offsets[lane]; other lanes of `to` are
@@ -62,6 +97,9 @@ void gather(const uint8_t* base, const Offset* offsets, uint64_t mask, uint32_t 
         }
     }
 #endif
+    if constexpr(Dwords < 4)
+        if(FAST && mask == ALL_LANES) [[likely]]
+            return gather_all<Dwords>(base, offsets, to);
     for(unsigned l = 0; l < LANES; ++l)
     {
         if(!(mask >> l & 1))
@@ -76,6 +114,17 @@ void gather(const uint8_t* base, const Offset* offsets, uint64_t mask, uint32_t 
 template <unsigned Dwords, typename Offset>
 void scatter(uint8_t* base, const Offset* offsets, uint64_t mask, const uint32_t* const* from)
 {
+    if(FAST && mask == ALL_LANES) [[likely]]
+    {
+        for(unsigned l = 0; l < LANES; ++l)
+        {
+            uint32_t data[Dwords];
+            for(unsigned i = 0; i < Dwords; ++i)
+                data[i] = from[i][l];
+            std::memcpy(place(base, offsets[l]), data, 4 * Dwords);
+        }
+        return;
+    }
     for(unsigned l = 0; l < LANES; ++l)
     {
         if(!(mask >> l & 1))
@@ -206,6 +255,9 @@ inline void deliver(Wave& w,
 // to l * 16 (CDNA3 and CDNA4 ISA documents, "Memory buffer load to LDS").
 void load_to_lds(
     Wave& w, const MicroOp* op, int64_t offset, const uint32_t (*data)[LANES], unsigned dwords);
+// Where lane 0's dwords go, checked and counted for all lanes of EXEC, and how far apart lanes are.
+uint64_t lds_dma_place(Wave& w, const MicroOp* op, int64_t offset, unsigned dwords);
+constexpr unsigned lds_dma_stride(unsigned dwords) { return dwords == 3 ? 16 : 4 * dwords; } // a fourth is left alone
 
 // Whether a buffer store of two waves writes the same, for the probe (probe.h). Throws LaunchFault
 // where it would.

@@ -182,9 +182,55 @@ void put(Wave& w, const MicroOp* op, const Rows& data, unsigned dwords, Part par
         deliver(w, op, Counter::Vector, data.d, dwords, w.exec(), part);
 }
 
+// A load by all lanes of which every byte is in range and mapped: lane l's is at base + offset[l].
+struct WholeLoad
+{
+    const uint8_t* base;
+    const uint32_t* offset;
+};
+
+// False where it is not that, or its lanes have to be looked at one by one to know.
+bool aim_whole(Wave& w, const MicroOp* op, unsigned bytes, WholeLoad& aimed)
+{
+    if(!unwatched(w) || (op->flags & (IDXEN | OFFEN)) != OFFEN)
+        return false;
+    const Resource used = resource(w, op);
+    aimed.offset        = w.v[op->src[0].code];
+    uint32_t low = ~0u, high = 0;
+    for(unsigned l = 0; l < LANES; ++l)
+    {
+        low  = std::min(low, aimed.offset[l]);
+        high = std::max(high, aimed.offset[l]);
+    }
+    const uint64_t common = static_cast<uint32_t>(op->offset);
+    const uint64_t base   = used.base + scalar_value(w, op, op->src[2].code) + common;
+    if(common + high + bytes > used.records || !w.group->ranges.check(base + low, high - low + bytes))
+        return false;
+    aimed.base = reinterpret_cast<const uint8_t*>(base);
+    w.group->traffic.global_load_bytes += uint64_t{bytes} * LANES;
+    return true;
+}
+
+template <unsigned Dwords>
+const MicroOp* load_whole(Wave& w, const MicroOp* op, const WholeLoad& from)
+{
+    if((op->flags & TO_LDS) == 0)
+    {
+        gather<Dwords>(from.base, from.offset, ALL_LANES, &w.v[op->dst]);
+        return advance(op);
+    }
+    uint8_t* to = w.group->lds + lds_dma_place(w, op, static_cast<uint32_t>(op->offset), Dwords);
+    for(unsigned l = 0; l < LANES; ++l)
+        std::memcpy(to + l * lds_dma_stride(Dwords), place(from.base, from.offset[l]), 4 * Dwords);
+    return advance(op);
+}
+
 template <unsigned Dwords>
 const MicroOp* load(Wave& w, const MicroOp* op)
 {
+    WholeLoad whole;
+    if(aim_whole(w, op, 4 * Dwords, whole)) [[likely]]
+        return load_whole<Dwords>(w, op, whole);
     Rows data;
     load_rows<Dwords>(w, op, data);
     put(w, op, data, Dwords);

@@ -1,5 +1,6 @@
 // SOPP and what moves the program counter; hardware registers; unknown instructions.
 #include "checks/checks.h"
+#include "host/host_calls.h"
 #include "isa/operands.h"
 #include "isa/registry.h"
 
@@ -126,7 +127,37 @@ const MicroOp* s_setreg_b32(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-// s_set_gpr_idx_* and s_trap stay unknown. What stands too early after another instruction (option
+// A message to the host (ISA document, "S_SENDMSG Messages"). The interrupt is how a kernel says that
+// it asks for something; the other messages are of graphics.
+const MicroOp* s_sendmsg(Wave& w, const MicroOp* op)
+{
+    constexpr Field MESSAGE{0, 4};
+    constexpr uint32_t INTERRUPT = 1;
+    if(MESSAGE.of(op->control) == INTERRUPT && w.group->host != nullptr)
+    {
+        try
+        {
+            w.group->host->serve();
+        }
+        catch(const HostCallError& failure)
+        {
+            raise_named(w, op, FaultKind::Host, failure.what());
+        }
+    }
+    return advance(op);
+}
+
+// Traps of the HSA trap handler (LLVM AMDGPU usage, "Trap Handler ABI"): 3 is for a debugger, which
+// is not there.
+const MicroOp* s_trap(Wave& w, const MicroOp* op)
+{
+    constexpr uint32_t DEBUGGER = 3;
+    if(op->control == DEBUGGER)
+        return advance(op);
+    raise_named(w, op, FaultKind::Trap, "the kernel ended itself: abort(), a failed assert or a trap");
+}
+
+// s_set_gpr_idx_* stay unknown. What stands too early after another instruction (option
 // hazards) is a trap, too, with 1 as control.
 const MicroOp* trap(Wave& w, const MicroOp* op)
 {
@@ -142,6 +173,8 @@ const MicroOp* trap(Wave& w, const MicroOp* op)
 constexpr Entry ENTRIES[] = {
     {"trap", trap},
     {"s_nop", nothing},
+    {"s_sendmsg", s_sendmsg},
+    {"s_trap", s_trap},
     {"s_sleep", nothing},
     {"s_setprio", nothing},
     {"s_sethalt", nothing},

@@ -216,25 +216,34 @@ const MicroOp* atomic(Wave& w, const MicroOp* op)
 }
 
 // Compare-and-swap: data holds the new value, then the one compared with.
-template <Segment S>
+template <Segment S, typename T>
 const MicroOp* compare_swap(Wave& w, const MicroOp* op)
 {
-    const uint64_t mask = w.exec();
+    constexpr unsigned DWORDS = sizeof(T) / 4;
+    const uint64_t mask       = w.exec();
+    const uint16_t data       = op->src[2].code;
     Addresses at;
-    const uint64_t global = resolve<S>(w, op, Access::Atomic, 4, mask, at);
-    for(unsigned i = 0; i < 2; ++i)
-        must_be_defined(w, op, op->src[2].code + i, global, "the atomic's operand");
+    const uint64_t global = resolve<S>(w, op, Access::Atomic, sizeof(T), mask, at);
+    for(unsigned i = 0; i < 2 * DWORDS; ++i)
+        must_be_defined(w, op, data + i, global, "the atomic's operand");
+    const auto operand = [&](unsigned first, unsigned l) {
+        uint32_t bits[DWORDS];
+        for(unsigned i = 0; i < DWORDS; ++i)
+            bits[i] = w.v[first + i][l];
+        return std::bit_cast<T>(bits);
+    };
     Rows old = {};
     for(unsigned l = 0; l < LANES; ++l)
     {
         if(!(mask >> l & 1))
             continue;
-        std::atomic_ref<uint32_t> cell(*reinterpret_cast<uint32_t*>(at.d[l]));
-        uint32_t expected = w.v[op->src[2].code + 1][l];
-        cell.compare_exchange_strong(expected, w.v[op->src[2].code][l]);
-        old.d[0][l] = expected;
+        std::atomic_ref<T> cell(*reinterpret_cast<T*>(at.d[l]));
+        T expected = operand(data + DWORDS, l);
+        cell.compare_exchange_strong(expected, operand(data, l));
+        for(unsigned i = 0; i < DWORDS; ++i)
+            old.d[i][l] = static_cast<uint32_t>(uint64_t{expected} >> 32 * i);
     }
-    deliver_old(w, op, COUNTER<S>, old, 1);
+    deliver_old(w, op, COUNTER<S>, old, DWORDS);
     return advance(op);
 }
 
@@ -274,8 +283,10 @@ constexpr Entry ENTRIES[] = {
     {"global_load_lds_dword", load_lds<1>},
     {"global_load_lds_dwordx3", load_lds<3>},
     {"global_load_lds_dwordx4", load_lds<4>},
-    {"flat_atomic_cmpswap", compare_swap<Segment::Flat>},
-    {"global_atomic_cmpswap", compare_swap<Segment::Global>},
+    {"flat_atomic_cmpswap", compare_swap<Segment::Flat, uint32_t>},
+    {"flat_atomic_cmpswap_x2", compare_swap<Segment::Flat, uint64_t>},
+    {"global_atomic_cmpswap", compare_swap<Segment::Global, uint32_t>},
+    {"global_atomic_cmpswap_x2", compare_swap<Segment::Global, uint64_t>},
 };
 
 } // namespace

@@ -1,6 +1,7 @@
 // f32 vector arithmetic: VOP1, VOP2, VOP3 (CDNA3 ISA document, sections 12.7 to 12.11).
 #include "isa/map.h"
 #include "isa/registry.h"
+#include "isa/vectors.h"
 
 #include <cmath>
 #include <cstring>
@@ -74,8 +75,9 @@ using Longs                  = int64_t __attribute__((vector_size(8 * EXP_LANES)
 using Floats                 = float __attribute__((vector_size(4 * EXP_LANES)));
 
 // x = 2^x in double, with a relative error below 2^-38. 1 + f * p(f) on [-1/2, 1/2], where p
-// interpolates (2^f - 1) / f at Chebyshev's points.
-inline void exp2_of(Doubles& x)
+// interpolates (2^f - 1) / f at Chebyshev's points. Of several vectors at once: the steps of one wait for each other.
+template <unsigned Count>
+void exp2_of(Doubles (&x)[Count])
 {
     // 1.5 * 2^52: adding it leaves the nearest integer in the low bits.
     constexpr double MAGIC    = 6755399441055744.0;
@@ -88,12 +90,21 @@ inline void exp2_of(Doubles& x)
                                  0.00015403475186530786,
                                  1.5303700711365693e-05,
                                  1.325080551750225e-06};
-    const Doubles shifted = x + MAGIC, whole = shifted - MAGIC, f = x - whole;
-    Doubles sum = f * SERIES[8] + SERIES[7];
-    for(int i = 6; i >= 0; --i)
-        sum = sum * f + SERIES[i];
-    const Longs exponent = std::bit_cast<Longs>(shifted) - std::bit_cast<int64_t>(MAGIC);
-    x                    = sum * std::bit_cast<Doubles>((exponent + 1023) << 52);
+    Doubles shifted[Count], f[Count], sum[Count];
+    for(unsigned i = 0; i < Count; ++i)
+    {
+        shifted[i] = x[i] + MAGIC;
+        f[i]       = x[i] - (shifted[i] - MAGIC);
+        sum[i]     = f[i] * SERIES[8] + SERIES[7];
+    }
+    for(int step = 6; step >= 0; --step)
+        for(unsigned i = 0; i < Count; ++i)
+            sum[i] = sum[i] * f[i] + SERIES[step];
+    for(unsigned i = 0; i < Count; ++i)
+    {
+        const Longs exponent = std::bit_cast<Longs>(shifted[i]) - std::bit_cast<int64_t>(MAGIC);
+        x[i]                 = sum[i] * std::bit_cast<Doubles>((exponent + 1023) << 52);
+    }
 }
 
 // The transcendental instructions flush subnormals, whatever MODE says (LLVM's AMDGPU lowering of
@@ -101,17 +112,27 @@ inline void exp2_of(Doubles& x)
 // rounded once from double.
 void exp2_row(const uint32_t* from, uint32_t* to)
 {
-    for(unsigned l = 0; l < LANES; l += EXP_LANES)
+    constexpr unsigned COUNT = FAST ? 4 : 1;
+    for(unsigned l = 0; l < LANES; l += COUNT * EXP_LANES)
     {
-        Floats x;
-        std::memcpy(&x, from + l, sizeof x);
-        const Floats inside = x > 200.0f ? Floats{} + 200.0f : x > -200.0f ? x : Floats{} - 200.0f;
-        Doubles power       = __builtin_convertvector(inside, Doubles);
+        Floats x[COUNT];
+        Doubles power[COUNT];
+        std::memcpy(x, from + l, sizeof x);
+        for(unsigned i = 0; i < COUNT; ++i)
+        {
+            const Floats inside = x[i] > 200.0f    ? Floats{} + 200.0f
+                                  : x[i] > -200.0f ? x[i]
+                                                   : Floats{} - 200.0f;
+            power[i]            = __builtin_convertvector(inside, Doubles);
+        }
         exp2_of(power);
-        const Floats value   = __builtin_convertvector(power, Floats);
-        const Floats flushed = x < -126.0f ? Floats{} : value;
-        const Floats result  = x != x ? x + x : flushed;
-        std::memcpy(to + l, &result, sizeof result);
+        for(unsigned i = 0; i < COUNT; ++i)
+        {
+            const Floats value   = __builtin_convertvector(power[i], Floats);
+            const Floats flushed = x[i] < -126.0f ? Floats{} : value;
+            const Floats result  = x[i] != x[i] ? x[i] + x[i] : flushed;
+            std::memcpy(to + l + i * EXP_LANES, &result, sizeof result);
+        }
     }
 }
 
@@ -312,17 +333,31 @@ const MicroOp* transcendental(Wave& w, const MicroOp* op)
 
 const MicroOp* v_exp_f32(Wave& w, const MicroOp* op)
 {
-    Row b0, out;
+    Row b0, buffer;
+    uint32_t* const out = target_row(w, op, buffer);
     const uint32_t* a      = source_row(w, op, 0, b0);
     const bool other_round = (w.mxcsr & 0x6000) != 0;
     if(other_round) [[unlikely]]
         load_host_mode(w.mxcsr & ~0x6000u);
-    exp2_row(a, out.d);
+    exp2_row(a, out);
     if(other_round) [[unlikely]]
         load_host_mode(w.mxcsr);
     if(output_modified(op)) [[unlikely]]
-        modify_f32(w, op, out.d);
-    commit(w, op, out.d);
+        modify_f32(w, op, out);
+    commit_target(w, op, out, buffer);
+    return advance(op);
+}
+
+// GCC makes no vector code of a loop over std::fma with -frounding-math.
+const MicroOp* v_fma_f32(Wave& w, const MicroOp* op)
+{
+    Row b0, b1, b2, buffer;
+    uint32_t* const out = target_row(w, op, buffer);
+    const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1), *c = source_row(w, op, 2, b2);
+    fma_row(a, b, c, out);
+    if(output_modified(op)) [[unlikely]]
+        modify_f32(w, op, out);
+    commit_target(w, op, out, buffer);
     return advance(op);
 }
 
@@ -331,6 +366,11 @@ const MicroOp* v_exp_f32(Wave& w, const MicroOp* op)
 #define F2(NAME, ...) {NAME, map_f32<2, ([](float a, float b) -> float { return __VA_ARGS__; })>}
 #define F3(NAME, ...) \
     {NAME, map_f32<3, ([](float a, float b, float c) -> float { return __VA_ARGS__; })>}
+#ifdef EMU_PLAIN
+#define FUSED(NAME) F3(NAME, std::fma(a, b, c))
+#else
+#define FUSED(NAME) {NAME, v_fma_f32}
+#endif
 #define IEEE(NAME, N, F, WORD) {NAME, map_f32_mode<N, F, ieee_mode, WORD>}
 
 constexpr Entry ENTRIES[] = {
@@ -344,8 +384,8 @@ constexpr Entry ENTRIES[] = {
     IEEE("v_min3_f32", 3, (extreme3<false, Words>), Words),
     IEEE("v_max3_f32", 3, (extreme3<true, Words>), Words),
     IEEE("v_med3_f32", 3, median, uint32_t),
-    F3("v_fma_f32", std::fma(a, b, c)),
-    F3("v_fmac_f32", std::fma(a, b, c)),
+    FUSED("v_fma_f32"),
+    FUSED("v_fmac_f32"),
     F3("v_mad_f32", (a * b) + c),
     F3("v_div_fixup_f32", div_fixup(a, b, c)),
     {"v_exp_f32", v_exp_f32},

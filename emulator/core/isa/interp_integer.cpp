@@ -67,37 +67,50 @@ u32 permute(u32 a, u32 b, u32 c)
            permute_byte(data, c >> 16) << 16 | permute_byte(data, c >> 24) << 24;
 }
 
-// The compiler's usual selectors are one value for all lanes, made of bytes 0 to 7: then it is two
-// shifts a byte.
-const MicroOp* v_perm_b32(Wave& w, const MicroOp* op)
+// Bytes 0 to 7 of S0 and S1, by one selector for all lanes.
+void permute_rows(const u32* a, const u32* b, u32 select, u32* out)
 {
-    Row b0, b1, b2, out;
-    const u32 *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1),
-              *c     = source_row(w, op, 2, b2);
-    const u32 select = c[0];
-    if(op->src[2].code >= SCALAR && (select & 0xf8f8f8f8) == 0)
+#if defined(__AVX512BW__) && !defined(EMU_PLAIN)
+    // Within a dword of each 16 bytes; a selector with bit 7 makes a zero.
+    const u32 lows = select & 0x03030303, highs = (select & 0x04040404) << 5;
+    const __m512i dwords = _mm512_broadcast_i32x4(_mm_set_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0));
+    const __m512i within = _mm512_add_epi8(_mm512_set1_epi32(static_cast<i32>(lows)), dwords);
+    const __m512i from_b = _mm512_or_si512(within, _mm512_set1_epi32(static_cast<i32>(highs)));
+    const __m512i from_a = _mm512_or_si512(within, _mm512_set1_epi32(static_cast<i32>(~highs & 0x80808080)));
+    for(unsigned l = 0; l < LANES; l += 16)
     {
-        u32 shift[4];
-        bool high[4];
+        const __m512i first = _mm512_shuffle_epi8(_mm512_loadu_si512(a + l), from_a),
+                      second = _mm512_shuffle_epi8(_mm512_loadu_si512(b + l), from_b);
+        _mm512_storeu_si512(out + l, _mm512_or_si512(first, second));
+    }
+#else
+    for(unsigned l = 0; l < LANES; l += SEVERAL)
+    {
+        const Words x = lanes_at<Words>(a + l), y = lanes_at<Words>(b + l);
+        Words value = {};
         for(unsigned i = 0; i < 4; ++i)
         {
-            shift[i] = (select >> 8 * i & 3) * 8;
-            high[i]  = select >> 8 * i & 4;
+            const u32 byte = select >> 8 * i;
+            value |= ((byte & 4 ? x : y) >> 8 * (byte & 3) & 0xff) << 8 * i;
         }
-        for(unsigned l = 0; l < LANES; ++l)
-        {
-            u32 value = 0;
-            for(unsigned i = 0; i < 4; ++i)
-                value |= ((high[i] ? a[l] : b[l]) >> shift[i] & 0xff) << 8 * i;
-            out.d[l] = value;
-        }
+        std::memcpy(out + l, &value, sizeof value);
     }
+#endif
+}
+
+// The compiler's usual selectors are one value for all lanes, made of bytes 0 to 7.
+const MicroOp* v_perm_b32(Wave& w, const MicroOp* op)
+{
+    Row b0, b1, b2, buffer;
+    u32* const out = target_row(w, op, buffer);
+    const u32 *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1),
+              *c = source_row(w, op, 2, b2);
+    if(op->src[2].code >= SCALAR && (c[0] & 0xf8f8f8f8) == 0)
+        permute_rows(a, b, c[0], out);
     else
-    {
         for(unsigned l = 0; l < LANES; ++l)
-            out.d[l] = permute(a[l], b[l], c[l]);
-    }
-    commit(w, op, out.d);
+            out[l] = permute(a[l], b[l], c[l]);
+    commit_target(w, op, out, buffer);
     return advance(op);
 }
 

@@ -15,6 +15,7 @@
 #include "isa/float_formats.h"
 #include "isa/operands.h"
 #include "isa/registry.h"
+#include "isa/vectors.h"
 
 #include <algorithm>
 #include <cmath>
@@ -23,42 +24,6 @@
 namespace emu {
 
 namespace {
-
-#if defined(__AVX512F__)
-using Vector             = __m512;
-constexpr unsigned WIDTH = 16;
-inline Vector load(const float* from) { return _mm512_load_ps(from); }
-inline void store(float* to, Vector value) { _mm512_store_ps(to, value); }
-inline Vector all(float value) { return _mm512_set1_ps(value); }
-inline Vector fma(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }
-#elif defined(__AVX2__) && defined(__FMA__)
-using Vector             = __m256;
-constexpr unsigned WIDTH = 8;
-inline Vector load(const float* from) { return _mm256_load_ps(from); }
-inline void store(float* to, Vector value) { _mm256_store_ps(to, value); }
-inline Vector all(float value) { return _mm256_set1_ps(value); }
-inline Vector fma(Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); }
-#else
-struct Vector
-{
-    float d[4];
-};
-constexpr unsigned WIDTH = 4;
-inline Vector load(const float* from) { return {{from[0], from[1], from[2], from[3]}}; }
-inline void store(float* to, const Vector& value)
-{
-    for(unsigned i = 0; i < WIDTH; ++i)
-        to[i] = value.d[i];
-}
-inline Vector all(float value) { return {{value, value, value, value}}; }
-inline Vector fma(const Vector& a, const Vector& b, const Vector& c)
-{
-    Vector result;
-    for(unsigned i = 0; i < WIDTH; ++i)
-        result.d[i] = std::fma(a.d[i], b.d[i], c.d[i]);
-    return result;
-}
-#endif
 
 // Formats: values a dword, and widening of value `e` of a run of dwords to f32. For the exact sums
 // also (of the formats of gfx942): bits of the mantissa, exponent of the least normal number, and
@@ -292,7 +257,8 @@ const MicroOp* mfma(Wave& w, const MicroOp* op)
 {
     constexpr unsigned K = E * LANES / N, BLOCKS = LANES / N, REGISTERS = N * N / LANES;
     constexpr unsigned VECTORS = N / WIDTH;
-    constexpr unsigned ROWS    = VECTORS >= 4 ? 2 : VECTORS == 2 ? 4 : 8; // eight sums at a time
+    // Eight sums at a time, or sixteen where there are 32 vector registers.
+    constexpr unsigned ROWS = (FAST && WIDTH == 16 ? 16 : 8) / std::min(VECTORS, 4u);
     const bool other_mode      = w.mxcsr != 0x1f80;
     if(other_mode) [[unlikely]]
         load_host_mode(0x1f80);
@@ -311,9 +277,6 @@ const MicroOp* mfma(Wave& w, const MicroOp* op)
     if(addend >= SCALAR)
         for(unsigned i = 0; i < N; ++i)
             constant[i] = as_float(scalar_value(w, op, addend));
-    // ROWS rows that are neighbours in the matrix lie in ROWS registers of one block (four
-    // registers hold four rows).
-    static_assert(ROWS <= 8);
     for(unsigned first = 0; first < N; first += ROWS)
     {
         float* home[ROWS];

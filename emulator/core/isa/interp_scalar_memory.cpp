@@ -90,14 +90,15 @@ const MicroOp* s_buffer_load(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-// Time: a count of executed instructions, so that runs repeat.
+// Time passes when a wave looks at it, so that runs repeat and one that waits for a time comes to it.
 const MicroOp* s_memtime(Wave& w, const MicroOp* op)
 {
+    constexpr uint64_t TICKS = 1000;
+    w.time += TICKS;
     PendingWrite write;
     write.target = PendingWrite::Target::ScalarRegister;
     write.index  = op->dst - SCALAR;
-    write.data   = {static_cast<uint32_t>(w.instructions),
-                    static_cast<uint32_t>(w.instructions >> 32)};
+    write.data   = {static_cast<uint32_t>(w.time), static_cast<uint32_t>(w.time >> 32)};
     issue(w, Counter::Scalar, std::move(write));
     return advance(op);
 }

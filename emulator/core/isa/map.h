@@ -14,27 +14,31 @@ namespace emu {
 template <unsigned N, auto F>
 const MicroOp* map_integer(Wave& w, const MicroOp* op)
 {
-    Row b0, b1, b2, out;
+    Row b0, b1, b2, buffer;
+    uint32_t* const out = target_row(w, op, buffer);
     const uint32_t* a = source_row(w, op, 0, b0);
     if constexpr(N == 1)
     {
+        EMU_LANES_ALONE
         for(unsigned l = 0; l < LANES; ++l)
-            out.d[l] = static_cast<uint32_t>(F(a[l]));
+            out[l] = static_cast<uint32_t>(F(a[l]));
     }
     else if constexpr(N == 2)
     {
         const uint32_t* b = source_row(w, op, 1, b1);
+        EMU_LANES_ALONE
         for(unsigned l = 0; l < LANES; ++l)
-            out.d[l] = static_cast<uint32_t>(F(a[l], b[l]));
+            out[l] = static_cast<uint32_t>(F(a[l], b[l]));
     }
     else
     {
         const uint32_t* b = source_row(w, op, 1, b1);
         const uint32_t* c = source_row(w, op, 2, b2);
+        EMU_LANES_ALONE
         for(unsigned l = 0; l < LANES; ++l)
-            out.d[l] = static_cast<uint32_t>(F(a[l], b[l], c[l]));
+            out[l] = static_cast<uint32_t>(F(a[l], b[l], c[l]));
     }
-    commit(w, op, out.d);
+    commit_target(w, op, out, buffer);
     return advance(op);
 }
 
@@ -42,45 +46,56 @@ const MicroOp* map_integer(Wave& w, const MicroOp* op)
 template <unsigned N, auto F>
 const MicroOp* map_f32(Wave& w, const MicroOp* op)
 {
-    Row b0, b1, b2, out;
+    Row b0, b1, b2, buffer;
+    uint32_t* const out = target_row(w, op, buffer);
     const uint32_t* a = source_row(w, op, 0, b0);
     if constexpr(N == 1)
     {
+        EMU_LANES_ALONE
         for(unsigned l = 0; l < LANES; ++l)
-            out.d[l] = as_bits(F(as_float(a[l])));
+            out[l] = as_bits(F(as_float(a[l])));
     }
     else if constexpr(N == 2)
     {
         const uint32_t* b = source_row(w, op, 1, b1);
+        EMU_LANES_ALONE
         for(unsigned l = 0; l < LANES; ++l)
-            out.d[l] = as_bits(F(as_float(a[l]), as_float(b[l])));
+            out[l] = as_bits(F(as_float(a[l]), as_float(b[l])));
     }
     else
     {
         const uint32_t* b = source_row(w, op, 1, b1);
         const uint32_t* c = source_row(w, op, 2, b2);
+        EMU_LANES_ALONE
         for(unsigned l = 0; l < LANES; ++l)
-            out.d[l] = as_bits(F(as_float(a[l]), as_float(b[l]), as_float(c[l])));
+            out[l] = as_bits(F(as_float(a[l]), as_float(b[l]), as_float(c[l])));
     }
     if(output_modified(op)) [[unlikely]]
-        modify_f32(w, op, out.d);
-    commit(w, op, out.d);
+        modify_f32(w, op, out);
+    commit_target(w, op, out, buffer);
     return advance(op);
 }
 
-// f32 subnormals made zeros of their sign. `from` may be the buffer itself.
+// f32 subnormals made zeros of their sign.
+inline uint32_t flushed(uint32_t bits) { return bits & 0x7f800000 ? bits : bits & 0x80000000; }
 inline const uint32_t* flushed_row(const uint32_t* from, Row& buffer)
 {
     for(unsigned l = 0; l < LANES; ++l)
-        buffer.d[l] = from[l] & 0x7f800000 ? from[l] : from[l] & 0x80000000;
+        buffer.d[l] = flushed(from[l]);
     return buffer.d;
+}
+inline void flush_row(uint32_t* row)
+{
+    for(unsigned l = 0; l < LANES; ++l)
+        row[l] = flushed(row[l]);
 }
 
 // The same with a first argument that is one value for all lanes: G(w). F takes a lane, or Words.
 template <unsigned N, auto F, auto G, typename Word = uint32_t>
 const MicroOp* map_f32_mode(Wave& w, const MicroOp* op)
 {
-    Row b0, b1, b2, out;
+    Row b0, b1, b2, buffer;
+    uint32_t* const out = target_row(w, op, buffer);
     const auto mode = G(w);
     // F takes bits, so the host's own flushing does not reach them.
     const bool flush  = !mode::INPUTS_F32.of(w.mode);
@@ -96,7 +111,7 @@ const MicroOp* map_f32_mode(Wave& w, const MicroOp* op)
         for(unsigned l = 0; l < LANES; l += sizeof(Word) / 4)
         {
             const Word result = F(mode, lanes_at<Word>(a + l), lanes_at<Word>(b + l));
-            std::memcpy(out.d + l, &result, sizeof result);
+            std::memcpy(out + l, &result, sizeof result);
         }
     }
     else
@@ -108,14 +123,14 @@ const MicroOp* map_f32_mode(Wave& w, const MicroOp* op)
         {
             const Word result =
                 F(mode, lanes_at<Word>(a + l), lanes_at<Word>(b + l), lanes_at<Word>(c + l));
-            std::memcpy(out.d + l, &result, sizeof result);
+            std::memcpy(out + l, &result, sizeof result);
         }
     }
     if(!mode::RESULTS_F32.of(w.mode)) [[unlikely]]
-        flushed_row(out.d, out);
+        flush_row(out);
     if(output_modified(op)) [[unlikely]]
-        modify_f32(w, op, out.d);
-    commit(w, op, out.d);
+        modify_f32(w, op, out);
+    commit_target(w, op, out, buffer);
     return advance(op);
 }
 

@@ -60,6 +60,17 @@ uint32_t select_part(uint32_t value, unsigned select, bool sign)
 const uint32_t* modified_row(const Wave& w, const MicroOp* op, unsigned i, Row& buffer)
 {
     const Source source = op->src[i];
+    const uint32_t sign = source.mods & HALF ? 0x8000u : 0x80000000u;
+    const uint32_t keep = source.mods & ABSOLUTE ? ~sign : ~0u,
+                   flip = source.mods & NEGATE ? sign : 0;
+    if(FAST && source.select == DWORD && !(source.mods & PERMUTED)) [[likely]]
+    {
+        const uint32_t* row = plain_row(w, op, source.code, buffer);
+        EMU_LANES_ALONE
+        for(unsigned l = 0; l < LANES; ++l)
+            buffer.d[l] = (row[l] & keep) ^ flip;
+        return buffer.d;
+    }
     if(source.mods & PERMUTED)
     {
         const uint32_t* row = w.v[source.code];
@@ -78,9 +89,6 @@ const uint32_t* modified_row(const Wave& w, const MicroOp* op, unsigned i, Row& 
     if(source.select != DWORD)
         for(unsigned l = 0; l < LANES; ++l)
             buffer.d[l] = select_part(buffer.d[l], source.select, source.mods & SIGN_EXTEND);
-    const uint32_t sign = source.mods & HALF ? 0x8000u : 0x80000000u;
-    const uint32_t keep = source.mods & ABSOLUTE ? ~sign : ~0u,
-                   flip = source.mods & NEGATE ? sign : 0;
     for(unsigned l = 0; l < LANES; ++l)
         buffer.d[l] = (buffer.d[l] & keep) ^ flip;
     return buffer.d;

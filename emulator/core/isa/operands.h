@@ -5,6 +5,7 @@
 // turns the lane loops into vector code.
 #pragma once
 
+#include "isa/fast.h"
 #include "isa/fields.h"
 #include "isa/float_formats.h"
 #include "isa/wave.h"
@@ -128,6 +129,13 @@ inline WideSource wide_source(const Wave& w, const MicroOp* op, unsigned i, Row&
 inline void store_row(uint32_t* row, const uint32_t* data, uint64_t mask)
 {
 #ifdef __AVX512F__
+    if(FAST && mask == ALL_LANES) [[likely]]
+    {
+        // A load soon after a masked store would wait until that is in the cache.
+        for(unsigned i = 0; i < 4; ++i)
+            _mm512_storeu_si512(row + 16 * i, _mm512_loadu_si512(data + 16 * i));
+        return;
+    }
     for(unsigned i = 0; i < 4; ++i)
         _mm512_mask_store_epi32(row + 16 * i,
                                 static_cast<__mmask16>(mask >> 16 * i),
@@ -177,6 +185,18 @@ inline void commit(Wave& w, const MicroOp* op, const uint32_t* data)
     if(op->flags & (SDWA | HIGH_HALF | LOW_HALF | DPP)) [[unlikely]]
         return commit_part(w, op, data);
     store_row(w.v[op->dst], data, w.exec());
+}
+
+// Where a 32-bit result is made: in the register itself if all of it is written, else in `buffer`, and committed.
+inline uint32_t* target_row(Wave& w, const MicroOp* op, Row& buffer)
+{
+    const bool whole = FAST && (op->flags & (SDWA | HIGH_HALF | LOW_HALF | DPP)) == 0 && w.exec() == ALL_LANES;
+    return whole ? w.v[op->dst] : buffer.d;
+}
+inline void commit_target(Wave& w, const MicroOp* op, const uint32_t* made, const Row& buffer)
+{
+    if(made == buffer.d)
+        commit(w, op, made);
 }
 
 // omod and clamp of float results (ISA document, "Output modifiers").

@@ -30,8 +30,6 @@ void set_mode(Wave& wave, uint32_t word)
         mode::ROUND_WIDE.of(word), mode::INPUTS_WIDE.of(word), mode::RESULTS_WIDE.of(word));
 }
 
-void load_host_mode(uint32_t mxcsr) { __asm__ volatile("ldmxcsr %0" : : "m"(mxcsr) : "memory"); }
-
 uint32_t host_mode()
 {
     uint32_t mxcsr;

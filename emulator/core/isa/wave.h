@@ -47,6 +47,7 @@ struct LdsShadow;    // races and unwritten bytes, checks.h
 class BankConflicts; // banks.h
 class Probe;         // probe.h
 class Recorder;      // recorder.h
+class HostCalls;     // host_calls.h
 
 struct Workgroup
 {
@@ -58,6 +59,7 @@ struct Workgroup
     BankConflicts* banks = nullptr; // null: not counted
     Probe* probe         = nullptr; // null unless it is on
     Recorder* recorder   = nullptr; // null unless this workgroup is recorded
+    HostCalls* host      = nullptr; // null outside of launches
     Traffic traffic;
     RangeCache ranges;
     SrdChecker srds;
@@ -83,6 +85,7 @@ struct alignas(64) Wave
     uint64_t* counts       = nullptr; // executions of each micro-op
     const MicroOp* first   = nullptr;
     uint64_t instructions  = 0;
+    uint64_t time          = 0;       // what s_memtime answered last
     Wave* twin             = nullptr; // twin.h; null unless the check is on
     Wave* other            = nullptr; // probe.h; null unless it is on
     uint32_t in_flight     = POISON;  // what the target of a load holds until the wait
@@ -109,7 +112,7 @@ struct alignas(64) Wave
 // Set the MODE register and what follows from it for the host's floating-point unit.
 void set_mode(Wave& wave, uint32_t word);
 // Make the host's floating-point unit follow a wave's MODE while it runs.
-void load_host_mode(uint32_t mxcsr);
+inline void load_host_mode(uint32_t mxcsr) { __asm__ volatile("ldmxcsr %0" : : "m"(mxcsr) : "memory"); }
 uint32_t host_mode();
 
 // Inline constants of the scalar file (ISA document, source operand encodings 128-248).

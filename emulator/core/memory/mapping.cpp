@@ -68,6 +68,14 @@ bool poison_pages(uint64_t begin, uint64_t end)
     return true;
 }
 
+// A huge page saves the host most of its walks of page tables where a kernel reads scattered rows. But with one, a
+// touched byte costs 2 MiB: large allocations, which may be touched here and there, do without.
+void choose_pages(void* begin, uint64_t bytes)
+{
+    constexpr uint64_t MOST = 256 * MIB;
+    madvise(begin, bytes, bytes <= MOST ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+}
+
 // Map the pages of [base, base + bytes) if all of them are free in this process.
 bool map_at(uint64_t base, const PlacementRequest& request)
 {
@@ -87,8 +95,7 @@ bool map_at(uint64_t base, const PlacementRequest& request)
         munmap(got, end - begin);
         return false;
     }
-    // A huge page would make one touched byte cost 2 MiB.
-    madvise(got, end - begin, MADV_NOHUGEPAGE);
+    choose_pages(got, end - begin);
     return true;
 }
 
@@ -225,7 +232,7 @@ bool drop_pages(uint64_t begin, uint64_t end)
                            0);
     if(got == MAP_FAILED)
         return false;
-    madvise(got, end - begin, MADV_NOHUGEPAGE);
+    choose_pages(got, end - begin);
     return true;
 }
 

@@ -55,7 +55,8 @@ void changed() { memory_epoch.fetch_add(1, std::memory_order_relaxed); }
 
 bool counts(AllocationKind kind)
 {
-    return kind == AllocationKind::Device || kind == AllocationKind::Managed;
+    return kind == AllocationKind::Device || kind == AllocationKind::Managed ||
+           kind == AllocationKind::Heap;
 }
 
 uint64_t end_of(const Allocation& allocation) { return allocation.base + allocation.bytes; }
@@ -152,7 +153,7 @@ int64_t distance_to(const Allocation& allocation, uint64_t address)
 const char* allocation_kind_name(AllocationKind kind)
 {
     static const char* const names[] = {
-        "device", "host", "managed", "registered", "code", "internal"};
+        "device", "host", "managed", "registered", "code", "internal", "heap"};
     return names[static_cast<size_t>(kind)];
 }
 
@@ -189,8 +190,9 @@ void* allocate(size_t bytes, AllocationKind kind, const char* label)
     std::unique_lock lock(all.mutex);
     PlacementRequest request;
     // What a launch needs for itself lies where it always does, whatever a test chose for its
-    // pools.
-    const bool ours   = kind == AllocationKind::Internal || kind == AllocationKind::Code;
+    // pools; so do slabs of the kernels' heap, which begin at multiples of their 2 MiB.
+    const bool ours   = kind == AllocationKind::Internal || kind == AllocationKind::Code ||
+                      kind == AllocationKind::Heap;
     request.placement = ours ? Placement::Default : all.placement;
     request.base      = all.placement_base;
     request.guard     = all.guard;

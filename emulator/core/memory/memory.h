@@ -23,6 +23,7 @@ enum class AllocationKind : uint32_t
     Registered, // memory of somebody else that kernels may touch (hipHostRegister)
     Code,       // a code object's segments
     Internal,   // what a launch needs: kernel arguments, dispatch packet
+    Heap,       // what kernels allocate themselves (host/device_heap.h)
 };
 const char* allocation_kind_name(AllocationKind);
 

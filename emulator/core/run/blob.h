@@ -7,7 +7,7 @@
 
 namespace emu {
 
-inline constexpr char BLOB_MAGIC[8] = {'E', 'M', 'U', 'P', 'R', 'O', 'G', '2'};
+inline constexpr char BLOB_MAGIC[8] = {'E', 'M', 'U', 'P', 'R', 'O', 'G', '3'};
 
 struct BlobTable
 {
@@ -23,8 +23,8 @@ struct BlobHeader
     uint64_t image_bytes;  // extent of the loaded segments from virtual address 0
     uint64_t text_address; // virtual
     uint64_t text_bytes;
-    BlobTable ops, texts, kernels, arguments, hidden, segments, relocations, variables, strings,
-        data;
+    BlobTable ops, texts, kernels, arguments, hidden, segments, relocations, variables, formats,
+        strings, data;
 };
 
 // a range of the strings
@@ -70,6 +70,13 @@ struct BlobVariable
 {
     BlobText name;
     uint64_t address, bytes;
+};
+
+// what a kernel prints by the hash of its format (host/printf_buffer.h)
+struct BlobFormat
+{
+    BlobText text;
+    uint64_t hash;
 };
 
 } // namespace emu

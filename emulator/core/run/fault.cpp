@@ -80,6 +80,8 @@ const char* fault_kind_name(FaultKind kind)
                                         "deadlock",
                                         "timeout",
                                         "hazard",
+                                        "trap",
+                                        "host",
                                         "internal"};
     return names[static_cast<size_t>(kind)];
 }

@@ -32,6 +32,8 @@ enum class FaultKind : uint32_t
     Deadlock,      // waves wait for a barrier that the others will never reach
     Timeout,       // more instructions than allowed
     Hazard,   // an instruction too early after another, for want of wait states (option hazards)
+    Trap,     // the kernel ended itself: s_trap, of a failed assert or abort
+    Host,     // a request to the host that nobody serves
     Internal, // a mistake of the emulator
 };
 const char* fault_kind_name(FaultKind);

@@ -1,5 +1,6 @@
 #include "run/launch.h"
 
+#include "host/host_calls.h"
 #include "isa/wave.h"
 #include "run/counters.h"
 #include "run/workgroup.h"
@@ -58,6 +59,9 @@ uint64_t hidden_value(const Shape& s, const HiddenArgument& hidden, uint32_t dyn
         case HiddenKind::PrivateBase: return PRIVATE_APERTURE;
         case HiddenKind::SharedBase: return SHARED_APERTURE;
         case HiddenKind::QueuePtr: return s.queue;
+        case HiddenKind::HostcallBuffer: return s.host.buffer();
+        case HiddenKind::Heap: return s.host.heap();
+        case HiddenKind::PrintfBuffer: return s.host.printf_buffer();
         default: return 0; // whole workgroups, no offsets
     }
 }
@@ -218,6 +222,7 @@ void launch(const Kernel& kernel,
     check_registers(kernel);
     const Memory kernarg(std::max<size_t>(kernel.kernarg_bytes, bytes), "kernel arguments");
     const Memory packet(sizeof(DispatchPacket), "dispatch packet"), queue(4096, "queue");
+    HostCalls host(kernel);
     const uint64_t threads = uint64_t{block.x} * block.y * block.z;
     const Shape shape{kernel,
                       grid,
@@ -226,13 +231,23 @@ void launch(const Kernel& kernel,
                       static_cast<uint32_t>((threads + LANES - 1) / LANES),
                       kernarg.number(),
                       packet.number(),
-                      queue.number()};
+                      queue.number(),
+                      host};
     if(bytes != 0)
         std::memcpy(kernarg.address, explicit_arguments, bytes);
     write_hidden(kernarg, shape, dynamic_lds);
     const DispatchPacket aql = packet_of(shape);
     std::memcpy(packet.address, &aql, sizeof aql);
-    Workers(shape).run();
+    try
+    {
+        Workers(shape).run();
+    }
+    catch(...)
+    {
+        host.finish();
+        throw;
+    }
+    host.finish();
 }
 
 } // namespace emu

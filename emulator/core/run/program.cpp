@@ -171,6 +171,8 @@ std::unique_ptr<Program> load_program(const void* bytes, size_t size)
     for(const BlobText& text : blob.table<BlobText>(blob.header.texts))
         program->texts.push_back(blob.text(text));
     load_kernels(blob, *program);
+    for(const BlobFormat& format : blob.table<BlobFormat>(blob.header.formats))
+        program->formats[format.hash] = blob.text(format.text);
     for(const BlobVariable& variable : blob.table<BlobVariable>(blob.header.variables))
         program->variables[blob.text(variable.name)] = {program->base + variable.address,
                                                         variable.bytes};

@@ -1,6 +1,7 @@
 // A loaded code object: micro-ops, kernels and the memory its image occupies.
 #pragma once
 
+#include "host/printf_buffer.h"
 #include "isa/microop.h"
 
 #include <cstddef>
@@ -35,6 +36,8 @@ enum class HiddenKind : uint32_t
     SharedBase,
     QueuePtr,
     HostcallBuffer,
+    Heap,
+    PrintfBuffer,
     Zero,
     Count,
 };
@@ -87,6 +90,7 @@ struct Program
     std::vector<std::string> texts; // instruction texts, MicroOp::text
     std::vector<Kernel> kernels;
     std::map<std::string, Symbol> variables; // device globals
+    Formats formats;                         // of what kernels print into a buffer
     void* image           = nullptr;         // loaded segments, from memory.h's allocate()
     uint64_t base         = 0; // address of the image: adds to the ELF's virtual addresses
     uint64_t text_address = 0; // of .text, base added

@@ -110,6 +110,7 @@ void start_wave(Wave& w, const Shape& s, uint32_t number, Contents unwritten)
     w.stop          = Stop::Running;
     w.text_address  = s.kernel.program->text_address;
     w.instructions  = 0;
+    w.time          = 0;
     w.next          = entry_of(s.kernel);
     w.scratch_bytes = s.kernel.scratch_bytes;
     w.pending.clear();
@@ -131,6 +132,7 @@ Waves::Waves(const Shape& shape)
     group.srd_range  = o.srd_range();
     group.late       = o.late_loads != 0;
     group.exact_mfma = o.exact_mfma != 0;
+    group.host       = &shape.host;
     for(Wave& wave : waves_)
     {
         wave.group = &group;

@@ -21,6 +21,7 @@ struct Shape
     Dim3 grid, block;
     uint32_t lds_bytes, waves;
     uint64_t kernarg, packet, queue; // addresses
+    HostCalls& host;
 };
 
 // What was never written: zeros, POISON, or in a twin something else again.

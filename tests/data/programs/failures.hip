@@ -1,5 +1,4 @@
-// What goes wrong, by the first argument: `write` writes behind an allocation, `ask` does in a
-// kernel what printf begins with, `absent` calls what no emulator has, `module FILE` loads code and
+// What goes wrong, by the first argument: `write` writes behind an allocation, `absent` calls what no emulator has, `module FILE` loads code and
 // runs its kernel `fill`.
 #include "check.h"
 
@@ -10,25 +9,6 @@ extern "C" __global__ void fill(int* out, int n, int value)
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if(i < n)
         out[i] = value;
-}
-
-// The address of the buffer by which kernels ask the host is a hidden argument (LLVM AMDGPU usage,
-// code objects of version 5).
-__global__ void ask_host(unsigned long* out)
-{
-    using hidden       = const __attribute__((address_space(4))) unsigned long;
-    const auto* buffer = reinterpret_cast<const unsigned long*>(
-        ((hidden*)__builtin_amdgcn_implicitarg_ptr())[80 / 8]);
-    *out = buffer[3];
-}
-
-static int ask()
-{
-    unsigned long* out;
-    HIP_CHECK(hipMalloc(&out, sizeof *out));
-    ask_host<<<dim3(1), dim3(1)>>>(out);
-    std::printf("%s\n", hipGetErrorName(hipDeviceSynchronize()));
-    return 0;
 }
 
 static int write_behind()
@@ -77,7 +57,5 @@ int main(int count, char** words)
 {
     if(count > 2)
         return run_module(words[2]);
-    if(std::strcmp(words[1], "ask") == 0)
-        return ask();
     return std::strcmp(words[1], "write") == 0 ? write_behind() : absent();
 }

@@ -101,6 +101,8 @@ ADDED: dict[str, str] = {
     "S_WAITCNT": "",
     "S_SETPRIO": "",
     "S_SLEEP": "",
+    "S_SENDMSG": "",
+    "S_TRAP": "",
     "S_ENDPGM": "",
     "S_ENDPGM_SAVED": "",
     "S_BARRIER": "",

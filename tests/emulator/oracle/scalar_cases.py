@@ -83,6 +83,11 @@ def quiet_cases(op: Any, arch: str) -> Iterator[Case]:
         yield Case(f"{n}", [cls(op, **fields)], fresh_state(rng, arch))
 
 
+def debugger_cases(op: Any, arch: str) -> Iterator[Case]:
+    """s_trap 3, a debugger's, changes nothing without one; the others are tests/emulator/test_host_calls.py's."""
+    yield Case("3", [ins.SOPP(op, simm16=3)], fresh_state(generator(op.name), arch))
+
+
 def _move(code: int, value: int) -> Any:
     return ins.SOP1(enum.SOP1Op.S_MOV_B32, sdst=src[code], ssrc0=src[128 + value])
 

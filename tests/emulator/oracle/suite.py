@@ -21,7 +21,7 @@ COMPARED_SCALARS = [*range(128), SCC]
 BRANCHES = ("S_BRANCH", "S_CBRANCH_SCC", "S_CBRANCH_VCC", "S_CBRANCH_EXEC")
 QUIET = (
     *("S_NOP", "S_WAITCNT", "S_SETPRIO", "S_SLEEP", "S_ICACHE", "S_DCACHE", "S_SETHALT", "S_TTRACE", "S_INCPERF"),
-    *("S_DECPERF", "BUFFER_WBL2", "BUFFER_INV", "V_NOP", "DS_NOP"),
+    *("S_SENDMSG", "S_DECPERF", "BUFFER_WBL2", "BUFFER_INV", "V_NOP", "DS_NOP"),
 )
 
 
@@ -40,6 +40,8 @@ def cases_for(cls: str, op: Any, arch: str, base: int) -> Iterator[Case]:
         return scalar_cases.branch_cases(op, arch)
     if name.startswith(QUIET):
         return scalar_cases.quiet_cases(op, arch)
+    if name == "S_TRAP":
+        return scalar_cases.debugger_cases(op, arch)
     if name in ("S_MEMTIME", "S_MEMREALTIME"):
         return memory_cases.clock_cases(op, arch)
     if name in ("S_ENDPGM", "S_BARRIER", "S_ENDPGM_SAVED"):

@@ -22,17 +22,19 @@ import kernels.cli
 from dispatcher import cli
 from dispatcher.benchmark import asked as asking
 from dispatcher.benchmark import command, launching, running
-from dispatcher.benchmark.best import best, tune
 from dispatcher.benchmark.cases import Case, cases, own_cases
-from dispatcher.benchmark.columns import COLUMNS, as_csv, described, rates
-from dispatcher.benchmark.errors import BenchmarkRecordError
-from dispatcher.benchmark.identity import filtered, identity
+from dispatcher.benchmark.cells import described, rates
+from dispatcher.benchmark.comparing import tune
 from dispatcher.benchmark.layers import layers
-from dispatcher.benchmark.record import Results, merged
 from dispatcher.benchmark.tensors import FAMILIES, not_laid_out
 from dispatcher.errors import LaunchError, OtherKernelError
 from dispatcher.problems.shapes import from_shape
 from dispatcher.tuning import TuningDatabase
+from kernels.benchmark.best import best
+from kernels.benchmark.columns import COLUMNS, as_csv
+from kernels.benchmark.errors import BenchmarkRecordError
+from kernels.benchmark.identity import filtered, identity
+from kernels.benchmark.record import Results, merged
 from kernels.families.libraries import host, library_with
 from matrix.base.errors import FilterFileError, WhereError
 from matrix.configurations.sweeps import read_sweep

@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dispatcher.benchmark.columns import COLUMNS, Cell, Row
-from dispatcher.benchmark.errors import BenchmarkRecordError
 from kernels.base.records import Source, Value, as_text
+from kernels.benchmark.columns import COLUMNS, Cell, Row
+from kernels.benchmark.errors import BenchmarkRecordError
 from matrix.base.files import write_atomically
 
 FORMAT = 1
 _REMEDY = "Run the benchmark again, with another --work or without this file."
 _WHOLE = "1/1"
+FAULT = "fault: "  # begins the reason of a case that was left out because its launch faulted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,15 @@ class Results:
     @property
     def finished(self) -> bool:
         return len(self.rows) + len(self.left_out) == self.cases
+
+    @property
+    def failing(self) -> tuple[str, ...]:
+        """Launches that faulted, then kernels whose numbers differ and of which the ledger knows nothing."""
+        faults = [f"{name}: {kernel}: {why}" for (name, kernel), why in self.left_out.items() if why.startswith(FAULT)]
+        wrong = [
+            f"{row['problem_name']}: {row['kernel']}: differs from the reference" for row in self.rows if _is_wrong(row)
+        ]
+        return (*faults, *wrong)
 
     def metadata(self) -> dict[str, Any]:
         """The tile engine's fields, then ours."""
@@ -79,6 +89,10 @@ class Results:
             rows=tuple(map(_row, document.get("results").items())),
             left_out=dict(map(_left_out, document.get("left_out").items())),
         )
+
+
+def _is_wrong(row: Row) -> bool:
+    return row.get("agrees") is False and not row.get("known_defect")
 
 
 def _row(value: Value) -> Row:

@@ -1,0 +1,20 @@
+// Memory that kernels allocate: malloc, free, new and delete in device code.
+//
+// The device library keeps a heap in 128 KiB of the device (hidden argument heap_v1, all zero when
+// new) and asks the host for slabs of 2 MiB, and for each allocation over 3072 bytes.
+#pragma once
+
+#include <cstdint>
+
+namespace emu {
+
+// The address of the heap, which all launches share until hipDeviceReset. Throws
+// std::runtime_error: no room.
+uint64_t device_heap();
+
+// Service of a kernel's request: releases `address` unless that is 0, else allocates `bytes` and
+// answers the address, or 0 if there is no room. As with ROCm, the release of what was never allocated
+// does nothing. Throws HostCallError (messages.h): neither is asked for.
+uint64_t serve_memory(uint64_t address, uint64_t bytes);
+
+} // namespace emu

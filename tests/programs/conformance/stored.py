@@ -1,0 +1,89 @@
+"""What peers' test suites ended with on the emulated device, as stored, and what a run has to say against it.
+
+A suite's file in outcomes/ holds its name, source, command, and for each arch the number of its tests and the names of
+those that are unsupported, by what is missing, and of those that are wrong, by their account. All others passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+OUTCOMES = Path(__file__).with_name("outcomes")
+PASSED, UNSUPPORTED, WRONG = "passed", "unsupported", "wrong"
+_HEAD = ("suite", "toolchain", "arch", "tests", "passed", "unsupported", "wrong")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """Of one arch. ``unsupported``: what is missing -> tests that need it; ``wrong``: why -> tests that it spoils."""
+
+    tests: int
+    unsupported: Mapping[str, Sequence[str]]
+    wrong: Mapping[str, Sequence[str]]
+
+    def outcomes(self) -> dict[str, str]:
+        """Of the tests that did not pass, by name."""
+        kinds = {UNSUPPORTED: self.unsupported, WRONG: self.wrong}
+        return {name: kind for kind, found in kinds.items() for names in found.values() for name in names}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suite:
+    """``source``: whose tests, of which version. ``command`` runs them here."""
+
+    name: str
+    source: str
+    toolchain: str
+    command: str
+    archs: Mapping[str, Ran]
+
+
+def read(file: Path) -> Suite:
+    """Raises OSError, KeyError: it is no file of outcomes."""
+    document = yaml.safe_load(file.read_text())
+    archs = {
+        arch: Ran(tests=one["tests"], unsupported=one.get("unsupported") or {}, wrong=one.get("wrong") or {})
+        for arch, one in document["archs"].items()
+    }
+    texts = {name: document[name] for name in ("source", "toolchain", "command")}
+    return Suite(name=document["suite"], archs=archs, **texts)
+
+
+def suites(folder: Path = OUTCOMES) -> tuple[Suite, ...]:
+    """All that are stored, by name."""
+    return tuple(sorted(map(read, folder.glob("*.yaml")), key=lambda one: one.name))
+
+
+def differences(stored: Ran, seen: Mapping[str, tuple[str, str]]) -> list[str]:
+    """What a run (outcome and detail by test) has that the stored list has not; empty if they agree.
+
+    A test that passes and was stored as unsupported is a difference, too: the list is to be brought up to date.
+    """
+    missing = {name: what for what, names in stored.unsupported.items() for name in names}
+    known = stored.outcomes()
+    lines = [f"{len(seen)} tests ran, {stored.tests} are stored"] if len(seen) != stored.tests else []
+    for name, (outcome, detail) in seen.items():
+        before = known.get(name, PASSED)
+        if outcome == PASSED and before != PASSED:
+            lines.append(f"{name}: passes now, stored as {before}: take it off the list")
+        elif outcome == UNSUPPORTED and missing.get(name) != detail:
+            lines.append(f"{name}: unsupported: {detail}; stored: {missing.get(name, before)}")
+        elif outcome == WRONG != before:
+            lines.append(f"{name}: {outcome}: {detail}")
+    return [*lines, *(f"{name}: stored as {before}, did not run" for name, before in known.items() if name not in seen)]
+
+
+def table(found: Sequence[Suite]) -> list[str]:
+    """The lines of a Markdown table, a row for each suite and arch."""
+    rows = [f"| {' | '.join(_HEAD)} |", "| --- | --- | --- | ---: | ---: | --- | ---: |"]
+    for suite in found:
+        for arch, ran in suite.archs.items():
+            lacking = "; ".join(f"{len(names)}: {what}" for what, names in ran.unsupported.items()) or "0"
+            wrong = sum(map(len, ran.wrong.values()))
+            passed = ran.tests - len(ran.outcomes())
+            rows.append(f"| {suite.name} | {suite.toolchain} | {arch} | {ran.tests} | {passed} | {lacking} | {wrong} |")
+    return rows

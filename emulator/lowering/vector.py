@@ -167,7 +167,9 @@ def lower_vop3p(instruction: Instruction, op: MicroOp) -> None:
         if field not in shapes:
             continue
         shape = shapes[field]
-        op.src[i] = source(op, getattr(record, field).offset, Form(32, "F32") if mixed else shape)
+        if mixed:  # an inline constant is of the type that op_sel_hi chooses
+            shape = Form(16, "F16") if high >> i & 1 else Form(32, "F32")
+        op.src[i] = source(op, getattr(record, field).offset, shape)
         op.words[i] = shape.words
         neg = (record.neg >> i & 1, record.neg_hi >> i & 1)
         if packed or mixed:

@@ -161,6 +161,14 @@ def test_packed_f16_conversions_round_by_themselves(rounding: int, by_mode: floa
     assert after.vector[32, 0] & 0xFFFF == f16(by_mode)
 
 
+# 2.0 is 0x40000000 as f32, whose lower half is 0 as f16, and 0x4000 as f16
+@pytest.mark.parametrize(("op_sel_hi", "expected"), [("[1,1,1]", 3 * 2 + 5), ("[1,0,1]", 3 * 2 + 5)])
+def test_an_inline_constant_of_fma_mix_is_of_the_type_that_op_sel_hi_chooses(op_sel_hi: str, expected: float) -> None:
+    """LLVM makes of ``fpext(a) + fpext(b)`` an fma by 1.0 with all bits of op_sel_hi set."""
+    after = run_wave(f"v_fma_mix_f32 v30, v20, 2.0, v21 op_sel_hi:{op_sel_hi}\n", {20: f16(3), 21: f16(5)})
+    assert after.vector[30, 0] == f32(expected)
+
+
 def test_every_rule_of_the_page_names_a_test_of_this_file() -> None:
     named = {
         word.strip("`") for line in SEMANTICS.read_text().splitlines() for word in line.split() if "`test_" in word

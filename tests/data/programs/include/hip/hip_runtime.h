@@ -75,3 +75,14 @@ hipError_t hipModuleLaunchKernel(hipFunction_t function,
                                  void** extra);
 hipError_t hipGraphCreate(hipGraph_t* graph, unsigned int flags);
 }
+
+// HIP's header has it as a template, for kernels of every type.
+template <typename Kernel>
+hipError_t hipOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks,
+                                                        Kernel* function,
+                                                        int threads,
+                                                        size_t dynamic_lds = 0)
+{
+    const void* address = reinterpret_cast<const void*>(function);
+    return hipOccupancyMaxActiveBlocksPerMultiprocessor(blocks, address, threads, dynamic_lds);
+}

@@ -1,0 +1,97 @@
+"""CK's example programs beside attention: compiled from the packaged tree, run with their own CPU verification."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+from kernels.code import toolchains
+from tests.programs.conformance.ck_tree import sources
+from tests.programs.program_builder import INCLUDE, compiled, kept, linked, toolchain
+
+ROOT = Path(__file__).parents[3]
+TABLE = Path(__file__).parent / "ck_examples.yaml"
+ARCH = "gfx950"
+# CK's CMake files: fp8 of gfx950 is OCP's, for host code too.
+_DEFINITIONS = ("-DCK_TILE_USE_OCP_FP8=1", "-include", str(INCLUDE / "integer_abs.h"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passed:
+    """How a program says that the results agree: the exit code, and words that it prints."""
+
+    exit_code: int = 0
+    says: str = "valid:y"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One call of a program, which compares its kernel's result with one of the host's."""
+
+    program: str
+    sources: tuple[str, ...]
+    flags: tuple[str, ...]
+    arguments: str
+    passed: Passed
+
+    @property
+    def name(self) -> str:
+        return f"{self.program} {self.arguments}".strip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a program ended with, and wrote, standard error included; whether it took its result for right."""
+
+    exit_code: int
+    output: str
+    valid: bool
+
+
+@cache
+def runs() -> dict[str, Run]:
+    """Those of the table, by name."""
+    made = [
+        Run(
+            program=row["program"],
+            sources=tuple(row["sources"]),
+            flags=tuple(row.get("flags", ())),
+            arguments=arguments,
+            passed=Passed(**row.get("passed", {})),
+        )
+        for row in yaml.safe_load(TABLE.read_text())["programs"]
+        for arguments in row["runs"]
+    ]
+    return {one.name: one for one in made}
+
+
+def executable(run: Run) -> Path:
+    """The program. Raises AssertionError: a step of its build failed."""
+    tc, tree = toolchain(), sources()
+    extra = (*_DEFINITIONS, *run.flags)
+    folder = kept(run.program, *toolchains.describe(tc).values(), tree.identity, ARCH, *extra, *run.sources)
+    made = folder / run.program
+    if made.is_file():
+        return made
+    files = [tree.root / "example/ck_tile" / name for name in run.sources]
+    includes = [*dict.fromkeys(file.parent for file in files), INCLUDE, *tree.includes]
+    units = [
+        compiled(tc, file, folder / f"{file.stem}.o", archs=[ARCH], includes=includes, extra=extra) for file in files
+    ]
+    return linked(tc, units, made)
+
+
+def verdict(run: Run) -> Verdict:
+    """Run a program on the emulated device. Raises AssertionError: it can't be built."""
+    words = [str(executable(run)), *run.arguments.split()]
+    command = [sys.executable, "-m", "emulator", "run", "--arch", ARCH, "--", *words]
+    done = subprocess.run(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False
+    )
+    valid = done.returncode == run.passed.exit_code and run.passed.says in done.stdout
+    return Verdict(exit_code=done.returncode, output=done.stdout, valid=valid)

@@ -1,0 +1,57 @@
+"""Examples and tests of Composable Kernel from the packaged tree, beside the headers that kernels are built from."""
+
+from __future__ import annotations
+
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels.base.files import locked
+from kernels.base.settings import cache_folder
+from kernels.upstream import trees
+from matrix.dialects import check_upstream
+
+_UPSTREAM = "aiter"
+_PARTS = ("example/", "test/", "library/include/", "library/src/utility/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """``root`` has CK's example and test folders, ``includes`` the folders of its headers."""
+
+    root: Path
+    includes: tuple[Path, ...]
+    identity: str
+
+
+def sources() -> Sources:
+    """The files of the pinned package; downloaded and unpacked if they are not in the cache yet.
+
+    Raises:
+        DownloadError, ChecksumError, OutputError: as trees.fetch_archive.
+    """
+    tree = trees.locate(_UPSTREAM, cache=cache_folder(), say=lambda _: None)
+    package = check_upstream(_UPSTREAM)
+    root = cache_folder() / "programs" / f"ck-{package.version}-{package.sha256[:16]}"
+    root.parent.mkdir(parents=True, exist_ok=True)
+    with locked(Path(f"{root}.lock"), "Delete it if no other run is there."):
+        if not root.is_dir():
+            _unpack(root)
+    return Sources(root=root, includes=(*tree.includes, root / "library/include"), identity=tree.identity)
+
+
+def _unpack(root: Path) -> None:
+    package = check_upstream(_UPSTREAM)
+    prefix = f"{package.tree}/"
+    with tempfile.TemporaryDirectory(dir=root.parent) as folder:
+        archive, draft = Path(folder) / package.file, Path(folder) / "tree"
+        trees.fetch_archive(package, archive, lambda _: None)
+        with zipfile.ZipFile(archive) as wheel:
+            for name in wheel.namelist():
+                inner = name.removeprefix(prefix)
+                if name.startswith(prefix) and inner.startswith(_PARTS) and not name.endswith("/"):
+                    made = draft / inner
+                    made.parent.mkdir(parents=True, exist_ok=True)
+                    made.write_bytes(wheel.read(name))
+        draft.rename(root)

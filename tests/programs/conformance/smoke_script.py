@@ -1,0 +1,82 @@
+"""The runs of upstream's smoke test of its forward example, and which of them our configurations have kernels for.
+
+The script is run as it is, with a program in the example's place that writes its arguments down.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from kernels.base.settings import cache_folder
+from kernels.upstream import trees
+from tests.programs.example_program import ARCH, Configuration, configurations
+
+_RECORDER = '#!/bin/sh\necho "$*" >> "$CKPM_ARGUMENTS"\n'
+_HEAD_DIMS = (32, 64, 128, 256)  # of the example's kernels; a smaller head is padded
+_EXACT = re.compile(r"_npad_")  # kernels for lengths that fill tiles alone
+
+
+class Features(NamedTuple):
+    """What decides which kernel a run of the example needs."""
+
+    prec: str
+    group: bool
+    head_dim: int
+    mask: bool
+    lse: bool
+    bias: str
+    dropout: bool
+
+
+@cache
+def recorded() -> tuple[str, ...]:
+    """The argument lines of the script, in its order, each once. Raises AssertionError: it doesn't run."""
+    tree = trees.locate("aiter", cache=cache_folder(), say=lambda _: None)
+    with tempfile.TemporaryDirectory() as folder:
+        program, lines = Path(folder) / "tile_example_fmha_fwd", Path(folder) / "arguments"
+        program.write_text(_RECORDER)
+        program.chmod(0o755)
+        done = subprocess.run(
+            ["bash", str(tree.fmha / "script/smoke_test_fwd.sh")],
+            cwd=folder,
+            env={**os.environ, "GPU_arch": ARCH, "CKPM_ARGUMENTS": str(lines)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        return tuple(dict.fromkeys(lines.read_text().splitlines()))
+
+
+def features(arguments: str) -> Features:
+    """Of an argument line; what it leaves out has the program's defaults."""
+    given = dict(word.removeprefix("-").partition("=")[::2] for word in arguments.split())
+    widths = [int(given.get(name, "0")) for name in ("d", "d_v")]
+    return Features(
+        prec=given.get("prec", "fp16"),
+        group=given.get("mode", "0") == "1",
+        head_dim=min((one for one in _HEAD_DIMS if one >= max(widths)), default=0),
+        mask=given.get("mask", "0") not in ("0", "n"),
+        lse=given.get("lse", "0") == "1",
+        bias=given.get("bias", "n")[:1],
+        dropout=float(given.get("p_drop", "0")) > 0,
+    )
+
+
+def served() -> dict[str, Configuration]:
+    """The script's runs whose features one of our configurations has, by argument line, with its kernels."""
+    kernels: dict[Features, str] = {}
+    for one in configurations().values():
+        if not _EXACT.search(one.kernels) and "soft_cap" not in one.arguments:
+            kernels.setdefault(features(one.arguments), one.kernels)
+    return {
+        line: Configuration(name=line, kernels=kernels[features(line)], arguments=line)
+        for line in recorded()
+        if features(line) in kernels
+    }

@@ -1,0 +1,81 @@
+"""Triton's kernels on the emulated device against NumPy, for each arch; what does not pass is stored."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from tests.triton.__main__ import PASSED, UNSUPPORTED
+from tests.triton.cases import ARCHS, close, same
+from tests.triton.number_formats import SMALL, encoded, numbers
+
+ROOT = Path(__file__).parents[2]
+STORED = Path(__file__).with_name("outcomes.yaml")
+
+
+def outcomes(arch: str) -> dict[str, tuple[str, str]]:
+    """Outcome and detail of each case."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.triton", "--arch", arch],
+        cwd=ROOT,
+        env={**os.environ, "TRITON_DEFAULT_FP_FUSION": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    made = {line["name"]: (line["outcome"], line["detail"]) for line in lines}
+    assert len(made) == len(lines), "two cases have one name"
+    return made
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_every_case_ends_as_stored(arch: str) -> None:
+    """Of a case that is unsupported what is missing is stored; no case may be wrong."""
+    seen = outcomes(arch)
+    stored = yaml.safe_load(STORED.read_text())[arch]
+    assert len(seen) == stored["cases"]
+    not_passed = {name: ended for name, ended in seen.items() if ended[0] != PASSED}
+    missing = {name: what for what, names in (stored["unsupported"] or {}).items() for name in names}
+    assert not_passed == {name: (UNSUPPORTED, what) for name, what in missing.items()}
+
+
+def test_comparisons_see_an_element_that_is_another() -> None:
+    right = np.arange(6.0).reshape(2, 3)
+    other = right.copy()
+    other[1, 2] += 0.01
+    close(other, right, 0.01)
+    for wrong in (other, np.full((2, 3), np.nan), right[:1]):
+        with pytest.raises(AssertionError):
+            close(wrong, right, 0.001)
+        with pytest.raises(AssertionError):
+            same(wrong, right)
+
+
+# OCP's 8-bit specification and its table of microscaling elements; CDNA3's ISA document for FNUZ
+@pytest.mark.parametrize(
+    ("kind", "largest", "smallest"),
+    [
+        ("fp8e4nv", 448, 2.0**-9),
+        ("fp8e5", 57344, 2.0**-16),
+        ("fp8e4b8", 240, 2.0**-10),
+        ("fp8e5b16", 57344, 2.0**-17),
+        ("fp4", 6, 0.5),
+    ],
+)
+def test_small_floats(kind: str, largest: float, smallest: float) -> None:
+    known = numbers(kind)
+    finite = known[np.isfinite(known)]
+    assert finite.max() == largest
+    assert finite[finite > 0].min() == smallest
+    codes = np.arange(len(known))[np.isfinite(known)]
+    assert (encoded(finite, kind) == codes).all()  # minus zero is no number of FNUZ's
+    assert encoded(np.array([1.0 + 2.0 ** -(SMALL[kind].mantissa + 1)]), kind) == encoded(np.array([1.0]), kind)

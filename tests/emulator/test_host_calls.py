@@ -128,20 +128,18 @@ def captured(run: Callable[[], Any]) -> tuple[bytes, Any]:
         return file.read(), result
 
 
+def for_c(value: int | float | bytes) -> ctypes.c_char_p | ctypes.c_double | ctypes.c_int64:
+    if isinstance(value, bytes):
+        return ctypes.c_char_p(value)
+    return ctypes.c_double(value) if isinstance(value, float) else ctypes.c_int64(value)
+
+
 def printed_by_c(text: bytes, *values: int | float | bytes) -> bytes:
     """What the C library's snprintf makes of it."""
-    arguments = [
-        ctypes.c_char_p(value)
-        if isinstance(value, bytes)
-        else (ctypes.c_double if isinstance(value, float) else _i64)(value)
-        for value in values
-    ]
+    arguments = list(map(for_c, values))
     room = ctypes.create_string_buffer(4096)
     size: int = ctypes.CDLL(None).snprintf(room, len(room), text, *arguments)
     return room.raw[:size]
-
-
-_i64 = ctypes.c_int64
 
 
 @on_device(ARCH, whole=True)
@@ -255,7 +253,7 @@ def test_memory_of_the_host(device: EmulatedGpu) -> None:
 
 @on_device(ARCH, whole=True)
 def test_a_function_of_the_program(device: EmulatedGpu) -> None:
-    @ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_uint64))
+    @ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_uint64))  # type: ignore[untyped-decorator]
     def function(answer: Any, words: Any) -> None:
         answer[0], answer[1] = sum(words[i] for i in range(7)), words[6]
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from kernels.decode.attention import DEVICE_OPTIONS
 from kernels.errors import DeviceError
 from kernels.guard.candidates import Candidate
 from kernels.guard.compiling import compiled
@@ -58,7 +57,7 @@ class Machine:
 
     def __init__(self, arch: str) -> None:
         self.arch = arch
-        self._device = EmulatedDevice(arch, **DEVICE_OPTIONS)
+        self._device = EmulatedDevice(arch)
 
     def run(
         self, kernel: Any, grid: int | tuple[int, ...], options: Mapping[str, Any] | None = None, /, **given: Any

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from emulator import toolchain
+from emulator.image import HIDDEN_KINDS
 from emulator.lowering import blob, opcodes
 from emulator.lowering import microop as m
 from emulator.lowering.decode import Instruction, decode
@@ -53,9 +54,18 @@ def test_constants_are_those_of_the_core() -> None:
     assert tuple(re.split(r",\s+", kinds[1].lower())) == m.KINDS
 
 
+def test_hidden_arguments_have_the_core_s_order() -> None:
+    text = (toolchain.CORE / "run" / "program.h").read_text()
+    kinds = re.search(r"enum class HiddenKind : uint32_t\n\{\s+(.*?),\s+Zero,\s+Count,\s+\}", text, re.DOTALL)
+    assert kinds is not None
+    names = [re.sub("(?<!^)([A-Z])", r"_\1", kind).lower() for kind in re.split(r",\s+", kinds[1])]
+    assert (*names, "none") == HIDDEN_KINDS
+
+
 def test_blob_has_the_layout_of_the_core() -> None:
     text = (toolchain.CORE / "run" / "blob.h").read_text()
-    for name, dtype in (("Kernel", blob.KERNEL), ("Segment", blob.SEGMENT), ("Variable", blob.VARIABLE)):
+    for name in ("Kernel", "Segment", "Variable", "Format"):
+        dtype = getattr(blob, name.upper())
         body = re.search(rf"struct Blob{name}\n\{{(.*?)\}};", text, re.DOTALL)
         assert body is not None
         declared = [

@@ -33,10 +33,10 @@ def toolchain() -> Toolchain:
     return toolchains.detect("embedded", cache=cache_folder())
 
 
-def sample(name: str) -> Path:
-    """The executable of tests/data/programs/NAME.hip."""
+def sample(name: str, *options: str) -> Path:
+    """The executable of tests/data/programs/NAME.hip, compiled with further options of clang."""
     tc, source = toolchain(), DATA / f"{name}.hip"
-    extra = device_library.flags() if f'"{DEVICE_LIBRARY}"' in source.read_text() else ()
+    extra = (*options, *(device_library.flags() if f'"{DEVICE_LIBRARY}"' in source.read_text() else ()))
     headers = [file.read_text() for file in sorted(DATA.rglob("*.h"))]
     folder = kept(
         name,

@@ -63,6 +63,20 @@ def test_what_only_kernels_print() -> None:
     assert lines == ["null .", "count 5", "by address 6, 7", "77", "end"]
 
 
+def test_printing_into_a_buffer() -> None:
+    """The other form of clang's: the host prints when the kernel has ended, and printf answers 0."""
+    program = sample("printing", "-mprintf-kind=buffered")
+    body, _, _ = output(sample("printing"), "host").rpartition(b"end\n")
+    *lines, _ = body.splitlines(keepends=True)
+    assert output(program, "device") == b"".join([*lines, b"0 bytes\n", b"end\n"])
+    # A null pointer has no place in the buffer, so that this print ends there.
+    assert output(program, "odd") == b"null count 5\nby address 6, 7\n77\nend\n"
+    *printed, _ = output(program, "lanes", options=("--threads", "4")).decode().splitlines()
+    assert sorted(line for line in printed if "bytes" not in line) == sorted(
+        line for workgroup in range(3) for line in lines_of(workgroup) if "bytes" not in line
+    )
+
+
 @pytest.mark.parametrize("checks", ["poison,late_loads,hazards", "uninitialised,lds_races"])
 def test_the_checks_have_nothing_against_the_library(checks: str) -> None:
     options = ("--checks", checks, "--threads", "1")

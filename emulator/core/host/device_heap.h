@@ -13,8 +13,8 @@ namespace emu {
 uint64_t device_heap();
 
 // Service of a kernel's request: releases `address` unless that is 0, else allocates `bytes` and
-// answers the address, or 0 if there is no room. As with ROCm, the release of what was never allocated
-// does nothing. Throws HostCallError (messages.h): neither is asked for.
+// answers the address, or 0 if there is no room. As with ROCm, the release of what was never
+// allocated does nothing. Throws HostCallError (messages.h): neither is asked for.
 uint64_t serve_memory(uint64_t address, uint64_t bytes);
 
 } // namespace emu

@@ -91,7 +91,7 @@ struct HostCalls::Buffer
 
 HostCalls::HostCalls(const Kernel& kernel)
 {
-    if(has(kernel, HiddenKind::Heap))
+    if(has(kernel, HiddenKind::HeapV1))
         heap_ = device_heap();
     if(has(kernel, HiddenKind::PrintfBuffer))
         printed_.emplace(kernel.program->formats);
@@ -133,8 +133,7 @@ void HostCalls::serve()
         return;
     const PlainArithmetic plain;
     const std::lock_guard lock(mutex_);
-    uint64_t entry =
-        std::atomic_ref(buffer_->ready).exchange(0, std::memory_order_acquire);
+    uint64_t entry = std::atomic_ref(buffer_->ready).exchange(0, std::memory_order_acquire);
     for(uint64_t served = 0; entry != 0; ++served)
     {
         if(served == PACKETS)
@@ -159,8 +158,7 @@ void HostCalls::serve_packet(uint64_t packet)
             case MEMORY: words[0] = serve_memory(words[0], words[1]); break;
             default:
                 throw HostCallError("the kernel asks the host for service " +
-                                    std::to_string(header.service) +
-                                    ", which the emulator lacks");
+                                    std::to_string(header.service) + ", which the emulator lacks");
         }
     }
     std::atomic_ref(header.control).fetch_and(~READY, std::memory_order_release);

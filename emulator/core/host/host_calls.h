@@ -1,11 +1,11 @@
 // What kernels ask of the host while they run: printf, assert, memory, a function of the program.
 //
-// The device library (ROCm-Device-Libs, ockl) asks in packets of a buffer, whose address is a hidden
-// argument. A wave takes a packet off the free stack, writes for each active lane eight 64-bit
-// words, puts the packet on the ready stack, adds to a signal, and sends a message (s_sendmsg)
-// because the signal has a mailbox. It then waits until the packet's ready flag is clear and
-// finds the answer in the first two words of each lane. Here the host serves what is ready while
-// the wave sends its message, so that no wave ever waits.
+// The device library (ROCm-Device-Libs, ockl) asks in packets of a buffer, whose address is a
+// hidden argument. A wave takes a packet off the free stack, writes for each active lane eight
+// 64-bit words, puts the packet on the ready stack, adds to a signal, and sends a message
+// (s_sendmsg) because the signal has a mailbox. It then waits until the packet's ready flag is
+// clear and finds the answer in the first two words of each lane. Here the host serves what is
+// ready while the wave sends its message, so that no wave ever waits.
 #pragma once
 
 #include "host/messages.h"

@@ -1,8 +1,8 @@
 // Messages that a lane sends to the host in several packets: what printf and assert are made of.
 //
 // Word 0 of each packet's lane: bit 0 begins a message, bit 1 ends it, bits 5 to 7 count the words
-// that follow, bits 8 to 63 are the message's number, which the host answers to the packet that begins
-// it (ROCm-Device-Libs, ockl/src/services.cl).
+// that follow, bits 8 to 63 are the message's number, which the host answers to the packet that
+// begins it (ROCm-Device-Libs, ockl/src/services.cl).
 #pragma once
 
 #include <cstdint>

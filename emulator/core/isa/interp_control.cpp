@@ -127,8 +127,8 @@ const MicroOp* s_setreg_b32(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-// A message to the host (ISA document, "S_SENDMSG Messages"). The interrupt is how a kernel says that
-// it asks for something; the other messages are of graphics.
+// A message to the host (ISA document, "S_SENDMSG Messages"). The interrupt is how a kernel says
+// that it asks for something; the other messages are of graphics.
 const MicroOp* s_sendmsg(Wave& w, const MicroOp* op)
 {
     constexpr Field MESSAGE{0, 4};
@@ -154,7 +154,8 @@ const MicroOp* s_trap(Wave& w, const MicroOp* op)
     constexpr uint32_t DEBUGGER = 3;
     if(op->control == DEBUGGER)
         return advance(op);
-    raise_named(w, op, FaultKind::Trap, "the kernel ended itself: abort(), a failed assert or a trap");
+    raise_named(
+        w, op, FaultKind::Trap, "the kernel ended itself: abort(), a failed assert or a trap");
 }
 
 // s_set_gpr_idx_* stay unknown. What stands too early after another instruction (option

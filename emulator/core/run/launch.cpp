@@ -60,7 +60,7 @@ uint64_t hidden_value(const Shape& s, const HiddenArgument& hidden, uint32_t dyn
         case HiddenKind::SharedBase: return SHARED_APERTURE;
         case HiddenKind::QueuePtr: return s.queue;
         case HiddenKind::HostcallBuffer: return s.host.buffer();
-        case HiddenKind::Heap: return s.host.heap();
+        case HiddenKind::HeapV1: return s.host.heap();
         case HiddenKind::PrintfBuffer: return s.host.printf_buffer();
         default: return 0; // whole workgroups, no offsets
     }

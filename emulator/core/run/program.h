@@ -36,7 +36,7 @@ enum class HiddenKind : uint32_t
     SharedBase,
     QueuePtr,
     HostcallBuffer,
-    Heap,
+    HeapV1,
     PrintfBuffer,
     Zero,
     Count,

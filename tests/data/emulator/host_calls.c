@@ -1,7 +1,8 @@
-// One wave that asks the host as ROCm's device library does (ockl/src/hostcall_impl.cl), with words that
-// a test chose: `data` holds the eight words of each lane for each packet, and behind all of them has
-// room for the two words that each lane is answered. A first word of all ones leaves the lane out.
-// The message's number, which the host answers to a lane's first packet, is put into the later ones.
+// One wave that asks the host as ROCm's device library does (ockl/src/hostcall_impl.cl), with words
+// that a test chose: `data` holds the eight words of each lane for each packet, and behind all of
+// them has room for the two words that each lane is answered. A first word of all ones leaves the
+// lane out. The message's number, which the host answers to a lane's first packet, is put into the
+// later ones.
 typedef unsigned long word;
 #define GLOBAL   volatile __attribute__((address_space(1)))
 #define CONSTANT __attribute__((address_space(4)))
@@ -21,15 +22,17 @@ struct buffer
 
 enum
 {
-    LANES            = 64,
-    WORDS            = 8,
-    HOSTCALL_BUFFER  = 80, // of the hidden arguments of code objects 5
-    NUMBER           = 256,
-    ROUNDING         = 1 | 0 << 6 | 3 << 11, // hwreg(HW_REG_MODE, 0, 4)
+    LANES           = 64,
+    WORDS           = 8,
+    HOSTCALL_BUFFER = 80, // of the hidden arguments of code objects 5
+    NUMBER          = 256,
+    ROUNDING        = 1 | 0 << 6 | 3 << 11, // hwreg(HW_REG_MODE, 0, 4)
 };
 
-__attribute__((amdgpu_kernel)) void
-test_kernel(GLOBAL word* data, word packets, unsigned service, unsigned rounding)
+__attribute__((amdgpu_kernel)) void test_kernel(GLOBAL word* data,
+                                                word packets,
+                                                unsigned service,
+                                                unsigned rounding)
 {
     CONSTANT char* const hidden = __builtin_amdgcn_implicitarg_ptr();
     GLOBAL struct buffer* const buffer =

@@ -1,5 +1,5 @@
-// What HIP's own headers build on ROCm's device library (ockl.bc): memory, assert, and the constants
-// that ROCm links in from files of their own. hipcc has all of it.
+// What HIP's own headers build on ROCm's device library (ockl.bc): memory, assert, and the
+// constants that ROCm links in from files of their own. hipcc has all of it.
 #pragma once
 
 #if __has_include(<hip/detail/qualifiers.h>) // of the embedded toolchain

@@ -1,5 +1,5 @@
-// What goes wrong, by the first argument: `write` writes behind an allocation, `absent` calls what no emulator has, `module FILE` loads code and
-// runs its kernel `fill`.
+// What goes wrong, by the first argument: `write` writes behind an allocation, `absent` calls what
+// no emulator has, `module FILE` loads code and runs its kernel `fill`.
 #include "check.h"
 
 #include <cstring>

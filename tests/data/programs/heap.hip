@@ -1,7 +1,7 @@
 // Memory that kernels allocate, by the first argument. `blocks`: 3000 threads allocate, another
 // kernel checks what they wrote and frees it, three times over; on standard output the addresses of
-// the first round and their sizes. `exhaust`: blocks of 64 GiB until there is no room, their number,
-// and whether there is room again when they are free.
+// the first round and their sizes. `exhaust`: blocks of 64 GiB until there is no room, their
+// number, and whether there is room again when they are free.
 #include "check.h"
 #include "device_library.h"
 
@@ -15,7 +15,10 @@ __host__ __device__ size_t size_of(int i, int round)
     return i % 50 == 0 ? 5000 + i : 1 + (i * 37 + round) % 3072;
 }
 
-__device__ unsigned char byte_of(int i, size_t at) { return static_cast<unsigned char>(i * 7 + at); }
+__device__ unsigned char byte_of(int i, size_t at)
+{
+    return static_cast<unsigned char>(i * 7 + at);
+}
 
 __global__ void fill(unsigned char** pointers, int* failed, int round)
 {
@@ -69,7 +72,8 @@ static void blocks()
         HIP_CHECK(hipDeviceSynchronize());
         if(round == 0)
             for(int i = 0; i < N; ++i)
-                std::printf("%llu %zu\n", reinterpret_cast<unsigned long long>(pointers[i]), size_of(i, 0));
+                std::printf(
+                    "%llu %zu\n", reinterpret_cast<unsigned long long>(pointers[i]), size_of(i, 0));
         check_and_free<<<dim3(BLOCKS), dim3(THREADS)>>>(pointers, failed, round);
         HIP_CHECK(hipDeviceSynchronize());
         std::printf("failed %d\n", *failed);

@@ -1,6 +1,6 @@
-// What else kernels ask the host, by the first argument: `check` fails an assertion in lane 5 of the
-// second workgroup, `function` has the host call a function of the program, `service` asks for one
-// that no host has.
+// What else kernels ask the host, by the first argument: `check` fails an assertion in lane 5 of
+// the second workgroup, `function` has the host call a function of the program, `service` asks for
+// one that no host has.
 #include "check.h"
 #include "device_library.h"
 
@@ -21,10 +21,10 @@ __global__ void check(const int* values)
 
 __global__ void call(uint64_t function, uint64_t* out)
 {
-    const uint64_t i    = threadIdx.x;
-    const auto answer   = __ockl_call_host_function(function, i, 2, 3, 4, 5, 6, 7);
-    out[2 * i]          = answer.x;
-    out[2 * i + 1]      = answer.y;
+    const uint64_t i  = threadIdx.x;
+    const auto answer = __ockl_call_host_function(function, i, 2, 3, 4, 5, 6, 7);
+    out[2 * i]        = answer.x;
+    out[2 * i + 1]    = answer.y;
 }
 
 __global__ void ask_service() { __ockl_hostcall_preview(99, 0, 0, 0, 0, 0, 0, 0, 0); }

@@ -31,17 +31,38 @@ __host__ __device__ void print_all(const Values& v)
     PRINT("");
     PRINT("%d %i %5d|%-5d|%05d %+d % d\n", v.n, -v.n, v.n, v.n, v.n, v.n, v.n);
     PRINT("%u %o %x %X %#x %#o %08x %c%c\n", v.u, v.u, v.u, v.u, v.u, v.u, v.u, v.n, v.n + 1);
-    PRINT("%hhd %hd %ld %lld %llu %zu %jx\n", v.tiny, v.small, long(v.big), v.big, v.big, v.size, v.big);
+    PRINT("%hhd %hd %ld %lld %llu %zu %jx\n",
+          v.tiny,
+          v.small,
+          long(v.big),
+          v.big,
+          v.big,
+          v.size,
+          v.big);
     PRINT("%hhu %hx %hho\n", v.n * 7, v.n * 1000, v.n * 9);
     PRINT("%f %.3f %10.2f|%-10.2f|%+.1f %.0f %#.0f\n", v.x, v.x, v.x, v.x, v.x, v.x, v.x);
     PRINT("%e %E %g %G %a %A %.2e %.10g\n", v.x, v.x, v.huge, v.huge, v.x, v.x, v.huge, v.x);
     PRINT("%f %F %e %g %g %g\n", v.infinite, v.infinite, v.none, v.minus, v.least, v.f);
     PRINT("%s|%10s|%-10s|%.3s|%10.2s|%s\n", v.text, v.text, v.text, v.text, v.text, "literal");
-    PRINT("%s after %s before %d\n", "", "a literal of more than fifty-six bytes, so of two packets", v.n);
-    PRINT("%*d|%-*d|%.*f|%*.*f|%.*s|\n", v.width, v.n, v.width, v.n, v.precision, v.x, v.width,
-          v.precision, v.x, v.precision, v.text);
+    PRINT("%s after %s before %d\n",
+          "",
+          "a literal of more than fifty-six bytes, so of two packets",
+          v.n);
+    PRINT("%*d|%-*d|%.*f|%*.*f|%.*s|\n",
+          v.width,
+          v.n,
+          v.width,
+          v.n,
+          v.precision,
+          v.x,
+          v.width,
+          v.precision,
+          v.x,
+          v.precision,
+          v.text);
     PRINT("%p %p %16p\n", v.pointer, static_cast<void*>(nullptr), v.pointer);
-    PRINT("%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d\n", 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    PRINT(
+        "%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d%d\n", 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     PRINT("%s%d%s%d%s%f\n", "a", v.n, "bc", v.n, "def", v.x);
     printf("%d bytes\n", total);
 }
@@ -102,8 +123,22 @@ static void odd()
 static Values values(const char* text)
 {
     const double infinite = std::numeric_limits<double>::infinity();
-    return {65, 9, 3, 0xbeef, -1234567890123456789, 9876543210, -12345, -7,
-            1.0 / 3, 6.02214076e23, 5e-324, infinite, std::nan(""), -0.0, 0.1f, text,
+    return {65,
+            9,
+            3,
+            0xbeef,
+            -1234567890123456789,
+            9876543210,
+            -12345,
+            -7,
+            1.0 / 3,
+            6.02214076e23,
+            5e-324,
+            infinite,
+            std::nan(""),
+            -0.0,
+            0.1f,
+            text,
             reinterpret_cast<void*>(0x7f00deadbeef)};
 }
 

@@ -116,6 +116,23 @@ void scatter(uint8_t* base, const Offset* offsets, uint64_t mask, const uint32_t
 {
     if(FAST && mask == ALL_LANES) [[likely]]
     {
+#if defined(__AVX512F__)
+        if constexpr(Dwords == 2 && sizeof(Offset) == 4)
+        {
+            // Of lanes with the same address the last one's value stays, as in the loop.
+            const __m512i low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+            const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+            for(unsigned l = 0; l < LANES; l += 16)
+            {
+                const __m512i x = _mm512_loadu_si512(from[0] + l), y = _mm512_loadu_si512(from[1] + l);
+                const __m512i at = _mm512_loadu_si512(offsets + l);
+                _mm512_i32scatter_epi64(base, _mm512_castsi512_si256(at), _mm512_permutex2var_epi32(x, low, y), 1);
+                _mm512_i32scatter_epi64(
+                    base, _mm512_extracti64x4_epi64(at, 1), _mm512_permutex2var_epi32(x, high, y), 1);
+            }
+            return;
+        }
+#endif
         for(unsigned l = 0; l < LANES; ++l)
         {
             uint32_t data[Dwords];

@@ -195,11 +195,28 @@ bool aim_whole(Wave& w, const MicroOp* op, unsigned bytes, WholeLoad& aimed)
     return true;
 }
 
+// The host's caches get what the next loads of a run of them want, so that not every one waits for its own.
+void prefetch_run(const Wave& w, const MicroOp* op, const uint8_t* base)
+{
+    if(op == w.first || op[-1].handler == op->handler)
+        return;
+    for(const MicroOp* next = op + 1; next < op + 4; ++next)
+    {
+        if(next->handler != op->handler || next->src[1].code != op->src[1].code || next->flags != op->flags)
+            return;
+        const uint32_t* offset = w.v[next->src[0].code];
+        for(unsigned l = 0; l < LANES; l += 4)
+            __builtin_prefetch(place(base, offset[l]));
+    }
+}
+
 template <unsigned Dwords>
 const MicroOp* load_whole(Wave& w, const MicroOp* op, const WholeLoad& from)
 {
     if((op->flags & TO_LDS) == 0)
     {
+        if constexpr(Dwords == 4)
+            prefetch_run(w, op, from.base);
         gather<Dwords>(from.base, from.offset, ALL_LANES, &w.v[op->dst]);
         return advance(op);
     }

@@ -76,18 +76,17 @@ const MicroOp* map_f32(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-// f32 subnormals made zeros of their sign.
-inline uint32_t flushed(uint32_t bits) { return bits & 0x7f800000 ? bits : bits & 0x80000000; }
+// f32 subnormals made zeros of their sign. Word: a lane's bits, or Words.
+template <typename Word>
+Word flushed(Word bits)
+{
+    return (bits & 0x7f800000) != 0 ? bits : bits & 0x80000000;
+}
 inline const uint32_t* flushed_row(const uint32_t* from, Row& buffer)
 {
     for(unsigned l = 0; l < LANES; ++l)
         buffer.d[l] = flushed(from[l]);
     return buffer.d;
-}
-inline void flush_row(uint32_t* row)
-{
-    for(unsigned l = 0; l < LANES; ++l)
-        row[l] = flushed(row[l]);
 }
 
 // The same with a first argument that is one value for all lanes: G(w). F takes a lane, or Words.
@@ -98,36 +97,25 @@ const MicroOp* map_f32_mode(Wave& w, const MicroOp* op)
     uint32_t* const out = target_row(w, op, buffer);
     const auto mode = G(w);
     // F takes bits, so the host's own flushing does not reach them.
-    const bool flush  = !mode::INPUTS_F32.of(w.mode);
+    const bool flush_inputs = !mode::INPUTS_F32.of(w.mode), flush_result = !mode::RESULTS_F32.of(w.mode);
     const uint32_t* a = source_row(w, op, 0, b0);
     const uint32_t* b = source_row(w, op, 1, b1);
-    if(flush) [[unlikely]]
+    const uint32_t* c = N == 3 ? source_row(w, op, 2, b2) : b;
+    const auto input  = [=](const uint32_t* from) {
+        const Word word = lanes_at<Word>(from);
+        return flush_inputs ? flushed(word) : word;
+    };
+    for(unsigned l = 0; l < LANES; l += sizeof(Word) / 4)
     {
-        a = flushed_row(a, b0);
-        b = flushed_row(b, b1);
+        Word result;
+        if constexpr(N == 2)
+            result = F(mode, input(a + l), input(b + l));
+        else
+            result = F(mode, input(a + l), input(b + l), input(c + l));
+        if(flush_result)
+            result = flushed(result);
+        std::memcpy(out + l, &result, sizeof result);
     }
-    if constexpr(N == 2)
-    {
-        for(unsigned l = 0; l < LANES; l += sizeof(Word) / 4)
-        {
-            const Word result = F(mode, lanes_at<Word>(a + l), lanes_at<Word>(b + l));
-            std::memcpy(out + l, &result, sizeof result);
-        }
-    }
-    else
-    {
-        const uint32_t* c = source_row(w, op, 2, b2);
-        if(flush) [[unlikely]]
-            c = flushed_row(c, b2);
-        for(unsigned l = 0; l < LANES; l += sizeof(Word) / 4)
-        {
-            const Word result =
-                F(mode, lanes_at<Word>(a + l), lanes_at<Word>(b + l), lanes_at<Word>(c + l));
-            std::memcpy(out + l, &result, sizeof result);
-        }
-    }
-    if(!mode::RESULTS_F32.of(w.mode)) [[unlikely]]
-        flush_row(out);
     if(output_modified(op)) [[unlikely]]
         modify_f32(w, op, out);
     commit_target(w, op, out, buffer);

@@ -19,14 +19,14 @@ from matrix.base.outputs import refuse_inputs
 from matrix.dialects import check_built_arch
 from matrix.options import DEFAULT_ARCH, add_library_options
 from reports.errors import GateError
-from reports.gates import baseline, decode
+from reports.gates import baseline
 from reports.gates import emulated as emulated_gate
 from reports.gates import static as static_gate
 from reports.gates.accepting import accept, complete
 from reports.gates.comparing import read_thresholds
 from reports.gates.history import steps
-from reports.gates.judged import Judged
-from reports.gates.library import gated_library
+from reports.gates.judged.library import gated_library
+from reports.gates.judged.what import DECODE, Judged
 from reports.junit.write import write_gate
 from reports.verdicts import VERDICTS, Gate, Row, demand
 
@@ -55,7 +55,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         "--family",
         default=None,
         metavar="NAMES",
-        help=f"of the library, as built (default: batch_prefill), or {decode.FAMILY}",
+        help=f"of the library, as built (default: batch_prefill), or {DECODE}",
     )
     parser.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
     parser.add_argument("--only", choices=(emulated_gate.GATE, static_gate.GATE), help="one gate instead of all")
@@ -172,7 +172,11 @@ def _changes(lines: Sequence[baseline.Acceptance]) -> dict[int, list[str]]:
 def _judged(args: argparse.Namespace) -> Judged:
     """What the options name. Raises UnknownArchError, and as the one that is asked."""
     check_built_arch(args.arch)
-    return decode.built(args) if args.family == decode.FAMILY else gated_library(args)
+    if args.family == DECODE:
+        from reports.gates.judged import decode  # only here: NumPy and the emulator
+
+        return decode.built(args)
+    return gated_library(args)
 
 
 def _chosen(args: argparse.Namespace, judged: Judged) -> list[str]:

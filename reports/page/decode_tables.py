@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from reports.gates.decode import CYCLES, FAMILY
+from reports.gates.judged.what import DECODE, DECODE_CYCLES
 from reports.gates.references import read_references
 from reports.page.columns import GATE_SYMBOLS, Cell, Table, columns
 from reports.page.inputs import Inputs
@@ -13,13 +13,13 @@ from reports.verdicts import Gate, worst
 _SOURCE = "decode-"  # how the published figures' names begin
 _VARIANTS = {"resident": "before", "streaming": "after"}  # by a problem's form: the document's own words
 _FIGURES = {"vgpr": "VGPRs", "vgpr_spills": "spills", "occupancy_waves": "waves"}
-_BASE = "fp8"  # what the document measured
+_ARCH, _BASE = "gfx950", "fp8"  # what the document measured
 
 
 def decode(inputs: Inputs) -> Table:
     rows: list[list[Cell]] = []
     for gate in inputs.gates.values():
-        if gate.provenance.get("upstream") == FAMILY:
+        if gate.provenance.get("upstream") == DECODE:
             rows += _rows(gate)
     published = _published()
     figures = (*_FIGURES.values(), "cycles a token", *(f"published {name}" for name in (*_FIGURES.values(), "us")))
@@ -33,8 +33,8 @@ def decode(inputs: Inputs) -> Table:
         ),
         rows=rows,
         note=f"Cycles are a compute unit's for each token, on the timing model: no times. {published['document']} has "
-        f"times of an unnamed shape on {published['hardware']}: {published['before']:g} us for FP8 with all of K and V in "
-        f"registers, {published['bf16']:g} us for BF16, {published['after']:g} us for FP8 with K streamed."
+        f"times of an unnamed shape on {published['hardware']}: {published['before']:g} us for FP8 with all of K and V "
+        f"in registers, {published['bf16']:g} us for BF16, {published['after']:g} us for FP8 with K streamed."
         if rows
         else "",
     )  # fmt: skip
@@ -50,11 +50,12 @@ def _rows(gate: Gate) -> list[list[Cell]]:
     for subject, own in by_subject.items():
         verdict = worst(verdicts[subject])
         form, _, kind = subject.partition("-")
-        beside = _of(_VARIANTS[form]) if kind == _BASE and form in _VARIANTS else {}
+        same = (gate.provenance["arch"], kind) == (_ARCH, _BASE) and form in _VARIANTS
+        beside = _of(_VARIANTS[form]) if same else {}
         rows.append(
             [
                 f"{GATE_SYMBOLS[verdict]} {verdict}", subject, gate.provenance["arch"],
-                *(own.get(metric) for metric in _FIGURES), own.get(CYCLES),
+                *(own.get(metric) for metric in _FIGURES), own.get(DECODE_CYCLES),
                 *(beside.get(metric) for metric in (*_FIGURES, "time")),
             ]
         )  # fmt: skip

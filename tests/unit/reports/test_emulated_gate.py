@@ -25,6 +25,7 @@ from reports.gates import baseline
 from reports.gates import emulated as emulated_gate
 from reports.gates.comparing import read_thresholds
 from reports.gates.emulated import MODEL_METRICS, THRESHOLDS, figures, rows
+from reports.gates.judged.what import DECODE_CYCLES
 from reports.gates.model import Machine, cannot_see, estimate, machines
 from reports.verdicts import Gate, Row, demand
 from tests.unit import manifests
@@ -168,7 +169,7 @@ def test_a_new_problem_fails_until_it_is_accepted() -> None:
 
 
 def test_every_metric_has_a_threshold() -> None:
-    assert set(read_thresholds(THRESHOLDS)) == {*METRICS, *MODEL_METRICS}
+    assert set(read_thresholds(THRESHOLDS)) == {*METRICS, *MODEL_METRICS, DECODE_CYCLES}
 
 
 def test_an_arch_without_a_model() -> None:

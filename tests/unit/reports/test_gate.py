@@ -19,10 +19,10 @@ from kernels.errors import CodeObjectError, LibraryMismatchError
 from reports.cli import main
 from reports.errors import GateError, InconclusiveError, RegressedError
 from reports.gates import baseline
-from reports.gates import library as gated
 from reports.gates import static as static_gate
 from reports.gates.accepting import accept
 from reports.gates.comparing import THRESHOLDS, compare, read_thresholds
+from reports.gates.judged import library as gated
 from reports.verdicts import Gate, Row, demand, worst
 from tests.unit import manifests
 

@@ -22,13 +22,10 @@ from reports.gates.comparing import Threshold, compare, read_thresholds
 from reports.gates.emulated import GATE as EMULATED
 from reports.gates.emulated import THRESHOLDS
 from reports.gates.emulated import figures as emulated_figures
-from reports.gates.judged import Judged, Kind
+from reports.gates.judged.what import DECODE, DECODE_CYCLES, Judged, Kind
 from reports.gates.static import GATE as STATIC
 from reports.gates.static import code_figures
 from reports.verdicts import Row
-
-FAMILY = "decode"
-CYCLES = "timing_cycles_a_token"
 
 
 def built(args: argparse.Namespace) -> Judged:
@@ -40,7 +37,7 @@ def built(args: argparse.Namespace) -> Judged:
     return Judged(
         inputs=(file, *files),
         identity=lambda: identity(kernels_of),
-        accept=f"{baseline.ACCEPT} --arch {args.arch} --family {FAMILY}",
+        accept=f"{baseline.ACCEPT} --arch {args.arch} --family {DECODE}",
         kinds={STATIC: static, EMULATED: Kind(measure=lambda: _emulated(kernels_of), rows=_emulated_rows)},
         left_out={},
     )
@@ -52,7 +49,7 @@ def identity(built: Built) -> dict[str, str]:
         "arch": built.arch,
         "toolchain": "triton",
         "identity": built.compiler,
-        "upstream": FAMILY,
+        "upstream": DECODE,
         "upstream_identity": "kernels/decode of this repository",
         "selection": ", ".join(built.stages),
     }
@@ -78,7 +75,8 @@ def _emulated(built: Built) -> dict[str, dict[str, float]]:
     outcomes = {one.name: measured(device, built.stages[one.name], one) for one in problems(built.arch)}
     counted = Measurements(provenance={"arch": built.arch}, problems=tuple(one.counts for one in outcomes.values()))
     return {
-        name: {**counts, CYCLES: outcomes[name].cycles_a_token} for name, counts in emulated_figures(counted).items()
+        name: {**counts, DECODE_CYCLES: outcomes[name].cycles_a_token}
+        for name, counts in emulated_figures(counted).items()
     }
 
 

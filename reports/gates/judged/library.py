@@ -16,12 +16,12 @@ from kernels.families.libraries import host, is_default, libraries, made_of, opt
 from matrix.base.errors import UsageError
 from matrix.options import DEFAULT_FAMILY
 from reports.errors import GateError
-from reports.gates import baseline, decode
+from reports.gates import baseline
 from reports.gates import emulated as emulated_gate
 from reports.gates import static as static_gate
 from reports.gates.budgets import read_budgets
 from reports.gates.comparing import Threshold
-from reports.gates.judged import Judged, Kind
+from reports.gates.judged.what import DECODE, Judged, Kind
 from reports.gates.model import machines
 from reports.resources import read_manifest
 from reports.verdicts import FAMILY, Row
@@ -93,7 +93,7 @@ def _library_name(families: str | None) -> str:
     """Which library the families make, in any dialect. Raises UsageError."""
     if name := made_of(whole(tuple((families or DEFAULT_FAMILY).split(",")))):
         return name
-    known = ", ".join(f"--family {','.join(members)}" for members in (*libraries().values(), (decode.FAMILY,)))
+    known = ", ".join(f"--family {','.join(members)}" for members in (*libraries().values(), (DECODE,)))
     raise UsageError(f"--family {families}: no library is made of them. Known: {known}.")
 
 

@@ -10,6 +10,9 @@ from reports.gates.baseline import Baseline, Figures
 from reports.gates.comparing import Threshold
 from reports.verdicts import Row
 
+DECODE = "decode"  # the family of the kernels in kernels/decode, which are no library
+DECODE_CYCLES = "timing_cycles_a_token"  # their metric of the timing model
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:

@@ -1,0 +1,1 @@
+"""What the gates judge: built libraries, and the decode kernels."""

@@ -1,0 +1,102 @@
+"""perf-gate over the decode kernels: what is accepted passes, and each kind of change is told from the others."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kernels.cli import main as kernels
+from kernels.decode.built import MANIFEST
+from kernels.errors import MeasureError, RecordError
+from reports.cli import main
+from reports.errors import GateError, RegressedError
+
+ARCH = "gfx950"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with build/ and accepted figures."""
+    work = tmp_path_factory.mktemp("decode")
+    assert kernels(["build-decode", "--arch", ARCH, "--work", str(work)]) == 0
+    assert command("accept", work, "--reason", "a test") == 0
+    return work
+
+
+@pytest.fixture
+def work(built: Path, tmp_path: Path) -> Path:
+    shutil.copytree(built, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+def command(name: str, work: Path, *options: str) -> int:
+    where = ("--family", "decode", "--arch", ARCH, "--work", str(work), "--baselines", str(work / "baselines"))
+    return main([name, *where, *options])
+
+
+def replace(work: Path, gate: str, old: str, new: str) -> None:
+    file = work / "baselines" / ARCH / "triton" / f"decode.{gate}.txt"
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+
+
+def baseline_of(work: Path, gate: str, subject: str, metric: str) -> str:
+    lines = (work / "baselines" / ARCH / "triton" / f"decode.{gate}.txt").read_text().splitlines()
+    words = next(line for line in lines if line.startswith(f"{subject} ")).split()
+    return next(word for word in words if word.startswith(f"{metric}="))
+
+
+def test_what_was_accepted_passes_and_is_in_the_report(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("gate", work) == 0
+    assert command("history", work) == 0
+    capsys.readouterr()
+    assert main(["summary", "--input", str(work / "build")]) == 0
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if "-fp8 | gfx950" in line]
+    published = {row[1]: [word.strip(" |") for word in row[-4:]] for row in rows}
+    assert published == {"resident-fp8": ["512", "56", "1", "125"], "streaming-fp8": ["108", "0", "2", "105"]}
+
+
+@pytest.mark.parametrize(("gate", "metric"), [("static", "vgpr"), ("emulated", "timing_cycles_a_token")])
+def test_a_worse_figure_is_a_regression(work: Path, capsys: pytest.CaptureFixture[str], gate: str, metric: str) -> None:
+    was = baseline_of(work, gate, "streaming-fp8", metric)
+    replace(work, gate, was, f"{metric}=20")
+    assert command("gate", work, "--only", gate) == RegressedError.exit_code
+    assert "regressed: streaming-" in (said := capsys.readouterr().err)
+    assert f"{metric}: 20 -> {was.partition('=')[2]}" in said
+
+
+def test_a_better_figure_asks_for_acceptance(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    replace(work, "static", baseline_of(work, "static", "resident-fp8", "vgpr_spills"), "vgpr_spills=1000")
+    assert command("gate", work, "--only", "static") == 0
+    said = capsys.readouterr().out
+    assert "improved: resident-fp8: vgpr_spills: 1000 -> 98" in said
+    assert "until it is accepted: python -m reports accept --reason TEXT --arch gfx950 --family decode" in said
+
+
+@pytest.mark.parametrize(("old", "new"), [("triton 3.9.0", "triton 3.8.0"), ("streaming-d64, ", "")])
+def test_another_compiler_or_other_problems_are_not_comparable(
+    work: Path, capsys: pytest.CaptureFixture[str], old: str, new: str
+) -> None:
+    replace(work, "static", old, new)
+    assert command("gate", work, "--only", "static") == GateError.exit_code
+    assert "not comparable" in capsys.readouterr().err
+
+
+def test_what_was_not_built_or_is_damaged_is_said(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = work / "build" / ARCH / "decode"
+    code = folder / "streaming-fp8.attention.hsaco"
+    code.write_bytes(code.read_bytes()[:-1] + b"\1")
+    assert command("gate", work) == RecordError.exit_code
+    assert "streaming-fp8.attention.hsaco has other bytes" in capsys.readouterr().err
+    code.unlink()
+    assert command("gate", work) == RecordError.exit_code
+    manifest = folder / MANIFEST
+    manifest.write_text(manifest.read_text().replace("HEADS_Q", "HEADS", 1))
+    assert command("gate", work) == MeasureError.exit_code
+    assert "Build again: nox -s build-decode" in capsys.readouterr().err
+    manifest.unlink()
+    assert command("gate", work) == MeasureError.exit_code
+    assert "no decode kernels were built for gfx950" in capsys.readouterr().err

@@ -81,6 +81,11 @@ class Image:
     variables: tuple[Variable, ...]
     relocations: tuple[tuple[int, int], ...]  # (address, addend): *(base + address) = base + addend
 
+    @property
+    def arch_name(self) -> str:
+        """As gfx950."""
+        return next(name for name, number in ARCHS.items() if number == self.arch)
+
 
 def read(elf_bytes: bytes) -> Image:
     """Take a code object apart. Raises CodeObjectError if it is truncated, stripped or for an unknown arch."""

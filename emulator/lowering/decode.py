@@ -23,7 +23,8 @@ _SCALED = b"\xac\xd3"  # bytes 2 and 3 of an MFMA with scales, whose second half
 def _complete_tables() -> None:
     """gfx942's xf32 instructions, of which tinygrad has the names alone: their registers are those of f16 ones."""
     opcodes = dict(VOP3P_MFMA._fields)["op"]
-    assert isinstance(opcodes, EnumBitField) and opcodes.allowed is not None
+    assert isinstance(opcodes, EnumBitField)
+    assert opcodes.allowed is not None
     for name, like in (("16X16X8_XF32", "16X16X16_F16"), ("32X32X4_XF32", "32X32X8_F16")):
         operation = VOP3POp[f"V_MFMA_F32_{name}"]
         OPERANDS[operation] = OPERANDS[VOP3POp[f"V_MFMA_F32_{like}"]]

@@ -125,12 +125,12 @@ private:
     uint32_t before_;
 };
 
-// MODE.FP16_OVFL: what is too large becomes the largest number.
+// MODE.FP16_OVFL: what is too large becomes the largest number. `exact`: the sum in double.
 inline float in_range(float sum, double exact)
 {
-    return std::isinf(sum) && std::isfinite(exact)
-               ? std::copysign(std::numeric_limits<float>::max(), sum)
-               : sum;
+    constexpr double MOST = static_cast<double>(std::numeric_limits<float>::max());
+    const bool beyond     = !std::isfinite(sum) && std::isfinite(exact);
+    return beyond ? static_cast<float>(std::clamp(exact, -MOST, MOST)) : sum;
 }
 
 // One product after the other, each sum rounded. `a` and `b` as in Factor.

@@ -79,7 +79,9 @@ def _parser() -> argparse.ArgumentParser:
     program = "ckpm emulator" if "CKPM_PROGRAM" in os.environ else "python -m emulator"
     parser = _Parser(prog=program, description="The emulated gfx9 device.")
     commands = parser.add_subparsers(dest="command", required=True)
-    cover = commands.add_parser("coverage", help="list the opcodes that files need, or that an arch has, and what lacks")
+    cover = commands.add_parser(
+        "coverage", help="list the opcodes that files need, or that an arch has, and what lacks"
+    )
     subject = cover.add_mutually_exclusive_group(required=True)
     subject.add_argument(
         "files", nargs="*", default=[], type=Path, metavar="FILE", help="library, object, bundle or code object"

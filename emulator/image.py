@@ -84,6 +84,11 @@ class Image:
     relocations: tuple[tuple[int, int], ...]  # (address, addend): *(base + address) = base + addend
     formats: tuple[tuple[str, int], ...] = ()  # of prints into a buffer: (format, hash)
 
+    @property
+    def arch_name(self) -> str:
+        """As gfx950."""
+        return next(name for name, number in ARCHS.items() if number == self.arch)
+
 
 def read(elf_bytes: bytes) -> Image:
     """Take a code object apart. Raises CodeObjectError if it is truncated, stripped or for an unknown arch."""

@@ -41,7 +41,7 @@ def cover(path: Path) -> Coverage:
             total += len(instructions)
             opcodes.update((instruction.format, instruction.name) for instruction in instructions)
             modifiers.update(word for instruction in instructions for word in _modifiers(instruction))
-            lacking.update(missing(instructions))
+            lacking.update(missing(instructions, read.arch_name))
     return Coverage(path, kernels, total, opcodes, modifiers, lacking)
 
 

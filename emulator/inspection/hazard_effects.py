@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from emulator.lowering import matrix_table
 from emulator.lowering.decode import Instruction
 from emulator.lowering.registers import VECTOR, Operand, operands
 
@@ -45,7 +46,7 @@ def effects(instruction: Instruction, arch: str) -> Effects:
     first, then = dict(one.produced()), dict(one.consumed())
     if one.is_mfma:
         unit = matrix_unit(instruction.name, arch)
-        passes = matrix_passes(instruction, arch)
+        passes = matrix_table.passes(instruction.name, instruction.record, arch)
         first |= one.mfma_produced(f"{unit}{passes}", waits_for_addend=unit == "xdl")
         then |= one.mfma_consumed("xdl addend" if unit == "xdl" else "other addend")
     scalars = 0 if one.is_valu else one.writes & _SCALARS
@@ -63,22 +64,6 @@ def matrix_unit(name: str, arch: str) -> str:
     return "sgemm" if arch != "gfx90a" and name.endswith("_f32") else "xdl"
 
 
-def matrix_passes(instruction: Instruction, arch: str) -> int:
-    """Passes of four cycles of an MFMA (LLVM's SISchedule.td; ISA documents, tables of MFMA latencies)."""
-    name, record = instruction.name, instruction.record
-    size = re.search(r"_(\d+)x\d+x\d+", name)
-    rows = int(size[1]) if size else 32
-    if "_f64" in name:
-        return 4 if rows == 4 else 16 if arch == "gfx950" else 8
-    if arch == "gfx90a" or rows == 4:
-        return {4: 2, 16: 8, 32: 16}[rows]
-    passes = 4 if rows == 16 else 8
-    slow = name.endswith("_f32") or re.search(r"_\d+b_", name) is not None  # single precision, several blocks
-    if "f8f6f4" in name:
-        slow = record.cbsz < 2 or record.blgp < 2  # operands of 8 bits
-    return 2 * passes if slow else passes
-
-
 class _Masks:
     """The registers of one instruction, with the implied ones."""
 
@@ -86,7 +71,7 @@ class _Masks:
         self.instruction = instruction
         self.name, self.format, self.record = instruction.name, instruction.format, instruction.record
         self.operands = list(operands(instruction))
-        self.is_mfma = self.name.startswith(("v_mfma", "v_smfmac"))
+        self.is_mfma = self.name in matrix_table.NAMES
         self.is_vmem = self.format in VMEM
         self.is_dma = (self.format == "MUBUF" and bool(self.record.lds)) or "_load_lds_" in self.name
         self.is_valu = self.format.startswith("V")
@@ -197,7 +182,9 @@ class _Masks:
         return produced | ({f"{unit} addend": self._addend()} if waits_for_addend else {})
 
     def mfma_consumed(self, addend: str) -> dict[str, int]:
-        factors = self._field("src0", "src1") | (self._field("src2") if self.name.startswith("v_smfmac") else 0)
+        factors = self._field("src0", "src1", "scale_src0", "scale_src1") | (
+            self._field("src2") if self.name.startswith("v_smfmac") else 0
+        )
         return {
             "mfma exec": _EXEC,
             "mfma reads": self.vector_reads,

@@ -97,7 +97,9 @@ def report(arch: str) -> str:
     lines = [f"{'encoding':17} {'opcodes':>7} {'executed':>8} {'refused':>7}"]
     for row in table:
         executed, refused = len(row.executed), len(row.refused)
-        lines.append(f"{row.encoding:17} {executed + refused:7} {executed:8} {refused:7}  {' '.join(row.refused)}".rstrip())
+        lines.append(
+            f"{row.encoding:17} {executed + refused:7} {executed:8} {refused:7}  {' '.join(row.refused)}".rstrip()
+        )
     return "\n".join((*lines, f"{arch}: {summary(arch)}"))
 
 
@@ -135,6 +137,8 @@ def _is_executed(encoding: str, op: Any) -> bool:
         values["vdst"] = 0
     raw = 0
     for name, field in kind._fields:
-        raw |= (field.default if type(field).__name__ == "FixedBitField" else values.get(name, 0) & field.mask) << field.lo
+        raw |= (
+            field.default if type(field).__name__ == "FixedBitField" else values.get(name, 0) & field.mask
+        ) << field.lo
     first = next(decode(raw.to_bytes(kind._size(), "little") + _LITERAL))
     return first.record is not None and first.record.op == op and lower_one(first)[0].name != "trap"

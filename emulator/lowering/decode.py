@@ -8,8 +8,10 @@ from functools import cached_property
 from typing import Any
 
 from tinygrad.renderer.amd import decode_inst
-from tinygrad.renderer.amd.dsl import Reg
+from tinygrad.renderer.amd.dsl import OPERANDS, EnumBitField, Reg
 from tinygrad.runtime.autogen.amd.cdna import ins
+from tinygrad.runtime.autogen.amd.cdna.enum import VOP3POp
+from tinygrad.runtime.autogen.amd.cdna.ins import VOP3P_MFMA
 
 from emulator.lowering import shapes
 from emulator.lowering.shapes import FIRST_VECTOR, Shape
@@ -17,6 +19,21 @@ from emulator.lowering.shapes import FIRST_VECTOR, Shape
 _SIZES = (4, 8, 16)  # bytes
 _LONGEST = _SIZES[-1]
 _MTBUF = 0b111010  # the six highest bits of its first dword; tinygrad's decoder leaves the format out
+_SCALED = b"\xac\xd3"  # bytes 2 and 3 of an MFMA with scales, whose second half may also stand alone
+
+
+def _complete_tables() -> None:
+    """gfx942's xf32 instructions, of which tinygrad has the names alone: their registers are those of f16 ones."""
+    opcodes = dict(VOP3P_MFMA._fields)["op"]
+    assert isinstance(opcodes, EnumBitField)
+    assert opcodes.allowed is not None
+    for name, like in (("16X16X8_XF32", "16X16X16_F16"), ("32X32X4_XF32", "32X32X8_F16")):
+        operation = VOP3POp[f"V_MFMA_F32_{name}"]
+        OPERANDS[operation] = OPERANDS[VOP3POp[f"V_MFMA_F32_{like}"]]
+        opcodes.allowed.add(operation)
+
+
+_complete_tables()
 
 
 class Encoding:
@@ -80,7 +97,7 @@ _known: dict[bytes, Encoding] = {}  # by their own bytes
 
 def _decode_one(chunk: bytes) -> Encoding:
     """The encoding at the beginning of a chunk; what follows it decides nothing, unless it is unknown."""
-    for size in _SIZES:
+    for size in reversed(_SIZES) if chunk[2:4] == _SCALED else _SIZES:
         if encoding := _known.get(chunk[:size]):
             return encoding
     shape = _shape(chunk)
@@ -94,12 +111,14 @@ def _decode_one(chunk: bytes) -> Encoding:
 def _shape(chunk: bytes) -> Shape | None:
     if len(chunk) < _SIZES[0]:
         return None
-    if shape := shapes.known(chunk):
+    scaled = chunk[2:4] == _SCALED
+    shape = shapes.known(chunk)
+    if shape and (not scaled or shape.size == _LONGEST):
         return shape
     try:
         if chunk[3] >> 2 == _MTBUF:
             return shapes.learn(ins.MTBUF.from_bytes(chunk[: ins.MTBUF._size()]))
-        return shapes.learn(decode_inst(chunk, "cdna"))
+        return shapes.learn(decode_inst(chunk if scaled else chunk[: _SIZES[1]], "cdna"))
     except (ValueError, AssertionError, KeyError, RuntimeError):
         return None
 
@@ -111,6 +130,8 @@ def operand(record: Any, name: str) -> Any:
     scalar: its eight bits are then an SGPR or a constant (ISA, microcode formats, VOP_SDWA).
     """
     value = getattr(record, "vsrc0" if name == "src0" and hasattr(record, "vsrc0") else name)
+    if name.startswith("scale_src"):  # a number in tinygrad's tables
+        return Reg(int(value), 1)
     if getattr(record, {"src0": "s0", "vsrc1": "s1"}.get(name, ""), 0):
         return Reg(value.offset - FIRST_VECTOR, value.sz)
     return value

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from emulator.lowering import matrix_table, opcodes
 from emulator.lowering import microop as m
-from emulator.lowering import opcodes
 from emulator.lowering.decode import Instruction
+from emulator.lowering.matrix import lower_matrix
 from emulator.lowering.memory import lower_ds, lower_flat, lower_mtbuf, lower_mubuf
 from emulator.lowering.operands import MicroOp, UnknownError
 from emulator.lowering.scalar import lower_smem, lower_sop, lower_sopk, lower_sopp
-from emulator.lowering.vector import lower_mfma, lower_vop, lower_vop3, lower_vop3p
+from emulator.lowering.vector import lower_vop, lower_vop3, lower_vop3p
 
 _BY_FORMAT: dict[str, Callable[[Instruction, MicroOp], None]] = {
     **dict.fromkeys(("SOP1", "SOP2", "SOPC"), lower_sop),
@@ -27,12 +28,12 @@ _BY_FORMAT: dict[str, Callable[[Instruction, MicroOp], None]] = {
     **dict.fromkeys(("VOP1", "VOP2", "VOPC"), lower_vop),
     **dict.fromkeys(("VOP3", "VOP3SD", "VOP3_SDST"), lower_vop3),
     "VOP3P": lower_vop3p,
-    "VOP3P_MFMA": lower_mfma,
     "DS": lower_ds,
     "MUBUF": lower_mubuf,
     "MTBUF": lower_mtbuf,
     **dict.fromkeys(("FLAT", "GLOBAL", "SCRATCH"), lower_flat),
 }
+_MATRIX = ("VOP3P_MFMA", "VOP3PX2")
 _NONE: Mapping[int, str] = {}
 _HAZARD = 1  # core/isa/interp_control.cpp, trap
 _NOWHERE = 0xFFFFFFFC  # a pc that no jump has
@@ -47,8 +48,11 @@ class Lowered:
     texts: tuple[str, ...]
 
 
-def lower_one(instruction: Instruction) -> tuple[MicroOp, str]:
-    """The micro-op of one instruction, and why it is a trap ('' if it is none). Branch targets stay pcs."""
+def lower_one(instruction: Instruction, arch: str = "") -> tuple[MicroOp, str]:
+    """The micro-op of one instruction, and why it is a trap ('' if it is none). Branch targets stay pcs.
+
+    ``arch``: for which it is, as gfx950; without one matrix instructions of all archs pass.
+    """
     name = opcodes.micro_op_name(instruction.name)
     op = MicroOp(name)
     try:
@@ -56,22 +60,27 @@ def lower_one(instruction: Instruction) -> tuple[MicroOp, str]:
             raise UnknownError("bits that no instruction has")
         if name not in opcodes.SUPPORTED:
             raise UnknownError(f"opcode {instruction.name} ({instruction.format})")
-        _lowering(instruction)(instruction, op)
+        if why := matrix_table.refusal(instruction.name, arch) if arch else "":
+            return MicroOp("trap"), f"{why}: {instruction.text}"
+        if instruction.format in _MATRIX:
+            lower_matrix(instruction, op, arch)
+        else:
+            _lowering(instruction)(instruction, op)
     except UnknownError as unknown:
         return MicroOp("trap"), f"the emulator lacks {unknown}: {instruction.text}"
     return op, ""
 
 
-def lower(instructions: Sequence[Instruction], too_early: Mapping[int, str] = _NONE) -> Lowered:
-    """Micro-ops of a run of instructions. A branch out of it becomes a trap, and so do those that are ``too_early``, by
-    their pcs, with the reason.
+def lower(instructions: Sequence[Instruction], too_early: Mapping[int, str] = _NONE, arch: str = "") -> Lowered:
+    """Micro-ops of a run of instructions for an arch. A branch out of it becomes a trap, and so do those that are
+    ``too_early``, by their pcs, with the reason.
     """
     index = {instruction.pc: i for i, instruction in enumerate(instructions)}
     texts: dict[str, int] = {}
     made: list[MicroOp] = []
     indexed = False
     for i, instruction in enumerate(instructions):
-        op, reason = lower_one(instruction)
+        op, reason = lower_one(instruction, arch)
         indexed = instruction.name == "s_set_gpr_idx_on" or (indexed and instruction.name != "s_set_gpr_idx_off")
         if indexed and not reason:
             op, reason = _by_index(instruction, op)
@@ -113,11 +122,11 @@ def beside(lowered: Lowered, at: int, instruction: Instruction) -> Lowered:
     return Lowered(ops, (*lowered.texts, *one.texts))
 
 
-def missing(instructions: Iterable[Instruction]) -> dict[str, int]:
+def missing(instructions: Iterable[Instruction], arch: str = "") -> dict[str, int]:
     """What the emulator lacks for these instructions, without the operands, and how often it occurs."""
     counts: dict[str, int] = {}
     for instruction in instructions:
-        _, reason = lower_one(instruction)
+        _, reason = lower_one(instruction, arch)
         if reason:
             what = reason.removesuffix(f": {instruction.text}")
             counts[what] = counts.get(what, 0) + 1
@@ -145,7 +154,7 @@ def _records(made: Sequence[MicroOp]) -> npt.NDArray[np.void]:
         ops["src"]["select"][:, i] = [op.src[i].select for op in made]
     for field in (
         *("dst", "scalar_dst", "literal", "literal_high", "offset", "flags", "control"),
-        *("words", "destination_select", "destination_unused", "omod"),
+        *("words", "extra", "destination_select", "destination_unused", "omod"),
     ):
         ops[field] = [getattr(op, field) for op in made]
     return ops

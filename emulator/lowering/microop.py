@@ -38,7 +38,7 @@ MICRO_OP = np.dtype(
         ("pc", "<u4"),
         ("text", "<u4"),
         ("other", "<u4"),
-        ("spare", "<u4"),
+        ("extra", "<u2", (2,)),
     ]
 )
 

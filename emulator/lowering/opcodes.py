@@ -1,4 +1,4 @@
-"""What the core executes: names of micro-ops, aliases, classes for the counters, matrix work.
+"""What the core executes: names of micro-ops, aliases, classes for the counters.
 
 A machine opcode's micro-op has tinygrad's name in lower case unless ALIASES has another. Sizes and number formats of
 operands come from tinygrad's operand table. A new opcode is a row here and a handler in core/isa/interp_*.cpp; a test
@@ -8,7 +8,8 @@ compares the two sets.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from emulator.lowering import matrix_table
 
 
 def _expand(text: str) -> frozenset[str]:
@@ -120,47 +121,8 @@ FLAT = _expand(f"""
 """)
 
 
-@dataclass(frozen=True, slots=True)
-class Matrix:
-    """Work of one MFMA: floating-point operations of the wave, and passes of four cycles of the matrix unit.
-
-    Passes are those of MI300 and MI350 (CDNA3 and CDNA4 ISA documents, table of MFMA latencies).
-    """
-
-    flops: int
-    passes: int
-
-
-def _matrix() -> dict[str, Matrix]:
-    by_name: dict[str, Matrix] = {}
-    # shape (m = n, k): names of the operand formats, passes
-    rows: tuple[tuple[int, int, str, int], ...] = (
-        (32, 2, "f32", 16),
-        (16, 4, "f32", 8),
-        (32, 8, "f16 bf16", 8),
-        (16, 16, "f16 bf16", 4),
-        (32, 16, "f16 bf16", 8),
-        (16, 32, "f16 bf16", 4),
-        (32, 16, "fp8_fp8 fp8_bf8 bf8_fp8 bf8_bf8", 8),
-        (16, 32, "fp8_fp8 fp8_bf8 bf8_fp8 bf8_bf8", 4),
-        (32, 64, "f8f6f4", 16),  # formats of 8 bits
-        (16, 128, "f8f6f4", 8),
-        (32, 16, "i8", 8),
-        (16, 32, "i8", 4),
-        (32, 32, "i8", 8),
-        (16, 64, "i8", 4),
-    )
-    for m, k, formats, passes in rows:
-        for form in formats.split():
-            result = "i32" if form == "i8" else "f32"
-            by_name[f"v_mfma_{result}_{m}x{m}x{k}_{form}"] = Matrix(flops=2 * m * m * k, passes=passes)
-    return by_name
-
-
-MATRIX = _matrix()
-SUPPORTED = (
-    SCALAR | BRANCHES | CONTROL | SCALAR_MEMORY | VECTOR | LDS | BUFFER | FLAT | MATRIX.keys() | frozenset({"trap"})
-)
+_MATRIX = matrix_table.NAMES
+SUPPORTED = SCALAR | BRANCHES | CONTROL | SCALAR_MEMORY | VECTOR | LDS | BUFFER | FLAT | _MATRIX | frozenset({"trap"})
 
 # Machine opcodes whose micro-op has another name.
 ALIASES = {
@@ -185,8 +147,6 @@ ALIASES = {
     "v_madmk_f32": "v_mad_f32",
     "v_madak_f32": "v_mad_f32",
     "v_fma_legacy_f32": "v_fma_f32",
-    "v_mfma_f32_32x32x8_bf16_1k": "v_mfma_f32_32x32x8_bf16",
-    "v_mfma_f32_16x16x16_bf16_1k": "v_mfma_f32_16x16x16_bf16",
 }
 
 
@@ -222,5 +182,5 @@ _KINDS = (
     (VECTOR, "valu"),
     (LDS, "lds"),
     (BUFFER | FLAT, "vmem"),
-    (frozenset(MATRIX), "mfma"),
+    (_MATRIX, "mfma"),
 )

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from emulator.lowering import matrix_table
 from emulator.lowering.decode import Instruction, operand
 from emulator.lowering.operands import forms
 from emulator.lowering.shapes import FIRST_VECTOR, Shape
@@ -108,7 +109,7 @@ def _operand(record: Any, name: str, first: int, words: int, *, read: bool, writ
     """The operand in the field ``name``, whose first register is ``first`` in this record."""
     holder = "vsrc0" if name == "src0" and hasattr(record, "vsrc0") else name
     field = dict(type(record)._fields)[holder]
-    step = field.decode(1).offset - field.decode(0).offset
+    step = getattr(field.decode(1), "offset", 1) - getattr(field.decode(0), "offset", 0)
     value = record._raw >> field.lo & field.mask
     return _Named(name, field.lo, field.mask, step, first - value * step, words, read, written)
 
@@ -154,7 +155,7 @@ def _words(record: Any, field: str, words: int) -> int:
         if type(record).__name__ == "SCRATCH":
             return int(record.sve)
         return 2 if record.saddr.offset == _NO_ADDRESS or type(record).__name__ == "FLAT" else 1
-    return words
+    return matrix_table.factor_words(record, field, words)
 
 
 def _bank(shape: Shape, field: str) -> int:
@@ -165,6 +166,8 @@ def _bank(shape: Shape, field: str) -> int:
         from_vector = name == "v_accvgpr_write" if field == "src0" else name == "v_accvgpr_read"
         return 0 if from_vector else step
     if hasattr(record, "acc_cd"):  # MFMA: a bit for each of src0 and src1, one for both src2 and vdst
+        if field.startswith("scale_") or (field == "src2" and name.startswith("v_smfmac")):
+            return 0
         held = {"src0": record.acc & 1, "src1": record.acc >> 1 & 1}.get(field, record.acc_cd)
         return step * int(held)
     data = field in ("vdata", "data", "data0", "data1", "vdst")

@@ -41,4 +41,4 @@ def translate(code_object: bytes, judge: Judge | None = None) -> bytes:
     if judge:
         for first, last in set(spans.values()):
             bad |= judge(instructions[first:last], read)
-    return make_blob(read, lower(instructions, bad), spans, refused)
+    return make_blob(read, lower(instructions, bad, read.arch_name), spans, refused)

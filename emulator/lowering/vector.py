@@ -1,4 +1,4 @@
-"""Lowering of vector ALU instructions: VOP1, VOP2, VOPC, VOP3 and its kin, VOP3P, MFMA; SDWA and DPP forms."""
+"""Lowering of vector ALU instructions: VOP1, VOP2, VOPC, VOP3 and its kin, VOP3P; SDWA and DPP forms."""
 
 from __future__ import annotations
 
@@ -201,34 +201,6 @@ def lower_accvgpr(instruction: Instruction, op: MicroOp) -> None:
     if name != "v_accvgpr_read":
         op.dst += m.ACCUMULATION
     op.words[0] = op.words[3] = 1
-
-
-def lower_mfma(instruction: Instruction, op: MicroOp) -> None:
-    """MFMA. The accumulation bits say which operands lie in AGPRs."""
-    record = instruction.record
-    if instruction.name.startswith("v_accvgpr"):
-        lower_accvgpr(instruction, op)
-        return
-    if instruction.name.endswith("_f8f6f4"):
-        demand(max(record.cbsz, record.blgp) < 2 and not record.abid, "operands of 6 or 4 bits of an MFMA")
-        op.control = record.cbsz | record.blgp << 1
-    else:
-        demand(not (record.cbsz or record.abid or record.blgp), "cbsz, abid or blgp of an MFMA")
-    shapes = forms(record)
-    for i, field in enumerate(("src0", "src1", "src2")):
-        register = getattr(record, field).offset
-        op.src[i] = source(op, register, _B32)
-        op.words[i] = shapes[field].words if field in shapes else 0
-        in_agprs = record.acc >> i & 1 if i < 2 else record.acc_cd
-        if register >= 256 and in_agprs:
-            op.src[i].code += m.ACCUMULATION
-        demand(i == 2 or register >= 256, "a constant as matrix operand of an MFMA")
-    op.dst = record.vdst.offset - 256 + (m.ACCUMULATION if record.acc_cd else 0)
-    op.words[3] = shapes["vdst"].words
-    cost = opcodes.MATRIX.get(op.name)
-    if cost is not None:
-        demand(op.src[2].code not in (m.LITERAL, m.WIDE), "a literal as addend of an MFMA")
-        op.literal, op.literal_high = cost.flops, 4 * cost.passes
 
 
 def _destination(instruction: Instruction, op: MicroOp, shapes: dict[str, Form], record: Any) -> None:

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 from emulator import toolchain
@@ -16,6 +15,7 @@ from emulator.lowering import blob, opcodes
 from emulator.lowering import microop as m
 from emulator.lowering.decode import Instruction, decode
 from emulator.lowering.lower import lower, lower_one, missing
+from tests.emulator.emulator_assembly import instructions_of
 
 
 def instructions(*words: int) -> list[Instruction]:
@@ -145,5 +145,8 @@ def test_every_maker_counts_for_the_cache() -> None:
 
 
 def test_matrix_work() -> None:
-    assert opcodes.MATRIX["v_mfma_f32_32x32x16_bf16"].flops == 2 * 32 * 32 * 16
-    assert np.all([work.passes in (4, 8, 16) for work in opcodes.MATRIX.values()])
+    code = "v_mfma_f32_32x32x16_bf16 v[0:15], v[16:19], v[20:23], 0\n"
+    code += "v_smfmac_f32_16x16x32_f16 v[0:3], v[4:5], v[8:11], v12\n"
+    dense, sparse, _ = lower(instructions_of({"": code}, "gfx950")[""], arch="gfx950").ops
+    assert (dense["literal"], dense["literal_high"]) == (2 * 32 * 32 * 16, 32)
+    assert (sparse["literal"], sparse["literal_high"]) == (2 * 16 * 16 * 16, 16)

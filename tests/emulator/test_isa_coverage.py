@@ -42,18 +42,30 @@ def fresh() -> Iterator[None]:
 
 
 def test_the_facts_are_those_of_the_compilers_own_assembler() -> None:
-    assert isa.FACTS.read_text() == as_yaml(facts()), "python -m tests.emulator.isa_facts --write, and look at the change"
+    assert isa.FACTS.read_text() == as_yaml(facts()), (
+        "python -m tests.emulator.isa_facts --write, and look at the change"
+    )
 
 
 def test_the_assembler_tells_archs_and_encodings_apart() -> None:
-    names = ["v_prng_b32", "v_mov_b32", "v_mov_b32_sdwa", "v_mul_lo_u32_sdwa", "s_barrier", "v_permlane16_b32", "nonsense"]
+    names = [
+        "v_prng_b32",
+        "v_mov_b32",
+        "v_mov_b32_sdwa",
+        "v_mul_lo_u32_sdwa",
+        "s_barrier",
+        "v_permlane16_b32",
+        "nonsense",
+    ]
     assert taken(names, "gfx942") == {"v_mov_b32", "v_mov_b32_sdwa", "s_barrier"}
     assert taken(names, "gfx950") == {"v_prng_b32", "v_mov_b32", "v_mov_b32_sdwa", "s_barrier"}
 
 
 def test_the_readme_has_the_number() -> None:
     text = " ".join(README.read_text().split())
-    (said,) = re.findall(r"Of gfx950, as LLVM's assembler knows it, (.*?) \(`python -m emulator coverage --isa`\)", text)
+    (said,) = re.findall(
+        r"Of gfx950, as LLVM's assembler knows it, (.*?) \(`python -m emulator coverage --isa`\)", text
+    )
     assert said == isa.summary("gfx950")
 
 

@@ -93,11 +93,11 @@ struct MicroOp
     uint8_t destination_select; // SDWA Select
     uint8_t destination_unused; // SDWA: 0 pad with zeros, 1 sign-extend, 2 preserve
     uint8_t omod;
-    uint8_t kind;   // enum Kind: class for the counters
-    uint32_t pc;    // byte offset in .text
-    uint32_t text;  // index of the instruction's text
-    uint32_t other; // of the program: what a probe runs beside this one (probe.h); 0: nothing
-    uint32_t spare;
+    uint8_t kind;      // enum Kind: class for the counters
+    uint32_t pc;       // byte offset in .text
+    uint32_t text;     // index of the instruction's text
+    uint32_t other;    // of the program: what a probe runs beside this one (probe.h); 0: nothing
+    uint16_t extra[2]; // codes of two more sources: the scales of a scaled MFMA
 };
 
 static_assert(sizeof(MicroOp) == 64);

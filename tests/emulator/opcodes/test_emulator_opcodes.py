@@ -21,10 +21,15 @@ from tests.emulator.oracle.machine import TrapError, machine
 from tests.emulator.oracle.suite import NoOracleError, cases_for, differences, expected
 
 ENCODINGS = (
-    *("VOP1", "VOP2", "VOP3", "VOP3P", "VOP3SD", "VOPC", "SOP1", "SOP2", "SOPC", "SOPK", "SOPP"),
+    *("VOP1", "VOP2", "VOP3", "VOP3P", "VOP3PX2", "VOP3SD", "VOPC", "SOP1", "SOP2", "SOPC", "SOPK", "SOPP"),
     *("DS", "GLOBAL", "FLAT", "SCRATCH", "MUBUF", "MTBUF", "SMEM"),
 )
-NO_MACHINE_OPCODE = {"trap", "v_mad_f32", "v_fmac_f16", "v_mov_b32_indexed"}  # micro-ops that no CDNA encoding of tinygrad's table reaches
+NO_MACHINE_OPCODE = {
+    "trap",
+    "v_mad_f32",
+    "v_fmac_f16",
+    "v_mov_b32_indexed",
+}  # micro-ops that no CDNA encoding of tinygrad's table reaches
 
 
 def machine_name(op: Any) -> str:

@@ -158,9 +158,7 @@ def _modifiers(cls: str, op: Any, fields: dict[str, Any], n: int, rng: Generator
         _scaled_modifiers(bare, fields, kinds, n, rng)
         return
     if bare.startswith(("V_CMP_CLASS", "V_CVT_SR", "V_CVT_PK_FP8", "V_CVT_PK_BF8", "V_READ", "V_WRITE")):
-        if bare.startswith(("V_CVT_PK_FP8", "V_CVT_PK_BF8")):
-            fields["opsel"] = 8 * (n % 2)
-        elif bare.startswith(("V_CVT_SR_F16", "V_CVT_SR_BF16")):
+        if bare.startswith(("V_CVT_PK_FP8", "V_CVT_PK_BF8")) or bare.startswith(("V_CVT_SR_F16", "V_CVT_SR_BF16")):
             fields["opsel"] = 8 * (n % 2)
         elif bare.startswith("V_CVT_SR"):
             fields["opsel"] = 4 * (n % 4)
@@ -278,7 +276,9 @@ def vop_cases(cls: str, op: Any, arch: str) -> Iterator[Case]:
             name, fields["literal"] = "VOP2_LIT", int(numbers.draw(kind_of(op, "vdst"), 1, rng)[0, 0])
         inst = getattr(ins, name)(op, **fields)
         half = "vdst" in table and kind_of(op, "vdst").bits == 16 and not _CLEARS_HIGH.match(bare)
-        half = half and "SCALEF32" not in bare and not bare.startswith("V_CVT_SR_")  # these say that the other bits are preserved
+        half = (
+            half and "SCALEF32" not in bare and not bare.startswith("V_CVT_SR_")
+        )  # these say that the other bits are preserved
         yield Case(f"{n}", [inst], state, tolerance_of(bare), _outputs(inst, op), half)
 
 

@@ -43,7 +43,7 @@ def execute(inst: Any, state: State) -> None:
         typed_buffers.execute(inst, state)
     elif kind == "MUBUF":
         memory_instructions.buffer(inst, state)
-    elif "MFMA" in inst.op.name:
+    elif "MFMA" in inst.op.name or "SMFMAC" in inst.op.name:
         mfma.execute(inst, state)
     else:
         _vector(inst, state)

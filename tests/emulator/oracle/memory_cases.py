@@ -6,7 +6,6 @@ result may share them only where the result does not depend on the order.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,9 +13,8 @@ import numpy as np
 from tinygrad.renderer.amd.dsl import OPERANDS, src
 from tinygrad.runtime.autogen.amd.cdna import enum, ins
 
-from tests.emulator.oracle import mfma
-from tests.emulator.oracle.cases import ALL, Case, exec_mask, fresh_state, generator, kind_of, scalar, vector
-from tests.emulator.oracle.operands import EXEC, Operand, State
+from tests.emulator.oracle.cases import ALL, Case, exec_mask, fresh_state, generator, scalar, vector
+from tests.emulator.oracle.operands import EXEC, State
 
 LDS_BYTES = 1 << 16
 MEMORY_BYTES = 1 << 14
@@ -83,9 +81,7 @@ def lds_cases(op: Any, arch: str) -> Iterator[Case]:
         yield Case(f"{n}", [ins.DS(op, **fields)], state)
 
 
-def _half_equal(
-    state: State, row: int, words: int, fields: dict[str, Any], memory: bytes
-) -> None:
+def _half_equal(state: State, row: int, words: int, fields: dict[str, Any], memory: bytes) -> None:
     """Every other lane of a compare-and-swap compares with what is there."""
     offset = fields["offset0"] | fields.get("offset1", 0) << 8 if "offset0" in fields else fields["offset"]
     for lane in range(0, 64, 2):
@@ -271,53 +267,3 @@ def scalar_memory_cases(op: Any, arch: str, base: int) -> Iterator[Case]:
             held = bytes(state.memory[base])[at : at + 4 * words]
             state.scalar[64 + words : 64 + 2 * words] = np.frombuffer(held, np.uint32)
         yield Case(f"{n}", [ins.SMEM(op, **fields)], state)
-
-
-def matrix_cases(op: Any, arch: str) -> Iterator[Case]:
-    """MFMA with EXEC partly off (it is ignored), C in VGPRs, AGPRs or a constant, special values in some rounds."""
-    rng = generator(op.name)
-    for n in range(6):
-        state = fresh_state(rng, arch)
-        state.set_pair(EXEC, exec_mask(rng, n))
-        state.mode = 0xF0
-        count = {name: max(1, OPERANDS[op][name][1] // 32) for name in ("src0", "src1", "src2", "vdst")}
-        acc, acc_cd = n % 4, n // 2 % 2
-        cbsz, blgp = chosen = (n % 2, n // 2 % 2) if op.name.endswith("F8F6F4") else (0, 0)
-        rows = {"src0": 20, "src1": 30, "src2": 96, "vdst": 64 if n % 3 else 96}
-        for name, bank in (("src0", acc & 1), ("src1", acc >> 1), ("src2", acc_cd)):
-            kind = kind_of(op, name)
-            if op.name.endswith("F8F6F4") and name != "src2":
-                kind = dataclasses.replace(kind, element=mfma.EIGHT_BITS[chosen[name == "src1"]])
-            for register in range(count[name]):
-                state.vector[rows[name] + 256 * bank + register] = _matrix_words(kind, rng, n)
-        fields: dict[str, Any] = {
-            name: src[256 + row : 256 + row + count[name] - 1] if count[name] > 1 else src[256 + row]
-            for name, row in rows.items()
-        }
-        if n == 4:
-            fields["src2"] = scalar(128, 32 * count["src2"])
-        yield Case(f"{n}", [ins.VOP3P_MFMA(op, **fields, acc=acc, acc_cd=acc_cd, cbsz=cbsz, abid=0, blgp=blgp)], state)
-
-
-def _matrix_words(kind: Operand, rng: np.random.Generator, n: int) -> Any:
-    """64 registers' worth of numbers; round 5 has infinities and NaNs, round 3 every code of a small format."""
-    element = kind.element
-    if element in ("FP8", "BF8"):
-        codes = rng.integers(0, 256, 256, dtype=np.uint8)
-        return (codes if n >= 3 else codes & 0xBF).view(np.uint32)
-    size = 10.0 ** rng.integers(-2, 3) if n != 1 else 1.0
-    if element == "I8":
-        return rng.integers(0, 1 << 32, 64, dtype=np.uint32)
-    if element == "I32":
-        return rng.integers(0, 1 << (32 if n > 3 else 20), 64, dtype=np.uint32)
-    values = rng.normal(0, size, 128)
-    if n == 1:
-        values = np.round(values * 4)
-    if n == 5:
-        values[::37] = np.inf
-        values[5::41] = np.nan
-    if element == "F32":
-        return values[:64].astype(np.float32).view(np.uint32)
-    if element == "F16":
-        return values.astype(np.float16).view(np.uint32)
-    return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.uint32)

@@ -215,9 +215,7 @@ def _access_bytes(inst: Any) -> int:
     return 8 if "F64" in name else 4
 
 
-def _to_lds(
-    inst: Any, state: State, address: Callable[[int], int], offset: int, *, scratch: bool = False
-) -> None:
+def _to_lds(inst: Any, state: State, address: Callable[[int], int], offset: int, *, scratch: bool = False) -> None:
     """LDS_ADDR = M0 + inst_offset + lane * size (ISA, "Memory buffer load to LDS"); out of range writes 0.
 
     18 bits of M0 count, of CDNA3 16; lanes of 3 dwords are 16 bytes apart.

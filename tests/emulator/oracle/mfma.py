@@ -1,9 +1,8 @@
 """Matrix instructions D = A * B + C by the ISA's layout (CDNA3/CDNA4 ISA, section 7 "Matrix arithmetic instructions").
 
-Layout (facts/emulation.md, AMD's matrix instruction calculator) for N = 32, 16 or 4 rows or columns, E elements a lane:
-A and B: lane l holds row (column) l % N; element e is k = E * (l / N) + e.
-C and D of 32x32: register r, lane l is row 8 * (r / 4) + 4 * (l / 32) + r % 4, column l % 32.
-C and D of 16x16: row 4 * (l / 16) + r, column l % 16. EXEC is ignored.
+Layout (7.1.4): A[b, i, k] is item k % K_L of lane i + M * (b + B * (k / K_L)), where K_L = K / (64 / (M * B));
+D[b, i, j] is item i % H + H * (i / (H * M_I) + G * (b / B_I)) of lane j + N * ((i / H) % M_I + M_I * (b % B_I)). EXEC
+is ignored.
 
 Tolerance: products of f16, bf16 and fp8 are exact in float64. The hardware adds them to an f32 accumulator in an order
 and with intermediate precision that the ISA leaves open, so a result may differ from the exact sum by one f32 rounding
@@ -27,7 +26,7 @@ from tests.emulator.oracle.values import Modes
 
 INT8 = Format("i8", 0, 7, 0, "integer")
 Array = npt.NDArray[np.float64]
-_NAME = re.compile(r"V_MFMA_(?:SCALE_)?([FI]\d+)_(\d+)X\d+X(\d+)(?:_(\d+)B)?_([A-Z0-9]+?)(?:_([A-Z0-9]+))?$")
+_NAME = re.compile(r"V_(?:MFMA|SMFMAC)_(?:SCALE_)?([FI]\d+)_(\d+)X\d+X(\d+)(?:_(\d+)B)?_([A-Z0-9]+?)(?:_([A-Z0-9]+))?$")
 
 
 @dataclass(frozen=True)
@@ -41,14 +40,16 @@ class Shape:
     a: str
     b: str
 
+    sparse: bool = False
+
     @property
     def elements(self) -> int:
-        """Elements of A (or B) that a lane holds."""
+        """Elements of A (or B) that a lane holds; of a sparse A half of them."""
         return self.n * self.k * self.blocks // 64
 
     @property
     def registers(self) -> int:
-        """32-bit registers of C and D."""
+        """Registers of C and D, of f64 pairs of them."""
         return self.n * self.n * self.blocks // 64
 
 
@@ -57,36 +58,40 @@ def shape_of(name: str) -> Shape:
     if match is None:
         raise NotImplementedError(name)
     result, n, k, blocks, a, b = match.groups()
-    return Shape(result, int(n), int(k), int(blocks or 1), a, b or a)
+    return Shape(result, int(n), int(k), int(blocks or 1), a, b or a, name.startswith("V_SMFMAC"))
 
 
-EIGHT_BITS = ("FP8", "BF8")  # what cbsz and blgp of F8F6F4 name first, of A and of B
+# What cbsz and blgp of F8F6F4 name, of A and of B (7.1.5).
+SMALL = ("FP8", "BF8", "FP6", "BF6", "FP4")
 
 
 def shape_of_instruction(inst: Any) -> Shape:
     shape = shape_of(inst.op.name)
     if shape.a != "F8F6F4":
         return shape
-    return dataclasses.replace(shape, a=EIGHT_BITS[inst.cbsz], b=EIGHT_BITS[inst.blgp])
+    return dataclasses.replace(shape, a=SMALL[inst.cbsz], b=SMALL[inst.blgp])
 
 
 def format_by_name(name: str, modes: Modes) -> Format:
     named = {"I8": INT8, "F16": floats.F16, "BF16": floats.BF16, "F32": floats.F32, "FP8": modes.fp8, "BF8": modes.bf8}
-    return named[name]
+    more = {"XF32": floats.F32, "F64": floats.F64, "FP6": floats.E2M3, "BF6": floats.E3M2, "FP4": floats.E2M1}
+    return (named | more)[name]
 
 
 def tolerance(shape: Shape, magnitude: Array) -> Array:
     """`magnitude`: sum of |a * b| plus |c| of every element of D."""
-    return (shape.k + 1) * 2.0**-23 * magnitude + (shape.k + 1) * 2.0**-149
+    place, least = (2.0**-52, 2.0**-1074) if shape.result == "F64" else (2.0**-23, 2.0**-149)
+    return (shape.k + 1) * place * magnitude + (shape.k + 1) * least
 
 
-def decode(bits: npt.NDArray[np.uint32], fmt: Format) -> Array:
+def decode(bits: npt.NDArray[Any], fmt: Format) -> Array:
     """Bit patterns to float64, by the format definition."""
     if fmt is INT8:
         return bits.astype(np.uint8).view(np.int8).astype(np.float64)
-    table = _table(fmt) if fmt.width <= 16 else None
-    if table is not None:
-        return table[bits]
+    if fmt.width == 64:
+        return bits.astype(np.uint64).view(np.float64)
+    if fmt.width <= 16:
+        return _table(fmt)[bits]
     return bits.astype(np.uint32).view(np.float32).astype(np.float64)
 
 
@@ -101,40 +106,95 @@ def _table(fmt: Format) -> Array:
     return _TABLES[fmt.name]
 
 
-def gather(state: State, row: int, shape: Shape, name: str) -> Array:
-    """Rows of A, or columns of B: [block, n, k]."""
+def items(state: State, row: int, count: int, fmt: Format) -> Array:
+    """What the registers from `row` on hold, [item, lane]: one behind the other, low bits first."""
+    words = -(-count * fmt.width // 32)
+    held = [0] * 64
+    for lane in range(64):
+        held[lane] = int.from_bytes(state.vector[row : row + words, lane].astype("<u4").tobytes(), "little")
+    codes = [[bits >> fmt.width * item & (1 << fmt.width) - 1 for bits in held] for item in range(count)]
+    return decode(np.array(codes, dtype=np.uint64), fmt)
+
+
+def broadcast(lane: int, cbsz: int, abid: int) -> int:
+    """7.1.6.1: the lane of A that is read in place of `lane`."""
+    size = 64 // (1 << cbsz)
+    return lane % size + size * abid if cbsz else lane
+
+
+def permuted(lane: int, blgp: int) -> int:
+    """Table 29: the lane of B."""
+    patterns = (lane, lane % 32, lane % 32 + 32, (lane + 16) % 64, *(lane % 16 + 16 * q for q in range(4)))
+    return patterns[blgp]
+
+
+def gather(state: State, row: int, shape: Shape, name: str, *, stored: bool = False, lanes: Any = None) -> Array:
+    """Rows of A, or columns of B: [block, n, k]. `stored`: of a sparse A what is stored. `lanes`: a permutation."""
     fmt = format_by_name(name, state.modes())
-    per_register = 32 // fmt.width
-    matrix = np.zeros((shape.blocks, shape.n, shape.k))
-    groups = 64 // shape.n
-    for element in range(shape.elements):
-        register, part = divmod(element, per_register)
-        bits = state.vector[row + register] >> np.uint32(part * fmt.width) & np.uint32((1 << fmt.width) - 1)
-        numbers = decode(bits, fmt)
-        for lane in range(64):
-            index, group = lane % shape.n, lane // shape.n
-            if shape.blocks == 1:
-                matrix[0, index, shape.elements * group + element] = numbers[lane]
-            else:  # each group of lanes is a block of its own
-                block = group * shape.blocks // groups
-                matrix[block, index, element] = numbers[lane]
+    depth = shape.k // 2 if stored else shape.k
+    count = shape.n * depth * shape.blocks // 64
+    held = items(state, row, count, fmt)
+    if name == "XF32":  # ten bits of the mantissa
+        held = (held.astype(np.float32).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
+    if name == "F32" and not state.mode >> 4 & 1:
+        held = np.where(np.abs(held) < 2.0**-126, 0.0, held)
+    matrix = np.zeros((shape.blocks, shape.n, depth))
+    for block, index, k in np.ndindex(matrix.shape):
+        group, item = divmod(k, count)
+        if count * fmt.width == 256:  # the tables of layouts: 16 bytes of a row lie in a lane, then those of the next
+            chunk, item = divmod(k, 128 // fmt.width)
+            group = chunk % (64 // shape.n)
+            item += chunk // (64 // shape.n) * (128 // fmt.width)
+        lane = index + shape.n * (block + shape.blocks * group)
+        matrix[block, index, k] = held[item, lanes(lane) if lanes else lane]
     return matrix
 
 
+def selected(state: State, inst: Any, shape: Shape, b: Array) -> Array:
+    """The values of B that a row's stored ones meet, [row, column, stored]: 7.5, tables 35 and 37 and the index layouts
+    of CDNA4."""
+    count = shape.elements // 2
+    first = 0 if inst.cbsz & 3 else inst.abid % (16 // count) * 2 * count
+    index_row = inst.src2.offset - 256
+    met = np.zeros((shape.n, shape.n, shape.k // 2))
+    for row, at in np.ndindex(shape.n, shape.k // 2):
+        word = int(state.vector[index_row, row + shape.n * (at // count)])
+        met[row, :, at] = b[0, :, at // 2 * 4 + (word >> first + 2 * (at % count) & 3)]
+    return met
+
+
+def scales(state: State, source: int, byte: int, shape: Shape) -> Array:
+    """[1, n, k]: 7.2.1, a scale for 32 values of k in a lane of its own."""
+    found = np.zeros((1, shape.n, shape.k))
+    for row, k in np.ndindex(shape.n, shape.k):
+        exponent = int(state.vector[source - 256, row + shape.n * (k // 32)]) >> 8 * byte & 0xFF
+        found[0, row, k] = 2.0 ** (exponent - 127) if exponent != 255 else np.nan
+    return found
+
+
 def position(shape: Shape, register: int, lane: int) -> tuple[int, int, int]:
-    """Block, row and column of D in `register` of `lane`."""
-    if shape.n == 32:
-        block, register = divmod(register, 16)
-        return block, 8 * (register // 4) + 4 * (lane // 32) + register % 4, lane % 32
-    if shape.n == 16:
-        block, register = divmod(register, 4)
-        return block, 4 * (lane // 16) + register, lane % 16
-    return lane // 4, register, lane % 4
+    """Block, row and column of D in `register` (of f64: pair) of `lane`."""
+    return _places(shape)[register, lane]
+
+
+def _places(shape: Shape) -> dict[tuple[int, int], tuple[int, int, int]]:
+    height = 1 if shape.result == "F64" else 4
+    in_item = -(-64 // (shape.n * shape.n // height))
+    rows = 64 // in_item // shape.n
+    below = shape.n // (height * rows)
+    return {
+        (
+            i % height + height * (i // (height * rows) + below * (b // in_item)),
+            j + shape.n * (i // height % rows + rows * (b % in_item)),
+        ): (b, i, j)
+        for b, i, j in np.ndindex(shape.blocks, shape.n, shape.n)
+    }
 
 
 def positions(shape: Shape) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """position() of all registers and lanes: three arrays [register, lane]."""
-    found = np.array([[position(shape, r, lane) for lane in range(64)] for r in range(shape.registers)])
+    places = _places(shape)
+    found = np.array([[places[r, lane] for lane in range(64)] for r in range(shape.registers)])
     return found[..., 0], found[..., 1], found[..., 2]
 
 
@@ -144,41 +204,95 @@ def rows_of(inst: Any) -> tuple[int, int, int | None, int]:
     a = inst.src0.offset - 256 + (256 if acc & 1 else 0)
     b = inst.src1.offset - 256 + (256 if acc & 2 else 0)
     cd = 256 if getattr(inst, "acc_cd", 0) else 0
+    d = inst.vdst.offset - 256 + cd
+    if inst.op.name.startswith("V_SMFMAC"):
+        return a, b, d, d
     c = inst.src2.offset - 256 + cd if inst.src2.offset >= 256 else None
-    return a, b, c, inst.vdst.offset - 256 + cd
+    return a, b, c, d
+
+
+def factors(inst: Any, state: State, shape: Shape) -> tuple[Array, Array]:
+    """A, [block, row, k], and B, [block, column, k], with everything that the instruction does to them.
+
+    Of a sparse A what is stored, and what it meets: [1, row, stored] and [1, row, column, stored].
+    """
+    row_a, row_b, _, _ = rows_of(inst)
+    if shape.sparse:
+        stored = gather(state, row_a, shape, shape.a, stored=True)
+        return stored, selected(state, inst, shape, gather(state, row_b, shape, shape.b))[None]
+    plain = shape.result == "F64" or (shape.a in SMALL and inst.op.name.endswith("F8F6F4"))
+    a = gather(
+        state, row_a, shape, shape.a, lanes=None if plain else lambda lane: broadcast(lane, inst.cbsz, inst.abid)
+    )
+    b = gather(state, row_b, shape, shape.b, lanes=None if plain else lambda lane: permuted(lane, inst.blgp))
+    if shape.result == "F64":
+        a, b = a * (-1 if inst.blgp & 1 else 1), b * (-1 if inst.blgp & 2 else 1)
+    if "_SCALE_" in inst.op.name:
+        byte = [inst.opsel >> i & 1 | (inst.opsel_hi >> i & 1) << 1 for i in range(2)]
+        with np.errstate(all="ignore"):
+            a = a * scales(state, int(inst.scale_src0), byte[0], shape)
+            b = b * scales(state, int(inst.scale_src1), byte[1], shape)
+    return a, b
+
+
+def addends(inst: Any, state: State, shape: Shape) -> Array:
+    """C, [register, lane]."""
+    row = rows_of(inst)[2]
+    wide = shape.result == "F64"
+    if row is None:
+        from tests.emulator.oracle.operands import constant
+
+        value = constant(inst.src2.offset, shape.result, 64 if wide else 32)
+        bits = np.full((shape.registers, 64), value, dtype=np.uint64 if wide else np.uint32)
+    elif wide:
+        halves = state.vector[row : row + 2 * shape.registers].astype(np.uint64)
+        bits = halves[1::2] << np.uint64(32) | halves[0::2]
+    else:
+        bits = state.vector[row : row + shape.registers].copy()
+    kinds = {"F64": np.float64, "I32": np.int32, "F32": np.float32}
+    c = bits.view(kinds[shape.result]).astype(np.float64)
+    return -c if wide and inst.blgp & 4 else c
 
 
 def reference(inst: Any, state: State) -> tuple[Array, Array, Shape]:
     """D in float64 and its tolerance, both [register, lane]. NaN where D must be a NaN."""
     shape = shape_of_instruction(inst)
-    row_a, row_b, row_c, _ = rows_of(inst)
-    a, b = gather(state, row_a, shape, shape.a), gather(state, row_b, shape, shape.b)
+    a, b = factors(inst, state, shape)
+    c = addends(inst, state, shape)
     block, row, column = positions(shape)
-    if row_c is None:
-        from tests.emulator.oracle.operands import constant
-
-        bits = np.full((shape.registers, 64), constant(inst.src2.offset, "F32", 32), dtype=np.uint32)
-    else:
-        bits = state.vector[row_c : row_c + shape.registers].copy()
-    if shape.result == "I32":  # exact: sums of products of bytes fit a double, the result wraps
-        c = bits.view(np.int32).astype(np.float64)
-        total = np.einsum("bik,bjk->bij", a, b)[block, row, column] + c
-        return total, np.zeros_like(total), shape
-    c = bits.view(np.float32).astype(np.float64)
     with np.errstate(all="ignore"):
-        product = np.einsum("bik,bjk->bij", a, b)
-        size = np.einsum("bik,bjk->bij", np.abs(a), np.abs(b))
+        sums = "bik,bijk->bij" if shape.sparse else "bik,bjk->bij"
+        product = np.einsum(sums, a, b)
+        size = np.einsum(sums, np.abs(a), np.abs(b))
         d = product[block, row, column] + c
         slack = tolerance(shape, size[block, row, column] + np.abs(c))
-    return d, slack, shape
+    if state.mode >> 23 & 1:  # FP16_OVFL (7.1.5): what is too large becomes the largest number
+        most = {"I32": 2.0**31 - 1, "F32": float(np.finfo(np.float32).max), "F64": np.inf}[shape.result]
+        least = -(2.0**31) if shape.result == "I32" else -most
+        d = np.where(np.isfinite(d), np.clip(d, least, most), d)
+    return d, np.zeros_like(d) if shape.result == "I32" else slack, shape
+
+
+def result(state: State, inst: Any, shape: Shape) -> Array:
+    """D as `state` holds it, [register, lane]."""
+    row = rows_of(inst)[3]
+    if shape.result == "F64":
+        halves = state.vector[row : row + 2 * shape.registers].astype(np.uint64)
+        return (halves[1::2] << np.uint64(32) | halves[0::2]).view(np.float64)
+    return state.vector[row : row + shape.registers].view(np.float32).astype(np.float64)
 
 
 def execute(inst: Any, state: State) -> None:
-    """Write the reference, rounded to f32: for comparisons of everything but D itself."""
+    """Write the reference, rounded: for comparisons of everything but D itself."""
     d, _, shape = reference(inst, state)
     row = rows_of(inst)[3]
     if shape.result == "I32":
         state.vector[row : row + shape.registers] = d.astype(np.int64).astype(np.uint32)
+        return
+    if shape.result == "F64":
+        bits = d.view(np.uint64)
+        state.vector[row : row + 2 * shape.registers : 2] = bits & np.uint64(0xFFFFFFFF)
+        state.vector[row + 1 : row + 2 * shape.registers : 2] = bits >> np.uint64(32)
         return
     with np.errstate(all="ignore"):
         state.vector[row : row + shape.registers] = d.astype(np.float32).view(np.uint32)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tests.emulator.oracle import cases, floats, memory_cases, mfma, scalar_cases, typed_buffers
+from tests.emulator.oracle import cases, floats, matrix_cases, memory_cases, mfma, scalar_cases, typed_buffers
 from tests.emulator.oracle.cases import Case
 from tests.emulator.oracle.encoding import view
 from tests.emulator.oracle.floats import Format
@@ -19,6 +19,7 @@ from tests.emulator.oracle.pcode import text_of
 Mask = npt.NDArray[np.bool_]
 COMPARED_SCALARS = [*range(128), SCC]
 BRANCHES = ("S_BRANCH", "S_CBRANCH_SCC", "S_CBRANCH_VCC", "S_CBRANCH_EXEC", "S_CBRANCH_CDBG")
+MATRIX = ("V_MFMA", "V_SMFMAC")
 QUIET = (
     *("S_NOP", "S_WAITCNT", "S_SETPRIO", "S_SLEEP", "S_ICACHE", "S_DCACHE", "S_SETHALT", "S_TTRACE", "S_INCPERF"),
     *("S_SENDMSG", "S_WAKEUP", "S_ATC_PROBE", "S_DECPERF", "BUFFER_WBL2", "BUFFER_INV", "V_NOP", "DS_NOP", "V_CLREXCP"),
@@ -35,8 +36,8 @@ class NoOracleError(LookupError):
 def cases_for(cls: str, op: Any, arch: str, base: int) -> Iterator[Case]:
     """All cases of an opcode in an encoding; `base` is the address of MEMORY_BYTES that the emulator has mapped."""
     name = op.name
-    if name.startswith("V_MFMA"):
-        return memory_cases.matrix_cases(op, arch)
+    if name.startswith(MATRIX):
+        return matrix_cases.matrix_cases(op, arch)
     if cls == "DS" and "_TR_" in name:
         return memory_cases.lds_cases(op, arch)
     if name.startswith(BRANCHES):
@@ -98,7 +99,7 @@ def differences(case: Case, want: State, got: State) -> list[str]:
     inst = view(case.program[0])
     if want.stopped != got.stopped:
         found.append(f"stopped: expected {want.stopped}, got {got.stopped}")
-    matrix = inst.op.name.startswith("V_MFMA")
+    matrix = inst.op.name.startswith(MATRIX)
     accepted = _matrix_accepts(inst, case.state, got) if matrix else _accepts(case, want, got)
     for row, lane in np.argwhere((want.vector != got.vector) & ~accepted)[:6]:
         register = f"v{row}" if row < 256 else f"a{row - 256}"
@@ -177,15 +178,15 @@ def _close(a: int, b: int, fmt: Format, tolerance: int) -> bool:
 
 def _matrix_accepts(inst: Any, before: State, got: State) -> Mask:
     accepted = np.zeros((512, 64), dtype=bool)
-    if inst.op.name.startswith("V_MFMA_I32"):
+    if "_I32_" in inst.op.name:
         return accepted
     d, slack, shape = mfma.reference(inst, before)
-    row = mfma.rows_of(inst)[3]
-    result = got.vector[row : row + shape.registers].view(np.float32).astype(np.float64)
+    row, result = mfma.rows_of(inst)[3], mfma.result(got, inst, shape)
     with np.errstate(all="ignore"):
         close = (np.abs(result - d) <= slack) | (np.isnan(d) & np.isnan(result)) | (d == result)
         overflow = np.isinf(result) & (np.abs(d) >= float(F32_MAX) * (1 - 2.0**-20)) & (np.sign(result) == np.sign(d))
-    accepted[row : row + shape.registers] = close | overflow
+    words = 2 if shape.result == "F64" else 1
+    accepted[row : row + words * shape.registers] = np.repeat(close | (overflow & (words == 1)), words, axis=0)
     return accepted
 
 

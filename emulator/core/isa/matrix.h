@@ -1,0 +1,182 @@
+// What matrix instructions have in common beside the fast kernels of interp_matrix.cpp: layouts of
+// the factors and of the result for any shape, the broadcast patterns, and sums row by row.
+//
+// CDNA3 and CDNA4 ISA documents, section 7 ("Matrix arithmetic"): with B blocks of n rows (columns)
+// lane l holds row l % n of block l / n % B, and of k those of its group l / (n * B).
+#pragma once
+
+#include "isa/matrix_exact.h"
+#include "isa/matrix_formats.h"
+#include "isa/registry.h"
+
+#include <cmath>
+#include <limits>
+
+namespace emu {
+
+// n is of rows and columns alike; `items` values of A or B a lane; `run` of these in a row are
+// neighbours in k: 16 bytes where a lane holds 32 bytes, else all.
+struct MatrixShape
+{
+    unsigned n, k, blocks, items, run;
+
+    constexpr unsigned groups() const { return LANES / (n * blocks); }
+    constexpr unsigned k_of(unsigned group, unsigned e) const
+    {
+        return run * (group + e / run * groups()) + e % run;
+    }
+};
+
+constexpr MatrixShape shape_of(unsigned n, unsigned k, unsigned blocks, unsigned run = 0)
+{
+    const unsigned items = n * k * blocks / LANES;
+    return {n, k, blocks, items, run == 0 ? items : run};
+}
+
+// A factor, [block][k][row or column].
+inline constexpr unsigned MOST_ITEMS = 32;
+template <typename Value>
+struct alignas(64) Factor
+{
+    Value d[LANES * MOST_ITEMS];
+};
+
+// The lane whose values each lane multiplies.
+struct LaneMap
+{
+    uint8_t from[LANES];
+};
+LaneMap own_lanes();
+LaneMap broadcast_lanes(uint32_t control); // of A: CBSZ, ABID
+LaneMap permuted_lanes(uint32_t control);  // of B: BLGP
+
+// MicroOp::control of the instructions that have these fields (emulator/lowering/matrix.py).
+namespace matrix_control {
+
+inline constexpr Field CBSZ{0, 3}, ABID{3, 4}, BLGP{7, 3};
+
+} // namespace matrix_control
+
+template <typename Format>
+void gather(const Wave& w,
+            uint16_t code,
+            const MatrixShape& s,
+            const LaneMap& lanes,
+            typename Format::Value* to)
+{
+    alignas(64) typename Format::Value values[LANES];
+    for(unsigned e = 0; e < s.items; ++e)
+    {
+        lane_values<Format>(w, code, e, values);
+        for(unsigned l = 0; l < LANES; ++l)
+        {
+            const unsigned block = l / s.n % s.blocks, k = s.k_of(l / (s.n * s.blocks), e);
+            to[(block * s.k + k) * s.n + l % s.n] = values[lanes.from[l]];
+        }
+    }
+}
+
+// Where a row of a block of D lies: a register and n lanes of it, from `lane` on.
+struct RowPlace
+{
+    unsigned item, lane;
+};
+
+// Four rows at a time lie in four registers. A register holds `row_groups` of these of each of
+// `in_register` blocks.
+constexpr RowPlace place_of(const MatrixShape& s, unsigned block, unsigned row)
+{
+    const unsigned in_register = s.n == 4 ? 16 : 1, row_groups = LANES / in_register / s.n;
+    const unsigned below = block / in_register * (s.n / (4 * row_groups)) + row / (4 * row_groups);
+    return {row % 4 + 4 * below, s.n * (row / 4 % row_groups + row_groups * (block % in_register))};
+}
+
+inline constexpr unsigned MOST_RESULTS = 32; // registers
+
+// `add(block, row, sums)` adds the products to a row of C, n dwords. D is written at the end, since
+// its registers may be those of a factor.
+template <typename Add>
+void each_row(Wave& w, const MicroOp* op, const MatrixShape& s, uint16_t addend, Add&& add)
+{
+    alignas(64) uint32_t result[MOST_RESULTS][LANES];
+    for(unsigned block = 0; block < s.blocks; ++block)
+        for(unsigned row = 0; row < s.n; ++row)
+        {
+            const RowPlace place = place_of(s, block, row);
+            uint32_t* const sums = result[place.item] + place.lane;
+            for(unsigned j = 0; j < s.n; ++j)
+                sums[j] = addend < SCALAR ? w.v[addend + place.item][place.lane + j]
+                                          : scalar_value(w, op, addend);
+            add(block, row, sums);
+        }
+    std::memcpy(w.v[op->dst], result, s.n * s.n * s.blocks * sizeof(uint32_t));
+}
+
+// Matrix instructions round to nearest even and keep subnormals, whatever MODE says.
+class MatrixRounding
+{
+public:
+    explicit MatrixRounding(const Wave& w);
+    ~MatrixRounding();
+    MatrixRounding(const MatrixRounding&)            = delete;
+    MatrixRounding& operator=(const MatrixRounding&) = delete;
+
+private:
+    uint32_t before_;
+};
+
+// MODE.FP16_OVFL: what is too large becomes the largest number. `exact`: the sum in double.
+inline float in_range(float sum, double exact)
+{
+    constexpr double MOST = static_cast<double>(std::numeric_limits<float>::max());
+    const bool beyond     = !std::isfinite(sum) && std::isfinite(exact);
+    return beyond ? static_cast<float>(std::clamp(exact, -MOST, MOST)) : sum;
+}
+
+// One product after the other, each sum rounded. `a` and `b` as in Factor.
+void add_products(const Wave& w, const MatrixShape& s, const float* a, const float* b, float* sums);
+void add_products(
+    const Wave& w, const MatrixShape& s, const int32_t* a, const int32_t* b, uint32_t* sums);
+
+// D = A * B + C of any shape, with the broadcast patterns: slower than interp_matrix.cpp's kernels.
+template <unsigned N, unsigned K, unsigned Blocks, typename FormatA, typename FormatB>
+const MicroOp* multiply(Wave& w, const MicroOp* op)
+{
+    using Value               = typename FormatA::Value;
+    constexpr MatrixShape S   = shape_of(N, K, Blocks);
+    const MatrixRounding mode = MatrixRounding(w);
+    Factor<Value> a, b;
+    gather<FormatA>(w, op->src[0].code, S, broadcast_lanes(op->control), a.d);
+    gather<FormatB>(w, op->src[1].code, S, permuted_lanes(op->control), b.d);
+    each_row(w, op, S, op->src[2].code, [&](unsigned block, unsigned row, uint32_t* sums) {
+        const Value *left = a.d + block * K * N + row, *right = b.d + block * K * N;
+        if constexpr(std::is_same_v<Value, float>)
+        {
+            float* const floats = reinterpret_cast<float*>(sums);
+            if constexpr(FormatA::GROUP != 0)
+                if(w.group->exact_mfma)
+                {
+                    for(unsigned j = 0; j < N; ++j)
+                        floats[j] = exact_sum<K, FormatA, FormatB>(left, right + j, N, floats[j]);
+                    return;
+                }
+            add_products(w, S, left, right, floats);
+        }
+        else
+        {
+            add_products(w, S, left, right, sums);
+        }
+    });
+    return advance(op);
+}
+
+// The micro-ops of the other files.
+std::span<const Entry> block_matrix_entries();
+std::span<const Entry> small_matrix_entries();
+std::span<const Entry> sparse_matrix_entries();
+
+// v_mfma_f32_*_f8f6f4 with any formats (interp_matrix_small.cpp).
+template <unsigned N>
+const MicroOp* mfma_small(Wave& w, const MicroOp* op);
+
+} // namespace emu

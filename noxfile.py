@@ -341,6 +341,13 @@ def test_decode(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", *(session.posargs or ["tests/decode"]))
 
 
+@nox.session(name="test-triton", venv_backend="virtualenv")
+def test_triton(session: nox.Session) -> None:
+    """Triton kernels of many kinds on the emulated gfx942 and gfx950 against NumPy; a test that ends otherwise fails."""
+    install_triton(session)
+    session.run("python", "-m", "pytest", *(session.posargs or ["tests/triton"]))
+
+
 @session("doctor")
 def doctor(session: nox.Session) -> None:
     """What was found here: toolchains, upstreams, device, caches; and what to do about what is missing."""

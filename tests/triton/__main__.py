@@ -15,12 +15,15 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import yaml
+
 from kernels.errors import DeviceError
 from kernels.guard.errors import KernelFileError
+from tests.programs.conformance.stored import OUTCOMES, PASSED, UNSUPPORTED, WRONG
 from tests.triton.cases import ARCHS, Case
 from tests.triton.machine import Machine
 
-PASSED, UNSUPPORTED, WRONG = "passed", "unsupported", "wrong"
+STORED = OUTCOMES / "triton.yaml"
 GROUPS = ("elementwise", "shapes", "products")
 _LACKS = re.compile(r"the emulator lacks ([^:]+):")
 
@@ -56,23 +59,47 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m tests.triton", description=__doc__, allow_abbrev=False)
     made.add_argument("--arch", choices=ARCHS, required=True)
     made.add_argument("--group", choices=GROUPS, action="append", help="all of them, unless one is named")
-    made.add_argument("--only", default="", metavar="WORD", help="cases whose names have it")
+    made.add_argument("--only", action="append", metavar="WORD", help="cases with one of these words in the name")
+    made.add_argument(
+        "--store", action="store_true", help="make what all cases end with the stored outcomes of the arch"
+    )
     return made
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """0, or what argparse ends with."""
     options = parser().parse_args(argv)
+    if options.store and (options.group or options.only):
+        parser().error("--store is of all cases")
     import triton
 
     warnings.filterwarnings("ignore", module="triton.*")
     machine = Machine(options.arch)
+    ended: list[Outcome] = []
     with tempfile.TemporaryDirectory() as folder:  # what another version of a kernel was compiled to is no evidence
         triton.knobs.cache.dir = folder
         for case in cases(options.arch, options.group or GROUPS):
-            if options.only in case.name:
-                print(json.dumps(outcome(case, machine)._asdict()), flush=True)
+            if any(word in case.name for word in options.only or [""]):
+                ended.append(outcome(case, machine))
+                print(json.dumps(ended[-1]._asdict()), flush=True)
+    if options.store:
+        store(options.arch, ended)
     return 0
+
+
+def store(arch: str, ended: Sequence[Outcome]) -> None:
+    """Replace an arch's part of the stored outcomes; the file's first lines, which are comments, stay."""
+    text = STORED.read_text()
+    document = yaml.safe_load(text)
+    found: dict[str, dict[str, list[str]]] = {UNSUPPORTED: {}, WRONG: {}}
+    for one in ended:
+        if one.outcome != PASSED:
+            found[one.outcome].setdefault(one.detail, []).append(one.name)
+    document["archs"][arch] = {"tests": len(ended), **found}
+    head = "".join(line for line in text.splitlines(keepends=True) if line.startswith("#"))
+    draft = STORED.with_suffix(".draft")
+    draft.write_text(head + yaml.safe_dump(document, sort_keys=False, width=120))
+    draft.replace(STORED)
 
 
 if __name__ == "__main__":

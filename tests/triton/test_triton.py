@@ -10,14 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
-from tests.triton.__main__ import PASSED, UNSUPPORTED
+from tests.programs.conformance.stored import differences, read
+from tests.triton.__main__ import STORED
 from tests.triton.cases import ARCHS, close, same
 from tests.triton.number_formats import SMALL, encoded, numbers
 
 ROOT = Path(__file__).parents[2]
-STORED = Path(__file__).with_name("outcomes.yaml")
 
 
 def outcomes(arch: str) -> dict[str, tuple[str, str]]:
@@ -39,13 +38,9 @@ def outcomes(arch: str) -> dict[str, tuple[str, str]]:
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_every_case_ends_as_stored(arch: str) -> None:
-    """Of a case that is unsupported what is missing is stored; no case may be wrong."""
-    seen = outcomes(arch)
-    stored = yaml.safe_load(STORED.read_text())[arch]
-    assert len(seen) == stored["cases"]
-    not_passed = {name: ended for name, ended in seen.items() if ended[0] != PASSED}
-    missing = {name: what for what, names in (stored["unsupported"] or {}).items() for name in names}
-    assert not_passed == {name: (UNSUPPORTED, what) for name, what in missing.items()}
+    stored = read(STORED).archs[arch]
+    assert differences(stored, outcomes(arch)) == []
+    assert not stored.wrong
 
 
 def test_comparisons_see_an_element_that_is_another() -> None:

@@ -18,7 +18,8 @@ ROOT = Path(__file__).parents[3]
 TABLE = Path(__file__).parent / "ck_examples.yaml"
 ARCH = "gfx950"
 # CK's CMake files: fp8 of gfx950 is OCP's, for host code too.
-_DEFINITIONS = ("-DCK_TILE_USE_OCP_FP8=1", "-include", str(INCLUDE / "integer_abs.h"))
+_DEFINITIONS = ("-DCK_TILE_USE_OCP_FP8=1",)
+_FIRST = INCLUDE / "integer_abs.h"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +74,15 @@ def runs() -> dict[str, Run]:
 def executable(run: Run) -> Path:
     """The program. Raises AssertionError: a step of its build failed."""
     tc, tree = toolchain(), sources()
-    extra = (*_DEFINITIONS, *run.flags)
-    folder = kept(run.program, *toolchains.describe(tc).values(), tree.identity, ARCH, *extra, *run.sources)
+    chosen = (*_DEFINITIONS, *run.flags)
+    identity = (*toolchains.describe(tc).values(), tree.identity, ARCH, _FIRST.read_text())
+    folder = kept(run.program, *identity, *chosen, *run.sources)
     made = folder / run.program
     if made.is_file():
         return made
     files = [tree.root / "example/ck_tile" / name for name in run.sources]
     includes = [*dict.fromkeys(file.parent for file in files), INCLUDE, *tree.includes]
+    extra = (*chosen, "-include", str(_FIRST))
     units = [
         compiled(tc, file, folder / f"{file.stem}.o", archs=[ARCH], includes=includes, extra=extra) for file in files
     ]

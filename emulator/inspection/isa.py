@@ -130,7 +130,9 @@ def _is_executed(encoding: str, op: Any) -> bool:
     values = {"op": op.value, "opsel_hi": 3, "opsel_hi2": 1, "src0_sel": _WHOLE, "src1_sel": _WHOLE, "dst_sel": _WHOLE}
     values |= dict.fromkeys(_SOURCES, _FIRST_VECTOR)
     values |= {"dpp": _BROADCAST, "row_mask": 15, "bank_mask": 15, "imm": 1, "dfmt": 4, "nfmt": 7, "sbase": 2}
-    values |= {"src0": marker for word, marker in _MARKERS.items() if f"_{word}" in encoding}
+    for word, marker in _MARKERS.items():
+        if f"_{word}" in encoding:
+            values["src0"] = marker
     if encoding in ("VOP3P_MFMA", "VOP3PX2"):  # other fields are in the place of op_sel_hi
         values |= {"opsel_hi": 0, "opsel_hi2": 0}
     if encoding == "VOP3" and op.name.startswith("V_CMP"):

@@ -1,4 +1,4 @@
-"""What `coverage --isa` says: the facts are LLVM's, the number in README is the real one, and what is refused is known."""
+"""What `coverage --isa` says: facts of LLVM, README's number is the real one, and what is refused is known."""
 
 from __future__ import annotations
 

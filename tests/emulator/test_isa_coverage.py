@@ -21,7 +21,7 @@ REFUSED = {
     **dict.fromkeys(("s_cbranch_g_fork", "s_cbranch_i_fork", "s_cbranch_join"), "no compiler emits them"),
     **dict.fromkeys(("s_setvskip", "s_setkill", "s_endpgm_ordered_ps_done"), "of graphics"),
     "v_screen_partition_4se_b32": "of graphics; the manual has no listing",
-    **dict.fromkeys(("s_sendmsg", "s_sendmsghalt", "s_trap"), "messages to the host"),
+    "s_sendmsghalt": "stops the wave until a debugger lets it go on",
     **dict.fromkeys(
         [f"s_scratch_{way}_dword{size}" for way in ("load", "store") for size in ("", "x2", "x4")],
         "no compiler emits them, and how the hardware swizzles them is not documented",

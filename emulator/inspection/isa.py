@@ -136,6 +136,8 @@ def _is_executed(encoding: str, op: Any) -> bool:
             values["src0"] = marker
     if encoding in ("VOP3P_MFMA", "VOP3PX2"):  # other fields are in the place of op_sel_hi
         values |= {"opsel_hi": 0, "opsel_hi2": 0, "x2encoding": _LOAD_SCALE}
+    if encoding == "VOP3PX2":
+        values["abid"] = 1  # with scales
     if encoding == "VOP3" and op.name.startswith("V_CMP"):
         values["vdst"] = 0
     raw = 0

@@ -129,7 +129,7 @@ def _is_unused(shape: Shape, field: str, encoding: int) -> bool:
         return True
     if field == "soffset" and not getattr(record, "soffset_en", True):
         return True
-    if field == "vdata" and getattr(record, "lds", 0):  # the data goes to LDS
+    if field == "vdata" and getattr(record, "lds", False):  # the data goes to LDS
         return True
     if field == "vdst" and shape.format in _MEMORY:
         return "_lds_" in shape.name or ("atomic" in shape.name and not record.sc0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -120,7 +121,7 @@ def test_a_scale_is_taken_from_the_lane_that_the_hardware_takes_it_from() -> Non
     ones = {16 + register: np.where(np.arange(64) % 16 == 0, 0x38383838, 0) for register in range(8)}
     for at, lane in enumerate(seen):
         for value in (16 * at, 16 * at + 15):
-            a = {8 + register: 0 for register in range(8)}
+            a: dict[int, Any] = {8 + register: 0 for register in range(8)}
             a[8 + value % 32 // 4] = np.where(np.arange(64) == 16 * (value // 32), 0x38 << 8 * (value % 4), 0)
             vectors = a | ones | {30: 127 + np.arange(64), 31: 127}
             after = run_wave(f"{SCALED} v[64:67], v[8:15], v[16:23], 0, v30, v31\n", vectors)
@@ -150,10 +151,10 @@ def test_sparse_values_meet_those_of_b_that_the_hardware_lets_them_meet() -> Non
         k = 4 * q + place
         group, byte = k % 32 // 8, k // 32 * 8 + k % 8
         first, second = (0, 1) if place == 0 else (1, 3)
-        a = {8 + register: 0 for register in range(4)}
+        a: dict[int, Any] = {8 + register: 0 for register in range(4)}
         at = 2 * nibble + (place == second)
         a[8 + at // 4] = np.where(np.arange(64) == 16 * lanes + 5, 3 << 8 * (at % 4), 0)
-        b = {16 + register: 0 for register in range(8)}
+        b: dict[int, Any] = {16 + register: 0 for register in range(8)}
         b[16 + byte // 4] = np.where(np.arange(64) == 16 * group + 9, 7 << 8 * (byte % 4), 0)
         index = np.where(np.arange(64) == 16 * lanes + 5, (first | second << 2) << 4 * nibble, 0)
         vectors = a | b | {30: index} | {64 + register: 0 for register in range(4)}

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.lowering import matrix_table
 from emulator.lowering.decode import Instruction, operand
 from emulator.lowering.operands import forms
 from emulator.lowering.shapes import FIRST_VECTOR, Shape
@@ -155,7 +154,7 @@ def _words(record: Any, field: str, words: int) -> int:
         if type(record).__name__ == "SCRATCH":
             return int(record.sve)
         return 2 if record.saddr.offset == _NO_ADDRESS or type(record).__name__ == "FLAT" else 1
-    return matrix_table.factor_words(record, field, words)
+    return words
 
 
 def _bank(shape: Shape, field: str) -> int:

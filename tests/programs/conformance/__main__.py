@@ -27,7 +27,7 @@ SUITES = ("hipcub",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Programs:
-    """A suite of googletest programs below a root. ``tiers``: filters of tests; ``never``: tests not started, and why."""
+    """Programs of googletest below a root. ``tiers``: filters of tests; ``never``: tests not started, and why."""
 
     folder: str
     tiers: Mapping[str, str]
@@ -63,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run_suite(args: argparse.Namespace) -> int:
-    """1 if the run differs from what is stored. Raises UsageError: options that exclude each other, a missing program."""
+    """1 if the run differs from what is stored. Raises UsageError: options exclude each other, a program is missing."""
     if args.accept and (args.only or args.tier != "small"):
         raise UsageError("--accept stores the whole small tier: leave --only and --tier away.")
     chosen = programs(args.suite)

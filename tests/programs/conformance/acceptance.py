@@ -26,7 +26,7 @@ def ran(seen: Mapping[str, tuple[str, str]], before: Ran | None) -> Ran:
     for name, (outcome, detail) in sorted(seen.items()):
         if outcome == WRONG and name not in known:
             raise UsageError(
-                f"{name} is wrong ({detail}). Find out why; accept it by hand in its file, with the account."
+                f"{name} is wrong ({detail}). Find out why, and list it by hand in its file, with the account."
             )
         if outcome == UNSUPPORTED:
             unsupported.setdefault(detail, []).append(name)

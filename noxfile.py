@@ -343,7 +343,7 @@ def test_decode(session: nox.Session) -> None:
 
 @nox.session(name="test-triton", venv_backend="virtualenv")
 def test_triton(session: nox.Session) -> None:
-    """Triton kernels of many kinds on the emulated gfx942 and gfx950 against NumPy; a test that ends otherwise fails."""
+    """Triton kernels of many kinds on the emulated gfx942 and gfx950 against NumPy."""
     install_triton(session)
     session.run("python", "-m", "pytest", *(session.posargs or ["tests/triton"]))
 

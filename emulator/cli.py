@@ -99,6 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     decode.add_argument("--hazards", action="store_true", help="with missing wait states as faults")
     decode.set_defaults(run=_decode)
     core = commands.add_parser("core", help="compile the interpreter now, and not when a device is first asked for")
+    core.add_argument("--plain", action="store_true", help="the one without short ways, to compare with")
     core.set_defaults(run=_core)
     return parser
 
@@ -159,7 +160,7 @@ def _inspect(chosen: argparse.Namespace) -> int:
 
 
 def _core(chosen: argparse.Namespace) -> int:
-    print(toolchain.library())
+    print(toolchain.library(plain=chosen.plain))
     return 0
 
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 _MAKERS = (
     *("code_object", "image", "options", "lowering/blob", "lowering/decode", "lowering/descriptor", "lowering/flow"),
-    *("lowering/lower", "lowering/memory", "lowering/microop", "lowering/opcodes", "lowering/operands"),
+    *("lowering/lower", "lowering/matrix", "lowering/matrix_table", "lowering/memory", "lowering/microop"),
+    *("lowering/opcodes", "lowering/operands"),
     *("lowering/registers", "lowering/scalar", "lowering/shapes", "lowering/translate", "lowering/vector"),
 )
 _JUDGES = ("inspection/early", "inspection/hazards", "inspection/hazard_effects", "inspection/hazard_rules")

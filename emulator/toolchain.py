@@ -46,6 +46,7 @@ _FLAGS = (
     *("-std=c++20", "-O3", "-fPIC", "-pthread", "-fvisibility=hidden", "-fvisibility-inlines-hidden"),
     *("-ffp-contract=off", "-frounding-math", "-fno-math-errno", "-fno-strict-aliasing"),
 )
+_PLAIN_FLAGS = ("-DEMU_PLAIN",)
 _LINK_FLAGS = ("-Wl,-z,defs", "-Wl,-z,now", "-Wl,-Bsymbolic")
 _ZIG_TARGET = ("-target", "x86_64-linux-gnu.2.28")
 # In the tests: a new compiler's new warning must not stop a user. How vectors are passed depends on the instruction set
@@ -134,11 +135,13 @@ def library(
     compiler: Compiler | None = None,
     cache: Path | None = None,
     jobs: int | None = None,
+    plain: bool = False,
 ) -> Path:
     """The path of the core's shared library, built if needed.
 
     ``sources`` replaces core/*/*.cpp, for tests. Two processes that ask at once build it once. ``jobs`` compilers run
-    at a time: CKPM_JOBS, else one a processor.
+    at a time: CKPM_JOBS, else one a processor. ``plain`` leaves out the short ways of the usual cases (isa/fast.h), to
+    compare results and speed with.
     """
     level = isa or isa_level()
     if level not in _LEVELS:
@@ -147,7 +150,7 @@ def library(
     base = cache if cache is not None else cache_folder()
     tried: list[str] = []
     for candidate in [compiler] if compiler else compilers(base):
-        build = _Build(candidate, level, chosen, base)
+        build = _Build(candidate, level, chosen, base, _PLAIN_FLAGS if plain else ())
         if build.is_sound():
             return build.result
         if reason := _why_unfit(candidate):
@@ -187,9 +190,11 @@ def _first_line(text: str) -> str:
 class _Build:
     """One library: its key, its place, its steps."""
 
-    def __init__(self, compiler: Compiler, isa: str, sources: Sequence[Path], cache: Path) -> None:
+    def __init__(
+        self, compiler: Compiler, isa: str, sources: Sequence[Path], cache: Path, more_flags: Sequence[str] = ()
+    ) -> None:
         self._compiler, self._sources, self._cache = compiler, sources, cache
-        self._flags = (*_FLAGS, *compiler.target_flags(isa))
+        self._flags = (*_FLAGS, *compiler.target_flags(isa), *more_flags)
         headers = hashlib.sha256()
         for header in (EXPORTS, *sorted(CORE.rglob("*.h"))):
             headers.update(header.name.encode() + b"\0" + header.read_bytes())

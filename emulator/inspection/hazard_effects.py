@@ -19,7 +19,7 @@ _ANY = 1  # a hazard of two instructions whatever their registers
 VMEM = ("MUBUF", "MTBUF", "FLAT", "GLOBAL", "SCRATCH")
 _SALU = ("SOP1", "SOP2", "SOPK", "SOPC")
 _TRANS = re.compile(r"v_(exp|log|rcp|rsq|sqrt|sin|cos)_")
-_USES_M0 = ("s_sendmsg", "s_ttracedata", "ds_write_addtid", "ds_read_addtid", "ds_gws", "ds_ordered")
+_USES_M0 = ("s_sendmsg", "s_ttracedata", "ds_write_addtid", "ds_read_addtid", "ds_gws", "ds_ordered", "s_movrel")
 _LANES = ("v_readlane", "v_readfirstlane")
 _SETREG = ("s_setreg_b32", "s_setreg_imm32_b32")
 _CARRY_IN = ("v_addc_co", "v_subb_co", "v_subbrev_co")
@@ -119,7 +119,7 @@ class _Masks:
     def _store(self) -> tuple[str, int]:
         data = [one for one in self.operands if one.field in ("vdata", "data") and one.words > 2]
         writes_memory = "store" in self.name or "atomic" in self.name
-        by_scalar = self.format == "MUBUF" and any(one.field == "soffset" for one in self.operands)
+        by_scalar = self.format in ("MUBUF", "MTBUF") and any(one.field == "soffset" for one in self.operands)
         return "wide store by scalar offset" if by_scalar else "wide store", _mask(data) if writes_memory else 0
 
     def _writes_a_part(self) -> bool:

@@ -8,7 +8,7 @@ llvm-project#197267, #203770, #218363, #222040); the ISA documents of CDNA2, CDN
 States (NOPs)". Passes of the matrix instructions are those of hazard_effects.py.
 
 Left out: a VALU, a double-precision MFMA and a memory read in a row on gfx90a; 64-bit shifts by the last register of a
-kernel on gfx90a, which LLVM avoids by a copy; what no compiler writes (s_rfe, s_movrel, setvskip, trap handlers).
+kernel on gfx90a, which LLVM avoids by a copy; what no compiler writes (s_rfe, setvskip, trap handlers).
 """
 
 from __future__ import annotations

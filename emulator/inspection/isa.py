@@ -47,6 +47,7 @@ _ONLY_LONG = ("v_readlane_b32", "v_writelane_b32")  # LLVM counts them among tho
 _OLD_MATRIX = re.compile(r"v_mfma_[a-z0-9]+_\d+x\d+x\d+(xf32|bf16|f16|f32|f64|i8)(_1k)?$")
 _SOURCES, _FIRST_VECTOR = ("src0", "src1", "src2"), 256
 _MARKERS = {"SDWA": 249, "DPP16": 250}  # in src0
+_LOAD_SCALE = 0xD3AC  # the upper half of the first dword of v_mfma_scale_*
 _LITERAL = bytes(4)  # behind those that take one
 _WHOLE, _BROADCAST = 6, 0x150  # SDWA's selection of a dword; row_newbcast, which all widths have
 
@@ -130,9 +131,13 @@ def _is_executed(encoding: str, op: Any) -> bool:
     values = {"op": op.value, "opsel_hi": 3, "opsel_hi2": 1, "src0_sel": _WHOLE, "src1_sel": _WHOLE, "dst_sel": _WHOLE}
     values |= dict.fromkeys(_SOURCES, _FIRST_VECTOR)
     values |= {"dpp": _BROADCAST, "row_mask": 15, "bank_mask": 15, "imm": 1, "dfmt": 4, "nfmt": 7, "sbase": 2}
-    values |= {"src0": marker for word, marker in _MARKERS.items() if f"_{word}" in encoding}
+    for word, marker in _MARKERS.items():
+        if f"_{word}" in encoding:
+            values["src0"] = marker
     if encoding in ("VOP3P_MFMA", "VOP3PX2"):  # other fields are in the place of op_sel_hi
-        values |= {"opsel_hi": 0, "opsel_hi2": 0}
+        values |= {"opsel_hi": 0, "opsel_hi2": 0, "x2encoding": _LOAD_SCALE}
+    if encoding == "VOP3PX2":
+        values["abid"] = 1  # with scales
     if encoding == "VOP3" and op.name.startswith("V_CMP"):
         values["vdst"] = 0
     raw = 0

@@ -19,6 +19,8 @@ from emulator.lowering.shapes import FIRST_VECTOR, Shape
 _SIZES = (4, 8, 16)  # bytes
 _LONGEST = _SIZES[-1]
 _MTBUF = 0b111010  # the six highest bits of its first dword; tinygrad's decoder leaves the format out
+# buffer_wbinvl1 and buffer_wbinvl1_vol of gfx90a: all archs' decoder has the caches' later instruction in their place
+_MUBUF, _OPCODE_AT, _WBINVL1, _BUFFER_INV = 0b111000, 18, (0x3E, 0x3F), 0x29
 _SCALED = b"\xac\xd3"  # bytes 2 and 3 of an MFMA with scales, whose second half may also stand alone
 
 
@@ -100,12 +102,24 @@ def _decode_one(chunk: bytes) -> Encoding:
     for size in reversed(_SIZES) if chunk[2:4] == _SCALED else _SIZES:
         if encoding := _known.get(chunk[:size]):
             return encoding
+    if _is_wbinvl1(chunk):
+        return _decode_one(_buffer_inv(chunk))
     shape = _shape(chunk)
     code = chunk[: shape.size if shape else _SIZES[0]]
     encoding = Encoding(shape, int.from_bytes(code, "little"))
     if shape:
         _known[code] = encoding
     return encoding
+
+
+def _is_wbinvl1(chunk: bytes) -> bool:
+    first = int.from_bytes(chunk[:4], "little")
+    return len(chunk) >= _SIZES[1] and first >> 26 == _MUBUF and (first >> _OPCODE_AT & 0x7F) in _WBINVL1
+
+
+def _buffer_inv(chunk: bytes) -> bytes:
+    first = int.from_bytes(chunk[:4], "little") & ~(0x7F << _OPCODE_AT) | _BUFFER_INV << _OPCODE_AT
+    return first.to_bytes(4, "little") + chunk[4:]
 
 
 def _shape(chunk: bytes) -> Shape | None:

@@ -25,7 +25,7 @@ def lower_matrix(instruction: Instruction, op: MicroOp, arch: str) -> None:
         op.src[i] = Source(
             register - 256 + (m.ACCUMULATION if in_agprs else 0) if register >= 256 else m.SCALAR + register
         )
-        op.words[i] = matrix_table.factor_words(record, field, shapes[field].words)
+        op.words[i] = shapes[field].words
     op.dst = record.vdst.offset - 256 + (m.ACCUMULATION if record.acc_cd else 0)
     op.words[3] = shapes["vdst"].words
     op.literal, op.literal_high = matrix_table.flops(name), _CYCLES * matrix_table.passes(name, record, arch)

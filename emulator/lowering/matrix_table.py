@@ -1,4 +1,4 @@
-"""The matrix instructions: names, which archs have them, work, passes, registers of the factors.
+"""The matrix instructions: names, which archs have them, work, passes.
 
 Names, archs and passes: LLVM's VOP3PInstructions.td (isGFX940Plus, HasGFX950Insts, HasXF32Insts, HasFP8Insts) and
 SISchedule.td; CDNA3 and CDNA4 ISA documents, tables of MFMA and SMFMA latencies.
@@ -30,7 +30,6 @@ SPARSE = "v_smfmac_"
 _RESULTS = {"i8": "i32", "f64": "f64"}
 _NAME = re.compile(r"v_(?:mfma|smfmac)_(?:scale_)?[fi]\d+_(\d+)x\d+x(\d+)_(?:(\d+)b_)?(\w+)")
 FORMATS_OF_8_BITS = 2  # fields CBSZ and BLGP of f8f6f4: fp8, bf8, fp6, bf6, fp4
-_REGISTERS = (8, 8, 6, 6, 4)
 
 
 def _names(prefix: str, rows: tuple[tuple[int, int, int, str], ...]) -> frozenset[str]:
@@ -88,14 +87,6 @@ def passes(name: str, record: Any, arch: str) -> int:
     if form == "f8f6f4":
         slow = min(record.cbsz, record.blgp) < FORMATS_OF_8_BITS
     return 2 * fast if slow else fast
-
-
-def factor_words(record: Any, field: str, words: int) -> int:
-    """The registers of an operand, of which tinygrad's table says ``words``: of f8f6f4 the format decides."""
-    if field not in ("src0", "src1") or not str(record.op.name).endswith("F8F6F4"):
-        return words
-    form = int(record.cbsz if field == "src0" else record.blgp)
-    return _REGISTERS[form] if form < len(_REGISTERS) else words
 
 
 def _shape(name: str) -> tuple[int, int, int, str]:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.lowering import matrix_table
 from emulator.lowering.decode import Instruction, operand
 from emulator.lowering.operands import forms
 from emulator.lowering.shapes import FIRST_VECTOR, Shape
@@ -129,7 +128,7 @@ def _is_unused(shape: Shape, field: str, encoding: int) -> bool:
         return True
     if field == "soffset" and not getattr(record, "soffset_en", True):
         return True
-    if field == "vdata" and getattr(record, "lds", 0):  # the data goes to LDS
+    if field == "vdata" and getattr(record, "lds", False):  # the data goes to LDS
         return True
     if field == "vdst" and shape.format in _MEMORY:
         return "_lds_" in shape.name or ("atomic" in shape.name and not record.sc0)
@@ -155,7 +154,7 @@ def _words(record: Any, field: str, words: int) -> int:
         if type(record).__name__ == "SCRATCH":
             return int(record.sve)
         return 2 if record.saddr.offset == _NO_ADDRESS or type(record).__name__ == "FLAT" else 1
-    return matrix_table.factor_words(record, field, words)
+    return words
 
 
 def _bank(shape: Shape, field: str) -> int:

@@ -38,7 +38,7 @@ def _rows(pages, sequence, first, end, capacity, HEADS_KV: tl.constexpr, PAGE_SI
     else:
         each = first + tokens
         page = tl.load(pages + sequence.to(tl.int64) * capacity + each // PAGE_SIZE, mask=each < end, other=0)
-        start = tl.program_id(0).to(tl.int64) * 0
+        start = tl.program_id(0).to(tl.int64) * 0  # rows are counted from 0, in the type of the other branches
         rows = (page.to(tl.int64) * PAGE_SIZE + each % PAGE_SIZE) * HEADS_KV
     return start, rows
 

@@ -83,9 +83,9 @@ def as_yaml(found: Mapping[str, Mapping[str, frozenset[str]]]) -> str:
         for forms, archs in by_form.items():
             groups[tuple(archs), forms].append(name)
     lines = [_HEAD.format(llvm=f"ziglang {version('ziglang')}").rstrip()]
-    for (archs, forms), names in sorted(groups.items()):
-        lines.append(f"- archs: [{', '.join(archs)}]")
-        lines.append(f"  forms: [{', '.join(forms)}]")
+    for (some_archs, some_forms), names in sorted(groups.items()):
+        lines.append(f"- archs: [{', '.join(some_archs)}]")
+        lines.append(f"  forms: [{', '.join(some_forms)}]")
         lines.append("  names: >-")
         lines += textwrap.wrap(" ".join(names), 116, initial_indent="    ", subsequent_indent="    ")
     return "\n".join(lines) + "\n"

@@ -53,6 +53,18 @@ NEEDED = {
     "M0 to LDS-DMA by SALU": ("gfx942", "s_mov_b32 m0, s4\n", "buffer_load_dword v2, s[4:7], 0 offen lds\n",
         1, "M0 is used"),
     "M0 to a message": ("gfx90a", "s_mov_b32 m0, s4\n", "s_sendmsg sendmsg(MSG_INTERRUPT)\n", 1, "M0 is used"),
+    "M0 as an index of SGPRs": ("gfx942", "s_mov_b32 m0, s4\n", "s_movrels_b32 s5, s6\n", 1, "M0 is used"),
+    "M0 to LDS by threads": ("gfx950", "s_add_u32 m0, s4, 8\n", "ds_read_addtid_b32 v1\n", 1, "M0 is used"),
+    "a typed store": ("gfx942", "tbuffer_store_format_xyzw v[0:3], v4, s[4:7], 0 "
+        "format:[BUF_DATA_FORMAT_32_32_32_32,BUF_NUM_FORMAT_FLOAT] offen\n", "v_mov_b32 v3, 0\n",
+        2, "what a wide store reads"),
+    "a typed store by a scalar offset": ("gfx950", "tbuffer_store_format_xyzw v[0:3], v4, s[4:7], s9 "
+        "format:[BUF_DATA_FORMAT_32_32_32_32,BUF_NUM_FORMAT_FLOAT] offen\n", "v_mov_b32 v3, 0\n",
+        1, "with a scalar offset"),
+    "stochastic rounding to the upper half": ("gfx950", "v_cvt_sr_bf16_f32 v0, v1, v2 op_sel:[0,0,1]\n",
+        "v_mov_b32 v3, v0\n", 1, "a part was written"),
+    "DPP of 64 bits": ("gfx942", "v_mov_b32 v3, 1\n", "v_mov_b64_dpp v[0:1], v[2:3] row_newbcast:1\n",
+        2, "DPP reads"),
     "setreg, getreg": ("gfx90a", "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 8), 3\n",
         "s_getreg_b32 s4, hwreg(HW_REG_MODE)\n", 2, "s_getreg"),
     "setreg twice": ("gfx950", "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 8), 3\n",

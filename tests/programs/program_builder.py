@@ -1,7 +1,7 @@
-"""Executables out of HIP sources, made by the embedded toolchain as hipcc makes them, and kept in the cache.
+"""Executables out of HIP sources, made by the embedded toolchain as hipcc makes them, or by hipcc; kept in the cache.
 
-They are linked against a library of nothing but names, with ROCm's SONAME and symbol versions: which runtime serves
-them is decided when they start.
+The embedded toolchain has no runtime to link against: it is given a library of nothing but names, with ROCm's SONAME
+and symbol versions. Which runtime serves a program is decided when it starts.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from kernels.code import toolchains
 from kernels.code.toolchains import Toolchain
 from tests.programs import device_library
 
+TOOLCHAIN = "CKPM_PROGRAMS"
 DATA = Path(__file__).parents[1] / "data" / "programs"
 INCLUDE = DATA / "include"
 DEVICE_LIBRARY = "device_library.h"  # what includes it is linked with ROCm's library for devices
@@ -29,14 +30,19 @@ _FIRST = "hip_4.2"
 
 
 def toolchain() -> Toolchain:
-    """The embedded one."""
-    return toolchains.detect("embedded", cache=cache_folder())
+    """That of the variable CKPM_PROGRAMS, by default the embedded one. Raises ToolchainMissingError, UsageError."""
+    return toolchains.detect(os.environ.get(TOOLCHAIN, "embedded"), cache=cache_folder())
+
+
+def _of_rocm(tc: Toolchain) -> bool:
+    return tc.name == "rocm"
 
 
 def sample(name: str, *options: str) -> Path:
     """The executable of tests/data/programs/NAME.hip, compiled with further options of clang."""
     tc, source = toolchain(), DATA / f"{name}.hip"
-    extra = (*options, *(device_library.flags() if f'"{DEVICE_LIBRARY}"' in source.read_text() else ()))
+    needs_library = f'"{DEVICE_LIBRARY}"' in source.read_text() and not _of_rocm(tc)
+    extra = (*options, *(device_library.flags() if needs_library else ()))
     headers = [file.read_text() for file in sorted(DATA.rglob("*.h"))]
     folder = kept(
         name,
@@ -49,7 +55,9 @@ def sample(name: str, *options: str) -> Path:
     )
     made = folder / name
     if not made.is_file():
-        unit = compiled(tc, source, folder / f"{name}.o", archs=ARCHS, includes=[INCLUDE], extra=extra)
+        unit = compiled(
+            tc, source, folder / f"{name}.o", archs=ARCHS, includes=() if _of_rocm(tc) else [INCLUDE], extra=extra
+        )
         linked(tc, [unit], made)
     return made
 
@@ -95,16 +103,26 @@ def compiled(
 def linked(tc: Toolchain, objects: Sequence[Path], made: Path) -> Path:
     """The executable of objects. Raises AssertionError."""
     with tempfile.TemporaryDirectory(dir=made.parent) as folder:
-        stub, draft = _names_only(tc, objects, Path(folder)), Path(folder) / "draft"
-        flags = [flag for flag in tc.link_flags if flag != "-shared"]
-        conversion = Path(folder) / "bf16.o"
-        _run(
-            [*tc.linker, *flags, "-x", "c", "-c", str(DATA / "bf16.c"), "-o", str(conversion)], tc.environment, "bf16.c"
-        )
-        parts = [*map(str, objects), str(conversion), str(stub)]
-        _run([*tc.linker, *flags, "-o", str(draft), *parts], tc.environment, made.name)
+        draft = Path(folder) / made.name
+        if _of_rocm(tc):
+            words = [*tc.linker, "--hip-link", *map(str, objects)]
+        else:
+            words = [*tc.linker, *_plain_flags(tc), *map(str, objects), *_stand_ins(tc, objects, Path(folder))]
+        _run([*words, "-o", str(draft)], tc.environment, made.name)
         draft.replace(made)
     return made
+
+
+def _plain_flags(tc: Toolchain) -> list[str]:
+    return [flag for flag in tc.link_flags if flag != "-shared"]
+
+
+def _stand_ins(tc: Toolchain, objects: Sequence[Path], folder: Path) -> tuple[str, ...]:
+    """What objects need that comes with ROCm's compiler and runtime, and not with zig's."""
+    conversion = folder / "bf16.o"
+    words = [*tc.linker, *_plain_flags(tc), "-x", "c", "-c", str(DATA / "bf16.c"), "-o", str(conversion)]
+    _run(words, tc.environment, "bf16.c")
+    return str(conversion), str(_names_only(tc, objects, folder))
 
 
 def _names_only(tc: Toolchain, objects: Sequence[Path], folder: Path) -> Path:

@@ -188,21 +188,24 @@ bool aim_whole(Wave& w, const MicroOp* op, unsigned bytes, WholeLoad& aimed)
     }
     const uint64_t common = static_cast<uint32_t>(op->offset);
     const uint64_t base   = used.base + scalar_value(w, op, op->src[2].code) + common;
-    if(common + high + bytes > used.records || !w.group->ranges.check(base + low, high - low + bytes))
+    if(common + high + bytes > used.records ||
+       !w.group->ranges.check(base + low, high - low + bytes))
         return false;
     aimed.base = reinterpret_cast<const uint8_t*>(base);
     w.group->traffic.global_load_bytes += uint64_t{bytes} * LANES;
     return true;
 }
 
-// The host's caches get what the next loads of a run of them want, so that not every one waits for its own.
+// The host's caches get what the next loads of a run of them want, so that not every one waits for
+// its own.
 void prefetch_run(const Wave& w, const MicroOp* op, const uint8_t* base)
 {
     if(op == w.first || op[-1].handler == op->handler)
         return;
     for(const MicroOp* next = op + 1; next < op + 4; ++next)
     {
-        if(next->handler != op->handler || next->src[1].code != op->src[1].code || next->flags != op->flags)
+        if(next->handler != op->handler || next->src[1].code != op->src[1].code ||
+           next->flags != op->flags)
             return;
         const uint32_t* offset = w.v[next->src[0].code];
         for(unsigned l = 0; l < LANES; l += 4)

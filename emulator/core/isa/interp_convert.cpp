@@ -262,7 +262,7 @@ const MicroOp* decode_one(Wave& w, const MicroOp* op)
     if(output_modified(op))
         modify_f32(w, op, out.d);
     // SDWA selects the source alone here; the destination is always a whole register.
-    store_row(w.v[op->dst], out.d, w.exec());
+    store_row(w.v[op->dst], out.d, write_mask(w, op));
     return advance(op);
 }
 
@@ -277,8 +277,7 @@ const MicroOp* decode_two(Wave& w, const MicroOp* op)
         low.d[l]  = decode<Bf8>(old, a[l] & 0xff);
         high.d[l] = decode<Bf8>(old, a[l] >> 8 & 0xff);
     }
-    store_row(w.v[op->dst], low.d, w.exec());
-    store_row(w.v[op->dst + 1], high.d, w.exec());
+    commit_wide(w, op, low.d, high.d);
     return advance(op);
 }
 

@@ -182,7 +182,7 @@ const MicroOp* carry(Wave& w, const MicroOp* op)
         out.d[l]      = static_cast<u32>(sum);
         carries |= (sum >> 32 & 1) << l;
     }
-    const u64 lanes = w.exec();
+    const u64 lanes = write_mask(w, op);
     commit(w, op, out.d);
     w.set_pair(op->scalar_dst - SCALAR, carries & lanes);
     return advance(op);

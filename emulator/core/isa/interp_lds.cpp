@@ -65,7 +65,8 @@ void write_later(Wave& w, const MicroOp* op, std::initializer_list<Written> part
 template <unsigned Dwords>
 const MicroOp* read(Wave& w, const MicroOp* op)
 {
-    if(unwatched(w) && read_lds_fast<Dwords, 1>(w, op, {static_cast<uint32_t>(op->offset)})) [[likely]]
+    if(unwatched(w) && read_lds_fast<Dwords, 1>(w, op, {static_cast<uint32_t>(op->offset)}))
+        [[likely]]
         return advance(op);
     const uint64_t mask = w.exec();
     Rows data;
@@ -78,7 +79,8 @@ const MicroOp* read(Wave& w, const MicroOp* op)
 template <unsigned Dwords>
 const MicroOp* read2(Wave& w, const MicroOp* op)
 {
-    if(unwatched(w) && read_lds_fast<Dwords, 2>(w, op, {static_cast<uint32_t>(op->offset), op->literal})) [[likely]]
+    if(unwatched(w) &&
+       read_lds_fast<Dwords, 2>(w, op, {static_cast<uint32_t>(op->offset), op->literal})) [[likely]]
         return advance(op);
     const uint64_t mask = w.exec();
     Rows data;

@@ -42,8 +42,8 @@ const MicroOp* mfma_plain(Wave& w, const MicroOp* op)
     constexpr unsigned K = E * LANES / N, BLOCKS = LANES / N, REGISTERS = N * N / LANES;
     constexpr unsigned VECTORS = N / WIDTH;
     // Eight sums at a time, or sixteen where there are 32 vector registers.
-    constexpr unsigned ROWS = (WIDTH == 16 ? 16 : 8) / std::min(VECTORS, 4u);
-    const bool other_mode      = w.mxcsr != 0x1f80;
+    constexpr unsigned ROWS = (FAST && WIDTH == 16 ? 16 : 8) / std::min(VECTORS, 4u);
+    const bool other_mode   = w.mxcsr != 0x1f80;
     if(other_mode) [[unlikely]]
         load_host_mode(0x1f80);
     alignas(64) float a[K][N], b[K][N];

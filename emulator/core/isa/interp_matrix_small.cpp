@@ -14,22 +14,20 @@ namespace {
 // MicroOp::control: which formats, and which byte of the scales' registers.
 constexpr Field FORMAT_A{0, 3}, FORMAT_B{3, 3}, BYTE_A{6, 2}, BYTE_B{8, 2};
 
-using Gather = void (*)(const Wave&, uint16_t, const MatrixShape&, const LaneMap&, float*);
-
-struct Small
+// By the number that the fields CBSZ and BLGP have for a format.
+template <unsigned N>
+void gather_small(const Wave& w, uint16_t code, unsigned format, Factor<float>& to)
 {
-    Gather gather;
-    unsigned run;
-};
-
-// By the number that the fields CBSZ and BLGP have for them.
-constexpr Small FORMATS[] = {
-    {gather<Fp8>, 16}, {gather<Bf8>, 16}, {gather<Fp6>, 32}, {gather<Bf6>, 32}, {gather<Fp4>, 32}};
-
-void gather_small(const Wave& w, uint16_t code, unsigned format, unsigned n, Factor<float>& to)
-{
-    const Small& small = FORMATS[format];
-    small.gather(w, code, shape_of(n, 2048 / n, 1, small.run), own_lanes(), to.d);
+    constexpr MatrixShape BYTES = shape_of(N, 2048 / N, 1, 16), OTHERS = shape_of(N, 2048 / N, 1);
+    const LaneMap lanes = own_lanes();
+    switch(format)
+    {
+        case 0: gather<BYTES, Fp8>(w, code, lanes, to.d); break;
+        case 1: gather<BYTES, Bf8>(w, code, lanes, to.d); break;
+        case 2: gather<OTHERS, Fp6>(w, code, lanes, to.d); break;
+        case 3: gather<OTHERS, Bf6>(w, code, lanes, to.d); break;
+        default: gather<OTHERS, Fp4>(w, code, lanes, to.d); break;
+    }
 }
 
 constexpr unsigned BLOCK = 32;
@@ -63,14 +61,14 @@ const MicroOp* mfma_scaled(Wave& w, const MicroOp* op)
     Factor<float> values;
     Factor<double> a, b;
     double scales[LANES];
-    gather_small(w, op->src[0].code, FORMAT_A.of(op->control), N, values);
+    gather_small<N>(w, op->src[0].code, FORMAT_A.of(op->control), values);
     scales_of(w, op, op->extra[0], BYTE_A.of(op->control), scales);
     scale(values, scales, N, a);
-    gather_small(w, op->src[1].code, FORMAT_B.of(op->control), N, values);
+    gather_small<N>(w, op->src[1].code, FORMAT_B.of(op->control), values);
     scales_of(w, op, op->extra[1], BYTE_B.of(op->control), scales);
     scale(values, scales, N, b);
     const bool clamp = mode::FP16_OVFL.of(w.mode);
-    each_row(w, op, S, op->src[2].code, [&](unsigned, unsigned row, uint32_t* sums) {
+    each_row<S>(w, op, op->src[2].code, [&](unsigned, unsigned row, uint32_t* sums) {
         double exact[N];
         for(unsigned j = 0; j < N; ++j)
             exact[j] = static_cast<double>(as_float(sums[j]));
@@ -99,10 +97,10 @@ const MicroOp* mfma_small(Wave& w, const MicroOp* op)
     constexpr MatrixShape S   = shape_of(N, 2048 / N, 1);
     const MatrixRounding mode = MatrixRounding(w);
     Factor<float> a, b;
-    gather_small(w, op->src[0].code, FORMAT_A.of(op->control), N, a);
-    gather_small(w, op->src[1].code, FORMAT_B.of(op->control), N, b);
-    each_row(w, op, S, op->src[2].code, [&](unsigned, unsigned row, uint32_t* sums) {
-        add_products(w, S, a.d + row, b.d, reinterpret_cast<float*>(sums));
+    gather_small<N>(w, op->src[0].code, FORMAT_A.of(op->control), a);
+    gather_small<N>(w, op->src[1].code, FORMAT_B.of(op->control), b);
+    each_row<S>(w, op, op->src[2].code, [&](unsigned, unsigned row, uint32_t* sums) {
+        add_products<N>(w, S.k, a.d + row, b.d, reinterpret_cast<float*>(sums));
     });
     return advance(op);
 }

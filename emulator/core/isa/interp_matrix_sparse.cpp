@@ -21,12 +21,12 @@ const MicroOp* smfmac(Wave& w, const MicroOp* op)
         raise_unknown(w, op, "exact_mfma has no model of the sums of sparse matrix instructions");
     const MatrixRounding mode = MatrixRounding(w);
     Factor<Value> a, b;
-    gather<FormatA>(w, op->src[0].code, A, own_lanes(), a.d);
-    gather<FormatB>(w, op->src[1].code, B, own_lanes(), b.d);
+    gather<A, FormatA>(w, op->src[0].code, own_lanes(), a.d);
+    gather<B, FormatB>(w, op->src[1].code, own_lanes(), b.d);
     Row indices;
     for(unsigned l = 0; l < LANES; ++l)
         indices.d[l] = w.v[op->src[2].code][l] >> op->control;
-    each_row(w, op, A, op->dst, [&](unsigned, unsigned row, uint32_t* sums) {
+    each_row<A>(w, op, op->dst, [&](unsigned, unsigned row, uint32_t* sums) {
         alignas(64) Value left[K / 2 * N], right[K / 2 * N];
         for(unsigned stored = 0; stored < A.k; ++stored)
         {
@@ -37,9 +37,9 @@ const MicroOp* smfmac(Wave& w, const MicroOp* op)
                 right[stored * N + j] = b.d[k * N + j];
         }
         if constexpr(std::is_same_v<Value, float>)
-            add_products(w, A, left, right, reinterpret_cast<float*>(sums));
+            add_products<N>(w, A.k, left, right, reinterpret_cast<float*>(sums));
         else
-            add_products(w, A, left, right, sums);
+            add_products<N>(w, A.k, left, right, sums);
     });
     return advance(op);
 }

@@ -242,8 +242,10 @@ float dot_half(uint32_t a, uint32_t b, float c, float (*value)(uint32_t))
 const uint32_t* dot_row(const Wave& w, const MicroOp* op, unsigned i, Row& buffer)
 {
     const Source& source = op->src[i];
-    const uint32_t* row  = plain_row(w, op, source.code, buffer);
-    uint32_t signs       = sign_for(source, 0, i == 2 ? 0x80000000 : 0x8000);
+    if(source.mods & PERMUTED)
+        return source_row(w, op, i, buffer);
+    const uint32_t* row = plain_row(w, op, source.code, buffer);
+    uint32_t signs      = sign_for(source, 0, i == 2 ? 0x80000000 : 0x8000);
     if(i != 2)
         signs |= sign_for(source, 1, 0x80000000);
     if(signs == 0) [[likely]]
@@ -273,9 +275,9 @@ template <bool Signed>
 const MicroOp* dot4(Wave& w, const MicroOp* op)
 {
     Row b0, b1, b2, out;
-    const uint32_t* a = plain_row(w, op, op->src[0].code, b0);
-    const uint32_t* b = plain_row(w, op, op->src[1].code, b1);
-    const uint32_t* c = plain_row(w, op, op->src[2].code, b2);
+    const uint32_t* a = source_row(w, op, 0, b0);
+    const uint32_t* b = source_row(w, op, 1, b1);
+    const uint32_t* c = source_row(w, op, 2, b2);
     for(unsigned l = 0; l < LANES; ++l)
     {
         uint32_t sum = c[l];

@@ -56,9 +56,9 @@ template <unsigned Bits, bool Signed, bool Clamp>
 const MicroOp* dot(Wave& w, const MicroOp* op)
 {
     Row b0, b1, b2, out;
-    const u32* a = plain_row(w, op, op->src[0].code, b0);
-    const u32* b = plain_row(w, op, op->src[1].code, b1);
-    const u32* c = plain_row(w, op, op->src[2].code, b2);
+    const u32* a = source_row(w, op, 0, b0);
+    const u32* b = source_row(w, op, 1, b1);
+    const u32* c = source_row(w, op, 2, b2);
     for(unsigned l = 0; l < LANES; ++l)
     {
         i64 sum = Signed ? i64{static_cast<int32_t>(c[l])} : i64{c[l]};

@@ -57,21 +57,17 @@ inline constexpr Field CBSZ{0, 3}, ABID{3, 4}, BLGP{7, 3};
 
 } // namespace matrix_control
 
-template <typename Format>
-void gather(const Wave& w,
-            uint16_t code,
-            const MatrixShape& s,
-            const LaneMap& lanes,
-            typename Format::Value* to)
+template <MatrixShape S, typename Format>
+void gather(const Wave& w, uint16_t code, const LaneMap& lanes, typename Format::Value* to)
 {
     alignas(64) typename Format::Value values[LANES];
-    for(unsigned e = 0; e < s.items; ++e)
+    for(unsigned e = 0; e < S.items; ++e)
     {
         lane_values<Format>(w, code, e, values);
         for(unsigned l = 0; l < LANES; ++l)
         {
-            const unsigned block = l / s.n % s.blocks, k = s.k_of(l / (s.n * s.blocks), e);
-            to[(block * s.k + k) * s.n + l % s.n] = values[lanes.from[l]];
+            const unsigned block = l / S.n % S.blocks, k = S.k_of(l / (S.n * S.blocks), e);
+            to[(block * S.k + k) * S.n + l % S.n] = values[lanes.from[l]];
         }
     }
 }
@@ -95,21 +91,21 @@ inline constexpr unsigned MOST_RESULTS = 32; // registers
 
 // `add(block, row, sums)` adds the products to a row of C, n dwords. D is written at the end, since
 // its registers may be those of a factor.
-template <typename Add>
-void each_row(Wave& w, const MicroOp* op, const MatrixShape& s, uint16_t addend, Add&& add)
+template <MatrixShape S, typename Add>
+void each_row(Wave& w, const MicroOp* op, uint16_t addend, Add&& add)
 {
     alignas(64) uint32_t result[MOST_RESULTS][LANES];
-    for(unsigned block = 0; block < s.blocks; ++block)
-        for(unsigned row = 0; row < s.n; ++row)
+    for(unsigned block = 0; block < S.blocks; ++block)
+        for(unsigned row = 0; row < S.n; ++row)
         {
-            const RowPlace place = place_of(s, block, row);
+            const RowPlace place = place_of(S, block, row);
             uint32_t* const sums = result[place.item] + place.lane;
-            for(unsigned j = 0; j < s.n; ++j)
+            for(unsigned j = 0; j < S.n; ++j)
                 sums[j] = addend < SCALAR ? w.v[addend + place.item][place.lane + j]
                                           : scalar_value(w, op, addend);
             add(block, row, sums);
         }
-    std::memcpy(w.v[op->dst], result, s.n * s.n * s.blocks * sizeof(uint32_t));
+    std::memcpy(w.v[op->dst], result, S.n * S.n * S.blocks * sizeof(uint32_t));
 }
 
 // Matrix instructions round to nearest even and keep subnormals, whatever MODE says.
@@ -133,10 +129,43 @@ inline float in_range(float sum, double exact)
     return beyond ? static_cast<float>(std::clamp(exact, -MOST, MOST)) : sum;
 }
 
-// One product after the other, each sum rounded. `a` and `b` as in Factor.
-void add_products(const Wave& w, const MatrixShape& s, const float* a, const float* b, float* sums);
-void add_products(
-    const Wave& w, const MatrixShape& s, const int32_t* a, const int32_t* b, uint32_t* sums);
+// One product after the other, each sum rounded: `depth` of them for each of N columns. `a` and `b`
+// as in Factor.
+template <unsigned N>
+void add_products(const Wave& w, unsigned depth, const float* a, const float* b, float* sums)
+{
+    alignas(64) float sum[N];
+    std::memcpy(sum, sums, sizeof sum);
+    for(unsigned k = 0; k < depth; ++k)
+        for(unsigned j = 0; j < N; ++j)
+            sum[j] = std::fma(a[k * N], b[k * N + j], sum[j]);
+    for(unsigned j = 0; mode::FP16_OVFL.of(w.mode) && j < N; ++j)
+    {
+        auto exact = static_cast<double>(sums[j]);
+        for(unsigned k = 0; k < depth; ++k)
+            exact += static_cast<double>(a[k * N]) * static_cast<double>(b[k * N + j]);
+        sum[j] = in_range(sum[j], exact);
+    }
+    std::memcpy(sums, sum, sizeof sum);
+}
+
+// Of i8: the sum wraps, but MODE.FP16_OVFL keeps it in its range.
+template <unsigned N>
+void add_products(const Wave& w, unsigned depth, const int32_t* a, const int32_t* b, uint32_t* sums)
+{
+    alignas(64) int32_t sum[N] = {}; // at most 2^21
+    for(unsigned k = 0; k < depth; ++k)
+        for(unsigned j = 0; j < N; ++j)
+            sum[j] += a[k * N] * b[k * N + j];
+    for(unsigned j = 0; j < N; ++j)
+    {
+        constexpr int64_t LEAST = std::numeric_limits<int32_t>::min(),
+                          MOST  = std::numeric_limits<int32_t>::max();
+        const int64_t exact     = int64_t{static_cast<int32_t>(sums[j])} + sum[j];
+        sums[j] = static_cast<uint32_t>(mode::FP16_OVFL.of(w.mode) ? std::clamp(exact, LEAST, MOST)
+                                                                   : exact);
+    }
+}
 
 // D = A * B + C of any shape, with the broadcast patterns: slower than interp_matrix.cpp's kernels.
 template <unsigned N, unsigned K, unsigned Blocks, typename FormatA, typename FormatB>
@@ -146,9 +175,9 @@ const MicroOp* multiply(Wave& w, const MicroOp* op)
     constexpr MatrixShape S   = shape_of(N, K, Blocks);
     const MatrixRounding mode = MatrixRounding(w);
     Factor<Value> a, b;
-    gather<FormatA>(w, op->src[0].code, S, broadcast_lanes(op->control), a.d);
-    gather<FormatB>(w, op->src[1].code, S, permuted_lanes(op->control), b.d);
-    each_row(w, op, S, op->src[2].code, [&](unsigned block, unsigned row, uint32_t* sums) {
+    gather<S, FormatA>(w, op->src[0].code, broadcast_lanes(op->control), a.d);
+    gather<S, FormatB>(w, op->src[1].code, permuted_lanes(op->control), b.d);
+    each_row<S>(w, op, op->src[2].code, [&](unsigned block, unsigned row, uint32_t* sums) {
         const Value *left = a.d + block * K * N + row, *right = b.d + block * K * N;
         if constexpr(std::is_same_v<Value, float>)
         {
@@ -160,11 +189,11 @@ const MicroOp* multiply(Wave& w, const MicroOp* op)
                         floats[j] = exact_sum<K, FormatA, FormatB>(left, right + j, N, floats[j]);
                     return;
                 }
-            add_products(w, S, left, right, floats);
+            add_products<N>(w, K, left, right, floats);
         }
         else
         {
-            add_products(w, S, left, right, sums);
+            add_products<N>(w, K, left, right, sums);
         }
     });
     return advance(op);

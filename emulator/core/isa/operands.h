@@ -192,10 +192,12 @@ inline void commit(Wave& w, const MicroOp* op, const uint32_t* data)
     store_row(w.v[op->dst], data, w.exec());
 }
 
-// Where a 32-bit result is made: in the register itself if all of it is written, else in `buffer`, and committed.
+// Where a 32-bit result is made: in the register itself if all of it is written, else in `buffer`,
+// and committed.
 inline uint32_t* target_row(Wave& w, const MicroOp* op, Row& buffer)
 {
-    const bool whole = FAST && (op->flags & (SDWA | HIGH_HALF | LOW_HALF | DPP)) == 0 && w.exec() == ALL_LANES;
+    const bool whole =
+        FAST && (op->flags & (SDWA | HIGH_HALF | LOW_HALF | DPP)) == 0 && w.exec() == ALL_LANES;
     return whole ? w.v[op->dst] : buffer.d;
 }
 inline void commit_target(Wave& w, const MicroOp* op, const uint32_t* made, const Row& buffer)

@@ -112,7 +112,10 @@ struct alignas(64) Wave
 // Set the MODE register and what follows from it for the host's floating-point unit.
 void set_mode(Wave& wave, uint32_t word);
 // Make the host's floating-point unit follow a wave's MODE while it runs.
-inline void load_host_mode(uint32_t mxcsr) { __asm__ volatile("ldmxcsr %0" : : "m"(mxcsr) : "memory"); }
+inline void load_host_mode(uint32_t mxcsr)
+{
+    __asm__ volatile("ldmxcsr %0" : : "m"(mxcsr) : "memory");
+}
 uint32_t host_mode();
 
 // Inline constants of the scalar file (ISA document, source operand encodings 128-248).

@@ -37,13 +37,18 @@ void add_read(Instruction& i, uint16_t code, unsigned words)
 }
 
 // Memory instructions name data that they store in dst (buffer) or in a source.
-void set_registers(Instruction& i, const MicroOp& op, bool stores)
+void set_registers(Instruction& i, const MicroOp& op, std::string_view text, bool stores)
 {
     const bool matrix = i.unit == Unit::Matrix, computed = matrix || i.unit == Unit::Vector;
+    const bool sparse = text.starts_with("v_smfmac"); // adds to its destination
     for(unsigned s = 0; s < 3; ++s)
-        if(!(matrix && s == 2))
+        if(!(matrix && s == 2 && !sparse))
             add_read(i, op.src[s].code, op.words[s]);
-    if(matrix && op.src[2].code < SCALAR)
+    for(unsigned s = 0; s < 2 && text.starts_with("v_mfma_scale"); ++s)
+        add_read(i, op.extra[s], 1);
+    if(sparse)
+        i.addend = {op.dst, op.words[3]};
+    else if(matrix && op.src[2].code < SCALAR)
         i.addend = {op.src[2].code, op.words[2]};
     if(op.dst >= SCALAR)
         return;
@@ -87,7 +92,7 @@ Instruction instruction_of(const MicroOp& op, std::string_view text, const Numbe
     i.unit            = unit_of(op, text);
     i.slot_cycles     = n.issue_cycles;
     const bool stores = text.find("_store_") != text.npos || text.find("_atomic_") != text.npos;
-    set_registers(i, op, stores);
+    set_registers(i, op, text, stores);
     switch(i.unit)
     {
         case Unit::Vector: set_vector_cost(i, op, text, n); break;

@@ -204,15 +204,18 @@ def sdwa_cases(cls: str, op: Any, arch: str) -> Iterator[Case]:
         state.mode = mode_register(n, True)
         state.set_pair(EXEC, exec_mask(rng, n))
         fields = vop_sources(state, cls, op, 0, rng)
+        _special(bare, fields, state, 0, rng)
         _destination(cls, op, fields)
         sources = [kind_of(op, name) for name in ("src0", "vsrc1") if name in fields]
         floats_in = [kind.format is not None for kind in sources]
-        allowed = [(0, 4, 5, 6) if kind.format is None or kind.bits == 16 else (6,) for kind in sources]
+        allowed = [_selections(bare, kind) for kind in sources]
         fields["vsrc0"], fields["src0"] = fields["src0"], src[249]
         fields["src0_sel"] = allowed[0][n % len(allowed[0])] if n != 2 else min(allowed[0][-1], 6)
-        if not floats_in[0]:
+        if "FP8" in bare or "BF8" in bare:
+            fields["src0_sel"] = allowed[0][n % len(allowed[0])]
+        elif not floats_in[0]:
             fields["src0_sel"], fields["src0_sext"] = (0, 1, 2, 3, 4, 5)[n], n // 2 % 2
-        else:
+        elif sources[0].packed == 1:
             fields["src0_neg"], fields["src0_abs"] = n % 2, n // 2 % 2
         fields["src1_sel"] = 6
         if len(sources) > 1:
@@ -226,23 +229,44 @@ def sdwa_cases(cls: str, op: Any, arch: str) -> Iterator[Case]:
             fields["dst_sel"], fields["dst_unused"] = (6, 6, 4, 5, 1, 6)[n], (0, 2, 2, 2, 1, 0)[n]
             if cls == "VOP1" and kind_of(op, "vdst").format is not None:
                 fields["dst_sel"], fields["dst_unused"] = 6, 0
+            if fields["dst_sel"] != 6:  # the NaN of a part is compared bit by bit: none comes up
+                for row, kind in zip((20, 30), sources, strict=False):
+                    if kind.format is not None:
+                        fill(state, row, kind, rng, ordinary=True)
         inst = getattr(ins, name)(op, **fields)
         whole = fields.get("dst_sel", 6) == 6
         yield Case(f"sdwa {n}", [inst], state, tolerance_of(bare), _outputs(inst, op) if whole else {})
 
 
+def _selections(bare: str, kind: Operand) -> tuple[int, ...]:
+    """SDWA selections of a source that are documented: a byte or a word of small formats, no part of a longer float."""
+    if "FP8" in bare or "BF8" in bare:
+        return (4, 5) if "_PK_" in bare else (0, 1, 2, 3)
+    if kind.packed > 1:
+        return (6,)
+    return (0, 4, 5, 6) if kind.format is None or kind.bits == 16 else (6,)
+
+
 DPP_CONTROLS = (0x1B, 0x4E, 0x101, 0x11F, 0x112, 0x128, 0x130, 0x138, 0x140, 0x141, 0x142, 0x143, 0x150, 0x15B)
+WIDE_CONTROLS = (
+    0x150,
+    0x153,
+    0x15B,
+    0x15F,
+)  # row_newbcast: 64-bit operands have no other (LLVM, isLegalDPALU_DPPControl)
 
 
 def dpp_cases(cls: str, op: Any, arch: str) -> Iterator[Case]:
     """Data from other lanes: every control, bound control, row and bank masks, disabled source lanes."""
     bare = op.name.removesuffix("_E32")
     rng = generator(f"dpp {op.name}")
-    for n, control in enumerate(DPP_CONTROLS):
+    wide = any(kind_of(op, name).bits > 32 for name in OPERANDS.get(op, {}))
+    for n, control in enumerate(WIDE_CONTROLS if wide else DPP_CONTROLS):
         state = fresh_state(rng, arch)
         state.mode = mode_register(n, True)
         state.set_pair(EXEC, exec_mask(rng, n))
         fields = vop_sources(state, cls, op, 0, rng)
+        _special(bare, fields, state, 0, rng)
         _destination(cls, op, fields)
         fields["vsrc0"], fields["src0"] = fields["src0"], src[250]
         fields |= {"dpp": control, "bc": n % 2, "row_mask": (15, 15, 10, 15)[n % 4], "bank_mask": (15, 5, 15)[n % 3]}
@@ -274,6 +298,8 @@ def vop_cases(cls: str, op: Any, arch: str) -> Iterator[Case]:
             halves = bare.endswith("F16")  # an inline f16 and a literal need two constants, which no compiler emits
             fields["src0"] = vector(20, 32) if halves or isinstance(fields["src0"], int) else fields["src0"]
             name, fields["literal"] = "VOP2_LIT", int(numbers.draw(kind_of(op, "vdst"), 1, rng)[0, 0])
+            if halves and not fields["literal"] & 0x7C00:  # flushed like an operand, which the listing doesn't say
+                fields["literal"] |= 0x3000
         inst = getattr(ins, name)(op, **fields)
         half = "vdst" in table and kind_of(op, "vdst").bits == 16 and not _CLEARS_HIGH.match(bare)
         half = (

@@ -326,7 +326,7 @@ def _arctangent(one: int, x: int) -> int:
 
 
 def byte_distance(masked: bool) -> Function:
-    """V_SAD_U8 and V_MSAD_U8 as functions of other listings; masked: where the reference's byte is 0, nothing is added."""
+    """V_SAD_U8 and V_MSAD_U8 as functions of other listings; masked: a byte of 0 in the reference adds nothing."""
 
     def apply(modes: Modes, a: Value, b: Value, c: Value) -> Value:
         total = c.bits

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,8 +39,8 @@ class _WaveState(ctypes.Structure):
 class Machine:
     """The core's library, and one allocation that memory instructions of the tests use."""
 
-    def __init__(self) -> None:
-        self.c = ctypes.CDLL(str(toolchain.library()), mode=ctypes.RTLD_GLOBAL)
+    def __init__(self, core: Path | None = None) -> None:
+        self.c = ctypes.CDLL(str(core or toolchain.library()), mode=ctypes.RTLD_GLOBAL)
         self.c.emu_allocate.restype = ctypes.c_void_p
         self.c.emu_allocate.argtypes = (ctypes.c_size_t, ctypes.c_uint32, ctypes.c_char_p)
         self.c.emu_last_error.restype = ctypes.c_char_p

@@ -91,7 +91,8 @@ def decode(bits: npt.NDArray[Any], fmt: Format) -> Array:
     if fmt.width == 64:
         return bits.astype(np.uint64).view(np.float64)
     if fmt.width <= 16:
-        return _table(fmt)[bits]
+        table: Array = _table(fmt)[bits]
+        return table
     return bits.astype(np.uint32).view(np.float32).astype(np.float64)
 
 

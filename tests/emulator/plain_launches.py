@@ -1,0 +1,52 @@
+"""``python -m tests.emulator.plain_launches LIBRARY CORE OPTIONS``: what problems of the smoke tier end in, as JSON.
+
+A process has one core. OPTIONS is JSON of options of the device. Of each problem: hashes of its outputs, or its fault,
+and all counters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kernels.launch.buffers import prepare
+from kernels.launch.c_abi import Library
+from kernels.launch.device import Device, choose
+from kernels.launch.launching import run_problem
+from matrix.problems.problem import Problem, wave_instructions
+from matrix.problems.tables import problems
+
+ARCH, MOST = "gfx950", 300_000  # wave-instructions of a problem: one with the checks on takes seconds
+COUNT = 8
+
+
+def chosen() -> Iterator[Problem]:
+    return itertools.islice((p for p in problems("batch-prefill") if 0 < wave_instructions(p) < MOST), COUNT)
+
+
+def ended(device: Device, library: Library, problem: Problem) -> dict[str, Any]:
+    """The outcome of a problem in plain values."""
+    device.restart_addresses()
+    outcome = run_problem(device, library, prepare(problem, ARCH))
+    return {
+        "status": str(outcome.launch.status),
+        "fault": outcome.fault.message if outcome.fault else "",
+        "outputs": {name: hashlib.sha256(data.tobytes()).hexdigest() for name, data in outcome.outputs.items()},
+        "counters": outcome.counters,
+    }
+
+
+def main() -> None:
+    path, core, options = sys.argv[1:]
+    device = choose("emulator", ARCH, threads=1, core=Path(core), **json.loads(options))
+    library = device.load(Path(path))
+    print(json.dumps({problem.name: ended(device, library, problem) for problem in chosen()}))
+
+
+if __name__ == "__main__":
+    main()

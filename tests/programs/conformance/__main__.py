@@ -1,0 +1,123 @@
+"""``python -m tests.programs.conformance``: run a peer's programs against their stored outcomes; the README's table.
+
+run --root FOLDER --arch A [--tier full] [--only NAME] [--accept]
+table [--check]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from matrix.base.entry import exit_code
+from matrix.base.errors import UsageError
+from matrix.base.files import write_atomically
+from tests.programs.conformance import acceptance, gtests
+from tests.programs.conformance.stored import OUTCOMES, PASSED, UNSUPPORTED, differences, read, suites
+
+HERE = Path(__file__).parent
+README = HERE.parents[2] / "README.md"
+SUITES = ("hipcub",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Programs:
+    """Programs of googletest below a root. ``tiers``: filters of tests; ``never``: tests not started, and why."""
+
+    folder: str
+    tiers: Mapping[str, str]
+    never: Mapping[str, str]
+    names: Sequence[str]
+
+
+def programs(suite: str) -> Programs:
+    """Those of a suite's table."""
+    row = yaml.safe_load((HERE / f"{suite}.yaml").read_text())
+    tiers = {name: row[name] for name in ("small", "full")}
+    return Programs(folder=row["folder"], tiers=tiers, never=row.get("never", {}), names=row["programs"])
+
+
+def parser() -> argparse.ArgumentParser:
+    """Of the command line."""
+    made = argparse.ArgumentParser(prog="python -m tests.programs.conformance", allow_abbrev=False)
+    commands = made.add_subparsers(required=True)
+    run = commands.add_parser("run", allow_abbrev=False, help="run a suite and compare it with its stored outcomes")
+    run.add_argument("suite", choices=SUITES)
+    run.add_argument("--root", type=Path, default=Path("/"), help="where its distribution is installed (default: /)")
+    run.add_argument("--arch", required=True, help="of the emulated device")
+    run.add_argument(
+        "--tier", choices=("small", "full"), default="small", help="default: %(default)s; only it is stored"
+    )
+    run.add_argument("--only", metavar="PROGRAM", help="one program; nothing is compared")
+    run.add_argument("--accept", action="store_true", help="store what the run ended with")
+    run.set_defaults(function=run_suite)
+    table = commands.add_parser("table", allow_abbrev=False, help="write the README's table of all stored outcomes")
+    table.add_argument("--check", action="store_true", help="write nothing; fail if it would change")
+    table.set_defaults(function=write_table)
+    return made
+
+
+def run_suite(args: argparse.Namespace) -> int:
+    """1 if the run differs from what is stored. Raises UsageError: options exclude each other, a program is missing."""
+    if args.accept and (args.only or args.tier != "small"):
+        raise UsageError("--accept stores the whole small tier: leave --only and --tier away.")
+    chosen = programs(args.suite)
+    seen = dict[str, gtests.Outcome]()
+    for name in [args.only] if args.only else chosen.names:
+        seen |= _outcomes(args.root.absolute(), chosen, name, args.arch, chosen.tiers[args.tier])
+    if args.only or args.tier != "small":
+        return int(any(outcome not in (PASSED, UNSUPPORTED) for outcome, _ in seen.values()))
+    file = OUTCOMES / f"{args.suite}.yaml"
+    suite = read(file)
+    before = suite.archs.get(args.arch)
+    if args.accept:
+        acceptance.store(acceptance.with_arch(suite, args.arch, acceptance.ran(seen, before)), file)
+        return 0
+    if before is None:
+        raise UsageError(f"nothing is stored of {args.suite} on {args.arch}: store this run with --accept.")
+    lines = differences(before, seen)
+    print("\n".join(lines) or "as stored", flush=True)
+    return int(bool(lines))
+
+
+def _outcomes(root: Path, chosen: Programs, name: str, arch: str, wanted: str) -> Mapping[str, gtests.Outcome]:
+    """Of a program's tests, which are named program:test. Prints those that did not pass, and their number."""
+    file = root / chosen.folder / name
+    if not file.is_file():
+        raise UsageError(f"{file} is not there: install what the suite's table names below --root.")
+    start = gtests.starter(file, arch, root)
+    names = gtests.tests(start, wanted)
+    seen = dict(gtests.outcomes(start, [test for test in names if test not in chosen.never]))
+    seen |= {test: (UNSUPPORTED, chosen.never[test]) for test in names if test in chosen.never}
+    for test, (outcome, detail) in seen.items():
+        if outcome != PASSED:
+            print(f"{name}:{test}: {outcome}: {detail}", flush=True)
+    print(f"{name}: {sum(outcome == PASSED for outcome, _ in seen.values())} of {len(seen)} passed", flush=True)
+    return {f"{name}:{test}": outcome for test, outcome in seen.items()}
+
+
+def write_table(args: argparse.Namespace) -> int:
+    """1 if --check was given and the table is another one. Raises UsageError: the README has no place for it."""
+    before = README.read_text()
+    after = acceptance.with_table(before, suites())
+    if args.check:
+        if before != after:
+            print("README.md: the table of conformance is another one: python -m tests.programs.conformance table")
+        return int(before != after)
+    write_atomically(README, after.encode())
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code of a command; ``error: ...`` for what a user can put right."""
+    args = parser().parse_args(argv)
+    return exit_code(lambda: int(args.function(args)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""Programs of googletest on the emulated device: what each of their tests ends with.
+
+They may lie in the root file system of another distribution, with the libraries that they need: its own loader starts
+them then. A launch that faults fails all calls after it, so that a process counts up to the first report of the
+emulator; the tests behind it are run again. A test that failed is run once more alone: what the emulator lacks is
+reported by the process, and not by the test.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from emulator import standalone, toolchain
+from tests.programs.conformance.stored import PASSED, UNSUPPORTED, WRONG
+
+ROOT = Path(__file__).parents[3]
+SECONDS = 1200  # one process: none of ours needs a quarter of it
+_LOADER, _LIBRARIES = "lib64/ld-linux-x86-64.so.2", "usr/lib/x86_64-linux-gnu"
+_BEGIN = re.compile(r"^\[ RUN      \] (\S+)$")
+_END = re.compile(r"\[(       OK |  FAILED  |  SKIPPED )\] (\S+?),? (?:where .*)?\(\d+ ms\)$")
+_REPORT = "emulator: "
+_LACKS = re.compile(r"emulator: .*(?:the emulator lacks|for want of these functions:) (.*)$", re.MULTILINE)
+_FAILURE = re.compile(r"^.*(?:Failure|HIP error|emulator: ).*$", re.MULTILINE)
+
+Outcome = tuple[str, str]  # of a test, and what is missing or wrong
+Start = Callable[[Sequence[str]], str]  # a program's arguments -> all that it wrote
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """What a process wrote from the beginning of a test on. ``ended`` is None if it ended within that test."""
+
+    test: str
+    ended: str | None
+    text: str
+
+
+def starter(program: Path, arch: str, root: Path) -> Start:
+    """Runs of a program below ``root`` ("/": this machine's) on an emulated device."""
+    words = [str(program)]
+    if root != Path("/"):
+        libraries = f"{_core()}:{root / _LIBRARIES}"
+        words = [str(root / _LOADER), "--library-path", libraries, *words]
+
+    def start(arguments: Sequence[str]) -> str:
+        command = [sys.executable, "-m", "emulator", "run", "--arch", arch, "--", *words, *arguments]
+        try:
+            done = subprocess.run(
+                command,
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                check=False,
+                timeout=SECONDS,
+            )
+        except subprocess.TimeoutExpired as late:
+            return (late.output or b"").decode(errors="replace")
+        return done.stdout
+
+    return start
+
+
+@cache
+def _core() -> Path:
+    return standalone.library_folder(toolchain.library())
+
+
+def tests(start: Start, chosen: str) -> tuple[str, ...]:
+    """Names of a program's tests that a filter leaves. Raises AssertionError: the program doesn't list them."""
+    text = start(["--gtest_list_tests", f"--gtest_filter={chosen}"])
+    names, suite = [], ""
+    for line in text.splitlines():
+        word = line.partition("#")[0].rstrip()
+        if word.startswith("  "):
+            names.append(suite + word.strip())
+        elif word.endswith("."):
+            suite = word
+    assert names, f"no tests are listed:\n{text[-2000:]}"
+    return tuple(names)
+
+
+def outcomes(start: Start, names: Sequence[str]) -> Mapping[str, Outcome]:
+    """What each test ends with. Raises AssertionError: a process ran none of those that it was given."""
+    seen: dict[str, Outcome] = {}
+    while left := [name for name in names if name not in seen]:
+        text = start([f"--gtest_filter={':'.join(left)}"])
+        counted = list(_counted(sections(text)))
+        assert counted, f"{left[0]} was not run:\n{text[-2000:]}"
+        for one in counted:
+            seen[one.test] = judged(one.ended, one.text)
+        for name in [one.test for one in counted if seen[one.test][0] == WRONG and len(left) > 1]:
+            alone = start([f"--gtest_filter={name}"])
+            seen[name] = judged(next((one.ended for one in sections(alone)), None), alone)
+    return seen
+
+
+def sections(text: str) -> Iterator[Section]:
+    """The tests of a process's output, in their order."""
+    test, lines, ended = "", list[str](), None
+    for line in text.splitlines():
+        if begun := _BEGIN.match(line):
+            test, lines, ended = begun[1], [], None
+        lines.append(line)
+        if test and (end := _END.search(line)) and end[2] == test:
+            ended = end[1].strip()
+            yield Section(test=test, ended=ended, text="\n".join(lines))
+            test = ""
+    if test:
+        yield Section(test=test, ended=None, text="\n".join(lines))
+
+
+def _counted(found: Iterator[Section]) -> Iterator[Section]:
+    for one in found:
+        yield one
+        if _REPORT in one.text:
+            return
+
+
+def judged(ended: str | None, text: str) -> Outcome:
+    """The outcome of a test of which a process wrote ``text``; a test that says OK beside a fault has not passed."""
+    if ended in ("OK", "SKIPPED") and _REPORT not in text:
+        return PASSED, ""
+    if lacking := _LACKS.search(text):
+        return UNSUPPORTED, re.sub(r" \(\d+ calls?\)", "", lacking[1]).strip()
+    failure = _FAILURE.search(text)
+    return WRONG, failure[0].strip() if failure else f"ended with {ended or 'no word'}"

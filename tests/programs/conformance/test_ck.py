@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from tests.programs.conformance.ck_examples import runs, verdict
 from tests.programs.conformance.smoke_script import Features, features, recorded, served
+from tests.programs.conformance.stored import OUTCOMES, read
 from tests.programs.example_program import verdict as attention_verdict
 
 
@@ -13,6 +16,21 @@ from tests.programs.example_program import verdict as attention_verdict
 def test_an_example_takes_its_result_for_right(name: str) -> None:
     said = verdict(runs()[name])
     assert said.valid, said.output
+
+
+def test_a_program_that_compares_nothing_is_not_valid() -> None:
+    """It has no kernel for fp32, says nothing and ends with 0."""
+    (known, *_) = (run for run in runs().values() if run.program == "topk_softmax")
+    said = verdict(dataclasses.replace(known, arguments="-pr_i=fp32 -warmup=0 -repeat=1"))
+    assert said.exit_code == 0
+    assert not said.valid
+
+
+def test_stored_are_those_that_run() -> None:
+    """All pass, so that there are no others to name."""
+    stored = read(OUTCOMES / "ck-examples.yaml").archs["gfx950"]
+    assert stored.tests == len(runs())
+    assert stored.outcomes() == {}
 
 
 @pytest.mark.parametrize("arguments", served())

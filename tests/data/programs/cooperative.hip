@@ -1,6 +1,6 @@
-// Cooperative launches, by the first argument: `sum` and `library` wait for the whole grid, with a barrier of their own and with
-// what the device library's counts in; `stuck` waits for a workgroup that never comes, `spin` for it without sleeping;
-// `large` asks for more workgroups than fit.
+// Cooperative launches, by the first argument: `sum` and `library` wait for the whole grid, with a
+// barrier of their own and with what the device library's counts in; `stuck` waits for a workgroup
+// that never comes, `spin` for it without sleeping; `large` asks for more workgroups than fit.
 #include "more_hip.h"
 
 #include <cstring>
@@ -27,7 +27,8 @@ __global__ void rotate(unsigned* values, unsigned* arrived, int rounds)
     for(int round = 0; round < rounds; ++round)
     {
         const unsigned next = (blockIdx.x + 1) % groups * THREADS + threadIdx.x;
-        const unsigned seen = __hip_atomic_load(&values[next], __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+        const unsigned seen =
+            __hip_atomic_load(&values[next], __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
         wait_for_grid(arrived, groups * (2 * round + 1));
         values[at] = 3 * values[at] + seen;
         wait_for_grid(arrived, groups * (2 * round + 2));
@@ -46,8 +47,8 @@ struct GridInformation
 __global__ void ask_library(unsigned* out)
 {
     using hidden = const __attribute__((address_space(4))) unsigned long;
-    auto* info   = reinterpret_cast<GridInformation*>(
-        ((hidden*)__builtin_amdgcn_implicitarg_ptr())[88 / 8]);
+    auto* info =
+        reinterpret_cast<GridInformation*>(((hidden*)__builtin_amdgcn_implicitarg_ptr())[88 / 8]);
     if(!info)
     {
         out[gridDim.x] = 1;
@@ -129,6 +130,8 @@ int main(int, char** words)
         return 0;
     }
     const bool stuck = std::strcmp(what, "stuck") == 0;
-    std::printf("%s\n", hipGetErrorName(stuck ? launch(wait_for_nobody, 3, arrived) : launch(spin, 2, arrived)));
+    std::printf(
+        "%s\n",
+        hipGetErrorName(stuck ? launch(wait_for_nobody, 3, arrived) : launch(spin, 2, arrived)));
     return 0;
 }

@@ -1,5 +1,5 @@
-// Graphs, by the first argument: `capture` of two streams, `nodes` made by hand, `errors` while a stream is
-// captured, `memory` of a graph's own. One line "name value.." each.
+// Graphs, by the first argument: `capture` of two streams, `nodes` made by hand, `errors` while a
+// stream is captured, `memory` of a graph's own. One line "name value.." each.
 #include "more_hip.h"
 
 #include <cstring>
@@ -63,17 +63,17 @@ static int capture()
     sum<<<dim3(1), dim3(N), 0, first>>>(x, y, out);
     HIP_CHECK(hipMemcpyAsync(back, out, BYTES, hipMemcpyDeviceToHost, first));
     HIP_CHECK(hipLaunchHostFunc(first, count, &calls));
-    int status = 0;
-    HIP_CHECK(hipStreamIsCapturing(second, &status));
+    int state = 0;
+    HIP_CHECK(hipStreamIsCapturing(second, &state));
     hipGraph_t graph;
     HIP_CHECK(hipStreamEndCapture(first, &graph));
-    std::printf("capturing %d calls %d\n", status, calls);
-    HIP_CHECK(hipStreamIsCapturing(second, &status));
+    std::printf("capturing %d calls %d\n", state, calls);
+    HIP_CHECK(hipStreamIsCapturing(second, &state));
     size_t nodes, edges, roots;
     HIP_CHECK(hipGraphGetNodes(graph, nullptr, &nodes));
     HIP_CHECK(hipGraphGetEdges(graph, nullptr, nullptr, &edges));
     HIP_CHECK(hipGraphGetRootNodes(graph, nullptr, &roots));
-    std::printf("capturing %d nodes %zu edges %zu roots %zu\n", status, nodes, edges, roots);
+    std::printf("capturing %d nodes %zu edges %zu roots %zu\n", state, nodes, edges, roots);
     hipGraphExec_t exec;
     HIP_CHECK(hipGraphInstantiate(&exec, graph, nullptr, nullptr, 0));
     HIP_CHECK(hipGraphDestroy(graph));
@@ -87,7 +87,7 @@ static int capture()
             std::printf("out %d %d %d\n", run, i, back[i]);
     }
     HIP_CHECK(hipGraphExecDestroy(exec));
-    std::printf("capturing %d calls %d\n", status, calls);
+    std::printf("capturing %d calls %d\n", state, calls);
     return 0;
 }
 
@@ -111,7 +111,8 @@ static int nodes()
     hipGraph_t graph, child, clone;
     hipGraphExec_t exec;
     HIP_CHECK(hipGraphCreate(&graph, 0));
-    hipGraphNode_t plus = kernel_node(graph, add, x, 4), times = kernel_node(graph, scale, x, 10), set;
+    hipGraphNode_t plus = kernel_node(graph, add, x, 4), times = kernel_node(graph, scale, x, 10),
+                   set;
     const hipMemsetParams one{x, 4, 1, 0, 1, N};
     HIP_CHECK(hipGraphAddMemsetNode(&set, graph, nullptr, 0, &one));
     const hipGraphNode_t from[] = {times, set}, to[] = {plus, times};
@@ -127,8 +128,9 @@ static int nodes()
 
     hipKernelNodeParams params;
     HIP_CHECK(hipGraphKernelNodeGetParams(times, &params));
-    std::printf("factor %d threads %u\n", *static_cast<int*>(params.kernelParams[1]), params.blockDim.x);
-    int factor = 20;
+    std::printf(
+        "factor %d threads %u\n", *static_cast<int*>(params.kernelParams[1]), params.blockDim.x);
+    int factor             = 20;
     params.kernelParams[1] = &factor;
     HIP_CHECK(hipGraphExecKernelNodeSetParams(exec, times, &params));
     factor = 0;
@@ -194,7 +196,7 @@ static int errors()
     HIP_CHECK(hipEventCreate(&event));
     HIP_CHECK(hipEventCreate(&outside));
     HIP_CHECK(hipEventRecord(outside, other));
-    const auto allocate = [](hipStream_t) { return hipMalloc(&pointer, 4); };
+    const auto allocate  = [](hipStream_t) { return hipMalloc(&pointer, 4); };
     const auto elsewhere = [](hipStream_t) {
         hipError_t error;
         std::thread([&] { error = hipMalloc(&pointer, 4); }).join();
@@ -212,7 +214,9 @@ static int errors()
         HIP_CHECK(hipEventRecord(event, stream));
         return hipEventSynchronize(event);
     });
-    during("isolation", relaxed, [](hipStream_t stream) { return hipStreamWaitEvent(stream, outside, 0); });
+    during("isolation", relaxed, [](hipStream_t stream) {
+        return hipStreamWaitEvent(stream, outside, 0);
+    });
     during("after", relaxed, [](hipStream_t stream) {
         (void)hipStreamSynchronize(stream);
         return hipMemsetAsync(memory, 0, 4, stream);

@@ -1,5 +1,5 @@
-// Pools, managed memory, streams' values and variants of calls, by the first argument: `pools`, `freed` (used after
-// hipFreeAsync), `managed` or `streams`. One line "name value" each.
+// Pools, managed memory, streams' values and variants of calls, by the first argument: `pools`,
+// `freed` (used after hipFreeAsync), `managed` or `streams`. One line "name value" each.
 #include "more_hip.h"
 
 #include <cstring>
@@ -139,11 +139,13 @@ static int streams()
     say("seen", seen);
     say("nodes", static_cast<long long>(nodes));
     void* function;
-    int status;
-    HIP_CHECK(hipGetProcAddress("hipGetErrorName", &function, 600, 0, &status));
-    std::printf("by_name %s %d\n", reinterpret_cast<const char* (*)(hipError_t)>(function)(hipErrorUnknown), status);
-    name_of("no_name", hipGetProcAddress("hipNothing", &function, 600, 0, &status));
-    say("status", status);
+    int state;
+    HIP_CHECK(hipGetProcAddress("hipGetErrorName", &function, 600, 0, &state));
+    std::printf("by_name %s %d\n",
+                reinterpret_cast<const char* (*)(hipError_t)>(function)(hipErrorUnknown),
+                state);
+    name_of("no_name", hipGetProcAddress("hipNothing", &function, 600, 0, &state));
+    say("status", state);
     return 0;
 }
 

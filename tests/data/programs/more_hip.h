@@ -1,5 +1,5 @@
-// What programs here use of HIP's host API beyond include/hip/hip_runtime.h: graphs, pools, cooperative launches, managed
-// memory. Names, values and layouts are those of HIP 6.
+// What programs here use of HIP's host API beyond include/hip/hip_runtime.h: graphs, pools,
+// cooperative launches, managed memory. Names, values and layouts are those of HIP 6.
 #pragma once
 
 #include "check.h"
@@ -111,8 +111,10 @@ hipError_t hipGraphAddDependencies(hipGraph_t graph,
                                    size_t count);
 hipError_t hipGraphGetNodes(hipGraph_t graph, hipGraphNode_t* nodes, size_t* count);
 hipError_t hipGraphGetRootNodes(hipGraph_t graph, hipGraphNode_t* nodes, size_t* count);
-hipError_t
-hipGraphGetEdges(hipGraph_t graph, hipGraphNode_t* from, hipGraphNode_t* to, size_t* count);
+hipError_t hipGraphGetEdges(hipGraph_t graph,
+                            hipGraphNode_t* from,
+                            hipGraphNode_t* to,
+                            size_t* count);
 hipError_t hipGraphNodeGetType(hipGraphNode_t node, int* type);
 hipError_t hipGraphKernelNodeGetParams(hipGraphNode_t node, hipKernelNodeParams* params);
 hipError_t hipGraphKernelNodeSetParams(hipGraphNode_t node, const hipKernelNodeParams* params);
@@ -120,8 +122,7 @@ hipError_t hipGraphExecKernelNodeSetParams(hipGraphExec_t exec,
                                            hipGraphNode_t node,
                                            const hipKernelNodeParams* params);
 hipError_t hipGraphClone(hipGraph_t* clone, hipGraph_t graph);
-hipError_t
-hipGraphNodeFindInClone(hipGraphNode_t* node, hipGraphNode_t original, hipGraph_t clone);
+hipError_t hipGraphNodeFindInClone(hipGraphNode_t* node, hipGraphNode_t original, hipGraph_t clone);
 hipError_t hipGraphInstantiate(
     hipGraphExec_t* exec, hipGraph_t graph, hipGraphNode_t* node, char* log, size_t bytes);
 hipError_t hipGraphExecUpdate(hipGraphExec_t exec,
@@ -132,8 +133,10 @@ hipError_t hipGraphExecDestroy(hipGraphExec_t exec);
 hipError_t hipGraphLaunch(hipGraphExec_t exec, hipStream_t stream);
 hipError_t hipMallocAsync(void** pointer, size_t bytes, hipStream_t stream);
 hipError_t hipFreeAsync(void* pointer, hipStream_t stream);
-hipError_t
-hipMallocFromPoolAsync(void** pointer, size_t bytes, hipMemPool_t pool, hipStream_t stream);
+hipError_t hipMallocFromPoolAsync(void** pointer,
+                                  size_t bytes,
+                                  hipMemPool_t pool,
+                                  hipStream_t stream);
 hipError_t hipDeviceGetDefaultMemPool(hipMemPool_t* pool, int device);
 hipError_t hipDeviceGetMemPool(hipMemPool_t* pool, int device);
 hipError_t hipDeviceSetMemPool(int device, hipMemPool_t pool);

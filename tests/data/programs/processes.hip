@@ -1,5 +1,6 @@
-// Processes and threads that use the device, by the first argument: `before` forks before the parent uses it, `behind`
-// afterwards, `again` starts this program anew as a child, `threads` launches from several threads.
+// Processes and threads that use the device, by the first argument: `before` forks before the
+// parent uses it, `behind` afterwards, `again` starts this program anew as a child, `threads`
+// launches from several threads.
 #include "check.h"
 
 #include <cstring>

@@ -26,7 +26,7 @@ def test_threads_launch_at_once() -> None:
     assert [int(one) for one in said] == [128 * i * 11 for i in range(6)]
 
 
-# Launches of two workgroups with 64 lanes that each load and store 4 bytes. A forked child has its parent's counts, too.
+# Launches of two workgroups with 64 lanes that store 4 bytes each. A forked child has its parent's counts, too.
 @pytest.mark.parametrize(("how", "launches"), [("before", [1, 1]), ("behind", [1, 3]), ("again", [1, 1])])
 def test_each_process_counts_by_itself(tmp_path: Path, how: str, launches: list[int]) -> None:
     file = tmp_path / "counters.json"

@@ -59,7 +59,7 @@ def test_hidden_arguments_have_the_core_s_order() -> None:
     kinds = re.search(r"enum class HiddenKind : uint32_t\n\{\s+(.*?),\s+Zero,\s+Count,\s+\}", text, re.DOTALL)
     assert kinds is not None
     names = [re.sub("(?<!^)([A-Z])", r"_\1", kind).lower() for kind in re.split(r",\s+", kinds[1])]
-    assert (*names, "none") == HIDDEN_KINDS
+    assert [*names, "none"] == [kind.removesuffix("_arg") for kind in HIDDEN_KINDS]
 
 
 def test_blob_has_the_layout_of_the_core() -> None:

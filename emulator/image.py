@@ -26,6 +26,7 @@ _DESCRIPTOR = struct.Struct("<3I4xq20x3I2H4x")
 HIDDEN_KINDS = (
     *("block_count_x", "block_count_y", "block_count_z", "group_size_x", "group_size_y", "group_size_z"),
     *("remainder_x", "remainder_y", "remainder_z", "global_offset_x", "global_offset_y", "global_offset_z"),
+    "multigrid_sync_arg",
     *("grid_dims", "dynamic_lds_size", "private_base", "shared_base", "queue_ptr", "hostcall_buffer"),
     *("heap_v1", "printf_buffer", "none"),
 )

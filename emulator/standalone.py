@@ -75,8 +75,9 @@ def settings(run: Run) -> str:
     lines += [f"decoder={word}" for word in (sys.executable, "-P", "-c", _DECODE, str(_ROOT), "decode", *hazards)]
     lines.append(f"store={program_cache.folder()}")
     lines.append(f"makers={program_cache.makers(judged=run.options.hazards)}")
+    lines.append(f"process={os.getpid()}")
     if run.counters:
-        lines += [f"counters={run.counters.absolute()}", f"process={os.getpid()}"]
+        lines.append(f"counters={run.counters.absolute()}")
     if broken := [line for line in lines if "\n" in line]:
         raise OutputError(f"{broken[0]!r}: a path with the end of a line in it. Name another place.")
     return "\n".join(lines)

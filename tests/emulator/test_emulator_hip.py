@@ -339,6 +339,25 @@ def test_handles_that_do_not_live(device: EmulatedGpu) -> None:
     assert c.hipEventElapsedTime(ctypes.byref(elapsed), untimed, untimed) == HANDLE
 
 
+class ChannelFormat(ctypes.Structure):
+    """hipChannelFormatDesc of hip/driver_types.h."""
+
+    _fields_ = [(name, ctypes.c_int) for name in ("x", "y", "z", "w", "kind")]
+
+
+@on_device("gfx950")
+def test_answers_that_are_values(device: EmulatedGpu) -> None:
+    c, stream = device._hip_runtime.c, ctypes.c_void_p()
+    assert c.hipStreamCreate(ctypes.byref(stream)) == SUCCESS
+    assert (c.hipGetStreamDeviceId(stream), c.hipGetStreamDeviceId(None)) == (0, 0)
+    assert c.hipStreamDestroy(stream) == SUCCESS
+    assert c.hipGetStreamDeviceId(stream) == -1
+    create = c.hipCreateChannelDesc
+    create.restype = ChannelFormat
+    made = create(32, 16, 8, 4, 2)  # float
+    assert (made.x, made.y, made.z, made.w, made.kind) == (32, 16, 8, 4, 2)
+
+
 @on_device("gfx950")
 def test_registered_memory(device: EmulatedGpu) -> None:
     c, data = device._hip_runtime.c, (ctypes.c_uint8 * 100)()

@@ -95,6 +95,13 @@ def test_unknown_bits_trap() -> None:
     assert missing([only, only]) == {"the emulator lacks bits that no instruction has": 2}
 
 
+@pytest.mark.parametrize("name", ["buffer_wbinvl1", "buffer_wbinvl1_vol"])
+def test_the_caches_of_gfx90a_are_invalidated_by_a_name_of_their_own(name: str) -> None:
+    first, last = instructions_of({name: f"{name}\n"}, "gfx90a")[name]
+    assert (first.name, first.size, last.name) == ("buffer_inv", 8, "s_endpgm")
+    assert not missing([first, last])
+
+
 def test_an_unknown_modifier_traps() -> None:
     # v_add3_u32 with clamp
     (only,) = instructions(0xD1FF8000, 0x040E0501)

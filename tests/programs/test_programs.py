@@ -96,7 +96,7 @@ def test_what_is_absent_is_answered_and_named_at_the_end() -> None:
     done = run(sample("failures"), "absent")
     assert done.stdout.decode().split() == [NOT_SUPPORTED, NOT_SUPPORTED]
     assert done.stderr.decode().splitlines() == [
-        f"emulator: answered {NOT_SUPPORTED}, for want of these functions: hipGraphCreate (2 calls)"
+        f"emulator: answered {NOT_SUPPORTED}, for want of these functions: hipCtxCreate (2 calls)"
     ]
 
 

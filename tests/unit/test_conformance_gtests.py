@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from matrix.base.errors import UsageError
+from tests.programs.conformance import __main__ as command
 from tests.programs.conformance import acceptance, gtests
-from tests.programs.conformance.__main__ import README, SUITES, main, programs
+from tests.programs.conformance.__main__ import README, SUITES, Programs, main, programs
 from tests.programs.conformance.stored import OUTCOMES, PASSED, UNSUPPORTED, WRONG, Ran, Suite, read, suites, table
 
 FAULT = (
@@ -51,9 +52,14 @@ def test_names_are_those_of_suites_with_their_tests() -> None:
 
 
 def test_all_that_passed_take_one_process() -> None:
-    program = Program(process(("A.a", "", OK), ("A.b", "", SKIPPED)))
+    program = Program(process(("A.a", "", OK), ("A.b", "", OK)))
     assert gtests.outcomes(program, ["A.a", "A.b"]) == {"A.a": (PASSED, ""), "A.b": (PASSED, "")}
     assert program.filters == ["A.a:A.b"]
+
+
+def test_a_test_that_skips_itself_has_not_passed() -> None:
+    ended = gtests.outcomes(Program(process(("A.a", "", SKIPPED))), ["A.a"])
+    assert ended == {"A.a": (UNSUPPORTED, "skipped by the test itself")}
 
 
 def test_what_follows_a_fault_is_run_again() -> None:
@@ -140,6 +146,33 @@ def test_a_suite_has_programs_and_a_place_for_its_outcomes(suite: str) -> None:
     found = programs(suite)
     assert len(set(found.names)) == len(found.names) > 0
     assert (OUTCOMES / f"{suite}.yaml").is_file()
+
+
+def test_a_run_is_compared_with_what_was_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The program's answers: its list of tests, then a process; three times."""
+    listed, good = "A.\n  a\n  b\n", process(("A.a", "", OK), ("A.b", "", SKIPPED))
+    bad = process(("A.a", "x.cpp:3: Failure", FAILED))
+    program = Program(
+        listed, good, listed, good, listed, process(("A.a", "x.cpp:3: Failure", FAILED), ("A.b", "", OK)), bad
+    )
+    suite = Programs(folder="tests", tiers={"small": "*"}, never={}, names=["one"])
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "one").touch()
+    before = Suite(name="s", source="s", toolchain="t", command="c", archs={})
+    acceptance.store(before, tmp_path / "hipcub.yaml")
+    monkeypatch.setattr(command, "OUTCOMES", tmp_path)
+    monkeypatch.setattr(command, "programs", lambda _: suite)
+    monkeypatch.setattr(gtests, "starter", lambda *_: program)
+    words = ["run", "hipcub", "--arch", "gfx90a", "--root", str(tmp_path)]
+    assert main([*words, "--accept"]) == 0
+    assert main(words) == 0
+    assert "as stored" in capsys.readouterr().out
+    assert main(words) == 1
+    said = capsys.readouterr().out
+    assert "one:A.a: wrong: x.cpp:3: Failure" in said
+    assert "one:A.b: passes now, stored as unsupported" in said
 
 
 @pytest.mark.parametrize(

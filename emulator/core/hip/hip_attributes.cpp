@@ -40,7 +40,7 @@ constexpr Attribute COMMON[] = {
     {7, 0},                  // preemption
     {8, 1},                  // concurrent kernels
     {9, 1},                  // managed memory while kernels run
-    {10, 0},                 // cooperative launch
+    {10, 1},                 // cooperative launch
     {11, 0},                 // on several devices
     {13, 1},                 // managed memory from the host
     {15, 1},                 // atomics on host memory
@@ -76,7 +76,7 @@ constexpr Attribute COMMON[] = {
     {83, MOST},              // constant memory
     {85, 1},                 // unified addresses
     {87, 64},                // threads of a wave
-    {88, 0},                 // memory pools
+    {88, 1},                 // memory pools
     {89, 0},                 // virtual memory management
     {90, 1},                 // hipHostRegister
     {10000, 100000},         // kHz of the clock that kernels read

@@ -1,4 +1,5 @@
 // The device and its properties.
+#include "hip/capture.h"
 #include "hip/hip_call.h"
 #include "isa/arch.h"
 #include "run/options.h"
@@ -186,8 +187,10 @@ HIP_API hipError_t hipGetDeviceProperties(void*, int)
 
 HIP_API hipError_t hipDeviceSynchronize(void)
 {
-    return hip_call(
-        "hipDeviceSynchronize", Needs::Device, [] { std::lock_guard lock(emu::device_mutex()); });
+    return hip_call("hipDeviceSynchronize", Needs::Device, [] {
+        emu::refuse_any_capture();
+        std::lock_guard lock(emu::device_mutex());
+    });
 }
 
 // All memory of the process is gone, and a fault forgotten. Registered libraries stay.

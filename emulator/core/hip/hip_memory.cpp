@@ -1,12 +1,40 @@
 // Memory: allocation, copies, fills. Every device range is checked against the allocations.
+#include "hip/hip_memory.h"
+
+#include "hip/capture.h"
 #include "hip/hip_call.h"
 #include "hip/hip_stream.h"
-#include "memory/memory.h"
 
 #include <cstring>
 
 namespace emu {
 namespace {
+
+bool is_ours(const void* pointer)
+{
+    Allocation found;
+    return find_allocation(reinterpret_cast<uint64_t>(pointer), &found);
+}
+
+template <typename T>
+void set(void* to, T value, size_t count)
+{
+    if(count == 0)
+        return;
+    require(to, hipErrorInvalidValue, "null pointer");
+    require(count <= SIZE_MAX / sizeof(T), hipErrorInvalidValue, "too many elements");
+    check_range(to, count * sizeof(T), "the destination");
+    std::lock_guard lock(device_mutex());
+    if(sizeof(T) == 1 || value == 0)
+    {
+        fill(to, static_cast<int>(value), count * sizeof(T));
+        return;
+    }
+    for(size_t i = 0; i < count; ++i)
+        std::memcpy(static_cast<char*>(to) + i * sizeof(T), &value, sizeof value);
+}
+
+} // namespace
 
 void new_memory(void** pointer, size_t bytes, AllocationKind kind)
 {
@@ -43,7 +71,15 @@ void free_memory(void* pointer, bool host)
     release(pointer);
 }
 
-// Throws unless the range lies in one allocation, whatever the granularity for kernels is.
+void allocate_again(void* address, size_t bytes)
+{
+    std::lock_guard lock(device_mutex());
+    set_placement(Placement::Fixed, reinterpret_cast<uint64_t>(address));
+    require(allocate(bytes, AllocationKind::Device) == address,
+            hipErrorInvalidValue,
+            "the graph's memory was not freed since the last launch, or has no room");
+}
+
 void check_range(const void* pointer, size_t bytes, const char* what)
 {
     Allocation found;
@@ -65,13 +101,7 @@ void check_range(const void* pointer, size_t bytes, const char* what)
     throw HipFailure(hipErrorInvalidValue, text);
 }
 
-bool is_ours(const void* pointer)
-{
-    Allocation found;
-    return find_allocation(reinterpret_cast<uint64_t>(pointer), &found);
-}
-
-void copy(void* to, const void* from, size_t bytes, hipMemcpyKind kind)
+void copy_memory(void* to, const void* from, size_t bytes, hipMemcpyKind kind)
 {
     require(kind >= hipMemcpyHostToHost && kind <= hipMemcpyDefault,
             hipErrorInvalidMemcpyDirection,
@@ -89,67 +119,53 @@ void copy(void* to, const void* from, size_t bytes, hipMemcpyKind kind)
     std::memmove(to, from, bytes);
 }
 
-template <typename T>
-void set(void* to, T value, size_t count)
+void set_memory(void* to, uint32_t value, unsigned element_bytes, size_t count)
 {
-    if(count == 0)
-        return;
-    require(to, hipErrorInvalidValue, "null pointer");
-    require(count <= SIZE_MAX / sizeof(T), hipErrorInvalidValue, "too many elements");
-    check_range(to, count * sizeof(T), "the destination");
-    std::lock_guard lock(device_mutex());
-    if(sizeof(T) == 1 || value == 0)
+    switch(element_bytes)
     {
-        fill(to, static_cast<int>(value), count * sizeof(T));
-        return;
+        case 1: return set(to, static_cast<uint8_t>(value), count);
+        case 2: return set(to, static_cast<uint16_t>(value), count);
+        case 4: return set(to, value, count);
+        default: throw HipFailure(hipErrorInvalidValue, "elements have 1, 2 or 4 bytes");
     }
-    for(size_t i = 0; i < count; ++i)
-        std::memcpy(static_cast<char*>(to) + i * sizeof(T), &value, sizeof value);
 }
 
-} // namespace
 } // namespace emu
 
 using emu::AllocationKind;
-using emu::check_stream;
 using emu::hip_call;
 using emu::Needs;
 using emu::require;
 
+static hipError_t allocate_call(const char* function,
+                                void** pointer,
+                                size_t bytes,
+                                AllocationKind kind)
+{
+    return hip_call(function, Needs::Device, [&] {
+        emu::refuse_while_capturing();
+        emu::new_memory(pointer, bytes, kind);
+    });
+}
+
 HIP_API hipError_t hipMalloc(void** pointer, size_t bytes)
 {
-    return hip_call("hipMalloc", Needs::Device, [&] {
-        emu::new_memory(pointer, bytes, AllocationKind::Device);
-    });
+    return allocate_call("hipMalloc", pointer, bytes, AllocationKind::Device);
 }
 
 HIP_API hipError_t hipExtMallocWithFlags(void** pointer, size_t bytes, unsigned int)
 {
-    return hip_call("hipExtMallocWithFlags", Needs::Device, [&] {
-        emu::new_memory(pointer, bytes, AllocationKind::Device);
-    });
-}
-
-HIP_API hipError_t hipMallocAsync(void** pointer, size_t bytes, hipStream_t stream)
-{
-    return hip_call("hipMallocAsync", Needs::Device, [&] {
-        check_stream(stream);
-        emu::new_memory(pointer, bytes, AllocationKind::Device);
-    });
+    return allocate_call("hipExtMallocWithFlags", pointer, bytes, AllocationKind::Device);
 }
 
 HIP_API hipError_t hipMallocManaged(void** pointer, size_t bytes, unsigned int)
 {
-    return hip_call("hipMallocManaged", Needs::Device, [&] {
-        emu::new_memory(pointer, bytes, AllocationKind::Managed);
-    });
+    return allocate_call("hipMallocManaged", pointer, bytes, AllocationKind::Managed);
 }
 
 HIP_API hipError_t hipHostMalloc(void** pointer, size_t bytes, unsigned int)
 {
-    return hip_call("hipHostMalloc", Needs::Device, [&] {
-        emu::new_memory(pointer, bytes, AllocationKind::Host);
-    });
+    return allocate_call("hipHostMalloc", pointer, bytes, AllocationKind::Host);
 }
 
 HIP_API hipError_t hipHostAlloc(void** pointer, size_t bytes, unsigned int flags)
@@ -162,21 +178,23 @@ HIP_API hipError_t hipMallocHost(void** pointer, size_t bytes)
     return hipHostMalloc(pointer, bytes, 0);
 }
 
+HIP_API hipError_t hipMemAllocHost(void** pointer, size_t bytes)
+{
+    return hipHostMalloc(pointer, bytes, 0);
+}
+
 // Releasing works after a fault: only then can a process that clears the fault go on without a
 // leak.
 static hipError_t free_call(const char* function, void* pointer, bool host)
 {
     return hip_call(function, Needs::Nothing, [&] {
+        emu::refuse_while_capturing();
         emu::free_memory(pointer, host);
         require(emu::fault_status() == hipSuccess, emu::fault_status(), "a launch faulted before");
     });
 }
 
 HIP_API hipError_t hipFree(void* pointer) { return free_call("hipFree", pointer, false); }
-HIP_API hipError_t hipFreeAsync(void* pointer, hipStream_t)
-{
-    return free_call("hipFreeAsync", pointer, false);
-}
 HIP_API hipError_t hipHostFree(void* pointer) { return free_call("hipHostFree", pointer, true); }
 HIP_API hipError_t hipFreeHost(void* pointer) { return free_call("hipFreeHost", pointer, true); }
 
@@ -264,11 +282,21 @@ HIP_API hipError_t hipPointerGetAttributes(hipPointerAttribute_t* attributes, co
     });
 }
 
-HIP_API hipError_t hipMemcpy(void* to, const void* from, size_t bytes, hipMemcpyKind kind)
+static hipError_t copy_now(
+    const char* function, void* to, const void* from, size_t bytes, hipMemcpyKind kind)
 {
-    return hip_call("hipMemcpy", Needs::Device, [&] { emu::copy(to, from, bytes, kind); });
+    return hip_call(function, Needs::Device, [&] {
+        emu::refuse_synchronous();
+        emu::copy_memory(to, from, bytes, kind);
+    });
 }
 
+HIP_API hipError_t hipMemcpy(void* to, const void* from, size_t bytes, hipMemcpyKind kind)
+{
+    return copy_now("hipMemcpy", to, from, bytes, kind);
+}
+
+// On the default stream or on another one, where it may be captured.
 static hipError_t copy_on(const char* function,
                           void* to,
                           const void* from,
@@ -277,8 +305,8 @@ static hipError_t copy_on(const char* function,
                           hipStream_t stream)
 {
     return hip_call(function, Needs::Device, [&] {
-        check_stream(stream);
-        emu::copy(to, from, bytes, kind);
+        if(!emu::captured(stream, [&] { return emu::line(to, from, bytes, kind); }))
+            emu::copy_memory(to, from, bytes, kind);
     });
 }
 
@@ -296,17 +324,17 @@ HIP_API hipError_t hipMemcpyWithStream(
 
 HIP_API hipError_t hipMemcpyHtoD(hipDeviceptr_t to, const void* from, size_t bytes)
 {
-    return copy_on("hipMemcpyHtoD", to, from, bytes, hipMemcpyHostToDevice, nullptr);
+    return copy_now("hipMemcpyHtoD", to, from, bytes, hipMemcpyHostToDevice);
 }
 
 HIP_API hipError_t hipMemcpyDtoH(void* to, hipDeviceptr_t from, size_t bytes)
 {
-    return copy_on("hipMemcpyDtoH", to, from, bytes, hipMemcpyDeviceToHost, nullptr);
+    return copy_now("hipMemcpyDtoH", to, from, bytes, hipMemcpyDeviceToHost);
 }
 
 HIP_API hipError_t hipMemcpyDtoD(hipDeviceptr_t to, hipDeviceptr_t from, size_t bytes)
 {
-    return copy_on("hipMemcpyDtoD", to, from, bytes, hipMemcpyDeviceToDevice, nullptr);
+    return copy_now("hipMemcpyDtoD", to, from, bytes, hipMemcpyDeviceToDevice);
 }
 
 HIP_API hipError_t hipMemcpyHtoDAsync(hipDeviceptr_t to,
@@ -333,28 +361,42 @@ HIP_API hipError_t hipMemcpyDtoDAsync(hipDeviceptr_t to,
     return copy_on("hipMemcpyDtoDAsync", to, from, bytes, hipMemcpyDeviceToDevice, stream);
 }
 
-template <typename T>
-static hipError_t set_on(const char* function, void* to, T value, size_t count, hipStream_t stream)
+static hipMemsetParams elements(void* to, uint32_t value, unsigned size, size_t count)
+{
+    return {to, size, 1, size * count, value, count};
+}
+
+static hipError_t set_now(
+    const char* function, void* to, uint32_t value, unsigned size, size_t count)
 {
     return hip_call(function, Needs::Device, [&] {
-        check_stream(stream);
-        emu::set(to, value, count);
+        emu::refuse_synchronous();
+        emu::set_memory(to, value, size, count);
+    });
+}
+
+static hipError_t set_on(
+    const char* function, void* to, uint32_t value, unsigned size, size_t count, hipStream_t stream)
+{
+    return hip_call(function, Needs::Device, [&] {
+        if(!emu::captured(stream, [&] { return elements(to, value, size, count); }))
+            emu::set_memory(to, value, size, count);
     });
 }
 
 HIP_API hipError_t hipMemset(void* to, int value, size_t bytes)
 {
-    return set_on("hipMemset", to, static_cast<uint8_t>(value), bytes, nullptr);
+    return set_now("hipMemset", to, static_cast<uint8_t>(value), 1, bytes);
 }
 
 HIP_API hipError_t hipMemsetAsync(void* to, int value, size_t bytes, hipStream_t stream)
 {
-    return set_on("hipMemsetAsync", to, static_cast<uint8_t>(value), bytes, stream);
+    return set_on("hipMemsetAsync", to, static_cast<uint8_t>(value), 1, bytes, stream);
 }
 
 HIP_API hipError_t hipMemsetD8(hipDeviceptr_t to, unsigned char value, size_t count)
 {
-    return set_on<uint8_t>("hipMemsetD8", to, value, count, nullptr);
+    return set_now("hipMemsetD8", to, value, 1, count);
 }
 
 HIP_API hipError_t hipMemsetD8Async(hipDeviceptr_t to,
@@ -362,12 +404,12 @@ HIP_API hipError_t hipMemsetD8Async(hipDeviceptr_t to,
                                     size_t count,
                                     hipStream_t stream)
 {
-    return set_on<uint8_t>("hipMemsetD8Async", to, value, count, stream);
+    return set_on("hipMemsetD8Async", to, value, 1, count, stream);
 }
 
 HIP_API hipError_t hipMemsetD16(hipDeviceptr_t to, unsigned short value, size_t count)
 {
-    return set_on<uint16_t>("hipMemsetD16", to, value, count, nullptr);
+    return set_now("hipMemsetD16", to, value, 2, count);
 }
 
 HIP_API hipError_t hipMemsetD16Async(hipDeviceptr_t to,
@@ -375,15 +417,15 @@ HIP_API hipError_t hipMemsetD16Async(hipDeviceptr_t to,
                                      size_t count,
                                      hipStream_t stream)
 {
-    return set_on<uint16_t>("hipMemsetD16Async", to, value, count, stream);
+    return set_on("hipMemsetD16Async", to, value, 2, count, stream);
 }
 
 HIP_API hipError_t hipMemsetD32(hipDeviceptr_t to, int value, size_t count)
 {
-    return set_on("hipMemsetD32", to, static_cast<uint32_t>(value), count, nullptr);
+    return set_now("hipMemsetD32", to, static_cast<uint32_t>(value), 4, count);
 }
 
 HIP_API hipError_t hipMemsetD32Async(hipDeviceptr_t to, int value, size_t count, hipStream_t stream)
 {
-    return set_on("hipMemsetD32Async", to, static_cast<uint32_t>(value), count, stream);
+    return set_on("hipMemsetD32Async", to, static_cast<uint32_t>(value), 4, count, stream);
 }

@@ -1,8 +1,9 @@
 // Modules loaded by hand, their functions and variables, and launches through either door.
+#include "hip/capture.h"
 #include "hip/hip_call.h"
 #include "hip/hip_launch.h"
-#include "hip/hip_stream.h"
 #include "hip/modules.h"
+#include "run/options.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -128,6 +129,21 @@ void check_sizes(const Kernel& kernel, dim3 grid, dim3 block)
         refuse("the grid is too large");
 }
 
+// A cooperative launch needs all workgroups at once on the compute units.
+void check_residency(const Kernel& kernel, const LaunchRequest& request)
+{
+    const auto [x, y, z] = request.block;
+    const int threads    = static_cast<int>(x * y * z);
+    const auto held =
+        static_cast<uint64_t>(resident_workgroups(kernel, threads, request.dynamic_lds)) *
+        static_cast<uint64_t>(options().cu_count);
+    const uint64_t wanted = uint64_t{request.grid.x} * request.grid.y * request.grid.z;
+    if(wanted > held)
+        throw HipFailure(hipErrorCooperativeLaunchTooLarge,
+                         kernel.name + ": " + std::to_string(wanted) +
+                             " workgroups; the device holds " + std::to_string(held) + " at once");
+}
+
 } // namespace
 
 const Kernel& module_kernel(hipFunction_t function)
@@ -139,33 +155,71 @@ const Kernel& module_kernel(hipFunction_t function)
     return *function->kernel;
 }
 
-void launch_kernel(const Kernel& kernel,
-                   dim3 grid,
-                   dim3 block,
-                   size_t dynamic_lds,
-                   hipStream_t stream,
-                   void** arguments,
-                   void** extra)
+hipFunction_t function_of(const Kernel& kernel)
 {
-    check_stream(stream);
-    check_sizes(kernel, grid, block);
-    const uint64_t lds = kernel.lds_bytes + uint64_t{dynamic_lds};
-    if(lds > current_arch().lds_bytes || dynamic_lds > UINT32_MAX)
-        throw HipFailure(hipErrorLaunchOutOfResources,
-                         kernel.name + ": " + std::to_string(lds) + " bytes of LDS; " +
-                             current_arch().processor + " has " +
-                             std::to_string(current_arch().lds_bytes));
-    const std::vector<unsigned char> block_bytes = packed(kernel, arguments, extra);
+    std::lock_guard guard(functions().mutex);
+    for(const hipFunction_t function : functions().live)
+        if(function->kernel == &kernel)
+            return function;
+    return *functions().live.insert(new ihipModuleSymbol_t{nullptr, &kernel}).first;
+}
+
+bool is_module_function(const void* function)
+{
+    std::lock_guard guard(functions().mutex);
+    return functions().live.count(reinterpret_cast<hipFunction_t>(const_cast<void*>(function))) !=
+           0;
+}
+
+const Kernel& kernel_of_function(const void* function)
+{
+    return is_module_function(function)
+               ? module_kernel(reinterpret_cast<hipFunction_t>(const_cast<void*>(function)))
+               : registered_kernel(function);
+}
+
+KernelNode prepared_launch(const LaunchRequest& request, void** arguments, void** extra)
+{
+    const Kernel& kernel = kernel_of_function(request.function);
+    check_sizes(kernel, request.grid, request.block);
+    const uint64_t lds = kernel.lds_bytes + uint64_t{request.dynamic_lds};
+    if(lds > current_arch().lds_bytes || request.dynamic_lds > UINT32_MAX)
+        throw HipFailure(
+            request.cooperative ? hipErrorCooperativeLaunchTooLarge : hipErrorLaunchOutOfResources,
+            kernel.name + ": " + std::to_string(lds) + " bytes of LDS; " +
+                current_arch().processor + " has " + std::to_string(current_arch().lds_bytes));
+    if(request.cooperative)
+        check_residency(kernel, request);
+    return {request.function,
+            request.grid,
+            request.block,
+            static_cast<uint32_t>(request.dynamic_lds),
+            request.cooperative,
+            packed(kernel, arguments, extra)};
+}
+
+void launch_kernel(const LaunchRequest& request, hipStream_t stream, void** arguments, void** extra)
+{
+    std::lock_guard lock(device_mutex()); // no unloading meanwhile
+    const auto prepared = [&] { return prepared_launch(request, arguments, extra); };
+    if(!captured(stream, prepared))
+        run_kernel(prepared());
+}
+
+void run_kernel(const KernelNode& node)
+{
     std::lock_guard lock(device_mutex());
+    const Kernel& kernel = kernel_of_function(node.function);
     Fault internal;
     try
     {
         launch(kernel,
-               {grid.x, grid.y, grid.z},
-               {block.x, block.y, block.z},
-               static_cast<uint32_t>(dynamic_lds),
-               block_bytes.data(),
-               block_bytes.size());
+               {node.grid.x, node.grid.y, node.grid.z},
+               {node.block.x, node.block.y, node.block.z},
+               node.dynamic_lds,
+               node.arguments.data(),
+               node.arguments.size(),
+               node.cooperative ? Together::Yes : Together::No);
         return;
     }
     catch(LaunchFault& fault)
@@ -265,29 +319,5 @@ HIP_API hipError_t hipModuleGetGlobal(hipDeviceptr_t* address,
             *address = reinterpret_cast<void*>(symbol.address);
         if(bytes)
             *bytes = symbol.bytes;
-    });
-}
-
-HIP_API hipError_t hipModuleLaunchKernel(hipFunction_t function,
-                                         unsigned grid_x,
-                                         unsigned grid_y,
-                                         unsigned grid_z,
-                                         unsigned block_x,
-                                         unsigned block_y,
-                                         unsigned block_z,
-                                         unsigned lds_bytes,
-                                         hipStream_t stream,
-                                         void** arguments,
-                                         void** extra)
-{
-    return hip_call("hipModuleLaunchKernel", Needs::Device, [&] {
-        std::lock_guard lock(emu::device_mutex()); // no unloading meanwhile
-        emu::launch_kernel(emu::module_kernel(function),
-                           {grid_x, grid_y, grid_z},
-                           {block_x, block_y, block_z},
-                           lds_bytes,
-                           stream,
-                           arguments,
-                           extra);
     });
 }

@@ -20,6 +20,8 @@ static_assert(sizeof(FunctionAttributes) == 56);
 // A compute unit of gfx9 (ISA documents, "Vector registers"; LLVM AMDGPU usage, "rsrc1").
 constexpr unsigned SIMDS = 4, WAVES_OF_A_SIMD = 8, ROWS_OF_A_SIMD = 512, GRANULE = 8, LANES = 64;
 
+} // namespace
+
 unsigned registers_of(const Kernel& kernel) { return ((kernel.rsrc1 & 63) + 1) * GRANULE; }
 
 int resident_workgroups(const Kernel& kernel, int threads, size_t dynamic_lds)
@@ -32,6 +34,8 @@ int resident_workgroups(const Kernel& kernel, int threads, size_t dynamic_lds)
     const size_t by_lds  = lds ? current_arch().lds_bytes / lds : slots;
     return static_cast<int>(std::min<size_t>(slots / waves, by_lds));
 }
+
+namespace {
 
 // The block that fills most of a compute unit: the largest one of several.
 void best_block(

@@ -1,10 +1,11 @@
-// Memory in rows: pitched allocations, copies and fills of rectangles; and advice about memory.
+// Memory in rows and slices: pitched allocations, copies and fills of rectangles and boxes.
+#include "hip/capture.h"
 #include "hip/hip_call.h"
-#include "hip/hip_stream.h"
+#include "hip/hip_memory.h"
 
 HIP_API hipError_t hipMalloc(void** pointer, size_t bytes);
-HIP_API hipError_t hipMemcpy(void* to, const void* from, size_t bytes, hipMemcpyKind kind);
-HIP_API hipError_t hipMemset(void* to, int value, size_t bytes);
+HIP_API hipError_t
+hipMemcpyAsync(void* to, const void* from, size_t bytes, hipMemcpyKind kind, hipStream_t stream);
 
 namespace emu {
 namespace {
@@ -18,33 +19,9 @@ void check(hipError_t error)
         throw HipFailure(error, emu_last_error());
 }
 
-unsigned char* row(void* start, size_t pitch, size_t number)
-{
-    return static_cast<unsigned char*>(start) + pitch * number;
-}
-
-void copy_rows(void* to,
-               size_t to_pitch,
-               const void* from,
-               size_t from_pitch,
-               size_t width,
-               size_t height,
-               hipMemcpyKind kind)
-{
-    require(width <= to_pitch && width <= from_pitch,
-            hipErrorInvalidValue,
-            "the rows are wider than their pitch");
-    if(width == 0)
-        return;
-    for(size_t y = 0; y < height; ++y)
-        check(hipMemcpy(
-            row(to, to_pitch, y), row(const_cast<void*>(from), from_pitch, y), width, kind));
-}
-
 } // namespace
 } // namespace emu
 
-using emu::check_stream;
 using emu::hip_call;
 using emu::Needs;
 using emu::require;
@@ -64,6 +41,38 @@ hipMemAllocPitch(hipDeviceptr_t* pointer, size_t* pitch, size_t width, size_t he
     return hipMallocPitch(pointer, pitch, width, height);
 }
 
+HIP_API hipError_t hipMalloc3D(hipPitchedPtr* pointer, hipExtent extent)
+{
+    return hip_call("hipMalloc3D", Needs::Device, [&] {
+        require(pointer, hipErrorInvalidValue, "null pointer");
+        *pointer       = {nullptr, 0, extent.width, extent.height};
+        const size_t y = extent.height * extent.depth;
+        emu::check(hipMallocPitch(&pointer->ptr, &pointer->pitch, extent.width, y));
+    });
+}
+
+// On the default stream (null for calls that wait), or on another one, where it may be captured.
+template <typename Params, typename Do>
+static hipError_t on_stream(const char* function,
+                            const Params& params,
+                            const hipStream_t* stream,
+                            Do&& now)
+{
+    return hip_call(function, Needs::Device, [&] {
+        if(!stream)
+            emu::refuse_synchronous();
+        if(!stream || !emu::captured(*stream, [&] { return params; }))
+            now(params);
+    });
+}
+
+static hipError_t copy_on(const char* function,
+                          const hipMemcpy3DParms& box,
+                          const hipStream_t* stream)
+{
+    return on_stream(function, box, stream, emu::copy_box);
+}
+
 HIP_API hipError_t hipMemcpy2D(void* to,
                                size_t to_pitch,
                                const void* from,
@@ -72,9 +81,9 @@ HIP_API hipError_t hipMemcpy2D(void* to,
                                size_t height,
                                hipMemcpyKind kind)
 {
-    return hip_call("hipMemcpy2D", Needs::Device, [&] {
-        emu::copy_rows(to, to_pitch, from, from_pitch, width, height, kind);
-    });
+    return copy_on("hipMemcpy2D",
+                   emu::rectangle(to, to_pitch, from, from_pitch, width, height, kind),
+                   nullptr);
 }
 
 HIP_API hipError_t hipMemcpy2DAsync(void* to,
@@ -86,37 +95,74 @@ HIP_API hipError_t hipMemcpy2DAsync(void* to,
                                     hipMemcpyKind kind,
                                     hipStream_t stream)
 {
-    return hip_call("hipMemcpy2DAsync", Needs::Device, [&] {
-        check_stream(stream);
-        emu::copy_rows(to, to_pitch, from, from_pitch, width, height, kind);
+    return copy_on("hipMemcpy2DAsync",
+                   emu::rectangle(to, to_pitch, from, from_pitch, width, height, kind),
+                   &stream);
+}
+
+HIP_API hipError_t hipMemcpy3D(const hipMemcpy3DParms* box)
+{
+    return box ? copy_on("hipMemcpy3D", *box, nullptr) : hipErrorInvalidValue;
+}
+
+HIP_API hipError_t hipMemcpy3DAsync(const hipMemcpy3DParms* box, hipStream_t stream)
+{
+    return box ? copy_on("hipMemcpy3DAsync", *box, &stream) : hipErrorInvalidValue;
+}
+
+static hipError_t fill_on(const char* function,
+                          const hipMemsetParams& rows,
+                          const hipStream_t* stream)
+{
+    return on_stream(function, rows, stream, [](const hipMemsetParams& all) {
+        if(all.width > 0 && all.height > 0)
+            emu::fill_rows(all);
     });
 }
 
-static hipError_t set_rows(const char* function,
-                           void* to,
-                           size_t pitch,
-                           int value,
-                           size_t width,
-                           size_t height,
-                           hipStream_t stream)
+// One byte in each place of a rectangle.
+static hipMemsetParams bytes_in(void* to, size_t pitch, int value, size_t width, size_t height)
 {
-    return hip_call(function, Needs::Device, [&] {
-        check_stream(stream);
-        require(width <= pitch, hipErrorInvalidValue, "the rows are wider than their pitch");
-        for(size_t y = 0; width > 0 && y < height; ++y)
-            emu::check(hipMemset(emu::row(to, pitch, y), value, width));
-    });
+    return {to, 1, height, pitch, static_cast<uint8_t>(value), width};
 }
 
 HIP_API hipError_t hipMemset2D(void* to, size_t pitch, int value, size_t width, size_t height)
 {
-    return set_rows("hipMemset2D", to, pitch, value, width, height, nullptr);
+    return fill_on("hipMemset2D", bytes_in(to, pitch, value, width, height), nullptr);
 }
 
 HIP_API hipError_t
 hipMemset2DAsync(void* to, size_t pitch, int value, size_t width, size_t height, hipStream_t stream)
 {
-    return set_rows("hipMemset2DAsync", to, pitch, value, width, height, stream);
+    return fill_on("hipMemset2DAsync", bytes_in(to, pitch, value, width, height), &stream);
+}
+
+// Slices lie ysize rows apart: rows of one kind when whole slices are meant.
+static hipError_t fill_slices(const char* function,
+                              const hipPitchedPtr& to,
+                              int value,
+                              hipExtent extent,
+                              const hipStream_t* stream)
+{
+    if(extent.depth > 1 && extent.height != to.ysize)
+        return hip_call(function, Needs::Device, [] {
+            throw emu::HipFailure(hipErrorNotSupported, "slices that are not filled whole");
+        });
+    const size_t rows = extent.height * extent.depth;
+    return fill_on(function, bytes_in(to.ptr, to.pitch, value, extent.width, rows), stream);
+}
+
+HIP_API hipError_t hipMemset3D(hipPitchedPtr to, int value, hipExtent extent)
+{
+    return fill_slices("hipMemset3D", to, value, extent, nullptr);
+}
+
+HIP_API hipError_t hipMemset3DAsync(hipPitchedPtr to,
+                                    int value,
+                                    hipExtent extent,
+                                    hipStream_t stream)
+{
+    return fill_slices("hipMemset3DAsync", to, value, extent, &stream);
 }
 
 static hipError_t copy_between(const char* function,
@@ -128,11 +174,10 @@ static hipError_t copy_between(const char* function,
                                hipStream_t stream)
 {
     return hip_call(function, Needs::Device, [&] {
-        check_stream(stream);
         require(to_device == 0 && from_device == 0,
                 hipErrorInvalidDevice,
                 "there is one emulated device, number 0");
-        emu::check(hipMemcpy(to, from, bytes, hipMemcpyDeviceToDevice));
+        emu::check(hipMemcpyAsync(to, from, bytes, hipMemcpyDeviceToDevice, stream));
     });
 }
 
@@ -146,22 +191,6 @@ HIP_API hipError_t hipMemcpyPeerAsync(
     void* to, int to_device, const void* from, int from_device, size_t bytes, hipStream_t stream)
 {
     return copy_between("hipMemcpyPeerAsync", to, to_device, from, from_device, bytes, stream);
-}
-
-// Where memory lies is the same for host and device here.
-HIP_API hipError_t hipMemAdvise(const void* pointer, size_t, int, int)
-{
-    return hip_call("hipMemAdvise", Needs::Device, [&] {
-        require(pointer, hipErrorInvalidValue, "null pointer");
-    });
-}
-
-HIP_API hipError_t hipMemPrefetchAsync(const void* pointer, size_t, int, hipStream_t stream)
-{
-    return hip_call("hipMemPrefetchAsync", Needs::Device, [&] {
-        check_stream(stream);
-        require(pointer, hipErrorInvalidValue, "null pointer");
-    });
 }
 
 HIP_API hipError_t hipHostGetFlags(unsigned int* flags, void* pointer)

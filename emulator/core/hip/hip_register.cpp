@@ -1,5 +1,6 @@
 // What clang compiles a HIP program to: registration of fat binaries, kernels and variables, and
 // kernel<<<..>>>().
+#include "hip/capture.h"
 #include "hip/hip_call.h"
 #include "hip/hip_launch.h"
 #include "hip/hip_stream.h"
@@ -209,40 +210,6 @@ HIP_API hipError_t __hipPopCallConfiguration(dim3* grid,
     });
 }
 
-HIP_API hipError_t hipLaunchKernel(const void* function,
-                                   dim3 grid,
-                                   dim3 block,
-                                   void** arguments,
-                                   size_t lds_bytes,
-                                   hipStream_t stream)
-{
-    return hip_call("hipLaunchKernel", Needs::Device, [&] {
-        std::lock_guard lock(emu::device_mutex()); // no unregistering meanwhile
-        emu::launch_kernel(
-            emu::registered_kernel(function), grid, block, lds_bytes, stream, arguments, nullptr);
-    });
-}
-
-HIP_API hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream);
-
-// With events before and behind.
-HIP_API hipError_t hipExtLaunchKernel(const void* function,
-                                      dim3 grid,
-                                      dim3 block,
-                                      void** arguments,
-                                      size_t lds_bytes,
-                                      hipStream_t stream,
-                                      hipEvent_t start,
-                                      hipEvent_t stop,
-                                      int)
-{
-    if(start && hipEventRecord(start, stream) != hipSuccess)
-        return hipErrorInvalidHandle;
-    const hipError_t launched =
-        hipLaunchKernel(function, grid, block, arguments, lds_bytes, stream);
-    return launched == hipSuccess && stop ? hipEventRecord(stop, stream) : launched;
-}
-
 // More than the usual LDS must be asked for (attribute 8,
 // hipFuncAttributeMaxDynamicSharedMemorySize): granted if there is.
 HIP_API hipError_t hipFuncSetAttribute(const void* function, int attribute, int value)
@@ -277,6 +244,7 @@ hipMemcpyToSymbol(const void* symbol, const void* from, size_t bytes, size_t off
 {
     return hip_call("hipMemcpyToSymbol", Needs::Device, [&] {
         require(from || bytes == 0, hipErrorInvalidValue, "null pointer");
+        emu::refuse_synchronous();
         std::memmove(emu::symbol_range(symbol, bytes, offset), from, bytes);
     });
 }
@@ -286,8 +254,19 @@ hipMemcpyFromSymbol(void* to, const void* symbol, size_t bytes, size_t offset, h
 {
     return hip_call("hipMemcpyFromSymbol", Needs::Device, [&] {
         require(to || bytes == 0, hipErrorInvalidValue, "null pointer");
+        emu::refuse_synchronous();
         std::memmove(to, emu::symbol_range(symbol, bytes, offset), bytes);
     });
+}
+
+HIP_API hipError_t
+hipMemcpyAsync(void* to, const void* from, size_t bytes, hipMemcpyKind kind, hipStream_t stream);
+
+static hipError_t address_in_symbol(
+    const char* function, void** address, const void* symbol, size_t bytes, size_t offset)
+{
+    return hip_call(
+        function, Needs::Device, [&] { *address = emu::symbol_range(symbol, bytes, offset); });
 }
 
 HIP_API hipError_t hipMemcpyToSymbolAsync(const void* symbol,
@@ -295,13 +274,23 @@ HIP_API hipError_t hipMemcpyToSymbolAsync(const void* symbol,
                                           size_t bytes,
                                           size_t offset,
                                           hipMemcpyKind kind,
-                                          hipStream_t)
+                                          hipStream_t stream)
 {
-    return hipMemcpyToSymbol(symbol, from, bytes, offset, kind);
+    void* to = nullptr;
+    const hipError_t error =
+        address_in_symbol("hipMemcpyToSymbolAsync", &to, symbol, bytes, offset);
+    return error == hipSuccess ? hipMemcpyAsync(to, from, bytes, kind, stream) : error;
 }
 
-HIP_API hipError_t hipMemcpyFromSymbolAsync(
-    void* to, const void* symbol, size_t bytes, size_t offset, hipMemcpyKind kind, hipStream_t)
+HIP_API hipError_t hipMemcpyFromSymbolAsync(void* to,
+                                            const void* symbol,
+                                            size_t bytes,
+                                            size_t offset,
+                                            hipMemcpyKind kind,
+                                            hipStream_t stream)
 {
-    return hipMemcpyFromSymbol(to, symbol, bytes, offset, kind);
+    void* from = nullptr;
+    const hipError_t error =
+        address_in_symbol("hipMemcpyFromSymbolAsync", &from, symbol, bytes, offset);
+    return error == hipSuccess ? hipMemcpyAsync(to, from, bytes, kind, stream) : error;
 }

@@ -2,52 +2,14 @@
 // event a moment.
 #include "hip/hip_stream.h"
 
+#include "hip/capture.h"
 #include "hip/hip_call.h"
 #include "run/options.h"
 
-#include <chrono>
-#include <mutex>
-#include <set>
-
-struct ihipStream_t
-{
-    unsigned flags;
-};
-
-struct ihipEvent_t
-{
-    bool timing;
-    bool recorded;
-    std::chrono::steady_clock::time_point moment;
-};
+#include <algorithm>
 
 namespace emu {
 namespace {
-
-// Live handles: a stale or wild one is an error and not a crash.
-template <typename Handle>
-struct Handles
-{
-    std::mutex mutex;
-    std::set<Handle> live;
-
-    Handle add(Handle handle)
-    {
-        std::lock_guard lock(mutex);
-        live.insert(handle);
-        return handle;
-    }
-    bool has(Handle handle)
-    {
-        std::lock_guard lock(mutex);
-        return live.count(handle) != 0;
-    }
-    bool remove(Handle handle)
-    {
-        std::lock_guard lock(mutex);
-        return live.erase(handle) != 0;
-    }
-};
 
 Handles<hipStream_t>& streams()
 {
@@ -61,19 +23,37 @@ Handles<hipEvent_t>& events()
     return only;
 }
 
+} // namespace
+
+ihipStream_t& stream_of(hipStream_t stream)
+{
+    static ihipStream_t& legacy = *new ihipStream_t;
+    thread_local ihipStream_t own;
+    const auto value = reinterpret_cast<uintptr_t>(stream);
+    if(value == 0 || value == LEGACY_STREAM)
+        return legacy;
+    if(value == PER_THREAD_STREAM)
+        return own;
+    require(streams().has(stream), hipErrorInvalidHandle, "not a live stream");
+    return *stream;
+}
+
+void check_stream(hipStream_t stream) { stream_of(stream); }
+
+bool is_legacy(hipStream_t stream) { return reinterpret_cast<uintptr_t>(stream) <= LEGACY_STREAM; }
+
 ihipEvent_t& event_of(hipEvent_t event)
 {
     require(event && events().has(event), hipErrorInvalidHandle, "not a live event");
     return *event;
 }
 
-} // namespace
-
-void check_stream(hipStream_t stream)
+void record_event(hipEvent_t event)
 {
-    // Null is the default stream; 1 and 2 are hipStreamLegacy and hipStreamPerThread.
-    const auto value = reinterpret_cast<uintptr_t>(stream);
-    require(value <= 2 || streams().has(stream), hipErrorInvalidHandle, "not a live stream");
+    ihipEvent_t& that = event_of(event);
+    that.moment       = std::chrono::steady_clock::now();
+    that.recorded     = true;
+    that.capture      = nullptr;
 }
 
 } // namespace emu
@@ -84,12 +64,19 @@ using emu::hip_call;
 using emu::Needs;
 using emu::require;
 
-static hipError_t create_stream(const char* function, hipStream_t* stream, unsigned flags)
+// Of the priorities that hipDeviceGetStreamPriorityRange names; others are the nearest of them.
+constexpr int LOWEST_PRIORITY = 1, HIGHEST_PRIORITY = -1;
+
+static hipError_t create_stream(const char* function,
+                                hipStream_t* stream,
+                                unsigned flags,
+                                int priority = 0)
 {
     return hip_call(function, Needs::Device, [&] {
         require(stream, hipErrorInvalidValue, "null pointer");
-        require(flags <= 1, hipErrorInvalidValue, "unknown flags");
-        *stream = emu::streams().add(new ihipStream_t{flags});
+        require(flags <= emu::NON_BLOCKING, hipErrorInvalidValue, "unknown flags");
+        priority = std::clamp(priority, HIGHEST_PRIORITY, LOWEST_PRIORITY);
+        *stream  = emu::streams().add(new ihipStream_t{flags, priority});
     });
 }
 
@@ -103,22 +90,25 @@ HIP_API hipError_t hipStreamCreateWithFlags(hipStream_t* stream, unsigned int fl
     return create_stream("hipStreamCreateWithFlags", stream, flags);
 }
 
-HIP_API hipError_t hipStreamCreateWithPriority(hipStream_t* stream, unsigned int flags, int)
+HIP_API hipError_t hipStreamCreateWithPriority(hipStream_t* stream,
+                                               unsigned int flags,
+                                               int priority)
 {
-    return create_stream("hipStreamCreateWithPriority", stream, flags);
+    return create_stream("hipStreamCreateWithPriority", stream, flags, priority);
 }
 
 HIP_API hipError_t hipStreamDestroy(hipStream_t stream)
 {
     return hip_call("hipStreamDestroy", Needs::Nothing, [&] {
         require(emu::streams().remove(stream), hipErrorInvalidHandle, "not a live stream");
+        emu::abandon_capture(*stream);
         delete stream;
     });
 }
 
 static hipError_t on_stream(const char* function, hipStream_t stream)
 {
-    return hip_call(function, Needs::Device, [&] { check_stream(stream); });
+    return hip_call(function, Needs::Device, [&] { emu::refuse_on_stream(stream); });
 }
 
 HIP_API hipError_t hipStreamSynchronize(hipStream_t stream)
@@ -130,40 +120,44 @@ HIP_API hipError_t hipStreamQuery(hipStream_t stream)
     return on_stream("hipStreamQuery", stream);
 }
 
-HIP_API hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event, unsigned int)
+HIP_API hipError_t hipStreamWaitEvent(hipStream_t stream, hipEvent_t event, unsigned int flags)
 {
     return hip_call("hipStreamWaitEvent", Needs::Device, [&] {
-        check_stream(stream);
-        event_of(event);
+        emu::wait_in_capture(stream, event_of(event), flags);
+    });
+}
+
+template <typename Value, typename Of>
+static hipError_t ask_stream(const char* function, hipStream_t stream, Value* value, Of of)
+{
+    return hip_call(function, Needs::Device, [&] {
+        const ihipStream_t& that = emu::stream_of(stream);
+        require(value, hipErrorInvalidValue, "null pointer");
+        *value = of(that);
     });
 }
 
 HIP_API hipError_t hipStreamGetFlags(hipStream_t stream, unsigned int* flags)
 {
-    return hip_call("hipStreamGetFlags", Needs::Device, [&] {
-        check_stream(stream);
-        require(flags, hipErrorInvalidValue, "null pointer");
-        *flags = emu::streams().has(stream) ? stream->flags : 0;
-    });
-}
-
-static hipError_t zero_of_stream(const char* function, hipStream_t stream, int* value)
-{
-    return hip_call(function, Needs::Device, [&] {
-        check_stream(stream);
-        require(value, hipErrorInvalidValue, "null pointer");
-        *value = 0;
-    });
+    return ask_stream("hipStreamGetFlags", stream, flags, [](const auto& s) { return s.flags; });
 }
 
 HIP_API hipError_t hipStreamGetPriority(hipStream_t stream, int* priority)
 {
-    return zero_of_stream("hipStreamGetPriority", stream, priority);
+    return ask_stream(
+        "hipStreamGetPriority", stream, priority, [](const auto& s) { return s.priority; });
 }
 
 HIP_API hipError_t hipStreamGetDevice(hipStream_t stream, int* device)
 {
-    return zero_of_stream("hipStreamGetDevice", stream, device);
+    return ask_stream("hipStreamGetDevice", stream, device, [](const auto&) { return 0; });
+}
+
+HIP_API hipError_t hipStreamGetId(hipStream_t stream, unsigned long long* id)
+{
+    return ask_stream("hipStreamGetId", stream, id, [](const auto& s) {
+        return reinterpret_cast<unsigned long long>(&s);
+    });
 }
 
 HIP_API hipError_t hipStreamAddCallback(hipStream_t stream,
@@ -172,18 +166,9 @@ HIP_API hipError_t hipStreamAddCallback(hipStream_t stream,
                                         unsigned int)
 {
     return hip_call("hipStreamAddCallback", Needs::Device, [&] {
-        check_stream(stream);
+        emu::refuse_on_stream(stream);
         require(function, hipErrorInvalidValue, "null function");
         function(stream, hipSuccess, argument);
-    });
-}
-
-HIP_API hipError_t hipStreamIsCapturing(hipStream_t stream, int* status)
-{
-    return hip_call("hipStreamIsCapturing", Needs::Device, [&] {
-        check_stream(stream);
-        require(status, hipErrorInvalidValue, "null pointer");
-        *status = 0;
     });
 }
 
@@ -204,9 +189,9 @@ HIP_API hipError_t hipExtStreamGetCUMask(hipStream_t stream, uint32_t words, uin
 HIP_API hipError_t hipLaunchHostFunc(hipStream_t stream, void (*function)(void*), void* argument)
 {
     return hip_call("hipLaunchHostFunc", Needs::Device, [&] {
-        check_stream(stream);
         require(function, hipErrorInvalidValue, "null function");
-        function(argument);
+        if(!emu::captured(stream, [&] { return hipHostNodeParams{function, argument}; }))
+            function(argument);
     });
 }
 
@@ -215,7 +200,7 @@ static hipError_t create_event(const char* function, hipEvent_t* event, unsigned
     constexpr unsigned DISABLE_TIMING = 2;
     return hip_call(function, Needs::Device, [&] {
         require(event, hipErrorInvalidValue, "null pointer");
-        *event = emu::events().add(new ihipEvent_t{(flags & DISABLE_TIMING) == 0, false, {}});
+        *event = emu::events().add(new ihipEvent_t{(flags & DISABLE_TIMING) == 0});
     });
 }
 
@@ -237,24 +222,27 @@ HIP_API hipError_t hipEventDestroy(hipEvent_t event)
     });
 }
 
-HIP_API hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream)
+static hipError_t record(const char* function, hipEvent_t event, hipStream_t stream, unsigned flags)
 {
-    return hip_call("hipEventRecord", Needs::Device, [&] {
-        ihipEvent_t& that = event_of(event);
-        check_stream(stream);
-        that.moment   = std::chrono::steady_clock::now();
-        that.recorded = true;
+    return hip_call(function, Needs::Device, [&] {
+        if(!emu::record_in_capture(stream, event_of(event), flags))
+            emu::record_event(event);
     });
 }
 
-HIP_API hipError_t hipEventRecordWithFlags(hipEvent_t event, hipStream_t stream, unsigned int)
+HIP_API hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream)
 {
-    return hipEventRecord(event, stream);
+    return record("hipEventRecord", event, stream, 0);
+}
+
+HIP_API hipError_t hipEventRecordWithFlags(hipEvent_t event, hipStream_t stream, unsigned int flags)
+{
+    return record("hipEventRecordWithFlags", event, stream, flags);
 }
 
 static hipError_t on_event(const char* function, hipEvent_t event)
 {
-    return hip_call(function, Needs::Device, [&] { event_of(event); });
+    return hip_call(function, Needs::Device, [&] { emu::refuse_on_event(event_of(event)); });
 }
 
 HIP_API hipError_t hipEventSynchronize(hipEvent_t event)

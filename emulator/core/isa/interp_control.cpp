@@ -51,6 +51,17 @@ const MicroOp* s_waitcnt(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
+// Whoever sleeps waits for another wave, which in a cooperative launch may be one of another
+// workgroup.
+const MicroOp* s_sleep(Wave& w, const MicroOp* op)
+{
+    if(!w.group->takes_turns)
+        return advance(op);
+    w.stop = Stop::Turn;
+    w.next = op + 1;
+    return nullptr;
+}
+
 const MicroOp* nothing(Wave&, const MicroOp* op) { return advance(op); }
 
 const MicroOp* s_branch(Wave&, const MicroOp* op) { return jump(op, true); }
@@ -176,7 +187,7 @@ constexpr Entry ENTRIES[] = {
     {"s_nop", nothing},
     {"s_sendmsg", s_sendmsg},
     {"s_trap", s_trap},
-    {"s_sleep", nothing},
+    {"s_sleep", s_sleep},
     {"s_setprio", nothing},
     {"s_sethalt", nothing},
     {"s_ttracedata", nothing},

@@ -30,7 +30,8 @@ enum class Stop : uint32_t
 {
     Running,
     End,
-    Barrier
+    Barrier,
+    Turn // the others' turn, in a cooperative launch
 };
 
 // What the counters count beside instructions, by thread.
@@ -63,10 +64,11 @@ struct Workgroup
     Traffic traffic;
     RangeCache ranges;
     SrdChecker srds;
-    uint32_t arch   = 950;
-    bool srd_range  = false;
-    bool late       = false;
-    bool exact_mfma = false; // sums of MFMA as gfx942 makes them
+    uint32_t arch    = 950;
+    bool srd_range   = false;
+    bool late        = false;
+    bool exact_mfma  = false; // sums of MFMA as gfx942 makes them
+    bool takes_turns = false; // with the other workgroups of a cooperative launch
 };
 
 struct alignas(64) Wave

@@ -2,6 +2,7 @@
 
 #include "host/host_calls.h"
 #include "isa/wave.h"
+#include "run/cooperative.h"
 #include "run/counters.h"
 #include "run/workgroup.h"
 
@@ -9,6 +10,7 @@
 #include <atomic>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -62,6 +64,7 @@ uint64_t hidden_value(const Shape& s, const HiddenArgument& hidden, uint32_t dyn
         case HiddenKind::HostcallBuffer: return s.host.buffer();
         case HiddenKind::HeapV1: return s.host.heap();
         case HiddenKind::PrintfBuffer: return s.host.printf_buffer();
+        case HiddenKind::MultigridSync: return s.grid_sync;
         default: return 0; // whole workgroups, no offsets
     }
 }
@@ -158,10 +161,11 @@ private:
     void work()
     {
         const uint32_t host = host_mode();
+        std::vector<uint64_t> counts(executions_.size());
         std::optional<Runner> runner;
         try
         {
-            runner.emplace(shape_, executions_.size());
+            runner.emplace(shape_, counts);
             for(uint64_t index; !stopped_ && (index = next_++) < groups_;)
                 run_group(*runner, index);
         }
@@ -177,7 +181,7 @@ private:
             return;
         add_traffic(traffic_, runner->traffic());
         for(size_t i = 0; i < executions_.size(); ++i)
-            executions_[i] += runner->counts[i];
+            executions_[i] += counts[i];
     }
 
     void run_group(Runner& runner, uint64_t index)
@@ -216,13 +220,16 @@ void launch(const Kernel& kernel,
             Dim3 block,
             uint32_t dynamic_lds,
             const void* explicit_arguments,
-            size_t bytes)
+            size_t bytes,
+            Together together)
 {
     check_launch(kernel, grid, block, bytes);
     check_registers(kernel);
     const Memory kernarg(std::max<size_t>(kernel.kernarg_bytes, bytes), "kernel arguments");
     const Memory packet(sizeof(DispatchPacket), "dispatch packet"), queue(4096, "queue");
     HostCalls host(kernel);
+    const bool in_turns = together == Together::Yes;
+    const Memory sync(in_turns ? sizeof(GridSync) : 0, "grid barrier");
     const uint64_t threads = uint64_t{block.x} * block.y * block.z;
     const Shape shape{kernel,
                       grid,
@@ -232,15 +239,21 @@ void launch(const Kernel& kernel,
                       kernarg.number(),
                       packet.number(),
                       queue.number(),
+                      in_turns ? sync.number() : 0,
                       host};
     if(bytes != 0)
         std::memcpy(kernarg.address, explicit_arguments, bytes);
     write_hidden(kernarg, shape, dynamic_lds);
+    if(in_turns)
+        new(sync.address) GridSync{.group_count = grid.x * grid.y * grid.z};
     const DispatchPacket aql = packet_of(shape);
     std::memcpy(packet.address, &aql, sizeof aql);
     try
     {
-        Workers(shape).run();
+        if(in_turns)
+            run_together(shape);
+        else
+            Workers(shape).run();
     }
     catch(...)
     {

@@ -8,6 +8,14 @@
 
 namespace emu {
 
+// Whether the workgroups of a launch run one after the other on a host thread, or in turns, so that
+// they can wait for each other (a cooperative launch).
+enum class Together
+{
+    No,
+    Yes
+};
+
 struct Dim3
 {
     uint32_t x = 1, y = 1, z = 1;
@@ -25,6 +33,7 @@ void launch(const Kernel& kernel,
             Dim3 block,
             uint32_t dynamic_lds,
             const void* explicit_arguments,
-            size_t bytes);
+            size_t bytes,
+            Together together = Together::No);
 
 } // namespace emu

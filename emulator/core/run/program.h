@@ -30,6 +30,7 @@ enum class HiddenKind : uint32_t
     GlobalOffsetX,
     GlobalOffsetY,
     GlobalOffsetZ,
+    MultigridSync,
     GridDims,
     DynamicLdsSize,
     PrivateBase,

@@ -20,6 +20,25 @@ namespace {
 constexpr uint32_t EXECUTE_SCRATCH = 1024;
 constexpr size_t MOST_OPS = size_t{1} << 24, MOST_WORDS = size_t{1} << 24;
 
+// Instructions after which a wave of a cooperative launch gives way even if it does not sleep.
+constexpr unsigned TURN = 4096;
+
+void run_turn(Wave& wave)
+{
+    const MicroOp* op = wave.next;
+    for(unsigned left = TURN; op != nullptr; --left)
+    {
+        if(left == 0)
+        {
+            wave.stop = Stop::Turn;
+            wave.next = op;
+            return;
+        }
+        ++wave.counts[op - wave.first];
+        op = op->handler(wave, op);
+    }
+}
+
 void run_plain(Wave& wave)
 {
     const MicroOp* op          = wave.next;
@@ -34,10 +53,17 @@ void run_plain(Wave& wave)
 
 void run_watched(Wave& wave, Trace* trace)
 {
-    const auto limit  = static_cast<uint64_t>(options().max_instructions);
-    const MicroOp* op = wave.next;
+    const auto limit    = static_cast<uint64_t>(options().max_instructions);
+    const uint64_t turn = wave.instructions + TURN;
+    const MicroOp* op   = wave.next;
     while(op != nullptr)
     {
+        if(wave.group->takes_turns && wave.instructions == turn)
+        {
+            wave.stop = Stop::Turn;
+            wave.next = op;
+            return;
+        }
         ++wave.counts[op - wave.first];
         ++wave.instructions;
         if(limit != 0 && wave.instructions > limit)
@@ -120,6 +146,8 @@ void run_wave(Wave& wave, uint64_t workgroup)
     if(trace != nullptr || wave.twin != nullptr || wave.other != nullptr ||
        wave.group->recorder != nullptr || options().max_instructions != 0)
         run_watched(wave, trace);
+    else if(wave.group->takes_turns)
+        run_turn(wave);
     else
         run_plain(wave);
 }

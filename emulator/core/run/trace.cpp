@@ -48,6 +48,7 @@ void Trace::after(const Wave& wave, const MicroOp* op)
                      row[63],
                      wave.exec());
     }
+    std::fflush(file_); // a child process must not inherit what is not written yet
 }
 
 Trace* trace_of(const Wave& wave, uint64_t workgroup)

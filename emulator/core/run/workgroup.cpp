@@ -3,11 +3,11 @@
 #include "checks/twin.h"
 #include "isa/fields.h"
 #include "run/run.h"
+#include "run/state.h"
 
 #include <algorithm>
 #include <cstring>
 #include <numeric>
-#include <random>
 
 namespace emu {
 
@@ -152,15 +152,16 @@ void Waves::start(Contents unwritten)
     }
 }
 
-Runner::Runner(const Shape& shape, size_t ops)
-    : counts(ops, 0),
-      shape_(shape),
+Runner::Runner(const Shape& shape, std::vector<uint64_t>& counts, Together together)
+    : shape_(shape),
       waves_(shape),
       group_(waves_.group),
-      banks_(shape.kernel.program->arch)
+      banks_(shape.kernel.program->arch),
+      order_(shape.waves)
 {
-    const Options& o = options();
-    group_.banks     = &banks_;
+    const Options& o   = options();
+    group_.banks       = &banks_;
+    group_.takes_turns = together == Together::Yes;
     if(o.lds_races || o.uninitialised)
     {
         shadow_.races     = o.lds_races != 0;
@@ -168,7 +169,7 @@ Runner::Runner(const Shape& shape, size_t ops)
         group_.shadow     = &shadow_;
     }
     if(o.uninitialised || o.probe)
-        twins_.emplace(shape);
+        twins_.emplace(shape).group.takes_turns = group_.takes_turns;
     if(o.probe)
         group_.probe = &probe_.emplace(shape.waves);
     for(uint32_t i = 0; i < shape.waves; ++i)
@@ -190,6 +191,15 @@ void Runner::run(uint64_t index)
 {
     if(options().record_only && !is_recorded(shape_.kernel, index))
         return;
+    start(index);
+    while(turn())
+        ;
+    finish();
+}
+
+void Runner::start(uint64_t index)
+{
+    index_              = index;
     group_.id[0]        = static_cast<uint32_t>(index % shape_.grid.x);
     group_.id[1]        = static_cast<uint32_t>(index / shape_.grid.x % shape_.grid.y);
     group_.id[2]        = static_cast<uint32_t>(index / (uint64_t{shape_.grid.x} * shape_.grid.y));
@@ -208,7 +218,10 @@ void Runner::run(uint64_t index)
         shadow_.bytes.assign(shape_.lds_bytes, {});
         shadow_.epoch = 1;
     }
-    const uint64_t barriers = group_.traffic.barriers, stores = group_.traffic.global_store_bytes;
+    std::iota(order_.begin(), order_.end(), 0u);
+    random_.seed(static_cast<uint64_t>(options().wave_order) * 0x9e3779b97f4a7c15 + index);
+    barriers_before_ = group_.traffic.barriers;
+    stores_before_   = group_.traffic.global_store_bytes;
     if(is_recorded(shape_.kernel, index))
         group_.recorder =
             &recorder_.emplace(shape_.kernel,
@@ -216,47 +229,88 @@ void Runner::run(uint64_t index)
                                uint64_t{shape_.grid.x} * shape_.grid.y * shape_.grid.z,
                                shape_.waves,
                                group_.traffic);
-    run_waves(index);
+}
+
+void Runner::finish()
+{
     if(recorder_)
         recorder_->keep();
     recorder_.reset();
     group_.recorder = nullptr;
     ++group_.traffic.workgroups;
     group_.traffic.waves += shape_.waves;
-    if(group_.traffic.barriers == barriers && group_.traffic.global_store_bytes == stores)
+    if(group_.traffic.barriers == barriers_before_ &&
+       group_.traffic.global_store_bytes == stores_before_)
         ++group_.traffic.early_out_workgroups;
 }
 
-// Each wave runs to its next barrier or its end; a barrier opens when all waves that still run
-// have reached it.
-void Runner::run_waves(uint64_t index)
+bool Runner::turn()
 {
-    std::vector<uint32_t> order(shape_.waves);
-    std::iota(order.begin(), order.end(), 0u);
     const int64_t choice = options().wave_order;
-    std::mt19937_64 random(static_cast<uint64_t>(choice) * 0x9e3779b97f4a7c15 + index);
-    for(;;)
+    if(choice == 1)
+        std::ranges::sort(order_, std::greater<>{});
+    if(choice > 1)
+        for(size_t i = order_.size(); i > 1; --i)
+            std::swap(order_[i - 1], order_[random_() % i]);
+    bool waiting = false, gave_way = false;
+    for(const uint32_t i : order_)
     {
-        if(choice == 1)
-            std::ranges::sort(order, std::greater<>{});
-        if(choice > 1)
-            for(size_t i = order.size(); i > 1; --i)
-                std::swap(order[i - 1], order[random() % i]);
-        bool waiting = false;
-        for(const uint32_t i : order)
+        Wave& wave = waves_[i];
+        if(wave.stop == Stop::Running || wave.stop == Stop::Turn)
         {
-            Wave& wave = waves_[i];
-            if(wave.stop == Stop::End)
-                continue;
             wave.stop = Stop::Running;
-            run_wave(wave, index);
-            waiting |= wave.stop == Stop::Barrier;
+            run_wave(wave, index_);
         }
-        if(!waiting)
-            return;
-        ++group_.traffic.barriers;
-        ++shadow_.epoch;
+        waiting |= wave.stop == Stop::Barrier;
+        gave_way |= wave.stop == Stop::Turn;
     }
+    if(waiting && !gave_way)
+        open_barrier();
+    return waiting || gave_way;
+}
+
+// All waves that still run have reached it.
+void Runner::open_barrier()
+{
+    for(uint32_t i = 0; i < shape_.waves; ++i)
+        if(waves_[i].stop == Stop::Barrier)
+            waves_[i].stop = Stop::Running;
+    ++group_.traffic.barriers;
+    ++shadow_.epoch;
+}
+
+uint64_t Waves::memory_state(uint64_t sum) const
+{
+    sum = add_bytes(sum, lds_.data(), lds_.size() * sizeof(Chunk));
+    return add_bytes(sum, scratch_.data(), scratch_.size() * sizeof(uint32_t));
+}
+
+uint64_t Runner::state(uint64_t sum, bool everything) const
+{
+    for(uint32_t i = 0; i < shape_.waves; ++i)
+    {
+        const Wave& wave = waves_[i];
+        if(wave.stop == Stop::End)
+            continue;
+        sum = add_bytes(sum, &wave.next, sizeof wave.next);
+        sum = add_bytes(sum, wave.s, sizeof wave.s);
+        if(everything)
+            sum = add_bytes(sum, wave.v, sizeof wave.v);
+    }
+    return everything ? waves_.memory_state(sum) : sum;
+}
+
+void Runner::report_deadlock() const
+{
+    uint32_t first = 0;
+    while(first + 1 < shape_.waves && waves_[first].stop == Stop::End)
+        ++first;
+    raise_named(waves_[first],
+                waves_[first].next,
+                FaultKind::Deadlock,
+                "no wave of the cooperative launch gets any further: each one waits for another, "
+                "and nothing that "
+                "they read changes any more");
 }
 
 } // namespace emu

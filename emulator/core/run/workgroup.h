@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <random>
 #include <vector>
 
 namespace emu {
@@ -21,6 +22,7 @@ struct Shape
     Dim3 grid, block;
     uint32_t lds_bytes, waves;
     uint64_t kernarg, packet, queue; // addresses
+    uint64_t grid_sync;              // of what a grid's barrier counts in; 0 unless cooperative
     HostCalls& host;
 };
 
@@ -42,6 +44,8 @@ public:
 
     void start(Contents unwritten);
     Wave& operator[](size_t i) { return waves_[i]; }
+    const Wave& operator[](size_t i) const { return waves_[i]; }
+    uint64_t memory_state(uint64_t sum) const; // of LDS and scratch
 
     Workgroup group;
 
@@ -61,16 +65,26 @@ private:
 class Runner
 {
 public:
-    // `ops`: micro-ops of the program.
-    Runner(const Shape& shape, size_t ops);
+    // `counts`: executions of each micro-op of the program, which are added up.
+    Runner(const Shape& shape, std::vector<uint64_t>& counts, Together together = Together::No);
     // Run the workgroup of a linear index. Throws LaunchFault.
     void run(uint64_t index);
     const Traffic& traffic() const { return group_.traffic; }
 
-    std::vector<uint64_t> counts; // executions of each micro-op
+    // The same in parts: start, turns until one answers false, finish. A turn runs each wave to its
+    // next barrier or its end, or until it gives way.
+    void start(uint64_t index);
+    bool turn();
+    void finish();
+
+    // Add up what the waves that still run depend on: where they are and their scalar registers, or
+    // everything of the workgroup. Equal states add up to the same.
+    uint64_t state(uint64_t sum, bool everything) const;
+    // Throws LaunchFault (Deadlock) at the first wave that still runs.
+    [[noreturn]] void report_deadlock() const;
 
 private:
-    void run_waves(uint64_t index);
+    void open_barrier();
 
     const Shape& shape_;
     Waves waves_;
@@ -80,6 +94,10 @@ private:
     Workgroup& group_;
     BankConflicts banks_;
     LdsShadow shadow_;
+    uint64_t index_ = 0; // of the workgroup that runs
+    std::vector<uint32_t> order_;
+    std::mt19937_64 random_;
+    uint64_t barriers_before_ = 0, stores_before_ = 0;
 };
 
 } // namespace emu

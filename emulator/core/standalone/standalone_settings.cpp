@@ -1,10 +1,13 @@
 #include "hip/device_api.h"
+#include "run/options.h"
 #include "standalone/decoder.h"
 #include "standalone/report.h"
 #include "standalone/settings.h"
 
 #include <cstdlib>
+#include <pthread.h>
 #include <sstream>
+#include <unistd.h>
 
 namespace emu {
 namespace {
@@ -41,6 +44,15 @@ void apply(const std::string& name, const std::string& value)
         report_line(std::string("CKPM_EMULATOR: ") + emu_last_error());
 }
 
+// The program's own process has the file of the trace to itself; what it starts writes files beside
+// it.
+void name_trace()
+{
+    static const std::string whole = options().trace_file;
+    if(!whole.empty() && getpid() != writable().process)
+        options().trace_file = whole + "." + std::to_string(getpid());
+}
+
 // Before the program's own constructors, which register its code objects.
 __attribute__((constructor)) void read_environment()
 {
@@ -62,6 +74,8 @@ __attribute__((constructor)) void read_environment()
             report_line("CKPM_EMULATOR: no number: " + line);
         }
     }
+    name_trace();
+    pthread_atfork(nullptr, nullptr, name_trace);
     emu_on_code_object(decode_code_object);
     std::atexit(report_at_exit);
 }

@@ -23,9 +23,9 @@ static int write_behind()
 
 static int absent()
 {
-    hipGraph_t graph;
+    hipCtx_t context;
     for(int i = 0; i < 2; ++i)
-        std::printf("%s\n", hipGetErrorName(hipGraphCreate(&graph, 0)));
+        std::printf("%s\n", hipGetErrorName(hipCtxCreate(&context, 0, 0)));
     return 0;
 }
 

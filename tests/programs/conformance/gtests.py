@@ -126,8 +126,8 @@ def _counted(found: Iterator[Section]) -> Iterator[Section]:
 
 def judged(ended: str | None, text: str) -> Outcome:
     """The outcome of a test of which a process wrote ``text``; a test that says OK beside a fault has not passed."""
-    if ended in ("OK", "SKIPPED") and _REPORT not in text:
-        return PASSED, ""
+    if _REPORT not in text and ended in ("OK", "SKIPPED"):
+        return (PASSED, "") if ended == "OK" else (UNSUPPORTED, "skipped by the test itself")
     if lacking := _LACKS.search(text):
         return UNSUPPORTED, re.sub(r" \(\d+ calls?\)", "", lacking[1]).strip()
     failure = _FAILURE.search(text)

@@ -1,0 +1,40 @@
+"""Cooperative launches: workgroups that wait for each other, more of them than fit, and those that wait for nobody."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.programs.program_builder import ARCHS, sample
+from tests.programs.test_programs import output, run
+
+GROUPS, THREADS, ROUNDS = 7, 128, 5
+
+
+def _numbers(*words: str, options: tuple[str, ...] = ()) -> list[int]:
+    return [int(line) for line in output(sample("cooperative"), *words, options=options).split()]
+
+
+@pytest.mark.parametrize("options", [("--arch", ARCHS[0]), ("--arch", ARCHS[1], "--checks", "all"), ("--threads", "2")])
+def test_a_barrier_of_the_whole_grid(options: tuple[str, ...]) -> None:
+    values = np.arange(GROUPS * THREADS, dtype=np.uint32).reshape(GROUPS, THREADS)
+    for _ in range(ROUNDS):
+        values = 3 * values + np.roll(values, -1, axis=0)
+    assert _numbers("sum", options=options) == values.ravel().tolist()
+
+
+def test_what_the_device_library_counts_in() -> None:
+    """A cooperative launch has it, with the number of workgroups; an ordinary one has not."""
+    assert _numbers("library") == [1] * GROUPS + [1] + [GROUPS] * GROUPS
+
+
+def test_more_workgroups_than_the_device_holds() -> None:
+    done = run(sample("cooperative"), "large", options=("--cus", "2"))
+    assert done.stdout.decode().split() == ["hipErrorCooperativeLaunchTooLarge", "hipSuccess"]
+
+
+@pytest.mark.parametrize("how", ["stuck", "spin"])
+def test_a_grid_that_can_never_finish_is_reported(how: str) -> None:
+    done = run(sample("cooperative"), how)
+    assert done.stdout.decode().split() == ["hipErrorLaunchFailure"]
+    assert "no wave of the cooperative launch gets any further" in done.stderr.decode()

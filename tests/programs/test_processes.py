@@ -1,0 +1,49 @@
+"""Programs of several processes and threads on the emulated device: fork, exec, counters, traces and checks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.programs.program_builder import sample
+from tests.programs.test_programs import output
+
+PARENT, CHILD = f"parent {128 * 5 * 7}", f"child {128 * 2 * 3}"
+# Words of the program: which process uses the device first, and how often it says so.
+SAID = {"before": [CHILD, PARENT], "behind": [PARENT, CHILD, "parent 35"], "again": [PARENT, CHILD]}
+
+
+@pytest.mark.parametrize("how", SAID)
+@pytest.mark.parametrize("checks", ["hazards", "all"])
+def test_a_child_uses_the_device_as_its_parent_does(how: str, checks: str) -> None:
+    assert output(sample("processes"), how, options=("--checks", checks)).decode().splitlines() == SAID[how]
+
+
+def test_threads_launch_at_once() -> None:
+    said = output(sample("processes"), "threads", options=("--threads", "2")).decode().split()
+    assert [int(one) for one in said] == [128 * i * 11 for i in range(6)]
+
+
+# Launches of two workgroups with 64 lanes that store 4 bytes each. A forked child has its parent's counts, too.
+@pytest.mark.parametrize(("how", "launches"), [("before", [1, 1]), ("behind", [1, 3]), ("again", [1, 1])])
+def test_each_process_counts_by_itself(tmp_path: Path, how: str, launches: list[int]) -> None:
+    file = tmp_path / "counters.json"
+    output(sample("processes"), how, options=("--counters", str(file)))
+    (other,) = (path for path in tmp_path.iterdir() if path != file)
+    assert other.name.removeprefix("counters.json.").isdecimal()
+    for path, expected in zip((file, other), launches, strict=True):
+        (counted,) = json.loads(path.read_text())["kernels"].values()
+        assert (counted["launches"], counted["global_store_bytes"]) == (expected, expected * 128 * 4)
+
+
+@pytest.mark.parametrize("how", SAID)
+def test_each_process_has_a_trace_of_its_own(tmp_path: Path, how: str) -> None:
+    file = tmp_path / "trace"
+    output(sample("processes"), how, options=("--trace", str(file)))
+    (other,) = (path for path in tmp_path.iterdir() if path != file)
+    assert other.name.removeprefix("trace.").isdecimal()
+    # Instructions stand at the line's begin; a launch ends once.
+    assert file.read_text().count("s_endpgm") == 1
+    assert other.read_text().count("s_endpgm") == (2 if how == "behind" else 1)

@@ -38,7 +38,9 @@ def outcomes(arch: str) -> dict[str, tuple[str, str]]:
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_every_case_ends_as_stored(arch: str) -> None:
-    stored = read(STORED).archs[arch]
+    archs = read(STORED).archs
+    assert arch in archs, f"nothing is stored of {arch}: python -m tests.triton --arch {arch} --store"
+    stored = archs[arch]
     assert differences(stored, outcomes(arch)) == []
     assert not stored.wrong
 

@@ -69,6 +69,13 @@ def features(arguments: str) -> Features:
     )
 
 
+def _needs_padding(arguments: str) -> bool:
+    """Whether K ends within a tile, or has lengths of its own for each sequence: our configurations' kernels pad."""
+    given = dict(word.removeprefix("-").partition("=")[::2] for word in arguments.split())
+    lengths = given.get("s_k", given.get("s", "0")).split(",")
+    return given.get("mode", "0") == "1" or all(int(one) == 0 or int(one) % 32 for one in lengths)
+
+
 def served() -> dict[str, Configuration]:
     """The script's runs whose features one of our configurations has, by argument line, with its kernels."""
     kernels: dict[Features, str] = {}
@@ -78,5 +85,5 @@ def served() -> dict[str, Configuration]:
     return {
         line: Configuration(name=line, kernels=kernels[features(line)], arguments=line)
         for line in recorded()
-        if features(line) in kernels
+        if features(line) in kernels and _needs_padding(line)
     }

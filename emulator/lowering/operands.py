@@ -98,11 +98,10 @@ def source(op: MicroOp, register: int, form: Form, literal: int | None = None) -
 def _constant(op: MicroOp, register: int, form: Form) -> Source:
     is_number = register in _INLINE_FLOATS or register == _INVERSE_TWO_PI
     if form.bits == 64 and not form.number.startswith("PK"):
-        if is_number:
-            value = _INLINE_FLOATS.get(register, 0.15915494309189532)
-            return _wide(op, int.from_bytes(struct.pack("<d", value), "little"))
-        demand(register <= 208, f"operand with encoding {register}")
-        return Source(m.SCALAR + register)  # an inline integer, which the core sign-extends
+        if register == _INVERSE_TWO_PI:
+            return _wide(op, int.from_bytes(struct.pack("<d", 0.15915494309189532), "little"))
+        demand(is_number or register <= 208, f"operand with encoding {register}")
+        return Source(m.SCALAR + register)  # the core sign-extends integers, and makes f64 of floats
     if is_number and (form.is_half or form.number in ("PK2_F16", "PK_F16")):
         if form.number in ("F16", "PK2_F16", "PK_F16"):
             if register == _INVERSE_TWO_PI:

@@ -63,6 +63,9 @@ inline uint64_t scalar_pair(const Wave& w, const MicroOp* op, uint16_t code)
     // Inline integers are sign-extended.
     if(code >= SCALAR + 128 && code <= SCALAR + 208)
         return static_cast<uint64_t>(int64_t{static_cast<int32_t>(w.s[code - SCALAR])});
+    // 0.5 to -4.0 are held as f32. 1/(2 pi), which is another number in f64, is a literal.
+    if(code >= SCALAR + 240 && code <= SCALAR + 247)
+        return std::bit_cast<uint64_t>(static_cast<double>(as_float(w.s[code - SCALAR])));
     return w.pair(code - SCALAR);
 }
 

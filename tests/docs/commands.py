@@ -26,6 +26,7 @@ from reports.cli import parser as reports_parser
 from tests.docs.pages import ROOT
 from tests.gpu.cli import parser as gpu_parser
 from tests.programs.__main__ import parser as programs_parser
+from tests.programs.conformance.__main__ import parser as conformance_parser
 from workflows.cli import parser as workflows_parser
 
 PARSERS: dict[str, Callable[[], Any]] = {
@@ -37,10 +38,12 @@ PARSERS: dict[str, Callable[[], Any]] = {
     "workflows": workflows_parser,
     "tests.gpu": gpu_parser,
     "tests.programs": programs_parser,
+    "tests.programs.conformance": conformance_parser,
 }
 # what is no command of ours; nobody checks the options of these
 PROGRAMS = {
-    *("apt-get", "cat", "cd", "cp", "export", "git", "grep", "head", "ls", "mkdir", "pip", "pre-commit", "sha256sum"),
+    *("apt-get", "cat", "cd", "cp", "export", "git", "grep", "head", "ls", "mkdir", "mmdebstrap"),
+    *("pip", "pre-commit", "sha256sum"),
     *("sbatch", "squeue", "sinfo", "scancel", "ssh-keygen", "rocminfo", "dmesg", "sed", "tail", "tar", "tee", "test"),
 }
 _OPERATORS = {"&&", "||", "|", ";", "&"}

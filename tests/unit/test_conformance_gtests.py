@@ -157,7 +157,7 @@ def test_a_run_is_compared_with_what_was_accepted(
     program = Program(
         listed, good, listed, good, listed, process(("A.a", "x.cpp:3: Failure", FAILED), ("A.b", "", OK)), bad
     )
-    suite = Programs(folder="tests", tiers={"small": "*"}, never={}, names=["one"])
+    suite = Programs(folder="tests", tiers={"smoke": "*"}, never={}, names=["one"])
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "one").touch()
     before = Suite(name="s", source="s", toolchain="t", command="c", archs={})

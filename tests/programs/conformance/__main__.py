@@ -38,7 +38,7 @@ class Programs:
 def programs(suite: str) -> Programs:
     """Those of a suite's table."""
     row = yaml.safe_load((HERE / f"{suite}.yaml").read_text())
-    tiers = {name: row[name] for name in ("small", "full")}
+    tiers = {name: row[name] for name in ("smoke", "full")}
     return Programs(folder=row["folder"], tiers=tiers, never=row.get("never", {}), names=row["programs"])
 
 
@@ -47,11 +47,11 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m tests.programs.conformance", allow_abbrev=False)
     commands = made.add_subparsers(required=True)
     run = commands.add_parser("run", allow_abbrev=False, help="run a suite and compare it with its stored outcomes")
-    run.add_argument("suite", choices=SUITES)
+    run.add_argument("name", choices=SUITES)
     run.add_argument("--root", type=Path, default=Path("/"), help="where its distribution is installed (default: /)")
     run.add_argument("--arch", required=True, help="of the emulated device")
     run.add_argument(
-        "--tier", choices=("small", "full"), default="small", help="default: %(default)s; only it is stored"
+        "--tier", choices=("smoke", "full"), default="smoke", help="default: %(default)s; only it is stored"
     )
     run.add_argument("--only", metavar="PROGRAM", help="one program; nothing is compared")
     run.add_argument("--accept", action="store_true", help="store what the run ended with")
@@ -64,22 +64,22 @@ def parser() -> argparse.ArgumentParser:
 
 def run_suite(args: argparse.Namespace) -> int:
     """1 if the run differs from what is stored. Raises UsageError: options exclude each other, a program is missing."""
-    if args.accept and (args.only or args.tier != "small"):
-        raise UsageError("--accept stores the whole small tier: leave --only and --tier away.")
-    chosen = programs(args.suite)
+    if args.accept and (args.only or args.tier != "smoke"):
+        raise UsageError("--accept stores the whole smoke tier: leave --only and --tier away.")
+    chosen = programs(args.name)
     seen = dict[str, gtests.Outcome]()
     for name in [args.only] if args.only else chosen.names:
         seen |= _outcomes(args.root.absolute(), chosen, name, args.arch, chosen.tiers[args.tier])
-    if args.only or args.tier != "small":
+    if args.only or args.tier != "smoke":
         return int(any(outcome not in (PASSED, UNSUPPORTED) for outcome, _ in seen.values()))
-    file = OUTCOMES / f"{args.suite}.yaml"
+    file = OUTCOMES / f"{args.name}.yaml"
     suite = read(file)
     before = suite.archs.get(args.arch)
     if args.accept:
         acceptance.store(acceptance.with_arch(suite, args.arch, acceptance.ran(seen, before)), file)
         return 0
     if before is None:
-        raise UsageError(f"nothing is stored of {args.suite} on {args.arch}: store this run with --accept.")
+        raise UsageError(f"nothing is stored of {args.name} on {args.arch}: store this run with --accept.")
     lines = differences(before, seen)
     print("\n".join(lines) or "as stored", flush=True)
     return int(bool(lines))

@@ -25,8 +25,8 @@ void load_to_lds(
     Wave& w, const MicroOp* op, int64_t offset, const uint32_t (*data)[LANES], unsigned dwords)
 {
     const unsigned bytes = 4 * dwords, stride = lds_dma_stride(dwords);
-    const uint64_t mask  = w.exec();
-    const uint64_t base  = lds_dma_place(w, op, offset, dwords);
+    const uint64_t mask = w.exec();
+    const uint64_t base = lds_dma_place(w, op, offset, dwords);
     PendingWrite write;
     write.target = PendingWrite::Target::Lds;
     write.chunk  = bytes;

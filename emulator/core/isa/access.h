@@ -35,9 +35,10 @@ void gather_all(const uint8_t* base, const Offset* offsets, uint32_t (*to)[LANES
 #if defined(__AVX512F__)
     if constexpr(Dwords == 2)
     {
-        const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
-        const __m512i odd  = _mm512_add_epi32(even, _mm512_set1_epi32(1));
-        const auto eight   = [&](unsigned l) {
+        const __m512i even =
+            _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+        const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+        const auto eight  = [&](unsigned l) {
             if constexpr(sizeof(Offset) == 4)
                 return _mm512_i32gather_epi64(
                     _mm256_loadu_si256(reinterpret_cast<const __m256i*>(offsets + l)), base, 1);
@@ -120,15 +121,20 @@ void scatter(uint8_t* base, const Offset* offsets, uint64_t mask, const uint32_t
         if constexpr(Dwords == 2 && sizeof(Offset) == 4)
         {
             // Of lanes with the same address the last one's value stays, as in the loop.
-            const __m512i low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+            const __m512i low =
+                _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
             const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
             for(unsigned l = 0; l < LANES; l += 16)
             {
-                const __m512i x = _mm512_loadu_si512(from[0] + l), y = _mm512_loadu_si512(from[1] + l);
+                const __m512i x  = _mm512_loadu_si512(from[0] + l),
+                              y  = _mm512_loadu_si512(from[1] + l);
                 const __m512i at = _mm512_loadu_si512(offsets + l);
-                _mm512_i32scatter_epi64(base, _mm512_castsi512_si256(at), _mm512_permutex2var_epi32(x, low, y), 1);
                 _mm512_i32scatter_epi64(
-                    base, _mm512_extracti64x4_epi64(at, 1), _mm512_permutex2var_epi32(x, high, y), 1);
+                    base, _mm512_castsi512_si256(at), _mm512_permutex2var_epi32(x, low, y), 1);
+                _mm512_i32scatter_epi64(base,
+                                        _mm512_extracti64x4_epi64(at, 1),
+                                        _mm512_permutex2var_epi32(x, high, y),
+                                        1);
             }
             return;
         }
@@ -274,7 +280,10 @@ void load_to_lds(
     Wave& w, const MicroOp* op, int64_t offset, const uint32_t (*data)[LANES], unsigned dwords);
 // Where lane 0's dwords go, checked and counted for all lanes of EXEC, and how far apart lanes are.
 uint64_t lds_dma_place(Wave& w, const MicroOp* op, int64_t offset, unsigned dwords);
-constexpr unsigned lds_dma_stride(unsigned dwords) { return dwords == 3 ? 16 : 4 * dwords; } // a fourth is left alone
+constexpr unsigned lds_dma_stride(unsigned dwords)
+{
+    return dwords == 3 ? 16 : 4 * dwords;
+} // a fourth is left alone
 
 // Whether a buffer store of two waves writes the same, for the probe (probe.h). Throws LaunchFault
 // where it would.

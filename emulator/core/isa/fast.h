@@ -1,6 +1,7 @@
-// The usual case of an instruction: all lanes on, no modifier, no check. Handlers have short ways for it beside the
-// general one, which alone is built with -DEMU_PLAIN: the two must agree bit by bit, and their speeds are compared
-// (tests/emulator/test_plain_core.py, kernels/bench/emulated.py).
+// The usual case of an instruction: all lanes on, no modifier, no check. Handlers have short ways
+// for it beside the general one, which alone is built with -DEMU_PLAIN: the two must agree bit by
+// bit, and their speeds are compared (tests/emulator/test_plain_core.py,
+// kernels/bench/emulated.py).
 #pragma once
 
 #include "isa/wave.h"
@@ -20,11 +21,12 @@ inline constexpr bool FAST = true;
 #define EMU_LANES_ALONE _Pragma("GCC ivdep")
 #endif
 
-// Whether an access by all lanes needs nothing but its data moved: no check looks on, and it lands at once.
+// Whether an access by all lanes needs nothing but its data moved: no check looks on, and it lands
+// at once.
 inline bool unwatched(const Wave& w)
 {
-    return FAST && w.exec() == ALL_LANES && w.twin == nullptr && !w.group->late && w.group->shadow == nullptr &&
-           w.group->recorder == nullptr;
+    return FAST && w.exec() == ALL_LANES && w.twin == nullptr && !w.group->late &&
+           w.group->shadow == nullptr && w.group->recorder == nullptr;
 }
 
 } // namespace emu

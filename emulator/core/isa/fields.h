@@ -113,8 +113,8 @@ constexpr uint64_t base(const uint32_t* words)
 }
 constexpr uint32_t stride(const uint32_t* words) { return STRIDE.of(words[1]); }
 
-// num_records of Triton's resources, INT32_MAX - 1: one value for every pointer, no size of anything. Lanes
-// that are masked off have the offset INT32_MAX, which is out of that range.
+// num_records of Triton's resources, INT32_MAX - 1: one value for every pointer, no size of
+// anything. Lanes that are masked off have the offset INT32_MAX, which is out of that range.
 constexpr uint32_t NO_SIZE = 0x7ffffffe;
 constexpr bool has_size(const uint32_t* words) { return stride(words) || words[2] != NO_SIZE; }
 

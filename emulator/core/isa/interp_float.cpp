@@ -75,7 +75,8 @@ using Longs                  = int64_t __attribute__((vector_size(8 * EXP_LANES)
 using Floats                 = float __attribute__((vector_size(4 * EXP_LANES)));
 
 // x = 2^x in double, with a relative error below 2^-38. 1 + f * p(f) on [-1/2, 1/2], where p
-// interpolates (2^f - 1) / f at Chebyshev's points. Of several vectors at once: the steps of one wait for each other.
+// interpolates (2^f - 1) / f at Chebyshev's points. Of several vectors at once: the steps of one
+// wait for each other.
 template <unsigned Count>
 void exp2_of(Doubles (&x)[Count])
 {
@@ -334,7 +335,7 @@ const MicroOp* transcendental(Wave& w, const MicroOp* op)
 const MicroOp* v_exp_f32(Wave& w, const MicroOp* op)
 {
     Row b0, buffer;
-    uint32_t* const out = target_row(w, op, buffer);
+    uint32_t* const out    = target_row(w, op, buffer);
     const uint32_t* a      = source_row(w, op, 0, b0);
     const bool other_round = (w.mxcsr & 0x6000) != 0;
     if(other_round) [[unlikely]]
@@ -353,7 +354,8 @@ const MicroOp* v_fma_f32(Wave& w, const MicroOp* op)
 {
     Row b0, b1, b2, buffer;
     uint32_t* const out = target_row(w, op, buffer);
-    const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1), *c = source_row(w, op, 2, b2);
+    const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1),
+                   *c = source_row(w, op, 2, b2);
     fma_row(a, b, c, out);
     if(output_modified(op)) [[unlikely]]
         modify_f32(w, op, out);

@@ -73,13 +73,15 @@ void permute_rows(const u32* a, const u32* b, u32 select, u32* out)
 #if defined(__AVX512BW__) && !defined(EMU_PLAIN)
     // Within a dword of each 16 bytes; a selector with bit 7 makes a zero.
     const u32 lows = select & 0x03030303, highs = (select & 0x04040404) << 5;
-    const __m512i dwords = _mm512_broadcast_i32x4(_mm_set_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0));
+    const __m512i dwords =
+        _mm512_broadcast_i32x4(_mm_set_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0));
     const __m512i within = _mm512_add_epi8(_mm512_set1_epi32(static_cast<i32>(lows)), dwords);
     const __m512i from_b = _mm512_or_si512(within, _mm512_set1_epi32(static_cast<i32>(highs)));
-    const __m512i from_a = _mm512_or_si512(within, _mm512_set1_epi32(static_cast<i32>(~highs & 0x80808080)));
+    const __m512i from_a =
+        _mm512_or_si512(within, _mm512_set1_epi32(static_cast<i32>(~highs & 0x80808080)));
     for(unsigned l = 0; l < LANES; l += 16)
     {
-        const __m512i first = _mm512_shuffle_epi8(_mm512_loadu_si512(a + l), from_a),
+        const __m512i first  = _mm512_shuffle_epi8(_mm512_loadu_si512(a + l), from_a),
                       second = _mm512_shuffle_epi8(_mm512_loadu_si512(b + l), from_b);
         _mm512_storeu_si512(out + l, _mm512_or_si512(first, second));
     }

@@ -90,7 +90,8 @@ const MicroOp* s_buffer_load(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-// Time passes when a wave looks at it, so that runs repeat and one that waits for a time comes to it.
+// Time passes when a wave looks at it, so that runs repeat and one that waits for a time comes to
+// it.
 const MicroOp* s_memtime(Wave& w, const MicroOp* op)
 {
     constexpr uint64_t TICKS = 1000;

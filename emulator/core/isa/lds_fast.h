@@ -1,4 +1,5 @@
-// LDS reads by all lanes that nothing watches (fast.h): one address each, which one or two instruction offsets shift.
+// LDS reads by all lanes that nothing watches (fast.h): one address each, which one or two
+// instruction offsets shift.
 #pragma once
 
 #include "checks/banks.h"
@@ -9,8 +10,9 @@
 
 namespace emu {
 
-// Read Dwords dwords a lane at each of Count offsets, straight into the destination. False, with nothing done: a lane is
-// outside of LDS, or the offsets cut dwords, so that they could conflict in other banks.
+// Read Dwords dwords a lane at each of Count offsets, straight into the destination. False, with
+// nothing done: a lane is outside of LDS, or the offsets cut dwords, so that they could conflict in
+// other banks.
 template <unsigned Dwords, unsigned Count>
 bool read_lds_fast(Wave& w, const MicroOp* op, const uint32_t (&offsets)[Count])
 {

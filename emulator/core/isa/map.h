@@ -16,7 +16,7 @@ const MicroOp* map_integer(Wave& w, const MicroOp* op)
 {
     Row b0, b1, b2, buffer;
     uint32_t* const out = target_row(w, op, buffer);
-    const uint32_t* a = source_row(w, op, 0, b0);
+    const uint32_t* a   = source_row(w, op, 0, b0);
     if constexpr(N == 1)
     {
         EMU_LANES_ALONE
@@ -48,7 +48,7 @@ const MicroOp* map_f32(Wave& w, const MicroOp* op)
 {
     Row b0, b1, b2, buffer;
     uint32_t* const out = target_row(w, op, buffer);
-    const uint32_t* a = source_row(w, op, 0, b0);
+    const uint32_t* a   = source_row(w, op, 0, b0);
     if constexpr(N == 1)
     {
         EMU_LANES_ALONE
@@ -95,13 +95,14 @@ const MicroOp* map_f32_mode(Wave& w, const MicroOp* op)
 {
     Row b0, b1, b2, buffer;
     uint32_t* const out = target_row(w, op, buffer);
-    const auto mode = G(w);
+    const auto mode     = G(w);
     // F takes bits, so the host's own flushing does not reach them.
-    const bool flush_inputs = !mode::INPUTS_F32.of(w.mode), flush_result = !mode::RESULTS_F32.of(w.mode);
-    const uint32_t* a = source_row(w, op, 0, b0);
-    const uint32_t* b = source_row(w, op, 1, b1);
-    const uint32_t* c = N == 3 ? source_row(w, op, 2, b2) : b;
-    const auto input  = [=](const uint32_t* from) {
+    const bool flush_inputs = !mode::INPUTS_F32.of(w.mode),
+               flush_result = !mode::RESULTS_F32.of(w.mode);
+    const uint32_t* a       = source_row(w, op, 0, b0);
+    const uint32_t* b       = source_row(w, op, 1, b1);
+    const uint32_t* c       = N == 3 ? source_row(w, op, 2, b2) : b;
+    const auto input        = [=](const uint32_t* from) {
         const Word word = lanes_at<Word>(from);
         return flush_inputs ? flushed(word) : word;
     };

@@ -1,4 +1,5 @@
-// Vectors of f32 as wide as the instruction set has them, with a fused multiply-add that rounds once.
+// Vectors of f32 as wide as the instruction set has them, with a fused multiply-add that rounds
+// once.
 #pragma once
 
 #include "isa/operands.h"

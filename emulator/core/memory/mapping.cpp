@@ -68,8 +68,9 @@ bool poison_pages(uint64_t begin, uint64_t end)
     return true;
 }
 
-// A huge page saves the host most of its walks of page tables where a kernel reads scattered rows. But with one, a
-// touched byte costs 2 MiB: large allocations, which may be touched here and there, do without.
+// A huge page saves the host most of its walks of page tables where a kernel reads scattered rows.
+// But with one, a touched byte costs 2 MiB: large allocations, which may be touched here and there,
+// do without.
 void choose_pages(void* begin, uint64_t bytes)
 {
     constexpr uint64_t MOST = 256 * MIB;

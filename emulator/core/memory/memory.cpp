@@ -192,7 +192,7 @@ void* allocate(size_t bytes, AllocationKind kind, const char* label)
     // What a launch needs for itself lies where it always does, whatever a test chose for its
     // pools; so do slabs of the kernels' heap, which begin at multiples of their 2 MiB.
     const bool ours   = kind == AllocationKind::Internal || kind == AllocationKind::Code ||
-                      kind == AllocationKind::Heap;
+                        kind == AllocationKind::Heap;
     request.placement = ours ? Placement::Default : all.placement;
     request.base      = all.placement_base;
     request.guard     = all.guard;

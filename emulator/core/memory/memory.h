@@ -133,9 +133,9 @@ bool nearest(uint64_t address, Allocation* found, int64_t* distance);
 std::vector<Allocation> allocations(); // live ones, ascending
 
 // ---- CDNA4: a buffer instruction faults if the range of its resource touches an unmapped 4 KiB
-// page, even if the addressed bytes are mapped. A resource that states no size (srd::NO_SIZE) has no
-// range to judge: what its lanes address is checked as every access is. One checker for each thread;
-// verdicts are cached by resource and epoch.
+// page, even if the addressed bytes are mapped. A resource that states no size (srd::NO_SIZE) has
+// no range to judge: what its lanes address is checked as every access is. One checker for each
+// thread; verdicts are cached by resource and epoch.
 struct SrdRange
 {
     uint64_t base  = 0;

@@ -32,7 +32,7 @@ _MAKERS = (
         "lowering/registers",
         "inspection/waits",
     ),
-    *("lowering/decode", "lowering/microop", "lowering/operands", "lowering/shapes"),
+    *("lowering/decode", "lowering/matrix_table", "lowering/microop", "lowering/operands", "lowering/shapes"),
 )
 _WORTH_PROCESSES = 32  # kernels; a process of its own takes half a second to start
 

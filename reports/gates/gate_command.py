@@ -172,11 +172,13 @@ def _changes(lines: Sequence[baseline.Acceptance]) -> dict[int, list[str]]:
 def _judged(args: argparse.Namespace) -> Judged:
     """What the options name. Raises UnknownArchError, and as the one that is asked."""
     check_built_arch(args.arch)
-    if args.family == DECODE:
-        from reports.gates.judged import decode  # only here: NumPy and the emulator
+    return {DECODE: _decode_kernels}.get(args.family, gated_library)(args)
 
-        return decode.built(args)
-    return gated_library(args)
+
+def _decode_kernels(args: argparse.Namespace) -> Judged:
+    from reports.gates.judged import decode  # only here: NumPy and the emulator
+
+    return decode.built(args)
 
 
 def _chosen(args: argparse.Namespace, judged: Judged) -> list[str]:

@@ -22,6 +22,7 @@ from emulator.device import EmulatedGpu
 STUB = Path(__file__).parents[1] / "data" / "emulator" / "stub_core.cpp"
 OURS = (
     *("memory", "mapping", "memory_api", "fault", "device_api", "code_object", "compressed", "modules", "hip_*"),
+    *("graph", "capture"),
     *("standalone_*", "sha256"),
 )
 PROGRAM = "\n".join(

@@ -10,7 +10,7 @@ import contextlib
 import functools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tinygrad.renderer.amd import decode_inst
 from tinygrad.renderer.amd.dsl import Inst
@@ -107,9 +107,16 @@ def altered(draw: st.DrawFn) -> bytes:
     return raw.to_bytes(16, "little")
 
 
+def _is_beyond_the_tables(code: bytes) -> bool:
+    """MTBUF and gfx90a's buffer_wbinvl1, which the decoder reads by itself (test_typed_buffers, test_gfx90a)."""
+    first = int.from_bytes(code[:4], "little")
+    return first >> 26 == 0b111010 or (first >> 26 == 0b111000 and first >> 18 & 0x7E == 0x3E)
+
+
 @given(altered())
 @settings(max_examples=500, deadline=None)
 def test_what_was_learned_changes_nothing(code: bytes) -> None:
+    assume(not _is_beyond_the_tables(code))
     for encoding in encodings():
         list(decoder.decode(encoding))
     learned, alone = next(decoder.decode(code)), _alone(code)

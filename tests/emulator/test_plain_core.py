@@ -28,7 +28,7 @@ from tests.emulator.oracle.operands import EXEC, State
 from tests.emulator.oracle.suite import cases_for
 
 ALL = (1 << 64) - 1
-MEMORY = ("GLOBAL", "FLAT", "MUBUF", "SMEM", "SCRATCH")  # their cases name addresses of one core
+MEMORY = ("GLOBAL", "FLAT", "MUBUF", "MTBUF", "SMEM", "SCRATCH")  # their cases name addresses of one core
 ONE_WAVE = tuple(one for one in ENCODINGS if one not in MEMORY)
 SETTINGS = {
     "none": {},

@@ -74,8 +74,13 @@ std::unique_ptr<Program> load_program(const void* blob, size_t bytes)
 // Kernels: "touch" loads 16 bytes at its first argument in lane 3 and then writes its second
 // argument there; "srd" checks the resource whose base is the first argument and num_records the
 // second; "trap", "broken" and "refused" fail.
-void launch(
-    const Kernel& kernel, Dim3 grid, Dim3 block, uint32_t lds, const void* arguments, size_t bytes)
+void launch(const Kernel& kernel,
+            Dim3 grid,
+            Dim3 block,
+            uint32_t lds,
+            const void* arguments,
+            size_t bytes,
+            Together)
 {
     uint64_t address = 0, second = 0;
     if(bytes >= 8)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from kernels.decode.problem import (
     FORCED,
-    RESIDENT,
     Launch,
     Shape,
     attention_candidate,
@@ -42,13 +41,6 @@ def test_a_shape_that_is_not_served_is_refused(change: dict[str, Any], complaint
         dataclasses.replace(SHAPE, **change)
 
 
-def test_a_tile_has_to_lie_in_one_page() -> None:
-    paged = dataclasses.replace(SHAPE, page_size=64)
-    assert paged.constexprs(FORCED["gfx950", 128])["PAGE_SIZE"] == 64
-    with pytest.raises(UsageError, match="a tile of 128 has to lie in one"):
-        paged.constexprs(RESIDENT)
-
-
 @given(st.sampled_from(["fp8", "int8"]), st.sampled_from(["gfx942", "gfx950"]), st.integers(0, 1000))
 def test_a_quantised_cache_is_within_a_step_of_its_values(stored: str, arch: str, seed: int) -> None:
     """A step of int8 is 1/254 of a group's extent, of fp8 at most 1/30 (16 of 480: 3 bits below the largest)."""
@@ -69,7 +61,7 @@ def configurations_of(kernel: Guarded, arch: str, head_dim: int) -> list[dict[st
 @pytest.mark.parametrize(("arch", "head_dim"), FORCED)
 def test_a_forced_launch_is_one_that_the_guard_looks_at(arch: str, head_dim: int) -> None:
     launch: Launch = FORCED[arch, head_dim]
-    expected = {"BLOCK_M": launch.block_m, "BLOCK_N": launch.block_n, **launch.options}
+    expected = {"BLOCK_M": launch.block_m, "BLOCK_N": launch.block_n, "STEP": launch.step, **launch.options}
     tables = [configurations_of(one, arch, head_dim) for one in read_table(OWN).kernels]
     assert expected in [one for table in tables for one in table]
 

@@ -113,10 +113,10 @@ const MicroOp* packed_half(Wave& w, const MicroOp* op)
     // In the rounding of f16: it gives a zero sum its sign.
     const WideMode mode(w);
     Row b0, b1, b2, out;
-    // Only v_pk_fmac_f16 has a form with DPP, and none has modifiers before the selection of halves.
+    // Only v_pk_fmac_f16 has a form with DPP, and none has modifiers before the selection of
+    // halves.
     const bool permuted = op->src[0].mods & PERMUTED;
-    const uint32_t* a =
-        permuted ? source_row(w, op, 0, b0) : plain_row(w, op, op->src[0].code, b0);
+    const uint32_t* a = permuted ? source_row(w, op, 0, b0) : plain_row(w, op, op->src[0].code, b0);
     const uint32_t* b = plain_row(w, op, op->src[1].code, b1);
     const uint32_t* c = N == 3 ? plain_row(w, op, op->src[2].code, b2) : b;
     for(unsigned l = 0; l < LANES; ++l)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from kernels.benchmark.columns import Row
 
 UNITS = {"latency_ms": "ms", "modelled_cycles": "modelled cycles"}  # columns by which kernels are compared
+_Measured = tuple[Row, str, float]  # with its unit and number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +36,10 @@ class Best:
 
 def best(rows: Sequence[Row]) -> tuple[Best, ...]:
     """Of each problem that has a time, or on the emulator modelled cycles. Rows whose numbers are wrong don't count."""
-    problems: dict[tuple[str, str], list[Row]] = {}
+    problems: dict[tuple[str, str], list[_Measured]] = {}
     for row in rows:
-        if row.get("agrees") is not False and value_of(row) is not None:
-            problems.setdefault((str(row["problem_name"]), str(row["mode"])), []).append(row)
+        if row.get("agrees") is not False and (value := value_of(row)) is not None:
+            problems.setdefault((str(row["problem_name"]), str(row["mode"])), []).append((row, *value))
     return tuple(_of_problem(name, mode, group) for (name, mode), group in problems.items())
 
 
@@ -50,18 +51,10 @@ def value_of(row: Row) -> tuple[str, float] | None:
     return None
 
 
-def _number(row: Row) -> float:
-    value = value_of(row)
-    assert value is not None, "rows without a number are sorted out before"
-    return value[1]
-
-
-def _of_problem(problem: str, mode: str, rows: Sequence[Row]) -> Best:
-    least = min(rows, key=_number)
-    default = min(rows, key=lambda row: int(row["dispatch_order"] or 0))
-    value = value_of(least)
-    assert value is not None, "rows without a number are sorted out before"
+def _of_problem(problem: str, mode: str, measured: Sequence[_Measured]) -> Best:
+    least, unit, value = min(measured, key=lambda one: one[2])
+    default, _, default_value = min(measured, key=lambda one: int(one[0]["dispatch_order"] or 0))
     return Best(
-        problem=problem, mode=mode, kernel=str(least["kernel"]), value=value[1], unit=value[0],
-        default=str(default["kernel"]), default_value=_number(default), compared=len(rows),
+        problem=problem, mode=mode, kernel=str(least["kernel"]), value=value, unit=unit,
+        default=str(default["kernel"]), default_value=default_value, compared=len(measured),
     )  # fmt: skip

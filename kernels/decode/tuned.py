@@ -8,7 +8,6 @@ is the default.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +16,12 @@ from kernels.decode.gated import Problem
 from kernels.decode.measuring import measured
 from kernels.decode.problem import Launch
 from kernels.guard.candidates import Judged
+from kernels.guard.command import OWN
 from kernels.guard.compiling import function_of, judge
 from kernels.guard.errors import OverBudgetError
 from kernels.guard.figures import Budget
 from kernels.guard.pruning import complaints, early_config_prune
+from kernels.guard.table import read_table
 from kernels.launch.device import EmulatedDevice
 
 KEY = ["capacity"]
@@ -31,8 +32,6 @@ LAUNCHES = tuple(
         *((64, 64, 1, 4), (64, 64, 1, 0), (128, 128, 1, 0), (64, 64, 4, 0)),
     )
 )
-_BUDGETS: Mapping[tuple[str, int], int] = {("gfx942", 64): 168, ("gfx942", 128): 168}  # guard.yaml says why
-_WIDE = 256  # VGPRs at head dim 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +44,14 @@ class Ranked:
 
 
 def budget(arch: str, head_dim: int) -> Budget:
-    vgpr = _WIDE if head_dim == 256 else _BUDGETS.get((arch, head_dim), 128)
-    return Budget(vgpr=vgpr, vgpr_spills=0, waves=2)
+    """That of the guard's table for streaming, which says why it is what it is."""
+    return next(
+        kernel.budget
+        for kernel in read_table(OWN).kernels
+        if kernel.function == "streaming"
+        and arch in kernel.archs
+        and any(case.constexprs["HEAD_DIM"] == head_dim for case in kernel.cases)
+    )
 
 
 def tuned(arch: str = "", head_dim: int = 128) -> Any:

@@ -39,6 +39,34 @@ static hipError_t launch_call(const char* name,
         name, Needs::Device, [&] { emu::launch_kernel(request, stream, arguments, extra); });
 }
 
+static hipError_t module_launch(const char* name,
+                                hipFunction_t function,
+                                const emu::LaunchRequest& request,
+                                hipStream_t stream,
+                                void** arguments,
+                                void** extra)
+{
+    return hip_call(name, Needs::Device, [&] {
+        require(emu::is_module_function(function),
+                hipErrorInvalidHandle,
+                "not a function of a loaded module");
+        emu::launch_kernel(request, stream, arguments, extra);
+    });
+}
+
+// With events before and behind, either of which may be left out.
+template <typename Launch>
+static hipError_t between_events(hipEvent_t start,
+                                 hipEvent_t stop,
+                                 hipStream_t stream,
+                                 Launch&& launch)
+{
+    if(start && hipEventRecord(start, stream) != hipSuccess)
+        return hipErrorInvalidHandle;
+    const hipError_t launched = launch();
+    return launched == hipSuccess && stop ? hipEventRecord(stop, stream) : launched;
+}
+
 HIP_API hipError_t hipLaunchKernel(const void* function,
                                    dim3 grid,
                                    dim3 block,
@@ -65,7 +93,6 @@ HIP_API hipError_t hipLaunchKernelExC(const LaunchConfiguration* configuration,
     return launch_call("hipLaunchKernelExC", request, configuration->stream, arguments, nullptr);
 }
 
-// With events before and behind.
 HIP_API hipError_t hipExtLaunchKernel(const void* function,
                                       dim3 grid,
                                       dim3 block,
@@ -76,11 +103,9 @@ HIP_API hipError_t hipExtLaunchKernel(const void* function,
                                       hipEvent_t stop,
                                       int)
 {
-    if(start && hipEventRecord(start, stream) != hipSuccess)
-        return hipErrorInvalidHandle;
-    const hipError_t launched =
-        hipLaunchKernel(function, grid, block, arguments, lds_bytes, stream);
-    return launched == hipSuccess && stop ? hipEventRecord(stop, stream) : launched;
+    return between_events(start, stop, stream, [&] {
+        return hipLaunchKernel(function, grid, block, arguments, lds_bytes, stream);
+    });
 }
 
 HIP_API hipError_t hipModuleLaunchKernel(hipFunction_t function,
@@ -95,16 +120,13 @@ HIP_API hipError_t hipModuleLaunchKernel(hipFunction_t function,
                                          void** arguments,
                                          void** extra)
 {
-    return hip_call("hipModuleLaunchKernel", Needs::Device, [&] {
-        require(emu::is_module_function(function),
-                hipErrorInvalidHandle,
-                "not a function of a loaded module");
-        emu::launch_kernel(
-            {function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, lds_bytes},
-            stream,
-            arguments,
-            extra);
-    });
+    return module_launch(
+        "hipModuleLaunchKernel",
+        function,
+        {function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, lds_bytes},
+        stream,
+        arguments,
+        extra);
 }
 
 // Sizes in threads, as OpenCL has them. Whole workgroups alone: what is left over is no part of a
@@ -131,20 +153,19 @@ HIP_API hipError_t hipExtModuleLaunchKernel(hipFunction_t function,
             throw emu::HipFailure(hipErrorInvalidConfiguration,
                                   "the sizes are not of whole workgroups, or too much LDS");
         });
-    if(start && hipEventRecord(start, stream) != hipSuccess)
-        return hipErrorInvalidHandle;
-    const hipError_t launched = hipModuleLaunchKernel(function,
-                                                      threads_x / block_x,
-                                                      threads_y / block_y,
-                                                      threads_z / block_z,
-                                                      block_x,
-                                                      block_y,
-                                                      block_z,
-                                                      static_cast<unsigned>(lds_bytes),
-                                                      stream,
-                                                      arguments,
-                                                      extra);
-    return launched == hipSuccess && stop ? hipEventRecord(stop, stream) : launched;
+    return between_events(start, stop, stream, [&] {
+        return hipModuleLaunchKernel(function,
+                                     threads_x / block_x,
+                                     threads_y / block_y,
+                                     threads_z / block_z,
+                                     block_x,
+                                     block_y,
+                                     block_z,
+                                     static_cast<unsigned>(lds_bytes),
+                                     stream,
+                                     arguments,
+                                     extra);
+    });
 }
 
 HIP_API hipError_t hipLaunchCooperativeKernel(const void* function,
@@ -172,14 +193,11 @@ HIP_API hipError_t hipModuleLaunchCooperativeKernel(hipFunction_t function,
                                                     hipStream_t stream,
                                                     void** arguments)
 {
-    return hip_call("hipModuleLaunchCooperativeKernel", Needs::Device, [&] {
-        require(emu::is_module_function(function),
-                hipErrorInvalidHandle,
-                "not a function of a loaded module");
-        emu::launch_kernel(
-            {function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, lds_bytes, true},
-            stream,
-            arguments,
-            nullptr);
-    });
+    return module_launch(
+        "hipModuleLaunchCooperativeKernel",
+        function,
+        {function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, lds_bytes, true},
+        stream,
+        arguments,
+        nullptr);
 }

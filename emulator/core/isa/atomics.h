@@ -97,31 +97,22 @@ inline uint32_t packed_add_bf16(uint32_t a, uint32_t b)
 
 // The same tables for buffer, flat and scalar instructions: X(name, type, expression of memory m
 // and data d). Scalar ones are of integers alone.
-#define EMU_INTEGER_ATOMICS(X)                      \
-    X("swap", uint32_t, (void(m), d))               \
-    X("add", uint32_t, m + d)                       \
-    X("sub", uint32_t, m - d)                       \
-    X("smin", int32_t, m < d ? m : d)               \
-    X("umin", uint32_t, m < d ? m : d)              \
-    X("smax", int32_t, m > d ? m : d)               \
-    X("umax", uint32_t, m > d ? m : d)              \
-    X("and", uint32_t, (m & d))                     \
-    X("or", uint32_t, m | d)                        \
-    X("xor", uint32_t, m ^ d)                       \
-    X("inc", uint32_t, m >= d ? 0 : m + 1)          \
-    X("dec", uint32_t, m == 0 || m > d ? d : m - 1) \
-    X("swap_x2", uint64_t, (void(m), d))            \
-    X("add_x2", uint64_t, m + d)                    \
-    X("sub_x2", uint64_t, m - d)                    \
-    X("smin_x2", int64_t, m < d ? m : d)            \
-    X("umin_x2", uint64_t, m < d ? m : d)           \
-    X("smax_x2", int64_t, m > d ? m : d)            \
-    X("umax_x2", uint64_t, m > d ? m : d)           \
-    X("and_x2", uint64_t, (m & d))                  \
-    X("or_x2", uint64_t, m | d)                     \
-    X("xor_x2", uint64_t, m ^ d)                    \
-    X("inc_x2", uint64_t, m >= d ? 0 : m + 1)       \
-    X("dec_x2", uint64_t, m == 0 || m > d ? d : m - 1)
+#define EMU_ATOMICS_OF(X, SIZE, SIGNED, UNSIGNED) \
+    X("swap" SIZE, UNSIGNED, (void(m), d))        \
+    X("add" SIZE, UNSIGNED, m + d)                \
+    X("sub" SIZE, UNSIGNED, m - d)                \
+    X("smin" SIZE, SIGNED, m < d ? m : d)         \
+    X("umin" SIZE, UNSIGNED, m < d ? m : d)       \
+    X("smax" SIZE, SIGNED, m > d ? m : d)         \
+    X("umax" SIZE, UNSIGNED, m > d ? m : d)       \
+    X("and" SIZE, UNSIGNED, (m & d))              \
+    X("or" SIZE, UNSIGNED, m | d)                 \
+    X("xor" SIZE, UNSIGNED, m ^ d)                \
+    X("inc" SIZE, UNSIGNED, m >= d ? 0 : m + 1)   \
+    X("dec" SIZE, UNSIGNED, m == 0 || m > d ? d : m - 1)
+#define EMU_INTEGER_ATOMICS(X)               \
+    EMU_ATOMICS_OF(X, "", int32_t, uint32_t) \
+    EMU_ATOMICS_OF(X, "_x2", int64_t, uint64_t)
 #define EMU_ATOMICS(X)                                \
     EMU_INTEGER_ATOMICS(X)                            \
     X("add_f32", float, m + d)                        \

@@ -274,30 +274,6 @@ const MicroOp* dot2(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-template <bool Signed>
-const MicroOp* dot4(Wave& w, const MicroOp* op)
-{
-    Row b0, b1, b2, out;
-    const uint32_t* a = source_row(w, op, 0, b0);
-    const uint32_t* b = source_row(w, op, 1, b1);
-    const uint32_t* c = source_row(w, op, 2, b2);
-    for(unsigned l = 0; l < LANES; ++l)
-    {
-        uint32_t sum = c[l];
-        for(unsigned i = 0; i < 32; i += 8)
-        {
-            if(Signed)
-                sum += static_cast<uint32_t>(static_cast<int8_t>(a[l] >> i) *
-                                             static_cast<int8_t>(b[l] >> i));
-            else
-                sum += (a[l] >> i & 0xff) * (b[l] >> i & 0xff);
-        }
-        out.d[l] = sum;
-    }
-    commit(w, op, out.d);
-    return advance(op);
-}
-
 #define PF2(NAME, ...) \
     {NAME, packed_f32<2, ([](float a, float b) -> float { return __VA_ARGS__; })>}
 #define PF3(NAME, ...) \
@@ -366,9 +342,6 @@ constexpr Entry ENTRIES[] = {
     {"v_dot2_f32_bf16", dot2<bf16_to_f32>},
     {"v_dot2c_f32_f16", dot2<f16_to_f32>},
     {"v_dot2c_f32_bf16", dot2<bf16_to_f32>},
-    {"v_dot4_i32_i8", dot4<true>},
-    {"v_dot4_u32_u8", dot4<false>},
-    {"v_dot4c_i32_i8", dot4<true>},
 };
 
 } // namespace

@@ -147,11 +147,11 @@ constexpr Entry ENTRIES[] = {
     DOT("v_dot2_u32_u16", 16, false),
     DOT("v_dot8_i32_i4", 4, true),
     DOT("v_dot8_u32_u4", 4, false),
-    {"v_dot4_i32_i8_clamp", dot<8, true, true>},
-    {"v_dot4_u32_u8_clamp", dot<8, false, true>},
+    DOT("v_dot4_i32_i8", 8, true),
+    DOT("v_dot4_u32_u8", 8, false),
     DOT("v_dot2c_i32_i16", 16, true),
     DOT("v_dot8c_i32_i4", 4, true),
-    {"v_dot4c_i32_i8_clamp", dot<8, true, true>},
+    DOT("v_dot4c_i32_i8", 8, true),
 };
 
 } // namespace

@@ -61,6 +61,12 @@ def refuse_options(session: nox.Session) -> None:
         session.error(f"this session has no options, and was given {' '.join(session.posargs)}")
 
 
+def tests_of(session: nox.Session, *usual: str) -> list[str]:
+    """What pytest is called with: the session's usual words, unless those after `--` name files; then these options."""
+    named = any(word.startswith("tests/") for word in session.posargs)
+    return [*(() if named else usual), *session.posargs]
+
+
 def judged() -> list[tuple[str, ...]]:
     """The options of each `python -m reports gate`: by what this call of nox builds."""
     decode = [("--family", "decode", "--arch", arch) for arch in EMULATED] if "build-decode" in sys.argv else []
@@ -133,13 +139,13 @@ def test_fwd(session: nox.Session) -> None:
 @session("test-dispatcher")
 def test_dispatcher(session: nox.Session) -> None:
     """Arrays through the dispatcher to real kernels on the emulator, orders, the device's own memory, random calls."""
-    run(session, "pytest", *(session.posargs or ["tests/dispatcher"]))
+    run(session, "pytest", *tests_of(session, "tests/dispatcher"))
 
 
 @session("test-benchmark")
 def test_benchmark(session: nox.Session) -> None:
     """The tile engine's fwd_ci.json whole: compiled, every kernel run and compared with a float64 reference."""
-    run(session, "pytest", *(session.posargs or ["tests/benchmark"]))
+    run(session, "pytest", *tests_of(session, "tests/benchmark"))
 
 
 @session("test-examples")
@@ -186,7 +192,7 @@ def report(session: nox.Session) -> None:
 @session("test-report")
 def test_report(session: nox.Session) -> None:
     """The HTML report in a headless Chromium, which has to be installed (Debian: apt-get install chromium)."""
-    run(session, "pytest", *(session.posargs or ["tests/browser"]))
+    run(session, "pytest", *tests_of(session, "tests/browser"))
 
 
 @session("parity")
@@ -212,7 +218,7 @@ def bench(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Unit tests, the emulated device and its opcodes, then the tests that compile real kernels."""
     if session.posargs:
-        run(session, "pytest", *session.posargs)
+        run(session, "pytest", *tests_of(session, "tests/unit", "tests/emulator", "tests/build"))
     else:
         run(session, "pytest", "-n", "auto", "tests/unit", "tests/emulator")
         run(session, "pytest", "tests/build")  # one after the other: compilers take the processors
@@ -221,25 +227,25 @@ def tests(session: nox.Session) -> None:
 @session("test-gate")
 def test_gate(session: nox.Session) -> None:
     """Changes planted in CK and in this project, built for real, must make perf-gate name kernel and metric."""
-    run(session, "pytest", *(session.posargs or ["tests/gate"]))
+    run(session, "pytest", *tests_of(session, "tests/gate"))
 
 
 @session("test-prefill")
 def test_prefill(session: nox.Session) -> None:
     """What the ledger excuses upstreams for passes with ckpm's kernels; defects planted in its headers are found."""
-    run(session, "pytest", *(session.posargs or ["tests/prefill"]))
+    run(session, "pytest", *tests_of(session, "tests/prefill"))
 
 
 @session("test-faults")
 def test_faults(session: nox.Session) -> None:
     """Killed at 50 random moments, full disks, clocks that jump, two runs at once: what comes out stays the same."""
-    run(session, "pytest", *(session.posargs or ["tests/faults", "--ignore", CORRUPTION]))
+    run(session, "pytest", *tests_of(session, "tests/faults", "--ignore", CORRUPTION))
 
 
 @session("test-corruption")
 def test_corruption(session: nox.Session) -> None:
     """Every kind of file that is kept between runs damaged in turn, 200 times: made again or named, never used."""
-    run(session, "pytest", *session.posargs, CORRUPTION)
+    run(session, "pytest", *tests_of(session, CORRUPTION))
 
 
 @session("fuzz")
@@ -258,13 +264,13 @@ def test_mutants(session: nox.Session) -> None:
 def test_emulator(session: nox.Session) -> None:
     """The emulated device and its opcodes on a core built by zig, as on a machine without a compiler."""
     session.env["CXX"] = f"{program(session, 'python')} -m ziglang c++"
-    run(session, "pytest", *(session.posargs or ["-n", "auto", "tests/emulator"]))
+    run(session, "pytest", "-n", "auto", *tests_of(session, "tests/emulator"))
 
 
 @session("test-programs")
 def test_programs(session: nox.Session) -> None:
     """HIP programs, unmodified, on the emulated device; CK's own example with its CPU verification among them."""
-    run(session, "pytest", *(session.posargs or ["tests/programs"]))
+    run(session, "pytest", *tests_of(session, "tests/programs"))
 
 
 @session("lint")
@@ -291,7 +297,7 @@ def docs(session: nox.Session) -> None:
 @session("test-docs")
 def test_docs(session: nox.Session) -> None:
     """What the pages of docs/ and README show: every command, in order, in a copy of this clone."""
-    run(session, "pytest", *(session.posargs or ["tests/docs"]))
+    run(session, "pytest", *tests_of(session, "tests/docs"))
 
 
 @session("docker")
@@ -304,7 +310,7 @@ def docker(session: nox.Session) -> None:
 @session("test-docker")
 def test_docker(session: nox.Session) -> None:
     """The emulator image built for real, and sessions run inside it; needs an engine that works."""
-    run(session, "pytest", *(session.posargs or ["tests/containers"]))
+    run(session, "pytest", *tests_of(session, "tests/containers"))
 
 
 @session("in-container")
@@ -318,7 +324,7 @@ def in_container(session: nox.Session) -> None:
 def test_cluster(session: nox.Session) -> None:
     """Builds and suites on two workers, one of which is killed, and as jobs of Slurm if Debian's slurm-wlm is here."""
     session.install("--quiet", "--require-hashes", "-r", "requirements.txt", "-r", "requirements-cluster.txt")
-    session.run("python", "-m", "pytest", *(session.posargs or ["tests/cluster"]))
+    session.run("python", "-m", "pytest", *tests_of(session, "tests/cluster"))
 
 
 # an environment of their own, too: Triton is a compiler of 1 GB
@@ -338,14 +344,14 @@ def build_decode(session: nox.Session) -> None:
 def test_decode(session: nox.Session) -> None:
     """The decode kernels on the emulated device against float64, and configurations that the guard has to refuse."""
     install_triton(session)
-    session.run("python", "-m", "pytest", *(session.posargs or ["tests/decode"]))
+    session.run("python", "-m", "pytest", *tests_of(session, "tests/decode"))
 
 
 @nox.session(name="test-triton", venv_backend="virtualenv")
 def test_triton(session: nox.Session) -> None:
     """Triton kernels of many kinds on the emulated gfx942 and gfx950 against NumPy."""
     install_triton(session)
-    session.run("python", "-m", "pytest", *(session.posargs or ["tests/triton"]))
+    session.run("python", "-m", "pytest", *tests_of(session, "tests/triton"))
 
 
 @session("doctor")

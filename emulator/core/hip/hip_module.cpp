@@ -129,14 +129,18 @@ void check_sizes(const Kernel& kernel, dim3 grid, dim3 block)
         refuse("the grid is too large");
 }
 
-// A cooperative launch needs all workgroups at once on the compute units.
+// Workgroups that are on the compute units at once.
+uint64_t held_at_once(const Kernel& kernel, const dim3& block, size_t dynamic_lds)
+{
+    const int threads = static_cast<int>(block.x * block.y * block.z);
+    return static_cast<uint64_t>(resident_workgroups(kernel, threads, dynamic_lds)) *
+           static_cast<uint64_t>(options().cu_count);
+}
+
+// A cooperative launch needs all workgroups at once.
 void check_residency(const Kernel& kernel, const LaunchRequest& request)
 {
-    const auto [x, y, z] = request.block;
-    const int threads    = static_cast<int>(x * y * z);
-    const auto held =
-        static_cast<uint64_t>(resident_workgroups(kernel, threads, request.dynamic_lds)) *
-        static_cast<uint64_t>(options().cu_count);
+    const uint64_t held   = held_at_once(kernel, request.block, request.dynamic_lds);
     const uint64_t wanted = uint64_t{request.grid.x} * request.grid.y * request.grid.z;
     if(wanted > held)
         throw HipFailure(hipErrorCooperativeLaunchTooLarge,
@@ -219,6 +223,7 @@ void run_kernel(const KernelNode& node)
                node.dynamic_lds,
                node.arguments.data(),
                node.arguments.size(),
+               held_at_once(kernel, node.block, node.dynamic_lds),
                node.cooperative ? Together::Yes : Together::No);
         return;
     }

@@ -8,7 +8,19 @@ namespace emu {
 
 namespace {
 
-const MicroOp* jump(const MicroOp* op, bool taken) { return taken ? op + op->offset : op + 1; }
+// Whoever jumps back for a long time may wait for another wave, and gives way. It does so here, at
+// the start of a loop, because the state of a wave that waits comes back there (run/state.h).
+const MicroOp* jump(Wave& w, const MicroOp* op, bool taken)
+{
+    if(!taken)
+        return op + 1;
+    const MicroOp* target = op + op->offset;
+    if(op->offset > 0 || --w.jumps_left != 0) [[likely]]
+        return target;
+    w.stop = Stop::Turn;
+    w.next = target;
+    return nullptr;
+}
 
 // To the micro-op at a byte address (s_setpc_b64, s_swappc_b64).
 const MicroOp* jump_to(const Wave& w, const MicroOp* op, uint64_t address)
@@ -51,11 +63,10 @@ const MicroOp* s_waitcnt(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-// Whoever sleeps waits for another wave, which in a cooperative launch may be one of another
-// workgroup.
+// Whoever sleeps waits for another wave.
 const MicroOp* s_sleep(Wave& w, const MicroOp* op)
 {
-    if(!w.group->takes_turns)
+    if(w.group->turn == 0)
         return advance(op);
     w.stop = Stop::Turn;
     w.next = op + 1;
@@ -64,13 +75,13 @@ const MicroOp* s_sleep(Wave& w, const MicroOp* op)
 
 const MicroOp* nothing(Wave&, const MicroOp* op) { return advance(op); }
 
-const MicroOp* s_branch(Wave&, const MicroOp* op) { return jump(op, true); }
-const MicroOp* s_cbranch_scc0(Wave& w, const MicroOp* op) { return jump(op, w.s[SCC] == 0); }
-const MicroOp* s_cbranch_scc1(Wave& w, const MicroOp* op) { return jump(op, w.s[SCC] != 0); }
-const MicroOp* s_cbranch_vccz(Wave& w, const MicroOp* op) { return jump(op, w.pair(VCC) == 0); }
-const MicroOp* s_cbranch_vccnz(Wave& w, const MicroOp* op) { return jump(op, w.pair(VCC) != 0); }
-const MicroOp* s_cbranch_execz(Wave& w, const MicroOp* op) { return jump(op, w.exec() == 0); }
-const MicroOp* s_cbranch_execnz(Wave& w, const MicroOp* op) { return jump(op, w.exec() != 0); }
+const MicroOp* s_branch(Wave& w, const MicroOp* op) { return jump(w, op, true); }
+const MicroOp* s_cbranch_scc0(Wave& w, const MicroOp* op) { return jump(w, op, w.s[SCC] == 0); }
+const MicroOp* s_cbranch_scc1(Wave& w, const MicroOp* op) { return jump(w, op, w.s[SCC] != 0); }
+const MicroOp* s_cbranch_vccz(Wave& w, const MicroOp* op) { return jump(w, op, w.pair(VCC) == 0); }
+const MicroOp* s_cbranch_vccnz(Wave& w, const MicroOp* op) { return jump(w, op, w.pair(VCC) != 0); }
+const MicroOp* s_cbranch_execz(Wave& w, const MicroOp* op) { return jump(w, op, w.exec() == 0); }
+const MicroOp* s_cbranch_execnz(Wave& w, const MicroOp* op) { return jump(w, op, w.exec() != 0); }
 
 // Offset holds the bytes from .text to the instruction after this one.
 const MicroOp* s_getpc_b64(Wave& w, const MicroOp* op)
@@ -94,7 +105,7 @@ const MicroOp* s_swappc_b64(Wave& w, const MicroOp* op)
 const MicroOp* s_call_b64(Wave& w, const MicroOp* op)
 {
     w.set_pair(op->dst - SCALAR, w.text_address + op->literal);
-    return jump(op, true);
+    return jump(w, op, true);
 }
 
 // Hardware registers (ISA document, "Hardware register values"); control is a word of hwreg.

@@ -31,7 +31,7 @@ enum class Stop : uint32_t
     Running,
     End,
     Barrier,
-    Turn // the others' turn, in a cooperative launch
+    Turn // the others' turn
 };
 
 // What the counters count beside instructions, by thread.
@@ -64,11 +64,11 @@ struct Workgroup
     Traffic traffic;
     RangeCache ranges;
     SrdChecker srds;
-    uint32_t arch    = 950;
-    bool srd_range   = false;
-    bool late        = false;
-    bool exact_mfma  = false; // sums of MFMA as gfx942 makes them
-    bool takes_turns = false; // with the other workgroups of a cooperative launch
+    uint32_t arch   = 950;
+    bool srd_range  = false;
+    bool late       = false;
+    bool exact_mfma = false; // sums of MFMA as gfx942 makes them
+    uint32_t turn   = 0;     // jumps back after which a wave gives way; 0: 2^32 of them
 };
 
 struct alignas(64) Wave
@@ -78,6 +78,7 @@ struct alignas(64) Wave
     const MicroOp* next = nullptr;
     Workgroup* group    = nullptr;
     Stop stop           = Stop::Running;
+    uint32_t jumps_left = 0;                      // back, in this turn
     uint32_t number     = 0;                      // in its workgroup
     uint32_t mode       = 0;                      // the MODE register
     uint32_t mxcsr = 0x1f80, mxcsr_wide = 0x1f80; // MODE for f32, and for f64 and f16

@@ -2,18 +2,12 @@
 
 #include "host/host_calls.h"
 #include "isa/wave.h"
-#include "run/cooperative.h"
-#include "run/counters.h"
-#include "run/workgroup.h"
+#include "run/workers.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
-#include <mutex>
 #include <new>
-#include <optional>
 #include <stdexcept>
-#include <thread>
 
 namespace emu {
 
@@ -27,6 +21,18 @@ struct DispatchPacket
     uint64_t kernel_object, kernarg_address, reserved2, completion;
 };
 static_assert(sizeof(DispatchPacket) == 64);
+
+// What the device library's grid barrier counts in (hidden argument hidden_multigrid_sync_arg; the
+// layout is one between ROCm's runtime and its device library).
+struct GridSync
+{
+    uint64_t other_devices = 0;
+    uint32_t grid = 0, grids = 0; // of a launch on several devices
+    uint64_t threads_before = 0, threads = 0;
+    uint32_t arrived = 0, reserved = 0;
+    uint32_t group_count = 0;
+};
+static_assert(sizeof(GridSync) == 48);
 
 class Memory
 {
@@ -129,90 +135,6 @@ DispatchPacket packet_of(const Shape& shape)
     return packet;
 }
 
-// Host threads that share the workgroups of a launch.
-class Workers
-{
-public:
-    explicit Workers(const Shape& shape)
-        : shape_(shape),
-          groups_(uint64_t{shape.grid.x} * shape.grid.y * shape.grid.z),
-          executions_(shape.kernel.program->ops.size(), 0)
-    {}
-
-    // Run all workgroups and count what they did. Throws LaunchFault: of several faults the one of
-    // the first workgroup.
-    void run()
-    {
-        const auto wanted = static_cast<uint64_t>(std::max<int64_t>(1, options().threads));
-        std::vector<std::thread> helpers;
-        for(uint64_t i = 1; i < std::min(wanted, groups_); ++i)
-            helpers.emplace_back([this] { work(); });
-        work();
-        for(std::thread& helper : helpers)
-            helper.join();
-        count_launch(shape_.kernel, executions_, traffic_);
-        if(failure_)
-            std::rethrow_exception(failure_);
-        if(fault_)
-            throw *fault_;
-    }
-
-private:
-    void work()
-    {
-        const uint32_t host = host_mode();
-        std::vector<uint64_t> counts(executions_.size());
-        std::optional<Runner> runner;
-        try
-        {
-            runner.emplace(shape_, counts);
-            for(uint64_t index; !stopped_ && (index = next_++) < groups_;)
-                run_group(*runner, index);
-        }
-        catch(...)
-        {
-            const std::lock_guard lock(guard_);
-            stopped_ = true;
-            failure_ = std::current_exception();
-        }
-        load_host_mode(host);
-        const std::lock_guard lock(guard_);
-        if(!runner)
-            return;
-        add_traffic(traffic_, runner->traffic());
-        for(size_t i = 0; i < executions_.size(); ++i)
-            executions_[i] += counts[i];
-    }
-
-    void run_group(Runner& runner, uint64_t index)
-    {
-        try
-        {
-            runner.run(index);
-        }
-        catch(const LaunchFault& fault)
-        {
-            const std::lock_guard lock(guard_);
-            stopped_ = true;
-            if(fault_ && fault_at_ < index)
-                return;
-            fault_.emplace(fault);
-            fault_at_ = index;
-        }
-    }
-
-    const Shape& shape_;
-    const uint64_t groups_;
-    std::atomic<uint64_t> next_ = 0;
-    std::atomic<bool> stopped_  = false;
-    std::mutex guard_; // of all that follows
-    std::optional<LaunchFault> fault_;
-    uint64_t fault_at_ = 0;
-    std::exception_ptr failure_;
-    Traffic traffic_;
-    std::vector<uint64_t> executions_;
-};
-
 } // namespace
 
 void launch(const Kernel& kernel,
@@ -221,6 +143,7 @@ void launch(const Kernel& kernel,
             uint32_t dynamic_lds,
             const void* explicit_arguments,
             size_t bytes,
+            uint64_t resident,
             Together together)
 {
     check_launch(kernel, grid, block, bytes);
@@ -228,8 +151,8 @@ void launch(const Kernel& kernel,
     const Memory kernarg(std::max<size_t>(kernel.kernarg_bytes, bytes), "kernel arguments");
     const Memory packet(sizeof(DispatchPacket), "dispatch packet"), queue(4096, "queue");
     HostCalls host(kernel);
-    const bool in_turns = together == Together::Yes;
-    const Memory sync(in_turns ? sizeof(GridSync) : 0, "grid barrier");
+    const bool is_cooperative = together == Together::Yes;
+    const Memory sync(is_cooperative ? sizeof(GridSync) : 0, "grid barrier");
     const uint64_t threads = uint64_t{block.x} * block.y * block.z;
     const Shape shape{kernel,
                       grid,
@@ -239,21 +162,18 @@ void launch(const Kernel& kernel,
                       kernarg.number(),
                       packet.number(),
                       queue.number(),
-                      in_turns ? sync.number() : 0,
+                      is_cooperative ? sync.number() : 0,
                       host};
     if(bytes != 0)
         std::memcpy(kernarg.address, explicit_arguments, bytes);
     write_hidden(kernarg, shape, dynamic_lds);
-    if(in_turns)
-        new(sync.address) GridSync{.group_count = grid.x * grid.y * grid.z};
+    if(is_cooperative)
+        new(sync.address) GridSync{.group_count = static_cast<uint32_t>(shape.groups())};
     const DispatchPacket aql = packet_of(shape);
     std::memcpy(packet.address, &aql, sizeof aql);
     try
     {
-        if(in_turns)
-            run_together(shape);
-        else
-            Workers(shape).run();
+        run_workgroups(shape, resident, together);
     }
     catch(...)
     {

@@ -8,8 +8,9 @@
 
 namespace emu {
 
-// Whether the workgroups of a launch run one after the other on a host thread, or in turns, so that
-// they can wait for each other (a cooperative launch).
+// Whether all workgroups of a launch are there from the start (a cooperative launch). In any other
+// they run one after the other on a host thread; those that wait for others run in turns in the
+// end.
 enum class Together
 {
     No,
@@ -22,6 +23,7 @@ struct Dim3
 };
 
 // Run all workgroups of a launch on options().threads host threads and return when they are done.
+// The device holds `resident` of them at once: more never wait for each other.
 //
 // `explicit_arguments` are the kernel's explicit arguments laid out as in its kernarg segment (see
 // Kernel::arguments); hidden arguments and the dispatch packet are filled in here. Counters are
@@ -34,6 +36,7 @@ void launch(const Kernel& kernel,
             uint32_t dynamic_lds,
             const void* explicit_arguments,
             size_t bytes,
-            Together together = Together::No);
+            uint64_t resident,
+            Together together);
 
 } // namespace emu

@@ -9,6 +9,7 @@
 #include "timing/recorder.h"
 
 #include <memory>
+#include <mutex>
 #include <vector>
 
 namespace emu {
@@ -19,25 +20,6 @@ namespace {
 // reach.
 constexpr uint32_t EXECUTE_SCRATCH = 1024;
 constexpr size_t MOST_OPS = size_t{1} << 24, MOST_WORDS = size_t{1} << 24;
-
-// Instructions after which a wave of a cooperative launch gives way even if it does not sleep.
-constexpr unsigned TURN = 4096;
-
-void run_turn(Wave& wave)
-{
-    const MicroOp* op = wave.next;
-    for(unsigned left = TURN; op != nullptr; --left)
-    {
-        if(left == 0)
-        {
-            wave.stop = Stop::Turn;
-            wave.next = op;
-            return;
-        }
-        ++wave.counts[op - wave.first];
-        op = op->handler(wave, op);
-    }
-}
 
 void run_plain(Wave& wave)
 {
@@ -51,19 +33,24 @@ void run_plain(Wave& wave)
     }
 }
 
+// A wave and the one beside it read memory one after the other: no other host thread may write
+// between the two.
+const MicroOp* step_two(Wave& wave, const MicroOp* op)
+{
+    static std::mutex memory;
+    const auto kind = static_cast<Kind>(op->kind);
+    std::unique_lock lock(memory, std::defer_lock);
+    if(kind == Kind::Vmem || kind == Kind::Smem)
+        lock.lock();
+    return wave.twin != nullptr ? step_both(wave, op) : wave.group->probe->step(wave, op);
+}
+
 void run_watched(Wave& wave, Trace* trace)
 {
-    const auto limit    = static_cast<uint64_t>(options().max_instructions);
-    const uint64_t turn = wave.instructions + TURN;
-    const MicroOp* op   = wave.next;
+    const auto limit  = static_cast<uint64_t>(options().max_instructions);
+    const MicroOp* op = wave.next;
     while(op != nullptr)
     {
-        if(wave.group->takes_turns && wave.instructions == turn)
-        {
-            wave.stop = Stop::Turn;
-            wave.next = op;
-            return;
-        }
         ++wave.counts[op - wave.first];
         ++wave.instructions;
         if(limit != 0 && wave.instructions > limit)
@@ -76,9 +63,8 @@ void run_watched(Wave& wave, Trace* trace)
         const MicroOp* const done = op;
         if(trace != nullptr)
             trace->before(wave, done);
-        op = wave.twin != nullptr    ? step_both(wave, op)
-             : wave.other != nullptr ? wave.group->probe->step(wave, op)
-                                     : op->handler(wave, op);
+        op = wave.twin != nullptr || wave.other != nullptr ? step_two(wave, op)
+                                                           : op->handler(wave, op);
         if(trace != nullptr)
             trace->after(wave, done);
         if(wave.group->recorder != nullptr)
@@ -142,12 +128,14 @@ int run_alone(Wave& wave)
 void run_wave(Wave& wave, uint64_t workgroup)
 {
     load_host_mode(wave.mxcsr);
+    wave.jumps_left = wave.group->turn;
+    for(Wave* beside : {wave.twin, wave.other})
+        if(beside != nullptr)
+            beside->jumps_left = wave.jumps_left;
     Trace* const trace = trace_of(wave, workgroup);
     if(trace != nullptr || wave.twin != nullptr || wave.other != nullptr ||
        wave.group->recorder != nullptr || options().max_instructions != 0)
         run_watched(wave, trace);
-    else if(wave.group->takes_turns)
-        run_turn(wave);
     else
         run_plain(wave);
 }

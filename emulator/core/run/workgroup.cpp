@@ -13,6 +13,13 @@ namespace emu {
 
 namespace {
 
+// Jumps back in a turn: of a workgroup alone, so many that ordinary loops end in one; of workgroups
+// that wait for each other.
+constexpr uint32_t TURN = 16384, SHORT_TURN = 256;
+// Turns in which a wave gave way after which a workgroup counts as one that waits, although its
+// state is ever new: it may count how often it looked.
+constexpr unsigned PATIENCE = 4096;
+
 void fill(uint32_t* to, size_t count, Contents contents)
 {
     for(size_t i = 0; i < count; ++i)
@@ -152,16 +159,16 @@ void Waves::start(Contents unwritten)
     }
 }
 
-Runner::Runner(const Shape& shape, std::vector<uint64_t>& counts, Together together)
+Runner::Runner(const Shape& shape, std::vector<uint64_t>& counts)
     : shape_(shape),
       waves_(shape),
       group_(waves_.group),
       banks_(shape.kernel.program->arch),
       order_(shape.waves)
 {
-    const Options& o   = options();
-    group_.banks       = &banks_;
-    group_.takes_turns = together == Together::Yes;
+    const Options& o = options();
+    group_.banks     = &banks_;
+    group_.turn      = TURN;
     if(o.lds_races || o.uninitialised)
     {
         shadow_.races     = o.lds_races != 0;
@@ -169,7 +176,7 @@ Runner::Runner(const Shape& shape, std::vector<uint64_t>& counts, Together toget
         group_.shadow     = &shadow_;
     }
     if(o.uninitialised || o.probe)
-        twins_.emplace(shape).group.takes_turns = group_.takes_turns;
+        twins_.emplace(shape).group.turn = TURN;
     if(o.probe)
         group_.probe = &probe_.emplace(shape.waves);
     for(uint32_t i = 0; i < shape.waves; ++i)
@@ -187,14 +194,26 @@ Runner::Runner(const Shape& shape, std::vector<uint64_t>& counts, Together toget
     }
 }
 
-void Runner::run(uint64_t index)
+bool Runner::run(uint64_t index)
 {
     if(options().record_only && !is_recorded(shape_.kernel, index))
-        return;
+        return true;
     start(index);
+    Watch watch(2);
+    unsigned patience = PATIENCE;
+    const auto state  = [this](bool everything) { return this->state(0, everything); };
     while(turn())
-        ;
+        if(gave_way_ && (--patience == 0 || watch.went_in_circles(state)))
+            return false;
     finish();
+    return true;
+}
+
+void Runner::make_turns_short()
+{
+    group_.turn = SHORT_TURN;
+    if(twins_)
+        twins_->group.turn = SHORT_TURN;
 }
 
 void Runner::start(uint64_t index)
@@ -252,7 +271,8 @@ bool Runner::turn()
     if(choice > 1)
         for(size_t i = order_.size(); i > 1; --i)
             std::swap(order_[i - 1], order_[random_() % i]);
-    bool waiting = false, gave_way = false;
+    bool waiting = false;
+    gave_way_    = false;
     for(const uint32_t i : order_)
     {
         Wave& wave = waves_[i];
@@ -262,11 +282,11 @@ bool Runner::turn()
             run_wave(wave, index_);
         }
         waiting |= wave.stop == Stop::Barrier;
-        gave_way |= wave.stop == Stop::Turn;
+        gave_way_ |= wave.stop == Stop::Turn;
     }
-    if(waiting && !gave_way)
+    if(waiting && !gave_way_)
         open_barrier();
-    return waiting || gave_way;
+    return waiting || gave_way_;
 }
 
 // All waves that still run have reached it.
@@ -300,17 +320,15 @@ uint64_t Runner::state(uint64_t sum, bool everything) const
     return everything ? waves_.memory_state(sum) : sum;
 }
 
-void Runner::report_deadlock() const
+void Runner::report_deadlock(const std::string& detail) const
 {
     uint32_t first = 0;
     while(first + 1 < shape_.waves && waves_[first].stop == Stop::End)
         ++first;
-    raise_named(waves_[first],
-                waves_[first].next,
-                FaultKind::Deadlock,
-                "no wave of the cooperative launch gets any further: each one waits for another, "
-                "and nothing that "
-                "they read changes any more");
+    Fault fault;
+    fault.kind   = FaultKind::Deadlock;
+    fault.detail = detail;
+    raise(waves_[first], waves_[first].next, std::move(fault));
 }
 
 } // namespace emu

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <random>
+#include <string>
 #include <vector>
 
 namespace emu {
@@ -24,6 +25,7 @@ struct Shape
     uint64_t kernarg, packet, queue; // addresses
     uint64_t grid_sync;              // of what a grid's barrier counts in; 0 unless cooperative
     HostCalls& host;
+    uint64_t groups() const { return uint64_t{grid.x} * grid.y * grid.z; }
 };
 
 // What was never written: zeros, POISON, or in a twin something else again.
@@ -66,22 +68,25 @@ class Runner
 {
 public:
     // `counts`: executions of each micro-op of the program, which are added up.
-    Runner(const Shape& shape, std::vector<uint64_t>& counts, Together together = Together::No);
-    // Run the workgroup of a linear index. Throws LaunchFault.
-    void run(uint64_t index);
+    Runner(const Shape& shape, std::vector<uint64_t>& counts);
+    // Run the workgroup of a linear index. Throws LaunchFault. False: it goes in circles or goes on
+    // for very long, so that it may wait for others, and needs turns.
+    bool run(uint64_t index);
     const Traffic& traffic() const { return group_.traffic; }
 
     // The same in parts: start, turns until one answers false, finish. A turn runs each wave to its
-    // next barrier or its end, or until it gives way.
+    // next barrier or its end, or until it gives way. Short turns are for workgroups that share
+    // them.
     void start(uint64_t index);
     bool turn();
     void finish();
+    void make_turns_short();
 
     // Add up what the waves that still run depend on: where they are and their scalar registers, or
     // everything of the workgroup. Equal states add up to the same.
     uint64_t state(uint64_t sum, bool everything) const;
     // Throws LaunchFault (Deadlock) at the first wave that still runs.
-    [[noreturn]] void report_deadlock() const;
+    [[noreturn]] void report_deadlock(const std::string& detail) const;
 
 private:
     void open_barrier();
@@ -94,7 +99,8 @@ private:
     Workgroup& group_;
     BankConflicts banks_;
     LdsShadow shadow_;
-    uint64_t index_ = 0; // of the workgroup that runs
+    uint64_t index_ = 0;     // of the workgroup that runs
+    bool gave_way_  = false; // a wave, in the last turn
     std::vector<uint32_t> order_;
     std::mt19937_64 random_;
     uint64_t barriers_before_ = 0, stores_before_ = 0;

@@ -80,6 +80,7 @@ void launch(const Kernel& kernel,
             uint32_t lds,
             const void* arguments,
             size_t bytes,
+            uint64_t,
             Together)
 {
     uint64_t address = 0, second = 0;

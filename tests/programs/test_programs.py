@@ -80,6 +80,22 @@ def test_symbols_rectangles_and_queries(arch: str, lds: int, resident: int) -> N
     }
 
 
+# Numbers that ROCm's runtime answers (clr, hip_device_runtime.cpp) but the two whose values are addresses.
+ATTRIBUTES = {
+    *(set(range(91 + 1)) - {21, 33, 34, 35, 36, 37, 38, 40, 45, 46, 47, 48, 52, 54, 55, 64, 77, 80, 86}),
+    *(10002, *range(10007, 10017 + 1)),
+}
+IMAGES = (32, 39, 41, 42, 43, 44, 49, 50, 51, 53, 10014)  # gfx9 with matrix instructions has no textures or surfaces
+
+
+def test_attributes_that_rocm_answers() -> None:
+    lines = output(sample("queries"), "attributes", options=("--cus", "17")).decode().splitlines()
+    said = {int(number): int(value) for number, value in (line.split() for line in lines)}
+    assert sorted(ATTRIBUTES - set(said)) == []
+    assert [said[number] for number in IMAGES] == [0] * len(IMAGES)
+    assert said[63] == said[10015] == 17  # compute units
+
+
 def test_a_fault_is_an_error_of_the_program_and_a_report_beside_it() -> None:
     done = run(sample("failures"), "write")
     assert done.returncode == 0  # as the program ends

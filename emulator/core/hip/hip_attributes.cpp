@@ -32,8 +32,11 @@ struct Attribute
     int64_t value;
 };
 
-// The same on every board that is emulated.
+// The same on every board that is emulated. None has images: no textures and no surfaces.
 constexpr Attribute COMMON[] = {
+    {0, 0},                  // error correction
+    {1, 0},                  // bytes of L2 that a stream can ask for
+    {2, 1},                  // copies beside a kernel
     {3, 1},                  // host memory can be mapped
     {4, 1},                  // at its own address
     {6, 0},                  // compute mode
@@ -42,12 +45,16 @@ constexpr Attribute COMMON[] = {
     {9, 1},                  // managed memory while kernels run
     {10, 1},                 // cooperative launch
     {11, 0},                 // on several devices
+    {12, 1},                 // copies overlap with kernels
     {13, 1},                 // managed memory from the host
+    {14, 1},                 // L1 for global memory
     {15, 1},                 // atomics on host memory
     {16, 0},                 // integrated
     {17, 0},                 // several on one board
     {18, 0},                 // time limit
     {19, 4 << 20},           // bytes of L2
+    {20, 1},                 // L1 for local memory
+    {22, 0},                 // Windows' number of the board
     {24, 1},                 // managed memory
     {25, 32},                // workgroups on a compute unit
     {26, 1024},              // workgroup: x
@@ -56,6 +63,16 @@ constexpr Attribute COMMON[] = {
     {29, MOST},              // grid: x
     {30, 65536},             // y
     {31, 65536},             // z
+    {32, 0},                 // surface
+    {39, 0},                 // texture: 1D
+    {41, 0},                 // linear
+    {42, 0},                 // mipmap
+    {43, 0},                 // 2D: width
+    {44, 0},                 // height
+    {49, 0},                 // 3D: width
+    {50, 0},                 // height
+    {51, 0},                 // depth
+    {53, 0},                 // cubemap
     {55, 1024},              // largest dimension of a workgroup
     {56, 1024},              // its threads
     {57, 2048},              // threads on a compute unit
@@ -73,13 +90,27 @@ constexpr Attribute COMMON[] = {
     {72, REGISTERS_OF_A_CU}, // registers of a compute unit
     {73, 0},                 // LDS that is reserved
     {78, 1},                 // stream priorities
+    {79, 256},               // alignment of surfaces
+    {81, 256},               // of textures
+    {82, 256},               // of their rows
     {83, MOST},              // constant memory
     {85, 1},                 // unified addresses
     {87, 64},                // threads of a wave
     {88, 1},                 // memory pools
     {89, 0},                 // virtual memory management
     {90, 1},                 // hipHostRegister
+    {91, 0},                 // handles of memory pools for other processes
     {10000, 100000},         // kHz of the clock that kernels read
+    {10007, 0},              // cooperative launches on several devices: other functions,
+    {10008, 0},              // other grids,
+    {10009, 0},              // other blocks,
+    {10010, 0},              // other LDS
+    {10011, 1},              // the host reaches all memory
+    {10012, 0},              // revision of the chip
+    {10013, 0},              // hipStreamWaitValue for what a later call writes
+    {10014, 0},              // images
+    {10016, 1},              // fine-grained memory
+    {10017, 100000},         // kHz of wall_clock64()
 };
 
 std::optional<int64_t> attribute_of(int number)
@@ -93,7 +124,8 @@ std::optional<int64_t> attribute_of(int number)
         case 5: return arch.clock_khz;
         case 23: return arch.major;
         case 61: return arch.minor;
-        case 63: return options().cu_count;
+        case 63:
+        case 10015: return options().cu_count;
         case 74: // of a workgroup, as it is and at most
         case 75:
         case 76: // of a compute unit

@@ -1,5 +1,5 @@
 // Device variables, rectangles of memory, and what a program asks about device and kernel; one line
-// "name value" each.
+// "name value" each. With the word `attributes`: the number and value of each that is answered.
 #include "check.h"
 
 __device__ int table[4] = {1, 2, 3, 4};
@@ -51,8 +51,24 @@ static void rectangles()
     say("sum", sum);
 }
 
-int main()
+static void attributes()
 {
+    for(int number = 0; number < 20000; ++number)
+    {
+        int value;
+        if(hipDeviceGetAttribute(&value, static_cast<hipDeviceAttribute_t>(number), 0) ==
+           hipSuccess)
+            std::printf("%d %d\n", number, value);
+    }
+}
+
+int main(int count, char**)
+{
+    if(count > 1)
+    {
+        attributes();
+        return 0;
+    }
     symbols();
     rectangles();
     hipDeviceProp_t properties;

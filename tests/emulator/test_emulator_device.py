@@ -246,6 +246,19 @@ def test_undefined_symbols_are_link_errors(source: Path, tmp_path: Path) -> None
         toolchain.library(isa="portable", sources=[source], cache=tmp_path)
 
 
+def test_common_headers_are_parsed_once_for_many_files(source: Path, tmp_path: Path) -> None:
+    """Four files that leave an include out compile, three do not: then each is compiled as it stands."""
+    text = 'extern "C" unsigned long emu_{}() {{ return std::string("{}").size(); }}\n'
+    files = [tmp_path / f"needs_string_{i}.cpp" for i in range(4)]
+    for i, file in enumerate(files):
+        file.write_text(text.format(i, "x" * i))
+    with pytest.raises(CoreBuildError, match=r"needs_string_\d"):
+        toolchain.library(isa="portable", sources=files[:3], cache=tmp_path / "few")
+    made = toolchain.library(isa="portable", sources=[source, *files[:3]], cache=tmp_path / "many")
+    assert ctypes.CDLL(str(made)).emu_answer() == 3
+    assert not list((tmp_path / "many").rglob("*.gch"))
+
+
 def test_cache_that_cannot_be_written(source: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CoreBuildError, match=r"can't be built in .*file"):

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from tinygrad.renderer.amd import decode_inst
-from tinygrad.renderer.amd.dsl import OPERANDS, EnumBitField, Reg
+from tinygrad.renderer.amd.dsl import OPERANDS, EnumBitField
 from tinygrad.runtime.autogen.amd.cdna import ins
 from tinygrad.runtime.autogen.amd.cdna.enum import VOP3POp
 from tinygrad.runtime.autogen.amd.cdna.ins import VOP3P_MFMA
 
 from emulator.lowering import shapes
-from emulator.lowering.shapes import FIRST_VECTOR, Shape
+from emulator.lowering.operands import Form
+from emulator.lowering.shapes import Shape
+from emulator.lowering.texts import text_of
 
 _SIZES = (4, 8, 16)  # bytes
 _LONGEST = _SIZES[-1]
@@ -50,11 +52,11 @@ class Encoding:
     @cached_property
     def record(self) -> Any:
         """tinygrad's record; None if no table knows the bits."""
-        return type(self.shape.sample).from_bytes(self.raw.to_bytes(self.size, "little")) if self.shape else None
+        return self.shape.record(self.raw) if self.shape else None
 
     @cached_property
     def text(self) -> str:
-        return _text(self.record) if self.shape else f".long 0x{self.raw:08x}"
+        return text_of(self.shape, self.record) if self.shape else f".long 0x{self.raw:08x}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,11 @@ class Instruction:
     @property
     def record(self) -> Any:
         return self.encoding.record
+
+    @property
+    def forms(self) -> Mapping[str, Form]:
+        """The forms of the operands by field name; of unknown bits there is none."""
+        return self.encoding.shape.forms if self.encoding.shape else {}
 
     @property
     def text(self) -> str:
@@ -135,53 +142,3 @@ def _shape(chunk: bytes) -> Shape | None:
         return shapes.learn(decode_inst(chunk if scaled else chunk[: _SIZES[1]], "cdna"))
     except (ValueError, AssertionError, KeyError, RuntimeError):
         return None
-
-
-def operand(record: Any, name: str) -> Any:
-    """An operand by its name in the tables, as tinygrad's Reg (its ``offset`` is the 9-bit encoding), or as a number.
-
-    In the SDWA and DPP forms src0 holds a marker, and vsrc0 the operand. In SDWA's, S0 and S1 say that an operand is
-    scalar: its eight bits are then an SGPR or a constant (ISA, microcode formats, VOP_SDWA).
-    """
-    value = getattr(record, "vsrc0" if name == "src0" and hasattr(record, "vsrc0") else name)
-    if name.startswith("scale_src"):  # a number in tinygrad's tables
-        return Reg(int(value), 1)
-    if getattr(record, {"src0": "s0", "vsrc1": "s1"}.get(name, ""), 0):
-        return Reg(value.offset - FIRST_VECTOR, value.sz)
-    return value
-
-
-_UNSAID = frozenset(  # the name or another operand says it
-    ("op", "encoding", "seg", "literal", "soffset_en", "imm", "vsrc0", "s0", "s1", "sd")
-)
-_NO_ADDRESS = 0x7F  # saddr of GLOBAL and SCRATCH
-
-
-def _text(record: Any) -> str:
-    """Like the assembler's: the operands that the opcode has, then what differs from its default as name:value."""
-    operands: list[str] = []
-    modifiers: list[str] = []
-    for name, field in type(record)._fields:
-        value = getattr(record, name)
-        if name in _UNSAID or (name == "soffset" and not getattr(record, "soffset_en", True)):
-            continue
-        if name in record.operands:
-            operands.append(_operand(record, name, operand(record, name)))
-        elif name == "sdst" and getattr(record, "sd", 0):  # a comparison in SDWA form; else vcc
-            operands.insert(0, repr(Reg(value.offset, 2)))
-        elif isinstance(value, int) and value != (field.default or 0):
-            modifiers.append(f"{name}:{int(value)}")
-    literal = getattr(record, "literal", None)
-    if literal is not None and hex(literal) not in operands:
-        operands.append(hex(literal))
-    return " ".join((record.op.name.lower(), ", ".join(operands), *modifiers)).strip()
-
-
-def _operand(record: Any, name: str, value: Any) -> str:
-    if name == "saddr" and value.offset == _NO_ADDRESS:
-        return "off"
-    if name == "simm16" and record.op.name == "S_WAITCNT":  # vmcnt [15:14],[3:0], lgkmcnt [11:8]
-        counts = int(value)
-        return f"vmcnt({counts & 15 | counts >> 14 << 4}) lgkmcnt({counts >> 8 & 15})"
-    text = repr(value)
-    return hex(record.literal) if text == "LIT" else text

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.lowering.decode import Instruction, operand
-from emulator.lowering.operands import forms
+from emulator.lowering.decode import Instruction
 from emulator.lowering.shapes import FIRST_VECTOR, Shape
+from emulator.lowering.texts import operand
 
 VECTOR, ACCUMULATION = FIRST_VECTOR, 512
 _LAST_SCALAR = 127  # exec_hi; encodings from 128 to 255 are constants
@@ -87,7 +87,7 @@ class _Named:
 def _named(shape: Shape) -> tuple[_Named, ...]:
     record = shape.sample
     named = []
-    for name, form in forms(record).items():
+    for name, form in shape.forms.items():
         value = operand(record, name)
         if not hasattr(value, "offset") or _is_unused(shape, name, value.offset):
             continue

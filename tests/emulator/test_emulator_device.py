@@ -285,15 +285,17 @@ def test_unfit_compilers_are_passed_over(source: Path, tmp_path: Path, monkeypat
         toolchain.library(sources=[source], cache=tmp_path / "another")
 
 
-def test_ziglang_is_the_last_resort(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("source", ["run/fault.cpp", "standalone/standalone_settings.cpp"])
+def test_ziglang_is_the_last_resort(source: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of the second file libc++ once read a call as one of std::apply."""
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     (only,) = toolchain.compilers()
     assert only.is_zig
     assert "-mcpu=x86_64_v3" in only.target_flags("avx2")
-    made = tmp_path / "fault.o"
+    made = tmp_path / "made.o"
     words = ("-std=c++20", "-fPIC", *toolchain.WARNINGS, *only.target_flags("avx2"))
-    run = only.run(*words, "-I", str(toolchain.CORE), "-c", str(toolchain.CORE / "run" / "fault.cpp"), "-o", str(made))
+    run = only.run(*words, "-I", str(toolchain.CORE), "-c", str(toolchain.CORE / source), "-o", str(made))
     assert (run.returncode, run.stderr, made.is_file()) == (0, "", True)
 
 

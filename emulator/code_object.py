@@ -14,6 +14,7 @@ import io
 import os
 import stat
 import struct
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -51,6 +52,7 @@ _SECTION = struct.Struct("<4xI16xQQ16xQ")
 _SEGMENT = struct.Struct("<8xQ16xQ16x")
 _NO_BITS = 8
 _ENTRY_BYTES = {2: 24, 11: 24, 4: 24}  # by type: SYMTAB, DYNSYM, RELA
+_MERGED = ("amdhsa.kernels", "amdhsa.printf")
 _COMPRESSED = 0x800  # SHF_COMPRESSED
 # EF_AMDGPU_MACH_AMDGCN_.. of e_flags (LLVM's guide, "ELF Code Object", table of e_flags).
 _ARCHS = {0x2C: "gfx900", 0x2F: "gfx906", 0x30: "gfx908", 0x3F: "gfx90a", 0x4C: "gfx942", 0x4F: "gfx950"}
@@ -104,24 +106,35 @@ class CodeObject:
 
     @cached_property
     def functions(self) -> Mapping[str, Function]:
-        """The functions that have code, by name. Raises CodeObjectError: one lies outside of its section."""
+        """The functions that have code, by name. Raises CodeObjectError: one lies outside of its section.
+
+        Kernels written in assembly (rocBLAS's, by Tensile) may have symbols without a size: they end where the next
+        function begins.
+        """
         sections: dict[int, tuple[int, bytes]] = {}  # by number: address and bytes
+        found = {
+            name: symbol
+            for name, symbol in self.symbols.items()
+            if symbol["st_info"]["type"] == "STT_FUNC" and isinstance(symbol["st_shndx"], int)
+        }
+        starts = sorted({(symbol["st_shndx"], symbol["st_value"]) for symbol in found.values()})
         functions = {}
-        for name, symbol in self.symbols.items():
+        for name, symbol in found.items():
             at = symbol["st_shndx"]
-            if symbol["st_info"]["type"] != "STT_FUNC" or symbol["st_size"] == 0 or not isinstance(at, int):
-                continue
             if at not in sections:
                 with damage("code object"):
                     section = self.elf.get_section(at)
                 sections[at] = section["sh_addr"], content(section)
             base, data = sections[at]
             start = symbol["st_value"] - base
-            if not 0 <= start <= start + symbol["st_size"] <= len(data):
+            end = start + symbol["st_size"]
+            if symbol["st_size"] == 0:
+                behind = starts[bisect_right(starts, (at, symbol["st_value"])) :][:1]
+                end = behind[0][1] - base if behind and behind[0][0] == at else len(data)
+            if not 0 <= start <= end <= len(data):
                 raise CodeObjectError(f"code object: damaged: function '{name}' lies outside of its section")
-            functions[name] = Function(
-                name=name, address=symbol["st_value"], code=data[start : start + symbol["st_size"]]
-            )
+            if end > start:
+                functions[name] = Function(name=name, address=symbol["st_value"], code=data[start:end])
         return functions
 
 
@@ -282,10 +295,15 @@ def content(section: Section) -> bytes:
 
 
 def _metadata(elf: ELFFile, where: str) -> Mapping[str, Any]:
+    """Of all notes together: kernels that were assembled one by one keep one each when they are linked.
+
+    comgr, of which ROCm's runtime asks the metadata, merges the same two lists.
+    """
     with damage(where):
         notes = [
             note for section in elf.iter_sections() if isinstance(section, NoteSection) for note in section.iter_notes()
         ]
+    metadata: dict[str, Any] = {}
     for note in notes:
         if note["n_name"] == "AMDGPU" and note["n_type"] in (_METADATA_NOTE, "NT_AMDGPU_METADATA"):
             try:
@@ -294,12 +312,17 @@ def _metadata(elf: ELFFile, where: str) -> Mapping[str, Any]:
                 raise CodeObjectError(f"{where}: metadata note is no MessagePack ({error})") from error
             if isinstance(unpacked, dict):
                 _check_metadata(unpacked, where)
-                return unpacked
-    raise CodeObjectError(f"{where}: no AMDGPU metadata note: was it stripped?")
+                lists = {name: [*metadata.get(name, []), *unpacked.get(name, [])] for name in _MERGED}
+                metadata = {**unpacked, **metadata, **{name: both for name, both in lists.items() if both}}
+    if not metadata:
+        raise CodeObjectError(f"{where}: no AMDGPU metadata note: was it stripped?")
+    return metadata
 
 
 def _check_metadata(metadata: Mapping[str, Any], where: str) -> None:
     """Raises CodeObjectError: a field that is there is of another kind than LLVM's guide says."""
+    if not isinstance(metadata.get("amdhsa.printf", []), list):
+        raise CodeObjectError(f"{where}: damaged: its metadata has no list as amdhsa.printf")
     kernels = _listed(metadata, "amdhsa.kernels", where)
     for kernel in kernels:
         _check_fields(kernel, where)

@@ -10,7 +10,7 @@ import functools
 import os
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from emulator.device import Buffer, EmulatedGpu
@@ -71,6 +71,17 @@ def assemble(body: str, arch: str = "gfx942", lds_bytes: int = 0) -> bytes:
         return compiled(source, arch, "-x", "assembler")
 
 
+def linked_kernels(bodies: Mapping[str, str], arch: str = "gfx942") -> bytes:
+    """The code object of kernels that were assembled one by one, as Tensile's are: their symbols have no size."""
+    with tempfile.TemporaryDirectory() as folder:
+        sources = [Path(folder, f"{name}.s") for name in bodies]
+        for source, body in zip(sources, bodies.values(), strict=True):
+            text = _FRAME.format(arch=arch, body=body, lds_bytes=0, scratch="enable_private_segment")
+            lines = [line for line in text.splitlines(keepends=True) if not line.startswith(".size")]
+            source.write_text("".join(lines).replace("test_kernel", source.stem))
+        return _linked(sources, arch, "-x", "assembler")
+
+
 def instructions_of(codes: Mapping[str, str], arch: str = "gfx942") -> dict[str, list[Instruction]]:
     """The instructions of each piece of assembly, by its name: one run of the assembler is enough for all of them."""
     image = read(assemble("".join(f"{code}s_endpgm\n" for code in codes.values()), arch))
@@ -86,22 +97,31 @@ def instructions_of(codes: Mapping[str, str], arch: str = "gfx942") -> dict[str,
 
 def compiled(source: Path, arch: str, *options: str) -> bytes:
     """The code object of a file in assembly, or in C for the device alone."""
+    return _linked([source], arch, *options)
+
+
+def _linked(sources: Sequence[Path], arch: str, *options: str) -> bytes:
     tc = toolchains.detect("embedded", cache=cache_folder())
     environment = {**os.environ, **tc.environment}
     with tempfile.TemporaryDirectory() as folder:
-        made, linked = (Path(folder, f"kernel{suffix}") for suffix in (".o", ".hsaco"))
+        linked, made = Path(folder, "linked.hsaco"), [Path(folder, f"{source.stem}.o") for source in sources]
         target = (*options, "--target=amdgcn-amd-amdhsa", f"-mcpu={arch}")
-        subprocess.run([*tc.compiler, *target, "-c", str(source), "-o", str(made)], env=environment, check=True)
-        subprocess.run([tc.compiler[0], "ld.lld", "-shared", str(made), "-o", str(linked)], env=environment, check=True)
+        for source, object_file in zip(sources, made, strict=True):
+            command = [*tc.compiler, *target, "-c", str(source), "-o", str(object_file)]
+            subprocess.run(command, env=environment, check=True)
+        link = [tc.compiler[0], "ld.lld", "-shared", *map(str, made), "-o", str(linked)]
+        subprocess.run(link, env=environment, check=True)
         return linked.read_bytes()
 
 
-def launch(device: EmulatedGpu, code: bytes, *buffers: Buffer, threads: int = 64, groups: int = 1) -> None:
-    """Run the kernel. Raises DeviceFaultError."""
+def launch(
+    device: EmulatedGpu, code: bytes, *buffers: Buffer, threads: int = 64, groups: int = 1, kernel: str = "test_kernel"
+) -> None:
+    """Run a kernel. Raises DeviceFaultError."""
     arguments = [ctypes.c_uint64(buffer.address) for buffer in buffers]
     arguments += [ctypes.c_uint64(0)] * (2 - len(arguments))
     module = device.load_module(code)
     try:
-        module.launch("test_kernel", (groups,), (threads,), arguments)
+        module.launch(kernel, (groups,), (threads,), arguments)
     finally:
         module.unload()

@@ -10,7 +10,7 @@ import pytest
 from matrix.base.errors import UsageError
 from tests.programs.conformance import __main__ as command
 from tests.programs.conformance import acceptance, gtests
-from tests.programs.conformance.__main__ import README, SUITES, Programs, main, programs
+from tests.programs.conformance.__main__ import GTESTS, README, Programs, main, programs
 from tests.programs.conformance.stored import OUTCOMES, PASSED, UNSUPPORTED, WRONG, Ran, Suite, read, suites, table
 
 FAULT = (
@@ -141,7 +141,7 @@ def test_nothing_stored_is_wrong_without_an_account() -> None:
             assert all(why.strip() for why in (*one.unsupported, *one.wrong))
 
 
-@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize("suite", GTESTS)
 def test_a_suite_has_programs_and_a_place_for_its_outcomes(suite: str) -> None:
     found = programs(suite)
     assert len(set(found.names)) == len(found.names) > 0

@@ -1,6 +1,7 @@
 """``python -m tests.programs.conformance``: run a peer's programs against their stored outcomes; the README's table.
 
-run --root FOLDER --arch A [--tier full] [--only NAME] [--accept]
+run hipcub --root FOLDER --arch A [--tier full] [--only NAME] [--accept]
+run rocm-examples --root FOLDER --clone FOLDER --arch A [--only NAME] [--accept]
 table [--check]
 """
 
@@ -17,12 +18,13 @@ import yaml
 from matrix.base.entry import exit_code
 from matrix.base.errors import UsageError
 from matrix.base.files import write_atomically
-from tests.programs.conformance import acceptance, gtests
+from tests.programs.conformance import acceptance, gtests, rocm_examples
 from tests.programs.conformance.stored import OUTCOMES, PASSED, UNSUPPORTED, differences, read, suites
 
 HERE = Path(__file__).parent
 README = HERE.parents[2] / "README.md"
-SUITES = ("hipcub",)
+GTESTS = ("hipcub",)
+EXAMPLES = "rocm-examples"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +49,9 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m tests.programs.conformance", allow_abbrev=False)
     commands = made.add_subparsers(required=True)
     run = commands.add_parser("run", allow_abbrev=False, help="run a suite and compare it with its stored outcomes")
-    run.add_argument("name", choices=SUITES)
+    run.add_argument("name", choices=(*GTESTS, EXAMPLES))
     run.add_argument("--root", type=Path, default=Path("/"), help="where its distribution is installed (default: /)")
+    run.add_argument("--clone", type=Path, help=f"of {EXAMPLES}: ROCm's examples, below --root")
     run.add_argument("--arch", required=True, help="of the emulated device")
     run.add_argument(
         "--tier", choices=("smoke", "full"), default="smoke", help="default: %(default)s; only it is stored"
@@ -66,10 +69,7 @@ def run_suite(args: argparse.Namespace) -> int:
     """1 if the run differs from what is stored. Raises UsageError: options exclude each other, a program is missing."""
     if args.accept and (args.only or args.tier != "smoke"):
         raise UsageError("--accept stores the whole smoke tier: leave --only and --tier away.")
-    chosen = programs(args.name)
-    seen = dict[str, gtests.Outcome]()
-    for name in [args.only] if args.only else chosen.names:
-        seen |= _outcomes(args.root.absolute(), chosen, name, args.arch, chosen.tiers[args.tier])
+    seen = _examples(args) if args.name == EXAMPLES else _gtests(args)
     if args.only or args.tier != "smoke":
         return int(any(outcome not in (PASSED, UNSUPPORTED) for outcome, _ in seen.values()))
     file = OUTCOMES / f"{args.name}.yaml"
@@ -83,6 +83,29 @@ def run_suite(args: argparse.Namespace) -> int:
     lines = differences(before, seen)
     print("\n".join(lines) or "as stored", flush=True)
     return int(bool(lines))
+
+
+def _gtests(args: argparse.Namespace) -> Mapping[str, gtests.Outcome]:
+    chosen = programs(args.name)
+    seen = dict[str, gtests.Outcome]()
+    for name in [args.only] if args.only else chosen.names:
+        seen |= _outcomes(args.root.absolute(), chosen, name, args.arch, chosen.tiers[args.tier])
+    return seen
+
+
+def _examples(args: argparse.Namespace) -> Mapping[str, gtests.Outcome]:
+    """Of each example, by name; all are printed. Raises UsageError: there is none of that name; hipcc refuses one."""
+    root, clone = args.root.absolute(), args.clone and args.clone.absolute()
+    if clone is None or not clone.is_relative_to(root):
+        raise UsageError(f"{EXAMPLES} needs --clone: a clone of them below --root, whose hipcc compiles it.")
+    chosen = [one for one in rocm_examples.examples(args.arch) if args.only in (None, one.name)]
+    if not chosen:
+        raise UsageError(f"no example {args.only or ''} of {args.arch}: rocm_examples.yaml has them.")
+    seen = {}
+    for one in chosen:
+        seen[one.name] = rocm_examples.outcome(one, args.arch, root, clone)
+        print(f"{one.name}: {': '.join(filter(None, seen[one.name]))}", flush=True)
+    return seen
 
 
 def _outcomes(root: Path, chosen: Programs, name: str, arch: str, wanted: str) -> Mapping[str, gtests.Outcome]:

@@ -8,6 +8,7 @@ reported by the process, and not by the test.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -41,8 +42,8 @@ class Section:
     text: str
 
 
-def starter(program: Path, arch: str, root: Path) -> Start:
-    """Runs of a program below ``root`` ("/": this machine's) on an emulated device."""
+def starter(program: Path, arch: str, root: Path, folder: Path = ROOT) -> Start:
+    """Runs of a program below ``root`` ("/": this machine's) on an emulated device, in ``folder``."""
     words = [str(program)]
     if root != Path("/"):
         libraries = f"{_core()}:{root / _LIBRARIES}"
@@ -53,7 +54,8 @@ def starter(program: Path, arch: str, root: Path) -> Start:
         try:
             done = subprocess.run(
                 command,
-                cwd=ROOT,
+                cwd=folder,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,

@@ -1,0 +1,51 @@
+"""ROCm's examples: which run counts as passed, and what a user is told who has no hipcc."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from matrix.base.errors import UsageError
+from tests.programs.conformance.__main__ import main
+from tests.programs.conformance.rocm_examples import Example, examples, outcome, verdict
+from tests.programs.conformance.stored import PASSED, UNSUPPORTED, WRONG
+
+EXAMPLE = Example(source="HIP-Basic/saxpy/main.hip", flags=(), says="Validation passed", module="")
+FAULT = (
+    "emulator: hipLaunchKernel: hipErrorLaunchFailure: unknown fault: the emulator lacks v_sad_hi_u8: v_sad_hi_u8 v0"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "ended"),
+    [
+        ("Validation passed.\n", PASSED),
+        ("Validation failed with 3 errors.\n", WRONG),
+        ("", WRONG),
+        ("emulator: hipMemcpy: hipErrorInvalidValue: null pointer\nValidation passed.\n", WRONG),
+        (f"{FAULT}\nValidation passed.\n", UNSUPPORTED),
+    ],
+)
+def test_what_an_example_must_say(text: str, ended: str) -> None:
+    assert verdict(EXAMPLE, text)[0] == ended
+
+
+def test_names_of_examples_are_their_folders() -> None:
+    names = [one.name for one in examples("gfx950")]
+    assert "HIP-Basic/saxpy" in names
+    assert "Tutorials/reduction/example/v1" in names
+    assert len(names) == len(set(names))
+    assert not [one.name for one in examples("gfx950") if "rocBLAS" in one.name]  # it has no code for it
+
+
+def test_a_clone_that_the_root_does_not_hold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run", "rocm-examples", "--arch", "gfx950", "--root", str(tmp_path), "--clone", "/elsewhere"]
+    assert main(words) == UsageError.exit_code
+    assert "a clone of them below --root" in capsys.readouterr().err
+
+
+def test_a_root_without_hipcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="name a root with hipcc"):
+        outcome(EXAMPLE, "gfx950", Path("/"), tmp_path)

@@ -14,9 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from emulator import program_cache, standalone, toolchain
+from emulator import program_cache, standalone, tables, toolchain
 from emulator.errors import DeviceError, EmulatorError, OutputError, ProgramError, UnknownInstructionError
-from emulator.lowering import tables
 from emulator.options import ARCHS, Options, Trace
 
 # as matrix/base/entry.py, which this room may not import

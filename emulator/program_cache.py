@@ -18,7 +18,7 @@ _MAKERS = (
     *("code_object", "image", "options", "lowering/blob", "lowering/decode", "lowering/descriptor", "lowering/flow"),
     *("lowering/lower", "lowering/matrix", "lowering/matrix_table", "lowering/memory", "lowering/microop"),
     *("lowering/opcodes", "lowering/operands", "lowering/registers", "lowering/scalar", "lowering/shapes"),
-    *("lowering/texts", "lowering/translate", "lowering/vector"),
+    *("lowering/translate", "lowering/vector"),
 )
 # Of tinygrad: what reads machine code.
 _TABLES = (

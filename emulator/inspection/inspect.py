@@ -33,7 +33,6 @@ _MAKERS = (
         "inspection/waits",
     ),
     *("lowering/decode", "lowering/matrix_table", "lowering/microop", "lowering/operands", "lowering/shapes"),
-    "lowering/texts",
 )
 _WORTH_PROCESSES = 32  # kernels; a process of its own takes half a second to start
 

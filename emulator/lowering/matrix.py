@@ -6,9 +6,8 @@ from typing import Any
 
 from emulator.lowering import matrix_table
 from emulator.lowering import microop as m
-from emulator.lowering.decode import Instruction
+from emulator.lowering.decode import Instruction, operand
 from emulator.lowering.operands import Form, MicroOp, Source, demand
-from emulator.lowering.texts import operand
 
 _CYCLES = 4  # of a pass
 _FORMATS = 5  # of f8f6f4

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.lowering.decode import Instruction
+from emulator.lowering.decode import Instruction, operand
 from emulator.lowering.shapes import FIRST_VECTOR, Shape
-from emulator.lowering.texts import operand
 
 VECTOR, ACCUMULATION = FIRST_VECTOR, 512
 _LAST_SCALAR = 127  # exec_hi; encodings from 128 to 255 are constants

@@ -7,9 +7,8 @@ from typing import Any
 
 from emulator.lowering import microop as m
 from emulator.lowering import opcodes
-from emulator.lowering.decode import Instruction
+from emulator.lowering.decode import Instruction, operand
 from emulator.lowering.operands import Form, MicroOp, Source, UnknownError, demand, scalar_destination, source
-from emulator.lowering.texts import operand
 
 _VCC = 106
 _B32, _MASK = Form(32, "B32"), Form(64, "M64")

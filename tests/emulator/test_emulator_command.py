@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from emulator import tables
 from emulator.cli import exit_code, main
 from emulator.code_object import code_objects
 from emulator.errors import CodeObjectError, OutputError
-from emulator.lowering import tables
 from emulator.lowering.translate import translate
 from matrix.base.entry import exit_code as others
 from tests.emulator.emulator_small import small_library

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import io
 import os
 import sys
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from emulator import program_cache, standalone, toolchain
+from emulator import program_cache, standalone, tables, toolchain
 from emulator.errors import DeviceError, EmulatorError, OutputError, ProgramError, UnknownInstructionError
 from emulator.options import ARCHS, Options, Trace
 
@@ -142,6 +143,9 @@ def _checks(words: str) -> dict[str, bool]:
 
 
 def _decode(chosen: argparse.Namespace) -> int:
+    gc.disable()  # nothing of a process that ends at once is garbage worth a search
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # NumPy starts them when it is imported
+    tables.import_nothing_else()
     code = sys.stdin.buffer.read()
     if not chosen.hazards:
         sys.stdout.buffer.write(program_cache.program(code))

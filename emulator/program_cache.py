@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache as memoised
-from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +17,13 @@ if TYPE_CHECKING:
 _MAKERS = (
     *("code_object", "image", "options", "lowering/blob", "lowering/decode", "lowering/descriptor", "lowering/flow"),
     *("lowering/lower", "lowering/matrix", "lowering/matrix_table", "lowering/memory", "lowering/microop"),
-    *("lowering/opcodes", "lowering/operands"),
-    *("lowering/registers", "lowering/scalar", "lowering/shapes", "lowering/translate", "lowering/vector"),
+    *("lowering/opcodes", "lowering/operands", "lowering/registers", "lowering/scalar", "lowering/shapes"),
+    *("lowering/translate", "lowering/vector"),
+)
+# Of tinygrad: what reads machine code.
+_TABLES = (
+    *("renderer/amd/__init__", "renderer/amd/dsl"),
+    *(f"runtime/autogen/amd/{name}" for name in ("common", "cdna/enum", "cdna/ins", "cdna/operands")),
 )
 _JUDGES = ("inspection/early", "inspection/hazards", "inspection/hazard_effects", "inspection/hazard_rules")
 
@@ -56,8 +61,12 @@ def makers(*, judged: bool) -> str:
 
 @memoised
 def text_version(modules: tuple[str, ...]) -> str:
-    """A hash of what makes something out of machine code: the text of these modules of ours, tinygrad's version."""
-    digest = hashlib.sha256(version("tinygrad").encode())
-    for name in modules:
-        digest.update((Path(__file__).parent / f"{name}.py").read_bytes())
+    """A hash of what makes something out of machine code: the text of these modules of ours, and of tinygrad's."""
+    spec = find_spec("tinygrad")
+    assert spec is not None  # else the decoder has no tables
+    assert spec.origin is not None
+    digest = hashlib.sha256()
+    for folder, names in ((Path(__file__).parent, modules), (Path(spec.origin).parent, _TABLES)):
+        for name in names:
+            digest.update((folder / f"{name}.py").read_bytes())
     return digest.hexdigest()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -30,6 +29,7 @@ from emulator.zig_cache import checked_link
 
 CORE = Path(__file__).parent / "core"
 EXPORTS = CORE / "exports.map"
+PRECOMPILED = CORE / "precompiled.h"
 SONAME = "libamdhip64.so.7"  # what libraries linked against ROCm ask for
 
 # Instruction sets, best first: flags of /proc/cpuinfo that a level needs (x86-64 psABI, micro-architecture levels).
@@ -54,6 +54,7 @@ _ZIG_TARGET = ("-target", "x86_64-linux-gnu.2.28")
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wno-psabi")
 _TRIAL = "#include <bit>\n#include <span>\nint main() { return std::popcount(0u) + int(std::span<int>().size()); }\n"
 _SHOWN_ERRORS = 20
+_WORTH_PRECOMPILING = 4  # files: parsing the common headers once takes about what it saves in two
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +68,8 @@ class Compiler:
 
     def target_flags(self, isa: str) -> tuple[str, ...]:
         """Flags for an instruction set."""
-        if self.is_zig:  # its sanitizer is on by default; without a glibc it would take the machine's newest
-            base = ("-fno-sanitize=undefined",)
+        if self.is_zig:  # its sanitizer and debug information are on by default; without a glibc it takes the newest
+            base = ("-fno-sanitize=undefined", "-g0")
             if platform.machine() != "x86_64":
                 return base
             return (*base, *_ZIG_TARGET, f"-mcpu={_GCC_ARCH[isa].replace('-', '_')}")
@@ -119,10 +120,12 @@ def compilers(cache: Path | None = None) -> Iterator[Compiler]:
         if path := shutil.which(name):
             yield from _with_version((path,))
     if importlib.util.find_spec("ziglang"):
+        from importlib.metadata import version  # only here: it takes longer than anything else that a start imports
+
         caches = str((cache or cache_folder()).parent / "zig")
         yield Compiler(
             command=(sys.executable, "-m", "ziglang", "c++"),
-            identity=f"ziglang {importlib.metadata.version('ziglang')}",
+            identity=f"ziglang {version('ziglang')}",
             is_zig=True,
             environment={"ZIG_GLOBAL_CACHE_DIR": caches, "ZIG_LOCAL_CACHE_DIR": caches},
         )
@@ -231,12 +234,26 @@ class _Build:
         return is_adopted(self.result)
 
     def _compile_missing(self, jobs: int) -> None:
-        missing = [pair for pair in zip(self._sources, self._objects, strict=True) if not is_adopted(pair[1])]
-        with ThreadPoolExecutor(max_workers=jobs) as pool:
-            list(pool.map(lambda pair: self._compile(*pair), missing))
+        pairs = zip(self._sources, self._objects, strict=True)
+        missing = sorted((pair for pair in pairs if not is_adopted(pair[1])), key=_longest_first)
+        with self._common_headers(len(missing)) as included, ThreadPoolExecutor(max_workers=jobs) as pool:
+            list(pool.map(lambda pair: self._compile(pair[0], pair[1], included), missing))
 
-    def _compile(self, source: Path, made: Path) -> None:
-        self._step(source.name, made, *self._flags, "-I", str(CORE), "-c", str(source))
+    @contextlib.contextmanager
+    def _common_headers(self, files: int) -> Iterator[tuple[str, ...]]:
+        """Options with which a file begins with the common headers, parsed already; none for a few files."""
+        if files < _WORTH_PRECOMPILING:
+            yield ()
+            return
+        with draft_folder(self._cache) as folder:
+            header = folder / PRECOMPILED.name  # compilers take NAME.gch beside it in its place
+            shutil.copyfile(PRECOMPILED, header)
+            made = header.with_name(f"{header.name}.gch")
+            self._run(PRECOMPILED.name, made, *self._flags, "-x", "c++-header", str(header))
+            yield ("-include", str(header))
+
+    def _compile(self, source: Path, made: Path, included: tuple[str, ...]) -> None:
+        self._step(source.name, made, *self._flags, *included, "-I", str(CORE), "-c", str(source))
 
     def _link(self) -> None:
         self.result.parent.mkdir(exist_ok=True)
@@ -250,14 +267,24 @@ class _Build:
     def _step(self, what: str, made: Path, *arguments: str) -> None:
         with draft_folder(self._cache) as folder:
             partial = folder / made.name
-            run = self._compiler.run(*arguments, "-o", str(partial))
-            if run.returncode or not partial.is_file():
-                lines = run.stderr.splitlines()
-                errors = [line for line in lines if "error" in line or "undefined" in line] or lines
-                shown = "\n  ".join(errors[:_SHOWN_ERRORS])
-                command = shlex.join([*self._compiler.command, *arguments])
-                raise CoreBuildError(f"the emulator's core doesn't build ({what}):\n  {shown}\nCommand: {command}")
+            self._run(what, partial, *arguments)
             adopt(partial, made)
+
+    def _run(self, what: str, made: Path, *arguments: str) -> None:
+        """Raises CoreBuildError: the compiler failed, or made nothing."""
+        run = self._compiler.run(*arguments, "-o", str(made))
+        if run.returncode or not made.is_file():
+            lines = run.stderr.splitlines()
+            errors = [line for line in lines if "error" in line or "undefined" in line] or lines
+            shown = "\n  ".join(errors[:_SHOWN_ERRORS])
+            command = shlex.join([*self._compiler.command, *arguments])
+            raise CoreBuildError(f"the emulator's core doesn't build ({what}):\n  {shown}\nCommand: {command}")
+
+
+def _longest_first(pair: tuple[Path, Path]) -> tuple[bool, int]:
+    """So that no processor waits at the end for one long file: the handlers take longest, then what is large."""
+    source = pair[0]
+    return source.parent.name != "isa", -source.stat().st_size
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from typing import Any
 from emulator.lowering import matrix_table
 from emulator.lowering import microop as m
 from emulator.lowering.decode import Instruction, operand
-from emulator.lowering.operands import Form, MicroOp, Source, demand, forms
+from emulator.lowering.operands import Form, MicroOp, Source, demand
 
 _CYCLES = 4  # of a pass
 _FORMATS = 5  # of f8f6f4
@@ -17,7 +17,7 @@ _INLINE = range(128, 249)  # encodings of inline constants
 def lower_matrix(instruction: Instruction, op: MicroOp, arch: str) -> None:
     """The accumulation bits say which operands lie in AGPRs. Passes are those of ``arch``."""
     record, name = instruction.record, instruction.name
-    shapes = forms(record)
+    shapes = instruction.forms
     for i, field in enumerate(("src0", "src1", "src2")):
         register = getattr(record, field).offset
         in_agprs = record.acc >> i & 1 if i < 2 else record.acc_cd and not name.startswith(matrix_table.SPARSE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from emulator.lowering import microop as m
 from emulator.lowering.decode import Instruction
-from emulator.lowering.operands import Form, MicroOp, Source, demand, forms, source
+from emulator.lowering.operands import Form, MicroOp, Source, demand, source
 
 _TYPED = 0x80  # core/isa/interp_format.cpp
 _OFF = 0x7F  # saddr that means none
@@ -16,7 +16,7 @@ def lower_ds(instruction: Instruction, op: MicroOp) -> None:
     """LDS instructions."""
     record, name = instruction.record, instruction.name
     demand(not record.gds, "GDS")
-    shapes = forms(record)
+    shapes = instruction.forms
     accumulation = m.ACCUMULATION if record.acc else 0
     if "addr" in shapes:
         op.src[0] = Source(record.addr.offset - 256)
@@ -64,7 +64,7 @@ def _buffer(instruction: Instruction, op: MicroOp) -> None:
     op.src[2] = source(op, record.soffset.offset, Form(32, "B32"))
     op.words[2] = 1
     op.dst = record.vdata.offset - 256 + (m.ACCUMULATION if record.acc else 0)
-    op.words[3] = forms(record)["vdata"].words
+    op.words[3] = instruction.forms["vdata"].words
     op.offset = record.offset
     op.flags |= m.OFFEN * record.offen | m.IDXEN * record.idxen
     if "store" in name or "atomic" in name:
@@ -76,7 +76,7 @@ def _buffer(instruction: Instruction, op: MicroOp) -> None:
 def lower_flat(instruction: Instruction, op: MicroOp) -> None:
     """FLAT, GLOBAL and SCRATCH: address in src[0], scalar base in src[1], data in src[2]."""
     record, name = instruction.record, instruction.name
-    shapes = forms(record)
+    shapes = instruction.forms
     accumulation = m.ACCUMULATION if record.acc else 0
     segment = instruction.format
     bits = 12 if segment == "FLAT" else 13

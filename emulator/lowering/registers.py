@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from emulator.lowering.decode import Instruction, operand
-from emulator.lowering.operands import forms
 from emulator.lowering.shapes import FIRST_VECTOR, Shape
 
 VECTOR, ACCUMULATION = FIRST_VECTOR, 512
@@ -87,7 +86,7 @@ class _Named:
 def _named(shape: Shape) -> tuple[_Named, ...]:
     record = shape.sample
     named = []
-    for name, form in forms(record).items():
+    for name, form in shape.forms.items():
         value = operand(record, name)
         if not hasattr(value, "offset") or _is_unused(shape, name, value.offset):
             continue

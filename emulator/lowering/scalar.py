@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from emulator.lowering import microop as m
 from emulator.lowering.decode import Instruction
-from emulator.lowering.operands import Form, MicroOp, Source, forms, scalar_destination, source
+from emulator.lowering.operands import Form, MicroOp, Source, scalar_destination, source
 
 _B32 = Form(32, "B32")
 _WITHOUT_SOURCE = ("s_getpc_b64",)
@@ -13,10 +13,10 @@ _WITHOUT_SOURCE = ("s_getpc_b64",)
 def lower_sop(instruction: Instruction, op: MicroOp) -> None:
     """SOP1, SOP2 and SOPC, with or without literal."""
     record, name = instruction.record, instruction.name
-    shapes = forms(record)
+    shapes = instruction.forms
     literal = getattr(record, "literal", None)
     for i, field in enumerate(("ssrc0", "ssrc1")):
-        if hasattr(record, field) and not (field == "ssrc0" and name in _WITHOUT_SOURCE):
+        if hasattr(type(record), field) and not (field == "ssrc0" and name in _WITHOUT_SOURCE):
             shape = shapes.get(field, _B32)
             op.src[i] = source(op, getattr(record, field).offset, shape, literal)
             op.words[i] = shape.words

@@ -7,26 +7,53 @@ for each, and the rest are recognised by the bits that decide.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from typing import Any
 
 from tinygrad.renderer.amd.dsl import AlignedSGPRField, BitField, Inst, SrcField, VGPRField
+
+from emulator.lowering.operands import Form, forms
 
 _NUMBERS = ("offset", "offset0", "offset1", "simm16", "literal")  # no other field's meaning depends on these
 _HEAD = 25  # the bits from here to 31 tell most formats apart
 _PLAIN_SCALARS, FIRST_VECTOR = 102, 256  # encodings of sources: s0 to s101, and v0; between them special ones
 
 
+_KEPT = ("operands", "op_regs")
+
+
+def _keep_operands() -> None:
+    """tinygrad's records look their operands up at every access to a register; here they do once."""
+    for name in _KEPT:
+        kept = functools.cached_property(getattr(Inst, name).fget)
+        kept.__set_name__(Inst, name)
+        setattr(Inst, name, kept)
+
+
+_keep_operands()
+
+
 class Shape:
     """``sample`` is tinygrad's record of one instruction of the shape, whose class is that of all of them.
 
     ``name`` is tinygrad's in lower case without the encoding's suffix: v_add_f32; ``format`` is VOP3 or VOP2_SDWA.
+    ``forms`` has the operands by field name.
     """
 
     def __init__(self, sample: Any) -> None:
         self.sample = sample
+        self.forms: Mapping[str, Form] = forms(sample)
+        self._kept = {name: getattr(sample, name) for name in ("op_bits", *_KEPT)}
         self.size: int = sample.size()
         self.format = type(sample).__name__
         self.name = str(sample.op.name).lower().removesuffix("_e32").removesuffix("_e64")
+
+    def record(self, raw: int) -> Any:
+        """tinygrad's record of the instruction of this shape with these bits."""
+        record: Any = object.__new__(type(self.sample))
+        vars(record).update(self._kept, _raw=raw)
+        return record
 
 
 class _Layout:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from emulator.lowering import microop as m
 from emulator.lowering import opcodes
 from emulator.lowering.decode import Instruction, operand
-from emulator.lowering.operands import Form, MicroOp, Source, UnknownError, demand, forms, scalar_destination, source
+from emulator.lowering.operands import Form, MicroOp, Source, UnknownError, demand, scalar_destination, source
 
 _VCC = 106
 _B32, _MASK = Form(32, "B32"), Form(64, "M64")
@@ -34,13 +35,13 @@ _LANES_TO_SCALAR = ("v_readlane_b32", "v_readfirstlane_b32")
 def lower_vop(instruction: Instruction, op: MicroOp) -> None:
     """VOP1, VOP2 and VOPC in their short encodings, with literal, SDWA or DPP."""
     record, name = instruction.record, instruction.name
-    shapes = forms(record)
+    shapes = instruction.forms
     encoding = instruction.format
     literal = getattr(record, "literal", None)
     if "src0" in shapes:
         op.src[0] = source(op, operand(record, "src0").offset, shapes["src0"], literal)
         op.words[0] = shapes["src0"].words
-    if hasattr(record, "vsrc1"):
+    if hasattr(type(record), "vsrc1"):
         shape1 = shapes.get("vsrc1", _B32)
         op.src[1] = source(op, operand(record, "vsrc1").offset, shape1)
         op.words[1] = shape1.words
@@ -60,7 +61,7 @@ def lower_vop(instruction: Instruction, op: MicroOp) -> None:
 def lower_vop3(instruction: Instruction, op: MicroOp) -> None:
     """VOP3, VOP3SD and VOP3_SDST."""
     record, name = instruction.record, instruction.name
-    shapes = forms(record)
+    shapes = instruction.forms
     for i, field in enumerate(("src0", "src1", "src2")):
         if field in shapes:
             op.src[i] = source(op, getattr(record, field).offset, shapes[field])
@@ -73,7 +74,7 @@ def lower_vop3(instruction: Instruction, op: MicroOp) -> None:
     _destination(instruction, op, shapes, record)
 
 
-def _modifiers(op: MicroOp, record: Any, shapes: dict[str, Form], name: str) -> None:
+def _modifiers(op: MicroOp, record: Any, shapes: Mapping[str, Form], name: str) -> None:
     """neg, abs, op_sel of the sources; omod, clamp and op_sel of the destination."""
     neg, absolute, select = record.neg, getattr(record, "abs", 0), getattr(record, "opsel", 0)
     halves = not name.startswith(_SCALED)  # there op_sel counts bytes
@@ -135,7 +136,7 @@ def _scaled_place(op: MicroOp, name: str, select: int) -> int:
     return select & ~3
 
 
-def _output(op: MicroOp, record: Any, shapes: dict[str, Form], name: str) -> None:
+def _output(op: MicroOp, record: Any, shapes: Mapping[str, Form], name: str) -> None:
     result = shapes.get("vdst", _B32)
     if getattr(record, "omod", 0):
         demand(result.is_float, f"omod of {name}")
@@ -156,7 +157,7 @@ def _clamp(op: MicroOp, name: str, *, is_float: bool) -> None:
 def lower_vop3p(instruction: Instruction, op: MicroOp) -> None:
     """Packed operations, v_mad_mix and dot products."""
     record, name = instruction.record, instruction.name
-    shapes = forms(record)
+    shapes = instruction.forms
     if name.startswith("v_accvgpr"):
         lower_accvgpr(instruction, op)
         return
@@ -203,7 +204,7 @@ def lower_accvgpr(instruction: Instruction, op: MicroOp) -> None:
     op.words[0] = op.words[3] = 1
 
 
-def _destination(instruction: Instruction, op: MicroOp, shapes: dict[str, Form], record: Any) -> None:
+def _destination(instruction: Instruction, op: MicroOp, shapes: Mapping[str, Form], record: Any) -> None:
     name = instruction.name
     if name == "v_nop":
         return
@@ -227,19 +228,19 @@ def _destination(instruction: Instruction, op: MicroOp, shapes: dict[str, Form],
         op.src[2] = Source(op.dst)
         op.words[2] = op.words[3]
     if "_co_u32" in name or name in ("v_div_scale_f32", "v_div_scale_f64", "v_mad_u64_u32", "v_mad_i64_i32"):
-        explicit = hasattr(record, "sdst")
+        explicit = hasattr(type(record), "sdst")
         op.scalar_dst = scalar_destination(record.sdst.offset) if explicit else m.SCALAR + _VCC
-    if name in _CARRY_IN and not hasattr(record, "src2"):
+    if name in _CARRY_IN and not hasattr(type(record), "src2"):
         op.src[2] = Source(m.SCALAR + _VCC)
     if name == "v_accvgpr_mov_b32":
         lower_accvgpr(instruction, op)
 
 
-def _sdwa(op: MicroOp, record: Any, shapes: dict[str, Form]) -> None:
+def _sdwa(op: MicroOp, record: Any, shapes: Mapping[str, Form]) -> None:
     op.flags |= m.SDWA
     for i, number in ((0, "src0"), (1, "src1")):
         field = number if i == 0 else "vsrc1"
-        if i == 1 and not hasattr(record, "vsrc1"):
+        if i == 1 and not hasattr(type(record), "vsrc1"):
             break
         shape = shapes.get(field, _B32)
         chosen = getattr(record, f"{number}_sel")
@@ -251,12 +252,12 @@ def _sdwa(op: MicroOp, record: Any, shapes: dict[str, Form]) -> None:
             demand(shape.is_float, f"neg or abs of an operand of format {shape.number}")
             one.mods |= signs | (m.HALF if shape.is_half else 0)
         demand(shape.bits <= 32, "SDWA of a 64-bit operand")
-    if hasattr(record, "dst_sel"):
+    if hasattr(type(record), "dst_sel"):
         op.destination_select, op.destination_unused = record.dst_sel, record.dst_unused
     _output(op, record, shapes, op.name)
 
 
-def _dpp(op: MicroOp, record: Any, shapes: dict[str, Form]) -> None:
+def _dpp(op: MicroOp, record: Any, shapes: Mapping[str, Form]) -> None:
     control = record.dpp
     known = control <= 0xFF or 0x101 <= control <= 0x12F or 0x150 <= control <= 0x15F
     if not known and control not in (0x130, 0x134, 0x138, 0x13C, 0x140, 0x141, 0x142, 0x143):

@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from emulator import tables
 from emulator.cli import exit_code, main
+from emulator.code_object import code_objects
 from emulator.errors import CodeObjectError, OutputError
+from emulator.lowering.translate import translate
 from matrix.base.entry import exit_code as others
 from tests.emulator.emulator_small import small_library
 
@@ -59,3 +62,27 @@ def test_an_output_that_takes_nothing(output: str, code: int) -> None:
         done = subprocess.run(command, stdout=stream, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False)
     assert done.returncode == code
     assert "Traceback" not in done.stderr
+
+
+def test_the_helper_decodes_with_nothing_of_tinygrad_but_its_tables(tmp_path: Path) -> None:
+    """With all of tinygrad, as here, the program is the same."""
+    (_, code), *_ = code_objects(small_library())
+    text = (
+        "import sys\nfrom emulator.cli import main\nmain(['decode'])\n"
+        "print(*(name for name in sys.modules if name.startswith('tinygrad')), file=sys.stderr)"
+    )
+    environment = {**os.environ, "CKPM_CACHE": str(tmp_path)}  # where no program is kept
+    done = subprocess.run(
+        [sys.executable, "-c", text], input=code, capture_output=True, cwd=ROOT, env=environment, check=True
+    )
+    assert done.stdout == translate(code)
+    imported = set(done.stderr.decode().split())
+    assert "tinygrad.renderer.amd.dsl" in imported
+    assert not imported & {"tinygrad.tensor", "tinygrad.device", "tinygrad.runtime.autogen.amd.rdna4.enum"}
+
+
+def test_a_process_that_has_tinygrad_keeps_it() -> None:
+    before = {name: module for name, module in sys.modules.items() if name.startswith("tinygrad")}
+    assert "tinygrad.renderer.amd.dsl" in before
+    tables.import_nothing_else()
+    assert {name: module for name, module in sys.modules.items() if name.startswith("tinygrad")} == before

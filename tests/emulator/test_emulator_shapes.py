@@ -144,3 +144,11 @@ def test_instructions_of_one_shape_ask_the_tables_once(monkeypatch: pytest.Monke
     instructions = list(decoder.decode(read(assemble(body)).text))
     assert len({one.encoding.raw for one in instructions}) >= 100
     assert len(asked) <= 5  # the two, and what fills the section's end
+
+
+@pytest.mark.parametrize("form", ["src0_sel:BYTE_1", "row_shr:1"])
+def test_what_stands_behind_a_marker_is_read_of_each(form: str) -> None:
+    """In SDWA and DPP forms the field of the first source holds a marker, the same for all registers."""
+    name = "v_and_b32_sdwa" if "sel" in form else "v_and_b32_dpp"
+    texts = [next(decoder.decode(read(assemble(f"{name} v1, v{i}, v3 {form}\n")).text)).text for i in (4, 5)]
+    assert texts[1] == texts[0].replace("v[4]", "v[5]").replace("v4", "v5") != texts[0]

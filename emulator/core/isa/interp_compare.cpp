@@ -3,24 +3,34 @@
 #include "isa/map.h"
 #include "isa/registry.h"
 
+#include <array>
 #include <cmath>
+#include <iterator>
 
 namespace emu {
 
 namespace {
 
-// A lane's bit is 0 where EXEC is off. v_cmpx also replaces EXEC.
-template <bool Exec>
+// A lane's bit is 0 where EXEC is off.
 void put_mask(Wave& w, const MicroOp* op, uint64_t mask)
 {
-    mask &= op->flags & DPP ? permuted_lanes(w, op) : w.exec();
-    w.set_pair(op->dst - SCALAR, mask);
-    if(Exec)
-        w.set_pair(EXEC, mask);
+    w.set_pair(op->dst - SCALAR, mask & write_mask(w, op));
 }
 
-template <bool Exec, typename T, auto F>
-const MicroOp* compare(Wave& w, const MicroOp* op)
+// v_cmpx: as Compare, and EXEC is the result, too.
+template <Handler Compare>
+const MicroOp* replace_exec(Wave& w, const MicroOp* op)
+{
+    const MicroOp* next = Compare(w, op);
+    w.set_pair(EXEC, w.pair(op->dst - SCALAR));
+    return next;
+}
+
+// A comparison is compiled once: it is not inlined into replace_exec.
+#define EMU_ONCE [[gnu::noinline]]
+
+template <typename T, auto F>
+EMU_ONCE const MicroOp* compare(Wave& w, const MicroOp* op)
 {
     Row b0, b1, truth;
     if constexpr(sizeof(T) == 8)
@@ -41,13 +51,13 @@ const MicroOp* compare(Wave& w, const MicroOp* op)
             for(unsigned l = 0; l < LANES; ++l)
                 truth.d[l] = F(static_cast<T>(a[l]), static_cast<T>(b[l]));
     }
-    put_mask<Exec>(w, op, nonzero_lanes(truth.d));
+    put_mask(w, op, nonzero_lanes(truth.d));
     return advance(op);
 }
 
 // f16 is compared as f32, which holds it exactly.
-template <bool Exec, auto F>
-const MicroOp* compare_half(Wave& w, const MicroOp* op)
+template <auto F>
+EMU_ONCE const MicroOp* compare_half(Wave& w, const MicroOp* op)
 {
     Row b0, b1, truth;
     const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1);
@@ -63,7 +73,7 @@ const MicroOp* compare_half(Wave& w, const MicroOp* op)
     }
     for(unsigned l = 0; l < LANES; ++l)
         truth.d[l] = F(f16_to_f32(a[l] & 0xffff), f16_to_f32(b[l] & 0xffff));
-    put_mask<Exec>(w, op, nonzero_lanes(truth.d));
+    put_mask(w, op, nonzero_lanes(truth.d));
     return advance(op);
 }
 
@@ -87,8 +97,8 @@ uint32_t class_bit(uint64_t bits, unsigned exponent_bits, unsigned mantissa_bits
     return negative ? 5 : 6;
 }
 
-template <bool Exec, unsigned Bits>
-const MicroOp* compare_class(Wave& w, const MicroOp* op)
+template <unsigned Bits>
+EMU_ONCE const MicroOp* compare_class(Wave& w, const MicroOp* op)
 {
     Row b0, h0, b1;
     uint64_t mask          = 0;
@@ -109,18 +119,22 @@ const MicroOp* compare_class(Wave& w, const MicroOp* op)
             mask |= uint64_t{wanted[l] >> found & 1} << l;
         }
     }
-    put_mask<Exec>(w, op, mask);
+    put_mask(w, op, mask);
     return advance(op);
 }
 
-#define COMPARE(PREFIX, NAME, T, X, ...) \
-    {PREFIX NAME, compare<X, T, ([](T a, T b) -> bool { return __VA_ARGS__; })>}
-#define BOTH(NAME, T, ...) \
-    COMPARE("v_cmp_", NAME, T, false, __VA_ARGS__), COMPARE("v_cmpx_", NAME, T, true, __VA_ARGS__)
-#define HALF(PREFIX, NAME, X, ...) \
-    {PREFIX NAME, compare_half<X, ([](float a, float b) -> bool { return __VA_ARGS__; })>}
+using Both = std::array<Entry, 2>;
+
+template <Handler Compare>
+constexpr Both both(const char* name, const char* replacing)
+{
+    return {{{name, Compare}, {replacing, replace_exec<Compare>}}};
+}
+
+#define BOTH_OF(NAME, ...) both<__VA_ARGS__>("v_cmp_" NAME, "v_cmpx_" NAME)
+#define BOTH(NAME, T, ...) BOTH_OF(NAME, compare<T, ([](T a, T b) -> bool { return __VA_ARGS__; })>)
 #define HALF_BOTH(NAME, ...) \
-    HALF("v_cmp_", NAME, false, __VA_ARGS__), HALF("v_cmpx_", NAME, true, __VA_ARGS__)
+    BOTH_OF(NAME, compare_half<([](float a, float b) -> bool { return __VA_ARGS__; })>)
 
 #define INTEGERS(TYPE, T)                                                                     \
     BOTH("f_" TYPE, T, (void(a), void(b), false)), BOTH("lt_" TYPE, T, a < b),                \
@@ -146,7 +160,7 @@ const MicroOp* compare_class(Wave& w, const MicroOp* op)
         WHICH("nlt_" TYPE __VA_OPT__(, ) __VA_ARGS__, !(a < b)),            \
         WHICH("tru_" TYPE __VA_OPT__(, ) __VA_ARGS__, (void(a), void(b), true))
 
-constexpr Entry ENTRIES[] = {
+constexpr Both PAIRS[] = {
     INTEGERS("i16", int16_t),
     INTEGERS("u16", uint16_t),
     INTEGERS("i32", int32_t),
@@ -156,13 +170,17 @@ constexpr Entry ENTRIES[] = {
     FLOATS(BOTH, "f32", float),
     FLOATS(BOTH, "f64", double),
     FLOATS(HALF_BOTH, "f16"),
-    {"v_cmp_class_f16", compare_class<false, 16>},
-    {"v_cmpx_class_f16", compare_class<true, 16>},
-    {"v_cmp_class_f32", compare_class<false, 32>},
-    {"v_cmpx_class_f32", compare_class<true, 32>},
-    {"v_cmp_class_f64", compare_class<false, 64>},
-    {"v_cmpx_class_f64", compare_class<true, 64>},
+    BOTH_OF("class_f16", compare_class<16>),
+    BOTH_OF("class_f32", compare_class<32>),
+    BOTH_OF("class_f64", compare_class<64>),
 };
+
+constexpr auto ENTRIES = [] {
+    std::array<Entry, 2 * std::size(PAIRS)> entries = {};
+    for(size_t i = 0; i < entries.size(); ++i)
+        entries[i] = PAIRS[i / 2][i % 2];
+    return entries;
+}();
 
 } // namespace
 

@@ -19,7 +19,7 @@ Settings& writable()
 }
 
 // Throws std::exception for a number that is none.
-void apply(const std::string& name, const std::string& value)
+void apply_setting(const std::string& name, const std::string& value)
 {
     Settings& now   = writable();
     const auto rest = [&name](size_t prefix) { return name.substr(prefix); };
@@ -66,8 +66,8 @@ __attribute__((constructor)) void read_environment()
         const size_t equals = line.find('=');
         try
         {
-            apply(line.substr(0, equals),
-                  equals == std::string::npos ? "" : line.substr(equals + 1));
+            apply_setting(line.substr(0, equals),
+                          equals == std::string::npos ? "" : line.substr(equals + 1));
         }
         catch(const std::exception&)
         {

@@ -80,10 +80,9 @@ def test_half_precision_of_host_code() -> None:
     """All halves to f32, and f32 of all sizes to halves: NumPy's are IEEE 754's, to nearest, ties to even."""
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     random = np.random.default_rng(16).normal(size=5000) * 2.0 ** np.random.default_rng(6).integers(-28, 18, 5000)
-    ties = (halves[:-1].astype(np.float32) + halves[1:].astype(np.float32)) / 2  # of neighbours, exact in f32
-    singles = np.concatenate(
-        [random.astype(np.float32), ties[np.isfinite(ties)], np.float32([np.inf, -np.inf, np.nan])]
-    )
+    finite = np.sort(halves[np.isfinite(halves)].astype(np.float32))
+    ties = (finite[:-1] + finite[1:]) / 2  # exact in f32
+    singles = np.concatenate([random.astype(np.float32), ties, np.array([np.inf, -np.inf, np.nan], np.float32)])
     answered = in_python(HALVES, singles.tobytes())
     widened, narrowed = np.frombuffer(answered[: 4 << 16], np.float32), np.frombuffer(answered[4 << 16 :], np.float16)
     np.testing.assert_array_equal(widened, halves.astype(np.float32))

@@ -47,6 +47,11 @@ def _of_rocm(tc: Toolchain) -> bool:
     return tc.name == "rocm"
 
 
+def header_folders(tc: Toolchain) -> list[Path]:
+    """Where headers of HIP are that a toolchain lacks: ROCm's has its own."""
+    return [] if _of_rocm(tc) else [INCLUDE]
+
+
 def sample(name: str, *options: str) -> Path:
     """The executable of tests/data/programs/NAME.hip, compiled with further options of clang."""
     tc, source = toolchain(), DATA / f"{name}.hip"
@@ -65,9 +70,7 @@ def sample(name: str, *options: str) -> Path:
     )
     made = folder / name
     if not made.is_file():
-        unit = compiled(
-            tc, source, folder / f"{name}.o", archs=ARCHS, includes=() if _of_rocm(tc) else [INCLUDE], extra=extra
-        )
+        unit = compiled(tc, source, folder / f"{name}.o", archs=ARCHS, includes=header_folders(tc), extra=extra)
         linked(tc, [unit], made)
     return made
 

@@ -76,6 +76,9 @@ __device__ inline void check_failed(const char* file, unsigned line, const char*
 
 #else
 
+#undef NDEBUG // which leaves out assertions, and is among the flags of kernels
+#include <cassert>
+
 __device__ inline void* device_malloc(size_t bytes) { return malloc(bytes); }
 __device__ inline void device_free(void* pointer) { free(pointer); }
 #define DEVICE_CHECK(what) assert(what)

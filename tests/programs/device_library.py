@@ -1,42 +1,54 @@
-"""ROCm's library for devices (ockl.bc: printf, assert and malloc of kernels), which the embedded toolchain lacks.
+"""ROCm's libraries for devices, which the embedded toolchain lacks: printf, assert and malloc of kernels (ockl.bc), and
+mathematical functions (ocml.bc).
 
-It is 250 KB of LLVM bitcode in Triton's package of 290 MB, of which nothing else is kept.
+They are 460 KB of LLVM bitcode in Triton's package of 290 MB, of which nothing else is kept.
 """
 
 from __future__ import annotations
 
 import tempfile
 import zipfile
+from hashlib import sha256
 from pathlib import Path
 
 from kernels.base.settings import cache_folder
 from kernels.upstream.package_index import download
 from matrix.base.files import sha256_of, write_atomically
 
-# As requirements-triton.txt pins it; what the library is does not depend on the Python that a file is for.
+# As requirements-triton.txt pins it; what the libraries are does not depend on the Python that a file is for.
 VERSION = "3.9.0"
 FILE = f"triton-{VERSION}-cp311-cp311-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl"
 SHA256 = "1622118a038b0c6e16fa4a0305da62c8b3c15904ee1cc4d4e65846a25969e41e"
-MEMBER = "triton/backends/amd/lib/ockl.bc"
-BITCODE_SHA256 = "6875e743c99d1123627ef94937b700d25ea0fe402773257c720250a1fc31c06d"
+MEMBERS = "triton/backends/amd/lib"
+# Of each library, the hash of its file.
+LIBRARIES = {
+    "ockl.bc": "6875e743c99d1123627ef94937b700d25ea0fe402773257c720250a1fc31c06d",
+    "ocml.bc": "dbc064b5f4f61221ab552ec6d8f0dab41153fe9bd86fdcc63a8a97c9475a21c5",
+}
 
 
 def flags() -> tuple[str, ...]:
-    """What clang needs to link it. Raises DownloadError, AssertionError."""
-    file = bitcode()
-    return ("--offloadlib", f"--hip-device-lib-path={file.parent}", f"--hip-device-lib={file.name}")
+    """What clang needs to link them. Raises DownloadError, AssertionError."""
+    names = (f"--hip-device-lib={name}" for name in LIBRARIES)
+    return ("--offloadlib", f"--hip-device-lib-path={folder()}", *names)
 
 
-def bitcode() -> Path:
-    """The library in the cache, downloaded if need be. Raises DownloadError; AssertionError: not what is pinned."""
-    kept = cache_folder() / "programs" / f"device-library-{BITCODE_SHA256[:16]}" / "ockl.bc"
-    if not kept.is_file():
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
-            wheel = Path(folder) / FILE
+def folder() -> Path:
+    """Where the libraries are in the cache, downloaded if need be.
+
+    Raises DownloadError; AssertionError: they are not what is pinned.
+    """
+    key = sha256(repr(LIBRARIES).encode()).hexdigest()[:16]
+    kept = cache_folder() / "programs" / f"device-library-{key}"
+    if not all((kept / name).is_file() for name in LIBRARIES):
+        kept.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=kept) as drafts:
+            wheel = Path(drafts) / FILE
             download("triton", VERSION, FILE, wheel)
             assert sha256_of(wheel) == SHA256, f"{FILE} is not the file that was pinned"
             with zipfile.ZipFile(wheel) as archive:
-                write_atomically(kept, archive.read(MEMBER))
-    assert sha256_of(kept) == BITCODE_SHA256, f"{kept} is damaged: remove it"
+                for name in LIBRARIES:
+                    write_atomically(kept / name, archive.read(f"{MEMBERS}/{name}"))
+    for name, expected in LIBRARIES.items():
+        assert sha256_of(kept / name) == expected, f"{kept / name} is damaged: remove it"
     return kept

@@ -11,7 +11,10 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
+
+import yaml
 
 from kernels.base.settings import cache_folder
 from kernels.code import toolchains
@@ -24,9 +27,15 @@ INCLUDE = DATA / "include"
 DEVICE_LIBRARY = "device_library.h"  # what includes it is linked with ROCm's library for devices
 ARCHS = ("gfx942", "gfx950")
 SONAME = "libamdhip64.so.6"
-# Versions of symbols in ROCm's runtime that programs of ours import; all others came with the first, hip_4.2.
-_VERSIONS = {"hipGraphCreate": "hip_4.3", "hipGetDevicePropertiesR0600": "hip_6.0"}
-_FIRST = "hip_4.2"
+SYMBOLS = DATA / "hip_symbols.yaml"
+
+
+@cache
+def symbol_versions() -> dict[str, str]:
+    """The version of each function of ROCm's runtime."""
+    read = yaml.safe_load(SYMBOLS.read_text())
+    groups = [*read["library"].items(), *read["younger"].items()]
+    return {name: version for version, names in groups for name in names}
 
 
 def toolchain() -> Toolchain:
@@ -36,6 +45,11 @@ def toolchain() -> Toolchain:
 
 def _of_rocm(tc: Toolchain) -> bool:
     return tc.name == "rocm"
+
+
+def header_folders(tc: Toolchain) -> list[Path]:
+    """Where headers of HIP are that a toolchain lacks: ROCm's has its own."""
+    return [] if _of_rocm(tc) else [INCLUDE]
 
 
 def sample(name: str, *options: str) -> Path:
@@ -50,14 +64,13 @@ def sample(name: str, *options: str) -> Path:
         *ARCHS,
         source.read_text(),
         *headers,
+        SYMBOLS.read_text(),
         Path(__file__).read_text(),
         *extra,
     )
     made = folder / name
     if not made.is_file():
-        unit = compiled(
-            tc, source, folder / f"{name}.o", archs=ARCHS, includes=() if _of_rocm(tc) else [INCLUDE], extra=extra
-        )
+        unit = compiled(tc, source, folder / f"{name}.o", archs=ARCHS, includes=header_folders(tc), extra=extra)
         linked(tc, [unit], made)
     return made
 
@@ -132,7 +145,7 @@ def _names_only(tc: Toolchain, objects: Sequence[Path], folder: Path) -> Path:
     source.write_text("".join(f"void {name}(void) {{}}\n" for name in names))
     by_version: dict[str, list[str]] = {}
     for name in names:
-        by_version.setdefault(_VERSIONS.get(name, _FIRST), []).append(name)
+        by_version.setdefault(symbol_versions()[name], []).append(name)
     nodes = (f"{version} {{ global: {'; '.join(names)}; }};\n" for version, names in sorted(by_version.items()))
     script.write_text("".join(nodes))
     words = [*tc.linker, *tc.link_flags, f"-Wl,-soname,{SONAME}", f"-Wl,--version-script={script}", "-x", "c"]
@@ -149,7 +162,7 @@ def _imported(objects: Sequence[Path]) -> set[str]:
         with file.open("rb") as stream:
             table = ELFFile(stream).get_section_by_name(".symtab")
             names |= {one.name for one in table.iter_symbols() if one["st_shndx"] == "SHN_UNDEF"}
-    return {name for name in names if name.startswith(("hip", "__hip"))}
+    return {name for name in names if name in symbol_versions()}
 
 
 def _run(words: Sequence[str], environment: Mapping[str, str], what: str) -> None:

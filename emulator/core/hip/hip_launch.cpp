@@ -168,6 +168,47 @@ HIP_API hipError_t hipExtModuleLaunchKernel(hipFunction_t function,
     });
 }
 
+HIP_API hipError_t hipHccModuleLaunchKernel(hipFunction_t function,
+                                            unsigned threads_x,
+                                            unsigned threads_y,
+                                            unsigned threads_z,
+                                            unsigned block_x,
+                                            unsigned block_y,
+                                            unsigned block_z,
+                                            size_t lds_bytes,
+                                            hipStream_t stream,
+                                            void** arguments,
+                                            void** extra,
+                                            hipEvent_t start,
+                                            hipEvent_t stop)
+{
+    return hipExtModuleLaunchKernel(function,
+                                    threads_x,
+                                    threads_y,
+                                    threads_z,
+                                    block_x,
+                                    block_y,
+                                    block_z,
+                                    lds_bytes,
+                                    stream,
+                                    arguments,
+                                    extra,
+                                    start,
+                                    stop,
+                                    0);
+}
+
+// Headers of earlier releases declare both as C++ functions: programs import these names, too.
+#define CPLUSPLUS_NAME(function, mangled) \
+    __attribute__((visibility("default"), \
+                   alias(#function))) decltype(function) cplusplus_##function __asm__(mangled);
+CPLUSPLUS_NAME(hipExtModuleLaunchKernel,
+               "_Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_"
+               "P11ihipEvent_tS6_j")
+CPLUSPLUS_NAME(hipHccModuleLaunchKernel,
+               "_Z24hipHccModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_"
+               "P11ihipEvent_tS6_")
+
 HIP_API hipError_t hipLaunchCooperativeKernel(const void* function,
                                               dim3 grid,
                                               dim3 block,

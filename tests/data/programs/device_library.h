@@ -1,5 +1,6 @@
-// What HIP's own headers build on ROCm's device library (ockl.bc): memory, assert, and the
-// constants that ROCm links in from files of their own. hipcc has all of it.
+// What HIP's own headers build on ROCm's device libraries: memory and assert (ockl.bc), functions
+// of f64 (ocml.bc), and the constants that ROCm links in from files of their own. hipcc has all of
+// it.
 #pragma once
 
 #if __has_include(<hip/detail/qualifiers.h>) // of the embedded toolchain
@@ -15,6 +16,17 @@ __constant__ const int __oclc_ISA_version = 9402;
 __constant__ const int __oclc_ISA_version = 9500;
 #endif
 __constant__ const bool __oclc_wavefrontsize64 = true;
+extern __constant__ const bool __oclc_finite_only_opt;
+extern __constant__ const bool __oclc_unsafe_math_opt;
+__constant__ const bool __oclc_finite_only_opt = false;
+__constant__ const bool __oclc_unsafe_math_opt = false;
+
+__device__ double __ocml_sin_f64(double x);
+__device__ double __ocml_tanh_f64(double x);
+__device__ double __ocml_pow_f64(double x, double y);
+__device__ inline double sin(double x) { return __ocml_sin_f64(x); }
+__device__ inline double tanh(double x) { return __ocml_tanh_f64(x); }
+__device__ inline double pow(double x, double y) { return __ocml_pow_f64(x, y); }
 
 __device__ uint64_t __ockl_dm_alloc(uint64_t bytes);
 __device__ void __ockl_dm_dealloc(uint64_t address);
@@ -63,6 +75,9 @@ __device__ inline void check_failed(const char* file, unsigned line, const char*
 #define DEVICE_CHECK(what) ((what) ? void() : check_failed("host_calls.hip", __LINE__, #what))
 
 #else
+
+#undef NDEBUG // which leaves out assertions, and is among the flags of kernels
+#include <cassert>
 
 __device__ inline void* device_malloc(size_t bytes) { return malloc(bytes); }
 __device__ inline void device_free(void* pointer) { free(pointer); }

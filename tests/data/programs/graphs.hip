@@ -63,7 +63,7 @@ static int capture()
     sum<<<dim3(1), dim3(N), 0, first>>>(x, y, out);
     HIP_CHECK(hipMemcpyAsync(back, out, BYTES, hipMemcpyDeviceToHost, first));
     HIP_CHECK(hipLaunchHostFunc(first, count, &calls));
-    int state = 0;
+    hipStreamCaptureStatus state;
     HIP_CHECK(hipStreamIsCapturing(second, &state));
     hipGraph_t graph;
     HIP_CHECK(hipStreamEndCapture(first, &graph));
@@ -117,7 +117,8 @@ static int nodes()
     HIP_CHECK(hipGraphAddMemsetNode(&set, graph, nullptr, 0, &one));
     const hipGraphNode_t from[] = {times, set}, to[] = {plus, times};
     HIP_CHECK(hipGraphAddDependencies(graph, from, to, 2));
-    int calls = 0, type;
+    int calls = 0;
+    hipGraphNodeType type;
     const hipHostNodeParams host{count, &calls};
     hipGraphNode_t last;
     HIP_CHECK(hipGraphAddHostNode(&last, graph, &plus, 1, &host));
@@ -144,7 +145,7 @@ static int nodes()
     int summand            = 7;
     params.kernelParams[1] = &summand;
     HIP_CHECK(hipGraphKernelNodeSetParams(of_clone, &params));
-    int result;
+    hipGraphExecUpdateResult result;
     HIP_CHECK(hipGraphExecUpdate(exec, clone, &at, &result));
     HIP_CHECK(hipGraphLaunch(exec, nullptr));
     std::printf("updated %d result %d\n", first_of(x), result);

@@ -16,7 +16,7 @@ static void name_of(const char* name, hipError_t error)
     (void)hipGetLastError();
 }
 
-static long long attribute(hipMemPool_t pool, int number)
+static long long attribute(hipMemPool_t pool, hipMemPoolAttr number)
 {
     unsigned long long value = 0;
     HIP_CHECK(hipMemPoolGetAttribute(pool, number, &value));
@@ -25,7 +25,9 @@ static long long attribute(hipMemPool_t pool, int number)
 
 static int pools()
 {
-    constexpr int REUSE = 1, THRESHOLD = 4, USED = 7, USED_HIGH = 8;
+    constexpr hipMemPoolAttr USED      = hipMemPoolAttrUsedMemCurrent,
+                             USED_HIGH = hipMemPoolAttrUsedMemHigh,
+                             THRESHOLD = hipMemPoolAttrReleaseThreshold;
     hipMemPool_t first, own;
     HIP_CHECK(hipDeviceGetDefaultMemPool(&first, 0));
     void *a, *b, *c;
@@ -44,13 +46,13 @@ static int pools()
     HIP_CHECK(hipMemPoolSetAttribute(first, THRESHOLD, &most));
     say("threshold", attribute(first, THRESHOLD));
     int reuse = 0;
-    HIP_CHECK(hipMemPoolGetAttribute(first, REUSE, &reuse));
+    HIP_CHECK(hipMemPoolGetAttribute(first, hipMemPoolReuseFollowEventDependencies, &reuse));
     say("reuse", reuse);
 
     hipMemPoolProps properties{};
     name_of("no_location", hipMemPoolCreate(&own, &properties));
-    properties.allocType     = 1;
-    properties.location.type = 1;
+    properties.allocType     = hipMemAllocationTypePinned;
+    properties.location.type = hipMemLocationTypeDevice;
     HIP_CHECK(hipMemPoolCreate(&own, &properties));
     HIP_CHECK(hipMallocFromPoolAsync(&c, 77, own, nullptr));
     HIP_CHECK(hipDeviceSetMemPool(0, own));
@@ -82,7 +84,6 @@ static int freed()
 
 static int managed()
 {
-    constexpr int READ_MOSTLY = 1, PREFERRED = 3, CPU = -1;
     bump_managed<<<dim3(1), dim3(1)>>>();
     HIP_CHECK(hipDeviceSynchronize());
     say("counter", counter);
@@ -93,18 +94,18 @@ static int managed()
     int* x;
     HIP_CHECK(hipMallocManaged(reinterpret_cast<void**>(&x), 8192, 1));
     int value;
-    const auto ask = [&](const char* name, int which, size_t bytes) {
+    const auto ask = [&](const char* name, hipMemRangeAttribute which, size_t bytes) {
         HIP_CHECK(hipMemRangeGetAttribute(&value, sizeof value, which, x, bytes));
         say(name, value);
     };
-    ask("location", 2, 8192);
-    HIP_CHECK(hipMemAdvise(x, 8192, PREFERRED, 0));
-    HIP_CHECK(hipMemAdvise(x, 4096, READ_MOSTLY, 0));
-    HIP_CHECK(hipMemPrefetchAsync(x, 8192, CPU, nullptr));
-    ask("location", 2, 8192);
-    ask("read_mostly", 1, 4096);
-    ask("read_mostly_partly", 1, 8192);
-    ask("prefetched", 4, 8192);
+    ask("location", hipMemRangeAttributePreferredLocation, 8192);
+    HIP_CHECK(hipMemAdvise(x, 8192, hipMemAdviseSetPreferredLocation, 0));
+    HIP_CHECK(hipMemAdvise(x, 4096, hipMemAdviseSetReadMostly, 0));
+    HIP_CHECK(hipMemPrefetchAsync(x, 8192, hipCpuDeviceId, nullptr));
+    ask("location", hipMemRangeAttributePreferredLocation, 8192);
+    ask("read_mostly", hipMemRangeAttributeReadMostly, 4096);
+    ask("read_mostly_partly", hipMemRangeAttributeReadMostly, 8192);
+    ask("prefetched", hipMemRangeAttributeLastPrefetchLocation, 8192);
     name_of("too_long", hipMemPrefetchAsync(x, 8193, 0, nullptr));
     name_of("device", hipMemPrefetchAsync(x, 8192, 3, nullptr));
     return 0;
@@ -139,7 +140,7 @@ static int streams()
     say("seen", seen);
     say("nodes", static_cast<long long>(nodes));
     void* function;
-    int state;
+    hipDriverProcAddressQueryResult state;
     HIP_CHECK(hipGetProcAddress("hipGetErrorName", &function, 600, 0, &state));
     std::printf("by_name %s %d\n",
                 reinterpret_cast<const char* (*)(hipError_t)>(function)(hipErrorUnknown),

@@ -4,6 +4,8 @@
 
 #include "check.h"
 
+#if __has_include(<hip/detail/qualifiers.h>) // of the embedded toolchain; hipcc has all of it
+
 typedef struct hipGraphNode* hipGraphNode_t;
 typedef struct hipGraphExec* hipGraphExec_t;
 typedef struct ihipMemPoolHandle_t* hipMemPool_t;
@@ -15,6 +17,65 @@ enum hipStreamCaptureMode
     hipStreamCaptureModeThreadLocal = 1,
     hipStreamCaptureModeRelaxed     = 2,
 };
+
+enum hipStreamCaptureStatus
+{
+    hipStreamCaptureStatusNone   = 0,
+    hipStreamCaptureStatusActive = 1,
+};
+
+enum hipGraphNodeType
+{
+    hipGraphNodeTypeKernel = 0,
+    hipGraphNodeTypeHost   = 3,
+};
+
+enum hipGraphExecUpdateResult
+{
+    hipGraphExecUpdateSuccess              = 0,
+    hipGraphExecUpdateErrorTopologyChanged = 2,
+};
+
+enum hipMemPoolAttr
+{
+    hipMemPoolReuseFollowEventDependencies = 1,
+    hipMemPoolAttrReleaseThreshold         = 4,
+    hipMemPoolAttrUsedMemCurrent           = 7,
+    hipMemPoolAttrUsedMemHigh              = 8,
+};
+
+enum hipMemLocationType
+{
+    hipMemLocationTypeInvalid = 0,
+    hipMemLocationTypeDevice  = 1,
+};
+
+enum hipMemAllocationType
+{
+    hipMemAllocationTypeInvalid = 0,
+    hipMemAllocationTypePinned  = 1,
+};
+
+enum hipMemoryAdvise
+{
+    hipMemAdviseSetReadMostly        = 1,
+    hipMemAdviseSetPreferredLocation = 3,
+};
+
+enum hipMemRangeAttribute
+{
+    hipMemRangeAttributeReadMostly           = 1,
+    hipMemRangeAttributePreferredLocation    = 2,
+    hipMemRangeAttributeLastPrefetchLocation = 4,
+};
+
+enum hipDriverProcAddressQueryResult
+{
+    HIP_GET_PROC_ADDRESS_SUCCESS          = 0,
+    HIP_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND = 1,
+};
+
+#define hipCpuDeviceId (-1)
 
 struct hipKernelNodeParams
 {
@@ -44,13 +105,13 @@ struct hipHostNodeParams
 
 struct hipMemLocation
 {
-    int type;
+    hipMemLocationType type;
     int id;
 };
 
 struct hipMemPoolProps
 {
-    int allocType;
+    hipMemAllocationType allocType;
     int handleTypes;
     hipMemLocation location;
     void* win32SecurityAttributes;
@@ -63,8 +124,10 @@ hipError_t hipStreamCreateWithPriority(hipStream_t* stream, unsigned int flags, 
 hipError_t hipStreamGetPriority(hipStream_t stream, int* priority);
 hipError_t hipStreamBeginCapture(hipStream_t stream, hipStreamCaptureMode mode);
 hipError_t hipStreamEndCapture(hipStream_t stream, hipGraph_t* graph);
-hipError_t hipStreamIsCapturing(hipStream_t stream, int* status);
-hipError_t hipStreamGetCaptureInfo(hipStream_t stream, int* status, unsigned long long* id);
+hipError_t hipStreamIsCapturing(hipStream_t stream, hipStreamCaptureStatus* status);
+hipError_t hipStreamGetCaptureInfo(hipStream_t stream,
+                                   hipStreamCaptureStatus* status,
+                                   unsigned long long* id);
 hipError_t hipThreadExchangeStreamCaptureMode(hipStreamCaptureMode* mode);
 hipError_t hipLaunchHostFunc(hipStream_t stream, hipHostFn_t function, void* argument);
 hipError_t hipGraphDestroy(hipGraph_t graph);
@@ -115,7 +178,7 @@ hipError_t hipGraphGetEdges(hipGraph_t graph,
                             hipGraphNode_t* from,
                             hipGraphNode_t* to,
                             size_t* count);
-hipError_t hipGraphNodeGetType(hipGraphNode_t node, int* type);
+hipError_t hipGraphNodeGetType(hipGraphNode_t node, hipGraphNodeType* type);
 hipError_t hipGraphKernelNodeGetParams(hipGraphNode_t node, hipKernelNodeParams* params);
 hipError_t hipGraphKernelNodeSetParams(hipGraphNode_t node, const hipKernelNodeParams* params);
 hipError_t hipGraphExecKernelNodeSetParams(hipGraphExec_t exec,
@@ -128,7 +191,7 @@ hipError_t hipGraphInstantiate(
 hipError_t hipGraphExecUpdate(hipGraphExec_t exec,
                               hipGraph_t graph,
                               hipGraphNode_t* node,
-                              int* result);
+                              hipGraphExecUpdateResult* result);
 hipError_t hipGraphExecDestroy(hipGraphExec_t exec);
 hipError_t hipGraphLaunch(hipGraphExec_t exec, hipStream_t stream);
 hipError_t hipMallocAsync(void** pointer, size_t bytes, hipStream_t stream);
@@ -143,23 +206,28 @@ hipError_t hipDeviceSetMemPool(int device, hipMemPool_t pool);
 hipError_t hipMemPoolCreate(hipMemPool_t* pool, const hipMemPoolProps* properties);
 hipError_t hipMemPoolDestroy(hipMemPool_t pool);
 hipError_t hipMemPoolTrimTo(hipMemPool_t pool, size_t bytes);
-hipError_t hipMemPoolGetAttribute(hipMemPool_t pool, int attribute, void* value);
-hipError_t hipMemPoolSetAttribute(hipMemPool_t pool, int attribute, void* value);
+hipError_t hipMemPoolGetAttribute(hipMemPool_t pool, hipMemPoolAttr attribute, void* value);
+hipError_t hipMemPoolSetAttribute(hipMemPool_t pool, hipMemPoolAttr attribute, void* value);
 hipError_t hipLaunchCooperativeKernel(const void* function,
                                       dim3 grid,
                                       dim3 block,
                                       void** arguments,
                                       unsigned int lds_bytes,
                                       hipStream_t stream);
-hipError_t hipMemAdvise(const void* pointer, size_t bytes, int advice, int device);
+hipError_t hipMemAdvise(const void* pointer, size_t bytes, hipMemoryAdvise advice, int device);
 hipError_t hipMemPrefetchAsync(const void* pointer, size_t bytes, int device, hipStream_t stream);
 hipError_t hipMemRangeGetAttribute(
-    void* value, size_t room, int attribute, const void* pointer, size_t bytes);
+    void* value, size_t room, hipMemRangeAttribute attribute, const void* pointer, size_t bytes);
 hipError_t hipStreamWriteValue32(hipStream_t stream, void* to, uint32_t value, unsigned int flags);
 hipError_t hipStreamWaitValue32(
     hipStream_t stream, void* at, uint32_t value, unsigned int condition, uint32_t mask);
-hipError_t hipGetProcAddress(
-    const char* symbol, void** function, int version, uint64_t flags, int* status);
+hipError_t hipGetProcAddress(const char* symbol,
+                             void** function,
+                             int version,
+                             uint64_t flags,
+                             hipDriverProcAddressQueryResult* status);
 hipError_t hipMemcpyAsync_spt(
     void* to, const void* from, size_t bytes, hipMemcpyKind kind, hipStream_t stream);
 }
+
+#endif

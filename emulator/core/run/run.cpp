@@ -143,13 +143,17 @@ void run_wave(Wave& wave, uint64_t workgroup)
 {
     load_host_mode(wave.mxcsr);
     Trace* const trace = trace_of(wave, workgroup);
+    wave.unseen        = false;
     if(trace != nullptr || wave.twin != nullptr || wave.other != nullptr ||
        wave.group->recorder != nullptr || options().max_instructions != 0)
         run_watched(wave, trace);
     else if(wave.group->takes_turns)
         run_turn(wave);
     else
+    {
+        wave.unseen = true;
         run_plain(wave);
+    }
 }
 
 } // namespace emu

@@ -98,7 +98,10 @@ def figures(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
 
 
 def _one_workgroup(device: Device, library: Library, path: Path) -> list[Figure]:
-    """With the core as it was before it had short ways for the usual cases of an instruction, in the same run."""
+    """With the core as it was before it had short ways for the usual cases of an instruction, in the same run.
+
+    That is without the huge pages for device memory, too: both came to make this workgroup faster.
+    """
     wide = "avx512f" in _CPU.read_text(encoding="utf-8")
     best = _long(device, library)
     (counted,) = device.counters()["kernels"].values()

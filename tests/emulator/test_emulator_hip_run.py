@@ -35,6 +35,38 @@ def test_kernel_writes_its_elements(device: EmulatedGpu, small: Path, threads: i
     assert data[-1] == 0
 
 
+def _peak_bytes() -> int:
+    """The most memory that this process had at a time since _forget_peak."""
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) * 1024
+
+
+def _forget_peak() -> int:
+    Path("/proc/self/clear_refs").write_text("5")  # proc(5)
+    return _peak_bytes()
+
+
+def test_the_peak_of_memory_is_seen() -> None:
+    before = _forget_peak()
+    assert len(bytes(1) * (64 << 20)) == 64 << 20
+    assert _peak_bytes() - before > 60 << 20
+    assert _forget_peak() - before < 30 << 20
+
+
+@on_device("gfx950", whole=True)
+def test_memory_of_a_launch_does_not_grow_with_its_grid(device: EmulatedGpu, small: Path) -> None:
+    """Registers and LDS are a host thread's, not a workgroup's: of 16,384 they would be 2 GB."""
+    grown = []
+    for groups in (64, 16384):
+        out = device.malloc(8 * 64 * groups)
+        before = _forget_peak()
+        assert _touch(device, small, out.address, 7, groups, 64) == 0
+        grown.append(_peak_bytes() - before - 8 * 64 * groups)
+        assert (device.read(out, np.uint64) == 7).all()
+        device.free(out)
+    assert grown[1] - grown[0] < 8 << 20
+
+
 @on_device("gfx942", whole=True)
 def test_other_arch_runs_its_own_code(device: EmulatedGpu, small: Path) -> None:
     out = device.malloc(8 * 128)

@@ -9,7 +9,6 @@ namespace emu {
 namespace {
 
 constexpr unsigned MOST_BANKS = 64;
-constexpr size_t KNOWN        = 1024; // instructions remembered
 
 // Lanes first to last, both included.
 constexpr uint64_t lanes(unsigned first, unsigned last)
@@ -105,23 +104,17 @@ uint32_t BankConflicts::count(const uint32_t* addresses,
     return conflicts;
 }
 
-uint32_t BankConflicts::of(
+uint32_t BankConflicts::remember(
     const MicroOp* op, const uint32_t* addresses, uint64_t mask, unsigned bytes, LdsUse use)
 {
     if(mask == 0)
         return 0;
-    Known& known = known_[reinterpret_cast<uintptr_t>(op) / sizeof(MicroOp) % KNOWN];
-    uint32_t relative[64], changed = 0;
-    for(unsigned l = 0; l < 64; ++l)
-        relative[l] = addresses[l] - addresses[0];
-    for(unsigned l = 0; l < 64; ++l)
-        changed |= relative[l] ^ known.relative[l];
-    if(changed == 0 && known.op == op && known.mask == mask && known.within == addresses[0] % 4)
-        return known.conflicts;
+    Known& known = known_[place_of(op)];
     known.op     = op;
     known.mask   = mask;
     known.within = addresses[0] % 4;
-    std::copy_n(relative, 64, known.relative);
+    for(unsigned l = 0; l < 64; ++l)
+        known.relative[l] = addresses[l] - addresses[0];
     known.conflicts = count(addresses, mask, bytes, use);
     return known.conflicts;
 }

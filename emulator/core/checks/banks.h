@@ -36,7 +36,16 @@ public:
     // Of one access of `bytes` a lane; `addresses` are those of 64 lanes, of which only `mask`'s
     // count.
     uint32_t of(
-        const MicroOp* op, const uint32_t* addresses, uint64_t mask, unsigned bytes, LdsUse use);
+        const MicroOp* op, const uint32_t* addresses, uint64_t mask, unsigned bytes, LdsUse use)
+    {
+        const Known& known = known_[place_of(op)];
+        uint32_t changed   = addresses[0] % 4 ^ known.within;
+        for(unsigned l = 0; l < 64; ++l)
+            changed |= (addresses[l] - addresses[0]) ^ known.relative[l];
+        if(changed == 0 && known.op == op && known.mask == mask) [[likely]]
+            return known.conflicts;
+        return remember(op, addresses, mask, bytes, use);
+    }
 
 private:
     // An instruction in a loop mostly moves all its lanes by the same distance, which changes
@@ -49,6 +58,13 @@ private:
         uint32_t conflicts    = 0;
         uint32_t relative[64] = {};
     };
+    static constexpr size_t KNOWN = 1024; // instructions remembered
+    static size_t place_of(const MicroOp* op)
+    {
+        return reinterpret_cast<uintptr_t>(op) / sizeof(MicroOp) % KNOWN;
+    }
+    uint32_t remember(
+        const MicroOp* op, const uint32_t* addresses, uint64_t mask, unsigned bytes, LdsUse use);
     uint32_t count(const uint32_t* addresses, uint64_t mask, unsigned bytes, LdsUse use) const;
 
     unsigned banks_;

@@ -28,28 +28,93 @@ Byte* place(Byte* base, uint64_t offset)
     return reinterpret_cast<Byte*>(reinterpret_cast<uintptr_t>(base) + offset);
 }
 
+#if defined(__AVX512F__)
+// Rows are written as whole vectors: what reads one soon would wait for several narrower stores.
+// And the loads are single ones: a gather of eight takes longer than those and their shuffles.
+
+// 16 bytes of one lane, or 8 each of two.
+template <typename Offset>
+EMU_INLINE __m128i four_dwords(const uint8_t* base, Offset offset)
+{
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(place(base, offset)));
+}
+template <typename Offset>
+EMU_INLINE __m128i two_dwords_twice(const uint8_t* base, const Offset* offsets)
+{
+    const auto* first  = reinterpret_cast<const __m128i*>(place(base, offsets[0]));
+    const auto* second = reinterpret_cast<const double*>(place(base, offsets[1]));
+    return _mm_castpd_si128(_mm_loadh_pd(_mm_castsi128_pd(_mm_loadl_epi64(first)), second));
+}
+
+EMU_INLINE __m512i joined(__m128i a, __m128i b, __m128i c, __m128i d)
+{
+    const __m256i low  = _mm256_inserti128_si256(_mm256_castsi128_si256(a), b, 1),
+                  high = _mm256_inserti128_si256(_mm256_castsi128_si256(c), d, 1);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+
+// Two dwords for each of 16 lanes.
+template <typename Offset>
+EMU_INLINE void gather_sixteen(const uint8_t* base,
+                               const Offset* offsets,
+                               uint32_t* first,
+                               uint32_t* second)
+{
+    const auto pairs = [=](unsigned l) __attribute__((always_inline)) {
+        return _mm512_castsi512_ps(joined(two_dwords_twice(base, offsets + l),
+                                          two_dwords_twice(base, offsets + l + 4),
+                                          two_dwords_twice(base, offsets + l + 8),
+                                          two_dwords_twice(base, offsets + l + 12)));
+    };
+    const __m512 x = pairs(0), y = pairs(2);
+    _mm512_storeu_ps(first, _mm512_shuffle_ps(x, y, 0x88));
+    _mm512_storeu_ps(second, _mm512_shuffle_ps(x, y, 0xdd));
+}
+
+// Four dwords for each of 16 lanes, into four rows.
+template <typename Offset>
+EMU_INLINE void gather_sixteen(const uint8_t* base, const Offset* offsets, uint32_t (*to)[LANES])
+{
+    const auto lanes = [=](unsigned l) __attribute__((always_inline)) {
+        return joined(four_dwords(base, offsets[l]),
+                      four_dwords(base, offsets[l + 4]),
+                      four_dwords(base, offsets[l + 8]),
+                      four_dwords(base, offsets[l + 12]));
+    };
+    const __m512i a = lanes(0), b = lanes(1), c = lanes(2), d = lanes(3);
+    const __m512i ab_low = _mm512_unpacklo_epi32(a, b), ab_high = _mm512_unpackhi_epi32(a, b);
+    const __m512i cd_low = _mm512_unpacklo_epi32(c, d), cd_high = _mm512_unpackhi_epi32(c, d);
+    _mm512_storeu_si512(to[0], _mm512_unpacklo_epi64(ab_low, cd_low));
+    _mm512_storeu_si512(to[1], _mm512_unpackhi_epi64(ab_low, cd_low));
+    _mm512_storeu_si512(to[2], _mm512_unpacklo_epi64(ab_high, cd_high));
+    _mm512_storeu_si512(to[3], _mm512_unpackhi_epi64(ab_high, cd_high));
+}
+
+// Store 16 lanes' two dwords, which stand one behind the other.
+template <typename Offset>
+EMU_INLINE void scatter_sixteen(uint8_t* base, const Offset* offsets, __m512i first, __m512i second)
+{
+    alignas(64) uint64_t both[16];
+    _mm512_store_si512(both, _mm512_unpacklo_epi32(first, second));
+    _mm512_store_si512(both + 8, _mm512_unpackhi_epi32(first, second));
+    for(unsigned l = 0; l < 16; ++l)
+        std::memcpy(place(base, offsets[l]), both + (l / 4 * 2 + l % 2 + l / 2 % 2 * 8), 8);
+}
+#endif
+
 // Read Dwords dwords for each lane from base + offsets[lane].
 template <unsigned Dwords, typename Offset>
 void gather_all(const uint8_t* base, const Offset* offsets, uint32_t (*to)[LANES])
 {
 #if defined(__AVX512F__)
-    if constexpr(Dwords == 2)
+    if constexpr(Dwords == 2 || Dwords == 4)
     {
-        const __m512i even =
-            _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
-        const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
-        const auto eight  = [&](unsigned l) {
-            if constexpr(sizeof(Offset) == 4)
-                return _mm512_i32gather_epi64(
-                    _mm256_loadu_si256(reinterpret_cast<const __m256i*>(offsets + l)), base, 1);
-            else
-                return _mm512_i64gather_epi64(_mm512_loadu_si512(offsets + l), base, 1);
-        };
         for(unsigned l = 0; l < LANES; l += 16)
         {
-            const __m512i first = eight(l), second = eight(l + 8);
-            _mm512_storeu_si512(to[0] + l, _mm512_permutex2var_epi32(first, even, second));
-            _mm512_storeu_si512(to[1] + l, _mm512_permutex2var_epi32(first, odd, second));
+            if constexpr(Dwords == 2)
+                gather_sixteen(base, offsets + l, to[0] + l, to[1] + l);
+            else
+                gather_sixteen(base, offsets + l, reinterpret_cast<uint32_t (*)[LANES]>(to[0] + l));
         }
         return;
     }
@@ -68,8 +133,13 @@ void gather_all(const uint8_t* base, const Offset* offsets, uint32_t (*to)[LANES
 template <unsigned Dwords, typename Offset>
 void gather(const uint8_t* base, const Offset* offsets, uint64_t mask, uint32_t (*to)[LANES])
 {
+#if defined(__AVX512F__)
+    constexpr bool WHOLE_ROWS = FAST;
+#else
+    constexpr bool WHOLE_ROWS = false;
+#endif
 #if defined(__SSE2__)
-    if constexpr(Dwords == 4)
+    if constexpr(Dwords == 4 && !WHOLE_ROWS)
     {
         if(mask == ALL_LANES)
         {
@@ -98,7 +168,7 @@ void gather(const uint8_t* base, const Offset* offsets, uint64_t mask, uint32_t 
         }
     }
 #endif
-    if constexpr(Dwords < 4)
+    if constexpr(Dwords < 4 || WHOLE_ROWS)
         if(FAST && mask == ALL_LANES) [[likely]]
             return gather_all<Dwords>(base, offsets, to);
     for(unsigned l = 0; l < LANES; ++l)
@@ -118,24 +188,14 @@ void scatter(uint8_t* base, const Offset* offsets, uint64_t mask, const uint32_t
     if(FAST && mask == ALL_LANES) [[likely]]
     {
 #if defined(__AVX512F__)
-        if constexpr(Dwords == 2 && sizeof(Offset) == 4)
+        if constexpr(Dwords == 2)
         {
             // Of lanes with the same address the last one's value stays, as in the loop.
-            const __m512i low =
-                _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-            const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
             for(unsigned l = 0; l < LANES; l += 16)
-            {
-                const __m512i x  = _mm512_loadu_si512(from[0] + l),
-                              y  = _mm512_loadu_si512(from[1] + l);
-                const __m512i at = _mm512_loadu_si512(offsets + l);
-                _mm512_i32scatter_epi64(
-                    base, _mm512_castsi512_si256(at), _mm512_permutex2var_epi32(x, low, y), 1);
-                _mm512_i32scatter_epi64(base,
-                                        _mm512_extracti64x4_epi64(at, 1),
-                                        _mm512_permutex2var_epi32(x, high, y),
-                                        1);
-            }
+                scatter_sixteen(base,
+                                offsets + l,
+                                _mm512_loadu_si512(from[0] + l),
+                                _mm512_loadu_si512(from[1] + l));
             return;
         }
 #endif

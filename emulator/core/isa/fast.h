@@ -21,6 +21,9 @@ inline constexpr bool FAST = true;
 #define EMU_LANES_ALONE _Pragma("GCC ivdep")
 #endif
 
+// For pieces of hot loops that GCC would call: what they share then stays in vector registers.
+#define EMU_INLINE [[gnu::always_inline]] inline
+
 // Whether an access by all lanes needs nothing but its data moved: no check looks on, and it lands
 // at once.
 inline bool unwatched(const Wave& w)

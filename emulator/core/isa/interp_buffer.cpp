@@ -10,6 +10,7 @@
 #include "isa/access.h"
 #include "isa/atomics.h"
 #include "isa/buffer_access.h"
+#include "isa/buffer_fast.h"
 #include "isa/fields.h"
 #include "isa/registry.h"
 #include "timing/recorder.h"
@@ -166,13 +167,7 @@ void put(Wave& w, const MicroOp* op, const Rows& data, unsigned dwords, Part par
         deliver(w, op, Counter::Vector, data.d, dwords, w.exec(), part);
 }
 
-// A load by all lanes of which every byte is in range and mapped: lane l's is at base + offset[l].
-struct WholeLoad
-{
-    const uint8_t* base;
-    const uint32_t* offset;
-};
-
+// A load by all lanes of which every byte is in range and mapped.
 // False where it is not that, or its lanes have to be looked at one by one to know.
 bool aim_whole(Wave& w, const MicroOp* op, unsigned bytes, WholeLoad& aimed)
 {
@@ -196,36 +191,35 @@ bool aim_whole(Wave& w, const MicroOp* op, unsigned bytes, WholeLoad& aimed)
     return true;
 }
 
-// The host's caches get what the next loads of a run of them want, so that not every one waits for
-// its own.
-void prefetch_run(const Wave& w, const MicroOp* op, const uint8_t* base)
+// Straight to LDS, with the loads that follow: between them stands what computes addresses.
+template <unsigned Dwords>
+const MicroOp* load_lds_run(Wave& w, const MicroOp* op, WholeLoad from)
 {
-    if(op == w.first || op[-1].handler == op->handler)
-        return;
-    for(const MicroOp* next = op + 1; next < op + 4; ++next)
+    const Handler handler = op->handler;
+    LdsRun<Dwords> run;
+    for(;;)
     {
-        if(next->handler != op->handler || next->src[1].code != op->src[1].code ||
-           next->flags != op->flags)
-            return;
-        const uint32_t* offset = w.v[next->src[0].code];
-        for(unsigned l = 0; l < LANES; l += 4)
-            __builtin_prefetch(place(base, offset[l]));
+        const uint64_t to = lds_dma_place(w, op, static_cast<uint32_t>(op->offset), Dwords);
+        run.add(w.group->lds + to, from);
+        ++op;
+        if(run.full() || !run_apart(w, op))
+            break;
+        if(op->handler != handler || !(op->flags & TO_LDS) || !aim_whole(w, op, 4 * Dwords, from))
+            break;
+        ++w.counts[op - w.first];
     }
+    run.land();
+    return op;
 }
 
 template <unsigned Dwords>
 const MicroOp* load_whole(Wave& w, const MicroOp* op, const WholeLoad& from)
 {
-    if((op->flags & TO_LDS) == 0)
-    {
-        if constexpr(Dwords == 4)
-            prefetch_run(w, op, from.base);
-        gather<Dwords>(from.base, from.offset, ALL_LANES, &w.v[op->dst]);
-        return advance(op);
-    }
-    uint8_t* to = w.group->lds + lds_dma_place(w, op, static_cast<uint32_t>(op->offset), Dwords);
-    for(unsigned l = 0; l < LANES; ++l)
-        std::memcpy(to + l * lds_dma_stride(Dwords), place(from.base, from.offset[l]), 4 * Dwords);
+    if(op->flags & TO_LDS)
+        return load_lds_run<Dwords>(w, op, from);
+    if constexpr(Dwords == 4)
+        prefetch_run(w, op, from.base);
+    gather<Dwords>(from.base, from.offset, ALL_LANES, &w.v[op->dst]);
     return advance(op);
 }
 

@@ -1,4 +1,5 @@
 // f32 vector arithmetic: VOP1, VOP2, VOP3 (CDNA3 ISA document, sections 12.7 to 12.11).
+#include "isa/exp2.h"
 #include "isa/map.h"
 #include "isa/registry.h"
 #include "isa/vectors.h"
@@ -9,6 +10,8 @@
 namespace emu {
 
 namespace {
+
+using Integers = int32_t __attribute__((vector_size(4 * SEVERAL)));
 
 // Of one lane's bits, or of Words; then the answer is a mask for each lane.
 template <typename Word>
@@ -29,11 +32,39 @@ Word ordered(Word a)
     return a ^ ((0 - (a >> 31)) | 0x80000000);
 }
 
+#if defined(__AVX512F__) && !defined(EMU_PLAIN)
+// The greatest or least of vectors without NaNs: as signed integers, after negative numbers got the
+// order of their magnitudes turned round. False: there is a NaN.
+Words turned(Words a) { return a ^ (std::bit_cast<Words>(std::bit_cast<Integers>(a) >> 31) >> 1); }
+template <bool Max, typename... More>
+bool extreme_number(Words& result, const More&... numbers)
+{
+    constexpr int NANS = 0x81;
+    if((_mm512_fpclass_ps_mask(std::bit_cast<__m512>(numbers), NANS) | ...) != 0) [[unlikely]]
+        return false;
+    __m512i most = _mm512_set1_epi32(Max ? INT32_MIN : INT32_MAX);
+    ((most = Max ? _mm512_max_epi32(most, std::bit_cast<__m512i>(turned(numbers)))
+                 : _mm512_min_epi32(most, std::bit_cast<__m512i>(turned(numbers)))),
+     ...);
+    result = turned(std::bit_cast<Words>(most));
+    return true;
+}
+#else
+template <bool Max, typename... More>
+bool extreme_number(const More&...)
+{
+    return false;
+}
+#endif
+
 // The greater, or with Max false the smaller. With MODE.IEEE a signalling NaN wins, as a quiet one;
 // else a NaN loses.
 template <bool Max, typename Word>
 Word extreme(bool ieee, Word a, Word b)
 {
+    if constexpr(std::is_same_v<Word, Words>)
+        if(Words found; extreme_number<Max>(found, a, b))
+            return found;
     const auto first = Max ? ordered(a) > ordered(b) : ordered(a) < ordered(b);
     Word result      = first ? a : b;
     result           = is_nan(b) ? a : result;
@@ -49,6 +80,9 @@ Word extreme(bool ieee, Word a, Word b)
 template <bool Max, typename Word>
 Word extreme3(bool ieee, Word a, Word b, Word c)
 {
+    if constexpr(std::is_same_v<Word, Words>)
+        if(Words found; extreme_number<Max>(found, a, b, c))
+            return found;
     return extreme<Max>(ieee, extreme<Max>(ieee, a, b), c);
 }
 
@@ -66,76 +100,6 @@ uint32_t median(bool ieee, uint32_t a, uint32_t b, uint32_t c)
 
 bool is_subnormal(float x) { return (as_bits(x) & 0x7f800000) == 0; }
 float signed_zero(float x) { return as_float(as_bits(x) & 0x80000000); }
-
-// Vectors as GCC and clang have them for every instruction set: with -frounding-math no compiler
-// makes vector code of a loop that converts between float and double.
-constexpr unsigned EXP_LANES = 8;
-using Doubles                = double __attribute__((vector_size(8 * EXP_LANES)));
-using Longs                  = int64_t __attribute__((vector_size(8 * EXP_LANES)));
-using Floats                 = float __attribute__((vector_size(4 * EXP_LANES)));
-
-// x = 2^x in double, with a relative error below 2^-38. 1 + f * p(f) on [-1/2, 1/2], where p
-// interpolates (2^f - 1) / f at Chebyshev's points. Of several vectors at once: the steps of one
-// wait for each other.
-template <unsigned Count>
-void exp2_of(Doubles (&x)[Count])
-{
-    // 1.5 * 2^52: adding it leaves the nearest integer in the low bits.
-    constexpr double MAGIC    = 6755399441055744.0;
-    constexpr double SERIES[] = {1.0,
-                                 0.6931471805568324,
-                                 0.24022650695888503,
-                                 0.055504109063258665,
-                                 0.00961812913523614,
-                                 0.0013333478473685416,
-                                 0.00015403475186530786,
-                                 1.5303700711365693e-05,
-                                 1.325080551750225e-06};
-    Doubles shifted[Count], f[Count], sum[Count];
-    for(unsigned i = 0; i < Count; ++i)
-    {
-        shifted[i] = x[i] + MAGIC;
-        f[i]       = x[i] - (shifted[i] - MAGIC);
-        sum[i]     = f[i] * SERIES[8] + SERIES[7];
-    }
-    for(int step = 6; step >= 0; --step)
-        for(unsigned i = 0; i < Count; ++i)
-            sum[i] = sum[i] * f[i] + SERIES[step];
-    for(unsigned i = 0; i < Count; ++i)
-    {
-        const Longs exponent = std::bit_cast<Longs>(shifted[i]) - std::bit_cast<int64_t>(MAGIC);
-        x[i]                 = sum[i] * std::bit_cast<Doubles>((exponent + 1023) << 52);
-    }
-}
-
-// The transcendental instructions flush subnormals, whatever MODE says (LLVM's AMDGPU lowering of
-// exp2, log2, rcp, rsq and sqrt scales around that). Their documented error is 1 ulp; here they are
-// rounded once from double.
-void exp2_row(const uint32_t* from, uint32_t* to)
-{
-    constexpr unsigned COUNT = FAST ? 4 : 1;
-    for(unsigned l = 0; l < LANES; l += COUNT * EXP_LANES)
-    {
-        Floats x[COUNT];
-        Doubles power[COUNT];
-        std::memcpy(x, from + l, sizeof x);
-        for(unsigned i = 0; i < COUNT; ++i)
-        {
-            const Floats inside = x[i] > 200.0f    ? Floats{} + 200.0f
-                                  : x[i] > -200.0f ? x[i]
-                                                   : Floats{} - 200.0f;
-            power[i]            = __builtin_convertvector(inside, Doubles);
-        }
-        exp2_of(power);
-        for(unsigned i = 0; i < COUNT; ++i)
-        {
-            const Floats value   = __builtin_convertvector(power[i], Floats);
-            const Floats flushed = x[i] < -126.0f ? Floats{} : value;
-            const Floats result  = x[i] != x[i] ? x[i] + x[i] : flushed;
-            std::memcpy(to + l + i * EXP_LANES, &result, sizeof result);
-        }
-    }
-}
 
 float rcp_f32(float x)
 {

@@ -14,6 +14,7 @@
 // 2511.10909), a model of CDNA3 that its authors found equal bit for bit. Of f32 operands it says
 // the same as is done here without the option; of CDNA4 it says nothing.
 #include "isa/matrix.h"
+#include "isa/matrix_pairs.h"
 #include "isa/vectors.h"
 
 #include <algorithm>
@@ -97,6 +98,11 @@ bool is_plain(const Wave& w, const MicroOp* op)
 template <unsigned N, unsigned E, typename FormatA, typename FormatB>
 const MicroOp* mfma(Wave& w, const MicroOp* op)
 {
+#ifdef EMU_PAIRS
+    if constexpr(std::is_same_v<FormatA, Bf16>)
+        if(HOST_ADDS_PAIRS && is_plain(w, op) && multiply_pairs<N, E>(w, op)) [[likely]]
+            return advance(op);
+#endif
     if(is_plain(w, op)) [[likely]]
         return mfma_plain<N, E, FormatA, FormatB>(w, op);
     return multiply<N, E * LANES / N, 1, FormatA, FormatB>(w, op);

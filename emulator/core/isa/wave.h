@@ -92,6 +92,7 @@ struct alignas(64) Wave
     Wave* twin             = nullptr; // twin.h; null unless the check is on
     Wave* other            = nullptr; // probe.h; null unless it is on
     uint32_t in_flight     = POISON;  // what the target of a load holds until the wait
+    bool unseen            = false;   // nobody looks at it between two instructions
     Pending pending;
 
     uint64_t pair(unsigned code) const

@@ -70,11 +70,14 @@ bool poison_pages(uint64_t begin, uint64_t end)
 
 // A huge page saves the host most of its walks of page tables where a kernel reads scattered rows.
 // But with one, a touched byte costs 2 MiB: large allocations, which may be touched here and there,
-// do without.
-void choose_pages(void* begin, uint64_t bytes)
+// do without. The core without its short ways (isa/fast.h) leaves the choice to the host, as before
+// there were any.
+void choose_pages([[maybe_unused]] void* begin, [[maybe_unused]] uint64_t bytes)
 {
+#ifndef EMU_PLAIN
     constexpr uint64_t MOST = 256 * MIB;
     madvise(begin, bytes, bytes <= MOST ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+#endif
 }
 
 // Map the pages of [base, base + bytes) if all of them are free in this process.

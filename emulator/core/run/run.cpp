@@ -133,11 +133,15 @@ void run_wave(Wave& wave, uint64_t workgroup)
         if(beside != nullptr)
             beside->jumps_left = wave.jumps_left;
     Trace* const trace = trace_of(wave, workgroup);
+    wave.unseen        = false;
     if(trace != nullptr || wave.twin != nullptr || wave.other != nullptr ||
        wave.group->recorder != nullptr || options().max_instructions != 0)
         run_watched(wave, trace);
     else
+    {
+        wave.unseen = true;
         run_plain(wave);
+    }
 }
 
 } // namespace emu

@@ -12,6 +12,7 @@ struct Resource
     uint64_t base;
     uint64_t records; // bytes, or elements if stride is not 0
     uint32_t stride;
+    bool scratch; // the wave's own
 };
 
 // Where each lane of an access goes, relative to the resource's base with soffset added to it.

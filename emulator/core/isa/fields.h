@@ -42,7 +42,7 @@ inline constexpr Field ENABLE_DX10_CLAMP{21, 1}, ENABLE_IEEE_MODE{23, 1}, FP16_O
 
 namespace rsrc2 {
 
-inline constexpr Field USER_SGPR_COUNT{1, 5};
+inline constexpr Field ENABLE_PRIVATE_SEGMENT{0, 1}, USER_SGPR_COUNT{1, 5};
 inline constexpr Field ENABLE_WORKGROUP_ID[] = {{7, 1}, {8, 1}, {9, 1}}; // x, y, z
 
 } // namespace rsrc2
@@ -112,6 +112,20 @@ constexpr uint64_t base(const uint32_t* words)
     return uint64_t{BASE_HIGH.of(words[1])} << 32 | words[0];
 }
 constexpr uint32_t stride(const uint32_t* words) { return STRIDE.of(words[1]); }
+
+// A wave's scratch, as gfx90a's kernels find it in their first SGPRs. Its base is 0 here: what a
+// lane has is a run of bytes of its own, as with scratch instructions, and not dwords among those
+// of others.
+inline constexpr uint32_t SCRATCH_WORD_1 = SWIZZLE_ENABLE.put(1);
+inline constexpr uint32_t SCRATCH_WORD_3 = ADD_TID_ENABLE.put(1);
+constexpr bool is_plain(const uint32_t* words)
+{
+    return !SWIZZLE_ENABLE.of(words[1]) && !ADD_TID_ENABLE.of(words[3]);
+}
+constexpr bool is_scratch(const uint32_t* words)
+{
+    return words[0] == 0 && words[1] == SCRATCH_WORD_1 && words[3] == SCRATCH_WORD_3;
+}
 
 // num_records of Triton's resources, INT32_MAX - 1: one value for every pointer, no size of
 // anything. Lanes that are masked off have the offset INT32_MAX, which is out of that range.

@@ -4,8 +4,9 @@
 // Address of a lane: base + soffset + inst_offset + voffset (+ index * stride). Without an index
 // inst_offset + voffset is checked against num_records in bytes, not wrapping at 32 bits, each
 // dword of a wide access by itself; with one, the index. soffset takes no part. Out of range, loads
-// give 0 and stores are dropped. Swizzled buffers and added thread ids stop the launch: nothing
-// here uses them. docs/reference/device-semantics.md names the sources.
+// give 0 and stores are dropped. The resource of a wave's scratch is the only one with swizzle and
+// added thread ids that is known; another one stops the launch. docs/reference/device-semantics.md
+// names the sources.
 #include "checks/checks.h"
 #include "isa/access.h"
 #include "isa/atomics.h"
@@ -27,15 +28,19 @@ Resource resource(Wave& w, const MicroOp* op)
 {
     scalars_must_be_defined(w, op, op->src[1].code, 4, "the buffer resource");
     const uint32_t* words = &w.s[op->src[1].code - SCALAR];
-    if(srd::SWIZZLE_ENABLE.of(words[1]) || srd::ADD_TID_ENABLE.of(words[3]))
-        raise_unknown(w, op, "a buffer resource with swizzle or add_tid_enable");
+    if(!srd::is_plain(words)) [[unlikely]]
+    {
+        if(!srd::is_scratch(words))
+            raise_unknown(w, op, "a buffer resource with swizzle or add_tid_enable");
+        return {reinterpret_cast<uint64_t>(w.scratch), 0, 0, true};
+    }
     if(w.group->srd_range && w.exec() != 0)
     {
         uint64_t unmapped = 0;
         if(!w.group->srds.check(words, &unmapped)) [[unlikely]]
             raise_memory(w, op, Access::Load, NO_LANE, unmapped, 1, FaultKind::SrdRange);
     }
-    return {srd::base(words), words[2], srd::stride(words)};
+    return {srd::base(words), words[2], srd::stride(words), false};
 }
 
 // Lanes whose byte at `skip` behind their offset is in range.
@@ -102,11 +107,37 @@ void check(Wave& w, const MicroOp* op, Access access, const Lanes& lanes, unsign
             raise_memory(w, op, access, l, base + lanes.offset[l], bytes);
 }
 
+// The lanes of an access to scratch. soffset counts the bytes of all lanes (LLVM AMDGPU usage,
+// "Stack pointer").
+void aim_scratch(Wave& w, const MicroOp* op, Access access, unsigned bytes, Lanes& lanes)
+{
+    scalars_must_be_defined(w, op, op->src[2].code, 1, "the buffer offset");
+    const uint32_t all = scalar_value(w, op, op->src[2].code);
+    if(op->flags & IDXEN || all % (4 * LANES) != 0)
+        raise_unknown(w, op, "scratch with an index or a part of a dword of all lanes");
+    const uint32_t* voffset = op->flags & OFFEN ? w.v[op->src[0].code] : nullptr;
+    if(voffset != nullptr)
+        must_be_defined(w, op, op->src[0].code, lanes.mask, "the buffer offset");
+    for(unsigned l = 0; l < LANES; ++l)
+    {
+        const uint64_t within = uint64_t{all / LANES} + static_cast<uint32_t>(op->offset) +
+                                (voffset == nullptr ? 0 : voffset[l]);
+        if(lanes.mask >> l & 1 && within + bytes > w.scratch_bytes)
+            raise_memory(w, op, access, l, within, bytes, FaultKind::Scratch);
+        lanes.offset[l] = uint64_t{l} * w.scratch_bytes + within;
+    }
+    lanes.index = nullptr;
+    lanes.whole = lanes.mask;
+    w.group->traffic.scratch_bytes += bytes * static_cast<uint64_t>(std::popcount(lanes.mask));
+}
+
 // The lanes of an access of `bytes` a lane, checked; the range check looks at the byte at `skip`.
 void aim(Wave& w, const MicroOp* op, Access access, unsigned bytes, unsigned skip, Lanes& lanes)
 {
     lanes.mask     = w.exec();
     lanes.resource = resource(w, op);
+    if(lanes.resource.scratch) [[unlikely]]
+        return aim_scratch(w, op, access, bytes, lanes);
     set_offsets(w, op, lanes);
     lanes.whole = in_range(lanes, skip);
     check(w, op, access, lanes, bytes);
@@ -174,7 +205,9 @@ bool aim_whole(Wave& w, const MicroOp* op, unsigned bytes, WholeLoad& aimed)
     if(!unwatched(w) || (op->flags & (IDXEN | OFFEN)) != OFFEN)
         return false;
     const Resource used = resource(w, op);
-    aimed.offset        = w.v[op->src[0].code];
+    if(used.scratch) [[unlikely]]
+        return false;
+    aimed.offset = w.v[op->src[0].code];
     uint32_t low = ~0u, high = 0;
     for(unsigned l = 0; l < LANES; ++l)
     {

@@ -62,8 +62,14 @@ void set_scalars(Wave& w, const Shape& s)
         for(unsigned i = 0; i < dwords; ++i)
             w.s[next++] = i < 2 ? static_cast<uint32_t>(value >> 32 * i) : 0;
     };
-    // Architected flat scratch needs neither a segment buffer nor an initial flat_scratch.
-    put(properties::PRIVATE_SEGMENT_BUFFER, 0, 4);
+    // gfx90a's kernels reach scratch through a resource, those of later archs by architected flat
+    // scratch. No initial flat_scratch is needed: flat addresses of scratch are those of an
+    // aperture.
+    const bool by_resource = properties::PRIVATE_SEGMENT_BUFFER.of(kernel.properties) != 0;
+    if(by_resource)
+        for(uint32_t word :
+            {0u, srd::SCRATCH_WORD_1, LANES * kernel.scratch_bytes, srd::SCRATCH_WORD_3})
+            w.s[next++] = word;
     put(properties::DISPATCH_PTR, s.packet, 2);
     put(properties::QUEUE_PTR, s.queue, 2);
     put(properties::KERNARG_SEGMENT_PTR, s.kernarg, 2);
@@ -77,6 +83,8 @@ void set_scalars(Wave& w, const Shape& s)
     for(unsigned axis = 0; axis < 3; ++axis)
         if(rsrc2::ENABLE_WORKGROUP_ID[axis].of(kernel.rsrc2))
             w.s[next++] = w.group->id[axis];
+    if(by_resource && rsrc2::ENABLE_PRIVATE_SEGMENT.of(kernel.rsrc2))
+        w.s[next] = 0; // where the wave's part begins, which the kernel adds to the resource
 }
 
 // EXEC, and in v0 the workitem's id: x, y and z of ten bits each.

@@ -9,7 +9,7 @@ import pytest
 
 from matrix.base.errors import UsageError
 from tests.programs.conformance import __main__ as command
-from tests.programs.conformance import acceptance, gtests
+from tests.programs.conformance import acceptance, ck_gtests, gtests
 from tests.programs.conformance.__main__ import GTESTS, README, Programs, main, programs
 from tests.programs.conformance.stored import OUTCOMES, PASSED, UNSUPPORTED, WRONG, Ran, Suite, read, suites, table
 
@@ -49,6 +49,11 @@ def test_names_are_those_of_suites_with_their_tests() -> None:
     assert gtests.tests(Program(listed), "*") == ("A/0.One", "A/0.Two", "B.One")
     with pytest.raises(AssertionError, match="no tests are listed"):
         gtests.tests(Program("error while loading shared libraries"), "*")
+
+
+def test_of_several_lists_of_types_the_first_is_taken() -> None:
+    names = ["Sort.A", "Id54/Sort/0.Keys", "Id54/Sort/0.Pairs", "Id61/Sort/0.Keys", "Id61/Sort/0.More", "A/Sort/0.Keys"]
+    assert gtests.first_of_each(names) == (*names[:3], *names[4:])
 
 
 def test_all_that_passed_take_one_process() -> None:
@@ -157,7 +162,7 @@ def test_a_run_is_compared_with_what_was_accepted(
     program = Program(
         listed, good, listed, good, listed, process(("A.a", "x.cpp:3: Failure", FAILED), ("A.b", "", OK)), bad
     )
-    suite = Programs(folder="tests", tiers={"smoke": "*"}, never={}, names=["one"])
+    suite = Programs(folder="tests", tiers={"smoke": "*"}, never={}, names=["one"], sources={})
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "one").touch()
     before = Suite(name="s", source="s", toolchain="t", command="c", archs={})
@@ -173,6 +178,27 @@ def test_a_run_is_compared_with_what_was_accepted(
     said = capsys.readouterr().out
     assert "one:A.a: wrong: x.cpp:3: Failure" in said
     assert "one:A.b: passes now, stored as unsupported" in said
+
+
+def test_a_program_of_the_packaged_tree_is_compiled_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its root has googletest's sources, and no libraries that it would be started with."""
+    started = list[tuple[Path, str, Path]]()
+
+    def starter(file: Path, arch: str, root: Path) -> Program:
+        started.append((file, arch, root))
+        return Program("A.\n  a\n", process(("A.a", "", OK)))
+
+    monkeypatch.setattr(gtests, "starter", starter)
+    monkeypatch.setattr(ck_gtests, "executable", lambda name, row, root: root / name / row["files"][0])
+    words = ["run", "ck-gtests", "--arch", "gfx950", "--root", "/r", "--only", "test_memory_copy"]
+    assert main(words) == 0
+    assert started == [(Path("/r/test_memory_copy/test/ck_tile/memory_copy/test_copy.cpp"), "gfx950", Path("/"))]
+
+
+def test_without_googletest_nothing_is_compiled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run", "ck-gtests", "--arch", "gfx950", "--root", str(tmp_path), "--only", "test_memory_copy"]
+    assert main(words) == UsageError.exit_code
+    assert "install Debian's package googletest" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

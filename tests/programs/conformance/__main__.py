@@ -1,6 +1,6 @@
 """``python -m tests.programs.conformance``: run a peer's programs against their stored outcomes; the README's table.
 
-run hipcub --root FOLDER --arch A [--tier full] [--only NAME] [--accept]
+run hipcub|ck-gtests --root FOLDER --arch A [--tier full] [--only NAME] [--accept]
 run rocm-examples --root FOLDER --clone FOLDER --arch A [--only NAME] [--accept]
 table [--check]
 """
@@ -18,30 +18,41 @@ import yaml
 from matrix.base.entry import exit_code
 from matrix.base.errors import UsageError
 from matrix.base.files import write_atomically
-from tests.programs.conformance import acceptance, gtests, rocm_examples
+from tests.programs.conformance import acceptance, ck_gtests, gtests, rocm_examples
 from tests.programs.conformance.stored import OUTCOMES, PASSED, UNSUPPORTED, differences, read, suites
 
 HERE = Path(__file__).parent
 README = HERE.parents[2] / "README.md"
-GTESTS = ("hipcub",)
+GTESTS = ("hipcub", "ck-gtests")
 EXAMPLES = "rocm-examples"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Programs:
-    """Programs of googletest below a root. ``tiers``: filters of tests; ``never``: tests not started, and why."""
+    """Programs of googletest. ``tiers``: filters of tests; ``never``: tests not started, and why.
+
+    They lie in ``folder`` below a root, or ``sources`` has what each of them is compiled from.
+    """
 
     folder: str
     tiers: Mapping[str, str]
     never: Mapping[str, str]
     names: Sequence[str]
+    sources: Mapping[str, Mapping[str, Sequence[str]]]
 
 
 def programs(suite: str) -> Programs:
     """Those of a suite's table."""
     row = yaml.safe_load((HERE / f"{suite}.yaml").read_text())
     tiers = {name: row[name] for name in ("smoke", "full")}
-    return Programs(folder=row["folder"], tiers=tiers, never=row.get("never", {}), names=row["programs"])
+    found = row["programs"]
+    return Programs(
+        folder=row.get("folder", ""),
+        tiers=tiers,
+        never=row.get("never", {}),
+        names=list(found),
+        sources=found if isinstance(found, dict) else {},
+    )
 
 
 def parser() -> argparse.ArgumentParser:
@@ -89,7 +100,7 @@ def _gtests(args: argparse.Namespace) -> Mapping[str, gtests.Outcome]:
     chosen = programs(args.name)
     seen = dict[str, gtests.Outcome]()
     for name in [args.only] if args.only else chosen.names:
-        seen |= _outcomes(args.root.absolute(), chosen, name, args.arch, chosen.tiers[args.tier])
+        seen |= _outcomes(args.root.absolute(), chosen, name, args.arch, args.tier)
     return seen
 
 
@@ -108,13 +119,12 @@ def _examples(args: argparse.Namespace) -> Mapping[str, gtests.Outcome]:
     return seen
 
 
-def _outcomes(root: Path, chosen: Programs, name: str, arch: str, wanted: str) -> Mapping[str, gtests.Outcome]:
+def _outcomes(root: Path, chosen: Programs, name: str, arch: str, tier: str) -> Mapping[str, gtests.Outcome]:
     """Of a program's tests, which are named program:test. Prints those that did not pass, and their number."""
-    file = root / chosen.folder / name
-    if not file.is_file():
-        raise UsageError(f"{file} is not there: install what the suite's table names below --root.")
-    start = gtests.starter(file, arch, root)
-    names = gtests.tests(start, wanted)
+    start = _starter(root, chosen, name, arch)
+    names = gtests.tests(start, chosen.tiers[tier])
+    if tier == "smoke":
+        names = gtests.first_of_each(names)
     seen = dict(gtests.outcomes(start, [test for test in names if test not in chosen.never]))
     seen |= {test: (UNSUPPORTED, chosen.never[test]) for test in names if test in chosen.never}
     for test, (outcome, detail) in seen.items():
@@ -122,6 +132,15 @@ def _outcomes(root: Path, chosen: Programs, name: str, arch: str, wanted: str) -
             print(f"{name}:{test}: {outcome}: {detail}", flush=True)
     print(f"{name}: {sum(outcome == PASSED for outcome, _ in seen.values())} of {len(seen)} passed", flush=True)
     return {f"{name}:{test}": outcome for test, outcome in seen.items()}
+
+
+def _starter(root: Path, chosen: Programs, name: str, arch: str) -> gtests.Start:
+    if row := chosen.sources.get(name):
+        return gtests.starter(ck_gtests.executable(name, row, root), arch, Path("/"))
+    file = root / chosen.folder / name
+    if not file.is_file():
+        raise UsageError(f"{file} is not there: install what the suite's table names below --root.")
+    return gtests.starter(file, arch, root)
 
 
 def write_table(args: argparse.Namespace) -> int:

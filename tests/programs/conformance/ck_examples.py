@@ -10,16 +10,10 @@ from pathlib import Path
 
 import yaml
 
-from kernels.code import toolchains
-from tests.programs.conformance.ck_tree import sources
-from tests.programs.program_builder import INCLUDE, compiled, header_folders, kept, linked, toolchain
+from tests.programs.conformance.ck_tree import ARCH, built
 
 ROOT = Path(__file__).parents[3]
 TABLE = Path(__file__).parent / "ck_examples.yaml"
-ARCH = "gfx950"
-# CK's CMake files: fp8 of gfx950 is OCP's, for host code too.
-_DEFINITIONS = ("-DCK_TILE_USE_OCP_FP8=1",)
-_FIRST = "integer_abs.h"  # of the headers that the embedded toolchain lacks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,21 +67,7 @@ def runs() -> dict[str, Run]:
 
 def executable(run: Run) -> Path:
     """The program. Raises AssertionError: a step of its build failed."""
-    tc, tree = toolchain(), sources()
-    chosen = (*_DEFINITIONS, *run.flags)
-    identity = (*toolchains.describe(tc).values(), tree.identity, ARCH, (INCLUDE / _FIRST).read_text())
-    folder = kept(run.program, *identity, *chosen, *run.sources)
-    made = folder / run.program
-    if made.is_file():
-        return made
-    files = [tree.root / "example/ck_tile" / name for name in run.sources]
-    headers = header_folders(tc)
-    includes = [*dict.fromkeys(file.parent for file in files), *headers, *tree.includes]
-    extra = (*chosen, *(word for folder in headers for word in ("-include", str(folder / _FIRST))))
-    units = [
-        compiled(tc, file, folder / f"{file.stem}.o", archs=[ARCH], includes=includes, extra=extra) for file in files
-    ]
-    return linked(tc, units, made)
+    return built(run.program, "example/ck_tile", run.sources, run.flags)
 
 
 def verdict(run: Run) -> Verdict:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernels.base.files import locked
 from kernels.base.settings import cache_folder
+from kernels.code import toolchains
 from kernels.upstream import trees
 from matrix.dialects import check_upstream
+from tests.programs.program_builder import INCLUDE, compiled, header_folders, kept, linked, toolchain
 
+ARCH = "gfx950"
 _UPSTREAM = "aiter"
+# CK's CMake files: fp8 of gfx950 is OCP's, for host code too.
+_DEFINITIONS = ("-DCK_TILE_USE_OCP_FP8=1",)
+_FIRST = "integer_abs.h"  # of the headers that the embedded toolchain lacks
 _PARTS = ("example/", "test/", "library/include/", "library/src/utility/")
 
 
@@ -39,6 +46,29 @@ def sources() -> Sources:
         if not root.is_dir():
             _unpack(root)
     return Sources(root=root, includes=(*tree.includes, root / "library/include"), identity=tree.identity)
+
+
+def built(name: str, folder: str, files: Sequence[str], flags: Sequence[str], objects: Sequence[Path] = ()) -> Path:
+    """The program of files below a folder of the tree, linked with further objects.
+
+    Raises:
+        AssertionError: a step of the build failed.
+    """
+    tc, tree = toolchain(), sources()
+    chosen = (*_DEFINITIONS, *flags)
+    identity = (*toolchains.describe(tc).values(), tree.identity, ARCH, (INCLUDE / _FIRST).read_text())
+    place = kept(name, *identity, *chosen, *files, *map(str, objects))
+    made = place / name
+    if made.is_file():
+        return made
+    paths = [tree.root / folder / file for file in files]
+    headers = header_folders(tc)
+    includes = [*dict.fromkeys(path.parent for path in paths), *headers, *tree.includes]
+    extra = (*chosen, *(word for one in headers for word in ("-include", str(one / _FIRST))))
+    units = [
+        compiled(tc, path, place / f"{path.stem}.o", archs=[ARCH], includes=includes, extra=extra) for path in paths
+    ]
+    return linked(tc, [*units, *objects], made)
 
 
 def _unpack(root: Path) -> None:

@@ -25,6 +25,7 @@ SECONDS = 1200  # one process: none of ours needs a quarter of it
 _LOADER, _LIBRARIES = "lib64/ld-linux-x86-64.so.2", "usr/lib/x86_64-linux-gnu"
 _BEGIN = re.compile(r"^\[ RUN      \] (\S+)$")
 _END = re.compile(r"\[(       OK |  FAILED  |  SKIPPED )\] (\S+?),? (?:where .*)?\(\d+ ms\)$")
+_LIST_OF_TYPES = re.compile(r"^Id\d+/")
 _REPORT = "emulator: "
 _LACKS = re.compile(r"emulator: .*(?:the emulator lacks|for want of these functions:) (.*)$", re.MULTILINE)
 _FAILURE = re.compile(r"^.*(?:Failure|HIP error|emulator: ).*$", re.MULTILINE)
@@ -87,6 +88,14 @@ def tests(start: Start, chosen: str) -> tuple[str, ...]:
             suite = word
     assert names, f"no tests are listed:\n{text[-2000:]}"
     return tuple(names)
+
+
+def first_of_each(names: Sequence[str]) -> tuple[str, ...]:
+    """Of the same test for several lists of types, Id54/Suite/0.test and Id55/Suite/0.test, that of the first list."""
+    found = dict[str, str]()
+    for name in names:
+        found.setdefault(_LIST_OF_TYPES.sub("", name), name)
+    return tuple(found.values())
 
 
 def outcomes(start: Start, names: Sequence[str]) -> Mapping[str, Outcome]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -26,10 +27,11 @@ def test_a_program_that_compares_nothing_is_not_valid() -> None:
     assert not said.valid
 
 
-def test_stored_are_those_that_run() -> None:
+@pytest.mark.parametrize(("suite", "names"), [("ck-examples", runs), ("ck-smoke-script", served)])
+def test_stored_are_those_that_run(suite: str, names: Callable[[], Mapping[str, object]]) -> None:
     """All pass, so that there are no others to name."""
-    stored = read(OUTCOMES / "ck-examples.yaml").archs["gfx950"]
-    assert stored.tests == len(runs())
+    stored = read(OUTCOMES / f"{suite}.yaml").archs["gfx950"]
+    assert stored.tests == len(names())
     assert stored.outcomes() == {}
 
 

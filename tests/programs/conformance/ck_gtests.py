@@ -1,0 +1,55 @@
+"""CK's own programs of googletest, compiled from the packaged tree with the sources of Debian's googletest."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels.code import toolchains
+from matrix.base.errors import UsageError
+from tests.programs.conformance.ck_tree import built
+from tests.programs.program_builder import kept, toolchain
+
+GOOGLETEST = "usr/src/googletest/googletest"  # below a root, of Debian's package googletest
+_UNITS = ("gtest-all.cc", "gtest_main.cc")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Of a program: files of the packaged tree, and what CK's CMake files compile them with."""
+
+    files: Sequence[str]
+    flags: Sequence[str] = ()
+
+
+def executable(name: str, row: Mapping[str, Sequence[str]], root: Path) -> Path:
+    """The program of a row of the suite's table. Raises UsageError: no googletest below ``root``; AssertionError."""
+    chosen = Sources(**row)
+    folder = root / GOOGLETEST
+    if not (folder / "src" / _UNITS[0]).is_file():
+        raise UsageError(f"{folder} is not there: install Debian's package googletest below --root.")
+    flags = ("-isystem", str(folder / "include"), *chosen.flags)
+    return built(name, "", chosen.files, flags, [_compiled(folder, unit) for unit in _UNITS])
+
+
+def _compiled(folder: Path, unit: str) -> Path:
+    """The object of a source of googletest, host code alone."""
+    tc, source = toolchain(), folder / "src" / unit
+    texts = [file.read_text() for file in sorted(folder.rglob("*")) if file.suffix in (".cc", ".h")]
+    digest = hashlib.sha256("".join(texts).encode()).hexdigest()
+    made = kept("googletest", *toolchains.describe(tc).values(), digest) / f"{source.stem}.o"
+    if made.is_file():
+        return made
+    plain = [flag for flag in tc.link_flags if flag != "-shared"]
+    draft = made.with_suffix(f".{os.getpid()}.o")
+    words = [*tc.linker, *plain, "-std=c++17", "-c", str(source), f"-I{folder}", f"-I{folder / 'include'}"]
+    done = subprocess.run(
+        [*words, "-o", str(draft)], env={**os.environ, **tc.environment}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{unit}: {done.stderr[-4000:]}"
+    draft.replace(made)
+    return made

@@ -46,7 +46,7 @@ amdhsa.version: [1, 2]
 amdhsa.kernels:
   - .name: test_kernel
     .symbol: test_kernel.kd
-    .kernarg_segment_size: 16
+    .kernarg_segment_size: {kernarg_bytes}
     .kernarg_segment_align: 8
     .group_segment_fixed_size: {lds_bytes}
     .private_segment_fixed_size: 64
@@ -62,12 +62,13 @@ amdhsa.kernels:
 
 
 @functools.cache
-def assemble(body: str, arch: str = "gfx942", lds_bytes: int = 0) -> bytes:
+def assemble(body: str, arch: str = "gfx942", lds_bytes: int = 0, kernarg_bytes: int = 16) -> bytes:
     """The code object of a kernel ``test_kernel`` with these instructions."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "kernel.s")
         scratch = "system_sgpr_private_segment_wavefront_offset" if arch == "gfx90a" else "enable_private_segment"
-        source.write_text(_FRAME.format(arch=arch, body=body, lds_bytes=lds_bytes, scratch=scratch))
+        sizes = {"lds_bytes": lds_bytes, "kernarg_bytes": kernarg_bytes}
+        source.write_text(_FRAME.format(arch=arch, body=body, scratch=scratch, **sizes))
         return compiled(source, arch, "-x", "assembler")
 
 
@@ -76,7 +77,7 @@ def linked_kernels(bodies: Mapping[str, str], arch: str = "gfx942") -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         sources = [Path(folder, f"{name}.s") for name in bodies]
         for source, body in zip(sources, bodies.values(), strict=True):
-            text = _FRAME.format(arch=arch, body=body, lds_bytes=0, scratch="enable_private_segment")
+            text = _FRAME.format(arch=arch, body=body, lds_bytes=0, kernarg_bytes=16, scratch="enable_private_segment")
             lines = [line for line in text.splitlines(keepends=True) if not line.startswith(".size")]
             source.write_text("".join(lines).replace("test_kernel", source.stem))
         return _linked(sources, arch, "-x", "assembler")

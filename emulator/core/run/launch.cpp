@@ -148,7 +148,10 @@ void launch(const Kernel& kernel,
 {
     check_launch(kernel, grid, block, bytes);
     check_registers(kernel);
-    const Memory kernarg(std::max<size_t>(kernel.kernarg_bytes, bytes), "kernel arguments");
+    // LLVM reads three dwords as four where they are aligned to eight bytes: the segment ends at a
+    // multiple of its alignment (HSA system architecture, "Kernarg segment": 16 bytes).
+    const size_t segment = std::max<size_t>(kernel.kernarg_bytes, bytes);
+    const Memory kernarg((segment + 15) / 16 * 16, "kernel arguments");
     const Memory packet(sizeof(DispatchPacket), "dispatch packet"), queue(4096, "queue");
     HostCalls host(kernel);
     const bool is_cooperative = together == Together::Yes;

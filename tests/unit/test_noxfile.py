@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@functools.cache  # nox warns of a session that is named twice
+@functools.cache
 def noxfile() -> dict[str, Any]:
     return runpy.run_path(str(ROOT / "noxfile.py"))
 
@@ -27,5 +27,6 @@ def noxfile() -> dict[str, Any]:
         (["tests/programs/test_graphs.py::test_a"], ["tests/programs/test_graphs.py::test_a"]),
     ],
 )
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of sessions named twice: other tests load the file, too
 def test_options_are_added_to_the_folder_and_files_replace_it(after_dashes: list[str], called_with: list[str]) -> None:
     assert noxfile()["tests_of"](SimpleNamespace(posargs=after_dashes), "tests/programs") == called_with

@@ -35,7 +35,7 @@ test_kernel:
 .amdhsa_private_segment_fixed_size 64
 .amdhsa_{scratch} 1
 .amdhsa_user_sgpr_kernarg_segment_ptr 1
-.amdhsa_next_free_vgpr 64
+.amdhsa_next_free_vgpr {vgprs}
 .amdhsa_next_free_sgpr 64
 .amdhsa_accum_offset 32
 .end_amdhsa_kernel
@@ -53,7 +53,7 @@ amdhsa.kernels:
     .wavefront_size: 64
     .max_flat_workgroup_size: 1024
     .sgpr_count: 64
-    .vgpr_count: 64
+    .vgpr_count: {vgprs}
     .args:
       - {{.size: 8, .offset: 0, .value_kind: global_buffer, .address_space: global}}
       - {{.size: 8, .offset: 8, .value_kind: global_buffer, .address_space: global}}
@@ -62,12 +62,12 @@ amdhsa.kernels:
 
 
 @functools.cache
-def assemble(body: str, arch: str = "gfx942", lds_bytes: int = 0, kernarg_bytes: int = 16) -> bytes:
+def assemble(body: str, arch: str = "gfx942", lds_bytes: int = 0, kernarg_bytes: int = 16, vgprs: int = 64) -> bytes:
     """The code object of a kernel ``test_kernel`` with these instructions."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "kernel.s")
         scratch = "system_sgpr_private_segment_wavefront_offset" if arch == "gfx90a" else "enable_private_segment"
-        sizes = {"lds_bytes": lds_bytes, "kernarg_bytes": kernarg_bytes}
+        sizes = {"lds_bytes": lds_bytes, "kernarg_bytes": kernarg_bytes, "vgprs": vgprs}
         source.write_text(_FRAME.format(arch=arch, body=body, scratch=scratch, **sizes))
         return compiled(source, arch, "-x", "assembler")
 
@@ -77,7 +77,8 @@ def linked_kernels(bodies: Mapping[str, str], arch: str = "gfx942") -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         sources = [Path(folder, f"{name}.s") for name in bodies]
         for source, body in zip(sources, bodies.values(), strict=True):
-            text = _FRAME.format(arch=arch, body=body, lds_bytes=0, kernarg_bytes=16, scratch="enable_private_segment")
+            sizes = {"lds_bytes": 0, "kernarg_bytes": 16, "vgprs": 64}
+            text = _FRAME.format(arch=arch, body=body, scratch="enable_private_segment", **sizes)
             lines = [line for line in text.splitlines(keepends=True) if not line.startswith(".size")]
             source.write_text("".join(lines).replace("test_kernel", source.stem))
         return _linked(sources, arch, "-x", "assembler")

@@ -175,7 +175,8 @@ private:
 
 void run_workgroups(const Shape& shape, uint64_t resident, Together together)
 {
-    Workers workers(shape, resident);
+    // One runs even where the device, by its registers, has room for none.
+    Workers workers(shape, std::max<uint64_t>(1, resident));
     if(together == Together::Yes)
         workers.start_all();
     else

@@ -1,0 +1,154 @@
+"""Rules of the house style that a program can check; CONTRIBUTING.md lists all of them.
+
+`python -m tests.unit.style PATH...` prints each place that breaks a rule as `file:line: rule: text`.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import subprocess
+import sys
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SUFFIXES = {".py", ".cpp", ".h", ".hpp", ".hip", ".yaml", ".yml", ".md", ".j2"}
+# data, and texts of other projects
+EXCLUDED = ("matrix/golden", "reports/baselines", "tests/data", "tests/unit/style.py", "LICENSE")
+NAME_LIMIT = 60
+SENTENCE_LIMIT = 30  # words: the aim is 20
+
+# A docstring begins with a verb or names the value.
+OPENINGS = re.compile(
+    r"(What|Who|Whose|Whom|Which|Where|Whether|When|How|Why|Of|That|Those|This|These|It|For|In|On|At|By|With|From|To|As"
+    r"|Nobody|Nothing|Nowhere|Behind|So)\b(?!-)"
+)
+WORDS = {
+    "is not a": re.compile(
+        r"\b(is|are|was|were|be) no (?!longer|more|less|fewer|greater|better|worse|larger|smaller)", re.I
+    ),
+    "after": re.compile(r"\bbehind\b", re.I),
+    "no one": re.compile(r"\bnobody\b", re.I),
+    "fix": re.compile(r"\bmend(s|ed|ing)?\b", re.I),
+    "contain, list, report": re.compile(r"\b(says|tells|speaks|knows)\b", re.I),
+    "reads, checks": re.compile(r"\b(is|are|was|were|be|been) asked\b", re.I),
+    "version": re.compile(r"\bages?\b", re.I),
+}
+PARTICIPLES = re.compile(r"_*(figures?|places?|words?|ones?|whose|what|who|how|[a-z]+(?<!e)ed|[a-z]+ing)$")
+# nouns and verbs that only look like participles
+NOT_PARTICIPLES = {
+    "embed", "shed", "string", "padding", "encoding", "spelling", "timing", "heading", "setting", "binding", "mapping", "ping",
+    "rounding", "bring", "spring", "ring", "king", "thing", "string_of", "scaling", "sampling", "warning", "pricing", "shard",
+    "packing", "alignment", "casting", "wed", "red", "sed", "led", "bed", "rendering", "parsing", "spread",
+}  # fmt: skip
+CODE = re.compile(r"`[^`]*`|```.*?```|<[^>]*>|https?://\S+|\([^()]*\.md[^()]*\)", re.S)
+
+
+@dataclass(frozen=True)
+class Finding:
+    file: str
+    line: int
+    rule: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.rule}: {self.text}"
+
+
+def sentences(text: str) -> Iterator[str]:
+    """The sentences of prose without its code, tables and headings."""
+    for paragraph in re.split(r"\n\s*\n|\n\s*(?=[-*|#>:]|\d+\.)", CODE.sub("x", text)):
+        if paragraph.lstrip().startswith(("|", "#", ">", "    ")):
+            continue
+        yield from re.split(r"(?<=[.!?:;])\s+(?=[A-Z`x])", " ".join(paragraph.split()))
+
+
+def check_prose(file: str, line: int, text: str) -> Iterator[Finding]:
+    """Words that the project replaces, in prose without its code."""
+    for rule, pattern in WORDS.items():
+        for match in pattern.finditer(re.sub(r"`[^`\n]*`", "`x`", text)):
+            row = text[: match.start()].count("\n")
+            yield Finding(
+                file, line + row, rule, text.splitlines()[row].strip() if row < len(text.splitlines()) else ""
+            )
+
+
+def check_length(file: str, line: int, text: str) -> Iterator[Finding]:
+    """Sentences over the limit of words, or with more than one semicolon."""
+    for sentence in sentences(text):
+        if len(sentence.split()) > SENTENCE_LIMIT or sentence.count(";") > 1:
+            yield Finding(file, line, "one idea a sentence", sentence[:100])
+
+
+def check_names(file: str, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Finding]:
+    """Names of functions: verbs or values; tests at most 60 characters."""
+    decorators = {ast.unparse(each).split("(")[0].rpartition(".")[2] for each in node.decorator_list}
+    if node.name.startswith("test_"):
+        if len(node.name) > NAME_LIMIT:
+            yield Finding(file, node.lineno, "test name of 60 characters", node.name)
+    elif not decorators & {"property", "cached_property", "fixture", "setter"}:
+        match = PARTICIPLES.match(node.name)
+        if match and match[1] not in NOT_PARTICIPLES:
+            yield Finding(file, node.lineno, "a function is a verb or a value", node.name)
+
+
+def check_python(file: str, source: str) -> Iterator[Finding]:
+    """Docstrings, names, comments and strings of a Python file."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from check_names(file, node)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
+            text = ast.get_docstring(node)
+            if text is not None:
+                line = node.body[0].lineno
+                if OPENINGS.match(text):
+                    yield Finding(file, line, "a docstring begins with a verb or names the value", text.splitlines()[0])
+                yield from check_length(file, line, text)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type in (tokenize.COMMENT, tokenize.STRING):
+            yield from check_prose(file, token.start[0], token.string)
+
+
+def check_cpp(file: str, source: str) -> Iterator[Finding]:
+    """Comments and messages of a C++ file."""
+    for number, row in enumerate(source.splitlines(), 1):
+        for part in re.findall(r"//.*|/\*.*|^\s*\*.*|\"(?:[^\"\\]|\\.)*\"", row):
+            yield from check_prose(file, number, part)
+
+
+def check(path: Path) -> list[Finding]:
+    """The findings of one file."""
+    file, source = path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
+    if path.suffix == ".py" or path.name == "SConstruct":
+        return list(check_python(file, source))
+    if path.suffix in (".cpp", ".h", ".hpp", ".hip"):
+        return list(check_cpp(file, source))
+    prose = re.sub(r"^```.*?^```", lambda block: "\n" * block[0].count("\n"), source, flags=re.S | re.M)
+    findings = list(check_prose(file, 1, prose))
+    if path.suffix == ".md":
+        findings += check_length(file, 1, prose)
+    return findings
+
+
+def files(places: list[str]) -> list[Path]:
+    """The files of git below some places that the style holds for."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--", *places], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    return [
+        ROOT / name
+        for name in listed.splitlines()
+        if (Path(name).suffix in SUFFIXES or name == "SConstruct")
+        and not name.startswith(EXCLUDED)
+        and (ROOT / name).is_file()
+    ]
+
+
+if __name__ == "__main__":
+    found = [each for path in files(sys.argv[1:] or ["."]) for each in check(path)]
+    print(*found, sep="\n")
+    sys.exit(bool(found))

@@ -40,11 +40,10 @@ WORDS = {
 }
 PARTICIPLES = re.compile(r"_*(figures?|places?|words?|ones?|whose|what|who|how|[a-z]+(?<!e)ed|[a-z]+ing)$")
 # nouns and verbs that only look like participles
-NOT_PARTICIPLES = {
-    "embed", "shed", "string", "padding", "encoding", "spelling", "timing", "heading", "setting", "binding", "mapping", "ping",
-    "rounding", "bring", "spring", "ring", "king", "thing", "string_of", "scaling", "sampling", "warning", "pricing", "shard",
-    "packing", "alignment", "casting", "wed", "red", "sed", "led", "bed", "rendering", "parsing", "spread",
-}  # fmt: skip
+NOT_PARTICIPLES = frozenset(
+    "bed binding bring casting embed encoding heading king led mapping packing padding parsing ping pricing red rendering "
+    "ring rounding sampling scaling sed setting shed spelling spread spring string thing timing warning wed".split()
+)
 CODE = re.compile(r"`[^`]*`|```.*?```|<[^>]*>|https?://\S+|\([^()]*\.md[^()]*\)", re.S)
 
 

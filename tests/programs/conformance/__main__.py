@@ -1,4 +1,4 @@
-"""``python -m tests.programs.conformance``: run a peer's programs against their stored outcomes; write the table of all outcomes.
+"""``python -m tests.programs.conformance``: run a suite of others and compare it with its stored outcomes.
 
 run hipcub|ck-gtests --root FOLDER --arch A [--tier full] [--only NAME] [--accept]
 run rocm-examples --root FOLDER --clone FOLDER --arch A [--only NAME] [--accept]
@@ -70,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--only", metavar="PROGRAM", help="one program; nothing is compared")
     run.add_argument("--accept", action="store_true", help="store what the run ended with")
     run.set_defaults(function=run_suite)
-    table = commands.add_parser("table", allow_abbrev=False, help="write the table of all stored outcomes into its page")
+    table = commands.add_parser("table", allow_abbrev=False, help="write all stored outcomes into their page")
     table.add_argument("--check", action="store_true", help="write nothing; fail if it would change")
     table.set_defaults(function=write_table)
     return made

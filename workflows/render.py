@@ -49,7 +49,8 @@ def render_all() -> dict[Path, str]:
     )
     texts = {}
     for name in names():
-        head = f"# Rendered from workflows/templates/{name}.yml.j2 by `python -m workflows render --write`. Edit the template.\n"
+        source = f"workflows/templates/{name}.yml.j2"
+        head = f"# Rendered from {source} by `python -m workflows render --write`: edit that.\n"
         text = engine.get_template(f"{name}.yml.j2").render(values)
         texts[FOLDER / f"{name}.yml"] = head + re.sub(r"\n\s*\n", "\n", text).strip() + "\n"
     labels = sorted({label for gpu in values["gpus"].values() for label in gpu["labels"]} - _KNOWN_LABELS)

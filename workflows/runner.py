@@ -99,8 +99,8 @@ def fill(text: str, values: Texts) -> str:
     def value(match: re.Match[str]) -> str:
         if match[1] not in values:
             raise WorkflowError(
-                f"{match[0]}: this runner has no value for it. Known are {', '.join(sorted(values))}. Use one of these, or "
-                "add a value to workflows/runner.py."
+                f"{match[0]}: this runner has no value for it, only {', '.join(sorted(values))}. "
+                "Use one of these, or add a value to workflows/runner.py."
             )
         return values[match[1]]
 

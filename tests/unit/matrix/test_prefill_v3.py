@@ -18,7 +18,7 @@ from ckpm.matrix.keys import Key
 from ckpm.matrix.names import make_key, parse
 from ckpm.matrix.problems.problem import SUITES, Problem, needed, serving
 from ckpm.matrix.problems.tables import problems
-from ckpm.matrix.published.golden import stored_lists
+from ckpm.matrix.published import stored_lists
 from ckpm.matrix.selection import Selection, select
 
 NAME = "prefill-v3"

@@ -128,6 +128,13 @@ def _benchmark(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=elsewhere.run)
 
 
+def _plan(parser: argparse.ArgumentParser) -> None:
+    from ckpm.kernels.changes import plan
+
+    plan.add_options(parser)
+    parser.set_defaults(run=plan.run)
+
+
 def _doctor(parser: argparse.ArgumentParser) -> None:
     from ckpm.kernels.library import doctor
 
@@ -152,6 +159,7 @@ COMMANDS: Commands = {
     "images": ("container images: list, render, lint, build", _images),
     "in-container": ("run nox sessions in a container", _in_container),
     "cluster-plan": ("what a build takes on many machines, on paper", _cluster_plan),
+    "plan": ("what a change since a revision can touch, and what to run for it", _plan),
     "doctor": ("what a build finds on this machine", _doctor),
 }
 

@@ -1,4 +1,4 @@
-"""What matrix/tables/changes.yaml says: which changed file can touch what, and what is built and run of it."""
+"""Read changes.yaml: what a changed file can touch, and what is built and run for it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base.tablefile import Field, load
-from ckpm.matrix.dialects import FAMILIES, HAND_WRITTEN, TABLES
+from ckpm.matrix.dialects import FAMILIES, HAND_WRITTEN
 from ckpm.matrix.problems.problem import FAMILY_SUITE, SUITES
 
-COMPARISONS = ("kernels", "rules", "suites")
+COMPARISONS = ("kernels", "suites")
 ALWAYS = "lint"  # the check that no change goes without
 
 
@@ -71,13 +71,13 @@ class Rules:
         for patterns, effect in self.effects:
             if any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns):
                 return effect
-        return Effect(reason="no rule of matrix/tables/changes.yaml knows this file", everything=True)
+        return Effect(reason="no rule of kernels/changes/changes.yaml has this file", everything=True)
 
 
 @functools.cache
 def rules() -> Rules:
     """The rules of this checkout. Raises TableError."""
-    return read_rules(TABLES / "changes.yaml")
+    return read_rules(Path(__file__).with_name("changes.yaml"))
 
 
 def read_rules(file: Path) -> Rules:

@@ -1,11 +1,10 @@
-"""What git knows: which files differ between a revision and the working tree, and what the revision held."""
+"""Ask git which files differ between a revision and the working tree, and get the files of the revision."""
 
 from __future__ import annotations
 
 import io
 import subprocess
 import tarfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from ckpm.base.errors import NotACheckoutError, ShallowCloneError, UnknownRevisionError
@@ -55,17 +54,10 @@ def commit_of(root: Path, revision: str) -> str:
     )
 
 
-def extract(root: Path, commit: str, paths: Sequence[str], folder: Path) -> None:
-    """Write what a commit held below ``paths`` into ``folder``. Paths that it lacks are left out.
-
-    Raises:
-        NotACheckoutError: git fails.
-    """
-    held = [path for path in paths if _git(root, "ls-tree", "--name-only", commit, "--", path).strip()]
-    if held:
-        archive = _git(root, "archive", "--format=tar", commit, "--", *held)
-        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-            tar.extractall(folder, filter="data")
+def extract(root: Path, commit: str, folder: Path) -> None:
+    """Write the files of a commit into ``folder``. Raises NotACheckoutError."""
+    with tarfile.open(fileobj=io.BytesIO(_git(root, "archive", "--format=tar", commit))) as tar:
+        tar.extractall(folder, filter="data")
 
 
 def _git(root: Path, *words: str) -> bytes:

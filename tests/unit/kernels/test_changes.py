@@ -1,4 +1,4 @@
-"""`python -m matrix plan --since REV`: what a change of each kind touches, and what it can't compare.
+"""`python -m kernels plan --since REV`: what a change of each kind touches, and states that it can't compare.
 
 Planted changes in every table, template and header, judged by rendering all kernels, are in tests/gate.
 """
@@ -8,24 +8,24 @@ from __future__ import annotations
 import ast
 import compileall
 import json
+import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ckpm.base.errors import NotACheckoutError, ShallowCloneError, TableError, UnknownRevisionError
+from ckpm.kernels.changes.history import changed_paths, commit_of
+from ckpm.kernels.changes.plan import Plan, plan_since, to_json
+from ckpm.kernels.changes.rules import read_rules, rules
+from ckpm.kernels.cli import main
 from ckpm.kernels.families.libraries import host, libraries
-from ckpm.matrix.changes.command import to_json
-from ckpm.matrix.changes.history import changed_paths, commit_of
-from ckpm.matrix.changes.plan import Plan, plan_since
-from ckpm.matrix.changes.rules import read_rules, rules
 from ckpm.matrix.dialects import dialect, upstreams
 from ckpm.matrix.enumeration import enumerate_keys
 
 ROOT = Path(__file__).parents[3]
+STATE = ("ckpm", "base", "matrix", "kernels", "attention", "ckpm_emulator", "emulator/ckpm_emulator")  # of a manifest
 Edit = Callable[[str], str]
 
 
@@ -39,12 +39,13 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout that holds what this one's working tree holds, committed."""
     folder = tmp_path_factory.mktemp("plan") / "clone"
     folder.mkdir()
-    listed = git(ROOT, "ls-files", "--cached", "--others", "--exclude-standard", "matrix").split("\n")
-    for name in (name for name in listed if name and (ROOT / name).is_file()):
+    listed = git(ROOT, "ls-files", "--cached", "--others", "--exclude-standard", *STATE).split("\n")
+    for name in (name for name in listed if name and (ROOT / name).exists()):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes((ROOT / name).read_bytes())
+        shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
     (folder / ".gitignore").write_text("__pycache__/\n")
-    compileall.compile_dir(folder / "matrix", quiet=1)  # once, and not in each process that is asked for this state
+    for room in STATE[1:]:
+        compileall.compile_dir(folder / room, quiet=1)  # once, and not in each process that reads this state
     git(folder, "init", "-q")
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", "now")
@@ -77,7 +78,7 @@ def plan(clone: Path) -> Callable[..., Plan]:
     return make
 
 
-def test_nothing_changed(plan: Callable[..., Plan]) -> None:
+def test_plan_of_no_change_has_lint_only(plan: Callable[..., Plan]) -> None:
     found = plan({})
     assert (found.changes, found.kernels, found.suites, found.builds, found.runs) == ((), (), {}, (), ())
     assert found.commands == ("nox -s lint && nox -s workflows",)
@@ -95,7 +96,7 @@ def test_nothing_changed(plan: Callable[..., Plan]) -> None:
         ("kernels/parity/names.py", {"lint", "unit", "compiled", "parity"}, set(), False),
     ],
 )
-def test_a_room_that_no_kernel_is_built_from(
+def test_plan_of_a_room_without_kernels_builds_nothing(
     plan: Callable[..., Plan], path: str, checks: set[str], suites: set[str], gates: bool
 ) -> None:
     found = plan({path: "before\n"})
@@ -103,7 +104,7 @@ def test_a_room_that_no_kernel_is_built_from(
     assert (set(found.checks), set(found.suites), any(run.gate for run in found.runs)) == (checks, suites, gates)
 
 
-def test_a_file_that_no_rule_knows_touches_everything(plan: Callable[..., Plan]) -> None:
+def test_plan_of_a_file_without_a_rule_holds_everything(plan: Callable[..., Plan]) -> None:
     found = plan({"new_room/unheard_of.py": None})
     assert len(found.everything) == 1
     assert all(one.names is None for one in found.kernels)
@@ -112,24 +113,14 @@ def test_a_file_that_no_rule_knows_touches_everything(plan: Callable[..., Plan])
     assert found.archs == ("gfx90a", "gfx942", "gfx950")
 
 
-def test_a_comment_in_a_table_touches_no_kernel(plan: Callable[..., Plan]) -> None:
+def test_plan_of_a_comment_holds_no_kernel(plan: Callable[..., Plan]) -> None:
     found = plan({"matrix/tables/dialects/ck-2025-11/fwd_v3.yaml": lambda text: "# a comment\n" + text})
     assert (found.kernels, found.builds, found.runs) == ((), (), ())
     assert "parity" in found.checks
 
 
-def test_an_axis_value_touches_the_kernels_that_have_it(
-    plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plan_of_an_axis_value_holds_the_kernels_with_it(plan: Callable[..., Plan]) -> None:
     """lse was true alone before: every kernel without LSE is new, here and in the dialects that inherit the axis."""
-    started: list[str] = []
-
-    class Counted(subprocess.Popen[bytes]):
-        def __init__(self, command: list[str], **words: Any) -> None:
-            started.append(command[0])
-            super().__init__(command, **words)
-
-    monkeypatch.setattr("ckpm.matrix.changes.comparison.subprocess.Popen", Counted)
     table = "matrix/tables/dialects/ck-2025-06/batch_prefill.yaml"
     found = plan({table: lambda text: text.replace("lse: [true, false]", "lse: [true]")})
     keys = [
@@ -143,21 +134,20 @@ def test_an_axis_value_touches_the_kernels_that_have_it(
     assert {one.family for one in found.kernels} == {"batch_prefill"}
     assert {one.upstream for one in found.builds} == {"aiter", "flash-attn"}
     assert {one.arch for one in found.builds} == {"gfx90a", "gfx942", "gfx950"}
-    assert started.count(sys.executable) == 2  # one for each state: what it has read serves all that is asked of it
 
 
-def test_a_problem_touches_its_suite_alone(plan: Callable[..., Plan]) -> None:
+def test_plan_of_a_problem_holds_its_suite_only(plan: Callable[..., Plan]) -> None:
     found = plan({"matrix/tables/problems/dispatch.yaml": lambda text: text.replace("tier: smoke", "tier: full", 1)})
     assert (set(found.suites), found.kernels, found.builds) == ({"dispatch"}, (), ())
 
 
-def test_a_table_that_could_not_be_read_before_touches_everything(plan: Callable[..., Plan]) -> None:
+def test_plan_of_a_bad_old_table_holds_everything(plan: Callable[..., Plan]) -> None:
     found = plan({"matrix/tables/archs.yaml": "archs: ["})
     assert "can't be compared" in found.everything[0]
     assert all(one.names is None for one in found.kernels)
 
 
-def test_a_table_that_can_t_be_read_now_is_an_error(clone: Path) -> None:
+def test_plan_of_a_bad_new_table_holds_everything(clone: Path) -> None:
     table = clone / "matrix" / "tables" / "archs.yaml"
     text = table.read_text()
     table.write_text("archs: [")
@@ -168,15 +158,13 @@ def test_a_table_that_can_t_be_read_now_is_an_error(clone: Path) -> None:
         table.write_text(text)
 
 
-def test_a_process_that_ends_before_it_is_asked_touches_everything(
-    plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ckpm.matrix.changes.comparison._SNAPSHOT", Path("absent.py"))
+def test_plan_without_a_manifest_holds_everything(plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ckpm.kernels.changes.comparison._MANIFEST", Path("absent.py"))
     found = plan({"matrix/tables/profiles.yaml": lambda text: text + "# before\n"})
     assert "can't open file" in found.everything[0]
 
 
-def test_deleted_renamed_and_untracked_files_count(clone: Path) -> None:
+def test_changed_paths_has_deleted_renamed_and_untracked(clone: Path) -> None:
     try:
         git(clone, "mv", "matrix/rules.py", "matrix/other.py")
         (clone / "matrix" / "ledger.yaml").unlink()
@@ -189,12 +177,14 @@ def test_deleted_renamed_and_untracked_files_count(clone: Path) -> None:
 
 
 @pytest.mark.parametrize("revision", ["no-such-branch", "--all", "HEAD:matrix/rules.py", ""])
-def test_an_unknown_revision(clone: Path, revision: str) -> None:
+def test_commit_of_an_unknown_revision_is_refused(clone: Path, revision: str) -> None:
     with pytest.raises(UnknownRevisionError, match="git knows no such commit here"):
         commit_of(clone, revision)
 
 
-def test_a_folder_that_is_no_checkout(tmp_path: Path, clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_of_refuses_a_folder_without_a_checkout(
+    tmp_path: Path, clone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(NotACheckoutError, match="not a git repository"):
         commit_of(tmp_path, "HEAD")
     with pytest.raises(NotACheckoutError, match="lies in the checkout"):
@@ -204,7 +194,7 @@ def test_a_folder_that_is_no_checkout(tmp_path: Path, clone: Path, monkeypatch: 
         commit_of(clone, "HEAD")
 
 
-def test_a_shallow_clone(tmp_path: Path, clone: Path) -> None:
+def test_commit_of_a_shallow_clone_names_the_remedy(tmp_path: Path, clone: Path) -> None:
     old = git(clone, "rev-parse", "HEAD").strip()
     git(clone, "commit", "-q", "--allow-empty", "-m", "later")
     git(tmp_path, "clone", "-q", "--depth", "1", f"file://{clone}", "shallow")
@@ -213,33 +203,33 @@ def test_a_shallow_clone(tmp_path: Path, clone: Path) -> None:
         commit_of(tmp_path / "shallow", old)
 
 
-def test_the_errors_have_exit_codes_of_their_own(run: Callable[..., tuple[int, str, str]]) -> None:
+def test_errors_have_exit_codes_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
     shallow = git(ROOT, "rev-parse", "--is-shallow-repository").strip() == "true"  # as a workflow's jobs check out
-    code, _, error = run("plan", "--since", "no-such-branch")
-    assert (code, "no-such-branch" in error) == (94 if shallow else 93, True)
+    code = main(["plan", "--since", "no-such-branch"])
+    assert (code, "no-such-branch" in capsys.readouterr().err) == (94 if shallow else 93, True)
     assert [one.exit_code for one in (NotACheckoutError, UnknownRevisionError, ShallowCloneError)] == [92, 93, 94]
 
 
-def test_the_document_has_every_reason(plan: Callable[..., Plan]) -> None:
+def test_to_json_has_every_reason(plan: Callable[..., Plan]) -> None:
     document = json.loads(to_json(plan({"matrix/tables/profiles.yaml": lambda text: text + "# before\n"})))
     assert document["changes"] == [
         {
             "path": "matrix/tables/profiles.yaml",
-            "reason": "kernels and their selection, compared by meaning",
+            "reason": "kernels and their selection, compared by text",
             "everything": False,
         }
     ]
     assert document["kernels"] == []
 
 
-def test_libraries_are_those_that_can_be_rendered() -> None:
+def test_rules_have_the_libraries_that_can_be_rendered() -> None:
     assert {one.name: one.families for one in rules().libraries} == dict(libraries())
     for one in rules().libraries:
         every = (*one.upstreams, *one.smoke_upstreams)
         assert {upstreams()[name].dialect for name in every} <= set(host(one.name).dialects())
 
 
-def test_our_own_kernels_are_built_where_they_are_judged(plan: Callable[..., Plan]) -> None:
+def test_plan_of_our_headers_runs_the_smoke_tier_of_ckpm(plan: Callable[..., Plan]) -> None:
     """Their smoke tier alone: 4,848 kernels are for releases and not for a change."""
     found = plan({"kernels/include_prefill/fmha_fwd.hpp": lambda text: f"{text}\n"})
     mine = [one for one in found.runs if one.upstream == "ckpm"]
@@ -251,7 +241,7 @@ def test_our_own_kernels_are_built_where_they_are_judged(plan: Callable[..., Pla
     assert "ckpm" not in {one.upstream for one in found.builds}
 
 
-def test_code_that_texts_come_from_rebuilds() -> None:
+def test_rules_rebuild_for_code_that_renders_texts() -> None:
     """What rendering and planning a build import may not be in a rule that rebuilds nothing."""
     seen: set[Path] = set()
     waiting = [ROOT / "kernels/library/request.py", ROOT / "kernels/families/render.py"]
@@ -269,21 +259,21 @@ def test_code_that_texts_come_from_rebuilds() -> None:
     assert len(seen) > 20
     for file in seen:
         effect = rules().effect(str(file.relative_to(ROOT)))
-        assert effect.everything or effect.families or effect.compare in ("kernels", "rules"), file
+        assert effect.everything or effect.families or effect.compare == "kernels", file
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
         ("families: [batch_prefill]\n    checks", "families: [prefil]\n    checks", "unknown; known: fwd,"),
-        ("compare: suites", "compare: sweets", "must be one of kernels, rules, suites"),
+        ("compare: suites", "compare: sweets", "must be one of kernels, suites"),
         ("checks: [unit, planted]", "checks: [units]", "unknown; known: lint"),
         ("  lint: [lint, workflows]\n", "", "there must be a check named lint"),
         ("kernels_per_shard: 96", "kernels_per_shard: 0", "must be at least 1"),
     ],
 )
-def test_a_mistake_in_the_table(tmp_path: Path, old: str, new: str, message: str) -> None:
-    text = (ROOT / "matrix/tables/changes.yaml").read_text()
+def test_read_rules_refuses_a_mistake(tmp_path: Path, old: str, new: str, message: str) -> None:
+    text = (ROOT / "kernels/changes/changes.yaml").read_text()
     assert old in text
     (tmp_path / "changes.yaml").write_text(text.replace(old, new, 1))
     with pytest.raises(TableError, match=message):

@@ -1,19 +1,25 @@
-"""A plan of what a change can touch: kernels, suites and gates with a reason for each, and what to run for it.
+"""Plan for a change: the kernels, suites and gates it can touch, each with a reason, and the commands to run.
 
-Whatever a rule does not know, or a comparison can't read, touches everything: a plan may hold too much, never too
-little (tests/unit/matrix/test_changes_*.py mutate every room and table to prove it).
+A file without a rule, or a state whose manifest can't be made, touches everything. A plan may hold too much, never too
+little: tests/gate/test_planned_changes.py plants changes in tables, templates and headers to prove it.
 """
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
+import json
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from ckpm.matrix.changes.comparison import Altered, CannotTellError, altered_kernels, altered_suites, states
-from ckpm.matrix.changes.history import changed_paths, commit_of, extract
-from ckpm.matrix.changes.rules import ALWAYS, Effect, Rules, rules
+from ckpm.base.display import show
+from ckpm.base.files import write_atomically
+from ckpm.kernels.changes.comparison import Altered, ManifestError, altered_kernels, altered_suites, manifests
+from ckpm.kernels.changes.history import PROJECT, changed_paths, commit_of, extract
+from ckpm.kernels.changes.rules import ALWAYS, Effect, Rules, rules
 from ckpm.matrix.defects import defect_of
 from ckpm.matrix.dialects import dialect, dialect_names, upstreams
 from ckpm.matrix.keys import Key
@@ -27,7 +33,7 @@ SMOKE = "smoke"  # the tier that suites and gates run on: the default of every s
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A changed file and what the rules say of it."""
+    """A changed file and its effect by the rules."""
 
     path: str
     reason: str
@@ -99,39 +105,39 @@ class Plan:
 
 
 def plan_since(root: Path, revision: str) -> Plan:
-    """What differs between a revision and the working tree below ``root``, and what that can touch.
+    """Plan for the difference between a revision and the working tree below ``root``.
 
     Raises:
-        NotACheckoutError, UnknownRevisionError, ShallowCloneError: as ckpm.matrix.changes.history says.
+        NotACheckoutError, UnknownRevisionError, ShallowCloneError: see ckpm.kernels.changes.history.
         TableError: changes.yaml, or a table that the plan itself needs, can't be read.
     """
     commit = commit_of(root, revision)
     table = rules()
     changes = {path: table.effect(path) for path in changed_paths(root, commit)}
     try:
-        with tempfile.TemporaryDirectory(prefix="ckpm-plan-") as folder:
-            altered, suites = _compared(root, commit, changes.values(), Path(folder))
-    except CannotTellError as error:
+        altered, suites = _compare(root, commit, changes)
+    except ManifestError as error:
         why = f"the tables can't be compared: {error}"
-        return _plan(commit, {path: _widened(effect, why) for path, effect in changes.items()}, (), {}, table)
+        return _plan(commit, {path: _widen(effect, why) for path, effect in changes.items()}, (), {}, table)
     return _plan(commit, changes, altered, suites, table)
 
 
-def _widened(effect: Effect, why: str) -> Effect:
-    return Effect(reason=f"{effect.reason}; {why}", everything=True) if effect.compare else effect
+def _widen(effect: Effect, why: str) -> Effect:
+    return dataclasses.replace(effect, reason=f"{effect.reason}; {why}", everything=True) if effect.compare else effect
 
 
-def _compared(
-    root: Path, commit: str, effects: Iterable[Effect], folder: Path
-) -> tuple[Sequence[Altered], Mapping[str, str]]:
-    """What comparisons by meaning find, if any changed file asks for one. Raises CannotTellError."""
-    asked = {effect.compare for effect in effects}
-    if not asked - {""}:
+def _compare(root: Path, commit: str, changes: Mapping[str, Effect]) -> tuple[Sequence[Altered], Mapping[str, str]]:
+    """Compare the manifests of both states, if any changed file needs it. Raises ManifestError."""
+    compared = {effect.compare for effect in changes.values()}
+    tables = [Path(path) for path, effect in changes.items() if effect.compare == "kernels"]
+    one_family = all(path.match("tables/dialects/*/*.yaml") and path.stem != "dialect" for path in tables)
+    if not compared - {""}:
         return (), {}
-    extract(root, commit, ["matrix"], folder)
-    with states(folder, root) as both:
-        altered = altered_kernels(both, rules_changed="rules" in asked) if asked & {"kernels", "rules"} else []
-        return altered, altered_suites(both) if "suites" in asked else {}
+    with tempfile.TemporaryDirectory(prefix="ckpm-plan-") as folder:
+        extract(root, commit, Path(folder))
+        families = {path.stem for path in tables} if one_family else None
+        before, now = manifests(Path(folder), root, families, problems="suites" in compared)
+    return altered_kernels(before["kernels"], now["kernels"]), altered_suites(before["problems"], now["problems"])
 
 
 def _plan(
@@ -282,3 +288,57 @@ def _ran(why_suites: Mapping[str, Sequence[str]], runs: Sequence[Run]) -> dict[s
         for suite in one.suites:
             by_suite.setdefault(suite, []).extend(why_suites[suite] or one.reasons)
     return {suite: list(dict.fromkeys(reasons)) for suite, reasons in by_suite.items()}
+
+
+_SHOWN = 3  # names and reasons in the text form; --json has all of them
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--since", required=True, metavar="REV", help="a commit, branch or tag to compare with")
+    parser.add_argument("--json", action="store_true", help="everything, for programs")
+    parser.add_argument("--output", type=Path, default=None, metavar="FILE", help="write it there, too, as JSON")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print the plan, and write it to ``--output``. Raises what :func:`plan_since` raises; OutputError."""
+    plan = plan_since(PROJECT, args.since)
+    if args.output:
+        write_atomically(args.output, to_json(plan).encode())
+    show(to_json(plan) if args.json else _text(plan), end="")
+
+
+def to_json(plan: Plan) -> str:
+    """The plan as a document: the fields of Plan, sets as sorted lists."""
+    document = {"archs": list(plan.archs), **dataclasses.asdict(plan)}
+    return json.dumps(document, indent=1, default=_sorted) + "\n"
+
+
+def _sorted(value: Any) -> list[str]:
+    return sorted(value)
+
+
+def _text(plan: Plan) -> str:
+    lines = [f"{len(plan.changes)} changed files since {plan.commit[:12]}"]
+    lines += [f"  {one.path}: {one.reason}" for one in plan.changes]
+    if plan.everything:
+        lines.append("kernels: all, of every dialect")
+    else:
+        lines += ["kernels", *(_kernels(one) for one in plan.kernels)] if plan.kernels else ["kernels: none"]
+    if plan.suites:
+        lines += ["suites", *(f"  {suite}: {_some(reasons)}" for suite, reasons in plan.suites.items())]
+    else:
+        lines.append("suites: none")
+    lines.append(f"gates: {_some(plan.gates) or 'none'}")
+    lines.append(f"archs: {', '.join(plan.archs) or 'none'}")
+    lines += ["commands", *(f"  {command}" for command in plan.commands)]
+    return "\n".join(lines) + "\n"
+
+
+def _kernels(touched: Touched) -> str:
+    names = "all" if touched.names is None else _some(sorted(touched.names), separator=", ")
+    return f"  {touched.dialect} {touched.family}: {names} ({_some(touched.reasons)})"
+
+
+def _some(words: Sequence[str], separator: str = "; ") -> str:
+    more = f" and {len(words) - _SHOWN} more" if len(words) > _SHOWN else ""
+    return separator.join(words[:_SHOWN]) + more

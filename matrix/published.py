@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ckpm.base.errors import TableError
-from ckpm.base.tablefile import Field, load
+from ckpm.base.tablefile import Record, read_table
 from ckpm.matrix.dialects import APIS
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -62,6 +63,27 @@ class StoredList:
         return tuple(data.decode().splitlines())
 
 
+class _Entry(Record):
+    version: str
+    arch: str
+    api: str
+    receipt: int
+    mask: str
+    count: int
+    sha256: str
+    sha256_emission_order: str | None
+    file: str
+    families: tuple[str, ...] = ()
+
+
+class GoldenManifest(Record):
+    """The record of golden/manifest.json."""
+
+    format: str
+    provenance: dict[str, Any]
+    entries: tuple[_Entry, ...]
+
+
 @functools.cache
 def stored_lists(folder: Path = GOLDEN) -> tuple[StoredList, ...]:
     """Read ``folder``/manifest.json.
@@ -69,24 +91,22 @@ def stored_lists(folder: Path = GOLDEN) -> tuple[StoredList, ...]:
     Raises:
         TableError: the manifest is missing, is not JSON, or lacks a field; the message has file, line and field.
     """
-    entries = load(folder / "manifest.json").get("entries").items()  # JSON is YAML, too
-    return tuple(_stored_list(entry, folder) for entry in entries)
-
-
-def _stored_list(entry: Field, folder: Path) -> StoredList:
-    api, order, alone = entry.get("api").text(), entry.get("sha256_emission_order"), entry.find("families")
-    return StoredList(
-        dialect=entry.get("version").text(),
-        arch=entry.get("arch").text(),
-        api=api,
-        families=alone.texts() if alone else APIS.get(api, (api,)),  # lists of one family of an API name it
-        receipt=entry.get("receipt").integer(),
-        mask_impl=entry.get("mask").text(),
-        count=entry.get("count").integer(),
-        sha256=entry.get("sha256").text(),
-        sha256_emission_order=None if order.value is None else order.text(),
-        archive=folder / "lists.zip",
-        member=entry.get("file").text(),
+    manifest = read_table(folder / "manifest.json", GoldenManifest).record  # JSON is YAML, too
+    return tuple(
+        StoredList(
+            dialect=entry.version,
+            arch=entry.arch,
+            api=entry.api,
+            families=entry.families or APIS.get(entry.api, (entry.api,)),  # lists of one family of an API name it
+            receipt=entry.receipt,
+            mask_impl=entry.mask,
+            count=entry.count,
+            sha256=entry.sha256,
+            sha256_emission_order=entry.sha256_emission_order,
+            archive=folder / "lists.zip",
+            member=entry.file,
+        )
+        for entry in manifest.entries
     )
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
 
-from ckpm.base.tablefile import Field, load
+from msgspec import Meta, structs
+
+from ckpm.base.tablefile import Field, Record, read_table
 from ckpm.matrix.dialects import FAMILIES, HAND_WRITTEN
 from ckpm.matrix.problems.problem import FAMILY_SUITE, SUITES
 
-COMPARISONS = ("kernels", "suites")
 ALWAYS = "lint"  # the check that no change goes without
 
 
@@ -31,9 +33,9 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryPlan:
-    """What is built of families that make one library together, and what judges it.
+    """The families that make one library, what is built of it and what judges it.
 
-    Of ``smoke_upstreams`` nothing is built but the smoke tier, where suites and gates run.
+    Of ``smoke_upstreams`` only the smoke tier is built, for suites and gates.
     """
 
     name: str
@@ -47,7 +49,7 @@ class LibraryPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runner:
-    """How an arch's libraries are built, and whether they run without a GPU of that arch."""
+    """The build session of an arch, and True if its libraries run without a GPU of that arch."""
 
     arch: str
     build: str
@@ -74,6 +76,45 @@ class Rules:
         return Effect(reason="no rule of kernels/changes/changes.yaml has this file", everything=True)
 
 
+_Words = tuple[str, ...] | Literal["all"]
+
+
+class _RuleRow(Record):
+    paths: tuple[str, ...]
+    reason: str
+    checks: _Words
+    compare: Literal["", "kernels", "suites"] = ""
+    families: _Words = ()
+    suites: _Words = ()
+    gates: bool = False
+
+
+class _ArchRow(Record):
+    build: str
+    emulated: bool
+
+
+class _LibraryRow(Record):
+    families: tuple[str, ...]
+    upstreams: tuple[str, ...]
+    tier: str
+    suites: tuple[str, ...]
+    gates: bool
+    smoke_upstreams: tuple[str, ...] = ()
+
+
+class ChangeTable(Record):
+    """The record of changes.yaml."""
+
+    rules: tuple[_RuleRow, ...]
+    checks: dict[str, tuple[str, ...]]
+    kernels_per_shard: Annotated[int, Meta(ge=1)]
+    archs: dict[str, _ArchRow]
+    libraries: dict[str, _LibraryRow]
+    suites: dict[str, str]
+    gate: str
+
+
 @functools.cache
 def rules() -> Rules:
     """The rules of this checkout. Raises TableError."""
@@ -81,71 +122,40 @@ def rules() -> Rules:
 
 
 def read_rules(file: Path) -> Rules:
-    """Raises TableError: the table can't be read or names a check, family or suite that does not exist."""
-    table = load(file)
-    table.allow(("rules", "checks", "kernels_per_shard", "archs", "libraries", "suites", "gate"))
-    checks = table.get("checks").map(Field.texts)
-    if ALWAYS not in checks:
-        raise table.get("checks").fail(f"there must be a check named {ALWAYS}")
+    """Read a table of rules.
+
+    Raises:
+        TableError: the table can't be read, or has an unknown check, family or suite.
+    """
+    table = read_table(file, ChangeTable)
+    record = table.record
+    if ALWAYS not in record.checks:
+        raise table.fail(f"there must be a check named {ALWAYS}", "checks")
+    known = {"families": (*FAMILIES, *HAND_WRITTEN), "suites": (*SUITES, FAMILY_SUITE), "checks": tuple(record.checks)}
+    effects = []
+    for index, row in enumerate(record.rules):
+        field = table.at("rules", index)
+        words = {name: _words(getattr(row, name), field, name, known[name]) for name in known}
+        effects.append((row.paths, Effect(reason=row.reason, compare=row.compare, gates=row.gates, **words)))
+    for name, library in record.libraries.items():
+        for kind in ("families", "suites"):
+            _words(getattr(library, kind), table.at("libraries", name), kind, known[kind])
     return Rules(
-        effects=tuple(_rule(field, tuple(checks)) for field in table.get("rules").items()),
-        checks=checks,
-        kernels_per_shard=_positive(table.get("kernels_per_shard")),
-        runners=tuple(_runner(arch, row) for arch, row in table.get("archs").mapping().items()),
-        libraries=tuple(_library(name, row) for name, row in table.get("libraries").mapping().items()),
-        suites=table.get("suites").map(Field.text),
-        gate=table.get("gate").text(),
+        effects=tuple(effects),
+        checks=record.checks,
+        kernels_per_shard=record.kernels_per_shard,
+        runners=tuple(Runner(arch=arch, **structs.asdict(row)) for arch, row in record.archs.items()),
+        libraries=tuple(LibraryPlan(name=name, **structs.asdict(row)) for name, row in record.libraries.items()),
+        suites=record.suites,
+        gate=record.gate,
     )
 
 
-def _rule(field: Field, checks: Sequence[str]) -> tuple[tuple[str, ...], Effect]:
-    field.allow(("paths", "reason", "compare", "families", "suites", "gates", "checks"))
-    compare, gates = field.find("compare"), field.find("gates")
-    if compare and compare.text() not in COMPARISONS:
-        raise compare.fail(f"must be one of {', '.join(COMPARISONS)}")
-    effect = Effect(
-        reason=field.get("reason").text(),
-        compare=compare.text() if compare else "",
-        families=_words(field.find("families"), (*FAMILIES, *HAND_WRITTEN)),
-        suites=_words(field.find("suites"), (*SUITES, FAMILY_SUITE)),
-        gates=gates.boolean() if gates else False,
-        checks=_words(field.get("checks"), checks),
-    )
-    return field.get("paths").texts(), effect
-
-
-def _words(field: Field | None, known: Sequence[str]) -> tuple[str, ...]:
-    """A list of known words, or ``all`` of them; none if the field is missing."""
-    if field is None:
-        return ()
-    if field.value == "all":
-        return tuple(known)
-    for item in field.items():
-        if item.text() not in known:
-            raise item.fail(f"unknown; known: {', '.join(known)}, or all")
-    return field.texts()
-
-
-def _runner(arch: str, row: Field) -> Runner:
-    row.allow(("build", "emulated"))
-    return Runner(arch=arch, build=row.get("build").text(), emulated=row.get("emulated").boolean())
-
-
-def _library(name: str, row: Field) -> LibraryPlan:
-    row.allow(("families", "upstreams", "smoke_upstreams", "tier", "suites", "gates"))
-    smoke = row.find("smoke_upstreams")
-    return LibraryPlan(
-        name=name,
-        families=_words(row.get("families"), (*FAMILIES, *HAND_WRITTEN)),
-        upstreams=row.get("upstreams").texts(),
-        smoke_upstreams=smoke.texts() if smoke else (),
-        tier=row.get("tier").text(),
-        suites=_words(row.get("suites"), (*SUITES, FAMILY_SUITE)),
-        gates=row.get("gates").boolean(),
-    )
-
-
-def _positive(field: Field) -> int:
-    if field.integer() < 1:
-        raise field.fail("must be at least 1")
-    return field.integer()
+def _words(value: _Words, row: Field, name: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the words of a field, all known ones for ``all``. Raises TableError for an unknown one."""
+    if value == "all":
+        return known
+    for index, word in enumerate(value):
+        if word not in known:
+            raise row.value[name].value[index].fail(f"unknown; known: {', '.join(known)}, or all")
+    return tuple(value)

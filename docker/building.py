@@ -1,0 +1,180 @@
+"""Build images: once, a second time without a cache to compare image ids, and compare with recorded packages."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ckpm.base.errors import NotReproducibleError
+from ckpm.base.files import locked, write_atomically, writing
+from ckpm.docker import context, rootfs
+from ckpm.docker.context import Sources
+from ckpm.docker.engines import Build, Engine, Run, build_command, identity_command, pull_command
+from ckpm.docker.errors import PackagesDifferError, PullError
+from ckpm.docker.failures import last_lines, of_build, of_pull
+from ckpm.docker.images import FOLDER, Base, Image
+from ckpm.docker.running import call, run
+from ckpm.kernels.upstream.trees import Say
+
+LOCKS = FOLDER / "locks"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """A built image: ``identity`` is the image id, ``packages`` the version of each Debian package."""
+
+    image: str
+    tag: str
+    identity: str
+    packages: Mapping[str, str]
+
+
+def identity(engine: Engine, name: str) -> str | None:
+    """The image id of a tag or reference, None if the engine has no such image."""
+    done = call(identity_command(engine, name), output=subprocess.PIPE)
+    return done.stdout.strip().removeprefix("sha256:") if done.returncode == 0 and done.stdout.strip() else None
+
+
+def build(
+    engine: Engine, image: Image, work: Path, sources: Sources, *, again: bool = False, say: Say = print
+) -> Built:
+    """Build an image below ``work``/NAME. ``again`` builds from nothing under another tag, for comparison.
+
+    Raises:
+        PullError, DigestError: the engine did not get the base.
+        ImageBuildError: a step failed; the message names the log.
+        EngineMissingError, EnginePermissionError, DiskFullError, OutputError, and the errors of :func:`context.fill`.
+    """
+    folder = work / image.name
+    context.fill(image, folder / "context", sources, again=again, say=say)
+    arguments = {} if image.is_local else {"BASE": pull(engine, image.base)}
+    tag = context.tag(image) + ("-again" if again else "")
+    log = folder / ("again.log" if again else "build.log")
+    with tempfile.TemporaryDirectory() as private:
+        order = Build(
+            context=folder / "context",
+            tag=tag,
+            epoch=image.base.epoch,
+            arguments=arguments,
+            secrets=rootfs.secrets(image.base, Path(private)),
+            cached=not again,
+        )
+        with writing(log), log.open("w", encoding="utf-8") as stream:
+            done = call(build_command(engine, order), output=stream)
+    if done.returncode:
+        raise of_build(log.read_text(encoding="utf-8", errors="replace"), image.name, str(log))
+    return Built(image=image.name, tag=tag, identity=identity(engine, tag) or "", packages=packages(engine, tag))
+
+
+def pull(engine: Engine, base: Base) -> str:
+    """Get a base image by its digest and return its reference. The engine's own configuration has retries and mirrors.
+
+    Raises:
+        DigestError: the registry has no image of this digest.
+        PullError: the registry can't be reached.
+        EngineMissingError, EnginePermissionError, DiskFullError.
+    """
+    reference = f"{base.reference.partition(':')[0]}@{base.digest}"
+    if identity(engine, reference) is None:
+        done = call(pull_command(engine, reference), output=subprocess.PIPE)
+        if done.returncode:
+            said = done.stderr + done.stdout
+            raise of_pull(said, reference) or PullError(
+                f"infrastructure: base image {base.name} could not be pulled: {last_lines(said, 1)}. Try again later, "
+                "or configure a mirror: registry-mirrors in docker's daemon.json; registries.conf with "
+                "unqualified-search-registries for podman and buildah."
+            )
+    return reference
+
+
+def ensure(engine: Engine, image: Image, work: Path, sources: Sources, *, say: Say = print) -> str:
+    """Return the tag of an image, and build the image if the engine has none of the same content."""
+    tag = context.tag(image)
+    with folder_of(image, work):
+        if identity(engine, tag) is None:
+            say(f"building image {image.name} with {engine.name}")
+            build(engine, image, work, sources, say=say)
+    return tag
+
+
+@contextmanager
+def folder_of(image: Image, work: Path) -> Iterator[None]:
+    """Lock the folder that an image is built in; other processes wait."""
+    with locked(work / image.name / ".lock", "choose another folder with --work"):
+        yield
+
+
+def prove(engine: Engine, image: Image, first: Built, work: Path, sources: Sources, *, say: Say = print) -> None:
+    """Build a second time from nothing. Raises NotReproducibleError if the image id differs."""
+    second = build(engine, image, work, sources, again=True, say=say)
+    call([engine.program, "rmi", second.tag], output=subprocess.PIPE)
+    with writing(work):
+        shutil.rmtree(work / image.name / "context")  # it holds the only copy of the second root file system
+    if second.identity == first.identity:
+        return
+    differing = differences(first.packages, second.packages)
+    why = f"packages differ: {', '.join(differing)}" if differing else "the packages are the same: compare the layers"
+    raise NotReproducibleError(
+        f"image {image.name}: the second build is {second.identity}, the first {first.identity}; {why}. If the mirror "
+        "changed in between, build again."
+    )
+
+
+def packages(engine: Engine, tag: str) -> dict[str, str]:
+    """Version of each Debian package in an image."""
+    query = ["dpkg-query", "--show", "--showformat", "${Package} ${Version}\\n"]
+    said = output(engine, Run(image=tag, command=query, user="0:0"))
+    return dict(line.split(" ", 1) for line in said.splitlines() if " " in line)
+
+
+def output(engine: Engine, order: Run) -> str:
+    """Run a command in a new container and return its output. Raises ImageBuildError if it fails."""
+    done = run(engine, order, output=subprocess.PIPE)
+    if done.returncode:
+        raise of_build(done.stderr or done.stdout, f"{order.image}: '{' '.join(order.command)}'", "no log")
+    return done.stdout
+
+
+def lock_file(base: Base, locks: Path = LOCKS) -> Path:
+    return locks / f"{base.name}.txt"
+
+
+def differences(recorded: Mapping[str, str], installed: Mapping[str, str]) -> list[str]:
+    """``name recorded -> installed`` of each package whose installed version is not the recorded one."""
+    return [
+        f"{name} {recorded.get(name, 'none')} -> {version}"
+        for name, version in sorted(installed.items())
+        if recorded.get(name) != version
+    ]
+
+
+def read_lock(base: Base, locks: Path = LOCKS) -> dict[str, str]:
+    """The recorded version of each package of a base's images."""
+    file = lock_file(base, locks)
+    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    return dict(line.split(" ", 1) for line in lines if line and not line.startswith("#"))
+
+
+def check_lock(base: Base, built: Built, locks: Path = LOCKS) -> None:
+    """Compare an image with the record of its base. Raises PackagesDifferError."""
+    if differing := differences(read_lock(base, locks), built.packages):
+        raise PackagesDifferError(
+            f"image {built.image}: {len(differing)} packages differ: "
+            f"{', '.join(differing[:5])}{', ...' if len(differing) > 5 else ''}. Build from a mirror of that day, or "
+            "record these packages with --update-locks."
+        )
+
+
+def write_lock(base: Base, images: Sequence[Built], locks: Path = LOCKS) -> None:
+    """Record the packages of all images of a base in one file."""
+    together = {name: version for one in images for name, version in one.packages.items()}
+    day = time.strftime("%Y-%m-%d", time.gmtime(base.epoch))
+    head = f"# Packages of images on {base.name}, {day}: `nox -s docker -- --update-locks` writes this file.\n"
+    body = "".join(f"{name} {version}\n" for name, version in sorted(together.items()))
+    write_atomically(lock_file(base, locks), (head + body).encode())

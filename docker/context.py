@@ -1,0 +1,105 @@
+"""Fill the folder that an engine builds an image from: the Dockerfile, the root file system and CK's package."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from ckpm.base.files import make_folder, write_atomically, writing
+from ckpm.docker import dockerfile, rootfs
+from ckpm.docker.dockerfile import UNLABELLED, Labels
+from ckpm.docker.images import FOLDER, Image
+from ckpm.kernels.upstream.trees import Say, fetch_archive
+from ckpm.matrix.dialects import check_upstream
+
+_PACKAGES = "packages"  # copied by docker/templates/Dockerfile.j2
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The cache folder, and the labels of this repository."""
+
+    cache: Path
+    labels: Labels = UNLABELLED
+
+    @property
+    def containers(self) -> Path:
+        return self.cache / "containers"
+
+
+def tag(image: Image) -> str:
+    """The name of an image at the engine. It changes with the Dockerfile and with CK's package."""
+    ck = check_upstream(image.ck).sha256 if image.ck else ""
+    text = f"{dockerfile.render(image)}\n{ck}\n"
+    return f"localhost/ckpm/{image.name}:{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def fill(image: Image, folder: Path, sources: Sources, *, again: bool = False, say: Say = print) -> None:
+    """Empty ``folder`` and put every input of an image there. ``again`` uses nothing of earlier builds.
+
+    Raises:
+        RootFilesystemError, DownloadError, ChecksumError: an input is missing.
+        DiskFullError, OutputError.
+    """
+    with writing(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+    make_folder(folder)
+    write_atomically(folder / "Dockerfile", dockerfile.render(image, sources.labels).encode())
+    if image.is_local:
+        _root_filesystem(image, folder / "rootfs.tar", sources, again=again)
+    if image.ck:
+        package = check_upstream(image.ck)
+        kept = sources.containers / _PACKAGES / package.file
+        make_folder(kept.parent)
+        if not kept.is_file():
+            beside = kept.with_name(f".{package.file}.{os.getpid()}")
+            fetch_archive(package, beside, say)
+            with writing(kept):
+                beside.replace(kept)
+        make_folder(folder / _PACKAGES)
+        _link(kept, folder / _PACKAGES / package.file)
+
+
+def _root_filesystem(image: Image, target: Path, sources: Sources, *, again: bool) -> None:
+    if again:
+        rootfs.make(image.base, target)
+    else:
+        _link(rootfs.kept(image.base, sources.containers / "rootfs"), target)
+
+
+def _link(source: Path, target: Path) -> None:
+    """Make a hard link, or a copy if the cache is on another disk."""
+    with writing(target):
+        try:
+            os.link(source, target)
+        except OSError:
+            shutil.copy(source, target)
+
+
+def _git(clone: Path, *words: str) -> str | None:
+    """Output of git; None if it fails or is not installed."""
+    command = ["git", "-C", str(clone), *words]
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    except OSError:
+        return None
+    return run.stdout if run.returncode == 0 else None
+
+
+def labels(repository: Path = FOLDER.parent) -> Labels:
+    """The origin of this repository without credentials, and its commit. Unknown for an installed ckpm."""
+    if not (repository / ".git").exists():
+        return UNLABELLED
+    origin = (_git(repository, "remote", "get-url", "origin") or "").strip()
+    revision = (_git(repository, "rev-parse", "HEAD") or "unknown").strip()
+    changed = (_git(repository, "status", "--porcelain", "--untracked-files=no") or "").strip()
+    scheme, separator, rest = origin.partition("://")
+    if separator:
+        origin = f"{scheme}://{rest.rpartition('@')[2]}" if "@" in rest.partition("/")[0] else origin
+    is_url = bool(separator) and scheme != "file"
+    revision = f"{revision}-changed" if changed else revision
+    return Labels(origin, revision) if is_url else Labels(revision=revision)

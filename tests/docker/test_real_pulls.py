@@ -1,0 +1,102 @@
+"""Pulls by real engines from registries of this test, one for each behaviour."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ckpm.docker.building import identity, pull
+from ckpm.docker.engines import Engine, detect
+from ckpm.docker.errors import DigestError, EngineMissingError, PullError
+from ckpm.docker.images import Base, image
+from tests.docker.registry import Registry, configuration, registry
+
+ROOT = Path(__file__).parents[2]
+ABSENT = f"sha256:{'0' * 64}"
+
+
+@pytest.fixture(params=["podman", "buildah"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    try:
+        return detect(request.param)
+    except EngineMissingError as error:
+        pytest.skip(f"the engine does not work here: {error}")
+
+
+@pytest.fixture
+def lone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A registries.conf for the engine, without a registry."""
+    file = configuration(tmp_path / "registries.conf")
+    monkeypatch.setenv("CONTAINERS_REGISTRIES_CONF", str(file))
+    return file
+
+
+@pytest.fixture
+def pulled(engine: Engine) -> Iterator[list[str]]:
+    """References that the test pulled. They are removed at its end."""
+    references: list[str] = []
+    yield references
+    for reference in references:
+        subprocess.run([engine.program, "rmi", reference], capture_output=True, check=False)
+
+
+def base(digest: str) -> Base:
+    return dataclasses.replace(image("rocm-7.2-test").base, reference="test/base:1", digest=digest)
+
+
+def manifests(server: Registry) -> list[str]:
+    return [path for path in server.asked if "/manifests/" in path]
+
+
+def test_pull_gets_an_image_by_digest(engine: Engine, lone: Path, pulled: list[str]) -> None:
+    with registry("whole") as server:
+        configuration(lone, server, search=server)
+        pulled.append(pull(engine, base(server.digest)))
+    assert pulled == [f"test/base@{server.digest}"]
+    assert identity(engine, pulled[0])
+
+
+def test_pull_from_an_absent_registry_is_infrastructure(engine: Engine, lone: Path) -> None:
+    with registry("away") as away:
+        configuration(lone, away, search=away)
+        with pytest.raises(PullError, match="503") as caught:
+            pull(engine, base(ABSENT))
+    assert caught.value.infrastructure
+
+
+@pytest.mark.parametrize("behaviour", ["whole", "lying", "damaged"])
+def test_pull_of_a_wrong_digest_fails(engine: Engine, lone: Path, behaviour: str) -> None:
+    with registry(behaviour) as server:
+        configuration(lone, server, search=server)
+        wanted = server.digest if behaviour == "damaged" else ABSENT
+        with pytest.raises(DigestError):
+            pull(engine, base(wanted))
+        assert manifests(server) == [f"/v2/test/base/manifests/{wanted}"]
+
+
+def test_pull_without_a_registry_names_the_setting(engine: Engine, lone: Path) -> None:
+    with pytest.raises(PullError, match="unqualified-search-registries"):
+        pull(engine, base(ABSENT))
+
+
+def test_command_records_a_failed_pull_as_infrastructure(engine: Engine, lone: Path, tmp_path: Path) -> None:
+    record = tmp_path / "failures"
+    words = ["--image", "rocm-7.2-test", "--once", "--engine", engine.name, "--work", str(tmp_path / "work")]
+    run = subprocess.run(
+        [sys.executable, "-m", "ckpm.kernels", "images", "build", *words],
+        cwd=ROOT,
+        env={**os.environ, "CKPM_FAILURES": str(record)},
+        capture_output=True,
+        text=True,
+    )
+    assert (run.returncode, "error: infrastructure: base image rocm-7.2 could not be pulled" in run.stderr) == (
+        102,
+        True,
+    ), run.stderr
+    assert '"infrastructure": true' in record.read_text()

@@ -1,0 +1,176 @@
+"""Inputs of a build: root file system, CK's package and labels, without anything private."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ckpm.base.errors import DiskFullError
+from ckpm.docker import context, rootfs
+from ckpm.docker.context import Sources
+from ckpm.docker.dockerfile import Labels
+from ckpm.docker.errors import RootFilesystemError
+from ckpm.docker.images import image
+from ckpm.matrix.dialects import PackagedUpstream, check_upstream
+
+FORKY = image("debian-emulator").base
+
+
+def git(folder: Path, *words: str) -> str:
+    who = ("-c", "user.name=a", "-c", "user.email=a@b")
+    return subprocess.run(["git", "-C", str(folder), *who, *words], check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A repository with one file in a folder."""
+    folder = tmp_path / "clone"
+    (folder / "inside").mkdir(parents=True)
+    (folder / "inside" / "file").write_text("first")
+    git(folder.parent, "init", "-q", str(folder))
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "first")
+    return folder
+
+
+def test_package_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched: list[str] = []
+
+    def fetch(package: PackagedUpstream, archive: Path, say: object) -> None:
+        fetched.append(package.file)
+        archive.write_bytes(b"wheel")
+
+    monkeypatch.setattr(context, "fetch_archive", fetch)
+    for name in ("rocm-7.2-build", "rocm-7.2-test"):
+        folder = tmp_path / name / "context"
+        context.fill(image(name), folder, Sources(cache=tmp_path))
+        assert [file.read_bytes() for file in (folder / "packages").iterdir()] == [b"wheel"]
+    assert fetched == ["amd_aiter-0.1.7.post2.dev18-py3-none-any.whl"]
+
+
+def test_tag_changes_with_the_content_of_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = image("debian-emulator")
+    assert context.tag(one) == context.tag(one)
+    more = {**one.base.packages, "emulator": (*one.base.packages["emulator"], "git")}
+    other = dataclasses.replace(one, base=dataclasses.replace(one.base, packages=more))
+    assert context.tag(other) != context.tag(one)
+    built = image("debian-rocm-build")
+    before = context.tag(built)
+    assert context.tag(dataclasses.replace(built, ck="flash-attn")) != before
+    bumped = dataclasses.replace(check_upstream("aiter"), sha256="0" * 64)
+    monkeypatch.setattr(context, "check_upstream", lambda name: bumped)
+    assert context.tag(built) != before
+
+
+@pytest.mark.parametrize(
+    ("origin", "source"),
+    [
+        ("https://git.example/a/b", "https://git.example/a/b"),
+        ("https://someone:secret@git.example/a/b", "https://git.example/a/b"),
+        ("/somewhere/else", None),
+        (None, None),
+    ],
+)
+def test_labels_have_origin_and_commit_without_credentials(clone: Path, origin: str | None, source: str | None) -> None:
+    if origin:
+        git(clone, "remote", "add", "origin", origin)
+    commit = git(clone, "rev-parse", "HEAD").strip()
+    assert context.labels(clone) == (Labels(source, commit) if source else Labels(revision=commit))
+    (clone / "inside" / "file").write_text("second")
+    assert context.labels(clone).revision == f"{commit}-changed"
+
+
+@pytest.fixture
+def apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """``apt(**programs)``: shell scripts, the only programs in PATH."""
+    monkeypatch.delenv(rootfs.MIRROR, raising=False)
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+
+    def install(**programs: str) -> None:
+        for name, script in programs.items():
+            program = folder / name.replace("_", "-")
+            program.write_text(f"#!/bin/sh\n{script}\n")
+            program.chmod(0o755)
+
+    return install
+
+
+CONFIG = r"""echo 'APT::Architecture "amd64";
+Acquire::http::Proxy "http://someone:secret@proxy:3128";
+Acquire::http::Proxy-Auto-Detect "/usr/bin/detect";
+Acquire::Check-Valid-Until "false";
+Acquire::https "";'"""
+
+
+def test_secrets_have_mirror_and_proxy_of_this_machine(apt: Callable[..., None], tmp_path: Path) -> None:
+    apt(apt_get="echo http://mirror.example/debian/; echo http://other.example/", apt_config=CONFIG)
+    files = rootfs.secrets(FORKY, tmp_path / "private")
+    source = "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://mirror.example/debian/ forky main\n"
+    assert files["sources.list"].read_text() == source
+    assert files["apt.conf"].read_text().splitlines() == [
+        'Acquire::http::Proxy "http://someone:secret@proxy:3128";',
+        'Acquire::Check-Valid-Until "false";',
+        'Dir::Etc::SourceList "/run/secrets/sources.list";',
+        'Dir::Etc::SourceParts "-";',
+    ]
+    assert {file.stat().st_mode & 0o777 for file in files.values()} == {0o600}
+
+
+def test_registry_image_keeps_its_own_sources(apt: Callable[..., None], tmp_path: Path) -> None:
+    apt(apt_config=CONFIG)
+    files = rootfs.secrets(image("rocm-7.2-test").base, tmp_path / "private")
+    assert files["sources.list"].read_text() == ""
+    assert "SourceList" not in files["apt.conf"].read_text()
+
+
+def test_mirror_from_the_environment(apt: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    apt()
+    with pytest.raises(RootFilesystemError, match=r"set CKPM_DEBIAN_MIRROR to a URL") as caught:
+        rootfs.mirror()
+    assert caught.value.exit_code == 108
+    monkeypatch.setenv(rootfs.MIRROR, "http://snapshot.example/20261030")
+    assert rootfs.mirror() == "http://snapshot.example/20261030"
+
+
+MMDEBSTRAP = 'for word; do case $word in *.tar.*) echo "$SOURCE_DATE_EPOCH $*" > "$word";; esac; done'
+
+
+def test_base_is_made_once_without_settings_of_this_machine(apt: Callable[..., None], tmp_path: Path) -> None:
+    apt(apt_get="echo http://mirror.example/debian", apt_config=CONFIG, mmdebstrap=MMDEBSTRAP)
+    file = rootfs.kept(FORKY, tmp_path / "kept")
+    text = file.read_text()
+    assert text.startswith(f"{FORKY.epoch} ")
+    for name in ("etc/apt/sources.list", "etc/apt/apt.conf.d/99mmdebstrap", "etc/hostname", "etc/resolv.conf"):
+        assert f'"$1/{name}"' in text
+    apt(mmdebstrap="exit 1")
+    assert rootfs.kept(FORKY, tmp_path / "kept") == file
+    assert list(file.parent.iterdir()) == [file]  # no configuration with a password stays
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "message"),
+    [
+        (None, RootFilesystemError, "apt-get install mmdebstrap"),
+        ("echo 'E: mirror is down' >&2; exit 1", RootFilesystemError, "E: mirror is down"),
+        ("echo 'tar: No space left on device' >&2; exit 1", DiskFullError, "no space left"),
+    ],
+)
+def test_failing_base_is_reported_and_leaves_no_file(
+    apt: Callable[..., None], tmp_path: Path, script: str | None, kind: type[Exception], message: str
+) -> None:
+    apt(apt_get="echo http://mirror.example/debian", apt_config=CONFIG)
+    if script:
+        apt(mmdebstrap=script)
+    with pytest.raises(kind, match=message):
+        rootfs.make(FORKY, tmp_path / "kept" / "forky.tar")
+    assert not list((tmp_path / "kept").iterdir()) if (tmp_path / "kept").exists() else True
+
+
+def test_labels_of_an_installed_ckpm_are_unknown(clone: Path) -> None:
+    assert context.labels(clone / "inside") == Labels()

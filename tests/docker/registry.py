@@ -51,8 +51,8 @@ def _image() -> tuple[bytes, dict[str, bytes]]:
 class Registry(ThreadingHTTPServer):
     """A registry with a ``behaviour``.
 
-    ``whole`` has one image. ``away`` answers 503. ``lying`` sends its manifest for any digest. ``damaged`` has blobs that
-    don't match their digests.
+    ``whole`` has one image, ``away`` answers 503, ``lying`` sends its manifest for any digest, and the blobs of
+    ``damaged`` don't match their digests.
     """
 
     daemon_threads = True

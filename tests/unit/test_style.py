@@ -14,7 +14,7 @@ OPEN = (
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "ckpm/",
-    "dispatcher/",
+    "attention/",
     "docker/",
     "docs/",
     "emulator/",

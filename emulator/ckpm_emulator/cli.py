@@ -1,4 +1,4 @@
-"""``python -m ckpm_emulator run -- PROGRAM``: any HIP program on the emulated device. ``coverage|inspect FILE...``: what GPU
+"""``python -m ckpm_emulator run -- PROGRAM``: HIP programs on the emulated device. ``coverage|inspect FILE...``: what GPU
 code needs, and what it shows unrun; ``core`` compiles the interpreter; ``decode`` is for programs that run.
 """
 

@@ -17,9 +17,12 @@ from ckpm_emulator.errors import EmulatorError
 from tests.unit.parsed import nodes
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("matrix", "kernels", "reports", "emulator", "dispatcher", "suites", "workflows", "ckpm")
+ROOMS = (
+    *("base", "matrix", "kernels", "attention", "suites", "decode", "cluster", "docker", "bench", "reports"),
+    *("workflows", "emulator/ckpm_emulator", "ckpm"),
+)
 MODULES = (
-    *("ckpm.base.errors", "ckpm.base.errors", "ckpm.docker.errors", "ckpm.cluster.errors"),
+    *("ckpm.base.errors", "ckpm.docker.errors", "ckpm.cluster.errors"),
     *("ckpm.decode.guard.errors", "ckpm.attention.sweeps.stored.errors"),
     *("ckpm.reports.errors", "ckpm_emulator.errors", "ckpm.suites.errors", "ckpm.workflows.errors"),
     *(
@@ -30,8 +33,7 @@ MODULES = (
     ),
 )
 RANGES = {
-    "ckpm.base.errors": (*range(2, 20), *range(90, 100)),
-    "ckpm.base.errors": range(20, 40),
+    "ckpm.base.errors": (*range(2, 40), *range(90, 100)),
     "ckpm.docker.errors": range(100, 110),
     "ckpm.cluster.errors": range(110, 120),
     "ckpm.decode.guard.errors": range(230, 240),

@@ -17,7 +17,10 @@ from ckpm_emulator.errors import EmulatorError
 from tests.unit.parsed import nodes
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("matrix", "kernels", "reports", "emulator", "dispatcher", "suites", "workflows", "ckpm")
+ROOMS = (
+    *("base", "matrix", "kernels", "attention", "suites", "decode", "cluster", "docker", "bench", "reports"),
+    *("workflows", "emulator/ckpm_emulator", "ckpm"),
+)
 MODULES = (
     *("ckpm.base.errors", "ckpm.docker.errors", "ckpm.cluster.errors"),
     *("ckpm.decode.guard.errors", "ckpm.attention.sweeps.stored.errors"),

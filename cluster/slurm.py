@@ -13,9 +13,9 @@ from typing import Any
 
 from ckpm.base.console import number
 from ckpm.base.jobs import UNIT_BYTES
+from ckpm.base.settings import IMPORTS
 from ckpm.cluster.connection import GPU, Say, make_credentials
 from ckpm.cluster.errors import SlurmError
-from ckpm.cluster.identity import PROJECT
 from ckpm.cluster.site import Site
 
 _LOG_LINES = 15  # of a job that ended at once
@@ -53,7 +53,7 @@ def _options(site: Site, logs: Path) -> dict[str, Any]:
     """Arguments of SLURMCluster. Processors and memory of a job limit its number of compilers."""
     from dask.utils import parse_bytes
 
-    paths = {"PYTHONPATH": str(PROJECT), **{name: os.environ[name] for name in _PASSED_ON if name in os.environ}}
+    paths = {"PYTHONPATH": str(IMPORTS), **{name: os.environ[name] for name in _PASSED_ON if name in os.environ}}
     exports = [f"export {name}={shlex.quote(value)}" for name, value in paths.items()]
     memory = parse_bytes(site.memory)
     return {

@@ -113,17 +113,29 @@ _Positive = Annotated[int, Meta(ge=1)]
 _Dropout = Annotated[float, Meta(ge=0, lt=1)]
 
 
+class _Defaults(Record):
+    """Lists of the values of each axis that a test may leave out."""
+
+    layout: tuple[str, ...]
+    mask: tuple[str, ...]
+    bias: tuple[str, ...]
+    dropout: tuple[_Dropout, ...]
+    lse: tuple[bool, ...]
+    dbias: tuple[bool, ...]
+    deterministic: tuple[bool, ...]
+
+
 class _Test(Record):
     """Lists of the values of each axis; an axis without a list has the table's defaults."""
 
-    batch: tuple[_Positive, ...] | None = None
-    seqlen_q: tuple[_Positive, ...] | None = None
-    seqlen_k: tuple[_Positive, ...] | None = None
-    nhead_q: tuple[_Positive, ...] | None = None
-    nhead_k: tuple[_Positive, ...] | None = None
-    hdim_q: tuple[_Positive, ...] | None = None
-    hdim_v: tuple[_Positive, ...] | None = None
-    dtype: tuple[str, ...] | None = None
+    batch: tuple[_Positive, ...]
+    seqlen_q: tuple[_Positive, ...]
+    seqlen_k: tuple[_Positive, ...]
+    nhead_q: tuple[_Positive, ...]
+    nhead_k: tuple[_Positive, ...]
+    hdim_q: tuple[_Positive, ...]
+    hdim_v: tuple[_Positive, ...]
+    dtype: tuple[str, ...]
     layout: tuple[str, ...] | None = None
     mask: tuple[str, ...] | None = None
     bias: tuple[str, ...] | None = None
@@ -136,7 +148,7 @@ class _Test(Record):
 class TestingTable(Record):
     """The record of testing.yaml: direction -> tier -> test."""
 
-    defaults: _Test
+    defaults: _Defaults
     tests: dict[Literal["fwd", "bwd"], dict[Literal["smoke", "full", "nightly"], dict[str, _Test]]]
 
 
@@ -149,9 +161,6 @@ def _table(file: Path) -> TestingTable:
             for item in field.value if name in _WORDS else ():
                 if item.value not in _WORDS[name]:
                     raise item.fail(f"unknown {name} '{item.value}'; known: {', '.join(_WORDS[name])}")
-    for name in _AXES:
-        if getattr(table.record.defaults, name) is None:
-            raise table.fail(f"field '{name}' is missing", "defaults")
     return table.record
 
 
@@ -174,7 +183,7 @@ def _read(file: Path, direction: str, tier: str) -> Mapping[Shape, None]:
     return expanded
 
 
-def _expand(direction: str, tier: str, name: str, test: _Test, defaults: _Test) -> Iterator[Shape]:
+def _expand(direction: str, tier: str, name: str, test: _Test, defaults: _Defaults) -> Iterator[Shape]:
     lists = [getattr(test, axis) if getattr(test, axis) is not None else getattr(defaults, axis) for axis in _AXES]
     for values in itertools.product(*lists):
         axes = dict(zip(_AXES, values, strict=True))

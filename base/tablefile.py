@@ -278,6 +278,7 @@ def _reword(message: str, field: Field) -> str:
     if expected := re.fullmatch("Expected `(.*)`, got `.*`", message):
         found = "" if isinstance(field.value, dict) else f", not {describe(field.value)}"
         return f"must be {' or '.join(_KINDS.get(kind, kind) for kind in expected[1].split(' | '))}{found}"
+    message = message.replace("Invalid RFC3339 encoded date", "must be a date such as 2027-06-30")
     message = re.sub("`([^`]*)`", lambda kind: _KINDS.get(kind[1], kind[1]), message)
     return message.replace("Expected", "must be").replace("Invalid enum value", "unknown word")
 

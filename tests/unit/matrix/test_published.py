@@ -114,9 +114,12 @@ def test_names_of_a_damaged_archive_are_refused(tmp_path: Path, content: bytes |
         ("", ":1: the table is empty."),
         ('{"entries": [', ":1: not valid YAML: "),
         ("[]", ":1: top level: must be a mapping, not a list"),
-        ('{"x": 1}', ":1: top level: field 'entries' is missing; it has x"),
-        ('{"entries": [\n{"version": "a"}]}', ":2: entries[0]: field 'api' is missing; it has version"),
-        ('{"entries": [\n3]}', ":2: entries[0]: must be a mapping, not 3"),
+        ('{"x": 1}', ":1: top level: field 'format' is missing; it has x"),
+        (
+            '{"format": "", "provenance": {}, "entries": [\n{"version": "a"}]}',
+            ":2: entries[0]: field 'arch' is missing; it has version",
+        ),
+        ('{"format": "", "provenance": {}, "entries": [\n3]}', ":2: entries[0]: must be a mapping, not 3"),
     ],
 )
 def test_stored_lists_refuse_a_damaged_manifest(tmp_path: Path, text: str | None, message: str) -> None:

@@ -21,9 +21,9 @@ from kernels.families.fwd_v3 import trait
 from kernels.families.words import features
 from kernels.parity import machine_code
 from kernels.parity.bindings import declared
-from kernels.parity.conditions import conjuncts, parse_condition
+from kernels.parity.conditions import condition_text, conjuncts, parse_condition
 from kernels.parity.cpp_text import Function, If, Plain, Program, read, statements
-from kernels.parity.cpp_tokens import Tokens, closing_angle, condition_text, spell, tokenize
+from kernels.parity.cpp_tokens import Tokens, closing_angle, spell, tokenize
 from kernels.parity.names import Finding, Title, error_case, judge
 from kernels.upstream.trees import Tree
 from matrix.dialects import dialect

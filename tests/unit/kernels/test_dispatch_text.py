@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from kernels.errors import CppTextError
 from kernels.parity.c_arithmetic import Formula, Number, evaluate, make
-from kernels.parity.conditions import TRUE, conjuncts, parse_condition
-from kernels.parity.cpp_tokens import condition_text, tokenize
+from kernels.parity.conditions import TRUE, condition_text, conjuncts, parse_condition
+from kernels.parity.cpp_tokens import tokenize
 from kernels.parity.dispatch_text import compare, parse
 from tests.unit.kernels.damaged_text import check_every_damage
 

@@ -6,9 +6,9 @@ import pytest
 
 from kernels.errors import CppTextError
 from kernels.parity.bindings import Binding, differences
-from kernels.parity.conditions import Condition, parse_condition
+from kernels.parity.conditions import Condition, condition_text, parse_condition
 from kernels.parity.cpp_constants import decided
-from kernels.parity.cpp_tokens import condition_text, tokenize
+from kernels.parity.cpp_tokens import tokenize
 from kernels.parity.launches import launches
 from tests.unit.kernels.damaged_text import check_every_damage
 

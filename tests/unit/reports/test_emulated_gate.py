@@ -274,7 +274,7 @@ def test_a_file_that_is_too_large_for_a_library_is_not_read(tmp_path: Path, fore
     library = tmp_path / "libckpm.so"
     library.touch()
     os.truncate(library, 1 << 40)
-    with pytest.raises(LibraryError, match=r"libckpm\.so: its 1,099,511,627,776 bytes are no library"):
+    with pytest.raises(LibraryError, match=r"libckpm\.so: its 1,099,511,627,776 bytes can't be a library"):
         identity_facts(library, manifests.record(), foreign=foreign)
 
 

@@ -1,1 +1,1 @@
-"""What the rooms of kernels/ share: files, locks, processes, caches, the console, results of checks."""
+"""Shared parts of kernels/: files, locks, processes, caches, the console, results of checks."""

@@ -159,7 +159,7 @@ def test_a_symbol_of_another_kernel_is_refused(changed: dict[str, str]) -> None:
 
 def test_a_kernel_nobody_planned_is_refused() -> None:
     values = {NAME: parse(dialect("ck-2025-11").family("batch_prefill"), NAME)}
-    with pytest.raises(CodeObjectError, match="1 kernels that nobody planned"):
+    with pytest.raises(CodeObjectError, match="1 kernels that were not planned"):
         symbols.match(values, [symbol(), symbol(bias="2")], Path("here"), "gfx950", "batch_prefill")
 
 

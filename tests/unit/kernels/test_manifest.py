@@ -73,7 +73,7 @@ def test_its_keys_are_those_that_were_selected() -> None:
     ("damage", "message"),
     [
         (lambda d: d.pop("upstream"), "upstream: is missing, expected text"),
-        (lambda d: d.update(unit_size=-1), "unit_size: is -1, which is no count"),
+        (lambda d: d.update(unit_size=-1), "unit_size: must not be negative, is -1"),
         (lambda d: d.update(unit_size=True), "unit_size: is 'True', expected a whole number"),
         (lambda d: d.update(artifacts={"libckpm.so": 3}), "artifacts.libckpm.so: is '3', expected text"),
         (lambda d: d.update(mask_impl="simple"), "mask_impl: 'simple' is none of simplified, generic"),

@@ -197,7 +197,7 @@ def test_measurements_are_read_as_they_were_written(tmp_path: Path) -> None:
         (lambda d: d["problems"][0]["counters"].pop("barriers"), "barriers"),
         (
             lambda d: d["problems"][0]["counters"].update(waves=-1),
-            "counters.waves: is -1, which is no count",
+            "counters.waves: must not be negative, is -1",
         ),
         (lambda d: d["problems"][0]["counters"].update(waves=float("nan")), "NaN is no number of JSON"),
         (lambda d: d["problems"][0].pop("kernel"), "kernel: is missing, expected text"),

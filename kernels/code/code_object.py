@@ -1,6 +1,6 @@
 """GPU code inside a built file: its code objects, and the hardware resources of each kernel.
 
-The emulator (emulator/code_object.py, emulator/inspection) reads the files: this is the only module of kernels/code/
+The emulator (emulator/ckpm_emulator/code_object.py, emulator/ckpm_emulator/inspection) reads the files: this is the only module of kernels/code/
 that imports it. The numbers are in the code object's metadata, described in LLVM's "User Guide for AMDGPU Backend",
 section Code Object V5 Metadata.
 """
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emulator import code_object
-from emulator import errors as emulated
-from kernels.errors import CodeObjectError
-from matrix.dialects import ComputeUnit, compute_units
+from ckpm.base.errors import CodeObjectError
+from ckpm.matrix.dialects import ComputeUnit, compute_units
+from ckpm_emulator import code_object
+from ckpm_emulator import errors as emulated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class KernelResources:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelCode:
-    """Facts about a kernel's instructions, found without running it (emulator/inspection/inspect.py).
+    """Facts about a kernel's instructions, found without running it (emulator/ckpm_emulator/inspection/inspect.py).
 
     ``loop`` counts the instructions of its hot loop by class, all 0 if it has no loop with matrix instructions;
     ``hazards`` are uses of registers and LDS without a wait for their load or write, as text. ``missing_states`` are
@@ -158,7 +158,7 @@ def functions(elf_bytes: bytes) -> dict[str, bytes]:
 
 def inspect(path: Path, arch: str) -> dict[str, KernelCode]:
     """Inspect the code of each of a file's kernels for the arch, by symbol. Raises CodeObjectError."""
-    from emulator.inspection.inspect import inspect as inspected  # imported here: other commands don't need it
+    from ckpm_emulator.inspection.inspect import inspect as inspected  # imported here: other commands don't need it
 
     with _convert_errors():
         kernels_of_file = inspected(path, arch)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kernels.errors import CppTextError
-from kernels.parity.cpp_tokens import BINARY, OPEN, closing, has_operator, spell
+from ckpm.base.errors import CppTextError
+from ckpm.kernels.parity.cpp_tokens import BINARY, OPEN, closing, has_operator, spell
 
 
 @dataclass(frozen=True, slots=True)

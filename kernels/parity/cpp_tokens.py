@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 
-from kernels.errors import CppTextError
+from ckpm.base.errors import CppTextError
 
 Tokens = tuple[str, ...]
 

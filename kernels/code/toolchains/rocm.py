@@ -13,9 +13,9 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from kernels.base import rocm_places
-from kernels.code.toolchains.base import KERNEL_FLAGS, Toolchain
-from kernels.errors import ToolchainMissingError
+from ckpm.base import rocm_places
+from ckpm.base.errors import ToolchainMissingError
+from ckpm.kernels.code.toolchains.base import KERNEL_FLAGS, Toolchain
 
 _COMPILERS = ("hipcc", "amdclang++")
 
@@ -35,7 +35,7 @@ _INLINE_ALL = ("-mllvm", "-amdgpu-early-inline-all=true", "-mllvm", "-amdgpu-fun
 def locate() -> str | None:
     """Return the path of the ROCm compiler, None if it is missing.
 
-    The search covers the roots of kernels/base/rocm_places.py, PATH, and a distribution's clangs.
+    The search covers the roots of base/rocm_places.py, PATH, and a distribution's clangs.
     """
     return _compiler()[0]
 

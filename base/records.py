@@ -1,0 +1,148 @@
+"""Records that cross rooms as JSON, read with types; an error names the file and the dotted path of the field.
+
+Each record (a manifest, results, counters, a gate's rows) is a frozen dataclass with ``write`` and ``read``, the only
+functions that access its file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from .bounded import parse_json, read_text
+from .display import one_line
+from .errors import CkPrefillError
+
+T = TypeVar("T")
+U = TypeVar("U")
+_KINDS = {dict: "an object", list: "a list", str: "text", int: "a whole number", bool: "true or false"}
+_SHOWN = 40  # characters of a wrong value
+_LONGEST = 1000  # of an error message: names may be as long as a file
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The file that is read, or a line of it; its kind, the remedy if it is damaged, the class of the error."""
+
+    place: Path | str
+    what: str  # "a manifest"
+    remedy: str
+    error: type[CkPrefillError]
+
+    def fail(self, message: str) -> CkPrefillError:
+        """Return the error, which the caller raises."""
+        return self.error(f"{self.place}: {message}. {self.remedy}")
+
+    def read(self) -> Value:
+        """Read the whole file. Raises ``error``: it can't be read, or is not JSON."""
+        try:
+            text = read_text(Path(self.place))
+        except (OSError, ValueError) as error:
+            raise self.fail(f"can't be read as {self.what}: {error}") from error
+        return self.parse(text)
+
+    def parse(self, text: str) -> Value:
+        """Parse a text. Raises ``error``: it is not JSON."""
+        try:
+            return Value(parse_json(text), self, "")
+        except ValueError as error:
+            raise self.fail(f"can't be read as {self.what}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value of the JSON and its dotted path. Every method raises the source's error if it is of another kind."""
+
+    value: Any
+    source: Source
+    path: str
+
+    def fail(self, message: str) -> CkPrefillError:
+        """Return the error for this value, which the caller raises."""
+        return self.source.fail(one_line(f"{self.path or 'the file'}: {message}", _LONGEST))
+
+    def _as_type(self, kind: type[T]) -> T:
+        if not isinstance(self.value, kind) or (kind is int and isinstance(self.value, bool)):
+            raise self.fail(f"{_is(self.value)}, expected {_KINDS[kind]}")
+        return self.value
+
+    def text(self) -> str:
+        return self._as_type(str)
+
+    def whole(self) -> int:
+        return self._as_type(int)
+
+    def word(self) -> str:
+        """Return the value as text that isn't empty."""
+        if not (text := self.text()):
+            raise self.fail("is empty")
+        return text
+
+    def truth(self) -> bool:
+        return self._as_type(bool)
+
+    def count(self) -> int:
+        """Return the value as a whole number of at least 0."""
+        if (number := self.whole()) < 0:
+            raise self.fail(f"must not be negative, is {number}")
+        return number
+
+    def number(self) -> float:
+        """Return the value as a finite number."""
+        if isinstance(self.value, bool) or not isinstance(self.value, int | float) or not math.isfinite(self.value):
+            raise self.fail(f"{_is(self.value)}, expected a finite number")
+        return self.value
+
+    def one_of(self, known: Collection[str]) -> str:
+        if not isinstance(self.value, str) or self.value not in known:
+            raise self.fail(f"{_shown(self.value)} is none of {', '.join(known)}")
+        return self.value
+
+    def items(self) -> list[Value]:
+        return [Value(one, self.source, f"{self.path}[{at}]") for at, one in enumerate(self._as_type(list))]
+
+    def members(self) -> dict[str, Value]:
+        return {name: self._member(name, one) for name, one in self._as_type(dict).items()}
+
+    def get(self, name: str) -> Value:
+        """Return the member ``name`` of this object; a missing member is an error of its typed reading."""
+        return self._member(name, self._as_type(dict).get(name))
+
+    def optional(self, name: str, read: Callable[[Value], T], default: U) -> T | U:
+        """Return ``read`` of the member ``name``; ``default`` if it is missing or null."""
+        member = self.get(name)
+        return default if member.value is None else read(member)
+
+    def map(self, read: Callable[[Value], T]) -> dict[str, T]:
+        return {name: read(one) for name, one in self.members().items()}
+
+    def texts(self) -> dict[str, str]:
+        """Return the value as an object of texts."""
+        return self.map(Value.text)
+
+    def allow(self, names: Collection[str]) -> None:
+        """Refuse unknown members."""
+        for name, one in self.members().items():
+            if name not in names:
+                raise one.fail("no such field")
+
+    def _member(self, name: str, value: Any) -> Value:
+        return Value(value, self.source, f"{self.path}.{name}" if self.path else name)
+
+
+def _is(value: Any) -> str:
+    return "is missing" if value is None else f"is {_shown(value)}"
+
+
+def _shown(value: Any) -> str:
+    """Return a wrong value for an error message: its beginning, or only the kind of an object or list."""
+    return _KINDS[type(value)] if value and isinstance(value, dict | list) else repr(str(value)[:_SHOWN])
+
+
+def as_text(document: Mapping[str, Any]) -> bytes:
+    """Return a record's JSON, one member a line. Raises ValueError: a number is NaN."""
+    return (json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()

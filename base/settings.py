@@ -1,0 +1,46 @@
+"""Paths of files that outlive a build. Each has a default and an environment variable."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from .errors import UsageError
+
+
+def cache_folder() -> Path:
+    """Return the folder of upstream trees and of all caches: CKPM_CACHE, else the user's cache folder.
+
+    Raises UsageError: neither is set (a container's user without a home, and HOME unset).
+    """
+    if chosen := os.environ.get("CKPM_CACHE"):
+        return Path(chosen).absolute()
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if base.is_absolute():  # relative paths are ignored (XDG Base Directory Specification)
+        return base / "ck-prefill-matrix"
+    try:
+        return Path.home() / ".cache" / "ck-prefill-matrix"
+    except RuntimeError as error:
+        raise UsageError("this user has no home folder for the cache: set CKPM_CACHE to a folder.") from error
+
+
+def ck_root(given: Path | None = None, upstreams: Sequence[str] = ()) -> Path | None:
+    """Return the checkout named by ``--ck-root``, else by CK_ROOT.
+
+    Raises UsageError: ``--ck-root`` is given, but no selected upstream is a checkout (none selected: the default).
+    """
+    if given is not None and upstreams and "checkout" not in upstreams:
+        raise UsageError(
+            f"--ck-root {given} is the place of --upstream checkout, not of {', '.join(upstreams)}: leave one of the "
+            "two options out."
+        )
+    root = os.environ.get("CK_ROOT")
+    return given or (Path(root) if root else None)
+
+
+def upstream(given: str | None, root: Path | None) -> str:
+    """Return the selected upstream; else the checkout that :func:`ck_root` found, else the default package."""
+    from ckpm.matrix.options import DEFAULT_UPSTREAM  # SCons starts in half the time
+
+    return given or ("checkout" if root else DEFAULT_UPSTREAM)

@@ -1,0 +1,110 @@
+"""Work of a machine's first build that is done while it compiles: zig's libc++ and the emulator's core.
+
+libc++ takes a minute on one processor and is needed by the first link. Both run in process groups that end with the
+build. Nothing depends on them: after a failure here, the step that needs the result makes it and reports errors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from .processes import end_with_owner, group
+
+ZIG_CACHE = "ZIG_GLOBAL_CACHE_DIR"  # a variable of the embedded toolchain's environment
+_CORE = (sys.executable, "-P", "-m", "ckpm_emulator", "core")
+
+
+def lacks_libcxx(environment: Mapping[str, str]) -> bool:
+    """True if the first link with a toolchain of this environment builds libc++."""
+    cache = environment.get(ZIG_CACHE)
+    return bool(cache) and not any(Path(str(cache)).glob("o/*/libc++.a"))
+
+
+@contextmanager
+def libcxx(linker: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Iterator[None]:
+    """Link an empty library in ``folder`` meanwhile, so that zig builds libc++; killed at the end.
+
+    Until then :func:`wait` waits in other processes. If another build already does it, nothing is done.
+    """
+    lock = _lock(environment) if lacks_libcxx(environment) else None
+    if lock is None:
+        yield
+        return
+    source = folder / "warm.cpp"
+    try:
+        source.write_text("")
+        os.set_inheritable(lock, True)
+        started = _start([*linker, str(source), "-o", str(source.with_suffix(".so"))], folder, environment)
+        process = started.__enter__()
+    finally:
+        os.close(lock)  # the group's copy of the descriptor holds the lock
+    with contextlib.ExitStack() as stack:
+        stack.push(started.__exit__)
+        yield
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextmanager
+def emulator_core(folder: Path, environment: Mapping[str, str]) -> Iterator[None]:
+    """Compile the emulator's core meanwhile, if it is missing; wait for it at the end."""
+    with _start(_CORE, folder, environment):
+        yield
+
+
+def wait(environment: Mapping[str, str]) -> None:
+    """Wait until no other process builds libc++, because zig would build it a second time. Raises OSError."""
+    file = _lock_file(environment)
+    if file and file.is_file():
+        with file.open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+
+
+def _start(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str]
+) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:
+    return group([sys.executable, "-P", "-m", "ckpm.base.warming", *command], cwd=folder, environment=environment)
+
+
+def _lock_file(environment: Mapping[str, str]) -> Path | None:
+    cache = environment.get(ZIG_CACHE)
+    return Path(cache) / "libc++.lock" if cache else None
+
+
+def _lock(environment: Mapping[str, str]) -> int | None:
+    """Return the descriptor of the lock; None if another process holds it, or it can't be made."""
+    file = _lock_file(environment)
+    if file is None:
+        return None
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+        with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        os.close(lock)
+    return None
+
+
+def main(argv: Sequence[str]) -> None:
+    """Run a command that ends with the owner of this process, and discard its output."""
+    *command, owner = argv
+    stopping = threading.Event()
+    end_with_owner(int(owner.removeprefix("owner=")), stopping.set)
+    if not stopping.is_set():
+        subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
+        )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

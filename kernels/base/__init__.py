@@ -1,1 +1,0 @@
-"""Shared parts of kernels/: files, locks, processes, caches, the console, results of checks."""

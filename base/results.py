@@ -58,7 +58,7 @@ class CaseFault:
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> CaseFault:
-        """Convert a device's fault (ckpm.attention.launch.device.Fault.fields), in which ``text`` is the instruction."""
+        """Convert a fault (ckpm.attention.launch.device.Fault.fields), in which ``text`` is the instruction."""
         near = fields.get("nearest")
         same = ("kind", "message", "access", "pc", "address", "bytes", "wave", "lane", "detail", "error")
         return cls(

@@ -1,7 +1,7 @@
 """GPU code inside a built file: its code objects, and the hardware resources of each kernel.
 
-The emulator (emulator/ckpm_emulator/code_object.py, emulator/ckpm_emulator/inspection) reads the files: this is the only module of kernels/code/
-that imports it. The numbers are in the code object's metadata, described in LLVM's "User Guide for AMDGPU Backend",
+The emulator (ckpm_emulator) reads the files: this is the only module of kernels/code/ that imports it. The
+numbers are in the code object's metadata, described in LLVM's "User Guide for AMDGPU Backend",
 section Code Object V5 Metadata.
 """
 

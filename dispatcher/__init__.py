@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from dispatcher.call import Attention, fmha
     from dispatcher.dispatcher import Choice, Dispatcher, Explanation
     from dispatcher.kernel_sets import kernel_set
-    from dispatcher.plan import Plan, Ran, Timing
     from dispatcher.problems.builder import ProblemBuilder
-    from dispatcher.problems.problem import Problem, Strides
     from dispatcher.problems.validation import validated
     from dispatcher.registry import Instance, Registry
     from dispatcher.tuning import Measurement, TuningDatabase
+    from kernels.launch.plan import Plan, Ran, Timing
+    from matrix.problems.problem import Problem, Strides
 
 __all__ = [
     "Appended",
@@ -49,19 +49,19 @@ __all__ = [
     "validated",
 ]
 _MODULES = {
-    "appending": ("Appended", "append"),
-    "arrays.tables": ("Pages",),
-    "arrays.tensors": ("OnDevice",),
-    "backward.call": ("Backward", "fmha_backward"),
-    "call": ("Attention", "fmha"),
-    "dispatcher": ("Choice", "Dispatcher", "Explanation"),
-    "kernel_sets": ("kernel_set",),
-    "plan": ("Plan", "Ran", "Timing"),
-    "problems.builder": ("ProblemBuilder",),
-    "problems.problem": ("Problem", "Strides"),
-    "problems.validation": ("validated",),
-    "registry": ("Instance", "Registry"),
-    "tuning": ("Measurement", "TuningDatabase"),
+    "dispatcher.appending": ("Appended", "append"),
+    "dispatcher.arrays.tables": ("Pages",),
+    "dispatcher.arrays.tensors": ("OnDevice",),
+    "dispatcher.backward.call": ("Backward", "fmha_backward"),
+    "dispatcher.call": ("Attention", "fmha"),
+    "dispatcher.dispatcher": ("Choice", "Dispatcher", "Explanation"),
+    "dispatcher.kernel_sets": ("kernel_set",),
+    "kernels.launch.plan": ("Plan", "Ran", "Timing"),
+    "dispatcher.problems.builder": ("ProblemBuilder",),
+    "matrix.problems.problem": ("Problem", "Strides"),
+    "dispatcher.problems.validation": ("validated",),
+    "dispatcher.registry": ("Instance", "Registry"),
+    "dispatcher.tuning": ("Measurement", "TuningDatabase"),
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -69,4 +69,4 @@ _PLACES = {name: module for module, names in _MODULES.items() for name in names}
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module 'dispatcher' has no attribute '{name}'")
-    return getattr(importlib.import_module(f"dispatcher.{_PLACES[name]}"), name)
+    return getattr(importlib.import_module(_PLACES[name]), name)

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from dispatcher.dispatcher import Dispatcher
 from dispatcher.kernel_sets import kernel_set
-from dispatcher.problems.problem import Problem
 from dispatcher.registry import Registry
 from kernels.base.console import PlainConsole, say
 from kernels.bench.figures import Figure, table, timed
@@ -22,6 +21,7 @@ from kernels.launch.device import Device, EmulatedDevice
 from kernels.launch.harness import LaunchArguments
 from matrix.base.files import write_atomically
 from matrix.base.outputs import demand_place
+from matrix.problems.problem import Problem
 
 _TARGET = 20e-6  # seconds
 _CALLS = 2000

@@ -14,14 +14,15 @@ from dispatcher.arrays.options import Options
 from dispatcher.arrays.posing import Posed, pose
 from dispatcher.arrays.tensors import demand_dtype, demand_shape, demand_writable, operand
 from dispatcher.dispatcher import Dispatcher
-from dispatcher.errors import NoKernelError, NullPointerError
-from dispatcher.plan import UNTIMED, Plan, Ran, Timing
-from dispatcher.problems.problem import Problem
+from dispatcher.errors import NoKernelError
 from dispatcher.registry import Registry
 from kernels.build.request import LIBRARY
 from kernels.launch.device import choose
 from kernels.launch.encodings import decode
-from kernels.launch.fwd_launching import uploaded
+from kernels.launch.errors import NullPointerError
+from kernels.launch.launching import host_buffers, uploaded
+from kernels.launch.plan import UNTIMED, Plan, Ran, Timing
+from matrix.problems.problem import Problem
 
 _DEFAULTS: dict[str, Dispatcher] = {}
 _LOCK = threading.Lock()
@@ -122,7 +123,7 @@ def uploaded_call(plan: Plan, posed: Posed, out: Any, stream: int, timing: Timin
         array = posed.inputs[name].array
         assert array is not None, "all are on the host"
         arrays[name] = array
-    with uploaded(hip, arrays, plan.outputs) as memory:
+    with uploaded(plan.device, host_buffers(arrays, plan.outputs)) as memory:
         ran = plan.run(
             {n: _address(posed, n, part.address) for n, part in memory.items()}, stream=stream, timing=timing
         )

@@ -1,17 +1,11 @@
 """Failures of dispatching: problems, arrays, registries, launches, tuning. Exit codes 200-219, one for each class.
 
-Codes from 129 to 192 would read as signals of a shell's child.
+Those of a plan are in kernels/launch/errors.py. Codes from 129 to 192 would read as signals of a shell's child.
 """
 
 from __future__ import annotations
 
 from matrix.base.errors import CkPrefillError
-
-
-class InvalidProblemError(CkPrefillError):
-    """A problem that breaks a rule or contradicts itself. The message has a line for each complaint."""
-
-    exit_code = 200
 
 
 class DimensionError(CkPrefillError):
@@ -30,12 +24,6 @@ class ShapeError(CkPrefillError):
     """An array whose shape is not what the problem, or another array, says."""
 
     exit_code = 203
-
-
-class NullPointerError(CkPrefillError):
-    """A tensor without an address where the problem needs one."""
-
-    exit_code = 204
 
 
 class DtypeError(CkPrefillError):
@@ -90,18 +78,6 @@ class NoKernelError(CkPrefillError):
     """No registered kernel serves the problem. The message says what is missing."""
 
     exit_code = 213
-
-
-class LaunchError(CkPrefillError):
-    """A library refused a launch, or the launch faulted. The message is the library's or the device's."""
-
-    exit_code = 214
-
-
-class OtherKernelError(CkPrefillError):
-    """A library that takes no kernel's name ran another one than was chosen."""
-
-    exit_code = 215
 
 
 class TuningLockedError(CkPrefillError):

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dispatcher.errors import TuningCorruptError, TuningLockedError, TuningVersionError
-from dispatcher.problems.problem import Problem
 from dispatcher.problems.shapes import to_shape
 from matrix.base.files import write_error
+from matrix.problems.problem import Problem
 
 SCHEMA = 1
 _MARK = 0x636B706D  # PRAGMA application_id: "ckpm"

@@ -14,15 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from dispatcher.arguments import head_rows
 from dispatcher.arrays.options import Options
 from dispatcher.arrays.tables import TABLES, lengths_of, longest_of, paged_keys
 from dispatcher.arrays.tensors import Operand, demand_contiguous, demand_dtype, demand_one_place, demand_shape, operand
 from dispatcher.errors import DtypeError, ShapeError
-from dispatcher.problems.problem import CHOICES, ELEMENT_BYTES, Problem, Strides
 from kernels.launch.buffers import PADDING
 from kernels.launch.device import Device
 from kernels.launch.encodings import encode
+from matrix.problems.problem import CHOICES, ELEMENT_BYTES, Problem, Strides
 
 _FLOATS = ("fp32", "fp64")
 
@@ -101,7 +100,7 @@ def _listed(device: Device, asked: Options) -> dict[str, Operand]:
 def _check_extra(p: Problem, extra: Mapping[str, Operand]) -> None:
     """Raises ShapeError, NotContiguousError: of bias, slopes, scales or sink logits, which have no strides."""
     leading = (p.batch, p.nhead_q) if p.mode == "batch" else (p.nhead_q,)
-    shapes: dict[str, tuple[int, ...]] = {"bias": (*leading, head_rows(p), p.seqlen_k), "sink": (p.nhead_q,)}
+    shapes: dict[str, tuple[int, ...]] = {"bias": (*leading, p.head_rows, p.seqlen_k), "sink": (p.nhead_q,)}
     if p.bias == "alibi":
         shapes["bias"] = (p.batch, p.nhead_q) if p.alibi_per_batch else (p.nhead_q,)
     shapes |= dict.fromkeys(("q_descale", "k_descale", "v_descale"), (1,))

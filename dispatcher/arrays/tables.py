@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dispatcher.arrays.tensors import Operand, demand_shape
 from dispatcher.errors import ShapeError
-from dispatcher.problems.problem import ELEMENT_BYTES
+from matrix.problems.problem import ELEMENT_BYTES
 
 Lengths = NDArray[np.int32]
 TABLES = ("indices", "indptr", "last_page_lens", "seqlens_k")  # of Pages

@@ -13,17 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dispatcher.arrays import dlpack
-from dispatcher.errors import (
-    DtypeError,
-    NotContiguousError,
-    NullPointerError,
-    OverlapError,
-    ReadOnlyError,
-    ShapeError,
-    WrongDeviceError,
-)
+from dispatcher.errors import DtypeError, NotContiguousError, OverlapError, ReadOnlyError, ShapeError, WrongDeviceError
 from dispatcher.problems.validation import overlapping
 from kernels.launch.device import Device
+from kernels.launch.errors import NullPointerError
 
 _WORDS: Mapping[str, str] = {
     "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64", "int32": "int32", "int64": "int64",

@@ -16,11 +16,11 @@ from dispatcher.arrays.tensors import Operand, demand_shape, operand
 from dispatcher.call import default, lse_shape, o_shape
 from dispatcher.dispatcher import Dispatcher
 from dispatcher.errors import WrongDeviceError
-from dispatcher.plan import UNTIMED, Ran, Timing
-from dispatcher.problems.problem import Problem
 from kernels.launch.device import Device
 from kernels.launch.encodings import bits_type, decode, encode
-from kernels.launch.fwd_launching import uploaded
+from kernels.launch.launching import host_buffers, uploaded
+from kernels.launch.plan import UNTIMED, Ran, Timing
+from matrix.problems.problem import Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -82,7 +82,7 @@ def fmha_backward(
         arrays["dbias"] = np.zeros(shapes["dbias"], kind)  # hidden scores are not written
     sizes = {name: size for name, size in plan.outputs.items() if name != "dbias"}
     hip = over.device.hip
-    with uploaded(hip, arrays, sizes) as memory:
+    with uploaded(over.device, host_buffers(arrays, sizes)) as memory:
         ran = plan.run({name: part.address for name, part in memory.items()}, timing=timing)
         plan.finish()
         bits = {name: hip.read(memory[name], kind, shape) for name, shape in shapes.items()}

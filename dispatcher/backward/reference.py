@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dispatcher.problems.problem import Problem
 from dispatcher.reference import Floats, dropped, weights
+from matrix.problems.problem import Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

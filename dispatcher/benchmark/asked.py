@@ -25,7 +25,7 @@ from matrix.defects import split
 from matrix.dialects import check_built_arch, dialect
 from matrix.keys import Key
 from matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
-from matrix.problems.problem import TIERS
+from matrix.problems.case import TIERS
 from matrix.problems.testing import Shape, parse_shape, shapes
 from matrix.selection import Selection, parse_shard, select_some, take_shard
 

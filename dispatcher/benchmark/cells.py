@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from dispatcher.benchmark.cases import Case
-from dispatcher.problems.problem import ELEMENT_BYTES
 from kernels.benchmark.columns import RENAMED, SHAPE, Cell
 from kernels.benchmark.identity import identity
+from matrix.problems.problem import ELEMENT_BYTES
 from matrix.problems.testing import Shape
 
 

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dispatcher import arguments, reference
+from dispatcher import reference
 from dispatcher.arrays.posing import Posed, pose
 from dispatcher.benchmark.cases import Case
 from dispatcher.benchmark.cells import rates
 from dispatcher.benchmark.tensors import Tensors, tensors
 from dispatcher.call import Attention, uploaded_call
-from dispatcher.errors import OtherKernelError
-from dispatcher.plan import UNTIMED, Plan, Timing
 from dispatcher.problems.validation import validated
-from dispatcher.registry import Instance
 from kernels.benchmark.columns import COUNTS, Cell
 from kernels.build.manifest import Manifest
 from kernels.launch.c_abi import Library
 from kernels.launch.counters import flattened
 from kernels.launch.device import Device, EmulatedDevice
+from kernels.launch.errors import OtherKernelError
+from kernels.launch.plan import UNTIMED, Plan, Timing
 from kernels.timing.machine import Number, values
 from kernels.timing.record import SIMDS
 from matrix.keys import Key
@@ -71,26 +69,10 @@ def measure(bench: Bench, case: Case, *, verify: bool) -> dict[str, Cell]:
 
 
 def _plan(bench: Bench, case: Case, posed: Posed) -> Plan:
-    """That runs the case's kernel, by name where launches take one; dispatch chooses those of later stages."""
-    p = validated(posed.problem)
-    skip = {"skip_min_seqlen_q": 1, "min_seqlen_q": 1} if case.key.skip else {}
-    return Plan(
-        problem=p,
-        device=bench.device,
-        library=bench.library,
-        stages=(_instance(bench, case.key),),
-        named=bench.library.arguments.BY_NAME,
-        fields={**arguments.fields(bench.library.family, p), **skip},
-        inputs=arguments.inputs(p),
-        outputs=arguments.outputs(p),
-        workspaces=arguments.workspaces(p),
-    )
-
-
-def _instance(bench: Bench, key: Key) -> Instance:
-    m = bench.manifest
-    path = Path(bench.library.path)
-    return Instance(key=key, arch=bench.device.arch, upstream=m.upstream, dialect=m.dialect, library=path)
+    """Make a plan of the case's kernel, named where launches take a name; dispatch chooses those of later stages."""
+    p = replace(posed.problem, min_seqlen_q=1 if case.key.skip else 0)
+    named = bench.library.arguments.BY_NAME
+    return Plan(validated(p), bench.device, bench.library, kernels=(case.key.name,), named=named)
 
 
 def _counted(bench: Bench, device: EmulatedDevice, case: Case) -> dict[str, Cell]:

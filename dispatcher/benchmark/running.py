@@ -15,8 +15,8 @@ from dispatcher.benchmark.cells import described
 from dispatcher.benchmark.launching import Bench, measure
 from dispatcher.benchmark.layers import layers
 from dispatcher.benchmark.tensors import not_laid_out
-from dispatcher.errors import DimensionError, InvalidProblemError, LaunchError, NoKernelError, OtherKernelError
-from dispatcher.problems.shapes import from_shape, to_table_problem
+from dispatcher.errors import DimensionError, NoKernelError
+from dispatcher.problems.shapes import from_shape
 from kernels.base.console import PlainConsole, say
 from kernels.benchmark.columns import Row
 from kernels.benchmark.errors import BenchmarkRecordError
@@ -28,10 +28,12 @@ from kernels.errors import HipError, MeasureError
 from kernels.families.libraries import host
 from kernels.launch.c_abi import Status
 from kernels.launch.device import Device
+from kernels.launch.errors import InvalidProblemError, LaunchError, OtherKernelError
 from kernels.timing.machine import Number, numbers
 from matrix.keys import Key
+from matrix.problems.case import FAMILY_SUITE, TIERS, SuiteCase
 from matrix.problems.ledger import Ledger, read_ledger, source
-from matrix.problems.problem import FAMILY_SUITE, TIERS, Problem, wave_instructions
+from matrix.problems.problem import launch_instructions
 
 _SECONDS = 2.0  # between two writes of the results
 _REFUSALS = (InvalidProblemError, DimensionError, NoKernelError, OtherKernelError)
@@ -89,8 +91,8 @@ def resumed(file: Path, asked: Asked) -> Results:
 
 def too_large(case: Case, most: int) -> str:
     """Why an emulator is not asked for it; "" if it is."""
-    problem = to_table_problem(from_shape(case.shape, case.key.family))
-    return f"its wave-instructions are over --most-instructions {most}" if wave_instructions(problem) > most else ""
+    problem = from_shape(case.shape, case.key.family)
+    return f"its wave-instructions are over --most-instructions {most}" if launch_instructions(problem) > most else ""
 
 
 def _refused(error: Exception) -> bool:
@@ -148,7 +150,7 @@ def sort_out(cases: Sequence[Case], progress: Progress, *, most: int | None) -> 
 
 def known_defect(asked: Asked, key: Key) -> str:
     """The ledger's entry that speaks of a kernel, "" without one. Raises LedgerError: it has expired."""
-    problem = Problem(name=f"{FAMILY_SUITE}/{key.name}", suite=FAMILY_SUITE, tier=TIERS[-1], group=key.family)
+    problem = SuiteCase(name=f"{FAMILY_SUITE}/{key.name}", suite=FAMILY_SUITE, tier=TIERS[-1], group=key.family)
     ledger = read_ledger()
     entry = ledger.find(problem, source(asked.tree.name, asked.tree.dialect), asked.arch)
     if entry is None:

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from dispatcher.arrays.options import Options
 from dispatcher.arrays.tables import Pages
 from dispatcher.benchmark.cases import Case
-from dispatcher.problems.problem import ELEMENT_BYTES
 from dispatcher.reference import TOLERANCES
 from kernels.launch.encodings import decode, encode
+from matrix.problems.problem import ELEMENT_BYTES
 from matrix.problems.testing import Shape
 
 Floats = NDArray[np.float64]

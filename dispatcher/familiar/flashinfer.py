@@ -13,8 +13,9 @@ from dispatcher.arrays.tables import Pages
 from dispatcher.arrays.tensors import OnDevice
 from dispatcher.call import fmha
 from dispatcher.dispatcher import Dispatcher
-from dispatcher.errors import InvalidProblemError, ShapeError, WrongDeviceError
+from dispatcher.errors import ShapeError, WrongDeviceError
 from dispatcher.familiar.tensors import LOG2_E, empty_like, swapped
+from kernels.launch.errors import InvalidProblemError
 
 _LAYOUTS = ("NHD", "HND")
 _DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float8_e4m3fn": "fp8bf16"}

@@ -6,10 +6,11 @@ import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 
-from dispatcher.errors import DimensionError, InvalidProblemError, OverlapError
-from dispatcher.problems.problem import CHOICES, PAGED, Problem, Strides
+from dispatcher.errors import DimensionError, OverlapError
 from dispatcher.problems.shapes import broken_rules
+from kernels.launch.errors import InvalidProblemError
 from matrix.configurations.limits import limits
+from matrix.problems.problem import CHOICES, PAGED, Problem, Strides
 
 _LARGEST = 2**31 - 1  # sizes and strides are int32 in the C ABI
 _MOST_SPLITS = 128

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from kernels.families import symbol_words
-from kernels.families.family import INCLUDE, Family, Host, Values, deferred, on_own_trait
+from kernels.families.family import INCLUDE, Family, Host, Values, on_own_trait
 from kernels.families.spellings import spellings
 from kernels.families.template_engine import environment
 from kernels.families.words import Features, device_check, flag, pad_flags, pad_words, tile_words
@@ -292,7 +292,6 @@ FAMILY = Family(
         dispatch=dispatch_text,
         harness=harness_text,
         arguments=LaunchArguments,
-        launch=deferred("kernels.launch.launching", "run_problem"),
         functions=("fmha_batch_prefill_",),
         headers=(INCLUDE,),
         whole_units=True,

@@ -11,7 +11,7 @@ from typing import Any
 
 from kernels.families import fwd_words, symbol_words
 from kernels.families import words as cpp
-from kernels.families.family import Family, Host, Scenario, Values, deferred
+from kernels.families.family import Family, Host, Scenario, Values
 from kernels.families.fwd_dispatch import by_device, harness_text, one_stage
 from kernels.families.kernel_problems import attention_scenarios, not_laid_out, queries
 from kernels.families.spellings import Words, spellings
@@ -109,7 +109,6 @@ FAMILY = Family(
         dispatch=dispatch_text,
         harness=lambda dialect, _: harness_text(dialect, NAME, dropout=True, pages=False, splits=False),
         arguments=FwdArguments,
-        launch=deferred("kernels.launch.fwd_launching", "run_attention"),
         functions=("fmha_fwd_",),
     ),
     scenarios=scenarios,

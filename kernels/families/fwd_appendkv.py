@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernels.families import symbol_words
-from kernels.families.family import Family, Host, Scenario, Values, deferred
+from kernels.families.family import Family, Host, Scenario, Values
 from kernels.families.fwd_dispatch import by_device, nested
 from kernels.families.kernel_problems import not_laid_out
 from kernels.families.spellings import spellings
@@ -150,7 +150,6 @@ FAMILY = Family(
         dispatch=dispatch_text,
         harness=harness_text,
         arguments=AppendKvArguments,
-        launch=deferred("kernels.launch.appendkv_launching", "run_append"),
         functions=("fmha_fwd_appendkv_",),
     ),
     scenarios=scenarios,

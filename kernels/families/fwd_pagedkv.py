@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 
 from kernels.families import fwd_words, kernel_problems, symbol_words
-from kernels.families.family import Family, Host, Scenario, Values, deferred
+from kernels.families.family import Family, Host, Scenario, Values
 from kernels.families.fwd_dispatch import by_device, harness_text, one_stage
 from kernels.families.spellings import Words, spellings
 from kernels.families.words import Features, flag, pad_words
@@ -86,7 +86,6 @@ FAMILY = Family(
         dispatch=dispatch_text,
         harness=lambda dialect, _: harness_text(dialect, NAME, dropout=False, pages=True, splits=False),
         arguments=FwdArguments,
-        launch=deferred("kernels.launch.fwd_launching", "run_attention"),
         functions=("fmha_fwd_pagedkv_",),
     ),
     scenarios=scenarios,

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 
 from kernels.families import symbol_words
-from kernels.families.family import Family, Host, Scenario, Values, deferred
+from kernels.families.family import Family, Host, Scenario, Values
 from kernels.families.kernel_problems import attention_scenarios, not_laid_out
 from kernels.families.spellings import spellings
 from kernels.families.template_engine import environment
@@ -118,7 +118,6 @@ FAMILY = Family(
         dispatch=dispatch_text,
         harness=harness_text,
         arguments=FwdArguments,
-        launch=deferred("kernels.launch.fwd_launching", "run_attention"),
         functions=("fmha_fwd_v3_",),
         unread=frozenset({"max_seqlen_q", "scale_p", "scale_o", "nhead_stride_lse", "batch_stride_lse"}),
     ),

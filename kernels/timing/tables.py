@@ -22,7 +22,8 @@ from kernels.timing.command import summary
 from kernels.timing.record import Timed, Timings
 from matrix.base.display import show
 from matrix.base.outputs import demand_place
-from matrix.problems.problem import TIERS, Problem, missing, serving
+from matrix.problems.case import TIERS, SuiteCase
+from matrix.problems.problem import missing, serving
 
 if TYPE_CHECKING:
     from kernels.timing.modelling import Modelled
@@ -86,7 +87,7 @@ def library(toolchain: str, work: Path) -> Path:
     return built(("--upstream", UPSTREAM, "--tier", "full", "--where", WHERE), UPSTREAM, toolchain, work)
 
 
-def _timed(place: Modelled, problem: Problem, version: str) -> Timed:
+def _timed(place: Modelled, problem: SuiteCase, version: str) -> Timed:
     """Raises MeasureError: the library has no such kernel, or the launch fails."""
     from kernels.timing.modelling import Asked
 

@@ -18,7 +18,7 @@ from matrix.defects import defect_of
 from matrix.dialects import dialect, dialect_names, upstreams
 from matrix.keys import Key
 from matrix.options import DEFAULT_FAMILY
-from matrix.problems.problem import FAMILY_SUITE, SUITES
+from matrix.problems.case import FAMILY_SUITE, SUITES
 from matrix.selection import Selection, select, take_shard
 
 EVERY_SUITE = (*SUITES, FAMILY_SUITE)

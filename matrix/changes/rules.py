@@ -10,7 +10,7 @@ from pathlib import Path
 
 from matrix.base.tablefile import Field, load
 from matrix.dialects import FAMILIES, HAND_WRITTEN, TABLES
-from matrix.problems.problem import FAMILY_SUITE, SUITES
+from matrix.problems.case import FAMILY_SUITE, SUITES
 
 COMPARISONS = ("kernels", "rules", "suites")
 ALWAYS = "lint"  # the check that no change goes without

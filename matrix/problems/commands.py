@@ -14,8 +14,8 @@ from matrix.dialects import FAMILIES, HAND_WRITTEN
 from matrix.export import to_csv, to_json
 from matrix.keys import Key
 from matrix.options import add_selection_options, selection_from
+from matrix.problems.case import TIERS
 from matrix.problems.matching import Matcher, exercised, tried
-from matrix.problems.problem import TIERS
 from matrix.problems.testing import DIRECTIONS, Shape, parse_shape, shapes
 from matrix.selection import select_some
 

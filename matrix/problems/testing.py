@@ -18,7 +18,7 @@ from typing import Any
 from matrix.base.errors import UnknownTierError, UsageError
 from matrix.base.tablefile import Field, load
 from matrix.dialects import TABLES
-from matrix.problems.problem import TIERS
+from matrix.problems.case import TIERS
 
 FILE = TABLES / "testing.yaml"
 DIRECTIONS = ("fwd", "bwd")

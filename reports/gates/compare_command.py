@@ -17,7 +17,7 @@ from matrix.base.display import show
 from matrix.base.errors import UsageError
 from matrix.dialects import check_built_arch
 from matrix.options import DEFAULT_ARCH
-from matrix.problems.problem import TIERS
+from matrix.problems.case import TIERS
 from reports.gates.references import beside
 from reports.gates.statistics import read_settings
 from reports.junit.write import write_gate

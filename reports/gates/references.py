@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from matrix.base.tablefile import Field, load
-from matrix.problems.problem import CHOICES, Problem
+from matrix.problems.case import CHOICES, SuiteCase
 from reports.gates.statistics import WARM
 from reports.problems import flops, known_problems
 from reports.verdicts import Gate, Row
@@ -54,7 +54,7 @@ class Shape:
     kv_layout: str | None = None
     logits_soft_cap: float = 0.0
 
-    def is_of(self, problem: Problem) -> bool:
+    def is_of(self, problem: SuiteCase) -> bool:
         p = problem
         return (
             set(p.seqlens_q) == set(p.seqlens_k) == {self.seqlen}
@@ -134,7 +134,7 @@ def beside(gate: Gate) -> list[Beside]:
     return comparisons
 
 
-def _measured(metric: str, row: Row, problem: Problem) -> float | None:
+def _measured(metric: str, row: Row, problem: SuiteCase) -> float | None:
     if not row.candidate or row.unit != "us":
         return None
     if metric == "time_ratio":

@@ -16,8 +16,8 @@ from kernels.benchmark.record import Results as Benchmark
 from kernels.build.manifest import MANIFEST, Manifest
 from kernels.launch.counters import LIBRARY_FACTS, Measurements
 from kernels.timing.record import Timings
+from matrix.problems.case import FAMILY_SUITE, SUITES
 from matrix.problems.ledger import LEDGER, Ledger, read_ledger
-from matrix.problems.problem import FAMILY_SUITE, SUITES
 from reports.errors import NothingToReportError, OrphanResultsError
 from reports.gates import baseline
 from reports.gates.budgets import Budgets, read_budgets

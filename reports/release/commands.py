@@ -19,8 +19,8 @@ from matrix.base.display import show
 from matrix.base.errors import UsageError
 from matrix.base.files import sha256_of
 from matrix.dialects import check_built_arch, check_upstream
+from matrix.problems.case import TIERS
 from matrix.problems.ledger import LEDGER, read_ledger
-from matrix.problems.problem import TIERS
 from reports.errors import ArchiveError, DirtyError
 from reports.release.bundle import names
 from reports.release.bundle.archive import unpack

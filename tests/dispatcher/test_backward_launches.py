@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 from random import Random
 from typing import Any
@@ -17,11 +16,11 @@ from dispatcher.backward.call import Backward, fmha_backward
 from dispatcher.backward.reference import gradients
 from dispatcher.dispatcher import Dispatcher
 from dispatcher.errors import NoKernelError
-from dispatcher.plan import Timing
-from dispatcher.problems.problem import Problem
-from dispatcher.problems.shapes import to_table_problem
 from dispatcher.registry import Registry
 from kernels.launch.device import Device
+from kernels.launch.plan import Timing
+from matrix.problems.case import SuiteCase
+from matrix.problems.problem import Problem
 from tests.dispatcher.calls import Call, Floats, contiguous, numbers
 from tests.gpu.philox import drawn
 
@@ -72,11 +71,12 @@ def check(call: Call, over: Dispatcher, problem: Problem, **options: Any) -> Bac
 
 
 def bytes_of(problem: Problem, lengths: list[tuple[int, int]]) -> list[NDArray[np.uint8]]:
-    table = dataclasses.replace(
-        to_table_problem(problem), seqlens_q=tuple(sq for sq, _ in lengths), seqlens_k=tuple(sk for _, sk in lengths),
-        seed=problem.dropout_seed, dropout_offset=problem.dropout_offset,
+    case = SuiteCase(
+        name="", suite="", tier="", group="", seqlens_q=tuple(sq for sq, _ in lengths), mode=problem.mode,
+        seqlens_k=tuple(sk for _, sk in lengths), nhead_q=problem.nhead_q, nhead_k=problem.nhead_k,
+        p_drop=problem.p_drop, seed=problem.dropout_seed, dropout_offset=problem.dropout_offset,
     )  # fmt: skip
-    return list(drawn(table))
+    return list(drawn(case))
 
 
 def posed(call: Call, **changes: Any) -> Problem:

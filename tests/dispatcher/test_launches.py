@@ -14,14 +14,15 @@ from dispatcher.arrays.tables import Pages
 from dispatcher.arrays.tensors import OnDevice
 from dispatcher.call import fmha
 from dispatcher.dispatcher import Dispatcher
-from dispatcher.errors import LaunchError, NoKernelError
+from dispatcher.errors import NoKernelError
 from dispatcher.familiar.aiter import mha_batch_prefill_func
 from dispatcher.familiar.flashinfer import BatchPrefillWithPagedKVCacheWrapper
-from dispatcher.plan import Timing
 from dispatcher.registry import Registry
 from dispatcher.tuning import Measurement, TuningDatabase
 from kernels.launch.device import Device
 from kernels.launch.encodings import decode, encode
+from kernels.launch.errors import LaunchError
+from kernels.launch.plan import Timing
 from tests.dispatcher.calls import ARCH, Call, contiguous, numbers, paged
 from tests.gpu.appendkv_cases import appending, differences
 

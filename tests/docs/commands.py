@@ -21,7 +21,7 @@ from kernels.containers.images import images
 from matrix.base.errors import CkPrefillError
 from matrix.cli import parser as matrix_parser
 from matrix.dialects import check_arch, dialect, upstreams
-from matrix.problems.problem import FAMILY_SUITE, SUITES, TIERS
+from matrix.problems.case import FAMILY_SUITE, SUITES, TIERS
 from reports.cli import parser as reports_parser
 from tests.docs.pages import ROOT
 from tests.gpu.cli import parser as gpu_parser

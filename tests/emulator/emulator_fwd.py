@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -9,19 +10,30 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from emulator.device import EmulatedGpu
 from kernels.base.settings import cache_folder
 from kernels.build import command as build_command
 from kernels.build.request import LIBRARY, Request
 from kernels.code.toolchains import detect
 from kernels.launch.c_abi import Status
+from kernels.launch.device import EmulatedDevice
 from kernels.launch.fwd_launching import FwdOutcome
+from kernels.launch.hip_api import HipApi
 from kernels.upstream.trees import locate
-from matrix.problems.problem import Problem
+from matrix.problems.case import SuiteCase
 from matrix.selection import Selection
 from tests.gpu.fwd_cases import comparisons
 from tests.gpu.fwd_cases import tensors as tensors
 
 CHECKS = dict.fromkeys(("poison", "poison_memory", "late_loads", "lds_races"), True)
+
+
+def around(device: EmulatedGpu) -> EmulatedDevice:
+    """The device of launches, over the emulator that a test's process has already."""
+    made = EmulatedDevice.__new__(EmulatedDevice)
+    made._device, made._options, made.arch = device, device.options, device.options.arch
+    made.hip = HipApi(ctypes.CDLL(None), device.last_error)
+    return made
 
 
 def build(work: Path, families: tuple[str, ...], where: str, tier: str = "smoke") -> Path:
@@ -39,16 +51,16 @@ def build(work: Path, families: tuple[str, ...], where: str, tier: str = "smoke"
 
 def problem(
     seqlen_q: int, seqlen_k: int, nhead_q: int, nhead_k: int, causal: bool, *, batch: int = 1, lse: bool = False
-) -> Problem:
+) -> SuiteCase:
     """bf16 with head dim 128 in batch mode."""
     mask: dict[str, Any] = {"mask": "bottom_right", "window_right": 0} if causal else {}
-    return Problem(
+    return SuiteCase(
         name="fwd", suite="batch-prefill", tier="full", group="fwd", mode="batch", seqlens_q=(seqlen_q,) * batch,
         seqlens_k=(seqlen_k,) * batch, nhead_q=nhead_q, nhead_k=nhead_k, lse=lse, **mask,
     )  # fmt: skip
 
 
-def compared(p: Problem, bits: dict[str, np.ndarray], outcome: FwdOutcome) -> None:
+def compared(p: SuiteCase, bits: dict[str, np.ndarray], outcome: FwdOutcome) -> None:
     """O, and LSE if there is one, are as near to the reference as rounding leaves them."""
     assert outcome.launch.status == Status.OK, outcome.launch
     assert (outcome.lse is not None) == p.lse

@@ -11,11 +11,11 @@ from unittest import mock
 from emulator.device import EmulatedGpu
 from kernels.base.results import Results
 from kernels.launch.buffers import Inputs
-from kernels.launch.device import EmulatedDevice
 from kernels.launch.fwd_launching import laid_out
-from matrix.problems.problem import Problem
+from matrix.problems.case import SuiteCase
 from reports.page.inputs import gather
 from tests.emulator.emulator_child import on_device
+from tests.emulator.emulator_fwd import around
 from tests.emulator.test_fwd import library as library
 from tests.gpu import cli, fwd_cases
 from tests.gpu.kernel_cases import FamilyBench, opened, run_kernel
@@ -23,16 +23,8 @@ from tests.gpu.reference import Expected, attention
 from tests.gpu.suites import manifest_keys
 
 
-class HereDevice(EmulatedDevice):
-    """The emulator that this process has already."""
-
-    def __init__(self, device: EmulatedGpu) -> None:
-        with mock.patch("kernels.launch.device.emulated.EmulatedGpu", return_value=device):
-            super().__init__(device.options.arch)
-
-
 def bench_of(device: EmulatedGpu, library: Path) -> FamilyBench:
-    here = HereDevice(device)
+    here = around(device)
     found = opened(here, library, "fwd")
     return FamilyBench(
         device=here, library=found, keys=manifest_keys(library.with_name("manifest.json"), found.kernels)
@@ -67,7 +59,7 @@ def test_a_wrong_number_fails_the_case(device: EmulatedGpu, library: Path) -> No
             p = dataclasses.replace(inputs.problem, scale=inputs.problem.softmax_scale * 1.1)
             return attention(dataclasses.replace(inputs, problem=p), random)
 
-        def moved(problem: Problem, tensors: Any) -> Any:
+        def moved(problem: SuiteCase, tensors: Any) -> Any:
             found = laid_out(problem, tensors)
             found["k"] = found["k"][::-1].copy()
             return found
@@ -88,7 +80,7 @@ def assert_wrong(bench: FamilyBench, name: str) -> None:
 def test_a_fault_is_told_as_the_emulator_saw_it(device: EmulatedGpu, library: Path) -> None:
     bench = bench_of(device, library)
 
-    def cut(problem: Problem, tensors: Any) -> Any:
+    def cut(problem: SuiteCase, tensors: Any) -> Any:
         found = laid_out(problem, tensors)
         return {**found, "k": found["k"][:1]}
 

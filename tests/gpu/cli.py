@@ -35,8 +35,8 @@ from matrix.base.errors import UnknownSuiteError, UsageError
 from matrix.base.files import sha256_of
 from matrix.dialects import check_built_arch, check_upstream
 from matrix.options import DEFAULT_ARCH, Parser, add_library_options, words
+from matrix.problems.case import FAMILY_SUITE, SUITES, TIERS
 from matrix.problems.ledger import LEDGER, read_ledger, source
-from matrix.problems.problem import FAMILY_SUITE, SUITES, TIERS
 from matrix.problems.tables import find
 from tests.gpu import kernel_cases, suites
 from tests.gpu.errors import CasesFailedError, NothingRanError, WrongLibraryError

@@ -28,8 +28,8 @@ from matrix.dialects import dialect
 from matrix.keys import Key
 from matrix.options import DEFAULT_FAMILY
 from matrix.problems.asked import not_asked
+from matrix.problems.case import FAMILY_SUITE, SuiteCase, wave_instructions
 from matrix.problems.ledger import Entry, Ledger, Verdict
-from matrix.problems.problem import FAMILY_SUITE, Problem, wave_instructions
 from matrix.problems.tables import problems
 from tests.gpu.errors import NotBuiltError, NothingRanError, WrongLibraryError
 
@@ -65,7 +65,7 @@ class LocatedLibrary:
 class Case:
     """A problem to be run once for each set of device options. ``signatures``: of its known defect."""
 
-    problem: Problem
+    problem: SuiteCase
     variants: tuple[Mapping[str, Any], ...] = ({},)
     signatures: tuple[str, ...] = ()
 

@@ -25,7 +25,7 @@ from matrix.base.errors import UsageError
 from matrix.changes.history import commit_of
 from matrix.dialects import check_arch, check_upstream
 from matrix.options import DEFAULT_ARCH, Parser, add_library_options
-from matrix.problems.problem import SUITES
+from matrix.problems.case import SUITES
 from tests.gpu import suites
 from tests.gpu.errors import MutantsSurvivedError
 from tests.mutants import trial, workers

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from kernels.launch.device import EmulatedDevice
 from matrix.keys import Key
+from matrix.problems.case import SUITES, wave_instructions
 from matrix.problems.ledger import read_ledger, source
-from matrix.problems.problem import SUITES, serves, wave_instructions
+from matrix.problems.problem import serves
 from tests.gpu import suites
 from tests.gpu.checks import Bench, Result, run_case
 from tests.gpu.errors import CasesFailedError

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 ROOMS = ("matrix", "kernels", "reports", "emulator", "dispatcher", "tests/gpu", "workflows", "ckpm")
 MODULES = (
     *("matrix.base.errors", "kernels.errors", "kernels.containers.errors", "kernels.cluster.errors"),
-    *("kernels.guard.errors", "kernels.benchmark.errors"),
+    *("kernels.guard.errors", "kernels.benchmark.errors", "kernels.launch.errors"),
     *("reports.errors", "emulator.errors", "tests.gpu.errors", "workflows.errors"),
     *("dispatcher.errors", "dispatcher.jit.errors", "dispatcher.cpp.errors", "dispatcher.benchmark.errors"),
 )
@@ -39,6 +39,7 @@ RANGES = {
     "kernels.benchmark.errors": range(240, 241),
     "dispatcher.benchmark.errors": range(241, 245),
     "dispatcher.errors": range(200, 220),
+    "kernels.launch.errors": range(200, 220),
 }
 OUT_OF_RANGE = {"DiskFullError": 27}  # of kernels/, whose builds fill disks; matrix/ writes files, too
 # bases that are never raised, and the failure of a worker, whose code is that of the error that the worker met

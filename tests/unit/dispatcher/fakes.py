@@ -13,13 +13,13 @@ import numpy as np
 
 from dispatcher.dispatcher import Dispatcher
 from dispatcher.kernel_sets import kernel_set
-from dispatcher.problems.problem import Problem
 from dispatcher.registry import Instance, Registry
 from kernels.families.libraries import library_with
 from kernels.launch.c_abi import CheckedArguments, Library, Status
 from kernels.launch.device import Device, Fault
 from kernels.launch.harness import LaunchArguments
 from kernels.launch.hip_api import Memory
+from matrix.problems.problem import Problem
 
 ARCH = "gfx950"
 Answer = Callable[[Any], int]

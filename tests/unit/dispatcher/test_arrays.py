@@ -13,17 +13,10 @@ from dispatcher.arrays.tables import Pages
 from dispatcher.arrays.tensors import OnDevice, operand
 from dispatcher.call import fmha
 from dispatcher.dispatcher import Dispatcher
-from dispatcher.errors import (
-    DtypeError,
-    NotContiguousError,
-    NullPointerError,
-    OverlapError,
-    ReadOnlyError,
-    ShapeError,
-    WrongDeviceError,
-)
+from dispatcher.errors import DtypeError, NotContiguousError, OverlapError, ReadOnlyError, ShapeError, WrongDeviceError
 from dispatcher.registry import Registry
 from kernels.launch.encodings import decode, encode
+from kernels.launch.errors import NullPointerError
 from tests.unit.dispatcher.fakes import ARCH, FakeDevice, built, dispatcher, prefill
 
 SUMS = np.array([0, 40, 60], np.int32)

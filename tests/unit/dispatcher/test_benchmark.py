@@ -27,7 +27,6 @@ from dispatcher.benchmark.cells import described, rates
 from dispatcher.benchmark.comparing import tune
 from dispatcher.benchmark.layers import layers
 from dispatcher.benchmark.tensors import FAMILIES, not_laid_out
-from dispatcher.errors import LaunchError, OtherKernelError
 from dispatcher.problems.shapes import from_shape
 from dispatcher.tuning import TuningDatabase
 from kernels.benchmark.best import best
@@ -36,6 +35,7 @@ from kernels.benchmark.errors import BenchmarkRecordError
 from kernels.benchmark.identity import filtered, identity
 from kernels.benchmark.record import Results, merged
 from kernels.families.libraries import host, library_with
+from kernels.launch.errors import LaunchError, OtherKernelError
 from matrix.base.errors import FilterFileError, WhereError
 from matrix.configurations.sweeps import read_sweep
 from matrix.dialects import dialect

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from dispatcher.errors import HeuristicError, InvalidProblemError, NoKernelError
+from dispatcher.errors import HeuristicError, NoKernelError
 from dispatcher.jit import on_demand
 from dispatcher.kernel_sets import kernel_set
-from dispatcher.problems.problem import Problem
 from dispatcher.registry import Instance, Registry
 from dispatcher.selection import stages
 from dispatcher.tuning import Measurement, TuningDatabase
+from kernels.launch.errors import InvalidProblemError
+from matrix.problems.problem import Problem
 from tests.unit.dispatcher.fakes import ARCH, POINTERS, PREFILL, FakeDevice, built, dispatcher, prefill
 
 

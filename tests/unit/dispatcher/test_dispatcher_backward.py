@@ -12,16 +12,16 @@ from dispatcher import reference
 from dispatcher.arrays.tensors import OnDevice
 from dispatcher.backward.call import fmha_backward
 from dispatcher.backward.reference import Gradients, gradients
-from dispatcher.backward_arguments import backward_fields
 from dispatcher.dispatcher import Dispatcher
-from dispatcher.errors import DtypeError, InvalidProblemError, NoKernelError, ShapeError, WrongDeviceError
-from dispatcher.plan import Timing
-from dispatcher.problems.problem import Problem, Strides
+from dispatcher.errors import DtypeError, NoKernelError, ShapeError, WrongDeviceError
 from dispatcher.registry import Registry
-from kernels.families.backward.problems import BackwardRequest
-from kernels.launch.backward.launching import fields as of_suites
+from kernels.launch.arguments import backward_fields
 from kernels.launch.buffers import Inputs
-from matrix.problems.problem import Problem as TableProblem
+from kernels.launch.errors import InvalidProblemError
+from kernels.launch.fwd_launching import pose
+from kernels.launch.plan import Timing
+from matrix.problems.case import SuiteCase as TableProblem
+from matrix.problems.problem import Problem, Strides
 from tests.gpu.backward.reference import Backward
 from tests.gpu.backward.reference import gradients as of_suites_reference
 from tests.gpu.reference import attention
@@ -58,9 +58,7 @@ def test_fields_are_those_of_the_suites(mode: str, changes: dict[str, Any], aske
     table = replace(TABLE, mode=mode, **lengths, **changes)
     own = {"dropout_seed" if name == "seed" else name: value for name, value in changes.items()}
     mine = replace(MINE, **(BATCH if mode == "batch" else {}), **own, **asked)
-    assert backward_fields(mine) == of_suites(BackwardRequest(problem=table, **asked)) | {
-        name: 0 for name in backward_fields(mine) if name.startswith("batch_stride") and mode == "group"
-    }
+    assert backward_fields(mine) == backward_fields(pose(replace(table, **asked), "bwd_dq_dk_dv", "gfx950"))
 
 
 def test_a_bias_and_its_gradient_lie_as_fmha_s_bias_does() -> None:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from dispatcher import reference
-from dispatcher.problems.problem import Problem
 from kernels.launch.buffers import Inputs
-from matrix.problems.problem import Problem as TableProblem
+from matrix.problems.case import SuiteCase as TableProblem
+from matrix.problems.problem import Problem
 from tests.gpu.reference import attention
 
 TABLE = TableProblem(

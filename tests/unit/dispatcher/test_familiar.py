@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from dispatcher.arrays.tensors import OnDevice
-from dispatcher.errors import InvalidProblemError, ShapeError
+from dispatcher.errors import ShapeError
 from dispatcher.familiar.aiter import mha_batch_prefill_func
 from dispatcher.familiar.flashinfer import BatchPrefillWithPagedKVCacheWrapper
 from dispatcher.familiar.tensors import paged, swapped
 from dispatcher.registry import Registry
+from kernels.launch.errors import InvalidProblemError
 from kernels.launch.harness import Mask
 from tests.unit.dispatcher.fakes import FakeDevice, built, dispatcher, prefill
 

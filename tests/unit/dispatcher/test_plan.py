@@ -7,20 +7,17 @@ from typing import Any
 
 import pytest
 
-from dispatcher.appending import problem_of
-from dispatcher.arguments import append_fields, fwd_fields
-from dispatcher.errors import InvalidProblemError, LaunchError, NullPointerError, OtherKernelError
-from dispatcher.plan import Plan, Timing
-from dispatcher.problems.problem import Problem, Strides
 from dispatcher.registry import Registry
-from kernels.launch.appendkv_launching import fields as of_append
+from kernels.launch.arguments import fwd_fields
 from kernels.launch.buffers import prepare
 from kernels.launch.c_abi import Status
 from kernels.launch.device import Fault
-from kernels.launch.fwd_launching import fields as of_fwd
+from kernels.launch.errors import InvalidProblemError, LaunchError, NullPointerError, OtherKernelError
+from kernels.launch.fwd_launching import pose
 from kernels.launch.harness import LaunchArguments
-from matrix.problems.problem import Problem as TableProblem
-from tests.gpu.appendkv_cases import appending
+from kernels.launch.plan import Plan, Timing
+from matrix.problems.case import SuiteCase as TableProblem
+from matrix.problems.problem import Problem, Strides
 from tests.unit.dispatcher.fakes import POINTERS, PREFILL, FakeDevice, built, dispatcher, prefill
 
 SPLIT = Problem(family="fwd_splitkv", splits=3, seqlen_k=300, lse=True, nhead_q=4, nhead_k=2)
@@ -76,14 +73,7 @@ def test_fwd_s_fields_are_those_of_the_suites(mode: str, splits: int) -> None:
     family = "fwd_splitkv" if splits else "fwd"
     sizes = {"total_q": 60, "total_k": 140} if mode == "group" else {"total_q": 0}
     mine = replace(PREFILL, family=family, page_size=0, pool_pages=0, splits=splits, **{**changes, **sizes})
-    filled = fwd_fields(mine)
-    assert {name: filled.get(name, 0) for name in of_fwd(table, splits)} == of_fwd(table, splits)
-
-
-@pytest.mark.parametrize("given", [{}, {"rope": "half"}, {"rope": "inter", "page": 128, "rotary_dim": 64}])
-def test_append_s_fields_are_those_of_the_suites(given: dict[str, Any]) -> None:
-    asked = appending(seqlen_q=5, seqlens_k=(30, 17), seqlen_knew=40, **given)
-    assert append_fields(problem_of(asked, "gfx950")) == of_append(asked)
+    assert fwd_fields(mine) == fwd_fields(pose(replace(table, splits=splits), family, "gfx950"))
 
 
 def test_strides_that_are_given_reach_the_library() -> None:

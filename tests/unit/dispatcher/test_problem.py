@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.errors import DimensionError, InvalidProblemError, OverlapError
+from dispatcher.errors import DimensionError, OverlapError
 from dispatcher.problems.builder import ProblemBuilder
-from dispatcher.problems.problem import Problem, Strides
-from dispatcher.problems.shapes import broken_rules, from_shape, to_shape, to_table_problem
+from dispatcher.problems.shapes import broken_rules, from_shape, to_shape
 from dispatcher.problems.validation import overlapping, validated
+from kernels.launch.errors import InvalidProblemError
 from matrix.configurations.validation import RULES
+from matrix.problems.problem import Problem, Strides, launch_seqlen_k
 from matrix.problems.testing import Shape, shapes
 from tests.unit.dispatcher.fakes import PREFILL
 
@@ -54,6 +55,9 @@ def test_every_setter_says_its_own() -> None:
         "dbias": (build.dbias(), {"dbias": True}),
         "deterministic": (build.deterministic(), {"deterministic": True}),
         "splits": (build.splits(4), {"splits": 4}),
+        "min_seqlen_q": (build.min_seqlen_q(3), {"min_seqlen_q": 3}),
+        "tile": (build.tile(64), {"tile_rows": 64}),
+        "v3": (build.v3("off"), {"v3": "off"}),
         "new_keys": (build.new_keys(9, "half", 64), {"seqlen_knew": 9, "rope": "half", "rotary_dim": 64}),
     }
     plain = dataclasses.asdict(Problem())
@@ -209,5 +213,5 @@ def test_a_shape_s_problem_can_be_posed(family: str) -> None:
 
 def test_a_ragged_batch_promises_no_whole_tiles() -> None:
     p = dataclasses.replace(PREFILL, mode="batch", total_q=0, seqlen_k=256, ragged=True)
-    assert to_table_problem(p).seqlens_k == (256, 255)
-    assert to_table_problem(dataclasses.replace(p, ragged=False)).seqlens_k == (256, 256)
+    assert launch_seqlen_k(p) == 257
+    assert launch_seqlen_k(dataclasses.replace(p, ragged=False)) == 256

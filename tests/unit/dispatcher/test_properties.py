@@ -9,14 +9,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dispatcher.arguments import outputs
 from dispatcher.dispatcher import Dispatcher
 from dispatcher.errors import NoKernelError
-from dispatcher.problems.problem import CHOICES, Problem, Strides
 from dispatcher.problems.validation import validated
 from dispatcher.registry import Registry
 from dispatcher.selection import KNOWN, MEASURED
+from kernels.launch.arguments import outputs
 from matrix.base.errors import CkPrefillError
+from matrix.problems.problem import CHOICES, Problem, Strides
 from tests.unit.dispatcher.fakes import FakeDevice, built
 
 FAMILIES = ("fwd", "fwd_splitkv", "fwd_pagedkv", "batch_prefill")

@@ -14,7 +14,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from emulator.lowering.decode import Instruction
-from matrix.problems.problem import SUITES
+from matrix.problems.case import SUITES
 from matrix.problems.tables import problems
 from tests.emulator.emulator_assembly import instructions_of
 from tests.mutants.arguments import PROMISED, Arguments

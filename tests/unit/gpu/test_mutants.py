@@ -16,7 +16,7 @@ from emulator.lowering.decode import Instruction, decode
 from emulator.lowering.lower import lower
 from matrix.base.errors import TableError, UsageError
 from matrix.dialects import dialect
-from matrix.problems.problem import SUITES, wave_instructions
+from matrix.problems.case import SUITES, wave_instructions
 from matrix.selection import Selection, select
 from tests.gpu.checks import Result
 from tests.gpu.suites import cases

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from kernels.launch.buffers import POISON
-from matrix.problems.problem import Problem
+from matrix.problems.case import SuiteCase
 from tests.gpu.checks import foreign_random_values
 from tests.gpu.philox import drawn, philox, random_bytes
 
 
-def make(**fields: object) -> Problem:
+def make(**fields: object) -> SuiteCase:
     given: dict[str, object] = {"name": "s/x", "suite": "dispatch", "tier": "smoke", "group": "x", "p_drop": 0.2}
-    return Problem(**{**given, **fields})  # type: ignore[arg-type]
+    return SuiteCase(**{**given, **fields})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ import pytest
 
 from kernels.base.rocm_places import gpu_archs
 from matrix.base.errors import ProblemError, UsageError
-from matrix.problems.problem import Problem
+from matrix.problems.case import SuiteCase
 from tests.gpu.checks import RESULTS
 from tests.gpu.errors import RefusedError, WorkerStartError
 from tests.gpu.pool import Pool, Worker, classify_exit
@@ -75,7 +75,7 @@ class Long(Case):
 
 
 def case(word: str) -> Case:
-    return Quick(problem=Problem(name=f"dispatch/{word}", suite="dispatch", tier="smoke", group="x"))
+    return Quick(problem=SuiteCase(name=f"dispatch/{word}", suite="dispatch", tier="smoke", group="x"))
 
 
 def pool(start: str = "", size: int = 1, seconds: float = 20.0) -> Pool:

@@ -20,8 +20,9 @@ from kernels.bench.measure import performance_problems
 from matrix.base.errors import UnknownSuiteError
 from matrix.dialects import dialect
 from matrix.enumeration import enumerate_keys
+from matrix.problems.case import FAMILY_SUITE, SUITES
 from matrix.problems.ledger import Entry, Ledger
-from matrix.problems.problem import FAMILY_SUITE, SUITES, serves
+from matrix.problems.problem import serves
 from matrix.problems.tables import problems
 from matrix.selection import Selection, select
 from reports.cli import main as report

@@ -70,7 +70,6 @@ TOY = Family(
         dispatch=toy_dispatch,
         harness=toy_harness,
         arguments=FwdArguments,
-        launch=lambda: None,
         functions=("toy_",),
         headers=(INCLUDE,),
     ),

@@ -24,7 +24,8 @@ from kernels.launch.kv_pool import Buffer, Write
 from kernels.launch.launching import check, run_problem
 from matrix.base.errors import ProblemError, UsageError
 from matrix.dialects import dialect
-from matrix.problems.problem import Problem, serving
+from matrix.problems.case import SuiteCase
+from matrix.problems.problem import serving
 from matrix.selection import Selection, select
 from tests.gpu.checks import Bench, run_case
 from tests.gpu.reference import attention
@@ -110,6 +111,7 @@ class FakeLibrary:
         self.device, self.spoil, self.launches = device, spoil, 0
         self.status = Status.OK
         self.current: Prepared | None = None  # of the launch to come
+        self.family, self.arguments = "batch_prefill", LaunchArguments
 
     def launch(self, given: LaunchArguments, kernel: str | None = None) -> Launch:
         prepared = self.current
@@ -132,9 +134,9 @@ class FakeLibrary:
         return Launch(status=Status.OK, message="", kernels=(chosen,), milliseconds=0)
 
 
-def make(**fields: Any) -> Problem:
+def make(**fields: Any) -> SuiteCase:
     given = {"name": "batch-prefill/x.y", "suite": "batch-prefill", "tier": "smoke", "group": "x", "table_end": "zeros"}
-    return Problem(**{**given, **fields})
+    return SuiteCase(**{**given, **fields})
 
 
 def bench(
@@ -452,7 +454,7 @@ def test_freed_pages_are_not_mapped_while_the_kernel_runs(monkeypatch: pytest.Mo
     problem = make(seqlens_k=(40,), page_size=16, page_order="spread", pool_pages=100, checks=("freed_pages",))
     prepared, fake = prepare(problem), FakeDevice(("placement",))
     hip = cast(FakeHip, fake.hip)
-    with launching.uploaded(fake, prepared) as memory:
+    with launching.uploaded(fake, prepared.buffers) as memory:
         for name in ("k", "v"):
             base = memory[name].address
             inside = {at - base: part.size for at, part in hip.memory.items() if base <= at < base + 100 * page}

@@ -13,8 +13,8 @@ import pytest
 
 from matrix.dialects import dialect, upstreams
 from matrix.enumeration import enumerate_keys
+from matrix.problems.case import FAMILY_SUITE
 from matrix.problems.ledger import Entry, Ledger, read_ledger
-from matrix.problems.problem import FAMILY_SUITE
 from matrix.problems.tables import find
 from tests.prefill.copies import HEADERS
 from tests.prefill.defects import DEFECTS, Edit

@@ -15,7 +15,8 @@ from matrix.dialects import dialect, read_dialect
 from matrix.enumeration import enumerate_keys
 from matrix.keys import Key
 from matrix.problems.asked import not_asked
-from matrix.problems.problem import SUITES, Problem, loads, measured, missing, missing_load, needed, serving
+from matrix.problems.case import SUITES, SuiteCase
+from matrix.problems.problem import loads, measured, missing, missing_load, needed, serving
 from matrix.problems.tables import problems
 from matrix.selection import Selection, select_some, tiers
 from matrix.where import compile_where
@@ -30,7 +31,7 @@ def smoke(arch: str, name: str = NEWEST) -> tuple[Key, ...]:
 
 
 @functools.cache
-def asked() -> tuple[Problem, ...]:
+def asked() -> tuple[SuiteCase, ...]:
     every = [problem for suite in SUITES for problem in problems(suite) if problem.expect == "ok"]
     left_out = not_asked(dialect(NEWEST), "gfx950", "simplified", every)
     return tuple(p for p in every if p.name not in left_out)

@@ -12,7 +12,8 @@ from matrix.dialects import dialect
 from matrix.enumeration import enumerate_keys, enumerate_names
 from matrix.explain import why
 from matrix.names import make_key, parse
-from matrix.problems.problem import Problem, serving
+from matrix.problems.case import SuiteCase
+from matrix.problems.problem import serving
 from matrix.problems.tables import problems
 from matrix.selection import Selection, select
 
@@ -89,7 +90,7 @@ def test_its_smoke_tier_is_v2_s() -> None:
     assert not [key.name for key in smoke if "_v3_" in key.name]
 
 
-def fp8(**changes: Any) -> Problem:
+def fp8(**changes: Any) -> SuiteCase:
     first = next(p for p in problems("dispatch") if p.name == "dispatch/chosen_2026.fp8")
     return dataclasses.replace(first, **changes)
 

@@ -15,7 +15,7 @@ from kernels.launch.c_abi import Launch, Library, Status
 from kernels.timing import tables
 from matrix.dialects import dialect
 from matrix.keys import Key, is_v3
-from matrix.problems.problem import Problem
+from matrix.problems.case import SuiteCase
 from matrix.selection import Selection, select
 from reports.cli import main
 from reports.errors import GateError
@@ -47,7 +47,7 @@ def both(monkeypatch: pytest.MonkeyPatch) -> tuple[gpu.Side, gpu.Side]:
     return gpu.versions(device(), Path("lib.so"))
 
 
-def problems(*names: str) -> list[Problem]:
+def problems(*names: str) -> list[SuiteCase]:
     return [one for one in performance_problems("nightly") if one.name in names]
 
 

@@ -18,7 +18,7 @@ from kernels.errors import LibraryError, LibraryMismatchError, MeasureError, Rec
 from kernels.launch import buffers, launching
 from kernels.launch.counters import METRICS, Measured, Measurements, flattened
 from matrix.base.errors import TableError, UnknownTierError
-from matrix.problems.problem import Problem, wave_instructions
+from matrix.problems.case import SuiteCase, wave_instructions
 from reports.cli import main
 from reports.errors import GateError, RegressedError
 from reports.gates import baseline
@@ -237,7 +237,7 @@ def test_the_smoke_problems_take_seconds() -> None:
 def test_compulsory_bytes_by_hand() -> None:
     """3 + 5 queries of 4 heads in and out, 10 + 20 keys and values of 2 heads, 128 numbers of 2 bytes each."""
     lengths: dict[str, Any] = {"seqlens_q": (3, 5), "seqlens_k": (10, 20)}
-    problem = Problem(name="p", suite="performance", tier="smoke", group="g", nhead_q=4, nhead_k=2, **lengths)
+    problem = SuiteCase(name="p", suite="performance", tier="smoke", group="g", nhead_q=4, nhead_k=2, **lengths)
     assert compulsory_bytes(problem) == 2 * 128 * (2 * 8 * 4 + 2 * 30 * 2)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from matrix.base.errors import TableError
-from matrix.problems.problem import SUITES
+from matrix.problems.case import SUITES
 from reports.errors import (
     FailedCasesError,
     GateError,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from kernels.bench.measure import performance_problems
-from matrix.problems.case import SUITES, TIERS, SuiteCase
-from matrix.problems.problem import mask_corner
-from matrix.problems.tables import problems
+from ckpm.bench.measure import performance_problems
+from ckpm.matrix.problems.case import SUITES, TIERS, SuiteCase
+from ckpm.matrix.problems.problem import mask_corner
+from ckpm.matrix.problems.tables import problems
 
 
 @cache

@@ -12,10 +12,10 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kernels.families.family import Scenario
-from kernels.families.words import pad_flags
-from matrix.keys import Key
-from matrix.problems.case import FAMILY_SUITE, SuiteCase
+from ckpm.kernels.families.family import Scenario
+from ckpm.kernels.families.words import pad_flags
+from ckpm.matrix.keys import Key
+from ckpm.matrix.problems.case import FAMILY_SUITE, SuiteCase
 
 _PAGE = 128  # tokens: kernels take a tile of at most so many keys from one page
 MOST = 8  # candidates of a scenario

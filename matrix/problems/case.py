@@ -1,6 +1,6 @@
 """A problem as suites, gates and the timing model pose it: with the lengths of its sequences, its numbers, its checks.
 
-Cases come from ``matrix/tables/problems`` (matrix.problems.tables) or are made from a kernel's key (kernels/families).
+Cases come from ``matrix/tables/problems`` (ckpm.matrix.problems.tables) or are made from a kernel's key (kernels/families).
 This module defines a case, its cost on an emulator (:func:`wave_instructions`), and the other case that must give the
 same bits (:func:`counterpart`).
 """
@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from matrix.problems.problem import CHOICES as PROBLEM_CHOICES
-from matrix.problems.problem import Problem, launch_instructions
+from ckpm.matrix.problems.problem import CHOICES as PROBLEM_CHOICES
+from ckpm.matrix.problems.problem import Problem, launch_instructions
 
 SUITES = ("batch-prefill", "large-kv", "page-fault", "dispatch", "sanitize")
 FAMILY_SUITE = "kernels"  # of libraries of fwd's families: their cases come from the kernels and not from a table

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from matrix.keys import V3_PIPELINE, Key, is_v3
+from ckpm.matrix.keys import V3_PIPELINE, Key, is_v3
 
 _KN0 = 128  # keys of one step of every batch-prefill tile of V2
 _V3_HEAD_DIMS = ((128, 128), (192, 128))

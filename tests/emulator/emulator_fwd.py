@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from emulator.device import EmulatedGpu
-from kernels.base.settings import cache_folder
-from kernels.build import command as build_command
-from kernels.build.request import LIBRARY, Request
-from kernels.code.toolchains import detect
-from kernels.launch.c_abi import Status
-from kernels.launch.device import EmulatedDevice
-from kernels.launch.fwd_launching import FwdOutcome
-from kernels.launch.hip_api import HipApi
-from kernels.upstream.trees import locate
-from matrix.problems.case import SuiteCase
-from matrix.selection import Selection
-from tests.gpu.fwd_cases import comparisons
-from tests.gpu.fwd_cases import tensors as tensors
+from ckpm.attention.launch.c_abi import Status
+from ckpm.attention.launch.device import EmulatedDevice
+from ckpm.attention.launch.fwd_launching import FwdOutcome
+from ckpm.attention.launch.hip_api import HipApi
+from ckpm.base.settings import cache_folder
+from ckpm.kernels.code.toolchains import detect
+from ckpm.kernels.library import command as build_command
+from ckpm.kernels.library.request import LIBRARY, Request
+from ckpm.kernels.upstream.trees import locate
+from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.selection import Selection
+from ckpm.suites.fwd_cases import comparisons
+from ckpm.suites.fwd_cases import tensors as tensors
+from ckpm_emulator.device import EmulatedGpu
 
 CHECKS = dict.fromkeys(("poison", "poison_memory", "late_loads", "lds_races"), True)
 

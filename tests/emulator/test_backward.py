@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emulator.device import EmulatedGpu
-from kernels.launch.backward_launching import BwdOutcome, run_backward
-from kernels.launch.bwd_harness import BwdArguments
-from kernels.launch.c_abi import Library, Status, load
-from kernels.launch.device import EmulatedDevice
-from matrix.problems.case import SuiteCase
+from ckpm.attention.launch.backward_launching import BwdOutcome, run_backward
+from ckpm.attention.launch.bwd_harness import BwdArguments
+from ckpm.attention.launch.c_abi import Library, Status, load
+from ckpm.attention.launch.device import EmulatedDevice
+from ckpm.matrix.problems.case import SuiteCase
+from ckpm.suites.backward.cases import Given, compared, given
+from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
 from tests.emulator.emulator_fwd import CHECKS, around, build
-from tests.gpu.backward.cases import Given, compared, given
 
 # bf16 with head dim 64 in batch mode: dQ added to by atomic additions and in order, both with what stands beside them
 WHERE = (
@@ -115,8 +115,8 @@ def test_what_goes_wrong_in_a_pass_is_noticed(device: EmulatedGpu, library: Path
 @on_device("gfx950", whole=True)
 def test_an_accumulator_that_is_not_zero_shows_in_dq(device: EmulatedGpu, library: Path) -> None:
     """Kernels add to it, or leave out rows that a tile of keys doesn't see."""
-    from kernels.launch import backward_launching as launching
-    from kernels.launch.arguments import workspaces
+    from ckpm.attention.launch import backward_launching as launching
+    from ckpm.attention.launch.arguments import workspaces
 
     for deterministic in (False, True):
         asked = request(75, 171, deterministic=deterministic)

@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from emulator.device import EmulatedGpu
-from kernels.base.results import Results
-from kernels.launch.buffers import Inputs
-from kernels.launch.fwd_launching import laid_out
-from matrix.problems.case import SuiteCase
-from reports.page.inputs import gather
+from ckpm.attention.launch.buffers import Inputs
+from ckpm.attention.launch.fwd_launching import laid_out
+from ckpm.base.results import Results
+from ckpm.matrix.problems.case import SuiteCase
+from ckpm.reports.page.inputs import gather
+from ckpm.suites import cli, fwd_cases
+from ckpm.suites.kernel_cases import FamilyBench, opened, run_kernel
+from ckpm.suites.reference import Expected, attention
+from ckpm.suites.suites import manifest_keys
+from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
 from tests.emulator.emulator_fwd import around
 from tests.emulator.test_fwd import library as library
-from tests.gpu import cli, fwd_cases
-from tests.gpu.kernel_cases import FamilyBench, opened, run_kernel
-from tests.gpu.reference import Expected, attention
-from tests.gpu.suites import manifest_keys
 
 
 def bench_of(device: EmulatedGpu, library: Path) -> FamilyBench:
@@ -66,7 +66,7 @@ def test_a_wrong_number_fails_the_case(device: EmulatedGpu, library: Path) -> No
 
         with mock.patch.object(fwd_cases, "attention", scaled):
             assert_wrong(bench, key.name)
-        with mock.patch("kernels.launch.fwd_launching.laid_out", moved):
+        with mock.patch("ckpm.attention.launch.fwd_launching.laid_out", moved):
             assert_wrong(bench, key.name)
 
 
@@ -85,7 +85,7 @@ def test_a_fault_is_told_as_the_emulator_saw_it(device: EmulatedGpu, library: Pa
         return {**found, "k": found["k"][:1]}
 
     key = next(key for key in bench.keys if key.mode == "group")
-    with mock.patch("kernels.launch.fwd_launching.laid_out", cut):
+    with mock.patch("ckpm.attention.launch.fwd_launching.laid_out", cut):
         found = run_kernel(bench, key.name)
     assert (found.outcome, bool(found.fault)) == ("fault", True)
     assert "k" in found.message

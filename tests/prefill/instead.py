@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from matrix.keys import Key
-from matrix.problems.case import SuiteCase
-from matrix.problems.problem import loads, serving
+from ckpm.matrix.keys import Key
+from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.problems.problem import loads, serving
 
 ARCH = "gfx950"
 UPSTREAM = "ckpm"

@@ -12,25 +12,25 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kernels.families.backward import convert_dq, dot_do_o, dq_dk_dv, words
-from kernels.families.family import INCLUDE, INCLUDE_BWD
-from kernels.families.libraries import host, library_of, whole
-from kernels.families.render import dispatch_text, unit_text
-from kernels.families.table import FAMILIES
-from kernels.families.units import plan
-from kernels.families.words import features
-from kernels.launch.arguments import backward_fields, cleared, workspaces
-from kernels.launch.backward_launching import laid_out
-from kernels.launch.bwd_harness import BwdArguments
-from kernels.launch.fwd_launching import pose
-from matrix.base.errors import ProblemError, UsageError
-from matrix.dialects import dialect
-from matrix.keys import Key
-from matrix.names import parse
-from matrix.problems.case import SuiteCase
-from matrix.selection import Selection, select
-from tests.unit.kernels.test_harness import compile_c as compile_c
-from tests.unit.kernels.test_harness import toolchain as toolchain
+from ckpm.attention.launch.arguments import backward_fields, cleared, workspaces
+from ckpm.attention.launch.backward_launching import laid_out
+from ckpm.attention.launch.bwd_harness import BwdArguments
+from ckpm.attention.launch.fwd_launching import pose
+from ckpm.base.errors import ProblemError, UsageError
+from ckpm.kernels.families.backward import convert_dq, dot_do_o, dq_dk_dv, words
+from ckpm.kernels.families.family import INCLUDE, INCLUDE_BWD
+from ckpm.kernels.families.libraries import host, library_of, whole
+from ckpm.kernels.families.render import dispatch_text, unit_text
+from ckpm.kernels.families.table import FAMILIES
+from ckpm.kernels.families.units import plan
+from ckpm.kernels.families.words import features
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.keys import Key
+from ckpm.matrix.names import parse
+from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.selection import Selection, select
+from tests.unit.attention.test_harness import compile_c as compile_c
+from tests.unit.attention.test_harness import toolchain as toolchain
 
 DIALECT = "ck-2025-11"
 MEMBERS = ("bwd_dot_do_o", "bwd_dq_dk_dv", "bwd_convert_dq")

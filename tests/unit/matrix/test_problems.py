@@ -8,14 +8,32 @@ from pathlib import Path
 
 import pytest
 
-from matrix.base.errors import NoListOfArchError, ProblemError, TableError, UnknownSuiteError, UnknownTierError
-from matrix.cli import main
-from matrix.dialects import dialect, dialect_names
-from matrix.enumeration import enumerate_keys
-from matrix.problems.case import CHECKS, PAIRWISE, SUITES, TIERS, SuiteCase, complaint, counterpart, wave_instructions
-from matrix.problems.problem import launch_seqlen_k, loads, mask_corner, missing, missing_load, needed, serves, serving
-from matrix.problems.tables import find, problems, read
-from matrix.selection import Selection, select, select_some
+from ckpm.base.errors import NoListOfArchError, ProblemError, TableError, UnknownSuiteError, UnknownTierError
+from ckpm.matrix.cli import main
+from ckpm.matrix.dialects import dialect, dialect_names
+from ckpm.matrix.enumeration import enumerate_keys
+from ckpm.matrix.problems.case import (
+    CHECKS,
+    PAIRWISE,
+    SUITES,
+    TIERS,
+    SuiteCase,
+    complaint,
+    counterpart,
+    wave_instructions,
+)
+from ckpm.matrix.problems.problem import (
+    launch_seqlen_k,
+    loads,
+    mask_corner,
+    missing,
+    missing_load,
+    needed,
+    serves,
+    serving,
+)
+from ckpm.matrix.problems.tables import find, problems, read
+from ckpm.matrix.selection import Selection, select, select_some
 
 
 def make(**fields: object) -> SuiteCase:

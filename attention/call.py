@@ -14,10 +14,9 @@ from ckpm.attention.arrays.options import Options
 from ckpm.attention.arrays.posing import Posed, pose
 from ckpm.attention.arrays.tensors import demand_dtype, demand_shape, demand_writable, operand
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.errors import NoKernelError
+from ckpm.attention.errors import NoKernelError, NullPointerError
 from ckpm.attention.launch.device import choose
 from ckpm.attention.launch.encodings import decode
-from ckpm.attention.launch.errors import NullPointerError
 from ckpm.attention.launch.launching import host_buffers, uploaded
 from ckpm.attention.launch.plan import UNTIMED, Plan, Ran, Timing
 from ckpm.attention.registry import Registry

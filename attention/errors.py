@@ -1,11 +1,17 @@
 """Failures of dispatching: problems, arrays, registries, launches, tuning. Exit codes 200-219, one for each class.
 
-Those of a plan are in attention/launch/errors.py. Codes from 129 to 192 would read as signals of a shell's child.
+Codes from 129 to 192 would read as signals of a shell's child.
 """
 
 from __future__ import annotations
 
 from ckpm.base.errors import CkPrefillError
+
+
+class InvalidProblemError(CkPrefillError):
+    """A problem that breaks a rule or contradicts itself. The message has a line for each complaint."""
+
+    exit_code = 200
 
 
 class DimensionError(CkPrefillError):
@@ -24,6 +30,12 @@ class ShapeError(CkPrefillError):
     """An array whose shape is not what the problem, or another array, says."""
 
     exit_code = 203
+
+
+class NullPointerError(CkPrefillError):
+    """A tensor without an address where the problem needs one."""
+
+    exit_code = 204
 
 
 class DtypeError(CkPrefillError):
@@ -78,6 +90,18 @@ class NoKernelError(CkPrefillError):
     """No registered kernel serves the problem. The message says what is missing."""
 
     exit_code = 213
+
+
+class LaunchError(CkPrefillError):
+    """A library refused a launch, or the launch faulted. The message is the library's or the device's."""
+
+    exit_code = 214
+
+
+class OtherKernelError(CkPrefillError):
+    """A library that takes no kernel's name ran another one than was chosen."""
+
+    exit_code = 215
 
 
 class TuningLockedError(CkPrefillError):

@@ -16,13 +16,13 @@ from ckpm.attention.arrays import dlpack
 from ckpm.attention.errors import (
     DtypeError,
     NotContiguousError,
+    NullPointerError,
     OverlapError,
     ReadOnlyError,
     ShapeError,
     WrongDeviceError,
 )
 from ckpm.attention.launch.device import Device
-from ckpm.attention.launch.errors import NullPointerError
 from ckpm.attention.problems.validation import overlapping
 
 _WORDS: Mapping[str, str] = {

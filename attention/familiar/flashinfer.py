@@ -13,9 +13,8 @@ from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.call import fmha
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.errors import ShapeError, WrongDeviceError
+from ckpm.attention.errors import InvalidProblemError, ShapeError, WrongDeviceError
 from ckpm.attention.familiar.tensors import LOG2_E, empty_like, swapped
-from ckpm.attention.launch.errors import InvalidProblemError
 
 _LAYOUTS = ("NHD", "HND")
 _DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float8_e4m3fn": "fp8bf16"}
@@ -120,7 +119,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
 
         Raises:
             InvalidProblemError: nothing was planned. ShapeError: arrays are not as planned.
-            WrongDeviceError: LSE of raw addresses, which can't be turned here; else as :func:`ckpm.attention.call.fmha`.
+            WrongDeviceError: LSE of raw addresses, which can't be turned here; else as :func:`attention.call.fmha`.
         """
         if self._planned is None:
             raise InvalidProblemError("run comes after plan.")

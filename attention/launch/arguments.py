@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from ckpm.attention.errors import InvalidProblemError
 from ckpm.attention.launch.encodings import fp8_of
-from ckpm.attention.launch.errors import InvalidProblemError
 from ckpm.kernels.families.libraries import host
 from ckpm.matrix.problems.problem import CHOICES, Problem, launch_seqlen_k
 

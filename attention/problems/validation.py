@@ -6,8 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 
-from ckpm.attention.errors import DimensionError, OverlapError
-from ckpm.attention.launch.errors import InvalidProblemError
+from ckpm.attention.errors import DimensionError, InvalidProblemError, OverlapError
 from ckpm.attention.problems.shapes import broken_rules
 from ckpm.matrix.configurations.limits import limits
 from ckpm.matrix.problems.problem import CHOICES, PAGED, Problem, Strides

@@ -10,10 +10,10 @@ import numpy as np
 from ckpm.attention import reference
 from ckpm.attention.arrays.posing import Posed, pose
 from ckpm.attention.call import Attention, uploaded_call
+from ckpm.attention.errors import OtherKernelError
 from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.counters import flattened
 from ckpm.attention.launch.device import Device, EmulatedDevice
-from ckpm.attention.launch.errors import OtherKernelError
 from ckpm.attention.launch.plan import UNTIMED, Plan, Timing
 from ckpm.attention.problems.validation import validated
 from ckpm.attention.sweeps.cases import Case

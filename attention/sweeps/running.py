@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ckpm.attention.errors import DimensionError, NoKernelError
+from ckpm.attention.errors import DimensionError, InvalidProblemError, LaunchError, NoKernelError, OtherKernelError
 from ckpm.attention.launch.c_abi import Status
 from ckpm.attention.launch.device import Device
-from ckpm.attention.launch.errors import InvalidProblemError, LaunchError, OtherKernelError
 from ckpm.attention.problems.shapes import from_shape
 from ckpm.attention.sweeps.asked import Asked, request
 from ckpm.attention.sweeps.cases import Case

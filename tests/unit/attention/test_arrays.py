@@ -16,13 +16,13 @@ from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.errors import (
     DtypeError,
     NotContiguousError,
+    NullPointerError,
     OverlapError,
     ReadOnlyError,
     ShapeError,
     WrongDeviceError,
 )
 from ckpm.attention.launch.encodings import decode, encode
-from ckpm.attention.launch.errors import NullPointerError
 from ckpm.attention.registry import Registry
 from tests.unit.attention.fakes import ARCH, FakeDevice, built, dispatcher, prefill
 

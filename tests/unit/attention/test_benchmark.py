@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import ckpm.kernels.cli
 from ckpm.attention import cli
-from ckpm.attention.launch.errors import LaunchError, OtherKernelError
+from ckpm.attention.errors import LaunchError, OtherKernelError
 from ckpm.attention.problems.shapes import from_shape
 from ckpm.attention.sweeps import asked as asking
 from ckpm.attention.sweeps import command, launching, running

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from ckpm.attention.errors import HeuristicError, NoKernelError
+from ckpm.attention.errors import HeuristicError, InvalidProblemError, NoKernelError
 from ckpm.attention.jit import on_demand
 from ckpm.attention.kernel_sets import kernel_set
-from ckpm.attention.launch.errors import InvalidProblemError
 from ckpm.attention.registry import Instance, Registry
 from ckpm.attention.selection import stages
 from ckpm.attention.tuning import Measurement, TuningDatabase

@@ -13,10 +13,9 @@ from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.backward.call import fmha_backward
 from ckpm.attention.backward.reference import Gradients, gradients
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.errors import DtypeError, NoKernelError, ShapeError, WrongDeviceError
+from ckpm.attention.errors import DtypeError, InvalidProblemError, NoKernelError, ShapeError, WrongDeviceError
 from ckpm.attention.launch.arguments import backward_fields
 from ckpm.attention.launch.buffers import Inputs
-from ckpm.attention.launch.errors import InvalidProblemError
 from ckpm.attention.launch.fwd_launching import pose
 from ckpm.attention.launch.plan import Timing
 from ckpm.attention.registry import Registry

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from ckpm.attention.arrays.tensors import OnDevice
-from ckpm.attention.errors import ShapeError
+from ckpm.attention.errors import InvalidProblemError, ShapeError
 from ckpm.attention.familiar.aiter import mha_batch_prefill_func
 from ckpm.attention.familiar.flashinfer import BatchPrefillWithPagedKVCacheWrapper
 from ckpm.attention.familiar.tensors import paged, swapped
-from ckpm.attention.launch.errors import InvalidProblemError
 from ckpm.attention.launch.harness import Mask
 from ckpm.attention.registry import Registry
 from tests.unit.attention.fakes import FakeDevice, built, dispatcher, prefill

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from ckpm.attention.errors import InvalidProblemError, LaunchError, NullPointerError, OtherKernelError
 from ckpm.attention.launch.arguments import fwd_fields
 from ckpm.attention.launch.buffers import prepare
 from ckpm.attention.launch.c_abi import Status
 from ckpm.attention.launch.device import Fault
-from ckpm.attention.launch.errors import InvalidProblemError, LaunchError, NullPointerError, OtherKernelError
 from ckpm.attention.launch.fwd_launching import pose
 from ckpm.attention.launch.harness import LaunchArguments
 from ckpm.attention.launch.plan import Plan, Timing

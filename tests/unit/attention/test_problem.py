@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpm.attention.errors import DimensionError, OverlapError
-from ckpm.attention.launch.errors import InvalidProblemError
+from ckpm.attention.errors import DimensionError, InvalidProblemError, OverlapError
 from ckpm.attention.problems.builder import ProblemBuilder
 from ckpm.attention.problems.shapes import broken_rules, from_shape, to_shape
 from ckpm.attention.problems.validation import overlapping, validated

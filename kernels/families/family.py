@@ -6,7 +6,6 @@ a family looks it up there; nothing compares a family's name.
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,20 +28,11 @@ Values = Mapping[str, Any]  # axis -> value, as ckpm.matrix.names.parse reads th
 class Scenario:
     """One way in which a kernel must work: candidate launches; the first that dispatch sends to it counts.
 
-    The type of a candidate (AttentionRequest, AppendRequest) decides how it is launched and how its result is checked.
+    A candidate is a SuiteCase, or an AppendRequest.
     """
 
     label: str
     candidates: tuple[Any, ...]
-
-
-def import_later(module: str, function: str) -> Callable[..., Any]:
-    """Return a function that is imported when it is first called: only launching needs NumPy."""
-
-    def call(*args: Any, **options: Any) -> Any:
-        return getattr(importlib.import_module(module), function)(*args, **options)
-
-    return call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +43,7 @@ class Host:
     emission, ``harness`` the text of the C ABI for a dialect. ``arguments`` is the C ABI's struct of one launch,
     ``headers`` the folders of our own headers that its sources include.
 
-    ``launch`` lays out the buffers of a problem, fills ``arguments``, launches and reads the outputs back. ``unread``
-    are fields that have a number in every problem and must be 0 for this library.
+    ``unread`` are fields that have a number in every problem and must be 0 for this library.
 
     ``api`` is CK's function that dispatch defines, '' if it has the library's name. ``functions`` are CK's host
     functions that its instances specialise. With ``several`` launches in one function, each is under conditions.
@@ -72,7 +61,6 @@ class Host:
     dispatch: Callable[[Sequence[Key], Features], str]
     harness: Callable[[str, Features], str]
     arguments: type[CheckedArguments]
-    launch: Callable[..., Any]
     functions: tuple[str, ...]
     api: str = ""
     headers: tuple[Path, ...] = (INCLUDE, INCLUDE_FWD)

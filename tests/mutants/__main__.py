@@ -25,7 +25,7 @@ from ckpm.base.jobs import processors
 from ckpm.matrix.changes.history import commit_of
 from ckpm.matrix.dialects import check_arch, check_upstream
 from ckpm.matrix.options import DEFAULT_ARCH, Parser, add_library_options
-from ckpm.matrix.problems.problem import SUITES
+from ckpm.matrix.problems.case import SUITES
 from ckpm.suites import suites
 from ckpm.suites.errors import MutantsSurvivedError
 from tests.mutants import trial, workers

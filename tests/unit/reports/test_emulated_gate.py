@@ -17,7 +17,7 @@ from ckpm.attention.launch.counters import METRICS, Measured, Measurements, flat
 from ckpm.base.errors import LibraryError, LibraryMismatchError, MeasureError, RecordError, TableError, UnknownTierError
 from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256
 from ckpm.bench.measure import _launched, compulsory_bytes, identity_facts, measure, performance_problems
-from ckpm.matrix.problems.problem import Problem, wave_instructions
+from ckpm.matrix.problems.case import SuiteCase, wave_instructions
 from ckpm.reports.cli import main
 from ckpm.reports.errors import GateError, RegressedError
 from ckpm.reports.gates import baseline
@@ -196,7 +196,7 @@ def test_measurements_are_read_as_they_were_written(tmp_path: Path) -> None:
         (lambda d: d["problems"][0]["counters"].pop("barriers"), "barriers"),
         (
             lambda d: d["problems"][0]["counters"].update(waves=-1),
-            "counters.waves: is -1, which is no count",
+            "counters.waves: must not be negative, is -1",
         ),
         (lambda d: d["problems"][0]["counters"].update(waves=float("nan")), "NaN is no number of JSON"),
         (lambda d: d["problems"][0].pop("kernel"), "kernel: is missing, expected text"),
@@ -236,7 +236,7 @@ def test_the_smoke_problems_take_seconds() -> None:
 def test_compulsory_bytes_by_hand() -> None:
     """3 + 5 queries of 4 heads in and out, 10 + 20 keys and values of 2 heads, 128 numbers of 2 bytes each."""
     lengths: dict[str, Any] = {"seqlens_q": (3, 5), "seqlens_k": (10, 20)}
-    problem = Problem(name="p", suite="performance", tier="smoke", group="g", nhead_q=4, nhead_k=2, **lengths)
+    problem = SuiteCase(name="p", suite="performance", tier="smoke", group="g", nhead_q=4, nhead_k=2, **lengths)
     assert compulsory_bytes(problem) == 2 * 128 * (2 * 8 * 4 + 2 * 30 * 2)
 
 
@@ -273,7 +273,7 @@ def test_a_file_that_is_too_large_for_a_library_is_not_read(tmp_path: Path, fore
     library = tmp_path / "libckpm.so"
     library.touch()
     os.truncate(library, 1 << 40)
-    with pytest.raises(LibraryError, match=r"libckpm\.so: its 1,099,511,627,776 bytes are no library"):
+    with pytest.raises(LibraryError, match=r"libckpm\.so: its 1,099,511,627,776 bytes can't be a library"):
         identity_facts(library, manifests.record(), foreign=foreign)
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from ckpm.base.errors import UsageError
 from ckpm.matrix.dialects import dialect
-from ckpm.matrix.problems.problem import SUITES, wave_instructions
+from ckpm.matrix.problems.case import SUITES, wave_instructions
 from ckpm.matrix.selection import Selection, select
 from ckpm.suites.checks import Result
 from ckpm.suites.errors import MutantsSurvivedError

@@ -81,7 +81,7 @@ ORDER = {
             "__main__",
         ),
     ),
-    "reports": ("errors", "*", "junit", "gates", "timing", "page", "release", "calibration", "cli", "__main__"),
+    "reports": ("errors", "*", "junit", "gates", "timing", "page", "release", "cli", "__main__"),
 }
 MAX_FILES = 16  # Python files in a folder of a room, __init__.py left out
 CROWDED = {"kernels/families": 20, "kernels/launch": 20}  # of those that hold more; none may be added to the list

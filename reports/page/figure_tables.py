@@ -40,7 +40,7 @@ def model(inputs: Inputs) -> Table:
             **{name.replace(" ", "_"): "number" for name in numbers},
         ),
         rows=rows,
-        note="Cycles and modelled times come from counts of the emulator. Measured times are of a GPU, with a warm cache.",
+        note="Cycles and modelled times come from counts of the emulator. Measured times are of a GPU (warm cache).",
         folded=(Folded(title="What the model cannot see", lines=cannot_see()),) if rows else (),
     )  # fmt: skip
 

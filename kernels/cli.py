@@ -57,14 +57,13 @@ def _reproduce(parser: argparse.ArgumentParser) -> None:
 
 def _bench(parser: argparse.ArgumentParser) -> None:
     from kernels.bench import command
-    from kernels.timing import ratios
 
     command.add_options(parser)
-    parser.set_defaults(run=lambda args: command.run(args, ratios.figures))
+    parser.set_defaults(run=command.run)
 
 
 def _measure(parser: argparse.ArgumentParser) -> None:
-    from kernels.bench import measure
+    from kernels.timing import measure
 
     measure.add_options(parser)
     parser.set_defaults(run=measure.run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from kernels.bench.measure import performance_problems
+from kernels.timing.measure import performance_problems
 from matrix.problems.problem import SUITES, TIERS, Problem, mask_corner
 from matrix.problems.tables import problems
 

@@ -6,7 +6,7 @@ import functools
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from kernels.base import jobs
@@ -17,10 +17,17 @@ from kernels.launch.buffers import prepare
 from kernels.launch.c_abi import Library, Status
 from kernels.launch.device import Device, choose
 from kernels.launch.launching import arguments, uploaded
+from kernels.timing import tables
+from kernels.timing.record import Timings
 from matrix.problems.problem import SUITES, Problem
 
 ARCH = "gfx950"
 _CPU = Path("/proc/cpuinfo")
+# Queries and keys, 6 heads on one, causal -> the pull request's own ratio (its TFLOP/s: reports/gates/references.yaml)
+_SCALES: Mapping[str, tuple[str, Mapping[str, float]]] = {
+    "tensor": ("one scale a tensor, pages of 1", {"1k": 1.11, "4k": 1.31, "8k": 1.39}),
+    "page": ("block scales, pages of 1,024", {"1k": 1.06, "4k": 1.22, "8k": 1.31}),
+}
 _PLAIN = "import sys; from kernels.bench.emulated import plain_seconds; print(plain_seconds(*sys.argv[1:]))"
 _START = "import sys; from kernels.bench.emulated import first_launch; print(first_launch(sys.argv[1]))"
 
@@ -171,3 +178,31 @@ def _suites(options: Sequence[str]) -> Figure:
         "< 120 s on 2",
         total < 120,
     )
+
+
+def modelled(toolchain: str, folder: Path) -> list[Figure]:
+    """Build V2 and V3 below ``folder`` and model a few rows of the tables of CK's pull request 6054.
+
+    A launch that is resident at once takes the cycles of its longest workgroup. All rows: kernels timing-tables.
+
+    Raises as :func:`kernels.timing.tables.model`.
+    """
+    timings = tables.model(f"{tables.PUBLISHED[:-1]}*-q[148]k", toolchain, folder)
+    return [_modelled_figure(timings, scale) for scale in _SCALES]
+
+
+def _modelled_figure(timings: Timings, scale: str) -> Figure:
+    what, published = _SCALES[scale]
+    ratios = {length: _ratio(timings, f"{tables.PUBLISHED[:-1]}{scale}-q{length}") for length in published}
+    return Figure(
+        f"timing model: V3 as fast as so many of V2, fp8, causal, {what}: {', '.join(ratios)} queries and keys",
+        ", ".join(f"{ratio:.2f}" for ratio in ratios.values()),
+        f">= {', '.join(f'{ratio:.2f}' for ratio in published.values())} (published)",
+        all(ratios[length] >= ratio for length, ratio in published.items()),
+    )
+
+
+def _ratio(timings: Timings, problem: str) -> float:
+    """Cycles of V2 over cycles of V3. A problem has two rows: V3, then V2."""
+    v3, v2 = (one.cycles for one in timings.problems if one.problem == problem)
+    return v2 / v3

@@ -7,8 +7,8 @@ import fnmatch
 from collections.abc import Sequence
 from pathlib import Path
 
-from kernels.bench.measure import EVERY, on_library, performance_problems
 from kernels.errors import MeasureError
+from kernels.timing.measure import EVERY, on_library, performance_problems
 from kernels.timing.record import Timed, Timings
 from matrix.base.display import show
 from matrix.keys import Key

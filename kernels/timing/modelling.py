@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.bench.measure import identity_facts, keys_of, manifest_of
 from kernels.build.manifest import Manifest
 from kernels.errors import MeasureError
 from kernels.families.libraries import host
@@ -19,6 +18,7 @@ from kernels.launch.counters import LIBRARY_FACTS
 from kernels.launch.device import EmulatedDevice, choose
 from kernels.launch.launching import Outcome
 from kernels.timing.machine import Number, numbers
+from kernels.timing.measure import identity_facts, keys_of, manifest_of
 from kernels.timing.record import SIMDS, Timed, wave_of
 from kernels.timing.replaying import replay, sensitivity
 from matrix.base.errors import CkPrefillError

@@ -14,11 +14,11 @@ import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernels.bench.measure import performance_problems
 from kernels.code.toolchains import CHOICES
 from kernels.errors import MeasureError
 from kernels.timing.building import built
 from kernels.timing.command import summary
+from kernels.timing.measure import performance_problems
 from kernels.timing.record import Timed, Timings
 from matrix.base.display import show
 from matrix.base.outputs import demand_place

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from kernels.base import junit
-from kernels.bench.measure import performance_problems
 from kernels.build.request import LIBRARY
+from kernels.timing.measure import performance_problems
 from kernels.timing.tables import ARCH, UPSTREAM, WORK, library
 from matrix.base.display import show
 from matrix.base.errors import UsageError

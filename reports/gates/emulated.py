@@ -11,8 +11,8 @@ import functools
 from collections.abc import Mapping
 from pathlib import Path
 
-from kernels.bench import measure
 from kernels.launch.counters import Measurements
+from kernels.timing import measure
 from reports.errors import GateError
 from reports.gates import baseline
 from reports.gates.comparing import Threshold, compare, read_thresholds

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernels.bench.measure import identity_facts, keys_of, manifest_of
 from kernels.launch.buffers import prepare
 from kernels.launch.c_abi import Library, Status
 from kernels.launch.device import Device
 from kernels.launch.launching import arguments, check, uploaded, v3_turned_off
+from kernels.timing.measure import identity_facts, keys_of, manifest_of
 from matrix.keys import V3_PIPELINE, Key, is_v3
 from matrix.problems.problem import Problem, measured, serving
 from reports.errors import GateError
@@ -35,7 +35,7 @@ class Side:
 
     library: Library
     keys: Sequence[Key]
-    file_facts: Mapping[str, str]  # what the file is, as kernels.bench.measure.identity_facts says it
+    file_facts: Mapping[str, str]  # what the file is, as kernels.timing.measure.identity_facts says it
     v3: bool | None = None
 
     def serves(self, problem: Problem) -> bool:

@@ -14,7 +14,9 @@ def model(inputs: Inputs) -> Table:
     for library in inputs.libraries:
         arch = library.measured.provenance["arch"] if library.measured else ""
         machine, seconds = known.get(arch), measured_seconds(inputs, library, arch)
-        for one in library.measured.problems if library.measured and machine else ():
+        if library.measured is None or machine is None:
+            continue
+        for one in library.measured.problems:
             guess = estimate(one, machine)
             timed = seconds.get(one.problem)
             rows.append(

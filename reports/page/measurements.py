@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kernels.bench.measure import compulsory_bytes
+from kernels.timing.measure import compulsory_bytes
 from matrix.base.errors import NameSyntaxError, UnknownDialectError, UsageError
 from matrix.base.files import write_atomically
 from matrix.export import to_csv

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from kernels.bench.measure import compulsory_bytes
+from kernels.timing.measure import compulsory_bytes
 from kernels.timing.record import Timed
 from reports.gates.baseline import Acceptance
 from reports.gates.emulated import MODEL_METRICS

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kernels.bench.measure import performance_problems
+from kernels.timing.measure import performance_problems
 from kernels.timing.record import Timed, Timings
 from matrix.keys import V3_PIPELINE
 from matrix.problems.problem import TIERS, Problem

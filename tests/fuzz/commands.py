@@ -19,9 +19,9 @@ import tests.gpu.cli
 import workflows.cli
 from kernels.base.junit import write_junit
 from kernels.base.results import Results
-from kernels.bench.measure import performance_problems
 from kernels.cluster import site
 from kernels.launch.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
+from kernels.timing.measure import performance_problems
 from matrix.problems.ledger import LEDGER
 from tests.fuzz.compiled import LIBRARY, prepare_code, prepare_library, prepare_loadable
 from tests.fuzz.hostile import BYTES, DOCUMENT, TEXT, Change

@@ -16,12 +16,12 @@ from typing import Any
 
 from kernels.base.results import Case as Recorded
 from kernels.base.results import CaseFault, LedgerUse, Results
-from kernels.bench.measure import identity_facts
 from kernels.build.manifest import MANIFEST, Manifest
 from kernels.build.request import LIBRARY, folder_name
 from kernels.code import code_object as codeobject
 from kernels.errors import RecordError
 from kernels.families.libraries import libraries, option
+from kernels.timing.measure import identity_facts
 from matrix.base.errors import NameSyntaxError
 from matrix.base.program import as_called
 from matrix.dialects import dialect

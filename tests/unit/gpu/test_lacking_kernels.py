@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from kernels.bench import measure
 from kernels.errors import MeasureError
 from kernels.launch import launching
 from kernels.launch.c_abi import Launch, Status
 from kernels.launch.launching import Outcome
+from kernels.timing import measure
 from matrix.dialects import dialect
 from matrix.keys import Key
 from matrix.problems.problem import Problem, serving

@@ -16,7 +16,7 @@ import pytest
 from junitparser import JUnitXml
 
 from kernels.base.results import CaseFault, Results
-from kernels.bench.measure import performance_problems
+from kernels.timing.measure import performance_problems
 from matrix.base.errors import UnknownSuiteError
 from matrix.dialects import dialect
 from matrix.enumeration import enumerate_keys

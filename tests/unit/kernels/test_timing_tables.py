@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from kernels.bench import emulated
 from kernels.bench.figures import Figure
-from kernels.bench.measure import performance_problems
 from kernels.cli import main
 from kernels.errors import MeasureError
-from kernels.timing import forward, modelling, ratios, tables
+from kernels.timing import forward, modelling, tables
 from kernels.timing.checks import check, published
+from kernels.timing.measure import performance_problems
 from kernels.timing.record import Timed
 from matrix.base.errors import TableError
 from matrix.base.tablefile import load
@@ -60,7 +61,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
     return rows
 
 
-def test_each_row_runs_the_last_tile_of_one_kv_head_on_both_versions(launched: Launched) -> None:
+def test_row_runs_last_tile_of_one_kv_head_on_both_versions(launched: Launched) -> None:
     found = tables.model("*-h40q37k", "auto", Path("work")).problems
     assert [(one.problem, one.launched) for one in found] == [
         ("performance/published_fp8.tensor-h40q37k", 148 * 40), ("performance/published_fp8.tensor-h40q37k", 296 * 40),
@@ -72,23 +73,21 @@ def test_each_row_runs_the_last_tile_of_one_kv_head_on_both_versions(launched: L
     assert ["_v3_" in name for _, name, _ in launched] == [True, False] * 2
 
 
-def test_a_row_with_one_kv_head_runs_as_it_is(launched: Launched) -> None:
+def test_row_with_one_kv_head_runs_unchanged(launched: Launched) -> None:
     tables.model("*.tensor-h16q65k", "auto", Path("work"))
     assert [(p.nhead_q, p.nhead_k, asked.heads, asked.workgroup) for p, _, asked in launched] == [
         (16, 1, 1, 255), (16, 1, 1, 511),
     ]  # fmt: skip
 
 
-def test_a_grid_that_is_not_one_workgroup_a_tile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_grid_of_other_than_a_workgroup_a_tile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "built", lambda *_: Path("lib.so"))
     monkeypatch.setattr(modelling, "opened", lambda *_: Place([], more=1))
     with pytest.raises(MeasureError, match=r"tensor-q1k: 25 workgroups instead of one for each tile"):
         tables.model("*.tensor-q1k", "auto", Path("work"))
 
 
-def test_a_launch_that_fails_and_a_kernel_that_is_missing_end_it(
-    launched: Launched, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_model_failed_launch_or_missing_kernel_raises(launched: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MeasureError, match=r"no problem fits '\*nonsense\*'"):
         tables.model("*nonsense*", "auto", Path("work"))
     with monkeypatch.context() as lacking:
@@ -101,23 +100,23 @@ def test_a_launch_that_fails_and_a_kernel_that_is_missing_end_it(
         tables.model("*.tensor-q1k", "auto", Path("work"))
 
 
-def test_a_build_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_library_failed_build_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ended = SimpleNamespace(returncode=30, stdout="1 kernel\n", stderr="error: no compiler")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: ended)
     with pytest.raises(MeasureError, match="a library could not be built: 1 kernel\nerror: no compiler"):
         tables.library("auto", tmp_path)
 
 
-def test_the_bench_has_the_documents_ratios(launched: Launched) -> None:
+def test_bench_shows_published_ratios(launched: Launched) -> None:
     """V2 takes 1.5 times as long here: as much as published, or more, everywhere; 1.06 to 1.39 are the documents'."""
-    both = ratios.figures("auto", Path("work"))
+    both = emulated.modelled("auto", Path("work"))
     assert [figure.measured for figure in both] == ["1.50, 1.50, 1.50"] * 2
     assert [figure.met for figure in both] == [True, True]
     assert [figure.target for figure in both] == [">= 1.11, 1.31, 1.39 (published)", ">= 1.06, 1.22, 1.31 (published)"]
     assert len(launched) == 2 * 6
 
 
-def test_the_bench_says_where_a_ratio_is_missed(launched: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bench_marks_missed_ratio(launched: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = Place.timed
 
     def slower(self: Place, problem: Problem, named: str, asked: modelling.Asked) -> Timed | str:
@@ -127,32 +126,31 @@ def test_the_bench_says_where_a_ratio_is_missed(launched: Launched, monkeypatch:
         return timed(problem=one.problem, kernel=named, cycles=one.cycles * (2 if missed else 1), launched=one.launched)
 
     monkeypatch.setattr(Place, "timed", slower)
-    assert [figure.met for figure in ratios.figures("auto", Path("work"))] == [False, True]
+    assert [figure.met for figure in emulated.modelled("auto", Path("work"))] == [False, True]
 
 
-def test_the_bench_writes_them_below_its_own(
-    launched: Launched, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_bench_appends_modelled_ratios(launched: Launched, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in (
-        "bench_matrix.figures",
-        "bench_build.rendering",
-        "bench_build.graph",
+        "build.enumeration",
+        "build.rendering",
+        "build.graph",
         "cold.figures",
-        "on_demand.figures",
+        "dispatch.call",
+        "dispatch.compiled_on_demand",
+        "emulated.figures",
     ):
-        monkeypatch.setattr(f"kernels.bench.command.{name}", lambda *_: [])
+        monkeypatch.setattr(f"kernels.bench.{name}", lambda *_: [])
     monkeypatch.setattr("kernels.bench.command.locate", lambda *_, **__: None)
     monkeypatch.setattr("kernels.bench.command.detect", lambda *_, **__: None)
     own = Figure("of its own", "1", "2", None)
-    monkeypatch.setattr("kernels.bench.command.bench_build.merging", lambda *_: own)
-    monkeypatch.setattr("kernels.bench.emulated.figures", lambda *_: [])
+    monkeypatch.setattr("kernels.bench.build.merging", lambda *_: own)
     assert main(["bench", "--output", str(tmp_path / "bench.md")]) == 0
     rows = (tmp_path / "bench.md").read_text().splitlines()[-3:]
     assert rows[0] == "| of its own | 1 | 2 | - |"
     assert all(row.startswith("| timing model: V3 ") and "| 1.50, 1.50, 1.50 |" in row for row in rows[1:])
 
 
-def test_the_bf16_checks_have_two_kernels_of_each_family_and_no_published_figure() -> None:
+def test_bf16_checks_have_two_kernels_a_family() -> None:
     rows: Mapping[str, Any] = published(forward.SECTION)
     assert list(rows) == list(forward.MASKS)
     assert {check(name, field, 2.0).published for name, field in rows.items()} == {None}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kernels.bench.measure import performance_problems
+from kernels.timing.measure import performance_problems
 from matrix.base.errors import TableError
 from matrix.dialects import dialect, read_dialect
 from matrix.enumeration import enumerate_keys

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from kernels.bench.measure import performance_problems
 from kernels.launch.c_abi import Launch, Library, Status
 from kernels.timing import tables
+from kernels.timing.measure import performance_problems
 from matrix.dialects import dialect
 from matrix.keys import Key, is_v3
 from matrix.problems.problem import Problem

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from kernels.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256
-from kernels.bench.measure import _launched, compulsory_bytes, identity_facts, measure, performance_problems
 from kernels.errors import LibraryError, LibraryMismatchError, MeasureError, RecordError
 from kernels.launch import buffers, launching
 from kernels.launch.counters import METRICS, Measured, Measurements, flattened
+from kernels.timing.measure import _launched, compulsory_bytes, identity_facts, measure, performance_problems
 from matrix.base.errors import TableError, UnknownTierError
 from matrix.problems.problem import Problem, wave_instructions
 from reports.cli import main
@@ -292,7 +292,7 @@ def test_counts_are_measured_once_and_left_beside_the_library(tmp_path: Path, mo
         calls.append((library, arch, tier))
         return measurements(ONE)
 
-    monkeypatch.setattr("kernels.bench.measure.measure", stub)
+    monkeypatch.setattr("kernels.timing.measure.measure", stub)
     library = tmp_path / "libckpm.so"
     assert emulated_gate.measured(library, "gfx950") == emulated_gate.measured(library, "gfx950")
     assert calls == [(library, "gfx950", "smoke")]

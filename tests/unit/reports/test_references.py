@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels.bench.measure import performance_problems
 from kernels.launch import device
+from kernels.timing.measure import performance_problems
 from matrix.base.errors import TableError
 from matrix.problems.problem import Problem
 from reports.cli import main

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ckpm.base import jobs
 from ckpm.base.errors import BenchError
-from ckpm.bench.figures import Figure, timed
+from ckpm.bench.figures import Figure, seconds_of
 from ckpm.kernels.code.toolchains import Toolchain, compile_command
 from ckpm.kernels.families.render import render
 from ckpm.kernels.families.units import DEFAULT_SIZE, Unit
@@ -60,7 +60,7 @@ def _list(folder: Path, *options: str) -> _Run:
     return min(runs, key=lambda run: run.seconds)
 
 
-def enumeration(tree: Tree, folder: Path) -> list[Figure]:
+def compare_enumeration(tree: Tree, folder: Path) -> list[Figure]:
     """All nine families on gfx950, receipt 0, both mask sets; beside the packaged upstream; a filter over all archs."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = []
@@ -76,7 +76,7 @@ def enumeration(tree: Tree, folder: Path) -> list[Figure]:
         )
     ours = _list(folder, "--dialect", tree.dialect)
     listed: list[int] = []
-    theirs = timed(
+    theirs = seconds_of(
         lambda: listed.append(len(codegen_runner.list_names(tree, "gfx950", ",".join(APIS), 0, "simplified")))
     )
     if listed != [ours.lines]:
@@ -127,13 +127,13 @@ def render_once(dialect_name: str, receipt: str, folder: str) -> None:
         render(keys, plan_units(keys), dialect_name, features_of(dialect_name), Path(place))
 
 
-def rendering(tree: Tree, folder: Path) -> list[Figure]:
+def compare_rendering(tree: Tree, folder: Path) -> list[Figure]:
     """Enumerate and render: the newest set as a whole process; the packaged set against the upstream's own codegen.
 
     The latter is timed inside both processes: starting Python takes longer than either.
     """
     command = [sys.executable, "-c", _OURS, NEWEST, "200", str(folder)]
-    newest = min(timed(lambda: subprocess.run(command, cwd=PROJECT, check=True)) for _ in range(3))
+    newest = min(seconds_of(lambda: subprocess.run(command, cwd=PROJECT, check=True)) for _ in range(3))
     count = len(select(dialect(NEWEST), Selection(archs=("gfx950",), receipt=200)))
     packaged = len(select(dialect(tree.dialect), Selection(archs=("gfx950",))))
     their_command = [sys.executable, "-B", "-c", _THEIRS, str(folder)]
@@ -141,7 +141,7 @@ def rendering(tree: Tree, folder: Path) -> list[Figure]:
     for _ in range(3):  # by turns: the machine's mood is the same for both
         run = subprocess.run(their_command, cwd=tree.fmha, check=True, capture_output=True, text=True)
         theirs.append(float(run.stdout))
-        ours += [timed(lambda: render_once(tree.dialect, "0", str(folder))) for _ in range(5)]
+        ours += [seconds_of(lambda: render_once(tree.dialect, "0", str(folder))) for _ in range(5)]
     ratio = min(theirs) / min(ours)
     return [
         Figure(
@@ -159,7 +159,7 @@ def rendering(tree: Tree, folder: Path) -> list[Figure]:
     ]
 
 
-def merging(tree: Tree, toolchain: Toolchain, folder: Path) -> Figure:
+def compare_merged(tree: Tree, toolchain: Toolchain, folder: Path) -> Figure:
     """Kernels a minute of one merged unit against one compiler call a kernel, same flags.
 
     Minutes of processor time: what one compiler takes on a processor of its own, whatever else the machine does.
@@ -250,7 +250,7 @@ def _scons(request: Request) -> _Build:
     )
 
 
-def graph(tree: Tree, folder: Path) -> list[Figure]:
+def measure_graph(tree: Tree, folder: Path) -> list[Figure]:
     """An axis value added, a build with nothing to do, one in a second checkout with a warm cache: 6,000 kernels."""
     keys = select(dialect(NEWEST), Selection(archs=("gfx950",), receipt=200, mask_impl="generic"))[:6000]
     filter_file = folder / "first6000.py"

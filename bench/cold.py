@@ -39,7 +39,7 @@ class Spent:
         return f"{self.wall:.0f} s, {self.processors:.0f} of processors"
 
 
-def figures(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
+def measure(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
     """Raises BenchError: a step failed; ToolchainMissingError."""
     cache = folder / "cache"
     options = ["--upstream", upstream, "--work", str(folder)]

@@ -16,7 +16,7 @@ from ckpm.attention.problems.problem import Problem
 from ckpm.attention.registry import Registry
 from ckpm.base import settings
 from ckpm.bench.cold import ARCH, python
-from ckpm.bench.figures import Figure, timed
+from ckpm.bench.figures import Figure, seconds_of
 from ckpm.kernels.upstream.trees import Tree
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.selection import Selection, select
@@ -48,7 +48,7 @@ class _Unlaunched(EmulatedDevice):
         )
 
 
-def call() -> list[Figure]:
+def measure_call() -> list[Figure]:
     """Measure a problem made, its plan found and the C ABI's struct filled: the best of some rounds."""
     device: Device = _Unlaunched()
     kernels = kernel_set("batch_prefill", device.arch, dtype="bf16", hdim_q=128, mode="group")
@@ -75,10 +75,10 @@ def _seconds_of(call: Callable[[], object]) -> float:
         for _ in range(_CALLS):
             call()
 
-    return min(timed(calls) for _ in range(_ROUNDS)) / _CALLS
+    return min(seconds_of(calls) for _ in range(_ROUNDS)) / _CALLS
 
 
-def compiled_on_demand(tree: Tree, toolchain: str, folder: Path) -> list[Figure]:
+def measure_on_demand(tree: Tree, toolchain: str, folder: Path) -> list[Figure]:
     """Measure whole processes, from the command to a loaded library: cold time, warm time and their ratio.
 
     The cache folder is a new one without compiled kernels. CK's tree, zig's libc++ and the emulator's core are the

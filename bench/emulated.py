@@ -17,7 +17,7 @@ from ckpm.attention.timing import tables
 from ckpm.attention.timing.record import Timings
 from ckpm.base import jobs
 from ckpm.base.errors import BenchError
-from ckpm.bench.figures import Figure, timed
+from ckpm.bench.figures import Figure, seconds_of
 from ckpm.kernels.library.request import LIBRARY, PROJECT
 from ckpm.matrix.problems.problem import SUITES, Problem
 
@@ -82,7 +82,7 @@ def _best(
     return min(seconds)
 
 
-def _called(command: Sequence[str]) -> str:
+def _output_of(command: Sequence[str]) -> str:
     """Standard output of a Python module of ours. Raises BenchError."""
     process = subprocess.run([sys.executable, *command], cwd=PROJECT, capture_output=True, text=True, check=False)
     if process.returncode != 0:
@@ -90,14 +90,14 @@ def _called(command: Sequence[str]) -> str:
     return process.stdout
 
 
-def figures(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
+def measure(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
     """Build the smoke tier below ``folder`` (objects come from the shared cache if they are there) and run it.
 
     Raises:
         BenchError: a build, launch or suite failed.
     """
     options = ["--upstream", upstream, "--work", str(folder)]
-    _called(["-m", "ckpm.kernels", "build", "--arch", ARCH, "--toolchain", toolchain, *options])
+    _output_of(["-m", "ckpm.kernels", "build", "--arch", ARCH, "--toolchain", toolchain, *options])
     path = folder / "build" / ARCH / upstream / LIBRARY
     device = choose("emulator", ARCH, threads=1)
     library = device.load(path)
@@ -114,8 +114,8 @@ def _one_workgroup(device: Device, library: Library, path: Path) -> list[Figure]
     (counted,) = device.counters()["kernels"].values()
     instructions = counted["instructions"]
     rate = sum(instructions.values()) / best
-    core = _called(["-m", "ckpm_emulator", "core", "--plain"]).strip()
-    plain = float(_called(["-c", _PLAIN, str(path), core]))
+    core = _output_of(["-m", "ckpm_emulator", "core", "--plain"]).strip()
+    plain = float(_output_of(["-c", _PLAIN, str(path), core]))
     name, seconds = ("AVX-512", 0.5) if wide else ("AVX2", 1.5)
     return [
         Figure(
@@ -141,7 +141,7 @@ def _one_workgroup(device: Device, library: Library, path: Path) -> list[Figure]
 
 def _start(library: Path) -> Figure:
     """The first process fills the cache of decoded code objects if it has to."""
-    seconds = min(float(_called(["-c", _START, str(library)])) for _ in range(4))
+    seconds = min(float(_output_of(["-c", _START, str(library)])) for _ in range(4))
     return Figure(
         "emulator: start-up and end of a process's first launch (decoded code in the cache)",
         f"{1000 * seconds:.0f} ms",
@@ -169,7 +169,7 @@ def _suites(options: Sequence[str]) -> Figure:
     parts = {}
     for suite in SUITES:
         command = ["-m", "ckpm.suites", "--suite", suite, "--arch", ARCH, "--device", "emulator", *options]
-        parts[suite] = timed(functools.partial(_called, command))
+        parts[suite] = seconds_of(functools.partial(_output_of, command))
     total = sum(parts.values())
     by_suite = ", ".join(f"{suite} {seconds:.0f}" for suite, seconds in parts.items())
     return Figure(
@@ -180,7 +180,7 @@ def _suites(options: Sequence[str]) -> Figure:
     )
 
 
-def modelled(toolchain: str, folder: Path) -> list[Figure]:
+def model_versions(toolchain: str, folder: Path) -> list[Figure]:
     """Build V2 and V3 below ``folder`` and model a few rows of the tables of CK's pull request 6054.
 
     A launch that is resident at once takes the cycles of its longest workgroup. All rows: kernels timing-tables.
@@ -188,10 +188,10 @@ def modelled(toolchain: str, folder: Path) -> list[Figure]:
     Raises as :func:`ckpm.attention.timing.tables.model`.
     """
     timings = tables.model(f"{tables.PUBLISHED[:-1]}*-q[148]k", toolchain, folder)
-    return [_modelled_figure(timings, scale) for scale in _SCALES]
+    return [_ratio_figure(timings, scale) for scale in _SCALES]
 
 
-def _modelled_figure(timings: Timings, scale: str) -> Figure:
+def _ratio_figure(timings: Timings, scale: str) -> Figure:
     what, published = _SCALES[scale]
     ratios = {length: _ratio(timings, f"{tables.PUBLISHED[:-1]}{scale}-q{length}") for length in published}
     return Figure(

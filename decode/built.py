@@ -49,13 +49,13 @@ def run(args: argparse.Namespace) -> int:
     demand_triton()
     for arch in args.arch or ARCHS:
         check_built_arch(arch)
-        file = place(args.work, arch)
+        file = manifest_path(args.work, arch)
         write(file, arch, {one: compiled_stages(one.candidates(arch)) for one in problems(arch)})
         show(f"{len(problems(arch))} problems of {arch}: {file}")
     return 0
 
 
-def place(work: Path, arch: str) -> Path:
+def manifest_path(work: Path, arch: str) -> Path:
     return work / "build" / arch / FOLDER / MANIFEST
 
 

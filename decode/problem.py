@@ -114,7 +114,7 @@ class Cache:
     pages: Array | None = None
 
 
-def forced(arch: str, shape: Shape) -> Launch:
+def forced_launch(arch: str, shape: Shape) -> Launch:
     """What streaming is launched with for a shape: FORCED, with shorter steps on pages that hold none of those."""
     launch = FORCED[arch, shape.head_dim]
     if shape.page_size % launch.step:
@@ -154,7 +154,7 @@ def reduction_candidate(shape: Shape, arch: str) -> Candidate:
     )
 
 
-def quantised(values: Array, groups: int, stored: str, arch: str) -> tuple[Array, Array, Array]:
+def quantise(values: Array, groups: int, stored: str, arch: str) -> tuple[Array, Array, Array]:
     """Bytes, scales and shifts of (slots, heads, head_dim): each group's middle is its shift, its extent its scale."""
     grouped = values.reshape(*values.shape[:2], groups, -1)
     low, high = grouped.min(-1), grouped.max(-1)
@@ -167,7 +167,7 @@ def quantised(values: Array, groups: int, stored: str, arch: str) -> tuple[Array
     return to_fp8(numbers, fp8_of(arch)).reshape(values.shape), scale, shift
 
 
-def dequantised(stored_bytes: Array, scale: Array, shift: Array, stored: str, arch: str) -> Array:
+def dequantise(stored_bytes: Array, scale: Array, shift: Array, stored: str, arch: str) -> Array:
     """The float64 values that a cache stands for, (slots, heads, head_dim)."""
     numbers = stored_bytes.astype(np.float64) if stored == "int8" else from_fp8(stored_bytes, fp8_of(arch))
     grouped = numbers.reshape(*numbers.shape[:2], scale.shape[-1], -1)

@@ -11,7 +11,7 @@ from typing import Any
 from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.attention.timing.machine import Number, values
 from ckpm.attention.timing.record import SIMDS, Check
-from ckpm.attention.timing.streams import KERNEL, READ, Stream, assembled, dot, gemm, large, small
+from ckpm.attention.timing.streams import KERNEL, READ, Stream, assemble, dot, gemm, large, small
 from ckpm.base.tablefile import Field, load
 
 ARCH = "gfx950"  # whose figures they are
@@ -30,7 +30,7 @@ class Model:
     def replay(self, stream: Stream) -> Mapping[str, Any]:
         self.device.configure(record={"workgroup": 0})
         self.device.forget_recording()
-        self.device.run_code(assembled(stream, ARCH), KERNEL, 64 * stream.waves)
+        self.device.run_code(assemble(stream, ARCH), KERNEL, 64 * stream.waves)
         return self.device.replay({**self.numbers, **_ONCE})
 
     def more(self, short: Stream, long: Stream) -> int:
@@ -52,14 +52,14 @@ def checks(device: EmulatedDevice, known: Mapping[str, Number]) -> tuple[Check, 
         MeasureError, DeviceError: a stream can't be assembled, run or replayed.
     """
     model, made = Model(device, values(known)), []
-    for name, field in published("checks").items():
+    for name, field in read_published("checks").items():
         if name not in _STREAMS:
             raise field.fail(f"no stream for '{name}'; there are {', '.join(_STREAMS)}")
         made.append(check(name, field, _STREAMS[name](model)))
     return tuple(made)
 
 
-def published(section: str) -> Mapping[str, Field]:
+def read_published(section: str) -> Mapping[str, Field]:
     """The rows of a section of the table. Raises TableError."""
     return load(TABLE).get(section).mapping()
 
@@ -96,7 +96,7 @@ def _between(text: str, model: Model) -> float:
     return model.more(Stream(text * 64), Stream(text * 96)) / 32
 
 
-def _moved(shift: str, text: str, model: Model) -> float:
+def _cycles_between_lanes(shift: str, text: str, model: Model) -> float:
     """As :func:`_between`, with the lanes' addresses further apart or nearer than 16 bytes."""
     return model.more(Stream(f"{shift}\n{text * 64}"), Stream(f"{shift}\n{text * 96}")) / 32
 
@@ -118,8 +118,8 @@ _STREAMS: Mapping[str, Callable[[Model], float]] = {
     "first-dot": functools.partial(_dot, 96 + 4, 0, 16),
     "second-dot": functools.partial(_dot, 54, 33, 0),
     "lds-b128": functools.partial(_between, READ),
-    "lds-b64": functools.partial(_moved, "v_lshrrev_b32 v1, 1, v1", "ds_read_b64 v[24:25], v1\n"),
-    "lds-conflict": functools.partial(_moved, "v_lshlrev_b32 v1, 1, v1", READ),
+    "lds-b64": functools.partial(_cycles_between_lanes, "v_lshrrev_b32 v1, 1, v1", "ds_read_b64 v[24:25], v1\n"),
+    "lds-conflict": functools.partial(_cycles_between_lanes, "v_lshlrev_b32 v1, 1, v1", READ),
     "lds-ninth": _ninth,
     **{f"tile-{rows}x{columns}": functools.partial(_tile, rows, columns) for rows, columns in _TILES},
 }

@@ -79,7 +79,7 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
 
     if args.checks and arch != checks.ARCH:
         raise MeasureError(f"the published figures are of {checks.ARCH}, not of {arch}: leave --checks out.")
-    place = modelling.opened(library, arch, foreign=args.library is not None)
+    place = modelling.open_library(library, arch, foreign=args.library is not None)
     keys = [key for key in place.keys if fnmatch.fnmatchcase(key.name, args.kernel)]
     asked = modelling.Asked(
         workgroup=args.workgroup, resident=args.resident, full_gpu=args.full_gpu, sensitivity=args.sensitivity
@@ -88,7 +88,7 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
     for problem in performance_problems(args.tier):
         if not fnmatch.fnmatchcase(problem.name, args.problem):
             continue
-        one = missing(keys, problem) or place.timed(problem, _named(keys, problem, args.kernel), asked)
+        one = missing(keys, problem) or place.model(problem, _kernel_name(keys, problem, args.kernel), asked)
         if isinstance(one, str):
             left_out[problem.name] = one
         else:
@@ -101,7 +101,7 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
     )  # fmt: skip
 
 
-def _named(keys: Sequence[Key], problem: Problem, kernel: str) -> str | None:
+def _kernel_name(keys: Sequence[Key], problem: Problem, kernel: str) -> str | None:
     return measured(keys, problem) if kernel == EVERY else serving(keys, problem)[0].name
 
 

@@ -118,7 +118,7 @@ def measure(library: Path, arch: str, tier: str, *, foreign: bool = False, kerne
             left_out[problem.name] = why
             continue
         named = measured(keys, problem) if kernel == EVERY else serving(keys, problem)[0].name
-        figures = _launched(device, loaded, problem, named, manifest, missing_load(keys, problem))
+        figures = _count_launch(device, loaded, problem, named, manifest, missing_load(keys, problem))
         if isinstance(figures, str):
             left_out[problem.name] = figures
             continue
@@ -130,7 +130,7 @@ def measure(library: Path, arch: str, tier: str, *, foreign: bool = False, kerne
     return Measurements(provenance=provenance, problems=tuple(counted), left_out=left_out)
 
 
-def _launched(
+def _count_launch(
     device: Any, loaded: Any, problem: Problem, named: str | None, manifest: Manifest, lacks: str | None
 ) -> Measured | str:
     """What was counted, or why nothing was: a known defect of the upstream (matrix/ledger.yaml), or a refusal by a

@@ -58,19 +58,19 @@ class Modelled:
         facts = {name: getattr(self.manifest, name) for name in LIBRARY_FACTS}
         return {"arch": self.device.arch, **facts, "tier": tier, **self.file_facts}
 
-    def timed(self, problem: Problem, named: str | None, asked: Asked) -> Timed | str:
+    def model(self, problem: Problem, named: str | None, asked: Asked) -> Timed | str:
         """A workgroup of the problem, on the kernel ``named`` or on dispatch's; or why it could not be launched.
 
         Raises:
             MeasureError: it faults, or runs a kernel that the manifest doesn't know; no such workgroup.
         """
-        outcome = self._launched(problem, named, asked)
+        outcome = self._launch(problem, named, asked)
         if not outcome.ran:
             why = outcome.fault.message if outcome.fault else outcome.launch.message
             return f"the launch failed: {why.partition(chr(10))[0]}"
-        return self.replayed(problem, outcome.launch.kernel or "", asked)
+        return self.replay(problem, outcome.launch.kernel or "", asked)
 
-    def replayed(self, problem: Problem, kernel: str, asked: Asked) -> Timed:
+    def replay(self, problem: Problem, kernel: str, asked: Asked) -> Timed:
         """What was recorded of a launch that ran ``kernel``. Raises MeasureError as :meth:`timed`."""
         device = self.device
         recording = device.recording()
@@ -101,7 +101,7 @@ class Modelled:
             sensitivity=sensitivity(device, self.known, resident) if asked.sensitivity else {},
         )
 
-    def _launched(self, problem: Problem, named: str | None, asked: Asked) -> Outcome:
+    def _launch(self, problem: Problem, named: str | None, asked: Asked) -> Outcome:
         """Raises MeasureError: the problem can't be laid out or launched."""
         device = self.device
         device.forget_recording()
@@ -115,7 +115,7 @@ class Modelled:
         return outcome
 
 
-def opened(library: Path, arch: str, *, foreign: bool = False, family: str = DEFAULT_FAMILY) -> Modelled:
+def open_library(library: Path, arch: str, *, foreign: bool = False, family: str = DEFAULT_FAMILY) -> Modelled:
     """A built library on an emulated device of its own. The bytes of a ``foreign`` one needn't fit its manifest.
 
     Raises:

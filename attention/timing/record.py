@@ -215,7 +215,7 @@ class Timings:
     def read(cls, file: Path) -> Timings:
         """Raises RecordError: the file can't be read or is no file of timings; the message names the field."""
         document = of_library(file, "timings", _FORMAT, "Model them again: python -m kernels timing --help.")
-        rows = tuple(map(_timed, document.get("problems").items()))
+        rows = tuple(map(_read_timed, document.get("problems").items()))
         if not rows:
             raise document.get("problems").fail("expected a list of at least one")
         return cls(
@@ -245,7 +245,7 @@ def _span_of(figures: Mapping[str, Any], begin: int, end: int) -> Span:
     return Span(begin=begin, end=end, **counted, stalls=dict(figures["stalls"]))
 
 
-def _timed(row: Value) -> Timed:
+def _read_timed(row: Value) -> Timed:
     row.allow([field.name for field in dataclasses.fields(Timed)])
     waves = tuple(map(_wave, row.get("waves").items()))
     if not waves:
@@ -297,7 +297,7 @@ def _wave(row: Value) -> WaveTime:
 
 
 def _span(row: Value) -> Span:
-    span = Span(**_counted(row, Span))
+    span = Span(**_read_counts(row, Span))
     if span.end < span.begin:
         raise row.get("end").fail("is before the begin")
     return span
@@ -305,10 +305,10 @@ def _span(row: Value) -> Span:
 
 def _phases(row: Value) -> dict[str, Phase]:
     row.allow(tuple(PHASES))
-    return row.map(lambda phase: Phase(**_counted(phase, Phase)))
+    return row.map(lambda phase: Phase(**_read_counts(phase, Phase)))
 
 
-def _counted(row: Value, kind: type[Span] | type[Phase]) -> dict[str, Any]:
+def _read_counts(row: Value, kind: type[Span] | type[Phase]) -> dict[str, Any]:
     """Counts and stalls, by the fields of ``kind``."""
     names = [field.name for field in dataclasses.fields(kind)]
     row.allow(names)

@@ -72,7 +72,7 @@ class Stream:
     waves: int = 4
 
 
-def assembled(stream: Stream, arch: str) -> bytes:
+def assemble(stream: Stream, arch: str) -> bytes:
     """The code object. Raises ToolchainMissingError; MeasureError: the toolchain refuses the text."""
     tc = toolchains.detect("embedded", cache=cache_folder())
     environment = {**os.environ, **tc.environment}
@@ -90,7 +90,7 @@ def assembled(stream: Stream, arch: str) -> bytes:
         return linked.read_bytes()
 
 
-def looped(passes: int, body: str) -> str:
+def repeat(passes: int, body: str) -> str:
     """``body`` so many times."""
     return f"s_mov_b32 s8, {passes}\nloop:\n{body}s_sub_u32 s8, s8, 1\ns_cmp_lg_u32 s8, 0\ns_cbranch_scc1 loop\n"
 
@@ -146,4 +146,4 @@ def gemm(rows: int, columns: int, passes: int) -> Stream:
         body += small(4 * (at % 16))
         body += LOAD * ((at + 1) * loads // mfmas - at * loads // mfmas)
         body += READ * ((at + 1) * reads // mfmas - at * reads // mfmas)
-    return Stream(looped(passes, body + "s_waitcnt lgkmcnt(0)\n"))
+    return Stream(repeat(passes, body + "s_waitcnt lgkmcnt(0)\n"))

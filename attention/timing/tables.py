@@ -71,13 +71,13 @@ def model(problems: str, toolchain: str, work: Path) -> Timings:
         DeviceError, LibraryError: the emulator can't be started, the library not loaded.
     """
     # only here: other commands do without NumPy and the emulator
-    from ckpm.attention.timing.modelling import opened
+    from ckpm.attention.timing.modelling import open_library
 
     chosen = [one for one in performance_problems(TIER) if fnmatch.fnmatchcase(one.name, problems)]
     if not chosen:
         raise MeasureError(f"no problem fits '{problems}'. See matrix/tables/performance.yaml.")
-    place = opened(library(toolchain, work), ARCH)
-    rows = tuple(_timed(place, problem, version) for problem in chosen for version in VERSIONS)
+    place = open_library(library(toolchain, work), ARCH)
+    rows = tuple(_model_row(place, problem, version) for problem in chosen for version in VERSIONS)
     return Timings(provenance=place.provenance(TIER), problems=rows)
 
 
@@ -86,7 +86,7 @@ def library(toolchain: str, work: Path) -> Path:
     return built(("--upstream", UPSTREAM, "--tier", "full", "--where", WHERE), UPSTREAM, toolchain, work)
 
 
-def _timed(place: Modelled, problem: Problem, version: str) -> Timed:
+def _model_row(place: Modelled, problem: Problem, version: str) -> Timed:
     """Raises MeasureError: the library has no such kernel, or the launch fails."""
     from ckpm.attention.timing.modelling import Asked
 
@@ -95,7 +95,7 @@ def _timed(place: Modelled, problem: Problem, version: str) -> Timed:
         raise MeasureError(f"{problem.name}: {why}")
     key = serving(place.keys, head)[0]
     tiles = -(-problem.seqlens_q[0] // key.tile.bm0)
-    timed = place.timed(head, key.name, Asked(workgroup=tiles - 1, heads=problem.nhead_k))
+    timed = place.model(head, key.name, Asked(workgroup=tiles - 1, heads=problem.nhead_k))
     if isinstance(timed, str):
         raise MeasureError(f"{problem.name}: {timed}")
     if timed.launched != tiles * problem.nhead_q:

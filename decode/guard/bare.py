@@ -22,7 +22,7 @@ from typing import Any
 
 from ckpm.base.errors import UsageError
 from ckpm.decode.guard.candidates import Constant
-from ckpm.decode.guard.compiling import configurations, is_kernel, jitted, module_of
+from ckpm.decode.guard.compiling import configurations, is_kernel, jit_function, module_of
 from ckpm.decode.guard.errors import KernelFileError, SignatureError
 from ckpm.decode.guard.figures import Budget
 from ckpm.decode.guard.table import Case, Guarded, Table
@@ -60,7 +60,7 @@ def table_of(file: Path, archs: Sequence[str], signatures: Sequence[str], budget
         raise UsageError(f"--signature {unknown[0]}: no kernel of {file.name}, which has {known}.")
     if wrong := [line for one in found for line in _complaints(one)]:
         raise SignatureError(f"{file}: " + "; ".join(wrong))
-    guarded = tuple(_guarded(file, one, tuple(archs), budget) for one in found)
+    guarded = tuple(_guard(file, one, tuple(archs), budget) for one in found)
     return Table(file=file, accepted=file.with_name(file.stem + ACCEPTED_SUFFIX), kernels=guarded)
 
 
@@ -79,7 +79,7 @@ def _kernels(file: Path, options: Mapping[str, Said]) -> Iterator[_Found]:
     module = module_of(file)
     text = file.read_text()
     here = {name: value for name, value in vars(module).items() if is_kernel(value) and _is_of(value, file)}
-    called = _called(text, here)
+    called = _callees(text, here)
     comments = _comments(text)
     names = [name for name in here if name in options or name in comments or name not in called]
     if not names:
@@ -91,10 +91,10 @@ def _kernels(file: Path, options: Mapping[str, Said]) -> Iterator[_Found]:
 
 def _is_of(function: Any, file: Path) -> bool:
     """Whether it is defined there, and not imported."""
-    return Path(jitted(function).fn.__code__.co_filename).resolve() == file.resolve()
+    return Path(jit_function(function).fn.__code__.co_filename).resolve() == file.resolve()
 
 
-def _called(text: str, kernels: Mapping[str, Any]) -> set[str]:
+def _callees(text: str, kernels: Mapping[str, Any]) -> set[str]:
     """Kernels that a kernel calls: parts of that one, which nobody launches."""
     called = set()
     for function in ast.walk(ast.parse(text)):
@@ -148,7 +148,7 @@ def _constant(value: str, word: str, kernel: str) -> Constant:
 
 def _complaints(found: _Found) -> list[str]:
     """What a launch would have to say and nobody does, and what is said of no argument."""
-    function = jitted(found.function)
+    function = jit_function(found.function)
     chosen = {name for one in configurations(found.function) for name in one}
     missing = [
         f"{one.name}={'CONSTANT' if one.is_constexpr else 'TYPE'}"
@@ -168,12 +168,12 @@ def _complaints(found: _Found) -> list[str]:
     return lines
 
 
-def _guarded(file: Path, found: _Found, archs: tuple[str, ...], budget: Budget) -> Guarded:
+def _guard(file: Path, found: _Found, archs: tuple[str, ...], budget: Budget) -> Guarded:
     own = configurations(found.function)
     chosen = {name for one in own for name in one}
     defaults = {
         one.name: one.default
-        for one in jitted(found.function).params
+        for one in jit_function(found.function).params
         if one.is_constexpr and one.has_default and one.name not in chosen
     }
     constants = {name: value[0] for name, value in found.said.items() if isinstance(value, tuple)}

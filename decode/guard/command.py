@@ -13,12 +13,12 @@ from ckpm.base.display import show
 from ckpm.base.errors import UsageError
 from ckpm.decode.guard.bare import budget_of, table_of
 from ckpm.decode.guard.candidates import Judged, candidate
-from ckpm.decode.guard.compiling import configurations, function_of, jitted, judge
+from ckpm.decode.guard.compiling import configurations, function_of, jit_function, judge
 from ckpm.decode.guard.errors import KernelFileError, OverBudgetError, UnacceptedError
 from ckpm.decode.guard.figures import DIRECTIONS
 from ckpm.decode.guard.packages import demand_triton
 from ckpm.decode.guard.pruning import complaints
-from ckpm.decode.guard.ratchet import Accepted, changes, merged
+from ckpm.decode.guard.ratchet import Accepted, changes, merge
 from ckpm.decode.guard.table import Case, Guarded, Table, read_table
 from ckpm.matrix.dialects import check_built_arch
 
@@ -101,7 +101,7 @@ def judged_kernel(guarded: Guarded, arch: str | None) -> list[list[Judged]]:
     chosen = guarded.configurations or configurations(function)
     if not chosen:
         raise KernelFileError(f"{guarded.name}: no autotuner and no configurations: name at least one in the table.")
-    arguments = tuple(jitted(function).arg_names)
+    arguments = tuple(jit_function(function).arg_names)
 
     def judge_all(case: Case, arch: str) -> list[Judged]:
         each = [candidate(guarded.name, arch, arguments, case.signature, case.constexprs, one) for one in chosen]
@@ -149,7 +149,7 @@ def _accept(table: Table, judged: Sequence[Judged], names: Sequence[str], reason
     import triton
 
     before = Accepted.read(table.accepted) if table.accepted.is_file() else None
-    accepted = merged(before, judged, names, compiler=f"triton {triton.__version__}", reason=reason)
+    accepted = merge(before, judged, names, compiler=f"triton {triton.__version__}", reason=reason)
     accepted.write(table.accepted)
     show(f"{number(len(judged), 'configuration')} accepted: {table.accepted.resolve()}")
     return 0

@@ -97,10 +97,10 @@ def is_kernel(value: Any) -> bool:
     """A JITFunction, or an autotuner or heuristics over one."""
     import triton
 
-    return isinstance(jitted(value), triton.JITFunction)
+    return isinstance(jit_function(value), triton.JITFunction)
 
 
-def jitted(function: Any) -> Any:
+def jit_function(function: Any) -> Any:
     """The JITFunction below an autotuner's, and below heuristics."""
     while hasattr(function, "fn") and hasattr(function.fn, "arg_names"):
         function = function.fn
@@ -118,13 +118,13 @@ def configuration_of(config: Any) -> Mapping[str, Constant]:
     return {**config.kwargs, **{name: value for name, value in chosen.items() if value is not None}}
 
 
-def compiled(function: Any, candidate: Candidate) -> Code:
+def compile_candidate(function: Any, candidate: Candidate) -> Code:
     """Raises KernelFileError: Triton refuses it, or types and constants are not those of the kernel's arguments."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    kernel = jitted(function)
+    kernel = jit_function(function)
     names = list(kernel.arg_names)
     if missing := [name for name in names if name not in candidate.signature and name not in candidate.constexprs]:
         raise KernelFileError(f"{candidate.kernel}: no type and no constant for {', '.join(missing)}. Add them.")
@@ -155,7 +155,7 @@ def _why(error: BaseException) -> str:
 
 def judge(function: Any, candidate: Candidate, budget: Budget) -> Judged:
     """Compile a candidate and hold its figures against the budget. One that doesn't compile has that as its reason."""
-    return judged_code(candidate, budget, lambda: compiled(function, candidate))
+    return judged_code(candidate, budget, lambda: compile_candidate(function, candidate))
 
 
 def judged_code(candidate: Candidate, budget: Budget, compiling: Callable[[], Code]) -> Judged:

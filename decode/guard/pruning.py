@@ -12,7 +12,7 @@ from typing import Any
 
 from ckpm.base.display import show
 from ckpm.decode.guard.candidates import Judged, candidate
-from ckpm.decode.guard.compiling import configuration_of, jitted, judge
+from ckpm.decode.guard.compiling import configuration_of, jit_function, judge
 from ckpm.decode.guard.errors import OverBudgetError
 from ckpm.decode.guard.figures import Budget
 
@@ -31,7 +31,7 @@ def early_config_prune(
 
     def prune(configs: Sequence[Any], named_args: Mapping[str, Any], **kwargs: Any) -> list[Any]:
         values = {**named_args, **kwargs}
-        outcome = [_judged(kernel, config, values, budget, arch or _current_arch()) for config in configs]
+        outcome = [_judge(kernel, config, values, budget, arch or _current_arch()) for config in configs]
         pruned = [line for one in outcome for line in complaints(one)]
         kept = [config for config, one in zip(configs, outcome, strict=True) if one.fits]
         if not kept:
@@ -50,8 +50,8 @@ def complaints(judged: Judged) -> list[str]:
     return [] if judged.fits else [f"pruned: {judged.candidate.words}: {'; '.join(judged.reasons)}"]
 
 
-def _judged(kernel: Any, config: Any, values: Mapping[str, Any], budget: Budget, arch: str) -> Judged:
-    function, chosen = jitted(kernel), configuration_of(config)
+def _judge(kernel: Any, config: Any, values: Mapping[str, Any], budget: Budget, arch: str) -> Judged:
+    function, chosen = jit_function(kernel), configuration_of(config)
     signature: dict[str, str] = {}
     constexprs: dict[str, Any] = {}
     for parameter in function.params:

@@ -67,18 +67,18 @@ def changes(accepted: Accepted, judged: Sequence[Judged], guarded: Sequence[str]
     found: list[Change] = []
     for identity, one in now.items():
         if identity not in accepted.entries:
-            found.append(Change(kind="new", candidate=one.candidate, what=_words(one.figures)))
+            found.append(Change(kind="new", candidate=one.candidate, what=_describe(one.figures)))
         else:
-            found += _compared(one.candidate, accepted.entries[identity][1], one.figures)
+            found += _compare(one.candidate, accepted.entries[identity][1], one.figures)
     found += [
-        Change(kind="gone", candidate=one, what=_words(figures))
+        Change(kind="gone", candidate=one, what=_describe(figures))
         for identity, (one, figures) in accepted.entries.items()
         if identity not in now and one.kernel in guarded
     ]
     return found
 
 
-def merged(accepted: Accepted | None, judged: Sequence[Judged], guarded: Sequence[str], **head: str) -> Accepted:
+def merge(accepted: Accepted | None, judged: Sequence[Judged], guarded: Sequence[str], **head: str) -> Accepted:
     """What is accepted after these figures are: entries of other kernels stay."""
     kept = {
         identity: entry
@@ -90,12 +90,12 @@ def merged(accepted: Accepted | None, judged: Sequence[Judged], guarded: Sequenc
     )
 
 
-def _compared(candidate: Candidate, before: Figures | None, after: Figures | None) -> list[Change]:
+def _compare(candidate: Candidate, before: Figures | None, after: Figures | None) -> list[Change]:
     if before is None or after is None:
         if before is after:
             return []
         kind = "better" if before is None else "worse"
-        return [Change(kind=kind, candidate=candidate, what=f"{_words(before)}, now {_words(after)}")]
+        return [Change(kind=kind, candidate=candidate, what=f"{_describe(before)}, now {_describe(after)}")]
     found = []
     for name, old in before.numbers().items():
         if (new := after.numbers()[name]) != old:
@@ -105,7 +105,7 @@ def _compared(candidate: Candidate, before: Figures | None, after: Figures | Non
     return found
 
 
-def _words(figures: Figures | None) -> str:
+def _describe(figures: Figures | None) -> str:
     if figures is None:
         return "doesn't compile"
     return " ".join(f"{name}={value}" for name, value in figures.numbers().items())
@@ -131,9 +131,9 @@ def _read_row(row: Value) -> tuple[Candidate, Figures | None]:
         constexprs=row.get("constexprs").map(lambda one: one.value),
         options=row.get("options").map(lambda one: one.value),
     )
-    return candidate, row.optional("figures", _figures, None)
+    return candidate, row.optional("figures", _read_figures, None)
 
 
-def _figures(value: Value) -> Figures:
+def _read_figures(value: Value) -> Figures:
     value.allow(tuple(DIRECTIONS))
     return Figures(**{name: value.get(name).count() for name in DIRECTIONS})

@@ -66,11 +66,11 @@ def read_table(file: Path) -> Table:
     """Raises TableError: the file is no such table; the message names line and field."""
     root = load(file)
     root.allow(("accepted", "kernels"))
-    kernels = tuple(_guarded(name, field, file.parent) for name, field in root.get("kernels").mapping().items())
+    kernels = tuple(_read_kernel(name, field, file.parent) for name, field in root.get("kernels").mapping().items())
     return Table(file=file, accepted=file.parent / root.get("accepted").text(), kernels=kernels)
 
 
-def _guarded(name: str, field: Field, folder: Path) -> Guarded:
+def _read_kernel(name: str, field: Field, folder: Path) -> Guarded:
     field.allow(_FIELDS)
     signature, constexprs = _texts(field.find("signature")), _constants(field.find("constexprs"))
     cases, configurations = field.find("cases"), field.find("configurations")

@@ -17,7 +17,7 @@ from ckpm.base.bounded import read_bytes, read_text
 from ckpm.base.files import is_special, write_atomically, writing
 from ckpm.base.records import Source
 from ckpm.reports.errors import GateError
-from ckpm.reports.gates.baseline import FOLDER, Acceptance, Baseline, Figures, history_of, place, read_history
+from ckpm.reports.gates.baseline import FOLDER, Acceptance, Baseline, Figures, history_of, path_of, read_history
 
 _REMEDY = "Delete it, and accept once more."
 
@@ -40,7 +40,7 @@ def accept(
     complete(identity, folder)
     texts, lines = {}, []
     for gate, figures in measured.items():
-        file = place(identity, gate, folder)
+        file = path_of(identity, gate, folder)
         if is_special(file):  # writing would wait for whoever reads the pipe
             raise GateError(f"{file}: a pipe or a device is in the baseline's place. Remove it.")
         text = Baseline(facts={**identity, "reason": reason}, figures=figures).text()
@@ -54,7 +54,7 @@ def accept(
     if texts:
         write_atomically(_journal(identity, folder), json.dumps({**texts, history.name: "".join(lines)}).encode())
         complete(identity, folder)
-    return [place(identity, gate, folder) for gate in measured]
+    return [path_of(identity, gate, folder) for gate in measured]
 
 
 def complete(identity: Mapping[str, str], folder: Path = FOLDER) -> None:
@@ -77,7 +77,7 @@ def complete(identity: Mapping[str, str], folder: Path = FOLDER) -> None:
 
 
 def _journal(identity: Mapping[str, str], folder: Path) -> Path:
-    return place(identity, "accepting", folder).with_suffix(".json")
+    return path_of(identity, "accepting", folder).with_suffix(".json")
 
 
 def _demand_finite(measured: Mapping[str, Figures]) -> None:

@@ -82,9 +82,9 @@ def toolchain_folder(facts: Mapping[str, str]) -> str:
     return "-".join(re.findall(r"[A-Za-z0-9._]+", facts["identity"].replace("clang ", "clang")))
 
 
-def existing(facts: Mapping[str, str], gate: str, folder: Path = FOLDER) -> Path:
-    """:func:`place`; or its place before versions had folders, if there is one of exactly this toolchain."""
-    now = place(facts, gate, folder)
+def existing_path(facts: Mapping[str, str], gate: str, folder: Path = FOLDER) -> Path:
+    """:func:`path_of`; or its place before versions had folders, if there is one of exactly this toolchain."""
+    now = path_of(facts, gate, folder)
     older = _before_versions(facts, gate, folder)
     if now.exists() or older == now or not older.is_file():
         return now
@@ -92,11 +92,11 @@ def existing(facts: Mapping[str, str], gate: str, folder: Path = FOLDER) -> Path
 
 
 def _before_versions(facts: Mapping[str, str], gate: str, folder: Path) -> Path:
-    file = place(facts, gate, folder)
+    file = path_of(facts, gate, folder)
     return file.parents[1] / facts["toolchain"] / file.name
 
 
-def place(facts: Mapping[str, str], gate: str, folder: Path = FOLDER) -> Path:
+def path_of(facts: Mapping[str, str], gate: str, folder: Path = FOLDER) -> Path:
     """Where the baseline of a build with these facts lies. Raises GateError for a name that is no file's."""
     name = "-".join(facts[part] for part in ("upstream", FAMILY) if part in facts)
     parts = [facts["arch"], toolchain_folder(facts), name]
@@ -162,7 +162,7 @@ def demand_same(
     such a change did.
     ``present`` are the subjects of this build, if they are known: the message then names those that are gone.
     """
-    accepted, built = _compared(baseline.facts), _compared(identity)
+    accepted, built = _comparable(baseline.facts), _comparable(identity)
     names = dict.fromkeys((*IDENTITY, *identity))
     other = [name for name in names if accepted.get(name) != built.get(name)]
     if other:
@@ -175,7 +175,7 @@ def demand_same(
         )
 
 
-def _compared(identity: Mapping[str, str]) -> dict[str, str]:
+def _comparable(identity: Mapping[str, str]) -> dict[str, str]:
     """Without what a gate judges: a checkout's text, and that of our own headers before a package."""
     package = "" if identity.get("upstream") == CHECKOUT else identity.get("upstream_identity", "")
     return {**identity, "upstream_identity": package.partition(OWN_HEADERS)[0]}
@@ -183,7 +183,7 @@ def _compared(identity: Mapping[str, str]) -> dict[str, str]:
 
 def history_of(identity: Mapping[str, str], folder: Path = FOLDER) -> Path:
     """The JSON Lines of every accepted baseline, the newest last."""
-    return place(identity, "history", folder).with_suffix(".jsonl")
+    return path_of(identity, "history", folder).with_suffix(".jsonl")
 
 
 def existing_history(identity: Mapping[str, str], folder: Path = FOLDER) -> Path:

@@ -18,7 +18,7 @@ from ckpm.kernels.library.request import LIBRARY
 from ckpm.matrix.dialects import check_built_arch
 from ckpm.matrix.options import DEFAULT_ARCH
 from ckpm.matrix.problems.problem import TIERS
-from ckpm.reports.gates.references import beside
+from ckpm.reports.gates.references import compare_with_references
 from ckpm.reports.gates.statistics import read_settings
 from ckpm.reports.junit.write import write_gate
 from ckpm.reports.verdicts import VERDICTS, Gate, demand
@@ -55,14 +55,14 @@ def run(args: argparse.Namespace, remarks: Callable[[Gate], Iterable[str]]) -> N
     device = choose(args.device, arch)
     if args.upstream:
         baseline, candidate = gpu_gate.versions(device, files[0])
-        chosen = gpu_gate.served(baseline, candidate, chosen)
+        chosen = gpu_gate.problems_of_both(baseline, candidate, chosen)
     else:
         baseline, candidate = (gpu_gate.side(device, path) for path in files)
     gate = gpu_gate.compare(device, baseline, candidate, chosen, read_settings())
     write_gate(gate, args.output)
     counts = Counter(row.verdict for row in gate.rows)
     show(f"{gate.verdict}: {', '.join(f'{counts[word]} {word}' for word in VERDICTS if counts[word])}; {args.output}")
-    for line in (*beside(gate), *remarks(gate)):
+    for line in (*compare_with_references(gate), *remarks(gate)):
         show(f"  {line}")
     demand(gate, args.output)
 

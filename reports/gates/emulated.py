@@ -27,7 +27,7 @@ MODEL_METRICS = ("model_workgroup_cycles", "model_steady_cycles", "model_grid_cy
 
 
 @functools.cache
-def measured(library: Path, arch: str) -> Measurements:
+def measure_library(library: Path, arch: str) -> Measurements:
     """Run the problems on the emulator, and write the counters beside the library, for the report.
 
     Raises:
@@ -38,7 +38,7 @@ def measured(library: Path, arch: str) -> Measurements:
     return measurements
 
 
-def figures(measured: Measurements, known: Mapping[str, Machine] | None = None) -> dict[str, dict[str, float]]:
+def by_problem(measured: Measurements, known: Mapping[str, Machine] | None = None) -> dict[str, dict[str, float]]:
     """The counters of every problem, then the model's cycles.
 
     Raises:

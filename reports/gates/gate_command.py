@@ -71,17 +71,17 @@ def run_gate(args: argparse.Namespace) -> None:
         UnknownArchError, NoManifestError, ManifestError, CodeObjectError, TableError.
         GateError, RegressedError, InconclusiveError: it could not be compared, or does not pass.
     """
-    judged = _judged(args)
+    judged = _read_judged(args)
     output = args.output or judged.inputs[0].with_name("gate.json")
     junit.clear(output, *judged.inputs)
     identity = judged.identity()
     complete(identity, args.baselines)
-    refuse_inputs(output, [baseline.place(identity, name, args.baselines) for name in _chosen(args, judged)])
+    refuse_inputs(output, [baseline.path_of(identity, name, args.baselines) for name in _chosen(args, judged)])
     thresholds = read_thresholds()
     rows: list[Row] = []
     provenance = dict(identity)
     for name in _chosen(args, judged):
-        place = baseline.existing(identity, name, args.baselines)
+        place = baseline.existing_path(identity, name, args.baselines)
         try:
             accepted = baseline.read(place, judged.accept)
             kind = judged.kinds[name]
@@ -129,7 +129,7 @@ def run_accept(args: argparse.Namespace) -> None:
             f"{baseline.FOLDER} belongs to the installed ckpm, whose next version replaces it. "
             "Choose a folder of your own with --baselines FOLDER, here and for the gate."
         )
-    judged = _judged(args)
+    judged = _read_judged(args)
     identity = judged.identity()
     chosen = _chosen(args, judged)
     measured = {name: judged.kinds[name].measure() for name in chosen}  # all of them before the first is stored
@@ -146,7 +146,7 @@ def run_history(args: argparse.Namespace) -> None:
     Raises:
         UnknownArchError, NoManifestError, ManifestError, GateError.
     """
-    judged = _judged(args)
+    judged = _read_judged(args)
     identity = judged.identity()
     complete(identity, args.baselines)
     for name in _chosen(args, judged):
@@ -169,7 +169,7 @@ def _changes(lines: Sequence[baseline.Acceptance]) -> dict[int, list[str]]:
     return changes
 
 
-def _judged(args: argparse.Namespace) -> Judged:
+def _read_judged(args: argparse.Namespace) -> Judged:
     """What the options name. Raises UnknownArchError, and as the one that is asked."""
     check_built_arch(args.arch)
     return {DECODE: _decode_kernels}.get(args.family, gated_library)(args)

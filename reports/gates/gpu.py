@@ -41,7 +41,7 @@ class Side:
     def serves(self, problem: Problem) -> bool:
         return bool(serving(self.keys, problem))
 
-    def named(self, problem: Problem) -> str | None:
+    def kernel_name(self, problem: Problem) -> str | None:
         """The kernel to name at launch; None leaves the choice to dispatch."""
         return measured(self.keys, problem)
 
@@ -57,7 +57,7 @@ def compare(device: Device, baseline: Side, candidate: Side, problems: Sequence[
     samples: list[Samples] = []
     for problem in problems:
         if baseline.serves(problem) and candidate.serves(problem):
-            samples += _timed(device, baseline, candidate, problem, settings)
+            samples += _take_samples(device, baseline, candidate, problem, settings)
     after = device.context()  # if somebody changed the clocks in between, the times can't be compared
     provenance = {
         **before,
@@ -72,7 +72,7 @@ def compare(device: Device, baseline: Side, candidate: Side, problems: Sequence[
     return Gate.of((*lost, *rows(samples, before, after, settings)), provenance)
 
 
-def _timed(
+def _take_samples(
     device: Device, baseline: Side, candidate: Side, problem: Problem, settings: Settings
 ) -> tuple[Samples, Samples]:
     """Samples with a warm cache, and with a cold one."""
@@ -86,12 +86,12 @@ def _timed(
 
             def warm(arm: str) -> float:
                 again = given.replace(warmup=1, repeat=settings.launches)
-                return _launched(device, sides[arm], problem, again)
+                return _launch(device, sides[arm], problem, again)
 
             def cold(arm: str) -> float:
                 device.hip.fill(filler, 0)
                 device.hip.synchronize()
-                return _launched(device, sides[arm], problem, given.replace(warmup=0, repeat=1))
+                return _launch(device, sides[arm], problem, given.replace(warmup=0, repeat=1))
 
             return _rounds(problem.name, WARM, warm, settings), _rounds(problem.name, COLD, cold, settings)
         finally:
@@ -109,10 +109,10 @@ def _rounds(subject: str, metric: str, launch: Callable[[str], float], settings:
     return Samples(subject=subject, metric=metric, **{arm: tuple(times) for arm, times in taken.items()})
 
 
-def _launched(device: Device, side: Side, problem: Problem, given: Any) -> float:
+def _launch(device: Device, side: Side, problem: Problem, given: Any) -> float:
     """Microseconds of one launch, the mean if it is repeated. Raises GateError."""
     with v3_turned_off() if side.v3 is False else nullcontext():
-        launch = side.library.launch(given, side.named(problem))
+        launch = side.library.launch(given, side.kernel_name(problem))
     fault = device.fault()
     if fault or launch.status != Status.OK:
         raise GateError(f"{problem.name}: {side.library.path}: {fault.message if fault else launch.message}")
@@ -139,7 +139,7 @@ def versions(device: Device, path: Path) -> tuple[Side, Side]:
     return dataclasses.replace(whole, keys=v2, v3=False), dataclasses.replace(whole, keys=v3, v3=True)
 
 
-def served(baseline: Side, candidate: Side, problems: Sequence[Problem]) -> list[Problem]:
+def problems_of_both(baseline: Side, candidate: Side, problems: Sequence[Problem]) -> list[Problem]:
     """The problems that both serve, whichever they ask for: what V3 doesn't serve it has not lost.
 
     Raises:

@@ -129,13 +129,13 @@ def estimate(measured: Measured, machine: Machine) -> Estimate:
     possible = max(measured.occupancy_waves * compute_units()[machine.arch].simds // waves, 1)
     resident = min(possible, -(-groups // machine.compute_units))
     rounds = -(-groups // (machine.compute_units * resident))
-    times = {name: rounds * cycles for name, cycles in _shared(units, resident).items()}
+    times = {name: rounds * cycles for name, cycles in _round_cycles(units, resident).items()}
     times["hbm"] = measured.compulsory_bytes / machine.hbm_bytes_a_cycle
     bound = max(times, key=lambda name: times[name])
     seconds = times[bound] / (machine.clock_mhz * 1e6)
     intensity = count["mfma_flops"] / measured.compulsory_bytes
     roof = min(machine.peak_tflops(measured.dtype), intensity * machine.hbm_gb_s / 1e3)
-    steady = max(_shared(units, possible).values()) / possible
+    steady = max(_round_cycles(units, possible).values()) / possible
     full = count["mfma_flops"] / groups / steady * machine.compute_units * machine.clock_mhz / 1e6
     return Estimate(
         units=units,
@@ -152,7 +152,7 @@ def estimate(measured: Measured, machine: Machine) -> Estimate:
     )
 
 
-def _shared(units: Mapping[str, float], resident: int) -> dict[str, float]:
+def _round_cycles(units: Mapping[str, float], resident: int) -> dict[str, float]:
     """Cycles of a round: resident workgroups share the units, each wave still runs its own instructions in order."""
     return {name: cycles if name == "serial" else resident * cycles for name, cycles in units.items()}
 

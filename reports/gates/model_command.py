@@ -78,14 +78,14 @@ def show_against(measured: Measurements, other: Measurements, out: Console) -> N
     for column in ("instructions", "", "serial", "", "steady", ""):
         table.add_column(column, justify="right", no_wrap=True)
     for one in shared:
-        both = [_compared(each, estimate(each, machine)) for each in (one, others[one.problem])]
+        both = [_cells(each, estimate(each, machine)) for each in (one, others[one.problem])]
         cells = (cell for ours, theirs in zip(*both, strict=True) for cell in _change(ours, theirs))
         table.add_row(one.problem.partition("/")[2], *cells)
     out.print(table)
     out.print("Cycles of the engine clock: serial of a wave alone, steady of a workgroup on a full GPU.")
 
 
-def _compared(one: Measured, estimated: Estimate) -> tuple[float, float, float]:
+def _cells(one: Measured, estimated: Estimate) -> tuple[float, float, float]:
     return one.counters["instructions"], estimated.units["serial"], estimated.steady_cycles
 
 

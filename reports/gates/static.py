@@ -25,7 +25,7 @@ _FIGURES = (
 )  # fmt: skip
 
 
-def figures(library: Path, manifest: Manifest, arch: str) -> dict[str, dict[str, float]]:
+def by_kernel(library: Path, manifest: Manifest, arch: str) -> dict[str, dict[str, float]]:
     """The figures of every kernel that the library has for the arch.
 
     ``loop_*`` count the instructions of the loop that holds the matrix instructions, ``wait_hazards`` the registers

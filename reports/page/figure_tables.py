@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckpm.reports.gates.model import cannot_see, estimate, machines
-from ckpm.reports.gates.references import beside
+from ckpm.reports.gates.references import compare_with_references
 from ckpm.reports.page.columns import GATE_SYMBOLS, Cell, Folded, Table, columns, severity
 from ckpm.reports.page.inputs import Inputs, measured_seconds
 
@@ -47,7 +47,7 @@ def model(inputs: Inputs) -> Table:
     )  # fmt: skip
 
 
-def figures(inputs: Inputs) -> Table:
+def gate_rows(inputs: Inputs) -> Table:
     rows: list[list[Cell]] = []
     left_out = 0
     for file, gate in inputs.gates.items():
@@ -91,7 +91,7 @@ def references(inputs: Inputs) -> Table:
             one.rocm, str(file.relative_to(inputs.folder)),
         ]
         for file, gate in inputs.gates.items()
-        for one in beside(gate)
+        for one in compare_with_references(gate)
     ]  # fmt: skip
     return Table(
         id="references",

@@ -81,7 +81,7 @@ def rows(inputs: Inputs) -> list[dict[str, Any]]:
             {
                 **_problem(problem),
                 **keys[library.place, kernel],
-                **_measured(problem, times.get((library.place, arch), {}).get(name)),
+                **_measured_columns(problem, times.get((library.place, arch), {}).get(name)),
                 "outcome": outcome,
                 "arch": arch,
                 "upstream": library.upstream,
@@ -115,7 +115,7 @@ def _kernel(library: LibraryResults, name: str) -> dict[str, Any]:
     }
 
 
-def _measured(problem: Problem, seconds: float | None) -> dict[str, float | None]:
+def _measured_columns(problem: Problem, seconds: float | None) -> dict[str, float | None]:
     if seconds is None:
         return dict.fromkeys(MEASURED_COLUMNS)
     return {

@@ -28,7 +28,7 @@ from tests.fuzz.hostile import BYTES, DOCUMENT, TEXT, Change
 from tests.fuzz.tree import BUILD, CODEGEN, HEADER, INSTANCES, PARITY, prepare_newest_tree, prepare_tree
 from tests.unit import manifests
 from tests.unit.matrix.test_validate import YAML
-from tests.unit.reports.release.samples import list_anew, make_bundle
+from tests.unit.reports.release.samples import make_bundle, update_sums
 from tests.unit.reports.report_samples import SLOWER, case, write
 from tests.unit.reports.timing_samples import timings
 
@@ -136,7 +136,7 @@ def _below(folder: str, inputs: dict[str, tuple[Change, ...]]) -> dict[str, tupl
 
 
 def _listed_again(folder: Path) -> None:
-    list_anew(folder / "bundle")
+    update_sums(folder / "bundle")
 
 
 def prepare(top: Path) -> None:

@@ -15,13 +15,13 @@ from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.decode import built as building
 from ckpm.decode.built import Built
 from ckpm.decode.gated import problems
-from ckpm.decode.measuring import figures, measured
+from ckpm.decode.measuring import attention_figures, measure
 from ckpm.kernels.code import code_object
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates.comparing import Threshold, compare, read_thresholds
 from ckpm.reports.gates.emulated import GATE as EMULATED
 from ckpm.reports.gates.emulated import THRESHOLDS
-from ckpm.reports.gates.emulated import figures as emulated_figures
+from ckpm.reports.gates.emulated import by_problem as emulated_figures
 from ckpm.reports.gates.judged.what import DECODE, DECODE_CYCLES, Judged, Kind
 from ckpm.reports.gates.static import GATE as STATIC
 from ckpm.reports.gates.static import code_figures
@@ -30,7 +30,7 @@ from ckpm.reports.verdicts import Row
 
 def built(args: argparse.Namespace) -> Judged:
     """What ``nox -s build-decode`` left for the arch. Raises MeasureError, RecordError."""
-    file = building.place(args.work, args.arch)
+    file = building.manifest_path(args.work, args.arch)
     kernels_of = building.read(file, args.arch)
     files = tuple(sorted(file.parent.glob("*.hsaco")))
     static = Kind(measure=lambda: _static(kernels_of, file.parent), rows=_static_rows, present=kernels_of.stages)
@@ -38,7 +38,7 @@ def built(args: argparse.Namespace) -> Judged:
         inputs=(file, *files),
         identity=lambda: identity(kernels_of),
         accept=f"{baseline.ACCEPT} --arch {args.arch} --family {DECODE}",
-        kinds={STATIC: static, EMULATED: Kind(measure=lambda: _emulated(kernels_of), rows=_emulated_rows)},
+        kinds={STATIC: static, EMULATED: Kind(measure=lambda: _count(kernels_of), rows=_emulated_rows)},
         left_out={},
     )
 
@@ -60,19 +60,19 @@ def _static(built: Built, folder: Path) -> dict[str, dict[str, float]]:
     by_name = {}
     for problem in problems(built.arch):
         stages = built.stages[problem.name]
-        own = figures(stages, problem, built.arch).numbers()
+        own = attention_figures(stages, problem, built.arch).numbers()
         (kernel,) = code_object.kernels(stages.attention.binary)
         named = {("occupancy_waves" if name == "waves" else name): float(value) for name, value in own.items()}
         file = building.code_file(folder, problem.name, "attention")
-        code = code_figures(code_object.inspect(file, built.arch), kernel.symbol, str(file))
+        code = attention_figures(code_object.inspect(file, built.arch), kernel.symbol, str(file))
         by_name[problem.name] = {**named, "text_bytes": float(kernel.text_bytes), **code}
     return by_name
 
 
-def _emulated(built: Built) -> dict[str, dict[str, float]]:
+def _count(built: Built) -> dict[str, dict[str, float]]:
     """Raises DeviceError, GateError."""
     device = EmulatedDevice(built.arch)
-    outcomes = {one.name: measured(device, built.stages[one.name], one) for one in problems(built.arch)}
+    outcomes = {one.name: measure(device, built.stages[one.name], one) for one in problems(built.arch)}
     counted = Measurements(provenance={"arch": built.arch}, problems=tuple(one.counts for one in outcomes.values()))
     return {
         name: {**counts, DECODE_CYCLES: outcomes[name].cycles_a_token}

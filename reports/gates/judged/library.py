@@ -46,15 +46,15 @@ class GatedLibrary:
         words = ["--arch", self.arch, "--upstream", self.manifest.upstream, *option(self.library_name)]
         return f"{baseline.ACCEPT} {' '.join(words)}"
 
-    def judged(self, file: Path) -> Judged:
+    def to_judge(self, file: Path) -> Judged:
         """``file``: its manifest."""
         static = Kind(
-            measure=lambda: static_gate.figures(self.library, self.manifest, self.arch),
+            measure=lambda: static_gate.by_kernel(self.library, self.manifest, self.arch),
             rows=partial(_static_rows, self),
             present=self.manifest.kernels,
         )
         emulated = Kind(
-            measure=lambda: emulated_gate.figures(emulated_gate.measured(self.library, self.arch)),
+            measure=lambda: emulated_gate.by_problem(emulated_gate.measure_library(self.library, self.arch)),
             rows=partial(_emulated_rows, self),
         )
         return Judged(
@@ -77,7 +77,7 @@ def _static_rows(
 def _emulated_rows(
     library: GatedLibrary, accepted: baseline.Baseline, figures: baseline.Figures, _: Mapping[str, Threshold]
 ) -> tuple[Row, ...]:
-    return emulated_gate.rows(accepted, figures, emulated_gate.measured(library.library, library.arch))
+    return emulated_gate.rows(accepted, figures, emulated_gate.measure_library(library.library, library.arch))
 
 
 def left_out(library: GatedLibrary) -> dict[str, str]:
@@ -112,4 +112,4 @@ def gated_library(args: argparse.Namespace) -> Judged:
     library = file.with_name(LIBRARY)
     if library.is_file():  # a missing library is an error of whatever reads it later
         check_library(library, manifest)
-    return GatedLibrary(library=library, library_name=name, manifest=manifest, arch=args.arch).judged(file)
+    return GatedLibrary(library=library, library_name=name, manifest=manifest, arch=args.arch).to_judge(file)

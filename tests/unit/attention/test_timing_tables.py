@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ckpm.attention.timing import forward, modelling, tables
-from ckpm.attention.timing.checks import check, published
+from ckpm.attention.timing.checks import check, read_published
 from ckpm.attention.timing.measure import performance_problems
 from ckpm.attention.timing.record import Timed
 from ckpm.base.errors import MeasureError, TableError
@@ -23,7 +23,7 @@ from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import is_v3
 from ckpm.matrix.problems.problem import Problem
 from ckpm.matrix.selection import Selection, select
-from tests.unit.reports.timing_samples import timed
+from tests.unit.reports.timing_samples import make_timed
 
 KEYS = tuple(
     select(dialect("prefill-v3"), Selection(archs=("gfx950",), tier="full", where=(tables.WHERE,)))
@@ -42,12 +42,12 @@ class Place:
     def provenance(self, tier: str) -> dict[str, str]:
         return {"tier": tier, "arch": "gfx950"}
 
-    def timed(self, problem: Problem, named: str, asked: modelling.Asked) -> Timed | str:
+    def model(self, problem: Problem, named: str, asked: modelling.Asked) -> Timed | str:
         self.launched.append((problem, named, asked))
         key = next(key for key in KEYS if key.name == named)
         tiles = -(-problem.seqlens_q[0] // key.tile.bm0) * problem.nhead_q
         cycles = problem.seqlens_k[0] * (2 if is_v3(key.pipeline) else 3)
-        return timed(
+        return make_timed(
             problem=problem.name, kernel=named, cycles=cycles, launched=(tiles + self.more) * asked.heads
         )  # fmt: skip
 
@@ -94,7 +94,7 @@ def test_model_failed_launch_or_missing_kernel_raises(launched: Launched, monkey
         with pytest.raises(MeasureError, match=r"tensor-q1k: no kernel with pipeline qr_async"):
             tables.model("*.tensor-q1k", "auto", Path("work"))
     assert len(launched) == 1  # V3
-    monkeypatch.setattr(Place, "timed", lambda *_: "the launch failed: why")
+    monkeypatch.setattr(Place, "model", lambda *_: "the launch failed: why")
     with pytest.raises(MeasureError, match=r"tensor-q1k: the launch failed: why"):
         tables.model("*.tensor-q1k", "auto", Path("work"))
 
@@ -108,7 +108,7 @@ def test_library_failed_build_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 def test_bench_shows_published_ratios(launched: Launched) -> None:
     """V2 takes 1.5 times as long here: as much as published, or more, everywhere; 1.06 to 1.39 are the documents'."""
-    both = emulated.modelled("auto", Path("work"))
+    both = emulated.model_versions("auto", Path("work"))
     assert [figure.measured for figure in both] == ["1.50, 1.50, 1.50"] * 2
     assert [figure.met for figure in both] == [True, True]
     assert [figure.target for figure in both] == [">= 1.11, 1.31, 1.39 (published)", ">= 1.06, 1.22, 1.31 (published)"]
@@ -116,16 +116,18 @@ def test_bench_shows_published_ratios(launched: Launched) -> None:
 
 
 def test_bench_marks_missed_ratio(launched: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = Place.timed
+    plain = Place.model
 
     def slower(self: Place, problem: Problem, named: str, asked: modelling.Asked) -> Timed | str:
         one = plain(self, problem, named, asked)
         assert isinstance(one, Timed)
         missed = "tensor-q8k" in problem.name and "_v3_" in named
-        return timed(problem=one.problem, kernel=named, cycles=one.cycles * (2 if missed else 1), launched=one.launched)
+        return make_timed(
+            problem=one.problem, kernel=named, cycles=one.cycles * (2 if missed else 1), launched=one.launched
+        )
 
-    monkeypatch.setattr(Place, "timed", slower)
-    assert [figure.met for figure in emulated.modelled("auto", Path("work"))] == [False, True]
+    monkeypatch.setattr(Place, "model", slower)
+    assert [figure.met for figure in emulated.model_versions("auto", Path("work"))] == [False, True]
 
 
 def test_bench_appends_modelled_ratios(launched: Launched, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -142,7 +144,7 @@ def test_bench_appends_modelled_ratios(launched: Launched, monkeypatch: pytest.M
     monkeypatch.setattr("ckpm.bench.command.locate", lambda *_, **__: None)
     monkeypatch.setattr("ckpm.bench.command.detect", lambda *_, **__: None)
     own = Figure("of its own", "1", "2", None)
-    monkeypatch.setattr("ckpm.bench.build.merging", lambda *_: own)
+    monkeypatch.setattr("ckpm.bench.build.compare_merged", lambda *_: own)
     assert main(["bench", "--output", str(tmp_path / "bench.md")]) == 0
     rows = (tmp_path / "bench.md").read_text().splitlines()[-3:]
     assert rows[0] == "| of its own | 1 | 2 | - |"
@@ -150,7 +152,7 @@ def test_bench_appends_modelled_ratios(launched: Launched, monkeypatch: pytest.M
 
 
 def test_bf16_checks_have_two_kernels_a_family() -> None:
-    rows: Mapping[str, Any] = published(forward.SECTION)
+    rows: Mapping[str, Any] = read_published(forward.SECTION)
     assert list(rows) == list(forward.MASKS)
     assert {check(name, field, 2.0).published for name, field in rows.items()} == {None}
     assert {check(name, field, 2.0).error for name, field in rows.items()} == {None}

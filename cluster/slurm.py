@@ -13,10 +13,10 @@ from typing import Any
 
 from ckpm.base.console import number
 from ckpm.base.jobs import UNIT_BYTES
+from ckpm.base.settings import IMPORTS
 from ckpm.cluster.connection import GPU, Say
 from ckpm.cluster.credentials import forget, make
 from ckpm.cluster.errors import SlurmError
-from ckpm.cluster.identity import PROJECT
 from ckpm.cluster.site import Site
 
 _LOG_LINES = 15  # of a job that ended at once
@@ -54,7 +54,7 @@ def _options(site: Site, logs: Path) -> dict[str, Any]:
     """Arguments of SLURMCluster. A job runs as many compilers at once as its processors and its memory allow."""
     from dask.utils import parse_bytes
 
-    paths = {"PYTHONPATH": str(PROJECT), **{name: os.environ[name] for name in _PASSED_ON if name in os.environ}}
+    paths = {"PYTHONPATH": str(IMPORTS), **{name: os.environ[name] for name in _PASSED_ON if name in os.environ}}
     exports = [f"export {name}={shlex.quote(value)}" for name, value in paths.items()]
     memory = parse_bytes(site.memory)
     return {

@@ -1,5 +1,5 @@
-"""``python -m ckpm_emulator run -- PROGRAM``: any HIP program on the emulated device. ``coverage|inspect FILE...``: what GPU
-code needs, and what it shows unrun; ``core`` compiles the interpreter; ``decode`` is for programs that run.
+"""``python -m ckpm_emulator run -- PROGRAM``: HIP programs on the emulated device. ``coverage|inspect FILE...``: what
+GPU code needs, and what it shows unrun; ``core`` compiles the interpreter; ``decode`` is for programs that run.
 """
 
 from __future__ import annotations

@@ -60,8 +60,8 @@ def _versions(inputs: Inputs) -> list[str]:
             if row.about == about:
                 modelled, measured = (f"{pair.ratio:.2f}" if pair else "" for pair in (row.modelled, row.measured))
                 label = f"{row.label} ({row.assumed})" if row.assumed else row.label
-                cells = (shown(label), f"{row.published.ratio:.2f}", modelled, row.meets_published(row.modelled))
-                lines.append(f"| {' | '.join((*cells, measured, row.meets_published(row.measured)))} |")
+                cells = (shown(label), f"{row.published.ratio:.2f}", modelled, row.reaches(row.modelled))
+                lines.append(f"| {' | '.join((*cells, measured, row.reaches(row.measured)))} |")
     return lines
 
 

@@ -124,8 +124,8 @@ def versions(inputs: Inputs) -> Table:
         modelled, measured = one.modelled, one.measured
         rows.append(
             [
-                one.about, one.label, _ratio(modelled), _ratio(one.published), one.meets_published(modelled), _ratio(measured),
-                one.meets_published(measured), *_cycles(modelled), *_speeds(modelled), *_speeds(one.published),
+                one.about, one.label, _ratio(modelled), _ratio(one.published), one.reaches(modelled), _ratio(measured),
+                one.reaches(measured), *_cycles(modelled), *_speeds(modelled), *_speeds(one.published),
                 *_speeds(measured), one.assumed, one.problem,
             ]
         )  # fmt: skip

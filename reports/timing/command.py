@@ -137,7 +137,7 @@ def _versions(about: str, rows: Sequence[PublishedRow]) -> Table:
                 *(f"{one.loop:.1%}" for one in both),
                 f"{pair.ratio:.2f}",
             ]
-        table.add_row(row.label, *figures, f"{row.published.ratio:.2f}", row.meets_published(row.modelled), row.assumed)
+        table.add_row(row.label, *figures, f"{row.published.ratio:.2f}", row.reaches(row.modelled), row.assumed)
     return table
 
 

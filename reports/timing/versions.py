@@ -57,7 +57,7 @@ class PublishedRow:
     modelled: Pair | None
     measured: Pair | None
 
-    def meets_published(self, pair: Pair | None) -> str:
+    def reaches(self, pair: Pair | None) -> str:
         """Whether V3 is at least as much faster than V2 as was published: yes, no or not measured."""
         if pair is None:
             return NOT_MEASURED
@@ -95,7 +95,7 @@ def remarks(gate: Gate) -> list[str]:
     """A line for each row of the documents' tables that a GPU timed V3 against V2 on."""
     return [
         f"{row.problem}: V3/V2 {row.measured.ratio:.2f}, published {row.published.ratio:.2f}; at least as published: "
-        f"{row.meets_published(row.measured)}"
+        f"{row.reaches(row.measured)}"
         for row in published_rows((), [gate])
         if row.measured
     ]

@@ -24,7 +24,6 @@ from ckpm.reports.gates.emulated import THRESHOLDS
 from ckpm.reports.gates.emulated import by_problem as emulated_figures
 from ckpm.reports.gates.judged.what import DECODE, DECODE_CYCLES, Judged, Kind
 from ckpm.reports.gates.static import GATE as STATIC
-from ckpm.reports.gates.static import code_figures
 from ckpm.reports.verdicts import Row
 
 

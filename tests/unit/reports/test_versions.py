@@ -51,7 +51,7 @@ def test_the_rows_are_those_of_both_tables_each_with_a_problem_of_its_own() -> N
     assert [row.label for row in rows] == LABELS * 2
     assert len({row.problem for row in rows}) == 20
     assert [bool(row.assumed) for row in rows] == ([False] * 9 + [True]) * 2
-    assert {row.meets_published(row.modelled) for row in rows} == {"not measured"}
+    assert {row.reaches(row.modelled) for row in rows} == {"not measured"}
     assert row_of(rows, FORTY).published.ratio == pytest.approx(1251.6 / 945.0)
 
 
@@ -61,7 +61,7 @@ def test_a_row_is_reached_if_v3_gains_at_least_as_much(v2: int, reached: str) ->
     row = row_of(published_rows([with_rows(*pair(v2, 1000))], ()), EIGHT_K)
     assert row.modelled is not None
     assert row.modelled.ratio == pytest.approx(v2 / 1000)
-    assert row.meets_published(row.modelled) == reached
+    assert row.reaches(row.modelled) == reached
     assert (row.modelled.v2.cycles, row.modelled.v3.cycles) == (v2, 1000)
     operations = 4 * 128 * 6 * (8192 * 8193 // 2)
     assert row.modelled.v3.tflops == pytest.approx(operations / (1000 / 2.4e9) / 1e12)
@@ -91,7 +91,7 @@ def test_times_of_a_gpu_are_measured_and_the_emulators_are_not() -> None:
     row = row_of(published_rows((), [measured_gate(140.0, 100.0)]), EIGHT_K)
     assert row.measured is not None
     assert row.measured.ratio == pytest.approx(1.4)
-    assert row.meets_published(row.measured) == "yes"
+    assert row.reaches(row.measured) == "yes"
     assert row.measured.v2.tflops == pytest.approx(4 * 128 * 6 * (8192 * 8193 // 2) / 140e-6 / 1e12)
     emulated = measured_gate(140.0, 100.0, gpu="emulated gfx950")
     others = Gate(verdict="improved", provenance={"gpu": "AMD Instinct MI355X"}, rows=emulated.rows)

@@ -1,8 +1,8 @@
-"""Streaming with launch parameters that are chosen by measuring, among those that fit the guard's budget.
+"""Streaming with launch parameters that are chosen by measuring, among the launches that fit the guard's budget.
 
-On a GPU Triton's autotuner takes times (:func:`autotuner`). Without one, the timing model's cycles on the emulated device
-decide (:func:`rank`, ``python -m kernels decode --tune``). ``forced`` of decode/problem.py needs neither and
-is the default.
+On a GPU, Triton's autotuner measures times (:func:`autotuner`). Without a GPU, cycles of the timing model decide
+(:func:`rank`, ``python -m kernels decode --tune``). The default, ``forced_launch`` of decode/problem.py, measures
+nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Figures of rendering and building. Large build graphs are measured with a stub in the compiler's place."""
+"""Figures of enumerating, rendering and building.
+
+Large build graphs are measured with a stub in the compiler's place.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,8 @@ def _list(folder: Path, *options: str) -> _Run:
 
 
 def compare_enumeration(tree: Tree, folder: Path) -> list[Figure]:
-    """All nine families on gfx950, receipt 0, both mask sets; beside the packaged upstream; a filter over all archs."""
+    """List all nine families on gfx950 with both mask sets, list beside the upstream's codegen, filter over all archs.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     rows = []
     for mask, seconds in (("simplified", 1.0), ("generic", 1.5)):
@@ -80,7 +84,7 @@ def compare_enumeration(tree: Tree, folder: Path) -> list[Figure]:
         lambda: listed.append(len(codegen_runner.list_names(tree, "gfx950", ",".join(APIS), 0, "simplified")))
     )
     if listed != [ours.lines]:
-        raise BenchError(f"{tree.name} lists {listed} kernels, the matrix {ours.lines}; 'kernels parity' says more.")
+        raise BenchError(f"{tree.name} lists {listed} kernels, the matrix {ours.lines}; Run python -m kernels parity.")
     ratio = theirs / ours.seconds
     rows.append(
         Figure(
@@ -128,9 +132,9 @@ def render_once(dialect_name: str, receipt: str, folder: str) -> None:
 
 
 def compare_rendering(tree: Tree, folder: Path) -> list[Figure]:
-    """Enumerate and render: the newest set as a whole process; the packaged set against the upstream's own codegen.
+    """Enumerate and render the newest set in a process, and the packaged set against the upstream's own codegen.
 
-    The latter is timed inside both processes: starting Python takes longer than either.
+    The packaged set is timed inside both processes, because starting Python takes longer than either.
     """
     command = [sys.executable, "-c", _OURS, NEWEST, "200", str(folder)]
     newest = min(seconds_of(lambda: subprocess.run(command, cwd=PROJECT, check=True)) for _ in range(3))
@@ -138,7 +142,7 @@ def compare_rendering(tree: Tree, folder: Path) -> list[Figure]:
     packaged = len(select(dialect(tree.dialect), Selection(archs=("gfx950",))))
     their_command = [sys.executable, "-B", "-c", _THEIRS, str(folder)]
     theirs, ours = [], []
-    for _ in range(3):  # by turns: the machine's mood is the same for both
+    for _ in range(3):  # by turns, so that other work of the machine slows both
         run = subprocess.run(their_command, cwd=tree.fmha, check=True, capture_output=True, text=True)
         theirs.append(float(run.stdout))
         ours += [seconds_of(lambda: render_once(tree.dialect, "0", str(folder))) for _ in range(5)]
@@ -160,9 +164,9 @@ def compare_rendering(tree: Tree, folder: Path) -> list[Figure]:
 
 
 def compare_merged(tree: Tree, toolchain: Toolchain, folder: Path) -> Figure:
-    """Kernels a minute of one merged unit against one compiler call a kernel, same flags.
+    """Compile one merged unit, and each of its kernels alone with the same flags.
 
-    Minutes of processor time: what one compiler takes on a processor of its own, whatever else the machine does.
+    Minutes are of processor time, so that other work of the machine does not count.
     """
     keys = select(dialect(tree.dialect), Selection(archs=("gfx950",), receipt=200))
     unit = next(unit for unit in plan_units(keys) if len(unit.keys) == DEFAULT_SIZE)
@@ -197,7 +201,7 @@ def compare_merged(tree: Tree, toolchain: Toolchain, folder: Path) -> Figure:
 
 
 def _stub(folder: Path) -> Toolchain:
-    """A toolchain whose compiler copies the source to the object: for measuring the build graph alone."""
+    """A toolchain whose compiler copies the source to the object, to measure the build graph alone."""
     script = folder / "stub"
     script.write_text(
         "#!/bin/sh\n"
@@ -219,7 +223,7 @@ def _stub(folder: Path) -> Toolchain:
 
 @dataclass(frozen=True, slots=True)
 class _Build:
-    """One run of render, plan and SCons: of the ``steps`` that compile, how many ran or came from the cache."""
+    """One run of render, plan and SCons. Of the ``steps`` that compile, some ran and some came from the cache."""
 
     seconds: float
     peak_bytes: int
@@ -251,7 +255,7 @@ def _scons(request: Request) -> _Build:
 
 
 def measure_graph(tree: Tree, folder: Path) -> list[Figure]:
-    """An axis value added, a build with nothing to do, one in a second checkout with a warm cache: 6,000 kernels."""
+    """Add an axis value, build with nothing to do, and build in a second checkout with a warm cache: 6,000 kernels."""
     keys = select(dialect(NEWEST), Selection(archs=("gfx950",), receipt=200, mask_impl="generic"))[:6000]
     filter_file = folder / "first6000.py"
     filter_file.write_text(f"names = { ({key.name for key in keys})!r}\ndef keep(key):\n    return key.name in names\n")

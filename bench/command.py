@@ -1,8 +1,8 @@
 """``python -m kernels bench``: the figures this project promises, as ratios measured in one run on one machine.
 
-Absolute seconds are printed for orientation; targets in seconds were set for two processors. The figures about large
-build graphs use a stub in the compiler's place (a copy of the source), because compiling thousands of kernels takes
-hours: what they measure is the graph, not the compiler. The table says so.
+Absolute seconds are printed for orientation; targets in seconds were set for two processors. For large build graphs a
+stub takes the compiler's place, because compiling thousands of kernels takes hours. Rows with the stub are marked: they
+measure the graph, not the compiler.
 """
 
 from __future__ import annotations

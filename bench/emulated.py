@@ -60,7 +60,7 @@ def plain_seconds(library: str, core: str) -> float:
 
 
 def _long(device: Device, library: Library) -> float:
-    """Processor seconds on one processor, the best of five: what it takes whatever else the machine does."""
+    """Processor seconds on one processor, the best of five runs."""
     return _best(device, library, _problem("long", 131072), 5, time.process_time)
 
 
@@ -105,9 +105,9 @@ def measure(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
 
 
 def _one_workgroup(device: Device, library: Library, path: Path) -> list[Figure]:
-    """With the core as it was before it had short ways for the usual cases of an instruction, in the same run.
+    """Measure the long workgroup on the core, and on the core built with -DEMU_PLAIN, in the same run.
 
-    That is without the huge pages for device memory, too: both came to make this workgroup faster.
+    The plain core has no short ways for the usual cases of an instruction, and no huge pages for device memory.
     """
     wide = "avx512f" in _CPU.read_text(encoding="utf-8")
     best = _long(device, library)

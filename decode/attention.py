@@ -85,10 +85,10 @@ def decode(
 
 
 def _memory(device: EmulatedDevice, stack: ExitStack) -> tuple[Callable[[int], Memory], Callable[[Array], Memory]]:
-    """What allocates bytes, and what copies an array to the device; the stack frees them."""
+    """Two functions: allocate bytes, and copy an array to the device. The stack frees both."""
 
     def free(taken: Memory) -> None:
-        if device.fault() is None:  # else every call fails, and would hide what the launch says
+        if device.fault() is None:  # after a fault every call fails, which would hide the launch's message
             device.hip.free(taken)
 
     def memory(size: int) -> Memory:

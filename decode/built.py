@@ -64,7 +64,7 @@ def code_file(folder: Path, name: str, stage: str) -> Path:
 
 
 def write(file: Path, arch: str, compiled: Mapping[Problem, Stages]) -> None:
-    """The code objects, then the file that names them. Raises DiskFullError, OutputError."""
+    """Write the code objects, then the file that names them. Raises DiskFullError, OutputError."""
     import triton
 
     rows = {}
@@ -79,10 +79,10 @@ def write(file: Path, arch: str, compiled: Mapping[Problem, Stages]) -> None:
 
 
 def read(file: Path, arch: str) -> Built:
-    """What :func:`write` left.
+    """Read the files of :func:`write`.
 
     Raises:
-        MeasureError: nothing was built for the arch, or of other problems than there are now.
+        MeasureError: nothing was built for the arch, or for other problems.
         RecordError: the file or a code object that it names is damaged.
     """
     if not file.is_file():

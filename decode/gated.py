@@ -1,4 +1,4 @@
-"""What perf-gate judges of the decode kernels: each form on problems of one sequence, as data."""
+"""The problems of perf-gate for the decode kernels, as data: each form on problems of one sequence."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Problem:
     launch: Launch
 
     def candidates(self, arch: str) -> tuple[Candidate, Candidate]:
-        """What is compiled of it: the attention and the reduction."""
+        """The two kernels to compile: the attention and the reduction."""
         return attention_candidate(self.form, self.shape, self.launch, arch), reduction_candidate(self.shape, arch)
 
 

@@ -1,4 +1,4 @@
-"""A built problem launched on the emulated device: what its code object says, counts, and the model's cycles."""
+"""Launch a built problem on the emulated device: read its code object, count, and model its cycles."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def attention_figures(stages: Stages, problem: Problem, arch: str) -> Figures:
 
 
 def measure(device: EmulatedDevice, stages: Stages, problem: Problem) -> Outcome:
-    """Raises DeviceError, CodeObjectError. The device's options are as they were made afterwards."""
+    """Launch a problem, and reset the device's options. Raises DeviceError, CodeObjectError."""
     own = attention_figures(stages, problem, device.arch)
     resident = max(own.waves * SIMDS // problem.launch.num_warps, 1)
     modelled: dict[str, Any] = {}
@@ -71,7 +71,7 @@ def measure(device: EmulatedDevice, stages: Stages, problem: Problem) -> Outcome
 
 
 def make_inputs(problem: Problem, arch: str) -> tuple[Array, Cache, Array]:
-    """Q, the cache and the lengths: numbers of a fixed seed, pages in a random order."""
+    """Make Q, the cache and the lengths: numbers of a fixed seed, pages in a random order."""
     shape, rng = problem.shape, np.random.default_rng(0)
     k, v = (rng.standard_normal((TOKENS, shape.heads_kv, shape.head_dim)) for _ in range(2))
     (kb, ks, kh), (vb, vs, vh) = (quantise(one, shape.groups, shape.stored, arch) for one in (k, v))
@@ -82,6 +82,6 @@ def make_inputs(problem: Problem, arch: str) -> tuple[Array, Cache, Array]:
 
 
 def _bytes(q: Array, cache: Cache) -> int:
-    """Q, the output (both bf16) and the cache, each once."""
+    """Bytes of Q, the output (both bf16) and the cache, each once."""
     parts = (cache.k, cache.v, cache.k_scale, cache.k_shift, cache.v_scale, cache.v_shift)
     return 2 * 2 * q.size + sum(one.nbytes for one in parts)

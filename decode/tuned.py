@@ -44,7 +44,7 @@ class Ranked:
 
 
 def budget(arch: str, head_dim: int) -> Budget:
-    """That of the guard's table for streaming, which says why it is what it is."""
+    """The budget of streaming in the guard's table."""
     return next(
         kernel.budget
         for kernel in read_table(OWN).kernels
@@ -55,7 +55,7 @@ def budget(arch: str, head_dim: int) -> Budget:
 
 
 def autotuner(arch: str = "", head_dim: int = 128) -> Any:
-    """The kernel as Triton's Autotuner; without ``arch`` for the GPU that Triton uses."""
+    """The kernel as Triton's Autotuner. Without ``arch`` it is for the GPU that Triton uses."""
     import triton
 
     from ckpm.decode.splitk import streaming
@@ -79,7 +79,7 @@ def configurations() -> list[Any]:
 
 
 def rank(device: EmulatedDevice, problem: Problem) -> tuple[list[Ranked], list[str]]:
-    """The launches that fit, the fewest cycles first; and a line for each that doesn't, with the reason.
+    """Rank the launches that fit, the fewest cycles first. Return a line with the reason for each that doesn't.
 
     Raises:
         OverBudgetError: none fits.

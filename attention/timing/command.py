@@ -71,7 +71,8 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
 
     Raises:
         LibraryMismatchError: the library doesn't fit its manifest.
-        MeasureError: there is no library or manifest, none of the problems can be run, or one faults; no machine.
+        MeasureError: there is no library or manifest, none of the problems can be run, one faults, or the arch has no
+            machine.
         DeviceError, LibraryError: the emulator can't be started, the library not loaded.
     """
     # only here: other commands do without NumPy and the emulator

@@ -1,9 +1,8 @@
-"""``python -m kernels timing-tables``: V2 and V3 of our batch prefill on the problems of published tables, in one run;
-and the model's check of CK's own two on bf16 (forward.py).
+"""``python -m kernels timing-tables``: model V2 and V3 of our batch prefill on the problems of published tables.
 
-Both are built into one library. Of each problem the workgroup of the last queries is run and replayed, which sees most
-keys under a causal mask, in a launch of one KV head and its query heads: KV heads differ in nothing but their numbers,
-and 40 of them would be gigabytes that are laid out for one workgroup.
+Both are built into one library. The run includes the check of CK's own V2 and V3 on bf16 (forward.py). Of each problem,
+the workgroup of the last queries is run and replayed, because it sees most keys under a causal mask. The launch has one
+KV head and its query heads: KV heads differ in their numbers alone, and 40 of them would need gigabytes.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 ARCH, UPSTREAM, TIER = "gfx950", "ckpm-v3", TIERS[-1]
 PUBLISHED = "performance/published_fp8.*"  # pull request 6054: its two tables
 WORK = Path("build/tables")
-VERSIONS = ("on", "off")  # a problem's field v3: V3, and V2 behind it
+VERSIONS = ("on", "off")  # a problem's field v3: V3, then V2
 # the kernels that serve them
 WHERE = (
     "key.dtype == 'fp8bf16' and key.hdim_q == 128 and key.kv_layout == 'linear' and key.kv_table == 'sglang' "
@@ -82,7 +81,10 @@ def model(problems: str, toolchain: str, work: Path) -> Timings:
 
 
 def library(toolchain: str, work: Path) -> Path:
-    """The kernels of both versions that serve the tables, built below ``work``. Raises MeasureError: that failed."""
+    """Build the kernels of both versions that serve the tables below ``work``.
+
+    Raises MeasureError: the build failed.
+    """
     return built(("--upstream", UPSTREAM, "--tier", "full", "--where", WHERE), UPSTREAM, toolchain, work)
 
 

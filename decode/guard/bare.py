@@ -1,7 +1,7 @@
-"""A Python file with Triton kernels as a table of the guard, without a table being written.
+"""Make a table of the guard from a Python file with Triton kernels.
 
-Kernels are what ``@triton.jit`` stands above and no other kernel of the file calls. What a launch would say about the
-arguments stands in a comment above the kernel, or in ``--signature``, which goes before it:
+Kernels are the functions with ``@triton.jit`` that no other kernel of the file calls. Types and constants of the
+arguments are in a comment above the kernel, or in ``--signature``, which takes precedence:
 
     # guard: x=*bf16:16, out=*bf16:16, columns=i32, BLOCK=1024
     @triton.jit
@@ -43,14 +43,14 @@ class _Found:
 
 
 def table_of(file: Path, archs: Sequence[str], signatures: Sequence[str], budget: Budget) -> Table:
-    """Every kernel of the file, held against one budget.
+    """Every kernel of the file with one budget.
 
     ``signatures``: ``KERNEL: x=*bf16:16, n=i32, BLOCK=64``, each instead of the comment above that kernel.
 
     Raises:
         TritonMissingError: Triton is not installed.
         KernelFileError: the file can't be run, or has no kernel.
-        SignatureError: types or constants are missing, or said of what is no argument; the message has all of them.
+        SignatureError: types or constants are missing, or name no argument; the message has all of them.
         UsageError: a signature that can't be read, or of no kernel.
     """
     options = dict(_option(one) for one in signatures)
@@ -90,12 +90,12 @@ def _kernels(file: Path, options: Mapping[str, Said]) -> Iterator[_Found]:
 
 
 def _is_of(function: Any, file: Path) -> bool:
-    """Whether it is defined there, and not imported."""
+    """True if the function is defined in the file, and not imported."""
     return Path(jit_function(function).fn.__code__.co_filename).resolve() == file.resolve()
 
 
 def _callees(text: str, kernels: Mapping[str, Any]) -> set[str]:
-    """Kernels that a kernel calls: parts of that one, which nobody launches."""
+    """Kernels that another kernel calls: its parts, which are not launched."""
     called = set()
     for function in ast.walk(ast.parse(text)):
         if isinstance(function, ast.FunctionDef) and function.name in kernels:
@@ -105,7 +105,7 @@ def _callees(text: str, kernels: Mapping[str, Any]) -> set[str]:
 
 
 def _comments(text: str) -> dict[str, Said]:
-    """What comments directly above a kernel and its decorators say. Raises UsageError."""
+    """Read the comments directly above a kernel and its decorators. Raises UsageError."""
     lines = text.splitlines()
     said: dict[str, Said] = {}
     for function in ast.parse(text).body:
@@ -143,11 +143,13 @@ def _constant(value: str, word: str, kernel: str) -> Constant:
         constant = ...
     if constant is None or isinstance(constant, int | float | str | bool):
         return constant
-    raise UsageError(f"{kernel}: '{word}' in its signature: {value} is no type, as *bf16:16 or i32, and no constant.")
+    raise UsageError(
+        f"{kernel}: '{word}' in its signature: {value} is neither a type, as *bf16:16 or i32, nor a constant."
+    )
 
 
 def _complaints(found: _Found) -> list[str]:
-    """What a launch would have to say and nobody does, and what is said of no argument."""
+    """List arguments without type or constant, and types or constants without argument."""
     function = jit_function(found.function)
     chosen = {name for one in configurations(found.function) for name in one}
     missing = [
@@ -158,7 +160,7 @@ def _complaints(found: _Found) -> list[str]:
     lines = []
     if missing:
         lines.append(
-            f"{found.name}: nothing says what its arguments are. Write above it '# guard: {', '.join(missing)}' "
+            f"{found.name}: its arguments have no types. Write above it '# guard: {', '.join(missing)}' "
             f"with types as *bf16:16 or i32, or give --signature '{found.name}: ...'"
         )
     if unknown := [name for name in found.said if name not in function.arg_names]:

@@ -1,4 +1,4 @@
-"""The guard inside of Triton's autotuner: what breaks a budget is never timed.
+"""The guard inside of Triton's autotuner: a configuration that breaks a budget is never timed.
 
 >>> tuned = triton.autotune(
 ...     configs, key=["tokens"], prune_configs_by={"early_config_prune": early_config_prune(kernel, Budget(vgpr=128))}
@@ -22,7 +22,7 @@ _ALIGNED = 16
 def early_config_prune(
     kernel: Any, budget: Budget, arch: str = "", tell: Callable[[str], None] = show
 ) -> Callable[..., list[Any]]:
-    """A callable for Triton's ``prune_configs_by``: it keeps the configurations that fit, and tells why others don't.
+    """A callable for Triton's ``prune_configs_by``: it keeps the configurations that fit, and reports why others don't.
 
     ``kernel`` is what ``triton.jit`` gave; without ``arch`` it is that of the GPU that Triton uses.
 
@@ -46,7 +46,7 @@ def early_config_prune(
 
 
 def complaints(judged: Judged) -> list[str]:
-    """A line for a configuration that doesn't fit; none for one that does."""
+    """A line for each configuration that doesn't fit."""
     return [] if judged.fits else [f"pruned: {judged.candidate.words}: {'; '.join(judged.reasons)}"]
 
 
@@ -68,7 +68,7 @@ def _judge(kernel: Any, config: Any, values: Mapping[str, Any], budget: Budget, 
 
 
 def type_of(value: Any) -> str:
-    """An argument's type as Triton compiles for it: with ``:16`` for a multiple of 16; None and 1 are constants."""
+    """An argument's type as Triton compiles it: ``:16`` marks a multiple of 16; None and 1 are constants."""
     from triton.runtime.jit import mangle_type
 
     kind = str(mangle_type(value, specialize=True))

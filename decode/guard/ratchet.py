@@ -1,4 +1,4 @@
-"""Accepted figures, and what differs from them: worse, better, moved, new and gone all ask for acceptance.
+"""Accepted figures and the changes since: worse, better, moved, new and gone all have to be accepted.
 
 Kept as one JSON file for a table, an entry for each candidate in the order of its identity, so that one changed figure
 is one changed line.
@@ -23,21 +23,21 @@ _REMEDY = "Restore it from git, or accept anew: --accept REASON"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """``compiler`` and ``reason`` of the last acceptance; a candidate without figures is one that doesn't compile."""
+    """``compiler`` and ``reason`` of the last acceptance; a candidate without figures doesn't compile."""
 
     compiler: str
     reason: str
     entries: Mapping[str, tuple[Candidate, Figures | None]]
 
     def write(self, file: Path) -> None:
-        """Raises DiskFullError, OutputError."""
+        """Replace ``file``. Raises DiskFullError, OutputError."""
         entries = [_row(one, figures) for _, (one, figures) in sorted(self.entries.items())]
         head = {"format": _FORMAT, "compiler": self.compiler, "reason": self.reason}
         write_atomically(file, as_text({**head, "candidates": entries}))
 
     @classmethod
     def read(cls, file: Path) -> Accepted:
-        """Raises AcceptedFileError: it can't be read, or a field is missing or of another kind."""
+        """Read a file of accepted figures. Raises AcceptedFileError: it can't be read, or a field is wrong."""
         root = Source(file, "accepted figures", _REMEDY, AcceptedFileError).read()
         if (version := root.get("format").whole()) != _FORMAT:
             raise root.fail(f"its format is {version}, and {_FORMAT} is known")
@@ -62,7 +62,7 @@ class Change:
 
 
 def changes(accepted: Accepted, judged: Sequence[Judged], guarded: Sequence[str]) -> list[Change]:
-    """What differs, candidate by candidate. Accepted ones of other kernels than ``guarded`` are left alone."""
+    """Changes, candidate by candidate. Accepted figures of other kernels than ``guarded`` are left alone."""
     now = {one.candidate.identity: one for one in judged}
     found: list[Change] = []
     for identity, one in now.items():
@@ -79,7 +79,7 @@ def changes(accepted: Accepted, judged: Sequence[Judged], guarded: Sequence[str]
 
 
 def merge(accepted: Accepted | None, judged: Sequence[Judged], guarded: Sequence[str], **head: str) -> Accepted:
-    """What is accepted after these figures are: entries of other kernels stay."""
+    """Accept these figures; entries of other kernels stay."""
     kept = {
         identity: entry
         for identity, entry in (accepted.entries if accepted else {}).items()

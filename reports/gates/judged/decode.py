@@ -24,6 +24,7 @@ from ckpm.reports.gates.emulated import THRESHOLDS
 from ckpm.reports.gates.emulated import by_problem as emulated_figures
 from ckpm.reports.gates.judged.what import DECODE, DECODE_CYCLES, Judged, Kind
 from ckpm.reports.gates.static import GATE as STATIC
+from ckpm.reports.gates.static import code_figures
 from ckpm.reports.verdicts import Row
 
 
@@ -49,7 +50,7 @@ def identity(built: Built) -> dict[str, str]:
         "toolchain": "triton",
         "identity": built.compiler,
         "upstream": DECODE,
-        "upstream_identity": "decode of this repository",
+        "upstream_identity": "kernels/decode of this repository",  # its folder before; baselines have this text
         "selection": ", ".join(built.stages),
     }
 
@@ -63,7 +64,7 @@ def _static(built: Built, folder: Path) -> dict[str, dict[str, float]]:
         (kernel,) = code_object.kernels(stages.attention.binary)
         named = {("occupancy_waves" if name == "waves" else name): float(value) for name, value in own.items()}
         file = building.code_file(folder, problem.name, "attention")
-        code = attention_figures(code_object.inspect(file, built.arch), kernel.symbol, str(file))
+        code = code_figures(code_object.inspect(file, built.arch), kernel.symbol, str(file))
         by_name[problem.name] = {**named, "text_bytes": float(kernel.text_bytes), **code}
     return by_name
 

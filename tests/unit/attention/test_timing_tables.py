@@ -56,7 +56,7 @@ class Place:
 def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
     rows: Launched = []
     monkeypatch.setattr(tables, "built", lambda *_: Path("lib.so"))
-    monkeypatch.setattr(modelling, "opened", lambda *_: Place(rows))
+    monkeypatch.setattr(modelling, "open_library", lambda *_: Place(rows))
     return rows
 
 
@@ -81,7 +81,7 @@ def test_row_with_one_kv_head_runs_unchanged(launched: Launched) -> None:
 
 def test_grid_of_other_than_a_workgroup_a_tile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "built", lambda *_: Path("lib.so"))
-    monkeypatch.setattr(modelling, "opened", lambda *_: Place([], more=1))
+    monkeypatch.setattr(modelling, "open_library", lambda *_: Place([], more=1))
     with pytest.raises(MeasureError, match=r"tensor-q1k: 25 workgroups instead of one for each tile"):
         tables.model("*.tensor-q1k", "auto", Path("work"))
 
@@ -132,13 +132,13 @@ def test_bench_marks_missed_ratio(launched: Launched, monkeypatch: pytest.Monkey
 
 def test_bench_appends_modelled_ratios(launched: Launched, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in (
-        "build.enumeration",
-        "build.rendering",
-        "build.graph",
-        "cold.figures",
-        "dispatch.call",
-        "dispatch.compiled_on_demand",
-        "emulated.figures",
+        "build.compare_enumeration",
+        "build.compare_rendering",
+        "build.measure_graph",
+        "cold.measure",
+        "dispatch.measure_call",
+        "dispatch.measure_on_demand",
+        "emulated.measure",
     ):
         monkeypatch.setattr(f"ckpm.bench.{name}", lambda *_: [])
     monkeypatch.setattr("ckpm.bench.command.locate", lambda *_, **__: None)

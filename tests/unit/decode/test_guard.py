@@ -51,7 +51,7 @@ def accepted(*all_judged: Judged) -> Accepted:
         ("vgpr", 129, "129 VGPRs, of which the budget allows 128"),
         ("vgpr_spills", 1, "1 spilled VGPRs, of which the budget allows 0"),
         ("lds_bytes", 4097, "4097 bytes of LDS, of which the budget allows 4096"),
-        ("waves", 1, "1 waves on a SIMD, of which the budget asks for 2"),
+        ("waves", 1, "1 waves on a SIMD, of which the budget requires 2"),
     ],
 )
 def test_a_figure_past_the_budget_is_the_reason(metric: str, value: int, reason: str) -> None:

@@ -64,7 +64,7 @@ def _list(folder: Path, *options: str) -> _Run:
 
 
 def compare_enumeration(tree: Tree, folder: Path) -> list[Figure]:
-    """List all nine families on gfx950 with both mask sets, list beside the upstream's codegen, filter over all archs."""
+    """List nine families on gfx950 with both mask sets and beside the upstream's codegen; filter over all archs."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = []
     for mask, seconds in (("simplified", 1.0), ("generic", 1.5)):

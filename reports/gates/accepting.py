@@ -1,7 +1,7 @@
-"""Accepting figures: the baselines of all gates and their history change together, or not at all.
+"""Accept figures: the baselines of all gates and their history change together, or not at all.
 
-What is going to be in each file is first written into one journal beside them, in one step. From then on the figures
-are accepted: if the process is killed, the next command that looks at these baselines writes the files.
+The new content of every file is first written into one journal beside them, in one step. From then on the figures are
+accepted: if the process is killed, the next command that reads these baselines writes the files.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _REMEDY = "Delete it, and accept once more."
 def accept(
     identity: Mapping[str, str], measured: Mapping[str, Figures], reason: str, folder: Path = FOLDER
 ) -> list[Path]:
-    """Store each gate's figures as its baseline, and for each a line of history: date, reason, sum of each metric.
+    """Store each gate's figures as its baseline, with a line of history: date, reason, sum of each metric.
 
-    A gate whose baseline is that already, with the same reason, gets no second line. Returns the baselines.
+    If figures and reason are those of the baseline, no line is added. Returns the baselines.
 
     Raises:
-        GateError: no reason, no figures, one that is no finite number, or a history that can't be read.
+        GateError: no reason, no figures, a figure that is not a finite number, or a damaged history.
         DiskFullError, OutputError.
     """
     reason = " ".join(reason.split())
@@ -58,7 +58,7 @@ def accept(
 
 
 def complete(identity: Mapping[str, str], folder: Path = FOLDER) -> None:
-    """Write what an interrupted :func:`accept` left to be written.
+    """Write the files that an interrupted :func:`accept` left.
 
     Raises:
         GateError: its journal is damaged.
@@ -70,7 +70,7 @@ def complete(identity: Mapping[str, str], folder: Path = FOLDER) -> None:
     source = Source(place=journal, what="a journal of accepted figures", remedy=_REMEDY, error=GateError)
     for name, text in source.read().texts().items():
         if name != Path(name).name:
-            raise GateError(f"{journal}: {name!r} is no file beside it. {_REMEDY}")
+            raise GateError(f"{journal}: {name!r} is not a file beside it. {_REMEDY}")
         write_atomically(journal.with_name(name), text.encode())
     with writing(journal):
         journal.unlink()

@@ -25,7 +25,7 @@ from ckpm.reports.verdicts import VERDICTS, Gate, demand
 
 
 def add_options(compare: argparse.ArgumentParser, remarks: Callable[[Gate], Iterable[str]]) -> None:
-    """``remarks`` of a gate are lines to print below its verdict."""
+    """Add options. ``remarks`` returns lines to print below a gate's verdict."""
     compare.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
     compare.add_argument("--device", default="auto", help="auto, hip or emulator (default: a GPU if there is one)")
     for side in ("baseline", "candidate"):
@@ -42,7 +42,11 @@ def add_options(compare: argparse.ArgumentParser, remarks: Callable[[Gate], Iter
 
 
 def run(args: argparse.Namespace, remarks: Callable[[Gate], Iterable[str]]) -> None:
-    """Raises MeasureError, DeviceError, LibraryError, UsageError; GateError, RegressedError, InconclusiveError."""
+    """Time both libraries, and write the verdict.
+
+    Raises:
+        MeasureError, DeviceError, LibraryError, UsageError, GateError, RegressedError, InconclusiveError.
+    """
     from ckpm.attention.launch.device import choose  # only here: other commands do without NumPy and the emulator
     from ckpm.reports.gates import gpu as gpu_gate
 
@@ -68,7 +72,7 @@ def run(args: argparse.Namespace, remarks: Callable[[Gate], Iterable[str]]) -> N
 
 
 def _files(args: argparse.Namespace, arch: str) -> list[Path]:
-    """The two libraries, or the one of both versions, built if need be.
+    """Paths of the two libraries, or of one with both versions, which is built if it is missing.
 
     Raises:
         UsageError: neither two files nor an upstream that has V3, or both.

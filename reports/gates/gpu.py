@@ -1,7 +1,7 @@
 """Two libraries' times on one device, interleaved, and the verdict of ckpm.reports.gates.statistics.
 
-Both are loaded in one process and launched on the same buffers. The emulator has a timer too, so that the whole path
-can be run without a GPU: its times are the host's, and mostly too noisy for a verdict other than inconclusive.
+Both are loaded in one process and launched on the same buffers. The emulator has a timer, too, so that the whole path
+can be run without a GPU. Its times are the host's, and mostly too noisy for another verdict than inconclusive.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from ckpm.reports.verdicts import V3_AGAINST_V2, Gate, Row
 class Side:
     """One of the two libraries, with its kernels in dispatch order.
 
-    Where V3 and V2 of one library are the two, ``v3`` says which this is: launches must come to it. None: either may.
+    If the two sides are V3 and V2 of one library, ``v3`` is True for V3: launches must take its kernels. None: any.
     """
 
     library: Library
     keys: Sequence[Key]
-    file_facts: Mapping[str, str]  # what the file is, as ckpm.attention.timing.measure.identity_facts says it
+    file_facts: Mapping[str, str]  # identity_facts of the file
     v3: bool | None = None
 
     def serves(self, problem: Problem) -> bool:
@@ -47,10 +47,10 @@ class Side:
 
 
 def compare(device: Device, baseline: Side, candidate: Side, problems: Sequence[Problem], settings: Settings) -> Gate:
-    """Time every problem that both libraries serve; one that the candidate no longer serves is a regression.
+    """Time every problem that both libraries serve. A problem that the candidate no longer serves is a regression.
 
     Raises:
-        GateError: nothing could be compared, a launch failed, or a time is none.
+        GateError: nothing could be compared, or a launch or the timer failed.
     """
     before, sensed = device.context(), device.sensors()
     lost = [_lost(one) for one in problems if baseline.serves(one) and not candidate.serves(one)]
@@ -140,10 +140,10 @@ def versions(device: Device, path: Path) -> tuple[Side, Side]:
 
 
 def problems_of_both(baseline: Side, candidate: Side, problems: Sequence[Problem]) -> list[Problem]:
-    """The problems that both serve, whichever they ask for: what V3 doesn't serve it has not lost.
+    """Problems that both sides serve: V3 has not lost a problem that it never served.
 
     Raises:
-        GateError: there is none.
+        GateError: there is no such problem.
     """
     either = [dataclasses.replace(one, v3="any") for one in problems]
     both = [one for one in either if baseline.serves(one) and candidate.serves(one)]

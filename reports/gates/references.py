@@ -1,7 +1,7 @@
-"""Published figures (references.yaml) beside what was measured of the same problem on the same hardware.
+"""Published figures (references.yaml) beside measured ones of the same problem on the same hardware.
 
-They are no baseline: they may come from another ROCm, other clocks, or another way to count flops under a mask. So no
-verdict follows from a ratio. What a document leaves open is left open here as well.
+They are not a baseline: they may come from another ROCm, other clocks, or another way to count flops under a mask. So
+no verdict follows from a ratio. Fields that a document leaves open are left open here as well.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CAUSAL = ("top_left", "bottom_right")  # the same where both lengths are
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A document. ``rocm`` is '' where the document doesn't say it."""
+    """A document. ``rocm`` is '' if the document doesn't name it."""
 
     title: str
     hardware: str
@@ -35,14 +35,17 @@ class Source:
     method: str
 
     def is_on(self, gpu: str) -> bool:
-        """Whether a GPU, as ROCm's runtime names it, is of the document's hardware. The emulator is of none."""
+        """True if a GPU, as ROCm's runtime names it, is of the document's hardware. The emulator never is."""
         return not gpu.startswith("emulated") and self.hardware.lower() in gpu.lower()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What a document says about a problem; None is what it doesn't say. Features that it doesn't mention are off: no
-    window, no bias, no dropout, no LSE. ``seqlen`` is of Q and K, for every sequence."""
+    """A problem as a document describes it; fields that it leaves open are None.
+
+    Features that it doesn't mention are off: no window, no bias, no dropout, no LSE. ``seqlen`` is of Q and K, for
+    every sequence.
+    """
 
     seqlen: int
     causal: bool
@@ -71,9 +74,9 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """One figure. ``name`` is the table's entry, ``label`` the document's own, ``variant`` which of two it is of.
+    """One figure. ``name`` is the table's entry, ``label`` the document's own, ``variant`` one of two kernels.
 
-    ``assumed`` says what of the shape the document leaves open; '' where it says everything that the shape says.
+    ``assumed`` names the fields of the shape that the document leaves open; '' if it has all of them.
     """
 
     name: str
@@ -91,7 +94,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """A measured figure and a published one. ``rocm`` is the measuring machine's."""
+    """A measured figure and a published one. ``rocm`` is that of the measuring machine."""
 
     subject: str
     measured: float
@@ -119,7 +122,7 @@ class Beside:
 
 
 def compare_with_references(gate: Gate) -> list[Beside]:
-    """What the GPU gate timed with a warm cache beside every figure published of it; empty on other hardware."""
+    """Compare times of the GPU gate with a warm cache with published figures; empty on other hardware."""
     gpu, rocm = gate.provenance.get("gpu", ""), gate.provenance.get("rocm", "")
     references = [one for one in read_references() if one.shape and one.source.is_on(gpu)]
     comparisons = []
@@ -197,7 +200,7 @@ def _read_figures(name: str, item: Field, sources: Mapping[str, Source]) -> Sequ
 
 
 def _shape(common: Field, own: Field) -> Shape:
-    """What all rows share and what one adds. Raises TableError."""
+    """The shape of a row: common fields and its own. Raises TableError."""
     fields = {**common.mapping(), **own.mapping()}
     both = Field(fields, own.file, own.line, own.path)
     both.allow(Shape.__dataclass_fields__)

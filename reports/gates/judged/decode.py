@@ -1,6 +1,6 @@
-"""The decode kernels as what the gates judge: their code objects, and what their problems do on the emulator.
+"""The decode kernels for the gates: their code objects, and counts of their problems on the emulator.
 
-Besides the counts and the gates' own model there is the timing model's figure: cycles for each token, as
+The emulated gate has counts, the gates' own model, and the timing model's cycles for each token, as
 ``python -m kernels decode`` prints them.
 """
 
@@ -29,7 +29,7 @@ from ckpm.reports.verdicts import Row
 
 
 def built(args: argparse.Namespace) -> Judged:
-    """What ``nox -s build-decode`` left for the arch. Raises MeasureError, RecordError."""
+    """Read the files of ``nox -s build-decode`` for the arch. Raises MeasureError, RecordError."""
     file = building.manifest_path(args.work, args.arch)
     kernels_of = building.read(file, args.arch)
     files = tuple(sorted(file.parent.glob("*.hsaco")))
@@ -44,7 +44,7 @@ def built(args: argparse.Namespace) -> Judged:
 
 
 def identity(built: Built) -> dict[str, str]:
-    """The compiler must be the same; the text of the kernels is what the gate judges."""
+    """Facts that must be the baseline's. The compiler is one; the kernels' text is not, because the gate judges it."""
     return {
         "arch": built.arch,
         "toolchain": "triton",
@@ -56,7 +56,7 @@ def identity(built: Built) -> dict[str, str]:
 
 
 def _static(built: Built, folder: Path) -> dict[str, dict[str, float]]:
-    """Of the attention of each problem: what its code object says, and the instructions of its hot loop."""
+    """Figures of each problem's attention kernel: of its code object and of its hot loop."""
     by_name = {}
     for problem in problems(built.arch):
         stages = built.stages[problem.name]
@@ -70,7 +70,7 @@ def _static(built: Built, folder: Path) -> dict[str, dict[str, float]]:
 
 
 def _count(built: Built) -> dict[str, dict[str, float]]:
-    """Raises DeviceError, GateError."""
+    """Count every problem. Raises DeviceError, GateError."""
     device = EmulatedDevice(built.arch)
     outcomes = {one.name: measure(device, built.stages[one.name], one) for one in problems(built.arch)}
     counted = Measurements(provenance={"arch": built.arch}, problems=tuple(one.counts for one in outcomes.values()))

@@ -1,4 +1,4 @@
-"""A built library as what the gates judge: its kernels' code, and what the problems do on the emulator."""
+"""A built library for the gates: its kernels' code, and counts of the problems on the emulator."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ckpm.reports.verdicts import FAMILY, Row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatedLibrary:
-    """A library, its manifest, and for which of its archs it is judged."""
+    """A library, its manifest, and the arch to judge."""
 
     library: Path
     library_name: str  # of ckpm.kernels.families.libraries
@@ -37,7 +37,7 @@ class GatedLibrary:
     arch: str
 
     def identity(self) -> dict[str, str]:
-        """What its baseline must be of. Raises GateError."""
+        """Facts that must be the baseline's. Raises GateError."""
         name = {} if is_default(self.library_name) else {FAMILY: self.library_name}
         return {**baseline.identity_of(self.manifest, self.arch), **name}
 
@@ -47,7 +47,7 @@ class GatedLibrary:
         return f"{baseline.ACCEPT} {' '.join(words)}"
 
     def to_judge(self, file: Path) -> Judged:
-        """``file``: its manifest."""
+        """The library as subjects of the gates. ``file`` is its manifest."""
         static = Kind(
             measure=lambda: static_gate.by_kernel(self.library, self.manifest, self.arch),
             rows=partial(_static_rows, self),
@@ -81,16 +81,16 @@ def _emulated_rows(
 
 
 def left_out(library: GatedLibrary) -> dict[str, str]:
-    """The gates that such a library can't have, and why. Raises TableError."""
+    """Gates that such a library can't have, with the reason. Raises TableError."""
     if not host(library.library_name).table_problems:
         return {emulated_gate.GATE: f"its problems are batch prefill's, not those of {library.library_name}"}
     if library.arch not in machines():
-        return {emulated_gate.GATE: f"the model knows nothing of {library.arch}: add it to reports/gates/model.yaml"}
+        return {emulated_gate.GATE: f"the model has no numbers of {library.arch}: add them to reports/gates/model.yaml"}
     return {}
 
 
 def _library_name(families: str | None) -> str:
-    """Which library the families make, in any dialect. Raises UsageError."""
+    """Name of the library that the families make, in any dialect. Raises UsageError."""
     if name := made_of(whole(tuple((families or DEFAULT_FAMILY).split(",")))):
         return name
     known = ", ".join(f"--family {','.join(members)}" for members in (*libraries().values(), (DECODE,)))
@@ -102,7 +102,7 @@ def gated_library(args: argparse.Namespace) -> Judged:
 
     Raises:
         NoManifestError, ManifestError, GateError, UsageError.
-        LibraryMismatchError: its bytes are not those that the manifest lists.
+        LibraryMismatchError: the library does not match the sha256 in its manifest.
     """
     upstream, name = settings.upstream(args.upstream, settings.ck_root()), _library_name(args.family)
     file = args.work / "build" / args.arch / folder_name(upstream, name) / MANIFEST

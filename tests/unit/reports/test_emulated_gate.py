@@ -172,7 +172,7 @@ def test_every_metric_has_a_threshold() -> None:
 
 
 def test_an_arch_without_a_model() -> None:
-    with pytest.raises(GateError, match="knows nothing of gfx950"):
+    with pytest.raises(GateError, match="no numbers of gfx950"):
         by_problem(measurements(ONE), {"gfx942": MACHINE})
 
 

@@ -199,11 +199,11 @@ def test_a_removed_kernel_regresses_and_a_new_one_must_be_accepted(
         (lambda text: None, "there is no baseline"),
         (lambda text: "", "was it cut short?"),
         (lambda text: text[: len(text) // 2], "was it cut short?"),
-        (lambda text: text.replace("vgpr=200 ", "vgpr=nan "), "'vgpr=nan' is no figure"),
-        (lambda text: text.replace("vgpr=200 ", "vgpr=2x0 "), "'vgpr=2x0' is no figure"),
+        (lambda text: text.replace("vgpr=200 ", "vgpr=nan "), "'vgpr=nan' is not a figure"),
+        (lambda text: text.replace("vgpr=200 ", "vgpr=2x0 "), "'vgpr=2x0' is not a figure"),
         (lambda text: text.replace("vgpr=200 ", ""), "no figure in the baseline"),
         (lambda text: text.replace("vgpr=200 ", "wgpr=200 "), "metric 'wgpr'"),
-        (lambda text: text.replace("end: 2", "end: 3"), "2 lines of figures, its last line says 3"),
+        (lambda text: text.replace("end: 2", "end: 3"), "2 lines of figures, its last line counts 3"),
         (lambda text: text.replace("clang 1", "clang 2"), "identity: embedded clang 2 / embedded clang 1"),
         (lambda text: text.replace("gfx950", "gfx942"), "arch: gfx942 / gfx950"),
         (lambda text: text.replace("amd-aiter 1", "amd-aiter 0"), "upstream_identity: amd-aiter 0 / amd-aiter 1"),
@@ -367,9 +367,9 @@ def test_nothing_compared_is_no_pass() -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_figure_that_is_no_number_is_never_compared(tmp_path: Path, value: float) -> None:
     thresholds = read_thresholds(THRESHOLDS)
-    with pytest.raises(GateError, match="no finite number"):
+    with pytest.raises(GateError, match="not a finite number"):
         compare("static", {"k": {"vgpr": 1}}, {"k": {"vgpr": value}}, thresholds)
-    with pytest.raises(GateError, match="no finite number"):
+    with pytest.raises(GateError, match="not a finite number"):
         accept({"arch": "gfx950", **FACTS}, {"static": {"k": {"vgpr": value}}}, "why", tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -454,6 +454,6 @@ def test_an_arch_without_a_model_has_no_emulated_gate_and_is_told_so() -> None:
     manifest = manifests.record()
     library = gated.GatedLibrary(library=Path("lib.so"), library_name="batch_prefill", manifest=manifest, arch="gfx90a")
     assert gated.left_out(library) == {
-        "emulated": "the model knows nothing of gfx90a: add it to reports/gates/model.yaml"
+        "emulated": "the model has no numbers of gfx90a: add them to reports/gates/model.yaml"
     }
     assert gated.left_out(dataclasses.replace(library, arch="gfx942")) == {}

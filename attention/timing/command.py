@@ -13,7 +13,8 @@ from ckpm.base.display import show
 from ckpm.base.errors import MeasureError
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_ARCH, add_library_options
-from ckpm.matrix.problems.problem import TIERS, Problem, measured, missing, serving
+from ckpm.matrix.problems.case import TIERS, SuiteCase
+from ckpm.matrix.problems.problem import measured, missing, serving
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -102,7 +103,7 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
     )  # fmt: skip
 
 
-def _kernel_name(keys: Sequence[Key], problem: Problem, kernel: str) -> str | None:
+def _kernel_name(keys: Sequence[Key], problem: SuiteCase, kernel: str) -> str | None:
     return measured(keys, problem) if kernel == EVERY else serving(keys, problem)[0].name
 
 

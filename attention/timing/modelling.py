@@ -13,7 +13,7 @@ from ckpm.attention.launch.buffers import prepare
 from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.counters import LIBRARY_FACTS
 from ckpm.attention.launch.device import EmulatedDevice, choose
-from ckpm.attention.launch.launching import Outcome
+from ckpm.attention.launch.launching import Outcome, run_problem
 from ckpm.attention.timing.machine import Number, numbers
 from ckpm.attention.timing.measure import identity_facts, keys_of, manifest_of
 from ckpm.attention.timing.record import SIMDS, Timed, wave_of
@@ -23,7 +23,7 @@ from ckpm.kernels.families.libraries import host
 from ckpm.kernels.library.manifest import Manifest
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_FAMILY
-from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.case import SuiteCase
 
 _GPU_PAGE = 4096
 
@@ -58,7 +58,7 @@ class Modelled:
         facts = {name: getattr(self.manifest, name) for name in LIBRARY_FACTS}
         return {"arch": self.device.arch, **facts, "tier": tier, **self.file_facts}
 
-    def model(self, problem: Problem, named: str | None, asked: Asked) -> Timed | str:
+    def model(self, problem: SuiteCase, named: str | None, asked: Asked) -> Timed | str:
         """Model a workgroup on the kernel ``named``, or on dispatch's. Return the reason if it can't be launched.
 
         Raises:
@@ -70,7 +70,7 @@ class Modelled:
             return f"the launch failed: {why.partition(chr(10))[0]}"
         return self.replay(problem, outcome.launch.kernel or "", asked)
 
-    def replay(self, problem: Problem, kernel: str, asked: Asked) -> Timed:
+    def replay(self, problem: SuiteCase, kernel: str, asked: Asked) -> Timed:
         """Replay the recording of a launch that ran ``kernel``. Raises MeasureError as :meth:`model`."""
         device = self.device
         recording = device.recording()
@@ -99,15 +99,13 @@ class Modelled:
             sensitivity=sensitivity(device, self.known, resident) if asked.sensitivity else {},
         )
 
-    def _launch(self, problem: Problem, named: str | None, asked: Asked) -> Outcome:
+    def _launch(self, problem: SuiteCase, named: str | None, asked: Asked) -> Outcome:
         """Raises MeasureError: the problem can't be laid out or launched."""
         device = self.device
         device.forget_recording()
         device.configure(record={"workgroup": asked.workgroup, "only": asked.workgroup is not None})
         try:
-            outcome: Outcome = host(self.library.family).launch(
-                device, self.library, prepare(problem, device.arch), named
-            )
+            outcome = run_problem(device, self.library, prepare(problem, device.arch), named)
         except CkPrefillError as error:
             raise MeasureError(f"{problem.name}: {error}") from error
         return outcome

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ckpm.base.tablefile import Field, load
-from ckpm.matrix.problems.problem import CHOICES, Problem
+from ckpm.matrix.problems.case import CHOICES, SuiteCase
 from ckpm.reports.gates.statistics import WARM
 from ckpm.reports.problems import flops, known_problems
 from ckpm.reports.verdicts import Gate, Row
@@ -57,7 +57,7 @@ class Shape:
     kv_layout: str | None = None
     logits_soft_cap: float = 0.0
 
-    def is_of(self, problem: Problem) -> bool:
+    def is_of(self, problem: SuiteCase) -> bool:
         p = problem
         return (
             set(p.seqlens_q) == set(p.seqlens_k) == {self.seqlen}
@@ -137,7 +137,7 @@ def compare_with_references(gate: Gate) -> list[Beside]:
     return comparisons
 
 
-def _value_of(metric: str, row: Row, problem: Problem) -> float | None:
+def _value_of(metric: str, row: Row, problem: SuiteCase) -> float | None:
     if not row.candidate or row.unit != "us":
         return None
     if metric == "time_ratio":

@@ -92,7 +92,7 @@ def check_names(file: str, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iter
     if node.name.startswith("test_"):
         if len(node.name) > NAME_LIMIT:
             yield Finding(file, node.lineno, "test name of 60 characters", node.name)
-    elif not decorators & {"property", "cached_property", "fixture", "setter"}:
+    elif not decorators & {"property", "cached_property", "fixture", "setter", "jit"}:
         match = PARTICIPLES.match(node.name)
         if match and match[1] not in NOT_PARTICIPLES.split():
             yield Finding(file, node.lineno, "a function is a verb or a value", node.name)

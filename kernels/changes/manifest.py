@@ -99,7 +99,7 @@ def _receipts(family: Any) -> list[list[int]]:
 
 
 def problems() -> dict[str, dict[str, str]]:
-    from ckpm.matrix.problems.problem import SUITES, TIERS
+    from ckpm.matrix.problems.case import SUITES, TIERS
     from ckpm.matrix.problems.tables import problems
 
     return {

@@ -13,7 +13,7 @@ from msgspec import Meta, structs
 
 from ckpm.base.tablefile import Field, Record, read_table
 from ckpm.matrix.dialects import FAMILIES, HAND_WRITTEN
-from ckpm.matrix.problems.problem import FAMILY_SUITE, SUITES
+from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES
 
 ALWAYS = "lint"  # the check that no change goes without
 

@@ -22,7 +22,7 @@ from msgspec import Meta
 from ckpm.base.errors import LedgerError, WhereError
 from ckpm.base.tablefile import Field, Record, read_table
 from ckpm.matrix.dialects import archs, dialect_names, upstreams
-from ckpm.matrix.problems.problem import FAMILY_SUITE, SUITES, Problem
+from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES, SuiteCase
 from ckpm.matrix.where import compile_over
 
 LEDGER = Path(__file__).parents[1] / "ledger.yaml"
@@ -42,7 +42,7 @@ SIGNATURES = (
 )
 RESULTS = ("passed", *OUTCOMES, "infrastructure")
 _SUITES = (*SUITES, FAMILY_SUITE, "performance")  # the gates' problems: what can't be run can't be measured
-_PROBLEM_FIELDS = tuple(f"problem.{name}" for name in (*(one.name for one in fields(Problem)), "keys_ahead"))
+_PROBLEM_FIELDS = tuple(f"problem.{name}" for name in (*(one.name for one in fields(SuiteCase)), "keys_ahead"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Entry:
     name: str
     place: str
     problems: tuple[str, ...]
-    holds: Callable[[Problem], bool] = lambda problem: True
+    holds: Callable[[SuiteCase], bool] = lambda problem: True
     unwaited_loads: bool = False
     upstreams: tuple[str, ...]
     archs: tuple[str, ...]
@@ -68,7 +68,7 @@ class Entry:
     link: str
     expires: datetime.date
 
-    def covers(self, problem: Problem, upstream: str, arch: str, *, unwaited: bool = False) -> bool:
+    def covers(self, problem: SuiteCase, upstream: str, arch: str, *, unwaited: bool = False) -> bool:
         """Whether the entry speaks of that case, in which a load may have come too late if ``unwaited``."""
         return (
             any(fnmatch.fnmatchcase(problem.name, glob) for glob in self.problems)
@@ -99,13 +99,13 @@ class Ledger:
     file: Path
     entries: tuple[Entry, ...] = field(default=())
 
-    def find(self, problem: Problem, upstream: str, arch: str, *, unwaited: bool = False) -> Entry | None:
+    def find(self, problem: SuiteCase, upstream: str, arch: str, *, unwaited: bool = False) -> Entry | None:
         covering = (one for one in self.entries if one.covers(problem, upstream, arch, unwaited=unwaited))
         return next(covering, None)
 
     def judge(
         self,
-        problem: Problem,
+        problem: SuiteCase,
         upstream: str,
         arch: str,
         result: str,
@@ -161,7 +161,7 @@ class Ledger:
                 + "\nLook at each again: remove it if the cases pass, else give a new date and say why."
             )
 
-    def unused(self, cases: Iterable[tuple[Problem, str, str]]) -> tuple[Entry, ...]:
+    def unused(self, cases: Iterable[tuple[SuiteCase, str, str]]) -> tuple[Entry, ...]:
         """Entries that cover none of the (problem, upstream, arch) given: a renamed case, or a mistyped glob."""
         left = list(self.entries)
         for case in cases:
@@ -250,5 +250,5 @@ def _words(value: str | tuple[str, ...] | None) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else value or ()
 
 
-def _always(_: Problem) -> bool:
+def _always(_: SuiteCase) -> bool:
     return True

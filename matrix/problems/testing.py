@@ -20,7 +20,7 @@ from msgspec import Meta
 from ckpm.base.errors import UnknownTierError, UsageError
 from ckpm.base.tablefile import Record, read_table
 from ckpm.matrix.dialects import TABLES
-from ckpm.matrix.problems.problem import TIERS
+from ckpm.matrix.problems.case import TIERS
 
 FILE = TABLES / "testing.yaml"
 DIRECTIONS = ("fwd", "bwd")

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ckpm.attention.timing.record import Timed
-from ckpm.matrix.problems.problem import Problem, mask_corner
+from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.problems.problem import mask_corner
 from ckpm.reports.gates.model import Machine, machines
 from ckpm.reports.gates.references import read_references
 from ckpm.reports.problems import flops, known_problems
@@ -44,7 +45,7 @@ def launch(one: Timed, arch: str) -> Launch | None:
     return Launch(cycles=cycles, tflops=flops(problem) / (cycles / machine.clock_mhz / 1e6) / 1e12, published=figures)
 
 
-def published(whole: Launch) -> str:
+def show_published(whole: Launch) -> str:
     """The published figures in words."""
     return ", ".join(f"{variant} {value:g}" for variant, value in whole.published.items())
 
@@ -54,7 +55,7 @@ def _cycles(one: Timed, machine: Machine, mean: float) -> float:
     return max(one.cycles, one.launched * mean * one.cycles / one.resident / machine.compute_units)
 
 
-def _lengths(problem: Problem, rows: int) -> list[int]:
+def _lengths(problem: SuiteCase, rows: int) -> list[int]:
     """Keys that each tile of queries of one head goes through."""
     lengths = []
     for q, k in zip(problem.seqlens_q, problem.seqlens_k, strict=True):

@@ -29,7 +29,7 @@ from ckpm.matrix.families import Family as MatrixFamily
 from ckpm.matrix.keys import Key
 from ckpm.suites import kernel_cases
 from tests.unit import manifests
-from tests.unit.parsed import nodes
+from tests.unit.sources import nodes
 
 DIALECT = "ck-2025-11"
 ROOT = Path(__file__).resolve().parents[3]
@@ -58,7 +58,7 @@ def toy_harness(written_in: str, features: Features) -> str:
 
 TOY = Family(
     name="toy",
-    words=toy_words,
+    substitutions=toy_words,
     instance="toy_instance.hip.j2",
     unit="toy_unit.hip.j2",
     choices=lambda key, features: {"loud": key.mask == "causal"},
@@ -69,7 +69,6 @@ TOY = Family(
         dispatch=toy_dispatch,
         harness=toy_harness,
         arguments=FwdArguments,
-        launch=lambda: None,
         functions=("toy_",),
         headers=(INCLUDE,),
     ),

@@ -24,14 +24,14 @@ class Defect:
     holds: Predicate
 
 
-class _Row(Record):
+class _Row(Record, frozen=True):
     dialect: str
     family: str
     where: str
     reason: str
 
 
-class DefectTable(Record):
+class DefectTable(Record, frozen=True):
     """The record of defects.yaml."""
 
     defects: dict[str, _Row]

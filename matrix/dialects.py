@@ -44,7 +44,7 @@ FAMILIES = tuple(family for families in APIS.values() for family in families)
 HAND_WRITTEN = ("fwd_v3",)
 
 
-class Detection(Record):
+class Detection(Record, frozen=True):
     """How a checkout's dialect is recognised: words that a codegen file has or lacks, a file that must not exist."""
 
     file: str
@@ -53,12 +53,12 @@ class Detection(Record):
     lacks_file: str | None = None
 
 
-class _KnownArchs(Record):
+class _KnownArchs(Record, frozen=True):
     archs: tuple[str, ...]
     why: str
 
 
-class DialectHead(Record):
+class DialectHead(Record, frozen=True):
     """The record of a dialect.yaml."""
 
     dialect: str
@@ -172,14 +172,14 @@ class Arch:
     compute_unit: ComputeUnit | None
 
 
-class _ComputeUnitRow(Record):
+class _ComputeUnitRow(Record, frozen=True):
     vgprs: int
     vgpr_granule: int
     waves: int
     simds: int
 
 
-class _ArchRow(Record):
+class _ArchRow(Record, frozen=True):
     device: str
     generation: str
     wave_size: int
@@ -187,7 +187,7 @@ class _ArchRow(Record):
     compute_unit: _ComputeUnitRow | None = None
 
 
-class ArchTable(Record):
+class ArchTable(Record, frozen=True):
     """The record of archs.yaml."""
 
     archs: dict[str, _ArchRow]
@@ -220,7 +220,7 @@ def check_arch(name: str) -> Arch:
     return archs()[name]
 
 
-class ReceiptTable(Record):
+class ReceiptTable(Record, frozen=True):
     """The record of receipts.yaml: receipt number -> its purpose."""
 
     receipts: dict[Annotated[int, msgspec.Meta(ge=0)], str]
@@ -243,7 +243,7 @@ def check_receipt(receipt: str | int) -> int:
 _PACKAGE = ("package", "version", "file", "sha256", "tree")
 
 
-class _UpstreamRow(Record):
+class _UpstreamRow(Record, frozen=True):
     """Either a package of its own, or the tree of ``base`` with our ``headers``."""
 
     summary: str
@@ -257,7 +257,7 @@ class _UpstreamRow(Record):
     headers: str = ""
 
 
-class UpstreamTable(Record):
+class UpstreamTable(Record, frozen=True):
     """The record of upstreams.yaml; ``profiles`` maps an upstream's profile to the upstream that it stands for."""
 
     upstreams: dict[str, _UpstreamRow]

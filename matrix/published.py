@@ -63,7 +63,7 @@ class StoredList:
         return tuple(data.decode().splitlines())
 
 
-class _Entry(Record):
+class _Entry(Record, frozen=True):
     version: str
     arch: str
     api: str
@@ -76,7 +76,7 @@ class _Entry(Record):
     families: tuple[str, ...] = ()
 
 
-class GoldenManifest(Record):
+class GoldenManifest(Record, frozen=True):
     """The record of golden/manifest.json."""
 
     format: str

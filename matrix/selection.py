@@ -63,13 +63,13 @@ class Selection:
         return ", ".join(parts)
 
 
-class TierTable(Record):
+class TierTable(Record, frozen=True):
     """The record of tiers.yaml: a key is in a tier if it meets one of its --where expressions."""
 
     tiers: dict[str, tuple[str, ...]]
 
 
-class ProfileTable(Record):
+class ProfileTable(Record, frozen=True):
     """The record of profiles.yaml: a --where expression for each profile."""
 
     profiles: dict[str, str]

@@ -79,7 +79,7 @@ class Rules:
 _Words = tuple[str, ...] | Literal["all"]
 
 
-class _RuleRow(Record):
+class _RuleRow(Record, frozen=True):
     paths: tuple[str, ...]
     reason: str
     checks: _Words
@@ -89,12 +89,12 @@ class _RuleRow(Record):
     gates: bool = False
 
 
-class _ArchRow(Record):
+class _ArchRow(Record, frozen=True):
     build: str
     emulated: bool
 
 
-class _LibraryRow(Record):
+class _LibraryRow(Record, frozen=True):
     families: tuple[str, ...]
     upstreams: tuple[str, ...]
     tier: str
@@ -103,7 +103,7 @@ class _LibraryRow(Record):
     smoke_upstreams: tuple[str, ...] = ()
 
 
-class ChangeTable(Record):
+class ChangeTable(Record, frozen=True):
     """The record of changes.yaml."""
 
     rules: tuple[_RuleRow, ...]
@@ -136,7 +136,15 @@ def read_rules(file: Path) -> Rules:
     for index, row in enumerate(record.rules):
         field = table.at("rules", index)
         words = {name: _words(getattr(row, name), field, name, known[name]) for name in known}
-        effects.append((row.paths, Effect(reason=row.reason, compare=row.compare, gates=row.gates, **words)))
+        effect = Effect(
+            reason=row.reason,
+            compare=row.compare,
+            families=words["families"],
+            suites=words["suites"],
+            gates=row.gates,
+            checks=words["checks"],
+        )
+        effects.append((row.paths, effect))
     for name, library in record.libraries.items():
         for kind in ("families", "suites"):
             _words(getattr(library, kind), table.at("libraries", name), kind, known[kind])

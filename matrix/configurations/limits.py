@@ -40,7 +40,7 @@ class Limits:
     words: Mapping[str, Mapping[str, str]]
 
 
-class _ArchRow(Record):
+class _ArchRow(Record, frozen=True):
     matrix_cores: str
     dtypes: tuple[str, ...]
     pipelines: tuple[str, ...]
@@ -48,14 +48,14 @@ class _ArchRow(Record):
     lds_banks: int
 
 
-class _Lds(Record):
+class _Lds(Record, frozen=True):
     sync_bytes: int
     async_buffers: int
     async_bk1: int
     pack_bytes: int
 
 
-class LimitTable(Record):
+class LimitTable(Record, frozen=True):
     """The record of validation.yaml."""
 
     archs: dict[str, _ArchRow]

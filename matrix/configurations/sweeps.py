@@ -69,7 +69,7 @@ class Trait:
     words: Mapping[Any, tuple[Any, ...]] | None
 
 
-class _TraitRow(Record):
+class _TraitRow(Record, frozen=True):
     field: str
     words: dict[str, tuple[str, ...]] | tuple[str, ...] | None = None
     flag: bool = False
@@ -83,7 +83,7 @@ class _TraitRow(Record):
         return Trait(self.field, self.words)
 
 
-class SweepTable(Record):
+class SweepTable(Record, frozen=True):
     """The record of sweeps.yaml: a variant's families, each with the traits that upstream's builder reads for it."""
 
     variants: dict[str, dict[str, tuple[str, ...]]]

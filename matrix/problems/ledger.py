@@ -174,7 +174,7 @@ def source(upstream: str, dialect: str) -> str:
     return upstream if upstream in upstreams() else dialect
 
 
-class _Row(Record):
+class _Row(Record, frozen=True):
     problems: str | tuple[str, ...]
     upstreams: str | tuple[str, ...]
     archs: str | tuple[str, ...]
@@ -187,7 +187,7 @@ class _Row(Record):
     signature: str | tuple[str, ...] | None = None
 
 
-class LedgerTable(Record):
+class LedgerTable(Record, frozen=True):
     """The record of ledger.yaml."""
 
     entries: dict[str, _Row]

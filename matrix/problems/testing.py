@@ -113,7 +113,7 @@ _Positive = Annotated[int, Meta(ge=1)]
 _Dropout = Annotated[float, Meta(ge=0, lt=1)]
 
 
-class _Defaults(Record):
+class _Defaults(Record, frozen=True):
     """Lists of the values of each axis that a test may leave out."""
 
     layout: tuple[str, ...]
@@ -125,7 +125,7 @@ class _Defaults(Record):
     deterministic: tuple[bool, ...]
 
 
-class _Test(Record):
+class _Test(Record, frozen=True):
     """Lists of the values of each axis; an axis without a list has the table's defaults."""
 
     batch: tuple[_Positive, ...]
@@ -145,7 +145,7 @@ class _Test(Record):
     deterministic: tuple[bool, ...] | None = None
 
 
-class TestingTable(Record):
+class TestingTable(Record, frozen=True):
     """The record of testing.yaml: direction -> tier -> test."""
 
     defaults: _Defaults

@@ -113,7 +113,7 @@ def edited(folder: Path, name: str, old: str, new: str) -> Dialect:
 
 def differs_from_stored(chosen: Dialect) -> bool:
     """Whether any stored list, each content once, tells the dialect from upstream."""
-    lists = {stored.file: stored for stored in STORED if stored.dialect == chosen.name}.values()
+    lists = {stored.member: stored for stored in STORED if stored.dialect == chosen.name}.values()
     return any(
         emission_sha256(names(chosen, stored.arch, stored.receipt, stored.mask_impl)) != stored.sha256_emission_order
         for stored in lists

@@ -1,7 +1,4 @@
-"""Command lines with several commands: a table of them, of which each adds its options when it is asked for.
-
-What a command needs can so be imported where its options are added: none waits for the imports of the others.
-"""
+"""Command lines with several commands. Only the given command adds its options, so it imports only what it needs."""
 
 from __future__ import annotations
 
@@ -11,12 +8,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from .entry import exit_code
 
-# name: (what it is for, what adds its options and says what runs it)
+# name: (its purpose, the function that adds its options and sets ``run``)
 Commands = Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]]
 
 
 def add_commands(root: argparse.ArgumentParser, table: Commands, words: Collection[str]) -> argparse.ArgumentParser:
-    """Let ``root`` know every command, and the options of those that are among the words of a command line."""
+    """Add every command to ``root``, and the options of the commands that are among ``words``."""
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, (purpose, add_options) in table.items():
         command = commands.add_parser(name, help=purpose)

@@ -1,4 +1,4 @@
-"""What every command line does with what its command returns or raises: a message and an exit code, no traceback."""
+"""Run a command and turn its failure into a message and an exit code instead of a traceback."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ _OF_AN_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EBADF
 
 
 def exit_code(command: Callable[[], int]) -> int:
-    """Run ``command``; its result, or the exit code of its failure, whose message goes to stderr as ``error: ...``.
+    """Run ``command`` and return its result, or the exit code of its failure; the message goes to stderr.
 
-    Besides our own errors these are what a machine can do to any program: files that can't be read or written where
-    nobody looks for that, an output that is full or that nobody reads any more, an interrupt. A mistake of this
-    program keeps its traceback.
+    Failures are our own errors and those of the machine: unreadable files, a full or closed output, an interrupt. A bug
+    of this program keeps its traceback.
     """
     forgiving_output()
     try:
@@ -36,7 +35,7 @@ def exit_code(command: Callable[[], int]) -> int:
             if sys.stdout is not None:  # Python's word for a closed one
                 sys.stdout.flush()  # here, and not while Python shuts down: after a failure, too
     except CkPrefillError as error:
-        return _failed(error)
+        return _report(error)
     except BrokenPipeError:
         _abandon_stdout()
         return _CLOSED_PIPE
@@ -45,20 +44,20 @@ def exit_code(command: Callable[[], int]) -> int:
     except RuntimeError as error:
         if "can't start new thread" not in str(error):
             raise
-        return _failed(ProcessLimitError("a thread can't be started"))
+        return _report(ProcessLimitError("a thread can't be started"))
     except BlockingIOError as error:
-        return _failed(ProcessLimitError(f"{error.filename or 'a process'} can't be started"))
+        return _report(ProcessLimitError(f"{error.filename or 'a process'} can't be started"))
     except OSError as error:
         if error.filename is None and error.errno in _OF_AN_OUTPUT:
             _abandon_stdout()
             failure = write_error("standard output", error, "send it elsewhere")
             return _tell(str(failure), failure.exit_code)
         where = one_line(str(error.filename or "the system refuses"))
-        return _tell(f"{where}: {error.strerror or error}. Mend that and try again.", OutputError.exit_code)
+        return _tell(f"{where}: {error.strerror or error}. Fix that and try again.", OutputError.exit_code)
     return code
 
 
-def _failed(error: CkPrefillError) -> int:
+def _report(error: CkPrefillError) -> int:
     _record(error)
     return _tell(str(error), error.exit_code)
 
@@ -72,7 +71,7 @@ def _record(error: CkPrefillError) -> None:
 
 
 def _tell(message: str, code: int) -> int:
-    with contextlib.suppress(OSError):  # nobody may read it: the exit code is left
+    with contextlib.suppress(OSError):  # stderr may be closed: the exit code is left
         show(f"error: {shown(as_called(message))}", file=sys.stderr, flush=True)
     return code
 

@@ -1,7 +1,7 @@
-"""How our commands are called: ``python -m matrix`` or ``nox -s`` in a clone, ``ckpm matrix`` where ckpm was started.
+"""Spell our commands as the user calls them: ``python -m matrix`` or ``nox -s`` in a clone, else ``ckpm matrix``.
 
-Messages are written for a clone. ``ckpm`` says in an environment variable, which child processes inherit, that it was
-started, and :func:`as_called` then spells the commands in a message so that they can be copied from it.
+Messages are written for a clone. ``ckpm`` sets an environment variable, which child processes inherit. Where it is
+set, :func:`as_called` respells the commands in a message so that they can be copied.
 """
 
 from __future__ import annotations

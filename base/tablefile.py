@@ -1,7 +1,7 @@
 """Read YAML tables as declared records: every error has the file, the line and the dotted path of the field.
 
-A table is loaded as a tree of :class:`Field`, each with its file and line, also after a child dialect was laid over
-its parent. :func:`decode` makes a :class:`Record` of the tree.
+A table is loaded as a tree of :class:`Field`. Each field has its file and line, also after a child dialect was laid
+over its parent. :func:`decode` makes a :class:`Record` of the tree.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Field:
         return {name: read(field) for name, field in self.mapping().items()}
 
     def allow(self, names: Iterable[str]) -> None:
-        """Refuse names that nobody reads: a mistyped field must not be ignored."""
+        """Refuse unknown names: a mistyped field must not be ignored."""
         known = list(names)
         for name, field in self.mapping().items():
             if name not in known:
@@ -102,7 +102,7 @@ def load(file: Path) -> Field:
     """Read one YAML file.
 
     Raises:
-        TableError: the file is missing, is no YAML, repeats a name in a mapping, is nested without end, or is not a
+        TableError: the file is missing, is not YAML, repeats a name in a mapping, is nested without end, or is not a
             mapping at the top.
     """
     try:
@@ -116,7 +116,7 @@ def load(file: Path) -> Field:
 
 @functools.lru_cache(maxsize=256)  # every dialect lays its tables over its parents': the same files again and again
 def _table(text: str, file: Path) -> Field:
-    """The table that a file of this text holds. Nobody changes it: what is laid over it makes new mappings."""
+    """The table in the text of a file. It is shared and never changed: :func:`overlay` makes new mappings."""
     try:
         check_yaml(text)
         node = _compose(text)
@@ -126,10 +126,10 @@ def _table(text: str, file: Path) -> Field:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = mark.line + 1 if mark else 1
-        raise _complaint(file, line, f"not valid YAML: {error.problem}. Mend that line.") from error
+        raise _complaint(file, line, f"not valid YAML: {error.problem}. Fix that line.") from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise _complaint(file, line, f"not valid YAML: {error.reason}. Mend that line.") from error
+        raise _complaint(file, line, f"not valid YAML: {error.reason}. Fix that line.") from error
     except RecursionError:
         raise TableError(f"{file}:1: not a table: nested without end (an anchor that holds itself?).") from None
     finally:
@@ -141,7 +141,7 @@ def _table(text: str, file: Path) -> Field:
 
 
 def _compose(text: str) -> yaml.Node | None:
-    """By libyaml, ten times faster, where PyYAML was built with it; a mistake is described by the Python one."""
+    """Parse with libyaml, which is ten times faster, if PyYAML has it; the Python parser describes mistakes."""
     try:
         return yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError:

@@ -108,17 +108,17 @@ def _export_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _testing_options(parser: argparse.ArgumentParser) -> None:
-    from ckpm.matrix.problems.commands import add_testing_options, testing
+    from ckpm.matrix.problems.commands import add_testing_options, list_shapes
 
     add_testing_options(parser)
-    parser.set_defaults(run=_emitting(testing))
+    parser.set_defaults(run=_emit_result(list_shapes))
 
 
 def _match_options(parser: argparse.ArgumentParser) -> None:
     from ckpm.matrix.problems.commands import add_match_options, match
 
     add_match_options(parser)
-    parser.set_defaults(run=_emitting(match))
+    parser.set_defaults(run=_emit_result(match))
 
 
 def _problems_options(parser: argparse.ArgumentParser) -> None:
@@ -161,7 +161,7 @@ def _sweep(args: argparse.Namespace) -> None:
 
 
 def _list_selected(args: argparse.Namespace, chosen: Dialect, selection: Selection) -> None:
-    keys = _selected(chosen, selection)
+    keys = _select_keys(chosen, selection)
     if args.format == "text":
         _emit("".join(f"{key.name}\n" for key in keys))
     else:
@@ -169,7 +169,7 @@ def _list_selected(args: argparse.Namespace, chosen: Dialect, selection: Selecti
 
 
 def _export(args: argparse.Namespace) -> None:
-    text = _rows(_selected(*selection_from(args)), args.format)
+    text = _rows(_select_keys(*selection_from(args)), args.format)
     if args.output is None:
         _emit(text)
     else:
@@ -218,7 +218,7 @@ def _count_table(selection: Selection, counts: Sequence[Mapping[str, Any]], tota
     sums = [sum(by_place[family, arch] for family in selection.families) for arch in selection.archs]
     table.append(["total", *map(str, sums), str(sum(totals.values()))])
     notes = [f"{row['reason']}\n" for row in counts if row["reason"]]
-    return _aligned(table, right=True) + "".join(notes)
+    return _align(table, right=True) + "".join(notes)
 
 
 def _show(args: argparse.Namespace) -> None:
@@ -239,7 +239,7 @@ def _show(args: argparse.Namespace) -> None:
     if args.format == "csv":
         _emit(_records(fields, "csv"))
     else:
-        _emit(_aligned([[field["field"], field["value"]] for field in fields]))
+        _emit(_align([[field["field"], field["value"]] for field in fields]))
 
 
 def _why(args: argparse.Namespace) -> None:
@@ -266,7 +266,7 @@ def _why(args: argparse.Namespace) -> None:
         table = [["axis", "value", "other values", "written in"]]
         table += [[axis.name, axis.value, _plain(axis.alternatives) or "-", axis.place] for axis in explanation.axes]
         _emit(
-            f"{explanation.name}\nis in {chosen.name} ({selection.summary()}):\n{_aligned(table)}"
+            f"{explanation.name}\nis in {chosen.name} ({selection.summary()}):\n{_align(table)}"
             f"receipts that hold it: {_plain(explanation.receipts)}\n"
         )
 
@@ -295,7 +295,7 @@ def _problems(args: argparse.Namespace) -> None:
             for suite, cases in by_suite.items()
         ]
         if args.format == "text":
-            _emit(_aligned([list(rows[0]), *([str(value) for value in row.values()] for row in rows)], right=True))
+            _emit(_align([list(rows[0]), *([str(value) for value in row.values()] for row in rows)], right=True))
         else:
             _emit(_records(rows, args.format))
     elif args.format == "text":
@@ -304,11 +304,11 @@ def _problems(args: argparse.Namespace) -> None:
         _emit(_records([problem.row() for cases in by_suite.values() for problem in cases], args.format))
 
 
-def _emitting(text: Callable[[argparse.Namespace], str]) -> Callable[[argparse.Namespace], None]:
+def _emit_result(text: Callable[[argparse.Namespace], str]) -> Callable[[argparse.Namespace], None]:
     return lambda args: _emit(text(args))
 
 
-def _selected(chosen: Dialect, selection: Selection) -> list[Key]:
+def _select_keys(chosen: Dialect, selection: Selection) -> list[Key]:
     """The selected keys; none where no arch has kernels, which is said on stderr.
 
     Raises:
@@ -339,7 +339,7 @@ def _plain(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
-def _aligned(table: Iterable[Sequence[str]], *, right: bool = False) -> str:
+def _align(table: Iterable[Sequence[str]], *, right: bool = False) -> str:
     """Columns padded to their widest cell; with ``right`` all but the first are right-aligned."""
     lines = list(table)
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]

@@ -33,7 +33,7 @@ _LONGEST_COMPLAINT = 1000
 
 
 class _Store(argparse.Action):
-    """An option with one value: two different ones in a line are a mistake, and nobody knows which was meant."""
+    """An option with one value: two different values in a line are a mistake."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         if option_string and parser.given.setdefault(self.dest, values) != values:
@@ -76,7 +76,7 @@ class Parser(argparse.ArgumentParser):
                 if isinstance(one, str | Path) and any(
                     unicodedata.category(letter) in ("Cc", "Cs") and letter not in allowed for letter in str(one)
                 ):
-                    self.error(f"{name}: {str(one)!r} holds a control character, or bytes that are no text")
+                    self.error(f"{name}: {str(one)!r} holds a control character, or bytes that are not text")
 
     def format_help(self) -> str:
         return as_called(super().format_help())
@@ -104,7 +104,7 @@ def add_library_options(parser: argparse.ArgumentParser) -> None:
 def add_dialect_options(parser: argparse.ArgumentParser, *, checkouts: bool = False) -> None:
     """Options that say whose kernels are meant: ``--upstream``, ``--dialect``, ``--mask``.
 
-    ``checkouts`` says that the command looks at source trees: the matrix itself doesn't.
+    ``checkouts`` is True for commands that read source trees, which the matrix itself doesn't.
     """
     known = ", ".join([*upstreams(), *(["checkout"] if checkouts else [])])
     parser.add_argument("--upstream", default=None, help=f"{known} (default: {DEFAULT_UPSTREAM})")
@@ -160,7 +160,7 @@ def dialect_from(args: argparse.Namespace) -> Dialect:
 
 
 def selection_from(args: argparse.Namespace) -> tuple[Dialect, Selection]:
-    """What parsed options ask for.
+    """The dialect and selection of parsed options.
 
     Raises:
         what :func:`dialect_from` raises; UnknownArchError, UnknownFamilyError, UnknownReceiptError, UsageError.

@@ -144,7 +144,7 @@ def _plan(
     commit: str, changes: Mapping[str, Effect], altered: Sequence[Altered], suites: Mapping[str, str], table: Rules
 ) -> Plan:
     total = tuple(f"{path}: {effect.reason}" for path, effect in changes.items() if effect.everything)
-    kernels = _touched(changes, altered, total)
+    kernels = _touched_kernels(changes, altered, total)
     why_suites = {suite: list(total) for suite in EVERY_SUITE}
     for path, effect in changes.items():
         for suite in effect.suites:
@@ -171,7 +171,9 @@ def _plan(
     )
 
 
-def _touched(changes: Mapping[str, Effect], altered: Sequence[Altered], total: Sequence[str]) -> tuple[Touched, ...]:
+def _touched_kernels(
+    changes: Mapping[str, Effect], altered: Sequence[Altered], total: Sequence[str]
+) -> tuple[Touched, ...]:
     whole: dict[tuple[str, str], list[str]] = {}
     some: dict[tuple[str, str], set[str]] = {}
     reasons: dict[tuple[str, str], list[str]] = {}
@@ -310,10 +312,10 @@ def run(args: argparse.Namespace) -> None:
 def to_json(plan: Plan) -> str:
     """The plan as a document: the fields of Plan, sets as sorted lists."""
     document = {"archs": list(plan.archs), **dataclasses.asdict(plan)}
-    return json.dumps(document, indent=1, default=_sorted) + "\n"
+    return json.dumps(document, indent=1, default=_sorted_list) + "\n"
 
 
-def _sorted(value: Any) -> list[str]:
+def _sorted_list(value: Any) -> list[str]:
     return sorted(value)
 
 

@@ -63,7 +63,7 @@ def sweep_selection(args: argparse.Namespace) -> tuple[Dialect, Selection]:
 
 @dataclass(frozen=True, slots=True)
 class Trait:
-    """``words`` maps a spelling to the field's values; a flag has True and False; None takes any number."""
+    """``words`` maps a spelling to the field's values. A flag has True and False; None takes any number."""
 
     field: str
     words: Mapping[Any, tuple[Any, ...]] | None
@@ -101,7 +101,7 @@ def read_sweep(file: Path) -> Sweep:
     """The sweep of a configuration file in either form.
 
     Raises:
-        TableError: the file is missing, is no YAML or JSON, or a field has the wrong type.
+        TableError: the file is missing, is not YAML or JSON, or a field has the wrong type.
         SweepError: an unknown variant, trait, family, field or value, with file, line and path.
     """
     config = load(file)
@@ -112,7 +112,7 @@ def read_sweep(file: Path) -> Sweep:
 
 def _upstreams(config: Field) -> Sweep:
     words = vocabulary()
-    variant = _word(config.get("variant"), words.variants, "variant")
+    variant = _known_word(config.get("variant"), words.variants, "variant")
     families = words.variants[variant]
     traits = config.find("trait_config")
     lists = {} if traits is None else traits.mapping()
@@ -124,7 +124,7 @@ def _upstreams(config: Field) -> Sweep:
     for name, row in lists.items():
         row.allow(("values",))
         trait = words.traits[name].trait()
-        allowed, used = _allowed(row.get("values"), name, trait)
+        allowed, used = _allowed_values(row.get("values"), name, trait)
         notes += [f"{row.path}: {words.notes[word]}" for word in (name, *used) if word in words.notes]
         readers = [family for family, read in families.items() if name in read]
         if not readers:
@@ -135,7 +135,7 @@ def _upstreams(config: Field) -> Sweep:
     return Sweep(tuple(families), tuple(where), tuple(notes))
 
 
-def _allowed(values: Field, name: str, trait: Trait) -> tuple[list[Any], list[str]]:
+def _allowed_values(values: Field, name: str, trait: Trait) -> tuple[list[Any], list[str]]:
     """The field's values that an allow-list stands for, and its words."""
     items = _some(values)
     if trait.words is None:
@@ -150,7 +150,7 @@ def _allowed(values: Field, name: str, trait: Trait) -> tuple[list[Any], list[st
 
 
 def _ours(config: Field) -> Sweep:
-    families = tuple(_word(item, FAMILIES, "family") for item in _some(config.get("families")))
+    families = tuple(_known_word(item, FAMILIES, "family") for item in _some(config.get("families")))
     keep = config.find("keep")
     if keep is None:
         return Sweep(families, ())
@@ -185,7 +185,7 @@ def _check_values(values: Field, name: str, families: Sequence[str]) -> None:
             if family in dialect(each).families:
                 known |= dict.fromkeys(dialect(each).families[family].values(name))
     if not known:
-        raise SweepError(f"{_place(values)}: none of {', '.join(families)} has the field '{name}'. Leave it out.")
+        raise SweepError(f"{_location(values)}: none of {', '.join(families)} has the field '{name}'. Leave it out.")
     for item in values.items():
         if item.value is not None and (type(item.value), item.value) not in {(type(v), v) for v in known}:
             raise _unknown(item, item.value, [v for v in known if v is not None], f"value of {name}")
@@ -201,7 +201,7 @@ def _some(values: Field) -> list[Field]:
     """The items of a list that must have some: an empty allow-list would allow nothing."""
     items = values.items()
     if not items:
-        raise SweepError(f"{_place(values)}: an empty list allows nothing. Name values or leave it out.")
+        raise SweepError(f"{_location(values)}: an empty list allows nothing. Name values or leave it out.")
     return items
 
 
@@ -212,7 +212,7 @@ def _known(mapping: Field, names: Iterable[str], kind: str) -> None:
             raise _unknown(field, name, known, kind)
 
 
-def _word(field: Field, known: Iterable[str], kind: str) -> str:
+def _known_word(field: Field, known: Iterable[str], kind: str) -> str:
     names = list(known)
     if field.text() not in names:
         raise _unknown(field, field.text(), names, kind)
@@ -226,10 +226,10 @@ def _unknown(field: Field, word: object, known: Iterable[Any], kind: str) -> Swe
     if isinstance(word, int) and all(isinstance(value, int) for value in known):  # numbers that look alike aren't near
         close = [_plain(min(known, key=lambda value: abs(value - word)))]
     hint = f"; did you mean '{close[0]}'?" if close else "."
-    return SweepError(f"{_place(field)}: unknown {kind} '{_plain(word)}'{hint} Known: {', '.join(names)}.")
+    return SweepError(f"{_location(field)}: unknown {kind} '{_plain(word)}'{hint} Known: {', '.join(names)}.")
 
 
-def _place(field: Field) -> str:
+def _location(field: Field) -> str:
     return f"{field.file}:{field.line}: {field.path}"
 
 

@@ -1,8 +1,8 @@
-"""Which problems a library is asked: not those that no kernel of its dialect serves, in whatever tier.
+"""Choose the problems that a library is tested with: those that some kernel of its dialect serves, in any tier.
 
-One table of problems serves CK of every age. What an age does not have yet, its libraries report as unsupported. Of a
-dialect with ``asked_everything: false`` that is left out, as what it gave up: unsupported then means that a larger
-library serves the problem.
+One table of problems serves CK of every version. A library reports a problem that its dialect does not have yet as
+unsupported. For a dialect with ``asked_everything: false`` such problems are left out. Unsupported then means that a
+larger library serves the problem.
 """
 
 from __future__ import annotations

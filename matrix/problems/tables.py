@@ -1,9 +1,9 @@
 """The problems of a suite: groups of ``matrix/tables/problems/SUITE.yaml``, each the product of its axes.
 
-A group says its tier and why it exists, ``set``s fields and lists ``axes``. An axis is a list of values of the field
+A group has its tier and its reason, ``set``s fields and lists ``axes``. An axis is a list of values of the field
 that it is named after, or a mapping of words to the fields that each word sets. A case is named after its suite, group
-and words; what is left out is said under ``drop``, and an impossible case that is not dropped is an error. ``picks``
-says which cases of the group a smaller tier runs already. Conditions of both name fields, or an axis and its words.
+and words. ``drop`` lists the cases that are left out; an impossible case that is not dropped is an error. ``picks``
+lists the cases of the group that a smaller tier runs already. Conditions of both name fields, or an axis and its words.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def problems(suite: str, tier: str = "smoke") -> tuple[SuiteCase, ...]:
 
     Raises:
         UnknownSuiteError, UnknownTierError.
-        TableError: the table says something impossible.
+        TableError: the table is malformed or has an impossible case.
     """
     if suite not in SUITES:
         raise UnknownSuiteError(suite, SUITES)
@@ -154,7 +154,7 @@ def _meets(values: Mapping[str, Any], condition: Condition) -> bool:
 
 
 def _may_meet(fields: Mapping[str, Any], condition: Condition) -> bool:
-    """Whether a case with these fields, and others, can meet it: large groups are not walked for a small pick."""
+    """Return True if a case with these fields, and others, can meet it; this prunes large groups for small picks."""
     return all(fields[field] in allowed for field, allowed in condition.items() if field in fields)
 
 
@@ -168,7 +168,9 @@ def _axis(name: str, field: Field) -> list[Step]:
             for word, item in steps
         ]
     if name not in FIELDS:
-        raise field.fail(f"an axis that is no field needs words: WORD: {{field: value}}. Fields: {', '.join(FIELDS)}")
+        raise field.fail(
+            f"an axis that is not a field needs words: WORD: {{field: value}}. Fields: {', '.join(FIELDS)}"
+        )
     values = [_value(name, item) for item in field.items()]
     return [Step(_WORDS.get(name, str)(value), {name: value}) for value in values]
 
@@ -201,7 +203,7 @@ def _picks(group: Field, own: str) -> dict[str, Condition]:
 
 
 def _condition(group: Field, fields: Mapping[str, Field]) -> Condition:
-    """Field -> its values; or an axis that is no field -> its words."""
+    """Field -> its values; or an axis that is not a field -> its words."""
     axes = group.find("axes")
     named = {} if axes is None else axes.mapping()
     condition: dict[str, list[Any]] = {}
@@ -305,7 +307,7 @@ def _problem(group: Field, name: str, tier: str, values: Mapping[str, Any]) -> S
         stride = problem.page_elements("k") * problem.element_bytes
         problem = dataclasses.replace(problem, pool_pages=-(-values["pool_bytes"] // stride))
     if reason := complaint(problem):
-        raise group.fail(f"{name}: {reason}. Mend the group or drop the case.")
+        raise group.fail(f"{name}: {reason}. Fix the group or drop the case.")
     return problem
 
 

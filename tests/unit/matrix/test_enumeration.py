@@ -112,7 +112,7 @@ def edited(folder: Path, name: str, old: str, new: str) -> Dialect:
 
 
 def differs_from_stored(chosen: Dialect) -> bool:
-    """Whether any stored list, each content once, tells the dialect from upstream."""
+    """Return True if any stored list, each content once, tells the dialect from upstream."""
     lists = {stored.member: stored for stored in STORED if stored.dialect == chosen.name}.values()
     return any(
         emission_sha256(names(chosen, stored.arch, stored.receipt, stored.mask_impl)) != stored.sha256_emission_order

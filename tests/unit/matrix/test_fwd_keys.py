@@ -91,7 +91,7 @@ def test_of_april_2026_only_gfx950_is_known(arch: str, capsys: pytest.CaptureFix
         assert main([command, "--dialect", APRIL, "--arch", arch, "--family", "all"]) == NoListOfArchError.exit_code
         answer = capsys.readouterr()
         assert answer.out == ""
-        assert answer.err.startswith(f"error: dialect {APRIL} knows nothing of {arch}: upstream published the kernels")
+        assert answer.err.startswith(f"error: dialect {APRIL} has nothing for {arch}: upstream published the kernels")
     assert dialect(APRIL).detection is None
 
 
@@ -148,9 +148,9 @@ def test_fields_that_the_name_does_not_spell() -> None:
 
 def test_a_wrong_name_is_explained_by_the_family_it_begins_like() -> None:
     name = keys(NEWEST, "gfx950")[0].name
-    with pytest.raises(NameSyntaxError, match=r"is no fwd name of this dialect: after .* expected trload"):
+    with pytest.raises(NameSyntaxError, match=r"is not a fwd name of this dialect: after .* expected trload"):
         find(dialect(NEWEST), name.replace("_ntrload", "_xtrload"), "simplified")
-    with pytest.raises(NameSyntaxError, match="is no batch_prefill name of this dialect"):
+    with pytest.raises(NameSyntaxError, match="is not a batch_prefill name of this dialect"):
         find(dialect(NEWEST), "fmha_batch_prefill_d128_fp61", "simplified")
 
 

@@ -40,7 +40,7 @@ def complaints(ledger: Ledger, table: Mapping[str, str]) -> list[str]:
 
 
 def of_families(entry: Entry) -> bool:
-    """Whether it speaks of other families' kernels, of which ckpm has none of its own."""
+    """Return True if it speaks of other families' kernels, of which ckpm has none of its own."""
     return all(glob.startswith(f"{FAMILY_SUITE}/") for glob in entry.problems)
 
 

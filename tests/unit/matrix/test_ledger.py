@@ -146,7 +146,7 @@ def test_an_entry_of_unwaited_loads_speaks_of_cases_that_had_one(tmp_path: Path)
 
 
 def _alibi_from_the_top_left_shows(problem: SuiteCase) -> bool:
-    """Whether O or a stored LSE differs if ALiBi's distances start from the top left instead of the bottom right."""
+    """Return True if O or a stored LSE differs if ALiBi's distances start from the top left instead of the bottom right."""
     for queries, keys in zip(problem.seqlens_q, problem.seqlens_k, strict=True):
         row, column = np.ogrid[:queries, :keys]
         y, x = mask_corner(problem, queries, keys)

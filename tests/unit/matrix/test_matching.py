@@ -15,7 +15,7 @@ from ckpm.base.errors import UsageError
 from ckpm.matrix.cli import main
 from ckpm.matrix.dialects import FAMILIES
 from ckpm.matrix.keys import Key
-from ckpm.matrix.problems.matching import Matcher, exercised, needed, not_for_its_lengths, padding, tried
+from ckpm.matrix.problems.matching import Matcher, count_shapes, needed_values, not_for_its_lengths, padding, is_tried
 from ckpm.matrix.problems.testing import Shape, parse_shape, shapes
 from ckpm.matrix.selection import Selection
 from tests.unit.enumerated import select_keys
@@ -113,7 +113,7 @@ def test_testing_lists_counts_and_tells_the_impossible(run: Run) -> None:
     rows = list(csv.DictReader(io.StringIO(out)))
     assert (code, {row["impossible"] for row in rows}) == (
         0,
-        {"", "nhead_q 5 is no multiple of nhead_k 4", "nhead_q 5 is no multiple of nhead_k 8"},
+        {"", "nhead_q 5 is not a multiple of nhead_k 4", "nhead_q 5 is not a multiple of nhead_k 8"},
     )
     _, out, _ = run("testing", "--count-only", "--format", "json")
     assert json.loads(out) == [
@@ -166,9 +166,9 @@ def test_what_serves_has_exactly_the_features_asked_for(family: str) -> None:
     [
         ("fwd", Shape(dtype="fp8"), "no kernel with dtype fp8"),
         ("fwd", Shape(hdim_v=576), "no head dims from 128x576 on"),
-        ("fwd", Shape(nhead_q=16, nhead_k=3), "nhead_q 16 is no multiple of nhead_k 3"),
+        ("fwd", Shape(nhead_q=16, nhead_k=3), "nhead_q 16 is not a multiple of nhead_k 3"),
         ("fwd_pagedkv", Shape(lse=True), "no kernel with lse true among "),
-        ("fwd_pagedkv", Shape(hdim_q=64, hdim_v=64), "hdim_q 64 is no multiple of 128, and ps does not pad it"),
+        ("fwd_pagedkv", Shape(hdim_q=64, hdim_v=64), "hdim_q 64 is not a multiple of 128, and ps does not pad it"),
         ("batch_prefill", Shape(mode="batch"), "no kernel with mode batch among "),
         ("batch_prefill", Shape(page_size=64), "no kernel with page_size 64 among "),
         ("bwd_dq_dk_dv", Shape(bias="alibi", dbias=True), "no kernel with dbias true among "),
@@ -193,7 +193,7 @@ def test_async_kernels_take_any_seqlen_q_and_head_dims_of_16_bytes() -> None:
     async_key = next(key for key in keys("fwd") if key.pipeline == "qr_async" and key.pad == "psddv")
     assert not_for_its_lengths(async_key, Shape(seqlen_q=1, seqlen_k=128, hdim_q=8, hdim_v=8)) is None
     assert not_for_its_lengths(async_key, Shape(seqlen_k=100)) == (
-        f"seqlen_k 100 is no multiple of {async_key.tile.bn0}, and psddv does not pad it"
+        f"seqlen_k 100 is not a multiple of {async_key.tile.bn0}, and psddv does not pad it"
     )
     assert not_for_its_lengths(async_key, Shape(hdim_q=12)) is not None
 
@@ -291,7 +291,10 @@ def test_paging_is_either_way_unless_asked_for() -> None:
     assert {key.paged_kv for key in either} == {True, False}
     assert {key.paged_kv for key in served("fwd_splitkv", Shape(page_size=16))} == {True}
     assert {key.page_size for key in served("batch_prefill", Shape(page_size=16))} == {16}
-    assert needed(Shape(page_size=1))["page_size"] == {1, None}  # CK of 2025 has no page sizes: each token is a page
+    assert needed_values(Shape(page_size=1))["page_size"] == {
+        1,
+        None,
+    }  # CK of 2025 has no page sizes: each token is a page
 
 
 @pytest.mark.parametrize(
@@ -306,8 +309,8 @@ def test_padding_words(pad: str, lengths: str) -> None:
 
 
 def test_shapes_and_kernels_agree_in_both_directions() -> None:
-    some = [shape for shape in shapes("smoke") if tried("fwd_splitkv", shape)][::7]
-    counts = exercised(matcher("fwd_splitkv"), some)
+    some = [shape for shape in shapes("smoke") if is_tried("fwd_splitkv", shape)][::7]
+    counts = count_shapes(matcher("fwd_splitkv"), some)
     for key in keys("fwd_splitkv")[::97]:
         assert counts[key.name] == sum(key in served("fwd_splitkv", shape) for shape in some)
     assert counts.total() == sum(len(served("fwd_splitkv", shape)) for shape in some)
@@ -333,7 +336,7 @@ def test_nothing_is_dropped_in_silence(run: Run) -> None:
     options = ("--family", "fwd,bwd_dq_dk_dv", *NEWEST, "--format", "json")
     rows = {row["family"]: row for row in json.loads(run("match", *options, "--count-only")[1])}
     for family, row in rows.items():
-        mine = [shape for shape in shapes() if tried(family, shape)]
+        mine = [shape for shape in shapes() if is_tried(family, shape)]
         assert row["shapes"] == len(mine) == row["served"] + row["unserved"] + row["impossible"]
         assert row["kernels"] == len(keys(family)) == row["exercised"] + row["unexercised"]
     unserved = json.loads(run("match", *options, "--uncovered")[1])

@@ -85,12 +85,12 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
         (
             ("show", "fmha_fwd_d128"),
             14,
-            "'fmha_fwd_d128' is no fwd name of this dialect: after 'fmha_fwd_d128', expected '_', found",
+            "'fmha_fwd_d128' is not a fwd name of this dialect: after 'fmha_fwd_d128', expected '_', found",
         ),
         (
             ("why", "x"),
             14,
-            "'x' is no fwd name of this dialect: at its start, expected 'fmha_fwd_d', ",
+            "'x' is not a fwd name of this dialect: at its start, expected 'fmha_fwd_d', ",
         ),
         (
             ("why", NEWEST),
@@ -100,8 +100,8 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
         (
             ("show", GROUP.replace("_psskddv_", "_psddv_")),
             14,
-            f"'{GROUP.replace('_psskddv_', '_psddv_')}' is no kernel of ck-2025-11: group mode needs seqlen_q and "
-            "seqlen_k padding: the length of the next sequence is unknown. `python -m matrix why NAME` says more.",
+            f"'{GROUP.replace('_psskddv_', '_psddv_')}' is not a kernel of ck-2025-11: group mode needs seqlen_q and "
+            "seqlen_k padding: the length of the next sequence is unknown. See `python -m matrix why NAME`.",
         ),
         (("list", "--where", " "), 12, "--where ' ': it is empty; leave it out, or write e.g. "),
         (("list", "--filter-file", "/"), 13, "--filter-file /: it is a folder, no file. It must be Python and define "),
@@ -130,10 +130,10 @@ def test_a_filter_that_empties_the_selection_is_named(run: Run) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("def keep(key):\n    raise KeyError('x')\n", "line 2: KeyError: 'x'. Mend the file."),
+        ("def keep(key):\n    raise KeyError('x')\n", "line 2: KeyError: 'x'. Fix the file."),
         ("def wanted(key):\n    return True\n", "it defines no function keep(key) -> bool."),
         ("def keep(key):\n    return 'yes'\n", "returned 'yes'; return True or False."),
-        ("def keep(key:\n", "line 1: SyntaxError: '(' was never closed. Mend the file."),
+        ("def keep(key:\n", "line 1: SyntaxError: '(' was never closed. Fix the file."),
     ],
 )
 def test_bad_filter_files(run: Run, tmp_path: Path, text: str, message: str) -> None:
@@ -200,7 +200,7 @@ def test_a_closed_standard_output_is_no_traceback() -> None:
         (
             PermissionError(13, "Permission denied", "/a/file"),
             16,
-            "/a/file: Permission denied. Mend that and try again.",
+            "/a/file: Permission denied. Fix that and try again.",
         ),
         (
             BlockingIOError(11, "Resource temporarily unavailable", "zig"),

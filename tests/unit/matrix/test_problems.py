@@ -386,7 +386,7 @@ def test_a_smaller_tier_picks_from_a_larger_group(tmp_path: Path) -> None:
         ("q: 3", "z: 3", "unknown field; known here: q, k, batch, ragged"),
         ("set: {", "set: {colour: red, ", "unknown field; known here: dtype"),
         ("{mask: no}", "{mask: no, dtype: fp16}", "two axes set 'dtype'"),
-        ("      dtype: [", "      kind: [", "an axis that is no field needs words"),
+        ("      dtype: [", "      kind: [", "an axis that is not a field needs words"),
         ("mask: no, why: a test", "mask: no", "field 'why' is missing"),
         ("axes:", "axis:", "unknown field; known here: tier, why, set, axes, drop, picks"),
         ("    drop:", "    picks: {full: {mask: no}}\n    drop:", "groups.a.picks.full: unknown field; known here: "),

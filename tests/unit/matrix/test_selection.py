@@ -234,7 +234,7 @@ def test_an_empty_selection_says_what_emptied_it(fields: dict[str, Any], message
         ({"archs": ("gfx906",)}, UnknownArchError, "unknown arch 'gfx906'; did you mean 'gfx950'? Known: gfx90a, "),
         ({"families": ("bwd",)}, UnknownFamilyError, "unknown family 'bwd'; did you mean 'bwd_dq_dk_dv', 'bwd_"),
         ({"where": ("key.x == 1",)}, WhereError, "--where 'key.x == 1': unknown field 'key.x'"),
-        # ... also where there is no kernel to look at
+        # ... also without a kernel to look at
         ({"tier": "smok", "archs": ("gfx1100",)}, UnknownTierError, "unknown tier 'smok'; "),
     ],
 )
@@ -249,8 +249,8 @@ def test_unknown_words_in_a_selection(fields: dict[str, Any], error: type[Except
     [
         ("def keep(key) return True\n", "line 1: SyntaxError: expected ':'"),
         ("import no_such_module_here\n", "line 1: ModuleNotFoundError: No module named 'no_such_module_here'"),
-        ("x = 1\n1 / 0\n", "line 2: ZeroDivisionError: division by zero. Mend the file."),
-        ("import sys\nsys.exit(0)\n", "line 2: SystemExit: 0. Mend the file."),
+        ("x = 1\n1 / 0\n", "line 2: ZeroDivisionError: division by zero. Fix the file."),
+        ("import sys\nsys.exit(0)\n", "line 2: SystemExit: 0. Fix the file."),
         ("x = 1\n", "it defines no function keep(key) -> bool."),
         ("keep = 3\n", "it defines no function keep(key) -> bool."),
         ("def keep(key):\n    return key.no_field\n", f"keep({FIRST}): line 2: AttributeError: 'Key' object has no "),
@@ -258,12 +258,12 @@ def test_unknown_words_in_a_selection(fields: dict[str, Any], error: type[Except
         ("def keep():\n    return True\n", f"keep({FIRST}): TypeError: keep() takes 0 positional arguments"),
         ("def keep(key):\n    return 1\n", f"keep({FIRST}) returned 1; return True or False."),
         ("def keep(key):\n    pass\n", f"keep({FIRST}) returned None; return True or False."),
-        ("raise KeyboardInterrupt\n", "line 1: KeyboardInterrupt: . Mend the file."),
+        ("raise KeyboardInterrupt\n", "line 1: KeyboardInterrupt: . Fix the file."),
         ("def keep(key):\n    raise KeyboardInterrupt('x')\n", f"keep({FIRST}): line 2: KeyboardInterrupt: x. Mend"),
-        ("class Own(BaseException): pass\nraise Own('\\x1b[1m')\n", "line 2: Own: \\x1b[1m. Mend the file."),
+        ("class Own(BaseException): pass\nraise Own('\\x1b[1m')\n", "line 2: Own: \\x1b[1m. Fix the file."),
         (
             "class Own(Exception):\n    def __str__(self): raise SystemExit\nraise Own\n",
-            "line 3: Own: it can't say why",
+            "line 3: Own: its message can't be read",
         ),
         ("def f(): f()\nf()\n", "line 1: RecursionError: maximum recursion depth exceeded"),
         ("def keep(key):\n    return keep(key)\n", f"keep({FIRST}): line 2: RecursionError: maximum recursion"),

@@ -84,7 +84,7 @@ def test_every_mistake_of_a_file_is_in_one_report_with_line_and_path(run: Run) -
     )
     code, out, err = run(text)
     assert code == 96
-    assert err == "error: c.yaml: 13 errors; the report says what to mend.\n"
+    assert err == "error: c.yaml: 13 errors; the report lists what to fix.\n"
     found = [line.partition(" Known")[0] for line in out.splitlines() if line.startswith("c.yaml:")]
     assert sorted(found) == sorted(
         [

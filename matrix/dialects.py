@@ -78,7 +78,7 @@ class Dialect:
 
     ``detection`` is None if only lists of names are known: no checkout is taken for this dialect. ``unknown_archs`` is
     the reason why only ``known_archs`` are known. ``enumerators`` are the members of C++ enumerations. A tree with more
-    members, or with ``targets`` that begin otherwise, has kernels that we lack. ``parameters`` are the parameters of C++
+    members, or with ``targets`` that begin otherwise, has kernels that we lack. ``parameters`` are those of C++
     templates, in order. Without ``asked_everything``, suites leave out problems that no kernel of any tier serves.
     """
 

@@ -25,7 +25,7 @@ Partial = tuple[Any, ...]
 def enumerate_keys(family: Family, *, arch: str, receipt: int = 0, mask_impl: str = "simplified") -> list[Key]:
     """The keys of a family for one arch and receipt, in the order in which upstream emits and dispatches them.
 
-    A name comes once, where it comes first. An arch without kernels gives an empty list; ``family.absent`` is the reason.
+    A name comes once, where it comes first. An arch without kernels gives an empty list; ``family.absent`` has why.
     """
     traits = family.archs.get(arch, ())
     return [key for trait in traits for key in _keys_of(family, trait, receipt, mask_impl)]

@@ -4,8 +4,8 @@ An entry lists problems, upstreams and archs with the outcome that is expected, 
 case with this outcome is a known failure. A case that passes in spite of its entry is an unexpected pass and fails the
 run. So does an expired entry: look at the defect again.
 
-A checkout is any commit of its dialect. An entry that names a dialect covers all its checkouts, and a case may pass in
-spite of it: the commit has a fix, or does not have the defect yet.
+A checkout is any commit of its dialect. An entry that names a dialect covers all its checkouts. A case
+may pass in spite of it: the commit has a fix, or not yet the defect.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ class Problem:
         return self.contiguous(heads, hdim, length)
 
     def contiguous(self, heads: int, hdim: int, length: int) -> Strides:
-        """Of a tensor without gaps and pages, with ``length`` rows of a sequence."""
+        """Strides of a tensor without gaps and pages, with ``length`` rows of a sequence."""
         if self.mode == "group":
             return Strides(0, hdim, heads * hdim)
         if self.layout == "BHSD":

@@ -242,7 +242,7 @@ def test_plan_of_our_headers_runs_the_smoke_tier_of_ckpm(plan: Callable[..., Pla
 
 
 def test_rules_rebuild_for_code_that_renders_texts() -> None:
-    """What rendering and planning a build import may not be in a rule that rebuilds nothing."""
+    """A module that rendering or planning a build imports may not be in a rule that rebuilds nothing."""
     seen: set[Path] = set()
     waiting = [ROOT / "kernels/library/request.py", ROOT / "kernels/families/render.py"]
     while waiting:

@@ -1,4 +1,4 @@
-"""Everything in a selection combines with AND; shards split it evenly; a selection of nothing says what emptied it."""
+"""Conditions of a selection combine with AND. Shards split it evenly. An empty selection names what emptied it."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def test_conditions_combine_with_and(tmp_path: Path) -> None:
     assert len(together) == 4  # group mode, fp16, one tile, no bias, no soft cap, lse: mask x dropout
 
 
-def test_filters_are_case_sensitive_globs_over_the_whole_name() -> None:
+def test_filters_are_case_sensitive_globs_over_whole_name() -> None:
     assert len(chosen(filters=("*_fp16_*",))) == 192
     assert chosen(filters=("*_FP16_*",)) == []
     assert chosen(filters=("fp16",)) == []
     assert len(chosen(filters=("fmha_batch_prefill_d128_[fb]?16_*",))) == 384
 
 
-def test_a_gload_kernel_follows_its_bload_twin() -> None:
+def test_gload_kernel_follows_its_bload_twin() -> None:
     # upstream's --filter looks at the bload name alone: a filtered library still serves pools over 2 GB
     found = chosen("rocm-libraries-2026", filters=("*_ps16_bload_b128*_nmask_*_linear_vllm",))
     loads = [key.load for key in found]
@@ -74,7 +74,7 @@ def test_a_gload_kernel_follows_its_bload_twin() -> None:
     assert twins == {key.name for key in found if key.load == "bload"}
 
 
-def test_a_glob_can_name_gload_kernels_alone() -> None:
+def test_glob_can_name_gload_kernels_alone() -> None:
     found = chosen("rocm-libraries-2026", filters=("*_gload_*",))
     assert {key.load for key in found} == {"gload"}
     assert len(found) == sum(key.load == "gload" for key in newest())
@@ -84,7 +84,7 @@ def test_large_pages_have_no_twin_to_follow() -> None:
     assert {key.load for key in chosen("rocm-libraries-2026", filters=("*_ps1024_bload_*",))} == {"bload"}
 
 
-def test_archs_are_united_and_keep_the_order_of_emission() -> None:
+def test_archs_are_united_and_keep_order_of_emission() -> None:
     assert chosen(archs=("gfx90a", "gfx942", "gfx950")) == chosen()
     assert chosen(archs=("gfx1100", "gfx950")) == chosen()
     assert chosen(archs=("gfx1100", "gfx1201")) == []
@@ -119,7 +119,7 @@ def test_no_profile_is_untested() -> None:
     assert set(profiles()) == PROFILES.keys()
 
 
-def test_profiles_of_the_newest_dialect() -> None:
+def test_profiles_of_newest_dialect() -> None:
     by_dtype = sum(key.dtype == "fp8bf16" for key in newest())
     assert len(chosen("rocm-libraries-2026", profile="fp8_test")) == len(
         [key for key in newest() if key.dtype == "fp8bf16" and key.hdim_q == 128]
@@ -139,7 +139,7 @@ def test_smoke_covers_every_axis_value_with_few_kernels(name: str, limit: int, m
 
 
 @pytest.mark.parametrize("receipt", [2, 3, 4, 100, 200, 600])
-def test_smoke_has_kernels_of_the_receipts_that_integrations_use(receipt: int) -> None:
+def test_smoke_has_kernels_of_receipts_that_integrations_use(receipt: int) -> None:
     for name in dialect_names():
         assert bool(chosen(name, tier="smoke", receipt=receipt)) == bool(chosen(name, receipt=receipt))
 
@@ -151,9 +151,7 @@ def test_full_and_nightly_leave_nothing_out() -> None:
 
 @settings(max_examples=40)
 @given(count=st.integers(1, 40), size=st.integers(0, 100), shuffle=st.randoms(use_true_random=False))
-def test_shards_are_disjoint_complete_balanced_and_independent_of_order(
-    count: int, size: int, shuffle: random.Random
-) -> None:
+def test_shards_are_disjoint_complete_and_balanced(count: int, size: int, shuffle: random.Random) -> None:
     keys = newest()[:size]
     shards = [take_shard(keys, (index, count)) for index in range(1, count + 1)]
     names = [key.name for shard in shards for key in shard]
@@ -215,7 +213,7 @@ FIRST = (
         ({"shard": (400, 400)}, "shard 400/400). Shard 400/400 of 384 kernels is empty: use fewer shards."),
     ],
 )
-def test_an_empty_selection_says_what_emptied_it(fields: dict[str, Any], message: str) -> None:
+def test_empty_selection_says_what_emptied_it(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(EmptySelectionError) as caught:
         select_some(dialect("ck-2025-11"), Selection(**{"archs": GFX950, **fields}))
     assert str(caught.value).startswith("no kernel is selected (archs gfx")
@@ -238,7 +236,7 @@ def test_an_empty_selection_says_what_emptied_it(fields: dict[str, Any], message
         ({"tier": "smok", "archs": ("gfx1100",)}, UnknownTierError, "unknown tier 'smok'; "),
     ],
 )
-def test_unknown_words_in_a_selection(fields: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_unknown_words_in_selection(fields: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error) as caught:
         chosen(**fields)
     assert str(caught.value).startswith(message)
@@ -259,7 +257,7 @@ def test_unknown_words_in_a_selection(fields: dict[str, Any], error: type[Except
         ("def keep(key):\n    return 1\n", f"keep({FIRST}) returned 1; return True or False."),
         ("def keep(key):\n    pass\n", f"keep({FIRST}) returned None; return True or False."),
         ("raise KeyboardInterrupt\n", "line 1: KeyboardInterrupt: . Fix the file."),
-        ("def keep(key):\n    raise KeyboardInterrupt('x')\n", f"keep({FIRST}): line 2: KeyboardInterrupt: x. Mend"),
+        ("def keep(key):\n    raise KeyboardInterrupt('x')\n", f"keep({FIRST}): line 2: KeyboardInterrupt: x. Fix"),
         ("class Own(BaseException): pass\nraise Own('\\x1b[1m')\n", "line 2: Own: \\x1b[1m. Fix the file."),
         (
             "class Own(Exception):\n    def __str__(self): raise SystemExit\nraise Own\n",
@@ -284,20 +282,20 @@ def test_bad_filter_files(tmp_path: Path, text: str, message: str) -> None:
     assert list(tmp_path.iterdir()) == [file]  # no __pycache__ either
 
 
-def test_a_missing_filter_file(tmp_path: Path) -> None:
+def test_missing_filter_file(tmp_path: Path) -> None:
     for file, what in ((tmp_path / "no.py", "no such file"), (tmp_path, "it is a folder, no file")):
         with pytest.raises(FilterFileError) as caught:
             chosen(filter_files=(file,))
         assert str(caught.value) == (f"--filter-file {file}: {what}. It must be Python and define keep(key) -> bool.")
 
 
-def test_a_filter_file_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_filter_file_that_is_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(FilterFileError, match="it is a pipe or a device; give a plain file"):
         chosen(filter_files=(tmp_path / "pipe",))
 
 
-def test_ctrl_c_while_a_filter_file_runs_stays_one(tmp_path: Path) -> None:
+def test_ctrl_c_while_filter_file_runs_stays_one(tmp_path: Path) -> None:
     file = tmp_path / "filter.py"
     file.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nx = [n for n in range(1000)]\n")
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored if these tests run in the background
@@ -308,7 +306,7 @@ def test_ctrl_c_while_a_filter_file_runs_stays_one(tmp_path: Path) -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_a_filter_file_can_use_its_own_names_and_need_not_end_in_py(tmp_path: Path) -> None:
+def test_filter_file_may_use_own_names_and_any_suffix(tmp_path: Path) -> None:
     file = tmp_path / "filter.txt"
     file.write_text("WANTED = {'bf16'}\ndef keep(key):\n    return key.dtype in WANTED\n")
     assert len(chosen(filter_files=(file,))) == 192

@@ -62,7 +62,7 @@ def test_malformed_yaml(tmp_path: Path, text: str, message: str) -> None:
     assert str(caught.value).startswith(f"{file}:{message}")
 
 
-def test_a_missing_or_undecodable_file(tmp_path: Path) -> None:
+def test_missing_or_undecodable_file(tmp_path: Path) -> None:
     file = tmp_path / "t.yaml"
     with pytest.raises(TableError, match=r"t\.yaml:1: the table can't be read: .*No such file"):
         load(file)
@@ -71,14 +71,14 @@ def test_a_missing_or_undecodable_file(tmp_path: Path) -> None:
         load(file)
 
 
-def test_no_is_text_and_true_a_boolean(tmp_path: Path) -> None:
+def test_no_is_text_and_true_boolean(tmp_path: Path) -> None:
     file = tmp_path / "t.yaml"
     file.write_text("a: [no, yes, true, 16, null]\n")
     assert [item.value for item in load(file).get("a").items()] == ["no", "yes", True, 16, None]
 
 
-def test_a_file_that_changed_is_read_anew(tmp_path: Path) -> None:
-    """Tables are kept by their text: neither the name of a file nor its time says what is in it."""
+def test_file_that_changed_is_read_anew(tmp_path: Path) -> None:
+    """Tables are kept by their text: neither the name of a file nor its time decides."""
     file, copy = tmp_path / "table.yaml", tmp_path / "copy.yaml"
     file.write_text("a: 1\n")
     assert load(file).get("a").integer() == 1
@@ -88,7 +88,7 @@ def test_a_file_that_changed_is_read_anew(tmp_path: Path) -> None:
     assert load(copy).file == copy
 
 
-def test_overlay_merges_mappings_replaces_the_rest_and_null_takes_away(tmp_path: Path) -> None:
+def test_overlay_merges_replaces_and_removes(tmp_path: Path) -> None:
     (tmp_path / "parent.yaml").write_text("a: {x: [1], y: 2, z: 3}\nb: 4\n")
     (tmp_path / "child.yaml").write_text("a:\n  x: [5, 6]\n  z: null\n")
     merged = overlay(load(tmp_path / "parent.yaml"), load(tmp_path / "child.yaml"))
@@ -98,7 +98,7 @@ def test_overlay_merges_mappings_replaces_the_rest_and_null_takes_away(tmp_path:
     assert (merged.get("a").get("y").file.name, merged.get("a").get("y").line) == ("parent.yaml", 1)
 
 
-def copied(folder: Path) -> Path:
+def copy_dialect(folder: Path) -> Path:
     """The mid-2025 dialect in a folder of its own."""
     return Path(shutil.copytree(TABLES / "dialects" / "ck-2025-06", folder / "ck-2025-06"))
 
@@ -113,7 +113,7 @@ def copied(folder: Path) -> Path:
     ],
 )
 def test_impossible_dialects(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
-    folder = copied(tmp_path)
+    folder = copy_dialect(tmp_path)
     file = folder / "dialect.yaml"
     text = file.read_text()
     assert old in text
@@ -175,7 +175,7 @@ TILE = "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16"
     ],
 )
 def test_impossible_families(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
-    folder = copied(tmp_path)
+    folder = copy_dialect(tmp_path)
     file = folder / "batch_prefill.yaml"
     text = file.read_text()
     assert old in text
@@ -185,8 +185,8 @@ def test_impossible_families(tmp_path: Path, old: str, new: str, line: int, mess
     assert str(caught.value).startswith(f"{file}:{line}: {message}")
 
 
-def test_a_file_that_is_no_family(tmp_path: Path) -> None:
-    folder = copied(tmp_path)
+def test_file_that_is_no_family(tmp_path: Path) -> None:
+    folder = copy_dialect(tmp_path)
     (folder / "fwwd.yaml").write_text("archs: {}\n")
     with pytest.raises(TableError, match=r"fwwd\.yaml:1: no such family; known: fwd, "):
         read_dialect(folder)
@@ -209,7 +209,7 @@ def test_impossible_parents(tmp_path: Path, parent: str, message: str) -> None:
     assert str(caught.value) == f"{tmp_path}/{message}"
 
 
-def test_the_tables_as_they_are() -> None:
+def test_tables_as_they_are() -> None:
     assert list(archs()) == ["gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"]
     assert archs()["gfx950"].lds_bytes == 160 * 1024
     assert archs()["gfx942"].lds_bytes == 64 * 1024
@@ -271,7 +271,7 @@ def test_unknown_words(check: Callable[[str], object], word: str, error: type[Ck
 
 
 @pytest.mark.parametrize("text", ["²", "٢", "-1", "02", "2.0", " 2", ""])
-def test_a_receipt_is_a_plain_number(text: str) -> None:
+def test_receipt_is_plain_number(text: str) -> None:
     with pytest.raises(UnknownReceiptError):
         check_receipt(text)
 

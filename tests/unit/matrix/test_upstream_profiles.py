@@ -34,7 +34,7 @@ commands = pytest.mark.parametrize(("parser", "words"), COMMANDS)
 
 @commands
 @pytest.mark.parametrize(("profile", "upstream"), [("v3", "ckpm-v3"), ("extended", "ckpm-extended")])
-def test_a_profile_of_ckpm_is_an_upstream_in_every_command(
+def test_profile_of_ckpm_is_upstream_in_every_command(
     parser: Parse, words: tuple[str, ...], profile: str, upstream: str
 ) -> None:
     asked = parser().parse_args([*words, "--upstream", "ckpm", "--profile", profile])
@@ -43,7 +43,7 @@ def test_a_profile_of_ckpm_is_an_upstream_in_every_command(
 
 
 @commands
-def test_an_upstream_without_such_a_profile_is_refused(parser: Parse, words: tuple[str, ...]) -> None:
+def test_upstream_without_such_profile_is_refused(parser: Parse, words: tuple[str, ...]) -> None:
     with pytest.raises(UsageError) as caught:
         parser().parse_args([*words, "--upstream", "flash-attn", "--profile", "v3"])
     assert str(caught.value) == "--profile v3: upstream flash-attn has no such profile. Ask for --upstream ckpm."
@@ -51,7 +51,7 @@ def test_an_upstream_without_such_a_profile_is_refused(parser: Parse, words: tup
         parser().parse_args([*words, "--upstream", "ckmp", "--profile", "v3"])
 
 
-def test_an_ordinary_profile_narrows_builds_and_lists_and_means_nothing_to_a_library() -> None:
+def test_profile_narrows_builds_and_is_refused_for_libraries() -> None:
     asked = kernels_cli.parser().parse_args(["build", "--upstream", "ckpm", "--profile", "aiter_group"])
     assert (asked.upstream, asked.profile) == ("ckpm", "aiter_group")
     suite = ("--suite", "batch-prefill", "--upstream")
@@ -63,7 +63,7 @@ def test_an_ordinary_profile_narrows_builds_and_lists_and_means_nothing_to_a_lib
         suites_cli.parser().parse_args([*suite, "aiter", "--profile", "v4"])
 
 
-def test_the_table() -> None:
+def test_table() -> None:
     assert upstream_profiles() == {"ckpm": {"v3": "ckpm-v3", "extended": "ckpm-extended"}}
     assert variant("ckpm", "all") is None
     assert not set(upstream_profiles()["ckpm"]) & set(profiles())
@@ -77,7 +77,7 @@ def test_the_table() -> None:
         ("ckpm: {all: ckpm-v3}", "3: profiles.ckpm.all: is also a profile of profiles.yaml"),
     ],
 )
-def test_a_malformed_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str, message: str) -> None:
+def test_malformed_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str, message: str) -> None:
     (tmp_path / "upstreams.yaml").write_text(f"upstreams: {{}}\nprofiles:\n  {row}\n")
     monkeypatch.setattr(upstream_profiles_module, "TABLES", tmp_path)
     with pytest.raises(TableError) as caught:

@@ -46,7 +46,7 @@ def beyond() -> set[str]:
 
 
 @pytest.mark.parametrize("masks", ["simplified", "generic"])
-def test_v3_has_what_the_issue_names_and_v2_is_what_it_was(masks: str) -> None:
+def test_v3_has_what_issue_names_and_v2_is_what_it_was(masks: str) -> None:
     listed = enumerate_names(EXTENDED, arch="gfx950", mask_impl=masks)
     v3 = [name for name in listed if "_v3_" in name]
     assert len(v3) == 144
@@ -57,7 +57,7 @@ def test_v3_has_what_the_issue_names_and_v2_is_what_it_was(masks: str) -> None:
     assert not any("gfx9" in name for name in older)
 
 
-def test_a_name_parses_back_to_its_key() -> None:
+def test_name_parses_back_to_its_key() -> None:
     keys = enumerate_keys(EXTENDED, arch="gfx950")
     for key in (*keys[:144], *keys[144::50]):
         assert make_key(EXTENDED, parse(EXTENDED, key.name), key.name) == key
@@ -72,7 +72,7 @@ def test_no_kernel_is_in_both_dialects() -> None:
     assert not places[0] & places[1]
 
 
-def test_why_of_a_kernel_that_the_pull_request_has_and_of_larger_pages() -> None:
+def test_why_of_pull_request_kernels_and_larger_pages() -> None:
     one = V3.format(
         hdim=128, page=64, load="bload", tile=TILES[128], cap="nlogits", mask="mc", scale="pertensor", layout="linear",
         table="vllm",

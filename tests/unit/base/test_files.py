@@ -69,7 +69,7 @@ def test_an_unchanged_file_is_not_touched(tmp_path: Path) -> None:
             "can't be written: Read-only file system. That file system is read-only: name another place.",
             16,
         ),
-        (errno.EIO, OutputError, "can't be written: Input/output error. Mend that, or name another place.", 16),
+        (errno.EIO, OutputError, "can't be written: Input/output error. Fix that, or name another place.", 16),
     ],
 )
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(

@@ -303,7 +303,7 @@ def test_counterparts_differ_where_they_say() -> None:
     [
         ({"seqlens_k": (1, 2)}, "same number of sequences"),
         ({"seqlens_k": (-1,)}, "negative"),
-        ({"nhead_q": 3, "nhead_k": 2}, "no multiple"),
+        ({"nhead_q": 3, "nhead_k": 2}, "not a multiple"),
         ({"page_size": 3}, "power of two"),
         ({"hdim_q": 100}, "multiples of 8"),
         ({"kv_layout": "vectorized"}, "multiple of 8 tokens"),

@@ -1,74 +1,32 @@
-"""``ckpm COMMAND ...``, or ``python -m ckpm COMMAND ...``: one command for all rooms; see ``ckpm/__init__.py``."""
+"""``ckpm COMMAND ...``, also ``python -m ckpm COMMAND ...``. ckpm/commands.py has the table of commands."""
 
 from __future__ import annotations
 
+import gc
 import os
-import runpy
-import subprocess
+import signal
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from types import FrameType
 
-from ckpm import __version__
-
-
-class Room(NamedTuple):
-    """A room with a command line: the module that ``python -m`` would run, and what it is for."""
-
-    module: str
-    purpose: str
-
-
-ROOMS: Mapping[str, Room] = {
-    "matrix": Room("matrix", "questions to the matrix: count, list, show, why, export, validate, problems"),
-    "kernels": Room("kernels", "build libraries, render sources, compare with upstream, look at this machine (doctor)"),
-    "reports": Room("reports", "gates, accepted figures, JUnit, HTML and Markdown reports"),
-    "dispatcher": Room("dispatcher", "compile kernels when they are asked for; what C++ programs need of libraries"),
-    "emulator": Room("emulator", "what a code object needs of the emulated device, and what its hot loops do"),
-    "test": Room("tests.gpu", "run a built library's suites, on a GPU or on the emulator"),
-}
+_INTERRUPTED = 130  # as matrix/base/entry.py
 _INSTALLED = Path(__file__).resolve().parent / "rooms"
 HOME = _INSTALLED if _INSTALLED.is_dir() else _INSTALLED.parents[1]  # the folder that holds the rooms
 
-_HELP = "\n".join(
-    (
-        "usage: ckpm COMMAND ...",
-        "",
-        "Build and check AMD Composable Kernel FMHA batch-prefill libraries.",
-        "",
-        *(f"  {name:<12}{room.purpose}" for name, room in ROOMS.items()),
-        "",
-        "  --version  print the version, and in a clone the revision",
-        "  --help     print this; ckpm COMMAND --help tells more",
-    )
-)
-
 
 def main() -> int:
-    """Run the command of ``sys.argv``; its exit code. Raises SystemExit with the code of a room that ran."""
+    """Run the command of ``sys.argv`` and return its exit code."""
+    heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a background process ignores it
+    if heeded:
+        signal.signal(signal.SIGINT, _end)
     use_rooms()
-    from matrix.base.entry import exit_code  # only now it can be imported
+    from ckpm import commands  # after use_rooms; takes longer than anything above
 
-    return exit_code(_command)
-
-
-def _command() -> int:
-    """Raises UsageError: no such command."""
-    from matrix.base.errors import UsageError
-
-    name, *options = sys.argv[1:] or [""]
-    if name in ("-h", "--help"):
-        print(_HELP)
-    elif name == "--version":
-        print(f"ckpm {__version__}{_revision()}")
-    elif name in ROOMS:
-        sys.argv = [f"ckpm {name}", *options]
-        runpy.run_module(ROOMS[name].module, run_name="__main__", alter_sys=True)
-    else:
-        wrong = f"'{name}' is no command" if name else "a command is missing"
-        raise UsageError(f"{wrong}: {', '.join(ROOMS)}. See ckpm --help.")
-    return 0
+    if heeded:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if commands.reads_only_the_matrix(sys.argv[1:]):
+        gc.disable()  # keys live as long as the process, and collecting garbage among them took a tenth of it
+    return commands.main()
 
 
 def use_rooms() -> None:
@@ -76,20 +34,13 @@ def use_rooms() -> None:
     sys.path.insert(0, str(HOME))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HOME), os.environ.get("PYTHONPATH"))))
     os.environ["PYTHONSAFEPATH"] = "1"  # `python -m` would look into the current folder first
-    os.environ["CKPM_PROGRAM"] = "ckpm"  # messages name commands as they were called: matrix/base/entry.py
 
 
-def _revision() -> str:
-    """`` (revision)`` of a clone, with ``-dirty`` if it is changed; nothing elsewhere or without git."""
-    if not (HOME / ".git").exists():
-        return ""
-    command = ["git", "-C", str(HOME), "describe", "--always", "--dirty"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError:
-        return ""
-    return f" ({done.stdout.strip()})" if done.returncode == 0 else ""
+def _end(number: int, frame: FrameType | None) -> None:
+    """End the process at once: nothing has begun while imports run."""
+    os.write(2, b"error: interrupted; run the same command again to go on\n")
+    os._exit(_INTERRUPTED)
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # processes that a command starts may import this
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""``python -m dispatcher bench``: what a call costs in Python before its launch, beside its target.
+"""``ckpm bench --calls``: what a call costs in Python before its launch, beside its target.
 
 Measured are a problem made, its plan looked up and the C ABI's struct filled; no library is opened for it.
 """
@@ -79,12 +79,8 @@ def _each(call: Callable[[], object]) -> float:
     return min(timed(calls) for _ in range(_ROUNDS)) / _CALLS
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--output", type=Path, default=None, help="also write the table to this file")
-
-
 def run(args: argparse.Namespace) -> int:
-    """Print the table; a missed target is named there and decides nothing, as in ``python -m kernels bench``."""
+    """Print the table; a missed target is named there and decides nothing, as in ``ckpm bench``."""
     if args.output:
         demand_place(args.output)
     text = table(figures())

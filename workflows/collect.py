@@ -23,7 +23,7 @@ def collect(plan: Path, artifacts: Path, output: Path) -> None:
     """Copy results of runs and checks to ``output``, join all JUnit as ``all.xml``, and demand what was planned.
 
     Args:
-        plan: the document of ``python -m matrix plan --output``.
+        plan: the document of ``ckpm plan --output``.
         artifacts: a folder for each job's artifact, named like the job.
         output: ``build/``, of which reports are made.
 

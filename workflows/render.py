@@ -49,9 +49,7 @@ def rendered() -> dict[Path, str]:
     )
     texts = {}
     for name in names():
-        head = (
-            f"# Rendered from workflows/templates/{name}.yml.j2 by `python -m workflows render --write`: edit that.\n"
-        )
+        head = f"# Rendered from workflows/templates/{name}.yml.j2 by `ckpm workflows render --write`: edit that.\n"
         text = engine.get_template(f"{name}.yml.j2").render(values)
         texts[FOLDER / f"{name}.yml"] = head + re.sub(r"\n\s*\n", "\n", text).strip() + "\n"
     labels = sorted({label for gpu in values["gpus"].values() for label in gpu["labels"]} - _KNOWN_LABELS)
@@ -129,7 +127,7 @@ def check(root: Path = PROJECT) -> None:
     differences += [f"{file}: there is no template of it" for file in sorted(strangers)]
     if told := [text for text in differences if text]:
         raise StaleWorkflowError(
-            "\n".join(told) + "\nEdit workflows/templates or workflows.yaml, then: python -m workflows render --write"
+            "\n".join(told) + "\nEdit workflows/templates or workflows.yaml, then: ckpm workflows render --write"
         )
 
 

@@ -1,4 +1,4 @@
-"""``python -m workflows run NAME``: a rendered workflow's jobs on this machine."""
+"""``ckpm workflows run NAME``: a rendered workflow's jobs on this machine."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--since", default="main", metavar="REV", help="what a pull request's base is (default: main)")
     parser.add_argument("--only", action="append", default=[], metavar="GLOB", help="jobs by name; repeat it")
     parser.add_argument("--work", type=Path, default=Path("build/workflow"), help="(default: %(default)s)")
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""``python -m kernels bench``: the figures this project promises, as ratios measured in one run on one machine.
+"""``ckpm bench``: the figures this project promises, as ratios measured in one run on one machine.
 
 Absolute seconds are printed for orientation; targets in seconds were set for two processors. The figures about large
 build graphs use a stub in the compiler's place (a copy of the source), because compiling thousands of kernels takes

@@ -90,7 +90,7 @@ def figures(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
         BenchError: a build, launch or suite failed.
     """
     options = ["--upstream", upstream, "--work", str(folder)]
-    _called(["-m", "kernels", "build", "--arch", ARCH, "--toolchain", toolchain, *options])
+    _called(["-m", "ckpm", "build", "--arch", ARCH, "--toolchain", toolchain, *options])
     path = folder / "build" / ARCH / upstream / LIBRARY
     device = choose("emulator", ARCH, threads=1)
     library = device.load(path)
@@ -161,7 +161,7 @@ def _scaling(device: Device, library: Library) -> Figure:
 def _suites(options: Sequence[str]) -> Figure:
     parts = {}
     for suite in SUITES:
-        command = ["-m", "tests.gpu", "--suite", suite, "--arch", ARCH, "--device", "emulator", *options]
+        command = ["-m", "ckpm", "test", "--suite", suite, "--arch", ARCH, "--device", "emulator", *options]
         parts[suite] = timed(functools.partial(_called, command))
     total = sum(parts.values())
     by_suite = ", ".join(f"{suite} {seconds:.0f}" for suite, seconds in parts.items())

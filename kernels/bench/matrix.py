@@ -29,12 +29,12 @@ class _Run:
 
 
 def _list(folder: Path, *options: str) -> _Run:
-    """``python -m matrix list`` with all families; its best of three runs."""
+    """``ckpm list`` with all families; its best of three runs."""
     runs = []
     for _ in range(3):
         with (folder / "names.txt").open("wb") as output:
             started = time.perf_counter()
-            command = [sys.executable, "-m", "matrix", "list", "--family", "all", *options]
+            command = [sys.executable, "-m", "ckpm", "list", "--family", "all", *options]
             process = subprocess.Popen(command, cwd=PROJECT, stdout=output, stderr=subprocess.DEVNULL)
             _, status, usage = os.wait4(process.pid, 0)
             seconds = time.perf_counter() - started
@@ -66,7 +66,7 @@ def figures(tree: Tree, folder: Path) -> list[Figure]:
         lambda: listed.append(len(codegen_runner.list_names(tree, "gfx950", ",".join(APIS), 0, "simplified")))
     )
     if listed != [ours.lines]:
-        raise BenchError(f"{tree.name} lists {listed} kernels, the matrix {ours.lines}; 'kernels parity' says more.")
+        raise BenchError(f"{tree.name} lists {listed} kernels, the matrix {ours.lines}; 'ckpm parity' compares them.")
     ratio = theirs / ours.seconds
     rows.append(
         Figure(

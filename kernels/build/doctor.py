@@ -1,4 +1,4 @@
-"""``python -m kernels doctor``: what a build would find on this machine, and what to do about what is missing."""
+"""``ckpm doctor``: what a build would find on this machine, and what to do about what is missing."""
 
 from __future__ import annotations
 
@@ -157,6 +157,7 @@ def _resources() -> Finding:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ck-root", type=Path, default=None, help="a CK checkout; default: CK_ROOT")
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -18,7 +18,7 @@ from kernels.base.files import write_if_changed
 from kernels.base.records import Source, Value
 from matrix.base.errors import UsageError
 
-_REMEDY = "'python -m kernels build' writes plans, as build/<arch>/<upstream>/plan.json."
+_REMEDY = "'ckpm build' writes plans, as build/<arch>/<upstream>/plan.json."
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""``python -m kernels reproduce``: build a selection twice, in two folders, with nothing shared; compare every byte.
+"""``ckpm build --reproduce``: build a selection twice, in two folders, with nothing shared; compare every byte.
 
 Neither build takes objects from a cache, and each has a compiler's cache of its own, so that what the toolchain builds
 for itself (zig its libc++) is compared, too. No artifact may hold the name of a folder of this machine.
@@ -29,7 +29,6 @@ from kernels.build.request import LIBRARY, PROJECT, Request
 from kernels.code.toolchains import Toolchain, detect
 from kernels.errors import LibraryMismatchError, NotReproducibleError
 from matrix.base.files import sha256_of
-from matrix.options import add_selection_options
 
 # Files that speak of the machine or of the run and are no artifacts. So do all hidden ones, a build's own memory of
 # its locks, signatures, headers and outputs, and what compilers left in the folder for temporary files.
@@ -121,14 +120,6 @@ def _folders(request: Request, base: Path) -> tuple[Path, ...]:
     with contextlib.suppress(RuntimeError):  # a user without one
         folders.append(Path.home())
     return tuple(folders)
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add_selection_options(parser, tier="smoke", checkouts=True)
-    build_command.add_compile_options(parser)
-    parser.add_argument(
-        "--built", type=Path, default=None, metavar="DIR", help="build once, and compare with DIR/build"
-    )
 
 
 def run(args: argparse.Namespace) -> int:

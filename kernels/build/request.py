@@ -197,7 +197,7 @@ def compile_step(request: Request, identity: tuple[str, ...], file: Path, kernel
 
 def manifest_command(folder: str) -> tuple[str, ...]:
     """Writes manifest.json beside the plan of an output folder."""
-    return (sys.executable, "-P", "-m", "kernels", "manifest", f"{folder}/plan.json")
+    return (sys.executable, "-P", "-m", "kernels.build.write_manifest", f"{folder}/plan.json")
 
 
 def _seconds(unit: Unit) -> float:

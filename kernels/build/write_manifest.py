@@ -1,7 +1,8 @@
-"""``python -m kernels manifest PLAN``: the manifest of a built plan, from its objects; the build's last step."""
+"""``python -m kernels.build.write_manifest PLAN``: write the manifest of a built plan. It is a build's last step."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from kernels.code import symbols
 from kernels.code.code_object import KernelResources
 from kernels.errors import CodeObjectError
 from kernels.families.table import FAMILIES
+from matrix.base.entry import exit_code
 from matrix.base.errors import UsageError
 from matrix.base.files import sha256_of
 from matrix.dialects import dialect
@@ -84,3 +86,17 @@ def _unit_resources(
 
 def _relative(path: str, plan: Plan) -> str:
     return path.removeprefix(f"{plan.folder}/")
+
+
+def main(plan: str) -> int:
+    """Write the manifest of a plan's file and return the exit code."""
+
+    def command() -> int:
+        write_manifest(Path(plan))
+        return 0
+
+    return exit_code(command)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

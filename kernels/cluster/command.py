@@ -1,4 +1,4 @@
-"""Options that take a command to many machines, and ``python -m kernels build`` with them."""
+"""Options that take a command to many machines, and ``ckpm build`` with them."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _demand_ready(args: argparse.Namespace) -> None:
 
 
 def build(args: argparse.Namespace) -> int:
-    """``python -m kernels build``, here or on many machines. Exit code 0, or raises."""
+    """``ckpm build``, here or on many machines. Exit code 0, or raises."""
     if not is_asked_for(args):
         return build_command.build(args)
     if args.jobs is not None:

@@ -1,4 +1,4 @@
-"""``python -m kernels cluster-plan``: what a build would take on so many machines, from measured costs of kernels."""
+"""``ckpm cluster-plan``: what a build would take on so many machines, from measured costs of kernels."""
 
 from __future__ import annotations
 
@@ -82,6 +82,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--processors", type=int, default=None, metavar="N", help="of a machine (default: costs.yaml)")
     parser.add_argument("--price", type=price, default=None, metavar="X", help="of a machine for an hour")
     parser.add_argument("--format", choices=["text", "json"], default="text")
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -45,7 +45,7 @@ class Place:
     @classmethod
     def read(cls, file: Path) -> Place:
         """Raises RecordError."""
-        remedy = "'python -m kernels build --scheduler ADDRESS' writes it."
+        remedy = "'ckpm build --scheduler ADDRESS' writes it."
         document = Source(place=file, what="the place of a build's compilers", remedy=remedy, error=RecordError).read()
         recipe = document.get("recipe")
         return cls(

@@ -1,4 +1,4 @@
-"""``python -m kernels images``: list, render, lint and build what docker/images.yaml describes."""
+"""``ckpm images``: list, render, lint and build what docker/images.yaml describes."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     packages = parser.add_mutually_exclusive_group()
     packages.add_argument("--locked", action="store_true", help="build: packages must be those of docker/locks")
     packages.add_argument("--update-locks", action="store_true", help="build: record the packages in docker/locks")
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

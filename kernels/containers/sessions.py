@@ -1,4 +1,4 @@
-"""``python -m kernels in-container``: nox sessions inside an image, on this checkout, its build/ and the caches.
+"""``ckpm in-container``: nox sessions inside an image, on this checkout, its build/ and the caches.
 
 The checkout and the cache folder are mounted where they are on this machine, so that every path that a session writes
 means the same outside. Files belong to the caller. pip's and git's settings come along; a GPU does if there is one.
@@ -42,6 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--image", default=DEFAULT_IMAGE, metavar="NAME", help="default: %(default)s")
     parser.add_argument("--engine", choices=CHOICES, default="auto", help="default: the first that works")
     parser.add_argument("--work", type=Path, default=DEFAULT_WORK, help="folder of image builds (default: %(default)s)")
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,7 +1,7 @@
 """Streaming with launch parameters that are chosen by measuring, among those that fit the guard's budget.
 
 On a GPU Triton's autotuner takes times (:func:`tuned`). Without one, the timing model's cycles on the emulated device
-decide (:func:`ranked`, ``python -m kernels decode --tune``). ``forced`` of kernels/decode/problem.py needs neither and
+decide (:func:`ranked`, ``ckpm decode compare --tune``). ``forced`` of kernels/decode/problem.py needs neither and
 is the default.
 """
 

@@ -1,4 +1,4 @@
-"""``python -m kernels timing-tables``: V2 and V3 of our batch prefill on the problems of published tables, in one run;
+"""``ckpm timing tables``: V2 and V3 of our batch prefill on the problems of published tables, in one run;
 and the model's check of CK's own two on bf16 (forward.py).
 
 Both are built into one library. Of each problem the workgroup of the last queries is run and replayed, which sees most

@@ -1,1 +1,1 @@
-"""What a change can touch: `python -m matrix plan --since REV`."""
+"""What a change can touch: `ckpm plan --since REV`."""

@@ -1,4 +1,4 @@
-"""``python -m matrix plan --since REV``: what a change can touch, for people and for runners."""
+"""``ckpm plan --since REV``: what a change can touch, for people and for runners."""
 
 from __future__ import annotations
 

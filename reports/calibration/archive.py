@@ -62,5 +62,5 @@ def packed(root: str, files: Mapping[str, bytes]) -> bytes:
 def root_of(output: Path) -> str:
     """The folder in the archive, called like it. Raises UsageError: another ending."""
     if not output.name.endswith(ENDING) or output.name == ENDING:
-        raise UsageError(f"--output {output}: a name that ends with {ENDING} is needed")
+        raise UsageError(f"--archive {output}: a name that ends with {ENDING} is needed")
     return output.name.removesuffix(ENDING)

@@ -1,9 +1,9 @@
-"""``python -m reports archive``: results, versions and logs of a run on a GPU as one file to send or keep."""
+"""``ckpm report --archive FILE``: results, versions and logs of a run on a GPU as one file to send or keep."""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 from kernels.base.records import as_text
@@ -16,22 +16,13 @@ from reports.calibration.versions import versions
 from reports.page.inputs import gather
 
 
-def add_options(archive: argparse.ArgumentParser) -> None:
-    archive.add_argument("--input", type=Path, default=Path("build"), metavar="DIR", help="(default: %(default)s)")
-    archive.add_argument(
-        "--log", type=Path, action="append", default=[], metavar="FILE", help="a log outside of --input; repeat it"
-    )
-    archive.add_argument("--output", type=Path, required=True, metavar="FILE", help="ends with .tar.gz")
-    archive.set_defaults(run=run)
-
-
-def run(args: argparse.Namespace) -> None:
-    """Raises what :func:`gather` raises, UsageError, OverwriteError, DiskFullError, OutputError."""
-    root = root_of(args.output)
-    files = gathered(args.input, args.log)
-    refuse_inputs(args.output, files.values())
-    forget_output(args.output)
-    inputs = gather(args.input)
+def run(folder: Path, logs: Sequence[Path], output: Path) -> None:
+    """Write the archive. Raises what :func:`gather` raises, UsageError, OverwriteError, DiskFullError, OutputError."""
+    root = root_of(output)
+    files = gathered(folder, logs)
+    refuse_inputs(output, files.values())
+    forget_output(output)
+    inputs = gather(folder)
     times = timed(inputs)
     published, beside = published_csv(inputs)
     listed = contents(inputs, times, beside)
@@ -42,7 +33,7 @@ def run(args: argparse.Namespace) -> None:
         "published.csv": published.encode(),
     }
     data = {**{name: file.read_bytes() for name, file in files.items()}, **written}
-    write_output(args.output, packed(root, data))
-    show(f"{listed.headline}\n{args.output}: {len(data)} files")
+    write_output(output, packed(root, data))
+    show(f"{listed.headline}\n{output}: {len(data)} files")
     for line in listed.lacking:
         show(f"  lacking for a calibration: {line}")

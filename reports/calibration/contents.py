@@ -75,13 +75,13 @@ def _name(inputs: Inputs, file: Path) -> str:
 def _lacking(cases: int, times: int, counted: int, published: int) -> list[str]:
     lines = []
     if not cases:
-        lines.append("no suite ran on a GPU: python -m tests.gpu --suite large-kv --device hip, and the other suites")
+        lines.append("no suite ran on a GPU: ckpm test --suite large-kv --device hip, and the other suites")
     if not times:
-        lines.append("no problem was timed on a GPU: python -m reports compare --help")
+        lines.append("no problem was timed on a GPU: ckpm compare --help")
     elif counted < times:
         lines.append(
             f"{times - counted} of {times} timed problems have no counts, which the model needs: "
-            "python -m kernels measure --tier full --output build/ARCH/UPSTREAM/counters.json"
+            "ckpm measure --tier full --output build/ARCH/UPSTREAM/counters.json"
         )
     if times and not published:
         lines.append("none of the timed problems has a published figure of this GPU: compare with --tier nightly")

@@ -29,7 +29,7 @@ INSTALLED = FOLDER.parts[-4:-2] == ("ckpm", "rooms")  # in a wheel, whose next v
 IDENTITY = ("arch", "toolchain", "identity", "upstream", "upstream_identity", "dialect", "mask_impl", "selection")
 CHECKOUT = "checkout"
 ROCM = "rocm"  # the toolchain that a machine has in a version of its own
-ACCEPT = "python -m reports accept --reason TEXT"
+ACCEPT = "ckpm accept --reason TEXT"
 _SHOWN = 10
 _END = re.compile(r"# end: (\d+) lines")
 _FACT = re.compile(r"# (\w+): (.*)")
@@ -225,6 +225,6 @@ def _number(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(float(value))
 
 
-_LOOK = "Look at the figures (python -m reports resources MANIFEST), then"
+_LOOK = "Look at the figures (ckpm report --manifest FILE), then"
 _CORRECT = "Restore it from git, or remove what is no whole line of it"
 _RESTORE = f"Restore it from git, or accept anew: {ACCEPT}"

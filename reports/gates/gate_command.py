@@ -1,4 +1,4 @@
-"""``python -m reports gate|accept|history``: a built library against its accepted baseline, or as the new one.
+"""``ckpm gate`` and ``ckpm accept``: a built library against its accepted baseline, or as the new one.
 
 Each gate of GATES measures subjects (kernels, problems) and compares with its own baseline file; the verdict is over
 the rows of all of them.
@@ -34,18 +34,14 @@ from reports.verdicts import VERDICTS, Gate, Row, demand
 def add_gate_options(gate: argparse.ArgumentParser) -> None:
     _add_options(gate)
     gate.add_argument("--output", type=Path, metavar="FILE", help="the result (default: gate.json beside the manifest)")
-    gate.set_defaults(run=run_gate)
+    gate.add_argument("--history", action="store_true", help="list when and why accepted figures changed instead")
+    gate.set_defaults(run=lambda args: run_history(args) if args.history else run_gate(args))
 
 
 def add_accept_options(accept: argparse.ArgumentParser) -> None:
     _add_options(accept)
     accept.add_argument("--reason", required=True, metavar="TEXT", help="why these figures are right, for the history")
     accept.set_defaults(run=run_accept)
-
-
-def add_history_options(history: argparse.ArgumentParser) -> None:
-    _add_options(history)
-    history.set_defaults(run=run_history)
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:

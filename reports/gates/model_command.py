@@ -1,4 +1,4 @@
-"""``python -m reports model``: the model's cycles from measured counts, and what the model can't see."""
+"""``ckpm model``: the model's cycles from measured counts, and what the model can't see."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ _UNITS = ("matrix", "vector", "lds", "l1", "serial")
 
 
 def add_options(model: argparse.ArgumentParser) -> None:
-    model.add_argument("counters", type=Path, metavar="FILE", help="of python -m kernels measure, or a gate's")
+    model.add_argument("counters", type=Path, nargs="?", metavar="FILE", help="of ckpm measure, or a gate's")
     model.add_argument("--against", type=Path, default=None, metavar="FILE", help="compare with another library's")
-    model.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:

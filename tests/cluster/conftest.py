@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels import cli
+from ckpm import commands as cli
 from kernels.base import settings
 from tests.cluster.machines import Compiler, Machines, machines
 

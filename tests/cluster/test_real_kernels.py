@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels import cli
+from ckpm import commands as cli
 from kernels.build.manifest import Manifest
 from tests.cluster.machines import Machines, machines
 from tests.cluster.test_builds import taken

@@ -20,13 +20,12 @@ from pathlib import Path
 
 import pytest
 
-from kernels import cli as kernels_cli
+from ckpm import commands as cli
 from kernels.base.records import as_text
 from kernels.base.results import Case, Results
 from kernels.cluster.errors import ForeignWorkerError, NoWorkersError
 from tests.cluster.machines import ROOT, Machines, is_alive, machines
 from tests.cluster.test_builds import copy_of_project, ended_by
-from tests.gpu import cli
 
 SECONDS = re.compile(r' time="[^"]*"')
 ADDRESS = re.compile(r'0x[0-9a-f]+|allocation \d+|(?:address|base|id)(?:"|&quot;): \d+')
@@ -36,7 +35,7 @@ ADDRESS = re.compile(r'0x[0-9a-f]+|allocation \d+|(?:address|base|id)(?:"|&quot;
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the smoke tier's library for gfx950."""
     folder = tmp_path_factory.mktemp("work")
-    assert kernels_cli.main(["build", "--toolchain", "embedded", "--work", str(folder)]) == 0
+    assert cli.main(["build", "--toolchain", "embedded", "--work", str(folder)]) == 0
     return folder
 
 
@@ -49,7 +48,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
 def run(work: Path, suite: str, output: Path, *options: str) -> int:
     """The exit code. The device is the emulator, also on a machine with a GPU."""
     device = [] if "--device" in options else ["--device", "emulator"]
-    command = ["--suite", suite, "--work", str(work), "--output", str(output), *device, *options]
+    command = ["test", "--suite", suite, "--work", str(work), "--output", str(output), *device, *options]
     return cli.main([*command, "--upstream", "aiter"])
 
 
@@ -148,7 +147,7 @@ def test_a_cancelled_suite_leaves_nothing_running(
 def test_a_client_that_is_killed_leaves_nothing_running(there: Machines, work: Path, tmp_path: Path) -> None:
     options = ["--suite", "page-fault", "--device", "emulator", "--upstream", "aiter", "--work", str(work)]
     options += ["--output", str(tmp_path / "many.json"), "--scheduler", there.address]
-    client = subprocess.Popen([sys.executable, "-m", "tests.gpu", *options], cwd=ROOT, stdout=subprocess.DEVNULL)
+    client = subprocess.Popen([sys.executable, "-m", "ckpm", "test", *options], cwd=ROOT, stdout=subprocess.DEVNULL)
     while not (processes := suite_processes(there)):
         assert client.poll() is None, "it ended before anything was seen of it"
     os.kill(processes[0], signal.SIGSTOP)  # the run can't end now

@@ -51,7 +51,7 @@ def test_files_in_a_mounted_folder_belong_to_the_caller(engine: Engine, built: B
 
 def test_two_runs_at_once_in_one_image(engine: Engine, built: Built) -> None:
     """doctor, in an environment made there with this machine's pip settings, by whichever of the two comes first."""
-    command = [sys.executable, "-m", "kernels", "in-container", "doctor", "--image", ONE.name, "--engine", engine.name]
+    command = [sys.executable, "-m", "ckpm", "in-container", "doctor", "--image", ONE.name, "--engine", engine.name]
     both = [
         subprocess.Popen(
             command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

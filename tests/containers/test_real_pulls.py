@@ -111,7 +111,7 @@ def test_the_command_ends_with_its_exit_code_and_records_what_a_workflow_tries_a
     record = tmp_path / "failures"
     words = ["--image", "rocm-7.2-test", "--once", "--engine", engine.name, "--work", str(tmp_path / "work")]
     run = subprocess.run(
-        [sys.executable, "-m", "kernels", "images", "build", *words],
+        [sys.executable, "-m", "ckpm", "images", "build", *words],
         cwd=ROOT,
         env={**os.environ, "CKPM_FAILURES": str(record)},
         capture_output=True,

@@ -59,7 +59,7 @@ def test_compare_on_a_gpu_says_that_there_is_none() -> None:
     """With the environment that sessions get: `nox -s in-container -- perf-compare`, of no library at all."""
     words = "--device hip --baseline a/libckpm.so --candidate b/libckpm.so"
     done = subprocess.run(
-        [sys.executable, "-m", "kernels", "in-container", "perf-compare", "--options", words],
+        [sys.executable, "-m", "ckpm", "in-container", "perf-compare", "--options", words],
         cwd=ROOT, capture_output=True, text=True,
     )  # fmt: skip
     said = done.stdout + done.stderr

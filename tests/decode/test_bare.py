@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels.cli import main
+from ckpm.commands import main
 from kernels.guard.errors import KernelFileError, OverBudgetError, SignatureError, UnacceptedError
 
 HEAD = "import triton\nimport triton.language as tl\n"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kernels.cli import main
+from ckpm.commands import main
 from kernels.decode.attention import SOURCE
 from kernels.decode.problem import RESIDENT, Launch, Shape, attention_candidate, forced
 from kernels.decode.tuned import LAUNCHES, configurations, tuned
@@ -76,7 +76,7 @@ def config_of(config: Any) -> tuple[int, ...]:
 
 def test_without_a_gpu_modelled_cycles_choose_among_what_fits(capsys: pytest.CaptureFixture[str]) -> None:
     """The launches stand in the order of their cycles; each that is left out has its reason."""
-    assert main(["decode", "--tune", "streaming-fp8"]) == 0
+    assert main(["decode", "compare", "--tune", "streaming-fp8"]) == 0
     said = capsys.readouterr().out
     rows = [line.split("│") for line in said.splitlines() if "BLOCK_N=64 STEP=" in line and "│" in line]
     cycles = [float(row[4]) for row in rows]
@@ -84,7 +84,7 @@ def test_without_a_gpu_modelled_cycles_choose_among_what_fits(capsys: pytest.Cap
     assert all(int(row[2]) <= LEAN.vgpr for row in rows)
     assert sum("(forced)" in row[1] for row in rows) == 1
     assert said.count("pruned: ") + len(rows) == len(LAUNCHES)
-    assert main(["decode", "--tune", "streeming"]) == 2
+    assert main(["decode", "compare", "--tune", "streeming"]) == 2
 
 
 def arguments() -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from ckpm import commands as cli
 from emulator.device import EmulatedGpu
 from kernels.base.results import Results
 from kernels.launch.buffers import Inputs
@@ -17,7 +18,7 @@ from matrix.problems.problem import Problem
 from reports.page.inputs import gather
 from tests.emulator.emulator_child import on_device
 from tests.emulator.test_fwd import library as library
-from tests.gpu import cli, fwd_cases
+from tests.gpu import fwd_cases
 from tests.gpu.kernel_cases import FamilyBench, opened, run_kernel
 from tests.gpu.reference import Expected, attention
 from tests.gpu.suites import manifest_keys
@@ -41,7 +42,7 @@ def bench_of(device: EmulatedGpu, library: Path) -> FamilyBench:
 
 def test_every_kernel_of_a_library_has_a_case_and_the_report_shows_it(library: Path) -> None:
     work = library.parents[3]
-    assert cli.main(["--suite", "kernels", "--family", "fwd", "--device", "emulator", "--work", str(work)]) == 0
+    assert cli.main(["test", "--suite", "kernels", "--family", "fwd", "--device", "emulator", "--work", str(work)]) == 0
     results = Results.read(library.with_name("kernels.json"))
     kernels = json.loads(library.with_name("manifest.json").read_text())["kernels"]
     assert {case.name for case in results.cases} == {f"kernels/{name}" for name in kernels}
@@ -52,7 +53,7 @@ def test_every_kernel_of_a_library_has_a_case_and_the_report_shows_it(library: P
 
 
 def test_a_library_of_another_family_is_refused(library: Path) -> None:
-    output = ["--suite", "kernels", "--device", "emulator", "--work", str(library.parents[3])]
+    output = ["test", "--suite", "kernels", "--device", "emulator", "--work", str(library.parents[3])]
     assert cli.main([*output, "--family", "fwd_v3"]) == 81
     assert cli.main(output) == cli.main([*output, "--family", "fwd_splitkv_combine"]) == 2
 

@@ -15,14 +15,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from ckpm.commands import main
 from emulator.store import DRAFTS, is_adopted
 from kernels.build import command as build_command
 from kernels.build.request import LIBRARY, Request
 from kernels.code.toolchains import Toolchain
 from matrix.base.files import abandoned_drafts
-from reports.cli import main as reports
 from tests.faults import killing
-from tests.gpu.cli import main as suites
 from tests.unit.reports import report_samples
 from tests.unit.reports.release import samples
 
@@ -77,7 +76,7 @@ def report(monkeypatch: pytest.MonkeyPatch) -> Work:
         if not (folder / "build").exists():
             report_samples.write(folder / "build.part")
             (folder / "build.part").rename(folder / "build")
-        assert reports(["html", "--input", str(folder / "build"), "--output", str(folder / "report.html")]) == 0
+        assert main(["report", "--input", str(folder / "build"), "--html", str(folder / "report.html")]) == 0
 
     def outcome(folder: Path) -> Outcome:
         found = contents(folder, "*.html", "build/*/*/*.json")
@@ -102,7 +101,7 @@ def suite(built: Path) -> Work:
     def act(folder: Path) -> None:
         words = ["--arch", "gfx950", "--device", "emulator", "--library", str(built / LIBRARY)]
         case = ["--suite", "sanitize", "--case", "plain.m64-full-q40k100"]
-        assert suites([*words, *case, "--output", str(folder / "results.json")]) == 0
+        assert main(["test", *words, *case, "--output", str(folder / "results.json")]) == 0
 
     def outcome(folder: Path) -> Outcome:
         from kernels.base.results import Results

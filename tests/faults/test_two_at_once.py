@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from ckpm.commands import main as reports
 from kernels.build import command as build_command
 from kernels.build.request import LIBRARY, Request
 from kernels.code.toolchains import Toolchain
-from reports.cli import main as reports
 from tests.unit.reports import report_samples
 
 Make = Callable[..., Request]

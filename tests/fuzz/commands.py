@@ -10,16 +10,13 @@ from pathlib import Path
 
 import yaml
 
-import dispatcher.cli
 import emulator.cli
-import kernels.cli
-import matrix.cli
-import reports.cli
-import tests.gpu.cli
-import workflows.cli
+from ckpm.commands import main as ckpm
+from ckpm.commands import split
 from kernels.base.junit import write_junit
 from kernels.base.results import Results
 from kernels.bench.measure import performance_problems
+from kernels.build import write_manifest
 from kernels.cluster import site
 from kernels.launch.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
 from matrix.problems.ledger import LEDGER
@@ -53,21 +50,24 @@ class Command:
     amend: Callable[[Path], None] | None = None
 
 
-ROOMS: dict[str, Main] = {
-    "matrix": matrix.cli.main,
-    "kernels": kernels.cli.main,
-    "reports": reports.cli.main,
-    "dispatcher": dispatcher.cli.main,
-    "emulator": emulator.cli.main,
-    "tests.gpu": tests.gpu.cli.main,
-    "workflows": workflows.cli.main,
-}
-
-
 def _of(line: str, folder: str, inputs: dict[str, tuple[Change, ...]], ends: int = 0) -> Command:
-    room, *argv = line.split()
-    name = " ".join([room, *argv[: 0 if room == "tests.gpu" else 1]])
-    return Command(name=name, main=ROOMS[room], argv=tuple(argv), folder=folder, inputs=inputs, ends=ends)
+    """A command line of ckpm; ``python -m`` begins one of the others in ``_OTHERS``."""
+    words = line.split()
+    for start, main in _OTHERS.items():
+        if line.startswith(start):
+            argv = words[len(start.split()) :]
+            return Command(name=start, main=main, argv=tuple(argv), folder=folder, inputs=inputs, ends=ends)
+    return Command(name=split(words)[0], main=ckpm, argv=tuple(words), folder=folder, inputs=inputs, ends=ends)
+
+
+def _write_manifest(argv: list[str]) -> int:
+    return write_manifest.main(*argv)
+
+
+_OTHERS: dict[str, Main] = {
+    "python -m emulator": emulator.cli.main,
+    "python -m kernels.build.write_manifest": _write_manifest,
+}
 
 
 def commands() -> tuple[Command, ...]:
@@ -85,39 +85,39 @@ def commands() -> tuple[Command, ...]:
     bundle = dict.fromkeys(("verdict.json", "SHA256SUMS", "waivers.yaml", "stages.yaml", "ledger.yaml"), TEXT)
     folder = "--work . --arch gfx950 --upstream aiter --only static --baselines baselines"
     return (
-        *(_of(f"matrix {name} {selected} --filter-file filter.py", "files", python) for name in ("list", "count")),
-        _of(f"matrix export {selected} --filter-file filter.py --output out.json", "files", python),
-        _of("matrix sweep sweep.json --arch gfx950 --count-only", "files", {"sweep.json": DOCUMENT}),
-        _of("matrix validate configuration.yaml", "files", {"configuration.yaml": DOCUMENT}),
-        _of("matrix validate configuration.json --format json", "files", {"configuration.json": DOCUMENT}, ends=96),
-        _of(f"kernels manifest {plan}", "files", {plan: DOCUMENT}),
-        _of(f"kernels measure --library {LIBRARY}/libckpm.so --output out.json", "loadable", loaded, ends=38),
-        _of("kernels measure --output out.json --upstream aiter", "loadable", loaded, ends=38),
-        _of("kernels build --arch gfx950 --cluster slurm --cluster-file site.yaml", "files", of_site, ends=110),
+        *(_of(f"{name} {selected} --filter-file filter.py", "files", python) for name in ("list", "count")),
+        _of(f"list --format json {selected} --filter-file filter.py --output out.json", "files", python),
+        _of("count --sweep sweep.json --arch gfx950", "files", {"sweep.json": DOCUMENT}),
+        _of("validate configuration.yaml", "files", {"configuration.yaml": DOCUMENT}),
+        _of("validate configuration.json --format json", "files", {"configuration.json": DOCUMENT}, ends=96),
+        _of(f"python -m kernels.build.write_manifest {plan}", "files", {plan: DOCUMENT}),
+        _of(f"measure --library {LIBRARY}/libckpm.so --output out.json", "loadable", loaded, ends=38),
+        _of("measure --output out.json --upstream aiter", "loadable", loaded, ends=38),
+        _of("build --arch gfx950 --cluster slurm --cluster-file site.yaml", "files", of_site, ends=110),
         _of(PARITY, "tree", {HEADER: TEXT, CODEGEN: TEXT, INSTANCES: DOCUMENT}),
         _of(BUILD, "newest", {HEADER: TEXT, CODEGEN: TEXT}, ends=11),
-        _of("reports junit results.json --output out.xml", "files", {"results.json": DOCUMENT}, ends=40),
-        _of("reports model counters.json", "files", {"counters.json": DOCUMENT}),
-        _of("reports timing timing.json", "files", {"timing.json": DOCUMENT}),
-        _of("reports merge one.xml two.xml --output out.xml", "files", {"one.xml": TEXT, "two.xml": TEXT}),
-        _of(f"reports resources {LIBRARY}/manifest.json", "library", manifest),
-        _of(f"reports gate {folder}", "library", gated),
-        _of(f"reports accept {folder} --reason tried", "library", gated),
-        _of(f"reports history {folder}", "library", history),
-        _of("reports html --input build --output out.html", "report", report, ends=49),
-        _of("reports summary --input build --html out.html --output out.md", "report", report, ends=49),
-        _of("reports table --input build --output out.csv", "report", report),
-        _of("reports archive --input build --output out.tar.gz", "report", report),
-        _of("reports qualify --stages stages.yaml --only nothing", "files", {"stages.yaml": DOCUMENT}, ends=2),
-        replace(_of("reports verify-bundle bundle", "bundle", _below("bundle", bundle)), amend=_listed_again),
-        _of("reports verify-bundle bundle.tar", "bundle", {"bundle.tar": BYTES}),
-        _of(f"dispatcher index {LIBRARY} --output out.txt", "library", manifest),
-        _of("dispatcher declared program.cpp", "files", {"program.cpp": TEXT}),
-        _of("emulator coverage library.o", "code", {"library.o": BYTES}),
-        _of("emulator coverage code.co", "code", {"code.co": BYTES}),
-        _of("emulator inspect library.o --arch gfx950", "code", {"library.o": BYTES}),
-        _of("emulator inspect code.co --arch gfx950", "code", {"code.co": BYTES}),
-        _of("tests.gpu --suite dispatch --work . --case none --ledger ledger.yaml", "report", tested, ends=83),
+        _of("report --junit results.json --output out.xml", "files", {"results.json": DOCUMENT}, ends=40),
+        _of("model counters.json", "files", {"counters.json": DOCUMENT}),
+        _of("timing show timing.json", "files", {"timing.json": DOCUMENT}),
+        _of("report --merge one.xml two.xml --output out.xml", "files", {"one.xml": TEXT, "two.xml": TEXT}),
+        _of(f"report --manifest {LIBRARY}/manifest.json", "library", manifest),
+        _of(f"gate {folder}", "library", gated),
+        _of(f"accept {folder} --reason tried", "library", gated),
+        _of(f"gate --history {folder}", "library", history),
+        _of("report --input build --html out.html", "report", report, ends=49),
+        _of("report --input build --html out.html --output out.md", "report", report, ends=49),
+        _of("report --input build --table out.csv", "report", report),
+        _of("report --input build --archive out.tar.gz", "report", report),
+        _of("qualify --stages stages.yaml --only nothing", "files", {"stages.yaml": DOCUMENT}, ends=2),
+        replace(_of("verify-bundle bundle", "bundle", _below("bundle", bundle)), amend=_listed_again),
+        _of("verify-bundle bundle.tar", "bundle", {"bundle.tar": BYTES}),
+        _of(f"cpp index {LIBRARY} --output out.txt", "library", manifest),
+        _of("cpp kernels program.cpp", "files", {"program.cpp": TEXT}),
+        _of("python -m emulator coverage library.o", "code", {"library.o": BYTES}),
+        _of("python -m emulator coverage code.co", "code", {"code.co": BYTES}),
+        _of("python -m emulator inspect library.o --arch gfx950", "code", {"library.o": BYTES}),
+        _of("python -m emulator inspect code.co --arch gfx950", "code", {"code.co": BYTES}),
+        _of("test --suite dispatch --work . --case none --ledger ledger.yaml", "report", tested, ends=83),
         _of("workflows collect --plan plan.json --artifacts artifacts --output joined", "jobs", _JOBS),
     )  # fmt: skip
 

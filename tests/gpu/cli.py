@@ -1,4 +1,4 @@
-"""``python -m tests.gpu --suite large-kv --arch gfx950``: run a suite, apply the ledger, report, write results.
+"""``ckpm test --suite large-kv --arch gfx950``: run a suite, apply the ledger, report, write results.
 
 ``--suite kernels --family fwd`` runs every kernel of a library of one of fwd's families.
 
@@ -30,11 +30,10 @@ from kernels.build.request import folder_name
 from kernels.cluster import command as cluster
 from kernels.families.libraries import host, libraries, made_of
 from kernels.launch.device import CHOICES, default_workers, kind_of, unused_gpu
-from matrix.base.entry import exit_code
 from matrix.base.errors import UnknownSuiteError, UsageError
 from matrix.base.files import sha256_of
 from matrix.dialects import check_built_arch, check_upstream
-from matrix.options import DEFAULT_ARCH, Parser, add_library_options, words
+from matrix.options import DEFAULT_ARCH, add_library_options, words
 from matrix.problems.ledger import LEDGER, read_ledger, source
 from matrix.problems.problem import FAMILY_SUITE, SUITES, TIERS
 from matrix.problems.tables import find
@@ -54,8 +53,7 @@ def _families() -> tuple[str, ...]:
     return tuple(library for library in libraries() if not host(library).table_problems)
 
 
-def parser() -> argparse.ArgumentParser:
-    root = Parser(prog="python -m tests.gpu", description=__doc__)
+def add_options(root: argparse.ArgumentParser) -> None:
     root.add_argument("--suite", required=True, help=", ".join((*SUITES, FAMILY_SUITE)))
     root.add_argument(
         "--family", default=None, metavar="NAME", help=f"of suite {FAMILY_SUITE}: {', '.join(_families())}"
@@ -85,17 +83,7 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--ledger", type=Path, default=LEDGER, metavar="FILE", help="known defects (default: ours)")
     root.add_argument("--jobs", "-j", type=int, default=None, help="workers (default: one a processor, one on a GPU)")
     cluster.add_options(root)
-    return root
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run; the exit code. Prints ``error: ...`` for failures that a user can do something about."""
-
-    def command() -> int:
-        run(parser().parse_args(argv), console())
-        return 0
-
-    return exit_code(command)
+    root.set_defaults(run=lambda args: run(args, console()))
 
 
 def run(args: argparse.Namespace, out: Console) -> None:

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from ckpm.commands import main
 from kernels.build import command as build_command
 from kernels.build.request import Request
 from kernels.code.toolchains import Toolchain
 from kernels.upstream.trees import FMHA, Tree
-from matrix.cli import main
 from matrix.selection import Selection
 
 # Key lists of ten thousands of objects live as long as the process: looking through them again and again for garbage

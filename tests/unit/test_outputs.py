@@ -7,70 +7,41 @@ import ast
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from kernels import cli as kernels_cli
+from ckpm import commands as cli
 from kernels.base.results import Case, Results
-from matrix import cli as matrix_cli
 from matrix.base import outputs
 from matrix.base.errors import OutputError, OverwriteError
 from matrix.base.files import is_special, sha256_of, write_atomically
 from matrix.base.outputs import RECORD, demand_ours, forget_output, is_ours, refuse_inputs, write_output
-from reports import cli as reports_cli
-from tests.gpu import cli as gpu_cli
 from tests.unit.parsed import nodes
 
 ROOT = Path(__file__).resolve().parents[2]
-PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
-    "matrix": matrix_cli.parser,
-    "kernels": kernels_cli.parser,
-    "reports": reports_cli.parser,
-    "tests.gpu": gpu_cli.parser,
-}
 # what writes or removes a file in another way than matrix/base/files.py and outputs.py
 _OWN_WAYS = ("write_text", "write_bytes", "unlink", "rename", "replace_file", "open")
-
-
-def commands() -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Every command of every command line."""
-    for room, make in PARSERS.items():
-        root = make()
-        below = [action for action in root._actions if isinstance(action, argparse._SubParsersAction)]
-        if not below:
-            yield room, root
-        for action in below:
-            for name, parser in action.choices.items():
-                yield f"{room} {name}", parser.with_options() if room == "matrix" else parser
 
 
 def written(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     return [action for action in parser._actions if action.dest in outputs.OPTIONS and action.type is Path]
 
 
-WRITING = {name: parser for name, parser in commands() if written(parser)}
+PARSERS = {name: cli.parser(name) for name in cli.COMMANDS}
+WRITING = {name: parser for name, parser in PARSERS.items() if written(parser)}
 
 
 def test_the_commands_that_write_are_found() -> None:
     assert set(WRITING) >= {
-        *("matrix export", "kernels render", "kernels parity", "kernels measure", "kernels bench", "tests.gpu"),
-        *(
-            "reports junit",
-            "reports html",
-            "reports archive",
-            "reports summary",
-            "reports table",
-            "reports merge",
-            "reports gate",
-        ),
-        *("reports compare", "reports archive"),
+        *("list", "build", "parity", "measure", "bench", "test", "report", "gate", "compare", "timing model"),
+        *("timing tables", "cpp index", "workflows collect"),
     }
 
 
 def test_whatever_is_called_output_is_known_to_be_one() -> None:
-    for name, parser in commands():
+    for name, parser in PARSERS.items():
         for action in parser._actions:
             if action.type is Path and ("write" in (action.help or "") or "output" in action.dest):
                 assert action.dest in outputs.OPTIONS or action.nargs == "+", f"{name} {action.dest}"
@@ -243,10 +214,10 @@ def test_the_report_does_not_replace_what_it_is_made_of(tmp_path: Path, capsys: 
     manifest = tmp_path / "build/gfx950/aiter/manifest.json"
     manifest.parent.mkdir(parents=True)
     manifest.write_text("{}")
-    for words in (["html", "--output"], ["summary", "--output"], ["summary", "--html"], ["table", "--output"]):
-        assert reports_cli.main([words[0], "--input", str(tmp_path / "build"), words[1], str(manifest)]) == 97
+    for option in ("--output", "--html", "--table"):
+        assert cli.main(["report", "--input", str(tmp_path / "build"), option, str(manifest)]) == 97
     assert manifest.read_text() == "{}"
-    assert capsys.readouterr().err.count("name another output") == 4
+    assert capsys.readouterr().err.count("name another output") == 3
 
 
 def test_a_junit_file_beside_a_result_of_another_stays(tmp_path: Path) -> None:
@@ -267,14 +238,14 @@ def test_rendering_keeps_the_users_sources(tmp_path: Path, capsys: pytest.Captur
     place = tmp_path / "src"
     place.mkdir()
     (place / "mine.hip").write_text("mine")
-    words = ["render", "--output", str(place), "--tier", "full", "--where"]
-    assert kernels_cli.main([*words, "key.logits and key.lse"]) == 0
+    words = ["build", "--render", str(place), "--tier", "full", "--where"]
+    assert cli.main([*words, "key.logits and key.lse"]) == 0
     first = {file.name for file in place.glob("*.hip")}
-    assert kernels_cli.main([*words, "key.logits and key.lse and key.dropout"]) == 0
+    assert cli.main([*words, "key.logits and key.lse and key.dropout"]) == 0
     second = {file.name for file in place.glob("*.hip")}
     assert first - second  # what another selection left is removed
     assert "mine.hip" in second
     (place / "dispatch.hip").write_text("changed by the user")
-    assert kernels_cli.main([*words, "key.logits and key.lse"]) == 97
+    assert cli.main([*words, "key.logits and key.lse"]) == 97
     assert (place / "dispatch.hip").read_text() == "changed by the user"
     assert "dispatch.hip: it is there, and not as this command writes it" in capsys.readouterr().err

@@ -1,7 +1,7 @@
 """The decode kernels as what the gates judge: their code objects, and what their problems do on the emulator.
 
 Besides the counts and the gates' own model there is the timing model's figure: cycles for each token, as
-``python -m kernels decode`` prints them.
+``ckpm decode compare`` prints them.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.cli import main
+from ckpm.commands import main
 from dispatcher.cpp.declared import KernelSet, declarations, kernels_of
 from dispatcher.cpp.errors import DeclarationError
 from matrix.dialects import dialect
@@ -92,7 +92,7 @@ def test_a_pattern_that_means_nothing_is_refused(pattern: str, upstream: str, wo
 
 
 def test_the_command_lists_set_upstream_and_kernel(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["declared", str(PROGRAM)]) == 0
+    assert main(["cpp", "kernels", str(PROGRAM)]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     name, upstream, kernel = line.split()
     assert (name, upstream) == ("prefill", "aiter")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.cli import main
+from ckpm.commands import main
 from dispatcher.cpp.index import INDEX, write_index
 from kernels.build.manifest import MANIFEST
 from kernels.errors import RecordError
@@ -51,9 +51,9 @@ def test_each_kernel_has_a_line_with_what_its_name_says(tmp_path: Path) -> None:
 def test_the_command_says_where_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     index_of(tmp_path, NAME)
     (tmp_path / INDEX).unlink()
-    assert main(["index", str(tmp_path)]) == 0
+    assert main(["cpp", "index", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"{tmp_path / INDEX}\n"
-    assert main(["index", str(tmp_path), "--output", str(tmp_path / "elsewhere.txt")]) == 0
+    assert main(["cpp", "index", str(tmp_path), "--output", str(tmp_path / "elsewhere.txt")]) == 0
     assert (tmp_path / "elsewhere.txt").read_bytes() == (tmp_path / INDEX).read_bytes()
 
 

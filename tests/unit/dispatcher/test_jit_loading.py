@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.cli import main
+from ckpm.commands import main
 from dispatcher.jit import command
 from dispatcher.jit.compiling import Compiled
 from dispatcher.jit.loading import load

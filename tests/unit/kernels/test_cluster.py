@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels import cli
+from ckpm import commands as cli
 from kernels.cluster import guard, identity
 from kernels.cluster.command import failure
 from kernels.cluster.errors import PackagesMissingError, WorkersKilledError
@@ -89,8 +89,8 @@ def test_options_that_contradict_one_another(
 
 def test_one_case_is_reproduced_here_and_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suites_cli, "_library", lambda *words: None)
-    options = ["--suite", "dispatch", "--reproduce", "x", "--scheduler", "tcp://x:1"]
-    assert suites_cli.main(options) == UsageError.exit_code
+    options = ["test", "--suite", "dispatch", "--reproduce", "x", "--scheduler", "tcp://x:1"]
+    assert cli.main(options) == UsageError.exit_code
 
 
 def test_a_site_s_file_is_laid_over_the_defaults_and_options_over_both(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import cli
+from ckpm import commands as cli
 from kernels.cluster.costs import TABLE, read_costs
 from kernels.cluster.schedule import Work, simulate
 from matrix.base.errors import TableError, UsageError

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from ckpm.commands import main
 from kernels.base import jobs
 from kernels.base.trust import Store, adopt, draft_folder
 from kernels.build import doctor
 from kernels.build.doctor import examine
-from kernels.cli import main
 from kernels.code.toolchains import detect, rocm
 from kernels.upstream.trees import place
 from matrix.dialects import upstreams
@@ -104,7 +104,7 @@ def test_another_system_is_broken(monkeypatch: pytest.MonkeyPatch, system: str, 
 
 def test_an_unknown_word_is_answered_with_the_command_s_own_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "foo"]) == 2
-    assert capsys.readouterr().err == "error: unrecognized arguments: foo. See python -m kernels doctor --help.\n"
+    assert capsys.readouterr().err == "error: unrecognized arguments: foo. See ckpm doctor --help.\n"
 
 
 def store_entry(cache: Path) -> Path:

@@ -12,7 +12,7 @@ from pathlib import Path
 import jinja2
 import pytest
 
-from kernels import cli
+from ckpm import commands as cli
 from kernels.build.manifest import family_of
 from kernels.build.request import Request, prepare
 from kernels.code import symbols

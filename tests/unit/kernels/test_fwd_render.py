@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kernels import cli
+from ckpm import commands as cli
 from kernels.code import symbols
 from kernels.errors import CodeObjectError
 from kernels.families import fwd, fwd_pagedkv
@@ -169,7 +169,7 @@ def test_problems_that_are_not_laid_out_are_refused() -> None:
 )
 def test_what_can_t_be_rendered_is_said(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "sources"
-    code = cli.main(["render", "--output", str(folder), "--arch", "gfx950", "--tier", "full", "--family", *words])
+    code = cli.main(["build", "--render", str(folder), "--arch", "gfx950", "--tier", "full", "--family", *words])
     assert code == 2
     assert "can't be rendered into one library. What can be: --family batch_prefill (" in capsys.readouterr().err
     assert not folder.exists()
@@ -189,5 +189,5 @@ def test_a_split_needs_its_combine_kernel(
     where: str, printed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--arch", "gfx950", "--family", "fwd_splitkv,fwd_splitkv_combine", "--where", where]
-    assert cli.main(["render", "--output", str(tmp_path / "sources"), *words]) == 2
+    assert cli.main(["build", "--render", str(tmp_path / "sources"), *words]) == 2
     assert printed in capsys.readouterr().err

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.cli import main
+from ckpm.commands import main
 from kernels.guard import command
 from kernels.guard.candidates import Candidate, Judged, candidate
 from kernels.guard.errors import (

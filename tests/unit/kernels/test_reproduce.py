@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from ckpm.commands import main
 from kernels.build import command as build_command
 from kernels.build import reproduce
 from kernels.build.manifest import Manifest
 from kernels.build.request import Request
-from kernels.cli import main
 from kernels.code.toolchains import Toolchain
 from kernels.errors import LibraryMismatchError, RecordError
 from matrix.base.errors import UsageError
@@ -81,7 +81,7 @@ def test_a_folders_name_is_a_leak_and_a_longer_name_is_none(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("option", [["--work", "x"], ["--resources"], ["--no-cache"]])
 def test_options_that_it_would_ignore_are_refused(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["reproduce", "--arch", "gfx950", *option]) == UsageError.exit_code
+    assert main(["build", "--reproduce", "--arch", "gfx950", *option]) == UsageError.exit_code
     assert option[0] in capsys.readouterr().err
 
 

@@ -13,8 +13,7 @@ ROOT = Path(__file__).parents[3]
 SCONSTRUCT = "\n".join(
     ast.unparse(node) for node in ast.parse((ROOT / "SConstruct").read_text()).body if isinstance(node, ast.ImportFrom)
 )
-COMMAND = "from kernels.cli import parser; parser(['{}'])"
-REPORT = "from reports.cli import parser; parser(['{}'])"
+COMMAND = "from ckpm.commands import parser; parser('{}')"
 
 
 @pytest.mark.parametrize(
@@ -23,10 +22,10 @@ REPORT = "from reports.cli import parser; parser(['{}'])"
         (SCONSTRUCT, "SCons.CacheDir", {"yaml", "filelock", "matrix.dialects", "rich"}),
         (COMMAND.format("images"), "kernels.containers.images", {"httpx2", "unearth", "numpy", "SCons", "elftools"}),
         (COMMAND.format("build"), "kernels.build.request", {"httpx2", "unearth", "numpy", "SCons"}),
-        (REPORT.format("qualify"), "reports.release.commands", {"httpx2", "unearth", "cyclonedx", "SCons"}),
-        (REPORT.format("model"), "reports.gates.model_command", {"reports.release", "reports.page", "SCons", "numpy"}),
+        (COMMAND.format("qualify"), "reports.release.commands", {"httpx2", "unearth", "cyclonedx", "SCons"}),
+        (COMMAND.format("model"), "reports.gates.model_command", {"reports.release", "reports.page", "SCons", "numpy"}),
     ],
-    ids=["SConstruct", "kernels images", "kernels build", "reports qualify", "reports model"],
+    ids=["SConstruct", "images", "build", "qualify", "model"],
 )
 def test_a_process_loads_nothing_that_only_others_need(code: str, needed: str, absent: set[str]) -> None:
     listing = f"{code}\nimport sys\nprint(*sys.modules)"

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from ckpm.commands import main
 from kernels.bench.figures import Figure
 from kernels.bench.measure import performance_problems
-from kernels.cli import main
 from kernels.errors import MeasureError
 from kernels.timing import forward, modelling, ratios, tables
 from kernels.timing.checks import check, published

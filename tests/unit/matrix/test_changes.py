@@ -1,4 +1,4 @@
-"""`python -m matrix plan --since REV`: what a change of each kind touches, and what it can't compare.
+"""`ckpm plan --since REV`: what a change of each kind touches, and what it can't compare.
 
 Planted changes in every table, template and header, judged by rendering all kernels, are in tests/gate.
 """

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ckpm.commands import main
 from matrix.base.errors import NameSyntaxError, NoListOfArchError, TableError
-from matrix.cli import main
 from matrix.dialects import TABLES, Dialect, dialect, read_dialect
 from matrix.enumeration import enumerate_names
 from matrix.explain import find, outside, receipts_with, why

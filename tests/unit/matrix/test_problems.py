@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ckpm.commands import main
 from matrix.base.errors import NoListOfArchError, ProblemError, TableError, UnknownSuiteError, UnknownTierError
-from matrix.cli import main
 from matrix.dialects import dialect, dialect_names
 from matrix.enumeration import enumerate_keys
 from matrix.problems.problem import (

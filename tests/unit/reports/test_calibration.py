@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from ckpm.commands import main
 from kernels.base.results import Results
 from kernels.launch.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
 from reports.calibration import versions
-from reports.cli import main
 from reports.verdicts import Gate, Row
 from tests.unit.reports.report_samples import KERNEL, PROBLEM, case, manifest, write
 
@@ -34,7 +34,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def archived(folder: Path, output: Path, *words: str) -> dict[str, bytes]:
     """The archive's files by name, below its one folder."""
-    assert main(["archive", "--input", str(folder), "--output", str(output), *words]) == 0
+    assert main(["report", "--input", str(folder), "--archive", str(output), *words]) == 0
     with tarfile.open(output) as tar:
         entries = tar.getmembers()
         assert {entry.name.partition("/")[0] for entry in entries} == {output.name.removesuffix(".tar.gz")}
@@ -168,11 +168,11 @@ def test_versions_are_said_without_what_changes_from_minute_to_minute(tmp_path: 
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["--input", "nothing", "--output", "run.tar.gz"], 47, "nothing to report"),
-        (["--input", "build", "--output", "run.zip"], 2, "--output run.zip: a name that ends with .tar.gz is needed"),
-        (["--input", "build", "--output", "run.tar.gz", "--log", "gone.log"], 2, "--log gone.log: there is no such"),
-        (["--input", "build", "--output", "run.tar.gz", "--log", "a/x", "--log", "b/x"], 2, "has the name x: rename"),
-        (["--input", "build", "--output", "build.tar.gz", "--log", "build.tar.gz"], 97, "it is read by this command"),
+        (["--input", "nothing", "--archive", "run.tar.gz"], 47, "nothing to report"),
+        (["--input", "build", "--archive", "run.zip"], 2, "--archive run.zip: a name that ends with .tar.gz is needed"),
+        (["--input", "build", "--archive", "run.tar.gz", "--log", "gone.log"], 2, "--log gone.log: there is no such"),
+        (["--input", "build", "--archive", "run.tar.gz", "--log", "a/x", "--log", "b/x"], 2, "has the name x: rename"),
+        (["--input", "build", "--archive", "build.tar.gz", "--log", "build.tar.gz"], 97, "it is read by this command"),
     ],
 )
 def test_refusals(
@@ -184,7 +184,7 @@ def test_refusals(
     for log in ("a/x", "b/x", "build.tar.gz"):
         Path(log).parent.mkdir(exist_ok=True)
         Path(log).write_text("kept")
-    assert main(["archive", *words]) == code
+    assert main(["report", *words]) == code
     assert message in capsys.readouterr().err
     assert not Path("run.tar.gz").exists()
     assert Path("build.tar.gz").read_text() == "kept"
@@ -194,5 +194,5 @@ def test_damaged_results_are_not_archived_and_an_older_archive_is_not_left(tmp_p
     folder, output = write(tmp_path / "build"), tmp_path / "run.tar.gz"
     archived(folder, output)
     (folder / "gfx950/aiter/page-fault.json").write_text("{")
-    assert main(["archive", "--input", str(folder), "--output", str(output)]) == 35
+    assert main(["report", "--input", str(folder), "--archive", str(output)]) == 35
     assert not output.exists()

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from ckpm.commands import main
 from kernels.bench.measure import performance_problems
 from kernels.launch.c_abi import Launch, Library, Status
 from kernels.timing import tables
@@ -17,7 +18,6 @@ from matrix.dialects import dialect
 from matrix.keys import Key, is_v3
 from matrix.problems.problem import Problem
 from matrix.selection import Selection, select
-from reports.cli import main
 from reports.errors import GateError
 from reports.gates import compare_command, gpu
 from reports.verdicts import V3_AGAINST_V2, Gate

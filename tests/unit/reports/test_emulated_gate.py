@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from ckpm.commands import main
 from kernels.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256
 from kernels.bench.measure import _launched, compulsory_bytes, identity_facts, measure, performance_problems
 from kernels.errors import LibraryError, LibraryMismatchError, MeasureError, RecordError
@@ -19,7 +20,6 @@ from kernels.launch import buffers, launching
 from kernels.launch.counters import METRICS, Measured, Measurements, flattened
 from matrix.base.errors import TableError, UnknownTierError
 from matrix.problems.problem import Problem, wave_instructions
-from reports.cli import main
 from reports.errors import GateError, RegressedError
 from reports.gates import baseline
 from reports.gates import emulated as emulated_gate
@@ -243,7 +243,7 @@ def test_compulsory_bytes_by_hand() -> None:
 
 def test_a_library_that_is_not_there_or_of_another_arch(tmp_path: Path) -> None:
     library = tmp_path / "libckpm.so"
-    with pytest.raises(MeasureError, match=r"libckpm.so: no such file. Build the library first: nox -s build-gfx950"):
+    with pytest.raises(MeasureError, match=r"no such file. Build the library first: ckpm build --arch gfx950"):
         measure(library, "gfx950", "smoke")
     library.touch()
     manifest = tmp_path / "manifest.json"

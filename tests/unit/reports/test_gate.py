@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from ckpm.commands import main
 from kernels.build.manifest import Manifest
 from kernels.code import code_object as codeobject
 from kernels.errors import CodeObjectError, LibraryMismatchError
-from reports.cli import main
 from reports.errors import GateError, InconclusiveError, RegressedError
 from reports.gates import baseline
 from reports.gates import static as static_gate
@@ -300,14 +300,14 @@ def test_accepting_leaves_a_line_of_history(library: Library, capsys: pytest.Cap
         ("wider loads", 2, 408),
     ]
     capsys.readouterr()
-    assert library.run("history") == 0
+    assert library.run("gate", "--history") == 0
     first, second, *changed = capsys.readouterr().out.splitlines()
     assert first.endswith(" static: 2 subjects: the first")
     assert second.endswith(" static: 2 subjects: wider loads")
     assert changed == ["  vgpr: 400 -> 408"]
     with (library.baselines / "gfx950/embedded/aiter.history.jsonl").open("a") as stream:
         stream.write('{"gate": "static", "reason')
-    assert library.run("history") == GateError.exit_code
+    assert library.run("gate", "--history") == GateError.exit_code
     assert "aiter.history.jsonl:3: can't be read as a line of a baseline's history" in capsys.readouterr().err
 
 

@@ -12,13 +12,13 @@ from typing import Any, cast
 
 import pytest
 
+from ckpm.commands import main
 from kernels.launch import gpu_context
 from kernels.launch.c_abi import Launch, Library, Status
 from kernels.launch.device import Device
 from kernels.launch.hip_api import Memory
 from matrix.base.outputs import write_output
 from matrix.problems.problem import Problem
-from reports.cli import main
 from reports.errors import GateError
 from reports.gates.gpu import Side, compare
 from reports.gates.statistics import COLD, CONTEXT, WARM, read_settings

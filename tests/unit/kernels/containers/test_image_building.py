@@ -130,13 +130,13 @@ def test_other_packages_than_recorded_are_named(tmp_path: Path, packages: dict[s
 def test_the_command_builds_every_local_image_twice_and_writes_what_it_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from kernels.cli import parser
+    from ckpm.commands import parse
 
     docker = Docker(tmp_path, answers={"info": [(0, "28 []", "")]})
     monkeypatch.setenv("PATH", str(docker.fake.program.parent))
     monkeypatch.setenv("CKPM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(context, "fetch_archive", lambda package, archive, say: archive.write_bytes(b""))
-    args = parser().parse_args(["images", "build", "--work", str(docker.work)])
+    args = parse(["images", "build", "--work", str(docker.work)])
     assert command.run(args) == 0
     assert len(docker.fake.calls("build")) == 6
     for name in ("debian-emulator", "debian-rocm-build", "debian-rocm-test"):
@@ -144,4 +144,4 @@ def test_the_command_builds_every_local_image_twice_and_writes_what_it_built(
         assert (record["id"], record["reproduced"]) == ("sha256:aa", True)
     assert "warning: image debian-emulator is not the recorded one" in capsys.readouterr().out
     with pytest.raises(PackagesDifferError):
-        command.run(parser().parse_args(["images", "build", "--work", str(docker.work), "--locked"]))
+        command.run(parse(["images", "build", "--work", str(docker.work), "--locked"]))

@@ -1,0 +1,142 @@
+"""The table of commands, and how one is run. A command's module is imported when the command is called."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ckpm import __version__
+from matrix.base.display import show
+from matrix.base.entry import exit_code
+from matrix.base.errors import UsageError
+from matrix.options import Parser
+
+
+class Command(NamedTuple):
+    """``options`` is ``module:function``. The function adds the options to a parser and sets ``run``."""
+
+    purpose: str
+    options: str
+
+
+COMMANDS: Mapping[str, Command] = {
+    "build": Command("build a library, render its sources, or build it twice", "ckpm.joined:add_build_options"),
+    "test": Command("run a suite on a built library, on a GPU or on the emulator", "tests.gpu.cli:add_options"),
+    "gate": Command("compare a library with its accepted baseline", "reports.gates.gate_command:add_gate_options"),
+    "accept": Command("accept a library's figures as baseline", "reports.gates.gate_command:add_accept_options"),
+    "compare": Command("time two libraries on one device", "ckpm.joined:add_compare_options"),
+    "report": Command("write all results as Markdown, HTML, tables or an archive", "ckpm.joined:add_report_options"),
+    "list": Command("list the selected kernels", "matrix.cli:add_list_options"),
+    "count": Command("count the selected kernels by family and arch", "matrix.cli:add_count_options"),
+    "why": Command("explain why a kernel is selected or left out", "matrix.cli:add_why_options"),
+    "show": Command("show a kernel's fields, receipts, profiles and tiers", "matrix.cli:add_show_options"),
+    "validate": Command("check a configuration or a kernel", "matrix.cli:add_validate_options"),
+    "problems": Command("list a suite's problems, or the shapes to test", "matrix.cli:add_problems_options"),
+    "match": Command("list which kernels serve which shapes", "matrix.cli:add_match_options"),
+    "plan": Command("list what a change can touch, and what to run for it", "matrix.cli:add_plan_options"),
+    "parity": Command("compare the matrix with the upstreams' codegen", "kernels.parity.command:add_options"),
+    "doctor": Command("check this machine: toolchains, upstreams, device, cache", "kernels.build.doctor:add_options"),
+    "bench": Command("measure the promised figures", "ckpm.joined:add_bench_options"),
+    "measure": Command("count what the gates' problems do on the emulator", "kernels.bench.measure:add_options"),
+    "model": Command("show modelled cycles of measured counts", "ckpm.joined:add_model_options"),
+    "timing model": Command("model workgroups of the gates' problems", "kernels.timing.command:add_options"),
+    "timing show": Command("show modelled workgroups and their stalls", "reports.timing.command:add_options"),
+    "timing tables": Command("model V2 and V3 on published problems", "kernels.timing.tables:add_options"),
+    "guard": Command("check registers of a Triton kernel's configurations", "kernels.guard.command:add_options"),
+    "decode build": Command("compile the decode kernels for the gates", "kernels.decode.built:add_options"),
+    "decode compare": Command("compare the decode kernels' two forms", "kernels.decode.compare:add_options"),
+    "sweep run": Command("compile and time a sweep's kernels", "dispatcher.benchmark.command:add_benchmark_options"),
+    "sweep best": Command("list the best kernel of each shape", "dispatcher.benchmark.command:add_best_options"),
+    "jit": Command("compile kernels by name, and load them", "dispatcher.jit.command:add_options"),
+    "cpp index": Command("write the index that C++ programs read", "dispatcher.cpp.command:add_index_options"),
+    "cpp kernels": Command("list the kernels that a C++ file declares", "dispatcher.cpp.command:add_declared_options"),
+    "cpp run": Command("compile a C++ program and run it on a device", "dispatcher.cpp.command:add_run_options"),
+    "images": Command("list, render, lint and build container images", "kernels.containers.command:add_options"),
+    "in-container": Command("run nox sessions in a container", "kernels.containers.sessions:add_options"),
+    "cluster-plan": Command("estimate a build on many machines", "kernels.cluster.plan_command:add_options"),
+    "qualify": Command("run and judge the stages of a release", "reports.release.commands:add_qualify_options"),
+    "verify-bundle": Command("check a released bundle, offline", "reports.release.commands:add_verify_options"),
+    "workflows render": Command("render or check .github/workflows (clone)", "workflows.cli:add_render_options"),
+    "workflows collect": Command("join what the jobs of a workflow left (clone)", "workflows.cli:add_collect_options"),
+    "workflows run": Command("run a workflow's jobs here (clone)", "workflows.run_command:add_options"),
+}
+_HOME = Path(__file__).resolve().parents[1]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command of a command line, by default this process's, and return its exit code."""
+    words = sys.argv[1:] if argv is None else argv
+    return exit_code(lambda: _run(words))
+
+
+def parser(name: str) -> argparse.ArgumentParser:
+    """The parser of a command of the table."""
+    command = COMMANDS[name]
+    module, _, function = command.options.partition(":")
+    if not importlib.util.find_spec(module.partition(".")[0]):
+        raise UsageError(f"ckpm {name} works in a clone of the project only.")
+    made = Parser(prog=f"ckpm {name}", description=f"{command.purpose[0].upper()}{command.purpose[1:]}.")
+    add_options: Callable[[argparse.ArgumentParser], None] = getattr(importlib.import_module(module), function)
+    add_options(made)
+    return made
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Read a command line. Raises UsageError."""
+    name, options = split(words)
+    return parser(name).parse_args(options)
+
+
+def split(words: Sequence[str]) -> tuple[str, list[str]]:
+    """Split a command line into the command's name and its options. Raises UsageError: there is no such command."""
+    for length in (2, 1):
+        if (name := " ".join(words[:length])) in COMMANDS:
+            return name, list(words[length:])
+    if not words:
+        raise UsageError("a command is missing. See ckpm --help.")
+    if known := [name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{words[0]} ")]:
+        raise UsageError(f"ckpm {words[0]} needs one of: {', '.join(known)}. See ckpm --help.")
+    raise UsageError(f"there is no command '{words[0]}'. See ckpm --help.")
+
+
+def reads_only_the_matrix(words: Sequence[str]) -> bool:
+    """Return True if a command line calls a command of the matrix."""
+    return bool(words) and words[0] in COMMANDS and COMMANDS[words[0]].options.startswith("matrix.")
+
+
+def _run(words: Sequence[str]) -> int:
+    if words[:1] == ["--version"]:
+        show(f"ckpm {__version__}{_revision()}")
+        return 0
+    if words and words[-1] in ("-h", "--help") and words[0] not in COMMANDS and " ".join(words[:2]) not in COMMANDS:
+        only = words[0] if len(words) > 1 else ""
+        show(f"usage: ckpm COMMAND ...\n\nBuild and check AMD Composable Kernel attention libraries.\n\n{_table(only)}")
+        show("\n  --version  print the version, and in a clone the revision\n  ckpm COMMAND --help  list its options")
+        return 0
+    args = parse(words)
+    code: int | None = args.run(args)
+    return code or 0
+
+
+def _table(only: str) -> str:
+    """A row for each command, or for the commands that begin with a word."""
+    rows = {name: row for name, row in COMMANDS.items() if not only or name.partition(" ")[0] == only}
+    return "\n".join(f"  {name:<18}{row.purpose}" for name, row in rows.items())
+
+
+def _revision() -> str:
+    """`` (revision)`` of a clone, with ``-dirty`` if it has changes; "" elsewhere or without git."""
+    if not (_HOME / ".git").exists():
+        return ""
+    command = ["git", "-C", str(_HOME), "describe", "--always", "--dirty"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return f" ({done.stdout.strip()})" if done.returncode == 0 else ""

@@ -1,0 +1,76 @@
+"""Commands whose options come from several rooms."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_build_options(parser: argparse.ArgumentParser) -> None:
+    from kernels.build import command, reproduce
+    from kernels.cluster import command as cluster_command
+    from kernels.families import render_command
+    from matrix.options import add_selection_options
+
+    def run(args: argparse.Namespace) -> int:
+        if args.render:
+            return render_command.run(args)
+        return reproduce.run(args) if args.reproduce or args.built else cluster_command.build(args)
+
+    add_selection_options(parser, tier="smoke", checkouts=True)
+    command.add_options(parser)
+    cluster_command.add_options(parser)
+    parser.add_argument("--render", type=Path, metavar="DIR", help="write the sources there, and compile nothing")
+    parser.add_argument("--reproduce", action="store_true", help="build twice without cache, and compare all files")
+    parser.add_argument("--built", type=Path, metavar="DIR", help="build once, and compare with DIR/build")
+    parser.set_defaults(run=run)
+
+
+def add_bench_options(parser: argparse.ArgumentParser) -> None:
+    from dispatcher import bench as calls
+    from kernels.bench import command
+    from kernels.timing import ratios
+
+    command.add_options(parser)
+    parser.add_argument("--calls", action="store_true", help="measure what a call costs before its launch instead")
+    parser.set_defaults(run=lambda args: calls.run(args) if args.calls else command.run(args, ratios.figures))
+
+
+def add_compare_options(parser: argparse.ArgumentParser) -> None:
+    from reports.gates import compare_command
+    from reports.timing.versions import remarks
+
+    compare_command.add_options(parser, remarks)
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    from matrix.base.errors import UsageError
+    from reports.gates import model_command, reference_command
+
+    def run(args: argparse.Namespace) -> None:
+        if args.references:
+            reference_command.run(args)
+        elif args.counters is None:
+            raise UsageError("name a FILE of ckpm measure, or give --references.")
+        else:
+            model_command.run(args)
+
+    model_command.add_options(parser)
+    parser.add_argument("--references", action="store_true", help="list published figures and their documents instead")
+    parser.set_defaults(run=run)
+
+
+def add_report_options(parser: argparse.ArgumentParser) -> None:
+    from reports.calibration import command as archive
+    from reports.page import commands
+
+    def run(args: argparse.Namespace) -> None:
+        if args.archive:
+            archive.run(args.input, args.log, args.archive)
+        else:
+            commands.run(args)
+
+    commands.add_options(parser)
+    parser.add_argument("--archive", type=Path, metavar="FILE", help="write results, versions, logs as .tar.gz instead")
+    parser.add_argument("--log", type=Path, action="append", default=[], metavar="FILE", help="one more for --archive")
+    parser.set_defaults(run=run)

@@ -64,7 +64,7 @@ COMMANDS: Mapping[str, Command] = {
     "verify-bundle": Command("check a released bundle, offline", "reports.release.commands:add_verify_options"),
     "workflows render": Command("render or check .github/workflows (clone)", "workflows.cli:add_render_options"),
     "workflows collect": Command("join what the jobs of a workflow left (clone)", "workflows.cli:add_collect_options"),
-    "workflows run": Command("run a workflow's jobs here (clone)", "workflows.run_command:add_options"),
+    "workflows run": Command("run a workflow's jobs here (clone)", "workflows.cli:add_run_options"),
 }
 _HOME = Path(__file__).resolve().parents[1]
 

@@ -1,4 +1,4 @@
-"""``ckpm workflows render`` and ``ckpm workflows collect``."""
+"""``ckpm workflows render``, ``collect`` and ``run``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from matrix.base.display import show
 from reports.page import commands
-from workflows import collect, render
+from workflows import collect, render, runner
 
 
 def add_render_options(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +24,14 @@ def add_collect_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_collect)
 
 
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help=", ".join(render.names()))
+    parser.add_argument("--since", default="main", metavar="REV", help="base of the pull request (default: main)")
+    parser.add_argument("--only", action="append", default=[], metavar="GLOB", help="jobs by name; repeat it")
+    parser.add_argument("--work", type=Path, default=Path("build/workflow"), help="(default: %(default)s)")
+    parser.set_defaults(run=lambda args: runner.run(args.name, args.since, tuple(args.only), args.work))
+
+
 def _render(args: argparse.Namespace) -> None:
     if args.write:
         for file in render.write():
@@ -33,7 +41,7 @@ def _render(args: argparse.Namespace) -> None:
 
 
 def _collect(args: argparse.Namespace) -> None:
-    """Raises what collecting and the report raise. What the jobs left is reported even when something is missing."""
+    """Join the results, and write the report even if a result is missing."""
     try:
         collect.collect(args.plan, args.artifacts, args.output)
     finally:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-_INTERRUPTED = 130  # as matrix/base/entry.py
+_INTERRUPTED = 130  # as base/entry.py
 _INSTALLED = Path(__file__).resolve().parent / "rooms"
 HOME = _INSTALLED if _INSTALLED.is_dir() else _INSTALLED.parents[1]  # the folder that holds the rooms
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ckpm import __version__
-from matrix.base.display import show
-from matrix.base.entry import exit_code
-from matrix.base.errors import UsageError
-from matrix.options import Parser
+from ckpm.base.display import show
+from ckpm.base.entry import exit_code
+from ckpm.base.errors import UsageError
+from ckpm.matrix.options import Parser
 
 
 class Command(NamedTuple):
@@ -27,44 +27,50 @@ class Command(NamedTuple):
 
 COMMANDS: Mapping[str, Command] = {
     "build": Command("build a library, render its sources, or build it twice", "ckpm.joined:add_build_options"),
-    "test": Command("run a suite on a built library, on a GPU or on the emulator", "tests.gpu.cli:add_options"),
-    "gate": Command("compare a library with its accepted baseline", "reports.gates.gate_command:add_gate_options"),
-    "accept": Command("accept a library's figures as baseline", "reports.gates.gate_command:add_accept_options"),
+    "test": Command("run a suite on a built library, on a GPU or on the emulator", "ckpm.suites.cli:add_options"),
+    "gate": Command("compare a library with its accepted baseline", "ckpm.reports.gates.gate_command:add_gate_options"),
+    "accept": Command("accept a library's figures as baseline", "ckpm.reports.gates.gate_command:add_accept_options"),
     "compare": Command("time two libraries on one device", "ckpm.joined:add_compare_options"),
     "report": Command("write all results as Markdown, HTML, tables or an archive", "ckpm.joined:add_report_options"),
-    "list": Command("list the selected kernels", "matrix.cli:add_list_options"),
-    "count": Command("count the selected kernels by family and arch", "matrix.cli:add_count_options"),
-    "why": Command("explain why a kernel is selected or left out", "matrix.cli:add_why_options"),
-    "show": Command("show a kernel's fields, receipts, profiles and tiers", "matrix.cli:add_show_options"),
-    "validate": Command("check a configuration or a kernel", "matrix.cli:add_validate_options"),
-    "problems": Command("list a suite's problems, or the shapes to test", "matrix.cli:add_problems_options"),
-    "match": Command("list which kernels serve which shapes", "matrix.cli:add_match_options"),
-    "plan": Command("list what a change can touch, and what to run for it", "matrix.cli:add_plan_options"),
-    "parity": Command("compare the matrix with the upstreams' codegen", "kernels.parity.command:add_options"),
-    "doctor": Command("check this machine: toolchains, upstreams, device, cache", "kernels.build.doctor:add_options"),
+    "list": Command("list the selected kernels", "ckpm.matrix.cli:add_list_options"),
+    "count": Command("count the selected kernels by family and arch", "ckpm.matrix.cli:add_count_options"),
+    "why": Command("explain why a kernel is selected or left out", "ckpm.matrix.cli:add_why_options"),
+    "show": Command("show a kernel's fields, receipts, profiles and tiers", "ckpm.matrix.cli:add_show_options"),
+    "validate": Command("check a configuration or a kernel", "ckpm.matrix.cli:add_validate_options"),
+    "problems": Command("list a suite's problems, or the shapes to test", "ckpm.matrix.cli:add_problems_options"),
+    "match": Command("list which kernels serve which shapes", "ckpm.matrix.cli:add_match_options"),
+    "plan": Command("list what a change can touch, and what to run for it", "ckpm.matrix.cli:add_plan_options"),
+    "parity": Command("compare the matrix with the upstreams' codegen", "ckpm.kernels.parity.command:add_options"),
+    "doctor": Command(
+        "check this machine: toolchains, upstreams, device, cache", "ckpm.kernels.library.doctor:add_options"
+    ),
     "bench": Command("measure the promised figures", "ckpm.joined:add_bench_options"),
-    "measure": Command("count what the gates' problems do on the emulator", "kernels.bench.measure:add_options"),
+    "measure": Command("count what the gates' problems do on the emulator", "ckpm.bench.measure:add_options"),
     "model": Command("show modelled cycles of measured counts", "ckpm.joined:add_model_options"),
-    "timing model": Command("model workgroups of the gates' problems", "kernels.timing.command:add_options"),
-    "timing show": Command("show modelled workgroups and their stalls", "reports.timing.command:add_options"),
-    "timing tables": Command("model V2 and V3 on published problems", "kernels.timing.tables:add_options"),
-    "guard": Command("check registers of a Triton kernel's configurations", "kernels.guard.command:add_options"),
-    "decode build": Command("compile the decode kernels for the gates", "kernels.decode.built:add_options"),
-    "decode compare": Command("compare the decode kernels' two forms", "kernels.decode.compare:add_options"),
-    "sweep run": Command("compile and time a sweep's kernels", "dispatcher.benchmark.command:add_benchmark_options"),
-    "sweep best": Command("list the best kernel of each shape", "dispatcher.benchmark.command:add_best_options"),
-    "jit": Command("compile kernels by name, and load them", "dispatcher.jit.command:add_options"),
-    "cpp index": Command("write the index that C++ programs read", "dispatcher.cpp.command:add_index_options"),
-    "cpp kernels": Command("list the kernels that a C++ file declares", "dispatcher.cpp.command:add_declared_options"),
-    "cpp run": Command("compile a C++ program and run it on a device", "dispatcher.cpp.command:add_run_options"),
-    "images": Command("list, render, lint and build container images", "kernels.containers.command:add_options"),
-    "in-container": Command("run nox sessions in a container", "kernels.containers.sessions:add_options"),
-    "cluster-plan": Command("estimate a build on many machines", "kernels.cluster.plan_command:add_options"),
-    "qualify": Command("run and judge the stages of a release", "reports.release.commands:add_qualify_options"),
-    "verify-bundle": Command("check a released bundle, offline", "reports.release.commands:add_verify_options"),
-    "workflows render": Command("render or check .github/workflows (clone)", "workflows.cli:add_render_options"),
-    "workflows collect": Command("join what the jobs of a workflow left (clone)", "workflows.cli:add_collect_options"),
-    "workflows run": Command("run a workflow's jobs here (clone)", "workflows.cli:add_run_options"),
+    "timing model": Command("model workgroups of the gates' problems", "ckpm.attention.timing.command:add_options"),
+    "timing show": Command("show modelled workgroups and their stalls", "ckpm.reports.timing.command:add_options"),
+    "timing tables": Command("model V2 and V3 on published problems", "ckpm.attention.timing.tables:add_options"),
+    "guard": Command("check registers of a Triton kernel's configurations", "ckpm.decode.guard.command:add_options"),
+    "decode build": Command("compile the decode kernels for the gates", "ckpm.decode.built:add_options"),
+    "decode compare": Command("compare the decode kernels' two forms", "ckpm.decode.compare:add_options"),
+    "sweep run": Command("compile and time a sweep's kernels", "ckpm.attention.sweeps.command:add_benchmark_options"),
+    "sweep best": Command("list the best kernel of each shape", "ckpm.attention.sweeps.command:add_best_options"),
+    "jit": Command("compile kernels by name, and load them", "ckpm.attention.jit.command:add_options"),
+    "cpp index": Command("write the index that C++ programs read", "ckpm.attention.cpp.command:add_index_options"),
+    "cpp kernels": Command(
+        "list the kernels that a C++ file declares", "ckpm.attention.cpp.command:add_declared_options"
+    ),
+    "cpp run": Command("compile a C++ program and run it on a device", "ckpm.attention.cpp.command:add_run_options"),
+    "images": Command("list, render, lint and build container images", "ckpm.docker.command:add_options"),
+    "in-container": Command("run nox sessions in a container", "ckpm.docker.sessions:add_options"),
+    "cluster-plan": Command("estimate a build on many machines", "ckpm.cluster.plan_command:add_options"),
+    "qualify": Command("run and judge the stages of a release", "ckpm.reports.release.commands:add_qualify_options"),
+    "verify-bundle": Command("check a released bundle, offline", "ckpm.reports.release.commands:add_verify_options"),
+    "workflows render": Command("render or check .github/workflows (clone)", "ckpm.workflows.cli:add_render_options"),
+    "workflows collect": Command(
+        "join what the jobs of a workflow left (clone)", "ckpm.workflows.cli:add_collect_options"
+    ),
+    "workflows run": Command("run a workflow's jobs here (clone)", "ckpm.workflows.cli:add_run_options"),
 }
 _HOME = Path(__file__).resolve().parents[1]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 
 def add_build_options(parser: argparse.ArgumentParser) -> None:
-    from kernels.build import command, reproduce
-    from kernels.cluster import command as cluster_command
-    from kernels.families import render_command
-    from matrix.options import add_selection_options
+    from ckpm.cluster import command as cluster_command
+    from ckpm.kernels.families import render_command
+    from ckpm.kernels.library import command, reproduce
+    from ckpm.matrix.options import add_selection_options
 
     def run(args: argparse.Namespace) -> int:
         if args.render:
@@ -27,9 +27,9 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_bench_options(parser: argparse.ArgumentParser) -> None:
-    from dispatcher import bench as calls
-    from kernels.bench import command
-    from kernels.timing import ratios
+    from ckpm.attention import bench as calls
+    from ckpm.attention.timing import ratios
+    from ckpm.bench import command
 
     command.add_options(parser)
     parser.add_argument("--calls", action="store_true", help="measure what a call costs before its launch instead")
@@ -37,15 +37,15 @@ def add_bench_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_compare_options(parser: argparse.ArgumentParser) -> None:
-    from reports.gates import compare_command
-    from reports.timing.versions import remarks
+    from ckpm.reports.gates import compare_command
+    from ckpm.reports.timing.versions import remarks
 
     compare_command.add_options(parser, remarks)
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
-    from matrix.base.errors import UsageError
-    from reports.gates import model_command, reference_command
+    from ckpm.base.errors import UsageError
+    from ckpm.reports.gates import model_command, reference_command
 
     def run(args: argparse.Namespace) -> None:
         if args.references:
@@ -61,8 +61,8 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_report_options(parser: argparse.ArgumentParser) -> None:
-    from reports.calibration import command as archive
-    from reports.page import commands
+    from ckpm.reports.calibration import command as archive
+    from ckpm.reports.page import commands
 
     def run(args: argparse.Namespace) -> None:
         if args.archive:

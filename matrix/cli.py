@@ -13,13 +13,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from matrix.base.display import show
-from matrix.base.files import write_atomically
-from matrix.dialects import Dialect
-from matrix.export import COLUMNS, to_csv, to_json
-from matrix.keys import Key
-from matrix.options import add_dialect_options, add_selection_options, dialect_from, selection_from
-from matrix.selection import Selection, absences, select, select_some
+from ckpm.base.display import show
+from ckpm.base.files import write_atomically
+from ckpm.matrix.dialects import Dialect
+from ckpm.matrix.export import COLUMNS, to_csv, to_json
+from ckpm.matrix.keys import Key
+from ckpm.matrix.options import add_dialect_options, add_selection_options, dialect_from, selection_from
+from ckpm.matrix.selection import Selection, absences, select, select_some
 
 _FORMATS = ("text", "json", "csv")
 
@@ -47,7 +47,7 @@ def add_why_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_validate_options(parser: argparse.ArgumentParser) -> None:
-    from matrix.configurations import command
+    from ckpm.matrix.configurations import command
 
     command.add_validate_options(parser)
     parser.set_defaults(run=_validate)
@@ -61,21 +61,21 @@ def add_show_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_match_options(parser: argparse.ArgumentParser) -> None:
-    from matrix.problems import commands
+    from ckpm.matrix.problems import commands
 
     commands.add_match_options(parser)
     parser.set_defaults(run=lambda args: _emit(commands.match(args)))
 
 
 def add_plan_options(parser: argparse.ArgumentParser) -> None:
-    from matrix.changes import command
+    from ckpm.matrix.changes import command
 
     command.add_plan_options(parser)
     parser.set_defaults(run=lambda args: _emit(command.plan_text(args)))
 
 
 def add_problems_options(parser: argparse.ArgumentParser) -> None:
-    from matrix.problems.problem import SUITES, TIERS
+    from ckpm.matrix.problems.problem import SUITES, TIERS
 
     parser.add_argument("--suite", default=None, help=f"{', '.join(SUITES)} (default: all)")
     parser.add_argument("--shapes", action="store_true", help="list the tile engine's shapes instead")
@@ -108,7 +108,7 @@ def _list(args: argparse.Namespace) -> None:
 def _selection(args: argparse.Namespace) -> tuple[Dialect, Selection]:
     if args.sweep is None:
         return selection_from(args)
-    from matrix.configurations.sweeps import sweep_selection
+    from ckpm.matrix.configurations.sweeps import sweep_selection
 
     return sweep_selection(args)
 
@@ -159,7 +159,7 @@ def _count_table(selection: Selection, counts: Sequence[Mapping[str, Any]], tota
 
 
 def _show(args: argparse.Namespace) -> None:
-    from matrix.explain import find_key, profiles_with, receipts_with, tiers_with
+    from ckpm.matrix.explain import find_key, profiles_with, receipts_with, tiers_with
 
     family, key = find_key(dialect_from(args), args.name, args.mask)
     row: dict[str, Any] = {
@@ -180,7 +180,7 @@ def _show(args: argparse.Namespace) -> None:
 
 
 def _why(args: argparse.Namespace) -> None:
-    from matrix.explain import why
+    from ckpm.matrix.explain import why
 
     chosen, selection = selection_from(args)
     explanation = why(chosen, selection, args.name)
@@ -209,7 +209,7 @@ def _why(args: argparse.Namespace) -> None:
 
 
 def _validate(args: argparse.Namespace) -> None:
-    from matrix.configurations.command import refuse_if_invalid, validate, written
+    from ckpm.matrix.configurations.command import refuse_if_invalid, validate, written
 
     report = validate(args)
     _emit(written(report, args.format))
@@ -218,9 +218,9 @@ def _validate(args: argparse.Namespace) -> None:
 
 def _problems(args: argparse.Namespace) -> None:
     """Names of problems, or every field of them; with ``--count`` figures for each suite."""
-    from matrix.problems.commands import testing
-    from matrix.problems.problem import SUITES, wave_instructions
-    from matrix.problems.tables import problems
+    from ckpm.matrix.problems.commands import testing
+    from ckpm.matrix.problems.problem import SUITES, wave_instructions
+    from ckpm.matrix.problems.tables import problems
 
     if args.shapes:
         _emit(testing(args))

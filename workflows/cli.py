@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from matrix.base.display import show
-from reports.page import commands
-from workflows import collect, render, runner
+from ckpm.base.display import show
+from ckpm.reports.page import commands
+from ckpm.workflows import collect, render, runner
 
 
 def add_render_options(parser: argparse.ArgumentParser) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from kernels.families.libraries import whole
-from kernels.families.render import render
-from kernels.families.units import plan as plan_units
-from kernels.families.words import features
-from matrix.base.display import show
-from matrix.base.errors import UsageError
-from matrix.base.outputs import demand_ours
-from matrix.options import selection_from
-from matrix.selection import select_some
+from ckpm.base.display import show
+from ckpm.base.errors import UsageError
+from ckpm.base.outputs import demand_ours
+from ckpm.kernels.families.libraries import whole
+from ckpm.kernels.families.render import render
+from ckpm.kernels.families.units import plan as plan_units
+from ckpm.kernels.families.words import features
+from ckpm.matrix.options import selection_from
+from ckpm.matrix.selection import select_some
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from reports.calibration.figures import Timed
-from reports.page.inputs import Inputs
-from reports.verdicts import Gate
+from ckpm.reports.calibration.figures import Timed
+from ckpm.reports.page.inputs import Inputs
+from ckpm.reports.verdicts import Gate
 
 _GPU = "hip"  # a fact of results: the device of ROCm's runtime
 _EMULATOR = "emulator"

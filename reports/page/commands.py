@@ -9,23 +9,23 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from kernels.base.console import console
-from kernels.base.junit import write_junit
-from kernels.base.results import Results
-from kernels.build import resources
-from matrix.base.display import show
-from matrix.base.errors import UsageError
-from matrix.base.files import writing
-from matrix.base.outputs import forget_output, refuse_inputs, write_output
-from reports.errors import FailedCasesError, NothingToReportError
-from reports.junit.merge import demand_passed, merge
-from reports.junit.write import summary
-from reports.page.html import write_html
-from reports.page.inputs import Inputs, files_of, gather
-from reports.page.markdown import markdown
-from reports.page.measurements import write_measurements
-from reports.page.overall import demand_pass, overall
-from reports.resources import read_manifest
+from ckpm.base.console import console
+from ckpm.base.display import show
+from ckpm.base.errors import UsageError
+from ckpm.base.files import writing
+from ckpm.base.junit import write_junit
+from ckpm.base.outputs import forget_output, refuse_inputs, write_output
+from ckpm.base.results import Results
+from ckpm.kernels.library import resources
+from ckpm.reports.errors import FailedCasesError, NothingToReportError
+from ckpm.reports.junit.merge import demand_passed, merge
+from ckpm.reports.junit.write import summary
+from ckpm.reports.page.html import write_html
+from ckpm.reports.page.inputs import Inputs, files_of, gather
+from ckpm.reports.page.markdown import markdown
+from ckpm.reports.page.measurements import write_measurements
+from ckpm.reports.page.overall import demand_pass, overall
+from ckpm.reports.resources import read_manifest
 
 
 def add_options(report: argparse.ArgumentParser) -> None:

@@ -15,17 +15,17 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.jit.compiling import Compiled, compile_each, where
-from dispatcher.jit.errors import JitCompileError
-from dispatcher.jit.loading import load
-from kernels.base.settings import cache_folder
-from kernels.build.manifest import MANIFEST, Manifest
-from kernels.build.request import LIBRARY, PROJECT
-from kernels.errors import LibraryMismatchError
-from kernels.launch.device import Device, choose
-from kernels.upstream.trees import Tree, locate
-from matrix.dialects import dialect
-from matrix.selection import Selection, select
+from ckpm.attention.jit.compiling import Compiled, compile_each, where
+from ckpm.attention.jit.errors import JitCompileError
+from ckpm.attention.jit.loading import load
+from ckpm.attention.launch.device import Device, choose
+from ckpm.base.errors import LibraryMismatchError
+from ckpm.base.settings import cache_folder
+from ckpm.kernels.library.manifest import MANIFEST, Manifest
+from ckpm.kernels.library.request import LIBRARY, PROJECT
+from ckpm.kernels.upstream.trees import Tree, locate
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.selection import Selection, select
 from tests.build.real_kernel import NAME
 from tests.faults import killing
 

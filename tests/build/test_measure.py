@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from ckpm import commands as cli
-from kernels.build.request import LIBRARY, PROJECT
-from kernels.errors import LibraryError, MeasureError
-from kernels.launch.counters import Measurements
-from reports.gates.emulated import figures
+from ckpm.attention.launch.counters import Measurements
+from ckpm.base.errors import LibraryError, MeasureError
+from ckpm.kernels.library.request import LIBRARY, PROJECT
+from ckpm.reports.gates.emulated import figures
 from tests.build.real_kernel import NAME
 from tests.fuzz import compiled
 

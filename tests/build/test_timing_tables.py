@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from kernels.build.request import PROJECT
-from kernels.timing.record import Timed, Timings
+from ckpm.attention.timing.record import Timed, Timings
+from ckpm.kernels.library.request import PROJECT
 
 TILES = 1024 // 64  # of keys, which V3's last workgroup goes through
 WAVES, ROWS = 8, 32  # of V3's workgroup, and queries of a wave

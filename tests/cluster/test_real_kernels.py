@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ckpm import commands as cli
-from kernels.build.manifest import Manifest
+from ckpm.kernels.library.manifest import Manifest
 from tests.cluster.machines import Machines, machines
 from tests.cluster.test_builds import taken
 

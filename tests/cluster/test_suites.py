@@ -21,9 +21,9 @@ from pathlib import Path
 import pytest
 
 from ckpm import commands as cli
-from kernels.base.records import as_text
-from kernels.base.results import Case, Results
-from kernels.cluster.errors import ForeignWorkerError, NoWorkersError
+from ckpm.base.records import as_text
+from ckpm.base.results import Case, Results
+from ckpm.cluster.errors import ForeignWorkerError, NoWorkersError
 from tests.cluster.machines import ROOT, Machines, is_alive, machines
 from tests.cluster.test_builds import copy_of_project, ended_by
 
@@ -93,7 +93,7 @@ def test_a_difference_would_be_seen(there: Machines, work: Path, tmp_path: Path)
 
 
 def suite_processes(there: Machines) -> list[int]:
-    """Processes of tests/gpu/worker.py that workers have started and that live."""
+    """Processes of suites/worker.py that workers have started and that live."""
     parents = {str(process.pid) for process in there.workers.values()}
     found = []
     for place in Path("/proc").glob("[0-9]*"):
@@ -102,14 +102,14 @@ def suite_processes(there: Machines) -> list[int]:
             parent = (place / "stat").read_text().rpartition(")")[2].split()[1]
         except OSError:  # it has ended
             continue
-        if "tests.gpu.worker" in words and parent in parents and is_alive(int(place.name)):
+        if "ckpm.suites.worker" in words and parent in parents and is_alive(int(place.name)):
             found.append(int(place.name))
     return found
 
 
 def on_first_case(there: Machines, monkeypatch: pytest.MonkeyPatch, action: object) -> list[object]:
     """Call ``action`` when the first reply has come, and other cases run."""
-    from tests.gpu import suites
+    from ckpm.suites import suites
 
     judge = suites.judge
     seen: list[object] = []

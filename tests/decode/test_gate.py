@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from ckpm.base.errors import MeasureError, RecordError
 from ckpm.commands import main
 from ckpm.commands import main as kernels
-from kernels.decode.built import MANIFEST
-from kernels.errors import MeasureError, RecordError
-from reports.errors import GateError, RegressedError
+from ckpm.decode.built import MANIFEST
+from ckpm.reports.errors import GateError, RegressedError
 
 ARCH = "gfx950"
 

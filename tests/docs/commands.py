@@ -13,12 +13,12 @@ from typing import Any
 
 import nox.registry
 
+from ckpm.base.errors import CkPrefillError
 from ckpm.commands import parse
-from emulator.cli import _parser as emulator_parser
-from kernels.containers.images import images
-from matrix.base.errors import CkPrefillError
-from matrix.dialects import check_arch, dialect, upstreams
-from matrix.problems.problem import FAMILY_SUITE, SUITES, TIERS
+from ckpm.docker.images import images
+from ckpm.matrix.dialects import check_arch, dialect, upstreams
+from ckpm.matrix.problems.problem import FAMILY_SUITE, SUITES, TIERS
+from ckpm_emulator.cli import _parser as emulator_parser
 from tests.docs.pages import ROOT
 from tests.programs.__main__ import parser as programs_parser
 from tests.programs.conformance.__main__ import parser as conformance_parser

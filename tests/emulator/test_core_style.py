@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from emulator import toolchain
+from ckpm_emulator import toolchain
 
 MOST_LINES = 60
 TYPE = re.compile(r"(template <.*> ?)?(typedef )?(struct|class|enum|union|namespace|extern)\b")

@@ -20,11 +20,11 @@ from typing import Any
 
 import pytest
 
-from emulator import toolchain
-from emulator.store import BESIDE
-from kernels.base.settings import cache_folder
-from kernels.build.request import LIBRARY, PROJECT
-from matrix.base.files import sha256_of
+from ckpm.base.files import sha256_of
+from ckpm.base.settings import cache_folder
+from ckpm.base.store import BESIDE
+from ckpm.kernels.library.request import LIBRARY, PROJECT
+from ckpm_emulator import toolchain
 from tests.build.real_kernel import NAME
 from tests.emulator.test_emulator_store import damaged
 
@@ -38,7 +38,7 @@ STEPS: Mapping[str, tuple[str, ...]] = {
     "build": ("-m", "ckpm", "build", *ARCH, "--upstream", "aiter", "--toolchain", "embedded", "--filter", NAME),
     "run": (
         "-m",
-        "tests.gpu",
+        "ckpm.suites",
         "--suite",
         "sanitize",
         "--case",
@@ -48,7 +48,7 @@ STEPS: Mapping[str, tuple[str, ...]] = {
         "emulator",
     ),
     "jit": ("-m", "ckpm", "jit", NAME, *ARCH, "--toolchain", "embedded", "--device", "emulator"),
-    "inspect": ("-m", "emulator", "inspect", str(OUTPUTS.relative_to("work") / LIBRARY), *ARCH),
+    "inspect": ("-m", "ckpm_emulator", "inspect", str(OUTPUTS.relative_to("work") / LIBRARY), *ARCH),
 }
 
 

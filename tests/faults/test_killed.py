@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from ckpm.base.files import abandoned_drafts
+from ckpm.base.store import DRAFTS, is_adopted
 from ckpm.commands import main
-from emulator.store import DRAFTS, is_adopted
-from kernels.build import command as build_command
-from kernels.build.request import LIBRARY, Request
-from kernels.code.toolchains import Toolchain
-from matrix.base.files import abandoned_drafts
+from ckpm.kernels.code.toolchains import Toolchain
+from ckpm.kernels.library import command as build_command
+from ckpm.kernels.library.request import LIBRARY, Request
 from tests.faults import killing
 from tests.unit.reports import report_samples
 from tests.unit.reports.release import samples
@@ -104,7 +104,7 @@ def suite(built: Path) -> Work:
         assert main(["test", *words, *case, "--output", str(folder / "results.json")]) == 0
 
     def outcome(folder: Path) -> Outcome:
-        from kernels.base.results import Results
+        from ckpm.base.results import Results
 
         rows = Results.read(folder / "results.json").cases
         return {row.name: row.outcome.encode() for row in rows}

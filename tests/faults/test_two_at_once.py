@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from ckpm.commands import main as reports
-from kernels.build import command as build_command
-from kernels.build.request import LIBRARY, Request
-from kernels.code.toolchains import Toolchain
+from ckpm.kernels.code.toolchains import Toolchain
+from ckpm.kernels.library import command as build_command
+from ckpm.kernels.library.request import LIBRARY, Request
 from tests.unit.reports import report_samples
 
 Make = Callable[..., Request]

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import yaml
 
-import emulator.cli
+import ckpm_emulator.cli
+from ckpm.attention.launch.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
+from ckpm.base.junit import write_junit
+from ckpm.base.results import Results
+from ckpm.bench.measure import performance_problems
+from ckpm.cluster import site
 from ckpm.commands import main as ckpm
 from ckpm.commands import split
-from kernels.base.junit import write_junit
-from kernels.base.results import Results
-from kernels.bench.measure import performance_problems
-from kernels.build import write_manifest
-from kernels.cluster import site
-from kernels.launch.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
-from matrix.problems.ledger import LEDGER
+from ckpm.kernels.library import write_manifest
+from ckpm.matrix.problems.ledger import LEDGER
 from tests.fuzz.compiled import LIBRARY, prepare_code, prepare_library, prepare_loadable
 from tests.fuzz.hostile import BYTES, DOCUMENT, TEXT, Change
 from tests.fuzz.tree import BUILD, CODEGEN, HEADER, INSTANCES, PARITY, prepare_newest_tree, prepare_tree
@@ -65,8 +65,8 @@ def _write_manifest(argv: list[str]) -> int:
 
 
 _OTHERS: dict[str, Main] = {
-    "python -m emulator": emulator.cli.main,
-    "python -m kernels.build.write_manifest": _write_manifest,
+    "python -m ckpm_emulator": ckpm_emulator.cli.main,
+    "python -m ckpm.kernels.library.write_manifest": _write_manifest,
 }
 
 
@@ -90,7 +90,7 @@ def commands() -> tuple[Command, ...]:
         _of("count --sweep sweep.json --arch gfx950", "files", {"sweep.json": DOCUMENT}),
         _of("validate configuration.yaml", "files", {"configuration.yaml": DOCUMENT}),
         _of("validate configuration.json --format json", "files", {"configuration.json": DOCUMENT}, ends=96),
-        _of(f"python -m kernels.build.write_manifest {plan}", "files", {plan: DOCUMENT}),
+        _of(f"python -m ckpm.kernels.library.write_manifest {plan}", "files", {plan: DOCUMENT}),
         _of(f"measure --library {LIBRARY}/libckpm.so --output out.json", "loadable", loaded, ends=38),
         _of("measure --output out.json --upstream aiter", "loadable", loaded, ends=38),
         _of("build --arch gfx950 --cluster slurm --cluster-file site.yaml", "files", of_site, ends=110),
@@ -113,10 +113,10 @@ def commands() -> tuple[Command, ...]:
         _of("verify-bundle bundle.tar", "bundle", {"bundle.tar": BYTES}),
         _of(f"cpp index {LIBRARY} --output out.txt", "library", manifest),
         _of("cpp kernels program.cpp", "files", {"program.cpp": TEXT}),
-        _of("python -m emulator coverage library.o", "code", {"library.o": BYTES}),
-        _of("python -m emulator coverage code.co", "code", {"code.co": BYTES}),
-        _of("python -m emulator inspect library.o --arch gfx950", "code", {"library.o": BYTES}),
-        _of("python -m emulator inspect code.co --arch gfx950", "code", {"code.co": BYTES}),
+        _of("python -m ckpm_emulator coverage library.o", "code", {"library.o": BYTES}),
+        _of("python -m ckpm_emulator coverage code.co", "code", {"code.co": BYTES}),
+        _of("python -m ckpm_emulator inspect library.o --arch gfx950", "code", {"library.o": BYTES}),
+        _of("python -m ckpm_emulator inspect code.co --arch gfx950", "code", {"code.co": BYTES}),
         _of("test --suite dispatch --work . --case none --ledger ledger.yaml", "report", tested, ends=83),
         _of("workflows collect --plan plan.json --artifacts artifacts --output joined", "jobs", _JOBS),
     )  # fmt: skip

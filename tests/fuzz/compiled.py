@@ -10,13 +10,13 @@ import subprocess
 from pathlib import Path
 
 from ckpm import commands as cli
-from kernels.base import settings
-from kernels.build.request import VERSION_SCRIPT
-from kernels.code import code_object, toolchains
-from kernels.families.family import INCLUDE
-from matrix.base.files import sha256_of
-from matrix.dialects import dialect
-from matrix.selection import Selection, select
+from ckpm.base import settings
+from ckpm.base.files import sha256_of
+from ckpm.kernels.code import code_object, toolchains
+from ckpm.kernels.families.family import INCLUDE
+from ckpm.kernels.library.request import VERSION_SCRIPT
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.selection import Selection, select
 from tests.unit import manifests
 
 LIBRARY = "build/gfx950/aiter"

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from matrix.base.errors import CkPrefillError
-from matrix.dialects import read_dialect
+from ckpm.base.errors import CkPrefillError
+from ckpm.matrix.dialects import read_dialect
 
 ROOT = Path(__file__).parents[2]
 TABLES = sorted((ROOT / "matrix" / "tables" / "dialects").glob("*/*.yaml"))

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from kernels.base.results import Case, Results
-from kernels.build.request import PROJECT
-from matrix.keys import Key
-from tests.gpu.errors import CasesFailedError
-from tests.gpu.suites import locate
+from ckpm.base.results import Case, Results
+from ckpm.kernels.library.request import PROJECT
+from ckpm.matrix.keys import Key
+from ckpm.suites.errors import CasesFailedError
+from ckpm.suites.suites import locate
 from tests.prefill.defects import Edit
 from tests.prefill.instead import ARCH, UPSTREAM
 

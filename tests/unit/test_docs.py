@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from matrix.dialects import dialect, dialect_names, upstreams
-from matrix.enumeration import enumerate_names
-from matrix.selection import Selection, select
+from ckpm.matrix.dialects import dialect, dialect_names, upstreams
+from ckpm.matrix.enumeration import enumerate_names
+from ckpm.matrix.selection import Selection, select
 from tests.docs.checks import of_page
 from tests.docs.commands import sessions
 from tests.docs.pages import ROOT, Command, blocks, name_of, page_files

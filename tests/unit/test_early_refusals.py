@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from ckpm import commands as cli
-from kernels.bench import command as bench
-from kernels.build import command as build
-from kernels.parity import command as parity
-from matrix.base.outputs import RECORD, demand_place
-from reports.release import commands as release
+from ckpm.base.outputs import RECORD, demand_place
+from ckpm.bench import command as bench
+from ckpm.kernels.library import command as build
+from ckpm.kernels.parity import command as parity
+from ckpm.reports.release import commands as release
 from tests.docs.commands import Recorder, sessions, started_by
 
 UNBUILT = "error: --arch gfx1100: its kernels are only listed. Libraries are for gfx90a, gfx942, gfx950.\n"

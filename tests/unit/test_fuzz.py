@@ -116,4 +116,4 @@ def test_commands_of_every_room_are_in_the_table() -> None:
     named = {one.name for one in commands()}
     modules = {COMMANDS[name].options.partition(".")[0] for name in named if name in COMMANDS}
     assert modules == {"matrix", "kernels", "reports", "dispatcher", "tests", "workflows", "ckpm"}
-    assert named - set(COMMANDS) == {"python -m emulator", "python -m kernels.build.write_manifest"}
+    assert named - set(COMMANDS) == {"python -m ckpm_emulator", "python -m ckpm.kernels.library.write_manifest"}

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from matrix.base.tablefile import Field, load
-from matrix.dialects import archs as known_archs
-from matrix.dialects import upstreams
+from ckpm.base.tablefile import Field, load
+from ckpm.matrix.dialects import archs as known_archs
+from ckpm.matrix.dialects import upstreams
 
 STAGES = Path(__file__).parents[1] / "stages.yaml"
 ROLES = ("library", "manifest", "results", "gate", "report", "intermediate")

@@ -19,11 +19,15 @@ COMMAND = "from ckpm.commands import parser; parser('{}')"
 @pytest.mark.parametrize(
     ("code", "needed", "absent"),
     [
-        (SCONSTRUCT, "SCons.CacheDir", {"yaml", "filelock", "matrix.dialects", "rich"}),
-        (COMMAND.format("images"), "kernels.containers.images", {"httpx2", "unearth", "numpy", "SCons", "elftools"}),
-        (COMMAND.format("build"), "kernels.build.request", {"httpx2", "unearth", "numpy", "SCons"}),
-        (COMMAND.format("qualify"), "reports.release.commands", {"httpx2", "unearth", "cyclonedx", "SCons"}),
-        (COMMAND.format("model"), "reports.gates.model_command", {"reports.release", "reports.page", "SCons", "numpy"}),
+        (SCONSTRUCT, "SCons.CacheDir", {"yaml", "filelock", "ckpm.matrix.dialects", "rich"}),
+        (COMMAND.format("images"), "ckpm.docker.images", {"httpx2", "unearth", "numpy", "SCons", "elftools"}),
+        (COMMAND.format("build"), "ckpm.kernels.library.request", {"httpx2", "unearth", "numpy", "SCons"}),
+        (COMMAND.format("qualify"), "ckpm.reports.release.commands", {"httpx2", "unearth", "cyclonedx", "SCons"}),
+        (
+            COMMAND.format("model"),
+            "ckpm.reports.gates.model_command",
+            {"ckpm.reports.release", "ckpm.reports.page", "SCons", "numpy"},
+        ),
     ],
     ids=["SConstruct", "images", "build", "qualify", "model"],
 )

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from matrix.dialects import dialect
-from matrix.export import key_from_row
-from matrix.options import Parser, add_selection_options, selection_from
-from matrix.selection import Selection, select
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.export import key_from_row
+from ckpm.matrix.options import Parser, add_selection_options, selection_from
+from ckpm.matrix.selection import Selection, select
 from tests.unit.matrix.matrix_samples import ABSENT, GROUP, NEWEST, Run
 
 ROOT = Path(__file__).parents[3]

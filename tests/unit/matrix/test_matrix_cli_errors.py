@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from matrix import dialects
-from matrix.base.entry import exit_code
-from matrix.dialects import TABLES, dialect
+from ckpm.base.entry import exit_code
+from ckpm.matrix import dialects
+from ckpm.matrix.dialects import TABLES, dialect
 from tests.unit.matrix.matrix_samples import GROUP, NEWEST, Run
 
 ROOT = Path(__file__).parents[3]

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from ckpm.base.errors import TableError, UnknownProfileError, UnknownUpstreamError, UsageError
 from ckpm.commands import parse
-from matrix import upstream_profiles as upstream_profiles_module
-from matrix.base.errors import TableError, UnknownProfileError, UnknownUpstreamError, UsageError
-from matrix.selection import profiles
-from matrix.upstream_profiles import upstream_profiles, variant
+from ckpm.matrix import upstream_profiles as upstream_profiles_module
+from ckpm.matrix.selection import profiles
+from ckpm.matrix.upstream_profiles import upstream_profiles, variant
 from tests.mutants import __main__ as mutants_cli
 
 Parse = Callable[[Sequence[str]], argparse.Namespace]

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from ckpm import commands as cli
-from matrix.base.errors import TableError, UnknownFamilyError
-from matrix.dialects import FAMILIES, HAND_WRITTEN, TABLES, dialect, dialect_names, read_dialect
-from matrix.enumeration import enumerate_keys
-from matrix.explain import find_key
+from ckpm.base.errors import TableError, UnknownFamilyError
+from ckpm.matrix.dialects import FAMILIES, HAND_WRITTEN, TABLES, dialect, dialect_names, read_dialect
+from ckpm.matrix.enumeration import enumerate_keys
+from ckpm.matrix.explain import find_key
 from tests.unit.enumerated import keys_of
 
 DIALECT = "ck-2025-11"

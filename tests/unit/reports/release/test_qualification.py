@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from matrix.base.errors import TableError
-from matrix.problems.problem import SUITES
-from reports.errors import (
+from ckpm.base.errors import TableError
+from ckpm.matrix.problems.problem import SUITES
+from ckpm.reports.errors import (
     FailedCasesError,
     GateError,
     InconclusiveError,
@@ -20,9 +20,9 @@ from reports.errors import (
     StageFailedError,
     StageRecordError,
 )
-from reports.release.qualification.run import demand_all, run
-from reports.release.qualification.stages import read_table, steps
-from reports.release.qualification.verdict import examine
+from ckpm.reports.release.qualification.run import demand_all, run
+from ckpm.reports.release.qualification.stages import read_table, steps
+from ckpm.reports.release.qualification.verdict import examine
 from tests.unit.reports.release.samples import FACTS, FOREIGN, Stages, plan, planned, quiet
 
 ALL = {step.name for step in planned()}

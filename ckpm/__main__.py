@@ -6,12 +6,9 @@ import gc
 import os
 import signal
 import sys
-from pathlib import Path
 from types import FrameType
 
 _INTERRUPTED = 130  # as base/entry.py
-_INSTALLED = Path(__file__).resolve().parent / "rooms"
-HOME = _INSTALLED if _INSTALLED.is_dir() else _INSTALLED.parents[1]  # the folder that holds the rooms
 
 
 def main() -> int:
@@ -19,21 +16,13 @@ def main() -> int:
     heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a background process ignores it
     if heeded:
         signal.signal(signal.SIGINT, _end)
-    use_rooms()
-    from ckpm import commands  # after use_rooms; takes longer than anything above
+    from ckpm import commands  # only now: an interrupt while it is imported ends the process
 
     if heeded:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if commands.reads_only_the_matrix(sys.argv[1:]):
         gc.disable()  # keys live as long as the process, and collecting garbage among them took a tenth of it
     return commands.main()
-
-
-def use_rooms() -> None:
-    """Let this process and those it starts find the rooms, and nothing of the current folder in their place."""
-    sys.path.insert(0, str(HOME))
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HOME), os.environ.get("PYTHONPATH"))))
-    os.environ["PYTHONSAFEPATH"] = "1"  # `python -m` would look into the current folder first
 
 
 def _end(number: int, frame: FrameType | None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -63,14 +62,11 @@ COMMANDS: Mapping[str, Command] = {
     "cpp run": Command("compile a C++ program and run it on a device", "ckpm.attention.cpp.command:add_run_options"),
     "images": Command("list, render, lint and build container images", "ckpm.docker.command:add_options"),
     "in-container": Command("run nox sessions in a container", "ckpm.docker.sessions:add_options"),
-    "cluster-plan": Command("estimate a build on many machines", "ckpm.cluster.plan_command:add_options"),
     "qualify": Command("run and judge the stages of a release", "ckpm.reports.release.commands:add_qualify_options"),
     "verify-bundle": Command("check a released bundle, offline", "ckpm.reports.release.commands:add_verify_options"),
-    "workflows render": Command("render or check .github/workflows (clone)", "ckpm.workflows.cli:add_render_options"),
-    "workflows collect": Command(
-        "join what the jobs of a workflow left (clone)", "ckpm.workflows.cli:add_collect_options"
-    ),
-    "workflows run": Command("run a workflow's jobs here (clone)", "ckpm.workflows.cli:add_run_options"),
+    "workflows render": Command("render or check .github/workflows", "ckpm.workflows.cli:add_render_options"),
+    "workflows collect": Command("join what the jobs of a workflow left", "ckpm.workflows.cli:add_collect_options"),
+    "workflows run": Command("run a workflow's jobs here", "ckpm.workflows.cli:add_run_options"),
 }
 _HOME = Path(__file__).resolve().parents[1]
 
@@ -85,8 +81,6 @@ def parser(name: str) -> argparse.ArgumentParser:
     """The parser of a command of the table."""
     command = COMMANDS[name]
     module, _, function = command.options.partition(":")
-    if not importlib.util.find_spec(module.partition(".")[0]):
-        raise UsageError(f"ckpm {name} works in a clone of the project only.")
     made = Parser(prog=f"ckpm {name}", description=f"{command.purpose[0].upper()}{command.purpose[1:]}.")
     add_options: Callable[[argparse.ArgumentParser], None] = getattr(importlib.import_module(module), function)
     add_options(made)

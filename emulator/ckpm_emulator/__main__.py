@@ -1,4 +1,4 @@
-"""``python -m ckpm_emulator COMMAND``: see ``emulator/ckpm_emulator/cli.py``. Ctrl-C during its imports ends as it does later."""
+"""``python -m ckpm_emulator COMMAND``: see ``cli.py``. Ctrl-C during its imports ends as it does later."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""``python -m ckpm_emulator run -- PROGRAM``: any HIP program on the emulated device. ``coverage|inspect FILE...``: what GPU
-code needs, and what it shows unrun; ``core`` compiles the interpreter; ``decode`` is for programs that run.
+"""``python -m ckpm_emulator run -- PROGRAM``: HIP programs on the emulated device. ``coverage|inspect FILE...``: what
+GPU code needs, and what it shows unrun; ``core`` compiles the interpreter; ``decode`` is for programs that run.
 """
 
 from __future__ import annotations
@@ -77,8 +77,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    program = "ckpm emulator" if "CKPM_PROGRAM" in os.environ else "python -m ckpm_emulator"
-    parser = _Parser(prog=program, description="The emulated gfx9 device.")
+    parser = _Parser(prog="python -m ckpm_emulator", description="The emulated gfx9 device.")
     commands = parser.add_subparsers(dest="command", required=True)
     cover = commands.add_parser(
         "coverage", help="list the opcodes that files need, or that an arch has, and what lacks"

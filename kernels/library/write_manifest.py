@@ -1,4 +1,4 @@
-"""``python -m ckpm.kernels.library.write_manifest PLAN``: write the manifest of a built plan. It is a build's last step."""
+"""``python -m ckpm.kernels.library.write_manifest PLAN``: write the manifest of a built plan; a build's last step."""
 
 from __future__ import annotations
 

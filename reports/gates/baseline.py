@@ -24,7 +24,6 @@ from ckpm.reports.errors import GateError
 from ckpm.reports.verdicts import FAMILY
 
 FOLDER = Path(__file__).parents[1] / "baselines"
-INSTALLED = FOLDER.parts[-4:-2] == ("ckpm", "rooms")  # in a wheel, whose next version would replace them
 # what must be equal for figures to be comparable; flags are not among them: a change of theirs is what a gate judges
 IDENTITY = ("arch", "toolchain", "identity", "upstream", "upstream_identity", "dialect", "mask_impl", "selection")
 CHECKOUT = "checkout"

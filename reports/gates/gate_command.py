@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ckpm.base import junit
+from ckpm.base import junit, settings
 from ckpm.base.display import show
 from ckpm.base.errors import UsageError
 from ckpm.base.files import locked
@@ -120,7 +120,7 @@ def run_accept(args: argparse.Namespace) -> None:
         UsageError: they would be stored where an installed ckpm keeps its own.
         UnknownArchError, NoManifestError, ManifestError, CodeObjectError, GateError, DiskFullError, OutputError.
     """
-    if baseline.INSTALLED and args.baselines == baseline.FOLDER:
+    if settings.INSTALLED and args.baselines == baseline.FOLDER:
         raise UsageError(
             f"{baseline.FOLDER} belongs to the installed ckpm, whose next version replaces it. "
             "Choose a folder of your own with --baselines FOLDER, here and for the gate."

@@ -1,4 +1,4 @@
-"""Every command line that reads a file of the user's: how it is called, on which valid files, and how that ends."""
+"""The commands that read a user's file, with their arguments, valid files and exit codes."""
 
 from __future__ import annotations
 
@@ -35,10 +35,9 @@ Main = Callable[[list[str]], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """``argv`` is called in a folder of its own, a copy of ``folder`` with one of ``inputs`` made hostile.
+    """``argv`` runs in a copy of ``folder`` with one of ``inputs`` made hostile.
 
-    ``ends`` is the exit code with the valid files; ``amend`` is done to the folder after a change, half of the times,
-    by somebody who hides it.
+    ``ends`` is the exit code with the valid files. ``amend`` hides a change, in half of the cases.
     """
 
     name: str
@@ -71,7 +70,7 @@ _OTHERS: dict[str, Main] = {
 
 
 def commands() -> tuple[Command, ...]:
-    """The table. Left out: what compiles or runs a kernel before it reads a file."""
+    """The table, without commands that compile or run a kernel before they read a file."""
     selected = "--arch gfx950 --tier smoke"
     python, manifest = {"filter.py": (*TEXT, *TEXT)}, {f"{LIBRARY}/manifest.json": DOCUMENT}
     gated = {**manifest, "baselines/gfx950/embedded/aiter.static.txt": TEXT}
@@ -109,7 +108,7 @@ def commands() -> tuple[Command, ...]:
         _of("report --input build --table out.csv", "report", report),
         _of("report --input build --archive out.tar.gz", "report", report),
         _of("qualify --stages stages.yaml --only nothing", "files", {"stages.yaml": DOCUMENT}, ends=2),
-        replace(_of("verify-bundle bundle", "bundle", _below("bundle", bundle)), amend=_listed_again),
+        replace(_of("verify-bundle bundle", "bundle", _below("bundle", bundle)), amend=_write_checksums),
         _of("verify-bundle bundle.tar", "bundle", {"bundle.tar": BYTES}),
         _of(f"cpp index {LIBRARY} --output out.txt", "library", manifest),
         _of("cpp kernels program.cpp", "files", {"program.cpp": TEXT}),
@@ -135,12 +134,12 @@ def _below(folder: str, inputs: dict[str, tuple[Change, ...]]) -> dict[str, tupl
     return {f"{folder}/{name}": changes for name, changes in inputs.items()}
 
 
-def _listed_again(folder: Path) -> None:
+def _write_checksums(folder: Path) -> None:
     list_anew(folder / "bundle")
 
 
 def prepare(top: Path) -> None:
-    """Write the valid files of all commands: a folder for each ``Command.folder``. Compiles a few small files."""
+    """Write the valid files of all commands, in a folder for each ``Command.folder``."""
     _files(top / "files")
     _report(top / "report")
     prepare_code(top / "code")
@@ -192,7 +191,7 @@ def _counters(problem: str, **provenance: str) -> Measurements:
 
 
 def _report(folder: Path) -> None:
-    """An output folder as suites and gates leave it, with a failing gate."""
+    """Write an output folder of suites and gates. One gate fails."""
     write(folder / "build", rows=[SLOWER])
     stored = json.loads((folder / LIBRARY / "manifest.json").read_text())
     facts = {name: str(stored[name]) for name in LIBRARY_FACTS}

@@ -1,4 +1,4 @@
-"""Shared by the unit tests: a toolchain whose compiler is a shell script, and calls of `python -m matrix`."""
+"""Shared by the unit tests: a toolchain whose compiler is a shell script, and calls of ckpm."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def finished_build(
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """``run("list", "--arch", "gfx950")`` of `python -m matrix`: exit code, standard output, standard error."""
+    """``run("list", "--arch", "gfx950")`` of ckpm: exit code, standard output, standard error."""
 
     def call(*argv: str) -> tuple[int, str, str]:
         code = main(argv)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-MODULES = {"ckpm": "ckpm.commands", "emulator": "ckpm_emulator.cli"}
+MODULES = {"ckpm": "ckpm.commands", "ckpm_emulator": "ckpm_emulator.cli"}
 # Python runs it first: from the import of the module FIRST on, it counts the modules that are looked for, and sends the
 # signal at one of them. What comes before is Python's own start.
 HOOK = """

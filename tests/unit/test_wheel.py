@@ -26,11 +26,8 @@ from tests.unit.parsed import nodes
 from tests.unit.shared import made_once
 
 ROOT = Path(__file__).parents[2]
-ROOMS = (
-    *("matrix", "kernels", "reports", "emulator", "dispatcher"),
-    *("docker", "tests/__init__.py", "suites", "SConstruct"),
-)
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT, SOURCES = PYPROJECT["project"], PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["sources"]
 PINS, TOOLS = ((ROOT / "requirements.in").read_text()).split("# sessions, tests and lint\n")
 
 
@@ -66,11 +63,15 @@ def called(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]
 
 
 def test_every_file_of_the_rooms_is_in_the_wheel_and_nothing_else(wheel: Path) -> None:
-    listed = called(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", "ckpm", *ROOMS], ROOT)
+    listed = called(["git", "ls-files", "-zco", "--exclude-standard", "--", "ckpm", *SOURCES], ROOT)
     if listed.returncode:
         pytest.skip("no git repository: nothing says which files belong to the project")
-    present = [name for name in listed.stdout.split("\0") if name and (ROOT / name).exists()]
-    expected = {name if name.startswith("ckpm/") else f"ckpm/rooms/{name}" for name in present}
+    present = [name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+    folders = {f"{folder}/": f"{packed}/" for folder, packed in SOURCES.items()}
+    expected = {"ckpm/SConstruct"}
+    for name in present:
+        folder = next((folder for folder in folders if name.startswith(folder)), "")
+        expected.add(folders.get(folder, "") + name.removeprefix(folder))
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert len(expected) > 500  # fewer: git was asked in the wrong folder
@@ -87,26 +88,6 @@ def test_it_runs_in_an_environment_of_its_own(ckpm: Path, tmp_path: Path) -> Non
         "384",
         "384",
     ]  # docs/reference/matrix.md: all kernels of the default upstream
-
-
-# a child process of ckpm; Python looks into the current folder first
-CHILD = """
-import subprocess, sys
-from ckpm.__main__ import use_rooms
-use_rooms()
-code = f"import {sys.argv[1]} as room; print(room.__file__)"
-sys.exit(subprocess.run([sys.executable, "-c", code]).returncode)
-"""
-
-
-@pytest.mark.parametrize("module", ["matrix", "kernels", "ckpm.suites"])
-def test_folders_of_the_user_named_like_rooms_are_not_run(module: str, ckpm: Path, tmp_path: Path) -> None:
-    folder = tmp_path / module.partition(".")[0]
-    folder.mkdir()
-    (folder / "__init__.py").write_text("raise SystemExit('not ours')")
-    child = called([str(ckpm.with_name("python")), "-c", CHILD, module], tmp_path)
-    assert (child.returncode, child.stderr) == (0, "")
-    assert "ckpm/rooms" in child.stdout
 
 
 def test_accepted_figures_of_an_installed_ckpm_are_not_replaced(ckpm: Path, tmp_path: Path) -> None:
@@ -127,9 +108,7 @@ def test_an_installed_ckpm_has_the_images_and_says_what_takes_a_clone(ckpm: Path
 
 
 def test_packages_of_others_are_not_hidden_from_them(ckpm: Path, tmp_path: Path) -> None:
-    code = (
-        "import importlib.util as u; print([n for n in ('matrix', 'kernels', 'reports', 'emulator') if u.find_spec(n)])"
-    )
+    code = "import importlib.util as u; print([n for n in ('matrix', 'kernels', 'reports', 'emulator', 'base', 'core') if u.find_spec(n)])"
     done = called([str(ckpm.with_name("python")), "-c", code], tmp_path)
     assert done.stdout == "[]\n", done.stderr
 
@@ -162,7 +141,7 @@ def test_help_names_every_command() -> None:
 
 
 def test_what_the_rooms_import_is_a_dependency() -> None:
-    folders = [ROOT / name for name in ("ckpm", *ROOMS[:5], "suites")]
+    folders = [ROOT / name for name in ("ckpm", *SOURCES)]
     texts = [file.read_text() for folder in folders for file in folder.rglob("*.py")]
     imported = set()
     for node in (node for text in texts for node in nodes(text)):
@@ -170,7 +149,9 @@ def test_what_the_rooms_import_is_a_dependency() -> None:
             imported |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             imported.add(node.module.partition(".")[0])
-    foreign = imported - set(sys.stdlib_module_names) - {"ckpm", *ROOMS[:5], "tests", "amdsmi"}  # amdsmi: ROCm's own
+    foreign = (
+        imported - set(sys.stdlib_module_names) - {"ckpm", "ckpm_emulator", "tests", "amdsmi"}
+    )  # amdsmi: ROCm's own
     optional = [(ROOT / f"requirements-{name}.in").read_text() for name in ("cluster", "triton")]
     extra = {name.replace("-", "_") for text in optional for name in pinned(text)}
     distributions = packages_distributions()

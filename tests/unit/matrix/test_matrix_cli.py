@@ -1,4 +1,4 @@
-"""`python -m matrix`: what list, count, show and export print."""
+"""Commands of the matrix: output of list, count and show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m matrix`: one clear message with its own exit code for each bad input, and never a traceback."""
+"""Commands of the matrix: one clear message with its own exit code for each bad input, and never a traceback."""
 
 from __future__ import annotations
 

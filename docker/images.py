@@ -13,7 +13,7 @@ from ckpm.base.tablefile import Field, load
 from ckpm.docker.errors import UnknownImageError
 from ckpm.matrix.dialects import archs, upstreams
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).resolve().parent
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _SIZE = re.compile(r"[1-9][0-9]*[kmg]")
 

@@ -75,7 +75,7 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_problems_options(parser: argparse.ArgumentParser) -> None:
-    from ckpm.matrix.problems.problem import SUITES, TIERS
+    from ckpm.matrix.problems.case import SUITES, TIERS
 
     parser.add_argument("--suite", default=None, help=f"{', '.join(SUITES)} (default: all)")
     parser.add_argument("--shapes", action="store_true", help="list the tile engine's shapes instead")
@@ -218,8 +218,8 @@ def _validate(args: argparse.Namespace) -> None:
 
 def _problems(args: argparse.Namespace) -> None:
     """Names of problems, or every field of them; with ``--count`` figures for each suite."""
+    from ckpm.matrix.problems.case import SUITES, wave_instructions
     from ckpm.matrix.problems.commands import testing
-    from ckpm.matrix.problems.problem import SUITES, wave_instructions
     from ckpm.matrix.problems.tables import problems
 
     if args.shapes:
@@ -242,7 +242,7 @@ def _problems(args: argparse.Namespace) -> None:
     elif args.format == "text":
         _emit("".join(f"{problem.name}\n" for cases in by_suite.values() for problem in cases))
     else:
-        _emit(_records([asdict(problem) for cases in by_suite.values() for problem in cases], args.format))
+        _emit(_records([problem.row() for cases in by_suite.values() for problem in cases], args.format))
 
 
 def _selected(chosen: Dialect, selection: Selection) -> list[Key]:

@@ -17,7 +17,7 @@ from ckpm.base.errors import CkPrefillError
 from ckpm.commands import parse
 from ckpm.docker.images import images
 from ckpm.matrix.dialects import check_arch, dialect, upstreams
-from ckpm.matrix.problems.problem import FAMILY_SUITE, SUITES, TIERS
+from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES, TIERS
 from ckpm_emulator.cli import _parser as emulator_parser
 from tests.docs.pages import ROOT
 from tests.programs.__main__ import parser as programs_parser

@@ -22,8 +22,8 @@ from packaging.utils import canonicalize_name
 
 from ckpm import __version__
 from ckpm.commands import COMMANDS
-from tests.unit.parsed import nodes
 from tests.unit.shared import made_once
+from tests.unit.sources import nodes
 
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -108,7 +108,8 @@ def test_an_installed_ckpm_has_the_images_and_says_what_takes_a_clone(ckpm: Path
 
 
 def test_packages_of_others_are_not_hidden_from_them(ckpm: Path, tmp_path: Path) -> None:
-    code = "import importlib.util as u; print([n for n in ('matrix', 'kernels', 'reports', 'emulator', 'base', 'core') if u.find_spec(n)])"
+    names = ("matrix", "kernels", "reports", "emulator", "base", "suites", "docker")
+    code = f"import importlib.util as u; print([n for n in {names} if u.find_spec(n)])"
     done = called([str(ckpm.with_name("python")), "-c", code], tmp_path)
     assert done.stdout == "[]\n", done.stderr
 

@@ -16,7 +16,7 @@ from ckpm.bench.measure import performance_problems
 from ckpm.commands import main
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key, is_v3
-from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.selection import Selection, select
 from ckpm.reports.errors import GateError
 from ckpm.reports.gates import compare_command, gpu
@@ -47,7 +47,7 @@ def both(monkeypatch: pytest.MonkeyPatch) -> tuple[gpu.Side, gpu.Side]:
     return gpu.versions(device(), Path("lib.so"))
 
 
-def problems(*names: str) -> list[Problem]:
+def problems(*names: str) -> list[SuiteCase]:
     return [one for one in performance_problems("nightly") if one.name in names]
 
 

@@ -44,7 +44,9 @@ COMMANDS: Mapping[str, Command] = {
         "check this machine: toolchains, upstreams, device, cache", "ckpm.kernels.library.doctor:add_options"
     ),
     "bench": Command("measure the promised figures", "ckpm.joined:add_bench_options"),
-    "measure": Command("count what the gates' problems do on the emulator", "ckpm.bench.measure:add_options"),
+    "measure": Command(
+        "count what the gates' problems do on the emulator", "ckpm.attention.timing.measure:add_options"
+    ),
     "model": Command("show modelled cycles of measured counts", "ckpm.joined:add_model_options"),
     "timing model": Command("model workgroups of the gates' problems", "ckpm.attention.timing.command:add_options"),
     "timing show": Command("show modelled workgroups and their stalls", "ckpm.reports.timing.command:add_options"),

@@ -28,12 +28,11 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
 
 def add_bench_options(parser: argparse.ArgumentParser) -> None:
     from ckpm.attention import bench as calls
-    from ckpm.attention.timing import ratios
     from ckpm.bench import command
 
     command.add_options(parser)
     parser.add_argument("--calls", action="store_true", help="measure what a call costs before its launch instead")
-    parser.set_defaults(run=lambda args: calls.run(args) if args.calls else command.run(args, ratios.figures))
+    parser.set_defaults(run=lambda args: calls.run(args) if args.calls else command.run(args))
 
 
 def add_compare_options(parser: argparse.ArgumentParser) -> None:

@@ -21,7 +21,7 @@ from .files import is_special, regular_file, sha256_of, write_atomically, writin
 RECORD = ".ckpm-outputs"
 _LONGEST = 100_000  # bytes; then the record is written anew without repetitions
 # arguments that are written and not read
-OPTIONS = ("output", "html", "table", "archive", "render", "trace", "csv", "json")
+OPTIONS = ("output", "html", "table", "render", "trace", "csv", "json")
 
 
 def write_output(file: Path, data: bytes) -> None:

@@ -30,7 +30,7 @@ COMMANDS: Mapping[str, Command] = {
     "gate": Command("compare a library with its accepted baseline", "ckpm.reports.gates.gate_command:add_gate_options"),
     "accept": Command("accept a library's figures as baseline", "ckpm.reports.gates.gate_command:add_accept_options"),
     "compare": Command("time two libraries on one device", "ckpm.joined:add_compare_options"),
-    "report": Command("write all results as Markdown, HTML, tables or an archive", "ckpm.joined:add_report_options"),
+    "report": Command("write all results as Markdown, HTML or tables", "ckpm.reports.page.commands:add_options"),
     "list": Command("list the selected kernels", "ckpm.matrix.cli:add_list_options"),
     "count": Command("count the selected kernels by family and arch", "ckpm.matrix.cli:add_count_options"),
     "why": Command("explain why a kernel is selected or left out", "ckpm.matrix.cli:add_why_options"),
@@ -43,7 +43,7 @@ COMMANDS: Mapping[str, Command] = {
     "doctor": Command(
         "check this machine: toolchains, upstreams, device, cache", "ckpm.kernels.library.doctor:add_options"
     ),
-    "bench": Command("measure the promised figures", "ckpm.joined:add_bench_options"),
+    "bench": Command("measure the promised figures", "ckpm.bench.command:add_options"),
     "measure": Command(
         "count what the gates' problems do on the emulator", "ckpm.attention.timing.measure:add_options"
     ),

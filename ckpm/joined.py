@@ -26,15 +26,6 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
 
 
-def add_bench_options(parser: argparse.ArgumentParser) -> None:
-    from ckpm.attention import bench as calls
-    from ckpm.bench import command
-
-    command.add_options(parser)
-    parser.add_argument("--calls", action="store_true", help="measure what a call costs before its launch instead")
-    parser.set_defaults(run=lambda args: calls.run(args) if args.calls else command.run(args))
-
-
 def add_compare_options(parser: argparse.ArgumentParser) -> None:
     from ckpm.reports.gates import compare_command
     from ckpm.reports.timing.versions import remarks
@@ -56,20 +47,4 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
     model_command.add_options(parser)
     parser.add_argument("--references", action="store_true", help="list published figures and their documents instead")
-    parser.set_defaults(run=run)
-
-
-def add_report_options(parser: argparse.ArgumentParser) -> None:
-    from ckpm.reports.calibration import command as archive
-    from ckpm.reports.page import commands
-
-    def run(args: argparse.Namespace) -> None:
-        if args.archive:
-            archive.run(args.input, args.log, args.archive)
-        else:
-            commands.run(args)
-
-    commands.add_options(parser)
-    parser.add_argument("--archive", type=Path, metavar="FILE", help="write results, versions, logs as .tar.gz instead")
-    parser.add_argument("--log", type=Path, action="append", default=[], metavar="FILE", help="one more for --archive")
     parser.set_defaults(run=run)

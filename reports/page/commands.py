@@ -42,6 +42,7 @@ def add_options(report: argparse.ArgumentParser) -> None:
     report.add_argument("--junit", type=Path, metavar="FILE", help="save results as JUnit instead, as --output says")
     report.add_argument("--manifest", type=Path, metavar="FILE", help="print a library's kernels and registers instead")
     report.add_argument("--merge", type=Path, nargs="+", metavar="SHARD", help="join JUnit files into --output instead")
+    report.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -12,9 +12,9 @@ import yaml
 
 import ckpm_emulator.cli
 from ckpm.attention.launch.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
+from ckpm.attention.timing.measure import performance_problems
 from ckpm.base.junit import write_junit
 from ckpm.base.results import Results
-from ckpm.bench.measure import performance_problems
 from ckpm.cluster import site
 from ckpm.commands import main as ckpm
 from ckpm.commands import split
@@ -25,7 +25,7 @@ from tests.fuzz.hostile import BYTES, DOCUMENT, TEXT, Change
 from tests.fuzz.tree import BUILD, CODEGEN, HEADER, INSTANCES, PARITY, prepare_newest_tree, prepare_tree
 from tests.unit import manifests
 from tests.unit.matrix.test_validate import YAML
-from tests.unit.reports.release.samples import list_anew, make_bundle
+from tests.unit.reports.release.samples import make_bundle, update_sums
 from tests.unit.reports.report_samples import SLOWER, case, write
 from tests.unit.reports.timing_samples import timings
 
@@ -106,7 +106,6 @@ def commands() -> tuple[Command, ...]:
         _of("report --input build --html out.html", "report", report, ends=49),
         _of("report --input build --html out.html --output out.md", "report", report, ends=49),
         _of("report --input build --table out.csv", "report", report),
-        _of("report --input build --archive out.tar.gz", "report", report),
         _of("qualify --stages stages.yaml --only nothing", "files", {"stages.yaml": DOCUMENT}, ends=2),
         replace(_of("verify-bundle bundle", "bundle", _below("bundle", bundle)), amend=_write_checksums),
         _of("verify-bundle bundle.tar", "bundle", {"bundle.tar": BYTES}),
@@ -135,7 +134,7 @@ def _below(folder: str, inputs: dict[str, tuple[Change, ...]]) -> dict[str, tupl
 
 
 def _write_checksums(folder: Path) -> None:
-    list_anew(folder / "bundle")
+    update_sums(folder / "bundle")
 
 
 def prepare(top: Path) -> None:

@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ckpm.attention.launch.buffers import prepare
-from ckpm.attention.launch.c_abi import Library, Status
+from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import Device, choose
 from ckpm.attention.launch.launching import plan_of, uploaded
 from ckpm.base import jobs
 from ckpm.base.errors import BenchError
 from ckpm.bench.figures import Figure, timed
+from ckpm.kernels.abi import Status
 from ckpm.kernels.library.request import LIBRARY, PROJECT
 from ckpm.matrix.problems.case import SUITES, SuiteCase
 

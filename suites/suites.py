@@ -200,7 +200,7 @@ def unwaited_loads(library: LocatedLibrary, arch: str) -> frozenset[str]:
         CodeObjectError: the library's code can't be read.
     """
     code = codeobject.inspect(library.library, arch)
-    symbols = {name: [row.symbol for row in one.compiled(arch)] for name, one in library.manifest.kernels.items()}
+    symbols = {name: [row.symbol for row in one.resources_on(arch)] for name, one in library.manifest.kernels.items()}
     late = {symbol for symbol, kernel in code.items() if kernel.hazards}
     return frozenset(name for name, several in symbols.items() if late.intersection(several))
 

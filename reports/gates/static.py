@@ -38,7 +38,7 @@ def figures(library: Path, manifest: Manifest, arch: str) -> dict[str, dict[str,
     """
     images = codeobject.bundles(library).get(arch, ())
     in_library = {kernel.symbol: kernel for image in images for kernel in codeobject.kernels(image)}
-    listed = {name: one.compiled(arch) for name, one in manifest.kernels.items() if arch in one.archs}
+    listed = {name: one.resources_on(arch) for name, one in manifest.kernels.items() if arch in one.archs}
     if not listed:
         raise GateError(f"{library}: no kernel for {arch}; the manifest is of {', '.join(manifest.archs)}.")
     inspected = codeobject.inspect(library, arch)

@@ -132,7 +132,7 @@ def test_accepted_figures_are_read_as_they_were_written(tmp_path: Path) -> None:
     before.write(file)
     assert Accepted.read(file) == before
     file.write_text(file.read_text().replace('"vgpr": 120', '"vgpr": -1'))
-    with pytest.raises(AcceptedFileError, match=r"candidates\[.\].figures.vgpr: is -1, which is no count"):
+    with pytest.raises(AcceptedFileError, match=r"candidates\[.\].figures.vgpr: must not be negative, is -1"):
         Accepted.read(file)
 
 

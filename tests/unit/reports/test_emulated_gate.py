@@ -196,7 +196,7 @@ def test_measurements_are_read_as_they_were_written(tmp_path: Path) -> None:
         (lambda d: d["problems"][0]["counters"].pop("barriers"), "barriers"),
         (
             lambda d: d["problems"][0]["counters"].update(waves=-1),
-            "counters.waves: is -1, which is no count",
+            "counters.waves: must not be negative, is -1",
         ),
         (lambda d: d["problems"][0]["counters"].update(waves=float("nan")), "NaN is no number of JSON"),
         (lambda d: d["problems"][0].pop("kernel"), "kernel: is missing, expected text"),
@@ -273,7 +273,7 @@ def test_a_file_that_is_too_large_for_a_library_is_not_read(tmp_path: Path, fore
     library = tmp_path / "libckpm.so"
     library.touch()
     os.truncate(library, 1 << 40)
-    with pytest.raises(LibraryError, match=r"libckpm\.so: its 1,099,511,627,776 bytes are no library"):
+    with pytest.raises(LibraryError, match=r"libckpm\.so: its 1,099,511,627,776 bytes can't be a library"):
         identity_facts(library, manifests.record(), foreign=foreign)
 
 

@@ -56,15 +56,14 @@ def _reproduce(parser: argparse.ArgumentParser) -> None:
 
 
 def _bench(parser: argparse.ArgumentParser) -> None:
-    from ckpm.attention.timing import ratios
     from ckpm.bench import command
 
     command.add_options(parser)
-    parser.set_defaults(run=lambda args: command.run(args, ratios.figures))
+    parser.set_defaults(run=command.run)
 
 
 def _measure(parser: argparse.ArgumentParser) -> None:
-    from ckpm.bench import measure
+    from ckpm.attention.timing import measure
 
     measure.add_options(parser)
     parser.set_defaults(run=measure.run)

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ckpm.attention.timing.measure import identity_facts
 from ckpm.base.errors import NameSyntaxError, RecordError
 from ckpm.base.program import as_called
 from ckpm.base.results import Case as Recorded
 from ckpm.base.results import CaseFault, LedgerUse, Results
-from ckpm.bench.measure import identity_facts
 from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.families.libraries import libraries, option
 from ckpm.kernels.library.manifest import MANIFEST, Manifest

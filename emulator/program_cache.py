@@ -54,7 +54,7 @@ def folder(cache: Path | None = None) -> Path:
 
 def makers(*, judged: bool) -> str:
     """What stands for the makers in a program's key, which is the sha256 of code object and this (as
-    core/standalone/standalone_decoder.cpp has it).
+    core/standalone/decoder.cpp has it).
     """
     return text_version((*_MAKERS, *_JUDGES) if judged else _MAKERS)
 

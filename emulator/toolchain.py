@@ -284,7 +284,7 @@ class _Build:
 def _longest_first(pair: tuple[Path, Path]) -> tuple[bool, int]:
     """So that no processor waits at the end for one long file: the handlers take longest, then what is large."""
     source = pair[0]
-    return source.parent.name != "isa", -source.stat().st_size
+    return source.parent.name != "ops", -source.stat().st_size
 
 
 @contextlib.contextmanager

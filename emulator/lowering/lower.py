@@ -35,7 +35,7 @@ _BY_FORMAT: dict[str, Callable[[Instruction, MicroOp], None]] = {
 }
 _MATRIX = ("VOP3P_MFMA", "VOP3PX2")
 _NONE: Mapping[int, str] = {}
-_HAZARD = 1  # core/isa/interp_control.cpp, trap
+_HAZARD = 1  # core/isa/ops/control.cpp, trap
 _NOWHERE = 0xFFFFFFFC  # a pc that no jump has
 _VARIANTS = ("_LIT", "_SDWA_SDST", "_SDWA", "_DPP16")
 

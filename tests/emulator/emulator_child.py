@@ -20,11 +20,7 @@ from emulator import toolchain
 from emulator.device import EmulatedGpu
 
 STUB = Path(__file__).parents[1] / "data" / "emulator" / "stub_core.cpp"
-OURS = (
-    *("memory", "mapping", "memory_api", "fault", "device_api", "code_object", "compressed", "modules", "hip_*"),
-    *("graph", "capture"),
-    *("standalone_*", "sha256"),
-)
+OURS = ("hip/**/*.cpp", "memory/*.cpp", "run/fault.cpp", "standalone/*.cpp")
 PROGRAM = "\n".join(
     (
         *("kernel touch 0 256 8 8", "kernel srd 0 256 8 8", "kernel trap 0 256", "kernel broken 0 256"),
@@ -38,7 +34,7 @@ _device: EmulatedGpu | None = None
 
 def stub_core() -> Path:
     """The shared library with the stub core."""
-    sources = sorted({path for name in OURS for path in toolchain.CORE.rglob(f"{name}.cpp")})
+    sources = sorted({path for pattern in OURS for path in toolchain.CORE.glob(pattern)})
     return toolchain.library(sources=[*sources, STUB])
 
 

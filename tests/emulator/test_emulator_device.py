@@ -285,7 +285,7 @@ def test_unfit_compilers_are_passed_over(source: Path, tmp_path: Path, monkeypat
         toolchain.library(sources=[source], cache=tmp_path / "another")
 
 
-@pytest.mark.parametrize("source", ["run/fault.cpp", "standalone/standalone_settings.cpp"])
+@pytest.mark.parametrize("source", ["run/fault.cpp", "standalone/settings.cpp"])
 def test_ziglang_is_the_last_resort(source: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Of the second file libc++ once read a call as one of std::apply."""
     monkeypatch.delenv("CXX", raising=False)

@@ -1,4 +1,4 @@
-// What matrix instructions have in common beside the fast kernels of interp_matrix.cpp: layouts of
+// What matrix instructions have in common beside the fast kernels of ops/matrix.cpp: layouts of
 // the factors and of the result for any shape, the broadcast patterns, and sums row by row.
 //
 // CDNA3 and CDNA4 ISA documents, section 7 ("Matrix arithmetic"): with B blocks of n rows (columns)
@@ -167,7 +167,7 @@ void add_products(const Wave& w, unsigned depth, const int32_t* a, const int32_t
     }
 }
 
-// D = A * B + C of any shape, with the broadcast patterns: slower than interp_matrix.cpp's kernels.
+// D = A * B + C of any shape, with the broadcast patterns: slower than ops/matrix.cpp's kernels.
 template <unsigned N, unsigned K, unsigned Blocks, typename FormatA, typename FormatB>
 const MicroOp* multiply(Wave& w, const MicroOp* op)
 {
@@ -204,7 +204,7 @@ std::span<const Entry> block_matrix_entries();
 std::span<const Entry> small_matrix_entries();
 std::span<const Entry> sparse_matrix_entries();
 
-// v_mfma_f32_*_f8f6f4 with any formats (interp_matrix_small.cpp).
+// v_mfma_f32_*_f8f6f4 with any formats (ops/matrix_small.cpp).
 template <unsigned N>
 const MicroOp* mfma_small(Wave& w, const MicroOp* op);
 

@@ -1,6 +1,6 @@
 // MFMA of bf16 by the host's own instruction for it, vdpbf16ps: two products a lane, which it adds
 // one after the other, each sum rounded once to nearest even. That is what mfma_plain does (see
-// interp_matrix.cpp), in half as many instructions, with two exceptions:
+// ops/matrix.cpp), in half as many instructions, with two exceptions:
 //
 // - It adds the product of the high halves first: the halves are exchanged here beforehand.
 // - It takes subnormals for zeros and makes no subnormals. So the factors must be zero or of

@@ -32,7 +32,7 @@ struct Options
     std::string record_kernel;
     int64_t record_workgroup = -1; // linear index; -1: none; -2: that of the most instructions
     int64_t record_only      = 0;  // run no other workgroup
-    // Sums of MFMA as gfx942 makes them (interp_matrix.cpp); for that arch alone, and much slower.
+    // Sums of MFMA as gfx942 makes them (ops/matrix.cpp); for that arch alone, and much slower.
     int64_t exact_mfma = 0;
 
     bool srd_range() const { return srd_range_rule < 0 ? arch == 950 : srd_range_rule != 0; }

@@ -1,1 +1,1 @@
-"""GitHub's workflows: rendered from a table and templates, run here step by step, and what their steps call."""
+"""Render GitHub's workflows from a table and templates, run them here, and the programs of their steps."""

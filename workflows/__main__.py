@@ -1,4 +1,4 @@
-"""``python -m workflows``."""
+"""Entry point of ``python -m workflows``."""
 
 import sys
 

@@ -1,8 +1,8 @@
-"""``python -m workflows.attempt COMMAND``: run one line of shell as a step of a workflow does.
+"""Run one line of shell as a step of a workflow does: ``python -m workflows.attempt COMMAND``.
 
-It prints the line that reproduces the step, runs it, and tries again only if every failure that our programs recorded
-is one of infrastructure (CKPM_FAILURES, see matrix/base/entry.py). Standard library only: it runs before anything is
-installed. Ends with the exit code of the last try.
+It prints the command, runs it, and tries again only if every failure that our programs recorded in CKPM_FAILURES (see
+matrix/base/entry.py) is of class infrastructure. It ends with the exit code of the last try. Standard library only,
+because it runs before anything is installed.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-PAUSES = (10.0, 60.0)  # seconds before the second and the third try: a package index comes back within a minute or two
+PAUSES = (10.0, 60.0)  # seconds before the second and third try: a package index is often back after a minute
 
 
-def infrastructure(record: Path) -> bool:
-    """Whether the recorded failures are all of class infrastructure; not if nothing was recorded."""
+def is_infrastructure(record: Path) -> bool:
+    """True if at least one failure was recorded and all are of class infrastructure."""
     try:
         rows = [json.loads(line) for line in record.read_text(encoding="utf-8").splitlines()]
         return bool(rows) and all(row["infrastructure"] for row in rows)
-    except (ValueError, LookupError, TypeError):  # a line cut off by whatever ended its writer
+    except (ValueError, LookupError, TypeError):  # the writer was killed in the middle of a line
         return False
 
 
 def attempt(command: str, pause: Callable[[float], None] = time.sleep) -> int:
-    """Run the command, again after each of PAUSES while infrastructure fails; the last exit code."""
+    """Run the command, again after each of PAUSES while infrastructure fails; return the last exit code."""
     print(f"reproduce: {command}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         for number, seconds in enumerate((*PAUSES, None), start=1):
@@ -40,9 +40,9 @@ def attempt(command: str, pause: Callable[[float], None] = time.sleep) -> int:
                 env={**os.environ, "CKPM_FAILURES": str(record)},
                 check=False,
             ).returncode
-            if code == 0 or seconds is None or not infrastructure(record):
+            if code == 0 or seconds is None or not is_infrastructure(record):
                 break
-            print(f"::warning::infrastructure failed, try {number}; again in {seconds:.0f} s", flush=True)
+            print(f"::warning::infrastructure failed, try {number}; next in {seconds:.0f} s", flush=True)
             pause(seconds)
     if code != 0:
         _explain(command, code)
@@ -50,7 +50,7 @@ def attempt(command: str, pause: Callable[[float], None] = time.sleep) -> int:
 
 
 def _explain(command: str, code: int) -> None:
-    """What failed and how to see it on another machine: in the log, and in the job's summary."""
+    """Write the exit code and the command to the log and to the job's summary."""
     print(f"::error::exit code {code}. To reproduce it, in a clone of this commit: {command}", flush=True)
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         with Path(summary).open("a", encoding="utf-8") as stream:

@@ -1,4 +1,4 @@
-"""What the jobs of a workflow left: joined into one build/ folder, and nothing of what was planned may be missing."""
+"""Join the results of a workflow's jobs in one build/ folder, and fail if a planned result is missing."""
 
 from __future__ import annotations
 
@@ -14,65 +14,66 @@ from reports.junit.merge import merge, read_shard
 from workflows.errors import NothingDoneError
 from workflows.outputs import Jobs, jobs
 
-_OF_A_LIBRARY = ("arch", "upstream", "library", "command")  # what a plan says of a build and a run
-_LARGEST = 1 << 30  # bytes
+_OF_A_LIBRARY = ("arch", "upstream", "library", "command")  # fields of a build and of a run in a plan
+_LARGEST = 1 << 30  # bytes: larger than any result
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def collect(plan: Path, artifacts: Path, output: Path) -> None:
-    """Copy results of runs and checks to ``output``, join all JUnit as ``all.xml``, and demand what was planned.
+    """Copy results of runs and checks to ``output``, join all JUnit as ``all.xml``, and check that none is missing.
 
     Args:
-        plan: the document of ``python -m matrix plan --output``.
+        plan: the file of ``python -m matrix plan --output``.
         artifacts: a folder for each job's artifact, named like the job.
-        output: ``build/``, of which reports are made.
+        output: ``build/``, the input of reports.
 
     Raises:
-        NothingDoneError: a planned job left no library, no case or no comparison; the message names each.
-        ShardError: a JUnit file is damaged, or holds a case that another holds, too.
-        DiskFullError, OutputError.
+        NothingDoneError: a planned job wrote no library, no case or no comparison; the message names each.
+        ShardError: a JUnit file is damaged, or repeats a case of another file.
     """
-    planned = _planned(_read(plan))
+    planned = _planned_jobs(_read(plan))
     missing = [text for entry in planned["builds"] if (text := _without_kernels(artifacts / entry["name"]))]
     junit_files: list[Path] = []
     for entry in [*planned["runs"], *planned["checks"]]:
         folder = artifacts / entry["name"]
         if folder.is_dir():
             with writing(output):
-                # a link may lead back, and is no file to copy
+                # links stay links: a link can lead to its own folder
                 shutil.copytree(folder, output, dirs_exist_ok=True, symlinks=True, copy_function=_copy)
         junit_files += sorted(file for file in folder.rglob("*.xml") if file.is_file())
     missing += [text for entry in planned["runs"] if (text := _without_cases(artifacts / entry["name"], entry))]
     if junit_files:
         merge(junit_files, output / "all.xml")
     if missing:
-        raise NothingDoneError("\n".join(missing) + "\nRun the named jobs again, or see why they left nothing.")
+        raise NothingDoneError("\n".join(missing) + "\nRun these jobs again, or see why they wrote nothing.")
 
 
 def _copy(source: str, target: str) -> None:
-    """Raises NothingDoneError: the file has more bytes than any result, and would fill the disk. OSError."""
+    """Copy a file of a plausible size, so that a hostile artifact does not fill the disk."""
     if Path(source).stat().st_size > _LARGEST:
-        raise NothingDoneError(f"{source}: it has more than {_LARGEST >> 20} MiB, as no result of a job. Remove it.")
+        raise NothingDoneError(
+            f"{source}: has more than {_LARGEST >> 20} MiB, which is too large for a result. Remove it."
+        )
     shutil.copy2(source, target)
 
 
 def _without_kernels(folder: Path) -> str:
-    """What is wrong with a build's artifact, "" if it names kernels."""
+    """Return the fault of a build's artifact, "" if its manifest lists kernels."""
     manifests = [_read(file) for file in folder.rglob("manifest.json")]
-    if any(one.optional("kernels", Value.members, {}) for one in manifests):
+    if any(manifest.optional("kernels", Value.members, {}) for manifest in manifests):
         return ""
     return f"{folder.name}: no manifest with a kernel in it"
 
 
 def _without_cases(folder: Path, entry: Mapping[str, str]) -> str:
-    """What is wrong with a run's artifact, "" if every suite has a case and every gate a row."""
+    """Return the fault of a run's artifact, "" if every suite has a case and every gate a row."""
     wanted = list(_sessions(entry["command"]))
     lacking = [suite for suite in wanted if not _has_result(folder, suite)]
-    return f"{folder.name}: nothing of {', '.join(lacking)}" if lacking else ""
+    return f"{folder.name}: no results of {', '.join(lacking)}" if lacking else ""
 
 
 def _sessions(command: str) -> Iterator[str]:
-    """The suites and gates that a command runs, as their result files are called."""
+    """The suites and gates of a command, by the names of their result files."""
     words = command.partition(" -- ")[0].partition(" -s ")[2].split()
     for word in words:
         if word.startswith("test-"):
@@ -94,19 +95,19 @@ def _has_result(folder: Path, suite: str) -> bool:
 
 
 def _read(file: Path) -> Value:
-    """A JSON document. Raises NothingDoneError."""
-    return Source(file, "what a job leaves", "Run the job that writes it again.", NothingDoneError).read()
+    """Read a JSON file."""
+    return Source(file, "a result of a job", "Run the job that writes it again.", NothingDoneError).read()
 
 
-def _planned(document: Value) -> Jobs:
-    """The jobs of a plan, whose names are folders' names. Raises NothingDoneError: it is no plan."""
+def _planned_jobs(document: Value) -> Jobs:
+    """The jobs of a plan. Their names must be fit for folders."""
     commands = document.get("check_commands").texts()
-    builds = [_texts(one, "shard", *_OF_A_LIBRARY) for one in document.get("builds").items()]
-    runs = [_texts(one, *_OF_A_LIBRARY) for one in document.get("runs").items()]
+    builds = [_texts(row, "shard", *_OF_A_LIBRARY) for row in document.get("builds").items()]
+    runs = [_texts(row, *_OF_A_LIBRARY) for row in document.get("runs").items()]
     planned = jobs({"check_commands": commands, "builds": builds, "runs": runs})
     for entry in (entry for entries in planned.values() for entry in entries):
         if not _NAME.fullmatch(entry["name"]):
-            raise document.fail(f"{entry['name']!r} is the name of no job")
+            raise document.fail(f"{entry['name']!r} is not a name of a job")
     return planned
 
 

@@ -1,4 +1,4 @@
-"""Failures of workflows. Exit codes 120-129, one for each class."""
+"""Failures of workflows. Exit codes 120 to 129, one for each class."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from matrix.base.errors import CkPrefillError, UnknownWordError
 
 
 class StaleWorkflowError(CkPrefillError):
-    """A rendered file that differs from what its template gives: it was edited by hand, or not rendered again."""
+    """A rendered file differs from its template: it was edited by hand, or not rendered again."""
 
     exit_code = 120
 
@@ -16,18 +16,18 @@ class UnknownWorkflowError(UnknownWordError):
 
 
 class WorkflowError(CkPrefillError):
-    """A workflow that this runner can't follow: an expression, a function or an action that it does not know."""
+    """A workflow has a value or a matrix that the local runner does not support."""
 
     exit_code = 122
 
 
 class JobsFailedError(CkPrefillError):
-    """Jobs of a workflow failed. The message names each with its failing step and the folder with its log."""
+    """Jobs of a workflow failed. The message names the jobs and the folder of their logs."""
 
     exit_code = 123
 
 
 class NothingDoneError(CkPrefillError):
-    """A planned job that left no library, no case or no comparison behind: that is no success."""
+    """A planned job wrote no library, no case or no comparison."""
 
     exit_code = 124

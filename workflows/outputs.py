@@ -1,7 +1,7 @@
-"""``python -m workflows.outputs PLAN.json``: what the jobs of a workflow need of a plan, as outputs of a step.
+"""Write a plan's jobs as outputs of a step: ``python -m workflows.outputs PLAN.json``. Standard library only.
 
-Writes ``checks``, ``builds`` and ``runs`` to GITHUB_OUTPUT, each a JSON list of {"name", "command"}, an entry for each
-job; ``name`` is also the name of the job's artifact. Standard library only.
+The outputs ``checks``, ``builds`` and ``runs`` are JSON lists with {"name", "command"} of each job. The job's artifact
+has the same name.
 """
 
 from __future__ import annotations
@@ -20,30 +20,31 @@ def jobs(plan: Mapping[str, Any]) -> Jobs:
     """The jobs of each kind, in the order of the plan."""
     checks = [{"name": f"check-{name}", "command": command} for name, command in plan["check_commands"].items()]
     builds = [
-        {"name": f"library-{_place(one)}-{one['shard'].replace('/', 'of')}", **_command(one)} for one in plan["builds"]
+        {"name": f"library-{_library_name(row)}-{row['shard'].replace('/', 'of')}", **_command(row)}
+        for row in plan["builds"]
     ]
-    runs = [{"name": f"results-{_place(one)}", **_command(one)} for one in plan["runs"]]
+    runs = [{"name": f"results-{_library_name(row)}", **_command(row)} for row in plan["runs"]]
     return {"checks": checks, "builds": builds, "runs": runs}
 
 
-def _place(one: Mapping[str, str]) -> str:
-    return f"{one['arch']}-{one['upstream']}-{one['library']}"
+def _library_name(row: Mapping[str, str]) -> str:
+    return f"{row['arch']}-{row['upstream']}-{row['library']}"
 
 
-def _command(one: Mapping[str, str]) -> dict[str, str]:
-    return {"command": one["command"], "arch": one["arch"]}
+def _command(row: Mapping[str, str]) -> dict[str, str]:
+    return {"command": row["command"], "arch": row["arch"]}
 
 
 def main(file: str) -> None:
     try:
         planned = jobs(json.loads(Path(file).read_text(encoding="utf-8")))
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        sys.exit(f"error: {file}: no plan can be read there: {error!r}. Write it by python -m matrix plan --output.")
+        sys.exit(f"error: {file}: is not a readable plan: {error!r}. Write it with python -m matrix plan --output.")
     lines = [f"{name}={json.dumps(entries)}" for name, entries in planned.items()]
     with Path(os.environ["GITHUB_OUTPUT"]).open("a", encoding="utf-8") as stream:
         stream.write("\n".join(lines) + "\n")
     for name, entries in planned.items():
-        print(f"{name}: {', '.join(one['name'] for one in entries) or 'none'}")
+        print(f"{name}: {', '.join(entry['name'] for entry in entries) or 'none'}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Workflows from workflows.yaml, templates and the matrix, and the requirements of nox from requirements.txt."""
+"""Render the workflows from workflows.yaml, templates and the matrix, and nox.txt from requirements.txt."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ HERE = Path(__file__).resolve().parent
 FOLDER = Path(".github") / "workflows"
 NOX = Path("workflows") / "nox.txt"
 LABELS = Path(".github") / "actionlint.yaml"
-_KNOWN_LABELS = {"self-hosted", "linux", "x64"}  # GitHub's own, of any self-hosted runner
+_KNOWN_LABELS = {"self-hosted", "linux", "x64"}  # GitHub's own labels of self-hosted runners
 _USER = re.compile(r"^    #(?: via)? +([a-z0-9._-]+)$", re.MULTILINE)  # `# via nox`, or `#   nox` below `# via`
 _PACKAGE = re.compile(r"^([a-z0-9._-]+)==.*?(?=^[a-z0-9._-]+==|\Z)", re.MULTILINE | re.DOTALL)
 
 
 def names() -> list[str]:
-    """The workflows there are templates of."""
+    """Names of the workflows, which are those of the templates."""
     return sorted(file.name.removesuffix(".yml.j2") for file in (HERE / "templates").glob("*.yml.j2"))
 
 
-def rendered() -> dict[Path, str]:
-    """Every rendered file below the project with its text. Raises TableError."""
+def render_all() -> dict[Path, str]:
+    """Text of each rendered file by its path in the project."""
     values = settings()
     engine = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE / "templates"),
@@ -49,37 +49,35 @@ def rendered() -> dict[Path, str]:
     )
     texts = {}
     for name in names():
-        head = (
-            f"# Rendered from workflows/templates/{name}.yml.j2 by `python -m workflows render --write`: edit that.\n"
-        )
+        source = f"workflows/templates/{name}.yml.j2"
+        head = f"# Rendered from {source} by `python -m workflows render --write`: edit that.\n"
         text = engine.get_template(f"{name}.yml.j2").render(values)
         texts[FOLDER / f"{name}.yml"] = head + re.sub(r"\n\s*\n", "\n", text).strip() + "\n"
     labels = sorted({label for gpu in values["gpus"].values() for label in gpu["labels"]} - _KNOWN_LABELS)
-    texts[LABELS] = (
-        f"# Labels that actionlint can't know. Rendered.\nself-hosted-runner:\n  labels: [{', '.join(labels)}]\n"
-    )
+    head = "# Labels of our own runners, for actionlint. Rendered.\n"
+    texts[LABELS] = f"{head}self-hosted-runner:\n  labels: [{', '.join(labels)}]\n"
     texts[NOX] = nox_requirements((PROJECT / "requirements.txt").read_text(encoding="utf-8"))
     return texts
 
 
 def settings() -> dict[str, Any]:
-    """What the templates know: workflows.yaml, and of the matrix which sessions build and run an arch."""
+    """The values for the templates: workflows.yaml, and the sessions that build and run each arch."""
     values: dict[str, Any] = _plain(load(HERE / "workflows.yaml"))
     table = rules()
-    prefill = next(one for one in table.libraries if one.name == "batch_prefill")
+    prefill = next(library for library in table.libraries if library.name == "batch_prefill")
     hardware = [suite for suite in prefill.suites if "{arch}" not in table.suites[suite]]
     return {
         **values,
         "build": {runner.arch: runner.build for runner in table.runners},
         "suites": {runner.arch: _sessions(table, prefill.suites, runner.arch) for runner in table.runners},
         "hardware_suites": _sessions(table, hardware, ""),
-        **_qualified(values["release"]["archs"]),
+        **_release_stages(values["release"]["archs"]),
         "quoted": lambda patterns: ", ".join(f"'{pattern}'" for pattern in patterns),
     }
 
 
-def _qualified(archs: Sequence[str]) -> dict[str, Any]:
-    """The stages of a release by job, but those that need every arch: they run where the shards are joined."""
+def _release_stages(archs: Sequence[str]) -> dict[str, Any]:
+    """The stages of a release by job, without those that need every arch: these run where the shards are joined."""
     table = read_table()
     stages = {
         "arch": [stage.name for stage in table.stages if stage.each_arch],
@@ -93,47 +91,47 @@ def _sessions(table: Rules, suites: Any, arch: str) -> str:
 
 
 def nox_requirements(requirements: str) -> str:
-    """nox and what it needs, with the versions and hashes of requirements.txt, where `via` says who needs a package."""
+    """Lines of requirements.txt for nox and the packages it needs, found by their `via` comments."""
     blocks = {match[1]: match[0].rstrip() for match in _PACKAGE.finditer(requirements)}
     users = {name: set(_USER.findall(text)) for name, text in blocks.items()}
     wanted = {"nox"}
     while more := {name for name, by in users.items() if by & wanted} - wanted:
         wanted |= more
-    head = "# nox alone, of requirements.txt: what a runner needs before a session installs the rest. Rendered.\n"
+    head = "# nox and its packages from requirements.txt, for runners; sessions install the rest. Rendered.\n"
     return head + "\n".join(text for name, text in blocks.items() if name in wanted) + "\n"
 
 
 def _plain(field: Any) -> Any:
     value = field.value
     if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
-    return [_plain(one) for one in value] if isinstance(value, list) else value
+        return {name: _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
 def write(root: Path = PROJECT) -> list[Path]:
-    """Write every rendered file; those that changed. Raises DiskFullError, OutputError, TableError."""
+    """Write every rendered file and return the changed ones."""
     changed = []
-    for file, text in rendered().items():
-        place = root / file
-        if not place.is_file() or place.read_bytes() != text.encode():
-            write_atomically(place, text.encode())
+    for file, text in render_all().items():
+        path = root / file
+        if not path.is_file() or path.read_bytes() != text.encode():
+            write_atomically(path, text.encode())
             changed.append(file)
     return changed
 
 
 def check(root: Path = PROJECT) -> None:
-    """Raises StaleWorkflowError: a rendered file is not what its template gives, or has no template."""
-    wanted = rendered()
+    """Compare the files with their templates. Raises StaleWorkflowError: a file differs or has no template."""
+    wanted = render_all()
     differences = [_difference(root / file, file, text) for file, text in wanted.items()]
     strangers = {file.relative_to(root) for file in (root / FOLDER).glob("*.y*ml")} - set(wanted)
-    differences += [f"{file}: there is no template of it" for file in sorted(strangers)]
-    if told := [text for text in differences if text]:
+    differences += [f"{file}: has no template" for file in sorted(strangers)]
+    if found := [text for text in differences if text]:
         raise StaleWorkflowError(
-            "\n".join(told) + "\nEdit workflows/templates or workflows.yaml, then: python -m workflows render --write"
+            "\n".join(found) + "\nEdit workflows/templates or workflows.yaml, then: python -m workflows render --write"
         )
 
 
-def _difference(place: Path, file: Path, text: str) -> str:
-    present = place.read_text(encoding="utf-8") if place.is_file() else ""
+def _difference(path: Path, file: Path, text: str) -> str:
+    present = path.read_text(encoding="utf-8") if path.is_file() else ""
     lines = difflib.unified_diff(present.splitlines(), text.splitlines(), str(file), "rendered", n=0, lineterm="")
     return "\n".join(list(lines)[:10])

@@ -1,216 +1,227 @@
-"""Run a workflow's jobs on this machine as a runner would: `run:` steps in order, each job in a clone of its own.
+"""Run a workflow's jobs on this machine: the ``run:`` lines of each job in order, in a clone of HEAD.
 
-Actions are replaced by what workflows/actions.py has for them. Below the work folder are a folder for each job (clone,
-home, ``log.txt``, ``summary.md``) and ``shared/`` with caches and artifacts.
+Checkout, Python and artifacts have a replacement here. Every other action is left out, and jobs that write to GitHub
+are skipped. ``${{ NAME }}`` is replaced from a mapping of the values that our templates use. Unknown names are errors.
+Conditions are not evaluated, except that a job or step with ``cancelled()`` in its condition also runs after a failure.
 """
 
 from __future__ import annotations
 
 import fnmatch
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workflows.actions import Place, perform
-from workflows.errors import WorkflowError
-from workflows.expressions import as_text, evaluate, filled, truth
+import yaml
 
-Say = Callable[[str], None]
-_STATUS = re.compile(r"\b(always|cancelled|failure|success)\(\)")
-# what a runner's machine has besides its steps: paths, pip's and git's ways to their servers
+from matrix.base.display import show
+from matrix.changes.history import commit_of
+from workflows.errors import JobsFailedError, NothingDoneError, UnknownWorkflowError, WorkflowError
+from workflows.render import FOLDER, PROJECT, check, names
+
+Texts = Mapping[str, str]
+_VALUE = re.compile(r"\$\{\{ *(.*?) *\}\}")
+_LIST = re.compile(r"fromJSON\((.*)\)")
+# The environment of a fresh machine: paths, language, and the way of pip and git to their servers.
 _KEPT = re.compile(
     r"PATH|LANG|LC_\w+|TZ|TMPDIR|PIP_\w+|\w*_proxy|\w*_PROXY|SSL_CERT_\w+|REQUESTS_CA_BUNDLE|GIT_SSL_\w+"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a job ended: success, failure or skipped; of a job with a matrix, the worst of its entries."""
+class Run:
+    """A workflow's document, the values of its event, and the folders of its run. ``only`` are globs of job names."""
 
-    result: str
-    outputs: dict[str, str] = field(default_factory=dict)
+    document: Mapping[str, Any]
+    values: Texts
+    repository: Path
+    commit: str
+    work: Path
+    only: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """A workflow's run: its document, what `github` is, where things are put, and which jobs are wanted (globs)."""
+class Outcome:
+    """``result`` is success, failure or skipped; the worst one of a job with a matrix."""
 
-    document: Mapping[str, Any]
-    github: Mapping[str, Any]
-    work: Path
-    repository: Path
-    only: tuple[str, ...]
-    say: Say
-
-    def chosen(self, name: str) -> bool:
-        return not self.only or any(fnmatch.fnmatchcase(name, pattern) for pattern in self.only)
+    result: str
+    outputs: Texts = field(default_factory=dict)
 
 
-def run_workflow(run: Run) -> dict[str, Outcome]:
-    """Run every job in the order of their needs; how each ended.
+def run(name: str, since: str, only: tuple[str, ...], work: Path) -> None:
+    """Run a rendered workflow on HEAD, without uncommitted changes.
 
-    Raises WorkflowError: an expression or action that this runner does not know.
+    Raises:
+        UnknownWorkflowError, StaleWorkflowError, WorkflowError; NotACheckoutError and its like for ``since``.
+        JobsFailedError: a job failed. NothingDoneError: no job ran.
     """
+    if name not in names():
+        raise UnknownWorkflowError(name, names())
+    check()
+    document = yaml.safe_load((PROJECT / FOLDER / f"{name}.yml").read_text(encoding="utf-8"))
+    values = {"github.event.pull_request.base.sha": commit_of(PROJECT, since), "inputs.baseline": ""}
+    outcomes = run_jobs(Run(document, values, PROJECT, commit_of(PROJECT, "HEAD"), work.absolute(), only))
+    if not any(outcome.result != "skipped" for outcome in outcomes.values()):
+        raise NothingDoneError("no job ran. Choose others with --only.")
+    if failed := [job for job, outcome in outcomes.items() if outcome.result == "failure"]:
+        raise JobsFailedError(f"failed: {', '.join(failed)}. Each job's log.txt is in its folder below {work}.")
+
+
+def run_jobs(run: Run) -> dict[str, Outcome]:
+    """Run every job in the order of the document. Raises WorkflowError: a value is unknown."""
     done: dict[str, Outcome] = {}
-    waiting = dict(run.document["jobs"])
-    while waiting:
-        ready = [name for name, job in waiting.items() if set(_needs(job)) <= set(done)]
-        if not ready:
-            raise WorkflowError(f"{', '.join(waiting)}: these jobs need one another.")
-        for name in ready:
-            done[name] = _job(run, name, waiting.pop(name), done)
+    for name, job in run.document["jobs"].items():
+        needs = [job["needs"]] if isinstance(job.get("needs"), str) else job.get("needs", [])
+        own = {need: {"result": done[need].result, "outputs": dict(done[need].outputs)} for need in needs}
+        values = {**run.values, "toJSON(needs)": json.dumps(own)}
+        for need in needs:
+            values |= {f"needs.{need}.outputs.{key}": text for key, text in done[need].outputs.items()}
+        reason = "it writes to GitHub" if "write" in job.get("permissions", {}).values() else ""
+        if not _runs_after_failure(job) and any(done[need].result != "success" for need in needs):
+            reason = "a job that it needs did not succeed"
+        done[name] = Outcome("skipped") if reason else _run_entries(run, name, job, values)
+        if reason:
+            show(f"{name}: skipped, {reason}", flush=True)
     return done
 
 
-def _needs(job: Mapping[str, Any]) -> list[str]:
-    needs = job.get("needs", [])
-    return [needs] if isinstance(needs, str) else list(needs)
+def fill(text: str, values: Texts) -> str:
+    """Replace every ``${{ NAME }}``. Raises WorkflowError: the name has no value here."""
+
+    def value(match: re.Match[str]) -> str:
+        if match[1] not in values:
+            raise WorkflowError(
+                f"{match[0]}: this runner has no value for it, only {', '.join(sorted(values))}. "
+                "Use one of these, or add a value to workflows/runner.py."
+            )
+        return values[match[1]]
+
+    return _VALUE.sub(value, text)
 
 
-def _job(run: Run, name: str, job: Mapping[str, Any], done: Mapping[str, Outcome]) -> Outcome:
-    """All entries of a job's matrix, or the job itself if it has none."""
-    own = {need: done[need] for need in _needs(job)}
-    needs = {need: {"result": one.result, "outputs": one.outputs} for need, one in own.items()}
-    status = "success" if all(one.result == "success" for one in own.values()) else "failure"
-    github = {**run.github, "workspace": str(run.repository)}
-    context = {"github": github, "needs": needs, "inputs": {}, "job": {"status": status}}
-    if not _wanted(job.get("if"), context):
-        run.say(f"{name}: skipped by its condition")
-        return Outcome("skipped")
+def _runs_after_failure(part: Mapping[str, Any]) -> bool:
+    return "cancelled()" in str(part.get("if", ""))
+
+
+def _run_entries(run: Run, name: str, job: Mapping[str, Any], values: Texts) -> Outcome:
     outcomes = []
-    for entry in _matrix(job, context):
-        entry_context = {**context, "matrix": entry}
-        label = as_text(filled(job.get("name", name), entry_context))
-        if run.chosen(label):
-            outcomes.append(_entry(run, label, job, entry_context))
+    for entry in _matrix(job, values):
+        entry_values = {**values, **{f"matrix.{key}": text for key, text in entry.items()}}
+        label = fill(job.get("name", name), entry_values)
+        if not run.only or any(fnmatch.fnmatchcase(label, pattern) for pattern in run.only):
+            outcomes.append(_run_job(run, label, job, entry_values))
         else:
-            run.say(f"{label}: not chosen")
-    results = {one.result for one in outcomes}
+            show(f"{label}: not chosen", flush=True)
+    results = {outcome.result for outcome in outcomes}
     worst = next((result for result in ("failure", "success") if result in results), "skipped")
     return Outcome(worst, outcomes[0].outputs if len(outcomes) == 1 else {})
 
 
-def _matrix(job: Mapping[str, Any], context: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    given = job.get("strategy", {}).get("matrix")
-    if given is None:
+def _matrix(job: Mapping[str, Any], values: Texts) -> list[Texts]:
+    """The entries of a job's matrix, which an earlier job's output lists; one without values if it has no matrix."""
+    if "strategy" not in job:
         return [{}]
-    if set(given) != {"include"}:
-        raise WorkflowError("this runner knows a matrix of `include` alone.")
-    listed = given["include"]
-    combinations: list[Mapping[str, Any]] = filled(listed, context) if isinstance(listed, str) else listed
-    return combinations
+    listed = _VALUE.fullmatch(str(job["strategy"]["matrix"].get("include")))
+    source = _LIST.fullmatch(listed[1]) if listed else None
+    if source is None:
+        raise WorkflowError("this runner needs a matrix of the form `include: ${{ fromJSON(NAME) }}`.")
+    entries: list[Texts] = json.loads(fill(f"${{{{ {source[1]} }}}}", values))
+    return entries
 
 
-def _wanted(condition: Any, context: Mapping[str, Any]) -> bool:
-    """A condition that asks for no status holds only after success."""
-    if condition is None:
-        return bool(context["job"]["status"] == "success")
-    text = str(condition).strip().removeprefix("${{").removesuffix("}}")
-    value = truth(evaluate(text, context))
-    return value if _STATUS.search(text) else value and context["job"]["status"] == "success"
-
-
-def _entry(run: Run, label: str, job: Mapping[str, Any], context: Mapping[str, Any]) -> Outcome:
-    """One job on its machine: prepare its folder, then its steps; outputs are read at the end."""
+def _run_job(run: Run, label: str, job: Mapping[str, Any], values: Texts) -> Outcome:
+    """Run the steps of one job in a folder of its own, which is emptied first."""
     folder = run.work / re.sub(r"[^\w.-]", "_", label)
-    if folder.exists():
-        shutil.rmtree(folder)
-    home = folder / "home"
-    (home / "bin").mkdir(parents=True)
-    _stub(home / "bin" / "gh")
-    place = Place(folder / "clone", home, run.work / "shared", run.repository, str(run.github["sha"]))
-    github = {**run.github, "workspace": str(place.clone)}
-    context = {**context, "github": github, "runner": {"os": "Linux", "temp": str(folder)}, "steps": {}}
-    context["job"] = {"status": "success"}
-    run.say(f"{label}: on this machine instead of {as_text(job['runs-on'])}")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    show(f"{label}: on this machine instead of {job['runs-on']}", flush=True)
+    values, result = dict(values), "success"
     for number, step in enumerate(job["steps"], start=1):
-        title = as_text(filled(step.get("name", f"step {number}"), context))
-        if not _wanted(step.get("if"), context):
-            run.say(f"  {title}: skipped")
+        title = fill(step.get("name", f"step {number}"), values)
+        if result == "failure" and not _runs_after_failure(step):
+            show(f"  {title}: skipped", flush=True)
             continue
         started = time.monotonic()
-        text, outputs, good = _step(step, run, place, folder, context)
-        run.say(f"  {title}: {text}, {time.monotonic() - started:.1f} s")
-        context["steps"][step.get("id", "")] = {"outputs": outputs}
-        if not good:
-            context["job"] = {"status": "failure"}
-    outputs = {name: as_text(filled(text, context)) for name, text in job.get("outputs", {}).items()}
-    return Outcome(context["job"]["status"], outputs)
-
-
-def _stub(file: Path) -> None:
-    """A `gh` that says what it would have been asked."""
-    file.write_text('#!/bin/sh\necho "left out on this machine: gh $*"\n')
-    file.chmod(0o755)
-
-
-def _step(
-    step: Mapping[str, Any], run: Run, place: Place, folder: Path, context: Mapping[str, Any]
-) -> tuple[str, dict[str, str], bool]:
-    """What happened in a line, the step's outputs, and whether it succeeded."""
-    if "uses" in step:
-        inputs = {name: as_text(filled(as_text(value), context)) for name, value in step.get("with", {}).items()}
         try:
-            text, outputs = perform(step["uses"], inputs, place)
-        except WorkflowError as error:
-            return f"failed: {error}", {}, False
-        return f"{step['uses'].partition('@')[0]}: {text}", outputs, True
-    code, outputs = _shell(step, run, place, folder, context)
-    return ("done" if code == 0 else f"failed with exit code {code}"), outputs, code == 0
+            text = _act(run, step, folder, values) if "uses" in step else _shell(run, step, folder, values)
+        except (OSError, subprocess.CalledProcessError) as error:
+            text, result = f"failed: {error}", "failure"
+        show(f"  {title}: {text}, {time.monotonic() - started:.1f} s", flush=True)
+    return Outcome(result, {key: fill(text, values) for key, text in job.get("outputs", {}).items()})
 
 
-def _shell(
-    step: Mapping[str, Any], run: Run, place: Place, folder: Path, context: Mapping[str, Any]
-) -> tuple[int, dict[str, str]]:
-    files = {name: folder / f"{name.lower()}.txt" for name in ("GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH")}
-    files["GITHUB_OUTPUT"].write_text("")
+def _act(run: Run, step: Mapping[str, Any], folder: Path, values: Texts) -> str:
+    action, inputs, clone = step["uses"].partition("@")[0], step.get("with", {}), folder / "clone"
+    if action == "actions/checkout":
+        subprocess.run(["git", "clone", "--quiet", "--no-checkout", str(run.repository), str(clone)], check=True)
+        subprocess.run(["git", "-C", str(clone), "checkout", "--quiet", "--detach", run.commit], check=True)
+        return f"cloned {run.commit[:12]}"
+    if action == "actions/setup-python":
+        subprocess.run([sys.executable, "-m", "venv", str(folder / "python")], check=True)
+        return f"this machine's Python {sys.version_info.major}.{sys.version_info.minor} in a new environment"
+    artifacts = run.work / "artifacts"
+    if action == "actions/upload-artifact":
+        return upload({key: fill(str(text), values) for key, text in inputs.items()}, clone, artifacts)
+    if action == "actions/download-artifact":
+        return download({key: fill(str(text), values) for key, text in inputs.items()}, clone, artifacts)
+    return f"left out: {action}"
+
+
+def upload(inputs: Texts, clone: Path, artifacts: Path) -> str:
+    """Copy files to an artifact. Paths are kept below the last folder before the first wildcard, as on GitHub."""
+    patterns = inputs["path"].split()
+    files = {file for pattern in patterns if pattern[0] != "!" for file in clone.glob(pattern)}
+    files -= {file for pattern in patterns if pattern[0] == "!" for file in clone.glob(pattern[1:])}
+    if not files and inputs.get("if-no-files-found") == "error":
+        raise FileNotFoundError(f"no file fits {', '.join(patterns)}")
+    start = clone / Path(patterns[0].partition("*")[0] + "x").parent
+    shutil.rmtree(artifacts / inputs["name"], ignore_errors=True)
+    for source in sorted(files):
+        file = artifacts / inputs["name"] / source.relative_to(start)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, file)
+    return f"{len(files)} files"
+
+
+def download(inputs: Texts, clone: Path, artifacts: Path) -> str:
+    """Copy one artifact to the path, or all artifacts to folders of their names there."""
+    target, name = clone / inputs["path"], inputs.get("name", "")
+    shutil.copytree(artifacts / name, target, dirs_exist_ok=True)
+    return name or "all artifacts"
+
+
+def _shell(run: Run, step: Mapping[str, Any], folder: Path, values: dict[str, str]) -> str:
+    """Run a step's lines in the job's clone and add its outputs to ``values``. Raises CalledProcessError."""
+    output, home = folder / "outputs.txt", run.work / "home"  # one home for all jobs: its caches need no action
+    output.write_text("")
+    home.mkdir(parents=True, exist_ok=True)
     environment = {name: value for name, value in os.environ.items() if _KEPT.fullmatch(name)}
-    environment |= {name: str(file) for name, file in files.items()}
-    environment |= {"CI": "true", "GITHUB_ACTIONS": "true", "HOME": str(place.home), "RUNNER_TEMP": str(folder)}
-    environment |= {"GITHUB_STEP_SUMMARY": str(folder / "summary.md"), "GITHUB_WORKSPACE": str(place.clone)}
-    environment |= _pairs(files["GITHUB_ENV"])
-    for scope in (run.document.get("env", {}), step.get("env", {})):
-        environment |= {name: as_text(filled(as_text(value), context)) for name, value in scope.items()}
-    added = files["GITHUB_PATH"].read_text().split("\n") if files["GITHUB_PATH"].exists() else []
-    first = [*reversed([path for path in added if path]), str(place.home / "python" / "bin"), str(place.home / "bin")]
-    environment["PATH"] = ":".join([*first, environment.get("PATH", "/usr/bin:/bin")])
-    script = folder / "step.sh"
-    script.write_text(as_text(filled(step["run"], context)))
-    with (folder / "log.txt").open("ab") as log:
-        log.write(f"--- {step.get('name', '')}\n".encode())
-        log.flush()
-        done = subprocess.run(
-            ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)],
-            cwd=place.clone if place.clone.is_dir() else folder,
+    environment |= {"CI": "true", "GITHUB_ACTIONS": "true", "HOME": str(home), "GITHUB_OUTPUT": str(output)}
+    environment |= {"GITHUB_STEP_SUMMARY": str(folder / "summary.md")}
+    environment |= {name: fill(str(text), values) for name, text in step.get("env", {}).items()}
+    environment["PATH"] = f"{folder / 'python' / 'bin'}:{environment.get('PATH', '/usr/bin:/bin')}"
+    with (folder / "log.txt").open("a") as log:
+        print(f"--- {step.get('name', '')}", file=log, flush=True)
+        code = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", fill(step["run"], values)],
+            cwd=folder / "clone",
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
             check=False,
-        )
-    return done.returncode, _pairs(files["GITHUB_OUTPUT"])
-
-
-def _pairs(file: Path) -> dict[str, str]:
-    """``NAME=value`` lines, and ``NAME<<END`` with lines up to END, as steps write them."""
-    outputs: dict[str, str] = {}
-    lines = iter(file.read_text(encoding="utf-8").splitlines() if file.exists() else [])
-    for line in lines:
-        if "=" not in line.partition("<<")[0] and "<<" in line:
-            name, _, end = line.partition("<<")
-            value = []
-            for inner in lines:
-                if inner == end:
-                    break
-                value.append(inner)
-            outputs[name] = "\n".join(value)
-        elif line:
-            name, _, one = line.partition("=")
-            outputs[name] = one
-    return outputs
+        ).returncode
+    for line in output.read_text(encoding="utf-8").splitlines():
+        key, _, text = line.partition("=")
+        values[f"steps.{step.get('id', '')}.outputs.{key}"] = text
+    if code:
+        raise OSError(f"exit code {code}")
+    return "done"

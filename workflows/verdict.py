@@ -1,6 +1,6 @@
-"""``python -m workflows.verdict NEEDS``: whether every job succeeded or was not planned. Standard library only.
+"""Fail unless every job succeeded or was not planned: ``python -m workflows.verdict NEEDS``. Standard library only.
 
-NEEDS is GitHub's ``toJSON(needs)``. The plan itself must have succeeded: without it nothing says what may be skipped.
+NEEDS is GitHub's ``toJSON(needs)``. The job `plan` must have succeeded: its outputs list the jobs that may be skipped.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def complaints(needs: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Jobs that spoil the verdict, with their result."""
+    """Jobs without success that were planned, with their results."""
     bad = []
     planned = needs["plan"].get("outputs", {})
     kinds = {"check": "checks", "library": "builds", "results": "runs"}

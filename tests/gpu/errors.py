@@ -36,7 +36,7 @@ class WrongLibraryError(CkPrefillError):
 
 
 class MutantsSurvivedError(CkPrefillError):
-    """Too few of the planted defects were seen (tests/mutants). The message lists those that were not."""
+    """The tests detected too few of the planted defects (tests/mutants)."""
 
     exit_code = 85
 

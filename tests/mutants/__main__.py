@@ -1,7 +1,7 @@
-"""``python -m tests.mutants --seed N --count M``: plant defects in a built library's kernels and see what sees them.
+"""``python -m tests.mutants --seed N --count M``: plant defects in a built library and count those that are detected.
 
-The seed is printed; the same seed, count and library plant the same. Exit code 0 if the static checks or a smoke case
-of their kernel saw as many of the mutants as tests/mutants/floors.yaml asks for.
+The seed is printed. The same seed, count and library give the same defects. Exit code 0 if the static checks and the
+smoke cases detect as many as tests/mutants/floors.yaml requires. No survivor is excused.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -22,6 +23,7 @@ from kernels.base.console import console, say
 from kernels.base.jobs import processors
 from matrix.base.entry import exit_code
 from matrix.base.errors import UsageError
+from matrix.base.tablefile import Field, load
 from matrix.changes.history import commit_of
 from matrix.dialects import check_arch, check_upstream
 from matrix.options import DEFAULT_ARCH, Parser, add_library_options
@@ -30,19 +32,28 @@ from tests.gpu import suites
 from tests.gpu.errors import MutantsSurvivedError
 from tests.mutants import trial, workers
 from tests.mutants.drawing import KINDS, draw
-from tests.mutants.floors import missed, read_floors
-from tests.mutants.trial import CRASH, HANG, STATIC, Setup, Tried
+from tests.mutants.probing import EXECUTED, NOT_EXECUTED, SAME_EFFECT
+from tests.mutants.trial import CRASH, HANG, STATIC, Setup, Trial
 
 _EVERY_SECONDS = 20.0
 _ROOT = Path(__file__).resolve().parents[2]
+_FLOORS = Path(__file__).with_name("floors.yaml")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Floors:
+    """The percentage of mutants that must be detected: of all, and of some kinds."""
+
+    all: int
+    kinds: Mapping[str, int]
 
 
 def parser() -> argparse.ArgumentParser:
     root = Parser(prog="python -m tests.mutants", description=__doc__)
     root.add_argument(
-        "--seed", default=None, metavar="N", help="of the draw, or `commit`: that of HEAD (default: a new one)"
+        "--seed", default=None, metavar="N", help="a number, or `commit`: from the hash of HEAD (default: a new one)"
     )
-    root.add_argument("--count", type=int, default=60, help="of mutants (default: %(default)s)")
+    root.add_argument("--count", type=int, default=60, help="number of mutants (default: %(default)s)")
     root.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
     add_library_options(root)
     root.add_argument("--work", type=Path, default=Path(), metavar="DIR", help="folder with build/ (default: here)")
@@ -59,7 +70,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(args: argparse.Namespace, out: Console) -> None:
-    """Raises UsageError, NotBuiltError, WorkerStartError, CasesFailedError, MutantsSurvivedError, TableError."""
     if args.count < 1 or (args.jobs is not None and args.jobs < 1):
         raise UsageError("--count and --jobs must be at least 1")
     seed, floors = _seed(args.seed), read_floors()
@@ -68,63 +78,85 @@ def run(args: argparse.Namespace, out: Console) -> None:
         check_upstream(upstream)
     library = suites.locate(args.work.absolute(), check_arch(args.arch).name, upstream)
     say(out, f"{args.count} mutants of {library.library}, seed {seed}")
-    drawn = draw(trial.kernels_of(library, args.arch), seed, args.count)
+    mutants = draw(trial.kernels_of(library, args.arch), seed, args.count)
     setup = Setup(library=library.library, arch=args.arch)
-    fates = workers.results(setup, drawn.mutants, args.jobs or processors())
-    tried = list(_finished(out, fates, len(drawn.mutants)))
-    _show(out, tried)
-    _show_left_out(out, drawn.left_out)
-    seen = sum(bool(one.killed_by) for one in tried)
-    say(out, f"{seen} of {len(tried)} mutants were seen, seed {seed}")
-    if below := missed(tried, floors):
+    results = workers.results(setup, mutants, args.jobs or processors())
+    trials = list(_report_progress(out, results, len(mutants)))
+    _show(out, trials)
+    detected = sum(bool(each.killed_by) for each in trials)
+    say(out, f"{detected} of {len(trials)} mutants were detected, seed {seed}")
+    if below := missed_floors(trials, floors):
         raise MutantsSurvivedError(
-            f"too few of the planted defects were seen: {'; '.join(below)} (tests/mutants/floors.yaml). The survivors "
-            f"are listed above; the same are planted with --seed {seed} --count {args.count}"
+            f"too few of the planted defects were detected: {'; '.join(below)} (tests/mutants/floors.yaml). The "
+            f"survivors are listed above. To plant the same again: --seed {seed} --count {args.count}"
         )
 
 
 def _seed(chosen: str | None) -> int:
-    """Raises UsageError, and what commit_of raises where this is no checkout."""
     if chosen is None:
         return secrets.randbelow(1 << 32)
     if chosen == "commit":
         return int(commit_of(_ROOT, "HEAD")[:8], 16)
     if not chosen.isascii() or not chosen.isdecimal():
-        raise UsageError(f"--seed is a number or `commit`, not '{chosen}'")
+        raise UsageError(f"--seed must be a number or `commit`, not '{chosen}'")
     return int(chosen)
 
 
-def _finished(out: Console, fates: Iterable[Tried], of: int) -> Iterator[Tried]:
-    """Results as they come, with a line now and then."""
-    said = time.monotonic()
-    for count, fate in enumerate(fates, 1):
-        yield fate
-        if time.monotonic() - said > _EVERY_SECONDS or count == of:
-            said = time.monotonic()
-            say(out, f"[{count}/{of}]")
+def read_floors(file: Path = _FLOORS) -> Floors:
+    """Read the table of floors. A wrong value or an unknown kind raises TableError."""
+    table = load(file)
+    table.allow(("all", "kinds"))
+    kinds = table.get("kinds")
+    kinds.allow(KINDS)
+    return Floors(all=_percent(table.get("all")), kinds=kinds.map(_percent))
 
 
-def _show(out: Console, tried: Sequence[Tried]) -> None:
-    """By kind: planted, seen by what, survived. Then each survivor."""
-    columns = (STATIC, *SUITES, CRASH, HANG)
+def _percent(field: Field) -> int:
+    value = field.integer()
+    if not 0 <= value <= 100:
+        raise field.fail("a floor is from 0 to 100 percent")
+    return value
+
+
+def missed_floors(trials: Sequence[Trial], floors: Floors) -> list[str]:
+    """Describe each floor that the trials do not reach."""
+    below = []
+    for kind, floor in (("all kinds", floors.all), *floors.kinds.items()):
+        mine = [each for each in trials if kind in ("all kinds", each.mutant.kind)]
+        detected = sum(bool(each.killed_by) for each in mine)
+        if 100 * detected < floor * len(mine):
+            below.append(f"{detected} of {len(mine)} of {kind}, {floor} % are required")
+    return below
+
+
+def _report_progress(out: Console, trials: Iterable[Trial], total: int) -> Iterator[Trial]:
+    """Pass on the trials, and print their count every 20 seconds."""
+    printed = time.monotonic()
+    for count, each in enumerate(trials, 1):
+        yield each
+        if time.monotonic() - printed > _EVERY_SECONDS or count == total:
+            printed = time.monotonic()
+            say(out, f"[{count}/{total}]")
+
+
+def _show(out: Console, trials: Sequence[Trial]) -> None:
+    """Print a table by kind, then each survivor."""
+    columns = (STATIC, *SUITES, CRASH, HANG, NOT_EXECUTED, SAME_EFFECT, EXECUTED)
     table = Table(box=None, pad_edge=False)
-    for column in ("kind", "planted", *columns, "survived"):
-        table.add_column(column, justify="left" if column == "kind" else "right", no_wrap=True)
+    for column in ("kind", "planted", *columns):
+        survived = column in (NOT_EXECUTED, SAME_EFFECT, EXECUTED)
+        title = f"survived,\n{column}" if survived else column
+        table.add_column(title, justify="left" if column == "kind" else "right", no_wrap=True)
     for kind in (*KINDS, "all"):
-        mine = [one for one in tried if kind in (one.mutant.kind, "all")]
+        mine = [each for each in trials if kind in (each.mutant.kind, "all")]
         if mine:
-            by = Counter(one.killed_by for one in mine)
-            table.add_row(kind, str(len(mine)), *(str(by[column]) for column in columns), str(by[""]))
+            counts = Counter(each.killed_by or each.survived for each in mine)
+            table.add_row(kind, str(len(mine)), *(str(counts[column]) for column in columns))
     out.print(table)
-    for one in tried:
-        if not one.killed_by:
-            mutant = one.mutant
-            say(out, f"survived {one.cases} cases: {mutant.kind}  {mutant.text}  {mutant.kernel}: {one.how}")
-
-
-def _show_left_out(out: Console, left_out: Mapping[str, int]) -> None:
-    for rule, count in sorted(left_out.items(), key=lambda one: -one[1]):
-        say(out, f"left out as equivalent, {rule}: {count}")
+    for each in trials:
+        if not each.killed_by:
+            mutant = each.mutant
+            say(out, f"survived {each.cases} cases: {mutant.kind}  {mutant.text}  {mutant.kernel}: {each.how}")
 
 
 if __name__ == "__main__":

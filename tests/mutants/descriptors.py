@@ -1,7 +1,7 @@
-"""Defects in a kernel's descriptor: what it asks the hardware for is less than the code uses, or lies elsewhere.
+"""Defects in a kernel's descriptor: it requests less than the code uses.
 
-Fields: LLVM, "User Guide for AMDGPU Backend", kernel descriptor, compute_pgm_rsrc1 to 3. More than is needed does no
-harm, and is not planted but for user SGPRs, behind which the workgroup's ids stand.
+Fields: LLVM, "User Guide for AMDGPU Backend", kernel descriptor, compute_pgm_rsrc1 to 3. A descriptor may request
+more than the code needs, except for user SGPRs: the workgroup's ids follow them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KIND = "descriptor"
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """``bits`` from bit ``low`` of the word of ``size`` bytes at ``offset`` in the descriptor."""
+    """Bits ``low`` to ``low + bits`` of the word of ``size`` bytes at ``offset`` in the descriptor."""
 
     name: str
     offset: int
@@ -34,7 +34,7 @@ def _fewer(value: int) -> Sequence[int]:
 
 
 def _fewer_pairs(value: int) -> Sequence[int]:
-    """SGPRs: two granules of 8 are given at a time."""
+    """SGPRs are allocated by two granules of 8."""
     return (value - 2, value // 2) if value > 2 else ()
 
 
@@ -46,13 +46,13 @@ def _off(value: int) -> Sequence[int]:
     return (0,) if value else ()
 
 
-RSRC3, RSRC1, _RSRC2, _PROPERTIES = 44, 48, 52, 56
+_RSRC3, _RSRC1, _RSRC2, _PROPERTIES = 44, 48, 52, 56
 _FIELDS = (
     _Field("LDS bytes", 0, 4, 0, 32, _less_memory),
     _Field("scratch bytes", 4, 4, 0, 32, _less_memory),
-    _Field("eights of vector registers", RSRC1, 4, 0, 6, _fewer),
-    _Field("eights of scalar registers", RSRC1, 4, 6, 4, _fewer_pairs),
-    _Field("fours before the accumulation registers", RSRC3, 4, 0, 6, _fewer),
+    _Field("eights of vector registers", _RSRC1, 4, 0, 6, _fewer),
+    _Field("eights of scalar registers", _RSRC1, 4, 6, 4, _fewer_pairs),
+    _Field("fours before the accumulation registers", _RSRC3, 4, 0, 6, _fewer),
     _Field("scratch", _RSRC2, 4, 0, 1, _off),
     _Field("user SGPRs", _RSRC2, 4, 1, 5, lambda value: (value - 1, value + 1)),
     _Field("workgroup's x", _RSRC2, 4, 7, 1, _off),
@@ -67,7 +67,7 @@ _FIELDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Word:
-    """The word at ``offset`` of a descriptor is another. ``text`` is for people."""
+    """A new value of the word at ``offset`` of a descriptor. Messages show ``text``."""
 
     offset: int
     size: int
@@ -76,7 +76,7 @@ class Word:
 
 
 def changes(descriptor: bytes) -> Iterator[Word]:
-    """All that may be planted in a descriptor of 64 bytes."""
+    """List the changes of a descriptor of 64 bytes."""
     for field in _FIELDS:
         word = int.from_bytes(descriptor[field.offset : field.offset + field.size], "little")
         mask = (1 << field.bits) - 1
@@ -92,20 +92,19 @@ def changes(descriptor: bytes) -> Iterator[Word]:
 
 
 def descriptor_of(elf: bytes, kernel: KernelInfo) -> bytes:
-    place = _place(elf, kernel)
-    return elf[place : place + 64]
+    start = _file_offset(elf, kernel)
+    return elf[start : start + 64]
 
 
-def planted(elf: bytes, kernel: KernelInfo, offset: int, size: int, value: int) -> bytes:
-    """A code object with another word in a kernel's descriptor."""
-    place = _place(elf, kernel) + offset
-    return elf[:place] + value.to_bytes(size, "little") + elf[place + size :]
+def plant(elf: bytes, kernel: KernelInfo, offset: int, size: int, value: int) -> bytes:
+    """Return a code object with another word in a kernel's descriptor."""
+    start = _file_offset(elf, kernel) + offset
+    return elf[:start] + value.to_bytes(size, "little") + elf[start + size :]
 
 
-def _place(elf: bytes, kernel: KernelInfo) -> int:
-    """Where the descriptor lies in the file."""
+def _file_offset(elf: bytes, kernel: KernelInfo) -> int:
     for segment in ELFFile(BytesIO(elf)).iter_segments():
         start = segment["p_vaddr"]
         if segment["p_type"] == "PT_LOAD" and start <= kernel.descriptor_address < start + segment["p_filesz"]:
             return int(segment["p_offset"] + kernel.descriptor_address - start)
-    raise AssertionError(f"{kernel.name}: its descriptor lies in no segment")  # image.read() has found it
+    raise AssertionError(f"{kernel.name}: no segment contains its descriptor")  # image.read() has found it

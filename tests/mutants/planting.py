@@ -1,8 +1,7 @@
-"""Which defects can be planted in a kernel's machine code: for each instruction the changes that a mistake could make.
+"""Defects that can be planted in a kernel's machine code.
 
-A change is one instruction with other bits, of the same size and still an instruction. Left out is what can't change
-anything by its own bits: code that nothing reaches, equal operands in another order, the smaller in place of the larger
-of a number and itself. What the code around it makes equal is for equivalents.py.
+A change replaces one instruction by another instruction of the same size. Three kinds of change are never made, as they
+cannot have an effect: in unreachable code, equal operands in another order, min or max of equal operands.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from typing import Any
 from emulator.lowering.decode import Instruction, decode
 from emulator.lowering.flow import successors
 from emulator.lowering.lower import lower_one
+from emulator.lowering.registers import VECTOR
 
 _NO_WAIT = {"vmcnt": 63, "lgkmcnt": 15}
 _S_NOP = 0xBF800000
-_FIRST_VECTOR = 256
 _CONSTANTS = range(129, 192)  # inline 1 to 63: one more is inline as well
 _SWAPS = {
     "compare": (("_LT_", "_LE_"), ("_GT_", "_GE_"), ("_EQ_", "_LG_"), ("_EQ_", "_NE_")),
@@ -32,7 +31,7 @@ _SOURCES = ("src0", "src1", "src2", "vsrc1")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """Instruction ``at`` of a kernel's, with other bits."""
+    """Instruction ``at`` of a kernel, before and after."""
 
     kind: str
     at: int
@@ -43,43 +42,36 @@ class Change:
         return f"{self.before.pc:#x}  {self.before.text}  ->  {self.after.text}"
 
 
-def changes(instructions: Sequence[Instruction]) -> Iterator[tuple[str, int, int]]:
-    """(kind, index, changed bits) of all that may be planted, in the code's order. :func:`changed` judges the bits."""
-    reached = _reached(instructions)
+def candidates(instructions: Sequence[Instruction]) -> Iterator[tuple[str, int, int]]:
+    """Kind, index and new bits of all defects, in the order of the code. :func:`make_change` checks the bits."""
+    reachable = _reachable(instructions)
     for at, instruction in enumerate(instructions):
-        if at in reached and instruction.record is not None:
-            yield from ((kind, at, raw) for kind, raw in _of(instructions, at))
+        if at in reachable and instruction.record is not None:
+            for kind, make in _KINDS.items():
+                yield from ((kind, at, raw) for raw in make(instruction))
+            if (unbounded := _unlimited_buffer(instructions, at)) is not None:
+                yield "bounds", at, unbounded
 
 
-def changed(kind: str, at: int, before: Instruction, raw: int) -> Change | None:
-    """A change by its bits; None if they are no other instruction of that size, or one that the emulator lacks."""
+def make_change(kind: str, at: int, before: Instruction, raw: int) -> Change | None:
+    """Decode the new bits; None unless they are another instruction of that size which the emulator implements."""
     made = list(decode(raw.to_bytes(before.size, "little"), before.pc))
     if len(made) != 1 or made[0].record is None or made[0].text == before.text or lower_one(made[0])[1]:
         return None
     return Change(kind=kind, at=at, before=before, after=made[0])
 
 
-def _reached(instructions: Sequence[Instruction]) -> set[int]:
-    following, left, reached = successors(instructions), [0], {0}
+def _reachable(instructions: Sequence[Instruction]) -> set[int]:
+    following, left, reachable = successors(instructions), [0], {0}
     while left:
-        new = set(following[left.pop()]) - reached
-        reached |= new
+        new = set(following[left.pop()]) - reachable
+        reachable |= new
         left += new
-    return reached
-
-
-def _of(instructions: Sequence[Instruction], at: int) -> Iterator[tuple[str, int]]:
-    """(kind, changed bits) of one instruction."""
-    one = instructions[at]
-    for kind, make in _KINDS.items():
-        for raw in make(one):
-            yield kind, raw
-    if (unbounded := _unbounded(instructions, at)) is not None:
-        yield "bounds", unbounded
+    return reachable
 
 
 def _field(one: Instruction, name: str) -> tuple[int, int] | None:
-    """(lowest bit, mask) of a field of the encoding."""
+    """Lowest bit and mask of a field of the encoding."""
     for own, field in type(one.record)._fields:
         if own == name:
             return field.lo, (1 << (field.hi - field.lo + 1)) - 1
@@ -87,21 +79,29 @@ def _field(one: Instruction, name: str) -> tuple[int, int] | None:
 
 
 def _get(one: Instruction, name: str) -> int | None:
-    place = _field(one, name)
-    return None if place is None else one.encoding.raw >> place[0] & place[1]
+    field = _field(one, name)
+    return None if field is None else one.encoding.raw >> field[0] & field[1]
+
+
+def sources(one: Instruction) -> tuple[int, ...]:
+    """The 9-bit encodings of the operands that a scalar or vector operation reads, in order."""
+    names = ("ssrc0", "ssrc1") if one.format.startswith("SOP") else ("src0", "src1", "src2")
+    read = [value for name in names if name in one.record.operands and (value := _get(one, name)) is not None]
+    second = _get(one, "vsrc1") if "vsrc1" in one.record.operands else None
+    return (*read, *([] if second is None else [second + VECTOR]))
 
 
 def _set(one: Instruction, **values: int) -> int:
     raw = one.encoding.raw
     for name, value in values.items():
-        place = _field(one, name)
-        assert place is not None
-        raw = raw & ~(place[1] << place[0]) | (value & place[1]) << place[0]
+        field = _field(one, name)
+        assert field is not None
+        raw = raw & ~(field[1] << field[0]) | (value & field[1]) << field[0]
     return raw
 
 
 def _waits(one: Instruction) -> Iterator[int]:
-    """A count that nothing is waited for; the other stays."""
+    """Set one counter so high that nothing is waited for, and keep the other."""
     if one.name == "s_waitcnt":
         counts = int(one.record.simm16)
         vector, local = counts & 15 | counts >> 14 << 4, counts >> 8 & 15
@@ -117,13 +117,13 @@ def _barriers(one: Instruction) -> Iterator[int]:
 
 
 def _nops(one: Instruction) -> Iterator[int]:
-    """One state in place of several; one alone can't be taken away without moving the code."""
+    """Replace several wait states by one. A single state cannot be removed without moving the code."""
     if one.name == "s_nop" and int(one.record.simm16):
         yield _S_NOP
 
 
-def _renamed(kind: str) -> Callable[[Instruction], Iterator[int]]:
-    """Another opcode with the same operands."""
+def _swap_opcode(kind: str) -> Callable[[Instruction], Iterator[int]]:
+    """Return a function that makes another opcode with the same operands."""
 
     def make(one: Instruction) -> Iterator[int]:
         operation: Any = one.record.op
@@ -132,25 +132,25 @@ def _renamed(kind: str) -> Callable[[Instruction], Iterator[int]]:
         for pair in _SWAPS[kind]:
             for old, new in (pair, pair[::-1]):
                 other = type(operation).__members__.get(operation.name.replace(old, new, 1))
-                if old in operation.name and other is not None and not _same_either_way(one, old):
+                if old in operation.name and other is not None and not _has_equal_operands(one, old):
                     yield _set(one, op=other.value)
 
     return make
 
 
-def _same_either_way(one: Instruction, old: str) -> bool:
-    """The larger and the smaller of a number and itself are one, and so are its bitwise and and or."""
+def _has_equal_operands(one: Instruction, old: str) -> bool:
+    """True for min, max, and, or of a number with itself: exchanging these has no effect."""
     idempotent = old.startswith(("V_MAX_", "V_MIN_", "S_MAX_", "S_MIN_", "_AND_B", "_OR_B"))
     first, second = _get(one, "src0"), _get(one, "src1")
     if second is None and (second := _get(one, "vsrc1")) is not None:
-        second += _FIRST_VECTOR
+        second += VECTOR
     if first is None:
         first, second = _get(one, "ssrc0"), _get(one, "ssrc1")
     return idempotent and first == second
 
 
 def _offsets(one: Instruction) -> Iterator[int]:
-    """An element of 16 bytes further or back, as an index that is off by one makes it."""
+    """Move the address by one element of 16 bytes, as an index that is off by one does."""
     step = {"MUBUF": 16, "GLOBAL": 16, "FLAT": 16, "SMEM": 8}.get(one.format)
     if step is not None:
         yield _set(one, offset=(_get(one, "offset") or 0) ^ step)
@@ -160,7 +160,7 @@ def _offsets(one: Instruction) -> Iterator[int]:
 
 
 def _constants(one: Instruction) -> Iterator[int]:
-    """A literal's bit, of a float its sign, exponent or first digits; an inline integer that is one more."""
+    """Flip a bit of a literal (of a float: sign, exponent, first digits); add one to an inline integer."""
     if (literal := _get(one, "literal")) is not None:
         bits = (20, 23, 24, 31) if "_f32" in one.name else (0, 1, 4, 7, 16)
         for bit in bits:
@@ -173,23 +173,23 @@ def _constants(one: Instruction) -> Iterator[int]:
 
 
 def _literal_bits(one: Instruction) -> int:
-    """How many bits of the literal count: s_setreg takes those of a field (simm16: its size less 1 from bit 11 on)."""
+    """Number of literal bits that are used. Of s_setreg it is the field's size, in simm16 from bit 11 on, less 1."""
     return (int(one.record.simm16) >> 11) + 1 if one.name == "s_setreg_imm32_b32" else 32
 
 
 def _operands(one: Instruction) -> Iterator[int]:
-    """The vector register next to a source's, or to the result's."""
+    """Read the vector register next to a source."""
     if not one.format.startswith("VOP") or one.format == "VOP3P_MFMA" or "SDWA" in one.format or "DPP" in one.format:
         return
     step = 2 if one.format == "VOP3P" or "64" in one.name else 1  # tuples begin at even ones
     for name in _SOURCES:
         value = _get(one, name)
-        if value is not None and name in one.record.operands and (name == "vsrc1" or value >= _FIRST_VECTOR):
+        if value is not None and name in one.record.operands and (name == "vsrc1" or value >= VECTOR):
             yield _set(one, **{name: value ^ step})
 
 
 def _matrices(one: Instruction) -> Iterator[int]:
-    """A and B exchanged, and an A from the next registers."""
+    """Exchange A and B; read A from the next registers."""
     if one.format == "VOP3P_MFMA":
         first, second = _get(one, "src0"), _get(one, "src1")
         assert first is not None
@@ -200,7 +200,7 @@ def _matrices(one: Instruction) -> Iterator[int]:
 
 
 def _selects(one: Instruction) -> Iterator[int]:
-    """The value if true and the one if false exchanged."""
+    """Exchange the value if true and the value if false."""
     if one.name != "v_cndmask_b32":
         return
     first = _get(one, "src0")
@@ -210,15 +210,15 @@ def _selects(one: Instruction) -> Iterator[int]:
         assert second is not None
         if first != second:
             yield _set(one, src0=second, src1=first)
-    elif one.format == "VOP2" and first >= _FIRST_VECTOR:
+    elif one.format == "VOP2" and first >= VECTOR:
         second = _get(one, "vsrc1")
         assert second is not None
-        if first != second + _FIRST_VECTOR:
-            yield _set(one, src0=second + _FIRST_VECTOR, vsrc1=first - _FIRST_VECTOR)
+        if first != second + VECTOR:
+            yield _set(one, src0=second + VECTOR, vsrc1=first - VECTOR)
 
 
 def _lanes(one: Instruction) -> Iterator[int]:
-    """Another lane of a spilled scalar; a shuffle's neighbour."""
+    """Use the next lane of a spilled scalar or of a shuffle."""
     if one.name in ("v_readlane_b32", "v_writelane_b32"):
         lane = _get(one, "src1")
         if lane is not None and 128 <= lane < 192:
@@ -233,8 +233,8 @@ _KINDS: dict[str, Callable[[Instruction], Iterator[int]]] = {
     "wait": _waits,
     "barrier": _barriers,
     "nop": _nops,
-    "compare": _renamed("compare"),
-    "opcode": _renamed("opcode"),
+    "compare": _swap_opcode("compare"),
+    "opcode": _swap_opcode("opcode"),
     "offset": _offsets,
     "constant": _constants,
     "operand": _operands,
@@ -245,8 +245,8 @@ _KINDS: dict[str, Callable[[Instruction], Iterator[int]]] = {
 KINDS = (*_KINDS, "bounds")
 
 
-def _unbounded(instructions: Sequence[Instruction], at: int) -> int | None:
-    """A buffer's num_records as large as can be, in place of what is put there, if a buffer access comes to use it."""
+def _unlimited_buffer(instructions: Sequence[Instruction], at: int) -> int | None:
+    """Set a buffer's num_records to its maximum, if a buffer access uses it."""
     one = instructions[at]
     target = _get(one, "sdst")
     if one.size != 4 or one.format not in ("SOP1", "SOP2") or target is None or "64" in one.name:

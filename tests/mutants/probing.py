@@ -1,7 +1,7 @@
-"""Why nothing sees a mutant: what the planted instruction would have changed wherever the cases run the built one.
+"""The effect of a planted instruction in the cases that did not detect it.
 
-The device runs it beside the built one (option ``probe``, emulator/core/checks/probe.h) and says how often its result
-was another, and where each difference ended.
+The device runs the planted instruction beside the built one (option ``probe``, emulator/core/checks/probe.h). It counts
+the different results and follows each difference to its end.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any
 
 from emulator.lowering.registers import VECTOR, name_of
 from tests.gpu.checks import Result
-from tests.mutants.planting import Change
-from tests.mutants.values import sources
+from tests.mutants.planting import Change, sources
 
-_SHOWN = 3  # places of each kind, the most frequent first
+NOT_EXECUTED, SAME_EFFECT, EXECUTED = "not executed", "same effect", "executed"
+_SHOWN = 3  # instructions of each kind, the most frequent first
 _DECIDED = {
-    "jump": "execution goes another way at",
-    "store": "something else is stored at",
-    "mode": "MODE becomes another at",
-    "faulted": "what was built doesn't fault, and this does, at",
+    "jump": "another branch is taken at",
+    "store": "another value is stored at",
+    "mode": "MODE gets another value at",
+    "faulted": "only the planted instruction faults, at",
 }
 _ENDED = {
     "masked": "gives the same with it",
@@ -33,7 +33,7 @@ _CONSTANTS = range(128, VECTOR)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fate:
-    """What an instruction did with a difference, ``count`` times; ``fate`` is a word of probe.h."""
+    """The end of a difference at one instruction, ``count`` times. ``fate`` is a word of probe.h."""
 
     pc: int
     text: str
@@ -46,7 +46,7 @@ class Fate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """``sources`` are the least and the greatest number in each source that is a register, as signed dwords."""
+    """The probe's counts. ``sources`` holds the range of each source that is a register, as signed dwords."""
 
     executions: int
     different: int
@@ -55,7 +55,6 @@ class Observed:
 
     @classmethod
     def of(cls, reply: Mapping[str, Any]) -> Observed:
-        """From what the device answers."""
         return cls(
             executions=reply["executions"],
             different=reply["different"],
@@ -64,44 +63,47 @@ class Observed:
         )
 
     def most(self, fates: Mapping[str, str]) -> list[tuple[str, Sequence[Fate]]]:
-        """The most frequent places of some fates."""
+        """The most frequent instructions of some fates."""
         order = sorted(self.fates, key=lambda one: (-one.count, one.pc))
         chosen = [(words, [one for one in order if one.fate == fate][:_SHOWN]) for fate, words in fates.items()]
-        return [(words, places) for words, places in chosen if places]
+        return [(words, some) for words, some in chosen if some]
 
 
 def options(change: Change) -> dict[str, Any]:
-    """Of the device: what a wait leaves under way shows only where results come late."""
+    """Options of the device. The effect of a missing wait shows only if loads are late."""
     return {"probe": True, **({"late_loads": True} if change.kind == "wait" else {})}
 
 
-def cause(change: Change, observed: Observed, pairs: Sequence[tuple[Result, Result]]) -> str:
-    """Why nothing saw a change. ``pairs`` are the results of its cases, as built and with it."""
+def explain(change: Change, observed: Observed, pairs: Sequence[tuple[Result, Result]]) -> tuple[str, str]:
+    """Explain why no case detected a change: a column of the table, and the reason.
+
+    ``pairs`` holds the results of the cases without and with the change.
+    """
     runs = f"{observed.executions} executions of {len(pairs)} cases"
     if not observed.executions:
-        return "no case runs it"
+        return NOT_EXECUTED, "no case executes it"
     if not observed.different:
-        return f"the same result in all {runs}{_operands(change, observed)}"
+        return SAME_EFFECT, f"the same result in all {runs}{_operands(change, observed)}"
     part = f"another result in {observed.different} of {runs}: "
     if decided := observed.most(_DECIDED):
-        places = "; ".join(f"{words} {', '.join(map(str, some))}" for words, some in decided)
-        return f"{part}{places}; {results(pairs)}"
+        effects = "; ".join(f"{words} {', '.join(map(str, some))}" for words, some in decided)
+        return EXECUTED, f"{part}{effects}; {compare_results(pairs)}"
     ended = observed.most(_ENDED)
-    return part + "; ".join(f"{', '.join(map(str, some))} {words}" for words, some in ended)
+    return EXECUTED, part + "; ".join(f"{', '.join(map(str, some))} {words}" for words, some in ended)
 
 
-def results(pairs: Sequence[tuple[Result, Result]]) -> str:
-    """How the cases' results differ, as built and with a change."""
+def compare_results(pairs: Sequence[tuple[Result, Result]]) -> str:
+    """Describe how the results of the cases differ without and with a change."""
     numbers = sum((built.lines, built.tolerance_used) != (other.lines, other.tolerance_used) for built, other in pairs)
     if numbers:
         return f"other numbers within the tolerance, in {numbers} cases"
     if counts := sum(built.counters != other.counters for built, other in pairs):
-        return f"the same numbers by another way: {counts} cases count other instructions or bytes"
+        return f"the same numbers, other counts of instructions or bytes in {counts} cases"
     return "the same numbers and counts"
 
 
 def _operands(change: Change, observed: Observed) -> str:
-    """What was in the registers that it reads, where their order is the encoding's."""
+    """The ranges of the registers that the instruction reads, if the probe lists them in the encoding's order."""
     if not change.before.format.startswith(("SOP", "VOP")) or "MFMA" in change.before.format:
         return ""
     codes = sources(change.before)

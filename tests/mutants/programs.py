@@ -1,6 +1,6 @@
-"""A library's code objects as programs of the emulated device, remade for one changed instruction at a time.
+"""Programs of the emulated device for a library with one changed instruction.
 
-Translating a code object takes seconds, one instruction of it nothing: the rest is kept.
+Translating a code object takes seconds. So the translation is kept, and one instruction of it is replaced.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.mutants.planting import Change
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Code:
-    """A code object: its bytes, all its instructions in order, and which of them each function has."""
+    """A code object: its bytes, its instructions in order, and the range of each function."""
 
     elf: bytes
     read: image.Image
@@ -50,10 +50,9 @@ class Code:
         first, last = self.spans[symbol]
         return self.instructions[first:last]
 
-    def kernel(self, symbol: str, arch: str) -> Kernel:
-        info = self.info(symbol)
-        descriptor = descriptors.descriptor_of(self.elf, info)
-        return Kernel(instructions=self.of_kernel(symbol), arch=arch, info=info, descriptor=descriptor)
+    def kernel(self, symbol: str) -> Kernel:
+        descriptor = descriptors.descriptor_of(self.elf, self.info(symbol))
+        return Kernel(instructions=self.of_kernel(symbol), descriptor=descriptor)
 
     def info(self, symbol: str) -> image.KernelInfo:
         return next(kernel for kernel in self.read.kernels if kernel.name == symbol)
@@ -67,39 +66,35 @@ class Programs:
         members = [elf for target, elf in code_object.code_objects(library) if target.partition(":")[0] == arch]
         self.arch = arch
         self.codes = tuple(Code.of(elf) for elf in members)
-        self._lowered: dict[int, Lowered] = {}  # by the code object's number, once it has a mutant
+        self._lowered: dict[int, Lowered] = {}  # by the number of the code object
         self._made: dict[str, bytes] = {}
-        self._as_built: dict[
-            str, frozenset[str]
-        ] = {}  # what the static checks say of each kernel that has had a mutant
+        self._built_findings: dict[str, frozenset[str]] = {}  # of the static checks, by symbol
 
     def kernels(self) -> dict[str, Code]:
-        """Symbol -> the code object that it is in."""
+        """The code object of each symbol."""
         return {kernel.name: code for code in self.codes for kernel in code.read.kernels}
 
     def build(self, elf: bytes) -> bytes:
-        """The program that the device asks for when a library is loaded."""
+        """The program of a code object that the device loads."""
         return self._made.get(hashlib.sha256(elf).hexdigest()) or program_cache.program(elf)
 
     def mutant(self, symbol: str, change: Change) -> bytes:
-        """The library's file with the change. Its program is kept for :meth:`build`."""
+        """Return the library's file with the change, and keep its program for :meth:`build`."""
         code, lowered = self._code_of(symbol)
         at = code.spans[symbol][0] + change.at
         instructions = (*code.instructions[:at], change.after, *code.instructions[at + 1 :])
-        return self._keep(code, _planted(code, change), _with(lowered, at, change.after), symbol, instructions)
+        return self._keep(code, _plant(code, change), _replace(lowered, at, change.after), symbol, instructions)
 
     def probed(self, symbol: str, change: Change) -> bytes:
-        """The same file with a program that does what the built one does, and runs the change beside it where the
-        device has its option ``probe`` on.
-        """
+        """Return the library's file with a program that runs the built instruction and probes the planted one."""
         code, lowered = self._code_of(symbol)
         program = beside(lowered, code.spans[symbol][0] + change.at, change.after)
-        return self._keep(code, _planted(code, change), program, symbol, code.instructions)
+        return self._keep(code, _plant(code, change), program, symbol, code.instructions)
 
     def mutant_descriptor(self, symbol: str, offset: int, size: int, value: int) -> bytes:
-        """The library's file with another word in a kernel's descriptor."""
+        """Return the library's file with another word in a kernel's descriptor."""
         code, lowered = self._code_of(symbol)
-        elf = descriptors.planted(code.elf, code.info(symbol), offset, size, value)
+        elf = descriptors.plant(code.elf, code.info(symbol), offset, size, value)
         return self._keep(code, elf, lowered, symbol, code.instructions)
 
     def _code_of(self, symbol: str) -> tuple[Code, Lowered]:
@@ -112,7 +107,7 @@ class Programs:
     def _keep(
         self, code: Code, elf: bytes, lowered: Lowered, symbol: str, instructions: Sequence[Instruction]
     ) -> bytes:
-        """The file with ``elf`` in the place of the code object; other kernels than ``symbol`` are as built."""
+        """Replace the code object by ``elf`` in the library's file. Only the kernel of ``symbol`` is checked again."""
         read = image.read(elf)
         refused = {
             kernel.name: reason
@@ -123,28 +118,27 @@ class Programs:
         return self.file.replace(code.elf, elf)
 
     def findings(self, symbol: str, change: Change) -> list[str]:
-        """What the static gate sees in the changed kernel and not in the built one."""
+        """Findings of the static gate in the changed kernel that the built kernel does not have."""
         built = self.kernels()[symbol].of_kernel(symbol)
         changed = (*built[: change.at], change.after, *built[change.at + 1 :])
-        if symbol not in self._as_built:
-            self._as_built[symbol] = frozenset(_shown(built, self.arch))
-        return sorted(set(_shown(changed, self.arch)) - self._as_built[symbol])
+        if symbol not in self._built_findings:
+            self._built_findings[symbol] = frozenset(_static_findings(built, self.arch))
+        return sorted(set(_static_findings(changed, self.arch)) - self._built_findings[symbol])
 
 
-def _shown(instructions: Sequence[Instruction], arch: str) -> list[str]:
+def _static_findings(instructions: Sequence[Instruction], arch: str) -> list[str]:
     found = (*hazards(instructions), *unfinished_writes(instructions), *missing_states(instructions, arch))
     return [str(one) for one in found]
 
 
-def _planted(code: Code, change: Change) -> bytes:
-    """A code object with the change."""
-    place = code.elf.index(code.read.text) + change.before.pc
+def _plant(code: Code, change: Change) -> bytes:
+    start = code.elf.index(code.read.text) + change.before.pc
     new = change.after.encoding.raw.to_bytes(change.after.size, "little")
-    return code.elf[:place] + new + code.elf[place + len(new) :]
+    return code.elf[:start] + new + code.elf[start + len(new) :]
 
 
-def _with(lowered: Lowered, at: int, instruction: Instruction) -> Lowered:
-    """The program with one micro-op in another's place; its text comes behind the others."""
+def _replace(lowered: Lowered, at: int, instruction: Instruction) -> Lowered:
+    """Return the program with another micro-op at index ``at``. Its text follows the other texts."""
     one = lower([instruction])
     ops = lowered.ops.copy()
     ops[at] = one.ops[0]

@@ -1,4 +1,4 @@
-"""Processes that try mutants. One that a mutant kills or holds up ends alone: that is how the mutant was seen."""
+"""Processes that test mutants. A mutant is detected, too, if its process crashes or hangs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from matrix.base.errors import CkPrefillError
 from tests.gpu.errors import WorkerStartError
 from tests.gpu.pool import START_SECONDS, classify_exit
 from tests.mutants.drawing import Mutant
-from tests.mutants.trial import CRASH, HANG, Setup, Trials, Tried
+from tests.mutants.trial import CRASH, HANG, Setup, Tester, Trial
 
-_MUTANT_SECONDS = 600.0  # for what lies between two cases: static checks, loading
+_MUTANT_SECONDS = 600.0  # for the static checks and the loading
 _RUNNABLE = ("R", "D")  # states of /proc/PID/stat: running or waiting for a processor, waiting for a disk
 Serve = Callable[["Connection[Any, Any]", Setup], None]
 # not forked: a fork would lose the threads of an emulated device
@@ -28,35 +28,35 @@ _CONTEXT = multiprocessing.get_context("spawn")
 
 
 class _Worker:
-    """A process with what it is doing, and until when it may."""
+    """A process, its mutant, its case and its deadline."""
 
     def __init__(self, setup: Setup, serve: Serve) -> None:
         self.pipe, theirs = _CONTEXT.Pipe()
         self.process: BaseProcess = _CONTEXT.Process(target=serve, args=(theirs, setup), daemon=True)
         self.process.start()
-        theirs.close()  # or its end would not be seen
+        theirs.close()  # or the end of the process would not close the pipe
         self.mutant: Mutant | None = None
         self.case, self.ready = "", False
         self.allow(START_SECONDS)
 
     def allow(self, seconds: float) -> None:
-        """From now on, for what it begins."""
+        """Set the deadline of the next step."""
         self.seconds, self.used = seconds, _processor_seconds(self.process.pid)[0]
         self.until = time.monotonic() + seconds
 
     def is_starved(self) -> bool:
-        """Whether its time is over because others had the processor: it runs, and has not had that time itself."""
+        """True if the process runs, and other processes used its time."""
         used, state = _processor_seconds(self.process.pid)
         return state in _RUNNABLE and used - self.used < self.seconds
 
     def give(self, mutant: Mutant) -> None:
         self.mutant, self.case = mutant, ""
         self.allow(_MUTANT_SECONDS)
-        with contextlib.suppress(OSError):  # it has died since: the next look at its pipe says so
+        with contextlib.suppress(OSError):  # it has ended: reading the pipe finds that
             self.pipe.send(mutant)
 
     def stop(self) -> int:
-        """How it ended: an exit code, or a signal's number below 0."""
+        """End the process; return its exit code, or minus a signal's number."""
         self.process.join(timeout=1.0)
         self.process.kill()
         self.process.join()
@@ -65,7 +65,7 @@ class _Worker:
 
 
 def _processor_seconds(pid: int | None) -> tuple[float, str]:
-    """What a process has used, and its state (proc(5)); 0 and '' if it is gone, or where there is no /proc."""
+    """The processor time and the state of a process (proc(5)); 0 and '' if there is no such process or no /proc."""
     try:
         _, _, fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")
     except OSError:
@@ -75,36 +75,36 @@ def _processor_seconds(pid: int | None) -> tuple[float, str]:
 
 
 def serve(pipe: Connection[Any, Any], setup: Setup) -> None:
-    """In a new process: ready, then for each mutant its cases and its fate."""
+    """Send "ready", then for each mutant its cases and its trial. Runs in a new process."""
     try:
-        trials = Trials(setup)
+        tester = Tester(setup)
         pipe.send(("ready", None))
         while True:
-            fate = trials.tried(pipe.recv(), lambda case: pipe.send(("case", (case.name, case.seconds))))
-            pipe.send(("tried", fate))
+            trial = tester.test(pipe.recv(), lambda case: pipe.send(("case", (case.name, case.seconds))))
+            pipe.send(("trial", trial))
     except CkPrefillError as error:
         pipe.send(("failed", error))
     except (EOFError, OSError, KeyboardInterrupt):  # the run is over
         return
 
 
-def results(setup: Setup, mutants: Sequence[Mutant], jobs: int, serve: Serve = serve) -> Iterator[Tried]:
-    """What became of each mutant, as they come. ``serve`` is what a process does.
+def results(setup: Setup, mutants: Sequence[Mutant], jobs: int, serve: Serve = serve) -> Iterator[Trial]:
+    """The trials of the mutants, in the order in which they end. A process runs ``serve``.
 
     Raises:
-        WorkerStartError: a process ends, or says nothing for long, before its first mutant.
-        CkPrefillError: what a worker raises.
+        WorkerStartError: a process ends or hangs before its first mutant.
+        CkPrefillError: raised by a process.
     """
     left = deque(mutants)
     workers = [_Worker(setup, serve) for _ in range(min(jobs, len(mutants)))]
     try:
         while any(worker.mutant for worker in workers) or left:
-            for worker in _spoken(workers):
-                fate = _heard(worker)
-                if fate is not None:
-                    yield fate
+            for worker in _wait(workers):
+                trial = _receive(worker)
+                if trial is not None:
+                    yield trial
                     worker.mutant, worker.until = None, math.inf
-                if fate is not None and fate.killed_by in (CRASH, HANG):
+                if trial is not None and trial.killed_by in (CRASH, HANG):
                     workers[workers.index(worker)] = _Worker(setup, serve)
                 elif worker.mutant is None and worker.ready and left:
                     worker.give(left.popleft())
@@ -114,41 +114,41 @@ def results(setup: Setup, mutants: Sequence[Mutant], jobs: int, serve: Serve = s
             worker.stop()
 
 
-def _spoken(workers: Sequence[_Worker]) -> list[_Worker]:
-    """Those that said something, have ended, or have taken too long."""
+def _wait(workers: Sequence[_Worker]) -> list[_Worker]:
+    """Wait for workers that sent a message, have ended, or are past their deadline."""
     seconds = max(0.0, min(worker.until for worker in workers) - time.monotonic())
     ready = wait([worker.pipe for worker in workers], seconds)
     now = time.monotonic()
     return [worker for worker in workers if worker.pipe in ready or worker.until <= now]
 
 
-def _heard(worker: _Worker) -> Tried | None:
-    """What a worker says: the end of its mutant, or None for a step on the way. Raises as :func:`results`."""
+def _receive(worker: _Worker) -> Trial | None:
+    """Receive a message of a worker; None unless it ends a trial."""
     if not worker.pipe.poll():
         if worker.is_starved():
             worker.until = time.monotonic() + worker.seconds
             return None
-        return _ended(worker, HANG)
+        return _end(worker, HANG)
     try:
-        what, value = worker.pipe.recv()
+        kind, value = worker.pipe.recv()
     except (EOFError, OSError):
-        return _ended(worker, CRASH)
-    if what == "failed":
+        return _end(worker, CRASH)
+    if kind == "failed":
         raise value
-    if what == "ready":
+    if kind == "ready":
         worker.ready, worker.until = True, math.inf
-    elif what == "case":
+    elif kind == "case":
         worker.case, seconds = value
         worker.allow(seconds)
-    return value if what == "tried" else None
+    return value if kind == "trial" else None
 
 
-def _ended(worker: _Worker, how: str) -> Tried:
-    """Raises WorkerStartError: it had no mutant yet, or no mutant ends a process like that."""
+def _end(worker: _Worker, how: str) -> Trial:
+    """The trial that a crash or a hang ends. Infrastructure errors raise WorkerStartError."""
     if how == HANG:
         worker.process.kill()
     code = worker.stop()
-    said = "took too long" if how == HANG else f"ended with {code}"
+    reason = "took too long" if how == HANG else f"ended with {code}"
     if worker.mutant is None or (how == CRASH and classify_exit(code, "")["outcome"] != "fault"):
-        raise WorkerStartError(f"a process that runs mutants {said}, which no mutant did. Its last words are above.")
-    return Tried(mutant=worker.mutant, killed_by=how, how=f"{worker.case or 'before its first case'}: {said}")
+        raise WorkerStartError(f"a process that tests mutants {reason}, not caused by a mutant. Its output is above.")
+    return Trial(mutant=worker.mutant, killed_by=how, how=f"{worker.case or 'before its first case'}: {reason}")

@@ -10,7 +10,7 @@ import pytest
 from matrix.base.errors import UsageError
 from tests.programs.conformance import __main__ as command
 from tests.programs.conformance import acceptance, ck_gtests, gtests
-from tests.programs.conformance.__main__ import GTESTS, README, Programs, main, programs
+from tests.programs.conformance.__main__ import GTESTS, PAGE, Programs, main, programs
 from tests.programs.conformance.stored import OUTCOMES, PASSED, UNSUPPORTED, WRONG, Ran, Suite, read, suites, table
 
 FAULT = (
@@ -133,8 +133,8 @@ def test_the_table_replaces_what_stands_between_the_marks() -> None:
         acceptance.with_table(page.replace(acceptance.END, ""), suites())
 
 
-def test_the_readme_has_the_table_of_what_is_stored() -> None:
-    page = README.read_text()
+def test_page_has_the_table_of_stored_outcomes() -> None:
+    page = PAGE.read_text()
     assert acceptance.with_table(page, suites()) == page, "python -m tests.programs.conformance table"
 
 

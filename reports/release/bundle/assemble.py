@@ -10,12 +10,10 @@ from pathlib import Path
 from kernels.base.files import make_folder, writing
 from kernels.base.junit import junit_text
 from kernels.base.results import Results
-from kernels.code.code_object import bundles
-from kernels.errors import CodeObjectError
 from matrix.base.errors import OutputError
 from matrix.base.files import abandoned_drafts, sha256_of
 from reports.junit.write import gate_results
-from reports.release.bundle import archive, checksums, contents, kpack, names, signature
+from reports.release.bundle import archive, checksums, contents, names, signature
 from reports.release.bundle.provenance import Origin, provenance
 from reports.release.qualification.record import Record
 from reports.release.qualification.stages import Step
@@ -40,7 +38,7 @@ def assemble(release: Release, output: Path) -> tuple[Path, Path]:
     """The bundle's folder and its tar, below ``output``; those of an earlier run are replaced.
 
     Raises:
-        SignatureError, StatementError, CodeObjectError, RecordError.
+        SignatureError, StatementError, RecordError.
         OutputError, DiskFullError: also if something that is no bundle stands in the way.
     """
     name = contents.bundle_name(release.verdict.facts)
@@ -82,19 +80,9 @@ def _fill(release: Release, folder: Path) -> None:
             if role == "gate":
                 gate = gate_results(Gate.read(file))
                 _write(folder / contents.junit_of(step, upstream), junit_text(gate).encode())
-            if role == "library":
-                _write(folder / contents.kpack_of(step, upstream), kpack_view(step, upstream, file))
     for name, source_file in release.tables.items():
         _copy(source_file, folder / name)
     _write(folder / names.VERDICT, release.verdict.as_bytes(signed=release.key is not None))
-
-
-def kpack_view(step: Step, upstream: str, library: Path) -> bytes:
-    """The kpack archive of a step's library. Raises CodeObjectError: it has no code for the arch."""
-    by_arch = bundles(library)
-    if step.arch not in by_arch:
-        raise CodeObjectError(f"{library}: no code object for {step.arch}, only for {', '.join(by_arch)}.")
-    return kpack.pack(contents.place_of(step, "library", upstream), step.arch, by_arch[step.arch])
 
 
 def _describe(release: Release, folder: Path) -> None:

@@ -7,7 +7,6 @@ import stat
 from pathlib import Path, PurePosixPath
 
 from reports.errors import ArchiveError
-from reports.release.bundle import kpack
 from reports.release.bundle.names import CHECKSUMS, PROVENANCE, SBOM, SIGNATURE, demand_plain
 from reports.release.qualification.record import Facts
 from reports.release.qualification.stages import PROJECT, Step
@@ -40,11 +39,6 @@ def junit_of(step: Step, upstream: str) -> str:
 
 def record_of(step: Step) -> str:
     return f"records/{step.arch}/{step.stage}.json"
-
-
-def kpack_of(step: Step, upstream: str) -> str:
-    """The path of the code objects of a step's library."""
-    return f"kpack/{upstream}/{kpack.file_name(step.arch)}"
 
 
 def _of(step: Step, upstream: str) -> str:

@@ -10,7 +10,6 @@ from pathlib import Path
 from kernels.errors import NotReproducibleError
 from reports.errors import DirtyError, StageFailedError
 from reports.release.bundle import contents
-from reports.release.bundle.assemble import kpack_view
 from reports.release.bundle.verify import Verified
 from reports.release.qualification.run import Execute, execute
 from reports.release.qualification.state import Checkout
@@ -22,7 +21,7 @@ def rebuild(bundle: Verified, checkout: Checkout, say: Callable[[str], None], ex
     Raises:
         DirtyError: the checkout is not at the bundle's commit.
         StageFailedError: a build failed.
-        NotReproducibleError: a library, manifest or kpack archive differs; the message lists them.
+        NotReproducibleError: a library or manifest differs; the message lists them.
     """
     facts = bundle.verdict.facts
     if checkout.commit != facts.commit:
@@ -43,9 +42,6 @@ def rebuild(bundle: Verified, checkout: Checkout, say: Callable[[str], None], ex
                 contents.place_of(step, role, facts.upstream): (work / file).read_bytes()
                 for role, file in step.outputs.items()
             }
-            built[contents.kpack_of(step, facts.upstream)] = kpack_view(
-                step, facts.upstream, work / step.outputs["library"]
-            )
             different = [name for name, data in built.items() if (bundle.folder / name).read_bytes() != data]
             lines += [f"{name}: differs from what was built again" for name in different]
             equal += len(built) - len(different)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernels.base.records import Source, Value
-from kernels.code.code_object import bundles
 from reports.errors import BundleFileError, StatementError
-from reports.release.bundle import checksums, contents, kpack, names, provenance, sbom, signature
+from reports.release.bundle import checksums, contents, names, provenance, sbom, signature
 from reports.release.qualification.record import Facts, Record
 from reports.release.qualification.stages import Step, read_table, steps
 from reports.release.qualification.verdict import Verdict, examine, judge
@@ -47,7 +46,7 @@ def verify(folder: Path, allowed: Path | None) -> Verified:
         ArchiveError: names, links.
         SignatureError: nobody of ``allowed`` signed it, or what is signed are other checksums.
         BundleFileError: a file is changed, added, renamed or missing.
-        StatementError: records, verdict, SBOM, provenance or kpack don't fit the files.
+        StatementError: records, verdict, SBOM or provenance don't fit the files.
         StageRecordError, FailedCasesError, GateError, WaiverError, RecordError, TableError: it should not have passed.
     """
     files = contents.files_of(folder)
@@ -71,9 +70,6 @@ def verify(folder: Path, allowed: Path | None) -> Verified:
     records = _records(folder, sums, planned, said.facts)
     verdict = _verdict(folder, sums, planned, records, said)
     _demand_expected(folder, sums, planned, said.facts.upstream)
-    for step in planned:
-        if "library" in step.outputs:
-            _demand_kpack(folder, step, said.facts.upstream)
     listed = list(sums)
     sbom.demand_complete(folder / names.SBOM, {name: sums[name] for name in contents.payload(listed)})
     subjects = {name: sums[name] for name in contents.subjects(listed)}
@@ -157,24 +153,11 @@ def _demand_expected(folder: Path, sums: Mapping[str, str], planned: tuple[Step,
         expected |= {contents.place_of(step, role, upstream) for role in step.outputs}
         if step.outputs.keys() & {"results", "gate"}:
             expected.add(contents.junit_of(step, upstream))
-        if "library" in step.outputs:
-            expected.add(contents.kpack_of(step, upstream))
     if unknown := sorted(sums.keys() - expected):
         raise BundleFileError(f"{folder}: files that no stage made: {', '.join(unknown)}. {_REMEDY}")
     missing = sorted(expected - sums.keys() - {"", names.WAIVERS})
     if missing:
         raise BundleFileError(f"{folder}: missing: {', '.join(missing)}. {_REMEDY}")
-
-
-def _demand_kpack(folder: Path, step: Step, upstream: str) -> None:
-    """Its code objects are the library's."""
-    place = contents.kpack_of(step, upstream)
-    library = contents.place_of(step, "library", upstream)
-    objects = bundles(folder / library).get(step.arch, ())
-    expected = {(f"{library}#{at}", step.arch): one for at, one in enumerate(objects)}
-    most = sum(map(len, objects))
-    if kpack.unpack((folder / place).read_bytes(), f"{folder}/{place}", most) != expected:
-        raise StatementError(f"{folder}/{place}: other code objects than those of {library}. {_REMEDY}")
 
 
 def describe(verified: Verified) -> list[str]:

@@ -1,4 +1,4 @@
-"""``python -m tests.programs.conformance``: run a peer's programs against their stored outcomes; the README's table.
+"""``python -m tests.programs.conformance``: run a suite of others and compare it with its stored outcomes.
 
 run hipcub|ck-gtests --root FOLDER --arch A [--tier full] [--only NAME] [--accept]
 run rocm-examples --root FOLDER --clone FOLDER --arch A [--only NAME] [--accept]
@@ -22,7 +22,7 @@ from tests.programs.conformance import acceptance, ck_gtests, gtests, rocm_examp
 from tests.programs.conformance.stored import OUTCOMES, PASSED, UNSUPPORTED, differences, read, suites
 
 HERE = Path(__file__).parent
-README = HERE.parents[2] / "README.md"
+PAGE = HERE.parents[2] / "docs/reference/conformance.md"
 GTESTS = ("hipcub", "ck-gtests")
 EXAMPLES = "rocm-examples"
 
@@ -70,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--only", metavar="PROGRAM", help="one program; nothing is compared")
     run.add_argument("--accept", action="store_true", help="store what the run ended with")
     run.set_defaults(function=run_suite)
-    table = commands.add_parser("table", allow_abbrev=False, help="write the README's table of all stored outcomes")
+    table = commands.add_parser("table", allow_abbrev=False, help="write all stored outcomes into their page")
     table.add_argument("--check", action="store_true", help="write nothing; fail if it would change")
     table.set_defaults(function=write_table)
     return made
@@ -144,14 +144,14 @@ def _starter(root: Path, chosen: Programs, name: str, arch: str) -> gtests.Start
 
 
 def write_table(args: argparse.Namespace) -> int:
-    """1 if --check was given and the table is another one. Raises UsageError: the README has no place for it."""
-    before = README.read_text()
+    """Write the table into its page, or with --check return 1 if it has changed."""
+    before = PAGE.read_text()
     after = acceptance.with_table(before, suites())
     if args.check:
         if before != after:
-            print("README.md: the table of conformance is another one: python -m tests.programs.conformance table")
+            print(f"{PAGE.name}: the table has changed; run: python -m tests.programs.conformance table")
         return int(before != after)
-    write_atomically(README, after.encode())
+    write_atomically(PAGE, after.encode())
     return 0
 
 

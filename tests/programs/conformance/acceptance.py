@@ -1,4 +1,4 @@
-"""Storing what a suite ended with, and the table of all suites in the README.
+"""Store how a suite ended, and write the table of all suites.
 
 A test that is wrong is never stored by a command: its account, why it is a defect and of what, is written by hand.
 """

@@ -1,4 +1,4 @@
-"""Processes that try mutants: one that dies or takes too long is how its mutant was seen, and the others go on."""
+"""Processes that test mutants: a crash or a hang counts as detected, and the other processes go on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from tests.gpu.errors import CasesFailedError, WorkerStartError
 from tests.mutants import workers
 from tests.mutants.drawing import Mutant
-from tests.mutants.trial import Setup, Tried
+from tests.mutants.trial import Setup, Trial
 from tests.mutants.workers import results
 
 SETUP = Setup(library=Path("unused"), arch="gfx950")
@@ -25,7 +25,7 @@ def mutants(*texts: str) -> list[Mutant]:
 
 
 def obedient(pipe: Connection[Any, Any], setup: Setup) -> None:
-    """In a process of its own: does what a mutant's text says."""
+    """Do what the text of a mutant names. Runs in a process of its own."""
     pipe.send(("ready", None))
     while True:
         mutant = pipe.recv()
@@ -43,8 +43,8 @@ def obedient(pipe: Connection[Any, Any], setup: Setup) -> None:
         if mutant.text == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         if mutant.text == "failed":
-            pipe.send(("failed", CasesFailedError("some/case is not in order without a mutant either")))
-        pipe.send(("tried", Tried(mutant=mutant, killed_by="sanitize")))
+            pipe.send(("failed", CasesFailedError("some/case fails without a mutant, too")))
+        pipe.send(("trial", Trial(mutant=mutant, killed_by="sanitize")))
 
 
 def stillborn(pipe: Connection[Any, Any], setup: Setup) -> None:
@@ -52,34 +52,34 @@ def stillborn(pipe: Connection[Any, Any], setup: Setup) -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_a_crash_and_a_hang_count_as_seen_and_end_nothing(jobs: int) -> None:
-    asked = mutants("well", "crash", "well", "hang", "well")
-    fates = {fate.mutant.at: fate for fate in results(SETUP, asked, jobs, obedient)}
-    assert [fates[at].killed_by for at in range(5)] == ["sanitize", "crash", "sanitize", "hang", "sanitize"]
-    assert fates[1].how == "some/case: ended with -11"
-    assert fates[3].how == "some/case: took too long"
+def test_results_count_crash_and_hang_as_detected(jobs: int) -> None:
+    planted = mutants("well", "crash", "well", "hang", "well")
+    trials = {trial.mutant.at: trial for trial in results(SETUP, planted, jobs, obedient)}
+    assert [trials[at].killed_by for at in range(5)] == ["sanitize", "crash", "sanitize", "hang", "sanitize"]
+    assert trials[1].how == "some/case: ended with -11"
+    assert trials[3].how == "some/case: took too long"
 
 
-@pytest.mark.parametrize(("starved", "fate"), [(False, "hang"), (True, "sanitize")])
-def test_time_that_others_had_the_processor_does_not_count(
-    starved: bool, fate: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("starved", "killed_by"), [(False, "hang"), (True, "sanitize")])
+def test_results_with_starved_process_extend_its_deadline(
+    starved: bool, killed_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if starved:
         monkeypatch.setattr(workers, "_processor_seconds", lambda pid: (0.0, "R"))
-    assert [one.killed_by for one in results(SETUP, mutants("busy"), 1, obedient)] == [fate]
+    assert [one.killed_by for one in results(SETUP, mutants("busy"), 1, obedient)] == [killed_by]
 
 
 @pytest.mark.parametrize("how", ["exit", "killed"])
-def test_an_end_that_no_mutant_causes_ends_the_run(how: str) -> None:
-    with pytest.raises(WorkerStartError, match="which no mutant did"):
+def test_results_raise_if_process_exits_without_fault(how: str) -> None:
+    with pytest.raises(WorkerStartError, match="not caused by a mutant"):
         list(results(SETUP, mutants("well", how), 1, obedient))
 
 
-def test_a_process_that_does_not_start_ends_the_run() -> None:
+def test_results_raise_if_process_does_not_start() -> None:
     with pytest.raises(WorkerStartError, match="ended with -11"):
         list(results(SETUP, mutants("well"), 1, stillborn))
 
 
-def test_a_failure_in_a_process_is_the_run_s() -> None:
+def test_results_raise_error_of_process() -> None:
     with pytest.raises(CasesFailedError, match="without a mutant"):
         list(results(SETUP, mutants("failed"), 1, obedient))

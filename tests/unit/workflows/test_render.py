@@ -1,8 +1,7 @@
-"""Rendered workflows: not edited by hand, pinned, with least permissions, and only sessions that exist."""
+"""Rendered workflows equal their templates, are pinned, have least permissions and run sessions that exist."""
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import shutil
 import subprocess
@@ -14,7 +13,7 @@ import pytest
 import yaml
 
 from reports.release.qualification import record, stages
-from workflows import actions, render
+from workflows import render, runner
 from workflows.errors import StaleWorkflowError
 
 ROOT = Path(__file__).parents[3]
@@ -44,12 +43,12 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_is_committed_is_what_the_templates_give(copy: Path) -> None:
+def test_committed_files_equal_their_templates(copy: Path) -> None:
     render.check(ROOT)
     assert render.write(copy) == []
 
 
-def test_a_file_edited_by_hand_is_named_and_written_again(copy: Path) -> None:
+def test_file_edited_by_hand_is_reported_and_rewritten(copy: Path) -> None:
     file = copy / ".github" / "workflows" / "release.yml"
     file.write_text(file.read_text().replace("contents: read", "contents: write", 1))
     with pytest.raises(StaleWorkflowError, match=r"release\.yml") as caught:
@@ -59,9 +58,9 @@ def test_a_file_edited_by_hand_is_named_and_written_again(copy: Path) -> None:
     render.check(copy)
 
 
-def test_a_workflow_without_a_template_and_a_missing_one(copy: Path) -> None:
+def test_missing_template_or_workflow_is_reported(copy: Path) -> None:
     (copy / ".github" / "workflows" / "stray.yaml").write_text("on: push\n")
-    with pytest.raises(StaleWorkflowError, match=r"stray\.yaml: there is no template of it"):
+    with pytest.raises(StaleWorkflowError, match=r"stray\.yaml: has no template"):
         render.check(copy)
     (copy / ".github" / "workflows" / "stray.yaml").unlink()
     (copy / ".github" / "workflows" / "release.yml").unlink()
@@ -70,15 +69,15 @@ def test_a_workflow_without_a_template_and_a_missing_one(copy: Path) -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_every_action_is_pinned_by_commit_with_its_version_beside(file: Path) -> None:
+def test_actions_are_pinned_by_commit_and_version(file: Path) -> None:
     uses = re.findall(r"uses: (.*)", file.read_text())
     assert uses
-    for one in uses:
-        assert re.fullmatch(r"[\w-]+/[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+(, unverified)?", one), one
+    for action in uses:
+        assert re.fullmatch(r"[\w-]+/[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+(, unverified)?", action), action
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_permissions_are_given_job_by_job_and_only_publishing_writes(file: Path) -> None:
+def test_only_the_publishing_job_may_write(file: Path) -> None:
     found = yaml.safe_load(file.read_text())
     assert found["permissions"] == {}
     assert set(found["concurrency"]) == {"group", "cancel-in-progress"}
@@ -88,7 +87,7 @@ def test_permissions_are_given_job_by_job_and_only_publishing_writes(file: Path)
         assert 0 < job["timeout-minutes"] <= 360
 
 
-def test_runners_with_gpus_have_no_trigger_that_a_pull_request_reaches() -> None:
+def test_gpu_runners_are_out_of_reach_of_pull_requests() -> None:
     for file in FILES:
         found = yaml.safe_load(file.read_text())
         own = any("self-hosted" in job["runs-on"] for job in found["jobs"].values())
@@ -99,11 +98,19 @@ def test_runners_with_gpus_have_no_trigger_that_a_pull_request_reaches() -> None
         assert not {"pull_request_target", "workflow_run"} & set(found[True])
 
 
-def test_caches_are_keyed_by_content_and_a_release_reads_none() -> None:
+def test_jobs_follow_the_jobs_they_need() -> None:
+    for file in FILES:
+        jobs = yaml.safe_load(file.read_text())["jobs"]
+        for number, job in enumerate(jobs.values()):
+            needs = job.get("needs", [])
+            assert ({needs} if isinstance(needs, str) else set(needs)) <= set(list(jobs)[:number])
+
+
+def test_caches_are_keyed_by_content_and_not_for_releases() -> None:
     assert not any("cache" in step.get("uses", "") for step in steps("release"))
     keys = [step["with"]["key"] for step in steps("pull-request") if "cache" in step.get("uses", "")]
     computed = [key for key in keys if "hashFiles" in key]
-    # what is saved has the key that was asked for: by then a session has left files among those that are hashed
+    # saving uses the key of the restore: sessions have written more files among the hashed ones since
     assert set(keys) - set(computed) == {"${{ steps.cache.outputs.cache-primary-key }}"}
     assert computed
     for key in computed:
@@ -111,8 +118,8 @@ def test_caches_are_keyed_by_content_and_a_release_reads_none() -> None:
         assert not re.search(r"run_id|run_number|date|time", key)
 
 
-def test_a_release_is_joined_from_every_stage_of_its_shards(tmp_path: Path) -> None:
-    """What the stages leave, uploaded and downloaded by the workflow's own steps, is where --shard looks for it."""
+def test_release_downloads_the_files_of_every_stage(tmp_path: Path) -> None:
+    """Check that --shard finds the files of every stage after the workflow's own uploads and downloads."""
     jobs = document("release")["jobs"]
     joined = " ".join(step.get("env", {}).get("COMMAND", "") for step in jobs["qualification"]["steps"])
     chosen = {name: set(re.findall(r"--only ([\w-]+)", str(job))) for name, job in jobs.items()}
@@ -121,19 +128,19 @@ def test_a_release_is_joined_from_every_stage_of_its_shards(tmp_path: Path) -> N
         if step.stage not in chosen.get(step.arch, ()):
             left_over.add(step.stage)
             continue
-        place = actions.Place(tmp_path / step.arch, tmp_path, tmp_path / "shared", tmp_path, "0")
+        clone, artifacts = tmp_path / step.arch, tmp_path / "artifacts"
         files = [*map(Path, step.outputs.values()), record.place(step.arch, step.stage)]
         for file in files:
-            (place.clone / file).parent.mkdir(parents=True, exist_ok=True)
-            (place.clone / file).write_text("left")
+            (clone / file).parent.mkdir(parents=True, exist_ok=True)
+            (clone / file).write_text("left")
         (upload,) = (one["with"] for one in jobs[step.arch]["steps"] if "upload-artifact" in one.get("uses", ""))
-        actions.upload_artifact(upload, place)
+        runner.upload(upload, clone, artifacts)
         (download,) = (
             one["with"]
             for one in jobs["qualification"]["steps"]
             if "download-artifact" in one.get("uses", "") and one["with"]["name"] == upload["name"]
         )
-        actions.download_artifact(download, dataclasses.replace(place, clone=tmp_path / "last"))
+        runner.download(download, tmp_path / "last", artifacts)
         (shard,) = re.findall(rf"--shard (\S+{step.arch})(?: |$)", joined)
         assert all((tmp_path / "last" / shard / file).read_text() == "left" for file in files), step.name
     assert left_over == {"report"}  # of every arch at once, made where they are joined
@@ -142,7 +149,7 @@ def test_a_release_is_joined_from_every_stage_of_its_shards(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_commands_are_sessions_of_the_noxfile_and_nothing_foreign_enters_a_script(file: Path) -> None:
+def test_commands_are_sessions_without_foreign_text(file: Path) -> None:
     text = file.read_text()
     outer = re.findall(r"nox -s (.*?)(?: -- |\"|$)", text, re.MULTILINE)
     inner = re.findall(r"in-container -- (.*?) --", text)
@@ -154,7 +161,7 @@ def test_commands_are_sessions_of_the_noxfile_and_nothing_foreign_enters_a_scrip
         assert "${{" not in step.get("run", "")
 
 
-def test_images_are_of_the_table() -> None:
+def test_images_are_in_the_table() -> None:
     images = yaml.safe_load((ROOT / "docker" / "images.yaml").read_text())["images"]
     wanted = {gpu["image"]: arch for arch, gpu in render.settings()["gpus"].items()}
     assert all(arch in images[image]["archs"] for image, arch in wanted.items())

@@ -1,4 +1,4 @@
-"""What steps of workflows call: tries, outputs, the verdict, and the joining of what jobs left."""
+"""Programs that steps of workflows call: tries, outputs, the verdict, joined results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from kernels.errors import CompileError, DownloadError
 from matrix.base.entry import exit_code
 from matrix.base.errors import CkPrefillError
-from workflows.attempt import attempt, infrastructure
+from workflows.attempt import attempt, is_infrastructure
 from workflows.collect import collect
 from workflows.errors import NothingDoneError
 from workflows.outputs import jobs
@@ -33,14 +33,14 @@ PLAN: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(("error", "tries"), [(DownloadError, 3), (CompileError, 1)])
-def test_infrastructure_alone_is_tried_again(
+def test_attempt_repeats_failures_of_infrastructure_only(
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     error: type[CkPrefillError],
     tries: int,
 ) -> None:
-    """The command is one that records a failure as our programs do, in the file that its environment names."""
+    """The command records a failure as our programs do, in the file of CKPM_FAILURES."""
     row = {"exit_code": error.exit_code, "infrastructure": error.infrastructure, "message": "x"}
     command = f"echo x >> {tmp_path}/tries; echo '{json.dumps(row)}' >> $CKPM_FAILURES; exit {error.exit_code}"
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
@@ -52,13 +52,13 @@ def test_infrastructure_alone_is_tried_again(
     assert capfd.readouterr().out.startswith(f"reproduce: {command}\n")
 
 
-def test_a_failure_that_nobody_recorded_and_a_success_are_not_tried_again(tmp_path: Path) -> None:
+def test_attempt_repeats_no_success_or_unrecorded_failure(tmp_path: Path) -> None:
     for code in (0, 7):
         assert attempt(f"echo x >> {tmp_path}/{code}; exit {code}", lambda _: pytest.fail("a pause")) == code
         assert (tmp_path / str(code)).read_text() == "x\n"
 
 
-def test_it_ends_when_infrastructure_recovers(tmp_path: Path) -> None:
+def test_attempt_ends_when_infrastructure_recovers(tmp_path: Path) -> None:
     row = json.dumps({"exit_code": 26, "infrastructure": True, "message": "x"})
     command = f"test -e {tmp_path}/up || (touch {tmp_path}/up; echo '{row}' >> $CKPM_FAILURES; exit 26)"
     pauses: list[float] = []
@@ -67,17 +67,17 @@ def test_it_ends_when_infrastructure_recovers(tmp_path: Path) -> None:
 
 def test_commands_record_their_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> int:
-        raise DownloadError("the index is away")
+        raise DownloadError("the index is down")
 
     monkeypatch.setenv("CKPM_FAILURES", str(tmp_path / "failures"))
     assert exit_code(fails) == 26
     row = json.loads((tmp_path / "failures").read_text())
-    assert row == {"exit_code": 26, "infrastructure": True, "message": "the index is away"}
+    assert row == {"exit_code": 26, "infrastructure": True, "message": "the index is down"}
 
 
-def test_jobs_of_a_plan() -> None:
+def test_jobs_have_names_and_commands() -> None:
     found = jobs(PLAN)
-    assert [one["name"] for kind in found.values() for one in kind] == [
+    assert [job["name"] for kind in found.values() for job in kind] == [
         "check-lint",
         "library-gfx950-aiter-fwd-1of2",
         "results-gfx950-aiter-fwd",
@@ -94,7 +94,7 @@ def test_jobs_of_a_plan() -> None:
         ({"plan": "success", "check": "cancelled"}, ["check: cancelled"]),
     ],
 )
-def test_the_verdict(results: dict[str, str], expected: list[str]) -> None:
+def test_verdict_lists_jobs_without_success(results: dict[str, str], expected: list[str]) -> None:
     outputs = {"checks": "[1]", "builds": "[]", "runs": "[1]"} if results["plan"] == "success" else {}
     needs = {job: {"result": result, "outputs": outputs} for job, result in results.items()}
     assert complaints(needs) == expected
@@ -107,7 +107,7 @@ def junit(file: Path, suite: str) -> None:
 
 @pytest.fixture
 def left(tmp_path: Path) -> Path:
-    """The artifacts of jobs that did everything."""
+    """Artifacts of jobs that wrote every result."""
     (tmp_path / "plan.json").write_text(json.dumps(PLAN))
     library = tmp_path / "artifacts" / "library-gfx950-aiter-fwd-1of2" / "gfx950" / "aiter"
     library.mkdir(parents=True)
@@ -123,7 +123,7 @@ def run(left: Path) -> None:
     collect(left / "plan.json", left / "artifacts", left / "build")
 
 
-def test_everything_is_there(left: Path) -> None:
+def test_collect_copies_every_result(left: Path) -> None:
     run(left)
     assert (left / "build" / "gfx950" / "aiter" / "gate.json").is_file()
     assert (left / "build" / "all.xml").read_text().count("<testcase") == 2
@@ -134,12 +134,12 @@ def test_everything_is_there(left: Path) -> None:
     [
         ("library-gfx950-aiter-fwd-1of2/gfx950/aiter/manifest.json", '{"kernels": {}}', "no manifest with a kernel"),
         ("library-gfx950-aiter-fwd-1of2/gfx950/aiter/manifest.json", None, "no manifest with a kernel"),
-        ("results-gfx950-aiter-fwd/gfx950/aiter/sanitize.xml", None, "nothing of sanitize"),
-        ("results-gfx950-aiter-fwd/gfx950/aiter/gate.json", '{"rows": []}', "nothing of gate"),
+        ("results-gfx950-aiter-fwd/gfx950/aiter/sanitize.xml", None, "no results of sanitize"),
+        ("results-gfx950-aiter-fwd/gfx950/aiter/gate.json", '{"rows": []}', "no results of gate"),
         ("results-gfx950-aiter-fwd/gfx950/aiter/gate.json", "{", "can't be read"),
     ],
 )
-def test_a_job_that_did_nothing(left: Path, file: str, text: str | None, message: str) -> None:
+def test_collect_without_a_result_fails(left: Path, file: str, text: str | None, message: str) -> None:
     place = left / "artifacts" / file
     if text is None:
         place.unlink()
@@ -155,33 +155,33 @@ def test_a_job_that_did_nothing(left: Path, file: str, text: str | None, message
         ({"runs": None}, "runs: is missing, expected a list"),
         ({"runs": [{}]}, r"runs\[0\].arch: is missing, expected text"),
         ({"builds": [{**PLAN["builds"][0], "shard": 3}]}, r"builds\[0\].shard: is '3', expected text"),
-        ({"runs": [{**PLAN["runs"][0], "arch": "../.."}]}, "'results-../..-aiter-fwd' is the name of no job"),
-        ({"check_commands": {"a\n": "x"}}, "is the name of no job"),
+        ({"runs": [{**PLAN["runs"][0], "arch": "../.."}]}, "'results-../..-aiter-fwd' is not a name of a job"),
+        ({"check_commands": {"a\n": "x"}}, "is not a name of a job"),
     ],
 )
-def test_a_damaged_plan_names_no_folder_elsewhere(left: Path, change: dict[str, object], message: str) -> None:
+def test_collect_with_damaged_plan_writes_nothing(left: Path, change: dict[str, object], message: str) -> None:
     (left / "plan.json").write_text(json.dumps({**PLAN, **change}))
     with pytest.raises(NothingDoneError, match=message):
         run(left)
     assert not (left / "build").exists()
 
 
-def test_a_link_that_leads_back_is_not_followed(left: Path) -> None:
+def test_collect_keeps_links(left: Path) -> None:
     folder = left / "artifacts" / "results-gfx950-aiter-fwd" / "gfx950"
     (folder / "again").symlink_to("..")
     run(left)
     assert (left / "build" / "gfx950" / "again").is_symlink()
 
 
-def test_a_file_that_would_fill_the_disk_is_not_copied(left: Path) -> None:
+def test_collect_refuses_files_too_large_for_results(left: Path) -> None:
     file = left / "artifacts" / "results-gfx950-aiter-fwd" / "large.log"
     file.touch()
     os.truncate(file, 1 << 40)
-    with pytest.raises(NothingDoneError, match=r"large\.log: it has more than 1024 MiB"):
+    with pytest.raises(NothingDoneError, match=r"large\.log: has more than 1024 MiB"):
         run(left)
 
 
-def test_a_record_that_was_cut_off_is_no_failure_of_infrastructure(tmp_path: Path) -> None:
+def test_cut_off_record_is_not_infrastructure(tmp_path: Path) -> None:
     for text in ('{"infrastructure": true}\n{"infra', "[]\n", "3\n", "{}\n"):
         (tmp_path / "record").write_text(text)
-        assert not infrastructure(tmp_path / "record")
+        assert not is_infrastructure(tmp_path / "record")

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import struct
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernels.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256, Case, LedgerUse, Results
-from kernels.code.toolchains.offload_bundler import Entry, pack
 from matrix.base.files import sha256_of
 from reports.release.bundle.assemble import Release, assemble
 from reports.release.bundle.names import CHECKSUMS, SIGNATURE
@@ -47,22 +45,6 @@ waivers:
 REQUIREMENTS = "ziglang==0.17.0 \\\n    --hash=sha256:00\nscons==4.11.1 \\\n    --hash=sha256:11\n"
 
 
-def shared_object(*code: bytes, arch: str = "gfx950") -> bytes:
-    """An ELF file of x86-64 whose only content is a section .hip_fatbin with a bundle for each code object."""
-    section, target = b"", f"hipv4-amdgcn-amd-amdhsa--{arch}"
-    for one in code:
-        section += bytes(-len(section) % 4096) + pack([Entry(target=target, content=one)], align=4096)
-    names = b"\0.shstrtab\0.hip_fatbin\0"
-    at = 64 + len(names)
-    header = b"\x7fELF\x02\x01\x01" + bytes(9)
-    header += struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 0, at + len(section), 0, 64, 0, 0, 64, 3, 1)
-    rows = [(0, 0, 0, 0), (1, 3, 64, len(names)), (11, 1, at, len(section))]
-    table = b"".join(
-        struct.pack("<IIQQQQIIQQ", name, kind, 0, 0, off, size, 0, 0, 1, 0) for name, kind, off, size in rows
-    )
-    return header + names + section + table
-
-
 @dataclass
 class Stages:
     """Plays the commands. ``called`` are the steps run; ``fails`` are the names of those that end with an error."""
@@ -86,7 +68,7 @@ class Stages:
     def _write(self, step: Step, role: str, file: Path) -> None:
         match role:
             case "library":
-                file.write_bytes(shared_object(*self.code, arch=step.arch))
+                file.write_bytes(b"".join((step.arch.encode(), *self.code)))
             case "manifest":
                 digest = sha256_of(file.with_name("libckpm.so"))
                 text = document({}, archs=[step.arch], artifacts={"libckpm.so": digest}, left_out=self.left_out)

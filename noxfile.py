@@ -1,4 +1,4 @@
-"""The task list. Sessions are a few lines over `python -m matrix|kernels|reports|tests.gpu`; options go after `--`.
+"""The task list. Sessions are a few lines over `python -m matrix|kernels|reports|ckpm.suites`; options go after `--`.
 
 nox -s build-gfx950                          the smoke tier, in minutes on two cores
 nox -s build-gfx950 -- --tier full           every kernel of the default upstream
@@ -75,8 +75,8 @@ def judged() -> list[tuple[str, ...]]:
 
 
 def run_suite(session: nox.Session, suite: str, *options: str) -> None:
-    """Run a suite of GPU tests on the library that was built; options after `--` are tests.gpu's."""
-    run(session, "tests.gpu", "--suite", suite, *options, *session.posargs)
+    """Run a suite of GPU tests on the library that was built; options after `--` are ckpm.suites's."""
+    run(session, "ckpm.suites", "--suite", suite, *options, *session.posargs)
 
 
 # virtualenv and not uv: upstream packages are fetched with pip's configuration, so pip must be in the environment
@@ -139,13 +139,13 @@ def test_fwd(session: nox.Session) -> None:
 @session("test-dispatcher")
 def test_dispatcher(session: nox.Session) -> None:
     """Arrays through the dispatcher to real kernels on the emulator, orders, the device's own memory, random calls."""
-    run(session, "pytest", *tests_of(session, "tests/dispatcher"))
+    run(session, "pytest", *tests_of(session, "tests/attention"))
 
 
 @session("test-benchmark")
 def test_benchmark(session: nox.Session) -> None:
     """The tile engine's fwd_ci.json whole: compiled, every kernel run and compared with a float64 reference."""
-    run(session, "pytest", *tests_of(session, "tests/benchmark"))
+    run(session, "pytest", *tests_of(session, "tests/sweeps"))
 
 
 @session("test-examples")
@@ -310,7 +310,7 @@ def docker(session: nox.Session) -> None:
 @session("test-docker")
 def test_docker(session: nox.Session) -> None:
     """The emulator image built for real, and sessions run inside it; needs an engine that works."""
-    run(session, "pytest", *tests_of(session, "tests/containers"))
+    run(session, "pytest", *tests_of(session, "tests/docker"))
 
 
 @session("in-container")
@@ -336,8 +336,8 @@ def install_triton(session: nox.Session) -> None:
 def build_decode(session: nox.Session) -> None:
     """Compile the decode kernels and judge registers, spills and waves; `-- --accept REASON` accepts what differs."""
     install_triton(session)
-    session.run("python", "-m", "kernels", "guard", "kernels/decode/guard.yaml", *session.posargs)
-    session.run("python", "-m", "kernels", "build-decode")
+    session.run("python", "-m", "ckpm.kernels", "guard", "decode/guard.yaml", *session.posargs)
+    session.run("python", "-m", "ckpm.kernels", "build-decode")
 
 
 @nox.session(name="test-decode", venv_backend="virtualenv")

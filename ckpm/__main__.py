@@ -21,12 +21,16 @@ class Room(NamedTuple):
 
 
 ROOMS: Mapping[str, Room] = {
-    "matrix": Room("matrix", "questions to the matrix: count, list, show, why, export, validate, problems"),
-    "kernels": Room("kernels", "build libraries, render sources, compare with upstream, look at this machine (doctor)"),
-    "reports": Room("reports", "gates, accepted figures, JUnit, HTML and Markdown reports"),
-    "dispatcher": Room("dispatcher", "compile kernels when they are asked for; what C++ programs need of libraries"),
-    "emulator": Room("emulator", "what a code object needs of the emulated device, and what its hot loops do"),
-    "test": Room("tests.gpu", "run a built library's suites, on a GPU or on the emulator"),
+    "matrix": Room("ckpm.matrix", "questions to the matrix: count, list, show, why, export, validate, problems"),
+    "kernels": Room(
+        "ckpm.kernels", "build libraries, render sources, compare with upstream, look at this machine (doctor)"
+    ),
+    "reports": Room("ckpm.reports", "gates, accepted figures, JUnit, HTML and Markdown reports"),
+    "dispatcher": Room(
+        "ckpm.attention", "compile kernels when they are asked for; what C++ programs need of libraries"
+    ),
+    "emulator": Room("ckpm_emulator", "what a code object needs of the emulated device, and what its hot loops do"),
+    "test": Room("ckpm.suites", "run a built library's suites, on a GPU or on the emulator"),
 }
 _INSTALLED = Path(__file__).resolve().parent / "rooms"
 HOME = _INSTALLED if _INSTALLED.is_dir() else _INSTALLED.parents[1]  # the folder that holds the rooms
@@ -48,14 +52,14 @@ _HELP = "\n".join(
 def main() -> int:
     """Run the command of ``sys.argv``; its exit code. Raises SystemExit with the code of a room that ran."""
     use_rooms()
-    from matrix.base.entry import exit_code  # only now it can be imported
+    from ckpm.base.entry import exit_code  # only now it can be imported
 
     return exit_code(_command)
 
 
 def _command() -> int:
     """Raises UsageError: no such command."""
-    from matrix.base.errors import UsageError
+    from ckpm.base.errors import UsageError
 
     name, *options = sys.argv[1:] or [""]
     if name in ("-h", "--help"):
@@ -76,7 +80,7 @@ def use_rooms() -> None:
     sys.path.insert(0, str(HOME))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HOME), os.environ.get("PYTHONPATH"))))
     os.environ["PYTHONSAFEPATH"] = "1"  # `python -m` would look into the current folder first
-    os.environ["CKPM_PROGRAM"] = "ckpm"  # messages name commands as they were called: matrix/base/entry.py
+    os.environ["CKPM_PROGRAM"] = "ckpm"  # messages name commands as they were called: base/entry.py
 
 
 def _revision() -> str:

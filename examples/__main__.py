@@ -11,10 +11,10 @@ import sys
 import time
 from collections.abc import Sequence
 
-from dispatcher.jit.compiling import compile_each, where
+from ckpm.attention.jit.compiling import compile_each, where
+from ckpm.base.display import show
+from ckpm.kernels.families.libraries import library_with
 from examples.kernels import ARCH, SETS, declared
-from kernels.families.libraries import library_with
-from matrix.base.display import show
 from tests.docs.pages import ROOT, blocks
 from tests.docs.running import not_printed
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dispatcher import append
+from ckpm.attention import append
 from examples import kernels, results
 
 random = np.random.default_rng(10)

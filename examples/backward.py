@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from dispatcher import fmha_backward, reference
-from dispatcher.backward.reference import gradients
-from dispatcher.problems.problem import Problem
+from ckpm.attention import fmha_backward, reference
+from ckpm.attention.backward.reference import gradients
+from ckpm.attention.launch.encodings import decode, encode
+from ckpm.attention.problems.problem import Problem
 from examples.kernels import dispatcher
-from kernels.launch.encodings import decode, encode
 
 random = np.random.default_rng(0)
 shapes = ((2, 70, 4, 64), (2, 70, 4, 64), (2, 140, 2, 64), (2, 140, 2, 64))

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import numpy as np
 
-from dispatcher import Problem, reference
-from dispatcher.cpp.declared import declarations, kernels_of
-from dispatcher.cpp.running import build_program, run_program
-from dispatcher.jit.compiling import compile_keys
+from ckpm.attention import Problem, reference
+from ckpm.attention.cpp.declared import declarations, kernels_of
+from ckpm.attention.cpp.running import build_program, run_program
+from ckpm.attention.jit.compiling import compile_keys
+from ckpm.attention.launch.device import choose
+from ckpm.attention.launch.encodings import decode, encode
+from ckpm.base import settings
+from ckpm.kernels.code.toolchains import detect
 from examples import results
 from examples.kernels import ARCH
-from kernels.base import settings
-from kernels.code.toolchains import detect
-from kernels.launch.device import choose
-from kernels.launch.encodings import decode, encode
 
 SOURCE = Path(__file__).parent / "prefill.cpp"
 (declared,) = declarations(SOURCE)

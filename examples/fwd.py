@@ -5,7 +5,7 @@ Shapes are [batch, token, head, dim].
 
 import numpy as np
 
-from dispatcher import fmha, reference
+from ckpm.attention import fmha, reference
 from examples import kernels, results
 
 random = np.random.default_rng(0)

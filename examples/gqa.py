@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dispatcher import fmha, reference
+from ckpm.attention import fmha, reference
 from examples import kernels, results
 
 random = np.random.default_rng(2)

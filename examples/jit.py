@@ -1,9 +1,9 @@
 """Kernels on demand: two at once if they aren't in the cache, then loaded; and a second time, from the cache."""
 
-from dispatcher.jit.compiling import compile_each, where
-from dispatcher.jit.loading import load
+from ckpm.attention.jit.compiling import compile_each, where
+from ckpm.attention.jit.loading import load
+from ckpm.attention.launch.device import choose
 from examples.kernels import ARCH, declared
-from kernels.launch.device import choose
 
 device = choose("auto", ARCH)
 asked = [one.key for one in declared("batch_prefill", "batch_prefill_128")]

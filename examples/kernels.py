@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from dispatcher import Dispatcher, Instance, Registry, kernel_set
-from dispatcher.jit.on_demand import on_demand
-from kernels.launch.device import choose
+from ckpm.attention import Dispatcher, Instance, Registry, kernel_set
+from ckpm.attention.jit.on_demand import on_demand
+from ckpm.attention.launch.device import choose
 
 ARCH = "gfx950"
 _BF16: dict[str, Any] = {"dtype": "bf16", "hdim_q": 128}

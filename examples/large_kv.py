@@ -5,9 +5,9 @@ The kernel is that of sinks.py. Memory of the emulated device that nothing is wr
 
 import numpy as np
 
-from dispatcher import OnDevice, Pages, fmha, reference
+from ckpm.attention import OnDevice, Pages, fmha, reference
+from ckpm.attention.launch.encodings import decode, encode
 from examples import kernels, results
-from kernels.launch.encodings import decode, encode
 
 POOL = 5 * 2**30 // 256  # pages of one token of 256 bytes: 5 GB
 random = np.random.default_rng(12)

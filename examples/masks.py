@@ -5,7 +5,7 @@ Tiles of which no query sees a key are skipped: the counts show it.
 
 import numpy as np
 
-from dispatcher import fmha, reference
+from ckpm.attention import fmha, reference
 from examples import kernels, results
 
 random = np.random.default_rng(1)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dispatcher import Pages, fmha, reference
+from ckpm.attention import Pages, fmha, reference
 
 random = np.random.default_rng(0)
 q = random.uniform(-1, 1, (60, 4, 128))  # [token, head, dim]: sequences of 40 and 20 tokens

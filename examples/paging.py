@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dispatcher import Attention, Dispatcher, Pages, fmha, reference
+from ckpm.attention import Attention, Dispatcher, Pages, fmha, reference
 from examples import results
 
 HEADS = 2  # of Q; K and V have one

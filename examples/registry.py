@@ -3,11 +3,11 @@
 import tempfile
 from pathlib import Path
 
-from dispatcher import Dispatcher, ProblemBuilder, Registry, kernel_set
-from dispatcher.errors import DuplicateKernelError, UnknownKernelError
-from dispatcher.jit.on_demand import on_demand
+from ckpm.attention import Dispatcher, ProblemBuilder, Registry, kernel_set
+from ckpm.attention.errors import DuplicateKernelError, UnknownKernelError
+from ckpm.attention.jit.on_demand import on_demand
+from ckpm.attention.launch.device import choose
 from examples.kernels import ARCH
-from kernels.launch.device import choose
 
 tiles = [{"bm0": 64}, {"bm0": 128}]
 registry = Registry()

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dispatcher import Attention, Dispatcher, reference
-from kernels.launch.counters import flattened
-from kernels.launch.device import Device
-from kernels.launch.encodings import decode, encode
+from ckpm.attention import Attention, Dispatcher, reference
+from ckpm.attention.launch.counters import flattened
+from ckpm.attention.launch.device import Device
+from ckpm.attention.launch.encodings import decode, encode
 
 
 def numbers(random: np.random.Generator, *shape: int, dtype: str = "bf16") -> NDArray[np.float64]:

@@ -1,6 +1,6 @@
 """Sinks: leading keys that every query of a sliding window sees. The kernel is this project's own, `ckpm`."""
 
-from dispatcher import reference
+from ckpm.attention import reference
 from examples import kernels, paging, results
 
 cache = paging.sequences(8)

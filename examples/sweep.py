@@ -6,12 +6,12 @@ On a GPU kernels are compared by milliseconds, on the emulator by wave-instructi
 import tempfile
 from pathlib import Path
 
-from dispatcher import Dispatcher, Instance, Measurement, Registry, Timing, TuningDatabase
-from dispatcher.jit.compiling import compile_keys
-from dispatcher.selection import Heuristic
+from ckpm.attention import Dispatcher, Instance, Measurement, Registry, Timing, TuningDatabase
+from ckpm.attention.jit.compiling import compile_keys
+from ckpm.attention.launch.device import choose
+from ckpm.attention.selection import Heuristic
+from ckpm.kernels.library.request import LIBRARY
 from examples import kernels, paging, results
-from kernels.build.request import LIBRARY
-from kernels.launch.device import choose
 
 
 def alone(kernel: Instance) -> Heuristic:

@@ -9,13 +9,13 @@ import argparse
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from matrix.base.command_table import Commands, add_commands, run_command
-from matrix.options import Parser, add_selection_options
+from ckpm.base.command_table import Commands, add_commands, run_command
+from ckpm.matrix.options import Parser, add_selection_options
 
 
 def _build(parser: argparse.ArgumentParser) -> None:
-    from kernels.build import command
-    from kernels.cluster import command as cluster_command
+    from ckpm.cluster import command as cluster_command
+    from ckpm.kernels.library import command
 
     add_selection_options(parser, tier="smoke", checkouts=True)
     command.add_options(parser)
@@ -24,14 +24,14 @@ def _build(parser: argparse.ArgumentParser) -> None:
 
 
 def _render(parser: argparse.ArgumentParser) -> None:
-    from kernels.families import render_command
+    from ckpm.kernels.families import render_command
 
     render_command.add_options(parser)
     parser.set_defaults(run=render_command.run)
 
 
 def _manifest(parser: argparse.ArgumentParser) -> None:
-    from kernels.build.write_manifest import write_manifest
+    from ckpm.kernels.library.write_manifest import write_manifest
 
     def run(args: argparse.Namespace) -> int:
         write_manifest(args.plan)
@@ -42,94 +42,94 @@ def _manifest(parser: argparse.ArgumentParser) -> None:
 
 
 def _parity(parser: argparse.ArgumentParser) -> None:
-    from kernels.parity import command
+    from ckpm.kernels.parity import command
 
     command.add_options(parser)
     parser.set_defaults(run=command.run_command)
 
 
 def _reproduce(parser: argparse.ArgumentParser) -> None:
-    from kernels.build import reproduce
+    from ckpm.kernels.library import reproduce
 
     reproduce.add_options(parser)
     parser.set_defaults(run=reproduce.run)
 
 
 def _bench(parser: argparse.ArgumentParser) -> None:
-    from kernels.bench import command
-    from kernels.timing import ratios
+    from ckpm.attention.timing import ratios
+    from ckpm.bench import command
 
     command.add_options(parser)
     parser.set_defaults(run=lambda args: command.run(args, ratios.figures))
 
 
 def _measure(parser: argparse.ArgumentParser) -> None:
-    from kernels.bench import measure
+    from ckpm.bench import measure
 
     measure.add_options(parser)
     parser.set_defaults(run=measure.run)
 
 
 def _timing(parser: argparse.ArgumentParser) -> None:
-    from kernels.timing import command
+    from ckpm.attention.timing import command
 
     command.add_options(parser)
 
 
 def _timing_tables(parser: argparse.ArgumentParser) -> None:
-    from kernels.timing import tables
+    from ckpm.attention.timing import tables
 
     tables.add_options(parser)
 
 
 def _guard(parser: argparse.ArgumentParser) -> None:
-    from kernels.guard import command
+    from ckpm.decode.guard import command
 
     command.add_options(parser)
 
 
 def _decode(parser: argparse.ArgumentParser) -> None:
-    from kernels.decode import compare
+    from ckpm.decode import compare
 
     compare.add_options(parser)
 
 
 def _build_decode(parser: argparse.ArgumentParser) -> None:
-    from kernels.decode import built
+    from ckpm.decode import built
 
     built.add_options(parser)
 
 
 def _images(parser: argparse.ArgumentParser) -> None:
-    from kernels.containers import command
+    from ckpm.docker import command
 
     command.add_options(parser)
     parser.set_defaults(run=command.run)
 
 
 def _in_container(parser: argparse.ArgumentParser) -> None:
-    from kernels.containers import sessions
+    from ckpm.docker import sessions
 
     sessions.add_options(parser)
     parser.set_defaults(run=sessions.run)
 
 
 def _cluster_plan(parser: argparse.ArgumentParser) -> None:
-    from kernels.cluster import plan_command
+    from ckpm.cluster import plan_command
 
     plan_command.add_options(parser)
     parser.set_defaults(run=plan_command.run)
 
 
 def _benchmark(parser: argparse.ArgumentParser) -> None:
-    from kernels.bench import elsewhere
+    from ckpm.bench import elsewhere
 
     elsewhere.add_options(parser)
     parser.set_defaults(run=elsewhere.run)
 
 
 def _doctor(parser: argparse.ArgumentParser) -> None:
-    from kernels.build import doctor
+    from ckpm.kernels.library import doctor
 
     doctor.add_options(parser)
     parser.set_defaults(run=doctor.run)
@@ -142,7 +142,7 @@ COMMANDS: Commands = {
     "parity": ("compare with the upstreams' own codegen", _parity),
     "reproduce": ("build twice and compare every artifact", _reproduce),
     "bench": ("measure the promised figures", _bench),
-    "benchmark": ("the dispatcher's benchmark of a sweep: python -m dispatcher benchmark", _benchmark),
+    "benchmark": ("the dispatcher's benchmark of a sweep: python -m attention benchmark", _benchmark),
     "measure": ("count what the gates' problems do on the emulator", _measure),
     "timing": ("model what workgroups of the gates' problems take, wave by wave", _timing),
     "timing-tables": ("model V2 and V3 on the problems of published tables", _timing_tables),

@@ -13,14 +13,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from matrix.base.display import show
-from matrix.base.entry import exit_code
-from matrix.base.files import write_atomically
-from matrix.dialects import Dialect
-from matrix.export import COLUMNS, to_csv, to_json
-from matrix.keys import Key
-from matrix.options import Parser, add_dialect_options, add_selection_options, dialect_from, selection_from
-from matrix.selection import Selection, absences, select, select_some
+from ckpm.base.display import show
+from ckpm.base.entry import exit_code
+from ckpm.base.files import write_atomically
+from ckpm.matrix.dialects import Dialect
+from ckpm.matrix.export import COLUMNS, to_csv, to_json
+from ckpm.matrix.keys import Key
+from ckpm.matrix.options import Parser, add_dialect_options, add_selection_options, dialect_from, selection_from
+from ckpm.matrix.selection import Selection, absences, select, select_some
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -87,7 +87,7 @@ def _sweep_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _validate_options(parser: argparse.ArgumentParser) -> None:
-    from matrix.configurations.command import add_validate_options
+    from ckpm.matrix.configurations.command import add_validate_options
 
     add_validate_options(parser)
     parser.set_defaults(run=_validate)
@@ -108,28 +108,28 @@ def _export_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _testing_options(parser: argparse.ArgumentParser) -> None:
-    from matrix.problems.commands import add_testing_options, testing
+    from ckpm.matrix.problems.commands import add_testing_options, testing
 
     add_testing_options(parser)
     parser.set_defaults(run=_emitting(testing))
 
 
 def _match_options(parser: argparse.ArgumentParser) -> None:
-    from matrix.problems.commands import add_match_options, match
+    from ckpm.matrix.problems.commands import add_match_options, match
 
     add_match_options(parser)
     parser.set_defaults(run=_emitting(match))
 
 
 def _plan_options(parser: argparse.ArgumentParser) -> None:
-    from matrix.changes.command import add_plan_options, plan_text
+    from ckpm.matrix.changes.command import add_plan_options, plan_text
 
     add_plan_options(parser)
     parser.set_defaults(run=_emitting(plan_text))
 
 
 def _problems_options(parser: argparse.ArgumentParser) -> None:
-    from matrix.problems.problem import SUITES, TIERS
+    from ckpm.matrix.problems.problem import SUITES, TIERS
 
     parser.add_argument("--suite", default=None, help=f"{', '.join(SUITES)} (default: all)")
     parser.add_argument("--tier", default="smoke", help=f"{', '.join(TIERS)} (default: %(default)s)")
@@ -163,7 +163,7 @@ def _list(args: argparse.Namespace) -> None:
 
 
 def _sweep(args: argparse.Namespace) -> None:
-    from matrix.configurations.sweeps import sweep_selection
+    from ckpm.matrix.configurations.sweeps import sweep_selection
 
     (_count_selected if args.count_only else _list_selected)(args, *sweep_selection(args))
 
@@ -230,7 +230,7 @@ def _count_table(selection: Selection, counts: Sequence[Mapping[str, Any]], tota
 
 
 def _show(args: argparse.Namespace) -> None:
-    from matrix.explain import find_key, profiles_with, receipts_with, tiers_with
+    from ckpm.matrix.explain import find_key, profiles_with, receipts_with, tiers_with
 
     family, key = find_key(dialect_from(args), args.name, args.mask)
     row: dict[str, Any] = {
@@ -251,7 +251,7 @@ def _show(args: argparse.Namespace) -> None:
 
 
 def _why(args: argparse.Namespace) -> None:
-    from matrix.explain import why
+    from ckpm.matrix.explain import why
 
     chosen, selection = selection_from(args)
     explanation = why(chosen, selection, args.name)
@@ -280,7 +280,7 @@ def _why(args: argparse.Namespace) -> None:
 
 
 def _validate(args: argparse.Namespace) -> None:
-    from matrix.configurations.command import refuse_if_invalid, validate, written
+    from ckpm.matrix.configurations.command import refuse_if_invalid, validate, written
 
     report = validate(args)
     _emit(written(report, args.format))
@@ -289,8 +289,8 @@ def _validate(args: argparse.Namespace) -> None:
 
 def _problems(args: argparse.Namespace) -> None:
     """Names of problems, or every field of them; with ``--count`` figures for each suite."""
-    from matrix.problems.problem import SUITES, wave_instructions
-    from matrix.problems.tables import problems
+    from ckpm.matrix.problems.problem import SUITES, wave_instructions
+    from ckpm.matrix.problems.tables import problems
 
     by_suite = {suite: problems(suite, args.tier) for suite in ((args.suite,) if args.suite else SUITES)}
     if args.count:

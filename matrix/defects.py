@@ -6,11 +6,11 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from matrix.base.errors import WhereError
-from matrix.base.tablefile import Field, load
-from matrix.dialects import TABLES
-from matrix.keys import Key
-from matrix.where import Predicate, compile_where
+from ckpm.base.errors import WhereError
+from ckpm.base.tablefile import Field, load
+from ckpm.matrix.dialects import TABLES
+from ckpm.matrix.keys import Key
+from ckpm.matrix.where import Predicate, compile_where
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from matrix.base.errors import (
+from ckpm.base.errors import (
     NoListOfArchError,
     TableError,
     UnknownArchError,
@@ -21,9 +21,9 @@ from matrix.base.errors import (
     UnknownUpstreamError,
     UsageError,
 )
-from matrix.base.tablefile import Field, load, overlay
-from matrix.families import Family
-from matrix.family_tables import read_family
+from ckpm.base.tablefile import Field, load, overlay
+from ckpm.matrix.families import Family
+from ckpm.matrix.family_tables import read_family
 
 TABLES = Path(__file__).parent / "tables"
 

@@ -14,10 +14,10 @@ from itertools import compress, repeat
 from operator import itemgetter
 from typing import Any
 
-from matrix.families import GIVEN, Axis, Constraint, Family, Pipelines, TilePlace, Value, fits
-from matrix.keys import KEY_FIELDS, Key
-from matrix.names import writer
-from matrix.rules import Rule, broken
+from ckpm.matrix.families import GIVEN, Axis, Constraint, Family, Pipelines, TilePlace, Value, fits
+from ckpm.matrix.keys import KEY_FIELDS, Key
+from ckpm.matrix.names import writer
+from ckpm.matrix.rules import Rule, broken
 
 Partial = tuple[Any, ...]
 

@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from matrix.base.errors import NameSyntaxError
-from matrix.base.tablefile import Field
-from matrix.dialects import TABLES, Dialect, dialect, dialect_names, receipts
-from matrix.enumeration import keeps
-from matrix.families import Constraint, Family, Pipelines, Value, fits, tile_place
-from matrix.keys import Key, Tile
-from matrix.names import make_key, parse
-from matrix.rules import broken
-from matrix.selection import Selection, absences, conditions, profiles, select, shard_of, tiers
-from matrix.where import compile_where
+from ckpm.base.errors import NameSyntaxError
+from ckpm.base.tablefile import Field
+from ckpm.matrix.dialects import TABLES, Dialect, dialect, dialect_names, receipts
+from ckpm.matrix.enumeration import keeps
+from ckpm.matrix.families import Constraint, Family, Pipelines, Value, fits, tile_place
+from ckpm.matrix.keys import Key, Tile
+from ckpm.matrix.names import make_key, parse
+from ckpm.matrix.rules import broken
+from ckpm.matrix.selection import Selection, absences, conditions, profiles, select, shard_of, tiers
+from ckpm.matrix.where import compile_where
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ def why(chosen: Dialect, selection: Selection, name: str) -> Explanation:
     """Everything that keeps a kernel out of a selection, or what brings it in.
 
     Raises:
-        NameSyntaxError: the name doesn't parse; and whatever :func:`matrix.selection.select` raises.
+        NameSyntaxError: the name doesn't parse; and whatever :func:`ckpm.matrix.selection.select` raises.
     """
     family, values = find(chosen, name, selection.mask_impl)
     key = make_key(family, values, name)

@@ -12,8 +12,8 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from matrix.base.errors import RowError
-from matrix.keys import KEY_FIELDS, TILE_FIELDS, Key, Tile
+from ckpm.base.errors import RowError
+from ckpm.matrix.keys import KEY_FIELDS, TILE_FIELDS, Key, Tile
 
 COLUMNS = tuple(
     column for name in KEY_FIELDS for column in ([f"tile.{part}" for part in TILE_FIELDS] if name == "tile" else [name])

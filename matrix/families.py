@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from matrix.keys import Tile
-from matrix.rules import Rule
+from ckpm.matrix.keys import Tile
+from ckpm.matrix.rules import Rule
 
 Value = str | int | bool
 Constraint = Mapping[str, tuple[Value, ...]]  # field -> the values it may have

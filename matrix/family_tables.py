@@ -7,8 +7,8 @@ import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from matrix.base.tablefile import Field
-from matrix.families import (
+from ckpm.base.tablefile import Field
+from ckpm.matrix.families import (
     GIVEN,
     MASK_IMPLS,
     NUMBER,
@@ -23,8 +23,8 @@ from matrix.families import (
     Value,
     parse_tile,
 )
-from matrix.keys import KEY_FIELDS, TILE_FIELDS, TILE_NUMBERS, Tile
-from matrix.rules import RULES, Rule
+from ckpm.matrix.keys import KEY_FIELDS, TILE_FIELDS, TILE_NUMBERS, Tile
+from ckpm.matrix.rules import RULES, Rule
 
 _TABLE_FIELDS = (
     *("archs", "absent", "name", "tile", "order", "axes", "masks", "words", "tiles", "pipelines", "rules", "receipts"),

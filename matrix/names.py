@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import getitem, itemgetter
 from typing import Any
 
-from matrix.base.errors import NameSyntaxError
-from matrix.families import NUMBER, ROUND, SLOT, Axis, Family, Value, parse_tile, tile_pattern
-from matrix.keys import KEY_FIELDS, Key, Tile
+from ckpm.base.errors import NameSyntaxError
+from ckpm.matrix.families import NUMBER, ROUND, SLOT, Axis, Family, Value, parse_tile, tile_pattern
+from ckpm.matrix.keys import KEY_FIELDS, Key, Tile
 
 
 def writer(family: Family, fields: Sequence[str]) -> Callable[[Sequence[Any]], str]:

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from matrix.base.display import one_line
-from matrix.base.errors import UsageError
-from matrix.base.outputs import refuse_inputs_among
-from matrix.base.program import as_called
-from matrix.dialects import (
+from ckpm.base.display import one_line
+from ckpm.base.errors import UsageError
+from ckpm.base.outputs import refuse_inputs_among
+from ckpm.base.program import as_called
+from ckpm.matrix.dialects import (
     Dialect,
     check_arch,
     check_receipt,
@@ -22,9 +22,9 @@ from matrix.dialects import (
     receipts,
     upstreams,
 )
-from matrix.families import MASK_IMPLS
-from matrix.selection import Selection, parse_shard, profiles, tiers
-from matrix.upstream_profiles import library_variant, upstream_profiles, variant
+from ckpm.matrix.families import MASK_IMPLS
+from ckpm.matrix.selection import Selection, parse_shard, profiles, tiers
+from ckpm.matrix.upstream_profiles import library_variant, upstream_profiles, variant
 
 DEFAULT_UPSTREAM = "aiter"
 DEFAULT_ARCH = "gfx950"
@@ -56,7 +56,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """A command complains about its own unknown words: argparse would leave that to the program's parser.
 
-        No command writes over what it is given to read: see matrix/base/outputs.py. A profile of an upstream's has
+        No command writes over what it is given to read: see base/outputs.py. A profile of an upstream's has
         become that upstream. Raises UsageError, OverwriteError, UnknownUpstreamError, UnknownProfileError.
         """
         self.given.clear()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from matrix.keys import Tile, is_v3
+from ckpm.matrix.keys import Tile, is_v3
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from matrix.base.bounded import LARGEST_TABLE, read_bytes
-from matrix.base.display import one_line
-from matrix.base.errors import (
+from ckpm.base.bounded import LARGEST_TABLE, read_bytes
+from ckpm.base.display import one_line
+from ckpm.base.errors import (
     EmptySelectionError,
     FilterFileError,
     UnknownProfileError,
@@ -23,11 +23,11 @@ from matrix.base.errors import (
     UsageError,
     WhereError,
 )
-from matrix.base.tablefile import Field, load
-from matrix.dialects import TABLES, Dialect
-from matrix.enumeration import enumerate_keys
-from matrix.keys import Key
-from matrix.where import Predicate, any_of, compile_where
+from ckpm.base.tablefile import Field, load
+from ckpm.matrix.dialects import TABLES, Dialect
+from ckpm.matrix.enumeration import enumerate_keys
+from ckpm.matrix.keys import Key
+from ckpm.matrix.where import Predicate, any_of, compile_where
 
 _SHOWN, _LONGEST = 40, 500  # characters of a wrong value, and of the message of a user's error
 

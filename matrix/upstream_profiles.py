@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from matrix.base.errors import UnknownProfileError, UsageError
-from matrix.base.tablefile import load
-from matrix.dialects import TABLES, check_upstream, upstreams
-from matrix.selection import profiles
+from ckpm.base.errors import UnknownProfileError, UsageError
+from ckpm.base.tablefile import load
+from ckpm.matrix.dialects import TABLES, check_upstream, upstreams
+from ckpm.matrix.selection import profiles
 
 
 @functools.cache

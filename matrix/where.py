@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from matrix.base.errors import WhereError
-from matrix.keys import KEY_FIELDS, TILE_FIELDS, Key
+from ckpm.base.errors import WhereError
+from ckpm.matrix.keys import KEY_FIELDS, TILE_FIELDS, Key
 
 Predicate = Callable[[Key], bool]
 Getter = Callable[[Any], Any]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from matrix.base.importing import Importing
+from ckpm.base.importing import Importing
 
 if __name__ == "__main__":  # processes that a command starts may import this
     with Importing():
-        from reports.cli import main
+        from ckpm.reports.cli import main
     sys.exit(main())

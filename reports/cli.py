@@ -9,9 +9,9 @@ import argparse
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from matrix.base.command_table import Commands, add_commands, run_command
-from matrix.base.display import show
-from matrix.options import Parser
+from ckpm.base.command_table import Commands, add_commands, run_command
+from ckpm.base.display import show
+from ckpm.matrix.options import Parser
 
 
 def _junit(parser: argparse.ArgumentParser) -> None:
@@ -22,10 +22,10 @@ def _junit(parser: argparse.ArgumentParser) -> None:
 
 def _run_junit(args: argparse.Namespace) -> None:
     """Raises RecordError, DiskFullError, OutputError; FailedCasesError after the report is written."""
-    from kernels.base.junit import write_junit
-    from kernels.base.results import Results
-    from reports.errors import FailedCasesError
-    from reports.junit.write import summary
+    from ckpm.base.junit import write_junit
+    from ckpm.base.results import Results
+    from ckpm.reports.errors import FailedCasesError
+    from ckpm.reports.junit.write import summary
 
     results = Results.read(args.results)
     write_junit(results, args.output)
@@ -41,94 +41,94 @@ def _resources(parser: argparse.ArgumentParser) -> None:
 
 def _run_resources(args: argparse.Namespace) -> None:
     """Raises NoManifestError, ManifestError."""
-    from kernels.base.console import console
-    from kernels.build import resources
-    from reports.resources import read_manifest
+    from ckpm.base.console import console
+    from ckpm.kernels.library import resources
+    from ckpm.reports.resources import read_manifest
 
     resources.show(read_manifest(args.manifest), console())
 
 
 def _gate(parser: argparse.ArgumentParser) -> None:
-    from reports.gates import gate_command
+    from ckpm.reports.gates import gate_command
 
     gate_command.add_gate_options(parser)
 
 
 def _accept(parser: argparse.ArgumentParser) -> None:
-    from reports.gates import gate_command
+    from ckpm.reports.gates import gate_command
 
     gate_command.add_accept_options(parser)
 
 
 def _history(parser: argparse.ArgumentParser) -> None:
-    from reports.gates import gate_command
+    from ckpm.reports.gates import gate_command
 
     gate_command.add_history_options(parser)
 
 
 def _compare(parser: argparse.ArgumentParser) -> None:
-    from reports.gates import compare_command
-    from reports.timing.versions import remarks
+    from ckpm.reports.gates import compare_command
+    from ckpm.reports.timing.versions import remarks
 
     compare_command.add_options(parser, remarks)
 
 
 def _model(parser: argparse.ArgumentParser) -> None:
-    from reports.gates import model_command
+    from ckpm.reports.gates import model_command
 
     model_command.add_options(parser)
 
 
 def _timing(parser: argparse.ArgumentParser) -> None:
-    from reports.timing import command
+    from ckpm.reports.timing import command
 
     command.add_options(parser)
 
 
 def _references(parser: argparse.ArgumentParser) -> None:
-    from reports.gates import reference_command
+    from ckpm.reports.gates import reference_command
 
     reference_command.add_options(parser)
 
 
 def _html(parser: argparse.ArgumentParser) -> None:
-    from reports.page import commands
+    from ckpm.reports.page import commands
 
     commands.add_html_options(parser)
 
 
 def _summary(parser: argparse.ArgumentParser) -> None:
-    from reports.page import commands
+    from ckpm.reports.page import commands
 
     commands.add_summary_options(parser)
 
 
 def _table(parser: argparse.ArgumentParser) -> None:
-    from reports.page import commands
+    from ckpm.reports.page import commands
 
     commands.add_table_options(parser)
 
 
 def _merge(parser: argparse.ArgumentParser) -> None:
-    from reports.page import commands
+    from ckpm.reports.page import commands
 
     commands.add_merge_options(parser)
 
 
 def _qualify(parser: argparse.ArgumentParser) -> None:
-    from reports.release import commands
+    from ckpm.reports.release import commands
 
     commands.add_qualify_options(parser)
 
 
 def _verify_bundle(parser: argparse.ArgumentParser) -> None:
-    from reports.release import commands
+    from ckpm.reports.release import commands
 
     commands.add_verify_options(parser)
 
 
 def _archive(parser: argparse.ArgumentParser) -> None:
-    from reports.calibration import command
+    from ckpm.reports.calibration import command
 
     command.add_options(parser)
 

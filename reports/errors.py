@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from matrix.base.errors import CkPrefillError
+from ckpm.base.errors import CkPrefillError
 
 
 class FailedCasesError(CkPrefillError):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from kernels.bench.measure import performance_problems
-from matrix.problems.problem import SUITES, TIERS, Problem, mask_corner
-from matrix.problems.tables import problems
+from ckpm.bench.measure import performance_problems
+from ckpm.matrix.problems.problem import SUITES, TIERS, Problem, mask_corner
+from ckpm.matrix.problems.tables import problems
 
 
 @cache

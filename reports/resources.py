@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kernels.build.manifest import Manifest
-from kernels.errors import RecordError
-from reports.errors import ManifestError, NoManifestError
+from ckpm.base.errors import RecordError
+from ckpm.kernels.library.manifest import Manifest
+from ckpm.reports.errors import ManifestError, NoManifestError
 
 
 def read_manifest(file: Path) -> Manifest:

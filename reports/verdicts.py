@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.base.records import Source, Value, as_text
-from matrix.base.display import one_line
-from matrix.base.outputs import write_output
-from reports.errors import GateError, InconclusiveError, RegressedError
+from ckpm.base.display import one_line
+from ckpm.base.outputs import write_output
+from ckpm.base.records import Source, Value, as_text
+from ckpm.reports.errors import GateError, InconclusiveError, RegressedError
 
 GATES = ("static", "emulated", "gpu")
 # the worst first; a gate's verdict is the worst of its rows

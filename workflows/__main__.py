@@ -2,7 +2,7 @@
 
 import sys
 
-from workflows.cli import main
+from ckpm.workflows.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,7 +1,7 @@
-"""Run one line of shell as a step of a workflow does: ``python -m workflows.attempt COMMAND``.
+"""Run one line of shell as a step of a workflow does: ``python -m ckpm.workflows.attempt COMMAND``.
 
 It prints the command, runs it, and tries again only if every failure that our programs recorded in CKPM_FAILURES (see
-matrix/base/entry.py) is of class infrastructure. It ends with the exit code of the last try. Standard library only,
+base/entry.py) is of class infrastructure. It ends with the exit code of the last try. Standard library only,
 because it runs before anything is installed.
 """
 
@@ -61,5 +61,5 @@ def _explain(command: str, code: int) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("usage: python -m workflows.attempt COMMAND")
+        sys.exit("usage: python -m ckpm.workflows.attempt COMMAND")
     sys.exit(attempt(sys.argv[1]))

@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from matrix.base.display import show
-from matrix.base.entry import exit_code
-from matrix.options import Parser
-from reports.cli import parser as reports_parser
-from workflows import collect, render, runner
+from ckpm.base.display import show
+from ckpm.base.entry import exit_code
+from ckpm.matrix.options import Parser
+from ckpm.reports.cli import parser as reports_parser
+from ckpm.workflows import collect, render, runner
 
 
 def parser() -> argparse.ArgumentParser:

@@ -7,12 +7,12 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from kernels.base.records import Source, Value
-from matrix.base.files import writing
-from reports.errors import ShardError
-from reports.junit.merge import merge, read_shard
-from workflows.errors import NothingDoneError
-from workflows.outputs import Jobs, jobs
+from ckpm.base.files import writing
+from ckpm.base.records import Source, Value
+from ckpm.reports.errors import ShardError
+from ckpm.reports.junit.merge import merge, read_shard
+from ckpm.workflows.errors import NothingDoneError
+from ckpm.workflows.outputs import Jobs, jobs
 
 _OF_A_LIBRARY = ("arch", "upstream", "library", "command")  # fields of a build and of a run in a plan
 _LARGEST = 1 << 30  # bytes: larger than any result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from matrix.base.errors import CkPrefillError, UnknownWordError
+from ckpm.base.errors import CkPrefillError, UnknownWordError
 
 
 class StaleWorkflowError(CkPrefillError):

@@ -1,4 +1,4 @@
-"""Write a plan's jobs as outputs of a step: ``python -m workflows.outputs PLAN.json``. Standard library only.
+"""Write a plan's jobs as outputs of a step: ``python -m ckpm.workflows.outputs PLAN.json``. Standard library only.
 
 The outputs ``checks``, ``builds`` and ``runs`` are JSON lists with {"name", "command"} of each job. The job's artifact
 has the same name.

@@ -10,11 +10,11 @@ from typing import Any
 
 import jinja2
 
-from matrix.base.files import write_atomically
-from matrix.base.tablefile import load
-from matrix.changes.rules import Rules, rules
-from reports.release.qualification.stages import read_table
-from workflows.errors import StaleWorkflowError
+from ckpm.base.files import write_atomically
+from ckpm.base.tablefile import load
+from ckpm.matrix.changes.rules import Rules, rules
+from ckpm.reports.release.qualification.stages import read_table
+from ckpm.workflows.errors import StaleWorkflowError
 
 PROJECT = Path(__file__).resolve().parents[1]
 HERE = Path(__file__).resolve().parent

@@ -22,10 +22,10 @@ from typing import Any
 
 import yaml
 
-from matrix.base.display import show
-from matrix.changes.history import commit_of
-from workflows.errors import JobsFailedError, NothingDoneError, UnknownWorkflowError, WorkflowError
-from workflows.render import FOLDER, PROJECT, check, names
+from ckpm.base.display import show
+from ckpm.matrix.changes.history import commit_of
+from ckpm.workflows.errors import JobsFailedError, NothingDoneError, UnknownWorkflowError, WorkflowError
+from ckpm.workflows.render import FOLDER, PROJECT, check, names
 
 Texts = Mapping[str, str]
 _VALUE = re.compile(r"\$\{\{ *(.*?) *\}\}")

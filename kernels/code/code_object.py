@@ -1,6 +1,6 @@
 """GPU code inside a built file: which code objects there are, and what each kernel needs of the hardware.
 
-Files are read by the emulator (emulator/code_object.py, emulator/inspection): this is the one module of kernels/code/
+Files are read by the emulator (emulator/ckpm_emulator/code_object.py, emulator/ckpm_emulator/inspection): this is the one module of kernels/code/
 that knows it. The figures are those of the code object's metadata, described in LLVM's "User Guide for AMDGPU Backend",
 section Code Object V5 Metadata.
 """
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emulator import code_object
-from emulator import errors as emulated
-from kernels.errors import CodeObjectError
-from matrix.dialects import ComputeUnit, compute_units
+from ckpm.base.errors import CodeObjectError
+from ckpm.matrix.dialects import ComputeUnit, compute_units
+from ckpm_emulator import code_object
+from ckpm_emulator import errors as emulated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class KernelResources:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelCode:
-    """What a kernel's instructions show without running (emulator/inspection/inspect.py).
+    """What a kernel's instructions show without running (emulator/ckpm_emulator/inspection/inspect.py).
 
     ``loop`` counts the instructions of its hot loop by class, all 0 if it has no loop with matrix instructions;
     ``hazards`` are uses of registers and LDS before what is loaded or written there is waited for, as text, and
@@ -158,7 +158,7 @@ def functions(elf_bytes: bytes) -> dict[str, bytes]:
 
 def inspect(path: Path, arch: str) -> dict[str, KernelCode]:
     """What the code of each of a file's kernels for the arch shows, by symbol. Raises CodeObjectError."""
-    from emulator.inspection.inspect import inspect as inspected  # only here: other commands do without its cache
+    from ckpm_emulator.inspection.inspect import inspect as inspected  # only here: other commands do without its cache
 
     with _reading():
         kernels_of_file = inspected(path, arch)

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernels.errors import CodeObjectError
-from kernels.families.table import FAMILIES
+from ckpm.base.errors import CodeObjectError
+from ckpm.kernels.families.table import FAMILIES
 
 
 def match(

@@ -10,13 +10,13 @@ import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from kernels.families import symbol_words
-from kernels.families.family import INCLUDE, Family, Host, Values, deferred, on_own_trait
-from kernels.families.spellings import spellings
-from kernels.families.template_engine import environment
-from kernels.families.words import Features, device_check, flag, pad_flags, pad_words, tile_words
-from kernels.launch.harness import LaunchArguments
-from matrix.keys import Key, Tile, is_v3
+from ckpm.attention.launch.harness import LaunchArguments
+from ckpm.kernels.families import symbol_words
+from ckpm.kernels.families.family import INCLUDE, Family, Host, Values, deferred, on_own_trait
+from ckpm.kernels.families.spellings import spellings
+from ckpm.kernels.families.template_engine import environment
+from ckpm.kernels.families.words import Features, device_check, flag, pad_flags, pad_words, tile_words
+from ckpm.matrix.keys import Key, Tile, is_v3
 
 NAME = "batch_prefill"
 WIDE_GUARD = "defined(__gfx94__) || defined(__gfx950__)"  # archs with the instruction of 64-bit loads
@@ -292,7 +292,7 @@ FAMILY = Family(
         dispatch=dispatch_text,
         harness=harness_text,
         arguments=LaunchArguments,
-        launch=deferred("kernels.launch.launching", "run_problem"),
+        launch=deferred("ckpm.attention.launch.launching", "run_problem"),
         functions=("fmha_batch_prefill_",),
         headers=(INCLUDE,),
         whole_units=True,

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernels.families.words import Features
-from kernels.launch.c_abi import CheckedArguments
-from matrix.keys import Key
+from ckpm.attention.launch.c_abi import CheckedArguments
+from ckpm.kernels.families.words import Features
+from ckpm.matrix.keys import Key
 
 _HEADERS = Path(__file__).resolve().parents[1]
 INCLUDE = _HEADERS / "include"
 INCLUDE_FWD = _HEADERS / "include_fwd"  # apart: a change there leaves batch prefill's objects
 INCLUDE_BWD = _HEADERS / "include_bwd"
 
-Values = Mapping[str, Any]  # axis -> value, as matrix.names.parse reads them from a kernel's name
+Values = Mapping[str, Any]  # axis -> value, as ckpm.matrix.names.parse reads them from a kernel's name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,15 +9,15 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from kernels.families import fwd_words, symbol_words
-from kernels.families import words as cpp
-from kernels.families.family import Family, Host, Scenario, Values, deferred
-from kernels.families.fwd_dispatch import by_device, harness_text, one_stage
-from kernels.families.kernel_problems import attention_scenarios, not_laid_out, queries
-from kernels.families.spellings import Words, spellings
-from kernels.families.words import Features, flag, pad_words
-from kernels.launch.fwd_harness import FwdArguments
-from matrix.keys import Key
+from ckpm.attention.launch.fwd_harness import FwdArguments
+from ckpm.kernels.families import fwd_words, symbol_words
+from ckpm.kernels.families import words as cpp
+from ckpm.kernels.families.family import Family, Host, Scenario, Values, deferred
+from ckpm.kernels.families.fwd_dispatch import by_device, harness_text, one_stage
+from ckpm.kernels.families.kernel_problems import attention_scenarios, not_laid_out, queries
+from ckpm.kernels.families.spellings import Words, spellings
+from ckpm.kernels.families.words import Features, flag, pad_words
+from ckpm.matrix.keys import Key
 
 NAME = "fwd"
 _SYMBOLS = {
@@ -109,7 +109,7 @@ FAMILY = Family(
         dispatch=dispatch_text,
         harness=lambda dialect, _: harness_text(dialect, NAME, dropout=True, pages=False, splits=False),
         arguments=FwdArguments,
-        launch=deferred("kernels.launch.fwd_launching", "run_attention"),
+        launch=deferred("ckpm.attention.launch.fwd_launching", "run_attention"),
         functions=("fmha_fwd_",),
     ),
     scenarios=scenarios,

@@ -11,15 +11,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernels.families import symbol_words
-from kernels.families.family import Family, Host, Scenario, Values, deferred
-from kernels.families.fwd_dispatch import by_device, nested
-from kernels.families.kernel_problems import not_laid_out
-from kernels.families.spellings import spellings
-from kernels.families.template_engine import environment
-from kernels.families.words import Features, arch_tag, element, flag, guard, pad_flags, pad_words
-from kernels.launch.appendkv_harness import AppendKvArguments
-from matrix.keys import Key
+from ckpm.attention.launch.appendkv_harness import AppendKvArguments
+from ckpm.kernels.families import symbol_words
+from ckpm.kernels.families.family import Family, Host, Scenario, Values, deferred
+from ckpm.kernels.families.fwd_dispatch import by_device, nested
+from ckpm.kernels.families.kernel_problems import not_laid_out
+from ckpm.kernels.families.spellings import spellings
+from ckpm.kernels.families.template_engine import environment
+from ckpm.kernels.families.words import Features, arch_tag, element, flag, guard, pad_flags, pad_words
+from ckpm.matrix.keys import Key
 
 NAME = "fwd_appendkv"
 _ROPE = {"no": 0, "inter": 1, "half": 2}  # CK's RotaryEmbeddingEnum
@@ -150,7 +150,7 @@ FAMILY = Family(
         dispatch=dispatch_text,
         harness=harness_text,
         arguments=AppendKvArguments,
-        launch=deferred("kernels.launch.appendkv_launching", "run_append"),
+        launch=deferred("ckpm.attention.launch.appendkv_launching", "run_append"),
         functions=("fmha_fwd_appendkv_",),
     ),
     scenarios=scenarios,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from kernels.families.template_engine import environment
-from kernels.families.words import arch_tag, device_check
-from matrix.keys import Key
+from ckpm.kernels.families.template_engine import environment
+from ckpm.kernels.families.words import arch_tag, device_check
+from ckpm.matrix.keys import Key
 
 Arm = tuple[str, str, str, str, str]  # alias, kernel's name, trait, arch tag, conditions
 T = TypeVar("T")

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from kernels.families import fwd_words, symbol_words
-from kernels.families.family import Family, Scenario, Values
-from kernels.families.kernel_problems import MASKS, MOST, AttentionRequest, candidates, first, not_laid_out
-from kernels.families.words import Features, flag, pad_flags, pad_words
-from matrix.keys import Key
+from ckpm.kernels.families import fwd_words, symbol_words
+from ckpm.kernels.families.family import Family, Scenario, Values
+from ckpm.kernels.families.kernel_problems import MASKS, MOST, AttentionRequest, candidates, first, not_laid_out
+from ckpm.kernels.families.words import Features, flag, pad_flags, pad_words
+from ckpm.matrix.keys import Key
 
 NAME = "fwd_splitkv_combine"
 FIRST_STAGE = "fwd_splitkv"

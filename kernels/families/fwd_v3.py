@@ -11,14 +11,14 @@ import ctypes
 import re
 from collections.abc import Sequence
 
-from kernels.families import symbol_words
-from kernels.families.family import Family, Host, Scenario, Values, deferred
-from kernels.families.kernel_problems import attention_scenarios, not_laid_out
-from kernels.families.spellings import spellings
-from kernels.families.template_engine import environment
-from kernels.families.words import Features, device_check, flag, guard, pad_words, tile_words
-from kernels.launch.fwd_harness import FIELDS, FwdArguments
-from matrix.keys import Key
+from ckpm.attention.launch.fwd_harness import FIELDS, FwdArguments
+from ckpm.kernels.families import symbol_words
+from ckpm.kernels.families.family import Family, Host, Scenario, Values, deferred
+from ckpm.kernels.families.kernel_problems import attention_scenarios, not_laid_out
+from ckpm.kernels.families.spellings import spellings
+from ckpm.kernels.families.template_engine import environment
+from ckpm.kernels.families.words import Features, device_check, flag, guard, pad_words, tile_words
+from ckpm.matrix.keys import Key
 
 NAME = "fwd_v3"
 _ARGS = "ck_tile::fmha_fwd_v3_args"
@@ -118,7 +118,7 @@ FAMILY = Family(
         dispatch=dispatch_text,
         harness=harness_text,
         arguments=FwdArguments,
-        launch=deferred("kernels.launch.fwd_launching", "run_attention"),
+        launch=deferred("ckpm.attention.launch.fwd_launching", "run_attention"),
         functions=("fmha_fwd_v3_",),
         unread=frozenset({"max_seqlen_q", "scale_p", "scale_o", "nhead_stride_lse", "batch_stride_lse"}),
     ),

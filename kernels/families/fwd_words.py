@@ -6,9 +6,9 @@ device code is guarded to its own arch.
 
 from __future__ import annotations
 
-from kernels.families.spellings import Words, spellings
-from kernels.families.words import arch_tag, element, flag, guard, pad_flags, pad_words, tile_words
-from matrix.keys import Key
+from ckpm.kernels.families.spellings import Words, spellings
+from ckpm.kernels.families.words import arch_tag, element, flag, guard, pad_flags, pad_words, tile_words
+from ckpm.matrix.keys import Key
 
 # What CK's codegen loads at once along head dim, by the tile's kK0 block length (K0_MAX_SUBMAX_MAP).
 _LOADED = {32: 32, 48: 48, 64: 64, 96: 128, 128: 128, 192: 192, 256: 256}

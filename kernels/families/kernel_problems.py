@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.families.family import Scenario
-from kernels.families.words import pad_flags
-from matrix.keys import Key
-from matrix.problems.problem import FAMILY_SUITE, Problem
+from ckpm.kernels.families.family import Scenario
+from ckpm.kernels.families.words import pad_flags
+from ckpm.matrix.keys import Key
+from ckpm.matrix.problems.problem import FAMILY_SUITE, Problem
 
 _PAGE = 128  # tokens: kernels take a tile of at most so many keys from one page
 MOST = 8  # candidates of a scenario

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from kernels.families.family import Host
-from kernels.families.table import FAMILIES
-from matrix.base.errors import UsageError
-from matrix.keys import Key
-from matrix.options import DEFAULT_FAMILY
+from ckpm.base.errors import UsageError
+from ckpm.kernels.families.family import Host
+from ckpm.kernels.families.table import FAMILIES
+from ckpm.matrix.keys import Key
+from ckpm.matrix.options import DEFAULT_FAMILY
 
 
 def libraries() -> Mapping[str, tuple[str, ...]]:

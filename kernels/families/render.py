@@ -9,14 +9,14 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kernels.base.files import make_folder, write_if_changed
-from kernels.families.libraries import host, library_of_keys, library_with
-from kernels.families.table import FAMILIES
-from kernels.families.template_engine import environment, pattern
-from kernels.families.units import Unit
-from kernels.families.words import Features
-from matrix.base.outputs import forget_output, record, recorded
-from matrix.keys import Key
+from ckpm.base.files import make_folder, write_if_changed
+from ckpm.base.outputs import forget_output, record, recorded
+from ckpm.kernels.families.libraries import host, library_of_keys, library_with
+from ckpm.kernels.families.table import FAMILIES
+from ckpm.kernels.families.template_engine import environment, pattern
+from ckpm.kernels.families.units import Unit
+from ckpm.kernels.families.words import Features
+from ckpm.matrix.keys import Key
 
 
 def instance_text(key: Key, features: Features, space: str = "ckpm::k0") -> str:

@@ -6,16 +6,16 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from kernels.families.libraries import whole
-from kernels.families.render import render
-from kernels.families.units import DEFAULT_SIZE
-from kernels.families.units import plan as plan_units
-from kernels.families.words import features
-from matrix.base.display import show
-from matrix.base.errors import UsageError
-from matrix.base.outputs import demand_ours
-from matrix.options import add_selection_options, selection_from
-from matrix.selection import select_some
+from ckpm.base.display import show
+from ckpm.base.errors import UsageError
+from ckpm.base.outputs import demand_ours
+from ckpm.kernels.families.libraries import whole
+from ckpm.kernels.families.render import render
+from ckpm.kernels.families.units import DEFAULT_SIZE
+from ckpm.kernels.families.units import plan as plan_units
+from ckpm.kernels.families.words import features
+from ckpm.matrix.options import add_selection_options, selection_from
+from ckpm.matrix.selection import select_some
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from matrix.base.tablefile import Field, load
+from ckpm.base.tablefile import Field, load
 
 SPELLINGS = Path(__file__).with_name("spellings.yaml")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernels.families import (
+from ckpm.kernels.families import (
     batch_prefill,
     fwd,
     fwd_appendkv,
@@ -11,8 +11,8 @@ from kernels.families import (
     fwd_splitkv_combine,
     fwd_v3,
 )
-from kernels.families.backward import convert_dq, dot_do_o, dq_dk_dv
-from kernels.families.family import Family
+from ckpm.kernels.families.backward import convert_dq, dot_do_o, dq_dk_dv
+from ckpm.kernels.families.family import Family
 
 FAMILIES: dict[str, Family] = {
     one.name: one

@@ -11,8 +11,8 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernels.families.libraries import is_default
-from matrix.keys import Key
+from ckpm.kernels.families.libraries import is_default
+from ckpm.matrix.keys import Key
 
 DEFAULT_SIZE = 8
 

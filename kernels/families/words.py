@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kernels.families.spellings import spellings
-from matrix.base.errors import UsageError
-from matrix.keys import Key, Tile
+from ckpm.base.errors import UsageError
+from ckpm.kernels.families.spellings import spellings
+from ckpm.matrix.keys import Key, Tile
 
 
 @dataclass(frozen=True, slots=True)

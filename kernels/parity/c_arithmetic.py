@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kernels.errors import CppTextError
-from kernels.parity.cpp_tokens import Tokens, closing, closing_angle, spell, split_arguments
+from ckpm.base.errors import CppTextError
+from ckpm.kernels.parity.cpp_tokens import Tokens, closing, closing_angle, spell, split_arguments
 
 _MODULUS = 1 << 32
 _UNSIGNED = {("unsigned",), ("unsigned", "int"), ("uint32_t",), ("std", "::", "uint32_t")}

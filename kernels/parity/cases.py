@@ -14,20 +14,20 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.base import jobs
-from kernels.base.results import Case, Results
-from kernels.code.toolchains import Toolchain
-from kernels.errors import CodegenError, CppTextError
-from kernels.families import fwd_v3
-from kernels.families.libraries import host, library_with
-from kernels.families.render import unit_text
-from kernels.families.units import DEFAULT_SIZE, plan
-from kernels.families.words import features as features_of
-from kernels.parity import dispatch_text, machine_code
-from kernels.parity import v3 as parity_v3
-from kernels.parity.bindings import Binding, bindings, differences
-from kernels.parity.launches import launches
-from kernels.parity.names import (
+from ckpm.base import jobs
+from ckpm.base.errors import CodegenError, CppTextError
+from ckpm.base.results import Case, Results
+from ckpm.kernels.code.toolchains import Toolchain
+from ckpm.kernels.families import fwd_v3
+from ckpm.kernels.families.libraries import host, library_with
+from ckpm.kernels.families.render import unit_text
+from ckpm.kernels.families.units import DEFAULT_SIZE, plan
+from ckpm.kernels.families.words import features as features_of
+from ckpm.kernels.parity import dispatch_text, machine_code
+from ckpm.kernels.parity import v3 as parity_v3
+from ckpm.kernels.parity.bindings import Binding, bindings, differences
+from ckpm.kernels.parity.launches import launches
+from ckpm.kernels.parity.names import (
     Finding,
     Title,
     absent_arch,
@@ -37,15 +37,15 @@ from kernels.parity.names import (
     names_cases,
     stored_case,
 )
-from kernels.upstream.codegen_runner import Live, Rendered
-from kernels.upstream.trees import Tree, locate
-from matrix.defects import defects
-from matrix.dialects import APIS, dialect
-from matrix.dialects import archs as archs_table
-from matrix.enumeration import enumerate_keys
-from matrix.families import Family
-from matrix.keys import Key
-from matrix.published.golden import StoredList, stored_lists
+from ckpm.kernels.upstream.codegen_runner import Live, Rendered
+from ckpm.kernels.upstream.trees import Tree, locate
+from ckpm.matrix.defects import defects
+from ckpm.matrix.dialects import APIS, dialect
+from ckpm.matrix.dialects import archs as archs_table
+from ckpm.matrix.enumeration import enumerate_keys
+from ckpm.matrix.families import Family
+from ckpm.matrix.keys import Key
+from ckpm.matrix.published.golden import StoredList, stored_lists
 
 FAMILY = "batch_prefill"
 TEXT_APIS = ("fwd", "pagedkv_prefill", "fwd_splitkv", "fwd_appendkv", "bwd")
@@ -75,7 +75,7 @@ def compare_upstreams(request: Request, say: Say = _print) -> Results:
     """All cases of a request; a case that can't be checked has the outcome ``error`` and doesn't stop the others.
 
     Raises:
-        what :func:`kernels.upstream.trees.locate` raises: then there is nothing to compare with.
+        what :func:`ckpm.kernels.upstream.trees.locate` raises: then there is nothing to compare with.
     """
     cases: list[Case] = []
 

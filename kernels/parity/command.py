@@ -7,17 +7,25 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from kernels.base import jobs, junit, settings
-from kernels.base.processes import ended_by_signals
-from kernels.base.results import Results
-from kernels.code.toolchains import CHOICES, detect
-from kernels.errors import ParityError
-from kernels.parity.cases import Request, compare_upstreams
-from matrix.base.display import show
-from matrix.base.errors import UsageError
-from matrix.dialects import FAMILIES, HAND_WRITTEN, archs, check_arch, check_family, check_receipt, receipts, upstreams
-from matrix.families import MASK_IMPLS
-from matrix.options import words
+from ckpm.base import jobs, junit, settings
+from ckpm.base.display import show
+from ckpm.base.errors import ParityError, UsageError
+from ckpm.base.processes import ended_by_signals
+from ckpm.base.results import Results
+from ckpm.kernels.code.toolchains import CHOICES, detect
+from ckpm.kernels.parity.cases import Request, compare_upstreams
+from ckpm.matrix.dialects import (
+    FAMILIES,
+    HAND_WRITTEN,
+    archs,
+    check_arch,
+    check_family,
+    check_receipt,
+    receipts,
+    upstreams,
+)
+from ckpm.matrix.families import MASK_IMPLS
+from ckpm.matrix.options import words
 
 _SHOWN = 10
 _FAMILIES = (*FAMILIES, *HAND_WRITTEN)
@@ -68,7 +76,7 @@ def run_command(args: argparse.Namespace) -> int:
     """The command: 0 if everything agrees. The results are written before a difference is raised.
 
     Raises ParityError, DiskFullError, UsageError if there is nothing to compare, and what :func:`request_from` and
-    :func:`kernels.parity.cases.compare_upstreams` raise.
+    :func:`ckpm.kernels.parity.cases.compare_upstreams` raise.
     """
     started = time.monotonic()
     if args.output is not None:

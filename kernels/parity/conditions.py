@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kernels.errors import CppTextError
+from ckpm.base.errors import CppTextError
 
 
 @dataclass(frozen=True, slots=True)

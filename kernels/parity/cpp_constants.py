@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import functools
 
-from kernels.families.spellings import spellings
-from kernels.parity.conditions import FALSE, TRUE, Condition, conjunction, disjunction, negation
-from kernels.parity.cpp_tokens import Tokens, closing, closing_angle, split_arguments, tokenize
+from ckpm.kernels.families.spellings import spellings
+from ckpm.kernels.parity.conditions import FALSE, TRUE, Condition, conjunction, disjunction, negation
+from ckpm.kernels.parity.cpp_tokens import Tokens, closing, closing_angle, split_arguments, tokenize
 
 _IS_SAME = ("std", "::", "is_same_v", "<")
 _CHOICE = ("std", "::", "conditional_t", "<")

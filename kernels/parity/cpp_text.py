@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kernels.errors import CppTextError
-from kernels.parity.conditions import TRUE, Condition, conjunction, negation, parse_condition
-from kernels.parity.cpp_tokens import (
+from ckpm.base.errors import CppTextError
+from ckpm.kernels.parity.conditions import TRUE, Condition, conjunction, negation, parse_condition
+from ckpm.kernels.parity.cpp_tokens import (
     OPEN,
     Tokens,
     after_template_head,

@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-from kernels.errors import CppTextError
-from kernels.parity.conditions import Condition
+from ckpm.base.errors import CppTextError
+from ckpm.kernels.parity.conditions import Condition
 
 Tokens = tuple[str, ...]
 

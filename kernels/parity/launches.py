@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from kernels.errors import CppTextError
-from kernels.parity.bindings import LAUNCHER, Binding, binding, declared
-from kernels.parity.conditions import FALSE, TRUE, Condition, conjunction, negation, parse_condition
-from kernels.parity.cpp_constants import decided
-from kernels.parity.cpp_text import Function, If, Plain, Program, Scope, Template, declaration, read, statements
-from kernels.parity.cpp_tokens import Tokens, closing, closing_angle, condition_text, spell, split_arguments
+from ckpm.base.errors import CppTextError
+from ckpm.kernels.parity.bindings import LAUNCHER, Binding, binding, declared
+from ckpm.kernels.parity.conditions import FALSE, TRUE, Condition, conjunction, negation, parse_condition
+from ckpm.kernels.parity.cpp_constants import decided
+from ckpm.kernels.parity.cpp_text import Function, If, Plain, Program, Scope, Template, declaration, read, statements
+from ckpm.kernels.parity.cpp_tokens import Tokens, closing, closing_angle, condition_text, spell, split_arguments
 
 # Our text tells by it which kernel was selected; it launches nothing.
 _NOTED = ("ckpm", "::", "note_selected", "(")

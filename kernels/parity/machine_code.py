@@ -20,18 +20,18 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernels.base.trust import Store
-from kernels.code import code_object as codeobject
-from kernels.code.toolchains import Toolchain, device_command
-from kernels.errors import CompileError
-from kernels.families.family import INCLUDE, INCLUDE_BWD, INCLUDE_FWD
-from kernels.families.libraries import host, library_with
-from kernels.families.render import unit_text
-from kernels.families.units import Unit
-from kernels.families.words import features as features_of
-from kernels.upstream.trees import Tree
-from matrix.defects import Defect, defect_of, split
-from matrix.keys import Key
+from ckpm.base.errors import CompileError
+from ckpm.base.store import Store
+from ckpm.kernels.code import code_object as codeobject
+from ckpm.kernels.code.toolchains import Toolchain, device_command
+from ckpm.kernels.families.family import INCLUDE, INCLUDE_BWD, INCLUDE_FWD
+from ckpm.kernels.families.libraries import host, library_with
+from ckpm.kernels.families.render import unit_text
+from ckpm.kernels.families.units import Unit
+from ckpm.kernels.families.words import features as features_of
+from ckpm.kernels.upstream.trees import Tree
+from ckpm.matrix.defects import Defect, defect_of, split
+from ckpm.matrix.keys import Key
 
 INCLUDES = (INCLUDE, INCLUDE_FWD, INCLUDE_BWD)
 # Names of both texts' symbols depend on it, so it must be the same.

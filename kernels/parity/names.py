@@ -9,17 +9,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.base import jobs
-from kernels.base.results import Case
-from kernels.errors import CodegenError
-from kernels.upstream.codegen_runner import Live
-from kernels.upstream.trees import Tree
-from matrix.dialects import APIS, dialect
-from matrix.enumeration import enumerate_keys, enumerate_names
-from matrix.families import Family
-from matrix.keys import Key
-from matrix.published.comparison import compare_names
-from matrix.published.golden import StoredList, emission_sha256
+from ckpm.base import jobs
+from ckpm.base.errors import CodegenError
+from ckpm.base.results import Case
+from ckpm.kernels.upstream.codegen_runner import Live
+from ckpm.kernels.upstream.trees import Tree
+from ckpm.matrix.dialects import APIS, dialect
+from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
+from ckpm.matrix.families import Family
+from ckpm.matrix.keys import Key
+from ckpm.matrix.published.comparison import compare_names
+from ckpm.matrix.published.golden import StoredList, emission_sha256
 
 _SHOWN = 5
 

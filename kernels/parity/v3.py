@@ -13,23 +13,23 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.base.results import Case
-from kernels.code.toolchains import Toolchain
-from kernels.errors import CodegenError, CppTextError
-from kernels.families import fwd_v3
-from kernels.families.fwd_v3 import trait
-from kernels.families.words import features
-from kernels.parity import machine_code
-from kernels.parity.bindings import declared
-from kernels.parity.conditions import conjuncts, parse_condition
-from kernels.parity.cpp_text import Function, If, Plain, Program, read, statements
-from kernels.parity.cpp_tokens import Tokens, closing_angle, condition_text, spell, tokenize
-from kernels.parity.names import Finding, Title, error_case, judge
-from kernels.upstream.trees import Tree
-from matrix.dialects import dialect
-from matrix.enumeration import enumerate_keys
-from matrix.keys import Key
-from matrix.published.comparison import compare_names
+from ckpm.base.errors import CodegenError, CppTextError
+from ckpm.base.results import Case
+from ckpm.kernels.code.toolchains import Toolchain
+from ckpm.kernels.families import fwd_v3
+from ckpm.kernels.families.fwd_v3 import trait
+from ckpm.kernels.families.words import features
+from ckpm.kernels.parity import machine_code
+from ckpm.kernels.parity.bindings import declared
+from ckpm.kernels.parity.conditions import conjuncts, parse_condition
+from ckpm.kernels.parity.cpp_text import Function, If, Plain, Program, read, statements
+from ckpm.kernels.parity.cpp_tokens import Tokens, closing_angle, condition_text, spell, tokenize
+from ckpm.kernels.parity.names import Finding, Title, error_case, judge
+from ckpm.kernels.upstream.trees import Tree
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.enumeration import enumerate_keys
+from ckpm.matrix.keys import Key
+from ckpm.matrix.published.comparison import compare_names
 
 DISPATCH = "fmha_fwd_v3.cpp"
 _FUNCTION = "fmha_fwd_v3"

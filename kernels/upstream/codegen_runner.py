@@ -19,10 +19,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.base.trust import Store
-from kernels.errors import CodegenError
-from kernels.upstream.headers import content
-from kernels.upstream.trees import Tree
+from ckpm.base.errors import CodegenError
+from ckpm.base.store import Store
+from ckpm.kernels.upstream.headers import content
+from ckpm.kernels.upstream.trees import Tree
 
 TIMEOUT_SECONDS = 1800  # the backward list takes 26 s alone; on a crowded machine 600 s were seen
 _STDERR_LINES = 15
@@ -44,7 +44,7 @@ def knows_targets(tree: Tree) -> bool:
 def list_names(tree: Tree, arch: str, api: str, receipt: int, mask: str) -> list[str]:
     """Kernel names in upstream's order of emission; repetitions and all, without the dispatch file.
 
-    ``api`` is upstream's word (matrix.dialects.APIS), ``mask`` is ``simplified`` or ``generic``. Raises CodegenError.
+    ``api`` is upstream's word (ckpm.matrix.dialects.APIS), ``mask`` is ``simplified`` or ``generic``. Raises CodegenError.
     """
     with tempfile.TemporaryDirectory(prefix="ckpm-list-") as folder:
         _generate(tree, arch, api, receipt, mask, ("--list_blobs", "blobs.txt"), Path(folder))

@@ -12,8 +12,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from kernels.base.files import write_if_changed
-from matrix.base.bounded import BoundsError, parse_json, read_bytes, read_text
+from ckpm.base.bounded import BoundsError, parse_json, read_bytes, read_text
+from ckpm.base.files import write_if_changed
 
 RECORD = ".headers.json"  # in a build's output folder
 

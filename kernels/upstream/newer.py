@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from kernels.errors import UnfitTreeError
-from kernels.upstream.headers import content
-from matrix.dialects import Dialect
+from ckpm.base.errors import UnfitTreeError
+from ckpm.kernels.upstream.headers import content
+from ckpm.matrix.dialects import Dialect
 
 _ENUMERATION = re.compile(r"enum\s+(?:class|struct)?\s*(\w+)\s*(?::[^{;]*)?\{([^}]*)\}")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)

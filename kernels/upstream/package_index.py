@@ -21,8 +21,8 @@ from unearth import PackageFinder
 from unearth.errors import UnpackError
 from unearth.fetchers import PyPIClient
 
-from kernels.base.files import writing
-from kernels.errors import DownloadError
+from ckpm.base.errors import DownloadError
+from ckpm.base.files import writing
 
 
 def pip_settings() -> Mapping[str, str]:

@@ -20,14 +20,12 @@ from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from kernels.base.files import locked, writing
-from kernels.base.trust import demand_private
-from kernels.errors import ChecksumError, DownloadError, NotACkTreeError, UnfitTreeError
-from kernels.upstream.headers import State, content, states
-from kernels.upstream.newer import newer_targets, newer_words
-from matrix.base.errors import UsageError
-from matrix.base.files import sha256_of
-from matrix.dialects import Dialect, PackagedUpstream, check_upstream, dialect, dialect_names, upstreams
+from ckpm.base.errors import ChecksumError, DownloadError, NotACkTreeError, UnfitTreeError, UsageError
+from ckpm.base.files import locked, sha256_of, writing
+from ckpm.base.trust import demand_private
+from ckpm.kernels.upstream.headers import State, content, states
+from ckpm.kernels.upstream.newer import newer_targets, newer_words
+from ckpm.matrix.dialects import Dialect, PackagedUpstream, check_upstream, dialect, dialect_names, upstreams
 
 FMHA = Path("example/ck_tile/01_fmha")
 OWN_HEADERS = " with headers "  # in the identity of a tree, between a package and the text of our own headers
@@ -298,7 +296,7 @@ def _fetch(package: PackagedUpstream, folder: Path, say: Say) -> None:
 
 def fetch_archive(package: PackagedUpstream, archive: Path, say: Say = print) -> None:
     """Download a package's file to ``archive``. Raises ChecksumError (it is removed), DownloadError, OutputError."""
-    from kernels.upstream.package_index import download  # here: its HTTP client is a quarter of a command's start
+    from ckpm.kernels.upstream.package_index import download  # here: its HTTP client is a quarter of a command's start
 
     say(f"downloading {package.package} {package.version} ({package.summary})")
     download(package.package, package.version, package.file, archive)

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from matrix.base.files import write_atomically
-from matrix.changes.history import PROJECT
-from matrix.changes.plan import Plan, Touched, plan_since
+from ckpm.base.files import write_atomically
+from ckpm.matrix.changes.history import PROJECT
+from ckpm.matrix.changes.plan import Plan, Touched, plan_since
 
 _SHOWN = 3  # names and reasons in the text form; --json has all of them
 
@@ -25,7 +25,7 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
 def plan_text(args: argparse.Namespace) -> str:
     """What the command prints.
 
-    Raises what :func:`matrix.changes.plan.plan_since` raises; DiskFullError, OutputError.
+    Raises what :func:`ckpm.matrix.changes.plan.plan_since` raises; DiskFullError, OutputError.
     """
     plan = plan_since(PROJECT, args.since)
     if args.output:

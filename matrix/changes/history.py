@@ -8,7 +8,7 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from matrix.base.errors import NotACheckoutError, ShallowCloneError, UnknownRevisionError
+from ckpm.base.errors import NotACheckoutError, ShallowCloneError, UnknownRevisionError
 
 PROJECT = Path(__file__).resolve().parents[2]
 

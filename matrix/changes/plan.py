@@ -11,15 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from matrix.changes.comparison import Altered, CannotTellError, altered_kernels, altered_suites, states
-from matrix.changes.history import changed_paths, commit_of, extract
-from matrix.changes.rules import ALWAYS, Effect, Rules, rules
-from matrix.defects import defect_of
-from matrix.dialects import dialect, dialect_names, upstreams
-from matrix.keys import Key
-from matrix.options import DEFAULT_FAMILY
-from matrix.problems.problem import FAMILY_SUITE, SUITES
-from matrix.selection import Selection, select, take_shard
+from ckpm.matrix.changes.comparison import Altered, CannotTellError, altered_kernels, altered_suites, states
+from ckpm.matrix.changes.history import changed_paths, commit_of, extract
+from ckpm.matrix.changes.rules import ALWAYS, Effect, Rules, rules
+from ckpm.matrix.defects import defect_of
+from ckpm.matrix.dialects import dialect, dialect_names, upstreams
+from ckpm.matrix.keys import Key
+from ckpm.matrix.options import DEFAULT_FAMILY
+from ckpm.matrix.problems.problem import FAMILY_SUITE, SUITES
+from ckpm.matrix.selection import Selection, select, take_shard
 
 EVERY_SUITE = (*SUITES, FAMILY_SUITE)
 SMOKE = "smoke"  # the tier that suites and gates run on: the default of every session
@@ -102,7 +102,7 @@ def plan_since(root: Path, revision: str) -> Plan:
     """What differs between a revision and the working tree below ``root``, and what that can touch.
 
     Raises:
-        NotACheckoutError, UnknownRevisionError, ShallowCloneError: as matrix.changes.history says.
+        NotACheckoutError, UnknownRevisionError, ShallowCloneError: as ckpm.matrix.changes.history says.
         TableError: changes.yaml, or a table that the plan itself needs, can't be read.
     """
     commit = commit_of(root, revision)

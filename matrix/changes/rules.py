@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from matrix.base.tablefile import Field, load
-from matrix.dialects import FAMILIES, HAND_WRITTEN, TABLES
-from matrix.problems.problem import FAMILY_SUITE, SUITES
+from ckpm.base.tablefile import Field, load
+from ckpm.matrix.dialects import FAMILIES, HAND_WRITTEN, TABLES
+from ckpm.matrix.problems.problem import FAMILY_SUITE, SUITES
 
 COMPARISONS = ("kernels", "rules", "suites")
 ALWAYS = "lint"  # the check that no change goes without

@@ -36,8 +36,8 @@ def plain(field: Any) -> Any:
 
 
 def tables() -> dict[str, Any]:
-    from matrix.base.tablefile import load
-    from matrix.dialects import TABLES, dialect, dialect_names
+    from ckpm.base.tablefile import load
+    from ckpm.matrix.dialects import TABLES, dialect, dialect_names
 
     state: dict[str, Any] = {}
     for name in ("archs", "receipts", "upstreams", "tiers", "profiles", "defects"):
@@ -51,7 +51,7 @@ def tables() -> dict[str, Any]:
 
 
 def kernels(wanted: list[list[str]]) -> dict[str, Any]:
-    from matrix.dialects import dialect
+    from ckpm.matrix.dialects import dialect
 
     digests: dict[str, Any] = {}
     for name, family in wanted:
@@ -61,7 +61,7 @@ def kernels(wanted: list[list[str]]) -> dict[str, Any]:
 
 def _family(family: Any) -> dict[str, Any]:
     """Every list of kernels that some arch, receipt and mask set gives; archs of one trait have the same."""
-    from matrix.enumeration import enumerate_keys
+    from ckpm.matrix.enumeration import enumerate_keys
 
     by_traits = {_traits(traits): arch for arch, traits in family.archs.items()}
     rows: dict[str, set[str]] = {}
@@ -88,7 +88,7 @@ def _traits(traits: Any) -> str:
 
 def _different_receipts(family: Any) -> list[int]:
     """One receipt of each group that keeps the same; all of them if a rule asks for the number."""
-    from matrix.dialects import receipts
+    from ckpm.matrix.dialects import receipts
 
     if family.receipt_rules:
         return list(receipts())
@@ -98,7 +98,7 @@ def _different_receipts(family: Any) -> list[int]:
 
 
 def subsets(wanted: list[list[str]]) -> dict[str, Any]:
-    from matrix.dialects import dialect, dialect_names
+    from ckpm.matrix.dialects import dialect, dialect_names
 
     names_kept: dict[str, Any] = {}
     for kind, name in wanted:
@@ -112,9 +112,9 @@ def subsets(wanted: list[list[str]]) -> dict[str, Any]:
 
 def _membership(kind: str, name: str) -> Callable[[str, Any], bool]:
     """Whether a dialect's key is in a subset; nothing is in one that this state does not have."""
-    from matrix.defects import defects
-    from matrix.selection import profiles, tiers
-    from matrix.where import compile_where
+    from ckpm.matrix.defects import defects
+    from ckpm.matrix.selection import profiles, tiers
+    from ckpm.matrix.where import compile_where
 
     if kind == "defect":
         own = [one for one in defects() if one.name == name]
@@ -127,7 +127,7 @@ def _membership(kind: str, name: str) -> Callable[[str, Any], bool]:
 @functools.cache
 def _all_keys(family: Any) -> list[Any]:
     """The keys of receipt 0 for every arch trait and mask set."""
-    from matrix.enumeration import enumerate_keys
+    from ckpm.matrix.enumeration import enumerate_keys
 
     archs = {_traits(traits): arch for arch, traits in family.archs.items()}.values()
     lists = [enumerate_keys(family, arch=arch, mask_impl=mask) for arch in archs for mask in MASKS]
@@ -135,8 +135,8 @@ def _all_keys(family: Any) -> list[Any]:
 
 
 def problems() -> dict[str, Any]:
-    from matrix.problems.problem import SUITES, TIERS
-    from matrix.problems.tables import problems
+    from ckpm.matrix.problems.problem import SUITES, TIERS
+    from ckpm.matrix.problems.tables import problems
 
     return {
         suite: {tier: {one.name: _digest(one) for one in problems(suite, tier)} for tier in TIERS} for suite in SUITES

@@ -6,11 +6,11 @@ import argparse
 import json
 from pathlib import Path
 
-from matrix.base.errors import InvalidConfigurationError, UsageError
-from matrix.configurations.configuration import read_configuration
-from matrix.configurations.report import Finding, Report, judge, judge_kernel
-from matrix.dialects import dialect, dialect_names
-from matrix.options import add_dialect_options, dialect_from
+from ckpm.base.errors import InvalidConfigurationError, UsageError
+from ckpm.matrix.configurations.configuration import read_configuration
+from ckpm.matrix.configurations.report import Finding, Report, judge, judge_kernel
+from ckpm.matrix.dialects import dialect, dialect_names
+from ckpm.matrix.options import add_dialect_options, dialect_from
 
 
 def add_validate_options(parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,7 @@ The file is JSON or YAML::
     signature: {family: fwd, data_type: fp16, hdim_q: 128, hdim_v: 128, mask: no, bias: no, ...}
     algorithm: {pipeline: qr, tile: [6 numbers], wave: [9], warp: [9], block_per_cu: -1, num_wave_groups: 1, ...}
 
-``tile`` is bm0 bn0 bk0 bn1 bk1 bk0max as in :class:`matrix.keys.Tile`; of fwd_appendkv bs bsk bd bdv 0 0; of
+``tile`` is bm0 bn0 bk0 bn1 bk1 bk0max as in :class:`ckpm.matrix.keys.Tile`; of fwd_appendkv bs bsk bd bdv 0 0; of
 bwd_dq_dk_dv bm0 bn0 bk0..bk4 bhdq bhdv; fwd_splitkv_combine has its bn1 alone, the other backward families bm0, bn0.
 ``wave`` and ``warp`` are waves and warp tile along m, n, k of gemm 0, 1, 2; ``padding`` is seqlen_q, seqlen_k, hdim_q,
 hdim_v (the last two of bwd_dq_dk_dv may be 8: to a multiple of 8).
@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from matrix.base.bounded import LARGEST_TABLE, BoundsError, parse_json, read_text
-from matrix.base.errors import ConfigurationError, TableError, unknown_word
-from matrix.base.tablefile import Field, describe, load
-from matrix.configurations.limits import limits
-from matrix.keys import Key, Tile
+from ckpm.base.bounded import LARGEST_TABLE, BoundsError, parse_json, read_text
+from ckpm.base.errors import ConfigurationError, TableError, unknown_word
+from ckpm.base.tablefile import Field, describe, load
+from ckpm.matrix.configurations.limits import limits
+from ckpm.matrix.keys import Key, Tile
 
 _REQUIRED = object()
 

@@ -6,8 +6,8 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from matrix.base.tablefile import Field, load
-from matrix.dialects import FAMILIES, TABLES, archs
+from ckpm.base.tablefile import Field, load
+from ckpm.matrix.dialects import FAMILIES, TABLES, archs
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import matrix.configurations.tiles  # registers its rules
-import matrix.rules
-from matrix.configurations.configuration import Configuration, configuration_of
-from matrix.configurations.validation import RULES
-from matrix.dialects import Dialect, check_arch, receipts
-from matrix.enumeration import enumerate_keys
-from matrix.explain import Reason, find, outside
-from matrix.families import MASK_IMPLS, Axis, Family
-from matrix.keys import KEY_FIELDS, Key
-from matrix.names import make_key
+import ckpm.matrix.configurations.tiles  # registers its rules
+import ckpm.matrix.rules
+from ckpm.matrix.configurations.configuration import Configuration, configuration_of
+from ckpm.matrix.configurations.validation import RULES
+from ckpm.matrix.dialects import Dialect, check_arch, receipts
+from ckpm.matrix.enumeration import enumerate_keys
+from ckpm.matrix.explain import Reason, find, outside
+from ckpm.matrix.families import MASK_IMPLS, Axis, Family
+from ckpm.matrix.keys import KEY_FIELDS, Key
+from ckpm.matrix.names import make_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def findings(configuration: Configuration) -> list[Finding]:
             (one.path,),
             one.line,
             one.text,
-            "the form of a configuration: matrix.configurations.configuration",
+            "the form of a configuration: ckpm.matrix.configurations.configuration",
         )
         for one in configuration.mistakes
     ]
@@ -151,7 +151,7 @@ def _excused(finding: Finding) -> Finding:
 def _against(reason: Reason) -> Finding:
     """What keeps a name out of the matrix, with the fields of the key that it is about."""
     if reason.kind == "rule":
-        fields: Sequence[str] = matrix.rules.RULES[reason.name].fields
+        fields: Sequence[str] = ckpm.matrix.rules.RULES[reason.name].fields
     else:
         fields = (reason.name if reason.name in KEY_FIELDS else "tile" if reason.kind == "tile" else "pipeline",)
     rule = reason.name if reason.kind == "rule" else reason.kind

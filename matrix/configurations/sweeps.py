@@ -20,13 +20,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from matrix.base.display import show
-from matrix.base.errors import SweepError, UsageError
-from matrix.base.tablefile import Field, load
-from matrix.dialects import FAMILIES, TABLES, Dialect, dialect, dialect_names
-from matrix.keys import KEY_FIELDS, TILE_NUMBERS
-from matrix.options import selection_from
-from matrix.selection import Selection
+from ckpm.base.display import show
+from ckpm.base.errors import SweepError, UsageError
+from ckpm.base.tablefile import Field, load
+from ckpm.matrix.dialects import FAMILIES, TABLES, Dialect, dialect, dialect_names
+from ckpm.matrix.keys import KEY_FIELDS, TILE_NUMBERS
+from ckpm.matrix.options import selection_from
+from ckpm.matrix.selection import Selection
 
 _FIELDS = (
     *(name for name in KEY_FIELDS if name not in ("name", "family", "tile")),
@@ -48,7 +48,7 @@ def sweep_selection(args: argparse.Namespace) -> tuple[Dialect, Selection]:
     expect goes to stderr. ``--family`` narrows the sweep's families.
 
     Raises:
-        TableError, SweepError; what matrix.options.selection_from raises.
+        TableError, SweepError; what ckpm.matrix.options.selection_from raises.
         UsageError: --family names no family of the sweep.
     """
     sweep = read_sweep(args.file)

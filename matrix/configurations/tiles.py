@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from matrix.configurations.limits import limits
-from matrix.configurations.validation import ATTENTION, error, plain
+from ckpm.matrix.configurations.limits import limits
+from ckpm.matrix.configurations.validation import ATTENTION, error, plain
 
 _ASYNC = ("qr_async", "qr_async_trload", "qr_async_trload_v3")
 _WAVE_SIZE = 64  # lanes; the async pipelines are gfx9's

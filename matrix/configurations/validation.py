@@ -3,9 +3,9 @@
 A rule is a function of some fields of a configuration, named by its parameters; it returns what is wrong, "" for
 nothing. Its docstring says the reason, then the source, then, where CK's own codegen lists kernels that break it,
 "Contradicted:" and which. Such a rule still holds for a configuration that is no kernel of the matrix; a kernel of the
-matrix is judged by the matrix's tables (matrix.rules), and what the dispatcher thinks of it is only reported.
+matrix is judged by the matrix's tables (ckpm.matrix.rules), and what the dispatcher thinks of it is only reported.
 
-The document is dispatcher/codegen/fmha/validation.py of rocm-libraries pull request 5260 (May 2026), called the
+The document is attention/codegen/fmha/validation.py of rocm-libraries pull request 5260 (May 2026), called the
 dispatcher below. That arch and family are known ones is seen to while a configuration is read (unknown_word).
 """
 
@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from matrix.configurations.configuration import PATHS
-from matrix.configurations.limits import limits
+from ckpm.matrix.configurations.configuration import PATHS
+from ckpm.matrix.configurations.limits import limits
 
 Function = TypeVar("Function", bound=Callable[..., str])
 

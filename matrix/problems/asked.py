@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from matrix.dialects import Dialect
-from matrix.enumeration import enumerate_keys
-from matrix.families import Family
-from matrix.keys import Key
-from matrix.problems.problem import Problem, in_words, lacking, needed
-from matrix.rules import broken
+from ckpm.matrix.dialects import Dialect
+from ckpm.matrix.enumeration import enumerate_keys
+from ckpm.matrix.families import Family
+from ckpm.matrix.keys import Key
+from ckpm.matrix.problems.problem import Problem, in_words, lacking, needed
+from ckpm.matrix.rules import broken
 
 _FAMILY = "batch_prefill"
 

@@ -8,16 +8,16 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from matrix.base.display import show
-from matrix.base.errors import EmptySelectionError, NameSyntaxError, UsageError
-from matrix.dialects import FAMILIES, HAND_WRITTEN
-from matrix.export import to_csv, to_json
-from matrix.keys import Key
-from matrix.options import add_selection_options, selection_from
-from matrix.problems.matching import Matcher, exercised, tried
-from matrix.problems.problem import TIERS
-from matrix.problems.testing import DIRECTIONS, Shape, parse_shape, shapes
-from matrix.selection import select_some
+from ckpm.base.display import show
+from ckpm.base.errors import EmptySelectionError, NameSyntaxError, UsageError
+from ckpm.matrix.dialects import FAMILIES, HAND_WRITTEN
+from ckpm.matrix.export import to_csv, to_json
+from ckpm.matrix.keys import Key
+from ckpm.matrix.options import add_selection_options, selection_from
+from ckpm.matrix.problems.matching import Matcher, exercised, tried
+from ckpm.matrix.problems.problem import TIERS
+from ckpm.matrix.problems.testing import DIRECTIONS, Shape, parse_shape, shapes
+from ckpm.matrix.selection import select_some
 
 _FORMATS = ("text", "json", "csv")
 _TOLD = 5  # shapes without a kernel that are named beside a list of pairs

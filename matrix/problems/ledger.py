@@ -16,15 +16,15 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from matrix.base.errors import LedgerError, WhereError
-from matrix.base.tablefile import Field, load
-from matrix.dialects import archs, dialect_names, upstreams
-from matrix.problems.problem import FAMILY_SUITE, SUITES, Problem
-from matrix.where import compile_over
+from ckpm.base.errors import LedgerError, WhereError
+from ckpm.base.tablefile import Field, load
+from ckpm.matrix.dialects import archs, dialect_names, upstreams
+from ckpm.matrix.problems.problem import FAMILY_SUITE, SUITES, Problem
+from ckpm.matrix.where import compile_over
 
 LEDGER = Path(__file__).parents[1] / "ledger.yaml"
 OUTCOMES = ("wrong", "fault", "unsupported", "timeout")  # what a defect may end in
-# How a defect shows in a case that it alone is in; what each says is in tests/gpu/signatures/table.py.
+# How a defect shows in a case that it alone is in; what each says is in suites/signatures/table.py.
 SIGNATURES = (
     "whole_rows_are_read",
     "steps_are_read_whole",

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from matrix.keys import Key, is_v3
-from matrix.problems.testing import Shape
+from ckpm.matrix.keys import Key, is_v3
+from ckpm.matrix.problems.testing import Shape
 
 _ATTENTION = ("mode", "vlayout", "logits", "mask", "bias", "qscale", "sink")
 # The features of a shape that a family looks at; what it leaves out it does not compute, or takes at run time.

@@ -1,8 +1,8 @@
 """A problem: one attention launch as data, from shapes to the byte where its KV pool begins.
 
-Problems come from ``matrix/tables/problems`` (matrix.problems.tables). This module says what a problem is, which kernel
+Problems come from ``matrix/tables/problems`` (ckpm.matrix.problems.tables). This module says what a problem is, which kernel
 serves it (:func:`needed`), what it costs on an emulator (:func:`wave_instructions`), and which other problem must give
-the same bits (:func:`counterpart`). Buffers are made of it by kernels/launch/buffers.py.
+the same bits (:func:`counterpart`). Buffers are made of it by attention/launch/buffers.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from matrix.keys import V3_PIPELINE, Key, is_v3
+from ckpm.matrix.keys import V3_PIPELINE, Key, is_v3
 
 SUITES = ("batch-prefill", "large-kv", "page-fault", "dispatch", "sanitize")
 FAMILY_SUITE = "kernels"  # of libraries of fwd's families: their cases come from the kernels and not from a table

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from matrix.base.errors import ProblemError, UnknownSuiteError, UnknownTierError
-from matrix.base.tablefile import Field, load
-from matrix.dialects import TABLES
-from matrix.problems.problem import CHOICES, SUITES, TIERS, Problem, complaint, page_elements
+from ckpm.base.errors import ProblemError, UnknownSuiteError, UnknownTierError
+from ckpm.base.tablefile import Field, load
+from ckpm.matrix.dialects import TABLES
+from ckpm.matrix.problems.problem import CHOICES, SUITES, TIERS, Problem, complaint, page_elements
 
 FOLDER = TABLES / "problems"
 _INTEGERS = (

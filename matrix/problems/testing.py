@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from matrix.base.errors import UnknownTierError, UsageError
-from matrix.base.tablefile import Field, load
-from matrix.dialects import TABLES
-from matrix.problems.problem import TIERS
+from ckpm.base.errors import UnknownTierError, UsageError
+from ckpm.base.tablefile import Field, load
+from ckpm.matrix.dialects import TABLES
+from ckpm.matrix.problems.problem import TIERS
 
 FILE = TABLES / "testing.yaml"
 DIRECTIONS = ("fwd", "bwd")

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from matrix.base.errors import TableError
-from matrix.base.tablefile import Field, load
-from matrix.dialects import APIS
+from ckpm.base.errors import TableError
+from ckpm.base.tablefile import Field, load
+from ckpm.matrix.dialects import APIS
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

@@ -9,13 +9,13 @@ import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from matrix.base.errors import UsageError
-from reports.gates.model import TABLE
-from reports.gates.references import REFERENCES
-from reports.gates.statistics import SETTINGS
-from reports.page.inputs import files_of
-from reports.release.bundle.checksums import text_of
-from reports.release.bundle.names import CHECKSUMS
+from ckpm.base.errors import UsageError
+from ckpm.reports.gates.model import TABLE
+from ckpm.reports.gates.references import REFERENCES
+from ckpm.reports.gates.statistics import SETTINGS
+from ckpm.reports.page.inputs import files_of
+from ckpm.reports.release.bundle.checksums import text_of
+from ckpm.reports.release.bundle.names import CHECKSUMS
 
 ENDING = ".tar.gz"
 _BESIDE = ("*/*/*.xml", "report.html", "report.md", "*.log", "*/*/*.log")  # which reports don't read

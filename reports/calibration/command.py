@@ -6,14 +6,14 @@ import argparse
 import dataclasses
 from pathlib import Path
 
-from kernels.base.records import as_text
-from matrix.base.display import show
-from matrix.base.outputs import forget_output, refuse_inputs, write_output
-from reports.calibration.archive import gathered, packed, root_of
-from reports.calibration.contents import contents
-from reports.calibration.figures import published_csv, timed, timed_csv
-from reports.calibration.versions import versions
-from reports.page.inputs import gather
+from ckpm.base.display import show
+from ckpm.base.outputs import forget_output, refuse_inputs, write_output
+from ckpm.base.records import as_text
+from ckpm.reports.calibration.archive import gathered, packed, root_of
+from ckpm.reports.calibration.contents import contents
+from ckpm.reports.calibration.figures import published_csv, timed, timed_csv
+from ckpm.reports.calibration.versions import versions
+from ckpm.reports.page.inputs import gather
 
 
 def add_options(archive: argparse.ArgumentParser) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from reports.calibration.figures import Timed
-from reports.page.inputs import Inputs
-from reports.verdicts import Gate
+from ckpm.reports.calibration.figures import Timed
+from ckpm.reports.page.inputs import Inputs
+from ckpm.reports.verdicts import Gate
 
 _GPU = "hip"  # a fact of results: the device of ROCm's runtime
 _EMULATOR = "emulator"
@@ -75,7 +75,7 @@ def _name(inputs: Inputs, file: Path) -> str:
 def _lacking(cases: int, times: int, counted: int, published: int) -> list[str]:
     lines = []
     if not cases:
-        lines.append("no suite ran on a GPU: python -m tests.gpu --suite large-kv --device hip, and the other suites")
+        lines.append("no suite ran on a GPU: python -m suites --suite large-kv --device hip, and the other suites")
     if not times:
         lines.append("no problem was timed on a GPU: python -m reports compare --help")
     elif counted < times:

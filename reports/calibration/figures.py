@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from matrix.export import to_csv
-from reports.gates.model import Machine, estimate, machines
-from reports.gates.references import beside
-from reports.page.inputs import Inputs, LibraryResults, measured_seconds
-from reports.problems import flops, known_problems
+from ckpm.matrix.export import to_csv
+from ckpm.reports.gates.model import Machine, estimate, machines
+from ckpm.reports.gates.references import beside
+from ckpm.reports.page.inputs import Inputs, LibraryResults, measured_seconds
+from ckpm.reports.problems import flops, known_problems
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

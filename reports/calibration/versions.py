@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.base import settings
-from kernels.base.rocm_places import gpu_archs
-from kernels.build.doctor import examine
-from kernels.build.request import PROJECT
+from ckpm.base import settings
+from ckpm.base.rocm_places import gpu_archs
+from ckpm.kernels.library.doctor import examine
+from ckpm.kernels.library.request import PROJECT
 
 _OF_THE_MOMENT = ("cache", "jobs")  # doctor's findings that say what is free now
 

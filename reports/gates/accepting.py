@@ -13,11 +13,11 @@ import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from kernels.base.records import Source
-from matrix.base.bounded import read_bytes, read_text
-from matrix.base.files import is_special, write_atomically, writing
-from reports.errors import GateError
-from reports.gates.baseline import FOLDER, Acceptance, Baseline, Figures, history_of, place, read_history
+from ckpm.base.bounded import read_bytes, read_text
+from ckpm.base.files import is_special, write_atomically, writing
+from ckpm.base.records import Source
+from ckpm.reports.errors import GateError
+from ckpm.reports.gates.baseline import FOLDER, Acceptance, Baseline, Figures, history_of, place, read_history
 
 _REMEDY = "Delete it, and accept once more."
 

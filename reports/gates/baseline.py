@@ -16,12 +16,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.base.records import Source, Value
-from kernels.build.manifest import Manifest
-from kernels.upstream.trees import OWN_HEADERS
-from matrix.base.bounded import read_bytes, read_text
-from reports.errors import GateError
-from reports.verdicts import FAMILY
+from ckpm.base.bounded import read_bytes, read_text
+from ckpm.base.records import Source, Value
+from ckpm.kernels.library.manifest import Manifest
+from ckpm.kernels.upstream.trees import OWN_HEADERS
+from ckpm.reports.errors import GateError
+from ckpm.reports.verdicts import FAMILY
 
 FOLDER = Path(__file__).parents[1] / "baselines"
 INSTALLED = FOLDER.parts[-4:-2] == ("ckpm", "rooms")  # in a wheel, whose next version would replace them

@@ -7,14 +7,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.code.toolchains import CHOICES
-from matrix.base.errors import WhereError
-from matrix.base.tablefile import Field, load
-from matrix.dialects import archs, upstreams
-from matrix.keys import Key
-from matrix.where import Predicate, compile_where
-from reports.gates.comparing import Threshold
-from reports.verdicts import Row
+from ckpm.base.errors import WhereError
+from ckpm.base.tablefile import Field, load
+from ckpm.kernels.code.toolchains import CHOICES
+from ckpm.matrix.dialects import archs, upstreams
+from ckpm.matrix.keys import Key
+from ckpm.matrix.where import Predicate, compile_where
+from ckpm.reports.gates.comparing import Threshold
+from ckpm.reports.verdicts import Row
 
 BUDGETS = Path(__file__).with_name("budgets.yaml")
 _TOOLCHAINS = tuple(name for name in CHOICES if name != "auto")

@@ -9,19 +9,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from kernels.base import junit
-from kernels.bench.measure import performance_problems
-from kernels.build.request import LIBRARY
-from kernels.timing.tables import ARCH, UPSTREAM, WORK, library
-from matrix.base.display import show
-from matrix.base.errors import UsageError
-from matrix.dialects import check_built_arch
-from matrix.options import DEFAULT_ARCH
-from matrix.problems.problem import TIERS
-from reports.gates.references import beside
-from reports.gates.statistics import read_settings
-from reports.junit.write import write_gate
-from reports.verdicts import VERDICTS, Gate, demand
+from ckpm.attention.timing.tables import ARCH, UPSTREAM, WORK, library
+from ckpm.base import junit
+from ckpm.base.display import show
+from ckpm.base.errors import UsageError
+from ckpm.bench.measure import performance_problems
+from ckpm.kernels.library.request import LIBRARY
+from ckpm.matrix.dialects import check_built_arch
+from ckpm.matrix.options import DEFAULT_ARCH
+from ckpm.matrix.problems.problem import TIERS
+from ckpm.reports.gates.references import beside
+from ckpm.reports.gates.statistics import read_settings
+from ckpm.reports.junit.write import write_gate
+from ckpm.reports.verdicts import VERDICTS, Gate, demand
 
 
 def add_options(compare: argparse.ArgumentParser, remarks: Callable[[Gate], Iterable[str]]) -> None:
@@ -43,8 +43,8 @@ def add_options(compare: argparse.ArgumentParser, remarks: Callable[[Gate], Iter
 
 def run(args: argparse.Namespace, remarks: Callable[[Gate], Iterable[str]]) -> None:
     """Raises MeasureError, DeviceError, LibraryError, UsageError; GateError, RegressedError, InconclusiveError."""
-    from kernels.launch.device import choose  # only here: other commands do without NumPy and the emulator
-    from reports.gates import gpu as gpu_gate
+    from ckpm.attention.launch.device import choose  # only here: other commands do without NumPy and the emulator
+    from ckpm.reports.gates import gpu as gpu_gate
 
     arch = check_built_arch(args.arch).name
     chosen = [one for one in performance_problems(args.tier) if fnmatch.fnmatchcase(one.name, f"*{args.case}")]

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from matrix.base.tablefile import Field, load
-from reports.errors import GateError
-from reports.gates.baseline import Figures
-from reports.verdicts import Row
+from ckpm.base.tablefile import Field, load
+from ckpm.reports.errors import GateError
+from ckpm.reports.gates.baseline import Figures
+from ckpm.reports.verdicts import Row
 
 THRESHOLDS = Path(__file__).with_name("thresholds.yaml")
 BUILT = "built"  # the metric of a subject that one of the two sides doesn't have

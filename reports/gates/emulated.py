@@ -11,13 +11,13 @@ import functools
 from collections.abc import Mapping
 from pathlib import Path
 
-from kernels.bench import measure
-from kernels.launch.counters import Measurements
-from reports.errors import GateError
-from reports.gates import baseline
-from reports.gates.comparing import Threshold, compare, read_thresholds
-from reports.gates.model import Machine, estimate, machines, whole
-from reports.verdicts import Row
+from ckpm.attention.launch.counters import Measurements
+from ckpm.bench import measure
+from ckpm.reports.errors import GateError
+from ckpm.reports.gates import baseline
+from ckpm.reports.gates.comparing import Threshold, compare, read_thresholds
+from ckpm.reports.gates.model import Machine, estimate, machines, whole
+from ckpm.reports.verdicts import Row
 
 GATE = "emulated"
 TIER = "smoke"  # of the problems

@@ -11,24 +11,24 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kernels.base import junit
-from kernels.base.files import locked
-from matrix.base.display import show
-from matrix.base.errors import UsageError
-from matrix.base.outputs import refuse_inputs
-from matrix.dialects import check_built_arch
-from matrix.options import DEFAULT_ARCH, add_library_options
-from reports.errors import GateError
-from reports.gates import baseline
-from reports.gates import emulated as emulated_gate
-from reports.gates import static as static_gate
-from reports.gates.accepting import accept, complete
-from reports.gates.comparing import read_thresholds
-from reports.gates.history import steps
-from reports.gates.judged.library import gated_library
-from reports.gates.judged.what import DECODE, Judged
-from reports.junit.write import write_gate
-from reports.verdicts import VERDICTS, Gate, Row, demand
+from ckpm.base import junit
+from ckpm.base.display import show
+from ckpm.base.errors import UsageError
+from ckpm.base.files import locked
+from ckpm.base.outputs import refuse_inputs
+from ckpm.matrix.dialects import check_built_arch
+from ckpm.matrix.options import DEFAULT_ARCH, add_library_options
+from ckpm.reports.errors import GateError
+from ckpm.reports.gates import baseline
+from ckpm.reports.gates import emulated as emulated_gate
+from ckpm.reports.gates import static as static_gate
+from ckpm.reports.gates.accepting import accept, complete
+from ckpm.reports.gates.comparing import read_thresholds
+from ckpm.reports.gates.history import steps
+from ckpm.reports.gates.judged.library import gated_library
+from ckpm.reports.gates.judged.what import DECODE, Judged
+from ckpm.reports.junit.write import write_gate
+from ckpm.reports.verdicts import VERDICTS, Gate, Row, demand
 
 
 def add_gate_options(gate: argparse.ArgumentParser) -> None:
@@ -176,7 +176,7 @@ def _judged(args: argparse.Namespace) -> Judged:
 
 
 def _decode_kernels(args: argparse.Namespace) -> Judged:
-    from reports.gates.judged import decode  # only here: NumPy and the emulator
+    from ckpm.reports.gates.judged import decode  # only here: NumPy and the emulator
 
     return decode.built(args)
 

@@ -1,4 +1,4 @@
-"""Two libraries' times on one device, interleaved, and the verdict of reports.gates.statistics.
+"""Two libraries' times on one device, interleaved, and the verdict of ckpm.reports.gates.statistics.
 
 Both are loaded in one process and launched on the same buffers. The emulator has a timer too, so that the whole path
 can be run without a GPU: its times are the host's, and mostly too noisy for a verdict other than inconclusive.
@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernels.bench.measure import identity_facts, keys_of, manifest_of
-from kernels.launch.buffers import prepare
-from kernels.launch.c_abi import Library, Status
-from kernels.launch.device import Device
-from kernels.launch.launching import arguments, check, uploaded, v3_turned_off
-from matrix.keys import V3_PIPELINE, Key, is_v3
-from matrix.problems.problem import Problem, measured, serving
-from reports.errors import GateError
-from reports.gates.comparing import BUILT
-from reports.gates.statistics import ARMS, COLD, GATE, WARM, Samples, Settings, order, rows
-from reports.verdicts import V3_AGAINST_V2, Gate, Row
+from ckpm.attention.launch.buffers import prepare
+from ckpm.attention.launch.c_abi import Library, Status
+from ckpm.attention.launch.device import Device
+from ckpm.attention.launch.launching import arguments, check, uploaded, v3_turned_off
+from ckpm.bench.measure import identity_facts, keys_of, manifest_of
+from ckpm.matrix.keys import V3_PIPELINE, Key, is_v3
+from ckpm.matrix.problems.problem import Problem, measured, serving
+from ckpm.reports.errors import GateError
+from ckpm.reports.gates.comparing import BUILT
+from ckpm.reports.gates.statistics import ARMS, COLD, GATE, WARM, Samples, Settings, order, rows
+from ckpm.reports.verdicts import V3_AGAINST_V2, Gate, Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class Side:
 
     library: Library
     keys: Sequence[Key]
-    file_facts: Mapping[str, str]  # what the file is, as kernels.bench.measure.identity_facts says it
+    file_facts: Mapping[str, str]  # what the file is, as ckpm.bench.measure.identity_facts says it
     v3: bool | None = None
 
     def serves(self, problem: Problem) -> bool:

@@ -24,10 +24,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.launch.counters import Measured
-from matrix.base.tablefile import Field, load
-from matrix.dialects import compute_units
-from reports.errors import GateError
+from ckpm.attention.launch.counters import Measured
+from ckpm.base.tablefile import Field, load
+from ckpm.matrix.dialects import compute_units
+from ckpm.reports.errors import GateError
 
 TABLE = Path(__file__).with_name("model.yaml")
 _ONE_AFTER_THE_OTHER = ("salu", "smem", "vmem", "lds", "branch", "wait", "barrier", "other")

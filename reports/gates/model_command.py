@@ -8,10 +8,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from kernels.base.console import console
-from kernels.launch.counters import Measured, Measurements
-from reports.errors import GateError
-from reports.gates.model import Estimate, Machine, cannot_see, estimate, machines
+from ckpm.attention.launch.counters import Measured, Measurements
+from ckpm.base.console import console
+from ckpm.reports.errors import GateError
+from ckpm.reports.gates.model import Estimate, Machine, cannot_see, estimate, machines
 
 _UNITS = ("matrix", "vector", "lds", "l1", "serial")
 

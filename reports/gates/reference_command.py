@@ -7,8 +7,8 @@ import argparse
 from rich.console import Console
 from rich.table import Table
 
-from kernels.base.console import console
-from reports.gates.references import Reference, read_references
+from ckpm.base.console import console
+from ckpm.reports.gates.references import Reference, read_references
 
 
 def add_options(references: argparse.ArgumentParser) -> None:

@@ -13,11 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from matrix.base.tablefile import Field, load
-from matrix.problems.problem import CHOICES, Problem
-from reports.gates.statistics import WARM
-from reports.problems import flops, known_problems
-from reports.verdicts import Gate, Row
+from ckpm.base.tablefile import Field, load
+from ckpm.matrix.problems.problem import CHOICES, Problem
+from ckpm.reports.gates.statistics import WARM
+from ckpm.reports.problems import flops, known_problems
+from ckpm.reports.verdicts import Gate, Row
 
 REFERENCES = Path(__file__).with_name("references.yaml")
 MATCHED = ("tflops", "time_ratio")  # metrics that a gate's times can be held against

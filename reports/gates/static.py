@@ -10,14 +10,14 @@ import datetime
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kernels.build.manifest import Manifest
-from kernels.code import code_object as codeobject
-from kernels.code.code_object import KernelCode
-from reports.errors import GateError
-from reports.gates import baseline
-from reports.gates.budgets import Budgets, Built
-from reports.gates.comparing import Threshold, compare
-from reports.verdicts import Row
+from ckpm.kernels.code import code_object as codeobject
+from ckpm.kernels.code.code_object import KernelCode
+from ckpm.kernels.library.manifest import Manifest
+from ckpm.reports.errors import GateError
+from ckpm.reports.gates import baseline
+from ckpm.reports.gates.budgets import Budgets, Built
+from ckpm.reports.gates.comparing import Threshold, compare
+from ckpm.reports.verdicts import Row
 
 GATE = "static"
 _FIGURES = (

@@ -22,10 +22,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from matrix.base.tablefile import Field, load
-from reports.errors import GateError
-from reports.gates.mann_whitney import Shift, least_p_value, p_value, shift
-from reports.verdicts import Row
+from ckpm.base.tablefile import Field, load
+from ckpm.reports.errors import GateError
+from ckpm.reports.gates.mann_whitney import Shift, least_p_value, p_value, shift
+from ckpm.reports.verdicts import Row
 
 GATE = "gpu"
 WARM, COLD = "time", "time, cold cache"  # its metrics: seconds of a launch with a warm and with a cold cache

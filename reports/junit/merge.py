@@ -9,10 +9,10 @@ from xml.parsers.expat import ExpatError
 from junitparser import JUnitXml, TestSuite
 from junitparser.junitparser import JUnitXmlError
 
-from matrix.base.bounded import BoundsError, check_xml, read_text
-from matrix.base.display import one_line
-from matrix.base.outputs import write_output
-from reports.errors import FailedCasesError, ShardError
+from ckpm.base.bounded import BoundsError, check_xml, read_text
+from ckpm.base.display import one_line
+from ckpm.base.outputs import write_output
+from ckpm.reports.errors import FailedCasesError, ShardError
 
 _LONGEST = 200  # characters of a name or a complaint
 _REMEDY = "Run that shard again; what the others say is no pass without it."

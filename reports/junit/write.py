@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from kernels.base.junit import write_beside
-from kernels.base.results import Case, Results
-from matrix.base.display import one_line
-from reports.verdicts import FAMILY, Gate, Row, worst
+from ckpm.base.display import one_line
+from ckpm.base.junit import write_beside
+from ckpm.base.results import Case, Results
+from ckpm.reports.verdicts import FAMILY, Gate, Row, worst
 
 
 def gate_results(gate: Gate) -> Results:

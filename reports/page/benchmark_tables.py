@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from kernels.benchmark.best import best
-from reports.page.columns import Cell, Folded, Table, columns
-from reports.page.inputs import Inputs
+from ckpm.attention.sweeps.stored.best import best
+from ckpm.reports.page.columns import Cell, Folded, Table, columns
+from ckpm.reports.page.inputs import Inputs
 
 
 def best_kernels(inputs: Inputs) -> Table:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from reports.page.inputs import Inputs, LibraryResults, gates_of
-from reports.verdicts import Row
+from ckpm.reports.page.inputs import Inputs, LibraryResults, gates_of
+from ckpm.reports.verdicts import Row
 
 
 def static_rows(inputs: Inputs, library: LibraryResults, arch: str) -> Mapping[str, list[Row]]:

@@ -9,10 +9,10 @@ from itertools import repeat
 from operator import attrgetter
 from typing import Any
 
-from kernels.base.results import Case, CaseFault
-from reports.page.columns import STATUSES, Cell, Table, columns
-from reports.page.inputs import Tested
-from reports.problems import known_problems
+from ckpm.base.results import Case, CaseFault
+from ckpm.reports.page.columns import STATUSES, Cell, Table, columns
+from ckpm.reports.page.inputs import Tested
+from ckpm.reports.problems import known_problems
 
 _AXES = (
     "dtype", "mode", "hdim_q", "page_size", "kv_layout", "kv_table", "storage", "page_order", "table_end", "placement",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kernels.base.results import KNOWN_DEFECT
-from reports.verdicts import VERDICTS
+from ckpm.base.results import KNOWN_DEFECT
+from ckpm.reports.verdicts import VERDICTS
 
 Cell = str | int | float | None
 GATE_SYMBOLS = dict(zip(VERDICTS, "✗✗✗?▼✓", strict=True))

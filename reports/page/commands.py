@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from matrix.base.display import show
-from matrix.base.files import writing
-from matrix.base.outputs import forget_output, refuse_inputs, write_output
-from reports.errors import NothingToReportError
-from reports.junit.merge import demand_passed, merge
-from reports.page.html import write_html
-from reports.page.inputs import Inputs, files_of, gather
-from reports.page.markdown import markdown
-from reports.page.measurements import write_measurements
-from reports.page.overall import demand_pass, overall
+from ckpm.base.display import show
+from ckpm.base.files import writing
+from ckpm.base.outputs import forget_output, refuse_inputs, write_output
+from ckpm.reports.errors import NothingToReportError
+from ckpm.reports.junit.merge import demand_passed, merge
+from ckpm.reports.page.html import write_html
+from ckpm.reports.page.inputs import Inputs, files_of, gather
+from ckpm.reports.page.markdown import markdown
+from ckpm.reports.page.measurements import write_measurements
+from ckpm.reports.page.overall import demand_pass, overall
 
 
 def add_html_options(html: argparse.ArgumentParser) -> None:

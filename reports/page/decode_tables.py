@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from reports.gates.judged.what import DECODE, DECODE_CYCLES
-from reports.gates.references import read_references
-from reports.page.columns import GATE_SYMBOLS, Cell, Table, columns
-from reports.page.inputs import Inputs
-from reports.verdicts import Gate, worst
+from ckpm.reports.gates.judged.what import DECODE, DECODE_CYCLES
+from ckpm.reports.gates.references import read_references
+from ckpm.reports.page.columns import GATE_SYMBOLS, Cell, Table, columns
+from ckpm.reports.page.inputs import Inputs
+from ckpm.reports.verdicts import Gate, worst
 
 _SOURCE = "decode-"  # how the published figures' names begin
 _VARIANTS = {"resident": "before", "streaming": "after"}  # by a problem's form: the document's own words

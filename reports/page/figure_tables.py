@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from reports.gates.model import cannot_see, estimate, machines
-from reports.gates.references import beside
-from reports.page.columns import GATE_SYMBOLS, Cell, Folded, Table, columns, severity
-from reports.page.inputs import Inputs
+from ckpm.reports.gates.model import cannot_see, estimate, machines
+from ckpm.reports.gates.references import beside
+from ckpm.reports.page.columns import GATE_SYMBOLS, Cell, Folded, Table, columns, severity
+from ckpm.reports.page.inputs import Inputs
 
 
 def model(inputs: Inputs) -> Table:

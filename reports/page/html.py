@@ -16,14 +16,14 @@ from typing import Any
 
 import jinja2
 
-from matrix.base.display import printable
-from matrix.base.files import sha256_of
-from matrix.base.outputs import write_output
-from reports.page.columns import Table
-from reports.page.inputs import Inputs
-from reports.page.overall import SYMBOLS, Overall
-from reports.page.plots import plots
-from reports.page.sections import tables
+from ckpm.base.display import printable
+from ckpm.base.files import sha256_of
+from ckpm.base.outputs import write_output
+from ckpm.reports.page.columns import Table
+from ckpm.reports.page.inputs import Inputs
+from ckpm.reports.page.overall import SYMBOLS, Overall
+from ckpm.reports.page.plots import plots
+from ckpm.reports.page.sections import tables
 
 _TEMPLATES = Path(__file__).parent / "templates"
 

@@ -11,21 +11,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kernels.base.results import LIBRARY_SHA256, Case, Results
-from kernels.benchmark.record import Results as Benchmark
-from kernels.build.manifest import MANIFEST, Manifest
-from kernels.launch.counters import LIBRARY_FACTS, Measurements
-from kernels.timing.record import Timings
-from matrix.problems.ledger import LEDGER, Ledger, read_ledger
-from matrix.problems.problem import FAMILY_SUITE, SUITES
-from reports.errors import NothingToReportError, OrphanResultsError
-from reports.gates import baseline
-from reports.gates.budgets import Budgets, read_budgets
-from reports.gates.comparing import read_thresholds
-from reports.gates.emulated import COUNTERS
-from reports.gates.statistics import WARM
-from reports.resources import read_manifest
-from reports.verdicts import Gate
+from ckpm.attention.launch.counters import LIBRARY_FACTS, Measurements
+from ckpm.attention.sweeps.stored.record import Results as Benchmark
+from ckpm.attention.timing.record import Timings
+from ckpm.base.results import LIBRARY_SHA256, Case, Results
+from ckpm.kernels.library.manifest import MANIFEST, Manifest
+from ckpm.matrix.problems.ledger import LEDGER, Ledger, read_ledger
+from ckpm.matrix.problems.problem import FAMILY_SUITE, SUITES
+from ckpm.reports.errors import NothingToReportError, OrphanResultsError
+from ckpm.reports.gates import baseline
+from ckpm.reports.gates.budgets import Budgets, read_budgets
+from ckpm.reports.gates.comparing import read_thresholds
+from ckpm.reports.gates.emulated import COUNTERS
+from ckpm.reports.gates.statistics import WARM
+from ckpm.reports.resources import read_manifest
+from ckpm.reports.verdicts import Gate
 
 _SUITES = (*SUITES, FAMILY_SUITE)
 _GATES = tuple(f"{place}{name}*.json" for name in ("gate", "gpu") for place in ("", "*/*/"))
@@ -67,7 +67,7 @@ class Tested:
 class Inputs:
     """Everything that was found. ``gates`` are by file; ``today`` decides which ledger entries have expired.
 
-    ``history`` holds the lines of the libraries' histories (reports.gates.baseline.accept) by arch/toolchain/upstream.
+    ``history`` holds the lines of the libraries' histories (ckpm.reports.gates.baseline.accept) by arch/toolchain/upstream.
     """
 
     folder: Path
@@ -197,7 +197,7 @@ def _library(file: Path) -> LibraryResults:
         if digest and results.facts.get(LIBRARY_SHA256, digest) != digest:
             raise OrphanResultsError(
                 f"{places[suite]}: results of another build than the one beside it: its library had the sha256 "
-                f"{results.facts[LIBRARY_SHA256]}. Run it again: python -m tests.gpu --suite {suite} "
+                f"{results.facts[LIBRARY_SHA256]}. Run it again: python -m suites --suite {suite} "
                 f"--arch {manifest.archs[0]} --upstream {manifest.upstream}{_family(file, manifest, suite)}"
             )
     return LibraryResults(

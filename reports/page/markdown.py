@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from matrix.base.display import code_span
-from matrix.base.display import markdown as shown
-from reports.gates.references import beside
-from reports.page.columns import STATUSES
-from reports.page.decode_tables import decode
-from reports.page.inputs import Inputs
-from reports.page.overall import SYMBOLS, Overall, counted
-from reports.page.timing_tables import rows_of_versions
+from ckpm.base.display import code_span
+from ckpm.base.display import markdown as shown
+from ckpm.reports.gates.references import beside
+from ckpm.reports.page.columns import STATUSES
+from ckpm.reports.page.decode_tables import decode
+from ckpm.reports.page.inputs import Inputs
+from ckpm.reports.page.overall import SYMBOLS, Overall, counted
+from ckpm.reports.page.timing_tables import rows_of_versions
 
 _SHOWN = 15  # of each list: a comment of GitHub ends at 65,536 characters
 

@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kernels.bench.measure import compulsory_bytes
-from matrix.base.errors import NameSyntaxError, UnknownDialectError, UsageError
-from matrix.base.files import write_atomically
-from matrix.export import to_csv
-from matrix.problems.problem import Problem
-from reports.errors import ManifestError
-from reports.page.inputs import Inputs, LibraryResults, measured_seconds
-from reports.problems import flops, known_problems
+from ckpm.base.errors import NameSyntaxError, UnknownDialectError, UsageError
+from ckpm.base.files import write_atomically
+from ckpm.bench.measure import compulsory_bytes
+from ckpm.matrix.export import to_csv
+from ckpm.matrix.problems.problem import Problem
+from ckpm.reports.errors import ManifestError
+from ckpm.reports.page.inputs import Inputs, LibraryResults, measured_seconds
+from ckpm.reports.problems import flops, known_problems
 
 PROBLEM_COLUMNS = (
     "problem_name", "batch", "seqlen_q", "seqlen_k", "nhead_q", "nhead_k", "hdim_q", "hdim_v", "dtype",

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kernels.base.results import KNOWN_DEFECT, Case, Results
-from matrix.base.program import as_called
-from reports.errors import NotPassedError
-from reports.page.columns import STATUSES
-from reports.page.inputs import Inputs, LibraryResults, gates_of
-from reports.verdicts import VERDICTS as GATE_VERDICTS
+from ckpm.base.program import as_called
+from ckpm.base.results import KNOWN_DEFECT, Case, Results
+from ckpm.reports.errors import NotPassedError
+from ckpm.reports.page.columns import STATUSES
+from ckpm.reports.page.inputs import Inputs, LibraryResults, gates_of
+from ckpm.reports.verdicts import VERDICTS as GATE_VERDICTS
 
 # the worst first; 'not run' counts only if nothing at all passed, but every check that was not run is named
 VERDICTS = ("failed", "inconclusive", "passed", "not run")
@@ -63,7 +63,7 @@ def demand_pass(verdict: Overall) -> None:
 
 
 def counted(inputs: Inputs, library: LibraryResults, suite: str) -> Counter[str]:
-    """A suite's cases by status (reports.page.columns.STATUSES)."""
+    """A suite's cases by status (ckpm.reports.page.columns.STATUSES)."""
     return Counter(one.case.status for one in inputs.cases if one.library is library and one.suite == suite)
 
 

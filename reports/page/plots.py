@@ -8,17 +8,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from kernels.bench.measure import compulsory_bytes
-from kernels.timing.record import Timed
-from reports.gates.baseline import Acceptance
-from reports.gates.emulated import MODEL_METRICS
-from reports.gates.history import steps
-from reports.gates.model import Machine, estimate, machines
-from reports.page.inputs import Inputs, LibraryResults, measured_seconds
-from reports.problems import flops, known_problems
-from reports.timing.picture import legend, picture
-from reports.timing.versions import version_of
-from reports.verdicts import Row
+from ckpm.attention.timing.record import Timed
+from ckpm.bench.measure import compulsory_bytes
+from ckpm.reports.gates.baseline import Acceptance
+from ckpm.reports.gates.emulated import MODEL_METRICS
+from ckpm.reports.gates.history import steps
+from ckpm.reports.gates.model import Machine, estimate, machines
+from ckpm.reports.page.inputs import Inputs, LibraryResults, measured_seconds
+from ckpm.reports.problems import flops, known_problems
+from ckpm.reports.timing.picture import legend, picture
+from ckpm.reports.timing.versions import version_of
+from ckpm.reports.verdicts import Row
 
 _SHOWN = 40  # problems of one plot; the table holds all
 _WIDTH, _NAMES, _ROW = 980, 420, 20

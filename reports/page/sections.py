@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
 
-from kernels.base.results import KNOWN_DEFECT
-from kernels.code.code_object import KernelResources
-from matrix.dialects import compute_units
-from reports.page import benchmark_tables, budget_text, case_tables, decode_tables, figure_tables, timing_tables
-from reports.page.columns import GATE_SYMBOLS, STATUSES, Cell, Folded, Table, columns, severity
-from reports.page.inputs import Inputs, Tested
-from reports.verdicts import VERDICTS
+from ckpm.base.results import KNOWN_DEFECT
+from ckpm.kernels.code.code_object import KernelResources
+from ckpm.matrix.dialects import compute_units
+from ckpm.reports.page import benchmark_tables, budget_text, case_tables, decode_tables, figure_tables, timing_tables
+from ckpm.reports.page.columns import GATE_SYMBOLS, STATUSES, Cell, Folded, Table, columns, severity
+from ckpm.reports.page.inputs import Inputs, Tested
+from ckpm.reports.verdicts import VERDICTS
 
 
 def tables(inputs: Inputs) -> tuple[Table, ...]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from kernels.timing.machine import cannot_see as unseen
-from kernels.timing.record import CAUSES, PHASES
-from matrix.keys import V3_PIPELINE
-from reports.page.columns import Cell, Folded, Table, columns
-from reports.page.inputs import Inputs
-from reports.timing.command import origin
-from reports.timing.grid import launch, published
-from reports.timing.versions import Pair, PublishedRow, has_versions, published_rows, version_of
-from reports.verdicts import V3_AGAINST_V2
+from ckpm.attention.timing.machine import cannot_see as unseen
+from ckpm.attention.timing.record import CAUSES, PHASES
+from ckpm.matrix.keys import V3_PIPELINE
+from ckpm.reports.page.columns import Cell, Folded, Table, columns
+from ckpm.reports.page.inputs import Inputs
+from ckpm.reports.timing.command import origin
+from ckpm.reports.timing.grid import launch, published
+from ckpm.reports.timing.versions import Pair, PublishedRow, has_versions, published_rows, version_of
+from ckpm.reports.verdicts import V3_AGAINST_V2
 
 
 def timing(inputs: Inputs) -> Table:

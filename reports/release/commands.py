@@ -9,31 +9,29 @@ import sys
 import tempfile
 from pathlib import Path
 
-from kernels.base import settings
-from kernels.base.files import locked
-from kernels.build.request import PROJECT
-from kernels.code.toolchains import CHOICES, Toolchain, detect
-from kernels.errors import ToolchainMissingError
-from kernels.upstream.trees import locate
-from matrix.base.display import show
-from matrix.base.errors import UsageError
-from matrix.base.files import sha256_of
-from matrix.dialects import check_built_arch, check_upstream
-from matrix.problems.ledger import LEDGER, read_ledger
-from matrix.problems.problem import TIERS
-from reports.errors import ArchiveError, DirtyError
-from reports.release.bundle import names
-from reports.release.bundle.archive import unpack
-from reports.release.bundle.assemble import Release, assemble
-from reports.release.bundle.provenance import LOCAL_BUILDER, Origin
-from reports.release.bundle.rebuild import rebuild
-from reports.release.bundle.verify import describe, verify
-from reports.release.qualification.record import Facts
-from reports.release.qualification.run import Plan, demand_all, run
-from reports.release.qualification.stages import STAGES, read_table, steps
-from reports.release.qualification.state import Checkout, demand_pinned, demand_undamaged, read_checkout
-from reports.release.qualification.verdict import Verdict, examine, judge, known_defects
-from reports.release.qualification.waivers import read_waivers
+from ckpm.base import settings
+from ckpm.base.display import show
+from ckpm.base.errors import ToolchainMissingError, UsageError
+from ckpm.base.files import locked, sha256_of
+from ckpm.kernels.code.toolchains import CHOICES, Toolchain, detect
+from ckpm.kernels.library.request import PROJECT
+from ckpm.kernels.upstream.trees import locate
+from ckpm.matrix.dialects import check_built_arch, check_upstream
+from ckpm.matrix.problems.ledger import LEDGER, read_ledger
+from ckpm.matrix.problems.problem import TIERS
+from ckpm.reports.errors import ArchiveError, DirtyError
+from ckpm.reports.release.bundle import names
+from ckpm.reports.release.bundle.archive import unpack
+from ckpm.reports.release.bundle.assemble import Release, assemble
+from ckpm.reports.release.bundle.provenance import LOCAL_BUILDER, Origin
+from ckpm.reports.release.bundle.rebuild import rebuild
+from ckpm.reports.release.bundle.verify import describe, verify
+from ckpm.reports.release.qualification.record import Facts
+from ckpm.reports.release.qualification.run import Plan, demand_all, run
+from ckpm.reports.release.qualification.stages import STAGES, read_table, steps
+from ckpm.reports.release.qualification.state import Checkout, demand_pinned, demand_undamaged, read_checkout
+from ckpm.reports.release.qualification.verdict import Verdict, examine, judge, known_defects
+from ckpm.reports.release.qualification.waivers import read_waivers
 
 OUTPUT = Path("build/release")
 
@@ -63,7 +61,7 @@ def add_verify_options(check: argparse.ArgumentParser) -> None:
 
 
 def run_qualify(args: argparse.Namespace) -> None:
-    """Raises what the parts of reports.release.qualification and reports.release.bundle raise."""
+    """Raises what the parts of ckpm.reports.release.qualification and ckpm.reports.release.bundle raise."""
     demand_pinned(args.image)
     table = read_table(args.stages)
     if unknown := sorted(set(args.only) - {stage.name for stage in table.stages}):

@@ -9,12 +9,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from kernels.base.console import console
-from kernels.timing.machine import cannot_see, numbers
-from kernels.timing.record import CAUSES, PHASES, Check, PhaseShare, Timed, Timings
-from reports.errors import GateError
-from reports.timing.grid import launch, published
-from reports.timing.versions import PublishedRow, has_versions, published_rows, version_of
+from ckpm.attention.timing.machine import cannot_see, numbers
+from ckpm.attention.timing.record import CAUSES, PHASES, Check, PhaseShare, Timed, Timings
+from ckpm.base.console import console
+from ckpm.reports.errors import GateError
+from ckpm.reports.timing.grid import launch, published
+from ckpm.reports.timing.versions import PublishedRow, has_versions, published_rows, version_of
 
 
 def add_options(timing: argparse.ArgumentParser) -> None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kernels.timing.record import Timed
-from matrix.problems.problem import Problem, mask_corner
-from reports.gates.model import Machine, machines
-from reports.gates.references import read_references
-from reports.problems import flops, known_problems
+from ckpm.attention.timing.record import Timed
+from ckpm.matrix.problems.problem import Problem, mask_corner
+from ckpm.reports.gates.model import Machine, machines
+from ckpm.reports.gates.references import read_references
+from ckpm.reports.problems import flops, known_problems
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

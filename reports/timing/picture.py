@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from html import escape
 
-from kernels.timing.record import Timed
+from ckpm.attention.timing.record import Timed
 
 WIDTH = 980
 _LEFT, _ROW, _BAR, _TOP = 96, 22, 16, 8

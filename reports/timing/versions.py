@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kernels.bench.measure import performance_problems
-from kernels.timing.record import Timed, Timings
-from matrix.keys import V3_PIPELINE
-from matrix.problems.problem import TIERS, Problem
-from reports.gates.references import Reference, read_references
-from reports.gates.statistics import WARM
-from reports.problems import flops
-from reports.timing.grid import launch
-from reports.verdicts import V3_AGAINST_V2, Gate
+from ckpm.attention.timing.record import Timed, Timings
+from ckpm.bench.measure import performance_problems
+from ckpm.matrix.keys import V3_PIPELINE
+from ckpm.matrix.problems.problem import TIERS, Problem
+from ckpm.reports.gates.references import Reference, read_references
+from ckpm.reports.gates.statistics import WARM
+from ckpm.reports.problems import flops
+from ckpm.reports.timing.grid import launch
+from ckpm.reports.verdicts import V3_AGAINST_V2, Gate
 
 BOTH = ("V2", "V3")
 NOT_MEASURED = "not measured"

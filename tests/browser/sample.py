@@ -8,13 +8,13 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.base.results import Case, LedgerUse, Results
-from kernels.launch.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
-from reports.page.html import html
-from reports.page.inputs import gather
-from reports.page.overall import overall
-from reports.problems import known_problems
-from reports.verdicts import Gate, Row
+from ckpm.attention.launch.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
+from ckpm.base.results import Case, LedgerUse, Results
+from ckpm.reports.page.html import html
+from ckpm.reports.page.inputs import gather
+from ckpm.reports.page.overall import overall
+from ckpm.reports.problems import known_problems
+from ckpm.reports.verdicts import Gate, Row
 from tests.unit.manifests import write_library
 from tests.unit.reports.report_samples import AGREES, FAULT, FIGURES, KERNEL, PROBLEM, manifest
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from kernels.base.settings import cache_folder
-from kernels.launch.c_abi import Library
-from kernels.upstream.trees import Tree, locate
-from matrix.dialects import upstreams
-from matrix.keys import Key
+from ckpm.attention.launch.c_abi import Library
+from ckpm.base.settings import cache_folder
+from ckpm.kernels.upstream.trees import Tree, locate
+from ckpm.matrix.dialects import upstreams
+from ckpm.matrix.keys import Key
 from tests.build import real_kernel
 from tests.build.newest import MASK_IMPLS, Compiler, build_samples, build_whole, sample
 

@@ -15,18 +15,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernels.base.settings import cache_folder
-from kernels.build.request import VERSION_SCRIPT
-from kernels.code.toolchains import Toolchain, compile_command, detect, device_command, link_command
-from kernels.families import words
-from kernels.families.family import INCLUDE
-from kernels.families.render import dispatch_text, render
-from kernels.families.units import Unit
-from kernels.launch.c_abi import Library, load
-from kernels.launch.harness import LaunchArguments
-from matrix.dialects import dialect
-from matrix.keys import Key
-from matrix.selection import Selection, select
+from ckpm.attention.launch.c_abi import Library, load
+from ckpm.attention.launch.harness import LaunchArguments
+from ckpm.base.settings import cache_folder
+from ckpm.kernels.code.toolchains import Toolchain, compile_command, detect, device_command, link_command
+from ckpm.kernels.families import words
+from ckpm.kernels.families.family import INCLUDE
+from ckpm.kernels.families.render import dispatch_text, render
+from ckpm.kernels.families.units import Unit
+from ckpm.kernels.library.request import VERSION_SCRIPT
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.keys import Key
+from ckpm.matrix.selection import Selection, select
 
 DIALECT = "rocm-libraries-2026"
 INTERFACE = Path(__file__).resolve().parent.parent / "data" / "interface_2026"

@@ -10,8 +10,8 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kernels.launch.harness import Bias, KvLayout, KvTable, LaunchArguments, Mask, QScale
-from matrix.keys import Key
+from ckpm.attention.launch.harness import Bias, KvLayout, KvTable, LaunchArguments, Mask, QScale
+from ckpm.matrix.keys import Key
 from tests.build.newest import FIVE
 
 INT32_MAX = 2**31 - 1

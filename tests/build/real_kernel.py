@@ -7,12 +7,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from kernels.base.settings import cache_folder
-from kernels.build import command as build_command
-from kernels.build.request import Request
-from kernels.code.toolchains import detect
-from kernels.upstream.trees import Tree
-from matrix.selection import Selection
+from ckpm.base.settings import cache_folder
+from ckpm.kernels.code.toolchains import detect
+from ckpm.kernels.library import command as build_command
+from ckpm.kernels.library.request import Request
+from ckpm.kernels.upstream.trees import Tree
+from ckpm.matrix.selection import Selection
 
 NAME = (
     "fmha_batch_prefill_d128_bf16_group_b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16_qr_async_vr_psskddv"

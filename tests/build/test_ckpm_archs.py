@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kernels.base.settings import cache_folder
-from kernels.code.toolchains import detect, device_command
-from kernels.upstream.trees import Tree
+from ckpm.base.settings import cache_folder
+from ckpm.kernels.code.toolchains import detect, device_command
+from ckpm.kernels.upstream.trees import Tree
 
 _SOURCE = """
 #include "ckpm_prefill/paged_cache.hpp"

@@ -1,4 +1,4 @@
-"""dispatcher/include/ckpm_dispatcher.hpp, compiled by the embedded toolchain, with a built library on the emulator."""
+"""attention/include/ckpm_dispatcher.hpp, compiled by the embedded toolchain, with a built library on the emulator."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.cpp.declared import declarations, kernels_of
-from dispatcher.cpp.index import INDEX, write_index
-from dispatcher.cpp.running import build_program
-from dispatcher.jit.compiling import compile_keys
-from kernels.base.settings import cache_folder
-from kernels.build.manifest import MANIFEST
-from kernels.build.request import LIBRARY, PROJECT
-from kernels.code.toolchains import detect
+from ckpm.attention.cpp.declared import declarations, kernels_of
+from ckpm.attention.cpp.index import INDEX, write_index
+from ckpm.attention.cpp.running import build_program
+from ckpm.attention.jit.compiling import compile_keys
+from ckpm.base.settings import cache_folder
+from ckpm.kernels.code.toolchains import detect
+from ckpm.kernels.library.manifest import MANIFEST
+from ckpm.kernels.library.request import LIBRARY, PROJECT
 from tests.build.real_kernel import NAME
 
 PROGRAMS = PROJECT / "tests/data/dispatcher"
@@ -39,7 +39,7 @@ def folder(built: Path, tmp_path: Path) -> Path:
 
 def run(program: str, *words: Path) -> tuple[int, str]:
     """A program's exit code and all that was said."""
-    command = [sys.executable, "-m", "dispatcher", "run-cpp", str(PROGRAMS / program), *map(str, words)]
+    command = [sys.executable, "-m", "ckpm.attention", "run-cpp", str(PROGRAMS / program), *map(str, words)]
     done = subprocess.run(
         [*command, "--toolchain", "embedded", "--device", "emulator"],
         cwd=PROJECT,

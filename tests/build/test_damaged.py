@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from emulator.lowering.decode import decode
-from kernels.base.results import Results
-from kernels.build.request import LIBRARY, PROJECT
-from kernels.code import code_object as codeobject
-from tests.gpu import cli
-from tests.gpu.pool import Worker
-from tests.gpu.suites import Case, cases
+from ckpm.base.results import Results
+from ckpm.kernels.code import code_object as codeobject
+from ckpm.kernels.library.request import LIBRARY, PROJECT
+from ckpm.suites import cli
+from ckpm.suites.pool import Worker
+from ckpm.suites.suites import Case, cases
+from ckpm_emulator.lowering.decode import decode
 
 ARCH = "gfx950"
 NOP = (0xBF800000).to_bytes(4, "little")  # s_nop 0, SOPP of the CDNA3 and CDNA4 ISA documents
@@ -177,7 +177,7 @@ def test_a_worker_launches_after_a_fault(built: Path) -> None:
         "hazards": False,
         "family": "batch_prefill",
     }
-    worker = Worker([sys.executable, "-m", "tests.gpu.worker", json.dumps(setup)], {"PYTHONPATH": str(PROJECT)}, 600)
+    worker = Worker([sys.executable, "-m", "ckpm.suites.worker", json.dumps(setup)], {"PYTHONPATH": str(PROJECT)}, 600)
     try:
         good, bad = case("sanitize", "plain.m64-full-q64k300"), case("page-fault", "lengths.m64-q64k33")
         replies = [worker.run(one) for one in (good, bad, good, bad, good)]

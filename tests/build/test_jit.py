@@ -15,17 +15,17 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.jit.compiling import Compiled, compile_each, where
-from dispatcher.jit.errors import JitCompileError
-from dispatcher.jit.loading import load
-from kernels.base.settings import cache_folder
-from kernels.build.manifest import MANIFEST, Manifest
-from kernels.build.request import LIBRARY, PROJECT
-from kernels.errors import LibraryMismatchError
-from kernels.launch.device import Device, choose
-from kernels.upstream.trees import Tree, locate
-from matrix.dialects import dialect
-from matrix.selection import Selection, select
+from ckpm.attention.jit.compiling import Compiled, compile_each, where
+from ckpm.attention.jit.errors import JitCompileError
+from ckpm.attention.jit.loading import load
+from ckpm.attention.launch.device import Device, choose
+from ckpm.base.errors import LibraryMismatchError
+from ckpm.base.settings import cache_folder
+from ckpm.kernels.library.manifest import MANIFEST, Manifest
+from ckpm.kernels.library.request import LIBRARY, PROJECT
+from ckpm.kernels.upstream.trees import Tree, locate
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.selection import Selection, select
 from tests.build.real_kernel import NAME
 from tests.faults import killing
 
@@ -59,7 +59,7 @@ def emulator() -> Device:
 
 
 def start(name: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "dispatcher", "jit", name, "--toolchain", "embedded", "--device", "emulator"]
+    command = [sys.executable, "-m", "ckpm.attention", "jit", name, "--toolchain", "embedded", "--device", "emulator"]
     return subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -144,7 +144,7 @@ def test_a_header_of_a_checkout_that_is_edited(cache: Path, tmp_path: Path, tree
 def test_a_process_that_may_not_write_there(small: str, tmp_path: Path) -> None:
     place = tmp_path / "a file"
     place.write_text("")
-    command = [sys.executable, "-m", "dispatcher", "jit", small]
+    command = [sys.executable, "-m", "ckpm.attention", "jit", small]
     done = subprocess.run(
         command,
         cwd=PROJECT,

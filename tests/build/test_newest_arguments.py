@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kernels.launch.c_abi import Library, Status
-from kernels.launch.harness import FIELDS, KvLayout, KvTable, LaunchArguments
-from matrix.keys import Key
+from ckpm.attention.launch.c_abi import Library, Status
+from ckpm.attention.launch.harness import FIELDS, KvLayout, KvTable, LaunchArguments
+from ckpm.matrix.keys import Key
 from tests.build.newest import EIGHT, FIVE, MASK_IMPLS, Compiler, fake, record, units_of
 from tests.build.newest_requests import request
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from kernels.launch.c_abi import Library, Status
-from kernels.launch.harness import LaunchArguments
-from matrix.keys import Key
+from ckpm.attention.launch.c_abi import Library, Status
+from ckpm.attention.launch.harness import LaunchArguments
+from ckpm.matrix.keys import Key
 from tests.build.newest import AXES, DIALECT, EIGHT, FIVE, FORMS, MASK_IMPLS, all_keys, fake
 from tests.build.newest_requests import Model, request, requests
 

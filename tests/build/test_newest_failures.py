@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kernels.launch.c_abi import Library, Status
-from matrix.keys import Key
+from ckpm.attention.launch.c_abi import Library, Status
+from ckpm.matrix.keys import Key
 from tests.build.newest import EIGHT, NO_DEVICE, fake
 from tests.build.newest_requests import served
 

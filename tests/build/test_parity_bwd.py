@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kernels.upstream.trees import Tree
-from matrix.dialects import dialect
-from matrix.enumeration import enumerate_keys
-from matrix.keys import Key
+from ckpm.kernels.upstream.trees import Tree
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.enumeration import enumerate_keys
+from ckpm.matrix.keys import Key
 from tests.build.test_parity_fwd import TREE, cases, changed, same_code
 
 

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from kernels.base import jobs, settings
-from kernels.base.results import Case
-from kernels.code.toolchains import detect
-from kernels.families.libraries import host
-from kernels.parity import cases as parity
-from kernels.parity import machine_code
-from kernels.upstream import codegen_runner
-from kernels.upstream.trees import FMHA, Tree
-from matrix.dialects import dialect
-from matrix.enumeration import enumerate_keys
-from matrix.keys import Key
+from ckpm.base import jobs, settings
+from ckpm.base.results import Case
+from ckpm.kernels.code.toolchains import detect
+from ckpm.kernels.families.libraries import host
+from ckpm.kernels.parity import cases as parity
+from ckpm.kernels.parity import machine_code
+from ckpm.kernels.upstream import codegen_runner
+from ckpm.kernels.upstream.trees import FMHA, Tree
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.enumeration import enumerate_keys
+from ckpm.matrix.keys import Key
 
 TREE = "aiter"
 

@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from kernels.base import jobs, settings
-from kernels.base.results import Case
-from kernels.code.toolchains import detect
-from kernels.families import words
-from kernels.families.render import unit_text
-from kernels.families.units import plan
-from kernels.parity import cases as parity
-from kernels.parity import machine_code
-from kernels.parity import names as parity_names
-from kernels.parity.bindings import bindings
-from kernels.upstream import codegen_runner
-from kernels.upstream.trees import FMHA, Tree
-from matrix.dialects import dialect, upstreams
-from matrix.enumeration import enumerate_keys
-from matrix.families import MASK_IMPLS
+from ckpm.base import jobs, settings
+from ckpm.base.results import Case
+from ckpm.kernels.code.toolchains import detect
+from ckpm.kernels.families import words
+from ckpm.kernels.families.render import unit_text
+from ckpm.kernels.families.units import plan
+from ckpm.kernels.parity import cases as parity
+from ckpm.kernels.parity import machine_code
+from ckpm.kernels.parity import names as parity_names
+from ckpm.kernels.parity.bindings import bindings
+from ckpm.kernels.upstream import codegen_runner
+from ckpm.kernels.upstream.trees import FMHA, Tree
+from ckpm.matrix.dialects import dialect, upstreams
+from ckpm.matrix.enumeration import enumerate_keys
+from ckpm.matrix.families import MASK_IMPLS
 
 NAMES = tuple(name for name, package in upstreams().items() if package.has_codegen)
 

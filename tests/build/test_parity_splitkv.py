@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels.upstream.trees import Tree
+from ckpm.kernels.upstream.trees import Tree
 from tests.build.test_parity_fwd import TREE, cases, changed
 
 

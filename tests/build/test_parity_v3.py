@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from kernels.base import jobs, settings
-from kernels.code.toolchains import detect
-from kernels.parity import machine_code
-from kernels.parity import v3 as parity_v3
-from kernels.upstream.trees import FMHA, Tree
-from matrix.dialects import dialect
-from matrix.enumeration import enumerate_keys
+from ckpm.base import jobs, settings
+from ckpm.kernels.code.toolchains import detect
+from ckpm.kernels.parity import machine_code
+from ckpm.kernels.parity import v3 as parity_v3
+from ckpm.kernels.upstream.trees import FMHA, Tree
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.enumeration import enumerate_keys
 
 ARCH = "gfx950"
 FILES = "instances/fmha_fwd_v3_d128_"

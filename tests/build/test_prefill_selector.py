@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.families.family import INCLUDE
+from ckpm.kernels.families.family import INCLUDE
 from tests.build.newest import Compiler
 
 HEADERS = INCLUDE.parent / "include_prefill"

@@ -16,13 +16,13 @@ import pytest
 from elftools.elf.elffile import ELFFile
 from rich.console import Console
 
-from kernels.base.settings import cache_folder
-from kernels.build.manifest import Manifest
-from kernels.build.request import LIBRARY
-from kernels.build.resources import show
-from kernels.code import code_object as codeobject
-from kernels.code.toolchains import detect
-from reports.resources import read_manifest
+from ckpm.base.settings import cache_folder
+from ckpm.kernels.code import code_object as codeobject
+from ckpm.kernels.code.toolchains import detect
+from ckpm.kernels.library.manifest import Manifest
+from ckpm.kernels.library.request import LIBRARY
+from ckpm.kernels.library.resources import show
+from ckpm.reports.resources import read_manifest
 from tests.build.real_kernel import NAME
 
 LDS_LIMIT = {"gfx942": 64 * 1024, "gfx950": 160 * 1024}  # CDNA3 and CDNA4 ISA documents

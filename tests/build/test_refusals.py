@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from kernels.families import words
-from kernels.families.batch_prefill import harness_text
-from kernels.launch.c_abi import Library, Status
-from kernels.launch.harness import KvLayout, KvTable, LaunchArguments, QScale
-from kernels.upstream.trees import Tree
+from ckpm.attention.launch.c_abi import Library, Status
+from ckpm.attention.launch.harness import KvLayout, KvTable, LaunchArguments, QScale
+from ckpm.kernels.families import words
+from ckpm.kernels.families.batch_prefill import harness_text
+from ckpm.kernels.upstream.trees import Tree
 from tests.build.newest import DIALECT as NEWEST
 from tests.build.newest import INTERFACE, Compiler
 

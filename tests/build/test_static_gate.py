@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from emulator import code_object, image
-from emulator.inspection import hazards
-from emulator.inspection.hazard_rules import CLAUSE
-from emulator.inspection.inspect import inspect
-from emulator.lowering.decode import Instruction, decode
-from emulator.lowering.descriptor import refusal
-from kernels.build.manifest import Manifest
-from reports.errors import GateError
-from reports.gates import static as static_gate
-from reports.gates.comparing import compare, read_thresholds
-from reports.verdicts import Gate
+from ckpm.kernels.library.manifest import Manifest
+from ckpm.reports.errors import GateError
+from ckpm.reports.gates import static as static_gate
+from ckpm.reports.gates.comparing import compare, read_thresholds
+from ckpm.reports.verdicts import Gate
+from ckpm_emulator import code_object, image
+from ckpm_emulator.inspection import hazards
+from ckpm_emulator.inspection.hazard_rules import CLAUSE
+from ckpm_emulator.inspection.inspect import inspect
+from ckpm_emulator.lowering.decode import Instruction, decode
+from ckpm_emulator.lowering.descriptor import refusal
 
 ARCHS = ("gfx942", "gfx950")
 WAIT_FOR_ALL_LOADS = (0xBF8C0F70).to_bytes(4, "little")  # s_waitcnt vmcnt(0), as LLVM's assembler writes it

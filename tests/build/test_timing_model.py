@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kernels.build.request import LIBRARY, PROJECT
-from kernels.errors import MeasureError
-from kernels.timing.record import Timings
+from ckpm.attention.timing.record import Timings
+from ckpm.base.errors import MeasureError
+from ckpm.kernels.library.request import LIBRARY, PROJECT
 from tests.build.real_kernel import NAME
 
 PROBLEM = "performance/prefill.m64-full-q256k1024"

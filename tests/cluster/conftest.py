@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels import cli
-from kernels.base import settings
+from ckpm.base import settings
+from ckpm.kernels import cli
 from tests.cluster.machines import Compiler, Machines, machines
 
 Build = Callable[..., int]
@@ -32,7 +32,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("ROCM_PATH", str(folder / "rocm"))
         patch.delenv("CK_ROOT", raising=False)
         patch.setattr(
-            "kernels.build.request.manifest_command",  # there are no kernels in the stub's objects
+            "ckpm.kernels.library.request.manifest_command",  # there are no kernels in the stub's objects
             lambda folder: ("cp", f"{folder}/plan.json", f"{folder}/manifest.json"),
         )
         yield folder

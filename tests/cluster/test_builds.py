@@ -16,17 +16,17 @@ from pathlib import Path
 
 import pytest
 
-from kernels.build.plan import Step
-from kernels.cluster.compiling import Compiled, Recipe
-from kernels.cluster.errors import (
+from ckpm.base.errors import CompileError
+from ckpm.cluster.compiling import Compiled, Recipe
+from ckpm.cluster.errors import (
     ForeignWorkerError,
     NoWorkersError,
     SchedulerError,
     WorkersKilledError,
 )
-from kernels.cluster.identity import Sources, project
-from kernels.cluster.remote_steps import Place, RemoteSteps
-from kernels.errors import CompileError
+from ckpm.cluster.identity import Sources, project
+from ckpm.cluster.remote_steps import Place, RemoteSteps
+from ckpm.kernels.library.plan import Step
 from tests.cluster.conftest import Build
 from tests.cluster.machines import ROOT, Compiler, Machines, is_alive, machines
 
@@ -162,7 +162,7 @@ def test_a_unit_that_does_not_compile_fails_as_on_one_machine(
 
 def copy_of_project(folder: Path) -> Path:
     """This project, changed by a comment in one file of a room."""
-    for room in ("matrix", "kernels", "emulator", "tests/gpu"):
+    for room in ("matrix", "kernels", "emulator", "suites"):
         shutil.copytree(ROOT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "tests/__init__.py").touch()
     file = folder / "kernels/families/units.py"
@@ -231,7 +231,7 @@ def test_a_scheduler_without_workers(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("kernels.cluster.connection.PATIENCE_SECONDS", 4.0)
+    monkeypatch.setattr("ckpm.cluster.connection.PATIENCE_SECONDS", 4.0)
     with machines(environment / "local", {}) as empty:
         assert build("work", "--scheduler", empty.address) == NoWorkersError.exit_code
     assert f"dask worker {empty.address}" in capsys.readouterr().err

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels import cli
-from kernels.build.manifest import Manifest
+from ckpm.kernels import cli
+from ckpm.kernels.library.manifest import Manifest
 from tests.cluster.machines import Machines, machines
 from tests.cluster.test_builds import taken
 

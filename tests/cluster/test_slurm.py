@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from kernels.cluster.connection import connect
-from kernels.cluster.errors import NoWorkersError, SchedulerError, SlurmError
-from kernels.cluster.remote_steps import Place
+from ckpm.cluster.connection import connect
+from ckpm.cluster.errors import NoWorkersError, SchedulerError, SlurmError
+from ckpm.cluster.remote_steps import Place
 from tests.cluster.conftest import Build
 from tests.cluster.machines import Compiler, is_alive
 from tests.cluster.slurm_daemons import slurm, why_not

@@ -20,13 +20,13 @@ from pathlib import Path
 
 import pytest
 
-from kernels import cli as kernels_cli
-from kernels.base.records import as_text
-from kernels.base.results import Case, Results
-from kernels.cluster.errors import ForeignWorkerError, NoWorkersError
+from ckpm.base.records import as_text
+from ckpm.base.results import Case, Results
+from ckpm.cluster.errors import ForeignWorkerError, NoWorkersError
+from ckpm.kernels import cli as kernels_cli
+from ckpm.suites import cli
 from tests.cluster.machines import ROOT, Machines, is_alive, machines
 from tests.cluster.test_builds import copy_of_project, ended_by
-from tests.gpu import cli
 
 SECONDS = re.compile(r' time="[^"]*"')
 ADDRESS = re.compile(r'0x[0-9a-f]+|allocation \d+|(?:address|base|id)(?:"|&quot;): \d+')
@@ -94,7 +94,7 @@ def test_a_difference_would_be_seen(there: Machines, work: Path, tmp_path: Path)
 
 
 def suite_processes(there: Machines) -> list[int]:
-    """Processes of tests/gpu/worker.py that workers have started and that live."""
+    """Processes of suites/worker.py that workers have started and that live."""
     parents = {str(process.pid) for process in there.workers.values()}
     found = []
     for place in Path("/proc").glob("[0-9]*"):
@@ -103,14 +103,14 @@ def suite_processes(there: Machines) -> list[int]:
             parent = (place / "stat").read_text().rpartition(")")[2].split()[1]
         except OSError:  # it has ended
             continue
-        if "tests.gpu.worker" in words and parent in parents and is_alive(int(place.name)):
+        if "ckpm.suites.worker" in words and parent in parents and is_alive(int(place.name)):
             found.append(int(place.name))
     return found
 
 
 def on_first_case(there: Machines, monkeypatch: pytest.MonkeyPatch, action: object) -> list[object]:
     """Call ``action`` when the first reply has come, and other cases run."""
-    from tests.gpu import suites
+    from ckpm.suites import suites
 
     judge = suites.judge
     seen: list[object] = []
@@ -148,7 +148,7 @@ def test_a_cancelled_suite_leaves_nothing_running(
 def test_a_client_that_is_killed_leaves_nothing_running(there: Machines, work: Path, tmp_path: Path) -> None:
     options = ["--suite", "page-fault", "--device", "emulator", "--upstream", "aiter", "--work", str(work)]
     options += ["--output", str(tmp_path / "many.json"), "--scheduler", there.address]
-    client = subprocess.Popen([sys.executable, "-m", "tests.gpu", *options], cwd=ROOT, stdout=subprocess.DEVNULL)
+    client = subprocess.Popen([sys.executable, "-m", "ckpm.suites", *options], cwd=ROOT, stdout=subprocess.DEVNULL)
     while not (processes := suite_processes(there)):
         assert client.poll() is None, "it ended before anything was seen of it"
     os.kill(processes[0], signal.SIGSTOP)  # the run can't end now

@@ -9,8 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from kernels.decode.attention import compiled_stages, decode
-from kernels.decode.problem import (
+from ckpm.attention.launch.device import EmulatedDevice
+from ckpm.attention.launch.encodings import from_bf16, to_bf16
+from ckpm.base.errors import DeviceError
+from ckpm.decode.attention import compiled_stages, decode
+from ckpm.decode.problem import (
     Cache,
     Launch,
     Shape,
@@ -19,9 +22,6 @@ from kernels.decode.problem import (
     quantised,
     reduction_candidate,
 )
-from kernels.errors import DeviceError
-from kernels.launch.device import EmulatedDevice
-from kernels.launch.encodings import from_bf16, to_bf16
 
 CAPACITY = 256
 LENGTHS = (1, 32, 150, 256)  # a single token, a whole step, splits without tokens, a full cache

@@ -6,9 +6,8 @@ import dataclasses
 
 import pytest
 
-from kernels.decode.problem import RESIDENT, Launch, Shape, forced
-from kernels.errors import DeviceError
-from matrix.base.errors import UsageError
+from ckpm.base.errors import DeviceError, UsageError
+from ckpm.decode.problem import RESIDENT, Launch, Shape, forced
 from tests.decode.posed import SHAPE, worst
 
 ARCHS = ("gfx942", "gfx950")

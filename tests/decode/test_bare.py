@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels.cli import main
-from kernels.guard.errors import KernelFileError, OverBudgetError, SignatureError, UnacceptedError
+from ckpm.decode.guard.errors import KernelFileError, OverBudgetError, SignatureError, UnacceptedError
+from ckpm.kernels.cli import main
 
 HEAD = "import triton\nimport triton.language as tl\n"
 SOFTMAX = f"""{HEAD}

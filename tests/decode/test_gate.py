@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from kernels.cli import main as kernels
-from kernels.decode.built import MANIFEST
-from kernels.errors import MeasureError, RecordError
-from reports.cli import main
-from reports.errors import GateError, RegressedError
+from ckpm.base.errors import MeasureError, RecordError
+from ckpm.decode.built import MANIFEST
+from ckpm.kernels.cli import main as kernels
+from ckpm.reports.cli import main
+from ckpm.reports.errors import GateError, RegressedError
 
 ARCH = "gfx950"
 

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from kernels.cli import main
-from kernels.decode.attention import SOURCE
-from kernels.decode.problem import RESIDENT, Launch, Shape, attention_candidate, forced
-from kernels.decode.tuned import LAUNCHES, configurations, tuned
-from kernels.guard.candidates import Judged
-from kernels.guard.command import OWN
-from kernels.guard.compiling import function_of, judge
-from kernels.guard.errors import KernelFileError, OverBudgetError, UnacceptedError
-from kernels.guard.figures import Budget
-from kernels.guard.pruning import early_config_prune
-from kernels.guard.ratchet import Accepted
-from kernels.guard.table import read_table
+from ckpm.decode.attention import SOURCE
+from ckpm.decode.guard.candidates import Judged
+from ckpm.decode.guard.command import OWN
+from ckpm.decode.guard.compiling import function_of, judge
+from ckpm.decode.guard.errors import KernelFileError, OverBudgetError, UnacceptedError
+from ckpm.decode.guard.figures import Budget
+from ckpm.decode.guard.pruning import early_config_prune
+from ckpm.decode.guard.ratchet import Accepted
+from ckpm.decode.guard.table import read_table
+from ckpm.decode.problem import RESIDENT, Launch, Shape, attention_candidate, forced
+from ckpm.decode.tuned import LAUNCHES, configurations, tuned
+from ckpm.kernels.cli import main
 
 SHAPE = Shape(heads_kv=1, heads_q=8, head_dim=128, groups=4, splits=8, page_size=0, stored="fp8")
 LEAN = Budget(vgpr=128, vgpr_spills=0, waves=2)
@@ -57,7 +57,7 @@ def test_a_configuration_that_spills_is_pruned_inside_the_autotuner() -> None:
 
 
 def test_the_pruned_are_told_with_the_reason_and_one_has_to_stay() -> None:
-    from kernels.decode.splitk import streaming
+    from ckpm.decode.splitk import streaming
 
     told: list[str] = []
     prune = early_config_prune(streaming, LEAN, "gfx950", told.append)

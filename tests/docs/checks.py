@@ -12,24 +12,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from emulator.errors import EmulatorError
-from matrix.base.errors import CkPrefillError
+from ckpm.base.errors import CkPrefillError
+from ckpm_emulator.errors import EmulatorError
 from tests.docs.commands import complaints
 from tests.docs.pages import NOT_HERE, ROOT, applied, blocks, prose
 
 _KINDS = {"console", "diff", "yaml", "{toctree}", "{raw}", "{literalinclude}"}
 _MARK = re.compile(rf"{'|'.join(NOT_HERE)}|exit=\d+")
 _ERRORS = (
-    "matrix.base",
+    "ckpm.base",
     "kernels",
-    "kernels.containers",
-    "kernels.cluster",
+    "ckpm.docker",
+    "ckpm.cluster",
     "reports",
     "emulator",
-    "tests.gpu",
+    "ckpm.suites",
     "workflows",
-    "dispatcher.jit",
-    "dispatcher.cpp",
+    "ckpm.attention.jit",
+    "ckpm.attention.cpp",
 )
 _NAMED = re.compile(r"`(\w+Error)`(?: \((\d+)\))?")
 _SPOKEN = re.compile(r"[Ee]xit codes? (\d+)")

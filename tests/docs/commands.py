@@ -14,20 +14,20 @@ from typing import Any
 import nox.registry
 
 from ckpm.__main__ import ROOMS
-from dispatcher.cli import parser as dispatcher_parser
-from emulator.cli import _parser as emulator_parser
-from kernels.cli import parser as kernels_parser
-from kernels.containers.images import images
-from matrix.base.errors import CkPrefillError
-from matrix.cli import parser as matrix_parser
-from matrix.dialects import check_arch, dialect, upstreams
-from matrix.problems.problem import FAMILY_SUITE, SUITES, TIERS
-from reports.cli import parser as reports_parser
+from ckpm.attention.cli import parser as dispatcher_parser
+from ckpm.base.errors import CkPrefillError
+from ckpm.docker.images import images
+from ckpm.kernels.cli import parser as kernels_parser
+from ckpm.matrix.cli import parser as matrix_parser
+from ckpm.matrix.dialects import check_arch, dialect, upstreams
+from ckpm.matrix.problems.problem import FAMILY_SUITE, SUITES, TIERS
+from ckpm.reports.cli import parser as reports_parser
+from ckpm.suites.cli import parser as gpu_parser
+from ckpm.workflows.cli import parser as workflows_parser
+from ckpm_emulator.cli import _parser as emulator_parser
 from tests.docs.pages import ROOT
-from tests.gpu.cli import parser as gpu_parser
 from tests.programs.__main__ import parser as programs_parser
 from tests.programs.conformance.__main__ import parser as conformance_parser
-from workflows.cli import parser as workflows_parser
 
 PARSERS: dict[str, Callable[[], Any]] = {
     "matrix": matrix_parser,
@@ -36,7 +36,7 @@ PARSERS: dict[str, Callable[[], Any]] = {
     "dispatcher": dispatcher_parser,
     "emulator": emulator_parser,
     "workflows": workflows_parser,
-    "tests.gpu": gpu_parser,
+    "ckpm.suites": gpu_parser,
     "tests.programs": programs_parser,
     "tests.programs.conformance": conformance_parser,
 }

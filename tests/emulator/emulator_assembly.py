@@ -13,11 +13,11 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from emulator.device import Buffer, EmulatedGpu
-from emulator.image import read
-from emulator.lowering.decode import Instruction, decode
-from kernels.base.settings import cache_folder
-from kernels.code import toolchains
+from ckpm.base.settings import cache_folder
+from ckpm.kernels.code import toolchains
+from ckpm_emulator.device import Buffer, EmulatedGpu
+from ckpm_emulator.image import read
+from ckpm_emulator.lowering.decode import Instruction, decode
 
 _FRAME = """\
 .amdgcn_target "amdgcn-amd-amdhsa--{arch}"

@@ -16,8 +16,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from emulator import toolchain
-from emulator.device import EmulatedGpu
+from ckpm_emulator import toolchain
+from ckpm_emulator.device import EmulatedGpu
 
 STUB = Path(__file__).parents[1] / "data" / "emulator" / "stub_core.cpp"
 OURS = ("hip/**/*.cpp", "memory/*.cpp", "run/fault.cpp", "standalone/*.cpp")

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from kernels.base.settings import cache_folder
-from kernels.build import command as build_command
-from kernels.build.request import LIBRARY, Request
-from kernels.code.toolchains import detect
-from kernels.launch.c_abi import Status
-from kernels.launch.fwd_launching import FwdOutcome
-from kernels.upstream.trees import locate
-from matrix.problems.problem import Problem
-from matrix.selection import Selection
-from tests.gpu.fwd_cases import comparisons
-from tests.gpu.fwd_cases import tensors as tensors
+from ckpm.attention.launch.c_abi import Status
+from ckpm.attention.launch.fwd_launching import FwdOutcome
+from ckpm.base.settings import cache_folder
+from ckpm.kernels.code.toolchains import detect
+from ckpm.kernels.library import command as build_command
+from ckpm.kernels.library.request import LIBRARY, Request
+from ckpm.kernels.upstream.trees import locate
+from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.selection import Selection
+from ckpm.suites.fwd_cases import comparisons
+from ckpm.suites.fwd_cases import tensors as tensors
 
 CHECKS = dict.fromkeys(("poison", "poison_memory", "late_loads", "lds_races"), True)
 

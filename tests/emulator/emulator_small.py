@@ -9,9 +9,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from emulator import toolchain as emulator_toolchain
-from kernels.base.settings import cache_folder
-from kernels.code import toolchains
+from ckpm.base.settings import cache_folder
+from ckpm.kernels.code import toolchains
+from ckpm_emulator import toolchain as emulator_toolchain
 
 SOURCE = Path(__file__).parents[1] / "data" / "emulator" / "small.hip"
 ARCHS = ["gfx942", "gfx950"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from emulator.lowering.lower import lower
+from ckpm_emulator.lowering.lower import lower
 from tests.emulator.emulator_assembly import instructions_of
 from tests.emulator.oracle.cases import Case, fresh_state
 from tests.emulator.oracle.machine import machine

@@ -1,6 +1,6 @@
 """The instructions of each arch as LLVM has them: every name in the embedded compiler that its assembler takes.
 
-``python -m tests.emulator.isa_facts --write`` renews emulator/inspection/isa.yaml. The names are taken from the
+``python -m tests.emulator.isa_facts --write`` renews emulator/ckpm_emulator/inspection/isa.yaml. The names are taken from the
 compiler's own tables. A line with a name alone is always wrong; what the assembler says about it tells whether the
 arch has the instruction, and in which of the encodings that a suffix asks for.
 """
@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
-from emulator.inspection.isa import FACTS
-from kernels.base.settings import cache_folder
-from kernels.code import toolchains
+from ckpm.base.settings import cache_folder
+from ckpm.kernels.code import toolchains
+from ckpm_emulator.inspection.isa import FACTS
 
 ARCHS = ("gfx90a", "gfx942", "gfx950")
 FORMS = ("e32", "e64", "sdwa", "dpp")

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kernels.launch.buffers import prepare
-from kernels.launch.c_abi import Library
-from kernels.launch.device import Device, choose
-from kernels.launch.launching import run_problem
-from matrix.problems.problem import Problem, wave_instructions
-from matrix.problems.tables import problems
+from ckpm.attention.launch.buffers import prepare
+from ckpm.attention.launch.c_abi import Library
+from ckpm.attention.launch.device import Device, choose
+from ckpm.attention.launch.launching import run_problem
+from ckpm.matrix.problems.problem import Problem, wave_instructions
+from ckpm.matrix.problems.tables import problems
 
 ARCH, MOST = "gfx950", 300_000  # wave-instructions of a problem: one with the checks on takes seconds
 COUNT = 8

@@ -14,16 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emulator.device import EmulatedGpu
-from kernels.errors import LibraryError
-from kernels.launch import appendkv_harness, fwd_harness
-from kernels.launch.appendkv_launching import fields, run_append
-from kernels.launch.c_abi import Status, load
-from kernels.launch.hip_api import HipApi
-from matrix.base.errors import ProblemError
+from ckpm.attention.launch import appendkv_harness, fwd_harness
+from ckpm.attention.launch.appendkv_launching import fields, run_append
+from ckpm.attention.launch.c_abi import Status, load
+from ckpm.attention.launch.hip_api import HipApi
+from ckpm.base.errors import LibraryError, ProblemError
+from ckpm.suites.appendkv_cases import appending, differences
+from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
 from tests.emulator.emulator_fwd import CHECKS, build
-from tests.gpu.appendkv_cases import appending, differences
 
 # each rotary embedding with both caches: padded everywhere over pages, whole tiles of Q over a contiguous cache
 WHERE = "(key.pad == 'psskddv') == key.paged_kv"

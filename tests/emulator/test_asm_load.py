@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emulator.device import EmulatedGpu
-from emulator.errors import DeviceFaultError
-from emulator.inspection.inspect import inspect
-from kernels.build.manifest import Manifest
+from ckpm.kernels.library.manifest import Manifest
+from ckpm.suites.suites import LocatedLibrary, unwaited_loads
+from ckpm_emulator.device import EmulatedGpu
+from ckpm_emulator.errors import DeviceFaultError
+from ckpm_emulator.inspection.inspect import inspect
 from tests.emulator.emulator_assembly import compiled, launch
 from tests.emulator.emulator_child import on_device
-from tests.gpu.suites import LocatedLibrary, unwaited_loads
 from tests.unit import manifests
 
 SOURCE = Path(__file__).parents[2] / "docs" / "upstream" / "asm_load.c"

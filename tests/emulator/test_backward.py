@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emulator.device import EmulatedGpu
-from kernels.families.backward.problems import BackwardRequest
-from kernels.launch.backward.harness import BwdArguments
-from kernels.launch.backward.launching import BwdOutcome, run_backward
-from kernels.launch.c_abi import Library, Status, load
-from kernels.launch.hip_api import HipApi
-from matrix.problems.problem import Problem
+from ckpm.attention.launch.backward.harness import BwdArguments
+from ckpm.attention.launch.backward.launching import BwdOutcome, run_backward
+from ckpm.attention.launch.c_abi import Library, Status, load
+from ckpm.attention.launch.hip_api import HipApi
+from ckpm.kernels.families.backward.problems import BackwardRequest
+from ckpm.matrix.problems.problem import Problem
+from ckpm.suites.backward.cases import Given, compared, given
+from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
 from tests.emulator.emulator_fwd import CHECKS, build
-from tests.gpu.backward.cases import Given, compared, given
 
 # bf16 with head dim 64 in batch mode: dQ added to by atomic additions and in order, both with what stands beside them
 WHERE = (
@@ -117,7 +117,7 @@ def test_what_goes_wrong_in_a_pass_is_noticed(device: EmulatedGpu, library: Path
 @on_device("gfx950", whole=True)
 def test_an_accumulator_that_is_not_zero_shows_in_dq(device: EmulatedGpu, library: Path) -> None:
     """Kernels add to it, or leave out rows that a tile of keys doesn't see."""
-    from kernels.launch.backward import launching
+    from ckpm.attention.launch.backward import launching
 
     for deterministic in (False, True):
         asked = request(75, 171, deterministic=deterministic)

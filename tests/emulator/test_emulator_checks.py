@@ -7,9 +7,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from emulator.device import EmulatedGpu
-from emulator.errors import DeviceFaultError
-from emulator.faults import FaultReport
+from ckpm_emulator.device import EmulatedGpu
+from ckpm_emulator.errors import DeviceFaultError
+from ckpm_emulator.faults import FaultReport
 from tests.emulator.emulator_assembly import assemble, launch
 from tests.emulator.emulator_child import on_device
 

@@ -1,4 +1,4 @@
-"""``python -m emulator`` ends like the other command lines, although it may not import their wrapper."""
+"""``python -m ckpm_emulator`` ends like the other command lines, although it may not import their wrapper."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from emulator import tables
-from emulator.cli import exit_code, main
-from emulator.code_object import code_objects
-from emulator.errors import CodeObjectError, OutputError
-from emulator.lowering.translate import translate
-from matrix.base.entry import exit_code as others
+from ckpm.base.entry import exit_code as others
+from ckpm_emulator import tables
+from ckpm_emulator.cli import exit_code, main
+from ckpm_emulator.code_object import code_objects
+from ckpm_emulator.errors import CodeObjectError, OutputError
+from ckpm_emulator.lowering.translate import translate
 from tests.emulator.emulator_small import small_library
 
 ROOT = Path(__file__).parents[2]
@@ -52,7 +52,7 @@ def test_a_mistake_of_ours_keeps_its_traceback() -> None:
 
 @pytest.mark.parametrize(("output", "code"), [("/dev/full", OutputError.exit_code), ("closed", 141)])
 def test_an_output_that_takes_nothing(output: str, code: int) -> None:
-    command = [sys.executable, "-m", "emulator", "inspect", str(small_library()), "--arch", "gfx950"]
+    command = [sys.executable, "-m", "ckpm_emulator", "inspect", str(small_library()), "--arch", "gfx950"]
     if output == "closed":
         reading, writing = os.pipe()
         os.close(reading)
@@ -68,7 +68,7 @@ def test_the_helper_decodes_with_nothing_of_tinygrad_but_its_tables(tmp_path: Pa
     """With all of tinygrad, as here, the program is the same."""
     (_, code), *_ = code_objects(small_library())
     text = (
-        "import sys\nfrom emulator.cli import main\nmain(['decode'])\n"
+        "import sys\nfrom ckpm_emulator.cli import main\nmain(['decode'])\n"
         "print(*(name for name in sys.modules if name.startswith('tinygrad')), file=sys.stderr)"
     )
     environment = {**os.environ, "CKPM_CACHE": str(tmp_path)}  # where no program is kept

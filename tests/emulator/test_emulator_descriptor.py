@@ -8,10 +8,10 @@ import struct
 
 import pytest
 
-from emulator import image
-from emulator.device import EmulatedGpu
-from emulator.errors import DeviceFaultError
-from emulator.lowering.descriptor import Granted
+from ckpm_emulator import image
+from ckpm_emulator.device import EmulatedGpu
+from ckpm_emulator.errors import DeviceFaultError
+from ckpm_emulator.lowering.descriptor import Granted
 from tests.emulator.emulator_assembly import assemble, launch
 from tests.emulator.emulator_child import on_device
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emulator import toolchain
-from emulator.device import EmulatedGpu, Options
-from emulator.errors import (
+from ckpm_emulator import toolchain
+from ckpm_emulator.device import EmulatedGpu, Options
+from ckpm_emulator.errors import (
     CodeObjectError,
     CompilerMissingError,
     CoreBuildError,
@@ -25,7 +25,7 @@ from emulator.errors import (
     OneDeviceError,
     OutputError,
 )
-from emulator.toolchain import Compiler
+from ckpm_emulator.toolchain import Compiler
 from tests.emulator.emulator_child import on_device, stub_core
 from tests.emulator.emulator_small import fat_binary, small_library
 
@@ -164,8 +164,8 @@ def test_second_runtime_is_refused(tmp_path: Path) -> None:
     shutil.copy(stub_core(), other)
     text = (
         f"import ctypes; ctypes.CDLL({str(other)!r})\n"
-        "from emulator.device import EmulatedGpu\n"
-        "from emulator.errors import OneDeviceError\n"
+        "from ckpm_emulator.device import EmulatedGpu\n"
+        "from ckpm_emulator.errors import OneDeviceError\n"
         "try: EmulatedGpu('gfx950', core='unused')\n"
         "except OneDeviceError as error: print(error)\n"
     )

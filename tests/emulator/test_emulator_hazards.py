@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.inspection.hazards import missing_states
-from emulator.lowering.decode import Instruction
+from ckpm_emulator.inspection.hazards import missing_states
+from ckpm_emulator.lowering.decode import Instruction
 from tests.emulator.emulator_assembly import assemble, instructions_of
 
 # MI200's assembler has other names for the same instructions.
@@ -203,8 +203,8 @@ s_endpgm
 RUNS = """
 import sys
 from pathlib import Path
-from emulator.device import EmulatedGpu
-from emulator.errors import DeviceFaultError, OneDeviceError
+from ckpm_emulator.device import EmulatedGpu
+from ckpm_emulator.errors import DeviceFaultError, OneDeviceError
 from tests.emulator.emulator_assembly import launch
 device, code = EmulatedGpu("gfx942", threads=1, hazards=sys.argv[2] == "on"), Path(sys.argv[1]).read_bytes()
 launch(device, code)

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emulator import toolchain
-from emulator.device import EmulatedGpu
-from emulator.errors import DeviceError, DeviceFaultError, LibraryLoadError
+from ckpm_emulator import toolchain
+from ckpm_emulator.device import EmulatedGpu
+from ckpm_emulator.errors import DeviceError, DeviceFaultError, LibraryLoadError
 from tests.emulator.emulator_child import on_device
 from tests.emulator.emulator_small import code_object, fat_binary, small_library
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from emulator import code_object, image
-from emulator.cli import main
-from emulator.errors import CodeObjectError
-from emulator.inspection import coverage
+from ckpm_emulator import code_object, image
+from ckpm_emulator.cli import main
+from ckpm_emulator.errors import CodeObjectError
+from ckpm_emulator.inspection import coverage
 from tests.emulator.emulator_small import small_library
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from emulator.cli import main
-from emulator.inspection import inspect as inspection
-from emulator.inspection.inspect import inspect
-from emulator.inspection.lds_waits import unfinished_writes
-from emulator.inspection.waits import hazards
-from emulator.lowering.decode import Instruction
-from emulator.store import Store
+from ckpm.base.store import Store
+from ckpm_emulator.cli import main
+from ckpm_emulator.inspection import inspect as inspection
+from ckpm_emulator.inspection.inspect import inspect
+from ckpm_emulator.inspection.lds_waits import unfinished_writes
+from ckpm_emulator.inspection.waits import hazards
+from ckpm_emulator.lowering.decode import Instruction
 from tests.emulator.emulator_assembly import assemble, instructions_of
 
 LOAD = "global_load_dword v2, v0, s[4:5]\n"
@@ -181,7 +181,7 @@ def test_what_was_found_is_kept_for_each_kernels_code(tmp_path: Path, monkeypatc
 
 
 def test_the_text_of_whatever_inspects_decides_about_the_cache() -> None:
-    text = "import sys\nfrom emulator.inspection import hazards, lds_waits, mix, waits\nprint(*sys.modules)"
+    text = "import sys\nfrom ckpm_emulator.inspection import hazards, lds_waits, mix, waits\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     names = {name.removeprefix("emulator.") for name in done.stdout.split() if name.startswith("emulator.")}
     modules = {name.replace(".", "/") for name in names} - {"inspection", "lowering"}

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emulator import code_object, program_cache
-from emulator.device import DeviceFaultError, EmulatedGpu
-from emulator.store import Store
-from kernels.base.settings import cache_folder
-from kernels.code import toolchains
+from ckpm.base.settings import cache_folder
+from ckpm.base.store import Store
+from ckpm.kernels.code import toolchains
+from ckpm_emulator import code_object, program_cache
+from ckpm_emulator.device import DeviceFaultError, EmulatedGpu
 
 SOURCE = r"""
 #include <hip/hip_runtime.h>
@@ -285,7 +285,7 @@ def test_programs_are_cached(code: dict[str, bytes], tmp_path: Path) -> None:
 FIRST_LAUNCH = """
 import ctypes, sys
 from pathlib import Path
-from emulator.device import EmulatedGpu
+from ckpm_emulator.device import EmulatedGpu
 device = EmulatedGpu("gfx950", threads=1)
 out = device.malloc(4)
 device.load_module(Path(sys.argv[1]).read_bytes()).launch("collect", (1,), (64,), [ctypes.c_void_p(out.address)])

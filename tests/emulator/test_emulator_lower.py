@@ -9,12 +9,12 @@ import sys
 
 import pytest
 
-from emulator import toolchain
-from emulator.image import HIDDEN_KINDS
-from emulator.lowering import blob, opcodes
-from emulator.lowering import microop as m
-from emulator.lowering.decode import Instruction, decode
-from emulator.lowering.lower import lower, lower_one, missing
+from ckpm_emulator import toolchain
+from ckpm_emulator.image import HIDDEN_KINDS
+from ckpm_emulator.lowering import blob, opcodes
+from ckpm_emulator.lowering import microop as m
+from ckpm_emulator.lowering.decode import Instruction, decode
+from ckpm_emulator.lowering.lower import lower, lower_one, missing
 from tests.emulator.emulator_assembly import instructions_of
 
 
@@ -142,9 +142,9 @@ def test_waits_keep_their_counts() -> None:
 
 
 def test_every_maker_counts_for_the_cache() -> None:
-    from emulator import program_cache
+    from ckpm_emulator import program_cache
 
-    text = "import sys\nfrom emulator.lowering import translate\nprint(*sys.modules)"
+    text = "import sys\nfrom ckpm_emulator.lowering import translate\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     names = {name.removeprefix("emulator.") for name in done.stdout.split() if name.startswith("emulator.")}
     modules = {name.replace(".", "/") for name in names} - {"lowering", "errors"}

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from emulator.errors import DeviceError
-from emulator.options import Options
+from ckpm_emulator.errors import DeviceError
+from ckpm_emulator.options import Options
 from tests.emulator.emulator_assembly import assemble
 
 ARCH = "gfx942"
@@ -78,11 +78,11 @@ CASES: dict[str, tuple[str, str, str, str, set[tuple[str, str]]]] = {
 
 RUNS = """
 import dataclasses, hashlib, json, sys
-from emulator import image
-from emulator.device import EmulatedGpu
-from emulator.lowering.blob import make_blob
-from emulator.lowering.decode import decode
-from emulator.lowering.lower import beside, lower
+from ckpm_emulator import image
+from ckpm_emulator.device import EmulatedGpu
+from ckpm_emulator.lowering.blob import make_blob
+from ckpm_emulator.lowering.decode import decode
+from ckpm_emulator.lowering.lower import beside, lower
 from tests.emulator.emulator_assembly import launch
 
 def instructions(elf):

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from emulator.image import read
-from emulator.lowering.decode import Instruction, decode
-from emulator.lowering.registers import VECTOR, accesses
+from ckpm_emulator.image import read
+from ckpm_emulator.lowering.decode import Instruction, decode
+from ckpm_emulator.lowering.registers import VECTOR, accesses
 from tests.emulator.emulator_assembly import assemble
 
 # In the order of their encodings: ISA, VOP_SDWA, SRC0_SEL

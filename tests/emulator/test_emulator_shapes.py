@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from tinygrad.renderer.amd import decode_inst
 from tinygrad.renderer.amd.dsl import Inst
 
-from emulator.image import read
-from emulator.lowering import decode as decoder
-from emulator.lowering import registers, shapes
+from ckpm_emulator.image import read
+from ckpm_emulator.lowering import decode as decoder
+from ckpm_emulator.lowering import registers, shapes
 from tests.emulator.emulator_assembly import assemble
 
 # One of each format, and those whose fields decide about others: literals, markers, addresses that may be left out.

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.store import DRAFTS, Store, adopt, draft_folder, is_adopted, is_whole_entry
+from ckpm.base.store import DRAFTS, Store, adopt, draft_folder, is_adopted, is_whole_entry
 
 SEEDS = range(200)
 
@@ -107,7 +107,7 @@ def test_no_draft_is_left_by_an_error(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from emulator.store import draft_folder
+from ckpm.base.store import draft_folder
 with draft_folder(Path(sys.argv[1])) as folder:
     (folder / "half").write_text("half")
     os.kill(os.getpid(), signal.SIGKILL)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from emulator.device import EmulatedGpu
-from emulator.errors import DeviceFaultError
-from emulator.options import Trace
+from ckpm_emulator.device import EmulatedGpu
+from ckpm_emulator.errors import DeviceFaultError
+from ckpm_emulator.options import Trace
 from tests.emulator.emulator_assembly import assemble, launch
 from tests.emulator.emulator_child import on_device
 

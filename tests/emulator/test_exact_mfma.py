@@ -14,8 +14,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from emulator.errors import DeviceError
-from emulator.options import Options
+from ckpm_emulator.errors import DeviceError
+from ckpm_emulator.options import Options
 from tests.emulator.emulator_wave import run_wave
 from tests.emulator.oracle import floats, mfma
 from tests.emulator.oracle.operands import State

@@ -12,20 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from emulator.device import EmulatedGpu
-from kernels.launch import fwd_harness
-from kernels.launch.buffers import Inputs
-from kernels.launch.c_abi import Library, Status, load
-from kernels.launch.encodings import OCP, decode, encode, from_bf16
-from kernels.launch.fwd_features import Descales
-from kernels.launch.fwd_launching import run_attention
-from kernels.launch.hip_api import HipApi
-from matrix.problems.problem import Problem
+from ckpm.attention.launch import fwd_harness
+from ckpm.attention.launch.buffers import Inputs
+from ckpm.attention.launch.c_abi import Library, Status, load
+from ckpm.attention.launch.encodings import OCP, decode, encode, from_bf16
+from ckpm.attention.launch.fwd_features import Descales
+from ckpm.attention.launch.fwd_launching import run_attention
+from ckpm.attention.launch.hip_api import HipApi
+from ckpm.matrix.problems.problem import Problem
+from ckpm.suites.reference import attention
+from ckpm.suites.tolerances import compare_lse, compare_o
+from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
 from tests.emulator.emulator_fwd import CHECKS, problem, tensors
 from tests.emulator.test_fwd import library as library
-from tests.gpu.reference import attention
-from tests.gpu.tolerances import compare_lse, compare_o
 
 
 def opened(device: EmulatedGpu, library: Path) -> tuple[HipApi, Library]:

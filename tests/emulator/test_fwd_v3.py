@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emulator.device import EmulatedGpu
-from kernels.launch import fwd_harness
-from kernels.launch.c_abi import Status, load
-from kernels.launch.fwd_launching import run_attention
-from kernels.launch.hip_api import HipApi
+from ckpm.attention.launch import fwd_harness
+from ckpm.attention.launch.c_abi import Status, load
+from ckpm.attention.launch.fwd_launching import run_attention
+from ckpm.attention.launch.hip_api import HipApi
+from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
 from tests.emulator.emulator_fwd import CHECKS, build, compared, problem, tensors
 

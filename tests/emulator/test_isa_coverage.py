@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from emulator.cli import main
-from emulator.inspection import isa
-from emulator.lowering import opcodes
+from ckpm_emulator.cli import main
+from ckpm_emulator.inspection import isa
+from ckpm_emulator.lowering import opcodes
 from tests.emulator.isa_facts import as_yaml, facts, taken
 
 README = Path(__file__).parents[2] / "README.md"

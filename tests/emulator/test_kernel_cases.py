@@ -8,26 +8,26 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from emulator.device import EmulatedGpu
-from kernels.base.results import Results
-from kernels.launch.buffers import Inputs
-from kernels.launch.device import EmulatedDevice
-from kernels.launch.fwd_launching import laid_out
-from matrix.problems.problem import Problem
-from reports.page.inputs import gather
+from ckpm.attention.launch.buffers import Inputs
+from ckpm.attention.launch.device import EmulatedDevice
+from ckpm.attention.launch.fwd_launching import laid_out
+from ckpm.base.results import Results
+from ckpm.matrix.problems.problem import Problem
+from ckpm.reports.page.inputs import gather
+from ckpm.suites import cli, fwd_cases
+from ckpm.suites.kernel_cases import FamilyBench, opened, run_kernel
+from ckpm.suites.reference import Expected, attention
+from ckpm.suites.suites import manifest_keys
+from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
 from tests.emulator.test_fwd import library as library
-from tests.gpu import cli, fwd_cases
-from tests.gpu.kernel_cases import FamilyBench, opened, run_kernel
-from tests.gpu.reference import Expected, attention
-from tests.gpu.suites import manifest_keys
 
 
 class HereDevice(EmulatedDevice):
     """The emulator that this process has already."""
 
     def __init__(self, device: EmulatedGpu) -> None:
-        with mock.patch("kernels.launch.device.emulated.EmulatedGpu", return_value=device):
+        with mock.patch("ckpm.attention.launch.device.emulated.EmulatedGpu", return_value=device):
             super().__init__(device.options.arch)
 
 
@@ -74,7 +74,7 @@ def test_a_wrong_number_fails_the_case(device: EmulatedGpu, library: Path) -> No
 
         with mock.patch.object(fwd_cases, "attention", scaled):
             assert_wrong(bench, key.name)
-        with mock.patch("kernels.launch.fwd_launching.laid_out", moved):
+        with mock.patch("ckpm.attention.launch.fwd_launching.laid_out", moved):
             assert_wrong(bench, key.name)
 
 
@@ -93,7 +93,7 @@ def test_a_fault_is_told_as_the_emulator_saw_it(device: EmulatedGpu, library: Pa
         return {**found, "k": found["k"][:1]}
 
     key = next(key for key in bench.keys if key.mode == "group")
-    with mock.patch("kernels.launch.fwd_launching.laid_out", cut):
+    with mock.patch("ckpm.attention.launch.fwd_launching.laid_out", cut):
         found = run_kernel(bench, key.name)
     assert (found.outcome, bool(found.fault)) == ("fault", True)
     assert "k" in found.message

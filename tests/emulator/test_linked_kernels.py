@@ -8,8 +8,8 @@ import struct
 
 import numpy as np
 
-from emulator.code_object import read
-from emulator.device import EmulatedGpu
+from ckpm_emulator.code_object import read
+from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_assembly import launch, linked_kernels
 from tests.emulator.emulator_child import on_device
 

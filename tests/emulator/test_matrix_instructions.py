@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from tinygrad.runtime.autogen.amd.cdna import enum
 
-from emulator.inspection.hazards import missing_states
-from emulator.lowering import matrix_table
-from emulator.lowering.decode import Instruction
-from emulator.lowering.lower import lower_one, missing
-from emulator.lowering.translate import translate
+from ckpm_emulator.inspection.hazards import missing_states
+from ckpm_emulator.lowering import matrix_table
+from ckpm_emulator.lowering.decode import Instruction
+from ckpm_emulator.lowering.lower import lower_one, missing
+from ckpm_emulator.lowering.translate import translate
 from tests.emulator.emulator_assembly import assemble, instructions_of
 from tests.emulator.emulator_wave import run_wave
 from tests.emulator.oracle.machine import machine

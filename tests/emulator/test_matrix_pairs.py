@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from emulator.lowering.lower import lower
+from ckpm_emulator.lowering.lower import lower
 from tests.emulator.emulator_assembly import instructions_of
 from tests.emulator.oracle.cases import Case, fresh_state
 from tests.emulator.oracle.machine import machine

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emulator import toolchain
-from kernels.build.request import PROJECT
+from ckpm.kernels.library.request import PROJECT
+from ckpm_emulator import toolchain
 from tests.emulator.emulator_fwd import build
 from tests.emulator.opcodes.test_emulator_opcodes import ENCODINGS, listed
 from tests.emulator.oracle.cases import Case

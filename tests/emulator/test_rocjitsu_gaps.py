@@ -27,7 +27,7 @@ def complaint(test: str) -> str:
     if not parameter:
         return ""
     encoding, _, opcode = parameter.removesuffix("]").partition("-")
-    from emulator.lowering.opcodes import SUPPORTED, micro_op_name
+    from ckpm_emulator.lowering.opcodes import SUPPORTED, micro_op_name
 
     names = {str(op.name).lower() for op in _enumeration(encoding)}
     known = {opcode, f"{opcode}_e32", f"{opcode}_e64"} & names and micro_op_name(opcode) in SUPPORTED

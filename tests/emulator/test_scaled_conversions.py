@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emulator.inspection.coverage import cover
-from emulator.lowering.lower import lower_one
+from ckpm_emulator.inspection.coverage import cover
+from ckpm_emulator.lowering.lower import lower_one
 from tests.emulator.emulator_assembly import assemble, instructions_of
 from tests.emulator.emulator_wave import run_wave
 

@@ -10,10 +10,10 @@ import itertools
 
 import pytest
 
-from emulator.device import EmulatedGpu
-from emulator.errors import DeviceError
-from emulator.options import Record
-from kernels.timing.machine import numbers, values
+from ckpm.attention.timing.machine import numbers, values
+from ckpm_emulator.device import EmulatedGpu
+from ckpm_emulator.errors import DeviceError
+from ckpm_emulator.options import Record
 from tests.emulator.emulator_assembly import assemble, launch
 from tests.emulator.emulator_child import on_device
 from tests.emulator.timing_streams import ADDRESS, END, SPLIT, Stream, Timeline, adds, mfma

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator.store import is_adopted
-from emulator.zig_cache import checked_link, linked_with
+from ckpm.base.store import is_adopted
+from ckpm.base.zig_cache import checked_link, linked_with
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.device import EmulatedGpu
-from emulator.options import Record
-from kernels.timing.machine import numbers, values
+from ckpm.attention.timing.machine import numbers, values
+from ckpm_emulator.device import EmulatedGpu
+from ckpm_emulator.options import Record
 from tests.emulator.emulator_assembly import assemble, launch
 
 LDS_BYTES = 65536

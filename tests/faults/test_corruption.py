@@ -20,11 +20,11 @@ from typing import Any
 
 import pytest
 
-from emulator import toolchain
-from emulator.store import BESIDE
-from kernels.base.settings import cache_folder
-from kernels.build.request import LIBRARY, PROJECT
-from matrix.base.files import sha256_of
+from ckpm.base.files import sha256_of
+from ckpm.base.settings import cache_folder
+from ckpm.base.store import BESIDE
+from ckpm.kernels.library.request import LIBRARY, PROJECT
+from ckpm_emulator import toolchain
 from tests.build.real_kernel import NAME
 from tests.emulator.test_emulator_store import damaged
 
@@ -35,10 +35,10 @@ CASE = "plain.m64-full-q40k100"
 SMALL = "import sys, pathlib, tests.fuzz.compiled as compiled; compiled.prepare_code(pathlib.Path(sys.argv[1]))"
 STEPS: Mapping[str, tuple[str, ...]] = {
     "small": ("-c", SMALL, "small"),  # code for GPUs that compiles in a second
-    "build": ("-m", "kernels", "build", *ARCH, "--upstream", "aiter", "--toolchain", "embedded", "--filter", NAME),
+    "build": ("-m", "ckpm.kernels", "build", *ARCH, "--upstream", "aiter", "--toolchain", "embedded", "--filter", NAME),
     "run": (
         "-m",
-        "tests.gpu",
+        "ckpm.suites",
         "--suite",
         "sanitize",
         "--case",
@@ -47,8 +47,8 @@ STEPS: Mapping[str, tuple[str, ...]] = {
         "--device",
         "emulator",
     ),
-    "jit": ("-m", "dispatcher", "jit", NAME, *ARCH, "--toolchain", "embedded", "--device", "emulator"),
-    "inspect": ("-m", "emulator", "inspect", str(OUTPUTS.relative_to("work") / LIBRARY), *ARCH),
+    "jit": ("-m", "ckpm.attention", "jit", NAME, *ARCH, "--toolchain", "embedded", "--device", "emulator"),
+    "inspect": ("-m", "ckpm_emulator", "inspect", str(OUTPUTS.relative_to("work") / LIBRARY), *ARCH),
 }
 
 

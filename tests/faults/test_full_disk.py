@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels.build.request import PROJECT
-from matrix.base.errors import DiskFullError
+from ckpm.base.errors import DiskFullError
+from ckpm.kernels.library.request import PROJECT
 from tests.unit.reports import report_samples
 
 MOUNTED = 'mount -t tmpfs -o size="$1" none "$2" && shift 2 && exec "$@"'
@@ -58,7 +58,7 @@ def test_a_result_that_has_no_room(tmp_path: Path, module: str, words: tuple[str
 
 def test_a_cache_that_has_no_room_costs_time_alone(tmp_path: Path) -> None:
     store = (
-        "import sys; from pathlib import Path; from emulator.store import Store; store = Store(Path(sys.argv[1]));"
+        "import sys; from pathlib import Path; from ckpm.base.store import Store; store = Store(Path(sys.argv[1]));"
         "store.put('key', bytes(100_000)); sys.exit(0 if store.get('key') is None else 1)"
     )
     disk, left = tmp_path / "disk", tmp_path / "left"

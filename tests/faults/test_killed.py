@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from emulator.store import DRAFTS, is_adopted
-from kernels.build import command as build_command
-from kernels.build.request import LIBRARY, Request
-from kernels.code.toolchains import Toolchain
-from matrix.base.files import abandoned_drafts
-from reports.cli import main as reports
+from ckpm.base.files import abandoned_drafts
+from ckpm.base.store import DRAFTS, is_adopted
+from ckpm.kernels.code.toolchains import Toolchain
+from ckpm.kernels.library import command as build_command
+from ckpm.kernels.library.request import LIBRARY, Request
+from ckpm.reports.cli import main as reports
+from ckpm.suites.cli import main as suites
 from tests.faults import killing
-from tests.gpu.cli import main as suites
 from tests.unit.reports import report_samples
 from tests.unit.reports.release import samples
 
@@ -105,7 +105,7 @@ def suite(built: Path) -> Work:
         assert suites([*words, *case, "--output", str(folder / "results.json")]) == 0
 
     def outcome(folder: Path) -> Outcome:
-        from kernels.base.results import Results
+        from ckpm.base.results import Results
 
         rows = Results.read(folder / "results.json").cases
         return {row.name: row.outcome.encode() for row in rows}

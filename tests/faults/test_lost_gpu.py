@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from kernels.errors import HipError
-from kernels.launch.device import Fault
-from kernels.launch.hip_api import NO_DEVICE, HipApi
-from tests.gpu.checks import run_case
-from tests.unit.kernels.test_launching import TWO, FakeDevice, FakeHip, bench
+from ckpm.attention.launch.device import Fault
+from ckpm.attention.launch.hip_api import NO_DEVICE, HipApi
+from ckpm.base.errors import HipError
+from ckpm.suites.checks import run_case
+from tests.unit.attention.test_launching import TWO, FakeDevice, FakeHip, bench
 
 CALLS = ("malloc", "free", "write", "read", "fill", "synchronize")
 

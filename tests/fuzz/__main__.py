@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from matrix.base.display import one_line, show
+from ckpm.base.display import one_line, show
 from tests.fuzz.commands import Command, commands, prepare
 from tests.fuzz.running import VALID, Case, Finding, hostile_folder, known_codes, run_case, run_cases
 

@@ -10,19 +10,19 @@ from pathlib import Path
 
 import yaml
 
-import dispatcher.cli
-import emulator.cli
-import kernels.cli
-import matrix.cli
-import reports.cli
-import tests.gpu.cli
-import workflows.cli
-from kernels.base.junit import write_junit
-from kernels.base.results import Results
-from kernels.bench.measure import performance_problems
-from kernels.cluster import site
-from kernels.launch.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
-from matrix.problems.ledger import LEDGER
+import ckpm.attention.cli
+import ckpm.kernels.cli
+import ckpm.matrix.cli
+import ckpm.reports.cli
+import ckpm.suites.cli
+import ckpm.workflows.cli
+import ckpm_emulator.cli
+from ckpm.attention.launch.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
+from ckpm.base.junit import write_junit
+from ckpm.base.results import Results
+from ckpm.bench.measure import performance_problems
+from ckpm.cluster import site
+from ckpm.matrix.problems.ledger import LEDGER
 from tests.fuzz.compiled import LIBRARY, prepare_code, prepare_library, prepare_loadable
 from tests.fuzz.hostile import BYTES, DOCUMENT, TEXT, Change
 from tests.fuzz.tree import BUILD, CODEGEN, HEADER, INSTANCES, PARITY, prepare_newest_tree, prepare_tree
@@ -54,19 +54,19 @@ class Command:
 
 
 ROOMS: dict[str, Main] = {
-    "matrix": matrix.cli.main,
-    "kernels": kernels.cli.main,
-    "reports": reports.cli.main,
-    "dispatcher": dispatcher.cli.main,
-    "emulator": emulator.cli.main,
-    "tests.gpu": tests.gpu.cli.main,
-    "workflows": workflows.cli.main,
+    "matrix": ckpm.matrix.cli.main,
+    "kernels": ckpm.kernels.cli.main,
+    "reports": ckpm.reports.cli.main,
+    "dispatcher": ckpm.attention.cli.main,
+    "emulator": ckpm_emulator.cli.main,
+    "ckpm.suites": ckpm.suites.cli.main,
+    "workflows": ckpm.workflows.cli.main,
 }
 
 
 def _of(line: str, folder: str, inputs: dict[str, tuple[Change, ...]], ends: int = 0) -> Command:
     room, *argv = line.split()
-    name = " ".join([room, *argv[: 0 if room == "tests.gpu" else 1]])
+    name = " ".join([room, *argv[: 0 if room == "ckpm.suites" else 1]])
     return Command(name=name, main=ROOMS[room], argv=tuple(argv), folder=folder, inputs=inputs, ends=ends)
 
 
@@ -117,7 +117,7 @@ def commands() -> tuple[Command, ...]:
         _of("emulator coverage code.co", "code", {"code.co": BYTES}),
         _of("emulator inspect library.o --arch gfx950", "code", {"library.o": BYTES}),
         _of("emulator inspect code.co --arch gfx950", "code", {"code.co": BYTES}),
-        _of("tests.gpu --suite dispatch --work . --case none --ledger ledger.yaml", "report", tested, ends=83),
+        _of("ckpm.suites --suite dispatch --work . --case none --ledger ledger.yaml", "report", tested, ends=83),
         _of("workflows collect --plan plan.json --artifacts artifacts --output joined", "jobs", _JOBS),
     )  # fmt: skip
 

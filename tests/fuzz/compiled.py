@@ -9,14 +9,14 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import reports.cli
-from kernels.base import settings
-from kernels.build.request import VERSION_SCRIPT
-from kernels.code import code_object, toolchains
-from kernels.families.family import INCLUDE
-from matrix.base.files import sha256_of
-from matrix.dialects import dialect
-from matrix.selection import Selection, select
+import ckpm.reports.cli
+from ckpm.base import settings
+from ckpm.base.files import sha256_of
+from ckpm.kernels.code import code_object, toolchains
+from ckpm.kernels.families.family import INCLUDE
+from ckpm.kernels.library.request import VERSION_SCRIPT
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.selection import Selection, select
 from tests.unit import manifests
 
 LIBRARY = "build/gfx950/aiter"
@@ -98,7 +98,7 @@ def prepare_library(folder: Path, code: Path) -> None:
     shutil.copy(code, place / "libckpm.so")
     _write_manifest(place, code)
     words = ["--work", str(folder), "--arch", "gfx950", "--upstream", "aiter", "--only", "static"]
-    if end := reports.cli.main(["accept", *words, "--baselines", str(folder / "baselines"), "--reason", "first"]):
+    if end := ckpm.reports.cli.main(["accept", *words, "--baselines", str(folder / "baselines"), "--reason", "first"]):
         raise RuntimeError(f"the valid library can't be accepted: exit code {end}")
 
 

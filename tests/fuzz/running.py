@@ -28,9 +28,9 @@ _LINES = 40  # of a message
 _LARGEST = 1 << 30  # bytes of a file that somebody would list again
 _LONGEST = 6000  # characters of it
 _ERRORS = (
-    *("matrix.base.errors", "kernels.errors", "kernels.containers.errors", "kernels.cluster.errors"),
-    *("reports.errors", "emulator.errors", "tests.gpu.errors", "workflows.errors"),
-    *("dispatcher.cpp.errors", "dispatcher.jit.errors"),
+    *("ckpm.base.errors", "ckpm.base.errors", "ckpm.docker.errors", "ckpm.cluster.errors"),
+    *("ckpm.reports.errors", "ckpm_emulator.errors", "ckpm.suites.errors", "ckpm.workflows.errors"),
+    *("ckpm.attention.cpp.errors", "ckpm.attention.jit.errors"),
 )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from kernels.families import words
-from kernels.families.render import dispatch_text, instance_text
-from kernels.upstream.trees import FMHA
-from matrix.dialects import dialect
-from matrix.enumeration import enumerate_keys
+from ckpm.kernels.families import words
+from ckpm.kernels.families.render import dispatch_text, instance_text
+from ckpm.kernels.upstream.trees import FMHA
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.enumeration import enumerate_keys
 
 RECEIPT = 200  # with few kernels
 _DIALECT = "ck-2025-11"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kernels.base.settings import cache_folder
-from kernels.upstream.trees import locate
+from ckpm.base.settings import cache_folder
+from ckpm.kernels.upstream.trees import locate
 from tests.gate.planted import Copy
 
 

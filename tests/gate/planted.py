@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kernels.build.request import PROJECT
+from ckpm.kernels.library.request import PROJECT
 from tests.build.real_kernel import NAME
 
 PLAIN = NAME

@@ -19,12 +19,12 @@ RECEIPTS = (0, 2, 200, 600)
 
 
 def kernels(families: list[str]) -> dict[str, dict[str, str]]:
-    from kernels.families.libraries import host, library_with
-    from kernels.families.render import instance_text
-    from kernels.families.table import FAMILIES
-    from kernels.families.words import features as features_of
-    from matrix.dialects import dialect, dialect_names
-    from matrix.enumeration import enumerate_keys
+    from ckpm.kernels.families.libraries import host, library_with
+    from ckpm.kernels.families.render import instance_text
+    from ckpm.kernels.families.table import FAMILIES
+    from ckpm.kernels.families.words import features as features_of
+    from ckpm.matrix.dialects import dialect, dialect_names
+    from ckpm.matrix.enumeration import enumerate_keys
 
     found: dict[str, dict[str, str]] = {}
     for name in dialect_names():
@@ -44,12 +44,12 @@ def kernels(families: list[str]) -> dict[str, dict[str, str]]:
 
 def libraries() -> dict[str, str]:
     """Of the smoke tier for gfx950: every source and everything that enters a build's signatures."""
-    from kernels.base.settings import cache_folder
-    from kernels.build.request import Request, prepare
-    from kernels.code.toolchains import Toolchain, embedded
-    from kernels.families.libraries import libraries as all_libraries
-    from kernels.upstream.trees import Tree
-    from matrix.selection import Selection
+    from ckpm.base.settings import cache_folder
+    from ckpm.kernels.code.toolchains import Toolchain, embedded
+    from ckpm.kernels.families.libraries import libraries as all_libraries
+    from ckpm.kernels.library.request import Request, prepare
+    from ckpm.kernels.upstream.trees import Tree
+    from ckpm.matrix.selection import Selection
 
     found = {}
     for upstream, dialect in (("aiter", "ck-2025-11"), ("flash-attn", "ck-2025-06")):

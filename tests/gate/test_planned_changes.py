@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from matrix.base.errors import CkPrefillError
-from matrix.dialects import read_dialect
+from ckpm.base.errors import CkPrefillError
+from ckpm.matrix.dialects import read_dialect
 
 ROOT = Path(__file__).parents[2]
 TABLES = sorted((ROOT / "matrix" / "tables" / "dialects").glob("*/*.yaml"))
@@ -65,7 +65,7 @@ class Checkout:
         return self._rendered[tuple(families)]
 
     def plan(self) -> tuple[int, dict[str, Any]]:
-        command = [sys.executable, "-m", "matrix", "plan", "--since", "HEAD", "--json"]
+        command = [sys.executable, "-m", "ckpm.matrix", "plan", "--since", "HEAD", "--json"]
         done = subprocess.run(command, cwd=self.folder, capture_output=True, check=False)
         return done.returncode, json.loads(done.stdout) if done.returncode == 0 else {}
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from reports.errors import RegressedError
-from reports.verdicts import Gate
+from ckpm.reports.errors import RegressedError
+from ckpm.reports.verdicts import Gate
 from tests.gate.planted import MASKED, PLAIN, Copy
 
 PIPELINE = Path("include/ck_tile/ops/fmha/pipeline/block_fmha_batch_prefill_pipeline_qr_ks_vs_async.hpp")

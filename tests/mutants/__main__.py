@@ -18,18 +18,18 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from kernels.base import settings
-from kernels.base.console import console, say
-from kernels.base.jobs import processors
-from matrix.base.entry import exit_code
-from matrix.base.errors import UsageError
-from matrix.base.tablefile import Field, load
-from matrix.changes.history import commit_of
-from matrix.dialects import check_arch, check_upstream
-from matrix.options import DEFAULT_ARCH, Parser, add_library_options
-from matrix.problems.problem import SUITES
-from tests.gpu import suites
-from tests.gpu.errors import MutantsSurvivedError
+from ckpm.base import settings
+from ckpm.base.console import console, say
+from ckpm.base.entry import exit_code
+from ckpm.base.errors import UsageError
+from ckpm.base.jobs import processors
+from ckpm.base.tablefile import Field, load
+from ckpm.matrix.changes.history import commit_of
+from ckpm.matrix.dialects import check_arch, check_upstream
+from ckpm.matrix.options import DEFAULT_ARCH, Parser, add_library_options
+from ckpm.matrix.problems.problem import SUITES
+from ckpm.suites import suites
+from ckpm.suites.errors import MutantsSurvivedError
 from tests.mutants import trial, workers
 from tests.mutants.drawing import KINDS, draw
 from tests.mutants.probing import EXECUTED, NOT_EXECUTED, SAME_EFFECT

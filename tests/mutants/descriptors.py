@@ -12,7 +12,7 @@ from io import BytesIO
 
 from elftools.elf.elffile import ELFFile
 
-from emulator.image import KernelInfo
+from ckpm_emulator.image import KernelInfo
 
 KIND = "descriptor"
 

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from emulator.lowering.decode import Instruction
+from ckpm_emulator.lowering.decode import Instruction
 from tests.mutants import descriptors, planting
 
 KINDS = (*planting.KINDS, descriptors.KIND)

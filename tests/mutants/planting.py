@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.lowering.decode import Instruction, decode
-from emulator.lowering.flow import successors
-from emulator.lowering.lower import lower_one
-from emulator.lowering.registers import VECTOR
+from ckpm_emulator.lowering.decode import Instruction, decode
+from ckpm_emulator.lowering.flow import successors
+from ckpm_emulator.lowering.lower import lower_one
+from ckpm_emulator.lowering.registers import VECTOR
 
 _NO_WAIT = {"vmcnt": 63, "lgkmcnt": 15}
 _S_NOP = 0xBF800000

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from emulator.lowering.registers import VECTOR, name_of
-from tests.gpu.checks import Result
+from ckpm.suites.checks import Result
+from ckpm_emulator.lowering.registers import VECTOR, name_of
 from tests.mutants.planting import Change, sources
 
 NOT_EXECUTED, SAME_EFFECT, EXECUTED = "not executed", "same effect", "executed"

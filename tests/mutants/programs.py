@@ -12,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
-from emulator import code_object, image, program_cache
-from emulator.inspection.hazards import missing_states
-from emulator.inspection.lds_waits import unfinished_writes
-from emulator.inspection.waits import hazards
-from emulator.lowering.blob import make_blob
-from emulator.lowering.decode import Instruction, decode
-from emulator.lowering.descriptor import refusal
-from emulator.lowering.lower import Lowered, beside, lower
+from ckpm_emulator import code_object, image, program_cache
+from ckpm_emulator.inspection.hazards import missing_states
+from ckpm_emulator.inspection.lds_waits import unfinished_writes
+from ckpm_emulator.inspection.waits import hazards
+from ckpm_emulator.lowering.blob import make_blob
+from ckpm_emulator.lowering.decode import Instruction, decode
+from ckpm_emulator.lowering.descriptor import refusal
+from ckpm_emulator.lowering.lower import Lowered, beside, lower
 from tests.mutants import descriptors
 from tests.mutants.drawing import Kernel
 from tests.mutants.planting import Change

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.launch.device import EmulatedDevice
-from matrix.keys import Key
-from matrix.problems.ledger import read_ledger, source
-from matrix.problems.problem import SUITES, serves, wave_instructions
-from tests.gpu import suites
-from tests.gpu.checks import Bench, Result, run_case
-from tests.gpu.errors import CasesFailedError
-from tests.gpu.suites import Case, LocatedLibrary, manifest_keys
+from ckpm.attention.launch.device import EmulatedDevice
+from ckpm.matrix.keys import Key
+from ckpm.matrix.problems.ledger import read_ledger, source
+from ckpm.matrix.problems.problem import SUITES, serves, wave_instructions
+from ckpm.suites import suites
+from ckpm.suites.checks import Bench, Result, run_case
+from ckpm.suites.errors import CasesFailedError
+from ckpm.suites.suites import Case, LocatedLibrary, manifest_keys
 from tests.mutants import descriptors, probing
 from tests.mutants.drawing import Kernel, Mutant
 from tests.mutants.planting import Change, make_change

@@ -14,9 +14,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from matrix.base.errors import CkPrefillError
-from tests.gpu.errors import WorkerStartError
-from tests.gpu.pool import START_SECONDS, classify_exit
+from ckpm.base.errors import CkPrefillError
+from ckpm.suites.errors import WorkerStartError
+from ckpm.suites.pool import START_SECONDS, classify_exit
 from tests.mutants.drawing import Mutant
 from tests.mutants.trial import CRASH, HANG, Setup, Tester, Trial
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from matrix.dialects import dialect
-from matrix.enumeration import enumerate_keys
-from matrix.keys import Key
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.enumeration import enumerate_keys
+from ckpm.matrix.keys import Key
 from tests.prefill.copies import PrefillCopy
 from tests.prefill.instead import ARCH
 

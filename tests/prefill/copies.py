@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from kernels.base.results import Case, Results
-from kernels.build.request import PROJECT
-from matrix.keys import Key
-from tests.gpu.errors import CasesFailedError
-from tests.gpu.suites import locate
+from ckpm.base.results import Case, Results
+from ckpm.kernels.library.request import PROJECT
+from ckpm.matrix.keys import Key
+from ckpm.suites.errors import CasesFailedError
+from ckpm.suites.suites import locate
 from tests.prefill.defects import Edit
 from tests.prefill.instead import ARCH, UPSTREAM
 
@@ -59,7 +59,7 @@ class PrefillCopy:
         """The result of one case on the emulator, with the library that was built last of the upstream."""
         output = self.work / f"{suite}.json"
         words = ("--suite", suite, "--tier", "full", "--case", name, "--device", "emulator", "--output", str(output))
-        done = self._run(("tests.gpu",), upstream, *words)
+        done = self._run(("ckpm.suites",), upstream, *words)
         assert done.returncode in (0, CasesFailedError.exit_code), done.stdout + done.stderr
         (case,) = Results.read(output).cases
         assert case.name == f"{suite}/{name}"

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from matrix.keys import Key
-from matrix.problems.problem import Problem, loads, serving
+from ckpm.matrix.keys import Key
+from ckpm.matrix.problems.problem import Problem, loads, serving
 
 ARCH = "gfx950"
 UPSTREAM = "ckpm"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from matrix.keys import Key
-from matrix.problems.tables import find
+from ckpm.matrix.keys import Key
+from ckpm.matrix.problems.tables import find
 from tests.prefill.copies import PrefillCopy
 from tests.prefill.defects import DEFECTS, WRONG, Defect
 from tests.prefill.instead import EXTENDED, UPSTREAM, V3, kernels_for

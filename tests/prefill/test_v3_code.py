@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from emulator.inspection.waits import waited_for
-from kernels.build.manifest import MANIFEST, Manifest
-from kernels.build.request import LIBRARY
-from kernels.code import code_object
-from matrix.keys import Key
+from ckpm.kernels.code import code_object
+from ckpm.kernels.library.manifest import MANIFEST, Manifest
+from ckpm.kernels.library.request import LIBRARY
+from ckpm.matrix.keys import Key
+from ckpm_emulator.inspection.waits import waited_for
 from tests.prefill.copies import PrefillCopy
 from tests.prefill.instead import ARCH, EXTENDED, V3
 from tests.prefill.v3_code import (

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from emulator import code_object, image
-from emulator.inspection.waits import counters_of, waited_for
-from emulator.lowering.decode import Instruction, decode
-from emulator.lowering.flow import successors
+from ckpm_emulator import code_object, image
+from ckpm_emulator.inspection.waits import counters_of, waited_for
+from ckpm_emulator.lowering.decode import Instruction, decode
+from ckpm_emulator.lowering.flow import successors
 
 Way = tuple[int, ...]  # indices of instructions, in the order in which they run
 

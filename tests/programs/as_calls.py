@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dispatcher import reference
-from dispatcher.call import Attention, fmha
-from dispatcher.dispatcher import Dispatcher
-from dispatcher.reference import Agreement
-from kernels.launch.encodings import decode, encode
+from ckpm.attention import reference
+from ckpm.attention.call import Attention, fmha
+from ckpm.attention.dispatcher import Dispatcher
+from ckpm.attention.launch.encodings import decode, encode
+from ckpm.attention.reference import Agreement
 from tests.programs.example_program import ARCH, Configuration
 
 Floats = NDArray[np.float64]

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from kernels.code.toolchains import CHOICES
+from ckpm.kernels.code.toolchains import CHOICES
 from tests.programs.program_builder import TOOLCHAIN
 
 

@@ -11,9 +11,9 @@ import zipfile
 from hashlib import sha256
 from pathlib import Path
 
-from kernels.base.settings import cache_folder
-from kernels.upstream.package_index import download
-from matrix.base.files import sha256_of, write_atomically
+from ckpm.base.files import sha256_of, write_atomically
+from ckpm.base.settings import cache_folder
+from ckpm.kernels.upstream.package_index import download
 
 # As requirements-triton.txt pins it; what the libraries are does not depend on the Python that a file is for.
 VERSION = "3.9.0"

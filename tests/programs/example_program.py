@@ -14,9 +14,9 @@ from pathlib import Path
 
 import yaml
 
-from kernels.base.settings import cache_folder
-from kernels.code import toolchains
-from kernels.upstream import trees
+from ckpm.base.settings import cache_folder
+from ckpm.kernels.code import toolchains
+from ckpm.kernels.upstream import trees
 from tests.programs.program_builder import compiled, kept, linked, toolchain
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +62,7 @@ def verdict(configuration: Configuration, *extra: str, program: Path | None = No
     """
     words = (*_EVERY_RUN, *configuration.arguments.split(), *extra)
     file = program or executable(configuration)
-    command = [sys.executable, "-m", "emulator", "run", "--arch", ARCH, "--", str(file), *words]
+    command = [sys.executable, "-m", "ckpm_emulator", "run", "--arch", ARCH, "--", str(file), *words]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     return Verdict(exit_code=done.returncode, output=done.stdout)
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import yaml
 
-from kernels.base.settings import cache_folder
-from kernels.code import toolchains
-from kernels.code.toolchains import Toolchain
+from ckpm.base.settings import cache_folder
+from ckpm.kernels.code import toolchains
+from ckpm.kernels.code.toolchains import Toolchain
 from tests.programs import device_library
 
 TOOLCHAIN = "CKPM_PROGRAMS"

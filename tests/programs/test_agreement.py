@@ -7,13 +7,13 @@ from functools import cache
 
 import pytest
 
-from dispatcher.dispatcher import Dispatcher
-from dispatcher.jit.compiling import compile_keys
-from dispatcher.registry import Registry
-from kernels.build.request import LIBRARY
-from kernels.launch.device import Device, choose
-from matrix.dialects import dialect, upstreams
-from matrix.enumeration import enumerate_names
+from ckpm.attention.dispatcher import Dispatcher
+from ckpm.attention.jit.compiling import compile_keys
+from ckpm.attention.launch.device import Device, choose
+from ckpm.attention.registry import Registry
+from ckpm.kernels.library.request import LIBRARY
+from ckpm.matrix.dialects import dialect, upstreams
+from ckpm.matrix.enumeration import enumerate_names
 from tests.programs.as_calls import compared
 from tests.programs.example_program import ARCH, configurations, verdict
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from emulator import code_object, image
-from emulator.lowering.decode import decode
+from ckpm_emulator import code_object, image
+from ckpm_emulator.lowering.decode import decode
 from tests.programs.example_program import configurations, executable, verdict
 
 _NOP = struct.pack("<I", 0xBF800000)  # s_nop 0 (ISA, SOPP)

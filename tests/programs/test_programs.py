@@ -1,4 +1,4 @@
-"""HIP programs as a compiler leaves them, run with `python -m emulator run`: what they print is what their sources say.
+"""HIP programs as a compiler leaves them, run with `python -m ckpm_emulator run`: what they print is what their sources say.
 
 None of them knows the emulator. Expectations come from NumPy, from the manuals, or from what ROCm answers.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emulator import code_object
+from ckpm_emulator import code_object
 from tests.programs.program_builder import ARCHS, sample
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +29,7 @@ def run(
     *words: str | Path, options: tuple[str, ...] = (), given: bytes = b"", variables: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[bytes]:
     """The finished run of a program on the emulated device."""
-    command = [sys.executable, "-m", "emulator", "run", *options, "--", *map(str, words)]
+    command = [sys.executable, "-m", "ckpm_emulator", "run", *options, "--", *map(str, words)]
     environment = {**os.environ, **(variables or {})}
     return subprocess.run(command, cwd=ROOT, env=environment, input=given, capture_output=True, check=False)
 
@@ -149,7 +149,7 @@ def test_a_process_without_decoder_says_why() -> None:
 
 
 def _library_folder() -> Path:
-    from emulator import standalone, toolchain
+    from ckpm_emulator import standalone, toolchain
 
     return standalone.library_folder(toolchain.library())
 
@@ -253,7 +253,7 @@ def test_a_stored_program_is_used_and_a_damaged_one_made_again(tmp_path: Path) -
 def _settings(cache: Path) -> str:
     """As `emulator run` makes them, with a store of its own."""
     code = (
-        "from emulator import standalone; from emulator.options import Options;"
+        "from ckpm_emulator import standalone; from ckpm_emulator.options import Options;"
         "print(standalone.settings(standalone.Run(command=['x'], options=Options())))"
     )
     variables = {**os.environ, "CKPM_CACHE": str(cache)}

@@ -10,7 +10,7 @@ import numpy as np
 import yaml
 from elftools.elf.elffile import ELFFile
 
-from emulator import toolchain
+from ckpm_emulator import toolchain
 from tests.programs.program_builder import SYMBOLS, symbol_versions
 
 BASE = "VER_NDX_GLOBAL"  # pyelftools' word for a symbol without a version

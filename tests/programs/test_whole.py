@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emulator import code_object
+from ckpm_emulator import code_object
 from tests.programs.program_builder import ARCHS, sample
 from tests.programs.test_programs import output
 

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import yaml
 
-from kernels.errors import DeviceError
-from kernels.guard.errors import KernelFileError
+from ckpm.base.errors import DeviceError
+from ckpm.decode.guard.errors import KernelFileError
 from tests.programs.conformance.stored import OUTCOMES, PASSED, UNSUPPORTED, WRONG
 from tests.triton.cases import ARCHS, Case
 from tests.triton.machine import Machine

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from kernels.errors import DeviceError
-from kernels.guard.candidates import Candidate
-from kernels.guard.compiling import compiled
-from kernels.launch.device import EmulatedDevice
-from kernels.launch.hip_api import Memory
+from ckpm.attention.launch.device import EmulatedDevice
+from ckpm.attention.launch.hip_api import Memory
+from ckpm.base.errors import DeviceError
+from ckpm.decode.guard.candidates import Candidate
+from ckpm.decode.guard.compiling import compiled
 from tests.triton.number_formats import Array, decoded, encoded, storage
 
 _LANES = 64

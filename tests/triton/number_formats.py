@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.launch.encodings import from_bf16, to_bf16
+from ckpm.attention.launch.encodings import from_bf16, to_bf16
 
 Array = NDArray[Any]
 

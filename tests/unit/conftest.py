@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from kernels.build import command as build_command
-from kernels.build.request import Request
-from kernels.code.toolchains import Toolchain
-from kernels.upstream.trees import FMHA, Tree
-from matrix.cli import main
-from matrix.selection import Selection
+from ckpm.kernels.code.toolchains import Toolchain
+from ckpm.kernels.library import command as build_command
+from ckpm.kernels.library.request import Request
+from ckpm.kernels.upstream.trees import FMHA, Tree
+from ckpm.matrix.cli import main
+from ckpm.matrix.selection import Selection
 
 # Key lists of ten thousands of objects live as long as the process: looking through them again and again for garbage
 # took a fifth of all time.
@@ -91,7 +91,7 @@ def copied_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
     def copy(folder: str) -> tuple[str, ...]:
         return ("cp", f"{folder}/plan.json", f"{folder}/manifest.json")
 
-    monkeypatch.setattr("kernels.build.request.manifest_command", copy)
+    monkeypatch.setattr("ckpm.kernels.library.request.manifest_command", copy)
 
 
 @pytest.fixture(scope="session")

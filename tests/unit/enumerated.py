@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import functools
 
-from matrix.dialects import dialect
-from matrix.enumeration import enumerate_keys, enumerate_names
-from matrix.keys import Key
-from matrix.published.golden import StoredList
-from matrix.selection import Selection, select
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
+from ckpm.matrix.keys import Key
+from ckpm.matrix.published.golden import StoredList
+from ckpm.matrix.selection import Selection, select
 
 
 @functools.cache

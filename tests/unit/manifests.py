@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kernels.build.manifest import BuiltKernel, Manifest
-from kernels.code.code_object import KernelResources
+from ckpm.kernels.code.code_object import KernelResources
+from ckpm.kernels.library.manifest import BuiltKernel, Manifest
 
 LIBRARY_BYTES = b"a library"
 FIGURES: dict[str, Any] = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from matrix.base.errors import UsageError
+from ckpm.base.errors import UsageError
 from tests.programs.conformance.__main__ import main
 from tests.programs.conformance.rocm_examples import Example, examples, outcome, verdict
 from tests.programs.conformance.stored import PASSED, UNSUPPORTED, WRONG

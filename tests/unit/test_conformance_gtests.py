@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from matrix.base.errors import UsageError
+from ckpm.base.errors import UsageError
 from tests.programs.conformance import __main__ as command
 from tests.programs.conformance import acceptance, ck_gtests, gtests
 from tests.programs.conformance.__main__ import GTESTS, PAGE, Programs, main, programs

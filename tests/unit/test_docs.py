@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from matrix.dialects import dialect, dialect_names, upstreams
-from matrix.enumeration import enumerate_names
-from matrix.selection import Selection, select
+from ckpm.matrix.dialects import dialect, dialect_names, upstreams
+from ckpm.matrix.enumeration import enumerate_names
+from ckpm.matrix.selection import Selection, select
 from tests.docs.checks import of_page
 from tests.docs.commands import sessions
 from tests.docs.pages import ROOT, Command, blocks, name_of, page_files
@@ -44,7 +44,7 @@ def page(*lines: str, fence: str = "console") -> str:
         (page("$ nox -s in-container -- test-larg-kv"), "sessions: test-larg-kv is none of"),
         (page("$ python -m matrix lst"), "invalid choice: 'lst'"),
         (page("$ python -m matrix count --arch gfx1200"), "unknown arch 'gfx1200'"),
-        (page("$ python -m tests.gpu --suite large"), "suite: large is none of batch-prefill"),
+        (page("$ python -m suites --suite large"), "suite: large is none of batch-prefill"),
         (page("$ cat x | python -m nothing"), "python -m nothing: no module with a command line"),
         (page("$ python -m pytest tests/unit/none.py"), "pytest: there is no tests/unit/none.py"),
         (page("$ ckpm matrx count"), "ckpm has no command"),

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-import kernels.cli
-import matrix.cli
-import reports.cli
-import tests.gpu.cli
-from kernels.bench import command as bench
-from kernels.build import command as build
-from kernels.parity import command as parity
-from matrix.base.outputs import RECORD, demand_place
-from reports.release import commands as release
+import ckpm.kernels.cli
+import ckpm.matrix.cli
+import ckpm.reports.cli
+import ckpm.suites.cli
+from ckpm.base.outputs import RECORD, demand_place
+from ckpm.bench import command as bench
+from ckpm.kernels.library import command as build
+from ckpm.kernels.parity import command as parity
+from ckpm.reports.release import commands as release
 from tests.docs.commands import Recorder, sessions, started_by
 
 UNBUILT = "error: --arch gfx1100: its kernels are only listed. Libraries are for gfx90a, gfx942, gfx950.\n"
@@ -40,12 +40,12 @@ def idle(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("main", "line"),
     [
-        (kernels.cli.main, "build --arch gfx950,gfx1100 --family all"),
-        (kernels.cli.main, "reproduce --arch gfx1100"),
-        (kernels.cli.main, "measure --arch gfx1100 --output x.json"),
-        (reports.cli.main, "gate --arch gfx1100"),
-        (reports.cli.main, "compare --arch gfx1100 --baseline a --candidate b --output x.json"),
-        (tests.gpu.cli.main, "--suite dispatch --arch gfx1100"),
+        (ckpm.kernels.cli.main, "build --arch gfx950,gfx1100 --family all"),
+        (ckpm.kernels.cli.main, "reproduce --arch gfx1100"),
+        (ckpm.kernels.cli.main, "measure --arch gfx1100 --output x.json"),
+        (ckpm.reports.cli.main, "gate --arch gfx1100"),
+        (ckpm.reports.cli.main, "compare --arch gfx1100 --baseline a --candidate b --output x.json"),
+        (ckpm.suites.cli.main, "--suite dispatch --arch gfx1100"),
     ],
 )
 @pytest.mark.usefixtures("idle")
@@ -75,18 +75,18 @@ def test_options_are_looked_at_first(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
-    assert kernels.cli.main(line.split()) == code
+    assert ckpm.kernels.cli.main(line.split()) == code
     assert capsys.readouterr().err.startswith(f"error: {message}")
 
 
 def test_a_suite_is_looked_at_before_its_library(capsys: pytest.CaptureFixture[str]) -> None:
-    assert tests.gpu.cli.main(["--suite", "large", "--work", "/nowhere"]) == 17
+    assert ckpm.suites.cli.main(["--suite", "large", "--work", "/nowhere"]) == 17
     assert capsys.readouterr().err.startswith("error: unknown suite 'large'; did you mean 'large-kv'? ")
 
 
 @pytest.mark.usefixtures("idle")
 def test_a_release_reads_its_table_before_it_asks_for_a_clean_commit(capsys: pytest.CaptureFixture[str]) -> None:
-    assert reports.cli.main(["qualify", "--stages", "no.yaml"]) == 10
+    assert ckpm.reports.cli.main(["qualify", "--stages", "no.yaml"]) == 10
     assert capsys.readouterr().err.startswith("error: no.yaml:1: the table can't be read: ")
 
 
@@ -98,14 +98,14 @@ def test_looking_at_a_place_leaves_nothing_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("word", ["a\nb", "a\x1b[31m", "a\x7f", "\udcff"])
 def test_a_name_that_is_no_text_is_refused(word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert matrix.cli.main(["validate", word]) == 2
+    assert ckpm.matrix.cli.main(["validate", word]) == 2
     assert capsys.readouterr().err.startswith(f"error: file: {word!r} holds a control character")
 
 
 def test_an_expression_may_have_lines(capsys: pytest.CaptureFixture[str]) -> None:
     where = "(key.hdim_q == 128\n\tand key.bias == 'no')"
-    assert matrix.cli.main(["count", "--where", where]) == 0
-    assert matrix.cli.main(["validate", "naïve-\u200f\u05d0.yaml"]) == 95  # a right-to-left name is one
+    assert ckpm.matrix.cli.main(["count", "--where", where]) == 0
+    assert ckpm.matrix.cli.main(["validate", "naïve-\u200f\u05d0.yaml"]) == 95  # a right-to-left name is one
 
 
 class Refusing(Recorder):

@@ -12,33 +12,38 @@ from types import ModuleType
 
 import pytest
 
-from emulator.errors import EmulatorError
-from matrix.base.errors import CkPrefillError
+from ckpm.base.errors import CkPrefillError
+from ckpm_emulator.errors import EmulatorError
 from tests.unit.parsed import nodes
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("matrix", "kernels", "reports", "emulator", "dispatcher", "tests/gpu", "workflows", "ckpm")
+ROOMS = ("matrix", "kernels", "reports", "emulator", "dispatcher", "suites", "workflows", "ckpm")
 MODULES = (
-    *("matrix.base.errors", "kernels.errors", "kernels.containers.errors", "kernels.cluster.errors"),
-    *("kernels.guard.errors", "kernels.benchmark.errors"),
-    *("reports.errors", "emulator.errors", "tests.gpu.errors", "workflows.errors"),
-    *("dispatcher.errors", "dispatcher.jit.errors", "dispatcher.cpp.errors", "dispatcher.benchmark.errors"),
+    *("ckpm.base.errors", "ckpm.base.errors", "ckpm.docker.errors", "ckpm.cluster.errors"),
+    *("ckpm.decode.guard.errors", "ckpm.attention.sweeps.stored.errors"),
+    *("ckpm.reports.errors", "ckpm_emulator.errors", "ckpm.suites.errors", "ckpm.workflows.errors"),
+    *(
+        "ckpm.attention.errors",
+        "ckpm.attention.jit.errors",
+        "ckpm.attention.cpp.errors",
+        "ckpm.attention.sweeps.errors",
+    ),
 )
 RANGES = {
-    "matrix.base.errors": (*range(2, 20), *range(90, 100)),
-    "kernels.errors": range(20, 40),
-    "kernels.containers.errors": range(100, 110),
-    "kernels.cluster.errors": range(110, 120),
-    "kernels.guard.errors": range(230, 240),
-    "reports.errors": range(40, 60),
-    "emulator.errors": range(60, 80),
-    "tests.gpu.errors": range(80, 90),
-    "workflows.errors": range(120, 130),
-    "dispatcher.jit.errors": range(220, 225),
-    "dispatcher.cpp.errors": range(225, 230),
-    "kernels.benchmark.errors": range(240, 241),
-    "dispatcher.benchmark.errors": range(241, 245),
-    "dispatcher.errors": range(200, 220),
+    "ckpm.base.errors": (*range(2, 20), *range(90, 100)),
+    "ckpm.base.errors": range(20, 40),
+    "ckpm.docker.errors": range(100, 110),
+    "ckpm.cluster.errors": range(110, 120),
+    "ckpm.decode.guard.errors": range(230, 240),
+    "ckpm.reports.errors": range(40, 60),
+    "ckpm_emulator.errors": range(60, 80),
+    "ckpm.suites.errors": range(80, 90),
+    "ckpm.workflows.errors": range(120, 130),
+    "ckpm.attention.jit.errors": range(220, 225),
+    "ckpm.attention.cpp.errors": range(225, 230),
+    "ckpm.attention.sweeps.stored.errors": range(240, 241),
+    "ckpm.attention.sweeps.errors": range(241, 245),
+    "ckpm.attention.errors": range(200, 220),
 }
 OUT_OF_RANGE = {"DiskFullError": 27}  # of kernels/, whose builds fill disks; matrix/ writes files, too
 # bases that are never raised, and the failure of a worker, whose code is that of the error that the worker met
@@ -144,4 +149,4 @@ def test_no_exit_code_is_written_as_a_number() -> None:
 
 def test_the_pages_name_the_ranges() -> None:
     page = (ROOT / "docs/reference/machine.md").read_text()
-    assert "2-19 and 90-99 `matrix`, 20-39 `kernels`, 40-59 `reports`, 60-79 `emulator`, 80-89 `tests.gpu`" in page
+    assert "2-19 and 90-99 `matrix`, 20-39 `kernels`, 40-59 `reports`, 60-79 `emulator`, 80-89 `ckpm.suites`" in page

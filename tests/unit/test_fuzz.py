@@ -113,4 +113,4 @@ def test_a_seed_makes_the_same_files(tmp_path: Path, changes: tuple[object, ...]
 
 def test_every_room_is_in_the_table() -> None:
     rooms = {one.name.partition(" ")[0] for one in commands()}
-    assert rooms == {"matrix", "kernels", "reports", "dispatcher", "emulator", "tests.gpu", "workflows"}
+    assert rooms == {"matrix", "kernels", "reports", "dispatcher", "emulator", "ckpm.suites", "workflows"}

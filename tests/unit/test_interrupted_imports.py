@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOMS = ("matrix", "kernels", "reports", "emulator", "tests.gpu")
+ROOMS = ("matrix", "kernels", "reports", "emulator", "ckpm.suites")
 # Python runs it first: from the import of a room's cli on, it counts the modules that are looked for, and sends the
 # signal at one of them. What comes before is Python's own start.
 HOOK = """

@@ -15,20 +15,20 @@ import pytest
 from tests.unit.parsed import nodes
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("matrix", "kernels", "emulator", "reports", "dispatcher", "tests/gpu", "tests/mutants")
+ROOMS = ("matrix", "kernels", "emulator", "reports", "dispatcher", "suites", "tests/mutants")
 MAY_IMPORT = {
     "matrix": (),
     "kernels": ("matrix",),
     "emulator": (),
     "reports": ("kernels", "matrix"),
     "dispatcher": ("kernels", "matrix"),
-    "tests/gpu": ("kernels", "matrix"),
-    "tests/mutants": ("emulator", "kernels", "matrix", "tests/gpu"),
+    "suites": ("kernels", "matrix"),
+    "tests/mutants": ("emulator", "kernels", "matrix", "suites"),
 }
 EMULATOR_USERS = (
-    "kernels/launch/device.py",
+    "attention/launch/device.py",
     "kernels/code/code_object.py",
-    "kernels/base/trust.py",
+    "base/trust.py",
 )  # the files of kernels/ that may
 # What stands in a room, the lowest first: an import goes to something lower. "*" is every module at the room's root
 # that has no place of its own. All files of an inner room count as one. A family says how it is launched and launching
@@ -84,7 +84,7 @@ ORDER = {
     "reports": ("errors", "*", "junit", "gates", "timing", "page", "release", "calibration", "cli", "__main__"),
 }
 MAX_FILES = 16  # Python files in a folder of a room, __init__.py left out
-CROWDED = {"kernels/families": 20, "kernels/launch": 20}  # of those that hold more; none may be added to the list
+CROWDED = {"kernels/families": 20, "attention/launch": 20}  # of those that hold more; none may be added to the list
 MAX_LINES = 50  # of a function
 MAX_DEPTH = 5  # levels of indentation of a statement in a function
 
@@ -183,19 +183,23 @@ def test_every_file_is_looked_at() -> None:
 @pytest.mark.parametrize(
     ("path", "text", "complaint"),
     [
-        ("matrix/rules.py", "import kernels.errors", "1: matrix may not import kernels.errors"),
-        ("matrix/base/files.py", "def f():\n    from emulator import image", "2: matrix may not import emulator.image"),
-        ("emulator/image.py", "from matrix.base import errors", "1: emulator may not import matrix.base.errors"),
-        ("kernels/build/plan.py", "from emulator import image", "1: kernels may not import emulator.image"),
-        ("kernels/build/plan.py", "import reports", "1: kernels may not import reports"),
-        ("reports/cli.py", "from emulator import image", "1: reports may not import emulator.image"),
-        ("reports/cli.py", "from tests.gpu import pool", "1: reports may not import tests.gpu.pool"),
+        ("matrix/rules.py", "import ckpm.base.errors", "1: matrix may not import ckpm.base.errors"),
+        ("base/files.py", "def f():\n    from emulator import image", "2: matrix may not import ckpm_emulator.image"),
+        (
+            "emulator/ckpm_emulator/image.py",
+            "from ckpm.base import errors",
+            "1: emulator may not import ckpm.base.errors",
+        ),
+        ("kernels/library/plan.py", "from ckpm_emulator import image", "1: kernels may not import ckpm_emulator.image"),
+        ("kernels/library/plan.py", "import ckpm.reports", "1: kernels may not import reports"),
+        ("reports/cli.py", "from ckpm_emulator import image", "1: reports may not import ckpm_emulator.image"),
+        ("reports/cli.py", "from ckpm.suites import pool", "1: reports may not import ckpm.suites.pool"),
         ("kernels/cli.py", "from tests import unit", "1: kernels may not import tests.unit"),
-        ("kernels/cli.py", "import dispatcher", "1: kernels may not import dispatcher"),
-        ("dispatcher/plan.py", "from reports import cli", "1: dispatcher may not import reports.cli"),
-        ("tests/gpu/pool.py", "import reports.cli", "1: tests/gpu may not import reports.cli"),
-        ("kernels/build/plan.py", "import noxfile", "1: imports noxfile"),
-        ("kernels/build/plan.py", "from . import request", "1: imports ..request"),
+        ("kernels/cli.py", "import ckpm.attention", "1: kernels may not import dispatcher"),
+        ("attention/plan.py", "from ckpm.reports import cli", "1: dispatcher may not import ckpm.reports.cli"),
+        ("suites/pool.py", "import ckpm.reports.cli", "1: suites may not import ckpm.reports.cli"),
+        ("kernels/library/plan.py", "import noxfile", "1: imports noxfile"),
+        ("kernels/library/plan.py", "from . import request", "1: imports ..request"),
     ],
 )
 def test_a_planted_import_is_noticed(path: str, text: str, complaint: str) -> None:
@@ -205,9 +209,9 @@ def test_a_planted_import_is_noticed(path: str, text: str, complaint: str) -> No
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("kernels/launch/device.py", "from emulator import device"),
-        ("kernels/build/plan.py", "import matrix.keys\nimport json\nfrom kernels.base import files"),
-        ("tests/gpu/pool.py", "from tests.gpu import cli\nfrom kernels import errors\nimport matrix"),
+        ("attention/launch/device.py", "from ckpm_emulator import device"),
+        ("kernels/library/plan.py", "import ckpm.matrix.keys\nimport json\nfrom ckpm.base import files"),
+        ("suites/pool.py", "from ckpm.suites import cli\nfrom ckpm.kernels import errors\nimport ckpm.matrix"),
     ],
 )
 def test_what_is_permitted_is_no_complaint(path: str, text: str) -> None:
@@ -217,18 +221,18 @@ def test_what_is_permitted_is_no_complaint(path: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("path", "text", "complaints"),
     [
-        ("matrix/base/files.py", "from matrix import keys", 1),
-        ("matrix/base/files.py", "from matrix.base import errors", 0),
-        ("matrix/keys.py", "import matrix.problems.ledger", 1),
-        ("matrix/keys.py", "from matrix.rules import RULES", 0),
-        ("kernels/base/files.py", "from kernels.families.cpp import x", 1),
-        ("kernels/errors.py", "from kernels.base import files", 1),
-        ("kernels/base/files.py", "from kernels.errors import DiskFullError", 0),
-        ("kernels/upstream/trees.py", "def f():\n    from kernels.parity import cases", 1),
-        ("dispatcher/arrays/posing.py", "from dispatcher.call import fmha", 1),
-        ("reports/junit/write.py", "from reports.gates.static import GATE", 1),
-        ("reports/junit/write.py", "from reports.verdicts import Gate", 0),
-        ("reports/gates/static.py", "from reports import cli", 1),
+        ("base/files.py", "from ckpm.matrix import keys", 1),
+        ("base/files.py", "from ckpm.base import errors", 0),
+        ("matrix/keys.py", "import ckpm.matrix.problems.ledger", 1),
+        ("matrix/keys.py", "from ckpm.matrix.rules import RULES", 0),
+        ("base/files.py", "from ckpm.kernels.families.cpp import x", 1),
+        ("base/errors.py", "from ckpm.base import files", 1),
+        ("base/files.py", "from ckpm.base.errors import DiskFullError", 0),
+        ("kernels/upstream/trees.py", "def f():\n    from ckpm.kernels.parity import cases", 1),
+        ("attention/arrays/posing.py", "from ckpm.attention.call import fmha", 1),
+        ("reports/junit/write.py", "from ckpm.reports.gates.static import GATE", 1),
+        ("reports/junit/write.py", "from ckpm.reports.verdicts import Gate", 0),
+        ("reports/gates/static.py", "from ckpm.reports import cli", 1),
     ],
 )
 def test_a_planted_cycle_between_inner_rooms_is_noticed(path: str, text: str, complaints: int) -> None:
@@ -236,9 +240,9 @@ def test_a_planted_cycle_between_inner_rooms_is_noticed(path: str, text: str, co
 
 
 def test_a_crowded_folder_and_a_large_function_are_noticed() -> None:
-    files = {f"matrix/base/{number}.py": "" for number in range(MAX_FILES + 1)}
-    assert crowded_folders(files) == ["matrix/base: 17 files"]
-    assert crowded_folders({**dict(list(files.items())[1:]), "matrix/base/__init__.py": ""}) == []
+    files = {f"base/{number}.py": "" for number in range(MAX_FILES + 1)}
+    assert crowded_folders(files) == ["base: 17 files"]
+    assert crowded_folders({**dict(list(files.items())[1:]), "base/__init__.py": ""}) == []
     long = "def f():\n" + "    x = 1\n" * MAX_LINES
     assert large_functions({"a.py": long}) == ["a.py:1: f: 51 lines, 1 levels"]
     assert large_functions({"a.py": "def f():\n" + "    x = 1\n" * (MAX_LINES - 1)}) == []

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from kernels import cli as kernels_cli
-from kernels.base.results import Case, Results
-from matrix import cli as matrix_cli
-from matrix.base import outputs
-from matrix.base.errors import OutputError, OverwriteError
-from matrix.base.files import is_special, sha256_of, write_atomically
-from matrix.base.outputs import RECORD, demand_ours, forget_output, is_ours, refuse_inputs, write_output
-from reports import cli as reports_cli
-from tests.gpu import cli as gpu_cli
+from ckpm.base import outputs
+from ckpm.base.errors import OutputError, OverwriteError
+from ckpm.base.files import is_special, sha256_of, write_atomically
+from ckpm.base.outputs import RECORD, demand_ours, forget_output, is_ours, refuse_inputs, write_output
+from ckpm.base.results import Case, Results
+from ckpm.kernels import cli as kernels_cli
+from ckpm.matrix import cli as matrix_cli
+from ckpm.reports import cli as reports_cli
+from ckpm.suites import cli as gpu_cli
 from tests.unit.parsed import nodes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,9 +28,9 @@ PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "matrix": matrix_cli.parser,
     "kernels": kernels_cli.parser,
     "reports": reports_cli.parser,
-    "tests.gpu": gpu_cli.parser,
+    "ckpm.suites": gpu_cli.parser,
 }
-# what writes or removes a file in another way than matrix/base/files.py and outputs.py
+# what writes or removes a file in another way than base/files.py and outputs.py
 _OWN_WAYS = ("write_text", "write_bytes", "unlink", "rename", "replace_file", "open")
 
 
@@ -55,7 +55,7 @@ WRITING = {name: parser for name, parser in commands() if written(parser)}
 
 def test_the_commands_that_write_are_found() -> None:
     assert set(WRITING) >= {
-        *("matrix export", "kernels render", "kernels parity", "kernels measure", "kernels bench", "tests.gpu"),
+        *("matrix export", "kernels render", "kernels parity", "kernels measure", "kernels bench", "ckpm.suites"),
         *(
             "reports junit",
             "reports html",
@@ -104,7 +104,7 @@ def test_an_output_that_is_an_input_is_refused(name: str, tmp_path: Path) -> Non
 def test_commands_write_by_the_common_functions() -> None:
     """No module that knows an output writes, removes or opens files in a way of its own."""
     checked = 0
-    for room in ("matrix", "kernels", "reports", "tests/gpu"):
+    for room in ("matrix", "kernels", "reports", "suites"):
         for file in (ROOT / room).rglob("*.py"):
             text = file.read_text()
             names = {f"{node.value.id}.{node.attr}" for node in nodes(text)
@@ -144,7 +144,7 @@ def test_standard_output_by_name(tmp_path: Path, name: str, to_file: bool) -> No
     link, out = tmp_path / "link", tmp_path / "out"
     link.symlink_to(name)
     code = (
-        "from pathlib import Path; from matrix.base.outputs import write_output, forget_output\n"
+        "from pathlib import Path; from ckpm.base.outputs import write_output, forget_output\n"
         f"link = Path({str(link)!r}); print('before'); forget_output(link)\n"
         "write_output(link, b'it\\n'); print('after')"
     )
@@ -176,7 +176,7 @@ def test_what_can_not_be_written_to_stays(tmp_path: Path, make: Callable[[Path],
 def test_a_disk_is_never_written_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import stat
 
-    monkeypatch.setattr("matrix.base.files._target", lambda file: (file, stat.S_IFBLK))
+    monkeypatch.setattr("ckpm.base.files._target", lambda file: (file, stat.S_IFBLK))
     with pytest.raises(OutputError, match="it is a disk"):
         write_output(tmp_path / "sda", b"x")
     assert not (tmp_path / "sda").exists()
@@ -203,7 +203,7 @@ def test_two_runs_forget_a_result_at_once(tmp_path: Path, monkeypatch: pytest.Mo
         file.unlink()  # the other run is faster
         return True
 
-    monkeypatch.setattr("matrix.base.outputs.is_ours", ours)
+    monkeypatch.setattr("ckpm.base.outputs.is_ours", ours)
     forget_output(tmp_path / "ours")
 
 
@@ -250,7 +250,7 @@ def test_the_report_does_not_replace_what_it_is_made_of(tmp_path: Path, capsys: 
 
 
 def test_a_junit_file_beside_a_result_of_another_stays(tmp_path: Path) -> None:
-    from kernels.base import junit
+    from ckpm.base import junit
 
     (tmp_path / "results.xml").write_text("pytest's")
     with pytest.raises(OverwriteError, match=r"results\.xml"):

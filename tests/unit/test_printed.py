@@ -9,23 +9,22 @@ from pathlib import Path
 import pytest
 from rich.table import Table
 
-from kernels.base.console import PlainConsole, say
-from kernels.base.records import Source
-from kernels.base.results import Case, Results
-from kernels.errors import RecordError
-from matrix.base.entry import exit_code
-from matrix.base.errors import UsageError
-from reports.junit.write import summary
+from ckpm.base.console import PlainConsole, say
+from ckpm.base.entry import exit_code
+from ckpm.base.errors import RecordError, UsageError
+from ckpm.base.records import Source
+from ckpm.base.results import Case, Results
+from ckpm.reports.junit.write import summary
 from tests.unit.parsed import nodes
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("matrix", "kernels", "reports", "dispatcher", "tests/gpu", "workflows")
+ROOMS = ("matrix", "kernels", "reports", "dispatcher", "suites", "workflows")
 PRINTERS = {  # besides those of ROOMS that go through these two
-    "matrix/base/display.py",
-    "kernels/base/console.py",
+    "base/display.py",
+    "base/console.py",
     # run before anything is installed, or in place of a compiler, and print their own words
     *("workflows/attempt.py", "workflows/outputs.py", "workflows/verdict.py"),
-    *("kernels/cluster/guard.py", "kernels/code/toolchains/offload_bundler.py"),
+    *("cluster/guard.py", "kernels/code/toolchains/offload_bundler.py"),
 }
 
 

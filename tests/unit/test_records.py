@@ -6,25 +6,25 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("matrix", "kernels", "reports", "emulator", "dispatcher", "tests/gpu")
+ROOMS = ("matrix", "kernels", "reports", "emulator", "dispatcher", "suites")
 # What each of these reads is written by its own room, and nobody else reads it.
 READERS = {
-    "kernels/base/records.py": "every record",
-    "matrix/base/bounded.py": "what others read, within bounds",
+    "base/records.py": "every record",
+    "base/bounded.py": "what others read, within bounds",
     "matrix/configurations/configuration.py": "a user's own configuration",
-    "kernels/bench/build.py": "events of the build",
-    "kernels/build/failures.py": "failures of the build's steps",
-    "kernels/build/finished.py": "the build's steps that are done",
-    "kernels/build/plan.py": "the build's plan",
-    "kernels/build/progress.py": "events of the build",
-    "kernels/build/signature_file.py": "SCons's signatures as it sealed them",
+    "bench/build.py": "events of the build",
+    "kernels/library/failures.py": "failures of the build's steps",
+    "kernels/library/finished.py": "the build's steps that are done",
+    "kernels/library/plan.py": "the build's plan",
+    "kernels/library/progress.py": "events of the build",
+    "kernels/library/signature_file.py": "SCons's signatures as it sealed them",
     "kernels/upstream/headers.py": "the states of headers that it recorded",
     "matrix/changes/comparison.py": "answers of its snapshot",
     "matrix/changes/snapshot.py": "questions of its comparison",
-    "emulator/device.py": "answers of the core",
-    "emulator/inspection/inspect.py": "its own cache",
-    "tests/gpu/pool.py": "replies of its workers",
-    "tests/gpu/worker.py": "requests of its pool",
+    "emulator/ckpm_emulator/device.py": "answers of the core",
+    "emulator/ckpm_emulator/inspection/inspect.py": "its own cache",
+    "suites/pool.py": "replies of its workers",
+    "suites/worker.py": "requests of its pool",
 }
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels.base.results import Case, Results
+from ckpm.base.results import Case, Results
 from tests.unit.manifests import document, write_library
 
 ROOT = Path(__file__).parents[2]

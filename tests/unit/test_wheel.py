@@ -27,7 +27,7 @@ from tests.unit.shared import made_once
 ROOT = Path(__file__).parents[2]
 ROOMS = (
     *("matrix", "kernels", "reports", "emulator", "dispatcher"),
-    *("docker", "tests/__init__.py", "tests/gpu", "SConstruct"),
+    *("docker", "tests/__init__.py", "suites", "SConstruct"),
 )
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PINS, TOOLS = ((ROOT / "requirements.in").read_text()).split("# sessions, tests and lint\n")
@@ -97,14 +97,14 @@ sys.exit(subprocess.run([sys.executable, "-m", sys.argv[1], "--help"]).returncod
 """
 
 
-@pytest.mark.parametrize("module", ["matrix", "kernels", "tests.gpu"])
+@pytest.mark.parametrize("module", ["matrix", "kernels", "ckpm.suites"])
 def test_folders_of_the_user_named_like_rooms_are_not_run(module: str, ckpm: Path, tmp_path: Path) -> None:
     folder = tmp_path / module.partition(".")[0]
     folder.mkdir()
     (folder / "__init__.py").write_text("raise SystemExit('not ours')")
     child = called([str(ckpm.with_name("python")), "-c", CHILD, module], tmp_path)
     assert (child.returncode, child.stderr) == (0, "")
-    assert child.stdout.startswith(f"usage: ckpm {'test' if module == 'tests.gpu' else module} ")
+    assert child.stdout.startswith(f"usage: ckpm {'test' if module == 'ckpm.suites' else module} ")
 
 
 def test_accepted_figures_of_an_installed_ckpm_are_not_replaced(ckpm: Path, tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_help_names_every_command() -> None:
 
 
 def test_what_the_rooms_import_is_a_dependency() -> None:
-    folders = [ROOT / name for name in ("ckpm", *ROOMS[:5], "tests/gpu")]
+    folders = [ROOT / name for name in ("ckpm", *ROOMS[:5], "suites")]
     texts = [file.read_text() for folder in folders for file in folder.rglob("*.py")]
     imported = set()
     for node in (node for text in texts for node in nodes(text)):

@@ -1,4 +1,4 @@
-// The C functions of the shared library beside the HIP ABI: what emulator/device.py and the unit
+// The C functions of the shared library beside the HIP ABI: what emulator/ckpm_emulator/device.py and the unit
 // tests call over ctypes. Functions that return int: 0 is success, anything else an error told in
 // emu_last_error().
 #pragma once
@@ -22,7 +22,7 @@ struct EmuWaveState
     uint32_t stopped; // out: 0 ran off the end, 1 s_endpgm, 2 s_barrier
 };
 
-// Run `count` micro-ops (hashes of names instead of handlers, as emulator/lowering/lower.py makes
+// Run `count` micro-ops (hashes of names instead of handlers, as emulator/ckpm_emulator/lowering/lower.py makes
 // them) on one wave.
 EMU_API int emu_execute(const void* micro_ops, size_t count, EmuWaveState* state);
 

@@ -1,4 +1,4 @@
-// The C functions about the device: options, programs, faults, memory. emulator/device.py calls
+// The C functions about the device: options, programs, faults, memory. emulator/ckpm_emulator/device.py calls
 // them over ctypes. (api.h has those about execution.) Functions that return int: 0 is success,
 // else emu_last_error() tells the reason.
 //

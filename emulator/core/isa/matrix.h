@@ -50,7 +50,7 @@ LaneMap own_lanes();
 LaneMap broadcast_lanes(uint32_t control); // of A: CBSZ, ABID
 LaneMap permuted_lanes(uint32_t control);  // of B: BLGP
 
-// MicroOp::control of the instructions that have these fields (emulator/lowering/matrix.py).
+// MicroOp::control of the instructions that have these fields (emulator/ckpm_emulator/lowering/matrix.py).
 namespace matrix_control {
 
 inline constexpr Field CBSZ{0, 3}, ABID{3, 4}, BLGP{7, 3};

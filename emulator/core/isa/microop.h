@@ -1,7 +1,7 @@
 // The micro-op: one decoded machine instruction in the form the interpreter executes.
 //
-// emulator/lowering/lower.py writes these records (numpy dtype in emulator/lowering/microop.py:
-// same size, same offsets) and emulator/program_cache.py keeps them on disk; the core only replaces
+// emulator/ckpm_emulator/lowering/lower.py writes these records (numpy dtype in emulator/ckpm_emulator/lowering/microop.py:
+// same size, same offsets) and emulator/ckpm_emulator/program_cache.py keeps them on disk; the core only replaces
 // the opcode number by the handler's address.
 #pragma once
 
@@ -108,7 +108,7 @@ static_assert(offsetof(MicroOp, offset) == 32);
 static_assert(offsetof(MicroOp, words) == 40);
 static_assert(offsetof(MicroOp, pc) == 48);
 
-// Classes of instructions for the counters; emulator/lowering/opcodes.py has the same list.
+// Classes of instructions for the counters; emulator/ckpm_emulator/lowering/opcodes.py has the same list.
 enum class Kind : uint8_t
 {
     Salu,

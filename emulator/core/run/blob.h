@@ -1,5 +1,5 @@
-// Layout of the blob that emulator/program_cache.py writes and load_program() reads. All little
-// endian, packed by hand: the numpy dtypes of emulator/lowering/blob.py have the same fields in the
+// Layout of the blob that emulator/ckpm_emulator/program_cache.py writes and load_program() reads. All little
+// endian, packed by hand: the numpy dtypes of emulator/ckpm_emulator/lowering/blob.py have the same fields in the
 // same order, a unit test compares the sizes.
 #pragma once
 

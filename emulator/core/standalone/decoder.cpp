@@ -70,7 +70,7 @@ private:
     size_t bytes_ = 0;
 };
 
-// Only this user and root could have written it (as emulator/trust.py; whoever else may is for the
+// Only this user and root could have written it (as base/trust.py; whoever else may is for the
 // helper to judge).
 bool is_private(const std::string& path)
 {
@@ -92,7 +92,7 @@ std::string key_of(const void* code, size_t bytes)
 }
 
 // The content of a store's entry if it is whole: a line with the sha256 of its name, a zero and its
-// content, then the content (emulator/store.py).
+// content, then the content (base/store.py).
 std::string_view content(const std::string& name, std::string_view entry)
 {
     if(entry.size() <= DIGEST || entry[DIGEST] != '\n')

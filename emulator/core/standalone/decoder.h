@@ -1,5 +1,5 @@
 // Programs for code objects in a process without Python: out of the store on disk, else from a
-// helper process (`python -m emulator decode`), which puts them there.
+// helper process (`python -m ckpm_emulator decode`), which puts them there.
 #pragma once
 
 #include <cstddef>

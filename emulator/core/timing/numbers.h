@@ -1,5 +1,5 @@
 // What the timing model takes for its machine: cycles, widths and depths of one compute unit. The
-// core knows no value of them; kernels/timing/machine.yaml has them with their sources.
+// core knows no value of them; attention/timing/machine.yaml has them with their sources.
 #pragma once
 
 #include <cstddef>

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kernels.code.toolchains import embedded, rocm
-from kernels.code.toolchains.base import (
+from ckpm.base.errors import UsageError
+from ckpm.kernels.code.toolchains import embedded, rocm
+from ckpm.kernels.code.toolchains.base import (
     Toolchain,
     compile_command,
     device_command,
     link_command,
     response_text,
 )
-from matrix.base.errors import UsageError
 
 __all__ = [
     "CHOICES",

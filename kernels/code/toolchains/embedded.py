@@ -19,10 +19,10 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from kernels.base.files import writing
-from kernels.base.trust import demand_private, demand_trusted
-from kernels.code.toolchains.base import KERNEL_FLAGS, Toolchain
-from kernels.errors import ToolchainMissingError
+from ckpm.base.errors import ToolchainMissingError
+from ckpm.base.files import writing
+from ckpm.base.trust import demand_private, demand_trusted
+from ckpm.kernels.code.toolchains.base import KERNEL_FLAGS, Toolchain
 
 # Objects run on machines with at least glibc 2.28 (RHEL 8, Ubuntu 18.10); zig's headers ask for the minor version.
 GLIBC_MINOR = 28

@@ -13,9 +13,9 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from kernels.base import rocm_places
-from kernels.code.toolchains.base import KERNEL_FLAGS, Toolchain
-from kernels.errors import ToolchainMissingError
+from ckpm.base import rocm_places
+from ckpm.base.errors import ToolchainMissingError
+from ckpm.kernels.code.toolchains.base import KERNEL_FLAGS, Toolchain
 
 _COMPILERS = ("hipcc", "amdclang++")
 
@@ -35,7 +35,7 @@ _INLINE_ALL = ("-mllvm", "-amdgpu-early-inline-all=true", "-mllvm", "-amdgpu-fun
 def locate() -> str | None:
     """The path of the ROCm compiler; None if there is none.
 
-    It is looked for in the roots of kernels/base/rocm_places.py, in PATH, and among a distribution's clangs.
+    It is looked for in the roots of base/rocm_places.py, in PATH, and among a distribution's clangs.
     """
     return _compiler()[0]
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from kernels.families import symbol_words
-from kernels.families.backward import words as shared
-from kernels.families.backward.problems import not_laid_out, through
-from kernels.families.family import Family, Scenario, Values
-from kernels.families.words import Features, flag, pad_flags
-from matrix.keys import Key
+from ckpm.kernels.families import symbol_words
+from ckpm.kernels.families.backward import words as shared
+from ckpm.kernels.families.backward.problems import not_laid_out, through
+from ckpm.kernels.families.family import Family, Scenario, Values
+from ckpm.kernels.families.words import Features, flag, pad_flags
+from ckpm.matrix.keys import Key
 
 NAME = shared.CONVERT_DQ
 

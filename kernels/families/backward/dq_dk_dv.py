@@ -9,18 +9,18 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 
-from kernels.families import symbol_words
-from kernels.families.backward import convert_dq, dot_do_o
-from kernels.families.backward import words as shared
-from kernels.families.backward.problems import gradient_scenarios, not_laid_out
-from kernels.families.family import INCLUDE, INCLUDE_BWD, Family, Host, Scenario, Values, deferred
-from kernels.families.fwd_dispatch import by_device, nested
-from kernels.families.spellings import spellings
-from kernels.families.template_engine import environment
-from kernels.families.words import Features, arch_tag, flag
-from kernels.launch.backward.harness import BwdArguments
-from matrix.base.errors import UsageError
-from matrix.keys import Key
+from ckpm.attention.launch.backward.harness import BwdArguments
+from ckpm.base.errors import UsageError
+from ckpm.kernels.families import symbol_words
+from ckpm.kernels.families.backward import convert_dq, dot_do_o
+from ckpm.kernels.families.backward import words as shared
+from ckpm.kernels.families.backward.problems import gradient_scenarios, not_laid_out
+from ckpm.kernels.families.family import INCLUDE, INCLUDE_BWD, Family, Host, Scenario, Values, deferred
+from ckpm.kernels.families.fwd_dispatch import by_device, nested
+from ckpm.kernels.families.spellings import spellings
+from ckpm.kernels.families.template_engine import environment
+from ckpm.kernels.families.words import Features, arch_tag, flag
+from ckpm.matrix.keys import Key
 
 NAME = shared.DQ_DK_DV
 # BlockDropoutBwd<IsDropout, IsWG32, IsStoreRandval>; without dropout the second is of no consequence
@@ -182,7 +182,7 @@ FAMILY = Family(
         dispatch=dispatch_text,
         harness=harness_text,
         arguments=BwdArguments,
-        launch=deferred("kernels.launch.backward.launching", "run_backward"),
+        launch=deferred("ckpm.attention.launch.backward.launching", "run_backward"),
         functions=(
             "fmha_bwd_dot_do_o_oneshot_",
             "fmha_bwd_dq_dk_dv_oneshot_",

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.families.backward.words import ROWS, spads
-from kernels.families.family import Scenario
-from kernels.families.kernel_problems import MASKS, MOST
-from kernels.families.words import pad_flags
-from matrix.keys import Key
-from matrix.problems.problem import FAMILY_SUITE, Problem
+from ckpm.kernels.families.backward.words import ROWS, spads
+from ckpm.kernels.families.family import Scenario
+from ckpm.kernels.families.kernel_problems import MASKS, MOST
+from ckpm.kernels.families.words import pad_flags
+from ckpm.matrix.keys import Key
+from ckpm.matrix.problems.problem import FAMILY_SUITE, Problem
 
 _ANY = 1  # a head dim's padding: any length, against multiples of 8
 _SHORT_K = 256  # keys up to which some tiles of gfx950 are taken

@@ -7,9 +7,9 @@ mode, and pad what it pads. Source: FmhaBwdApiTrait of codegen/ops/fmha_bwd.py.
 
 from __future__ import annotations
 
-from kernels.families.spellings import spellings
-from kernels.families.words import arch_tag, flag, guard
-from matrix.keys import Key, Tile
+from ckpm.kernels.families.spellings import spellings
+from ckpm.kernels.families.words import arch_tag, flag, guard
+from ckpm.matrix.keys import Key, Tile
 
 ROWS = 64  # of Q in a block of the first and the last stage, whatever the tile of the second
 DOT_DO_O = "bwd_dot_do_o"

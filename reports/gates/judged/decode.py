@@ -10,22 +10,22 @@ import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
-from kernels.code import code_object
-from kernels.decode import built as building
-from kernels.decode.built import Built
-from kernels.decode.gated import problems
-from kernels.decode.measuring import figures, measured
-from kernels.launch.counters import Measurements
-from kernels.launch.device import EmulatedDevice
-from reports.gates import baseline
-from reports.gates.comparing import Threshold, compare, read_thresholds
-from reports.gates.emulated import GATE as EMULATED
-from reports.gates.emulated import THRESHOLDS
-from reports.gates.emulated import figures as emulated_figures
-from reports.gates.judged.what import DECODE, DECODE_CYCLES, Judged, Kind
-from reports.gates.static import GATE as STATIC
-from reports.gates.static import code_figures
-from reports.verdicts import Row
+from ckpm.attention.launch.counters import Measurements
+from ckpm.attention.launch.device import EmulatedDevice
+from ckpm.decode import built as building
+from ckpm.decode.built import Built
+from ckpm.decode.gated import problems
+from ckpm.decode.measuring import figures, measured
+from ckpm.kernels.code import code_object
+from ckpm.reports.gates import baseline
+from ckpm.reports.gates.comparing import Threshold, compare, read_thresholds
+from ckpm.reports.gates.emulated import GATE as EMULATED
+from ckpm.reports.gates.emulated import THRESHOLDS
+from ckpm.reports.gates.emulated import figures as emulated_figures
+from ckpm.reports.gates.judged.what import DECODE, DECODE_CYCLES, Judged, Kind
+from ckpm.reports.gates.static import GATE as STATIC
+from ckpm.reports.gates.static import code_figures
+from ckpm.reports.verdicts import Row
 
 
 def built(args: argparse.Namespace) -> Judged:
@@ -50,7 +50,7 @@ def identity(built: Built) -> dict[str, str]:
         "toolchain": "triton",
         "identity": built.compiler,
         "upstream": DECODE,
-        "upstream_identity": "kernels/decode of this repository",
+        "upstream_identity": "decode of this repository",
         "selection": ", ".join(built.stages),
     }
 

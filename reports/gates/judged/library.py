@@ -9,22 +9,22 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from kernels.base import settings
-from kernels.build.manifest import MANIFEST, Manifest, check_library
-from kernels.build.request import LIBRARY, folder_name
-from kernels.families.libraries import host, is_default, libraries, made_of, option, whole
-from matrix.base.errors import UsageError
-from matrix.options import DEFAULT_FAMILY
-from reports.errors import GateError
-from reports.gates import baseline
-from reports.gates import emulated as emulated_gate
-from reports.gates import static as static_gate
-from reports.gates.budgets import read_budgets
-from reports.gates.comparing import Threshold
-from reports.gates.judged.what import DECODE, Judged, Kind
-from reports.gates.model import machines
-from reports.resources import read_manifest
-from reports.verdicts import FAMILY, Row
+from ckpm.base import settings
+from ckpm.base.errors import UsageError
+from ckpm.kernels.families.libraries import host, is_default, libraries, made_of, option, whole
+from ckpm.kernels.library.manifest import MANIFEST, Manifest, check_library
+from ckpm.kernels.library.request import LIBRARY, folder_name
+from ckpm.matrix.options import DEFAULT_FAMILY
+from ckpm.reports.errors import GateError
+from ckpm.reports.gates import baseline
+from ckpm.reports.gates import emulated as emulated_gate
+from ckpm.reports.gates import static as static_gate
+from ckpm.reports.gates.budgets import read_budgets
+from ckpm.reports.gates.comparing import Threshold
+from ckpm.reports.gates.judged.what import DECODE, Judged, Kind
+from ckpm.reports.gates.model import machines
+from ckpm.reports.resources import read_manifest
+from ckpm.reports.verdicts import FAMILY, Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class GatedLibrary:
     """A library, its manifest, and for which of its archs it is judged."""
 
     library: Path
-    library_name: str  # of kernels.families.libraries
+    library_name: str  # of ckpm.kernels.families.libraries
     manifest: Manifest
     arch: str
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from reports.gates.baseline import Baseline, Figures
-from reports.gates.comparing import Threshold
-from reports.verdicts import Row
+from ckpm.reports.gates.baseline import Baseline, Figures
+from ckpm.reports.gates.comparing import Threshold
+from ckpm.reports.verdicts import Row
 
-DECODE = "decode"  # the family of the kernels in kernels/decode, which are no library
+DECODE = "decode"  # the family of the kernels in decode, which are no library
 DECODE_CYCLES = "timing_cycles_a_token"  # their metric of the timing model
 
 

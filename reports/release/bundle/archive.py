@@ -13,10 +13,9 @@ import threading
 from pathlib import Path
 from typing import IO, Any, cast
 
-from kernels.base.files import make_folder, writing
-from matrix.base.files import open_plain
-from reports.errors import ArchiveError
-from reports.release.bundle.names import demand_plain
+from ckpm.base.files import make_folder, open_plain, writing
+from ckpm.reports.errors import ArchiveError
+from ckpm.reports.release.bundle.names import demand_plain
 
 _CHUNK = 1 << 20  # bytes
 

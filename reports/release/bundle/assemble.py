@@ -7,18 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.base.files import make_folder, writing
-from kernels.base.junit import junit_text
-from kernels.base.results import Results
-from matrix.base.errors import OutputError
-from matrix.base.files import abandoned_drafts, sha256_of
-from reports.junit.write import gate_results
-from reports.release.bundle import archive, checksums, contents, names, signature
-from reports.release.bundle.provenance import Origin, provenance
-from reports.release.qualification.record import Record
-from reports.release.qualification.stages import Step
-from reports.release.qualification.verdict import Verdict
-from reports.verdicts import Gate
+from ckpm.base.errors import OutputError
+from ckpm.base.files import abandoned_drafts, make_folder, sha256_of, writing
+from ckpm.base.junit import junit_text
+from ckpm.base.results import Results
+from ckpm.reports.junit.write import gate_results
+from ckpm.reports.release.bundle import archive, checksums, contents, names, signature
+from ckpm.reports.release.bundle.provenance import Origin, provenance
+from ckpm.reports.release.qualification.record import Record
+from ckpm.reports.release.qualification.stages import Step
+from ckpm.reports.release.qualification.verdict import Verdict
+from ckpm.reports.verdicts import Gate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +85,7 @@ def _fill(release: Release, folder: Path) -> None:
 
 
 def _describe(release: Release, folder: Path) -> None:
-    from reports.release.bundle.sbom_document import sbom  # here: no other command waits for CycloneDX
+    from ckpm.reports.release.bundle.sbom_document import sbom  # here: no other command waits for CycloneDX
 
     requirements = (folder / names.REQUIREMENTS).read_text(encoding="utf-8")
     sums = _sums(folder, contents.payload(contents.files_of(folder)))

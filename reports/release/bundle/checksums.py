@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from matrix.base.bounded import read_bytes
-from matrix.base.files import sha256_of
-from reports.errors import BundleFileError
-from reports.release.bundle.names import CHECKSUMS, SIGNATURE
+from ckpm.base.bounded import read_bytes
+from ckpm.base.files import sha256_of
+from ckpm.reports.errors import BundleFileError
+from ckpm.reports.release.bundle.names import CHECKSUMS, SIGNATURE
 
 _LARGEST = 4 << 30  # bytes
 _LINE = re.compile(r"([0-9a-f]{64})  ([^\n]+)")

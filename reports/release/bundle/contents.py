@@ -6,10 +6,10 @@ import os
 import stat
 from pathlib import Path, PurePosixPath
 
-from reports.errors import ArchiveError
-from reports.release.bundle.names import CHECKSUMS, PROVENANCE, SBOM, SIGNATURE, demand_plain
-from reports.release.qualification.record import Facts
-from reports.release.qualification.stages import PROJECT, Step
+from ckpm.reports.errors import ArchiveError
+from ckpm.reports.release.bundle.names import CHECKSUMS, PROVENANCE, SBOM, SIGNATURE, demand_plain
+from ckpm.reports.release.qualification.record import Facts
+from ckpm.reports.release.qualification.stages import PROJECT, Step
 
 _ABOUT = (SBOM, PROVENANCE, CHECKSUMS, SIGNATURE)  # each speaks of everything before it
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernels.base.records import Source, Value, as_text
-from reports.errors import StatementError
-from reports.release.bundle.names import REQUIREMENTS
-from reports.release.bundle.sbom import package_of
-from reports.release.qualification.stages import Step
-from reports.release.qualification.verdict import Verdict
+from ckpm.base.records import Source, Value, as_text
+from ckpm.reports.errors import StatementError
+from ckpm.reports.release.bundle.names import REQUIREMENTS
+from ckpm.reports.release.bundle.sbom import package_of
+from ckpm.reports.release.qualification.stages import Step
+from ckpm.reports.release.qualification.verdict import Verdict
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://slsa.dev/provenance/v1"

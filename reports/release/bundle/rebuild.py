@@ -7,12 +7,12 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from kernels.errors import NotReproducibleError
-from reports.errors import DirtyError, StageFailedError
-from reports.release.bundle import contents
-from reports.release.bundle.verify import Verified
-from reports.release.qualification.run import Execute, execute
-from reports.release.qualification.state import Checkout
+from ckpm.base.errors import NotReproducibleError
+from ckpm.reports.errors import DirtyError, StageFailedError
+from ckpm.reports.release.bundle import contents
+from ckpm.reports.release.bundle.verify import Verified
+from ckpm.reports.release.qualification.run import Execute, execute
+from ckpm.reports.release.qualification.state import Checkout
 
 
 def rebuild(bundle: Verified, checkout: Checkout, say: Callable[[str], None], execute: Execute = execute) -> int:

@@ -13,8 +13,8 @@ from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
-from reports.release.bundle.sbom import package_of, pins
-from reports.release.qualification.verdict import Verdict
+from ckpm.reports.release.bundle.sbom import package_of, pins
+from ckpm.reports.release.qualification.verdict import Verdict
 
 
 def sbom(name: str, sums: Mapping[str, str], verdict: Verdict, requirements: str) -> bytes:

@@ -10,9 +10,9 @@ import subprocess
 import textwrap
 from pathlib import Path
 
-from matrix.base.bounded import read_bytes
-from reports.errors import SignatureError
-from reports.release.bundle.names import CHECKSUMS, SIGNATURE
+from ckpm.base.bounded import read_bytes
+from ckpm.reports.errors import SignatureError
+from ckpm.reports.release.bundle.names import CHECKSUMS, SIGNATURE
 
 NAMESPACE = "ckpm-release"
 _BEGIN, _END = "-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----"

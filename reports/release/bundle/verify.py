@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.base.records import Source, Value
-from reports.errors import BundleFileError, StatementError
-from reports.release.bundle import checksums, contents, names, provenance, sbom, signature
-from reports.release.qualification.record import Facts, Record
-from reports.release.qualification.stages import Step, read_table, steps
-from reports.release.qualification.verdict import Verdict, examine, judge
-from reports.release.qualification.waivers import read_waivers
+from ckpm.base.records import Source, Value
+from ckpm.reports.errors import BundleFileError, StatementError
+from ckpm.reports.release.bundle import checksums, contents, names, provenance, sbom, signature
+from ckpm.reports.release.qualification.record import Facts, Record
+from ckpm.reports.release.qualification.stages import Step, read_table, steps
+from ckpm.reports.release.qualification.verdict import Verdict, examine, judge
+from ckpm.reports.release.qualification.waivers import read_waivers
 
 _REMEDY = "Don't use it; take the bundle again from where it was published."
 

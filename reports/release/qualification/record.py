@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernels.base.files import write_atomically
-from kernels.base.records import Source, Value, as_text
-from matrix.base.files import sha256_of
-from reports.errors import StageRecordError
-from reports.release.qualification.stages import Step
+from ckpm.base.files import sha256_of, write_atomically
+from ckpm.base.records import Source, Value, as_text
+from ckpm.reports.errors import StageRecordError
+from ckpm.reports.release.qualification.stages import Step
 
 FOLDER = Path("build/release/records")  # of the folder that holds build/
 _SHA256 = re.compile(r"[0-9a-f]{64}")

@@ -10,13 +10,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.base.files import make_folder, writing
-from kernels.base.processes import ended_by_signals
-from kernels.build.request import PROJECT
-from matrix.base.files import sha256_of
-from reports.errors import MissingStageError, StageFailedError, StageRecordError
-from reports.release.qualification.record import FOLDER, Facts, Record, place
-from reports.release.qualification.stages import Step
+from ckpm.base.files import make_folder, sha256_of, writing
+from ckpm.base.processes import ended_by_signals
+from ckpm.kernels.library.request import PROJECT
+from ckpm.reports.errors import MissingStageError, StageFailedError, StageRecordError
+from ckpm.reports.release.qualification.record import FOLDER, Facts, Record, place
+from ckpm.reports.release.qualification.stages import Step
 
 Execute = Callable[[Step, Path, int], int]
 

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from matrix.base.tablefile import Field, load
-from matrix.dialects import archs as known_archs
-from matrix.dialects import upstreams
+from ckpm.base.tablefile import Field, load
+from ckpm.matrix.dialects import archs as known_archs
+from ckpm.matrix.dialects import upstreams
 
 STAGES = Path(__file__).parents[1] / "stages.yaml"
 ROLES = ("library", "manifest", "results", "gate", "report", "intermediate")
 PROJECT = "project"  # stands for the arch in the names of what is done once
-_ROOMS = ("matrix", "kernels", "reports", "emulator", "tests.gpu")
+_ROOMS = ("matrix", "kernels", "reports", "emulator", "ckpm.suites")
 _BLANKS = ("stage", "arch", "upstream", "tier", "toolchain")
 
 

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.upstream.trees import damage, place
-from matrix.dialects import PackagedUpstream
-from reports.errors import DirtyError, UnpinnedImageError
+from ckpm.kernels.upstream.trees import damage, place
+from ckpm.matrix.dialects import PackagedUpstream
+from ckpm.reports.errors import DirtyError, UnpinnedImageError
 
 _PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]*@sha256:[0-9a-f]{64}")
 _SHOWN = 10

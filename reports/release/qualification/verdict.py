@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernels.base.records import as_text
-from kernels.base.results import FOREIGN_LIBRARY, KNOWN_DEFECT, LIBRARY_SHA256, Results
-from kernels.build.manifest import Manifest
-from matrix.defects import defects
-from matrix.problems.ledger import Ledger
-from reports.errors import FailedCasesError, StageRecordError
-from reports.release.qualification.record import Facts, Record
-from reports.release.qualification.stages import PROJECT, Step
-from reports.release.qualification.waivers import Waiver, demand_accepted
-from reports.verdicts import Gate, demand
+from ckpm.base.records import as_text
+from ckpm.base.results import FOREIGN_LIBRARY, KNOWN_DEFECT, LIBRARY_SHA256, Results
+from ckpm.kernels.library.manifest import Manifest
+from ckpm.matrix.defects import defects
+from ckpm.matrix.problems.ledger import Ledger
+from ckpm.reports.errors import FailedCasesError, StageRecordError
+from ckpm.reports.release.qualification.record import Facts, Record
+from ckpm.reports.release.qualification.stages import PROJECT, Step
+from ckpm.reports.release.qualification.waivers import Waiver, demand_accepted
+from ckpm.reports.verdicts import Gate, demand
 
 Locate = Callable[[Step, str], Path]  # where the output of a step with that role lies
 

@@ -16,8 +16,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from matrix.base.tablefile import Field, load
-from reports.errors import WaiverError
+from ckpm.base.tablefile import Field, load
+from ckpm.reports.errors import WaiverError
 
 _FIELDS = ("accepted_by", "accepted_on", "until", "reason")
 

@@ -3,7 +3,7 @@
 For each opcode and encoding: operands from VGPRs, SGPRs, inline constants and literals with corner cases and random
 values, the rounding and denormal modes it depends on, EXEC full, partial and empty. The instruction is encoded with
 tinygrad's classes, decoded and lowered by the emulator, and run on one wave; then all registers, flags, LDS and memory
-are compared. An opcode in emulator/lowering/opcodes.py for which the oracle has no case fails here.
+are compared. An opcode in emulator/ckpm_emulator/lowering/opcodes.py for which the oracle has no case fails here.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import pytest
 from tinygrad.renderer.amd.dsl import OPERANDS
 from tinygrad.runtime.autogen.amd.cdna import enum, ins
 
-from emulator.inspection import isa
-from emulator.lowering import opcodes
-from emulator.lowering.opcodes import SUPPORTED, micro_op_name
+from ckpm_emulator.inspection import isa
+from ckpm_emulator.lowering import opcodes
+from ckpm_emulator.lowering.opcodes import SUPPORTED, micro_op_name
 from tests.emulator.oracle.cases import Case, dpp_cases, sdwa_cases
 from tests.emulator.oracle.machine import machine
 from tests.emulator.oracle.suite import NoOracleError, cases_for, differences, expected

@@ -9,7 +9,7 @@ import pytest
 from tinygrad.renderer.amd.dsl import src
 from tinygrad.runtime.autogen.amd.cdna import enum, ins
 
-from emulator.lowering.opcodes import CLAMPED
+from ckpm_emulator.lowering.opcodes import CLAMPED
 from tests.emulator.oracle.cases import Case, fresh_state, generator
 from tests.emulator.oracle.machine import machine
 

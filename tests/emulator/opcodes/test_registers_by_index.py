@@ -14,9 +14,9 @@ import pytest
 from tinygrad.renderer.amd.dsl import src
 from tinygrad.runtime.autogen.amd.cdna import enum, ins
 
-from emulator.lowering.decode import decode
-from emulator.lowering.lower import lower
-from emulator.lowering.microop import name_hash
+from ckpm_emulator.lowering.decode import decode
+from ckpm_emulator.lowering.lower import lower
+from ckpm_emulator.lowering.microop import name_hash
 from tests.emulator.oracle.cases import ALL, Case, fresh_state, generator
 from tests.emulator.oracle.machine import machine
 from tests.emulator.oracle.operands import EXEC, M0

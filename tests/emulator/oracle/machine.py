@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from emulator import toolchain
-from emulator.lowering.decode import decode
-from emulator.lowering.lower import lower as lower_program
-from emulator.lowering.lower import lower_one
+from ckpm_emulator import toolchain
+from ckpm_emulator.lowering.decode import decode
+from ckpm_emulator.lowering.lower import lower as lower_program
+from ckpm_emulator.lowering.lower import lower_one
 from tests.emulator.oracle.cases import Case
 from tests.emulator.oracle.memory_cases import MEMORY_BYTES
 from tests.emulator.oracle.operands import State

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import yaml
 
-from matrix.base.entry import exit_code
-from matrix.base.errors import UsageError
-from matrix.base.files import write_atomically
+from ckpm.base.entry import exit_code
+from ckpm.base.errors import UsageError
+from ckpm.base.files import write_atomically
 from tests.programs.conformance import acceptance, ck_gtests, gtests, rocm_examples
 from tests.programs.conformance.stored import OUTCOMES, PASSED, UNSUPPORTED, differences, read, suites
 

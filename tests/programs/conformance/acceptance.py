@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
-from matrix.base.errors import UsageError
-from matrix.base.files import write_atomically
+from ckpm.base.errors import UsageError
+from ckpm.base.files import write_atomically
 from tests.programs.conformance.stored import UNSUPPORTED, WRONG, Ran, Suite, table
 
 BEGIN, END = "<!-- conformance: python -m tests.programs.conformance table -->", "<!-- conformance ends -->"

@@ -73,7 +73,7 @@ def executable(run: Run) -> Path:
 def verdict(run: Run) -> Verdict:
     """Run a program on the emulated device. Raises AssertionError: it can't be built."""
     words = [str(executable(run)), *run.arguments.split()]
-    command = [sys.executable, "-m", "emulator", "run", "--arch", ARCH, "--", *words]
+    command = [sys.executable, "-m", "ckpm_emulator", "run", "--arch", ARCH, "--", *words]
     done = subprocess.run(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False
     )

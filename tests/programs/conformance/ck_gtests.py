@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.code import toolchains
-from matrix.base.errors import UsageError
+from ckpm.base.errors import UsageError
+from ckpm.kernels.code import toolchains
 from tests.programs.conformance.ck_tree import built
 from tests.programs.program_builder import kept, toolchain
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.base.files import locked
-from kernels.base.settings import cache_folder
-from kernels.code import toolchains
-from kernels.upstream import trees
-from matrix.dialects import check_upstream
+from ckpm.base.files import locked
+from ckpm.base.settings import cache_folder
+from ckpm.kernels.code import toolchains
+from ckpm.kernels.upstream import trees
+from ckpm.matrix.dialects import check_upstream
 from tests.programs.program_builder import INCLUDE, compiled, header_folders, kept, linked, toolchain
 
 ARCH = "gfx950"

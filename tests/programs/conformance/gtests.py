@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from emulator import standalone, toolchain
+from ckpm_emulator import standalone, toolchain
 from tests.programs.conformance.stored import PASSED, UNSUPPORTED, WRONG
 
 ROOT = Path(__file__).parents[3]
@@ -51,7 +51,7 @@ def starter(program: Path, arch: str, root: Path, folder: Path = ROOT) -> Start:
         words = [str(root / _LOADER), "--library-path", libraries, *words]
 
     def start(arguments: Sequence[str]) -> str:
-        command = [sys.executable, "-m", "emulator", "run", "--arch", arch, "--", *words, *arguments]
+        command = [sys.executable, "-m", "ckpm_emulator", "run", "--arch", arch, "--", *words, *arguments]
         try:
             done = subprocess.run(
                 command,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from matrix.base.errors import UsageError
+from ckpm.base.errors import UsageError
 from tests.programs.conformance.gtests import Outcome, judged, starter
 
 TABLE = Path(__file__).with_name("rocm_examples.yaml")

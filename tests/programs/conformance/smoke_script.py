@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from kernels.base.settings import cache_folder
-from kernels.upstream import trees
+from ckpm.base.settings import cache_folder
+from ckpm.kernels.upstream import trees
 from tests.programs.example_program import ARCH, Configuration, configurations
 
 _RECORDER = '#!/bin/sh\necho "$*" >> "$CKPM_ARGUMENTS"\n'

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from kernels.errors import CppTextError
-from kernels.parity.cpp_tokens import tokenize
+from ckpm.base.errors import CppTextError
+from ckpm.kernels.parity.cpp_tokens import tokenize
 
 
 def unread_places(tokens: Sequence[str], passages: Collection[str]) -> set[int]:

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from kernels.families import fwd_appendkv
-from kernels.families.family import INCLUDE_FWD
-from kernels.families.libraries import host
-from kernels.families.render import dispatch_text
-from kernels.families.table import FAMILIES
-from kernels.families.units import plan
-from kernels.families.words import features
-from kernels.launch.appendkv_harness import AppendKvArguments
-from matrix.dialects import dialect
-from matrix.names import parse
-from matrix.selection import Selection, select
-from tests.unit.kernels.test_harness import compile_c as compile_c
-from tests.unit.kernels.test_harness import toolchain as toolchain
+from ckpm.attention.launch.appendkv_harness import AppendKvArguments
+from ckpm.kernels.families import fwd_appendkv
+from ckpm.kernels.families.family import INCLUDE_FWD
+from ckpm.kernels.families.libraries import host
+from ckpm.kernels.families.render import dispatch_text
+from ckpm.kernels.families.table import FAMILIES
+from ckpm.kernels.families.units import plan
+from ckpm.kernels.families.words import features
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.names import parse
+from ckpm.matrix.selection import Selection, select
+from tests.unit.attention.test_harness import compile_c as compile_c
+from tests.unit.attention.test_harness import toolchain as toolchain
 
 DIALECT = "ck-2025-11"
 KEYS = select(dialect(DIALECT), Selection(archs=("gfx942", "gfx950"), families=("fwd_appendkv",)))

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.errors import CppTextError
-from kernels.families import batch_prefill, words
-from kernels.families.render import instance_text, unit_text
-from kernels.families.units import plan
-from kernels.parity.bindings import Binding, bindings, differences
-from kernels.parity.cpp_constants import folded
-from kernels.parity.cpp_text import read
-from kernels.parity.cpp_tokens import spell, tokenize
-from matrix.dialects import dialect, dialect_names
+from ckpm.base.errors import CppTextError
+from ckpm.kernels.families import batch_prefill, words
+from ckpm.kernels.families.render import instance_text, unit_text
+from ckpm.kernels.families.units import plan
+from ckpm.kernels.parity.bindings import Binding, bindings, differences
+from ckpm.kernels.parity.cpp_constants import folded
+from ckpm.kernels.parity.cpp_text import read
+from ckpm.kernels.parity.cpp_tokens import spell, tokenize
+from ckpm.matrix.dialects import dialect, dialect_names
 from tests.unit.enumerated import keys_of
 from tests.unit.kernels.damaged_text import check_every_damage
 

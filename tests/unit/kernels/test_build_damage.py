@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from kernels.build import command as build_command
-from kernels.build.progress import Tally
-from kernels.build.request import LIBRARY, Request, prepare
-from kernels.code.toolchains import Toolchain
+from ckpm.kernels.code.toolchains import Toolchain
+from ckpm.kernels.library import command as build_command
+from ckpm.kernels.library.progress import Tally
+from ckpm.kernels.library.request import LIBRARY, Request, prepare
 
 Make = Callable[..., Request]
 Stub = Callable[..., Toolchain]

@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from kernels.build import command as build_command
-from kernels.build.plan import Plan
-from kernels.build.progress import Tally
-from kernels.build.request import LIBRARY, Request, prepare, scons_command
-from kernels.code.toolchains import Toolchain
-from kernels.errors import CompileError, DiskFullError, LinkError
+from ckpm.base.errors import CompileError, DiskFullError, LinkError
+from ckpm.kernels.code.toolchains import Toolchain
+from ckpm.kernels.library import command as build_command
+from ckpm.kernels.library.plan import Plan
+from ckpm.kernels.library.progress import Tally
+from ckpm.kernels.library.request import LIBRARY, Request, prepare, scons_command
 
 Make = Callable[..., Request]
 Stub = Callable[..., Toolchain]
@@ -100,7 +100,7 @@ def test_whatever_decides_about_the_output_is_in_every_signature(
     elif change == "tree":
         request = dataclasses.replace(request, tree=dataclasses.replace(request.tree, identity="edited"))
     else:
-        monkeypatch.setattr("kernels.build.request._digest", lambda folder: "edited")
+        monkeypatch.setattr("ckpm.kernels.library.request._digest", lambda folder: "edited")
     after = prepare(request)[0].steps
     assert [step.target for step in after] == [step.target for step in before]
     compiled = [pair for pair in zip(before, after, strict=True) if pair[0].kind in ("unit", "host")]

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from kernels.build import command as build_command
-from kernels.build.request import LIBRARY, Request
-from kernels.code.toolchains import Toolchain
-from kernels.errors import CompileError
-from kernels.upstream import headers
-from kernels.upstream.headers import states
+from ckpm.base.errors import CompileError
+from ckpm.kernels.code.toolchains import Toolchain
+from ckpm.kernels.library import command as build_command
+from ckpm.kernels.library.request import LIBRARY, Request
+from ckpm.kernels.upstream import headers
+from ckpm.kernels.upstream.headers import states
 
 Make = Callable[..., Request]
 Stub = Callable[..., Toolchain]

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from kernels.base.processes import build_lock
-from kernels.build import command as build_command
-from kernels.build.request import PROJECT, Request, scons_command
-from kernels.code.toolchains import Toolchain
-from kernels.errors import ProcessLimitError
+from ckpm.base.errors import ProcessLimitError
+from ckpm.base.processes import build_lock
+from ckpm.kernels.code.toolchains import Toolchain
+from ckpm.kernels.library import command as build_command
+from ckpm.kernels.library.request import PROJECT, Request, scons_command
 
 Make = Callable[..., Request]
 Stub = Callable[..., Toolchain]

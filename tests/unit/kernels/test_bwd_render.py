@@ -12,24 +12,24 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kernels.families.backward import convert_dq, dot_do_o, dq_dk_dv, words
-from kernels.families.backward.problems import BackwardRequest
-from kernels.families.family import INCLUDE, INCLUDE_BWD
-from kernels.families.libraries import host, library_of, whole
-from kernels.families.render import dispatch_text, unit_text
-from kernels.families.table import FAMILIES
-from kernels.families.units import plan
-from kernels.families.words import features
-from kernels.launch.backward.harness import BwdArguments
-from kernels.launch.backward.launching import fields, laid_out
-from matrix.base.errors import ProblemError, UsageError
-from matrix.dialects import dialect
-from matrix.keys import Key
-from matrix.names import parse
-from matrix.problems.problem import Problem
-from matrix.selection import Selection, select
-from tests.unit.kernels.test_harness import compile_c as compile_c
-from tests.unit.kernels.test_harness import toolchain as toolchain
+from ckpm.attention.launch.backward.harness import BwdArguments
+from ckpm.attention.launch.backward.launching import fields, laid_out
+from ckpm.base.errors import ProblemError, UsageError
+from ckpm.kernels.families.backward import convert_dq, dot_do_o, dq_dk_dv, words
+from ckpm.kernels.families.backward.problems import BackwardRequest
+from ckpm.kernels.families.family import INCLUDE, INCLUDE_BWD
+from ckpm.kernels.families.libraries import host, library_of, whole
+from ckpm.kernels.families.render import dispatch_text, unit_text
+from ckpm.kernels.families.table import FAMILIES
+from ckpm.kernels.families.units import plan
+from ckpm.kernels.families.words import features
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.keys import Key
+from ckpm.matrix.names import parse
+from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.selection import Selection, select
+from tests.unit.attention.test_harness import compile_c as compile_c
+from tests.unit.attention.test_harness import toolchain as toolchain
 
 DIALECT = "ck-2025-11"
 MEMBERS = ("bwd_dot_do_o", "bwd_dq_dk_dv", "bwd_convert_dq")

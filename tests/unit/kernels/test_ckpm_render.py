@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from kernels.families import words
-from kernels.families.family import INCLUDE
-from kernels.families.render import dispatch_text, instance_text
-from matrix.dialects import dialect, upstreams
-from matrix.families import MASK_IMPLS
-from matrix.keys import Key
-from matrix.selection import Selection, select
+from ckpm.kernels.families import words
+from ckpm.kernels.families.family import INCLUDE
+from ckpm.kernels.families.render import dispatch_text, instance_text
+from ckpm.matrix.dialects import dialect, upstreams
+from ckpm.matrix.families import MASK_IMPLS
+from ckpm.matrix.keys import Key
+from ckpm.matrix.selection import Selection, select
 
 UPSTREAM = upstreams()["ckpm"]
 HEADERS = INCLUDE.parent / UPSTREAM.headers

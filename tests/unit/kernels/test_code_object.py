@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from emulator.code_object import bundled
-from emulator.errors import CodeObjectError as EmulatorCodeObjectError
-from kernels.code import code_object as codeobject
-from kernels.code import toolchains
-from kernels.code.code_object import occupancy
-from kernels.code.toolchains.offload_bundler import Entry, pack
-from kernels.errors import CodeObjectError
-from matrix.dialects import compute_units
+from ckpm.base.errors import CodeObjectError
+from ckpm.kernels.code import code_object as codeobject
+from ckpm.kernels.code import toolchains
+from ckpm.kernels.code.code_object import occupancy
+from ckpm.kernels.code.toolchains.offload_bundler import Entry, pack
+from ckpm.matrix.dialects import compute_units
+from ckpm_emulator.code_object import bundled
+from ckpm_emulator.errors import CodeObjectError as EmulatorCodeObjectError
 
 # The two headers that a kernel and its stub need: all of hip_runtime.h brings the C++ library and takes seconds.
 _SOURCE = """

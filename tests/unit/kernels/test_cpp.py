@@ -8,19 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from kernels.code import symbols
-from kernels.errors import CodeObjectError
-from kernels.families import batch_prefill, words
-from kernels.families.batch_prefill import harness_text
-from kernels.families.render import dispatch_text, instance_text, unit_text
-from kernels.families.spellings import spellings
-from kernels.families.table import FAMILIES
-from kernels.families.units import plan
-from kernels.launch.harness import FIELDS
-from matrix.base.errors import UsageError
-from matrix.dialects import dialect, dialect_names, upstreams
-from matrix.names import parse
-from matrix.selection import Selection, select
+from ckpm.attention.launch.harness import FIELDS
+from ckpm.base.errors import CodeObjectError, UsageError
+from ckpm.kernels.code import symbols
+from ckpm.kernels.families import batch_prefill, words
+from ckpm.kernels.families.batch_prefill import harness_text
+from ckpm.kernels.families.render import dispatch_text, instance_text, unit_text
+from ckpm.kernels.families.spellings import spellings
+from ckpm.kernels.families.table import FAMILIES
+from ckpm.kernels.families.units import plan
+from ckpm.matrix.dialects import dialect, dialect_names, upstreams
+from ckpm.matrix.names import parse
+from ckpm.matrix.selection import Selection, select
 
 DIALECTS = ("ck-2025-06", "ck-2025-11", "rocm-libraries-2026")
 KEYS = {name: select(dialect(name), Selection(archs=("gfx950",))) for name in DIALECTS}

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator import code_object, image
-from emulator.errors import CodeObjectError
-from kernels.code import code_object as ours
-from kernels.errors import CodeObjectError as OurCodeObjectError
+from ckpm.base.errors import CodeObjectError as OurCodeObjectError
+from ckpm.kernels.code import code_object as ours
+from ckpm_emulator import code_object, image
+from ckpm_emulator.errors import CodeObjectError
 
 CODE = bytes.fromhex("000081bf")  # s_endpgm, little endian
 KERNEL: dict[str, Any] = {

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.errors import CppTextError
-from kernels.parity.c_arithmetic import Formula, Number, evaluate, make
-from kernels.parity.conditions import TRUE, conjuncts, parse_condition
-from kernels.parity.cpp_tokens import condition_text, tokenize
-from kernels.parity.dispatch_text import compare, parse
+from ckpm.base.errors import CppTextError
+from ckpm.kernels.parity.c_arithmetic import Formula, Number, evaluate, make
+from ckpm.kernels.parity.conditions import TRUE, conjuncts, parse_condition
+from ckpm.kernels.parity.cpp_tokens import condition_text, tokenize
+from ckpm.kernels.parity.dispatch_text import compare, parse
 from tests.unit.kernels.damaged_text import check_every_damage
 
 ONE = """

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from kernels.base import jobs
-from kernels.base.trust import Store, adopt, draft_folder
-from kernels.build import doctor
-from kernels.build.doctor import examine
-from kernels.cli import main
-from kernels.code.toolchains import detect, rocm
-from kernels.upstream.trees import place
-from matrix.dialects import upstreams
+from ckpm.base import jobs
+from ckpm.base.store import Store, adopt, draft_folder
+from ckpm.kernels.cli import main
+from ckpm.kernels.code.toolchains import detect, rocm
+from ckpm.kernels.library import doctor
+from ckpm.kernels.library.doctor import examine
+from ckpm.kernels.upstream.trees import place
+from ckpm.matrix.dialects import upstreams
 
 
 def states(findings: list[doctor.Finding]) -> dict[str, str]:

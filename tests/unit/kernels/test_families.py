@@ -12,23 +12,22 @@ from pathlib import Path
 import jinja2
 import pytest
 
-from kernels import cli
-from kernels.build.manifest import family_of
-from kernels.build.request import Request, prepare
-from kernels.code import symbols
-from kernels.code.toolchains import Toolchain
-from kernels.errors import CodeObjectError
-from kernels.families import table
-from kernels.families.family import INCLUDE, Family, Host, Scenario
-from kernels.families.libraries import host, libraries, library_of, option
-from kernels.families.template_engine import environment
-from kernels.families.words import Features
-from kernels.launch.fwd_harness import FwdArguments
-from matrix.base.errors import NameSyntaxError, UsageError
-from matrix.dialects import dialect
-from matrix.families import Family as MatrixFamily
-from matrix.keys import Key
-from tests.gpu import kernel_cases
+from ckpm.attention.launch.fwd_harness import FwdArguments
+from ckpm.base.errors import CodeObjectError, NameSyntaxError, UsageError
+from ckpm.kernels import cli
+from ckpm.kernels.code import symbols
+from ckpm.kernels.code.toolchains import Toolchain
+from ckpm.kernels.families import table
+from ckpm.kernels.families.family import INCLUDE, Family, Host, Scenario
+from ckpm.kernels.families.libraries import host, libraries, library_of, option
+from ckpm.kernels.families.template_engine import environment
+from ckpm.kernels.families.words import Features
+from ckpm.kernels.library.manifest import family_of
+from ckpm.kernels.library.request import Request, prepare
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.families import Family as MatrixFamily
+from ckpm.matrix.keys import Key
+from ckpm.suites import kernel_cases
 from tests.unit import manifests
 from tests.unit.parsed import nodes
 
@@ -174,7 +173,7 @@ def test_every_library_of_the_table_has_a_host_side() -> None:
 # Where names belong: modules of families, and matrix/'s rules, each a predicate with its own reason and source.
 RULES = ("matrix/rules.py", "matrix/configurations/validation.py", "matrix/configurations/tiles.py")
 OF_FAMILIES = ("kernels/families/", *RULES)
-ROOMS = ("kernels", "matrix", "reports", "emulator", "tests/gpu")
+ROOMS = ("kernels", "matrix", "reports", "emulator", "suites")
 
 
 def compared_with_a_name(text: str) -> Iterator[int]:

@@ -10,27 +10,26 @@ from typing import Any
 
 import pytest
 
-from kernels import cli
-from kernels.code import symbols
-from kernels.errors import CodeObjectError
-from kernels.families import fwd, fwd_pagedkv
-from kernels.families.family import INCLUDE_FWD
-from kernels.families.libraries import host
-from kernels.families.render import dispatch_text, unit_text
-from kernels.families.table import FAMILIES
-from kernels.families.units import plan
-from kernels.families.words import arch_tag, features
-from kernels.launch import fwd_harness
-from kernels.launch.fwd_features import Descales
-from kernels.launch.fwd_harness import FIELDS, FwdArguments
-from kernels.launch.fwd_launching import fields
-from matrix.base.errors import ProblemError
-from matrix.dialects import dialect
-from matrix.names import parse
-from matrix.problems.problem import Problem
-from matrix.selection import Selection, select
-from tests.unit.kernels.test_harness import compile_c as compile_c
-from tests.unit.kernels.test_harness import toolchain as toolchain
+from ckpm.attention.launch import fwd_harness
+from ckpm.attention.launch.fwd_features import Descales
+from ckpm.attention.launch.fwd_harness import FIELDS, FwdArguments
+from ckpm.attention.launch.fwd_launching import fields
+from ckpm.base.errors import CodeObjectError, ProblemError
+from ckpm.kernels import cli
+from ckpm.kernels.code import symbols
+from ckpm.kernels.families import fwd, fwd_pagedkv
+from ckpm.kernels.families.family import INCLUDE_FWD
+from ckpm.kernels.families.libraries import host
+from ckpm.kernels.families.render import dispatch_text, unit_text
+from ckpm.kernels.families.table import FAMILIES
+from ckpm.kernels.families.units import plan
+from ckpm.kernels.families.words import arch_tag, features
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.names import parse
+from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.selection import Selection, select
+from tests.unit.attention.test_harness import compile_c as compile_c
+from tests.unit.attention.test_harness import toolchain as toolchain
 
 DIALECT = "ck-2025-11"
 FEATURES = features(DIALECT)

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from kernels.build import command as build_command
-from kernels.build.request import Request
-from kernels.code.toolchains import Toolchain
-from matrix.base.files import abandoned_drafts, write_atomically
+from ckpm.base.files import abandoned_drafts, write_atomically
+from ckpm.kernels.code.toolchains import Toolchain
+from ckpm.kernels.library import command as build_command
+from ckpm.kernels.library.request import Request
 
 Make = Callable[..., Request]
 Stub = Callable[..., Toolchain]

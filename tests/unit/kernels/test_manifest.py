@@ -13,12 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.base.records import Source
-from kernels.build.manifest import Manifest, check_library
-from kernels.errors import LibraryMismatchError, RecordError
-from matrix.base.errors import NameSyntaxError
-from matrix.dialects import dialect
-from matrix.selection import Selection, select
+from ckpm.base.errors import LibraryMismatchError, NameSyntaxError, RecordError
+from ckpm.base.records import Source
+from ckpm.kernels.library.manifest import Manifest, check_library
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.selection import Selection, select
 from tests.unit import manifests
 
 KEYS = select(dialect("ck-2025-11"), Selection(archs=("gfx950",), tier="smoke"))

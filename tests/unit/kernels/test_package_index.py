@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kernels.errors import DownloadError
-from kernels.upstream import package_index
-from kernels.upstream.package_index import download, pip_settings
+from ckpm.base.errors import DownloadError
+from ckpm.kernels.upstream import package_index
+from ckpm.kernels.upstream.package_index import download, pip_settings
 
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 

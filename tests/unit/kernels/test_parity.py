@@ -15,27 +15,26 @@ from pathlib import Path
 
 import pytest
 
-from kernels.base.results import Case, Results
-from kernels.code import code_object as codeobject
-from kernels.code.toolchains import Toolchain
-from kernels.errors import CodegenError, CodeObjectError, CppTextError, ParityError
-from kernels.families import words
-from kernels.families.libraries import host
-from kernels.families.render import dispatch_text, instance_text, unit_text
-from kernels.families.units import Unit
-from kernels.parity import cases as parity
-from kernels.parity import command as parity_command
-from kernels.parity import machine_code
-from kernels.parity import names as parity_names
-from kernels.parity.machine_code import Comparison
-from kernels.upstream import codegen_runner
-from kernels.upstream.codegen_runner import Rendered
-from kernels.upstream.trees import FMHA, Tree
-from matrix.base.errors import UsageError
-from matrix.dialects import dialect
-from matrix.enumeration import enumerate_keys, enumerate_names
-from matrix.keys import Key
-from matrix.published.golden import stored_lists
+from ckpm.base.errors import CodegenError, CodeObjectError, CppTextError, ParityError, UsageError
+from ckpm.base.results import Case, Results
+from ckpm.kernels.code import code_object as codeobject
+from ckpm.kernels.code.toolchains import Toolchain
+from ckpm.kernels.families import words
+from ckpm.kernels.families.libraries import host
+from ckpm.kernels.families.render import dispatch_text, instance_text, unit_text
+from ckpm.kernels.families.units import Unit
+from ckpm.kernels.parity import cases as parity
+from ckpm.kernels.parity import command as parity_command
+from ckpm.kernels.parity import machine_code
+from ckpm.kernels.parity import names as parity_names
+from ckpm.kernels.parity.machine_code import Comparison
+from ckpm.kernels.upstream import codegen_runner
+from ckpm.kernels.upstream.codegen_runner import Rendered
+from ckpm.kernels.upstream.trees import FMHA, Tree
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
+from ckpm.matrix.keys import Key
+from ckpm.matrix.published.golden import stored_lists
 from tests.unit.enumerated import keys_of
 
 DIALECT = "ck-2025-11"

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from kernels.build.request import Request, prepare
-from kernels.code import symbols
-from kernels.code.toolchains import Toolchain
-from kernels.families import words
-from kernels.families.render import dispatch_text, instance_text
-from kernels.families.units import plan
-from matrix.base.errors import UsageError
-from matrix.dialects import dialect
-from matrix.keys import Key
-from matrix.names import parse
-from matrix.selection import Selection, select
+from ckpm.base.errors import UsageError
+from ckpm.kernels.code import symbols
+from ckpm.kernels.code.toolchains import Toolchain
+from ckpm.kernels.families import words
+from ckpm.kernels.families.render import dispatch_text, instance_text
+from ckpm.kernels.families.units import plan
+from ckpm.kernels.library.request import Request, prepare
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.keys import Key
+from ckpm.matrix.names import parse
+from ckpm.matrix.selection import Selection, select
 
 DIALECT = dialect("prefill-v3")
 FEATURES = words.features("prefill-v3")

@@ -9,10 +9,10 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from kernels.base.console import number
-from kernels.build.plan import Step
-from kernels.build.progress import Tally, follow
-from kernels.build.run_step import EVENT
+from ckpm.base.console import number
+from ckpm.kernels.library.plan import Step
+from ckpm.kernels.library.progress import Tally, follow
+from ckpm.kernels.library.run_step import EVENT
 
 STEPS = [
     Step(kind="unit", target="a.o", sources=("a",), argv=(), signature="", label="a", kernels=("k1", "k2")),

@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from kernels.build import command as build_command
-from kernels.build import reproduce
-from kernels.build.manifest import Manifest
-from kernels.build.request import Request
-from kernels.cli import main
-from kernels.code.toolchains import Toolchain
-from kernels.errors import LibraryMismatchError, RecordError
-from matrix.base.errors import UsageError
+from ckpm.base.errors import LibraryMismatchError, RecordError, UsageError
+from ckpm.kernels.cli import main
+from ckpm.kernels.code.toolchains import Toolchain
+from ckpm.kernels.library import command as build_command
+from ckpm.kernels.library import reproduce
+from ckpm.kernels.library.manifest import Manifest
+from ckpm.kernels.library.request import Request
 from tests.unit import manifests
 
 

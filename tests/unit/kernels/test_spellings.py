@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels.families.spellings import SPELLINGS, spellings
-from matrix.base.errors import TableError
+from ckpm.base.errors import TableError
+from ckpm.kernels.families.spellings import SPELLINGS, spellings
 
 TEXT = SPELLINGS.read_text()
 

@@ -13,18 +13,22 @@ ROOT = Path(__file__).parents[3]
 SCONSTRUCT = "\n".join(
     ast.unparse(node) for node in ast.parse((ROOT / "SConstruct").read_text()).body if isinstance(node, ast.ImportFrom)
 )
-COMMAND = "from kernels.cli import parser; parser(['{}'])"
-REPORT = "from reports.cli import parser; parser(['{}'])"
+COMMAND = "from ckpm.kernels.cli import parser; parser(['{}'])"
+REPORT = "from ckpm.reports.cli import parser; parser(['{}'])"
 
 
 @pytest.mark.parametrize(
     ("code", "needed", "absent"),
     [
-        (SCONSTRUCT, "SCons.CacheDir", {"yaml", "filelock", "matrix.dialects", "rich"}),
-        (COMMAND.format("images"), "kernels.containers.images", {"httpx2", "unearth", "numpy", "SCons", "elftools"}),
-        (COMMAND.format("build"), "kernels.build.request", {"httpx2", "unearth", "numpy", "SCons"}),
-        (REPORT.format("qualify"), "reports.release.commands", {"httpx2", "unearth", "cyclonedx", "SCons"}),
-        (REPORT.format("model"), "reports.gates.model_command", {"reports.release", "reports.page", "SCons", "numpy"}),
+        (SCONSTRUCT, "SCons.CacheDir", {"yaml", "filelock", "ckpm.matrix.dialects", "rich"}),
+        (COMMAND.format("images"), "ckpm.docker.images", {"httpx2", "unearth", "numpy", "SCons", "elftools"}),
+        (COMMAND.format("build"), "ckpm.kernels.library.request", {"httpx2", "unearth", "numpy", "SCons"}),
+        (REPORT.format("qualify"), "ckpm.reports.release.commands", {"httpx2", "unearth", "cyclonedx", "SCons"}),
+        (
+            REPORT.format("model"),
+            "ckpm.reports.gates.model_command",
+            {"ckpm.reports.release", "ckpm.reports.page", "SCons", "numpy"},
+        ),
     ],
     ids=["SConstruct", "kernels images", "kernels build", "reports qualify", "reports model"],
 )

@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from kernels.base import rocm_places
-from kernels.code import toolchains
-from kernels.code.toolchains import Toolchain
-from kernels.errors import DiskFullError, ToolchainMissingError
-from matrix.base.errors import UsageError
+from ckpm.base import rocm_places
+from ckpm.base.errors import DiskFullError, ToolchainMissingError, UsageError
+from ckpm.kernels.code import toolchains
+from ckpm.kernels.code.toolchains import Toolchain
 
 _ROCM_VARIABLES = ("ROCM_PATH", "HIP_PATH")
 # hip_runtime_api.h and not hip_runtime.h: that one parses libc++ for seconds, as every test in tests/build does

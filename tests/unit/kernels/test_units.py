@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.families.units import plan
-from matrix.dialects import dialect
-from matrix.keys import Key
-from matrix.selection import Selection, select
+from ckpm.kernels.families.units import plan
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.keys import Key
+from ckpm.matrix.selection import Selection, select
 
 ALL = {
     name: select(dialect(name), Selection(archs=("gfx950",)))

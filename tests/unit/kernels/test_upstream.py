@@ -15,12 +15,19 @@ from pathlib import Path
 
 import pytest
 
-from kernels.errors import ChecksumError, DownloadError, NotACkTreeError, UnfitTreeError
-from kernels.upstream import package_index
-from kernels.upstream import trees as upstream
-from kernels.upstream.trees import FMHA, checkout, damage, digest, include_closure, locate, place
-from matrix.base.errors import OutputError, UnknownUpstreamError, UsageError
-from matrix.dialects import PackagedUpstream, dialect, upstreams
+from ckpm.base.errors import (
+    ChecksumError,
+    DownloadError,
+    NotACkTreeError,
+    OutputError,
+    UnfitTreeError,
+    UnknownUpstreamError,
+    UsageError,
+)
+from ckpm.kernels.upstream import package_index
+from ckpm.kernels.upstream import trees as upstream
+from ckpm.kernels.upstream.trees import FMHA, checkout, damage, digest, include_closure, locate, place
+from ckpm.matrix.dialects import PackagedUpstream, dialect, upstreams
 
 CODEGEN = {
     "ck-2025-06": "do_fp8_static_quant get_mask_map def list_blobs(file_path",

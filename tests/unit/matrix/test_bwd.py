@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matrix.base.errors import NameSyntaxError
-from matrix.dialects import dialect
-from matrix.explain import receipts_with, why
-from matrix.keys import Key
-from matrix.names import make_key, parse
-from matrix.published.golden import emission_sha256
-from matrix.selection import Selection
+from ckpm.base.errors import NameSyntaxError
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.explain import receipts_with, why
+from ckpm.matrix.keys import Key
+from ckpm.matrix.names import make_key, parse
+from ckpm.matrix.published.golden import emission_sha256
+from ckpm.matrix.selection import Selection
 from tests.unit.enumerated import keys_of
 
 FAMILIES = ("bwd_dot_do_o", "bwd_dq_dk_dv", "bwd_convert_dq")  # upstream's bwd lists them in this order

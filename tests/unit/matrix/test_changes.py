@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from kernels.families.libraries import host, libraries
-from matrix.base.errors import NotACheckoutError, ShallowCloneError, TableError, UnknownRevisionError
-from matrix.changes.command import to_json
-from matrix.changes.history import changed_paths, commit_of
-from matrix.changes.plan import Plan, plan_since
-from matrix.changes.rules import read_rules, rules
-from matrix.dialects import dialect, upstreams
-from matrix.enumeration import enumerate_keys
+from ckpm.base.errors import NotACheckoutError, ShallowCloneError, TableError, UnknownRevisionError
+from ckpm.kernels.families.libraries import host, libraries
+from ckpm.matrix.changes.command import to_json
+from ckpm.matrix.changes.history import changed_paths, commit_of
+from ckpm.matrix.changes.plan import Plan, plan_since
+from ckpm.matrix.changes.rules import read_rules, rules
+from ckpm.matrix.dialects import dialect, upstreams
+from ckpm.matrix.enumeration import enumerate_keys
 
 ROOT = Path(__file__).parents[3]
 Edit = Callable[[str], str]
@@ -89,7 +89,7 @@ def test_nothing_changed(plan: Callable[..., Plan]) -> None:
         ("docs/page.md", {"lint", "unit", "pages"}, set(), False),
         ("emulator/notes.md", {"lint"}, set(), False),
         ("reports/page/tables.py", {"lint", "unit", "report"}, set(), False),
-        ("tests/gpu/pool.py", {"lint", "unit", "mutants"}, {*rules().suites}, False),
+        ("suites/pool.py", {"lint", "unit", "mutants"}, {*rules().suites}, False),
         ("emulator/core/isa/wave.cpp", {"lint", "unit", "emulator", "mutants", "programs"}, {*rules().suites}, True),
         ("reports/gates/static.py", {"lint", "unit", "report"}, set(), True),
         ("kernels/parity/names.py", {"lint", "unit", "compiled", "parity"}, set(), False),
@@ -129,7 +129,7 @@ def test_an_axis_value_touches_the_kernels_that_have_it(
             started.append(command[0])
             super().__init__(command, **words)
 
-    monkeypatch.setattr("matrix.changes.comparison.subprocess.Popen", Counted)
+    monkeypatch.setattr("ckpm.matrix.changes.comparison.subprocess.Popen", Counted)
     table = "matrix/tables/dialects/ck-2025-06/batch_prefill.yaml"
     found = plan({table: lambda text: text.replace("lse: [true, false]", "lse: [true]")})
     keys = [
@@ -171,7 +171,7 @@ def test_a_table_that_can_t_be_read_now_is_an_error(clone: Path) -> None:
 def test_a_process_that_ends_before_it_is_asked_touches_everything(
     plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("matrix.changes.comparison._SNAPSHOT", Path("absent.py"))
+    monkeypatch.setattr("ckpm.matrix.changes.comparison._SNAPSHOT", Path("absent.py"))
     found = plan({"matrix/tables/profiles.yaml": lambda text: text + "# before\n"})
     assert "can't open file" in found.everything[0]
 
@@ -254,7 +254,7 @@ def test_our_own_kernels_are_built_where_they_are_judged(plan: Callable[..., Pla
 def test_code_that_texts_come_from_rebuilds() -> None:
     """What rendering and planning a build import may not be in a rule that rebuilds nothing."""
     seen: set[Path] = set()
-    waiting = [ROOT / "kernels/build/request.py", ROOT / "kernels/families/render.py"]
+    waiting = [ROOT / "kernels/library/request.py", ROOT / "kernels/families/render.py"]
     while waiting:
         file = waiting.pop()
         if file in seen or not file.is_file() or (ROOT / "emulator") in file.parents:

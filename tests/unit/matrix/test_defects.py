@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from kernels.build.request import Request, prepare
-from matrix.base.errors import EmptySelectionError
-from matrix.defects import defect_of, defects, split
-from matrix.dialects import dialect, dialect_names
-from matrix.families import MASK_IMPLS
-from matrix.selection import Selection, select
+from ckpm.base.errors import EmptySelectionError
+from ckpm.kernels.library.request import Request, prepare
+from ckpm.matrix.defects import defect_of, defects, split
+from ckpm.matrix.dialects import dialect, dialect_names
+from ckpm.matrix.families import MASK_IMPLS
+from ckpm.matrix.selection import Selection, select
 
 
 @pytest.mark.parametrize("name", dialect_names())

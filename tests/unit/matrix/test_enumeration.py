@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from matrix.dialects import TABLES, Dialect, archs, dialect, dialect_names, read_dialect
-from matrix.enumeration import enumerate_keys, enumerate_names
-from matrix.published.golden import StoredList, emission_sha256, stored_lists
+from ckpm.matrix.dialects import TABLES, Dialect, archs, dialect, dialect_names, read_dialect
+from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
+from ckpm.matrix.published.golden import StoredList, emission_sha256, stored_lists
 from tests.unit.enumerated import keys_of, names_of, stored_names
 
 # Receipts in the order of upstream's table (facts: "Counts, newest, simplified masks").

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matrix.base.errors import RowError
-from matrix.dialects import dialect, dialect_names
-from matrix.export import COLUMNS, key_from_row, to_csv, to_json
-from matrix.keys import Key
+from ckpm.base.errors import RowError
+from ckpm.matrix.dialects import dialect, dialect_names
+from ckpm.matrix.export import COLUMNS, key_from_row, to_csv, to_json
+from ckpm.matrix.keys import Key
 from tests.unit.enumerated import keys_of
 
 TILE = "tile.bm0 tile.bn0 tile.bk0 tile.bn1 tile.bk1 tile.bk0max tile.rm0 tile.rn0 tile.rk0 tile.rm1 tile.rn1 tile.rk1"

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matrix.base.errors import NameSyntaxError, NoListOfArchError, TableError
-from matrix.cli import main
-from matrix.dialects import TABLES, Dialect, dialect, read_dialect
-from matrix.enumeration import enumerate_names
-from matrix.explain import find, outside, receipts_with, why
-from matrix.keys import Key
-from matrix.names import make_key, parse
-from matrix.published.golden import emission_sha256
-from matrix.selection import Selection
+from ckpm.base.errors import NameSyntaxError, NoListOfArchError, TableError
+from ckpm.matrix.cli import main
+from ckpm.matrix.dialects import TABLES, Dialect, dialect, read_dialect
+from ckpm.matrix.enumeration import enumerate_names
+from ckpm.matrix.explain import find, outside, receipts_with, why
+from ckpm.matrix.keys import Key
+from ckpm.matrix.names import make_key, parse
+from ckpm.matrix.published.golden import emission_sha256
+from ckpm.matrix.selection import Selection
 from tests.unit.enumerated import keys_of, names_of
 
 RECEIPTS = (0, 1, 2, 3, 4, 100, 200, 600, 700, 800, 801, 888)

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from matrix.dialects import dialect, upstreams
-from matrix.enumeration import enumerate_keys
-from matrix.problems.ledger import Entry, Ledger, read_ledger
-from matrix.problems.problem import FAMILY_SUITE
-from matrix.problems.tables import find
+from ckpm.matrix.dialects import dialect, upstreams
+from ckpm.matrix.enumeration import enumerate_keys
+from ckpm.matrix.problems.ledger import Entry, Ledger, read_ledger
+from ckpm.matrix.problems.problem import FAMILY_SUITE
+from ckpm.matrix.problems.tables import find
 from tests.prefill.copies import HEADERS
 from tests.prefill.defects import DEFECTS, Edit
 from tests.prefill.instead import ARCH, EXTENDED, INSTEAD, UPSTREAM, V3, kernels_for

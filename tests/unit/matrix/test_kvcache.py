@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matrix.dialects import TABLES, Dialect, dialect, read_dialect
-from matrix.enumeration import enumerate_names
-from matrix.explain import receipts_with, why
-from matrix.keys import Key
-from matrix.names import make_key, parse
-from matrix.published.golden import emission_sha256
-from matrix.selection import Selection
+from ckpm.matrix.dialects import TABLES, Dialect, dialect, read_dialect
+from ckpm.matrix.enumeration import enumerate_names
+from ckpm.matrix.explain import receipts_with, why
+from ckpm.matrix.keys import Key
+from ckpm.matrix.names import make_key, parse
+from ckpm.matrix.published.golden import emission_sha256
+from ckpm.matrix.selection import Selection
 from tests.unit.enumerated import keys_of
 
 SPLITKV = ("fwd_splitkv_combine", "fwd_splitkv")  # upstream's fwd_splitkv lists both, in this order

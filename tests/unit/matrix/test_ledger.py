@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from matrix.base.errors import LedgerError, TableError
-from matrix.problems.ledger import LEDGER, Ledger, read_ledger, source
-from matrix.problems.problem import Problem, mask_corner
-from matrix.problems.tables import problems
+from ckpm.base.errors import LedgerError, TableError
+from ckpm.matrix.problems.ledger import LEDGER, Ledger, read_ledger, source
+from ckpm.matrix.problems.problem import Problem, mask_corner
+from ckpm.matrix.problems.tables import problems
 
 TEXT = """# a comment
 entries:

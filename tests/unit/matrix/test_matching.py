@@ -11,13 +11,13 @@ from dataclasses import replace
 
 import pytest
 
-from matrix.base.errors import UsageError
-from matrix.cli import main
-from matrix.dialects import FAMILIES
-from matrix.keys import Key
-from matrix.problems.matching import Matcher, exercised, needed, not_for_its_lengths, padding, tried
-from matrix.problems.testing import Shape, parse_shape, shapes
-from matrix.selection import Selection
+from ckpm.base.errors import UsageError
+from ckpm.matrix.cli import main
+from ckpm.matrix.dialects import FAMILIES
+from ckpm.matrix.keys import Key
+from ckpm.matrix.problems.matching import Matcher, exercised, needed, not_for_its_lengths, padding, tried
+from ckpm.matrix.problems.testing import Shape, parse_shape, shapes
+from ckpm.matrix.selection import Selection
 from tests.unit.enumerated import selected
 from tests.unit.matrix.matrix_samples import Run
 

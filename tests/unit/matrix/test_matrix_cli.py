@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from matrix.dialects import dialect
-from matrix.export import key_from_row
-from matrix.options import Parser, add_selection_options, selection_from
-from matrix.selection import Selection, select
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.export import key_from_row
+from ckpm.matrix.options import Parser, add_selection_options, selection_from
+from ckpm.matrix.selection import Selection, select
 from tests.unit.matrix.matrix_samples import ABSENT, GROUP, NEWEST, Run
 
 ROOT = Path(__file__).parents[3]
@@ -161,7 +161,7 @@ def test_the_module_runs_and_imports_no_other_package_or_room() -> None:
 
 
 def test_help_is_complete() -> None:
-    command = [sys.executable, "-m", "matrix", "list", "--help"]
+    command = [sys.executable, "-m", "ckpm.matrix", "list", "--help"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
     for option in (
         "--upstream", "--dialect", "--mask", "--arch", "--family", "--receipt", "--tier", "--profile", "--filter",

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from matrix import dialects
-from matrix.base.entry import exit_code
-from matrix.dialects import TABLES, dialect
+from ckpm.base.entry import exit_code
+from ckpm.matrix import dialects
+from ckpm.matrix.dialects import TABLES, dialect
 from tests.unit.matrix.matrix_samples import GROUP, NEWEST, Run
 
 ROOT = Path(__file__).parents[3]
@@ -169,7 +169,7 @@ def test_a_malformed_table(
 
 
 def test_a_closed_pipe_is_no_traceback() -> None:
-    command = [sys.executable, "-m", "matrix", "list"]
+    command = [sys.executable, "-m", "ckpm.matrix", "list"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as lister:
         assert lister.stdout is not None
         lister.stdout.close()
@@ -180,7 +180,7 @@ def test_a_closed_pipe_is_no_traceback() -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_a_message() -> None:
-    command = [sys.executable, "-m", "matrix", "list"]
+    command = [sys.executable, "-m", "ckpm.matrix", "list"]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, check=False)
     assert done.returncode == 27

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matrix.base.errors import NameSyntaxError
-from matrix.dialects import dialect, dialect_names
-from matrix.families import Family
-from matrix.keys import Key
-from matrix.names import make_key, parse
+from ckpm.base.errors import NameSyntaxError
+from ckpm.matrix.dialects import dialect, dialect_names
+from ckpm.matrix.families import Family
+from ckpm.matrix.keys import Key
+from ckpm.matrix.names import make_key, parse
 from tests.unit.enumerated import keys_of
 
 # One name of each dialect, written by upstream's own codegen, with what it says.

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from matrix.base.errors import TableError
-from matrix.dialects import TABLES, dialect, read_dialect
-from matrix.enumeration import enumerate_keys, enumerate_names
-from matrix.explain import find_key, why
-from matrix.keys import Key
-from matrix.names import make_key, parse
-from matrix.problems.problem import SUITES, Problem, needed, serving
-from matrix.problems.tables import problems
-from matrix.published.golden import stored_lists
-from matrix.selection import Selection, select
+from ckpm.base.errors import TableError
+from ckpm.matrix.dialects import TABLES, dialect, read_dialect
+from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
+from ckpm.matrix.explain import find_key, why
+from ckpm.matrix.keys import Key
+from ckpm.matrix.names import make_key, parse
+from ckpm.matrix.problems.problem import SUITES, Problem, needed, serving
+from ckpm.matrix.problems.tables import problems
+from ckpm.matrix.published.golden import stored_lists
+from ckpm.matrix.selection import Selection, select
 
 NAME = "prefill-v3"
 BATCH_PREFILL = dialect(NAME).family("batch_prefill")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from matrix.base.errors import NoListOfArchError, ProblemError, TableError, UnknownSuiteError, UnknownTierError
-from matrix.cli import main
-from matrix.dialects import dialect, dialect_names
-from matrix.enumeration import enumerate_keys
-from matrix.problems.problem import (
+from ckpm.base.errors import NoListOfArchError, ProblemError, TableError, UnknownSuiteError, UnknownTierError
+from ckpm.matrix.cli import main
+from ckpm.matrix.dialects import dialect, dialect_names
+from ckpm.matrix.enumeration import enumerate_keys
+from ckpm.matrix.problems.problem import (
     CHECKS,
     PAIRWISE,
     SUITES,
@@ -31,8 +31,8 @@ from matrix.problems.problem import (
     serving,
     wave_instructions,
 )
-from matrix.problems.tables import find, problems, read
-from matrix.selection import Selection, select, select_some
+from ckpm.matrix.problems.tables import find, problems, read
+from ckpm.matrix.selection import Selection, select, select_some
 
 
 def make(**fields: object) -> Problem:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matrix.base.errors import TableError
-from matrix.published.comparison import NameDifference, OrderDifference, compare_names
-from matrix.published.golden import GOLDEN, emission_sha256, stored_lists
+from ckpm.base.errors import TableError
+from ckpm.matrix.published.comparison import NameDifference, OrderDifference, compare_names
+from ckpm.matrix.published.golden import GOLDEN, emission_sha256, stored_lists
 
 # Published counts of the newest state (facts), and the sha256 of its emission order for receipt 0 as upstream gave it.
 SIMPLIFIED = {0: 4848, 1: 4848, 2: 3456, 3: 3456, 4: 3456, 200: 4848, 300: 4848, 400: 4848, 600: 4608, 888: 4848}

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from matrix.dialects import dialect, dialect_names
-from matrix.keys import Tile
-from matrix.rules import RULES, Rule, broken
+from ckpm.matrix.dialects import dialect, dialect_names
+from ckpm.matrix.keys import Tile
+from ckpm.matrix.rules import RULES, Rule, broken
 
 TILE = Tile(128, 128, 32, 128, 32, 128, 4, 1, 1, 4, 1, 1, 32, 32, 16, 32, 32, 16)  # kN0 is 128
 SHORT_Q = dataclasses.replace(TILE, max_seq_q=32)

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matrix import selection as selections
-from matrix.base.errors import (
+from ckpm.base.errors import (
     EmptySelectionError,
     FilterFileError,
     TableError,
@@ -25,9 +24,10 @@ from matrix.base.errors import (
     UsageError,
     WhereError,
 )
-from matrix.dialects import dialect, dialect_names
-from matrix.keys import Key
-from matrix.selection import Selection, parse_shard, profiles, select_some, shard_of, take_shard, tiers
+from ckpm.matrix import selection as selections
+from ckpm.matrix.dialects import dialect, dialect_names
+from ckpm.matrix.keys import Key
+from ckpm.matrix.selection import Selection, parse_shard, profiles, select_some, shard_of, take_shard, tiers
 from tests.unit.enumerated import selected
 
 GFX950 = ("gfx950",)

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from kernels.bench.measure import performance_problems
-from matrix.base.errors import TableError
-from matrix.dialects import dialect, read_dialect
-from matrix.enumeration import enumerate_keys
-from matrix.keys import Key
-from matrix.problems.asked import not_asked
-from matrix.problems.problem import SUITES, Problem, loads, measured, missing, missing_load, needed, serving
-from matrix.problems.tables import problems
-from matrix.selection import Selection, select_some, tiers
-from matrix.where import compile_where
+from ckpm.base.errors import TableError
+from ckpm.bench.measure import performance_problems
+from ckpm.matrix.dialects import dialect, read_dialect
+from ckpm.matrix.enumeration import enumerate_keys
+from ckpm.matrix.keys import Key
+from ckpm.matrix.problems.asked import not_asked
+from ckpm.matrix.problems.problem import SUITES, Problem, loads, measured, missing, missing_load, needed, serving
+from ckpm.matrix.problems.tables import problems
+from ckpm.matrix.selection import Selection, select_some, tiers
+from ckpm.matrix.where import compile_where
 
 NEWEST = "rocm-libraries-2026"
 archs = pytest.mark.parametrize("arch", ["gfx942", "gfx950"])

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from matrix.cli import main
-from matrix.configurations.sweeps import read_sweep, vocabulary
-from matrix.dialects import dialect
-from matrix.export import key_from_row
-from matrix.selection import Selection
+from ckpm.matrix.cli import main
+from ckpm.matrix.configurations.sweeps import read_sweep, vocabulary
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.export import key_from_row
+from ckpm.matrix.selection import Selection
 from tests.unit.enumerated import selected
 from tests.unit.matrix.matrix_samples import Run
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from matrix.base.errors import (
+from ckpm.base.errors import (
     CkPrefillError,
     DiskFullError,
     TableError,
@@ -19,8 +19,8 @@ from matrix.base.errors import (
     UnknownReceiptError,
     UnknownUpstreamError,
 )
-from matrix.base.tablefile import load, overlay
-from matrix.dialects import (
+from ckpm.base.tablefile import load, overlay
+from ckpm.matrix.dialects import (
     TABLES,
     archs,
     check_arch,
@@ -282,7 +282,7 @@ def test_every_failure_has_its_own_exit_code() -> None:
         kind = classes.pop()
         classes += kind.__subclasses__()
         found.add(kind)
-    codes = {kind: kind.exit_code for kind in found if kind.__module__ == "matrix.base.errors"}
+    codes = {kind: kind.exit_code for kind in found if kind.__module__ == "ckpm.base.errors"}
     own = {kind: code for kind, code in codes.items() if code != 1}
     assert len(set(own.values())) == len(own)
     # 27 is of kernels/

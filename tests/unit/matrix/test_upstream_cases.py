@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from matrix.problems.problem import SUITES, Problem
-from matrix.problems.tables import FOLDER, problems
+from ckpm.matrix.problems.problem import SUITES, Problem
+from ckpm.matrix.problems.tables import FOLDER, problems
 
 # function -> our suite, how many cases its parameters make, and how many are launches of their own that CK can do
 AITER = {

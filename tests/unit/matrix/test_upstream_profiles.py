@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from kernels import cli as kernels_cli
-from matrix import cli as matrix_cli
-from matrix import upstream_profiles as upstream_profiles_module
-from matrix.base.errors import TableError, UnknownProfileError, UnknownUpstreamError, UsageError
-from matrix.selection import profiles
-from matrix.upstream_profiles import upstream_profiles, variant
-from reports import cli as reports_cli
-from tests.gpu import cli as suites_cli
+from ckpm.base.errors import TableError, UnknownProfileError, UnknownUpstreamError, UsageError
+from ckpm.kernels import cli as kernels_cli
+from ckpm.matrix import cli as matrix_cli
+from ckpm.matrix import upstream_profiles as upstream_profiles_module
+from ckpm.matrix.selection import profiles
+from ckpm.matrix.upstream_profiles import upstream_profiles, variant
+from ckpm.reports import cli as reports_cli
+from ckpm.suites import cli as suites_cli
 from tests.mutants import __main__ as mutants_cli
 
 Parse = Callable[[], argparse.ArgumentParser]

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from matrix.dialects import dialect
-from matrix.enumeration import enumerate_keys, enumerate_names
-from matrix.explain import why
-from matrix.names import make_key, parse
-from matrix.problems.problem import Problem, serving
-from matrix.problems.tables import problems
-from matrix.selection import Selection, select
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
+from ckpm.matrix.explain import why
+from ckpm.matrix.names import make_key, parse
+from ckpm.matrix.problems.problem import Problem, serving
+from ckpm.matrix.problems.tables import problems
+from ckpm.matrix.selection import Selection, select
 
 NAME = "ckpm-extended"
 EXTENDED = dialect(NAME).family("batch_prefill")

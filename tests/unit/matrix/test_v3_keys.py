@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from kernels import cli as kernels_cli
-from matrix import cli
-from matrix.base.errors import TableError, UnknownFamilyError
-from matrix.dialects import FAMILIES, HAND_WRITTEN, TABLES, dialect, dialect_names, read_dialect
-from matrix.enumeration import enumerate_keys
-from matrix.explain import find_key
+from ckpm.base.errors import TableError, UnknownFamilyError
+from ckpm.kernels import cli as kernels_cli
+from ckpm.matrix import cli
+from ckpm.matrix.dialects import FAMILIES, HAND_WRITTEN, TABLES, dialect, dialect_names, read_dialect
+from ckpm.matrix.enumeration import enumerate_keys
+from ckpm.matrix.explain import find_key
 from tests.unit.enumerated import keys_of
 
 DIALECT = "ck-2025-11"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from matrix.cli import main
+from ckpm.matrix.cli import main
 from tests.unit.matrix.matrix_samples import Run
 
 YAML = """\

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from matrix.configurations.configuration import Configuration, configuration_of
-from matrix.configurations.report import findings, judge
-from matrix.configurations.tiles import async_lds_bytes
-from matrix.configurations.validation import RULES
-from matrix.dialects import dialect, dialect_names
-from matrix.keys import Key
+from ckpm.matrix.configurations.configuration import Configuration, configuration_of
+from ckpm.matrix.configurations.report import findings, judge
+from ckpm.matrix.configurations.tiles import async_lds_bytes
+from ckpm.matrix.configurations.validation import RULES
+from ckpm.matrix.dialects import dialect, dialect_names
+from ckpm.matrix.keys import Key
 from tests.unit.enumerated import keys_of
 
 _BASE = {

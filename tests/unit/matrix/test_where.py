@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matrix.base.errors import WhereError
-from matrix.keys import Key
-from matrix.where import compile_where
+from ckpm.base.errors import WhereError
+from ckpm.matrix.keys import Key
+from ckpm.matrix.where import compile_where
 from tests.unit.enumerated import keys_of
 
 

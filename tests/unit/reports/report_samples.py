@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kernels.base.results import Case, CaseFault, LedgerUse, NearestAllocation, Results
-from reports.verdicts import Gate, Row
+from ckpm.base.results import Case, CaseFault, LedgerUse, NearestAllocation, Results
+from ckpm.reports.verdicts import Gate, Row
 from tests.unit import manifests
 from tests.unit.manifests import write_library
 

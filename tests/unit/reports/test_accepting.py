@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from matrix.base import files
-from reports.errors import GateError
-from reports.gates import accepting, baseline
-from reports.gates.accepting import accept, complete
+from ckpm.base import files
+from ckpm.reports.errors import GateError
+from ckpm.reports.gates import accepting, baseline
+from ckpm.reports.gates.accepting import accept, complete
 
 IDENTITY = {
     "arch": "gfx950", "toolchain": "embedded", "identity": "clang 1", "upstream": "aiter",

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from kernels.benchmark.errors import BenchmarkRecordError
-from kernels.benchmark.record import Results
-from reports.page.benchmark_tables import best_kernels
-from reports.page.inputs import Inputs, gather
-from reports.page.overall import overall
+from ckpm.attention.sweeps.stored.errors import BenchmarkRecordError
+from ckpm.attention.sweeps.stored.record import Results
+from ckpm.reports.page.benchmark_tables import best_kernels
+from ckpm.reports.page.inputs import Inputs, gather
+from ckpm.reports.page.overall import overall
 
 SHAPE = "fwd/Vision.b1-q64k64-h2x1-d128x128-bf16"
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from matrix.base.errors import TableError
-from matrix.dialects import dialect
-from matrix.keys import Key
-from matrix.selection import Selection, select
-from reports.gates.budgets import Built, read_budgets
-from reports.gates.comparing import read_thresholds
+from ckpm.base.errors import TableError
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.keys import Key
+from ckpm.matrix.selection import Selection, select
+from ckpm.reports.gates.budgets import Built, read_budgets
+from ckpm.reports.gates.comparing import read_thresholds
 from tests.unit import manifests
 
 PLAIN = "fmha_batch_prefill_d128_bf16_group_b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16_qr_async_vr_psskddv"

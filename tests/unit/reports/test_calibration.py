@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from kernels.base.results import Results
-from kernels.launch.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
-from reports.calibration import versions
-from reports.cli import main
-from reports.verdicts import Gate, Row
+from ckpm.attention.launch.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
+from ckpm.base.results import Results
+from ckpm.reports.calibration import versions
+from ckpm.reports.cli import main
+from ckpm.reports.verdicts import Gate, Row
 from tests.unit.reports.report_samples import KERNEL, PROBLEM, case, manifest, write
 
 ROOT = Path(__file__).parents[3]

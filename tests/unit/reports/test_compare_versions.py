@@ -10,17 +10,17 @@ from typing import Any, cast
 
 import pytest
 
-from kernels.bench.measure import performance_problems
-from kernels.launch.c_abi import Launch, Library, Status
-from kernels.timing import tables
-from matrix.dialects import dialect
-from matrix.keys import Key, is_v3
-from matrix.problems.problem import Problem
-from matrix.selection import Selection, select
-from reports.cli import main
-from reports.errors import GateError
-from reports.gates import compare_command, gpu
-from reports.verdicts import V3_AGAINST_V2, Gate
+from ckpm.attention.launch.c_abi import Launch, Library, Status
+from ckpm.attention.timing import tables
+from ckpm.bench.measure import performance_problems
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.keys import Key, is_v3
+from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.selection import Selection, select
+from ckpm.reports.cli import main
+from ckpm.reports.errors import GateError
+from ckpm.reports.gates import compare_command, gpu
+from ckpm.reports.verdicts import V3_AGAINST_V2, Gate
 from tests.unit.reports.test_gpu_gate import KNOWN, SETTINGS, device
 
 UPSTREAM = ("--upstream", "ckpm", "--profile", "v3")
@@ -97,7 +97,7 @@ def test_one_command_answers_row_by_row(
 ) -> None:
     """On a device that says it is the documents': 1 ms / 0.7 ms, where 47.7 / 43.1 was published."""
     here = device(*[{**KNOWN, "gpu": MI355X}] * 2)
-    monkeypatch.setattr("kernels.launch.device.choose", lambda *_: here)
+    monkeypatch.setattr("ckpm.attention.launch.device.choose", lambda *_: here)
     monkeypatch.setattr(gpu, "side", lambda device, path: library())
     monkeypatch.setattr(compare_command, "library", lambda toolchain, work: work / "lib.so")
     monkeypatch.setattr(compare_command, "read_settings", lambda: SETTINGS)

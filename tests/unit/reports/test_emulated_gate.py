@@ -12,22 +12,21 @@ from typing import Any
 
 import pytest
 
-from kernels.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256
-from kernels.bench.measure import _launched, compulsory_bytes, identity_facts, measure, performance_problems
-from kernels.errors import LibraryError, LibraryMismatchError, MeasureError, RecordError
-from kernels.launch import buffers, launching
-from kernels.launch.counters import METRICS, Measured, Measurements, flattened
-from matrix.base.errors import TableError, UnknownTierError
-from matrix.problems.problem import Problem, wave_instructions
-from reports.cli import main
-from reports.errors import GateError, RegressedError
-from reports.gates import baseline
-from reports.gates import emulated as emulated_gate
-from reports.gates.comparing import read_thresholds
-from reports.gates.emulated import MODEL_METRICS, THRESHOLDS, figures, rows
-from reports.gates.judged.what import DECODE_CYCLES
-from reports.gates.model import Machine, cannot_see, estimate, machines
-from reports.verdicts import Gate, Row, demand
+from ckpm.attention.launch import buffers, launching
+from ckpm.attention.launch.counters import METRICS, Measured, Measurements, flattened
+from ckpm.base.errors import LibraryError, LibraryMismatchError, MeasureError, RecordError, TableError, UnknownTierError
+from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256
+from ckpm.bench.measure import _launched, compulsory_bytes, identity_facts, measure, performance_problems
+from ckpm.matrix.problems.problem import Problem, wave_instructions
+from ckpm.reports.cli import main
+from ckpm.reports.errors import GateError, RegressedError
+from ckpm.reports.gates import baseline
+from ckpm.reports.gates import emulated as emulated_gate
+from ckpm.reports.gates.comparing import read_thresholds
+from ckpm.reports.gates.emulated import MODEL_METRICS, THRESHOLDS, figures, rows
+from ckpm.reports.gates.judged.what import DECODE_CYCLES
+from ckpm.reports.gates.model import Machine, cannot_see, estimate, machines
+from ckpm.reports.verdicts import Gate, Row, demand
 from tests.unit import manifests
 
 KERNEL = "fmha_batch_prefill_d128_bf16"
@@ -292,7 +291,7 @@ def test_counts_are_measured_once_and_left_beside_the_library(tmp_path: Path, mo
         calls.append((library, arch, tier))
         return measurements(ONE)
 
-    monkeypatch.setattr("kernels.bench.measure.measure", stub)
+    monkeypatch.setattr("ckpm.bench.measure.measure", stub)
     library = tmp_path / "libckpm.so"
     assert emulated_gate.measured(library, "gfx950") == emulated_gate.measured(library, "gfx950")
     assert calls == [(library, "gfx950", "smoke")]

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from kernels.build.manifest import Manifest
-from kernels.code import code_object as codeobject
-from kernels.errors import CodeObjectError, LibraryMismatchError
-from reports.cli import main
-from reports.errors import GateError, InconclusiveError, RegressedError
-from reports.gates import baseline
-from reports.gates import static as static_gate
-from reports.gates.accepting import accept
-from reports.gates.comparing import THRESHOLDS, compare, read_thresholds
-from reports.gates.judged import library as gated
-from reports.verdicts import Gate, Row, demand, worst
+from ckpm.base.errors import CodeObjectError, LibraryMismatchError
+from ckpm.kernels.code import code_object as codeobject
+from ckpm.kernels.library.manifest import Manifest
+from ckpm.reports.cli import main
+from ckpm.reports.errors import GateError, InconclusiveError, RegressedError
+from ckpm.reports.gates import baseline
+from ckpm.reports.gates import static as static_gate
+from ckpm.reports.gates.accepting import accept
+from ckpm.reports.gates.comparing import THRESHOLDS, compare, read_thresholds
+from ckpm.reports.gates.judged import library as gated
+from ckpm.reports.verdicts import Gate, Row, demand, worst
 from tests.unit import manifests
 
 PLAIN = "fmha_batch_prefill_d128_bf16_group_b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16_qr_async_vr_psskddv"

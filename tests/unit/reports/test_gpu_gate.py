@@ -12,16 +12,16 @@ from typing import Any, cast
 
 import pytest
 
-from kernels.launch import gpu_context
-from kernels.launch.c_abi import Launch, Library, Status
-from kernels.launch.device import Device
-from kernels.launch.hip_api import Memory
-from matrix.base.outputs import write_output
-from matrix.problems.problem import Problem
-from reports.cli import main
-from reports.errors import GateError
-from reports.gates.gpu import Side, compare
-from reports.gates.statistics import COLD, CONTEXT, WARM, read_settings
+from ckpm.attention.launch import gpu_context
+from ckpm.attention.launch.c_abi import Launch, Library, Status
+from ckpm.attention.launch.device import Device
+from ckpm.attention.launch.hip_api import Memory
+from ckpm.base.outputs import write_output
+from ckpm.matrix.problems.problem import Problem
+from ckpm.reports.cli import main
+from ckpm.reports.errors import GateError
+from ckpm.reports.gates.gpu import Side, compare
+from ckpm.reports.gates.statistics import COLD, CONTEXT, WARM, read_settings
 
 SETTINGS = dataclasses.replace(read_settings(), cold_bytes=64)
 ONE = Problem(name="performance/one", suite="performance", tier="smoke", group="g")

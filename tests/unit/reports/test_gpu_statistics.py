@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from matrix.base.errors import TableError
-from reports.errors import GateError
-from reports.gates import mann_whitney
-from reports.gates.mann_whitney import cumulative, least_p_value, p_value, shift, u_statistic
-from reports.gates.statistics import ARMS, CONTEXT, MEAN, Samples, differences, judge, order, read_settings, rows
-from reports.verdicts import Gate, demand
+from ckpm.base.errors import TableError
+from ckpm.reports.errors import GateError
+from ckpm.reports.gates import mann_whitney
+from ckpm.reports.gates.mann_whitney import cumulative, least_p_value, p_value, shift, u_statistic
+from ckpm.reports.gates.statistics import ARMS, CONTEXT, MEAN, Samples, differences, judge, order, read_settings, rows
+from ckpm.reports.verdicts import Gate, demand
 
 SETTINGS = read_settings()
 HERE = dict.fromkeys(CONTEXT, "the same")

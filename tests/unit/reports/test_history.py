@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from reports.gates.history import Step, noise_of, steps
+from ckpm.reports.gates.history import Step, noise_of, steps
 
 
 def test_exact_figures_step_where_they_change() -> None:

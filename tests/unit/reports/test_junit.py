@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from junitparser import Error, Failure, JUnitXml, Skipped
 
-from kernels.base.junit import junit_text
-from kernels.base.results import OUTCOMES, Case, CaseFault, LedgerUse, NearestAllocation, Results
-from kernels.errors import RecordError
-from reports.cli import main
-from reports.errors import ShardError
-from reports.junit.merge import merge
-from reports.junit.write import gate_results, write_gate
-from reports.verdicts import Gate, Row
+from ckpm.base.errors import RecordError
+from ckpm.base.junit import junit_text
+from ckpm.base.results import OUTCOMES, Case, CaseFault, LedgerUse, NearestAllocation, Results
+from ckpm.reports.cli import main
+from ckpm.reports.errors import ShardError
+from ckpm.reports.junit.merge import merge
+from ckpm.reports.junit.write import gate_results, write_gate
+from ckpm.reports.verdicts import Gate, Row
 
 PASSED = Case(suite="a", classname="a.gfx950", name="one", outcome="passed", text="same: 3 names", seconds=1.5)
 FAILED = Case(suite="a", classname="a.gfx950", name="two", outcome="failed", message="1 < 2 & 3", text=']]> "x"\n+ y')

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from kernels.bench.measure import performance_problems
-from kernels.launch import device
-from matrix.base.errors import TableError
-from matrix.problems.problem import Problem
-from reports.cli import main
-from reports.gates import gpu as gpu_gate
-from reports.gates.references import REFERENCES, Beside, beside, read_references
-from reports.page.inputs import gather
-from reports.page.markdown import markdown
-from reports.page.overall import overall
-from reports.page.sections import tables
-from reports.verdicts import Gate, Row
+from ckpm.attention.launch import device
+from ckpm.base.errors import TableError
+from ckpm.bench.measure import performance_problems
+from ckpm.matrix.problems.problem import Problem
+from ckpm.reports.cli import main
+from ckpm.reports.gates import gpu as gpu_gate
+from ckpm.reports.gates.references import REFERENCES, Beside, beside, read_references
+from ckpm.reports.page.inputs import gather
+from ckpm.reports.page.markdown import markdown
+from ckpm.reports.page.overall import overall
+from ckpm.reports.page.sections import tables
+from ckpm.reports.verdicts import Gate, Row
 
 ONE_K = "performance/published_fp8.tensor-q1k"
 SETTERS = "performance/published_setters.q1024k1024"

@@ -14,23 +14,23 @@ from typing import Any
 
 import pytest
 
-from kernels.base.results import LIBRARY_SHA256, Case, Results
-from kernels.launch.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
-from matrix.base.errors import UsageError
-from matrix.base.outputs import write_output
-from matrix.problems.ledger import LEDGER
-from reports.cli import main
-from reports.errors import GateError, OrphanResultsError
-from reports.page import case_tables
-from reports.page import commands as report_commands
-from reports.page.html import html, provenance
-from reports.page.inputs import Inputs, gather, measured_seconds
-from reports.page.markdown import markdown
-from reports.page.measurements import COLUMNS, write_measurements
-from reports.page.overall import overall
-from reports.page.plots import plots
-from reports.page.sections import tables
-from reports.verdicts import Gate
+from ckpm.attention.launch.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
+from ckpm.base.errors import UsageError
+from ckpm.base.outputs import write_output
+from ckpm.base.results import LIBRARY_SHA256, Case, Results
+from ckpm.matrix.problems.ledger import LEDGER
+from ckpm.reports.cli import main
+from ckpm.reports.errors import GateError, OrphanResultsError
+from ckpm.reports.page import case_tables
+from ckpm.reports.page import commands as report_commands
+from ckpm.reports.page.html import html, provenance
+from ckpm.reports.page.inputs import Inputs, gather, measured_seconds
+from ckpm.reports.page.markdown import markdown
+from ckpm.reports.page.measurements import COLUMNS, write_measurements
+from ckpm.reports.page.overall import overall
+from ckpm.reports.page.plots import plots
+from ckpm.reports.page.sections import tables
+from ckpm.reports.verdicts import Gate
 from tests.unit.reports.report_samples import AGREES, KERNEL, KNOWN, PROBLEM, SLOWER, case, manifest, write
 
 NOW = datetime.datetime(2026, 11, 20, 12, 0, tzinfo=datetime.UTC)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reports.cli import main
+from ckpm.reports.cli import main
 from tests.unit import manifests
 
 FIGURES = {**manifests.FIGURES, "vgpr_spills": 3}

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from junitparser import JUnitXml
 
-from kernels.base.junit import write_junit
-from kernels.base.results import Case, Results
-from matrix.base.outputs import write_output
-from reports.cli import main
+from ckpm.base.junit import write_junit
+from ckpm.base.outputs import write_output
+from ckpm.base.results import Case, Results
+from ckpm.reports.cli import main
 
 
 def shard(file: Path, *names: str, outcome: str = "passed") -> str:

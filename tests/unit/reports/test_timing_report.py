@@ -10,15 +10,15 @@ from xml.etree import ElementTree
 
 import pytest
 
-from kernels.errors import RecordError
-from kernels.launch.counters import LIBRARY_FACTS
-from kernels.timing.command import summary
-from kernels.timing.record import CAUSES, Timings, wave_of
-from reports.cli import main
-from reports.errors import GateError, OrphanResultsError
-from reports.page.plots import plots
-from reports.timing.grid import launch
-from reports.timing.picture import MEANINGS, picture, spans
+from ckpm.attention.launch.counters import LIBRARY_FACTS
+from ckpm.attention.timing.command import summary
+from ckpm.attention.timing.record import CAUSES, Timings, wave_of
+from ckpm.base.errors import RecordError
+from ckpm.reports.cli import main
+from ckpm.reports.errors import GateError, OrphanResultsError
+from ckpm.reports.page.plots import plots
+from ckpm.reports.timing.grid import launch
+from ckpm.reports.timing.picture import MEANINGS, picture, spans
 from tests.unit.reports.report_samples import PROBLEM, manifest, write
 from tests.unit.reports.test_report import document, inputs, shown
 from tests.unit.reports.timing_samples import CHECK, phase, span, timed, timings, wave

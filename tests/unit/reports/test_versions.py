@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from kernels.timing.record import Timed, Timings
-from reports.cli import main
-from reports.page.markdown import markdown
-from reports.page.overall import overall
-from reports.timing.versions import PublishedRow, published_rows
-from reports.verdicts import V3_AGAINST_V2, Gate, Row
+from ckpm.attention.timing.record import Timed, Timings
+from ckpm.reports.cli import main
+from ckpm.reports.page.markdown import markdown
+from ckpm.reports.page.overall import overall
+from ckpm.reports.timing.versions import PublishedRow, published_rows
+from ckpm.reports.verdicts import V3_AGAINST_V2, Gate, Row
 from tests.unit.reports.report_samples import write
 from tests.unit.reports.test_report import document, inputs, shown
 from tests.unit.reports.timing_samples import timed, timings

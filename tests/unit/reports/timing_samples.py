@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from kernels.launch.counters import PROVENANCE
-from kernels.timing.record import CAUSES, Check, Phase, Span, Timed, Timings, WaveTime
+from ckpm.attention.launch.counters import PROVENANCE
+from ckpm.attention.timing.record import CAUSES, Check, Phase, Span, Timed, Timings, WaveTime
 from tests.unit.reports.report_samples import KERNEL
 
 

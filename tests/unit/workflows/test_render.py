@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from reports.release.qualification import record, stages
-from workflows import render, runner
-from workflows.errors import StaleWorkflowError
+from ckpm.reports.release.qualification import record, stages
+from ckpm.workflows import render, runner
+from ckpm.workflows.errors import StaleWorkflowError
 
 ROOT = Path(__file__).parents[3]
 FILES = sorted((ROOT / ".github" / "workflows").glob("*.yml"))

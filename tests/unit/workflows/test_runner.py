@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from workflows.errors import WorkflowError
-from workflows.render import FOLDER, PROJECT, names
-from workflows.runner import Run, fill, run_jobs
+from ckpm.workflows.errors import WorkflowError
+from ckpm.workflows.render import FOLDER, PROJECT, names
+from ckpm.workflows.runner import Run, fill, run_jobs
 
 VALUES = {"matrix.name": "a", "needs.plan.outputs.builds": '[{"name": "x"}]'}
 CHECKOUT = {"uses": "actions/checkout@1", "with": {}}

@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from kernels.errors import CompileError, DownloadError
-from matrix.base.entry import exit_code
-from matrix.base.errors import CkPrefillError
-from workflows.attempt import attempt, is_infrastructure
-from workflows.collect import collect
-from workflows.errors import NothingDoneError
-from workflows.outputs import jobs
-from workflows.verdict import complaints
+from ckpm.base.entry import exit_code
+from ckpm.base.errors import CkPrefillError, CompileError, DownloadError
+from ckpm.workflows.attempt import attempt, is_infrastructure
+from ckpm.workflows.collect import collect
+from ckpm.workflows.errors import NothingDoneError
+from ckpm.workflows.outputs import jobs
+from ckpm.workflows.verdict import complaints
 
 PLAN: dict[str, Any] = {
     "check_commands": {"lint": "nox -s lint"},

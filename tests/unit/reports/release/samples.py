@@ -10,17 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kernels.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256, Case, LedgerUse, Results
-from matrix.base.files import sha256_of
-from reports.release.bundle.assemble import Release, assemble
-from reports.release.bundle.names import CHECKSUMS, SIGNATURE
-from reports.release.bundle.provenance import LOCAL_BUILDER, Origin
-from reports.release.qualification.record import Facts
-from reports.release.qualification.run import Plan, run
-from reports.release.qualification.stages import STAGES, Step, read_table, steps
-from reports.release.qualification.verdict import examine, judge
-from reports.release.qualification.waivers import read_waivers
-from reports.verdicts import Gate, Row
+from ckpm.base.files import sha256_of
+from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256, Case, LedgerUse, Results
+from ckpm.reports.release.bundle.assemble import Release, assemble
+from ckpm.reports.release.bundle.names import CHECKSUMS, SIGNATURE
+from ckpm.reports.release.bundle.provenance import LOCAL_BUILDER, Origin
+from ckpm.reports.release.qualification.record import Facts
+from ckpm.reports.release.qualification.run import Plan, run
+from ckpm.reports.release.qualification.stages import STAGES, Step, read_table, steps
+from ckpm.reports.release.qualification.verdict import examine, judge
+from ckpm.reports.release.qualification.waivers import read_waivers
+from ckpm.reports.verdicts import Gate, Row
 from tests.unit.manifests import document
 
 ROOT = Path(__file__).parents[4]

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.errors import ArchiveError
-from reports.release.bundle.archive import unpack, write_tar
-from reports.release.bundle.names import demand_plain
+from ckpm.reports.errors import ArchiveError
+from ckpm.reports.release.bundle.archive import unpack, write_tar
+from ckpm.reports.release.bundle.names import demand_plain
 from tests.unit.reports.release.samples import EPOCH, names_in
 
 PLAIN = st.from_regex(r"[a-z0-9]([a-z0-9._-]{0,8}[a-z0-9])?(/[a-z0-9]{1,5}){0,2}", fullmatch=True)

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from kernels.errors import NotReproducibleError
-from matrix.base.errors import CkPrefillError, OutputError
-from reports.errors import (
+from ckpm.base.errors import CkPrefillError, NotReproducibleError, OutputError
+from ckpm.reports.errors import (
     ArchiveError,
     BundleFileError,
     DirtyError,
@@ -23,10 +22,10 @@ from reports.errors import (
     StatementError,
     WaiverError,
 )
-from reports.release.bundle.rebuild import rebuild
-from reports.release.bundle.verify import describe, verify
-from reports.release.qualification.stages import Step
-from reports.release.qualification.state import Checkout
+from ckpm.reports.release.bundle.rebuild import rebuild
+from ckpm.reports.release.bundle.verify import describe, verify
+from ckpm.reports.release.qualification.stages import Step
+from ckpm.reports.release.qualification.state import Checkout
 from tests.unit.reports.release.samples import (
     CODE,
     DEFECT,
@@ -331,7 +330,7 @@ def test_a_bundle_that_was_interrupted_leaves_nothing_and_is_made_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("reports.release.bundle.assemble.provenance", interrupt)
+        patched.setattr("ckpm.reports.release.bundle.assemble.provenance", interrupt)
         with pytest.raises(KeyboardInterrupt):
             make_bundle(tmp_path, key=key)
     assert list((tmp_path / "release").iterdir()) == []

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from matrix.base.errors import TableError
-from matrix.problems.problem import SUITES
-from reports.errors import (
+from ckpm.base.errors import TableError
+from ckpm.matrix.problems.problem import SUITES
+from ckpm.reports.errors import (
     FailedCasesError,
     GateError,
     InconclusiveError,
@@ -20,9 +20,9 @@ from reports.errors import (
     StageFailedError,
     StageRecordError,
 )
-from reports.release.qualification.run import demand_all, run
-from reports.release.qualification.stages import read_table, steps
-from reports.release.qualification.verdict import examine
+from ckpm.reports.release.qualification.run import demand_all, run
+from ckpm.reports.release.qualification.stages import read_table, steps
+from ckpm.reports.release.qualification.verdict import examine
 from tests.unit.reports.release.samples import FACTS, FOREIGN, Stages, plan, planned, quiet
 
 ALL = {step.name for step in planned()}
@@ -43,7 +43,7 @@ def test_what_a_step_needs_comes_before_it_and_a_project_step_needs_every_arch()
     assert {f"{arch}/sanitize" for arch in ("gfx942", "gfx950")} <= set(report.needs)
     assert sum(step.stage == "parity" for step in both) == 1
     suite = next(step for step in both if step.name == "gfx942/large-kv")
-    assert suite.shown == "python -m tests.gpu --suite large-kv --arch gfx942 --upstream aiter --tier full"
+    assert suite.shown == "python -m suites --suite large-kv --arch gfx942 --upstream aiter --tier full"
 
 
 @pytest.mark.parametrize(

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from kernels.code.toolchains import Toolchain
-from kernels.upstream.trees import place
-from matrix.dialects import upstreams
-from matrix.problems.ledger import Ledger, read_ledger
-from reports.cli import main, parser
-from reports.errors import DirtyError
-from reports.release import commands
-from reports.release.bundle.archive import write_tar
-from reports.release.qualification import state
-from reports.release.qualification.run import run
-from reports.release.qualification.verdict import known_defects
+from ckpm.kernels.code.toolchains import Toolchain
+from ckpm.kernels.upstream.trees import place
+from ckpm.matrix.dialects import upstreams
+from ckpm.matrix.problems.ledger import Ledger, read_ledger
+from ckpm.reports.cli import main, parser
+from ckpm.reports.errors import DirtyError
+from ckpm.reports.release import commands
+from ckpm.reports.release.bundle.archive import write_tar
+from ckpm.reports.release.qualification import state
+from ckpm.reports.release.qualification.run import run
+from ckpm.reports.release.qualification.verdict import known_defects
 from tests.unit.reports.release.samples import EPOCH, FACTS, REQUIREMENTS, ROOT, WAIVERS, Stages, make_key, names_in
 
 IMAGE = f"example/rocm@sha256:{'a' * 64}"

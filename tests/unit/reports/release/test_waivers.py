@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from matrix.base.errors import TableError
-from matrix.problems.ledger import LEDGER, read_ledger
-from reports.errors import WaiverError
-from reports.release.qualification.verdict import Findings, judge
-from reports.release.qualification.waivers import Waiver, demand_accepted, read_waivers
+from ckpm.base.errors import TableError
+from ckpm.matrix.problems.ledger import LEDGER, read_ledger
+from ckpm.reports.errors import WaiverError
+from ckpm.reports.release.qualification.verdict import Findings, judge
+from ckpm.reports.release.qualification.waivers import Waiver, demand_accepted, read_waivers
 from tests.unit.reports.release.samples import DEFECT, EPOCH, FACTS, WAIVERS
 
 TODAY = datetime.date(2026, 6, 1)

@@ -1,0 +1,72 @@
+"""From a problem to a running kernel: docs/reference/dispatcher.md and docs/reference/jit.md.
+
+Names are imported when they are asked for: compiling needs neither NumPy nor a device.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ckpm.attention.appending import Appended, append
+    from ckpm.attention.arrays.tables import Pages
+    from ckpm.attention.arrays.tensors import OnDevice
+    from ckpm.attention.backward.call import Backward, fmha_backward
+    from ckpm.attention.call import Attention, fmha
+    from ckpm.attention.dispatcher import Choice, Dispatcher, Explanation
+    from ckpm.attention.kernel_sets import kernel_set
+    from ckpm.attention.plan import Plan, Ran, Timing
+    from ckpm.attention.problems.builder import ProblemBuilder
+    from ckpm.attention.problems.problem import Problem, Strides
+    from ckpm.attention.problems.validation import validated
+    from ckpm.attention.registry import Instance, Registry
+    from ckpm.attention.tuning import Measurement, TuningDatabase
+
+__all__ = [
+    "Appended",
+    "Attention",
+    "Backward",
+    "Choice",
+    "Dispatcher",
+    "Explanation",
+    "Instance",
+    "Measurement",
+    "OnDevice",
+    "Pages",
+    "Plan",
+    "Problem",
+    "ProblemBuilder",
+    "Ran",
+    "Registry",
+    "Strides",
+    "Timing",
+    "TuningDatabase",
+    "append",
+    "fmha",
+    "fmha_backward",
+    "kernel_set",
+    "validated",
+]
+_MODULES = {
+    "appending": ("Appended", "append"),
+    "arrays.tables": ("Pages",),
+    "arrays.tensors": ("OnDevice",),
+    "backward.call": ("Backward", "fmha_backward"),
+    "call": ("Attention", "fmha"),
+    "dispatcher": ("Choice", "Dispatcher", "Explanation"),
+    "kernel_sets": ("kernel_set",),
+    "plan": ("Plan", "Ran", "Timing"),
+    "problems.builder": ("ProblemBuilder",),
+    "problems.problem": ("Problem", "Strides"),
+    "problems.validation": ("validated",),
+    "registry": ("Instance", "Registry"),
+    "tuning": ("Measurement", "TuningDatabase"),
+}
+_PLACES = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'dispatcher' has no attribute '{name}'")
+    return getattr(importlib.import_module(f"dispatcher.{_PLACES[name]}"), name)

@@ -1,0 +1,12 @@
+"""``python -m attention COMMAND``."""
+
+from __future__ import annotations
+
+import sys
+
+from ckpm.base.importing import Importing
+
+if __name__ == "__main__":  # processes that a command starts may import this
+    with Importing():
+        from ckpm.attention.cli import main
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""What a call says beside Q, K and V."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ckpm.attention.arrays.tables import Pages
+
+CAUSAL = ("top_left", "bottom_right")  # masks that are causal without a window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Options:
+    """``dtype`` of the kernel (fp16, bf16, fp32, fp8bf16) is needed where Q's doesn't say it: then floats are encoded.
+
+    ``family`` is fwd, with ``splits`` fwd_splitkv, with ``pages`` batch_prefill; fwd_pagedkv has to be named. Sequences
+    of several lengths come one behind another with ``cu_seqlens_q`` and, without pages, ``cu_seqlens_k`` [batch + 1],
+    int32; for those on the device the longest has to be said, ``max_seqlen_q`` and ``max_seqlen_k``.
+
+    ``window`` is (left, right) of CK's masks, -1 unbounded; without it top_left and bottom_right are causal.
+    ``sink_size`` leading keys are always seen; ``sink_logits`` [head] are in the denominator. ``bias`` is
+    [batch, head, query, key] or [head, token, key], ``alibi_slopes`` [head] or [batch, head].
+
+    ``dropout`` is a probability, its random bytes come back with ``random_values``. ``descales`` are what a number of
+    Q, K and V in fp8 stands for; with ``kv_block_descale`` [page, head, 2] those of K's and V's pages are meant.
+    """
+
+    dtype: str | None = None
+    family: str = ""
+    layout: str = "BSHD"
+    cu_seqlens_q: Any = None
+    cu_seqlens_k: Any = None
+    max_seqlen_q: int | None = None
+    max_seqlen_k: int | None = None
+    pages: Pages | None = None
+    mask: str = "no"
+    window: tuple[int, int] | None = None
+    sink_size: int = 0
+    sink_logits: Any = None
+    bias: Any = None
+    alibi_slopes: Any = None
+    dropout: float = 0.0
+    seed: int = 0
+    random_values: bool = False
+    soft_cap: float = 0.0
+    scale: float = 0.0
+    descales: tuple[Any, Any, Any] | None = None
+    kv_block_descale: Any = None
+    lse: bool = False
+    splits: int = 0
+
+    @property
+    def of_family(self) -> str:
+        return self.family or ("fwd_splitkv" if self.splits else "batch_prefill" if self.pages is not None else "fwd")
+
+    def features(self) -> dict[str, Any]:
+        """Fields of the problem."""
+        left, right = self.window if self.window is not None else (-1, 0 if self.mask in CAUSAL else -1)
+        fields: dict[str, Any] = {
+            "mask": self.mask, "window_left": left, "window_right": right, "sink_size": self.sink_size,
+            "sink_logits": self.sink_logits is not None, "p_drop": self.dropout, "dropout_seed": self.seed,
+            "store_randval": self.random_values, "logits_soft_cap": self.soft_cap, "scale": self.scale,
+            "lse": self.lse, "splits": self.splits,
+        }  # fmt: skip
+        if self.bias is not None:
+            fields["bias"] = "bias"
+        elif self.alibi_slopes is not None:
+            fields |= {"bias": "alibi", "alibi_per_batch": len(np.shape(self.alibi_slopes)) == 2}
+        if self.descales is not None:
+            fields["qscale"] = "pertensor" if self.kv_block_descale is None else "kv_blockscale"
+            if self.of_family != "batch_prefill":
+                fields["descales"] = tuple(map(float, self.descales))
+        return fields
+
+    def more(self, dtype: str) -> Mapping[str, tuple[Any, str]]:
+        """Inputs beside Q, K, V and tables, by the C ABI's names, with the dtypes of their elements."""
+        given: dict[str, tuple[Any, str]] = {"sink": (self.sink_logits, "fp32")}
+        if self.bias is not None:
+            given["bias"] = self.bias, "fp32" if dtype == "fp8bf16" else dtype
+        else:
+            given["bias"] = self.alibi_slopes, "fp32"
+        if self.descales is not None and self.of_family == "batch_prefill":
+            of_q, of_k, of_v = self.descales
+            if self.kv_block_descale is not None:
+                of_k = of_v = self.kv_block_descale
+            given |= {"q_descale": (_one(of_q), "fp32"), "k_descale": (_one(of_k), "fp32")}
+            given["v_descale"] = _one(of_v), "fp32"
+        return {name: (array, word) for name, (array, word) in given.items() if array is not None}
+
+
+def _one(given: Any) -> Any:
+    """A number as an array of one."""
+    return np.full(1, given, np.float32) if isinstance(given, int | float) else given

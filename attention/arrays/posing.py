@@ -1,0 +1,213 @@
+"""From the arrays of a call to its problem and its pointers: shapes, dtypes and places are checked here.
+
+Contiguous K and V lie as Q does: [batch, token, head, dim] (layout BSHD), [batch, head, token, dim] (BHSD), or in group
+mode [token, head, dim] with running sums of lengths. In pages they lie as [page, token, head, dim]; vectorized, with x
+elements of 16 bytes, K as [page, head, dim / x, token, x] and V as [page, head, token / x, dim, x].
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ckpm.attention.arguments import head_rows
+from ckpm.attention.arrays.options import Options
+from ckpm.attention.arrays.tables import TABLES, lengths_of, longest_of, paged_keys
+from ckpm.attention.arrays.tensors import (
+    Operand,
+    demand_contiguous,
+    demand_dtype,
+    demand_one_place,
+    demand_shape,
+    operand,
+)
+from ckpm.attention.errors import DtypeError, ShapeError
+from ckpm.attention.launch.buffers import PADDING
+from ckpm.attention.launch.device import Device
+from ckpm.attention.launch.encodings import encode
+from ckpm.attention.problems.problem import CHOICES, ELEMENT_BYTES, Problem, Strides
+
+_FLOATS = ("fp32", "fp64")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Posed:
+    """A problem, and its inputs by the C ABI's names. ``floats``: the dtype of Q if it was encoded for the kernel."""
+
+    problem: Problem
+    inputs: Mapping[str, Operand]
+    on_device: bool
+    floats: np.dtype[Any] | None = None
+
+
+def kernel_dtype(q: Operand, asked: str | None) -> str:
+    """The dtype of the kernels. Raises DtypeError: it has to be said, or is none."""
+    if asked is not None:
+        if asked not in ELEMENT_BYTES:
+            raise DtypeError(f"dtype '{asked}' is none of {', '.join(ELEMENT_BYTES)}.")
+        return asked
+    if q.dtype in ("fp16", "bf16", "fp32"):
+        return q.dtype
+    raise DtypeError(f"q is of {q.dtype}, which doesn't say what a kernel makes of it: give dtype='bf16', or another.")
+
+
+def encoded(given: Operand, dtype: str, arch: str) -> Operand:
+    """Floats of the host as bits of a kernel's dtype; anything else as it is. Raises DtypeError."""
+    if given.array is not None and given.dtype in _FLOATS and dtype != given.dtype:
+        bits = encode(given.array.astype(np.float64), dtype, arch)
+        return dataclasses.replace(given, dtype={2: "bits16", 1: "bits8"}.get(bits.itemsize, "fp32"), array=bits)
+    demand_dtype(given, dtype)
+    return given
+
+
+def pose(device: Device, q: Any, k: Any, v: Any, asked: Options) -> Posed:
+    """The problem of a call, and its arrays.
+
+    Raises:
+        ShapeError, DtypeError, NullPointerError, NotContiguousError, OverlapError, WrongDeviceError: of an array.
+    """
+    given = {"q": operand("q", q, device), "k": operand("k", k, device), "v": operand("v", v, device)}
+    kind = kernel_dtype(given["q"], asked.dtype)
+    floats = given["q"].array.dtype if given["q"].array is not None and given["q"].dtype in _FLOATS else None
+    given = {name: encoded(one, kind, device.arch) for name, one in given.items()}
+    listed = _listed(device, asked)
+    extra = {
+        name: encoded(operand(name, array, device), word, device.arch)
+        for name, (array, word) in asked.more(kind).items()
+    }
+    on_device = demand_one_place([*given.values(), *listed.values(), *extra.values()])
+    sizes = _sizes(given["q"], listed, asked)
+    if asked.pages is None:
+        sizes |= _contiguous_keys(given, listed, asked, sizes)
+    else:
+        sizes |= paged_keys(given, listed, asked.pages, kind, sizes)
+    problem = Problem(family=asked.of_family, arch=device.arch, dtype=kind, **{**sizes, **asked.features()})
+    if on_device:
+        problem = dataclasses.replace(problem, strides=_strides(problem, given))
+    posed = {**given, **_pointers(listed, problem), **extra}
+    _check_extra(problem, extra)
+    return Posed(problem=problem, inputs=posed, on_device=on_device, floats=floats)
+
+
+def _listed(device: Device, asked: Options) -> dict[str, Operand]:
+    """The tables of a call. Raises DtypeError: one is not int32."""
+    tables = {"cu_seqlens_q": asked.cu_seqlens_q, "cu_seqlens_k": asked.cu_seqlens_k}
+    if asked.pages is not None:
+        tables |= {name: getattr(asked.pages, name) for name in TABLES}
+    listed = {name: operand(name, table, device) for name, table in tables.items() if table is not None}
+    for one in listed.values():
+        demand_dtype(one, "int32")
+        demand_contiguous(one)
+    return listed
+
+
+def _check_extra(p: Problem, extra: Mapping[str, Operand]) -> None:
+    """Raises ShapeError, NotContiguousError: of bias, slopes, scales or sink logits, which have no strides."""
+    leading = (p.batch, p.nhead_q) if p.mode == "batch" else (p.nhead_q,)
+    shapes: dict[str, tuple[int, ...]] = {"bias": (*leading, head_rows(p), p.seqlen_k), "sink": (p.nhead_q,)}
+    if p.bias == "alibi":
+        shapes["bias"] = (p.batch, p.nhead_q) if p.alibi_per_batch else (p.nhead_q,)
+    shapes |= dict.fromkeys(("q_descale", "k_descale", "v_descale"), (1,))
+    if p.qscale == "kv_blockscale":
+        shapes |= dict.fromkeys(("k_descale", "v_descale"), (p.pool_pages, p.nhead_k, 2))
+    for name, one in extra.items():
+        demand_shape(one, shapes[name])
+        if one.on_device:
+            demand_contiguous(one)
+
+
+def _sizes(q: Operand, listed: Mapping[str, Operand], asked: Options) -> dict[str, Any]:
+    """What Q says: batch, heads, lengths."""
+    layout, sums = asked.layout, listed.get("cu_seqlens_q")
+    if sums is not None:
+        if len(q.shape) != 3:
+            raise ShapeError(f"q is {list(q.shape)}: with cu_seqlens_q it must be [token, head, dim].")
+        lengths = lengths_of(sums, q.shape[0], "q")
+        total, heads, hdim = q.shape
+        return {
+            "mode": "group", "batch": sums.shape[0] - 1, "total_q": total, "nhead_q": heads, "hdim_q": hdim,
+            "seqlen_q": longest_of("max_seqlen_q", asked.max_seqlen_q, lengths),
+        }  # fmt: skip
+    if layout not in CHOICES["layout"]:
+        raise ShapeError(f"layout '{layout}' is none of {', '.join(CHOICES['layout'])}.")
+    if len(q.shape) != 4:
+        raise ShapeError(
+            f"q is {list(q.shape)}: it must be {layout}, of four axes, or [token, head, dim] with cu_seqlens_q."
+        )
+    batch, length, heads, hdim = _bshd(q.shape, layout)
+    return {
+        "mode": "batch", "batch": batch, "seqlen_q": length, "nhead_q": heads, "hdim_q": hdim, "layout": layout,
+    }  # fmt: skip
+
+
+def _bshd(shape: tuple[int, ...], layout: str) -> tuple[int, int, int, int]:
+    first, second, third, last = shape
+    return (first, third, second, last) if layout == "BHSD" else (first, second, third, last)
+
+
+def _contiguous_keys(
+    given: Mapping[str, Operand], listed: Mapping[str, Operand], asked: Options, sizes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What K and V say."""
+    layout = asked.layout
+    k, v = given["k"], given["v"]
+    if sizes["mode"] == "group":
+        sums = listed.get("cu_seqlens_k")
+        if sums is None or len(k.shape) != 3 or len(v.shape) != 3:
+            raise ShapeError("with cu_seqlens_q, k and v are [token, head, dim], with cu_seqlens_k.")
+        demand_shape(sums, (sizes["batch"] + 1,), "batch + 1")
+        lengths = lengths_of(sums, k.shape[0], "k")
+        demand_shape(k, (k.shape[0], k.shape[1], sizes["hdim_q"]), "token, head, dim of q")
+        demand_shape(v, (k.shape[0], k.shape[1], v.shape[2]), "token, head of k, dim")
+        return {
+            "total_k": k.shape[0], "nhead_k": k.shape[1], "hdim_v": v.shape[2],
+            "seqlen_k": longest_of("max_seqlen_k", asked.max_seqlen_k, lengths),
+        }  # fmt: skip
+    if len(k.shape) != 4 or len(v.shape) != 4:
+        raise ShapeError(f"k is {list(k.shape)} and v {list(v.shape)}: both must be {layout}, as q.")
+    batch, length, heads, hdim = _bshd(k.shape, layout)
+    if (batch, hdim) != (sizes["batch"], sizes["hdim_q"]) or _bshd(v.shape, layout)[:3] != (batch, length, heads):
+        raise ShapeError(f"k is {list(k.shape)} and v {list(v.shape)} ({layout}): they don't fit q or one another.")
+    return {"seqlen_k": length, "nhead_k": heads, "hdim_v": v.shape[3]}
+
+
+def _strides(problem: Problem, given: Mapping[str, Operand]) -> tuple[tuple[str, Strides], ...]:
+    """Of tensors on the device that are not contiguous."""
+    found = []
+    for name, one in given.items():
+        if one.contiguous:
+            continue
+        if name != "q" and problem.kv_layout == "vectorized":
+            page, head = one.strides[:2]
+            found.append((name, dataclasses.replace(problem.stride(name), batch=page, nhead=head)))
+        elif len(one.strides) == 3:
+            row, head, _ = one.strides
+            found.append((name, Strides(0, head, row)))
+        else:
+            paged = name != "q" and problem.page_size > 0
+            batch, row, head, _ = _bshd(one.strides, "BSHD" if paged else problem.layout)
+            found.append((name, Strides(batch, head, row)))
+    return tuple(found)
+
+
+def _pointers(listed: Mapping[str, Operand], problem: Problem) -> dict[str, Operand]:
+    """Tables by the C ABI's names.
+
+    Page lists of the host get zeros behind their end, which some kernels read ahead to. Paged kernels of fwd take
+    lengths from running sums in group mode.
+    """
+    names = {"cu_seqlens_q": "seqstart_q", "cu_seqlens_k": "seqstart_k", "seqlens_k": "seqlen_k_ptr"}
+    names |= {"indptr": "kv_indptr", "last_page_lens": "kv_last_page_lens"}
+    names["indices"] = "kv_page_indices" if problem.family == "batch_prefill" else "block_table"
+    pointers = {names[name]: one for name, one in listed.items()}
+    pages, lengths = pointers.get("kv_page_indices"), pointers.get("seqlen_k_ptr")
+    if pages is not None and pages.array is not None and pages.array.ndim == 1:
+        pointers["kv_page_indices"] = dataclasses.replace(pages, array=np.pad(pages.array, (0, PADDING)))
+    if problem.mode == "group" and "seqstart_k" not in pointers and lengths is not None and lengths.array is not None:
+        sums = np.cumsum(np.concatenate(([0], lengths.array)), dtype=np.int32)
+        pointers["seqstart_k"] = dataclasses.replace(lengths, array=sums)
+    return pointers

@@ -1,0 +1,144 @@
+"""Lengths and page tables of a call: running sums of lengths, SGLang's and vLLM's tables, checked where they can be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckpm.attention.arrays.tensors import Operand, demand_shape
+from ckpm.attention.errors import ShapeError
+from ckpm.attention.problems.problem import ELEMENT_BYTES
+
+Lengths = NDArray[np.int32]
+TABLES = ("indices", "indptr", "last_page_lens", "seqlens_k")  # of Pages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pages:
+    """The page table of a paged cache.
+
+    ``indices`` are page numbers, int32: [entry] with ``indptr`` [batch + 1] (pages before each sequence) and
+    ``last_page_lens`` [batch] (tokens in each last page; not needed for pages of one token), SGLang's table; or
+    [batch, entry] with ``seqlens_k`` [batch], vLLM's. ``longest`` is the longest sequence's keys, which has to be said
+    of tables on the device.
+    """
+
+    indices: Any
+    indptr: Any = None
+    last_page_lens: Any = None
+    seqlens_k: Any = None
+    kv_layout: str = "linear"
+    longest: int | None = None
+
+
+def lengths_of(sums: Operand, total: int, name: str) -> Lengths | None:
+    """Of each sequence; None of sums on the device. Raises ShapeError: they are no running sums of ``total`` rows."""
+    if len(sums.shape) != 1 or sums.shape[0] < 2:
+        raise ShapeError(f"{sums.name} is {list(sums.shape)}, not [batch + 1].")
+    if sums.array is None:
+        return None
+    lengths: Lengths = np.diff(sums.array)
+    if sums.array[0] != 0 or (lengths < 0).any() or sums.array[-1] != total:
+        raise ShapeError(
+            f"{sums.name} must ascend from 0 to the {total} rows of {name}, not {sums.array.tolist()[:8]}."
+        )
+    return lengths
+
+
+def longest_of(name: str, said: int | None, lengths: Lengths | None) -> int:
+    """Raises ShapeError: it is not said of lengths on the device, or less than a length."""
+    if lengths is None:
+        if said is None:
+            raise ShapeError(f"{name} must be given: the lengths are on the device.")
+        return said
+    if said is not None and said < lengths.max():
+        raise ShapeError(f"{name} {said} is less than the longest sequence, {lengths.max()}.")
+    return int(lengths.max()) if said is None else said
+
+
+def paged_keys(
+    given: Mapping[str, Operand], listed: Mapping[str, Operand], pages: Pages, dtype: str, sizes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What K, V and the table say."""
+    k, v, batch = given["k"], given["v"], sizes["batch"]
+    x = 16 // ELEMENT_BYTES[dtype]
+    if pages.kv_layout == "vectorized":
+        if len(k.shape) != 5 or len(v.shape) != 5:
+            raise ShapeError("vectorized k is [page, head, dim / x, token, x], v [page, head, token / x, dim, x].")
+        pool, heads, _, size, _ = k.shape
+        hdim_v = v.shape[3]
+        demand_shape(k, (pool, heads, sizes["hdim_q"] // x, size, x), f"of q's dim, x {x}")
+        demand_shape(v, (pool, heads, size // x, hdim_v, x), f"of k's pages, x {x}")
+    else:
+        if len(k.shape) != 4 or len(v.shape) != 4:
+            raise ShapeError(f"k is {list(k.shape)} and v {list(v.shape)}: both are [page, token, head, dim].")
+        pool, size, heads, _ = k.shape
+        hdim_v = v.shape[3]
+        demand_shape(k, (pool, size, heads, sizes["hdim_q"]), "of q's dim")
+        demand_shape(v, (pool, size, heads, hdim_v), "of k's pages")
+    flat = len(listed["indices"].shape) == 1
+    if not flat:
+        demand_shape(listed["indices"], (batch, listed["indices"].shape[-1]), "batch, entry")
+    lengths = _sglang(listed, batch, size) if flat else _vllm(listed, batch, size)
+    _check_pages(listed["indices"], listed.get("indptr"), lengths, pool, size)
+    return {
+        "page_size": size, "pool_pages": pool, "nhead_k": heads, "hdim_v": hdim_v, "kv_layout": pages.kv_layout,
+        "kv_table": "sglang" if flat else "vllm", "table_width": 0 if flat else listed["indices"].shape[1],
+        "seqlen_k": longest_of("pages.longest", pages.longest, lengths),
+        "ragged": sizes["mode"] == "batch" and (lengths is None or len({*lengths.tolist()}) > 1),
+    }  # fmt: skip
+
+
+def _sglang(listed: Mapping[str, Operand], batch: int, size: int) -> Lengths | None:
+    """Keys of each sequence; None of a table on the device. Raises ShapeError."""
+    if "indptr" not in listed or (size > 1 and "last_page_lens" not in listed):
+        raise ShapeError(
+            "a flat list of pages comes with indptr, and with last_page_lens if pages hold several tokens."
+        )
+    demand_shape(listed["indptr"], (batch + 1,), "batch + 1")
+    last = listed.get("last_page_lens")
+    if last is not None:
+        demand_shape(last, (batch,), "batch")
+    ends = listed["indptr"].array
+    if ends is None:
+        return None
+    counts: Lengths = np.diff(ends)
+    if ends[0] != 0 or (counts < 0).any() or ends[-1] > listed["indices"].shape[0]:
+        raise ShapeError(
+            f"indptr {ends.tolist()[:8]} doesn't ascend from 0 to at most {listed['indices'].shape[0]} entries."
+        )
+    if last is None or last.array is None:
+        return counts * size
+    if ((last.array > size) | ((last.array < 1) & (counts > 0))).any():
+        raise ShapeError(f"last_page_lens {last.array.tolist()[:8]} are not from 1 to the {size} tokens of a page.")
+    return np.where(counts > 0, (counts - 1) * size + last.array, 0).astype(np.int32)
+
+
+def _vllm(listed: Mapping[str, Operand], batch: int, size: int) -> Lengths | None:
+    """As :func:`_sglang`."""
+    if "seqlens_k" not in listed:
+        raise ShapeError("a table of [batch, entry] comes with seqlens_k [batch].")
+    demand_shape(listed["seqlens_k"], (batch,), "batch")
+    lengths = listed["seqlens_k"].array
+    width = listed["indices"].shape[1]
+    if lengths is not None and (lengths.min() < 0 or lengths.max() > width * size):
+        raise ShapeError(f"seqlens_k {lengths.tolist()[:8]} are not from 0 to the {width * size} keys of a table row.")
+    return lengths
+
+
+def _check_pages(indices: Operand, indptr: Operand | None, lengths: Lengths | None, pool: int, size: int) -> None:
+    """Raises ShapeError: an entry that a sequence uses names no page of the pool."""
+    if indices.array is None or lengths is None:
+        return
+    if indptr is not None and indptr.array is not None:
+        used = indices.array[: indptr.array[-1]]
+    else:
+        columns = np.arange(indices.array.shape[1])
+        used = indices.array[columns < -(-lengths[:, None] // size)]
+    if ((used < 0) | (used >= pool)).any():
+        wrong = used[(used < 0) | (used >= pool)][0]
+        raise ShapeError(f"the table names page {wrong}, and the pool has pages 0 to {pool - 1}.")

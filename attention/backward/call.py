@@ -1,0 +1,146 @@
+"""``fmha_backward``: the gradients of one attention call, from arrays to arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckpm.attention.arrays.options import Options
+from ckpm.attention.arrays.posing import Posed, encoded, pose
+from ckpm.attention.arrays.tensors import Operand, demand_shape, operand
+from ckpm.attention.call import default, lse_shape, o_shape
+from ckpm.attention.dispatcher import Dispatcher
+from ckpm.attention.errors import WrongDeviceError
+from ckpm.attention.launch.device import Device
+from ckpm.attention.launch.encodings import bits_type, decode, encode
+from ckpm.attention.launch.fwd_launching import uploaded
+from ckpm.attention.plan import UNTIMED, Ran, Timing
+from ckpm.attention.problems.problem import Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Backward:
+    """``dq``, ``dk`` and ``dv`` have the axes of Q, K and V and Q's dtype, ``dbias`` those of the bias.
+
+    ``random_values`` of dropout lie as [batch, head, query, key] or [head, token, key].
+    """
+
+    dq: NDArray[Any]
+    dk: NDArray[Any]
+    dv: NDArray[Any]
+    dbias: NDArray[Any] | None = None
+    random_values: NDArray[np.uint8] | None = None
+    problem: Problem
+    ran: Ran
+
+
+def fmha_backward(
+    do: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    o: Any,
+    lse: Any,
+    *,
+    dispatcher: Dispatcher | None = None,
+    dbias: bool = False,
+    deterministic: bool = False,
+    timing: Timing = UNTIMED,
+    **options: Any,
+) -> Backward:
+    """The gradients of fmha's O with respect to Q, K, V and the bias, from that of O.
+
+    Arrays of the host: ``do`` as O; ``o`` and ``lse`` as the forward pass gave them, ``lse`` float32 [batch, head,
+    query] or [head, token]. ``options`` are those of fmha that its forward pass had. Kernels write dK and dV of each
+    head of Q; those of one KV head are added up here, in float64.
+
+    Raises:
+        TypeError: an option that doesn't exist. HipError: memory ran out.
+        WrongDeviceError: arrays on the device, whose dK and dV nothing here adds up: run the plan with addresses.
+        An error of ckpm.attention.errors: see pose, Dispatcher.plan and Plan.run.
+    """
+    over = dispatcher if dispatcher is not None else default()
+    posed = pose(over.device, q, k, v, Options(family="bwd_dq_dk_dv", **options))
+    if posed.on_device:
+        raise WrongDeviceError("fmha_backward takes arrays of the host. Of arrays there run the plan with addresses.")
+    p = dataclasses.replace(posed.problem, dbias=dbias, deterministic=deterministic)
+    inputs = {**posed.inputs, **_of_forward(over.device, p, do, o, lse)}
+    plan = over.plan(p)
+    arrays: dict[str, NDArray[Any]] = {}
+    for name in plan.inputs:
+        array = inputs[name].array
+        assert array is not None, "all are on the host"
+        arrays[name] = array
+    kind = np.dtype(bits_type(p.dtype))
+    shapes = _shapes(p)
+    if p.dbias:
+        arrays["dbias"] = np.zeros(shapes["dbias"], kind)  # hidden scores are not written
+    sizes = {name: size for name, size in plan.outputs.items() if name != "dbias"}
+    hip = over.device.hip
+    with uploaded(hip, arrays, sizes) as memory:
+        ran = plan.run({name: part.address for name, part in memory.items()}, timing=timing)
+        plan.finish()
+        bits = {name: hip.read(memory[name], kind, shape) for name, shape in shapes.items()}
+        drawn = hip.read(memory["rand_val"], np.uint8, (*lse_shape(p), p.seqlen_k)) if p.store_randval else None
+    return Backward(**_gradients(posed, p, bits), random_values=drawn, problem=p, ran=ran)
+
+
+def _of_forward(device: Device, p: Problem, do: Any, o: Any, lse: Any) -> dict[str, Operand]:
+    """Raises ShapeError, DtypeError, WrongDeviceError, and what :func:`ckpm.attention.arrays.tensors.operand` does."""
+    made = {}
+    for name, given, dtype, shape in (
+        ("dout", do, p.dtype, o_shape(p)),
+        ("o", o, p.dtype, o_shape(p)),
+        ("lse", lse, "fp32", lse_shape(p)),
+    ):
+        one = operand("do" if name == "dout" else name, given, device)
+        if one.on_device:
+            raise WrongDeviceError(f"{one.name} is on the device and q on the host: give all on the host.")
+        demand_shape(one, shape, "as the forward pass gives it")
+        made[name] = encoded(one, dtype, device.arch)
+    return made
+
+
+def _shapes(p: Problem) -> dict[str, tuple[int, ...]]:
+    """Of the gradients as kernels write them."""
+
+    def placed(rows: int, length: int, hdim: int) -> tuple[int, ...]:
+        if p.mode == "group":
+            return rows, p.nhead_q, hdim
+        return (p.batch, *((p.nhead_q, length) if p.layout == "BHSD" else (length, p.nhead_q)), hdim)
+
+    shapes = {
+        "dq": placed(p.rows_q, p.seqlen_q, p.hdim_q),
+        "dk": placed(p.rows_k, p.seqlen_k, p.hdim_q),
+        "dv": placed(p.rows_k, p.seqlen_k, p.hdim_v),
+    }
+    return shapes | ({"dbias": (*lse_shape(p), p.seqlen_k)} if p.dbias else {})
+
+
+def _gradients(posed: Posed, p: Problem, bits: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """In Q's dtype, dK and dV of the heads that K and V have."""
+    q = posed.inputs["q"].array
+    assert q is not None, "all are on the host"
+    heads, gradients = 1 if p.mode == "batch" and p.layout == "BHSD" else -2, {}
+    for name, one in bits.items():
+        if name in ("dk", "dv") and p.nhead_q != p.nhead_k:
+            numbers = _added_up(decode(one, p.dtype, p.arch), p, heads)
+            one = numbers if posed.floats is not None else encode(numbers, p.dtype, p.arch)
+        elif posed.floats is not None:
+            one = decode(one, p.dtype, p.arch)
+        gradients[name] = one.view(q.dtype) if posed.floats is None else one.astype(posed.floats)
+    return gradients
+
+
+def _added_up(numbers: NDArray[np.float64], p: Problem, axis: int) -> NDArray[np.float64]:
+    """Heads of Q that share a head of K and V, which lie one behind another."""
+    shape = list(numbers.shape)
+    at = axis % len(shape)
+    shape[at : at + 1] = [p.nhead_k, p.nhead_q // p.nhead_k]
+    total: NDArray[np.float64] = numbers.reshape(shape).sum(axis=at + 1)
+    return total

@@ -1,0 +1,66 @@
+"""``python -m attention index|declared|run-cpp``: what C++ programs need of the files around them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from ckpm.base.display import show
+from ckpm.kernels.code.toolchains import CHOICES
+from ckpm.matrix.options import DEFAULT_ARCH
+
+
+def add_index_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="of a built library: build/<arch>/<upstream>")
+    parser.add_argument("--output", type=Path, default=None, metavar="FILE", help="(default: FOLDER/kernels.txt)")
+    parser.set_defaults(run=_index)
+
+
+def _index(args: argparse.Namespace) -> None:
+    """Raises RecordError, DiskFullError, OutputError."""
+    from ckpm.attention.cpp.index import write_index
+
+    show(str(write_index(args.folder, args.output)))
+
+
+def add_declared_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE", help="C++ with CKPM_KERNEL_SET in it")
+    parser.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
+    parser.set_defaults(run=_declared)
+
+
+def _declared(args: argparse.Namespace) -> None:
+    """A line for each kernel: set, upstream, name. Raises DeclarationError, UnknownArchError."""
+    from ckpm.attention.cpp.declared import declarations, kernels_of
+
+    for one in declarations(args.file):
+        for key in kernels_of(one, args.arch):
+            show(f"{one.name} {one.upstream} {key.name}")
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    from ckpm.attention.launch.device import CHOICES as DEVICES
+
+    parser.add_argument("file", type=Path, metavar="FILE", help="a C++ program that includes ckpm_dispatcher.hpp")
+    parser.add_argument("words", nargs="*", metavar="WORD", help="what its main is given")
+    parser.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
+    parser.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: auto)")
+    parser.add_argument("--device", default="auto", choices=DEVICES, help="(default: auto)")
+    parser.set_defaults(run=_run)
+
+
+def _run(args: argparse.Namespace) -> int:
+    """The program's exit code. Raises ProgramError, DeviceError, ToolchainMissingError."""
+    from ckpm.attention.cpp.running import build_program, run_program
+    from ckpm.attention.launch import device as devices
+    from ckpm.base import settings
+    from ckpm.kernels.code.toolchains import detect
+
+    toolchain = detect(args.toolchain, cache=settings.cache_folder())
+    with tempfile.TemporaryDirectory(prefix="ckpm-") as folder:
+        program = build_program(args.file, Path(folder) / "program.so", toolchain)
+        device = devices.choose(args.device, args.arch)
+        sys.stdout.flush()
+        return run_program(program, device, args.words)

@@ -1,0 +1,128 @@
+"""The kernel sets that a C++ file declares with CKPM_KERNEL_SET, and the kernels that they mean.
+
+The file is read as text, without a compiler: comments are skipped, neighbouring literals are one, and what the
+preprocessor would leave out is read, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ckpm.attention.cpp.errors import DeclarationError
+from ckpm.attention.cpp.patterns import Pattern
+from ckpm.base.bounded import read_text
+from ckpm.base.errors import CkPrefillError
+from ckpm.matrix.defects import split
+from ckpm.matrix.dialects import check_upstream, dialect
+from ckpm.matrix.keys import Key
+from ckpm.matrix.options import DEFAULT_FAMILY
+from ckpm.matrix.selection import Selection, select
+
+MACRO = "CKPM_KERNEL_SET"
+_TOKEN = re.compile(
+    r"""(?P<skip>\s+|//[^\n]*|/\*.*?\*/)|(?P<literal>"(?:[^"\\\n]|\\.)*")|(?P<word>[A-Za-z_]\w*)|(?P<other>.)""",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelSet:
+    """``patterns`` of an ``upstream``'s kernels, declared under ``name`` at ``place`` (file:line)."""
+
+    name: str
+    upstream: str
+    patterns: tuple[str, ...]
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    text: str
+    line: int
+
+
+def declarations(file: Path) -> tuple[KernelSet, ...]:
+    """The kernel sets of a C++ file in their order.
+
+    Raises DeclarationError: the file can't be read, declares none, or declares one in another form than
+    ``CKPM_KERNEL_SET(name, "upstream", "pattern", ...)``.
+    """
+    try:
+        tokens = list(_tokens(read_text(file)))
+    except (OSError, ValueError) as error:
+        raise DeclarationError(f"{file}: it can't be read: {error}. Name a C++ file.") from error
+    starts = [
+        at
+        for at, token in enumerate(tokens)
+        if (token.kind, token.text) == ("word", MACRO) and (at == 0 or tokens[at - 1].text not in ("define", "undef"))
+    ]
+    sets = tuple(_declaration(tokens[at:], file) for at in starts)
+    if not sets:
+        raise DeclarationError(f"{file}: no {MACRO} is in it. Declare the kernels that the program needs.")
+    names = [one.name for one in sets]
+    if repeated := next((one for at, one in enumerate(sets) if one.name in names[:at]), None):
+        raise DeclarationError(f"{repeated.place}: {repeated.name} is declared twice. Rename one.")
+    return sets
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    line = 1
+    for match in _TOKEN.finditer(text):
+        kind = match.lastgroup or ""
+        if kind != "skip":
+            yield _Token(kind, match[0], line)
+        line += match[0].count("\n")
+
+
+def _declaration(tokens: Sequence[_Token], file: Path) -> KernelSet:
+    """The set whose macro is the first of ``tokens``."""
+    place = f"{file}:{tokens[0].line}"
+    arguments: list[list[_Token]] = [[]]
+    if len(tokens) > 1 and tokens[1].text == "(":
+        for token in tokens[2:]:
+            if token.text == ")":
+                name, *literals = (list(one) for one in arguments)
+                if len(name) == 1 and name[0].kind == "word" and len(literals) >= 2:
+                    upstream, *patterns = (_joined(one, place) for one in literals)
+                    return KernelSet(name=name[0].text, upstream=upstream, patterns=tuple(patterns), place=place)
+                break
+            if token.text == ",":
+                arguments.append([])
+            else:
+                arguments[-1].append(token)
+    raise DeclarationError(f'{place}: write {MACRO}(name, "upstream", "field=value ...", ...), with literals only.')
+
+
+def _joined(literals: Sequence[_Token], place: str) -> str:
+    if not literals or any(one.kind != "literal" or "\\" in one.text for one in literals):
+        words = " ".join(one.text for one in literals)
+        raise DeclarationError(f"{place}: {words or 'nothing'} stands where a plain literal should be.")
+    return "".join(one.text[1:-1] for one in literals)
+
+
+def kernels_of(declared: KernelSet, arch: str) -> tuple[Key, ...]:
+    """The kernels of an arch that fit a set's patterns and that this CK compiles, each once.
+
+    Raises:
+        DeclarationError: a pattern is none, or no kernel fits it; the upstream or family is unknown.
+        UnknownArchError: no such arch.
+    """
+    keys: dict[str, Key] = {}
+    for text in declared.patterns:
+        try:
+            pattern = Pattern.parse(text)
+            named = check_upstream(declared.upstream).dialect
+            families = pattern.conditions.get("family") or (DEFAULT_FAMILY,)
+            known = tuple(dialect(named).family(name).name for name in families)
+        except (ValueError, CkPrefillError) as error:
+            raise DeclarationError(f"{declared.place}: {declared.name}: {error}") from error
+        sound, _ = split(select(dialect(named), Selection(archs=(arch,), families=known)), named)
+        fitting = [key for key in sound if pattern.fits(key)]
+        if not fitting:
+            raise DeclarationError(f"{declared.place}: {declared.name}: no kernel of {arch} fits '{text}'.")
+        keys |= {key.name: key for key in fitting}
+    return tuple(keys.values())

@@ -1,0 +1,62 @@
+"""A C++ program compiled by the toolchain of builds, and its main run in this process over a device.
+
+On a GPU a program is linked and run like any other. Here it becomes a shared object, so that the emulator, which lives
+in a Python process, is the libamdhip64 that it finds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from ckpm.attention.cpp.errors import ProgramError
+from ckpm.attention.launch.device import Device
+from ckpm.base.files import writing
+from ckpm.kernels.code.toolchains import Toolchain
+from ckpm.kernels.families.family import INCLUDE, INCLUDE_FWD
+
+HEADERS = Path(__file__).resolve().parents[1] / "include"
+
+
+def build_program(source: Path, output: Path, toolchain: Toolchain) -> Path:
+    """Compile a program to a shared object that has its ``main``.
+
+    HIP's headers are those of ROCm's compiler; the embedded one has none for C++ that is no HIP.
+
+    Raises:
+        ProgramError: the compiler refused it. DiskFullError, OutputError: the output's folder can't be made.
+    """
+    folders = (HEADERS, INCLUDE, INCLUDE_FWD)
+    command = [
+        *(*toolchain.linker, *toolchain.link_flags, "-std=c++17", "-fPIC", "-D__HIP_PLATFORM_AMD__=1"),
+        *(word for folder in folders for word in ("-isystem", str(folder))),
+        *("-x", "c++", str(source), "-o", str(output)),
+    ]
+    with writing(output):
+        output.parent.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, **toolchain.environment}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode != 0:
+        raise ProgramError(f"{source}: it could not be compiled:\n{done.stderr.strip() or done.stdout.strip()}")
+    return output
+
+
+def run_program(program: Path, device: Device, words: Sequence[str]) -> int:
+    """Call the ``main`` of a program; what it returns. HIP's names lead to ``device``, which is there already.
+
+    Raises ProgramError: it can't be loaded, or has no main.
+    """
+    assert device.hip  # its runtime is loaded for all that comes after it
+    try:
+        main = ctypes.CDLL(str(program.absolute()), mode=os.RTLD_NOW | os.RTLD_LOCAL).main
+    except (OSError, AttributeError) as error:
+        raise ProgramError(f"{program}: its main can't be called: {error}") from error
+    arguments = (ctypes.c_char_p * (len(words) + 2))(
+        str(program).encode(), *(os.fsencode(word) for word in words), None
+    )
+    main.argtypes, main.restype = [ctypes.c_int, ctypes.POINTER(ctypes.c_char_p)], ctypes.c_int
+    code: int = main(len(words) + 1, arguments)
+    return code

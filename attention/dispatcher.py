@@ -1,0 +1,245 @@
+"""From a problem to a plan: which registered kernel serves it, by which order, and why not another."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ckpm.attention import arguments
+from ckpm.attention.errors import HeuristicError, NoKernelError
+from ckpm.attention.launch.c_abi import Library
+from ckpm.attention.launch.device import Device
+from ckpm.attention.plan import Plan
+from ckpm.attention.problems.problem import Problem
+from ckpm.attention.problems.validation import validated
+from ckpm.attention.registry import Instance, Registry
+from ckpm.attention.selection import (
+    MEASURED,
+    ORDERS,
+    UPSTREAM,
+    Heuristic,
+    by_heuristic,
+    check_order,
+    needless,
+    refusal,
+    serving,
+    stages,
+)
+from ckpm.kernels.families.libraries import host, library_with
+from ckpm.kernels.families.table import FAMILIES
+
+if TYPE_CHECKING:
+    from ckpm.attention.tuning import TuningDatabase
+
+Compile = Callable[[Sequence[Instance]], Sequence[Path]]  # declared kernels of one call -> libraries that hold them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """``stages`` are what was chosen, one instance a stage, all of one library; ``note`` says how, if it needs saying.
+
+    ``named``: these kernels and no others; else the library's own dispatch decides among its kernels at launch, and
+    they are the first that it could take.
+    """
+
+    stages: tuple[Instance, ...]
+    order: str
+    named: bool
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why a problem gets its kernel. ``choice`` is None if it gets none; ``refused`` has a reason for each other."""
+
+    problem: Problem
+    choice: Choice | None
+    refused: Mapping[Instance, str]
+
+    def __str__(self) -> str:
+        if self.choice is None:
+            lines = ["no registered kernel serves the problem"]
+        else:
+            how = "by name" if self.choice.named else "if the library's own dispatch agrees"
+            lines = [f"{one.name}\n  chosen {how}, order {self.choice.order}" for one in self.choice.stages]
+            lines += [f"  {self.choice.note}"] if self.choice.note else []
+        return "\n".join([*lines, *(f"{one.name}\n  {reason}" for one, reason in self.refused.items())])
+
+
+class Dispatcher:
+    """Plans for problems on one device, kept by problem until the registry changes. For several threads.
+
+    ``order``: ``upstream`` (the library's own dispatch), ``first-fit``, ``seqtune``, ``measured`` (with ``tuning``), or
+    a function from the problem and the kernels that serve it to the order to take them in. ``compile`` is asked for
+    libraries when no built kernel serves and declared ones do.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        device: Device,
+        *,
+        order: str | Heuristic = UPSTREAM,
+        tuning: TuningDatabase | None = None,
+        compile: Compile | None = None,  # noqa: A002 - it is what it does
+    ) -> None:
+        if isinstance(order, str):
+            check_order(order)
+        if order == MEASURED and tuning is None:
+            raise HeuristicError("order 'measured' needs a tuning database: Dispatcher(..., tuning=...).")
+        self.registry, self.device = registry, device
+        self._order, self._tuning, self._compile = order, tuning, compile
+        self._lock = threading.RLock()
+        self._plans: dict[Problem, Plan] = {}
+        self._plans_version = registry.version
+        self._libraries: dict[Path, Library] = {}
+
+    def plan(self, problem: Problem) -> Plan:
+        """The plan of a problem, made once.
+
+        Raises:
+            InvalidProblemError, DimensionError, OverlapError: see ckpm.attention.problems.validation.validated.
+            NoKernelError: nothing serves it. HeuristicError: of a user's order.
+            LibraryError, UntrustedFileError: its library can't be opened.
+        """
+        if self._plans_version == self.registry.version and (kept := self._plans.get(problem)) is not None:
+            return kept
+        with self._lock:
+            if self._plans_version != self.registry.version:
+                self._plans, self._plans_version = {}, self.registry.version
+            if problem not in self._plans:
+                made = self._planned(validated(problem))
+                if self._plans_version != self.registry.version:  # compiling registers libraries
+                    self._plans, self._plans_version = {}, self.registry.version
+                self._plans[problem] = made
+            return self._plans[problem]
+
+    def why(self, problem: Problem) -> Explanation:
+        """What :meth:`plan` would choose, and what is against each other registered kernel. Nothing is compiled.
+
+        Raises:
+            InvalidProblemError, DimensionError, OverlapError, HeuristicError: as :meth:`plan`.
+        """
+        validated(problem)
+        choice = None
+        for built in (True, *((False,) if self._compile is not None else ())):
+            with contextlib.suppress(NoKernelError):
+                choice = choice or self._choose(problem, built=built)
+        chosen = {one.identity for one in choice.stages} if choice is not None else set()
+        others = (one for one in self.registry.instances() if one.identity not in chosen)
+        refused = {one: refusal(one, problem) or _passed_over(one, self._compile is not None) for one in others}
+        return Explanation(problem=problem, choice=choice, refused=refused)
+
+    def close(self) -> None:
+        """Forget all plans and free their workspaces."""
+        with self._lock:
+            for plan in self._plans.values():
+                plan.close()
+            self._plans = {}
+
+    def _planned(self, problem: Problem) -> Plan:
+        try:
+            choice = self._choose(problem, built=True)
+        except NoKernelError:
+            if self._compile is None:
+                raise
+            choice = self._compiled(self._compile, problem)
+        library = self._opened(choice)
+        return Plan(
+            problem=problem,
+            device=self.device,
+            library=library,
+            stages=choice.stages,
+            named=choice.named,
+            fields=arguments.fields(library.family, problem),
+            inputs=arguments.inputs(problem),
+            outputs=arguments.outputs(problem),
+            workspaces=arguments.workspaces(problem),
+            cleared=arguments.cleared(problem),
+        )
+
+    def _compiled(self, compile_kernels: Compile, problem: Problem) -> Choice:
+        """What was declared and serves, compiled and registered. Raises NoKernelError, and what compiling raises."""
+        wanted = self._choose(problem, built=False)
+        for library in compile_kernels(wanted.stages):
+            self.registry.add_library(library, priority=wanted.stages[0].priority)
+        return self._choose(problem, built=True)
+
+    def _choose(self, problem: Problem, *, built: bool) -> Choice:
+        """Among built kernels, or those that are only declared. Raises NoKernelError, HeuristicError."""
+        stages(problem.family)
+        there = tuple(one for one in self.registry.instances(problem.arch) if (one.library is not None) is built)
+        found = serving(problem.family, there, problem)
+        lacking = list(found.reasons)
+        if found.instances:
+            ordered, order, named, note = self._ordered(problem, found.instances)
+            for first in ordered:
+                chosen, lack = _all_stages(first, there, problem)
+                if chosen:
+                    return Choice(stages=chosen, order=order, named=named, note=note)
+                lacking.append(lack)
+        raise NoKernelError(_nothing_serves(problem, len(there), lacking, built))
+
+    def _ordered(self, problem: Problem, able: Sequence[Instance]) -> tuple[Sequence[Instance], str, bool, str]:
+        """The kernels in order, the order's name, whether the first is taken by name, and what there is to say."""
+        if callable(self._order):
+            return by_heuristic(self._order, problem, able), getattr(self._order, "__name__", "heuristic"), True, ""
+        if self._order in ORDERS:
+            return ORDERS[self._order](problem, able), self._order, True, ""
+        if self._order == MEASURED and self._tuning is not None:
+            best = self._tuning.best(problem, self.device.kind, [one.name for one in able])
+            if best is not None:
+                first = [one for one in able if one.name == best.kernel]
+                return (
+                    [*first, *able],
+                    MEASURED,
+                    True,
+                    f"{best.value:g} {best.unit}, the least of {best.compared} measured",
+                )
+            return able, UPSTREAM, False, "nothing was measured for this problem: the library's own dispatch decides"
+        return able, UPSTREAM, False, ""
+
+    def _opened(self, choice: Choice) -> Library:
+        """The library of a choice, opened once. Raises LibraryError, UntrustedFileError."""
+        path = choice.stages[0].library
+        assert path is not None, "a built kernel has a library"
+        if path not in self._libraries:
+            named = host(library_with(choice.stages[0].key.family))
+            self._libraries[path] = self.device.load(path, named.arguments)
+        return self._libraries[path]
+
+
+def _all_stages(first: Instance, there: Sequence[Instance], problem: Problem) -> tuple[tuple[Instance, ...], str]:
+    """``first`` and, of the same library, a kernel for each other stage; empty with the reason if one is missing."""
+    chosen = []
+    mates = [one for one in there if (one.library, one.upstream) == (first.library, first.upstream)]
+    for family in stages(problem.family):
+        if family == first.key.family:
+            chosen.append(first)
+            continue
+        if needless(family, first):
+            continue
+        beside = [one for one in mates if one.key.family == family and FAMILIES[family].serves(one.key, first.key)]
+        found = serving(family, beside, problem)
+        if not found.instances:
+            return (), f"{family}: {'; '.join(found.reasons) or 'no kernel of it is there'}"
+        chosen.append(found.instances[0])
+    return tuple(chosen), ""
+
+
+def _nothing_serves(problem: Problem, count: int, reasons: Sequence[str], built: bool) -> str:
+    why = (
+        "; ".join(dict.fromkeys(reasons)) or f"none of the {count} registered for {problem.arch} is of {problem.family}"
+    )
+    remedy = "Build a library that has it, and register it" if built else "Declare it"
+    return f"no {'built' if built else 'declared'} kernel of {problem.family} serves the problem: {why}. {remedy}."
+
+
+def _passed_over(one: Instance, compiles: bool) -> str:
+    if one.library is not None:
+        return "it serves, and comes later"
+    return "it serves, and is only declared: built kernels come first" if compiles else "it serves, and is not built"

@@ -1,0 +1,60 @@
+"""aiter's batch prefill by its own name and parameters (aiter/ops/mha.py, mha_batch_prefill_func, of summer 2026)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ckpm.attention.arrays.tables import Pages
+from ckpm.attention.call import fmha
+from ckpm.attention.familiar.tensors import empty_like, paged
+
+
+# fmt: off
+def mha_batch_prefill_func(
+    q: Any, k: Any, v: Any, cu_seqlens_q: Any, kv_indptr: Any, kv_page_indices: Any, max_seqlen_q: int,
+    max_seqlen_k: int, dropout_p: float = 0.0, softmax_scale: float | None = None, logits_soft_cap: float = 0.0,
+    causal: bool = False, window_size: tuple[int, ...] = (-1, -1), alibi_slopes: Any = None,
+    deterministic: bool = False, return_lse: bool = False, return_attn_probs: bool = False, out: Any = None,
+    kv_last_page_lens: Any = None, block_table: Any = None, seqlen_k: Any = None, q_descale: Any = None,
+    k_descale: Any = None, v_descale: Any = None, kv_block_descale: Any = None, sink_ptr: Any = None,
+    sink_size: int = 0, **ours: Any,
+) -> Any:
+    # fmt: on
+    """O, or (O, LSE), or (O, LSE, random bytes): LSE is natural, [head, query token].
+
+    K and V are [token, head, dim] (pages of one token), [page, token, head, dim], or vectorized as
+    ckpm.attention.arrays.posing says. The mask's corner is the bottom right. ``deterministic`` is read and changes nothing:
+    the forward pass is. ``ours`` are ``dispatcher``, and ``dtype`` for arrays that don't say theirs.
+
+    Raises:
+        As :func:`ckpm.attention.call.fmha`.
+    """
+    del deterministic
+    flat = block_table is None
+    pages = Pages(
+        indices=kv_page_indices if flat else block_table,
+        indptr=kv_indptr if flat else None,
+        last_page_lens=kv_last_page_lens if flat else None,
+        seqlens_k=None if flat else seqlen_k,
+        kv_layout="vectorized" if len(k.shape) == 5 else "linear",
+        longest=max_seqlen_k,
+    )
+    left, right, *sinks = window_size
+    scaled = q_descale is not None
+    done = fmha(
+        q, paged(k), paged(v), cu_seqlens_q=cu_seqlens_q, max_seqlen_q=max_seqlen_q, pages=pages, dropout=dropout_p,
+        scale=softmax_scale or 0.0, soft_cap=logits_soft_cap, alibi_slopes=alibi_slopes, lse=return_lse,
+        mask="bottom_right" if causal or (left, right) != (-1, -1) else "no",
+        window=(left, 0 if causal else right), sink_size=sink_size or sum(sinks), sink_logits=sink_ptr,
+        descales=(q_descale, k_descale, v_descale) if scaled else None, kv_block_descale=kv_block_descale,
+        random_values=return_attn_probs and dropout_p > 0,
+        out=out if out is not None else empty_like(q, _o_shape(q, v), "bfloat16" if scaled else ""),
+        lse_out=empty_like(q, (q.shape[1], q.shape[0]), "float32") if return_lse else None, **ours,
+    )  # fmt: skip
+    more = [done.lse] if return_lse else []
+    more += [done.random_values] if return_attn_probs else []
+    return (done.o, *more) if more else done.o
+
+
+def _o_shape(q: Any, v: Any) -> tuple[int, ...]:
+    return q.shape[0], q.shape[1], v.shape[3] if len(v.shape) == 5 else v.shape[-1]

@@ -1,0 +1,84 @@
+"""``python -m attention jit NAME...``: compile kernels by name, load each, and say where the time lies."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from contextlib import closing
+from pathlib import Path
+
+from rich.table import Table
+
+from ckpm.attention.cpp.declared import declarations, kernels_of
+from ckpm.attention.jit.compiling import Compiled, compile_each, where
+from ckpm.attention.jit.loading import load
+from ckpm.attention.launch import device as devices
+from ckpm.base.console import PlainConsole, console, say
+from ckpm.base.errors import UsageError
+from ckpm.base.processes import ended_by_signals
+from ckpm.kernels.code.toolchains import CHOICES
+from ckpm.matrix.dialects import check_built_arch
+from ckpm.matrix.keys import Key
+from ckpm.matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="*", metavar="NAME", help="kernels, as `python -m matrix list` names them")
+    parser.add_argument("--declared", type=Path, default=None, metavar="FILE", help="those that a C++ file declares")
+    parser.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
+    parser.add_argument("--upstream", default=DEFAULT_UPSTREAM, help="(default: %(default)s)")
+    parser.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: auto)")
+    parser.add_argument("--ck-root", type=Path, default=None, help="of upstream checkout; default: CK_ROOT")
+    parser.add_argument("--headers", type=Path, default=None, metavar="DIR", help="instead of our own headers (ckpm)")
+    parser.add_argument("--jobs", "-j", type=int, default=None, help="compilers at once; default: processors, memory")
+    parser.add_argument("--device", default="auto", choices=devices.CHOICES, help="what loads them (default: auto)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compile and load; a row for each kernel as it is finished, its folder last. Raises as ``compile_each``."""
+    check_built_arch(args.arch)
+    progress = PlainConsole(stderr=True)
+    started = time.monotonic()
+    rows: list[tuple[Compiled, float]] = []
+    device = None
+    for upstream, keys in _asked(args).items():
+        place = where(upstream, toolchain=args.toolchain, ck_root=args.ck_root, headers=args.headers)
+        libraries = compile_each(keys, args.arch, place, jobs=args.jobs, say=lambda text: say(progress, text))
+        with ended_by_signals(), closing(libraries):
+            for one in libraries:
+                device = device or devices.choose(args.device, args.arch)
+                begun = time.monotonic()
+                load(one.folder, device)
+                rows.append((one, time.monotonic() - begun))
+    _show(rows, time.monotonic() - started)
+    return 0
+
+
+def _asked(args: argparse.Namespace) -> dict[str, list[str | Key]]:
+    """Kernels by upstream. Raises UsageError: none is named; DeclarationError."""
+    if bool(args.name) == bool(args.declared):
+        raise UsageError("name kernels, or with --declared a C++ file that declares them; one of the two")
+    if args.declared is None:
+        return {args.upstream: args.name}
+    asked: dict[str, list[str | Key]] = {}
+    for one in declarations(args.declared):
+        asked.setdefault(one.upstream, []).extend(kernels_of(one, args.arch))
+    return asked
+
+
+def _show(rows: list[tuple[Compiled, float]], seconds: float) -> None:
+    """Seconds of each kernel by stage. Those of ``compilers`` lie within ``build`` and may be of several at once."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("kernel", overflow="fold", min_width=40)
+    for column in ("render", "wait", "build", "compilers", "load"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for one, load_seconds in rows:
+        figures = (one.render, one.wait, one.build, one.compilers, load_seconds)
+        state = "compiled" if one.compiled else "was there"
+        table.add_row(one.name, *(f"{figure:.2f}" for figure in figures), state)
+    shown = console()
+    shown.print(table)
+    for one, _ in rows:
+        say(shown, str(one.folder))
+    say(shown, f"{len(rows)} loaded in {seconds:.2f} s")

@@ -1,0 +1,295 @@
+"""Kernels compiled on demand: rendered, compiled, and kept as libraries that every process of this user finds again.
+
+:func:`compile_each` works on many at once. While the first are compiled the next are rendered, and each library is
+handed out as soon as it is finished, so that a caller loads it while others are still compiled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from ckpm.attention.jit.content import VERSION, content_key, texts
+from ckpm.attention.jit.entries import Entries, Record, StoppedError
+from ckpm.attention.jit.errors import JitCompileError, JitKilledError, JitRecordError
+from ckpm.attention.jit.orders import Order, Place, order_for
+from ckpm.attention.jit.worker import TALLY
+from ckpm.base import settings
+from ckpm.base.entry import FAILURES
+from ckpm.base.errors import CkPrefillError, UsageError
+from ckpm.base.files import writing
+from ckpm.base.jobs import job_count
+from ckpm.base.processes import group
+from ckpm.base.records import Source
+from ckpm.base.store import draft_folder
+from ckpm.kernels.code.toolchains import Toolchain, detect
+from ckpm.kernels.library.request import PROJECT
+from ckpm.kernels.upstream.trees import Tree, locate
+from ckpm.matrix.keys import Key
+from ckpm.matrix.options import DEFAULT_UPSTREAM
+
+Say = Callable[[str], None]
+_LAST_LINES = 15  # of a log that ends without an error of ours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """A finished library, of the kernel ``name`` that was ``asked`` for. ``compiled`` is False if it was there.
+
+    ``folder`` holds ``libckpm.so``, ``manifest.json`` and ``kernels.txt``.
+
+    Seconds: ``render`` until its content key was known, ``wait`` for another process that compiled the same, ``build``
+    by the clock, in which compilers ran ``compilers`` seconds, several at once perhaps.
+    """
+
+    asked: str | Key
+    name: str
+    folder: Path
+    compiled: bool
+    render: float
+    wait: float = 0.0
+    build: float = 0.0
+    compilers: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """One library to be had: its order, content key, and the seconds that it took to know them."""
+
+    asked: str | Key
+    order: Order
+    content: str
+    render: float
+
+    @property
+    def name(self) -> str:
+        return self.order.names[0]
+
+
+class _Running:
+    """The processes that compile, to be ended when the caller is."""
+
+    def __init__(self) -> None:
+        self.stopping = threading.Event()
+        self._processes: set[subprocess.Popen[str]] = set()
+        self._guard = threading.Lock()
+
+    @contextlib.contextmanager
+    def among(self, process: subprocess.Popen[str]) -> Iterator[None]:
+        with self._guard:
+            self._processes.add(process)
+            if self.stopping.is_set():
+                _terminate(process)
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._processes.discard(process)
+
+    def stop(self) -> None:
+        """Nothing is started any more, and what runs is ended."""
+        with self._guard:
+            self.stopping.set()
+            for process in self._processes:
+                _terminate(process)
+
+
+def _terminate(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+
+
+def compile_keys(
+    keys: Sequence[str | Key],
+    arch: str,
+    upstream: str = DEFAULT_UPSTREAM,
+    *,
+    toolchain: str = "auto",
+    ck_root: Path | None = None,
+    headers: Path | None = None,
+    jobs: int | None = None,
+    say: Say = lambda text: None,
+) -> tuple[Path, ...]:
+    """The folder of a finished library for each of ``keys``, in their order; arguments as :func:`compile_each`."""
+    place = where(upstream, toolchain=toolchain, ck_root=ck_root, headers=headers)
+    folders = {one.asked: one.folder for one in compile_each(keys, arch, place, jobs=jobs, say=say)}
+    return tuple(folders[key] for key in keys)
+
+
+def where(
+    upstream: str = DEFAULT_UPSTREAM,
+    *,
+    toolchain: str = "auto",
+    ck_root: Path | None = None,
+    headers: Path | None = None,
+) -> Place:
+    """Where kernels come from. Without ``ck_root``, ``checkout`` is the tree of CK_ROOT, as for builds.
+
+    Raises UsageError: ``ck_root`` is given for another upstream, which has no use for it.
+    """
+    root = settings.ck_root(ck_root, [upstream])
+    return Place(
+        upstream=upstream,
+        toolchain=toolchain,
+        ck_root=str(root.resolve()) if root and upstream == "checkout" else "",
+        headers=str(headers.resolve()) if headers else "",
+    )
+
+
+def compile_each(
+    keys: Sequence[str | Key], arch: str, place: Place, *, jobs: int | None = None, say: Say = lambda text: None
+) -> Generator[Compiled, None, None]:
+    """Libraries of ``keys`` (or names) for ``arch``, each as soon as it is finished; each key once.
+
+    ``jobs`` compilers run at once (default: by processors and memory). What one process compiles, others wait for;
+    what was compiled for the same text, arch, flags, compiler and CK before is taken as it is. If the caller ends
+    early, so do the compilers.
+
+    Raises:
+        UsageError: no jobs. NameSyntaxError, EmptySelectionError, UsageError, UnknownArchError: as
+            :func:`ckpm.attention.jit.orders.order_for`.
+        ToolchainMissingError, NotACkTreeError and others of ckpm.kernels.upstream.trees.locate.
+        DiskFullError, OutputError, UntrustedFileError: of the cache folder.
+        JitCompileError, JitKilledError: after all others are finished; the message names each kernel that is not.
+    """
+    if jobs is not None and jobs < 1:
+        raise UsageError(f"--jobs {jobs}: at least one compiler must run")
+    asked = list(dict.fromkeys(keys))
+    cache = settings.cache_folder()
+    tree, compiler = _source(place, cache, say)
+    entries = Entries(cache)
+    most = job_count(jobs)
+    running = _Running()
+    finished: queue.SimpleQueue[Future[Compiled]] = queue.SimpleQueue()
+    share = max(1, most // max(1, min(most, len(asked))))
+    with ThreadPoolExecutor(max_workers=most, thread_name_prefix="jit") as pool:
+        try:
+            for key in asked:
+                job = _job(key, place, arch, tree, compiler)
+                pool.submit(_obtain, job, entries, share, running, say).add_done_callback(finished.put)
+            yield from _successes(finished, len(asked))
+        except BaseException:
+            running.stop()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _source(place: Place, cache: Path, say: Say) -> tuple[Tree, Toolchain]:
+    compiler = detect(place.toolchain, cache=cache)
+    tree = locate(
+        place.upstream,
+        cache=cache,
+        ck_root=Path(place.ck_root) if place.ck_root else None,
+        say=say,
+        headers=Path(place.headers) if place.headers else None,
+    )
+    return tree, compiler
+
+
+def _job(key: str | Key, place: Place, arch: str, tree: Tree, compiler: Toolchain) -> _Job:
+    started = time.monotonic()
+    order, members = order_for(key, place, arch, tree.dialect)
+    request = order.request(tree, compiler, Path())
+    content = content_key(request, texts(request, members))
+    return _Job(asked=key, order=order, content=content, render=time.monotonic() - started)
+
+
+def _successes(finished: queue.SimpleQueue[Future[Compiled]], count: int) -> Iterator[Compiled]:
+    """What succeeded, as it comes; at the end the failures as one error."""
+    failures: list[CkPrefillError] = []
+    for _ in range(count):
+        try:
+            yield finished.get().result()
+        except (JitCompileError, JitKilledError) as error:
+            failures.append(error)
+    if len(failures) == 1:
+        raise failures[0]
+    if failures:
+        kind = JitCompileError if any(isinstance(one, JitCompileError) for one in failures) else JitKilledError
+        words = "\n".join(map(str, failures))
+        raise kind(f"{len(failures)} kernels could not be compiled; the others are finished.\n{words}")
+
+
+def _obtain(job: _Job, entries: Entries, jobs: int, running: _Running, say: Say) -> Compiled:
+    """The library of a job, compiled unless it is there, or another process made it while this one waited.
+
+    Raises as :func:`compile_each`; StoppedError.
+    """
+    if folder := entries.get(job.content):
+        return Compiled(asked=job.asked, name=job.name, folder=folder, compiled=False, render=job.render)
+    started = time.monotonic()
+    with entries.locked(job.content, running.stopping):
+        waited = time.monotonic() - started
+        if folder := entries.get(job.content):
+            return Compiled(
+                asked=job.asked, name=job.name, folder=folder, compiled=False, render=job.render, wait=waited
+            )
+        say(f"compiling {job.name} for {job.order.arch}")
+        begun = time.monotonic()
+        with writing(entries.top, "set CKPM_CACHE to another folder"), draft_folder(entries.top) as draft:
+            _run_worker(job, entries, draft, jobs, running)
+            compilers = _compilers(draft / TALLY)
+            seconds = time.monotonic() - begun
+            record = Record(version=VERSION, kernel=job.name, arch=job.order.arch, seconds=seconds, compilers=compilers)
+            built = next(draft.glob("build/*/*"))
+            folder = entries.put(job.content, built, record, draft)
+        entries.forget_log(job.content)
+    return Compiled(
+        asked=job.asked,
+        name=job.name,
+        folder=folder,
+        compiled=True,
+        render=job.render,
+        wait=waited,
+        build=seconds,
+        compilers=compilers,
+    )
+
+
+def _run_worker(job: _Job, entries: Entries, draft: Path, jobs: int, running: _Running) -> None:
+    """Compile in ``draft``. Raises JitCompileError, JitKilledError, StoppedError."""
+    if running.stopping.is_set():
+        raise StoppedError
+    order, failures = draft / "order.json", draft / "failures"
+    job.order.write(order)
+    search = {"PYTHONPATH": str(PROJECT), FAILURES: str(failures)}
+    command = [sys.executable, "-P", "-m", "ckpm.attention.jit.worker", str(order), str(jobs)]
+    with group(command, cwd=draft, environment={**os.environ, **search}) as worker, running.among(worker):
+        assert worker.stdout is not None
+        log = worker.stdout.read()
+    if running.stopping.is_set():
+        raise StoppedError
+    if worker.returncode == 0:
+        return
+    file = entries.keep_log(job.content, log)
+    if worker.returncode < 0:
+        raise JitKilledError(
+            f"{job.name}: {signal.Signals(-worker.returncode).name} ended its compilation for {job.order.arch} (a "
+            f"system without memory does that); the log is {file}. Ask again, with fewer --jobs at once."
+        )
+    raise JitCompileError(
+        f"{job.name}: it could not be compiled for {job.order.arch}: {_reason(failures, log)}\nThe log is {file}. "
+        "Mend what it names and ask again: nothing of this attempt is kept as finished."
+    )
+
+
+def _reason(failures: Path, log: str) -> str:
+    """The error that ended a worker; the end of its log if that was none of ours."""
+    with contextlib.suppress(OSError, JitRecordError):
+        line = failures.read_text(encoding="utf-8").splitlines()[-1]
+        return Source(failures, "a failure", "", JitRecordError).parse(line).get("message").text()
+    return "\n".join(log.splitlines()[-_LAST_LINES:])
+
+
+def _compilers(file: Path) -> float:
+    return Source(file, "a worker's times", "Ask again.", JitRecordError).read().get("compilers").number()

@@ -1,0 +1,153 @@
+"""The libraries that were compiled on demand, in the user's cache folder: ``jit/entries/<content key>/``.
+
+An entry has the files of a built library (``libckpm.so``, ``manifest.json``, ``src/``), the index of its kernels for
+C++ programs, and ``entry.json``. Beside each
+file but the sources lies its sha256; what is not as it was written, or of another version, counts as absent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ckpm.attention.cpp.index import INDEX
+from ckpm.attention.jit.content import VERSION
+from ckpm.attention.jit.errors import JitRecordError
+from ckpm.base.files import make_folder, write_atomically, writing
+from ckpm.base.records import Source, as_text
+from ckpm.base.store import adopt, is_adopted
+from ckpm.base.trust import demand_trusted
+from ckpm.kernels.library.manifest import MANIFEST
+from ckpm.kernels.library.request import LIBRARY
+
+RECORD = "entry.json"
+_FILES = (LIBRARY, MANIFEST, INDEX, RECORD)
+_OTHERWISE = "set CKPM_CACHE to another folder"
+_POLL_SECONDS = 0.1
+
+
+class StoppedError(Exception):
+    """Whoever waited for the lock of a content key is to end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What an entry says of itself. ``seconds`` it took to compile, of which ``compilers`` ran the second number."""
+
+    version: int
+    kernel: str
+    arch: str
+    seconds: float
+    compilers: float
+
+    def write(self, file: Path) -> None:
+        """Raises DiskFullError, OutputError."""
+        write_atomically(file, as_text(dataclasses.asdict(self)))
+
+    @classmethod
+    def read(cls, file: Path) -> Record:
+        """Raises JitRecordError."""
+        document = Source(file, "a record of compiling", "Ask for the kernel again.", JitRecordError).read()
+        return cls(
+            version=document.get("version").whole(),
+            kernel=document.get("kernel").word(),
+            arch=document.get("arch").word(),
+            seconds=document.get("seconds").number(),
+            compilers=document.get("compilers").number(),
+        )
+
+
+class Entries:
+    """The entries of one cache folder."""
+
+    def __init__(self, cache: Path) -> None:
+        self._cache = cache
+        self.top = cache / "jit"
+
+    def place(self, content: str) -> Path:
+        """The folder of an entry, whether or not it is there."""
+        return self.top / "entries" / content
+
+    def log(self, content: str) -> Path:
+        """The file in which the words of a compilation that failed are kept."""
+        return self.top / "logs" / f"{content}.log"
+
+    def get(self, content: str) -> Path | None:
+        """The folder of a whole entry; None if there is none.
+
+        Raises UntrustedFileError: others could have put it there.
+        """
+        folder = self.place(content)
+        with contextlib.suppress(OSError, JitRecordError):  # not there, or damaged in one way or another
+            for name in _FILES:
+                demand_trusted(folder / name, self._cache)
+                if not is_adopted(folder / name):
+                    return None
+            return folder if Record.read(folder / RECORD).version == VERSION else None
+        return None
+
+    def put(self, content: str, built: Path, record: Record, drafts: Path) -> Path:
+        """Move a finished library from the folder that it was ``built`` in to its place; the entry's folder.
+
+        What lies there, damaged or of another version, is replaced. ``drafts`` is on the same file system; it is
+        called with the content key's lock held. Raises DiskFullError, OutputError.
+        """
+        folder = self.place(content)
+        with writing(folder, _OTHERWISE):
+            draft = Path(tempfile.mkdtemp(dir=drafts, prefix="entry."))
+            record.write(built / RECORD)
+            for name in _FILES:
+                adopt(built / name, draft / name)
+            (built / "src").rename(draft / "src")
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            if folder.exists():
+                folder.rename(draft.with_name("replaced"))
+            draft.chmod(0o755)
+            draft.rename(folder)
+        return folder
+
+    @contextmanager
+    def locked(self, content: str, stopping: threading.Event) -> Iterator[None]:
+        """Hold the lock of a content key; a process that is killed lets it go.
+
+        Raises:
+            StoppedError: ``stopping`` was set while another process had it.
+            DiskFullError, OutputError: it can't be made.
+        """
+        file = self.top / "locks" / f"{content}.lock"
+        make_folder(file.parent, _OTHERWISE)
+        with writing(file, _OTHERWISE):
+            descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            while not _taken(descriptor):
+                if stopping.wait(_POLL_SECONDS):
+                    raise StoppedError
+            yield
+        finally:
+            os.close(descriptor)
+
+    def keep_log(self, content: str, text: str) -> Path:
+        """Write the log of a compilation that failed; its file. Raises DiskFullError, OutputError."""
+        file = self.log(content)
+        write_atomically(file, text.encode(errors="replace"))
+        return file
+
+    def forget_log(self, content: str) -> None:
+        with contextlib.suppress(OSError):
+            self.log(content).unlink()
+
+
+def _taken(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

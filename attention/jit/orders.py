@@ -1,0 +1,139 @@
+"""An order: what is compiled into one library for one kernel that was asked for, and with which compiler and CK.
+
+The process that compiles reads it from a file, so that both sides make the same request of kernels/library from it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ckpm.attention.jit.errors import JitRecordError
+from ckpm.base import settings
+from ckpm.base.errors import EmptySelectionError, UsageError
+from ckpm.base.files import write_atomically
+from ckpm.base.records import Source, Value, as_text
+from ckpm.kernels.code.toolchains import Toolchain
+from ckpm.kernels.families.libraries import libraries, library_with
+from ckpm.kernels.families.table import FAMILIES
+from ckpm.kernels.library.request import Request
+from ckpm.kernels.upstream.trees import Tree
+from ckpm.matrix.defects import defect_of
+from ckpm.matrix.dialects import check_built_arch, dialect
+from ckpm.matrix.explain import find_key, receipts_with, why
+from ckpm.matrix.keys import Key
+from ckpm.matrix.selection import Selection, select
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where kernels come from: the words of ``--upstream``, ``--toolchain``, ``--ck-root`` and ``--headers``."""
+
+    upstream: str
+    toolchain: str = "auto"
+    ck_root: str = ""
+    headers: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """One library: ``names`` are its kernels, the first the one that was asked for, for one ``arch``."""
+
+    place: Place
+    arch: str
+    names: tuple[str, ...]
+    families: tuple[str, ...]
+    receipt: int
+    mask_impl: str
+
+    def request(self, tree: Tree, toolchain: Toolchain, work: Path) -> Request:
+        """What kernels/library makes of it in the folder ``work``. Objects go through the cache that builds share."""
+        names = ", ".join(f"'{name}'" for name in self.names)
+        return Request(
+            selection=Selection(
+                archs=(self.arch,),
+                families=self.families,
+                receipt=self.receipt,
+                mask_impl=self.mask_impl,
+                where=(f"key.name in ({names},)",),
+            ),
+            tree=tree,
+            toolchain=toolchain,
+            work=work,
+            object_cache=settings.cache_folder() / "objects",
+        )
+
+    def write(self, file: Path) -> None:
+        """Raises DiskFullError, OutputError."""
+        write_atomically(file, as_text(dataclasses.asdict(self)))
+
+    @classmethod
+    def read(cls, file: Path) -> Order:
+        """Raises JitRecordError: it is missing or none."""
+        document = Source(file, "an order", "Ask for the kernel again.", JitRecordError).read()
+        place = document.get("place")
+        return cls(
+            place=Place(**{field.name: place.get(field.name).text() for field in dataclasses.fields(Place)}),
+            arch=document.get("arch").word(),
+            names=_texts(document.get("names")),
+            families=_texts(document.get("families")),
+            receipt=document.get("receipt").whole(),
+            mask_impl=document.get("mask_impl").word(),
+        )
+
+
+def _texts(listed: Value) -> tuple[str, ...]:
+    return tuple(one.text() for one in listed.items())
+
+
+def order_for(asked: str | Key, place: Place, arch: str, dialect_name: str) -> tuple[Order, tuple[Key, ...]]:
+    """The order of one kernel of a dialect, by key or name, and the keys of its library.
+
+    A kernel of split-KV's first stage comes with the combine kernels that serve it. Of names, ``nmask`` is read as one
+    of the simplified masks; a key says itself of which it is.
+
+    Raises:
+        NameSyntaxError: no kernel of the dialect. UnknownArchError; UsageError: no library is made for the arch, or of
+            the kernel's family alone. EmptySelectionError: the arch has no such kernel, or this CK can't compile it.
+    """
+    check_built_arch(arch)
+    chosen = dialect(dialect_name)
+    name, masks = (asked.name, asked.mask_impl) if isinstance(asked, Key) else (asked, "")
+    family, key = find_key(chosen, name, masks or "simplified")
+    if family.name not in FAMILIES:
+        raise UsageError(f"{name}: of {family.name} only names are known, so there is no C++ to compile.")
+    if library_with(family.name) != family.name:
+        raise UsageError(
+            f"{name}: kernels of {family.name} are built into a library of {library_with(family.name)}, each of whose "
+            "kernels brings those that serve it. Ask for one of these."
+        )
+    kept_by = receipts_with(family, key)
+    receipt = 0 if 0 in kept_by or not kept_by else kept_by[0]
+    selection = Selection(
+        archs=(arch,), families=(family.name,), receipt=receipt, mask_impl=key.mask_impl or "simplified"
+    )
+    if reasons := why(chosen, selection, name).reasons:
+        raise EmptySelectionError(f"{name}: {arch} has no such kernel: {reasons[0].text}.")
+    if defect := defect_of(key, dialect_name):
+        raise EmptySelectionError(f"{name}: this CK can't compile it ({defect.name}): {defect.reason}")
+    members = libraries()[family.name]
+    others = tuple(name for name in members if name != family.name)
+    keys = (key, *_serving(key, dataclasses.replace(selection, families=others), dialect_name))
+    order = Order(
+        place=place,
+        arch=arch,
+        names=tuple(one.name for one in keys),
+        families=members,
+        receipt=receipt,
+        mask_impl=selection.mask_impl,
+    )
+    return order, keys
+
+
+def _serving(key: Key, selection: Selection, dialect_name: str) -> Sequence[Key]:
+    """The kernels of other stages that may serve a key; none for a library of one stage."""
+    if not selection.families:
+        return ()
+    return [one for one in select(dialect(dialect_name), selection) if FAMILIES[one.family].serves(one, key)]

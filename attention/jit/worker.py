@@ -1,0 +1,51 @@
+"""``python -m ckpm.attention.jit.worker ORDER JOBS``: compiles one order in the folder of its file.
+
+A process of its own: it ends with whoever started it, kills included, and its compilers with it.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+
+from ckpm.attention.cpp.index import write_index
+from ckpm.attention.jit.orders import Order
+from ckpm.base import settings
+from ckpm.base.console import PlainConsole
+from ckpm.base.entry import exit_code
+from ckpm.base.files import write_atomically
+from ckpm.base.processes import end_with_owner
+from ckpm.base.records import as_text
+from ckpm.kernels.code.toolchains import detect
+from ckpm.kernels.library import command
+from ckpm.kernels.upstream.trees import locate
+
+TALLY = "tally.json"  # written at the end, beside the order
+
+
+def compile_order(file: Path, jobs: int) -> int:
+    """Build the order's library below the folder of its file. Exit code 0, or raises as ckpm.kernels.library.command.run."""
+    order = Order.read(file)
+    cache, place = settings.cache_folder(), order.place
+    tree = locate(
+        place.upstream,
+        cache=cache,
+        ck_root=Path(place.ck_root) if place.ck_root else None,
+        headers=Path(place.headers) if place.headers else None,
+    )
+    request = order.request(tree, detect(place.toolchain, cache=cache), file.parent)
+    tally = command.run(request, jobs=jobs, console=PlainConsole(width=180))
+    write_index(request.work / request.folder)
+    write_atomically(file.with_name(TALLY), as_text({"compilers": tally.seconds}))
+    return 0
+
+
+def main(argv: list[str]) -> int:
+    file, jobs, owner = argv
+    end_with_owner(int(owner.removeprefix("owner=")), threading.Event().set)
+    return exit_code(lambda: compile_order(Path(file), int(jobs)))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,92 @@
+"""Kernels by declaration: fields of their keys by name, ``*`` for any value, tiles, waves and warp tiles by theirs.
+
+What is declared is looked up in the matrix, so that nothing can be declared that no upstream has.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from ckpm.attention.errors import UnknownKernelError
+from ckpm.attention.registry import Instance
+from ckpm.matrix.dialects import check_upstream, dialect
+from ckpm.matrix.enumeration import enumerate_keys
+from ckpm.matrix.families import MASK_IMPLS
+from ckpm.matrix.keys import KEY_FIELDS, TILE_NUMBERS, Key
+
+ANY = "*"
+_FIELDS = tuple(name for name in KEY_FIELDS if name not in ("name", "family", "tile", "mask_impl"))
+_OF_TILE: Mapping[str, tuple[str, ...]] = {
+    "wave": tuple(name for name in TILE_NUMBERS if name[0] == "r"),
+    "warp": tuple(name for name in TILE_NUMBERS if name[0] == "w"),
+    "tile": tuple(name for name in TILE_NUMBERS if name[0] not in "rw"),
+}
+
+
+def kernel_set(
+    family: str,
+    arch: str = "gfx950",
+    *,
+    upstream: str = "aiter",
+    mask_impl: str = MASK_IMPLS[0],
+    receipt: int = 0,
+    priority: int = 0,
+    tile: Mapping[str, int] | None = None,
+    wave: Mapping[str, int] | None = None,
+    warp: Mapping[str, int] | None = None,
+    **fields: Any,
+) -> tuple[Instance, ...]:
+    """The kernels of a family that have every value: a value, several in a tuple, or ``*``. In upstream's order.
+
+    ``kernel_set("fwd", dtype="bf16", hdim_q=128, mask="*", bias=("no", "alibi"), tile={"bm0": 128}, warp={"wk0": 16})``
+
+    Raises:
+        UnknownKernelError: a field or a value that no kernel of the family has, or no kernel has all of them.
+        UnknownUpstreamError, UnknownFamilyError, UnknownReceiptError; NoListOfArchError, UnknownArchError.
+    """
+    known = dialect(check_upstream(upstream).dialect)
+    known.check_arch(arch)
+    keys = enumerate_keys(known.family(family), arch=arch, receipt=receipt, mask_impl=mask_impl)
+    left = keys
+    for name, value in _wanted(fields, {"tile": tile, "wave": wave, "warp": warp}).items():
+        if value == ANY:
+            continue
+        before, left = (
+            left,
+            [key for key in left if _value(key, name) in (value if isinstance(value, tuple) else (value,))],
+        )
+        if not left:
+            there = sorted({str(_value(key, name)) for key in before})
+            raise UnknownKernelError(
+                f"{family} of {upstream} for {arch} has no kernel with {name} {value!r} beside what comes before it; "
+                f"those have {', '.join(there) or 'nothing'}."
+            )
+    if not left:
+        raise UnknownKernelError(f"{upstream} has no kernel of {family} for {arch}.")
+    return tuple(Instance(key=key, arch=arch, upstream=upstream, dialect=known.name, priority=priority) for key in left)
+
+
+def _wanted(fields: Mapping[str, Any], of_tile: Mapping[str, Mapping[str, int] | None]) -> dict[str, Any]:
+    """Field -> values; those of a tile as ``tile.bm0``. Raises UnknownKernelError: there is no such field."""
+    wanted = {}
+    for name, value in fields.items():
+        wanted[_known(name, _FIELDS)] = value
+    for group, numbers in of_tile.items():
+        for name, number in (numbers or {}).items():
+            wanted[f"tile.{_known(name, _OF_TILE[group])}"] = number
+    return wanted
+
+
+def _known(name: str, known: tuple[str, ...]) -> str:
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean '{close[0]}'?" if close else "."
+        raise UnknownKernelError(f"a kernel has no field '{name}'{hint} Known: {', '.join(known)}.")
+    return name
+
+
+def _value(key: Key, name: str) -> Any:
+    holder, _, leaf = name.rpartition(".")
+    return getattr(key.tile if holder else key, leaf)

@@ -1,0 +1,317 @@
+"""From a problem to memory: every buffer of a launch as a list of writes, and the numbers that the reference works on.
+
+A KV pool of 6 GB is never made: a :class:`Buffer` has a size and a few :class:`Write`s. :func:`prepare` gives buffers,
+the plain fields of ``ckpm_problem`` and what its pointers point to. :func:`gather` reads K or V back the way a kernel
+does, by strides and page table; the tests compare with that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckpm.attention.launch.encodings import Bits, Floats, bits_type, decode, encode, nan_bits
+from ckpm.attention.launch.kv_pool import Buffer, Pool, Write, add_peaks, stream
+from ckpm.attention.launch.page_tables import PageTable, block_table, page_table, unused_entry
+from ckpm.base.errors import ProblemError
+from ckpm.matrix.problems.problem import Problem, launch_seqlen_k, page_elements
+
+POISON = 0xFF  # bytes of an output before the launch: NaN in every format
+GAP = 16  # elements between rows of outputs with output_gaps: a multiple of every vector
+PADDING = 256  # table entries after the last valid one, as aiter and SGLang allocate
+_WIDE = ("dropout_seed", "dropout_offset")  # 64 bits in the ABI
+_MASKS = {"no": 0, "top_left": 1, "bottom_right": 2, "window": 3}
+_BIASES = {"no": 0, "bias": 1, "alibi": 2}
+_QSCALES = {"no": 0, "pertensor": 1, "kv_blockscale": 2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """The same numbers for the reference: decoded and dequantised, one array a sequence.
+
+    q [sq, nhead_q, hdim_q], k [sk, nhead_k, hdim_q], v [sk, nhead_k, hdim_v]; bias [nhead_q, sq, sk] or None; slopes
+    [batch, nhead_q] or None; sink_logits [nhead_q] or None.
+    """
+
+    problem: Problem
+    q: tuple[Floats, ...]
+    k: tuple[Floats, ...]
+    v: tuple[Floats, ...]
+    bias: tuple[Floats, ...] | None = None
+    slopes: Floats | None = None
+    sink_logits: Floats | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """All of a launch. ``pointers``: field of ckpm_problem -> (buffer, byte offset); ``fields``: the others."""
+
+    problem: Problem
+    arch: str
+    buffers: Mapping[str, Buffer]
+    pointers: Mapping[str, tuple[str, int]]
+    fields: Mapping[str, int | float | str]
+    inputs: Inputs
+    table: PageTable
+
+
+def prepare(problem: Problem, arch: str = "gfx950") -> Prepared:
+    """Buffers, fields and reference inputs of a problem.
+
+    Raises:
+        ProblemError: a size, stride or count does not fit the ABI's 32 bits.
+    """
+    p = problem
+    table = page_table(p)
+    q, q_bits, q_descale = _queries(p, arch)
+    pool = Pool(p, arch, table)
+    guard = "guard_page" in p.checks
+    total_q, out_bytes = sum(p.seqlens_q), 4 if p.dtype == "fp32" else 2
+    fields = _fields(p, total_q, table)
+    buffers = {
+        "q": Buffer(size=q_bits.nbytes, writes=(Write(0, q_bits),), guard=guard),
+        "o": Buffer(size=total_q * int(fields["stride_o"]) * out_bytes, fill=POISON, guard=guard),
+        **pool.buffers(guard),
+    }
+    pointers = {"q": ("q", 0), "o": ("o", 0), **pool.pointers()}
+
+    def add(name: str, data: NDArray[Any], field: str | None = None) -> None:
+        buffers[name] = Buffer(size=data.nbytes, writes=(Write(0, data),), guard=guard)
+        pointers[field or name] = (name, 0)
+
+    for name, data in _table_arrays(p, table).items():
+        add(name, data)
+    if p.mode == "group":
+        add("seqstart_q", np.cumsum((0, *p.seqlens_q), dtype=np.int32))
+    bias, slopes = None, None
+    if p.bias == "bias":
+        bias, bits = _bias(p, arch)
+        add("bias", bits)
+    elif p.bias == "alibi":
+        slopes, kept = _slopes(p)
+        add("bias", kept)
+    for name, size in _further_outputs(p, total_q, fields).items():
+        if name == p.null_output:
+            continue
+        buffers[name] = Buffer(size=size, fill=POISON, guard=guard)
+        pointers[name] = (name, 0)
+    sink_logits = None
+    if p.sink_logits:
+        sink_logits = np.linspace(-1, 2, p.nhead_q)
+        add("sink", sink_logits.astype(np.float32))
+    if p.qscale != "no":
+        add("q_descale", np.array([q_descale], np.float32))
+        fields |= pool.descale_fields()
+    _check_fields(p, fields)
+    inputs = Inputs(problem=p, q=q, k=tuple(pool.k), v=tuple(pool.v), bias=bias, slopes=slopes, sink_logits=sink_logits)
+    return Prepared(problem=p, arch=arch, buffers=buffers, pointers=pointers, fields=fields, inputs=inputs, table=table)
+
+
+def _stores_random(p: Problem) -> bool:
+    return p.p_drop > 0 and p.store_randval
+
+
+def _further_outputs(p: Problem, total_q: int, fields: Mapping[str, Any]) -> dict[str, int]:
+    """Bytes of what a kernel writes besides O: the log-sum-exp in fp32, dropout's random numbers of 8 bits."""
+    heads = p.nhead_q * (p.batch if p.mode == "batch" else 1)
+    sizes = {"lse": heads * int(fields["nhead_stride_lse"]) * 4} if p.lse else {}
+    if _stores_random(p):
+        sizes["rand_val"] = p.nhead_q * total_q * int(fields["stride_randval"])
+    return sizes
+
+
+def _queries(p: Problem, arch: str) -> tuple[tuple[Floats, ...], Bits, float]:
+    """Q of each sequence, its bits in [token, head, dim] and the per-tensor descale (1 without)."""
+    low, high = p.q_range
+    descale = 1.0 if p.qscale == "no" else float(np.float32(max(-low, high) / 224))
+    drawn = [
+        stream(p, 1, identity).uniform(low, high, (length, p.nhead_q, p.hdim_q))
+        for identity, length in zip(p.ids, p.seqlens_q, strict=True)
+    ]
+    if p.values == "peaks":
+        for part in drawn:
+            add_peaks(part)
+    bits = [encode(part / descale, p.dtype, arch) for part in drawn]
+    return tuple(decode(part, p.dtype, arch) * descale for part in bits), np.concatenate(bits), descale
+
+
+def _table_arrays(p: Problem, table: PageTable) -> dict[str, NDArray[np.int32]]:
+    """The page table as the kernel reads it: kv_indptr and a list, or a 2-D block table and lengths."""
+    if p.kv_table == "vllm":
+        return {"kv_page_indices": block_table(p, table), "seqlen_k_ptr": np.array(p.seqlens_k, np.int32)}
+    indices = np.concatenate(table.pages).astype(np.int32)
+    if p.table_end != "exact":
+        indices = np.concatenate((indices, np.full(PADDING, unused_entry(p, table), np.int32)))
+    counts = [len(pages) for pages in table.pages]
+    arrays = {"kv_indptr": np.cumsum((0, *counts), dtype=np.int32), "kv_page_indices": indices}
+    if p.page_size > 1:  # with pages of one token no CK reads it, and the CK of 2025 doesn't know it
+        last = [(length - 1) % p.page_size + 1 if length else 0 for length in p.seqlens_k]
+        arrays["kv_last_page_lens"] = np.array(last, np.int32)
+    return arrays
+
+
+def _bias(p: Problem, arch: str) -> tuple[tuple[Floats, ...], Bits]:
+    """Elementwise bias in [head, token, key]; keys past a sequence's end are NaN. fp8 kernels take float32."""
+    dtype = "fp32" if p.dtype == "fp8bf16" else p.dtype
+    parts, rows = [], []
+    for identity, sq, sk in zip(p.ids, p.seqlens_q, p.seqlens_k, strict=True):
+        drawn = stream(p, 6, identity).uniform(-2, 2, (p.nhead_q, sq, sk))
+        if p.bias_values == "minus_inf_rows":
+            drawn[:, ::5, :] = -np.inf
+            drawn[:, 1::5, sk // 2 :] = -np.inf
+        bits = encode(drawn, dtype, arch)
+        row = np.full((p.nhead_q, sq, _bias_stride(p)), nan_bits(dtype, arch), bits.dtype)
+        row[..., :sk] = bits
+        rows.append(row)
+        parts.append(decode(bits, dtype, arch))
+    return tuple(parts), np.concatenate(rows, axis=0 if p.mode == "batch" else 1)
+
+
+def _bias_stride(p: Problem) -> int:
+    return max(p.seqlens_k) + 3
+
+
+def _slopes(p: Problem) -> tuple[Floats, NDArray[np.float32]]:
+    """ALiBi slopes [batch, head] and what the kernel gets: one row for all sequences, or one each."""
+    row = 2.0 ** (-8.0 * (1 + np.arange(p.nhead_q)) / max(p.nhead_q, 8))
+    rows = np.stack([row * (1 + index % 3 if p.alibi_per_batch else 1) for index in p.ids]).astype(np.float32)
+    return rows.astype(np.float64), rows if p.alibi_per_batch else rows[0]
+
+
+def _fields(p: Problem, total_q: int, table: PageTable) -> dict[str, int | float | str]:
+    """Sizes, strides (in elements) and switches, laid out as [token, head, dim] for Q and O, [head, token] for LSE."""
+    keys, batch, longest = max(p.seqlens_k), p.mode == "batch", max(p.seqlens_q)
+    rows = longest if batch else total_q  # of a head of LSE, bias and random values
+    gap = GAP if "output_gaps" in p.checks else 0
+    token = p.nhead_q * (p.hdim_v + gap)  # of O
+    head = 2 if p.storage == "gaps" and p.kv_layout == "linear" else 1
+    fields: dict[str, int | float | str] = {
+        "data_type": p.dtype, "batch": p.batch, "seqlen_q": longest, "seqlen_k": launch_seqlen_k(p) if batch else keys,
+        "max_seqlen_q": longest, "hdim_q": p.hdim_q, "hdim_v": p.hdim_v, "nhead_q": p.nhead_q, "nhead_k": p.nhead_k,
+        "num_total_pages": table.pool_pages, "page_size": p.page_size, "kv_layout": int(p.kv_layout == "vectorized"),
+        "kv_table": int(p.kv_table == "vllm"), "batch_stride_block_table": table.width if p.kv_table == "vllm" else 0,
+        "stride_q": p.nhead_q * p.hdim_q, "nhead_stride_q": p.hdim_q,
+        "stride_o": token, "nhead_stride_o": p.hdim_v + gap,
+        "batch_stride_k": page_elements(p, "k"), "batch_stride_v": page_elements(p, "v"),
+        "mask_type": _MASKS[p.mask], "window_left": p.window_left, "window_right": p.window_right,
+        "sink_size": p.sink_size, "bias_type": _BIASES[p.bias], "qscale_type": _QSCALES[p.qscale],
+        "is_group_mode": int(not batch), "is_v_rowmajor": int(p.vlayout == "row"), "has_lse": int(p.lse),
+        "has_logits_soft_cap": int(p.logits_soft_cap > 0), "has_dropout": int(p.p_drop > 0),
+        "has_sink": int(p.sink_size > 0), "store_randval": int(_stores_random(p)), "scale_s": p.softmax_scale,
+        "scale_p": 1.0, "scale_o": 1.0, "logits_soft_cap": p.logits_soft_cap, "p_drop": p.p_drop,
+        "dropout_seed": p.seed, "dropout_offset": p.dropout_offset,
+    }  # fmt: skip
+    if p.kv_layout == "vectorized":
+        fields |= {"stride_k": p.vector, "nhead_stride_k": p.page_size * p.hdim_q}
+        fields |= {"stride_v": p.hdim_v, "nhead_stride_v": p.page_size * p.hdim_v}
+    else:
+        for tensor, hdim in (("k", p.hdim_q), ("v", p.hdim_v)):
+            step = page_elements(p, tensor) if p.page_size == 1 else head * p.nhead_k * hdim
+            fields |= {f"stride_{tensor}": step, f"nhead_stride_{tensor}": head * hdim}
+    if p.vlayout == "col":
+        fields |= {"stride_v": table.pool_pages, "nhead_stride_v": p.hdim_v * table.pool_pages, "batch_stride_v": 1}
+    if batch:
+        fields |= {"batch_stride_q": longest * p.nhead_q * p.hdim_q, "batch_stride_o": longest * token}
+    if p.lse:
+        fields |= {"nhead_stride_lse": rows + gap, "batch_stride_lse": p.nhead_q * (rows + gap) if batch else 0}
+    if p.bias == "alibi":
+        fields["stride_bias"] = p.nhead_q if p.alibi_per_batch else 0
+    for name, wanted in (("bias", p.bias == "bias"), ("randval", _stores_random(p))):
+        if wanted:
+            stride = _bias_stride(p) if name == "bias" else keys + gap
+            fields |= {f"stride_{name}": stride, f"nhead_stride_{name}": rows * stride}
+            fields[f"batch_stride_{name}"] = p.nhead_q * rows * stride if batch else 0
+    return fields
+
+
+def _check_fields(p: Problem, fields: Mapping[str, int | float | str]) -> None:
+    for name, value in fields.items():
+        if isinstance(value, int) and name not in _WIDE and not -(2**31) <= value < 2**31:
+            raise ProblemError(f"{p.name}: {name} {value} does not fit 32 bits. Make the pool smaller.")
+
+
+def gather(prepared: Prepared, tensor: str) -> tuple[Floats, ...]:
+    """K or V of each sequence read from the writes as a kernel reads memory: table, strides, layout, descales.
+
+    Raises:
+        ProblemError: a place was never written, or the table names a page outside the pool.
+    """
+    p, f = prepared.problem, {name: v for name, v in prepared.fields.items() if isinstance(v, int)}
+    hdim = p.hdim_q if tensor == "k" else p.hdim_v
+    name, base = prepared.pointers[tensor]
+    rows = []
+    for sequence, length in enumerate(p.seqlens_k):
+        token, head, dim = np.ix_(np.arange(length), np.arange(p.nhead_k), np.arange(hdim))
+        page, slot = _entries(prepared, sequence)[token // p.page_size], token % p.page_size
+        if length and not (page.min() >= 0 and page.max() < f["num_total_pages"]):
+            raise ProblemError(f"{p.name}: sequence {sequence} names a page outside the pool's {f['num_total_pages']}.")
+        place = page * f[f"batch_stride_{tensor}"] + head * f[f"nhead_stride_{tensor}"]
+        if p.kv_layout == "vectorized" and tensor == "k":
+            place = place + dim // p.vector * (p.page_size * p.vector) + slot * f["stride_k"] + dim % p.vector
+        elif p.kv_layout == "vectorized":
+            place = place + slot // p.vector * (f["stride_v"] * p.vector) + dim * p.vector + slot % p.vector
+        elif tensor == "v" and p.vlayout == "col":
+            place = place + dim * f["stride_v"]
+        else:
+            place = place + slot * f[f"stride_{tensor}"] + dim
+        bits = read(prepared.buffers[name], base + place * p.element_bytes, bits_type(p.dtype))
+        rows.append(decode(bits, p.dtype, prepared.arch) * _descale(prepared, tensor, page, head))
+    return tuple(rows)
+
+
+def _entries(prepared: Prepared, sequence: int) -> NDArray[np.int64]:
+    """A sequence's page numbers, from the table's bytes."""
+    p = prepared.problem
+    table = _whole(prepared.buffers["kv_page_indices"], np.int32).astype(np.int64)
+    if p.kv_table == "vllm":
+        row: NDArray[np.int64] = table.reshape(p.batch, -1)[sequence]
+        return row
+    begin, end = _whole(prepared.buffers["kv_indptr"], np.int32)[sequence : sequence + 2]
+    return table[begin:end]
+
+
+def _descale(prepared: Prepared, tensor: str, page: NDArray[np.int64], head: NDArray[np.int64]) -> Any:
+    p = prepared.problem
+    if p.qscale == "no":
+        return 1.0
+    name, base = prepared.pointers[f"{tensor}_descale"]
+    if p.qscale == "pertensor":
+        page, head = page * 0, head * 0
+    strides = [int(prepared.fields.get(f"{what}_stride_kv_descale", 0)) for what in ("block", "nhead")]
+    return read(prepared.buffers[name], base + 4 * (page * strides[0] + head * strides[1]), np.float32)
+
+
+def _whole(buffer: Buffer, kind: Any) -> NDArray[Any]:
+    return buffer.writes[0].data.reshape(-1).view(kind)
+
+
+def read(buffer: Buffer, offsets: NDArray[np.int64], kind: Any, unwritten: int | None = None) -> NDArray[Any]:
+    """Elements of a type at byte offsets of a buffer; ``unwritten`` are the bits of those that no write has set.
+
+    Raises:
+        ProblemError: one of them was never written, and nothing stands for it.
+    """
+    writes: Sequence[Write] = sorted(buffer.writes, key=lambda write: write.offset)
+    starts = np.array([write.offset for write in writes], np.int64)
+    ends = np.array([write.offset + write.data.nbytes for write in writes], np.int64)
+    flat = offsets.reshape(-1)
+    if not flat.size:
+        return np.empty(offsets.shape, kind)
+    index = np.searchsorted(starts, flat, side="right") - 1
+    written = (index >= 0) & (flat < ends[index])
+    if not written.all() and unwritten is None:
+        raise ProblemError("a place of the buffer was never written.")
+    values = np.full(flat.size, unwritten or 0, kind)
+    if not written.any():
+        return values.reshape(offsets.shape)
+    places = np.flatnonzero(written)
+    order = places[np.argsort(index[places], kind="stable")]
+    numbers, begins = np.unique(index[order], return_index=True)
+    for number, mine in zip(numbers.tolist(), np.split(order, begins[1:]), strict=True):
+        data = writes[number].data.reshape(-1).view(kind)
+        values[mine] = data[(flat[mine] - starts[number]) // np.dtype(kind).itemsize]
+    return values.reshape(offsets.shape)

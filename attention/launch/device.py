@@ -1,0 +1,350 @@
+"""What runs a library: a GPU through ROCm's runtime, or the emulator through ours. The one file that knows the latter.
+
+:func:`choose` gives a :class:`Device`. Memory and launches go through the HIP C ABI on both (``device.hip``), so that a
+caller never asks which one it has; what only an emulator can do is asked for with :meth:`Device.has`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import os
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ckpm.attention.launch import gpu_context, gpu_smi
+from ckpm.attention.launch.c_abi import CheckedArguments, Library, load
+from ckpm.attention.launch.harness import LaunchArguments
+from ckpm.attention.launch.hip_api import HipApi
+from ckpm.base import rocm_places
+from ckpm.base.display import show
+from ckpm.base.errors import DeviceError, HipError, LibraryError, UntrustedFileError, UsageError
+from ckpm.base.jobs import processors
+from ckpm.base.trust import demand_trusted_library
+from ckpm_emulator import device as emulated
+from ckpm_emulator.errors import EmulatorError, LibraryLoadError
+from ckpm_emulator.errors import UntrustedFileError as UntrustedCoreError
+from ckpm_emulator.options import Record, Trace
+
+CHOICES = ("auto", "hip", "emulator")
+FEATURES = ("placement", "granularity", "checks", "counters", "trace")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Why a launch died. ``kind`` is the emulator's word, or ``hip``; ``fields`` holds all that is known."""
+
+    kind: str
+    message: str
+    error: int
+    fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+class Device(ABC):
+    """A device of one arch. ``kind`` is for messages."""
+
+    kind: str
+    arch: str
+    hip: HipApi
+
+    @property
+    def compute_units(self) -> int:
+        return self.hip.properties().compute_units
+
+    @abstractmethod
+    def has(self, feature: str) -> bool:
+        """Whether the device offers one of FEATURES."""
+
+    def load(self, path: Path, arguments: type[CheckedArguments] = LaunchArguments) -> Library:
+        """Open a library of the C ABI that ``arguments`` belong to. Raises LibraryError."""
+        self.prepare(path)
+        return load(path, arguments)
+
+    def prepare(self, path: Path) -> None:
+        """What the device needs before a library is opened. Raises LibraryError."""
+        if not path.is_file():
+            raise LibraryError(f"{path}: no such library. Build it first.")
+
+    @abstractmethod
+    def configure(self, **options: Any) -> None:
+        """Set options of the emulator between launches. Raises UsageError where there are none."""
+
+    @abstractmethod
+    def placed(self, placement: str, at: int = 0) -> contextlib.AbstractContextManager[None]:
+        """Allocations in the ``with`` get a base address of that kind, or the address ``at`` if that is "fixed".
+
+        Raises:
+            UsageError: the device can't.
+        """
+
+    @abstractmethod
+    def fault(self) -> Fault | None:
+        """The fault that the device is in."""
+
+    @abstractmethod
+    def recover(self) -> None:
+        """Forget a fault. Raises DeviceError if only a new process can."""
+
+    def restart_addresses(self) -> None:  # noqa: B027 - a GPU's runtime chooses them itself
+        """From now on allocations get the same addresses and numbers, whatever the process did before."""
+
+    def context(self) -> Mapping[str, str]:
+        """In which circumstances times are taken here; what is not known is '' or left out."""
+        return {}
+
+    def sensors(self) -> Mapping[str, str]:
+        """Temperature, clock and power of this moment, as far as they are known."""
+        return {}
+
+    def counters(self) -> Mapping[str, Any]:
+        """Counts of the launches since :meth:`reset_counters`; empty if the device counts nothing."""
+        return {}
+
+    def reset_counters(self) -> None:  # noqa: B027 - a device that counts nothing has nothing to do
+        """Start counting from 0."""
+
+
+class EmulatedDevice(Device):
+    """The emulator in this process. Options: emulator/ckpm_emulator/options.py."""
+
+    kind = "emulator"
+
+    def __init__(self, arch: str, **options: Any) -> None:
+        try:
+            self._device = emulated.EmulatedGpu(arch, **options)
+        except UntrustedCoreError as error:
+            raise UntrustedFileError(str(error)) from error
+        except EmulatorError as error:
+            raise DeviceError(f"the emulated {arch} can't be started: {error}") from error
+        self.arch = arch
+        self._options = self._device.options
+        # the emulator loaded itself globally: HIP's names lead to it
+        self.hip = HipApi(ctypes.CDLL(None), self._device.last_error)
+
+    def has(self, feature: str) -> bool:
+        return feature in FEATURES
+
+    def prepare(self, path: Path) -> None:
+        super().prepare(path)
+        demand_trusted_library(path)
+        try:
+            self._device.load_library(path)
+        except LibraryLoadError as error:
+            raise LibraryError(str(error)) from error
+
+    def configure(self, **options: Any) -> None:
+        """Options that are not given take the values that the device was made with."""
+        if isinstance(trace := options.get("trace"), Mapping):
+            options["trace"] = Trace(**trace)
+        if isinstance(record := options.get("record"), Mapping):
+            options["record"] = Record(**record)
+        fresh = {field.name: getattr(self._options, field.name) for field in dataclasses.fields(self._options)}
+        try:
+            self._device.configure(**{**fresh, **options})
+        except EmulatorError as error:
+            raise UsageError(str(error)) from error
+
+    @contextlib.contextmanager
+    def placed(self, placement: str, at: int = 0) -> Iterator[None]:
+        try:
+            with self._device.placed(placement, at):
+                yield
+        except emulated.DeviceFaultError:
+            raise
+        except EmulatorError as error:
+            raise HipError(str(error), getattr(error, "error", 1)) from error
+
+    def fault(self) -> Fault | None:
+        latest = self._device.last_fault()
+        if latest is None:
+            return None
+        return Fault(kind=latest.kind, message=latest.message, error=latest.error, fields=dataclasses.asdict(latest))
+
+    def recover(self) -> None:
+        self._device.clear_fault()
+        self.hip.last_error()
+
+    def restart_addresses(self) -> None:
+        self._device.restart_addresses()
+
+    def context(self) -> Mapping[str, str]:
+        """The host's clock is the timer: what it shows is the emulator's speed and not a GPU's."""
+        fixed = ("rocm", "driver", "clock_policy", "compute_partition", "memory_partition")
+        return {**_hardware(self), "gpu": f"emulated {self.arch}", **dict.fromkeys(fixed, "emulator")}
+
+    def counters(self) -> Mapping[str, Any]:
+        return self._device.counters()
+
+    def reset_counters(self) -> None:
+        self._device.reset_counters()
+
+    def probe(self) -> Mapping[str, Any]:
+        """What the emulator's option ``probe`` saw since :meth:`reset_probe`."""
+        return self._device.probe()
+
+    def reset_probe(self) -> None:
+        self._device.reset_probe()
+
+    def recording(self) -> Mapping[str, Any] | None:
+        """The workgroup that the emulator's option ``record`` asked for; None if none was."""
+        return self._device.recording()
+
+    def forget_recording(self) -> None:
+        self._device.forget_recording()
+
+    def run_code(self, code: bytes, kernel: str, threads: int) -> None:
+        """Run one workgroup of a code object's kernel, whose argument is the address of 64 KB. Raises DeviceError."""
+        try:
+            memory, module = self._device.malloc(1 << 16), self._device.load_module(code)
+            try:
+                module.launch(kernel, (1,), (threads,), [ctypes.c_uint64(memory.address)])
+            finally:
+                module.unload()
+                self._device.free(memory)
+        except EmulatorError as error:
+            raise DeviceError(f"{kernel} can't be run: {error}") from error
+
+    def launch_code(
+        self,
+        code: bytes,
+        kernel: str,
+        grid: tuple[int, int, int],
+        threads: int,
+        arguments: Sequence[Any],
+        lds_bytes: int = 0,
+    ) -> None:
+        """Run a code object's kernel that no library launches, with ctypes values as arguments. Raises DeviceError."""
+        try:
+            module = self._device.load_module(code)
+            try:
+                module.launch(kernel, grid, (threads,), arguments, lds_bytes)
+                self._device.synchronize()
+            finally:
+                module.unload()
+        except EmulatorError as error:
+            raise DeviceError(f"{kernel} can't be run: {error}") from error
+
+    def replay(self, numbers: Mapping[str, int]) -> Mapping[str, Any]:
+        """The recording's cycles on a compute unit of these numbers (EmulatedGpu.replay). Raises DeviceError."""
+        try:
+            return self._device.replay(numbers)
+        except EmulatorError as error:
+            raise DeviceError(f"the recorded workgroup can't be replayed: {error}") from error
+
+
+class GpuDevice(Device):
+    """The first GPU of an arch that ROCm's runtime shows."""
+
+    kind = "hip"
+
+    def __init__(self, arch: str) -> None:
+        runtime = rocm_places.runtime()
+        if runtime is None:
+            raise DeviceError("ROCm's libamdhip64.so was not found: install ROCm, set ROCM_PATH, or --device emulator.")
+        try:
+            self.hip = HipApi(ctypes.CDLL(runtime, mode=os.RTLD_NOW | os.RTLD_GLOBAL))
+        except OSError as error:
+            raise DeviceError(f"{runtime}: ROCm's runtime can't be loaded: {error}.") from error
+        present = [self.hip.properties(number).arch for number in range(self.hip.device_count())]
+        if arch not in present:
+            there = f"there are {', '.join(present)}" if present else "there is none"
+            raise DeviceError(f"no GPU of arch {arch}: {there}. Take --device emulator, or build for what is there.")
+        self._number = present.index(arch)
+        self.hip.set_device(self._number)
+        self.arch = arch
+        self._error = 0
+
+    @property
+    def compute_units(self) -> int:
+        return self.hip.properties(self._number).compute_units
+
+    def has(self, feature: str) -> bool:
+        return False
+
+    def configure(self, **options: Any) -> None:
+        if options:
+            raise UsageError(f"a GPU has no option {', '.join(sorted(options))}: take --device emulator")
+
+    @contextlib.contextmanager
+    def placed(self, placement: str, at: int = 0) -> Iterator[None]:
+        if placement != "default":
+            raise UsageError("a GPU's runtime chooses base addresses itself: take --device emulator")
+        yield
+
+    def context(self) -> Mapping[str, str]:
+        rocm, bus = self.hip.runtime_version(), self.hip.bus_id(self._number)
+        gpu = self.hip.properties(self._number).name
+        return {**_hardware(self), "gpu": gpu, "rocm": rocm, **gpu_context.settings(bus)}
+
+    def sensors(self) -> Mapping[str, str]:
+        bus = self.hip.bus_id(self._number)
+        return {**gpu_context.sensors(bus), **gpu_smi.sensors(bus)}
+
+    def fault(self) -> Fault | None:
+        try:
+            self.hip.synchronize()
+        except HipError as error:
+            return Fault(kind="hip", message=str(error), error=error.error)
+        return None
+
+    def recover(self) -> None:
+        if self.fault():
+            raise DeviceError("the GPU's context is lost: only a new process gets another")
+
+
+def _hardware(device: Device) -> dict[str, str]:
+    return {"arch": device.arch, "compute_units": str(device.compute_units)}
+
+
+def choose(choice: str, arch: str, **options: Any) -> Device:
+    """The device for libraries of ``arch``. ``options`` are the emulator's; a GPU has none and is given none.
+
+    Raises:
+        UsageError: a choice that doesn't exist.
+        DeviceError: it is not there, or can't be started.
+    """
+    if kind_of(choice, arch) == "hip":
+        return GpuDevice(arch)
+    return EmulatedDevice(arch, **options)
+
+
+def kind_of(choice: str, arch: str) -> str:
+    """``hip`` or ``emulator``, without loading either: ``auto`` takes a GPU if there is one of the arch.
+
+    A GPU that is there and not taken is said on stderr, with the reason.
+
+    Raises:
+        UsageError: a choice that doesn't exist.
+    """
+    if choice not in CHOICES:
+        raise UsageError(f"unknown device '{choice}'. Known: {', '.join(CHOICES)}.")
+    if choice != "auto":
+        return choice
+    if why := unused_gpu(arch):
+        show(f"warning: a GPU is here, and is not used: {why}. The emulator runs instead.", file=sys.stderr)
+        return "emulator"
+    return "hip" if rocm_places.gpu_archs() else "emulator"
+
+
+def unused_gpu(arch: str) -> str:
+    """Why ``auto`` takes the emulator although a GPU is there; '' if there is none, or it is taken."""
+    there = rocm_places.gpu_archs()
+    if not there:
+        return ""
+    if arch not in there:
+        return f"there is {', '.join(there)}, and the library is for {arch}"
+    if not os.access(rocm_places.KFD, os.R_OK | os.W_OK):
+        return f"this user may not use {rocm_places.KFD}: add the user to the groups render and video"
+    if rocm_places.runtime() is None:
+        return "ROCm's libamdhip64.so is nowhere where the loader looks: install ROCm's runtime, or set ROCM_PATH"
+    return ""
+
+
+def default_workers(kind: str) -> int:
+    """Worker processes that serve a device well: one for a GPU, one a processor for the emulator."""
+    return 1 if kind == "hip" else processors()

@@ -1,0 +1,165 @@
+"""The HIP runtime's C ABI over ctypes: what a harness needs beside the library, on a GPU and on the emulator alike."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from ckpm.base.errors import DeviceError, HipError
+
+OUT_OF_MEMORY, NO_DEVICE, INVALID_DEVICE, NO_BINARY = 2, 100, 101, 209
+ILLEGAL_ADDRESS, TIMED_OUT, LAUNCH_FAILURE = 700, 702, 719
+# Errors of the machine, not of the kernel: no memory, no device, device lost.
+INFRASTRUCTURE = frozenset((OUT_OF_MEMORY, 3, 4, NO_DEVICE, INVALID_DEVICE, 46, 999))
+_TO_DEVICE, _TO_HOST = 1, 2  # hipMemcpyKind
+_PROPERTIES_BYTES = 4096  # hipDeviceProp_tR0600 has 1472
+_MEMORY_AT, _COMPUTE_UNITS_AT, _ARCH_AT = 288, 388, 1160
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Properties:
+    """``arch`` without the feature flags behind its name."""
+
+    arch: str
+    compute_units: int
+    memory_bytes: int
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Device memory; ``size`` is what was asked for."""
+
+    address: int
+    size: int
+
+
+class HipApi:
+    """Typed calls. Each raises HipError: with the runtime's text, and with ``explain()``'s, which may know more."""
+
+    def __init__(self, runtime: ctypes.CDLL, explain: Callable[[], str] = lambda: "") -> None:
+        self._c = runtime
+        self._explain = explain
+        number, pointer, size = ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t
+        signatures: dict[str, tuple[Any, list[Any]]] = {
+            "hipGetDeviceCount": (number, [pointer]),
+            "hipSetDevice": (number, [number]),
+            "hipGetDevicePropertiesR0600": (number, [pointer, number]),
+            "hipMalloc": (number, [pointer, size]),
+            "hipFree": (number, [pointer]),
+            "hipMemcpy": (number, [pointer, pointer, size, number]),
+            "hipMemset": (number, [pointer, number, size]),
+            "hipMemsetAsync": (number, [pointer, number, size, pointer]),
+            "hipDeviceSynchronize": (number, []),
+            "hipRuntimeGetVersion": (number, [pointer]),
+            "hipGetLastError": (number, []),
+            "hipGetErrorName": (ctypes.c_char_p, [number]),
+            "hipGetErrorString": (ctypes.c_char_p, [number]),
+        }
+        for name, (result, arguments) in signatures.items():
+            try:
+                function = getattr(runtime, name)
+            except AttributeError as error:
+                raise DeviceError(f"the HIP runtime lacks {name}: {error}. ROCm 6 or newer is needed.") from error
+            function.restype, function.argtypes = result, arguments
+
+    def device_count(self) -> int:
+        count = ctypes.c_int(0)
+        status = self._c.hipGetDeviceCount(ctypes.byref(count))
+        return 0 if status == NO_DEVICE else self._checked(status, "hipGetDeviceCount", count.value)
+
+    def set_device(self, number: int) -> None:
+        self._checked(self._c.hipSetDevice(number), "hipSetDevice")
+
+    def properties(self, number: int = 0) -> Properties:
+        block = ctypes.create_string_buffer(_PROPERTIES_BYTES)
+        self._checked(self._c.hipGetDevicePropertiesR0600(block, number), "hipGetDeviceProperties")
+        name = ctypes.string_at(ctypes.addressof(block) + _ARCH_AT).decode(errors="replace")
+        return Properties(
+            name=block.value.decode(errors="replace"),
+            arch=name.partition(":")[0],
+            compute_units=ctypes.c_int.from_buffer(block, _COMPUTE_UNITS_AT).value,
+            memory_bytes=ctypes.c_size_t.from_buffer(block, _MEMORY_AT).value,
+        )
+
+    def runtime_version(self) -> str:
+        version = ctypes.c_int(0)
+        self._checked(self._c.hipRuntimeGetVersion(ctypes.byref(version)), "hipRuntimeGetVersion")
+        return str(version.value)
+
+    def bus_id(self, number: int) -> str:
+        """A device's place on the PCI bus, such as 0000:c1:00.0; '' if the runtime doesn't say."""
+        text = ctypes.create_string_buffer(64)
+        function = getattr(self._c, "hipDeviceGetPCIBusId", None)
+        return text.value.decode() if function and function(text, ctypes.c_int(64), ctypes.c_int(number)) == 0 else ""
+
+    def malloc(self, size: int) -> Memory:
+        """Memory for ``size`` bytes. 0 bytes are allocated as 1: a null pointer would mean something else."""
+        address = ctypes.c_void_p()
+        self._checked(self._c.hipMalloc(ctypes.byref(address), max(size, 1)), f"hipMalloc of {size} bytes")
+        return Memory(address.value or 0, size)
+
+    def free(self, memory: Memory) -> None:
+        self._checked(self._c.hipFree(memory.address), "hipFree")
+
+    def write(self, memory: Memory, data: NDArray[Any], offset: int = 0) -> None:
+        """Copy an array's elements to the device, in C order.
+
+        Raises:
+            ValueError: it doesn't fit.
+        """
+        whole = np.ascontiguousarray(data)
+        if offset < 0 or offset + whole.nbytes > memory.size:
+            raise ValueError(f"{whole.nbytes} bytes at {offset} don't fit a buffer of {memory.size}")
+        if whole.nbytes:
+            status = self._c.hipMemcpy(memory.address + offset, whole.ctypes.data, whole.nbytes, _TO_DEVICE)
+            self._checked(status, "hipMemcpy to the device")
+
+    def read(
+        self, memory: Memory, kind: DTypeLike = np.uint8, shape: int | Sequence[int] | None = None
+    ) -> NDArray[Any]:
+        """A copy of the memory's first elements; without a shape, of all of them."""
+        count = memory.size // np.dtype(kind).itemsize
+        data = np.empty(count if shape is None else shape, kind)
+        if data.nbytes > memory.size:
+            raise ValueError(f"a buffer of {memory.size} bytes doesn't hold {data.nbytes}")
+        if data.nbytes:
+            status = self._c.hipMemcpy(data.ctypes.data, memory.address, data.nbytes, _TO_HOST)
+            self._checked(status, "hipMemcpy from the device")
+        return data
+
+    def fill(self, memory: Memory, byte: int) -> None:
+        if memory.size:
+            self._checked(self._c.hipMemset(memory.address, byte, memory.size), "hipMemset")
+
+    def clear(self, memory: Memory, stream: int = 0) -> None:
+        """Zeros, in the order of the stream."""
+        if memory.size:
+            self._checked(self._c.hipMemsetAsync(memory.address, 0, memory.size, stream), "hipMemsetAsync")
+
+    def synchronize(self) -> None:
+        """Wait for all launches; raises HipError if one of them failed."""
+        self._checked(self._c.hipDeviceSynchronize(), "hipDeviceSynchronize")
+
+    def last_error(self) -> int:
+        """The error of an earlier call of this thread, 0 if none; it is forgotten."""
+        return int(self._c.hipGetLastError())
+
+    def explanation(self) -> str:
+        """What the runtime knows of the last failure beyond its number; empty on a GPU."""
+        return self._explain()
+
+    def error_text(self, status: int) -> str:
+        name, text = self._c.hipGetErrorName(status), self._c.hipGetErrorString(status)
+        return f"{(name or b'?').decode()} ({status}): {(text or b'?').decode()}"
+
+    def _checked(self, status: int, what: str, result: int = 0) -> int:
+        if status:
+            more = self._explain()
+            raise HipError(f"{what}: {self.error_text(status)}" + (f". {more}" if more else ""), status)
+        return result

@@ -1,0 +1,229 @@
+"""K and V pools as writes: tokens drawn, encoded, put into their pages in the problem's layout, poison around them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckpm.attention.launch.encodings import Bits, Floats, bits_type, decode, encode, nan_bits
+from ckpm.attention.launch.page_tables import PageTable, shares_pages
+from ckpm.matrix.problems.problem import Problem, page_elements
+
+_PEAK = 48.0  # squared, over the root of a head dim of 128: 203
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Bytes to be copied to a place of a buffer before the launch."""
+
+    offset: int
+    data: NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buffer:
+    """Device memory. ``fill`` is a byte for all of it before the writes (outputs only; pools are too large).
+
+    ``placement`` is a Problem's; ``guard`` asks for unmapped memory behind the last byte. Of a ``sparse`` buffer only
+    what the writes cover is mapped; each write has memory pages of its own.
+    """
+
+    size: int
+    writes: tuple[Write, ...] = ()
+    fill: int | None = None
+    placement: str = "default"
+    guard: bool = False
+    sparse: bool = False
+
+
+def stream(p: Problem, *what: int) -> np.random.Generator:
+    """A random stream for one thing of the problem: the same for whatever other streams there are."""
+    return np.random.default_rng([p.seed, *what])
+
+
+def add_peaks(tokens: Floats) -> None:
+    """To [token, head, dim] of Q or K: token i gets a peak at dim i modulo the head dim.
+
+    A query so has a score of some 200 at every key with its own peak, and no other beyond 20: e to the power of what
+    lies between is more than a float32 holds.
+    """
+    count = np.arange(len(tokens))
+    tokens[count, :, count % tokens.shape[-1]] += _PEAK
+
+
+class Pool:
+    """K and V in their pages. ``k`` and ``v`` hold each sequence's tokens as the kernel should see them."""
+
+    def __init__(self, p: Problem, arch: str, table: PageTable) -> None:
+        self.problem, self.arch, self.table = p, arch, table
+        self.pages: dict[str, dict[int, Bits]] = {"k": {}, "v": {}}  # page -> bits [slot, head, dim]
+        self.k: list[Floats] = []
+        self.v: list[Floats] = []
+        low, high = p.kv_range
+        self.base_descale = float(np.float32(max(-low, high) / 112))
+        self.place = {int(page): place for pages in table.pages for place, page in enumerate(pages)}  # in its sequence
+        for index, pages in enumerate(table.pages):
+            for number, (tensor, hdim) in enumerate((("k", p.hdim_q), ("v", p.hdim_v))):
+                tokens = self._place(index, pages, number, tensor, hdim)
+                (self.k if tensor == "k" else self.v).append(tokens)
+
+    def _place(self, index: int, pages: NDArray[np.int64], number: int, tensor: str, hdim: int) -> Floats:
+        """Draw a sequence's tokens, put their bits into its pages, and give back what the bits stand for."""
+        p, length = self.problem, self.problem.seqlens_k[index]
+        shape = (len(pages), p.page_size, p.nhead_k, hdim)
+        if shares_pages(p):  # content belongs to the page, whoever names it
+            drawn = np.array([stream(p, 4 + number, page).uniform(*p.kv_range, shape[1:]) for page in pages.tolist()])
+            drawn = drawn.reshape(shape)
+        else:
+            drawn = np.zeros((len(pages) * p.page_size, *shape[2:]))
+            drawn[:length] = stream(p, 2 + number, p.ids[index]).uniform(*p.kv_range, (length, *shape[2:]))
+            if p.values == "peaks" and tensor == "k":
+                add_peaks(drawn[:length])
+            drawn = drawn.reshape(shape)
+        if p.values == "page_number" and tensor == "v":  # multiples of 1/256 up to 1: exact in bf16 and fp16
+            drawn[:] = ((pages * 37 % 251 + 1) / 256)[:, None, None, None]
+        factors = self._factors(pages, tensor)
+        if factors is not None:
+            drawn *= factors[:, None, None, None]
+        descale = self.descales(pages, tensor)[:, None, :, None]
+        bits = encode(drawn / descale, p.dtype, self.arch)
+        tokens: Floats = (decode(bits, p.dtype, self.arch) * descale).reshape(-1, *shape[2:])[:length]
+        if "nan_slack" in p.checks and not shares_pages(p):
+            bits.reshape(-1, *shape[2:])[length:] = nan_bits(p.dtype, self.arch)
+        self.pages[tensor].update(zip(pages.tolist(), bits, strict=True))
+        return tokens
+
+    def descales(self, pages: NDArray[np.int64], tensor: str) -> Floats:
+        """[page, head]: what a stored number is multiplied with."""
+        p = self.problem
+        if p.qscale != "kv_blockscale":
+            return np.full((len(pages), p.nhead_k), 1.0 if p.qscale == "no" else self.base_descale)
+        factors = self._factors(pages, tensor)
+        own = pages * (7 if tensor == "k" else 5) if factors is None else np.zeros_like(pages)
+        step = (own[:, None] + np.arange(p.nhead_k) * 3) % 8
+        scales = np.float32(self.base_descale) * (1 + step / 8).astype(np.float32)
+        if factors is not None:
+            scales *= factors[:, None].astype(np.float32)
+        return scales.astype(np.float64)
+
+    def _factors(self, pages: NDArray[np.int64], tensor: str) -> Floats | None:
+        """[page]: the problem's page scales, which go by a page's place in its sequence; None without."""
+        given = self.problem.k_page_scales if tensor == "k" else self.problem.v_page_scales
+        if not given:
+            return None
+        return np.array([given[self.place[page] % len(given)] for page in pages.tolist()])
+
+    def descale_fields(self) -> dict[str, int | float | str]:
+        if self.problem.qscale != "kv_blockscale":
+            return {}
+        return {"block_stride_kv_descale": 2 * self.problem.nhead_k, "nhead_stride_kv_descale": 2}
+
+    def pointers(self) -> dict[str, tuple[str, int]]:
+        p = self.problem
+        own = page_elements(p, "k") * p.element_bytes * p.hdim_q // (p.hdim_q + p.hdim_v)
+        places = {"k": ("kv", 0), "v": ("kv", own)} if p.storage == "interleaved" else {"k": ("k", 0), "v": ("v", 0)}
+        if p.qscale == "pertensor":
+            places |= {"k_descale": ("k_descale", 0), "v_descale": ("v_descale", 0)}
+        elif p.qscale == "kv_blockscale":
+            places |= {"k_descale": ("kv_descale", 0), "v_descale": ("kv_descale", 4)}
+        return places
+
+    def buffers(self, guard: bool) -> dict[str, Buffer]:
+        p = self.problem
+        buffers: dict[str, Buffer] = {}
+        writes: dict[str, list[Write]] = {}
+        for tensor, (name, offset) in self.pointers().items():
+            if tensor not in ("k", "v"):
+                continue
+            if tensor == "v" and p.vlayout == "col":
+                data = self._columns()
+                buffers["v"] = Buffer(size=data.nbytes, writes=(Write(0, data),), placement=p.placement, guard=guard)
+                continue
+            stride = page_elements(p, tensor) * p.element_bytes
+            blocks = {page: self._block(bits, tensor) for page, bits in self.pages[tensor].items()}
+            blocks |= dict.fromkeys(self._poisoned(), self._block(self._nothing(tensor), tensor))
+            if p.table_end == "zeros" and 0 not in self.pages[tensor]:
+                blocks[0] = self._block(np.zeros_like(self._nothing(tensor)), tensor)
+            writes.setdefault(name, []).extend(runs(blocks, stride, offset))
+            buffers[name] = Buffer(
+                size=self.table.pool_pages * stride,
+                writes=tuple(writes[name]),
+                placement=p.placement,
+                guard=guard,
+                sparse="freed_pages" in p.checks,
+            )
+        if p.qscale == "pertensor":
+            scale = Write(0, np.array([self.base_descale], np.float32))
+            buffers |= {name: Buffer(size=4, writes=(scale,), guard=guard) for name in ("k_descale", "v_descale")}
+        elif p.qscale == "kv_blockscale":
+            pages = np.array(sorted(self.pages["k"]), np.int64)
+            both = np.stack([self.descales(pages, "k"), self.descales(pages, "v")], axis=-1).astype(np.float32)
+            blocks = dict(zip(pages.tolist(), both.reshape(len(pages), 2 * p.nhead_k), strict=True))
+            size = 8 * p.nhead_k
+            buffers["kv_descale"] = Buffer(
+                size=self.table.pool_pages * size, writes=tuple(runs(blocks, size, 0)), guard=guard
+            )
+        return buffers
+
+    def _block(self, bits: Bits, tensor: str) -> Bits:
+        """A page's bits in memory order, gaps included."""
+        p = self.problem
+        slots, heads, hdim = bits.shape
+        if p.kv_layout == "vectorized":
+            if tensor == "k":
+                block = bits.reshape(slots, heads, hdim // p.vector, p.vector).transpose(1, 2, 0, 3)
+            else:
+                block = bits.reshape(slots // p.vector, p.vector, heads, hdim).transpose(2, 0, 3, 1)
+        elif p.storage == "gaps":
+            block = np.full((slots, heads, 2 * hdim), nan_bits(p.dtype, self.arch), bits.dtype)
+            block[..., :hdim] = bits
+        else:
+            block = bits
+        flat = block.reshape(-1)
+        if p.storage == "gaps" and p.kv_layout == "vectorized":
+            flat = np.concatenate((flat, np.full(flat.size, nan_bits(p.dtype, self.arch), bits.dtype)))
+        return flat
+
+    def _columns(self) -> Bits:
+        """V column-major: [head, dim, token of the pool]."""
+        p = self.problem
+        data = np.full((p.nhead_k, p.hdim_v, self.table.pool_pages), nan_bits(p.dtype, self.arch), bits_type(p.dtype))
+        if p.table_end == "zeros":
+            data[:, :, 0] = 0
+        for page, bits in self.pages["v"].items():
+            data[:, :, page] = bits[0]
+        return data
+
+    def _nothing(self, tensor: str) -> Bits:
+        p = self.problem
+        shape = (p.page_size, p.nhead_k, p.hdim_q if tensor == "k" else p.hdim_v)
+        return np.full(shape, nan_bits(p.dtype, self.arch), bits_type(p.dtype))
+
+    def _poisoned(self) -> set[int]:
+        """Pages that hold NaN: all unreferenced ones of a small pool, the neighbours in a large one."""
+        used, last = set(self.pages["k"]), self.table.pool_pages - 1
+        candidates = set() if self.table.nan_page is None else {self.table.nan_page}
+        if "nan_canary" in self.problem.checks:
+            near = {page + step for page in used for step in (-1, 1)} | {0, last}
+            candidates |= set(range(last + 1)) if last < 4096 else {page for page in near if 0 <= page <= last}
+        if self.problem.table_end == "zeros":
+            candidates.discard(0)
+        return candidates - used
+
+
+def runs(blocks: Mapping[int, Bits], stride: int, offset: int) -> list[Write]:
+    """Writes of pages, adjacent ones in one where they fill their stride."""
+    writes: list[Write] = []
+    numbers = sorted(blocks)
+    start = 0
+    for index, page in enumerate(numbers):
+        whole = blocks[page].nbytes == stride
+        if index + 1 == len(numbers) or numbers[index + 1] != page + 1 or not whole:
+            data = np.concatenate([blocks[number] for number in numbers[start : index + 1]])
+            writes.append(Write(offset + numbers[start] * stride, data))
+            start = index + 1
+    return writes

@@ -1,0 +1,126 @@
+"""A problem step by step: a setter for each thing that it says, which gives another builder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ckpm.attention.problems.problem import Problem, Strides
+from ckpm.attention.problems.shapes import from_shape
+from ckpm.attention.problems.validation import validated
+from ckpm.matrix.problems.testing import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemBuilder:
+    """``ProblemBuilder().family("fwd").heads(8, 2).lengths(512).mask("top_left", right=0).build()``.
+
+    What no setter says has the default of :class:`Problem`, whose words these are.
+    """
+
+    _problem: Problem = field(default_factory=Problem)
+
+    @classmethod
+    def of_shape(cls, shape: Shape, family: str, arch: str = "gfx950") -> ProblemBuilder:
+        """Begin with a shape of the testing matrix."""
+        return cls(from_shape(shape, family, arch))
+
+    def build(self) -> Problem:
+        """Raises InvalidProblemError, DimensionError, OverlapError: see ckpm.attention.problems.validation.validated."""
+        return validated(self._problem)
+
+    def _with(self, **changes: Any) -> ProblemBuilder:
+        return ProblemBuilder(replace(self._problem, **changes))
+
+    def family(self, name: str) -> ProblemBuilder:
+        return self._with(family=name)
+
+    def arch(self, name: str) -> ProblemBuilder:
+        return self._with(arch=name)
+
+    def dtype(self, name: str) -> ProblemBuilder:
+        return self._with(dtype=name)
+
+    def batch(self, sequences: int) -> ProblemBuilder:
+        """All sequences of one length of Q."""
+        return self._with(mode="batch", batch=sequences, total_q=0, total_k=0, cu_seqlens=False)
+
+    def group(self, sequences: int, total_q: int, total_k: int = 0) -> ProblemBuilder:
+        """Sequences one behind another: rows of Q, and of K if it is contiguous, over all of them."""
+        return self._with(mode="group", batch=sequences, total_q=total_q, total_k=total_k)
+
+    def lengths(self, seqlen_q: int, seqlen_k: int | None = None, *, ragged: bool = False) -> ProblemBuilder:
+        """The longest sequence's tokens; K's are Q's if they aren't given."""
+        return self._with(seqlen_q=seqlen_q, seqlen_k=seqlen_q if seqlen_k is None else seqlen_k, ragged=ragged)
+
+    def heads(self, nhead_q: int, nhead_k: int | None = None) -> ProblemBuilder:
+        return self._with(nhead_q=nhead_q, nhead_k=nhead_q if nhead_k is None else nhead_k)
+
+    def hdims(self, hdim_q: int, hdim_v: int | None = None) -> ProblemBuilder:
+        return self._with(hdim_q=hdim_q, hdim_v=hdim_q if hdim_v is None else hdim_v)
+
+    def layout(self, name: str) -> ProblemBuilder:
+        """BSHD or BHSD."""
+        return self._with(layout=name)
+
+    def vlayout(self, name: str) -> ProblemBuilder:
+        """V by rows or by columns."""
+        return self._with(vlayout=name)
+
+    def strides(self, tensor: str, batch: int, nhead: int, row: int) -> ProblemBuilder:
+        """Of q, k, v or o, in elements."""
+        others = tuple(one for one in self._problem.strides if one[0] != tensor)
+        return self._with(strides=(*others, (tensor, Strides(batch, nhead, row))))
+
+    def mask(self, corner: str, left: int = -1, right: int = -1) -> ProblemBuilder:
+        """no, top_left, bottom_right or window, with its window; causal is a corner with ``right=0``."""
+        return self._with(mask=corner, window_left=left, window_right=right)
+
+    def sink(self, tokens: int = 0, *, logits: bool = False) -> ProblemBuilder:
+        return self._with(sink_size=tokens, sink_logits=logits)
+
+    def bias(self, kind: str = "bias", *, per_batch: bool = False) -> ProblemBuilder:
+        """no, bias (of each query and key) or alibi, whose slopes may be each sequence's own."""
+        return self._with(bias=kind, alibi_per_batch=per_batch)
+
+    def dropout(self, probability: float, seed: int = 0, offset: int = 0, *, store: bool = False) -> ProblemBuilder:
+        return self._with(p_drop=probability, dropout_seed=seed, dropout_offset=offset, store_randval=store)
+
+    def lse(self, wanted: bool = True) -> ProblemBuilder:
+        return self._with(lse=wanted)
+
+    def soft_cap(self, cap: float) -> ProblemBuilder:
+        return self._with(logits_soft_cap=cap)
+
+    def scale(self, scale: float) -> ProblemBuilder:
+        """Of the scores; 0 is 1/sqrt(hdim_q)."""
+        return self._with(scale=scale)
+
+    def scales(self, kind: str, descales: tuple[float, float, float] = (1.0, 1.0, 1.0)) -> ProblemBuilder:
+        """fp8's: no, pertensor or kv_blockscale; the numbers where they don't come as arrays."""
+        return self._with(qscale=kind, descales=descales)
+
+    def pages(self, size: int, pool: int, *, layout: str = "linear") -> ProblemBuilder:
+        """K and V in ``pool`` pages of ``size`` tokens, linear or vectorized."""
+        return self._with(page_size=size, pool_pages=pool, kv_layout=layout)
+
+    def page_table(self, kind: str, width: int = 0) -> ProblemBuilder:
+        """sglang (a flat list) or vllm (rows of ``width`` entries)."""
+        return self._with(kv_table=kind, table_width=width)
+
+    def cu_seqlens(self, wanted: bool = True) -> ProblemBuilder:
+        return self._with(cu_seqlens=wanted)
+
+    def deterministic(self, wanted: bool = True) -> ProblemBuilder:
+        return self._with(deterministic=wanted)
+
+    def dbias(self, wanted: bool = True) -> ProblemBuilder:
+        """The gradient of an elementwise bias, too."""
+        return self._with(dbias=wanted)
+
+    def splits(self, count: int) -> ProblemBuilder:
+        return self._with(splits=count)
+
+    def new_keys(self, rows: int, rope: str = "no", rotary_dim: int = 0) -> ProblemBuilder:
+        """Appended to a cache; rope is no, inter or half."""
+        return self._with(seqlen_knew=rows, rope=rope, rotary_dim=rotary_dim)

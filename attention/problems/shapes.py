@@ -1,0 +1,116 @@
+"""A dispatcher's problem in the matrix's words: its rules, its shapes of the testing matrix, its problems."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ckpm.attention.problems.problem import PAGED, Problem
+from ckpm.matrix.configurations.configuration import Configuration
+from ckpm.matrix.configurations.report import findings
+from ckpm.matrix.problems import problem as tables
+from ckpm.matrix.problems.testing import Shape
+
+_RULE_MASKS = {"window": "generic"}
+_SAME = ("batch", "seqlen_q", "seqlen_k", "nhead_q", "nhead_k", "hdim_q", "hdim_v", "dtype", "mask", "bias", "lse")
+
+
+def broken_rules(problem: Problem) -> list[str]:
+    """What `python -m matrix validate` says against the problem, a line each.
+
+    Rules that ask for a kernel's algorithm are left out, and so are those that kernels of CK itself contradict: whether
+    such a kernel is there is the registry's affair.
+    """
+    p = problem
+    values: dict[str, Any] = {
+        "arch": p.arch, "family": p.family, "dtype": p.dtype, "mode": p.mode, "hdim_q": p.hdim_q, "hdim_v": p.hdim_v,
+        "vlayout": p.vlayout[:1], "mask": _RULE_MASKS.get(p.mask, p.mask), "bias": p.bias, "lse": p.lse,
+        "logits": p.logits_soft_cap > 0, "dropout": p.p_drop > 0, "qscale": p.qscale, "rope": p.rope,
+        "sink": p.sink_size > 0, "paged_kv": p.page_size > 0, "page_size": p.page_size,
+    }  # fmt: skip
+    found = findings(Configuration(values, {}))
+    return [
+        f"{one.text} ({one.rule}: {one.reason})" for one in found if one.severity == "error" and not one.contradiction
+    ]
+
+
+def to_shape(problem: Problem) -> Shape:
+    """As the testing matrix says it: what decides which kernels serve it."""
+    p = problem
+    return Shape(
+        **{name: getattr(p, name) for name in _SAME},
+        direction="bwd" if p.family.startswith("bwd") else "fwd",
+        layout=p.layout,
+        dropout=p.p_drop,
+        dbias=p.dbias,
+        deterministic=p.deterministic,
+        store_randval=p.store_randval,
+        logits=p.logits_soft_cap > 0,
+        sink=p.sink_size > 0,
+        rope=p.rope,
+        vlayout=p.vlayout,
+        mode=p.mode,
+        qscale=p.qscale,
+        page_size=p.page_size if p.family == "batch_prefill" else None,
+        paged_kv=p.page_size > 0,
+        kv_layout=p.kv_layout,
+        kv_table=p.kv_table,
+    )
+
+
+def from_shape(shape: Shape, family: str, arch: str = "gfx950") -> Problem:
+    """A problem of a family from a shape of the testing matrix.
+
+    What the shape leaves open gets the family's plain value: batch mode (batch prefill: group), no scales, and for
+    families that read pages one of 16 tokens more than K needs, of 128 tokens (batch prefill: 1, in SGLang's table).
+    """
+    s, ours = shape, family == "batch_prefill"
+    mode = s.mode or ("group" if ours else "batch")
+    page_size = (s.page_size or (1 if ours else 128)) if family in PAGED or s.paged_kv else 0
+    pages = -(-s.seqlen_k // page_size) if page_size else 0
+    table = s.kv_table or ("sglang" if ours or not page_size else "vllm")
+    return Problem(
+        **{name: getattr(s, name) for name in _SAME},
+        family=family,
+        arch=arch,
+        mode=mode,
+        layout=s.layout,
+        vlayout=s.vlayout,
+        total_q=s.batch * s.seqlen_q if mode == "group" else 0,
+        total_k=s.batch * s.seqlen_k if mode == "group" and not page_size else 0,
+        p_drop=s.dropout,
+        dbias=s.dbias,
+        deterministic=s.deterministic,
+        store_randval=s.store_randval,
+        logits_soft_cap=30.0 if s.logits else 0.0,
+        sink_size=4 if s.sink else 0,
+        window_left=-1,
+        window_right=0 if s.mask in ("top_left", "bottom_right") else -1,
+        qscale=s.qscale or "no",
+        page_size=page_size,
+        pool_pages=s.batch * pages,
+        table_width=pages if table == "vllm" else 0,
+        kv_layout=s.kv_layout or "linear",
+        kv_table=table,
+        splits=2 if family == "fwd_splitkv" else 0,
+        rope=s.rope,
+        seqlen_knew=s.seqlen_k if family == "fwd_appendkv" else 0,
+    )
+
+
+def to_table_problem(problem: Problem) -> tables.Problem:
+    """As the tables of problems say it, for the rules by which batch prefill's kernels are found.
+
+    Lengths of single sequences are not known: all have the longest, or in a ragged batch the last a key less.
+    """
+    p = problem
+    shorter = p.seqlen_k - 1 if p.ragged and p.seqlen_k else p.seqlen_k
+    causal = p.mask == "no" or (p.window_left < 0 and p.window_right == 0)
+    return tables.Problem(
+        name="dispatcher", suite="", tier="", group="", dtype=p.dtype, mode=p.mode,
+        seqlens_q=(p.seqlen_q,) * p.batch, seqlens_k=(p.seqlen_k,) * (p.batch - 1) + (shorter,),
+        nhead_q=p.nhead_q, nhead_k=p.nhead_k, hdim_q=p.hdim_q, hdim_v=p.hdim_v, vlayout=p.vlayout,
+        page_size=p.page_size or 1, kv_layout=p.kv_layout, kv_table=p.kv_table, pool_pages=p.pool_pages,
+        mask=p.mask, window_left=p.window_left, window_right=p.window_right, sink_size=p.sink_size,
+        sink_logits=p.sink_logits, bias=p.bias, logits_soft_cap=p.logits_soft_cap, lse=p.lse, p_drop=p.p_drop,
+        qscale=p.qscale, v3="any" if causal else "off",  # V3's kernels don't read a window's bounds
+    )  # fmt: skip

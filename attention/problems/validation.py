@@ -1,0 +1,158 @@
+"""Whether a problem can be posed at all: sizes that fit, rules of the matrix, a place for each element."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+
+from ckpm.attention.errors import DimensionError, InvalidProblemError, OverlapError
+from ckpm.attention.problems.problem import CHOICES, PAGED, Problem, Strides
+from ckpm.attention.problems.shapes import broken_rules
+from ckpm.matrix.configurations.limits import limits
+
+_LARGEST = 2**31 - 1  # sizes and strides are int32 in the C ABI
+_MOST_SPLITS = 128
+_POSITIVE = ("batch", "nhead_q", "nhead_k", "hdim_q", "hdim_v")
+_COUNTS = (
+    *("seqlen_q", "seqlen_k", "total_q", "total_k", "seqlen_knew", "page_size", "pool_pages", "table_width"),
+    *("sink_size", "splits", "dropout_seed", "dropout_offset", "rotary_dim"),
+)
+_WIDE = ("dropout_seed", "dropout_offset")  # 64 bits in the C ABI
+
+
+def validated(problem: Problem) -> Problem:
+    """The problem itself.
+
+    Raises:
+        DimensionError: a size is negative, zero, or over what 32 bits hold.
+        OverlapError: two elements of a tensor have one place.
+        InvalidProblemError: it breaks rules of `python -m matrix validate`, or contradicts itself.
+    """
+    _check_sizes(problem)
+    if complaints := list(_unknown_words(problem)) or [*_contradictions(problem), *broken_rules(problem)]:
+        raise InvalidProblemError("the problem can't be posed:\n" + "\n".join(f"  {line}" for line in complaints))
+    _check_strides(problem)
+    return problem
+
+
+def _check_sizes(p: Problem) -> None:
+    for name in _POSITIVE:
+        _check_range(name, getattr(p, name), 1)
+    for name in _COUNTS:
+        _check_range(name, getattr(p, name), 0, 2**64 - 1 if name in _WIDE else _LARGEST)
+    for name in ("window_left", "window_right"):
+        _check_range(name, getattr(p, name), -1)
+    _check_range("batch * seqlen_q", p.rows_q, 0)
+    _check_range("batch * seqlen_k", p.rows_k, 0)
+    if p.deterministic:
+        _check_range("a split's dQ, in elements, of the whole batch,", p.rows_q * p.nhead_q * p.hdim_q, 0)
+
+
+def _check_range(name: str, value: object, smallest: int, largest: int = _LARGEST) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not smallest <= value <= largest:
+        raise DimensionError(f"{name} is {value!r}: it must be a whole number from {smallest} to {largest}.")
+
+
+def _unknown_words(p: Problem) -> Iterator[str]:
+    for name, known in {**CHOICES, "arch": tuple(limits().archs)}.items():
+        if getattr(p, name) not in known:
+            yield f"{name} '{getattr(p, name)}' is none of {', '.join(known)}"
+
+
+def _contradictions(p: Problem) -> Iterator[str]:
+    if p.nhead_q % p.nhead_k:
+        yield f"nhead_q {p.nhead_q} is no multiple of nhead_k {p.nhead_k}"
+    if p.mask == "no" and (p.window_left, p.window_right, p.sink_size) != (-1, -1, 0):
+        yield "a window or sink tokens need a mask"
+    if not 0 <= p.p_drop < 1:
+        yield f"p_drop {p.p_drop} is not in [0, 1)"
+    if not (math.isfinite(p.logits_soft_cap) and p.logits_soft_cap >= 0 and math.isfinite(p.scale)):
+        yield f"logits_soft_cap {p.logits_soft_cap} and scale {p.scale} must be finite, the first not negative"
+    if p.store_randval and not p.p_drop:
+        yield "store_randval needs dropout"
+    if (p.dtype == "fp8bf16") != (p.qscale != "no"):
+        yield "fp8bf16 needs a qscale, other dtypes have none"
+    if p.mode == "batch" and (p.total_q or p.total_k or p.cu_seqlens):
+        yield "total_q, total_k and cu_seqlens belong to group mode"
+    if p.splits > _MOST_SPLITS or (p.splits > 0) != (p.family == "fwd_splitkv"):
+        yield f"fwd_splitkv, and no other family, takes 1 to {_MOST_SPLITS} splits, not {p.splits}"
+    if (p.deterministic or p.dbias) and not p.family.startswith("bwd"):
+        yield "deterministic and dbias belong to the backward pass"
+    if p.dbias and p.bias != "bias":
+        yield "dbias needs an elementwise bias"
+    if (p.seqlen_knew > 0 or p.rope != "no") and p.family != "fwd_appendkv":
+        yield "new keys and rotary embeddings belong to fwd_appendkv"
+    if p.family.startswith("bwd"):
+        yield from _backward_contradictions(p)
+    yield from _page_contradictions(p)
+
+
+def _backward_contradictions(p: Problem) -> Iterator[str]:
+    if not (p.seqlen_q and p.seqlen_k):
+        yield f"{p.family} needs queries and keys, not {p.seqlen_q} and {p.seqlen_k}"
+    if p.logits_soft_cap or p.sink_size or p.sink_logits or p.ragged or p.vlayout != "row":
+        yield f"{p.family} has no soft cap, sinks, ragged batch or V by columns"
+
+
+def _page_contradictions(p: Problem) -> Iterator[str]:
+    if not p.page_size:
+        if p.family in PAGED:
+            yield f"{p.family} reads K and V from pages: page_size must be positive"
+        if p.pool_pages or p.table_width or (p.kv_layout, p.kv_table) != ("linear", "sglang"):
+            yield "pool_pages, table_width, kv_layout and kv_table need a page_size"
+        return
+    if p.family not in (*PAGED, "fwd_splitkv", "fwd_appendkv"):
+        yield f"{p.family} reads no pages: page_size must be 0"
+    if not p.pool_pages:
+        yield "pool_pages must say how many pages the cache has"
+    if p.kv_table == "vllm" and p.table_width * p.page_size < p.seqlen_k:
+        yield f"a table row of {p.table_width} pages of {p.page_size} doesn't hold seqlen_k {p.seqlen_k}"
+    if p.family != "batch_prefill" and (p.kv_table, p.kv_layout) != ("vllm", "linear"):
+        yield f"{p.family} reads linear pages by a vllm table"
+    if p.kv_layout == "vectorized" and (p.page_size % p.vector or p.vlayout == "col"):
+        yield f"a vectorized layout needs row-major V and pages of a multiple of {p.vector} tokens for {p.dtype}"
+
+
+def _check_strides(p: Problem) -> None:
+    given = dict(p.strides)
+    if len(given) != len(p.strides) or set(given) - {"q", "k", "v", "o"}:
+        named = sorted(name for name, _ in p.strides)
+        raise InvalidProblemError(f"strides are given once each for q, k, v and o, not for {named}.")
+    for tensor in ("q", "k", "v", "o"):
+        strides = p.stride(tensor)
+        for field in dataclasses.fields(strides):
+            _check_range(f"{field.name} stride of {tensor}", getattr(strides, field.name), 0)
+        if tensor in given and not (tensor == "v" and p.vlayout == "col"):
+            _check_overlap(p, tensor, strides)
+
+
+def _check_overlap(p: Problem, tensor: str, strides: Strides) -> None:
+    """Each step, from the smallest, must lead past all that smaller steps reach: then no place is reached twice."""
+    heads, hdim, rows = p.extent(tensor)
+    if p.kv_layout == "vectorized" and tensor in ("k", "v"):  # the dims of a head are spread over a page
+        steps = [(strides.nhead, heads), (strides.batch, p.pool_pages)]
+        reached = rows * hdim
+    else:
+        paged = tensor in ("k", "v") and p.page_size
+        sequences = p.pool_pages if paged else p.batch if p.mode == "batch" else 1
+        steps = [(strides.nhead, heads), (strides.row, rows), (strides.batch, sequences)]
+        reached = hdim
+    if why := overlapping(steps, reached):
+        raise OverlapError(
+            f"strides of {tensor} {dataclasses.astuple(strides)} (batch, head, row): {why}. Give strides of an array "
+            "whose elements lie apart."
+        )
+
+
+def overlapping(steps: Sequence[tuple[int, int]], reached: int) -> str:
+    """Why two elements of an array have one place; "" if none have. ``steps``: (stride, length) of its axes.
+
+    ``reached`` elements lie together at each place. Each step, from the smallest, must lead past all that smaller steps
+    reach.
+    """
+    for step, count in sorted(steps):
+        if count > 1 and step < reached:
+            return f"a step of {step} leads into the {reached} elements that smaller steps reach"
+        reached += max(count - 1, 0) * step
+    return ""

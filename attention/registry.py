@@ -1,0 +1,188 @@
+"""The kernels that can be launched, or compiled: an instance for each, by arch, from built libraries or by declaration.
+
+A registry may be used by several threads: readers see a whole state, and :attr:`Registry.version` changes with it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ckpm.attention.errors import DuplicateKernelError, RegistryError, RegistryVersionError, UnknownKernelError
+from ckpm.base.errors import NameSyntaxError
+from ckpm.base.files import write_atomically
+from ckpm.base.records import Source, Value, as_text
+from ckpm.kernels.families.table import FAMILIES
+from ckpm.kernels.library.manifest import MANIFEST, Manifest, check_library, family_of
+from ckpm.matrix.dialects import compute_units, dialect, dialect_names
+from ckpm.matrix.families import MASK_IMPLS
+from ckpm.matrix.keys import Key
+from ckpm.matrix.names import make_key, parse
+
+FORMAT = 1
+_REMEDY = "Export the registry again, or name another file."
+
+Identity = tuple[str, str, str, str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """One kernel for one arch. ``library`` is None if it was only declared; of two, the higher ``priority`` is first.
+
+    ``upstream`` is the CK that it is made of, ``dialect`` its age.
+    """
+
+    key: Key
+    arch: str
+    upstream: str
+    dialect: str
+    library: Path | None = None
+    priority: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.key.name
+
+    @property
+    def identity(self) -> Identity:
+        """What no two instances of a registry share. Several libraries may have the same kernel of a later stage."""
+        known = FAMILIES.get(self.key.family)
+        stage_of = str(self.library) if known is not None and known.library else ""
+        return self.arch, self.upstream, self.key.mask_impl, self.key.name, stage_of
+
+    def row(self) -> dict[str, Any]:
+        library = None if self.library is None else str(self.library)
+        return {
+            "name": self.name, "arch": self.arch, "upstream": self.upstream, "dialect": self.dialect,
+            "mask_impl": self.key.mask_impl, "priority": self.priority, "library": library,
+        }  # fmt: skip
+
+
+class Registry:
+    """Instances by priority, then in the order in which they came."""
+
+    def __init__(self, instances: Iterable[Instance] = ()) -> None:
+        self._lock = threading.Lock()
+        self._instances: Mapping[Identity, Instance] = {}
+        self._ordered: tuple[Instance, ...] = ()
+        self.version = 0
+        self.add(instances)
+
+    def __len__(self) -> int:
+        return len(self._instances)
+
+    def instances(self, arch: str = "", family: str = "") -> tuple[Instance, ...]:
+        """Those of an arch and a family, of all if they are not given."""
+        return tuple(one for one in self._ordered if arch in ("", one.arch) and family in ("", one.key.family))
+
+    def _set(self, instances: Mapping[Identity, Instance]) -> None:
+        """Of this registry, whose lock is held."""
+        self._instances = instances
+        self._ordered = tuple(sorted(instances.values(), key=lambda one: -one.priority))
+        self.version += 1
+
+    def add(self, instances: Iterable[Instance]) -> None:
+        """All of them, or none. A built kernel takes the place of the same one that was only declared.
+
+        Raises:
+            DuplicateKernelError: one is registered already.
+        """
+        with self._lock:
+            known = dict(self._instances)
+            for one in instances:
+                before = known.get(one.identity)
+                if before is not None and (before.library is not None or one.library is None):
+                    raise DuplicateKernelError(_duplicate(one, before))
+                known[one.identity] = one
+            self._set(known)
+
+    def add_library(self, library: Path, priority: int = 0) -> tuple[Instance, ...]:
+        """The kernels of a built library, by the manifest beside it.
+
+        Raises:
+            RecordError: there is no manifest, or it lacks a field. LibraryMismatchError: it is another library's.
+            LibraryError: it is too large. DuplicateKernelError: a kernel of it is registered already.
+        """
+        manifest = Manifest.read(library.parent / MANIFEST)
+        check_library(library, manifest)
+        added = tuple(
+            Instance(
+                key=key, arch=arch, upstream=manifest.upstream, dialect=manifest.dialect,
+                library=library.absolute(), priority=priority,
+            )
+            for arch in manifest.archs
+            for key in manifest.keys()  # noqa: SIM118 - not a mapping's
+            if manifest.kernels[key.name].compiled(arch)
+        )  # fmt: skip
+        self.add(added)
+        return added
+
+    def find(self, name: str, arch: str = "") -> Instance:
+        """The first instance with a kernel's name. Raises UnknownKernelError."""
+        for one in self.instances(arch):
+            if one.name == name:
+                return one
+        raise UnknownKernelError(f"no kernel {name} is registered{f' for {arch}' if arch else ''}.")
+
+    def set_priority(self, names: Sequence[str], priority: int) -> None:
+        """Of all instances with these kernels' names. Raises UnknownKernelError: there is none of a name."""
+        with self._lock:
+            there = {one.name for one in self._instances.values()}
+            if unknown := [name for name in names if name not in there]:
+                raise UnknownKernelError(f"no kernel {unknown[0]} is registered.")
+            changed = self._instances.items()
+            self._set({at: replace(one, priority=priority) if one.name in names else one for at, one in changed})
+
+    def write(self, file: Path) -> None:
+        """Export as JSON, in one step. Raises DiskFullError, OutputError."""
+        rows = [one.row() for one in self._instances.values()]
+        write_atomically(file, as_text({"format": FORMAT, "kernels": rows}))
+
+    @classmethod
+    def read(cls, file: Path) -> Registry:
+        """Import what :meth:`write` exported. Libraries are opened when they are needed.
+
+        Raises:
+            RegistryError: it can't be read, or a field is missing or wrong. RegistryVersionError: of another version.
+            UnknownKernelError: a name is no kernel's of its dialect. DuplicateKernelError: one comes twice.
+        """
+        document = Source(place=file, what="a registry", remedy=_REMEDY, error=RegistryError).read()
+        form = document.get("format").whole()
+        if form != FORMAT:
+            raise RegistryVersionError(f"{file}: a registry of format {form}, this program reads {FORMAT}. {_REMEDY}")
+        document.allow(("format", "kernels"))
+        return cls(map(_instance, document.get("kernels").items()))
+
+
+def _duplicate(one: Instance, before: Instance) -> str:
+    where = "declared" if before.library is None else f"registered from {before.library}"
+    return f"{one.name} for {one.arch} of {one.upstream} is {where} already. Leave one of the two out."
+
+
+def _instance(row: Value) -> Instance:
+    row.allow(("name", "arch", "upstream", "dialect", "mask_impl", "priority", "library"))
+    named, mask_impl = row.get("dialect").one_of(tuple(dialect_names())), row.get("mask_impl").text()
+    if mask_impl and mask_impl not in MASK_IMPLS:
+        raise row.get("mask_impl").fail(f"none of {', '.join(MASK_IMPLS)}")
+    path = row.optional("library", Value.word, None)
+    return Instance(
+        key=key_of(row.get("name").word(), named, mask_impl),
+        arch=row.get("arch").one_of(tuple(compute_units())),
+        upstream=row.get("upstream").word(),
+        dialect=named,
+        library=None if path is None else Path(path),
+        priority=row.get("priority").whole(),
+    )
+
+
+def key_of(name: str, of_dialect: str, mask_impl: str) -> Key:
+    """The kernel of a name. Raises UnknownKernelError: it is none of the dialect."""
+    known = dialect(of_dialect)
+    try:
+        family = family_of(known, name)
+        return make_key(family, {"mask_impl": mask_impl, **parse(family, name, mask_impl or MASK_IMPLS[0])}, name)
+    except NameSyntaxError as error:
+        raise UnknownKernelError(f"no kernel of {of_dialect}: {error}") from error

@@ -1,0 +1,136 @@
+"""Which registered kernels serve a problem, in which order they are asked, and why the others don't.
+
+A kernel serves by its signature (ckpm.matrix.problems: what dtype, head dims, masks and lengths ask for); the order among
+those that serve is an algorithm's affair. An order that has no opinion leaves the choice to the library's own dispatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ckpm.attention.errors import HeuristicError, NoKernelError
+from ckpm.attention.problems.problem import Problem
+from ckpm.attention.problems.shapes import to_shape, to_table_problem
+from ckpm.attention.registry import Instance
+from ckpm.base.errors import unknown_word
+from ckpm.kernels.families.backward import convert_dq
+from ckpm.kernels.families.libraries import host, libraries, library_with
+from ckpm.kernels.families.table import FAMILIES
+from ckpm.matrix.problems import problem as tables
+from ckpm.matrix.problems.matching import Matcher
+
+Heuristic = Callable[[Problem, Sequence[Instance]], Sequence[Instance]]
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """``instances`` serve the problem, in the registry's order; ``refused`` holds the others' reasons, by name."""
+
+    instances: tuple[Instance, ...]
+    reasons: tuple[str, ...]
+
+
+def stages(family: str) -> tuple[str, ...]:
+    """The families whose kernels one call of ``family`` runs, in their order: those of its library.
+
+    Raises:
+        NoKernelError: no library has such kernels.
+    """
+    if family not in FAMILIES:
+        raise NoKernelError(f"no library has kernels of {family}. Those that have: {', '.join(FAMILIES)}.")
+    return libraries()[library_with(family)]
+
+
+def needless(family: str, main: Instance) -> bool:
+    """Whether a launch with ``main`` has no kernel of a stage: dQ of tiles for few queries needs no conversion."""
+    return family == convert_dq.NAME and convert_dq.place_of(main.key, spad=True) is None
+
+
+def serving(family: str, instances: Sequence[Instance], problem: Problem) -> Serving:
+    """Those of a family's instances that serve; if there are none, one reason for each library that was asked.
+
+    Libraries are asked one by one: each dispatches by the head dims that it has itself.
+    """
+    groups: dict[tuple[str, str], list[Instance]] = {}
+    for one in instances:
+        if one.key.family == family:
+            groups.setdefault((str(one.library), one.upstream), []).append(one)
+    able: list[Instance] = []
+    reasons: list[str] = []
+    for group in groups.values():
+        names, reason = _asked(family, group, problem)
+        able += [one for one in group if one.name in names]
+        reasons += [reason] if reason else []
+    return Serving(tuple(sorted(able, key=lambda one: -one.priority)), tuple(dict.fromkeys(reasons)))
+
+
+def _asked(family: str, group: Sequence[Instance], problem: Problem) -> tuple[set[str], str]:
+    """The names of one library's kernels that serve, and if there are none why."""
+    keys = [one.key for one in group]
+    if host(library_with(family)).table_problems:
+        table = to_table_problem(problem)
+        return {key.name for key in tables.serving(keys, table)}, tables.missing(keys, table) or ""
+    match = Matcher(keys)(family, to_shape(problem))
+    return {key.name for key in match.kernels}, match.reason
+
+
+def refusal(instance: Instance, problem: Problem) -> str:
+    """Why one kernel doesn't serve; "" if it does."""
+    family = instance.key.family
+    if instance.arch != problem.arch:
+        return f"it is for {instance.arch}, not for {problem.arch}"
+    if family not in stages(problem.family):
+        return f"it is of {family}, which no call of {problem.family} runs"
+    names, reason = _asked(family, [instance], problem)
+    return "" if names else reason.replace(" among 1 that fit otherwise", "")
+
+
+# Orders among kernels that serve
+
+
+def first_fit(problem: Problem, able: Sequence[Instance]) -> Sequence[Instance]:
+    """The registry's order: by priority, then as they came."""
+    return able
+
+
+def seqtune(problem: Problem, able: Sequence[Instance]) -> Sequence[Instance]:
+    """The smallest tile that holds all queries first; of tiles that don't, the largest.
+
+    Lengths of Q are so rounded up to buckets, the rows of the tiles that there are, as the tuned tiles of CK's fwd are
+    taken (codegen/ops/fmha_fwd.py, property seqtune).
+    """
+
+    def bucket(one: Instance) -> tuple[bool, int]:
+        rows = one.key.tile.bm0
+        holds = problem.seqlen_q <= rows
+        return not holds, rows if holds else -rows
+
+    return sorted(able, key=lambda one: (-one.priority, bucket(one)))
+
+
+ORDERS: Mapping[str, Heuristic] = {"first-fit": first_fit, "seqtune": seqtune}
+UPSTREAM = "upstream"  # a library's own dispatch, which knows upstream's order and conditions
+MEASURED = "measured"  # by a tuning database
+KNOWN = (UPSTREAM, *ORDERS, MEASURED)
+
+
+def check_order(name: str) -> None:
+    """Raises HeuristicError: there is no such order."""
+    if name not in KNOWN:
+        raise HeuristicError(unknown_word("order", name, KNOWN))
+
+
+def by_heuristic(heuristic: Heuristic, problem: Problem, able: Sequence[Instance]) -> Sequence[Instance]:
+    """What a user's function makes of the kernels that serve: some of them, the best first.
+
+    Raises:
+        HeuristicError: it raised, or returned none of them or something else.
+    """
+    try:
+        ordered = tuple(heuristic(problem, able))
+    except Exception as error:  # the user's own code: whatever it raises is told as one thing
+        raise HeuristicError(f"the heuristic failed: {type(error).__name__}: {error}.") from error
+    if not ordered or any(one not in able for one in ordered):
+        raise HeuristicError(f"the heuristic must return at least one of the {len(able)} kernels that it is given.")
+    return ordered

@@ -1,0 +1,160 @@
+"""What a benchmark is asked for: options, the kernels and cases that they mean, and the words that tell runs apart."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ckpm.attention.launch import device as devices
+from ckpm.attention.sweeps.cases import Case, cases, own_cases
+from ckpm.attention.sweeps.layers import stage_one
+from ckpm.attention.sweeps.stored.identity import filtered
+from ckpm.base import settings
+from ckpm.base.display import show
+from ckpm.base.errors import EmptySelectionError, UsageError
+from ckpm.base.files import sha256_of
+from ckpm.kernels.code.toolchains import CHOICES, detect
+from ckpm.kernels.families.libraries import library_of
+from ckpm.kernels.library.request import Request
+from ckpm.kernels.upstream.trees import Tree, locate
+from ckpm.matrix.configurations.sweeps import read_sweep
+from ckpm.matrix.defects import split
+from ckpm.matrix.dialects import check_built_arch, dialect
+from ckpm.matrix.keys import Key
+from ckpm.matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
+from ckpm.matrix.problems.problem import TIERS
+from ckpm.matrix.problems.testing import Shape, parse_shape, shapes
+from ckpm.matrix.selection import Selection, parse_shard, select_some, take_shard
+
+OWN = "one"  # the category of a run whose shapes are made for its kernels
+SIZES = "batch=2,seqlen_q=192,seqlen_k=200,nhead_q=4,nhead_k=2"
+MOST_INSTRUCTIONS = 20_000_000
+_SIZE_FIELDS = ("batch", "seqlen_q", "seqlen_k", "nhead_q", "nhead_k", "layout")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """``keys`` are the kernels of this shard in dispatch order, then those of later stages.
+
+    ``order`` is each kernel's place among those of all shards.
+    """
+
+    arch: str
+    tree: Tree
+    families: tuple[str, ...]
+    library: str
+    keys: tuple[Key, ...]
+    order: dict[str, int]
+    cases: tuple[Case, ...]
+    facts: dict[str, str]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", type=Path, metavar="CONFIG", help="a sweep: the tile engine's JSON, or ours")
+    parser.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
+    parser.add_argument("--upstream", default=None, help=f"(default: {DEFAULT_UPSTREAM}, checkout if CK_ROOT is set)")
+    parser.add_argument("--ck-root", type=Path, default=None, help="a CK checkout; default: CK_ROOT")
+    parser.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: auto)")
+    parser.add_argument("--category", choices=TIERS, default=None, help="the testing matrix's shapes of this tier")
+    parser.add_argument(
+        "--shape", default=SIZES, metavar="SIZES", help="without --category: of every launch (default: %(default)s)"
+    )
+    parser.add_argument("--max-kernels", type=int, default=None, metavar="N", help="the first N kernels alone")
+    parser.add_argument(
+        "--filter", action="append", default=[], metavar="EXPR", help='such as "c.hdim_q == 128 and c.lse"'
+    )
+    parser.add_argument(
+        "--filter-file", action="append", default=[], type=Path, metavar="FILE", help="def filter_config(c) -> bool"
+    )
+    parser.add_argument("--shard", default="1/1", metavar="I/N", help="the I-th of N equal parts of the kernels")
+    parser.add_argument("--device", default="auto", choices=devices.CHOICES, help="(default: auto)")
+    parser.add_argument("--verify", action="store_true", help="compare with a float64 reference")
+    parser.add_argument(
+        "--most-instructions", type=int, default=MOST_INSTRUCTIONS, metavar="N",
+        help="on the emulator: leave out launches of about more wave-instructions (default: %(default)s)",
+    )  # fmt: skip
+
+
+def asked_for(args: argparse.Namespace) -> Asked:
+    """Raises what reading and selecting raises: TableError, SweepError, EmptySelectionError, UsageError, WhereError,
+    FilterFileError, UnknownArchError, and of finding the CK tree and the toolchain.
+    """
+    if args.max_kernels is not None and args.max_kernels < 1:
+        raise UsageError("--max-kernels must be at least 1")
+    arch, shard = check_built_arch(args.arch).name, parse_shard(args.shard)
+    sweep, sizes = read_sweep(args.config), _sizes(args)
+    for note in sweep.notes:
+        show(f"{args.config}: {note}", file=sys.stderr)
+    cache, root = settings.cache_folder(), settings.ck_root(args.ck_root, [args.upstream] if args.upstream else [])
+    tree = locate(settings.upstream(args.upstream, root), cache=cache, ck_root=root)
+    selection = Selection(archs=(arch,), families=sweep.families, where=sweep.where)
+    keys, _ = split(select_some(dialect(tree.dialect), selection), tree.dialect)
+    library = library_of(sweep.families, tree.dialect)
+    chosen = [key for key in keys if key.family == stage_one(library)]
+    chosen = filtered(chosen, args.filter, args.filter_file)[: args.max_kernels]
+    if not chosen:
+        raise EmptySelectionError(f"no kernel of {args.config} is left by --filter and --filter-file.")
+    mine = chosen if shard[1] == 1 else take_shard(chosen, shard)
+    if not mine:
+        raise EmptySelectionError(f"--shard {args.shard} of {len(chosen)} kernels is empty: use fewer shards.")
+    made = own_cases(mine, sizes) if args.category is None else cases(chosen, shapes(args.category), mine)
+    return Asked(
+        arch=arch,
+        tree=tree,
+        families=sweep.families,
+        library=library,
+        keys=(*mine, *_later_stages(keys, mine)),
+        order={key.name: at for at, key in enumerate(chosen)},
+        cases=made,
+        facts=_facts(args, tree, arch),
+    )
+
+
+def _later_stages(keys: Sequence[Key], first: Sequence[Key]) -> tuple[Key, ...]:
+    """The kernels that can follow those of a first stage."""
+    wanted = {(key.dtype, key.hdim_v, key.mode) for key in first}
+    own = first[0].family
+    return tuple(key for key in keys if key.family != own and (key.dtype, key.hdim_v, key.mode) in wanted)
+
+
+def _sizes(args: argparse.Namespace) -> Shape:
+    """Raises UsageError: --shape names what the kernels decide."""
+    for part in args.shape.split(","):
+        if (name := part.partition("=")[0].strip()) not in _SIZE_FIELDS:
+            raise UsageError(f"--shape: '{name}' is none of {', '.join(_SIZE_FIELDS)}: the rest is each kernel's own.")
+    return parse_shape(args.shape)
+
+
+def _facts(args: argparse.Namespace, tree: Tree, arch: str) -> dict[str, str]:
+    """Everything that decides about results."""
+    return {
+        "config": sha256_of(args.config),
+        "arch": arch,
+        "category": args.category or OWN,
+        "shape": "" if args.category else args.shape,
+        "upstream": tree.name,
+        "upstream_identity": tree.identity,
+        "toolchain": detect(args.toolchain, cache=settings.cache_folder()).identity,
+        "filters": "\n".join([*args.filter, *map(sha256_of, args.filter_file)]),
+        "max_kernels": str(args.max_kernels or ""),
+        "shard": args.shard,
+        "device": devices.kind_of(args.device, arch),
+        "verify": str(args.verify).lower(),
+        "most_instructions": str(args.most_instructions),
+    }
+
+
+def request(asked: Asked, keys: Sequence[Key], toolchain: str, work: Path) -> Request:
+    """Of one library with these kernels, built in ``work``."""
+    cache = settings.cache_folder()
+    names = tuple(key.name for key in keys)
+    return Request(
+        selection=Selection(archs=(asked.arch,), families=asked.families, where=(f"key.name in {names!r}",)),
+        tree=asked.tree,
+        toolchain=detect(toolchain, cache=cache),
+        work=work,
+        object_cache=cache / "objects",
+    )

@@ -1,0 +1,144 @@
+"""``python -m attention benchmark CONFIG``: compile a configuration's kernels, run each on each shape that it serves.
+
+Also ``best FILE...``, over results of all shards of a run.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ckpm.attention.launch.device import choose
+from ckpm.attention.sweeps import comparing
+from ckpm.attention.sweeps.asked import Asked, add_options, asked_for
+from ckpm.attention.sweeps.errors import NothingMeasuredError, WrongNumbersError
+from ckpm.attention.sweeps.running import Progress, libraries_of, opened, resumed, run_library, sort_out
+from ckpm.attention.sweeps.stored.best import best
+from ckpm.attention.sweeps.stored.columns import as_csv
+from ckpm.attention.sweeps.stored.record import Results, merged
+from ckpm.base.console import PlainConsole, console, say
+from ckpm.base.files import write_atomically
+from ckpm.base.jobs import job_count
+from ckpm.base.outputs import demand_place, refuse_inputs
+
+_SHOWN = 10  # of wrong numbers and reasons
+
+
+def add_benchmark_options(parser: argparse.ArgumentParser) -> None:
+    add_options(parser)
+    parser.add_argument("--compile-only", action="store_true", help="compile and run nothing")
+    parser.add_argument("--jobs", "-j", type=int, default=None, help="compilers at once; default: processors, memory")
+    parser.add_argument(
+        "--work", type=Path, default=Path("build/benchmark"), help="libraries and results (default: %(default)s)"
+    )
+    _add_outputs(parser)
+    parser.add_argument("--tuning", type=Path, default=None, metavar="FILE", help="add to this tuning database, too")
+    parser.set_defaults(run=run)
+
+
+def add_best_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "results", type=Path, nargs="+", metavar="FILE", help="all shards of one run, as --json or --work"
+    )
+    _add_outputs(parser)
+    parser.set_defaults(run=run_best)
+
+
+def _add_outputs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--csv", type=Path, default=None, metavar="FILE", help="write the rows as CSV")
+    parser.add_argument("--json", type=Path, default=None, metavar="FILE", help="write rows and metadata as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """The command.
+
+    Raises:
+        what asked_for, a build, and writing raise; DeviceError: there is no such device, or it is lost.
+        BenchmarkRecordError: results of another run are in the way. NothingMeasuredError: no case could be run.
+        WrongNumbersError: a kernel faulted, or its numbers differ from the reference; all others were run.
+    """
+    for output in filter(None, (args.csv, args.json)):
+        refuse_inputs(output, [args.config, *args.filter_file])
+        demand_place(output)
+    plain = PlainConsole()
+    asked = asked_for(args)
+    file = args.work / f"{args.config.stem}-{asked.arch}-{asked.tree.name}-{args.category or 'one'}{_shard(args)}.json"
+    demand_place(file)
+    say(plain, f"{len(asked.keys)} kernels, {len(asked.cases)} cases of kernel and shape")
+    if not asked.cases and not args.compile_only:
+        raise NothingMeasuredError(f"none of the {len(asked.keys)} kernels serves a shape of {args.category}.")
+    progress = Progress(resumed(file, asked), file)
+    built = libraries_of(asked, args.toolchain, args.work / file.stem, job_count(args.jobs), plain)
+    if args.compile_only:
+        return 0
+    _run_all(args, asked, built, progress, plain)
+    results = progress.results
+    _write(args, results)
+    if args.tuning:
+        say(plain, f"{args.tuning}: {comparing.tune(args.tuning, results, asked.cases)} problems")
+    _show(results, file)
+    _judge(results)
+    return 0
+
+
+def _shard(args: argparse.Namespace) -> str:
+    return "" if args.shard == "1/1" else f"-{args.shard.replace('/', 'of')}"
+
+
+def _run_all(
+    args: argparse.Namespace, asked: Asked, built: list[Path], progress: Progress, plain: PlainConsole
+) -> None:
+    """Run what is not yet done."""
+    device = choose(args.device, asked.arch)
+    most = args.most_instructions if device.kind == "emulator" else None
+    if before := len(progress.done()):
+        say(plain, f"{before} cases are done already")
+    left = sort_out(asked.cases, progress, most=most)
+    try:
+        for path in built if left else []:
+            run_library(opened(path, device, asked), left, asked, progress, verify=args.verify)
+    finally:
+        progress.write()
+
+
+def _write(args: argparse.Namespace, results: Results) -> None:
+    if args.csv:
+        write_atomically(args.csv, as_csv(results.rows))
+    if args.json:
+        results.write(args.json)
+
+
+def _show(results: Results, file: Path | None) -> None:
+    answers = best(results.rows)
+    shown = console()
+    if answers:
+        shown.print(comparing.table(answers))
+    reasons: dict[str, int] = {}
+    for why in results.left_out.values():
+        reasons[why] = reasons.get(why, 0) + 1
+    for why, count in sorted(reasons.items(), key=lambda one: -one[1])[:_SHOWN]:
+        say(shown, f"left out, {count}: {why}")
+    counts = comparing.summary(results, answers)
+    say(shown, ", ".join(f"{count} {name}" for name, count in counts.items()) + (f": {file}" if file else ""))
+
+
+def _judge(results: Results) -> None:
+    """Raises WrongNumbersError, NothingMeasuredError."""
+    if lines := results.failing:
+        more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
+        raise WrongNumbersError("\n".join([f"{len(lines)} cases failed:", *lines[:_SHOWN], *more]))
+    if not results.rows:
+        raise NothingMeasuredError(
+            f"none of the {results.cases} cases could be run; the reasons are above. Choose other kernels or shapes."
+        )
+
+
+def run_best(args: argparse.Namespace) -> int:
+    """Raises BenchmarkRecordError; DiskFullError, OutputError."""
+    for output in filter(None, (args.csv, args.json)):
+        refuse_inputs(output, args.results)
+        demand_place(output)
+    results = merged(args.results)
+    _write(args, results)
+    _show(results, None)
+    return 0

@@ -1,0 +1,125 @@
+"""The timing model beside published figures: each is modelled on a stream of its own (streams.py, published.yaml)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ckpm.attention.launch.device import EmulatedDevice
+from ckpm.attention.timing.machine import Number, values
+from ckpm.attention.timing.record import SIMDS, Check
+from ckpm.attention.timing.streams import KERNEL, READ, Stream, assembled, dot, gemm, large, small
+from ckpm.base.tablefile import Field, load
+
+ARCH = "gfx950"  # whose figures they are
+TABLE = Path(__file__).with_name("published.yaml")
+_ONCE = {"workgroups": 1, "timeline_from": 0, "timeline_bin": 1, "timeline_bins": 0}
+_FLOPS = 2 * 32 * 32 * 16  # of an MFMA, 32x32x16 and twice 16x16x32
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What a check asks: replays of a stream."""
+
+    device: EmulatedDevice
+    numbers: Mapping[str, int]
+
+    def replay(self, stream: Stream) -> Mapping[str, Any]:
+        self.device.configure(record={"workgroup": 0})
+        self.device.forget_recording()
+        self.device.run_code(assembled(stream, ARCH), KERNEL, 64 * stream.waves)
+        return self.device.replay({**self.numbers, **_ONCE})
+
+    def more(self, short: Stream, long: Stream) -> int:
+        """Cycles that the longer of two streams takes longer."""
+        return int(self.replay(long)["cycles"]) - int(self.replay(short)["cycles"])
+
+    def share(self, stream: Stream) -> float:
+        """Percent of the hot loop's time in which the matrix unit of a SIMD with one wave is at work."""
+        loops = [wave["loop"] for wave in self.replay(stream)["waves"]]
+        return float(100 * sum(one["matrix"] for one in loops) / sum(one["end"] - one["begin"] for one in loops))
+
+
+def checks(device: EmulatedDevice, known: Mapping[str, Number]) -> tuple[Check, ...]:
+    """Every published figure with the model's.
+
+    Raises:
+        TableError: the table names a check that there is no stream for.
+        ToolchainMissingError: the embedded toolchain, which assembles the streams, is not there.
+        MeasureError, DeviceError: a stream can't be assembled, run or replayed.
+    """
+    model, made = Model(device, values(known)), []
+    for name, field in published("checks").items():
+        if name not in _STREAMS:
+            raise field.fail(f"no stream for '{name}'; there are {', '.join(_STREAMS)}")
+        made.append(check(name, field, _STREAMS[name](model)))
+    return tuple(made)
+
+
+def published(section: str) -> Mapping[str, Field]:
+    """The rows of a section of the table. Raises TableError."""
+    return load(TABLE).get(section).mapping()
+
+
+def check(name: str, field: Field, modelled: float) -> Check:
+    """A row of the table with the model's figure. Raises TableError."""
+    field.allow(("about", "unit", "published", "measured", "independent", "source"))
+    value = field.get("published").value
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value <= 0):
+        raise field.get("published").fail("must be a number above 0, or null: nobody has published one")
+    return Check(
+        name=name,
+        about=field.get("about").text(),
+        unit=field.get("unit").text(),
+        published=None if value is None else float(value),
+        modelled=round(modelled, 2),
+        measured=field.get("measured").boolean(),
+        independent=field.get("independent").boolean(),
+        source=field.get("source").text(),
+    )
+
+
+def _rate(mfma: str, flops: int, model: Model) -> float:
+    return 100 * flops * SIMDS / model.more(Stream(mfma * 100), Stream(mfma * 200))
+
+
+def _dot(vector: int, exponentials: int, packed: int, model: Model) -> float:
+    """Percent of the cycles that one more dot takes."""
+    once = dot(16, vector, exponentials, packed)
+    return 100 * 16 * 32 / model.more(Stream(once, waves=1), Stream(once * 2, waves=1))
+
+
+def _between(text: str, model: Model) -> float:
+    return model.more(Stream(text * 64), Stream(text * 96)) / 32
+
+
+def _moved(shift: str, text: str, model: Model) -> float:
+    """As :func:`_between`, with the lanes' addresses further apart or nearer than 16 bytes."""
+    return model.more(Stream(f"{shift}\n{text * 64}"), Stream(f"{shift}\n{text * 96}")) / 32
+
+
+def _ninth(model: Model) -> float:
+    """How much later the ninth read issues than it might: s_endpgm's time tells."""
+    eight, nine = (int(model.replay(Stream(READ * count, waves=1))["cycles"]) for count in (8, 9))
+    return nine - eight - model.numbers["issue_cycles"]
+
+
+def _tile(rows: int, columns: int, model: Model) -> float:
+    return model.share(gemm(rows, columns, 40))
+
+
+_TILES = ((256, 256), (256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128))
+_STREAMS: Mapping[str, Callable[[Model], float]] = {
+    "matrix-rate": functools.partial(_rate, large(), _FLOPS),
+    "matrix-rate-small": functools.partial(_rate, small(), _FLOPS // 2),
+    "first-dot": functools.partial(_dot, 96 + 4, 0, 16),
+    "second-dot": functools.partial(_dot, 54, 33, 0),
+    "lds-b128": functools.partial(_between, READ),
+    "lds-b64": functools.partial(_moved, "v_lshrrev_b32 v1, 1, v1", "ds_read_b64 v[24:25], v1\n"),
+    "lds-conflict": functools.partial(_moved, "v_lshlrev_b32 v1, 1, v1", READ),
+    "lds-ninth": _ninth,
+    **{f"tile-{rows}x{columns}": functools.partial(_tile, rows, columns) for rows, columns in _TILES},
+}

@@ -1,0 +1,117 @@
+"""``python -m kernels timing``: model the longest workgroup, or a chosen one, of the gates' problems."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+from collections.abc import Sequence
+from pathlib import Path
+
+from ckpm.attention.timing.record import Timed, Timings
+from ckpm.base.display import show
+from ckpm.base.errors import MeasureError
+from ckpm.bench.measure import EVERY, on_library, performance_problems
+from ckpm.matrix.keys import Key
+from ckpm.matrix.options import DEFAULT_ARCH, add_library_options
+from ckpm.matrix.problems.problem import TIERS, Problem, measured, missing, serving
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
+    add_library_options(parser)
+    parser.add_argument("--tier", default="smoke", help=f"{', '.join(TIERS)} (default: %(default)s)")
+    parser.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
+    parser.add_argument("--library", type=Path, default=None, metavar="FILE", help="instead of the one in build/")
+    parser.add_argument("--kernel", default=EVERY, metavar="GLOB", help="launch kernels of such a name")
+    parser.add_argument("--problem", default=EVERY, metavar="GLOB", help="problems of such a name alone")
+    parser.add_argument(
+        "--workgroup", type=_count, default=None, metavar="N", help="this one, and run no other (default: the longest)"
+    )
+    parser.add_argument(
+        "--resident",
+        type=_positive,
+        default=None,
+        metavar="N",
+        help="copies on a compute unit (default: as occupancy and grid allow)",
+    )
+    parser.add_argument("--full-gpu", action="store_true", help="copies as occupancy allows, however small the grid")
+    parser.add_argument("--sensitivity", action="store_true", help="also with half and twice of each doubtful figure")
+    parser.add_argument("--checks", action="store_true", help="the model beside published figures, too (gfx950)")
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the JSON file to write")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Raises as :func:`model`; UnknownArchError, UnknownUpstreamError, DiskFullError, OutputError."""
+    return on_library(args, lambda library, arch: _write(args, library, arch))
+
+
+def _write(args: argparse.Namespace, library: Path, arch: str) -> int:
+    timings = model(library, arch, args)
+    timings.write(args.output)
+    for name, why in timings.left_out.items():
+        show(f"left out: {name}: {why}")
+    for one in timings.problems:
+        show(summary(one))
+    show(f"{len(timings.problems)} problems of tier {args.tier} modelled on {arch}: {args.output}")
+    return 0
+
+
+def summary(one: Timed) -> str:
+    """Cycles of a workgroup, and the share of each phase with what stalls it most."""
+    shares = []
+    for phase in one.phases():
+        cause, most = max(phase.stalls.items(), key=lambda stall: stall[1])
+        shares.append(f"{phase.phase} {phase.cycles:.1%}" + (f" ({cause} {most:.1%})" if most else ""))
+    return f"{one.problem}: {one.cycles} cycles; phases with their largest stalls: {', '.join(shares)}"
+
+
+def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
+    """Run and replay a workgroup of every problem of the tier that the library serves.
+
+    Raises:
+        LibraryMismatchError: the library doesn't fit its manifest.
+        MeasureError: there is no library or manifest, none of the problems can be run, or one faults; no machine.
+        DeviceError, LibraryError: the emulator can't be started, the library not loaded.
+    """
+    # only here: other commands do without NumPy and the emulator
+    from ckpm.attention.timing import checks, modelling
+
+    if args.checks and arch != checks.ARCH:
+        raise MeasureError(f"the published figures are of {checks.ARCH}, not of {arch}: leave --checks out.")
+    place = modelling.opened(library, arch, foreign=args.library is not None)
+    keys = [key for key in place.keys if fnmatch.fnmatchcase(key.name, args.kernel)]
+    asked = modelling.Asked(
+        workgroup=args.workgroup, resident=args.resident, full_gpu=args.full_gpu, sensitivity=args.sensitivity
+    )
+    timed, left_out = [], {}
+    for problem in performance_problems(args.tier):
+        if not fnmatch.fnmatchcase(problem.name, args.problem):
+            continue
+        one = missing(keys, problem) or place.timed(problem, _named(keys, problem, args.kernel), asked)
+        if isinstance(one, str):
+            left_out[problem.name] = one
+        else:
+            timed.append(one)
+    if not timed:
+        raise MeasureError(f"{library}: it serves none of the problems. Build more: --tier full; or see --problem.")
+    checked = checks.checks(place.device, place.known) if args.checks else ()
+    return Timings(
+        provenance=place.provenance(args.tier), problems=tuple(timed), left_out=left_out, checks=checked
+    )  # fmt: skip
+
+
+def _named(keys: Sequence[Key], problem: Problem, kernel: str) -> str | None:
+    return measured(keys, problem) if kernel == EVERY else serving(keys, problem)[0].name
+
+
+def _count(text: str) -> int:
+    if (number := int(text)) < 0:
+        raise ValueError(text)
+    return number
+
+
+def _positive(text: str) -> int:
+    if (number := _count(text)) == 0:
+        raise ValueError(text)
+    return number

@@ -1,0 +1,57 @@
+"""The figures of machine.yaml: what the timing model takes for a compute unit of an arch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ckpm.base.errors import MeasureError
+from ckpm.base.tablefile import Field, load
+
+TABLE = Path(__file__).with_name("machine.yaml")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Number:
+    """A figure of one arch. ``doubtful``: no document says it, or one of another arch. ``switch``: 0 or 1."""
+
+    name: str
+    value: int
+    about: str
+    source: str
+    doubtful: bool
+    switch: bool
+
+
+def numbers(arch: str, file: Path = TABLE) -> dict[str, Number]:
+    """An arch's figures by name. Raises MeasureError: the table has none of the arch; TableError."""
+    found = {name: _number(field, arch) for name, field in load(file).get("numbers").mapping().items()}
+    known = {name: number for name, number in found.items() if number is not None}
+    if len(known) != len(found):
+        raise MeasureError(f"the timing model knows nothing of {arch}: add it to {file.name}, with sources.")
+    return known
+
+
+def cannot_see(file: Path = TABLE) -> tuple[str, ...]:
+    """What the model leaves out, in words. Raises TableError."""
+    return load(file).get("cannot_see").texts()
+
+
+def values(known: Mapping[str, Number]) -> dict[str, int]:
+    """What the device's replay is given."""
+    return {name: number.value for name, number in known.items()}
+
+
+def _number(field: Field, arch: str) -> Number | None:
+    field.allow(("about", "source", "doubtful", "switch", "values"))
+    value, marks = field.get("values").find(arch), {name: field.find(name) for name in ("doubtful", "switch")}
+    if value is None:
+        return None
+    return Number(
+        name=field.path.rpartition(".")[2],
+        value=value.integer(),
+        about=field.get("about").text(),
+        source=field.get("source").text(),
+        **{name: mark.boolean() if mark else False for name, mark in marks.items()},
+    )

@@ -1,0 +1,134 @@
+"""From a library to modelled workgroups: a problem is launched on the emulator, recorded, and replayed.
+
+NumPy and the emulator are needed for it: other commands do without them and this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ckpm.attention.launch.buffers import prepare
+from ckpm.attention.launch.c_abi import Library
+from ckpm.attention.launch.counters import LIBRARY_FACTS
+from ckpm.attention.launch.device import EmulatedDevice, choose
+from ckpm.attention.launch.launching import Outcome
+from ckpm.attention.timing.machine import Number, numbers
+from ckpm.attention.timing.record import SIMDS, Timed, wave_of
+from ckpm.attention.timing.replaying import replay, sensitivity
+from ckpm.base.errors import CkPrefillError, MeasureError
+from ckpm.bench.measure import identity_facts, keys_of, manifest_of
+from ckpm.kernels.families.libraries import host
+from ckpm.kernels.library.manifest import Manifest
+from ckpm.matrix.keys import Key
+from ckpm.matrix.options import DEFAULT_FAMILY
+from ckpm.matrix.problems.problem import Problem
+
+_GPU_PAGE = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What of a launch is replayed: workgroup ``workgroup``, which alone is run, or the longest of all.
+
+    ``resident`` copies of it are on a compute unit: None is as many as occupancy and the grid allow, or, on a
+    ``full_gpu``, as occupancy alone does. A recorded launch stands for one of ``heads`` times as many workgroups.
+    """
+
+    workgroup: int | None = None
+    resident: int | None = None
+    full_gpu: bool = False
+    sensitivity: bool = False
+    heads: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Modelled:
+    """A library on the emulated device, its kernels in dispatch order, and the figures of the arch's machine."""
+
+    device: EmulatedDevice
+    library: Library
+    manifest: Manifest
+    keys: Sequence[Key]
+    known: Mapping[str, Number]
+    file_facts: Mapping[str, str]
+
+    def provenance(self, tier: str) -> dict[str, str]:
+        facts = {name: getattr(self.manifest, name) for name in LIBRARY_FACTS}
+        return {"arch": self.device.arch, **facts, "tier": tier, **self.file_facts}
+
+    def timed(self, problem: Problem, named: str | None, asked: Asked) -> Timed | str:
+        """A workgroup of the problem, on the kernel ``named`` or on dispatch's; or why it could not be launched.
+
+        Raises:
+            MeasureError: it faults, or runs a kernel that the manifest doesn't know; no such workgroup.
+        """
+        outcome = self._launched(problem, named, asked)
+        if not outcome.ran:
+            why = outcome.fault.message if outcome.fault else outcome.launch.message
+            return f"the launch failed: {why.partition(chr(10))[0]}"
+        return self.replayed(problem, outcome.launch.kernel or "", asked)
+
+    def replayed(self, problem: Problem, kernel: str, asked: Asked) -> Timed:
+        """What was recorded of a launch that ran ``kernel``. Raises MeasureError as :meth:`timed`."""
+        device = self.device
+        recording = device.recording()
+        if recording is None:
+            raise MeasureError(f"{problem.name}: the launch has no workgroup {asked.workgroup}. Choose a smaller one.")
+        if kernel not in self.manifest.kernels:
+            raise MeasureError(
+                f"{problem.name}: ran on '{kernel}', of which the manifest knows nothing. Build it anew."
+            )
+        launched = recording["launched"] * asked.heads
+        occupancy = self.manifest.kernels[kernel].archs[device.arch].occupancy_waves
+        possible = max(occupancy * SIMDS // len(recording["instructions"]), 1)
+        needed = possible if asked.full_gpu else -(-launched // device.compute_units)
+        resident = asked.resident or min(possible, needed)
+        replayed, begin, width = replay(device, self.known, resident)
+        return Timed(
+            problem=problem.name,
+            kernel=kernel,
+            dtype=problem.dtype,
+            workgroup=recording["workgroup"],
+            launched=launched,
+            tile_rows=next(key.tile.bm0 for key in self.keys if key.name == kernel),
+            resident=resident,
+            cycles=replayed["cycles"],
+            waves=tuple(wave_of(wave) for wave in replayed["waves"]),
+            timeline_from=begin,
+            timeline_bin=width,
+            sensitivity=sensitivity(device, self.known, resident) if asked.sensitivity else {},
+        )
+
+    def _launched(self, problem: Problem, named: str | None, asked: Asked) -> Outcome:
+        """Raises MeasureError: the problem can't be laid out or launched."""
+        device = self.device
+        device.forget_recording()
+        device.configure(record={"workgroup": asked.workgroup, "only": asked.workgroup is not None})
+        try:
+            outcome: Outcome = host(self.library.family).launch(
+                device, self.library, prepare(problem, device.arch), named
+            )
+        except CkPrefillError as error:
+            raise MeasureError(f"{problem.name}: {error}") from error
+        return outcome
+
+
+def opened(library: Path, arch: str, *, foreign: bool = False, family: str = DEFAULT_FAMILY) -> Modelled:
+    """A built library on an emulated device of its own. The bytes of a ``foreign`` one needn't fit its manifest.
+
+    Raises:
+        LibraryMismatchError: they don't fit and it isn't foreign.
+        MeasureError: there is no library or manifest, or the model knows nothing of the arch.
+        DeviceError, LibraryError: the emulator can't be started, the library not loaded.
+    """
+    known, manifest = numbers(arch), manifest_of(library, arch)
+    file_facts = identity_facts(library, manifest, foreign=foreign)
+    device = choose("emulator", arch, granularity=_GPU_PAGE)
+    assert isinstance(device, EmulatedDevice)
+    loaded = device.load(library, host(family).arguments)
+    keys = keys_of(manifest, loaded.kernels, library)
+    return Modelled(
+        device=device, library=loaded, manifest=manifest, keys=keys, known=known, file_facts=file_facts
+    )  # fmt: skip

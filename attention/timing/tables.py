@@ -1,0 +1,103 @@
+"""``python -m kernels timing-tables``: V2 and V3 of our batch prefill on the problems of published tables, in one run;
+and the model's check of CK's own two on bf16 (forward.py).
+
+Both are built into one library. Of each problem the workgroup of the last queries is run and replayed, which sees most
+keys under a causal mask, in a launch of one KV head and its query heads: KV heads differ in nothing but their numbers,
+and 40 of them would be gigabytes that are laid out for one workgroup.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import fnmatch
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ckpm.attention.timing.building import built
+from ckpm.attention.timing.command import summary
+from ckpm.attention.timing.record import Timed, Timings
+from ckpm.base.display import show
+from ckpm.base.errors import MeasureError
+from ckpm.base.outputs import demand_place
+from ckpm.bench.measure import performance_problems
+from ckpm.kernels.code.toolchains import CHOICES
+from ckpm.matrix.problems.problem import TIERS, Problem, missing, serving
+
+if TYPE_CHECKING:
+    from ckpm.attention.timing.modelling import Modelled
+
+ARCH, UPSTREAM, TIER = "gfx950", "ckpm-v3", TIERS[-1]
+PUBLISHED = "performance/published_fp8.*"  # pull request 6054: its two tables
+WORK = Path("build/tables")
+VERSIONS = ("on", "off")  # a problem's field v3: V3, and V2 behind it
+# the kernels that serve them
+WHERE = (
+    "key.dtype == 'fp8bf16' and key.hdim_q == 128 and key.kv_layout == 'linear' and key.kv_table == 'sglang' "
+    "and not (key.logits or key.lse or key.dropout or key.sink) and key.bias == 'no' "
+    "and (key.page_size == 1 and key.qscale == 'pertensor' or key.page_size == 1024 and key.qscale == 'kv_blockscale')"
+)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--problem", default=PUBLISHED, metavar="GLOB", help="problems of the tables (default: all)")
+    parser.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: auto)")
+    parser.add_argument("--work", type=Path, default=WORK, metavar="DIR", help="where to build (default: %(default)s)")
+    parser.add_argument(
+        "--output", type=Path, default=Path("build/timing-tables.json"), metavar="FILE", help="(default: %(default)s)"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Raises as :func:`model` and :func:`forward.checks`; DiskFullError, OutputError."""
+    from ckpm.attention.timing import forward  # only here: other commands do without NumPy and the emulator
+
+    demand_place(args.output)
+    timings = model(args.problem, args.toolchain, args.work)
+    timings = dataclasses.replace(timings, checks=forward.checks(args.toolchain, args.work))
+    timings.write(args.output)
+    for one in timings.problems:
+        show(summary(one))
+    show(f"{len(timings.problems)} workgroups modelled on {ARCH}: {args.output}")
+    return 0
+
+
+def model(problems: str, toolchain: str, work: Path) -> Timings:
+    """Build, and model each problem of the glob on V3 and on V2; a problem has a row of each.
+
+    Raises:
+        MeasureError: no such problem, the build failed, a kernel is missing, or a launch fails.
+        DeviceError, LibraryError: the emulator can't be started, the library not loaded.
+    """
+    # only here: other commands do without NumPy and the emulator
+    from ckpm.attention.timing.modelling import opened
+
+    chosen = [one for one in performance_problems(TIER) if fnmatch.fnmatchcase(one.name, problems)]
+    if not chosen:
+        raise MeasureError(f"no problem fits '{problems}'. See matrix/tables/performance.yaml.")
+    place = opened(library(toolchain, work), ARCH)
+    rows = tuple(_timed(place, problem, version) for problem in chosen for version in VERSIONS)
+    return Timings(provenance=place.provenance(TIER), problems=rows)
+
+
+def library(toolchain: str, work: Path) -> Path:
+    """The kernels of both versions that serve the tables, built below ``work``. Raises MeasureError: that failed."""
+    return built(("--upstream", UPSTREAM, "--tier", "full", "--where", WHERE), UPSTREAM, toolchain, work)
+
+
+def _timed(place: Modelled, problem: Problem, version: str) -> Timed:
+    """Raises MeasureError: the library has no such kernel, or the launch fails."""
+    from ckpm.attention.timing.modelling import Asked
+
+    head = dataclasses.replace(problem, nhead_q=problem.nhead_q // problem.nhead_k, nhead_k=1, v3=version)
+    if why := missing(place.keys, head):
+        raise MeasureError(f"{problem.name}: {why}")
+    key = serving(place.keys, head)[0]
+    tiles = -(-problem.seqlens_q[0] // key.tile.bm0)
+    timed = place.timed(head, key.name, Asked(workgroup=tiles - 1, heads=problem.nhead_k))
+    if isinstance(timed, str):
+        raise MeasureError(f"{problem.name}: {timed}")
+    if timed.launched != tiles * problem.nhead_q:
+        raise MeasureError(f"{problem.name}: {timed.launched} workgroups instead of one for each tile of {key.name}.")
+    return timed

@@ -1,0 +1,149 @@
+"""Measured times of kernels, by problem, in an SQLite file: what order ``measured`` chooses by.
+
+A problem is filed by its shape of the testing matrix (what decides which kernels serve it) with its arch; a measurement
+also by the kind of device, since what the emulator counts and models is no time of a GPU's. Several processes may
+write at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ckpm.attention.errors import TuningCorruptError, TuningLockedError, TuningVersionError
+from ckpm.attention.problems.problem import Problem
+from ckpm.attention.problems.shapes import to_shape
+from ckpm.base.files import write_error
+
+SCHEMA = 1
+_MARK = 0x636B706D  # PRAGMA application_id: "ckpm"
+_WAIT = 5.0  # seconds for another process's lock
+_TABLE = """
+CREATE TABLE measured (
+  problem TEXT NOT NULL, arch TEXT NOT NULL, device TEXT NOT NULL, kernel TEXT NOT NULL,
+  value REAL NOT NULL, unit TEXT NOT NULL, library TEXT NOT NULL,
+  PRIMARY KEY (problem, arch, device, kernel, unit)
+)"""
+_UNFILED = ("name", "direction", "tier")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """Of one kernel on one problem: less is better. ``unit`` such as ms, modelled ms; ``library`` is its sha256."""
+
+    kernel: str
+    value: float
+    unit: str = "ms"
+    library: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Best:
+    """The least of ``compared`` kernels' measurements in one unit."""
+
+    kernel: str
+    value: float
+    unit: str
+    compared: int
+
+
+def filed_as(problem: Problem) -> str:
+    """The words under which a problem's measurements are kept."""
+    shape = dataclasses.asdict(to_shape(problem))
+    return json.dumps(
+        {n: v for n, v in shape.items() if n not in _UNFILED} | {"family": problem.family}, sort_keys=True
+    )
+
+
+class TuningDatabase:
+    """Opened for each call, so that any thread may use it.
+
+    Raises:
+        TuningLockedError: another process holds it for over ``wait`` seconds. TuningCorruptError: it is no tuning
+            database, or damaged. TuningVersionError: of another schema. OutputError: it can't be made there.
+    """
+
+    def __init__(self, file: Path, wait: float = _WAIT) -> None:
+        self.file, self._wait = file, wait
+        with self._connected():
+            pass
+
+    def add(self, problem: Problem, device: str, measurements: Sequence[Measurement]) -> None:
+        """Keep measurements, in place of earlier ones of the same kernel, problem and unit: all of them, or none."""
+        rows = [
+            (filed_as(problem), problem.arch, device, one.kernel, one.value, one.unit, one.library)
+            for one in measurements
+        ]
+        with self._connected() as base:
+            base.executemany("INSERT OR REPLACE INTO measured VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+
+    def measured(self, problem: Problem, device: str) -> tuple[Measurement, ...]:
+        """All of a problem, the least first."""
+        with self._connected() as base:
+            rows = base.execute(
+                "SELECT kernel, value, unit, library FROM measured WHERE problem = ? AND arch = ? AND device = ? "
+                "ORDER BY unit, value, kernel",
+                (filed_as(problem), problem.arch, device),
+            ).fetchall()
+        return tuple(Measurement(kernel=k, value=v, unit=u, library=s) for k, v, u, s in rows)
+
+    def best(self, problem: Problem, device: str, kernels: Sequence[str]) -> Best | None:
+        """The fastest of these kernels in the unit that most of them were measured in; None without any."""
+        rows = [one for one in self.measured(problem, device) if one.kernel in set(kernels)]
+        if not rows:
+            return None
+        units = [one.unit for one in rows]
+        unit = max(dict.fromkeys(units), key=units.count)
+        alike = [one for one in rows if one.unit == unit]
+        least = min(alike, key=lambda one: one.value)
+        return Best(kernel=least.kernel, value=least.value, unit=unit, compared=len(alike))
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        """A transaction: kept if the block ends well."""
+        try:
+            base = sqlite3.connect(self.file, timeout=self._wait)
+        except sqlite3.Error as error:
+            raise self._said(error) from error
+        try:
+            with base:
+                base.execute("BEGIN IMMEDIATE")
+                self._check(base)
+                yield base
+        except sqlite3.Error as error:
+            raise self._said(error) from error
+        finally:
+            base.close()
+
+    def _check(self, base: sqlite3.Connection) -> None:
+        """Make a new file's table; of an old one look at the schema."""
+        (mark,), (version,) = (base.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version"))
+        if not mark and not base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            base.execute(f"PRAGMA application_id = {_MARK}")
+            base.execute(f"PRAGMA user_version = {SCHEMA}")
+            base.execute(_TABLE)
+        elif mark != _MARK:
+            raise TuningCorruptError(f"{self.file}: no tuning database: another program wrote it. Name another file.")
+        elif version != SCHEMA:
+            raise TuningVersionError(
+                f"{self.file}: a tuning database of schema {version}, this program knows {SCHEMA}. Name another file, "
+                "and measure anew."
+            )
+
+    def _said(self, error: sqlite3.Error) -> Exception:
+        """What an error of SQLite's means."""
+        code = (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return TuningLockedError(
+                f"{self.file}: another process holds it locked for over {self._wait:g} s. Wait for it, or end it."
+            )
+        if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+            return write_error(self.file, OSError(None, str(error)))
+        return TuningCorruptError(
+            f"{self.file}: no tuning database, or a damaged one: {error}. Remove it, and measure anew."
+        )

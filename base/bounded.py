@@ -1,0 +1,132 @@
+"""Files from outside within bounds: what is too large, too deep or no plain file is refused before it costs anything.
+
+A reader calls these before and in place of its parser, and gives :class:`BoundsError`'s reason to its user with the
+file's name, in an error of its own class.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+from xml.parsers import expat
+
+from .files import open_plain
+
+LARGEST_FILE = 64 << 20  # bytes: results of 40,000 cases are half of that
+LARGEST_TABLE = 4 << 20
+_DEPTH = 64  # of an XML document; JUnit has 4 levels
+_ITEMS = 4_000_000  # of a JSON text, which take a quarter of a GB if each is an empty list
+_ELEMENTS = 500_000  # of an XML document: results of 40,000 cases have 200,000
+_DIGITS = 40
+
+
+class BoundsError(ValueError):
+    """Why a text isn't parsed; ``line`` counts from 1."""
+
+    def __init__(self, reason: str, line: int = 1) -> None:
+        super().__init__(reason)
+        self.line = line
+
+
+def read_bytes(file: Path, largest: int = LARGEST_FILE) -> bytes:
+    """The file's bytes.
+
+    Raises:
+        OSError: it can't be read, or is no plain file. BoundsError: it is too large.
+    """
+    with open_plain(file) as stream:
+        data = stream.read(largest + 1)
+    if len(data) > largest:
+        raise BoundsError(f"it has more than {largest >> 20} MiB")
+    return data
+
+
+def read_text(file: Path, largest: int = LARGEST_FILE) -> str:
+    """The file's UTF-8 text. Raises what :func:`read_bytes` raises; UnicodeDecodeError."""
+    return read_bytes(file, largest).decode("utf-8")
+
+
+def parse_json(text: str) -> Any:
+    """The value of a JSON text: finite numbers, text that UTF-8 can hold, nesting that Python can walk, so many values.
+
+    Raises:
+        BoundsError, ValueError: with the reason.
+    """
+    if sum(map(text.count, ",[{")) > _ITEMS:
+        raise BoundsError(f"it has more than {_ITEMS:,} values")
+    try:
+        value = json.loads(text, parse_constant=_no_constant, parse_float=_finite, parse_int=_whole)
+    except RecursionError:
+        raise BoundsError("it is nested too deeply") from None
+    if "\\u" in text:  # only an escape can make half a surrogate pair
+        _check_text(value)
+    return value
+
+
+def check_xml(data: bytes) -> None:
+    """Look at the document's events before a tree is made of it.
+
+    Raises:
+        BoundsError: nested too deeply, too many elements, or a document type, whose entities may stand for gigabytes or
+            for other files. No reader of ours needs one.
+        expat.ExpatError: no XML.
+    """
+    depth = count = 0
+
+    def begin(_name: str, _attributes: object) -> None:
+        nonlocal depth, count
+        depth, count = depth + 1, count + 1
+        if depth > _DEPTH:
+            raise BoundsError(f"nested deeper than {_DEPTH} levels", parser.CurrentLineNumber)
+        if count > _ELEMENTS:
+            raise BoundsError(f"more than {_ELEMENTS:,} elements", parser.CurrentLineNumber)
+
+    def end(_name: str) -> None:
+        nonlocal depth
+        depth -= 1
+
+    def refuse(*_: object) -> None:
+        raise BoundsError("it declares a document type", parser.CurrentLineNumber)
+
+    parser = expat.ParserCreate()
+    parser.StartElementHandler, parser.EndElementHandler, parser.StartDoctypeDeclHandler = begin, end, refuse
+    parser.Parse(data, True)
+
+
+def check_number(text: str) -> None:
+    """Raises BoundsError for a number of more digits than any figure has."""
+    if len(text) > _DIGITS:
+        raise BoundsError(f"a number of {len(text)} characters")
+
+
+def _no_constant(word: str) -> Any:
+    raise BoundsError(f"{word} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    check_number(text)
+    if not math.isfinite(number := float(text)):
+        raise BoundsError(f"{text} is no finite number")
+    return number
+
+
+def _whole(text: str) -> int:
+    check_number(text)
+    return int(text)
+
+
+def _check_text(value: Any) -> None:
+    rest = [value]
+    while rest:
+        one = rest.pop()
+        if isinstance(one, str):
+            try:
+                one.encode()
+            except UnicodeEncodeError:
+                raise BoundsError(f"{one[:_DIGITS]!r} holds half a surrogate pair") from None
+        elif isinstance(one, dict):
+            rest += [*one, *one.values()]
+        elif isinstance(one, list):
+            rest += one

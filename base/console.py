@@ -1,0 +1,40 @@
+"""The console that commands print to, and words for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from .display import printable
+
+
+class PlainConsole(Console):
+    """A console to which a text, also in a table, is nothing but its characters: no markup, emoji or escape code."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, **options)
+
+    def on_broken_pipe(self) -> None:
+        """The exit code of a closed pipe is the command's matter (base/entry.py): rich would end with 1."""
+        raise
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(text), **options)
+
+
+def console() -> PlainConsole:
+    """Standard output. A log has no width: there, rows stay on one line."""
+    terminal = PlainConsole()
+    return terminal if terminal.is_terminal else PlainConsole(width=180)
+
+
+def say(console: Console, text: str) -> None:
+    """Print lines as they are, however wide the terminal is."""
+    console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
+
+
+def number(count: int, noun: str) -> str:
+    """``1 kernel``, ``2 kernels``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

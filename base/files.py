@@ -1,0 +1,231 @@
+"""Files that are whole or absent: written beside their place, then renamed into it. What is no file is written into."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import io
+import os
+import re
+import stat
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .errors import DiskFullError, OutputError
+
+_REASONS = {
+    errno.ENOTDIR: "A folder of this path is a file",
+    errno.EEXIST: "A folder of this path is a file",
+    errno.EISDIR: "There is a folder of this name",
+    errno.EACCES: "This user may not write there",
+    errno.EPERM: "This user may not write there",
+    errno.EROFS: "That file system is read-only",
+    errno.ENAMETOOLONG: "The name is too long for the file system",
+}
+_REFUSED = {stat.S_IFDIR: "a folder", stat.S_IFBLK: "a disk", stat.S_IFSOCK: "a socket, which can't be opened"}
+_DRAFT = re.compile(r"\..+\.(\d+)\.\d+")  # name, process, thread
+_LINKS = 40  # what Linux follows
+
+
+@contextmanager
+def writing(place: Path, otherwise: str = "name another place") -> Iterator[None]:
+    """Turn every OSError of writing into an error that names the place; ``otherwise`` is what else the user can do.
+
+    Raises:
+        DiskFullError: no space, or no quota, is left.
+        OutputError: anything else: no permission, a file where a folder is needed, a folder where a file is.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise write_error(place, error, otherwise) from error
+
+
+def write_error(place: Path | str, error: OSError, otherwise: str = "name another place") -> OutputError:
+    """The error for something that could not be written."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFullError(f"{place}: no space left on the disk. Free some, or {otherwise}.")
+    reason = _REASONS.get(error.errno or 0)
+    remedy = f"{reason}: {otherwise}" if reason else f"Mend that, or {otherwise}"
+    return OutputError(f"{place}: can't be written: {error.strerror or error}. {remedy}.")
+
+
+def write_atomically(file: Path, data: bytes) -> None:
+    """Replace ``file`` by ``data`` in one step; on failure the old file stays and nothing else is left.
+
+    Missing folders are made. A link stays one: its target is replaced. A character device or a pipe is written to, and
+    so is the descriptor that /dev/stdout and its like name: a rename would destroy them.
+
+    Raises:
+        DiskFullError, OutputError: as :func:`writing`; also for a folder, a disk or a socket of that name.
+    """
+    with writing(file):
+        if (number := _descriptor(str(file))) is not None:
+            _write_to(number, data)
+            return
+        target, kind = _target(str(file))
+        if kind in (stat.S_IFCHR, stat.S_IFIFO):
+            with open(target, "wb", buffering=0) as special:  # noqa: PTH123
+                _write_to(special.fileno(), data)
+            return
+        if kind not in (0, stat.S_IFREG):
+            raise OutputError(f"{target}: can't be written: it is {_REFUSED.get(kind, 'no file')}. Name a file.")
+        _replace(target, data)
+
+
+def is_special(file: Path) -> bool:
+    """Whether a path leads to a device, a pipe or another thing that is neither file nor folder."""
+    return _descriptor(str(file)) is not None or _look(file)[1] not in (0, stat.S_IFREG, stat.S_IFDIR)
+
+
+def regular_file(file: Path) -> Path | None:
+    """The regular file that a path leads to, its links followed; None if none is there, or something else is."""
+    if _descriptor(str(file)) is not None:
+        return None
+    target, kind = _look(file)
+    return Path(target) if kind == stat.S_IFREG else None
+
+
+def _look(file: Path) -> tuple[str, int]:
+    """:func:`_target`, for which nothing is there where this user can't look: writing there says what is the matter."""
+    try:
+        return _target(str(file))
+    except OSError:
+        return str(file), 0
+
+
+def _replace(target: str, data: bytes) -> None:
+    folder, name = os.path.split(target)
+    beside = f"{folder or '.'}/.{name}.{os.getpid()}.{threading.get_ident()}"
+    try:
+        # thousands of files: Path.open takes twice as long
+        try:
+            stream = open(beside, "wb")  # noqa: PTH123, SIM115
+        except FileNotFoundError:
+            os.makedirs(folder, exist_ok=True)  # noqa: PTH103
+            stream = open(beside, "wb")  # noqa: PTH123, SIM115
+        with stream:
+            stream.write(data)
+        os.replace(beside, target)  # noqa: PTH105
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)  # noqa: PTH108
+        raise
+
+
+def abandoned_drafts(folder: Path) -> list[Path]:
+    """What :func:`write_atomically` left there in processes of this machine that were killed."""
+    if not folder.is_dir():
+        return []
+    drafts = ((file, _DRAFT.fullmatch(file.name)) for file in folder.iterdir())
+    return [file for file, draft in drafts if draft and not Path(f"/proc/{draft[1]}").exists()]
+
+
+def _write_to(descriptor: int, data: bytes) -> None:
+    """All of the data, after what Python still holds back for the same descriptor."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+def _target(file: str) -> tuple[str, int]:
+    """The path without the links at its end, and the kind of what is there (stat.S_IFMT), 0 for nothing.
+
+    Raises OSError as lstat, but not for what is not there.
+    """
+    try:
+        kind = os.lstat(file).st_mode
+        if stat.S_ISLNK(kind):
+            file = os.path.realpath(file)
+            kind = os.lstat(file).st_mode
+    except FileNotFoundError:
+        return file, 0
+    return file, stat.S_IFMT(kind)
+
+
+def _descriptor(file: str) -> int | None:
+    """The descriptor of this process that a path such as /dev/stdout or /dev/fd/3 leads to; None for other paths."""
+    for _ in range(_LINKS):
+        folder, name = os.path.split(file)
+        if name.isdecimal() and os.path.realpath(folder) == os.path.realpath("/proc/self/fd"):
+            return int(name)
+        try:
+            file = os.path.join(folder, os.readlink(file))  # noqa: PTH115, PTH118
+        except OSError:  # no link: whoever opens it says what is the matter
+            return None
+    return None
+
+
+def open_plain(file: Path) -> io.BufferedReader:
+    """A file's bytes, to be read. A pipe without a writer would be waited for without end, and a device has none.
+
+    Raises:
+        OSError: it can't be read, or is no plain file.
+    """
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except ValueError as error:  # a name with a null character, which stands in another file
+        raise OSError(errno.EINVAL, f"no file can have this name: {error}", str(file)) from error
+    kind = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(kind):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
+    raise OSError(errno.EINVAL, "it is a pipe or a device; give a plain file", str(file))
+
+
+def sha256_of(file: Path) -> str:
+    """Of a plain file's bytes, as hexadecimal digits. Raises OSError: it can't be read, or is none."""
+    with open_plain(file) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+__all__ = ["abandoned_drafts", "locked", "make_folder", "write_atomically", "write_if_changed", "writing"]
+
+
+def write_if_changed(file: Path, text: str) -> bool:
+    """Write text unless the file already holds it; True if written. Raises DiskFullError, OutputError."""
+    data = text.encode("utf-8")
+    try:
+        if file.is_file() and file.read_bytes() == data:  # of a pipe or device nothing is read
+            return False
+    except OSError:  # absent, or writing tells what is the matter
+        pass
+    write_atomically(file, data)
+    return True
+
+
+def make_folder(folder: Path, otherwise: str = "name another place") -> None:
+    """Make a folder and those above it. Raises DiskFullError, OutputError."""
+    with writing(folder, otherwise):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def locked(file: Path, otherwise: str = "name another place") -> Iterator[None]:
+    """Hold the lock of a file, made if missing; another process that wants it waits.
+
+    Raises:
+        DiskFullError, OutputError: it can't be made, or its file system has no locks.
+    """
+    from filelock import FileLock  # here: few processes of a build lock anything but their folder
+
+    make_folder(file.parent, otherwise)
+    lock = FileLock(file)
+    with writing(file, otherwise):
+        try:
+            lock.acquire()
+        except NotImplementedError as error:  # what filelock makes of ENOSYS
+            raise OutputError(f"{file}: its file system has no locks: {otherwise}.") from error
+    try:
+        yield
+    finally:
+        lock.release()

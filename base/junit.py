@@ -1,0 +1,77 @@
+"""JUnit XML from results: one test suite for each suite of cases, the difference in the failure's text.
+
+It lies here and not in reports/ because suites and parity write it beside their results.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from junit_xml import TestCase, TestSuite, to_xml_report_string
+
+from .errors import UsageError
+from .files import is_special
+from .outputs import demand_ours, demand_place, forget_output, refuse_inputs, write_output
+from .results import Case, Results
+
+_JUNIT = ".xml"
+
+
+def junit_text(results: Results) -> str:
+    """The XML document. A passed case carries what was compared as its system-out."""
+    by_suite: dict[str, list[TestCase]] = {}
+    for case in results.cases:
+        by_suite.setdefault(case.group, []).append(_test_case(case))
+    text: str = to_xml_report_string([TestSuite(name, cases) for name, cases in by_suite.items()])
+    return text
+
+
+def write_junit(results: Results, file: Path) -> None:
+    """Replace ``file`` in one step. Raises DiskFullError, OutputError."""
+    write_output(file, junit_text(results).encode())
+
+
+def beside(output: Path) -> Path | None:
+    """Where the JUnit file of a JSON result goes; None if that is written to a device or pipe."""
+    return None if is_special(output) else output.with_suffix(_JUNIT)
+
+
+def write_beside(results: Results, output: Path) -> None:
+    """The JUnit file of a JSON result. Raises DiskFullError, OutputError."""
+    if file := beside(output):
+        write_junit(results, file)
+
+
+def clear(output: Path, *inputs: Path) -> None:
+    """A check that can't run must not leave an older one's result: the JSON, and the JUnit file beside it.
+
+    A check that runs for hours must not find at the end that nothing can be written there.
+
+    Raises:
+        UsageError: ``output`` is where the JUnit file goes.
+        OverwriteError: it is one of ``inputs``, or the JUnit file would replace one that is not ours.
+        DiskFullError, OutputError: nothing can be written there.
+    """
+    if output.suffix == _JUNIT:
+        raise UsageError(f"--output {output}: the result is JSON; its JUnit goes beside it, as {output.name}.")
+    refuse_inputs(output, inputs)
+    demand_place(output)
+    if junit := beside(output):
+        demand_ours([junit])
+        forget_output(junit)
+    forget_output(output)
+
+
+def _test_case(case: Case) -> TestCase:
+    passed = case.outcome == "passed"
+    written = TestCase(
+        case.name, classname=case.classname, elapsed_sec=case.seconds, stdout=case.full_text() if passed else None
+    )
+    match case.outcome:
+        case "failed":
+            written.add_failure_info(message=case.message, output=case.full_text())
+        case "error":
+            written.add_error_info(message=case.message, output=case.full_text())
+        case "skipped":
+            written.add_skipped_info(message=case.message, output=case.full_text())
+    return written

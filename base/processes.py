@@ -1,0 +1,163 @@
+"""Processes of a build: one group that ends with its owner, whatever ends the owner, and a lock that outlives neither.
+
+SCons and the compilers are one process group. An orderly end (a signal to us, an error) ends the group before the lock
+is let go: SCons sees the pipe to us close, starts nothing more, ends its compilers and writes down what is built. It
+sees the same if we are killed outright; until all are gone they hold the lock, whose descriptor they inherited.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from .errors import ProcessLimitError
+from .files import make_folder, writing
+
+# What SCons may take to write down what is built, once its compilers are ended; then it is killed.
+_PATIENCE_SECONDS = 10
+
+
+@contextmanager
+def build_lock(file: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Hold the lock of an output folder; if another build has it, say so and wait.
+
+    Child processes started with ``close_fds=False`` hold it, too, until they end.
+
+    Raises:
+        DiskFullError, OutputError: the file can't be made, or its file system has no locks.
+    """
+    otherwise = "choose another folder with --work"
+    make_folder(file.parent, otherwise)
+    with writing(file, otherwise):
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        with writing(file, otherwise):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                owner = os.read(descriptor, 20).decode(errors="replace").strip()
+                say(f"waiting for another build in {file.parent}{f' (process {owner})' if owner else ''}")
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        os.set_inheritable(descriptor, True)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise SystemExit(128 + number) inside, as SIGINT KeyboardInterrupt. Main thread only."""
+    with handled_by(_end, signal.SIGTERM, signal.SIGHUP):
+        yield
+
+
+@contextmanager
+def handled_by(handler: Callable[[int, FrameType | None], None], *numbers: signal.Signals) -> Iterator[None]:
+    """Let ``handler`` have these signals, but for those that are ignored: nohup ignores SIGHUP. Main thread only."""
+    heeded = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in heeded}
+    try:
+        yield
+    finally:
+        for number, former in before.items():
+            signal.signal(number, former)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    name = signal.Signals(number).name
+    os.write(2, f"error: ended by {name}; run the same command again to go on\n".encode())
+    raise SystemExit(128 + number)
+
+
+@contextmanager
+def group(command: Sequence[str], *, cwd: Path, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """Run a command as a process group of its own, standard output and errors in ``stdout``; at the end all are gone.
+
+    The command gets one more word, ``owner=N``, for :func:`end_with_owner`. Raises ProcessLimitError.
+    """
+    theirs, ours = os.pipe()
+    with os.fdopen(ours, "wb") as owner:
+        try:
+            os.set_inheritable(theirs, True)
+            process = subprocess.Popen(
+                [*command, f"owner={theirs}"],
+                cwd=cwd,
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                close_fds=False,  # the lock's descriptor is inherited, and the pipe's
+                process_group=0,
+            )
+        except BlockingIOError as error:
+            raise ProcessLimitError(f"{command[0]} can't be started") from error
+        finally:
+            os.close(theirs)
+        with process:
+            try:
+                yield process
+                process.wait()
+            except BaseException:
+                owner.close()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.communicate(timeout=_PATIENCE_SECONDS)
+                raise
+            finally:
+                _signal(process.pid, signal.SIGKILL)
+
+
+def end_if_a_thread_fails() -> None:
+    """From now on, an exception that nobody catches in a thread ends the process and is its last word.
+
+    SCons waits forever for a worker thread that is gone, as one is that could not start another.
+    """
+
+    def end(failure: threading.ExceptHookArgs) -> None:
+        sys.stdout.write(f"error: {failure.exc_value}{os.linesep}")
+        sys.stdout.flush()
+        os._exit(1)
+
+    threading.excepthook = end
+
+
+def end_with_owner(pipe: int, stop: Callable[[], None]) -> None:
+    """Watch the read end of a pipe whose other end the owner holds; when that closes, ``stop`` and end our group.
+
+    Ours is SCons's process and survives SIGTERM: its own handler waits until the main thread wakes, by when its workers
+    have started the next compilers; and after the build it has none.
+    """
+    os.set_inheritable(pipe, False)
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
+
+    def watch() -> None:
+        os.read(pipe, 1)
+        stop()
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (1, 2):  # nobody reads them any more, and a broken pipe would keep SCons from an orderly end
+            os.dup2(nowhere, stream)
+        end = time.monotonic() + _PATIENCE_SECONDS
+        while time.monotonic() < end:
+            _signal(os.getpgrp(), signal.SIGTERM)  # again and again: a compiler may have been about to start
+            time.sleep(0.1)
+        _signal(os.getpgrp(), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _signal(leader: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, number)

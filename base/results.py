@@ -1,0 +1,232 @@
+"""Results of checks as plain data: what a run writes, and what reports/ turns into JUnit XML and tables.
+
+It lies here and not in reports/ because kernels/ writes it and reports/ may know kernels/, not the reverse.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .errors import RecordError
+from .outputs import write_output
+from .records import Source, Value, as_text
+
+OUTCOMES = ("passed", "failed", "error", "skipped")
+KNOWN_DEFECT = "known defect"  # the status of a case that passes because the ledger speaks for it
+LIBRARY_SHA256 = "library sha256"  # a fact of results: of the library's bytes
+FOREIGN_LIBRARY = "not the manifest's library"  # a fact of results: what the manifest lists instead
+_FORMAT = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NearestAllocation:
+    """The allocation nearest to a fault's address; ``distance`` 0 is inside, ``overrun`` are bytes behind its end."""
+
+    id: int
+    base: int
+    bytes: int
+    kind: str
+    label: str
+    freed: bool
+    distance: int
+    overrun: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseFault:
+    """Why a launch died. A GPU says little more than ``kind`` and ``message``; what isn't known is None or ''."""
+
+    kind: str  # memory, srd_range, race, unknown, ..; hip for an error of the runtime
+    message: str
+    access: str = ""  # load, store, atomic
+    instruction: str = ""  # as disassemblers write it
+    pc: int | None = None  # virtual address in the code object
+    address: int | None = None
+    bytes: int | None = None
+    workgroup: tuple[int, ...] = ()
+    wave: int | None = None
+    lane: int | None = None  # None also if it is of the whole wave
+    detail: str = ""
+    error: int | None = None  # of HIP
+    nearest: NearestAllocation | None = None
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> CaseFault:
+        """From a device's fault (ckpm.attention.launch.device.Fault.fields), in which ``text`` is the instruction."""
+        near = fields.get("nearest")
+        same = ("kind", "message", "access", "pc", "address", "bytes", "wave", "lane", "detail", "error")
+        return cls(
+            **{name: fields[name] for name in same if name in fields},
+            instruction=fields.get("text", ""),
+            workgroup=tuple(fields.get("workgroup", ())),
+            nearest=NearestAllocation(**near) if near else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerUse:
+    """The entry of matrix/ledger.yaml that speaks of a case. ``place`` is its file:line."""
+
+    name: str
+    place: str
+    reason: str
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One checked thing.
+
+    ``message`` is one line (what failed, or why it was skipped; '' if it passed); ``text`` is what people may want to
+    read beside the other fields: comparisons, differences, a worker's last words. ``tolerance_used`` is the largest
+    error over what is allowed there, None if nothing was compared or the ratio is infinite. ``reproduce`` is the
+    command that runs the case again.
+    """
+
+    suite: str
+    classname: str
+    name: str
+    outcome: str  # one of OUTCOMES
+    arch: str = ""
+    upstream: str = ""
+    family: str = ""  # of the library, '' if it is batch prefill's
+    message: str = ""
+    text: str = ""
+    kernel: str = ""
+    ledger: LedgerUse | None = None
+    fault: CaseFault | None = None
+    tolerance_used: float | None = None
+    reproduce: str = ""
+    seconds: float = 0.0
+
+    @property
+    def status(self) -> str:
+        """The outcome, or KNOWN_DEFECT."""
+        return KNOWN_DEFECT if self.outcome == "passed" and self.ledger else self.outcome
+
+    @property
+    def group(self) -> str:
+        """The suite with arch, upstream and family, as far as they are said: what JUnit calls a suite."""
+        return "-".join(filter(None, (self.suite, self.arch, self.upstream, self.family)))
+
+    def remarks(self) -> list[str]:
+        """Lines for people: the ledger's entry, the kernel, the text, and how to run the case again; not the fault."""
+        entry = self.ledger
+        lines = [f"ledger: {entry.name} ({entry.place}): {entry.reason} {entry.link}".rstrip()] if entry else []
+        lines += [f"kernel: {self.kernel}"] if self.kernel else []
+        lines += self.text.splitlines()
+        return lines + ([f"reproduce: {self.reproduce}"] if self.reproduce else [])
+
+    def full_text(self) -> str:
+        """Everything worth reading, in words."""
+        if not (self.ledger or self.kernel or self.reproduce or self.fault):
+            return self.text
+        lines = self.remarks()
+        if self.fault:
+            at = len(lines) - bool(self.reproduce)
+            lines.insert(at, "fault: " + json.dumps(_without_defaults(self.fault)))
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """``facts`` is what all cases share: the device they ran on, the library, the day."""
+
+    cases: tuple[Case, ...]
+    facts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def failing(self) -> tuple[Case, ...]:
+        """Cases that failed or could not be checked."""
+        return tuple(case for case in self.cases if case.outcome in ("failed", "error"))
+
+    def counts(self) -> Mapping[str, int]:
+        """How many cases have each outcome; every outcome is listed."""
+        counted = Counter(case.outcome for case in self.cases)
+        return {outcome: counted[outcome] for outcome in OUTCOMES}
+
+    def write(self, file: Path) -> None:
+        """Replace ``file`` in one step; what is as by default is left out. Raises DiskFullError, OutputError."""
+        facts = {"facts": dict(self.facts)} if self.facts else {}
+        document = {"format": _FORMAT, **facts, "cases": [_without_defaults(case) for case in self.cases]}
+        write_output(file, as_text(document))
+
+    @classmethod
+    def read(cls, file: Path) -> Results:
+        """Raises RecordError: the file can't be read or is no results file; the message names the field."""
+        remedy = "Run the check again with this version, with --output"
+        document = Source(place=file, what="results", remedy=f"{remedy}.", error=RecordError).read()
+        if not isinstance(document.value, dict) or document.value.get("format") != _FORMAT:
+            raise document.source.fail(f"no results of format {_FORMAT}")
+        facts = document.optional("facts", Value.texts, {})
+        return cls(tuple(map(_case, document.get("cases").items())), facts)
+
+
+def _without_defaults(record: Any) -> dict[str, Any]:
+    """A dataclass's fields, also of dataclasses in it, but for those that have their default."""
+    fields = {}
+    for field in dataclasses.fields(record):
+        value = getattr(record, field.name)
+        if value != field.default:
+            fields[field.name] = _without_defaults(value) if dataclasses.is_dataclass(value) else value
+    return fields
+
+
+def _case(row: Value) -> Case:
+    row.allow([field.name for field in dataclasses.fields(Case)])
+    texts = ("arch", "upstream", "family", "message", "text", "kernel", "reproduce")
+    return Case(
+        **{name: row.get(name).text() for name in ("suite", "classname", "name")},
+        outcome=row.get("outcome").one_of(OUTCOMES),
+        **{name: row.optional(name, Value.text, "") for name in texts},
+        ledger=row.optional("ledger", _ledger, None),
+        fault=row.optional("fault", _fault, None),
+        tolerance_used=row.optional("tolerance_used", Value.number, None),
+        seconds=row.optional("seconds", Value.number, 0.0),
+    )
+
+
+def _ledger(entry: Value) -> LedgerUse:
+    entry.allow([field.name for field in dataclasses.fields(LedgerUse)])
+    texts = {name: entry.get(name).text() for name in ("name", "place", "reason")}
+    return LedgerUse(**texts, link=entry.optional("link", Value.text, ""))
+
+
+def _fault(fault: Value) -> CaseFault:
+    fault.allow([field.name for field in dataclasses.fields(CaseFault)])
+    return CaseFault(
+        **{name: fault.get(name).text() for name in ("kind", "message")},
+        **{name: fault.optional(name, Value.text, "") for name in ("access", "instruction", "detail")},
+        pc=fault.optional("pc", Value.whole, None),
+        address=fault.optional("address", Value.whole, None),
+        bytes=fault.optional("bytes", Value.whole, None),
+        wave=fault.optional("wave", Value.whole, None),
+        lane=fault.optional("lane", Value.whole, None),
+        error=fault.optional("error", Value.whole, None),
+        workgroup=fault.optional("workgroup", _wholes, ()),
+        nearest=fault.optional("nearest", _nearest, None),
+    )
+
+
+def _nearest(near: Value) -> NearestAllocation:
+    near.allow([field.name for field in dataclasses.fields(NearestAllocation)])
+    return NearestAllocation(
+        id=near.get("id").whole(),
+        base=near.get("base").whole(),
+        bytes=near.get("bytes").whole(),
+        kind=near.get("kind").text(),
+        label=near.get("label").text(),
+        freed=near.get("freed").truth(),
+        distance=near.get("distance").whole(),
+        overrun=near.get("overrun").whole(),
+    )
+
+
+def _wholes(values: Value) -> tuple[int, ...]:
+    return tuple(one.whole() for one in values.items())

@@ -1,0 +1,48 @@
+"""Where things are kept that outlive a build. Nothing needs to be set; each has an environment variable."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from .errors import UsageError
+
+
+def cache_folder() -> Path:
+    """Upstream trees, the compiler's own cache, the shared SCons cache: CKPM_CACHE, else the user's cache folder.
+
+    Raises UsageError: neither is known (a container's user without a home, and HOME unset).
+    """
+    if chosen := os.environ.get("CKPM_CACHE"):
+        return Path(chosen).absolute()
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if base.is_absolute():  # others are to be ignored (XDG Base Directory Specification)
+        return base / "ck-prefill-matrix"
+    try:
+        return Path.home() / ".cache" / "ck-prefill-matrix"
+    except RuntimeError as error:
+        raise UsageError("this user has no home folder for the cache: set CKPM_CACHE to a folder.") from error
+
+
+def ck_root(given: Path | None = None, upstreams: Sequence[str] = ()) -> Path | None:
+    """The checkout named by ``--ck-root``, else by CK_ROOT.
+
+    Raises UsageError: ``--ck-root`` is given, but the upstreams asked for (none: the default) have no use for it.
+    """
+    if given is not None and upstreams and "checkout" not in upstreams:
+        raise UsageError(
+            f"--ck-root {given} is the place of --upstream checkout, not of {', '.join(upstreams)}: leave one of the "
+            "two options out."
+        )
+    root = os.environ.get("CK_ROOT")
+    return given or (Path(root) if root else None)
+
+
+def upstream(given: str | None, root: Path | None) -> str:
+    """The upstream asked for; else the checkout that :func:`ck_root` found, else the default package."""
+    from ckpm.matrix.options import (
+        DEFAULT_UPSTREAM,  # here: SCons asks for the cache alone, and starts in half the time
+    )
+
+    return given or ("checkout" if root else DEFAULT_UPSTREAM)

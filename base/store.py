@@ -1,0 +1,150 @@
+"""What is kept between runs, checked whenever it is read: every entry says its own sha256, and no draft is left behind.
+
+An entry of a :class:`Store` is one file: a line with the sha256 of its name and content, then the content. A file that
+other programs open by name (a shared library, an object) can hold no such line: its sha256 lies beside it. What is not
+as it was written counts as absent, so that whoever needs it makes it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from .trust import why_untrusted
+
+SUFFIX = ".entry"
+BESIDE = ".sha256"
+DRAFTS = "drafts"
+_LOCK = ".lock"
+
+
+class Store:
+    """Entries in one folder, by keys that name everything an entry was made from."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def get(self, key: str) -> bytes | None:
+        """What was stored; None if nothing was, if it is damaged, or if others could have put it there."""
+        file = self._place(key)
+        with contextlib.suppress(OSError):
+            if not why_untrusted(file, self._folder):
+                return _content(file)
+        return None
+
+    def put(self, key: str, content: bytes) -> None:
+        """Store it, all at once, in place of what is there. A cache that can't be written costs time, nothing else."""
+        file = self._place(key)
+        with contextlib.suppress(OSError), draft_folder(self._folder) as drafts:
+            draft = drafts / file.name
+            draft.write_bytes(_digest(file.name, content) + b"\n" + content)
+            draft.replace(file)
+
+    def entries(self) -> list[Path]:
+        """The files of all entries."""
+        return sorted(self._folder.glob(f"*{SUFFIX}"))
+
+    def _place(self, key: str) -> Path:
+        return self._folder / f"{key}{SUFFIX}"
+
+
+def is_whole_entry(file: Path) -> bool:
+    """Whether a store's file is as it was written. Raises OSError: it can't be read."""
+    return _content(file) is not None
+
+
+def adopt(draft: Path, place: Path) -> None:
+    """Move a finished draft to its place, and beside it its sha256: that first. Raises OSError."""
+    digest = _beside(draft)
+    digest.write_text(_sha256(draft))
+    digest.replace(_beside(place))
+    draft.replace(place)
+
+
+def remember(file: Path, top: Path) -> None:
+    """Put its sha256 beside a finished file that another program made and keeps in its place, unless one is there.
+
+    Drafts are in ``top``, on the same file system. Raises OSError.
+    """
+    if _beside(file).exists():
+        return
+    with draft_folder(top) as drafts:
+        draft = drafts / _beside(file).name
+        draft.write_text(_sha256(file))
+        draft.replace(_beside(file))
+
+
+def is_adopted(file: Path) -> bool:
+    """Whether a file is there as :func:`adopt` put it there, or :func:`remember` saw it.
+
+    Raises OSError: there is something else than a file, or it can't be read.
+    """
+    try:
+        return _beside(file).read_text(errors="replace") == _sha256(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+@contextlib.contextmanager
+def draft_folder(top: Path) -> Iterator[Path]:
+    """A folder of this process inside ``top`` for what is not finished; it is gone at the end.
+
+    Of a process that was killed, the next one removes it: whose lock is free, nobody writes into any more.
+    Raises OSError.
+    """
+    drafts = top / DRAFTS
+    drafts.mkdir(parents=True, exist_ok=True)
+    for left in drafts.iterdir():
+        _remove_if_abandoned(left)
+    folder, lock = _locked_folder(drafts)
+    with lock:
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _locked_folder(drafts: Path) -> tuple[Path, IO[str]]:
+    """A new folder and its lock, which this process holds until it closes the file."""
+    while True:
+        folder = Path(tempfile.mkdtemp(dir=drafts))
+        with contextlib.suppress(FileNotFoundError):  # until it is locked, others may take it for abandoned
+            lock = (folder / _LOCK).open("w")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if (folder / _LOCK).exists():
+                return folder, lock
+            lock.close()
+
+
+def _remove_if_abandoned(folder: Path) -> None:
+    with contextlib.suppress(OSError), (folder / _LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _content(file: Path) -> bytes | None:
+    line, _, content = file.read_bytes().partition(b"\n")
+    return content if line == _digest(file.name, content) else None
+
+
+def _digest(name: str, content: bytes) -> bytes:
+    """The name takes part: an entry under another's name is damage, too."""
+    digest = hashlib.sha256(os.fsencode(name) + b"\0")
+    digest.update(content)
+    return digest.hexdigest().encode()
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _beside(file: Path) -> Path:
+    return file.with_name(file.name + BESIDE)

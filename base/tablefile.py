@@ -1,0 +1,195 @@
+"""Typed reading of the YAML tables: every complaint names the file, the line and the dotted path of the field.
+
+A table is a tree of :class:`Field`. A field knows where it was written, so that a mistake in a file of six hundred
+lines is found at once, also after a child dialect was laid over its parent.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from .bounded import LARGEST_TABLE, BoundsError, check_number, read_text
+from .bounded_yaml import check_yaml
+from .display import one_line
+from .errors import TableError
+
+T = TypeVar("T")
+
+_LONGEST = 1000  # characters of a complaint: names may be as long as a file
+_CONSTRUCTOR = yaml.constructor.SafeConstructor()
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One value of a table: a scalar, a list of fields, or a mapping of names to fields."""
+
+    value: Any
+    file: Path
+    line: int
+    path: str
+
+    def fail(self, message: str) -> TableError:
+        """The error for this field, to be raised by the caller."""
+        return _complaint(self.file, self.line, f"{self.path or 'top level'}: {message}")
+
+    def _typed(self, kind: type[T], what: str) -> T:
+        if not isinstance(self.value, kind) or (kind is int and isinstance(self.value, bool)):
+            raise self.fail(f"must be {what}, not {describe(self.value)}")
+        return self.value
+
+    def text(self) -> str:
+        return self._typed(str, "text")
+
+    def integer(self) -> int:
+        return self._typed(int, "a whole number")
+
+    def boolean(self) -> bool:
+        return self._typed(bool, "true or false")
+
+    def items(self) -> list[Field]:
+        return self._typed(list, "a list")
+
+    def mapping(self) -> dict[str, Field]:
+        return self._typed(dict, "a mapping")
+
+    def texts(self) -> tuple[str, ...]:
+        return tuple(item.text() for item in self.items())
+
+    def integers(self, count: int) -> tuple[int, ...]:
+        numbers = tuple(item.integer() for item in self.items())
+        if len(numbers) != count:
+            raise self.fail(f"must hold {count} whole numbers, not {len(numbers)}")
+        return numbers
+
+    def get(self, name: str) -> Field:
+        """The field ``name`` of this mapping.
+
+        Raises:
+            TableError: it is missing.
+        """
+        fields = self.mapping()
+        if name not in fields:
+            raise self.fail(f"field '{name}' is missing; it has {', '.join(fields) or 'no field'}")
+        return fields[name]
+
+    def find(self, name: str) -> Field | None:
+        return self.mapping().get(name)
+
+    def map(self, read: Callable[[Field], T]) -> dict[str, T]:
+        return {name: read(field) for name, field in self.mapping().items()}
+
+    def allow(self, names: Iterable[str]) -> None:
+        """Refuse names that nobody reads: a mistyped field must not be ignored."""
+        known = list(names)
+        for name, field in self.mapping().items():
+            if name not in known:
+                raise field.fail(f"unknown field; known here: {', '.join(known)}")
+
+
+def load(file: Path) -> Field:
+    """Read one YAML file.
+
+    Raises:
+        TableError: the file is missing, is no YAML, repeats a name in a mapping, is nested without end, or is not a
+            mapping at the top.
+    """
+    try:
+        text = read_text(file, LARGEST_TABLE)
+    except (OSError, ValueError) as error:
+        raise TableError(f"{file}:1: the table can't be read: {error}. Restore the file.") from error
+    if file.suffix == ".json":
+        text = text.replace("\t", " ")  # between JSON's tokens a tab is a space, which YAML doesn't allow everywhere
+    return _table(text, file)
+
+
+@functools.lru_cache(maxsize=256)  # every dialect lays its tables over its parents': the same files again and again
+def _table(text: str, file: Path) -> Field:
+    """The table that a file of this text holds. Nobody changes it: what is laid over it makes new mappings."""
+    try:
+        check_yaml(text)
+        node = _compose(text)
+        root = _field(node, file, "") if node else None
+    except BoundsError as error:
+        raise _complaint(file, error.line, f"not a table: {error}.") from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        line = mark.line + 1 if mark else 1
+        raise _complaint(file, line, f"not valid YAML: {error.problem}. Mend that line.") from error
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise _complaint(file, line, f"not valid YAML: {error.reason}. Mend that line.") from error
+    except RecursionError:
+        raise TableError(f"{file}:1: not a table: nested without end (an anchor that holds itself?).") from None
+    finally:
+        _CONSTRUCTOR.constructed_objects.clear()
+    if root is None:
+        raise TableError(f"{file}:1: the table is empty.")
+    root.mapping()
+    return root
+
+
+def _compose(text: str) -> yaml.Node | None:
+    """By libyaml, ten times faster, where PyYAML was built with it; a mistake is described by the Python one."""
+    try:
+        return yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError:
+        return yaml.compose(text, Loader=yaml.SafeLoader)
+
+
+def overlay(parent: Field, child: Field) -> Field:
+    """``child`` laid over ``parent``: mappings merge by name, everything else is replaced, null takes a name away."""
+    if not (isinstance(parent.value, dict) and isinstance(child.value, dict)):
+        return child
+    merged: dict[str, Field] = dict(parent.value)
+    for name, field in child.value.items():
+        if field.value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = overlay(merged.get(name, Field({}, field.file, field.line, field.path)), field)
+    return Field(merged, child.file, child.line, child.path)
+
+
+def _complaint(file: Path, line: int, message: str) -> TableError:
+    return TableError(f"{file}:{line}: {one_line(message, _LONGEST)}")
+
+
+def _field(node: yaml.Node, file: Path, path: str) -> Field:
+    line = node.start_mark.line + 1
+    if isinstance(node, yaml.MappingNode):
+        fields: dict[str, Field] = {}
+        for name_node, value_node in node.value:
+            if not isinstance(name_node, yaml.ScalarNode):
+                at = name_node.start_mark.line + 1
+                raise _complaint(file, at, f"{path}: a name must be a word, no collection.")
+            name = str(name_node.value)
+            here = f"{path}.{name}" if path else name
+            if name in fields:
+                raise _complaint(file, name_node.start_mark.line + 1, f"{here}: written twice. Keep one.")
+            fields[name] = _field(value_node, file, here)
+        return Field(fields, file, line, path)
+    if isinstance(node, yaml.SequenceNode):
+        return Field([_field(item, file, f"{path}[{i}]") for i, item in enumerate(node.value)], file, line, path)
+    if node.tag == "tag:yaml.org,2002:bool" and node.value not in ("true", "false"):
+        return Field(node.value, file, line, path)  # YAML 1.1 reads the axis value `no` as a bool
+    try:
+        if node.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float"):
+            check_number(node.value)
+        value = _CONSTRUCTOR.construct_object(node)
+    except (ValueError, yaml.YAMLError) as error:
+        raise _complaint(file, line, f"{path}: not a value: {error}") from error
+    return Field(value, file, line, path)
+
+
+def describe(value: object) -> str:
+    """A value in the words of a complaint."""
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    return "empty" if value is None else f"{value!r}"

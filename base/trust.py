@@ -1,0 +1,121 @@
+"""Whether what is going to be run was put there by somebody who may decide that: this user, root, or whoever owns the
+text of this program. Whoever else can write to a file, or to a folder above it, could put a program of theirs there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import secrets
+import stat
+import tempfile
+from pathlib import Path
+
+from .errors import UntrustedFileError
+from .files import make_folder, writing
+
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def trusted_owners() -> frozenset[int]:
+    """User ids whose files may be run."""
+    return frozenset({os.geteuid(), 0, Path(__file__).stat().st_uid})
+
+
+def why_untrusted(path: Path, top: Path, owners: frozenset[int] | None = None, instead: str = "") -> str:
+    """Why ``path`` must not be run, and what to do; '' if it may. Folders above it are looked at up to ``top``.
+
+    ``instead`` is what the user can do (default: delete ``top``, a cache). Raises OSError: it is not there, or can't be
+    looked at.
+    """
+    instead = instead or f"Delete {top}: it is made again"
+    allowed = trusted_owners() if owners is None else owners
+    for part in (path, *path.parents):
+        link, there = part.lstat(), part.stat()
+        for one in (link, there):
+            if one.st_uid not in allowed:
+                return (
+                    f"{part}: it belongs to user {_name(one.st_uid)}, and what it holds would be run as "
+                    f"{_name(os.geteuid())}. {instead}; or, if you trust all that is in it: "
+                    f"chown -R {os.geteuid()} {top}"
+                )
+        if there.st_mode & _OTHERS_WRITE:
+            return (
+                f"{part}: other users can write to it (mode {stat.S_IMODE(there.st_mode):o}), and what it holds would "
+                f"be run. {instead}; or, if you trust all that is in it: chmod -R go-w {top}"
+            )
+        if part == top:
+            break
+    return ""
+
+
+def keep_others_out() -> None:
+    """From now on, other users can't write to what this process and its children make."""
+    os.umask(os.umask(0o077) | _OTHERS_WRITE)
+
+
+def _name(user: int) -> str:
+    try:
+        return f"{pwd.getpwuid(user).pw_name} ({user})"
+    except KeyError:
+        return str(user)
+
+
+_OTHERWISE = "set CKPM_CACHE to another folder"
+_KEY_BYTES = 32
+
+
+def demand_trusted(path: Path, top: Path, instead: str = "") -> None:
+    """Refuse what other users could have made or changed; folders are looked at up to ``top``.
+
+    ``instead`` is what the user can do (default: delete ``top``, a cache). Raises UntrustedFileError; OSError if
+    ``path`` is not there.
+    """
+    if why := why_untrusted(path, top, instead=instead):
+        raise UntrustedFileError(why)
+
+
+def demand_trusted_library(library: Path) -> None:
+    """Refuse a kernel library that another user made or can change. Raises UntrustedFileError."""
+    file = library.absolute()
+    if file.exists():
+        demand_trusted(file, file.parent, "Build it again")
+
+
+def demand_private(cache: Path) -> None:
+    """Make the cache folder if there is none; refuse one that, or a folder or file in which, others can write to.
+
+    Raises:
+        UntrustedFileError: somebody else owns it or can write to it.
+        DiskFullError, OutputError: it can't be made.
+    """
+    keep_others_out()
+    make_folder(cache, _OTHERWISE)
+    with writing(cache, _OTHERWISE):
+        for place in (cache, *cache.iterdir()):
+            with contextlib.suppress(FileNotFoundError):  # a lock or draft of another process has gone meanwhile
+                demand_trusted(place, cache)
+
+
+def signing_key(cache: Path) -> bytes:
+    """A secret of this user in the cache folder, made when it is first asked for.
+
+    Raises:
+        UntrustedFileError: somebody else can write to the cache, or read the key, or it is no key.
+        DiskFullError, OutputError: it can't be made or read.
+    """
+    demand_private(cache)
+    file = cache / "key"
+    with writing(file, _OTHERWISE):
+        if not file.exists():
+            with tempfile.NamedTemporaryFile(dir=cache, prefix=".key.") as draft:  # readable by this user alone
+                draft.write(secrets.token_bytes(_KEY_BYTES))
+                draft.flush()
+                with contextlib.suppress(FileExistsError):  # another process was first: its key counts
+                    os.link(draft.name, file)
+        demand_trusted(file, cache)
+        key = file.read_bytes()
+        if file.stat().st_mode & 0o077 or len(key) != _KEY_BYTES:
+            raise UntrustedFileError(f"{file}: others can read it, or it is damaged. Delete it: it is made again.")
+    return key

@@ -1,0 +1,100 @@
+"""The cold path: what a runner without any cache pays for a library, one suite and the gate, and what of that is what.
+
+The whole is one run with an empty cache folder, in which libc++ and the emulator's core are made beside the kernels.
+Those two are then made once more, each in an empty folder of its own, to know their shares in processor seconds, which
+don't depend on what else the machine does. The environment's installation is not in it.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ckpm.base import jobs
+from ckpm.base.errors import BenchError
+from ckpm.bench.figures import Figure
+from ckpm.kernels.code.toolchains import detect
+from ckpm.kernels.library.request import PROJECT
+
+ARCH = "gfx950"
+_LIMIT_SECONDS = 120
+_FETCH = "import sys; from pathlib import Path; from ckpm.kernels.upstream.trees import locate; " \
+         "locate(sys.argv[1], cache=Path(sys.argv[2]))"  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Seconds by the clock, and of all processors."""
+
+    wall: float
+    processors: float
+
+    def __str__(self) -> str:
+        return f"{self.wall:.0f} s, {self.processors:.0f} of processors"
+
+
+def figures(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
+    """Raises BenchError: a step failed; ToolchainMissingError."""
+    cache = folder / "cache"
+    options = ["--upstream", upstream, "--work", str(folder)]
+    emulated = ["--arch", ARCH, *options]
+    parts = {
+        "CK's package fetched": python(cache, "-c", _FETCH, upstream, str(cache)),
+        "library, libc++ and the emulator's core": python(
+            cache, "-m", "ckpm.kernels", "build", "--emulator", "--toolchain", toolchain, *emulated
+        ),
+        "suite large-kv": python(cache, "-m", "ckpm.suites", "--suite", "large-kv", "--device", "emulator", *emulated),
+        "gate": python(cache, "-m", "ckpm.reports", "gate", *emulated),
+    }
+    total = sum(part.wall for part in parts.values())
+    shares = {"libc++": _libcxx(toolchain, folder / "libcxx"), "core": _core(folder / "core")}
+    return [
+        Figure(
+            f"library, suite large-kv and gate without any cache, on {jobs.processors()} processors",
+            f"{total:.0f} s ({'; '.join(f'{name} {part}' for name, part in parts.items())})",
+            f"< {_LIMIT_SECONDS} s on 2",
+            total < _LIMIT_SECONDS,
+        ),
+        Figure(
+            "of it, in processor seconds when made alone",
+            ", ".join(f"{name} {part.processors:.0f}" for name, part in shares.items()),
+            "reported",
+            None,
+        ),
+    ]
+
+
+def python(cache: Path, *words: str) -> Spent:
+    """What a command of ours takes with a cache folder. Raises BenchError: it failed."""
+    return _spent([sys.executable, *words], {"CKPM_CACHE": str(cache)})
+
+
+def _core(cache: Path) -> Spent:
+    return python(cache, "-m", "ckpm_emulator", "core")
+
+
+def _libcxx(toolchain: str, cache: Path) -> Spent:
+    """A link of nothing. A toolchain of the machine has its C++ library."""
+    compiler = detect(toolchain, cache=cache)
+    source = cache / "nothing.cpp"
+    source.write_text("")
+    command = [*compiler.linker, *compiler.link_flags, str(source), "-o", str(source.with_suffix(".so"))]
+    return _spent(command, compiler.environment)
+
+
+def _spent(command: Sequence[str], environment: Mapping[str, str]) -> Spent:
+    """Raises BenchError: the command failed."""
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    done = subprocess.run(
+        command, cwd=PROJECT, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+    wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode != 0:
+        raise BenchError(f"{' '.join(command)} failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return Spent(wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)

@@ -1,0 +1,173 @@
+"""Figures of running what was built on the emulated gfx950: a long workgroup, the start of a launch, all suites."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ckpm.attention.launch.buffers import prepare
+from ckpm.attention.launch.c_abi import Library, Status
+from ckpm.attention.launch.device import Device, choose
+from ckpm.attention.launch.launching import arguments, uploaded
+from ckpm.base import jobs
+from ckpm.base.errors import BenchError
+from ckpm.bench.figures import Figure, timed
+from ckpm.kernels.library.request import LIBRARY, PROJECT
+from ckpm.matrix.problems.problem import SUITES, Problem
+
+ARCH = "gfx950"
+_CPU = Path("/proc/cpuinfo")
+_PLAIN = "import sys; from ckpm.bench.emulated import plain_seconds; print(plain_seconds(*sys.argv[1:]))"
+_START = "import sys; from ckpm.bench.emulated import first_launch; print(first_launch(sys.argv[1]))"
+
+
+def _problem(name: str, seqlen_k: int, heads: int = 1) -> Problem:
+    """bf16, head dim 128, 64 queries: one workgroup a head."""
+    return Problem(
+        name=f"bench/{name}",
+        suite="dispatch",
+        tier="smoke",
+        group="bench",
+        table_end="zeros",
+        seqlens_q=(64,),
+        seqlens_k=(seqlen_k,),
+        nhead_q=heads,
+        nhead_k=heads,
+    )
+
+
+def first_launch(library: str) -> float:
+    """Seconds of the first launch of this process, of a problem of one tile."""
+    device = choose("emulator", ARCH, threads=1)
+    return _best(device, device.load(Path(library)), _problem("first", 128), 1)
+
+
+def plain_seconds(library: str, core: str) -> float:
+    """Processor seconds of the long workgroup on another core."""
+    device = choose("emulator", ARCH, threads=1, core=Path(core))
+    return _long(device, device.load(Path(library)))
+
+
+def _long(device: Device, library: Library) -> float:
+    """Processor seconds on one processor, the best of five: what it takes whatever else the machine does."""
+    return _best(device, library, _problem("long", 131072), 5, time.process_time)
+
+
+def _best(
+    device: Device, library: Library, problem: Problem, launches: int, clock: Callable[[], float] = time.perf_counter
+) -> float:
+    """Seconds of the fastest of some launches, uploads left out. Raises BenchError: one did not run to its end."""
+    prepared, seconds = prepare(problem, ARCH), []
+    with uploaded(device, prepared) as memory:
+        given = arguments(prepared, memory)
+        for _ in range(launches):
+            device.reset_counters()
+            started = clock()
+            launch = library.launch(given)
+            fault = device.fault()
+            seconds.append(clock() - started)
+            if fault or launch.status != Status.OK:
+                raise BenchError(f"{problem.name}: {fault.message if fault else launch.message}")
+    return min(seconds)
+
+
+def _called(command: Sequence[str]) -> str:
+    """Standard output of a Python module of ours. Raises BenchError."""
+    process = subprocess.run([sys.executable, *command], cwd=PROJECT, capture_output=True, text=True, check=False)
+    if process.returncode != 0:
+        raise BenchError(f"{' '.join(command)} failed: {process.stdout[-2000:]}{process.stderr[-2000:]}")
+    return process.stdout
+
+
+def figures(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
+    """Build the smoke tier below ``folder`` (objects come from the shared cache if they are there) and run it.
+
+    Raises:
+        BenchError: a build, launch or suite failed.
+    """
+    options = ["--upstream", upstream, "--work", str(folder)]
+    _called(["-m", "ckpm.kernels", "build", "--arch", ARCH, "--toolchain", toolchain, *options])
+    path = folder / "build" / ARCH / upstream / LIBRARY
+    device = choose("emulator", ARCH, threads=1)
+    library = device.load(path)
+    return [*_one_workgroup(device, library, path), _start(path), _scaling(device, library), _suites(options)]
+
+
+def _one_workgroup(device: Device, library: Library, path: Path) -> list[Figure]:
+    """With the core as it was before it had short ways for the usual cases of an instruction, in the same run.
+
+    That is without the huge pages for device memory, too: both came to make this workgroup faster.
+    """
+    wide = "avx512f" in _CPU.read_text(encoding="utf-8")
+    best = _long(device, library)
+    (counted,) = device.counters()["kernels"].values()
+    instructions = counted["instructions"]
+    rate = sum(instructions.values()) / best
+    core = _called(["-m", "ckpm_emulator", "core", "--plain"]).strip()
+    plain = float(_called(["-c", _PLAIN, str(path), core]))
+    name, seconds = ("AVX-512", 0.5) if wide else ("AVX2", 1.5)
+    return [
+        Figure(
+            "emulator: one workgroup, seqlen_k 131072, d128, bf16, gfx950",
+            f"{best:.2f} s",
+            f"< {seconds} s ({name})",
+            best < seconds,
+        ),
+        Figure(
+            "emulator: wave-instructions of it",
+            f"{rate / 1e6:.1f} million a second",
+            ">= 8 million (AVX-512)" if wide else "none (AVX2)",
+            rate >= 8e6 if wide else None,
+        ),
+        Figure(
+            "emulator: it against the core without short ways (-DEMU_PLAIN)",
+            f"{plain / best:.2f} times ({sum(instructions.values()) / plain / 1e6:.1f} million a second)",
+            ">= 2 times",
+            plain / best >= 2,
+        ),
+    ]
+
+
+def _start(library: Path) -> Figure:
+    """The first process fills the cache of decoded code objects if it has to."""
+    seconds = min(float(_called(["-c", _START, str(library)])) for _ in range(4))
+    return Figure(
+        "emulator: start-up and end of a process's first launch (decoded code in the cache)",
+        f"{1000 * seconds:.0f} ms",
+        "< 50 ms",
+        seconds < 0.05,
+    )
+
+
+def _scaling(device: Device, library: Library) -> Figure:
+    problem, most = _problem("heads", 2048, heads=64), jobs.processors()
+    seconds = {}
+    for threads in sorted({1, 2, most // 2, most} - {0}):
+        device.configure(threads=threads)
+        seconds[threads] = _best(device, library, problem, 3)
+    speedups = ", ".join(f"{seconds[1] / own:.2f} on {threads}" for threads, own in seconds.items() if threads > 1)
+    return Figure(
+        "emulator: 64 workgroups, times as fast as on one processor",
+        f"{speedups} ({seconds[1]:.2f} s on one)",
+        "reported",
+        None,
+    )
+
+
+def _suites(options: Sequence[str]) -> Figure:
+    parts = {}
+    for suite in SUITES:
+        command = ["-m", "ckpm.suites", "--suite", suite, "--arch", ARCH, "--device", "emulator", *options]
+        parts[suite] = timed(functools.partial(_called, command))
+    total = sum(parts.values())
+    by_suite = ", ".join(f"{suite} {seconds:.0f}" for suite, seconds in parts.items())
+    return Figure(
+        f"smoke tier of all suites on {jobs.processors()} processors, once built",
+        f"{total:.0f} s ({by_suite})",
+        "< 120 s on 2",
+        total < 120,
+    )

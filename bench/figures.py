@@ -1,0 +1,35 @@
+"""Measured figures and their table."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ckpm.base import jobs
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measured figure. ``met`` is None where no target is set."""
+
+    what: str
+    measured: str
+    target: str
+    met: bool | None
+
+
+def timed(action: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    action()
+    return time.perf_counter() - started
+
+
+def table(figures: Sequence[Figure]) -> str:
+    """The figures as a Markdown table."""
+    rows = ["| figure | measured | target | met |", "| --- | --- | --- | --- |"]
+    words = {True: "yes", False: "NO", None: "-"}
+    rows += [f"| {f.what} | {f.measured} | {f.target} | {words[f.met]} |" for f in figures]
+    machine = f"{jobs.processors()} processors, {platform.machine()}, Python {platform.python_version()}"
+    return f"# Bench\n\nMachine: {machine}.\n\n" + "\n".join(rows) + "\n"

@@ -1,0 +1,126 @@
+"""A compile step on a worker: the same step as on the client, with this machine's compiler and headers.
+
+A worker gets a source's text and gives back an object; it shares no folder with the client. It compares who it is with
+who the client is, plans the step itself, with the function that planned it there, and compares the signatures: flags,
+toolchain, upstream and our headers are all in them, so that no object of anything else can come back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from distributed import get_worker
+
+from ckpm.base import settings
+from ckpm.base.errors import CkPrefillError
+from ckpm.cluster.errors import ForeignWorkerError, WorkerFailedError
+from ckpm.cluster.identity import Identity, Sources
+from ckpm.cluster.session import Session, session_here, task_here
+from ckpm.kernels.code.toolchains import detect
+from ckpm.kernels.library.plan import Step
+from ckpm.kernels.library.request import Request, compile_step, identity_of
+from ckpm.kernels.library.run_step import run_command
+from ckpm.matrix.selection import Selection
+
+_GUARD = Path(__file__).resolve().parent / "guard.py"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """What all compile steps of a build share, and who the client is."""
+
+    sources: Sources
+    archs: tuple[str, ...]
+    families: tuple[str, ...]
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One step: ``source`` is its path below the work folder, ``text`` its bytes."""
+
+    session: str
+    recipe: Recipe
+    source: str
+    text: bytes
+    kernels: tuple[str, ...]
+    signature: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What a compiler left: its exit code and words, the object if it succeeded, and the worker's name."""
+
+    code: int
+    output: str
+    data: bytes
+    worker: str
+
+
+def compile_job(job: Job) -> Compiled:
+    """Run on a worker.
+
+    Raises:
+        ForeignWorkerError: this worker would compile something else.
+        WorkerFailedError: this worker can't compile.
+    """
+    session = session_here(job.session)
+    key, name = task_here()
+    try:
+        request, identity = session.once("request", lambda: _request(job.recipe))
+        with tempfile.TemporaryDirectory(prefix="ckpm-", dir=get_worker().local_directory) as folder:
+            step = _own_step(job, request, identity, Path(folder))
+            environment = {**os.environ, **request.toolchain.environment}
+            code, output = _run(session, key, step, Path(folder), environment)
+            data = (Path(folder) / step.target).read_bytes() if code == 0 else b""
+    except ForeignWorkerError as error:
+        raise ForeignWorkerError(f"worker {name}: {error}") from None
+    except (CkPrefillError, OSError) as error:
+        raise WorkerFailedError(f"worker {name} can't compile: {error}") from None
+    return Compiled(code, output, data, name)
+
+
+def _request(recipe: Recipe) -> tuple[Request, tuple[str, ...]]:
+    """The client's request as far as compiling goes, with this machine's toolchain and tree; what decides about it.
+
+    Raises ForeignWorkerError, and the errors of toolchains and upstreams.
+    """
+    cache = settings.cache_folder()
+    if differences := recipe.identity.differences(recipe.sources.identity(cache)):
+        raise ForeignWorkerError("; ".join(differences))
+    request = Request(
+        selection=Selection(archs=recipe.archs, families=recipe.families),
+        tree=recipe.sources.tree(cache),
+        toolchain=detect(recipe.sources.toolchain, cache=cache),
+        work=Path(),
+        object_cache=None,
+    )
+    return request, identity_of(request)
+
+
+def _own_step(job: Job, request: Request, identity: tuple[str, ...], folder: Path) -> Step:
+    """The job's step with this machine's paths; its source is in place. Raises ForeignWorkerError."""
+    source = folder / job.source
+    source.parent.mkdir(parents=True)
+    source.write_bytes(job.text)
+    step = compile_step(request, identity, source, job.kernels)
+    if step.signature != job.signature or step.sources != (job.source,):
+        raise ForeignWorkerError(f"it would compile {job.source} with other flags, headers or paths than the client")
+    (folder / step.target).parent.mkdir(parents=True)
+    return step
+
+
+def _run(session: Session, key: str, step: Step, folder: Path, environment: dict[str, str]) -> tuple[int, str]:
+    """Run a step's command so that it ends with its task, and with this process."""
+    theirs, ours = os.pipe()
+    os.set_inheritable(theirs, True)
+    with os.fdopen(ours, "wb") as owner, contextlib.ExitStack() as stack:
+        stack.callback(os.close, theirs)
+        stack.enter_context(session.ended_by(key, owner.close))
+        command = (sys.executable, "-I", "-S", str(_GUARD), str(theirs), *step.argv)
+        return run_command(command, environment, folder)

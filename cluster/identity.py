@@ -1,0 +1,80 @@
+"""Who a machine is, as far as its results depend on it: this project's text, the toolchain, the upstream.
+
+A client says who it is, and every worker compares before it works: results of two commits are never mixed. Of the
+project the text of its rooms counts, also where that differs from the commit, and the commit where git knows it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from ckpm.kernels.code.toolchains import detect
+from ckpm.kernels.upstream.trees import Tree, locate
+
+PROJECT = Path(__file__).resolve().parents[1]
+ROOMS = ("base", "matrix", "kernels", "attention", "emulator", "suites")
+_TEXTS = frozenset((".py", ".yaml", ".j2", ".h", ".hpp", ".cpp", ".map"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """``text`` is the digest of the rooms' text, ``commit`` '' where git is missing. What isn't needed is ''."""
+
+    text: str
+    commit: str
+    toolchain: str = ""
+    upstream: str = ""
+
+    def differences(self, worker: Identity) -> list[str]:
+        """A few words for each part in which a worker is another than this client.
+
+        A commit that is not known on both sides counts as the same: the text decides.
+        """
+        lines = []
+        for name in (field.name for field in dataclasses.fields(self)):
+            mine, theirs = getattr(self, name), getattr(worker, name)
+            if mine != theirs and (name != "commit" or (mine and theirs)):
+                lines.append(f"{name}: the client's {mine or 'none'}, the worker's {theirs or 'none'}")
+        return lines
+
+
+@functools.cache
+def project(root: Path = PROJECT) -> Identity:
+    """Digest and commit of this project as it was when this process first asked."""
+    total = hashlib.sha256()
+    for file in sorted(file for room in ROOMS for file in (root / room).rglob("*") if file.suffix in _TEXTS):
+        total.update(file.relative_to(root).as_posix().encode() + b"\0")
+        total.update(hashlib.sha256(file.read_bytes()).digest())
+    return Identity(text=total.hexdigest()[:16], commit=_commit(root))
+
+
+def _commit(root: Path) -> str:
+    command = ["git", "-C", str(root), "rev-parse", "HEAD"]
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    except OSError:
+        return ""
+    return run.stdout.strip() if run.returncode == 0 else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """Where a build's compiler and headers come from, in words that hold on every machine (``ck_root`` a path)."""
+
+    toolchain: str
+    upstream: str
+    ck_root: str = ""
+
+    def tree(self, cache: Path) -> Tree:
+        """Raises what :func:`ckpm.kernels.upstream.trees.locate` raises."""
+        return locate(self.upstream, cache=cache, ck_root=Path(self.ck_root) if self.ck_root else None)
+
+    def identity(self, cache: Path) -> Identity:
+        """Of this machine. Raises the errors of toolchains and upstreams."""
+        toolchain = detect(self.toolchain, cache=cache)
+        return dataclasses.replace(project(), toolchain=toolchain.identity, upstream=self.tree(cache).identity)

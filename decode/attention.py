@@ -1,0 +1,118 @@
+"""Decode attention on the emulated device: both stages compiled by Triton, launched as Triton's runtime does it."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ckpm.attention.launch.device import EmulatedDevice
+from ckpm.attention.launch.encodings import from_bf16, to_bf16
+from ckpm.attention.launch.hip_api import Memory
+from ckpm.decode.guard.candidates import Candidate
+from ckpm.decode.guard.compiling import Code, compiled, function_of
+from ckpm.decode.problem import Array, Cache, Launch, Shape
+
+SOURCE = Path(__file__).with_name("splitk.py")
+_LANES = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoded:
+    """``out``: float32 of the kernels' bf16, (sequences, heads, head_dim); counters of the device for both stages."""
+
+    out: Array
+    counters: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stages:
+    """The code of both: attention of each split, and the sum over the splits."""
+
+    attention: Code
+    reduction: Code
+
+
+def compiled_stages(candidates: tuple[Candidate, Candidate]) -> Stages:
+    """Raises TritonMissingError, KernelFileError."""
+    first, second = (compiled(function_of(SOURCE, one.kernel), one) for one in candidates)
+    return Stages(attention=first, reduction=second)
+
+
+def decode(
+    device: EmulatedDevice,
+    stages: Stages,
+    shape: Shape,
+    launch: Launch,
+    q: Array,
+    cache: Cache,
+    lengths: Array,
+    after_first: Callable[[], None] = lambda: None,
+) -> Decoded:
+    """Attention of one token of each sequence, ``q`` (sequences, heads_kv * heads_q, head_dim), softmax over lengths.
+
+    ``stages`` are of this shape and launch, and of the device's arch. ``after_first`` is called between the two, of
+    which a device keeps the last one's recording.
+
+    Raises:
+        DeviceError: a launch faults.
+    """
+    sequences, heads = len(lengths), shape.heads_kv * shape.heads_q
+    capacity = cache.pages.shape[1] if cache.pages is not None else cache.k.shape[0] // sequences
+    pages = cache.pages if cache.pages is not None else np.zeros(1, np.int32)
+    with ExitStack() as stack:
+        memory, given = _memory(device, stack)
+        scales = (cache.k_scale, cache.k_shift, cache.v_scale, cache.v_shift)
+        inputs = [given(one) for one in (to_bf16(q), cache.k, cache.v, *scales)]
+        parts, sums = (memory(4 * sequences * heads * shape.splits * width) for width in (shape.head_dim, 1))
+        out = memory(2 * q.size)
+        rest = [given(np.asarray(lengths, np.int32)), given(pages)]
+        numbers = [ctypes.c_int32(capacity), ctypes.c_float(math.log2(math.e) / math.sqrt(shape.head_dim))]
+        device.reset_counters()
+        grid, buffers = (sequences, shape.heads_kv, shape.splits), [*inputs, parts, sums, *rest]
+        _launch(device, stages.attention, grid, launch.num_warps, buffers, numbers)
+        after_first()
+        _launch(device, stages.reduction, (sequences * heads, 1, 1), 1, [parts, sums, out])
+        return Decoded(
+            out=from_bf16(device.hip.read(out, np.uint16, q.shape)).astype(np.float32), counters=dict(device.counters())
+        )
+
+
+def _memory(device: EmulatedDevice, stack: ExitStack) -> tuple[Callable[[int], Memory], Callable[[Array], Memory]]:
+    """What allocates bytes, and what copies an array to the device; the stack frees them."""
+
+    def free(taken: Memory) -> None:
+        if device.fault() is None:  # else every call fails, and would hide what the launch says
+            device.hip.free(taken)
+
+    def memory(size: int) -> Memory:
+        taken = device.hip.malloc(size)
+        stack.callback(free, taken)
+        return taken
+
+    def given(data: Array) -> Memory:
+        taken = memory(data.nbytes)
+        device.hip.write(taken, data)
+        return taken
+
+    return memory, given
+
+
+def _launch(
+    device: EmulatedDevice,
+    code: Code,
+    grid: tuple[int, int, int],
+    warps: int,
+    buffers: list[Memory],
+    numbers: list[Any] | None = None,
+) -> None:
+    """The kernel's arguments, then the two scratch pointers that Triton appends, which these kernels don't use."""
+    pointers = [ctypes.c_uint64(one.address) for one in buffers]
+    arguments = [*pointers, *(numbers or []), ctypes.c_uint64(0), ctypes.c_uint64(0)]
+    device.launch_code(code.binary, code.symbol, grid, _LANES * warps, arguments, code.lds_bytes)

@@ -1,0 +1,121 @@
+"""The decode kernels as files, ``<arch>/decode/``: gates and devices read them without Triton.
+
+``decode.json`` names for each problem (decode/gated.py) what was compiled, and where the two code objects lie.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ckpm.base.bounded import read_bytes
+from ckpm.base.display import show
+from ckpm.base.errors import MeasureError, RecordError
+from ckpm.base.files import write_atomically
+from ckpm.base.records import Source, Value, as_text
+from ckpm.decode.attention import Stages, compiled_stages
+from ckpm.decode.gated import Problem, problems
+from ckpm.decode.guard.compiling import Code
+from ckpm.decode.guard.packages import demand_triton
+from ckpm.matrix.dialects import check_built_arch
+
+FOLDER, MANIFEST = "decode", "decode.json"
+ARCHS = ("gfx942", "gfx950")
+_FORMAT = 1
+_AGAIN = "Build again: nox -s build-decode"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """``compiler``: Triton with its version. ``stages`` by the problem's name, in the order of the table."""
+
+    arch: str
+    compiler: str
+    stages: Mapping[str, Stages]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--arch", action="append", help=f"may be given again (default: {', '.join(ARCHS)})")
+    parser.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Raises TritonMissingError, UnknownArchError, KernelFileError, DiskFullError, OutputError."""
+    demand_triton()
+    for arch in args.arch or ARCHS:
+        check_built_arch(arch)
+        file = place(args.work, arch)
+        write(file, arch, {one: compiled_stages(one.candidates(arch)) for one in problems(arch)})
+        show(f"{len(problems(arch))} problems of {arch}: {file}")
+    return 0
+
+
+def place(work: Path, arch: str) -> Path:
+    return work / "build" / arch / FOLDER / MANIFEST
+
+
+def code_file(folder: Path, name: str, stage: str) -> Path:
+    return folder / f"{name}.{stage}.hsaco"
+
+
+def write(file: Path, arch: str, compiled: Mapping[Problem, Stages]) -> None:
+    """The code objects, then the file that names them. Raises DiskFullError, OutputError."""
+    import triton
+
+    rows = {}
+    for problem, stages in compiled.items():
+        each = {"attention": stages.attention, "reduction": stages.reduction}
+        for stage, code in each.items():
+            write_atomically(code_file(file.parent, problem.name, stage), code.binary)
+        identities = [candidate.identity for candidate in problem.candidates(arch)]
+        rows[problem.name] = {"identities": identities, **{stage: _row(code) for stage, code in each.items()}}
+    document = {"format": _FORMAT, "arch": arch, "compiler": f"triton {triton.__version__}", "problems": rows}
+    write_atomically(file, as_text(document))
+
+
+def read(file: Path, arch: str) -> Built:
+    """What :func:`write` left.
+
+    Raises:
+        MeasureError: nothing was built for the arch, or of other problems than there are now.
+        RecordError: the file or a code object that it names is damaged.
+    """
+    if not file.is_file():
+        raise MeasureError(f"{file}: no decode kernels were built for {arch}. Build them: nox -s build-decode")
+    root = Source(place=file, what="built decode kernels", remedy=_AGAIN, error=RecordError).read()
+    root.allow(("format", "arch", "compiler", "problems"))
+    if root.get("format").whole() != _FORMAT or root.get("arch").text() != arch:
+        raise root.fail(f"no decode kernels of {arch} in format {_FORMAT}")
+    rows = root.get("problems").map(lambda one: one)
+    known = {one.name: one for one in problems(arch)}
+    for name in {*rows, *known}:
+        now = [one.identity for one in known[name].candidates(arch)] if name in known else None
+        if name not in rows or [one.text() for one in rows[name].get("identities").items()] != now:
+            raise MeasureError(f"{file}: '{name}' is not what decode/gated.py names today. {_AGAIN}.")
+    stages = {
+        name: Stages(attention=_code(file, name, "attention", row), reduction=_code(file, name, "reduction", row))
+        for name, row in ((name, rows[name]) for name in known)
+    }
+    return Built(arch=arch, compiler=root.get("compiler").text(), stages=stages)
+
+
+def _row(code: Code) -> dict[str, Any]:
+    digest = hashlib.sha256(code.binary).hexdigest()
+    return {"sha256": digest, "symbol": code.symbol, "lds_bytes": code.lds_bytes}
+
+
+def _code(manifest: Path, name: str, stage: str, row: Value) -> Code:
+    stored = row.get(stage)
+    file = code_file(manifest.parent, name, stage)
+    try:
+        binary = read_bytes(file)
+    except OSError as error:
+        raise stored.fail(f"{file.name} can't be read: {error}") from error
+    if hashlib.sha256(binary).hexdigest() != stored.get("sha256").text():
+        raise stored.get("sha256").fail(f"{file.name} has other bytes")
+    return Code(binary=binary, symbol=stored.get("symbol").text(), lds_bytes=stored.get("lds_bytes").count())

@@ -1,0 +1,77 @@
+"""Configurations of a Triton kernel, each known by what it is: function, arch, types, constants and launch options.
+
+The name that a compiler gives a kernel is no part of that: it changes with Triton's version.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ckpm.decode.guard.figures import Figures
+
+Constant = int | float | str | bool | None
+# of Triton's Config and launches, with its defaults on AMD's GPUs
+LAUNCH_OPTIONS: Mapping[str, Constant] = {"num_warps": 4, "num_stages": 2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One configuration of ``kernel`` for one arch.
+
+    ``signature`` has each argument that is no constant, with its type as Triton writes it: ``*bf16``, ``i32``;
+    ``:16`` behind it says that address or value is a multiple of 16. ``options`` are num_warps, num_stages and such.
+    """
+
+    kernel: str
+    arch: str
+    signature: Mapping[str, str]
+    constexprs: Mapping[str, Constant]
+    options: Mapping[str, Constant]
+
+    @property
+    def identity(self) -> str:
+        """What it is, as text: equal for equal candidates, whatever the order of their members."""
+        members = (self.kernel, self.arch, dict(self.signature), dict(self.constexprs), dict(self.options))
+        return json.dumps(members, sort_keys=True)
+
+    @property
+    def words(self) -> str:
+        """For people: kernel, arch, constants and options."""
+        chosen = {**self.constexprs, **self.options}
+        types = ",".join(dict.fromkeys(self.signature.values()))
+        return f"{self.kernel} {self.arch} ({types}) " + " ".join(f"{name}={value}" for name, value in chosen.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A candidate with its figures, None if it doesn't compile, and the reasons to prune it, none if it fits."""
+
+    candidate: Candidate
+    figures: Figures | None
+    reasons: tuple[str, ...] = field(default=())
+
+    @property
+    def fits(self) -> bool:
+        return not self.reasons
+
+
+def candidate(
+    kernel: str,
+    arch: str,
+    arguments: tuple[str, ...],
+    signature: Mapping[str, str],
+    constexprs: Mapping[str, Constant],
+    configuration: Mapping[str, Constant],
+) -> Candidate:
+    """A kernel's candidate: members of the configuration that are ``arguments`` of it are constants, others options."""
+    inside = {name: value for name, value in configuration.items() if name in arguments}
+    outside = {name: value for name, value in configuration.items() if name not in arguments}
+    return Candidate(
+        kernel=kernel,
+        arch=arch,
+        signature=signature,
+        constexprs={**constexprs, **inside},
+        options={**LAUNCH_OPTIONS, **outside},
+    )

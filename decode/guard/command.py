@@ -1,0 +1,165 @@
+"""``python -m kernels guard FILE|KERNEL``: a kernel's configurations, held against budget and ratchet."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.table import Table as Printed
+
+from ckpm.base.console import console, number
+from ckpm.base.display import show
+from ckpm.base.errors import UsageError
+from ckpm.decode.guard.bare import budget_of, table_of
+from ckpm.decode.guard.candidates import Judged, candidate
+from ckpm.decode.guard.compiling import configurations, function_of, jitted, judge
+from ckpm.decode.guard.errors import KernelFileError, OverBudgetError, UnacceptedError
+from ckpm.decode.guard.figures import DIRECTIONS
+from ckpm.decode.guard.packages import demand_triton
+from ckpm.decode.guard.pruning import complaints
+from ckpm.decode.guard.ratchet import Accepted, changes, merged
+from ckpm.decode.guard.table import Case, Guarded, Table, read_table
+from ckpm.matrix.dialects import check_built_arch
+
+OWN = Path(__file__).parents[1] / "guard.yaml"
+ARCHS = ("gfx942", "gfx950")  # of a Python file
+_SHOWN = 20  # changes in a message
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "what",
+        metavar="FILE|KERNEL",
+        help="a Python file with Triton kernels, a table of them (.yaml; decode/guard/table.py says how it looks), "
+        f"or a kernel of {OWN.parent.name}/{OWN.name}",
+    )
+    parser.add_argument("--arch", default=None, help=f"this one alone (default: the table's, or {', '.join(ARCHS)})")
+    parser.add_argument(
+        "--signature",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="of a Python file: 'KERNEL: x=*bf16:16, n=i32, BLOCK=64', instead of the comment '# guard:' above it",
+    )
+    parser.add_argument(
+        "--budget", default="", metavar="TEXT", help="of a Python file: vgpr=128,vgpr_spills=0,lds_bytes=65536,waves=2"
+    )
+    parser.add_argument("--accept", default=None, metavar="REASON", help="make these figures the accepted ones")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Raises:
+    TritonMissingError: Triton is not installed.
+    TableError, KernelFileError, AcceptedFileError: a file that is not what it should be.
+    SignatureError: types of a Python file's kernels are missing.
+    OverBudgetError: nothing of a kernel fits its budget, or something of a bad example does.
+    UnacceptedError: figures differ from the accepted ones.
+    """
+    if args.accept is not None and (not args.accept.strip() or args.arch):
+        raise UsageError("--accept: say why in a few words, and accept all archs at once, without --arch.")
+    table = chosen(args)
+    demand_triton()
+    outcome = [(guarded, judged_kernel(guarded, args.arch)) for guarded in table.kernels]
+    judged = [one for _, cases in outcome for each in cases for one in each]
+    _print(judged)
+    for line in (line for one in judged for line in complaints(one)):
+        show(line)
+    if broken := [line for guarded, cases in outcome for line in verdicts(guarded, cases)]:
+        raise OverBudgetError("; ".join(broken))
+    names = [guarded.name for guarded in table.kernels]
+    return _accept(table, judged, names, args.accept) if args.accept else compare(table, judged, names, args.arch)
+
+
+def chosen(args: argparse.Namespace) -> Table:
+    """The table of that file, one made of a Python file, or our own with the kernel of that name alone.
+
+    Raises TableError, UsageError; what :func:`table_of` raises.
+    """
+    what = args.what
+    if what.endswith(".py"):
+        archs = (check_built_arch(args.arch).name,) if args.arch else ARCHS
+        return table_of(Path(what), archs, args.signature, budget_of(args.budget))
+    if args.signature or args.budget:
+        raise UsageError("--signature and --budget are of a Python file: a table has signature and budget of its own.")
+    if what.endswith((".yaml", ".yml")):
+        return read_table(Path(what))
+    own = read_table(OWN)
+    kernels = tuple(one for one in own.kernels if one.name == what)
+    if not kernels:
+        known = ", ".join(one.name for one in own.kernels)
+        raise UsageError(
+            f"'{what}' is no Python file, no table (.yaml) and no kernel of {OWN.name}, which has {known}."
+        )
+    return Table(file=own.file, accepted=own.accepted, kernels=kernels)
+
+
+def judged_kernel(guarded: Guarded, arch: str | None) -> list[list[Judged]]:
+    """Each case's configurations on each arch, compiled. Raises KernelFileError."""
+    function = function_of(guarded.file, guarded.function)
+    chosen = guarded.configurations or configurations(function)
+    if not chosen:
+        raise KernelFileError(f"{guarded.name}: no autotuner and no configurations: name at least one in the table.")
+    arguments = tuple(jitted(function).arg_names)
+
+    def judge_all(case: Case, arch: str) -> list[Judged]:
+        each = [candidate(guarded.name, arch, arguments, case.signature, case.constexprs, one) for one in chosen]
+        return [judge(function, one, guarded.budget) for one in each]
+
+    return [judge_all(case, one) for case in guarded.cases for one in guarded.archs if arch in (None, one)]
+
+
+def verdicts(guarded: Guarded, cases: Sequence[Sequence[Judged]]) -> list[str]:
+    """What is wrong with a kernel's outcome: a case without a configuration that fits, or a bad example that does."""
+    if guarded.breaks_budget:
+        return [
+            f"{one.candidate.words} fits, and the table says that {guarded.name} breaks its budget: correct the table"
+            for case in cases
+            for one in case
+            if one.fits
+        ]
+    return [
+        f"no configuration of {guarded.name} fits its budget: "
+        + "; ".join(f"{one.candidate.words}: {', '.join(one.reasons)}" for one in case)
+        for case in cases
+        if not any(one.fits for one in case)
+    ]
+
+
+def compare(table: Table, judged: Sequence[Judged], names: Sequence[str], arch: str | None) -> int:
+    if not table.accepted.is_file() and table.file.suffix == ".py":
+        show(f"{number(len(judged), 'configuration')} judged by the budget alone: --accept REASON keeps their figures")
+        return 0
+    if not table.accepted.is_file():
+        raise UnacceptedError(f"{table.accepted}: no accepted figures yet. Accept these: --accept REASON.")
+    found = [one for one in changes(Accepted.read(table.accepted), judged, names) if arch in (None, one.candidate.arch)]
+    if found:
+        more = f"\nand {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        lines = "\n".join(str(one) for one in found[:_SHOWN])
+        raise UnacceptedError(
+            f"{number(len(found), 'figure')} differ from the accepted ones, for better or worse:\n{lines}{more}\n"
+            "If that is meant: --accept REASON."
+        )
+    show(f"{number(len(judged), 'configuration')} as accepted")
+    return 0
+
+
+def _accept(table: Table, judged: Sequence[Judged], names: Sequence[str], reason: str) -> int:
+    import triton
+
+    before = Accepted.read(table.accepted) if table.accepted.is_file() else None
+    accepted = merged(before, judged, names, compiler=f"triton {triton.__version__}", reason=reason)
+    accepted.write(table.accepted)
+    show(f"{number(len(judged), 'configuration')} accepted: {table.accepted.resolve()}")
+    return 0
+
+
+def _print(judged: Sequence[Judged]) -> None:
+    printed = Printed("configuration", *DIRECTIONS, "verdict")
+    for one in judged:
+        numbers = one.figures.numbers() if one.figures else {}
+        printed.add_row(
+            one.candidate.words, *(str(numbers.get(name, "")) for name in DIRECTIONS), "fits" if one.fits else "pruned"
+        )
+    console().print(printed)

@@ -1,0 +1,171 @@
+"""Triton kernels compiled for an arch on a machine without a GPU, and what their code objects say."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ckpm.base.display import one_line
+from ckpm.decode.guard.candidates import Candidate, Constant, Judged
+from ckpm.decode.guard.errors import KernelFileError
+from ckpm.decode.guard.figures import Budget, figures_of, over_budget
+from ckpm.decode.guard.packages import demand_triton
+from ckpm.kernels.code.code_object import kernels
+
+_LANES = 64
+_LONGEST = 200  # characters of a compiler's complaint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Code:
+    """A compiled candidate: the code object, the name of its kernel and the bytes of LDS that a launch gives it."""
+
+    binary: bytes
+    symbol: str
+    lds_bytes: int
+
+
+def function_of(file: Path, name: str) -> Any:
+    """The kernel of a file: a JITFunction, or an Autotuner over one.
+
+    Raises:
+        TritonMissingError: Triton is not installed.
+        KernelFileError: the file can't be run, or the name is no Triton kernel of it.
+    """
+    function = getattr(module_of(file), name, None)
+    if not is_kernel(function):
+        raise KernelFileError(f"{file}: '{name}' is no Triton kernel of this file: write @triton.jit above it.")
+    return function
+
+
+def module_of(file: Path) -> ModuleType:
+    """The file, run as an import of it would: once, as long as it stays the same.
+
+    Raises:
+        TritonMissingError: Triton is not installed.
+        KernelFileError: it is no Python file, imports what is not installed, raises, or ends the process.
+    """
+    demand_triton()
+    if not file.is_file():
+        raise KernelFileError(f"{file}: no such file. Name a Python file with Triton kernels.")
+    state = file.stat()
+    return _run(file.resolve(), state.st_mtime_ns, state.st_size)
+
+
+@cache
+def _run(file: Path, changed: int, size: int) -> ModuleType:
+    """``changed`` and ``size`` are the file's, for the cache."""
+    spec = importlib.util.spec_from_file_location(f"guarded_{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise KernelFileError(f"{file}: no Python file. Name a file with Triton kernels.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    sys.path.insert(0, str(file.parent))  # its neighbours, as for `python FILE`
+    writing, sys.dont_write_bytecode = (
+        sys.dont_write_bytecode,
+        True,
+    )  # bytecode of the same second would be taken for it
+    try:
+        spec.loader.exec_module(module)
+    except ModuleNotFoundError as error:
+        raise KernelFileError(
+            f"{file}: imports {error.name}, which is not installed here. Install it, or move the kernels into a file "
+            "that imports Triton alone."
+        ) from error
+    except SystemExit as error:
+        raise KernelFileError(
+            f"{file}: ends the process when it is imported (exit code {error.code}). "
+            "Put what runs it below: if __name__ == '__main__'"
+        ) from error
+    except Exception as error:  # whatever the file does
+        raise KernelFileError(
+            f"{file}: can't be run: {type(error).__name__}: {one_line(str(error), _LONGEST)}. Run it with Python alone."
+        ) from error
+    finally:
+        sys.path.remove(str(file.parent))
+        sys.dont_write_bytecode = writing
+    return module
+
+
+def is_kernel(value: Any) -> bool:
+    """A JITFunction, or an autotuner or heuristics over one."""
+    import triton
+
+    return isinstance(jitted(value), triton.JITFunction)
+
+
+def jitted(function: Any) -> Any:
+    """The JITFunction below an autotuner's, and below heuristics."""
+    while hasattr(function, "fn") and hasattr(function.fn, "arg_names"):
+        function = function.fn
+    return function
+
+
+def configurations(function: Any) -> tuple[Mapping[str, Constant], ...]:
+    """What a kernel's autotuner chooses from; nothing if it has none."""
+    return tuple(configuration_of(one) for one in getattr(function, "configs", ()))
+
+
+def configuration_of(config: Any) -> Mapping[str, Constant]:
+    """Constants and launch options of a triton.Config."""
+    chosen = {"num_warps": config.num_warps, "num_stages": config.num_stages}
+    return {**config.kwargs, **{name: value for name, value in chosen.items() if value is not None}}
+
+
+def compiled(function: Any, candidate: Candidate) -> Code:
+    """Raises KernelFileError: Triton refuses it, or types and constants are not those of the kernel's arguments."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    kernel = jitted(function)
+    names = list(kernel.arg_names)
+    if missing := [name for name in names if name not in candidate.signature and name not in candidate.constexprs]:
+        raise KernelFileError(f"{candidate.kernel}: no type and no constant for {', '.join(missing)}. Add them.")
+    if unknown := [name for name in (*candidate.signature, *candidate.constexprs) if name not in names]:
+        raise KernelFileError(f"{candidate.kernel}: it has no argument {', '.join(unknown)}. Take them away.")
+    kinds = {name: candidate.signature.get(name, "constexpr").partition(":") for name in names}
+    source = ASTSource(
+        kernel,
+        {name: kind for name, (kind, _, _) in kinds.items()},
+        dict(candidate.constexprs),
+        {(at,): [["tt.divisibility", int(multiple)]] for at, (_, _, multiple) in enumerate(kinds.values()) if multiple},
+    )
+    options = {"enable_fp_fusion": True, **candidate.options}
+    try:
+        result = triton.compile(source, target=GPUTarget("hip", candidate.arch, _LANES), options=options)
+    except Exception as error:  # of Triton's many kinds, and of the Python that it runs
+        raise KernelFileError(f"{candidate.words}: doesn't compile: {_why(error)}") from error
+    return Code(binary=result.asm["hsaco"], symbol=result.metadata.name, lds_bytes=int(result.metadata.shared))
+
+
+def _why(error: BaseException) -> str:
+    """The last line of what was first wrong: an error in a function that the kernel calls is the cause of others."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip().strip("^")]
+    return one_line(lines[-1] if lines else type(error).__name__, _LONGEST)
+
+
+def judge(function: Any, candidate: Candidate, budget: Budget) -> Judged:
+    """Compile a candidate and hold its figures against the budget. One that doesn't compile has that as its reason."""
+    return judged_code(candidate, budget, lambda: compiled(function, candidate))
+
+
+def judged_code(candidate: Candidate, budget: Budget, compiling: Callable[[], Code]) -> Judged:
+    """As :func:`judge`, with what compiles."""
+    try:
+        code = compiling()
+    except KernelFileError as error:
+        return Judged(candidate=candidate, figures=None, reasons=(str(error),))
+    (kernel,) = kernels(code.binary)
+    warps = candidate.options["num_warps"]
+    assert isinstance(warps, int)
+    figures = figures_of(kernel, arch=candidate.arch, warps=warps, lds_bytes=code.lds_bytes)
+    return Judged(candidate=candidate, figures=figures, reasons=over_budget(figures, budget))

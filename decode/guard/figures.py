@@ -1,0 +1,90 @@
+"""What a compiled kernel takes of the hardware, and the budget that it has to stay within."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ckpm.kernels.code.code_object import KernelResources, occupancy
+from ckpm.matrix.dialects import compute_units
+
+# the figures by name: whether less is better (-1), more is better (1), or neither says anything alone (0)
+DIRECTIONS: Mapping[str, int] = {
+    "vgpr": -1,
+    "agpr": 0,  # a part of vgpr
+    "sgpr": 0,
+    "vgpr_spills": -1,
+    "sgpr_spills": -1,
+    "scratch_bytes": -1,
+    "lds_bytes": -1,
+    "waves": 1,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """Of one kernel, as its code object says: registers of a lane (``vgpr`` includes ``agpr``), spilled registers,
+    bytes of scratch a lane and of LDS a workgroup, and ``waves`` that a SIMD holds at once, 0 if none fits.
+    """
+
+    vgpr: int
+    agpr: int
+    sgpr: int
+    vgpr_spills: int
+    sgpr_spills: int
+    scratch_bytes: int
+    lds_bytes: int
+    waves: int
+
+    def numbers(self) -> dict[str, int]:
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """At most so many registers of a lane, spilled VGPRs and bytes of LDS; at least so many waves on a SIMD."""
+
+    vgpr: int = 512
+    vgpr_spills: int = 0
+    lds_bytes: int | None = None
+    waves: int = 1
+
+
+def figures_of(kernel: KernelResources, *, arch: str, warps: int, lds_bytes: int) -> Figures:
+    """The figures of a kernel launched with so many waves and so many bytes of LDS.
+
+    Triton's LDS is a launch parameter, of which the code object says nothing, and counts into the occupancy.
+    """
+    lds = max(kernel.lds_bytes, lds_bytes)
+    waves = occupancy(
+        compute_units()[arch],
+        vgpr=kernel.vgpr,
+        lds_bytes=lds,
+        workgroup=warps * kernel.wavefront,
+        wavefront=kernel.wavefront,
+    )
+    return Figures(
+        vgpr=kernel.vgpr,
+        agpr=kernel.agpr,
+        sgpr=kernel.sgpr,
+        vgpr_spills=kernel.vgpr_spills,
+        sgpr_spills=kernel.sgpr_spills,
+        scratch_bytes=kernel.scratch_bytes,
+        lds_bytes=lds,
+        waves=waves,
+    )
+
+
+def over_budget(figures: Figures, budget: Budget) -> tuple[str, ...]:
+    """Why the figures break the budget; nothing if they don't."""
+    reasons = []
+    if figures.vgpr > budget.vgpr:
+        reasons.append(f"{figures.vgpr} VGPRs, of which the budget allows {budget.vgpr}")
+    if figures.vgpr_spills > budget.vgpr_spills:
+        reasons.append(f"{figures.vgpr_spills} spilled VGPRs, of which the budget allows {budget.vgpr_spills}")
+    if budget.lds_bytes is not None and figures.lds_bytes > budget.lds_bytes:
+        reasons.append(f"{figures.lds_bytes} bytes of LDS, of which the budget allows {budget.lds_bytes}")
+    if figures.waves < budget.waves:
+        reasons.append(f"{figures.waves} waves on a SIMD, of which the budget asks for {budget.waves}")
+    return tuple(reasons)

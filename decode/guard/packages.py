@@ -1,0 +1,20 @@
+"""Triton, which only the guard and the decode kernels need: requirements-triton.txt."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from ckpm.decode.guard.errors import TritonMissingError
+
+REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements-triton.txt"
+
+
+def demand_triton() -> None:
+    """Raises TritonMissingError. The package compiles for AMD's GPUs without one, and without ROCm or torch."""
+    if importlib.util.find_spec("triton") is None:
+        where = "" if REQUIREMENTS.is_file() else " (the file is in the repository)"
+        raise TritonMissingError(
+            "Triton kernels are compiled by Triton, which is not installed here. "
+            f"Install it into this environment: pip install --require-hashes -r {REQUIREMENTS.name}{where}"
+        )

@@ -1,0 +1,82 @@
+"""The guard inside of Triton's autotuner: what breaks a budget is never timed.
+
+>>> tuned = triton.autotune(
+...     configs, key=["tokens"], prune_configs_by={"early_config_prune": early_config_prune(kernel, Budget(vgpr=128))}
+... )(kernel)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ckpm.base.display import show
+from ckpm.decode.guard.candidates import Judged, candidate
+from ckpm.decode.guard.compiling import configuration_of, jitted, judge
+from ckpm.decode.guard.errors import OverBudgetError
+from ckpm.decode.guard.figures import Budget
+
+_ALIGNED = 16
+
+
+def early_config_prune(
+    kernel: Any, budget: Budget, arch: str = "", tell: Callable[[str], None] = show
+) -> Callable[..., list[Any]]:
+    """A callable for Triton's ``prune_configs_by``: it keeps the configurations that fit, and tells why others don't.
+
+    ``kernel`` is what ``triton.jit`` gave; without ``arch`` it is that of the GPU that Triton uses.
+
+    The callable raises OverBudgetError if nothing fits: Triton has to be left with one.
+    """
+
+    def prune(configs: Sequence[Any], named_args: Mapping[str, Any], **kwargs: Any) -> list[Any]:
+        values = {**named_args, **kwargs}
+        outcome = [_judged(kernel, config, values, budget, arch or _current_arch()) for config in configs]
+        pruned = [line for one in outcome for line in complaints(one)]
+        kept = [config for config, one in zip(configs, outcome, strict=True) if one.fits]
+        if not kept:
+            raise OverBudgetError(
+                "no configuration fits the budget: " + "; ".join(pruned) + ". Add smaller tiles, or raise the budget."
+            )
+        for line in pruned:
+            tell(line)
+        return kept
+
+    return prune
+
+
+def complaints(judged: Judged) -> list[str]:
+    """A line for a configuration that doesn't fit; none for one that does."""
+    return [] if judged.fits else [f"pruned: {judged.candidate.words}: {'; '.join(judged.reasons)}"]
+
+
+def _judged(kernel: Any, config: Any, values: Mapping[str, Any], budget: Budget, arch: str) -> Judged:
+    function, chosen = jitted(kernel), configuration_of(config)
+    signature: dict[str, str] = {}
+    constexprs: dict[str, Any] = {}
+    for parameter in function.params:
+        name = parameter.name
+        if name in chosen or name not in values:
+            continue
+        kind = "constexpr" if parameter.is_constexpr else type_of(values[name])
+        if kind == "constexpr":
+            constexprs[name] = values[name]
+        else:
+            signature[name] = kind
+    arguments = tuple(function.arg_names)
+    return judge(kernel, candidate(function.__name__, arch, arguments, signature, constexprs, chosen), budget)
+
+
+def type_of(value: Any) -> str:
+    """An argument's type as Triton compiles for it: with ``:16`` for a multiple of 16; None and 1 are constants."""
+    from triton.runtime.jit import mangle_type
+
+    kind = str(mangle_type(value, specialize=True))
+    number = value.data_ptr() if hasattr(value, "data_ptr") else value
+    return f"{kind}:{_ALIGNED}" if isinstance(number, int) and kind != "constexpr" and number % _ALIGNED == 0 else kind
+
+
+def _current_arch() -> str:
+    from triton.runtime import driver
+
+    return str(driver.active.get_current_target().arch).partition(":")[0]

@@ -1,0 +1,139 @@
+"""Accepted figures, and what differs from them: worse, better, moved, new and gone all ask for acceptance.
+
+Kept as one JSON file for a table, an entry for each candidate in the order of its identity, so that one changed figure
+is one changed line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ckpm.base.files import write_atomically
+from ckpm.base.records import Source, Value, as_text
+from ckpm.decode.guard.candidates import Candidate, Judged
+from ckpm.decode.guard.errors import AcceptedFileError
+from ckpm.decode.guard.figures import DIRECTIONS, Figures
+
+_FORMAT = 1
+_REMEDY = "Restore it from git, or accept anew: --accept REASON"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """``compiler`` and ``reason`` of the last acceptance; a candidate without figures is one that doesn't compile."""
+
+    compiler: str
+    reason: str
+    entries: Mapping[str, tuple[Candidate, Figures | None]]
+
+    def write(self, file: Path) -> None:
+        """Raises DiskFullError, OutputError."""
+        entries = [_row(one, figures) for _, (one, figures) in sorted(self.entries.items())]
+        head = {"format": _FORMAT, "compiler": self.compiler, "reason": self.reason}
+        write_atomically(file, as_text({**head, "candidates": entries}))
+
+    @classmethod
+    def read(cls, file: Path) -> Accepted:
+        """Raises AcceptedFileError: it can't be read, or a field is missing or of another kind."""
+        root = Source(file, "accepted figures", _REMEDY, AcceptedFileError).read()
+        if (version := root.get("format").whole()) != _FORMAT:
+            raise root.fail(f"its format is {version}, and {_FORMAT} is known")
+        rows = [_read_row(one) for one in root.get("candidates").items()]
+        return cls(
+            compiler=root.get("compiler").text(),
+            reason=root.get("reason").text(),
+            entries={one.identity: (one, figures) for one, figures in rows},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """``kind``: new, gone, worse, better or moved, which is neither; ``what`` has the figures before and after."""
+
+    kind: str
+    candidate: Candidate
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.candidate.words}" + (f": {self.what}" if self.what else "")
+
+
+def changes(accepted: Accepted, judged: Sequence[Judged], guarded: Sequence[str]) -> list[Change]:
+    """What differs, candidate by candidate. Accepted ones of other kernels than ``guarded`` are left alone."""
+    now = {one.candidate.identity: one for one in judged}
+    found: list[Change] = []
+    for identity, one in now.items():
+        if identity not in accepted.entries:
+            found.append(Change(kind="new", candidate=one.candidate, what=_words(one.figures)))
+        else:
+            found += _compared(one.candidate, accepted.entries[identity][1], one.figures)
+    found += [
+        Change(kind="gone", candidate=one, what=_words(figures))
+        for identity, (one, figures) in accepted.entries.items()
+        if identity not in now and one.kernel in guarded
+    ]
+    return found
+
+
+def merged(accepted: Accepted | None, judged: Sequence[Judged], guarded: Sequence[str], **head: str) -> Accepted:
+    """What is accepted after these figures are: entries of other kernels stay."""
+    kept = {
+        identity: entry
+        for identity, entry in (accepted.entries if accepted else {}).items()
+        if entry[0].kernel not in guarded
+    }
+    return Accepted(
+        **head, entries={**kept, **{one.candidate.identity: (one.candidate, one.figures) for one in judged}}
+    )
+
+
+def _compared(candidate: Candidate, before: Figures | None, after: Figures | None) -> list[Change]:
+    if before is None or after is None:
+        if before is after:
+            return []
+        kind = "better" if before is None else "worse"
+        return [Change(kind=kind, candidate=candidate, what=f"{_words(before)}, now {_words(after)}")]
+    found = []
+    for name, old in before.numbers().items():
+        if (new := after.numbers()[name]) != old:
+            sign = DIRECTIONS[name] * (new - old)
+            kind = "better" if sign > 0 else "worse" if sign < 0 else "moved"
+            found.append(Change(kind=kind, candidate=candidate, what=f"{name} {old}, now {new}"))
+    return found
+
+
+def _words(figures: Figures | None) -> str:
+    if figures is None:
+        return "doesn't compile"
+    return " ".join(f"{name}={value}" for name, value in figures.numbers().items())
+
+
+def _row(candidate: Candidate, figures: Figures | None) -> dict[str, Any]:
+    return {
+        "kernel": candidate.kernel,
+        "arch": candidate.arch,
+        "signature": dict(candidate.signature),
+        "constexprs": dict(candidate.constexprs),
+        "options": dict(candidate.options),
+        "figures": figures.numbers() if figures else None,
+    }
+
+
+def _read_row(row: Value) -> tuple[Candidate, Figures | None]:
+    row.allow(("kernel", "arch", "signature", "constexprs", "options", "figures"))
+    candidate = Candidate(
+        kernel=row.get("kernel").word(),
+        arch=row.get("arch").word(),
+        signature=row.get("signature").texts(),
+        constexprs=row.get("constexprs").map(lambda one: one.value),
+        options=row.get("options").map(lambda one: one.value),
+    )
+    return candidate, row.optional("figures", _figures, None)
+
+
+def _figures(value: Value) -> Figures:
+    value.allow(tuple(DIRECTIONS))
+    return Figures(**{name: value.get(name).count() for name in DIRECTIONS})

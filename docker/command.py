@@ -1,0 +1,98 @@
+"""``python -m kernels images``: list, render, lint and build what docker/images.yaml describes."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.table import Table
+
+from ckpm.base import settings
+from ckpm.base.console import console
+from ckpm.base.display import show
+from ckpm.base.errors import UsageError
+from ckpm.base.processes import ended_by_signals
+from ckpm.docker import building, dockerfile
+from ckpm.docker.context import Sources, labels
+from ckpm.docker.engines import CHOICES, Engine, detect
+from ckpm.docker.errors import PackagesDifferError
+from ckpm.docker.images import INSTALLED, Image, image, images
+
+ACTIONS = ("list", "render", "lint", "build")
+DEFAULT_WORK = Path("build/docker")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=ACTIONS, help="list; write Dockerfiles; lint them; build images")
+    parser.add_argument("--image", action="append", default=[], metavar="NAME", help="default: all; build: all local")
+    parser.add_argument("--work", type=Path, default=DEFAULT_WORK, help="folder of the results (default: %(default)s)")
+    parser.add_argument("--engine", choices=CHOICES, default="auto", help="default: the first that works")
+    parser.add_argument("--ck-root", type=Path, default=None, help="clone with the commit of CK that an image pins")
+    parser.add_argument("--once", action="store_true", help="build: no second build that proves the image id")
+    packages = parser.add_mutually_exclusive_group()
+    packages.add_argument("--locked", action="store_true", help="build: packages must be those of docker/locks")
+    packages.add_argument("--update-locks", action="store_true", help="build: record the packages in docker/locks")
+
+
+def run(args: argparse.Namespace) -> int:
+    """One action. Raises what building raises, and UsageError."""
+    chosen = [image(name) for name in args.image] or list(images().values())
+    if args.action == "list":
+        _list(chosen)
+    elif args.action == "build":
+        with ended_by_signals():
+            _build([one for one in chosen if args.image or one.is_local], args)
+    else:
+        files = [dockerfile.write(one, args.work) for one in chosen]
+        if args.action == "lint":
+            dockerfile.lint(files)
+        show(f"{args.action}: {len(files)} Dockerfiles in {args.work}")
+    return 0
+
+
+def _list(chosen: Sequence[Image]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for column in ("image", "purpose", "base", "ROCm", "archs", "CK", "tested"):
+        table.add_column(column, overflow="fold")
+    for one in chosen:
+        base = one.base.pinned if one.base.reference else f"Debian {one.base.suite}"
+        rocm = one.base.rocm if one.purpose.name != "emulator" else ""
+        state = "yes" if one.tested else "no, digest unverified" if not one.base.verified else "no"
+        table.add_row(one.name, one.purpose.name, base, rocm, " ".join(one.archs), one.ck[:12], state)
+    console().print(table)
+
+
+def _build(chosen: Sequence[Image], args: argparse.Namespace) -> None:
+    if args.update_locks and INSTALLED:
+        raise UsageError("--update-locks writes into docker/locks of a clone: call it there.")
+    engine = detect(args.engine)
+    sources = Sources(settings.cache_folder(), settings.ck_root(args.ck_root), labels())
+    finished = []
+    for one in chosen:
+        with building.folder_of(one, args.work):
+            finished.append((one.base, _build_one(engine, one, sources, args)))
+    bases = {base.name: base for base, _ in finished}
+    for base in bases.values() if args.update_locks else ():
+        building.write_lock(base, [built for of, built in finished if of == base])
+        show(f"recorded: {building.lock_file(base)}")
+
+
+def _build_one(engine: Engine, one: Image, sources: Sources, args: argparse.Namespace) -> building.Built:
+    start = time.monotonic()
+    built = building.build(engine, one, args.work, sources)
+    show(f"{one.name}: sha256:{built.identity}, {time.monotonic() - start:.0f} s with {engine.name}", flush=True)
+    if not args.update_locks:
+        try:
+            building.check_lock(one.base, built)
+        except PackagesDifferError as error:
+            if args.locked:
+                raise
+            show(f"warning: {error}", flush=True)
+    if not args.once:
+        start = time.monotonic()
+        building.prove(engine, one, built, args.work, sources)
+        show(f"{one.name}: the same image id again from nothing, {time.monotonic() - start:.0f} s", flush=True)
+    building.write_record(built, args.work, proven=not args.once)
+    return built

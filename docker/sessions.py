@@ -1,0 +1,149 @@
+"""``python -m kernels in-container``: nox sessions inside an image, on this checkout, its build/ and the caches.
+
+The checkout and the cache folder are mounted where they are on this machine, so that every path that a session writes
+means the same outside. Files belong to the caller. pip's and git's settings come along; a GPU does if there is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from ckpm.base import settings
+from ckpm.base.display import show
+from ckpm.base.entry import FAILURES
+from ckpm.base.errors import UsageError
+from ckpm.base.files import make_folder
+from ckpm.base.processes import ended_by_signals
+from ckpm.docker import building, running
+from ckpm.docker.command import DEFAULT_WORK
+from ckpm.docker.context import Sources, labels
+from ckpm.docker.engines import CHOICES, Mount, Run, detect, device_groups, present
+from ckpm.docker.images import FOLDER, INSTALLED, Image, image
+from ckpm.docker.rootfs import write_private
+
+DEFAULT_IMAGE = "debian-rocm-test"
+_ROOT = FOLDER.parent
+_PACKAGES = "/opt/ckpm/packages"  # CK's package in the image
+_PIP_CONF = Path("/run/ckpm/pip.conf")
+_PIP_FILES = ("cert", "client-cert", "constraint", "find-links", "index-url", "extra-index-url")  # may name files
+_CERTIFICATES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO")
+_PASSED = ("http_proxy", "https_proxy", "no_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("sessions", nargs="+", metavar="SESSION", help="as nox has them")
+    parser.add_argument("--options", default="", metavar="TEXT", help="what nox gets after --, as one word")
+    parser.add_argument("--image", default=DEFAULT_IMAGE, metavar="NAME", help="default: %(default)s")
+    parser.add_argument("--engine", choices=CHOICES, default="auto", help="default: the first that works")
+    parser.add_argument("--work", type=Path, default=DEFAULT_WORK, help="folder of image builds (default: %(default)s)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """The exit code of nox inside. Raises UsageError without a clone, and what building an image and running raise."""
+    if INSTALLED:
+        raise UsageError("in-container runs the sessions of a clone's noxfile.py: call it there.")
+    with ended_by_signals():  # the container ends with this process, and is removed
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
+    from ckpm.kernels.upstream.package_index import pip_settings  # here: no other command waits for its HTTP client
+
+    chosen, engine = image(args.image), detect(args.engine)
+    sources = Sources(settings.cache_folder(), settings.ck_root(), labels())
+    tag = building.ensure(engine, chosen, args.work, sources)
+    options = ["--", *shlex.split(args.options)] if args.options else []
+    with tempfile.TemporaryDirectory() as private:
+        conf = Path(private) / "pip.conf"
+        pip = pip_settings()
+        write_private(conf, pip_conf(pip, _PACKAGES if chosen.ck_package else ""))
+        order = plan(chosen, tag, [*args.sessions, *options], conf=conf, pip=pip, cache=sources.cache)
+        make_folder(Path(order.environment["HOME"]))
+        show(f"{' '.join(args.sessions)} in {chosen.name} with {engine.name}", flush=True)
+        return running.run(engine, order).returncode
+
+
+def plan(
+    chosen: Image,
+    tag: str,
+    words: Sequence[str],
+    *,
+    conf: Path,
+    pip: Mapping[str, str],
+    cache: Path,
+    root: Path = _ROOT,
+) -> Run:
+    """What is run: mounts, environment, devices. ``words`` are nox's, after --session."""
+    place = cache / "containers" / "sessions" / tag.rpartition("/")[2].replace(":", "-")
+    files = {*_pip_paths(pip), *_certificates(os.environ)}
+    mounts = [
+        Mount(source=root, target=root, writable=True),
+        Mount(source=cache, target=cache, writable=True),
+        Mount(source=conf, target=_PIP_CONF),
+        *(Mount(source=path, target=path) for path in sorted(files) if path.exists()),
+    ]
+    record = Path(os.environ.get(FAILURES, "")).absolute()
+    if record.is_file():
+        mounts.append(Mount(source=record, target=record, writable=True))
+    checkout = os.environ.get("CK_ROOT")
+    if checkout and Path(checkout).is_dir():
+        mounts.append(Mount(source=Path(checkout).absolute(), target=Path(checkout).absolute()))
+    passed = {name: os.environ[name] for name in (*_PASSED, *_CERTIFICATES) if name in os.environ}
+    devices = present(chosen.purpose.devices)
+    return Run(
+        image=tag,
+        command=["sh", "docker/sessions.sh", str(place), *words],
+        user=f"{os.getuid()}:{os.getgid()}",
+        workdir=root,
+        mounts=mounts,
+        environment={
+            **passed,
+            **({"CK_ROOT": str(Path(checkout).absolute())} if checkout else {}),
+            **({FAILURES: str(record)} if record.is_file() else {}),
+            "HOME": str(place / "home"),  # this user has none inside
+            "CKPM_CACHE": str(cache),
+            "PIP_CONFIG_FILE": str(_PIP_CONF),
+        },
+        devices=devices,
+        groups=device_groups(devices),
+        shm_size=chosen.purpose.shm_size if devices else "",
+    )
+
+
+def pip_conf(pip: Mapping[str, str], packages: str) -> str:
+    """pip's settings of this machine in one file, with a folder of the image among the places it looks in."""
+    merged = dict(pip)
+    if packages:
+        merged["find-links"] = f"{merged.get('find-links', '')} {packages}".strip()
+    return "[global]\n" + "".join(f"{name} = {_indented(value)}\n" for name, value in merged.items())
+
+
+def _indented(value: str) -> str:
+    return value.replace("\n", "\n    ")
+
+
+def _pip_paths(pip: Mapping[str, str]) -> Iterator[Path]:
+    """Files and folders of this machine that pip's settings name, also as file:// URLs."""
+    for name in _PIP_FILES:
+        for word in pip.get(name, "").split():
+            parts = urlsplit(word)
+            path = unquote(parts.path) if parts.scheme == "file" else word
+            if path.startswith("/"):
+                yield _folder_of_index(Path(path)) if parts.scheme == "file" else Path(path)
+
+
+def _folder_of_index(path: Path) -> Path:
+    """The folder above a file:// index: its pages link to files beside it."""
+    return path.parent if path.name == "simple" else path
+
+
+def _certificates(environment: Mapping[str, str]) -> Iterator[Path]:
+    for name in _CERTIFICATES:
+        if path := environment.get(name):
+            yield Path(path).absolute()

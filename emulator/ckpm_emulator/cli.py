@@ -1,0 +1,181 @@
+"""``python -m ckpm_emulator run -- PROGRAM``: any HIP program on the emulated device. ``coverage|inspect FILE...``: what GPU
+code needs, and what it shows unrun; ``core`` compiles the interpreter; ``decode`` is for programs that run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import io
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckpm_emulator import program_cache, standalone, tables, toolchain
+from ckpm_emulator.errors import DeviceError, EmulatorError, OutputError, ProgramError, UnknownInstructionError
+from ckpm_emulator.options import ARCHS, Options, Trace
+
+# as base/entry.py, which this room may not import
+_CLOSED_PIPE = 141
+_INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; 0, or the exit code of the error's class."""
+    return exit_code(lambda: _run(_parser().parse_args(arguments)))
+
+
+def exit_code(command: Callable[[], int]) -> int:
+    """Run ``command``; its result, or the exit code of its failure, whose message goes to stderr as ``error: ...``."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # what the encoding lacks is escaped
+    try:
+        code = command()
+        if sys.stdout is not None:  # Python's word for a closed one
+            sys.stdout.flush()  # here, and not while Python shuts down
+    except EmulatorError as error:
+        return _complain(str(error), error.exit_code)
+    except BrokenPipeError:
+        _abandon_stdout()
+        return _CLOSED_PIPE
+    except KeyboardInterrupt:
+        return _complain("interrupted; run the same command again", _INTERRUPTED)
+    except OSError as error:
+        if error.filename is None:  # standard output: what is left in its buffer can't be written, either
+            _abandon_stdout()
+        where = error.filename or "standard output"
+        return _complain(f"{where}: {error.strerror or error}. Name another place.", OutputError.exit_code)
+    return code
+
+
+def _complain(message: str, code: int) -> int:
+    with contextlib.suppress(OSError):  # nobody may read the message; the exit code remains
+        print(f"error: {_printable(message)}", file=sys.stderr, flush=True)
+    return code
+
+
+def _printable(text: str) -> str:
+    """As base/display.py: names in files can hold what steers a terminal."""
+    return "".join(one if one.isprintable() or one in "\n\t" else ascii(one)[1:-1] for one in text)
+
+
+def _abandon_stdout() -> None:
+    """Let Python's last flush go nowhere instead of failing again."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class _Parser(argparse.ArgumentParser):
+    """Options are written out, so that a new one never changes what a line meant."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(allow_abbrev=False, **options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    program = "ckpm emulator" if "CKPM_PROGRAM" in os.environ else "python -m ckpm_emulator"
+    parser = _Parser(prog=program, description="The emulated gfx9 device.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    cover = commands.add_parser(
+        "coverage", help="list the opcodes that files need, or that an arch has, and what lacks"
+    )
+    subject = cover.add_mutually_exclusive_group(required=True)
+    subject.add_argument(
+        "files", nargs="*", default=[], type=Path, metavar="FILE", help="library, object, bundle or code object"
+    )
+    subject.add_argument("--isa", action="store_true", help="all instructions that LLVM has for an arch, by encoding")
+    cover.add_argument("--arch", choices=list(ARCHS), default=Options.arch, help="of --isa (default: %(default)s)")
+    cover.add_argument("-v", "--verbose", action="store_true", help="every opcode and modifier with its count")
+    cover.set_defaults(run=_coverage)
+    look = commands.add_parser("inspect", help="each kernel's hot loop, missing waits and missing wait states, as JSON")
+    look.add_argument("file", type=Path, metavar="FILE", help="library, object, bundle or code object")
+    look.add_argument("--arch", choices=list(ARCHS), required=True, help="of which code objects")
+    look.set_defaults(run=_inspect)
+    _add_run(commands)
+    decode = commands.add_parser("decode", help="a code object (standard input) to a program for the core (output)")
+    decode.add_argument("--hazards", action="store_true", help="with missing wait states as faults")
+    decode.set_defaults(run=_decode)
+    core = commands.add_parser("core", help="compile the interpreter now, and not when a device is first asked for")
+    core.add_argument("--plain", action="store_true", help="the one without short ways, to compare with")
+    core.set_defaults(run=_core)
+    return parser
+
+
+def _add_run(commands: Any) -> None:
+    run = commands.add_parser("run", help="run a HIP program, unmodified, on the emulated device")
+    run.add_argument("--arch", choices=list(ARCHS), help="default: what the program has code for, else gfx950")
+    run.add_argument("--checks", default="", metavar="NAMES", help=f"all, or some of {','.join(standalone.CHECKS)}")
+    run.add_argument("--cus", type=int, default=Options.cu_count, metavar="N", help="compute units that it shows")
+    run.add_argument("--threads", type=int, default=0, metavar="N", help="of the host; default: one a processor")
+    run.add_argument("--trace", type=Path, metavar="FILE", help="what the first wave of each launch executes")
+    run.add_argument("--counters", type=Path, metavar="FILE", help="counts of all launches as JSON, at the end")
+    run.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM [ARGUMENT...]")
+    run.set_defaults(run=_run_program)
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    code: int = chosen.run(chosen)
+    return code
+
+
+def _run_program(chosen: argparse.Namespace) -> int:
+    words = chosen.program[1:] if chosen.program[:1] == ["--"] else chosen.program
+    if not words:
+        raise ProgramError("no program was named: python -m ckpm_emulator run [OPTIONS] -- PROGRAM [ARGUMENT...]")
+    arch = chosen.arch or standalone.arch_of(standalone.program(words[0])) or Options.arch
+    options = Options(arch=arch, cu_count=chosen.cus, threads=chosen.threads).replace(**_checks(chosen.checks))
+    if chosen.trace:
+        options = options.replace(trace=Trace(file=str(chosen.trace.absolute())))
+    standalone.execute(standalone.Run(command=words, options=options, counters=chosen.counters))
+    return 0
+
+
+def _checks(words: str) -> dict[str, bool]:
+    """Options by the names of checks. Raises DeviceError: there is no such check."""
+    names = standalone.CHECKS if words == "all" else tuple(filter(None, words.split(",")))
+    if unknown := [name for name in names if name not in standalone.CHECKS]:
+        raise DeviceError(f"no such check: {', '.join(unknown)}. Known: all, {', '.join(standalone.CHECKS)}.", 1)
+    return dict.fromkeys(names, True)
+
+
+def _decode(chosen: argparse.Namespace) -> int:
+    gc.disable()  # nothing of a process that ends at once is garbage worth a search
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # NumPy starts them when it is imported
+    tables.import_nothing_else()
+    code = sys.stdin.buffer.read()
+    if not chosen.hazards:
+        sys.stdout.buffer.write(program_cache.program(code))
+        return 0
+    from ckpm_emulator.inspection.early import too_early  # only here: others don't wait for its tables
+
+    sys.stdout.buffer.write(program_cache.program(code, judge=too_early))
+    return 0
+
+
+def _inspect(chosen: argparse.Namespace) -> int:
+    from ckpm_emulator.inspection import inspect as inspection  # only here: it imports the decoder's tables
+
+    print(inspection.as_json(inspection.inspect(chosen.file, chosen.arch)))
+    return 0
+
+
+def _core(chosen: argparse.Namespace) -> int:
+    print(toolchain.library(plain=chosen.plain))
+    return 0
+
+
+def _coverage(chosen: argparse.Namespace) -> int:
+    if chosen.isa:
+        from ckpm_emulator.inspection import isa  # as below
+
+        print(isa.report(chosen.arch))
+        return 0
+    from ckpm_emulator.inspection import coverage  # only here: it imports the decoder's tables
+
+    covered = [coverage.cover(path) for path in chosen.files]
+    print(_printable(coverage.report(covered, verbose=chosen.verbose)))
+    return UnknownInstructionError.exit_code if any(one.missing for one in covered) else 0

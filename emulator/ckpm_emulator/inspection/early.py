@@ -1,0 +1,17 @@
+"""What an emulated run with the option hazards stops at: instructions of a code object that come too early."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ckpm_emulator.image import Image
+from ckpm_emulator.inspection.hazards import missing_states
+from ckpm_emulator.lowering.decode import Instruction
+from ckpm_emulator.options import ARCHS
+
+
+def too_early(instructions: Sequence[Instruction], read: Image) -> dict[int, str]:
+    """By pc, which wait states are missing before an instruction of the image on some way that leads there."""
+    arch = next(name for name, number in ARCHS.items() if number == read.arch)
+    found = missing_states(instructions, arch, xnack=":xnack-" not in read.target)
+    return {one.pc: one.reason(read.text_address) for one in found}

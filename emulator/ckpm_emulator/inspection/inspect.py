@@ -1,0 +1,132 @@
+"""What a kernel's machine code shows without running: the mix of its hot loop, waits and wait states that are missing.
+
+Looking at a kernel takes a tenth of a second. The result for each kernel's code is cached, and the decoder's
+tables are imported only for new code: if one of 6,000 kernels changed, only that one is looked at.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import multiprocessing
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ckpm_emulator import code_object, image
+from ckpm_emulator.base.store import Store
+from ckpm_emulator.program_cache import text_version
+from ckpm_emulator.toolchain import cache_folder
+
+_MAKERS = (
+    *("lowering/flow", "inspection/hazard_effects", "inspection/hazard_rules", "inspection/hazards"),
+    *(
+        "inspection/dataflow",
+        "inspection/inspect",
+        "inspection/lds_waits",
+        "inspection/mix",
+        "lowering/registers",
+        "inspection/waits",
+    ),
+    *("lowering/decode", "lowering/matrix_table", "lowering/microop", "lowering/operands", "lowering/shapes"),
+)
+_WORTH_PROCESSES = 32  # kernels; a process of its own takes half a second to start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspected:
+    """One kernel. ``loop`` counts the instructions of its hot loop by mix.CLASSES; all 0 if it has no loop with MFMA.
+
+    ``lane_moves`` are v_readlane and v_writelane, by which scalar registers are spilled into vector ones. ``hazards``
+    are waits.Hazard and lds_waits.UnfinishedWrite as text, ``missing_states`` are hazards.MissingStates.
+    """
+
+    symbol: str
+    instructions: int
+    unknown: int
+    loop: dict[str, int]
+    hazards: tuple[str, ...]
+    missing_states: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Code:
+    """A kernel's bytes, at ``pc`` of the text of a code object for ``target``."""
+
+    symbol: str
+    target: str
+    pc: int
+    code: bytes
+
+    def key(self) -> str:
+        """Of what its code shows."""
+        return hashlib.sha256(f"{text_version(_MAKERS)} {self.target} {self.pc} ".encode() + self.code).hexdigest()
+
+
+def inspect(path: Path, arch: str, *, cache: Path | None = None) -> list[Inspected]:
+    """The kernels for ``arch`` of a library, object, bundle or code object. Raises CodeObjectError."""
+    inspections = Store((cache if cache is not None else cache_folder()) / "inspections")
+    codes = list(_codes(path, arch))
+    known: dict[_Code, dict[str, Any]] = {
+        code: json.loads(text) for code in codes if (text := inspections.get(code.key()))
+    }
+    new = [code for code in codes if code not in known]
+    for code, facts in zip(new, _looked_at(new), strict=True):
+        inspections.put(code.key(), json.dumps(facts).encode())
+        known[code] = facts
+    return [_inspected(code.symbol, known[code]) for code in codes]
+
+
+def as_json(inspected: Sequence[Inspected]) -> str:
+    """By symbol: ``instructions``, ``unknown``, ``loop`` by class, ``hazards`` and ``missing_states`` as text."""
+    rows = [dataclasses.asdict(one) for one in inspected]
+    return json.dumps({row.pop("symbol"): row for row in rows}, indent=1)
+
+
+def _inspected(symbol: str, facts: Mapping[str, Any]) -> Inspected:
+    lists = {name: tuple(facts[name]) for name in ("hazards", "missing_states")}
+    return Inspected(symbol=symbol, **{**facts, **lists})
+
+
+def _codes(path: Path, arch: str) -> Iterable[_Code]:
+    for target, elf in code_object.code_objects(path):
+        if target.partition(":")[0] == arch:
+            read = image.read(elf)
+            for kernel in read.kernels:
+                start = kernel.function.address - read.text_address
+                yield _Code(kernel.name, target, start, read.text[start : start + kernel.function.size])
+
+
+def _looked_at(codes: Sequence[_Code]) -> list[dict[str, Any]]:
+    """In the order given; many of them by all processors."""
+    if len(codes) < _WORTH_PROCESSES:
+        return [_look(code) for code in codes]
+    # not forked: the caller may have started an emulated device, whose threads a fork would lose
+    context = multiprocessing.get_context("forkserver")
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), context) as pool:
+        return list(pool.map(_look, codes, chunksize=8))
+
+
+def _look(code: _Code) -> dict[str, Any]:
+    """The fields of Inspected but the symbol."""
+    from ckpm_emulator.inspection.hazards import missing_states
+    from ckpm_emulator.inspection.lds_waits import unfinished_writes
+    from ckpm_emulator.inspection.mix import loop_mix
+    from ckpm_emulator.inspection.waits import hazards
+    from ckpm_emulator.lowering.decode import (
+        decode,  # only here: its tables take longer to import than a kernel's result to read
+    )
+
+    instructions = list(decode(code.code, code.pc))
+    missing = missing_states(instructions, code.target.partition(":")[0], xnack=":xnack-" not in code.target)
+    return {
+        "instructions": len(instructions),
+        "unknown": sum(instruction.record is None for instruction in instructions),
+        "loop": loop_mix(instructions),
+        "hazards": [str(hazard) for hazard in (*hazards(instructions), *unfinished_writes(instructions))],
+        "missing_states": [str(one) for one in missing],
+    }

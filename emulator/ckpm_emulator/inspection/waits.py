@@ -1,0 +1,186 @@
+"""Registers used before the load into them is known to be back: a missing s_waitcnt, or one that waits for too little.
+
+A compiler waits for the loads that it knows. What this finds are loads by inline assembly, whose registers it takes
+for written: it reads them, moves or spills them, or gives them to other values, into which the load then lands.
+
+The check is static and follows every branch in both directions. For each register that a load writes it knows how many
+operations of the load's counter were started since, at least, on any way that leads here. ``s_waitcnt vmcnt(N)`` lets
+at most N operations be under way: vector memory comes back in order, so that a load with N or more after it is back.
+LDS likewise with lgkmcnt; scalar loads come back in any order and need 0. What a load brings into LDS is not followed;
+for what is written there, see lds_waits.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ckpm_emulator.inspection.dataflow import before_each
+from ckpm_emulator.lowering.decode import Instruction
+from ckpm_emulator.lowering.flow import successors, target
+from ckpm_emulator.lowering.registers import VECTOR, Accesses, accesses, name_of
+
+_VECTOR_FORMATS = ("MUBUF", "MTBUF", "FLAT", "GLOBAL", "SCRATCH")
+CAPACITY = 63  # operations that vmcnt can count; the hardware waits before it counts further
+
+# (counter, register) -> operations of that counter since the load, and which instruction it is
+Pending = dict[tuple[str, int], tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Hazard:
+    """``text`` at ``pc`` uses a register before ``load`` at ``load_pc`` has brought it.
+
+    ``register`` is numbered as in registers.py; ``counter`` is vm, lds or scalar; ``use`` is read or overwritten.
+    """
+
+    pc: int
+    text: str
+    register: int
+    counter: str
+    use: str
+    load_pc: int
+    load: str
+
+    def __str__(self) -> str:
+        name = name_of(self.register)
+        wait = "vmcnt" if self.counter == "vm" else "lgkmcnt"
+        return (
+            f"pc 0x{self.pc:x}: {self.text}: {name} is {self.use}, and may not be loaded yet: "
+            f"no s_waitcnt {wait} that waits for {self.load} at pc 0x{self.load_pc:x}"
+        )
+
+
+def hazards(instructions: Sequence[Instruction]) -> list[Hazard]:
+    """Every use, as source or as destination, of a register whose load may still be under way, in the code's order."""
+    if not instructions:
+        return []
+    different = {instruction.encoding: instruction for instruction in instructions}
+    by_encoding = {encoding: (accesses(one), counters_of(one)) for encoding, one in different.items()}
+    touched, counters = zip(*(by_encoding[instruction.encoding] for instruction in instructions), strict=True)
+    following = successors(instructions)
+    setting_exec = _setting_exec(instructions, touched)
+
+    def after(place: _Place, state: Pending) -> Pending:
+        return _step(place.at, instructions[place.at], counters[place.at], touched[place.at].writes, state)
+
+    def ways(place: _Place) -> Iterator[_Place]:
+        return _next(instructions[place.at], place, following[place.at], sets_exec=place.at in setting_exec)
+
+    before = before_each(_Place(0, False), after, ways, lambda load: load[0])
+    at_place = {}
+    for place, pending in before.items():
+        late = _late(instructions[place.at], place, counters[place.at], touched[place.at], pending)
+        if late:
+            (counter, register), use = late
+            instruction, load = instructions[place.at], instructions[pending[counter, register][1]]
+            at_place[place.at] = Hazard(instruction.pc, instruction.text, register, counter, use, load.pc, load.text)
+    return [at_place[at] for at in sorted(at_place)]
+
+
+def _late(
+    instruction: Instruction, place: _Place, counters: tuple[str, ...], touched: Accesses, pending: Pending
+) -> tuple[tuple[str, int], str] | None:
+    """The first register that is used although its load may be under way, with the load's counter, and how."""
+    idle = place.idle and not instruction.name.startswith(_WHATEVER_EXEC)
+    used = touched.reads | touched.writes
+    for entry in sorted(entry for entry in pending if entry[1] in used):
+        counter, register = entry
+        if idle and register >= VECTOR:
+            continue
+        if register in touched.reads:
+            return entry, "read"
+        # one load after another of the same counter into a register comes back in order, but for scalar ones
+        if register in touched.writes and (counter not in counters or counter == "scalar"):
+            return entry, "overwritten"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """An instruction, and whether exec is known to be 0 there: then no lane uses a vector register."""
+
+    at: int
+    idle: bool
+
+
+_WHATEVER_EXEC = ("v_readlane", "v_readfirstlane", "v_writelane", "v_mfma", "v_smfmac")
+_EXEC = frozenset((126, 127))
+
+
+def _next(instruction: Instruction, place: _Place, following: tuple[int, ...], *, sets_exec: bool) -> Iterator[_Place]:
+    """Where the wave may go, without the ways that a branch on exec excludes."""
+    idle = place.idle and not sets_exec
+    zero = {"s_cbranch_execz": 1, "s_cbranch_execnz": 0}.get(instruction.name)  # which successor is for exec == 0
+    for way, at in enumerate(following):
+        if zero is None or len(following) < 2:
+            yield _Place(at, idle)
+        elif way == zero:
+            yield _Place(at, True)
+        elif not idle:
+            yield _Place(at, False)
+
+
+def _setting_exec(instructions: Sequence[Instruction], touched: Sequence[Accesses]) -> frozenset[int]:
+    """The instructions, by index, after which an exec of 0 may be another.
+
+    A comparison into exec and an AND with it keep 0, as does bringing back a copy that was made of it shortly before.
+    """
+    jumped_to = {target(instruction) for instruction in instructions}
+    copies: set[frozenset[int]] = set()  # of exec, in the run of code without branches that ends here
+    setting = set()
+    for at, instruction in enumerate(instructions):
+        reads, writes = touched[at].reads, touched[at].writes
+        if instruction.pc in jumped_to or target(instruction) is not None:
+            copies = set()
+        if "saveexec" in instruction.name:
+            keeps = instruction.name.startswith("s_and_")
+        elif writes >= _EXEC:
+            keeps = "cmpx" in instruction.name or (instruction.name == "s_and_b64" and reads >= _EXEC)
+            keeps = keeps or (instruction.name == "s_mov_b64" and reads in copies)
+        else:
+            keeps = not writes & _EXEC
+        if not keeps:
+            setting.add(at)
+            copies = set()
+        copies = {copy for copy in copies if not copy & writes}
+        if instruction.name == "s_mov_b64" and reads == _EXEC:
+            copies.add(writes)
+    return frozenset(setting)
+
+
+def waited_for(wait: Instruction) -> tuple[int, int]:
+    """vmcnt and lgkmcnt of an s_waitcnt: how many operations of each may still be under way behind it."""
+    counts = int(wait.record.simm16)
+    return counts & 15 | counts >> 14 << 4, counts >> 8 & 15
+
+
+def counters_of(instruction: Instruction) -> tuple[str, ...]:
+    """The counters that an instruction is counted by until its result is there."""
+    if instruction.format == "FLAT":  # an address in LDS is known only when it runs
+        return ("vm", "lds")
+    if instruction.format in _VECTOR_FORMATS:
+        return ("vm",) if instruction.name not in ("buffer_inv", "buffer_wbl2") else ()
+    if instruction.format == "DS":
+        return ("lds",)
+    return ("scalar",) if instruction.format == "SMEM" else ()
+
+
+def _step(
+    at: int, instruction: Instruction, counters: tuple[str, ...], writes: frozenset[int], state: Pending
+) -> Pending:
+    if instruction.name == "s_waitcnt":
+        vector, scalar = waited_for(instruction)
+        most = {"vm": vector, "lds": scalar, "scalar": 0 if scalar == 0 else CAPACITY + 1}
+        return {entry: load for entry, load in state.items() if load[0] < most[entry[0]]}
+    if not counters:
+        return state
+    after = {}
+    for (counter, register), (since, load) in state.items():
+        since += counter in counters and counter != "scalar"
+        if since <= CAPACITY:
+            after[counter, register] = (since, load)
+    for register in writes:
+        for counter in counters:
+            after[counter, register] = (0, at)
+    return after

@@ -1,0 +1,164 @@
+"""What a kernel's code uses and its descriptor doesn't grant, and tuples of registers where none may begin.
+
+Granted (LLVM, "User Guide for AMDGPU Backend", compute_pgm_rsrc1 and compute_pgm_rsrc3): vector and accumulation
+registers together in eights, the accumulation registers from ACCUM_OFFSET on; scalar registers in sixteens. From gfx90a
+on a tuple of vector registers begins at an even one (same guide, "VGPR alignment"); a pair of scalar registers begins
+at an even one, a longer tuple at a multiple of four. All code that the kernel can reach is looked at, run or not.
+The count of user SGPRs has room for all that the descriptor enables, and scratch is enabled where it is used.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ckpm_emulator.image import KernelInfo
+from ckpm_emulator.lowering.decode import Encoding, Instruction
+from ckpm_emulator.lowering.flow import successors
+from ckpm_emulator.lowering.registers import ACCUMULATION, VECTOR, Operand, name_of, operands
+
+_SCALARS = 102  # behind them vcc and others, which every wave has
+_DISTANCE = ("s_add_u32", "s_addc_u32")
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """How many registers of each kind a wave of the kernel has."""
+
+    scalars: int
+    vectors: int
+    accumulations: int
+
+    @classmethod
+    def of(cls, rsrc1: int, rsrc3: int) -> Granted:
+        """By the descriptor's words."""
+        total, before = 8 * ((rsrc1 & 0x3F) + 1), 4 * ((rsrc3 & 0x3F) + 1)
+        return cls(16 * ((rsrc1 >> 6 & 0xF) // 2 + 1), min(total, before, 256), max(0, min(total - before, 256)))
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The first instruction, by index, that the kernel can't run, and why."""
+
+    at: int
+    reason: str
+
+
+def refusal(
+    kernel: KernelInfo, instructions: Sequence[Instruction], spans: Mapping[str, tuple[int, int]]
+) -> Refusal | None:
+    """Why a kernel can't be launched; None if it can. ``spans`` has the instructions of each function by its name."""
+    granted = Granted.of(kernel.rsrc1, kernel.rsrc3)
+    if reason := _too_few_users(kernel):
+        return Refusal(spans[kernel.function.name][0], reason)
+    judged: dict[Encoding, str] = {}
+    for at in _reachable(kernel.function.name, instructions, spans):
+        encoding = instructions[at].encoding
+        if encoding not in judged:
+            judged[encoding] = _judged(instructions[at], granted) or _without_scratch(instructions[at], kernel)
+        if judged[encoding]:
+            return Refusal(at, judged[encoding])
+    return None
+
+
+def _reachable(name: str, instructions: Sequence[Instruction], spans: Mapping[str, tuple[int, int]]) -> list[int]:
+    """Ascending: what branches lead to from the kernel's entry, and from there what code takes the address of.
+
+    Calls of the compiler take it (s_getpc_b64 and a distance); where a call by an address in memory leads is not known.
+    """
+    functions = sorted(set(spans.values()))
+    reached: set[int] = set()
+    queue = [spans[name][0]]
+    while queue:
+        entry = queue.pop()
+        if entry in reached:
+            continue
+        first, last = functions[bisect_right(functions, (entry, len(instructions))) - 1]
+        new = {first + at for at in _walk(entry - first, successors(instructions[first:last]))} - reached
+        reached |= new
+        taken = (_taken(instructions, at) for at in new if instructions[at].name == "s_getpc_b64")
+        queue += [target for target in taken if target is not None]
+    return sorted(reached)
+
+
+def _walk(entry: int, following: Sequence[tuple[int, ...]]) -> set[int]:
+    """All that may come after an instruction of a function, by index, and itself."""
+    seen, queue = {entry}, [entry]
+    while queue:
+        new = set(following[queue.pop()]) - seen
+        seen |= new
+        queue += new
+    return seen
+
+
+def _taken(instructions: Sequence[Instruction], at: int) -> int | None:
+    """The instruction whose address an s_getpc_b64 and what follows it make; None if it is none's."""
+    words = [_literal(one, name) for one, name in zip(instructions[at + 1 : at + 3], _DISTANCE, strict=False)]
+    low, high = words if len(words) == 2 else (None, None)
+    if low is None or high is None:
+        return None
+    here = instructions[at]
+    pc = (here.pc + here.size + low + (high << 32)) % (1 << 64)
+    target = bisect_left(instructions, pc, key=lambda one: one.pc)
+    return target if target < len(instructions) and instructions[target].pc == pc else None
+
+
+def _literal(instruction: Instruction, name: str) -> int | None:
+    """The constant that an instruction of this name adds; None if it is another one, or adds none."""
+    if instruction.name != name:
+        return None
+    literal = getattr(instruction.record, "literal", None)
+    if literal is None:
+        inline = instruction.record.ssrc1.offset - 128  # 128 to 192: 0 to 64; behind them -1 to -16
+        return inline if 0 <= inline <= 64 else 64 - inline & 0xFFFFFFFF if inline <= 80 else None
+    return int(literal)
+
+
+# Scalars that a bit of kernel_code_properties asks for, from the lowest bit on (compute_pgm_rsrc2, USER_SGPR_COUNT).
+_USERS = (4, 2, 2, 2, 2, 2, 1)
+
+
+def _too_few_users(kernel: KernelInfo) -> str:
+    count = kernel.rsrc2 >> 1 & 0x1F
+    needed = sum(scalars for bit, scalars in enumerate(_USERS) if kernel.properties >> bit & 1) + (
+        kernel.preload & 0x7F
+    )
+    return f"{count} user SGPRs, where the descriptor enables {needed}" if count < needed else ""
+
+
+def _without_scratch(instruction: Instruction, kernel: KernelInfo) -> str:
+    if instruction.format != "SCRATCH" or kernel.rsrc2 & 1:
+        return ""
+    return f"{instruction.text}: the kernel's descriptor enables no scratch"
+
+
+def _judged(instruction: Instruction, granted: Granted) -> str:
+    for operand in operands(instruction):
+        reason = _beyond(operand, granted) or _misplaced(operand)
+        if reason:
+            return f"{instruction.text}: {reason}"
+    return ""
+
+
+def _beyond(operand: Operand, granted: Granted) -> str:
+    last = operand.first + operand.words - 1
+    if last >= ACCUMULATION:
+        base, count, kind = ACCUMULATION, granted.accumulations, "accumulation registers"
+    elif last >= VECTOR:
+        base, count, kind = VECTOR, granted.vectors, "vector registers"
+    else:
+        base, count, kind = 0, granted.scalars, "scalar registers"
+        last = last if last < _SCALARS else 0
+    if last - base < count:
+        return ""
+    return f"{name_of(last)} is beyond the {count} {kind} of the kernel's descriptor"
+
+
+def _misplaced(operand: Operand) -> str:
+    if operand.words == 1:
+        return ""
+    step = 4 if operand.first < VECTOR and operand.words > 2 else 2
+    if operand.first % step == 0:
+        return ""
+    return f"a tuple of {operand.words} registers can't begin at {name_of(operand.first)}, but at a multiple of {step}"

@@ -1,0 +1,61 @@
+"""Branches and loops of one function's machine code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ckpm_emulator.lowering.decode import Instruction
+
+_ENDS = ("s_branch", "s_endpgm", "s_setpc_b64", "s_trap")
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A range of instructions, by index: from the target of a backward branch to the branch, both included."""
+
+    first: int
+    last: int
+
+
+def target(instruction: Instruction) -> int | None:
+    """The pc that a direct branch jumps to."""
+    if instruction.name != "s_branch" and not instruction.name.startswith("s_cbranch"):
+        return None
+    words = instruction.record.simm16
+    return int(instruction.pc + 4 + 4 * (words - 0x10000 if words >= 0x8000 else words))
+
+
+def _ends(instruction: Instruction) -> bool:
+    """Whether what stands behind it is not reached from here. Trap 3 is a debugger's, and no trap without one."""
+    return instruction.name in _ENDS and not (instruction.name == "s_trap" and instruction.record.simm16 == 3)
+
+
+def successors(instructions: Sequence[Instruction]) -> list[tuple[int, ...]]:
+    """For each instruction the indices of those that may come next. A branch out of the function has none there."""
+    index = {instruction.pc: at for at, instruction in enumerate(instructions)}
+    followers = []
+    for at, instruction in enumerate(instructions):
+        following = [] if _ends(instruction) or at + 1 == len(instructions) else [at + 1]
+        jump = target(instruction)
+        if jump in index:
+            following.append(index[jump])
+        followers.append(tuple(following))
+    return followers
+
+
+def hot_loop(instructions: Sequence[Instruction]) -> Loop | None:
+    """The loop with the most matrix instructions, the shortest of several; None if no loop has any."""
+    index = {instruction.pc: at for at, instruction in enumerate(instructions)}
+    best, most = None, (0, 0)
+    matrix = [0]
+    for instruction in instructions:
+        matrix.append(matrix[-1] + instruction.name.startswith(("v_mfma", "v_smfmac")))
+    for last, instruction in enumerate(instructions):
+        first = index.get(target(instruction) or -1)
+        if first is None or first > last:
+            continue
+        weight = (matrix[last + 1] - matrix[first], first - last)
+        if weight[0] and weight > most:
+            best, most = Loop(first, last), weight
+    return best

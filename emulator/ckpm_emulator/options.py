@@ -1,0 +1,104 @@
+"""Options of the emulated device: what it is, and what it checks."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+
+from ckpm_emulator.errors import DeviceError
+
+ARCHS = {"gfx90a": 910, "gfx942": 942, "gfx950": 950}  # core: Options::arch
+PAGE = 4096
+_NO_WORKGROUP, _LONGEST = -1, -2  # core: Options::record_workgroup
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """Write the instructions that one wave of a kernel executes to a file."""
+
+    file: str
+    kernel: str = ""  # part of its name; empty: any
+    workgroup: int = 0  # linear index
+    wave: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """Keep what the waves of one workgroup of a kernel execute, for ``EmulatedGpu.replay``."""
+
+    kernel: str = ""  # part of its name; empty: any
+    workgroup: int | None = None  # linear index; None: the one that executes most instructions
+    only: bool = False  # run no other workgroup
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """All settings; the defaults are a GPU of the arch with byte-exact addresses and no other check."""
+
+    arch: str = "gfx950"
+    cu_count: int = 256  # kernels choose their tile by it
+    threads: int = 0  # host threads that run workgroups; 0: one a processor
+    granularity: int = 1  # addresses must lie in the bytes asked for (1) or in their pages (4096)
+    srd_range_rule: bool | None = None  # a buffer's whole range must be mapped; None: on for gfx950 only
+    poison: bool = False  # registers, LDS and scratch start as NaN patterns
+    poison_memory: bool = False  # fresh allocations too: bytes 0xff
+    late_loads: bool = False  # asynchronous results land only at the wait that covers them
+    lds_races: bool = False  # unordered LDS accesses of two waves are faults
+    uninitialised: bool = False  # letting a register, LDS or scratch that nobody wrote decide something is a fault
+    hazards: bool = False  # an instruction too early after another, by LLVM's wait states, is a fault
+    exact_mfma: bool = False  # sums of MFMA bit for bit as a published model of gfx942 has them; slow
+    probe: bool = False  # what planted micro-ops would have changed is counted; for tests/mutants
+    wave_order: int = 0  # 0 forward, 1 backward, from 2 on a seed
+    max_instructions: int = 0  # of one wave; 0: no limit
+    memory_bytes: int | None = None  # of the device; None: what a board of the arch has
+    guard_bytes: int = 4 << 30  # unmapped space between allocations
+    trace: Trace | None = None
+    record: Record | None = None
+
+    def __post_init__(self) -> None:
+        if self.arch not in ARCHS:
+            raise DeviceError(f"no emulated device has the arch '{self.arch}'. Known: {', '.join(ARCHS)}.", 100)
+        if self.exact_mfma and self.arch != "gfx942":
+            raise DeviceError(f"exact_mfma: there is a model of gfx942's matrix arithmetic, none of {self.arch}'s.", 1)
+
+        if self.probe and self.uninitialised:
+            raise DeviceError("probe and uninitialised both run each wave beside a second one: choose one of them.", 1)
+
+    def replace(self, **changes: object) -> Options:
+        """A copy with some options changed. Raises DeviceError for an option that doesn't exist."""
+        known = {field.name for field in dataclasses.fields(self)}
+        if unknown := sorted(changes.keys() - known):
+            raise DeviceError(f"no such option: {', '.join(unknown)}. Known: {', '.join(sorted(known))}.", 1)
+        return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
+
+    def all_checks(self) -> Options:
+        """With every check on: what a sanitizer run uses, once for each wave order."""
+        return self.replace(poison=True, poison_memory=True, late_loads=True, lds_races=True, uninitialised=True)
+
+    def integers(self) -> dict[str, int]:
+        """The core's options by name, in an order that can be applied."""
+        values = {
+            "arch": ARCHS[self.arch],
+            "cu_count": self.cu_count,
+            "threads": self.threads or len(os.sched_getaffinity(0)),
+            "granularity": self.granularity,
+            "srd_range_rule": -1 if self.srd_range_rule is None else int(self.srd_range_rule),
+            "guard": self.guard_bytes,
+        }
+        if self.memory_bytes is not None:  # after the arch, which sets a board's
+            values["capacity"] = self.memory_bytes
+        checks = ("poison", "poison_memory", "late_loads", "lds_races", "uninitialised", "exact_mfma", "probe")
+        values |= {name: int(getattr(self, name)) for name in checks}
+        values |= {"wave_order": self.wave_order, "max_instructions": self.max_instructions}
+        trace = self.trace or Trace(file="")
+        values |= {"trace_workgroup": trace.workgroup, "trace_wave": trace.wave}
+        record = self.record or Record(workgroup=_NO_WORKGROUP)
+        chosen = _LONGEST if record.workgroup is None else record.workgroup
+        return values | {"record_workgroup": chosen, "record_only": int(record.only)}
+
+    def texts(self) -> dict[str, str]:
+        """The core's text options by name."""
+        trace = self.trace or Trace(file="")
+        record = self.record.kernel if self.record else ""
+        return {"trace_kernel": trace.kernel, "trace_file": trace.file, "record_kernel": record}

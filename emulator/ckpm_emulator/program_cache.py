@@ -1,0 +1,72 @@
+"""Programs for the core, made once for each code object and kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache as memoised
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ckpm_emulator.base.store import Store
+from ckpm_emulator.toolchain import cache_folder
+
+if TYPE_CHECKING:
+    from ckpm_emulator.lowering.translate import Judge
+
+_MAKERS = (
+    *("code_object", "image", "options", "lowering/blob", "lowering/decode", "lowering/descriptor", "lowering/flow"),
+    *("lowering/lower", "lowering/matrix", "lowering/matrix_table", "lowering/memory", "lowering/microop"),
+    *("lowering/opcodes", "lowering/operands", "lowering/registers", "lowering/scalar", "lowering/shapes"),
+    *("lowering/translate", "lowering/vector"),
+)
+# Of tinygrad: what reads machine code.
+_TABLES = (
+    *("renderer/amd/__init__", "renderer/amd/dsl"),
+    *(f"runtime/autogen/amd/{name}" for name in ("common", "cdna/enum", "cdna/ins", "cdna/operands")),
+)
+_JUDGES = ("inspection/early", "inspection/hazards", "inspection/hazard_effects", "inspection/hazard_rules")
+
+
+def program(code_object: bytes, *, cache: Path | None = None, judge: Judge | None = None) -> bytes:
+    """The blob of a code object for emu_add_program, from the cache if it is there.
+
+    ``judge`` is None or inspection.early.too_early.
+
+    Raises CodeObjectError if the bytes are no readable code object of an emulated arch.
+    """
+    programs = Store(folder(cache))
+    key = hashlib.sha256(code_object + makers(judged=judge is not None).encode()).hexdigest()
+    if (cached := programs.get(key)) is not None:
+        return cached
+    # Only now: the decoder's tables take longer to import than a launch may take to start.
+    from ckpm_emulator.lowering.translate import translate
+
+    made = translate(code_object, judge)
+    programs.put(key, made)
+    return made
+
+
+def folder(cache: Path | None = None) -> Path:
+    """Where programs are kept: in the cache folder."""
+    return (cache if cache is not None else cache_folder()) / "programs"
+
+
+def makers(*, judged: bool) -> str:
+    """What stands for the makers in a program's key, which is the sha256 of code object and this (as
+    core/standalone/decoder.cpp has it).
+    """
+    return text_version((*_MAKERS, *_JUDGES) if judged else _MAKERS)
+
+
+@memoised
+def text_version(modules: tuple[str, ...]) -> str:
+    """A hash of what makes something out of machine code: the text of these modules of ours, and of tinygrad's."""
+    spec = find_spec("tinygrad")
+    assert spec is not None  # else the decoder has no tables
+    assert spec.origin is not None
+    digest = hashlib.sha256()
+    for folder, names in ((Path(__file__).parent, modules), (Path(spec.origin).parent, _TABLES)):
+        for name in names:
+            digest.update((folder / f"{name}.py").read_bytes())
+    return digest.hexdigest()

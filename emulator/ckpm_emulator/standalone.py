@@ -1,0 +1,115 @@
+"""Programs that run by themselves on the emulated device: what their environment has to hold, and their decoder.
+
+The core's library stands in for ROCm's: the dynamic loader is shown a folder where it has the names that programs were
+linked against (libamdhip64.so.5 to .7). In such a process there is no Python. Its settings are in the environment
+(core/standalone/settings.h); a code object's program comes out of the same store as ours, and whatever is not there is
+made by a helper process, ``python -m ckpm_emulator decode``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ckpm_emulator import code_object, program_cache, toolchain
+from ckpm_emulator.base.store import draft_folder
+from ckpm_emulator.errors import CodeObjectError, OutputError, ProgramError
+from ckpm_emulator.options import ARCHS, Options
+
+VARIABLE = "CKPM_EMULATOR"
+# Of ROCm 5, 6 and 7, and what programs open by themselves; SONAME is the core's own.
+NAMES = ("libamdhip64.so.5", "libamdhip64.so.6", "libamdhip64.so")
+CHECKS = ("poison", "poison_memory", "late_loads", "lds_races", "uninitialised", "hazards")
+_ROOT = Path(__file__).resolve().parents[1]
+_DECODE = "import sys; sys.path.insert(0, sys.argv.pop(1)); from ckpm_emulator.cli import main; sys.exit(main())"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A program with its arguments, the device it shall find, and where its counters go (None: nowhere)."""
+
+    command: Sequence[str]
+    options: Options
+    counters: Path | None = None
+
+
+def program(name: str) -> Path:
+    """The file that a command names, as a shell finds it. Raises ProgramError: there is none, or it can't be run."""
+    if found := shutil.which(name):
+        return Path(found).absolute()
+    state = "is no program that may be run" if Path(name).exists() else "is not there"
+    raise ProgramError(f"{name} {state}. Give a path, or the name of a program in PATH.")
+
+
+def arch_of(file: Path) -> str | None:
+    """The first arch that a program has code for and that can be emulated; None if none is seen in its file."""
+    try:
+        targets = {target.partition(":")[0] for target, _ in code_object.code_objects(file)}
+    except CodeObjectError:  # a script, a program whose code is in a library, or compressed
+        return None
+    return next((arch for arch in reversed(ARCHS) if arch in targets), None)
+
+
+def environment(run: Run, inherited: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a program that is run with ``run``'s settings.
+
+    Raises CompilerMissingError, CoreBuildError, UntrustedFileError: there is no core. OutputError: a path in it holds
+    the end of a line, or a link can't be made.
+    """
+    core = toolchain.library()
+    folders = [str(library_folder(core))]
+    if before := inherited.get("LD_LIBRARY_PATH"):
+        folders.append(before)
+    return {**inherited, "LD_LIBRARY_PATH": ":".join(folders), VARIABLE: settings(run)}
+
+
+def settings(run: Run) -> str:
+    """The settings as lines of name=value. Raises OutputError: one of them holds the end of a line."""
+    lines = [f"option.{name}={value}" for name, value in run.options.integers().items()]
+    lines += [f"text.{name}={text}" for name, text in run.options.texts().items()]
+    hazards = ("--hazards",) if run.options.hazards else ()
+    lines += [f"decoder={word}" for word in (sys.executable, "-P", "-c", _DECODE, str(_ROOT), "decode", *hazards)]
+    lines.append(f"store={program_cache.folder()}")
+    lines.append(f"makers={program_cache.makers(judged=run.options.hazards)}")
+    lines.append(f"process={os.getpid()}")
+    if run.counters:
+        lines.append(f"counters={run.counters.absolute()}")
+    if broken := [line for line in lines if "\n" in line]:
+        raise OutputError(f"{broken[0]!r}: a path with the end of a line in it. Name another place.")
+    return "\n".join(lines)
+
+
+def library_folder(core: Path) -> Path:
+    """The folder of the core's library, which has it under all names then. Raises OutputError."""
+    try:
+        for name in NAMES:
+            place = core.with_name(name)
+            if place.is_symlink() and place.readlink() == Path(core.name):
+                continue
+            with draft_folder(core.parent) as drafts:
+                (drafts / name).symlink_to(core.name)
+                (drafts / name).replace(place)
+    except OSError as error:
+        raise OutputError(f"{core.parent}: {error.strerror}. Set CKPM_CACHE to another folder.") from error
+    return core.parent
+
+
+def execute(run: Run) -> None:
+    """Become the program: it keeps this process's number, streams and signals. Returns only by an error.
+
+    Raises ProgramError: the system refuses to run it, and what ``environment`` raises.
+    """
+    file = program(run.command[0])
+    mask = os.umask(0o077)
+    os.umask(mask)
+    variables = environment(run, os.environ)
+    os.umask(mask)  # compiling the core changes it, and the program inherits it
+    sys.stdout.flush()
+    try:
+        os.execve(file, list(run.command), variables)  # noqa: S606 - running it is what was asked for
+    except OSError as error:
+        raise ProgramError(f"{file} can't be run: {error.strerror}. Is it built for this machine?") from error

@@ -1,1 +1,0 @@
-"""What the rooms of kernels/ share: files, locks, processes, caches, the console, results of checks."""

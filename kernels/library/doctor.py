@@ -1,0 +1,171 @@
+"""``python -m kernels doctor``: what a build would find on this machine, and what to do about what is missing."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.table import Table
+
+from ckpm.base import jobs, rocm_places, settings
+from ckpm.base.cache_state import kept
+from ckpm.base.console import console
+from ckpm.base.errors import CkPrefillError
+from ckpm.base.files import writing
+from ckpm.kernels.code.toolchains import detect, rocm
+from ckpm.kernels.upstream.trees import checkout, damage, is_unpacked, place
+from ckpm.matrix.dialects import PackagedUpstream, upstreams
+
+# Free space that a first build needs: upstream trees, the compiler's cache, objects of the smoke tier.
+_NEEDED_BYTES = 3_000_000_000
+_OLDEST_PYTHON = (3, 11)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One row. ``state`` is ok, missing (something will be fetched or is optional), damaged (it is made again by what
+    needs it) or broken (a build would fail).
+    """
+
+    subject: str
+    state: str
+    detail: str
+    advice: str = ""
+
+
+def examine(cache: Path, ck_root: Path | None) -> list[Finding]:
+    """All findings; nothing is downloaded or built."""
+    return [
+        _python(),
+        _system(),
+        _toolchain("embedded", cache),
+        _rocm(cache),
+        *_upstreams(cache, ck_root),
+        _device(),
+        _cache(cache),
+        *_kept(cache),
+        _resources(),
+    ]
+
+
+def _python() -> Finding:
+    version = platform.python_version()
+    if tuple(map(int, platform.python_version_tuple()[:2])) < _OLDEST_PYTHON:
+        return Finding("python", "broken", version, f"install Python {'.'.join(map(str, _OLDEST_PYTHON))} or newer")
+    return Finding("python", "ok", version)
+
+
+def _system() -> Finding:
+    machine = f"{platform.system()} on {platform.machine()}"
+    if machine != "Linux on x86_64":
+        return Finding("system", "broken", machine, "libraries are built on Linux on x86-64 alone: use such a machine")
+    return Finding("system", "ok", machine)
+
+
+def _toolchain(name: str, cache: Path) -> Finding:
+    try:
+        return Finding(f"toolchain {name}", "ok", detect(name, cache=cache).identity)
+    except CkPrefillError as error:
+        return Finding(f"toolchain {name}", "broken", "not usable", str(error))
+
+
+def _rocm(cache: Path) -> Finding:
+    if not (compiler := rocm.locate()):
+        return Finding("toolchain rocm", "missing", "no ROCm", "optional: install ROCm, or set ROCM_PATH")
+    finding = _toolchain("rocm", cache)
+    return replace(finding, detail=f"{finding.detail}, {compiler}")
+
+
+def _upstreams(cache: Path, ck_root: Path | None) -> list[Finding]:
+    packages = [_package(name, package, cache) for name, package in upstreams().items()]
+    if ck_root is None:
+        advice = "optional: set CK_ROOT to a CK repository or rocm-libraries"
+        return [*packages, Finding("upstream checkout", "missing", "CK_ROOT is not set", advice)]
+    try:
+        tree = checkout(ck_root)
+    except CkPrefillError as error:
+        return [*packages, Finding("upstream checkout", "broken", str(ck_root), str(error))]
+    newer = tree.words_of_newer() if tree.newer else ""
+    return [*packages, Finding("upstream checkout", "ok", f"{tree.root}, dialect {tree.dialect}", newer)]
+
+
+def _package(name: str, package: PackagedUpstream, cache: Path) -> Finding:
+    """Every file of an unpacked tree is read, some 10 MB."""
+    subject, what = f"upstream {name}", f"{package.package} {package.version}, {package.summary}"
+    if not is_unpacked(package, cache):
+        return Finding(subject, "missing", what, "is downloaded by the first build that needs it")
+    if damaged := damage(package, cache):
+        more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
+        again = f"delete {place(package, cache)}: it is unpacked again"
+        return Finding(subject, "broken", f"{what}: {damaged[0]}{more}", again)
+    return Finding(subject, "ok", what)
+
+
+def _device() -> Finding:
+    there = ", ".join(rocm_places.gpu_archs())
+    if not there and not rocm_places.KFD.exists():
+        return Finding("device", "missing", "no /dev/kfd", "building needs none; an MI300 or MI350 runs what was built")
+    if not os.access(rocm_places.KFD, os.R_OK | os.W_OK):
+        return Finding("device", "broken", "/dev/kfd is not accessible", "add this user to the groups render and video")
+    if (runtime := rocm_places.runtime()) is None:
+        advice = "install ROCm's runtime, or set ROCM_PATH: until then the emulator runs what was built"
+        return Finding("device", "broken" if there else "missing", f"{there or '/dev/kfd'}, no libamdhip64.so", advice)
+    return Finding("device", "ok", f"{there or '/dev/kfd'}, {runtime}")
+
+
+def _cache(cache: Path) -> Finding:
+    """Writes into the cache, or into the folder where it will be made, what vanishes at once."""
+    there = next(folder for folder in (cache, *cache.parents) if os.path.lexists(folder))
+    try:
+        with writing(there, "set CKPM_CACHE to another folder"), tempfile.TemporaryFile(dir=there):
+            free = shutil.disk_usage(there).free
+    except CkPrefillError as error:
+        return Finding("cache", "broken", str(cache), str(error))
+    text = f"{cache}, {free / 1e9:.0f} GB free"
+    if free < _NEEDED_BYTES:
+        return Finding("cache", "broken", text, f"needs {_NEEDED_BYTES / 1e9:.0f} GB: set CKPM_CACHE to another disk")
+    return Finding("cache", "ok", text)
+
+
+def _kept(cache: Path) -> list[Finding]:
+    """Every entry of the cache is read; only what is damaged is a row."""
+    return [
+        Finding(
+            f"cache: {kind.what}",
+            "damaged",
+            f"{len(kind.damaged)} of {kind.entries} are not as they were written: {kind.damaged[0]}",
+            "nothing: they are made again when they are needed. If this comes back, look at the disk",
+        )
+        for kind in kept(cache)
+        if kind.damaged
+    ]
+
+
+def _resources() -> Finding:
+    memory = jobs.available_bytes()
+    text = f"{jobs.processors()} processors" + (f", {memory / 1e9:.1f} GB of memory" if memory else "")
+    if memory is not None and memory < jobs.UNIT_BYTES:
+        advice = f"a merged unit takes {jobs.UNIT_BYTES / 1e9:.1f} GB: build with --unit-size 1"
+        return Finding("jobs", "broken", text, advice)
+    return Finding("jobs", "ok", f"{text}: {jobs.job_count()} compilers at once")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ck-root", type=Path, default=None, help="a CK checkout; default: CK_ROOT")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the findings; 1 if something would make a build fail."""
+    findings = examine(settings.cache_folder(), settings.ck_root(args.ck_root))
+    table = Table(box=None, pad_edge=False)
+    for column in ("", "what", "found", "what to do"):
+        table.add_column(column, overflow="fold")
+    for finding in findings:
+        table.add_row(finding.state, finding.subject, finding.detail, finding.advice)
+    console().print(table)
+    return 1 if any(finding.state == "broken" for finding in findings) else 0

@@ -1,0 +1,105 @@
+"""What is built and still as it was built: the record ``.built`` in an output folder, one JSON line for each target.
+
+SCons asks whether the inputs of a target changed, never whether the target itself is whole. The record knows the bytes
+of every finished target. Before a build, what lies there but is not what this plan's step made is deleted, and SCons
+makes it again: damaged files, and objects that a killed build left for another selection.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ckpm.base.files import sha256_of, write_atomically
+from ckpm.kernels.library.plan import Plan, Step
+
+RECORD = ".built"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A finished target: the signature of the step that made it, its size, time of writing and sha256."""
+
+    signature: str
+    size: int
+    mtime_ns: int
+    sha256: str
+
+
+def note(folder: Path, step: Step) -> None:
+    """Record a step's target as finished. One write, so that threads and a sudden end leave whole lines."""
+    file = Path(step.target)
+    stat = file.stat()
+    entry = Entry(step.signature, stat.st_size, stat.st_mtime_ns, sha256_of(file))
+    line = json.dumps([step.target, *dataclasses.astuple(entry)]) + "\n"
+    descriptor = os.open(folder / RECORD, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    try:
+        os.write(descriptor, line.encode())
+    finally:
+        os.close(descriptor)
+
+
+def entries(folder: Path) -> dict[str, Entry]:
+    """The last entry of every target; unreadable lines count as absent."""
+    try:
+        lines = (folder / RECORD).read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return {}
+    entries = {}
+    for line in lines:
+        try:
+            target, signature, size, mtime_ns, digest = json.loads(line)
+        except (ValueError, TypeError):
+            continue
+        entries[str(target)] = Entry(signature, size, mtime_ns, digest)
+    return entries
+
+
+def discard_unsound(plan: Plan) -> list[Step]:
+    """Delete the targets that are not what their step made, and forget them; steps whose finished target was damaged.
+
+    Objects are hashed only if size or time differ from the record; the library and the manifest always.
+    Runs in the work folder. Raises DiskFullError, OutputError.
+    """
+    folder = Path(plan.folder)
+    known = entries(folder)
+    damaged, gone = [], set()
+    for step in plan.steps:
+        entry, file = known.get(step.target), Path(step.target)
+        if not file.exists():
+            continue
+        ours = entry is not None and entry.signature == step.signature
+        if ours and _is_sound(file, known[step.target], trust_time=step.kind in ("unit", "host")):
+            continue
+        file.unlink()
+        gone.add(step.target)
+        if ours:
+            damaged.append(step)
+    _rewrite(folder, {target: entry for target, entry in known.items() if target not in gone})
+    return damaged
+
+
+def discard_damaged(folder: Path, targets: Sequence[str]) -> list[str]:
+    """Hash targets that were finished, delete those that are not as recorded; their names. Runs in the work folder."""
+    known = entries(folder)
+    bad = [name for name in targets if name in known and not _is_sound(Path(name), known[name], trust_time=False)]
+    for name in bad:
+        Path(name).unlink(missing_ok=True)
+    return bad
+
+
+def _is_sound(file: Path, entry: Entry, *, trust_time: bool) -> bool:
+    stat = file.stat()
+    if stat.st_size != entry.size:
+        return False
+    return (trust_time and stat.st_mtime_ns == entry.mtime_ns) or sha256_of(file) == entry.sha256
+
+
+def _rewrite(folder: Path, known: Mapping[str, Entry]) -> None:
+    """The record without repetitions: it would grow with every build."""
+    lines: Iterable[str] = (json.dumps([target, *dataclasses.astuple(entry)]) + "\n" for target, entry in known.items())
+    write_atomically(folder / RECORD, "".join(lines).encode())

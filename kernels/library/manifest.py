@@ -1,0 +1,183 @@
+"""manifest.json: what a built library is, in figures: keys, sha256 of every artifact, identities, flags, resources."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ckpm.base.errors import LibraryError, LibraryMismatchError, NameSyntaxError, RecordError
+from ckpm.base.files import sha256_of, write_atomically
+from ckpm.base.records import Source, Value, as_text
+from ckpm.kernels.code.code_object import KernelResources
+from ckpm.matrix.dialects import Dialect, compute_units, dialect
+from ckpm.matrix.families import MASK_IMPLS, Family
+from ckpm.matrix.keys import Key
+from ckpm.matrix.names import make_key, parse
+
+MANIFEST = "manifest.json"  # beside the library
+_COUNTS = (
+    "vgpr", "agpr", "sgpr", "vgpr_spills", "sgpr_spills", "lds_bytes", "scratch_bytes", "occupancy_waves",
+)  # fmt: skip
+_LARGEST_LIBRARY = 4 << 30  # bytes: one of all kernels for three archs has a tenth
+_MORE_COUNTS = ("kernarg_bytes", "max_workgroup", "wavefront", "text_bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltKernel:
+    """The unit that a kernel was compiled in, and what it needs on each arch on which it has code.
+
+    Of a kernel that is compiled to several the one with the most registers is in ``archs``; ``others`` has their rest.
+    """
+
+    unit: str
+    archs: Mapping[str, KernelResources]
+    others: Mapping[str, tuple[KernelResources, ...]] = field(default_factory=dict)
+
+    def compiled(self, arch: str) -> tuple[KernelResources, ...]:
+        """All that it was compiled to for an arch."""
+        return (*((self.archs[arch],) if arch in self.archs else ()), *self.others.get(arch, ()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """A built library. ``artifacts`` are sha256 by file, relative to the manifest; ``left_out`` holds, by known defect,
+    its reason and the kernels that it keeps from being built.
+    """
+
+    library: str
+    archs: tuple[str, ...]
+    upstream: str
+    upstream_identity: str
+    dialect: str
+    mask_impl: str
+    selection: str
+    unit_size: int
+    left_out: Mapping[str, Any] = field(default_factory=dict)
+    toolchain: str
+    identity: str  # of the toolchain
+    flags: str
+    link_flags: str
+    kernels: Mapping[str, BuiltKernel]
+    artifacts: Mapping[str, str]
+
+    @property
+    def library_sha256(self) -> str:
+        """Of the library as it was built, '' if the manifest doesn't list it."""
+        return self.artifacts.get(self.library, "")
+
+    def facts(self) -> dict[str, Any]:
+        """All but the kernels and the artifacts."""
+        scalars = {
+            one.name: getattr(self, one.name)
+            for one in dataclasses.fields(self)
+            if one.name not in ("kernels", "artifacts")
+        }
+        return {**scalars, "archs": list(self.archs), "kernel_count": len(self.kernels)}
+
+    def keys(self, names: Sequence[str] | None = None) -> tuple[Key, ...]:
+        """Keys of the kernels ``names``, of all in the manifest's order if they are not given.
+
+        Raises:
+            UnknownDialectError, NameSyntaxError: a name is none of the dialect's.
+        """
+        known = dialect(self.dialect)
+        return tuple(_key(name, known, self.mask_impl) for name in (self.kernels if names is None else names))
+
+    def write(self, file: Path) -> None:
+        """Replace ``file`` in one step. Raises DiskFullError, OutputError."""
+        kernels = {name: _row(one) for name, one in self.kernels.items()}
+        write_atomically(file, as_text({**self.facts(), "kernels": kernels, "artifacts": dict(self.artifacts)}))
+
+    @classmethod
+    def read(cls, file: Path) -> Manifest:
+        """Raises RecordError: there is none, or a field is missing or of another kind; the message names it."""
+        remedy = f"Name a library's {MANIFEST}, or build again."
+        return cls.of(Source(place=file, what="a manifest", remedy=remedy, error=RecordError).read())
+
+    @classmethod
+    def of(cls, document: Value) -> Manifest:
+        """From its JSON. Raises the document's error: a field is missing or of another kind."""
+        archs = tuple(one.one_of(tuple(compute_units())) for one in document.get("archs").items())
+        texts = (
+            "upstream", "upstream_identity", "dialect", "selection", "toolchain", "identity", "flags",
+            "link_flags", "library",
+        )  # fmt: skip
+        return cls(
+            **{name: document.get(name).text() for name in texts},
+            archs=archs,
+            mask_impl=document.get("mask_impl").one_of(MASK_IMPLS),
+            unit_size=document.get("unit_size").count(),
+            kernels=document.get("kernels").map(_kernel),
+            artifacts=document.get("artifacts").texts(),
+            left_out=document.optional("left_out", lambda names: {n: v.value for n, v in names.members().items()}, {}),
+        )
+
+
+def family_of(known: Dialect, name: str) -> Family:
+    """The family of the dialect whose names begin like this one. Raises NameSyntaxError."""
+    beginnings = {family.grammar.partition("{")[0]: family for family in known.all_families()}
+    fitting = [beginning for beginning in beginnings if name.startswith(beginning)]
+    if not fitting:
+        raise NameSyntaxError(f"{name}: no family of {known.name} names kernels so. Build again.")
+    return beginnings[max(fitting, key=len)]
+
+
+def library_digest(library: Path) -> str:
+    """The sha256 of a library's bytes. Raises LibraryError: no library has so many."""
+    if (size := library.stat().st_size) > _LARGEST_LIBRARY:
+        raise LibraryError(f"{library}: its {size:,} bytes are no library: none has {_LARGEST_LIBRARY >> 30} GiB.")
+    return sha256_of(library)
+
+
+def check_library(library: Path, manifest: Manifest) -> str:
+    """The sha256 of a library's bytes, which must be those that its manifest lists.
+
+    Raises:
+        LibraryMismatchError: they are others.
+        LibraryError: they are too many.
+    """
+    digest = library_digest(library)
+    if digest != manifest.library_sha256:
+        raise LibraryMismatchError(
+            f"{library}: it is not the library of the {MANIFEST} beside it: its sha256 is {digest}, the manifest's "
+            f"{manifest.library_sha256 or 'not said'}. Build it anew. The suites and `python -m kernels measure` "
+            "run it all the same if it is named with --library; their results then say what it was."
+        )
+    return digest
+
+
+def _key(name: str, known: Dialect, mask_impl: str) -> Key:
+    family = family_of(known, name)
+    return make_key(family, {"mask_impl": mask_impl, **parse(family, name, mask_impl)}, name)
+
+
+def _row(kernel: BuiltKernel) -> dict[str, Any]:
+    archs = {arch: _figures(resources) for arch, resources in kernel.archs.items()}
+    others = {arch: [_figures(one) for one in several] for arch, several in kernel.others.items()}
+    return {"unit": kernel.unit, "archs": archs, **({"others": others} if others else {})}
+
+
+def _figures(resources: KernelResources) -> dict[str, Any]:
+    figures = dataclasses.asdict(resources)
+    del figures["arch"]
+    return figures
+
+
+def _kernel(row: Value) -> BuiltKernel:
+    archs = {arch: _resources(figures, arch) for arch, figures in row.get("archs").members().items()}
+    others = row.optional("others", _others, {})
+    return BuiltKernel(unit=row.optional("unit", Value.text, ""), archs=archs, others=others)
+
+
+def _others(row: Value) -> dict[str, tuple[KernelResources, ...]]:
+    return {arch: tuple(_resources(one, arch) for one in several.items()) for arch, several in row.members().items()}
+
+
+def _resources(figures: Value, arch: str) -> KernelResources:
+    counts = {name: figures.get(name).count() for name in _COUNTS}
+    counts |= {name: figures.optional(name, Value.count, 0) for name in _MORE_COUNTS}
+    symbol, digest = (figures.optional(name, Value.text, "") for name in ("symbol", "text_sha256"))
+    return KernelResources(arch=arch, symbol=symbol, text_sha256=digest, **counts)

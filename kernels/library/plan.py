@@ -1,0 +1,91 @@
+"""A plan: everything that SConstruct needs to build one library, as data in a file (build/<arch>/<upstream>/plan.json).
+
+Paths below the work folder are relative, so that two checkouts have the same build signatures and share a cache. What
+holds machine paths (compiler, include folders) is kept apart from what decides about the output (``signature``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ckpm.base.errors import UsageError
+from ckpm.base.files import write_if_changed
+from ckpm.base.records import Source, Value
+
+_REMEDY = "'python -m kernels build' writes plans, as build/<arch>/<upstream>/plan.json."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One node of the build graph: a command that makes ``target`` from ``sources``.
+
+    ``argv`` is run in the work folder. ``signature`` names everything that decides about the output besides the
+    sources' content: flags, archs, identities of toolchain and upstream. ``environment`` is added to the process's own.
+    """
+
+    kind: str  # "unit", "host", "library", "manifest"
+    target: str
+    sources: tuple[str, ...]
+    argv: tuple[str, ...]
+    signature: str
+    label: str
+    kernels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A library's build graph and what its manifest records.
+
+    ``folder`` is the output folder relative to the work folder; ``facts`` goes into the manifest as it is.
+    """
+
+    folder: str
+    steps: tuple[Step, ...]
+    environment: Mapping[str, str]
+    facts: Mapping[str, Any]
+
+    def text(self) -> str:
+        """What its file holds."""
+        return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
+
+    def write(self, file: Path) -> None:
+        """Raises DiskFullError, OutputError."""
+        write_if_changed(file, self.text())
+
+    @classmethod
+    def read(cls, file: Path) -> Plan:
+        """Raises UsageError for a file that is missing or no plan."""
+        document = Source(file, "a plan of a build", _REMEDY, UsageError).read()
+        return cls(
+            folder=document.get("folder").text(),
+            steps=tuple(map(_step, document.get("steps").items())),
+            environment=document.get("environment").texts(),
+            facts={name: one.value for name, one in document.get("facts").members().items()},
+        )
+
+
+def _step(row: Value) -> Step:
+    return Step(
+        kind=row.get("kind").text(),
+        target=row.get("target").text(),
+        sources=_texts(row.get("sources")),
+        argv=_texts(row.get("argv")),
+        signature=row.get("signature").text(),
+        label=row.get("label").text(),
+        kernels=_texts(row.get("kernels")),
+    )
+
+
+def _texts(listed: Value) -> tuple[str, ...]:
+    return tuple(one.text() for one in listed.items())
+
+
+def signature(*parts: str | Sequence[str]) -> str:
+    """A digest of words that decide about an output."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

@@ -1,0 +1,165 @@
+"""Progress of a build: a bar on a terminal, plain lines elsewhere. Fed with the events of run_step.py."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from ckpm.base.console import number, say
+from ckpm.kernels.library.plan import Step
+from ckpm.kernels.library.run_step import EVENT
+
+
+@dataclass
+class Tally:
+    """What happened to the steps that compile: counts, and SCons's own words that belong to no event.
+
+    ``unchanged`` steps had nothing to do. ``finishing`` says what became of library and manifest; ``unfit_to_link``
+    names damaged objects that the link met.
+    """
+
+    compiled: int = 0
+    failed: int = 0
+    retrieved: int = 0
+    unchanged: int = 0
+    seconds: float = 0.0
+    kernels_compiled: int = 0
+    finishing: list[str] = field(default_factory=list)
+    unfit_to_link: list[str] = field(default_factory=list)
+    other: list[str] = field(default_factory=list)
+
+    def followed_by(self, again: Tally) -> Tally:
+        """What two runs of SCons on one plan did together. What the first run made was unchanged in the second."""
+        return dataclasses.replace(
+            again,
+            compiled=self.compiled + again.compiled,
+            retrieved=self.retrieved + again.retrieved,
+            unchanged=max(0, again.unchanged - self.compiled - self.retrieved),
+            seconds=self.seconds + again.seconds,
+            kernels_compiled=self.kernels_compiled + again.kernels_compiled,
+        )
+
+    def summary(self) -> str:
+        """What a build did, in a few words."""
+        words = []
+        if self.compiled or self.retrieved:
+            kernels = number(self.kernels_compiled, "kernel")
+            words += [f"{self.compiled} compiled ({kernels}), {self.retrieved} from the cache"]
+            words += [f"{self.unchanged} unchanged"] if self.unchanged else []
+        return ", ".join([*words, *self.finishing]) or "nothing to do"
+
+
+_FINISHING = {
+    ("library", "done"): "linked",
+    ("library", "retrieved"): "library from the cache",
+    ("manifest", "done"): "manifest written",
+}
+
+
+def follow(lines: Iterable[str], steps: Sequence[Step], console: Console, *, linking: str = "linking") -> Tally:
+    """Read SCons's output to its end, show progress, return the tally. ``linking`` is said when the link begins.
+
+    In a log, the end of a step is a line. The start is one only where a long silence would follow: before the first
+    step has ended, and at the link.
+    """
+    compiles = {step.target: step for step in steps if step.kind in ("unit", "host")}
+    tally = Tally()
+    display = _Display(console, len(compiles))
+    with display.bar:
+        for line in lines:
+            event = _event(line)
+            if event is None:
+                tally.other += [line.rstrip()] if line.strip() else []
+            elif event["event"] == "damaged":
+                display.say(f"{event['what']} is damaged: it is deleted and made again")
+                if event["kind"] == "library" and event["what"] in compiles:
+                    tally.unfit_to_link.append(event["what"])
+            elif event["target"] not in compiles:
+                words = _FINISHING.get((event["kind"], event["event"]))
+                tally.finishing += [words] if words else []
+                if event["kind"] == "library" and event["event"] != "failed":
+                    display.link(linking if event["event"] == "start" else "", f"{words}{_took(event)}")
+            elif event["event"] == "start":
+                display.begin(compiles[event["target"]])
+            else:
+                _count(tally, event, compiles[event["target"]])
+                display.end(compiles[event["target"]], event)
+    tally.unchanged = len(compiles) - tally.compiled - tally.failed - tally.retrieved
+    return tally
+
+
+class _Display:
+    """A bar on a terminal, else lines with the count of finished compile steps and the seconds since the start."""
+
+    def __init__(self, console: Console, total: int) -> None:
+        self._console, self._total, self._done = console, total, 0
+        self._started = time.monotonic()
+        self._in_lines = not console.is_terminal or "CI" in os.environ
+        self.bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            disable=self._in_lines,
+        )
+        self._task = self.bar.add_task("units", total=total)
+
+    def say(self, text: str) -> None:
+        line = f"[{self._done}/{self._total}] {time.monotonic() - self._started:5.0f} s  {text}"
+        say(self._console, line)
+
+    def begin(self, step: Step) -> None:
+        self.bar.update(self._task, description=f"compiling {step.label}")
+        if self._in_lines and not self._done:
+            self.say(f"compiling {_label(step)}")
+
+    def end(self, step: Step, event: Mapping[str, Any]) -> None:
+        self._done += 1
+        self.bar.advance(self._task)
+        if self._in_lines:
+            word = {"done": "compiled", "failed": "FAILED", "retrieved": "from cache"}[event["event"]]
+            self.say(f"{word} {_label(step)}{_took(event)}")
+
+    def link(self, linking: str, ended: str) -> None:
+        """The link begins (``linking`` says so) or has ended: no step is compiling, whatever SCons said of each."""
+        self._done = self._total
+        self.bar.update(self._task, completed=self._total, description=linking)
+        if self._in_lines:
+            self.say(linking or ended)
+
+
+def _took(event: Mapping[str, Any]) -> str:
+    where = f" on {event['host']}" if "host" in event else ""
+    return f" in {event['seconds']:.0f} s{where}" if "seconds" in event else ""
+
+
+def _label(step: Step) -> str:
+    return f"{step.label} ({number(len(step.kernels), 'kernel')})" if step.kernels else step.label
+
+
+def _event(line: str) -> dict[str, Any] | None:
+    if not line.startswith(EVENT):
+        return None
+    event: dict[str, Any] = json.loads(line[len(EVENT) :])
+    return event
+
+
+def _count(tally: Tally, event: dict[str, Any], step: Step) -> None:
+    if event["event"] == "retrieved":
+        tally.retrieved += 1
+        return
+    tally.seconds += event.get("seconds", 0)
+    if event["event"] == "failed":
+        tally.failed += 1
+    else:
+        tally.compiled += 1
+        tally.kernels_compiled += len(step.kernels)

@@ -1,0 +1,153 @@
+"""``python -m kernels reproduce``: build a selection twice, in two folders, with nothing shared; compare every byte.
+
+Neither build takes objects from a cache, and each has a compiler's cache of its own, so that what the toolchain builds
+for itself (zig its libc++) is compared, too. No artifact may hold the name of a folder of this machine.
+
+With ``--built DIR`` the library in ``DIR/build`` is the first of the two, wherever its objects came from: a release
+builds once more what it hands out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from rich.console import Console
+
+from ckpm.base import settings
+from ckpm.base.console import PlainConsole
+from ckpm.base.errors import LibraryMismatchError, NotReproducibleError
+from ckpm.base.files import sha256_of
+from ckpm.base.jobs import job_count
+from ckpm.kernels.code.toolchains import Toolchain, detect
+from ckpm.kernels.library import command as build_command
+from ckpm.kernels.library.leftovers import TEMPORARY
+from ckpm.kernels.library.manifest import MANIFEST, Manifest
+from ckpm.kernels.library.request import LIBRARY, PROJECT, Request
+from ckpm.matrix.options import add_selection_options
+
+# Files that speak of the machine or of the run and are no artifacts. So do all hidden ones, a build's own memory of
+# its locks, signatures, headers and outputs, and what compilers left in the folder for temporary files.
+_OWN_TO_A_RUN = ("plan.json", "compile_commands.json")
+
+
+def artifacts(folder: Path) -> dict[str, Path]:
+    """Every artifact below an output folder, by relative path."""
+    files = (file for file in sorted(folder.rglob("*")) if file.is_file() and folder / TEMPORARY not in file.parents)
+    return {
+        str(file.relative_to(folder)): file
+        for file in files
+        if file.name not in _OWN_TO_A_RUN and not file.name.startswith(".")
+    }
+
+
+def differences(first: dict[str, str], second: dict[str, str]) -> list[str]:
+    """One line for each artifact that is missing on one side or differs; both are sha256 by name."""
+    lines = []
+    for name in sorted(first.keys() | second.keys()):
+        if name not in first or name not in second:
+            lines.append(f"{name}: only in the {'first' if name in first else 'second'} build")
+        elif first[name] != second[name]:
+            lines.append(f"{name}: {first[name][:16]} in the first build, {second[name][:16]} in the second")
+    return lines
+
+
+def leaks(files: dict[str, Path], folders: Iterable[Path]) -> list[str]:
+    """One line for each artifact that holds the name of a folder of this machine."""
+    names = sorted({str(folder) for folder in folders} - {"/"})
+    patterns = {name: re.compile(re.escape(name.encode()) + rb"(?![\w.-])") for name in names}
+    complaints = []
+    for artifact, file in files.items():
+        data = file.read_bytes()
+        complaints += [f"{artifact}: holds {name}" for name, pattern in patterns.items() if pattern.search(data)]
+    return complaints
+
+
+def build_twice(
+    request: Request, toolchain: Callable[[Path], Toolchain], jobs: int, console: Console
+) -> tuple[int, list[str]]:
+    """Two builds in folders of different name and depth: (number of artifacts, differences and leaks).
+
+    ``toolchain`` makes one that keeps what it needs between builds in a given folder.
+    """
+    with tempfile.TemporaryDirectory(prefix="ckpm-") as name:
+        base = Path(name)
+        works = (base / "first", base / "second/with a longer path")
+        builds = [_build(request, work, toolchain(base / f"cache of {work.name}"), jobs, console) for work in works]
+        leaked = [line for files in builds for line in leaks(files, _folders(request, base))]
+        return len(builds[0]), [*differences(*map(_sums, builds)), *dict.fromkeys(leaked)]
+
+
+def build_again(
+    request: Request, built: Path, toolchain: Callable[[Path], Toolchain], jobs: int, console: Console
+) -> tuple[int, list[str]]:
+    """As :func:`build_twice`, with ``built``, an output folder, as the first: its library and manifest.
+
+    Of objects and sources the manifest's sha256 are compared: they needn't be there any more. Raises RecordError: the
+    manifest is missing or damaged; LibraryMismatchError: the library is missing.
+    """
+    manifest = Manifest.read(built / MANIFEST)
+    if not (built / LIBRARY).is_file():
+        raise LibraryMismatchError(f"{built / LIBRARY} is missing, and its manifest is there: build it again")
+    kept = {name: built / name for name in (LIBRARY, MANIFEST)}
+    first = {**manifest.artifacts, **_sums(kept)}
+    with tempfile.TemporaryDirectory(prefix="ckpm-") as name:
+        base = Path(name)
+        again = _build(request, base / "again", toolchain(base / "cache"), jobs, console)
+        leaked = [line for files in (kept, again) for line in leaks(files, _folders(request, base))]
+        return len(again), [*differences(first, _sums(again)), *dict.fromkeys(leaked)]
+
+
+def _build(request: Request, work: Path, toolchain: Toolchain, jobs: int, console: Console) -> dict[str, Path]:
+    """The artifacts of a build in ``work``, without an object cache."""
+    work.mkdir(parents=True)
+    once = dataclasses.replace(request, work=work, object_cache=None, toolchain=toolchain)
+    build_command.run(once, jobs=jobs, console=console)
+    return artifacts(work / request.folder)
+
+
+def _sums(files: Mapping[str, Path]) -> dict[str, str]:
+    return {name: sha256_of(file) for name, file in files.items()}
+
+
+def _folders(request: Request, base: Path) -> tuple[Path, ...]:
+    """Folders whose names no artifact may hold."""
+    folders = [base, settings.cache_folder(), request.tree.root, PROJECT]
+    with contextlib.suppress(RuntimeError):  # a user without one
+        folders.append(Path.home())
+    return tuple(folders)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_selection_options(parser, tier="smoke", checkouts=True)
+    build_command.add_compile_options(parser)
+    parser.add_argument(
+        "--built", type=Path, default=None, metavar="DIR", help="build once, and compare with DIR/build"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """The command. Raises NotReproducibleError if a byte differs or a folder's name leaks."""
+    console = PlainConsole()
+    request = build_command.request_from(args, console, work=Path(), cached=False)
+    jobs = job_count(args.jobs)
+
+    def toolchain(cache: Path) -> Toolchain:
+        return detect(args.toolchain, cache=cache)
+
+    if args.built:
+        count, lines = build_again(request, args.built.resolve() / request.folder, toolchain, jobs, console)
+    else:
+        count, lines = build_twice(request, toolchain, jobs, console)
+    if lines:
+        raise NotReproducibleError(
+            f"two builds of {count} artifacts in two folders differ, or hold folders of this machine:\n  "
+            + "\n  ".join(lines)
+        )
+    console.print(f"reproducible: {count} artifacts are equal byte for byte and hold no folder's name")
+    return 0

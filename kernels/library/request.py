@@ -1,0 +1,253 @@
+"""What building a library takes: select keys, render them, plan the graph. build_command.py runs SCons on it.
+
+Output in ``build/<arch>/<upstream>/`` (``<upstream>-fwd`` for the fwd library): ``libckpm.so``, ``manifest.json``,
+``plan.json``, ``compile_commands.json``, ``src/`` and ``obj/``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ckpm.base.errors import EmptySelectionError, UsageError
+from ckpm.base.files import write_if_changed
+from ckpm.kernels.code.toolchains import Toolchain, compile_command, describe, link_command
+from ckpm.kernels.families.libraries import host, is_default, library_of
+from ckpm.kernels.families.render import render
+from ckpm.kernels.families.units import DEFAULT_SIZE, Unit
+from ckpm.kernels.families.units import plan as plan_units
+from ckpm.kernels.families.words import features as features_of
+from ckpm.kernels.library.manifest import MANIFEST
+from ckpm.kernels.library.plan import Plan, Step, signature
+from ckpm.kernels.upstream import headers
+from ckpm.kernels.upstream.trees import Tree
+from ckpm.matrix.defects import split
+from ckpm.matrix.dialects import dialect, upstreams
+from ckpm.matrix.keys import Key
+from ckpm.matrix.selection import Selection, select_some
+
+LIBRARY = "libckpm.so"
+PROJECT = Path(__file__).resolve().parents[2]
+VERSION_SCRIPT = Path(__file__).resolve().parent / "ckpm.map"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What to build and where. ``work`` holds ``build/``; ``cache`` is the shared object cache, None for none."""
+
+    selection: Selection
+    tree: Tree
+    toolchain: Toolchain
+    work: Path
+    object_cache: Path | None
+    unit_size: int = DEFAULT_SIZE
+
+    @property
+    def library(self) -> str:
+        """Which library the selected families make. Raises UsageError if they make none."""
+        return library_of(self.selection.families, self.tree.dialect)
+
+    @property
+    def folder(self) -> str:
+        """Output folder relative to the work folder."""
+        return f"build/{'+'.join(self.selection.archs)}/{folder_name(self.tree.name, self.library)}"
+
+    @property
+    def headers(self) -> tuple[Path, ...]:
+        """Folders of our own headers that the library's sources include."""
+        return host(self.library).headers
+
+
+def folder_name(upstream: str, library: str) -> str:
+    """The last part of an output folder: ``aiter``, ``aiter-fwd``."""
+    return upstream if is_default(library) else f"{upstream}-{library}"
+
+
+def prepare(request: Request) -> tuple[Plan, list[Key]]:
+    """Select, render and plan; nothing is compiled. A library made from another plan is deleted.
+
+    Raises:
+        EmptySelectionError and the other errors of ckpm.matrix.selection; DiskFullError, OutputError.
+    """
+    features = features_of(request.tree.dialect, selector_takes_base=request.tree.selector_takes_base)
+    if features.own_headers and not request.tree.own:
+        ours = ", ".join(name for name, row in upstreams().items() if row.dialect == request.tree.dialect)
+        raise UsageError(
+            f"{request.tree.root} is of dialect {request.tree.dialect}, whose C++ needs our own headers: "
+            f"build --upstream {ours}."
+        )
+    selected = select_some(dialect(request.tree.dialect), request.selection)
+    keys, left_out = split(selected, request.tree.dialect)
+    for family in {key.family for key in selected} - {key.family for key in keys}:
+        count = sum(key.family == family for key in selected)
+        reasons = "; ".join(f"{defect.name}: {defect.reason}" for defect in left_out if defect.family == family)
+        raise EmptySelectionError(f"none of the {count} selected kernels of {family} compiles with this CK. {reasons}.")
+    units = plan_units(keys, request.unit_size)
+    place = request.work / request.folder
+    files = render(keys, units, request.tree.dialect, features, place / "src")
+    unbuilt = {d.name: {"reason": d.reason, "kernels": [key.name for key in group]} for d, group in left_out.items()}
+    plan = _plan(request, units, files["units"], [*files["dispatch"], *files["harness"]], unbuilt)
+    if not _holds(place / "plan.json", plan.text()):
+        # before the plan says otherwise, and before an interrupt can leave both
+        discard_library(request)
+    headers.write(place, request.tree.headers)
+    plan.write(place / "plan.json")
+    write_if_changed(place / "compile_commands.json", _compile_commands(request, plan))
+    return plan, keys
+
+
+def _plan(
+    request: Request,
+    units: Sequence[Unit],
+    unit_files: Sequence[Path],
+    host_files: Sequence[Path],
+    unbuilt: Mapping[str, object],
+) -> Plan:
+    toolchain, folder = request.toolchain, request.folder
+    identity = identity_of(request)
+    # the longest first, or it would run alone at the end: SCons starts nodes in this order
+    by_length = sorted(zip(unit_files, units, strict=True), key=lambda pair: -_seconds(pair[1]))
+    names = [(file, tuple(key.name for key in unit.keys)) for file, unit in by_length]
+    compiled = [
+        compile_step(request, identity, file, kernels)
+        for file, kernels in [*names, *((file, ()) for file in host_files)]
+    ]
+    objects = [step.target for step in compiled]
+    library = f"{folder}/{LIBRARY}"
+    link = link_command(toolchain, objects=objects, output=library, version_script=str(VERSION_SCRIPT), soname=LIBRARY)
+    linked = Step(
+        kind="library",
+        target=library,
+        sources=tuple(objects),
+        argv=tuple(link),
+        signature=signature(identity, toolchain.link_flags, VERSION_SCRIPT.read_text()),
+        label=LIBRARY,
+    )
+    manifest = Step(
+        kind="manifest",
+        target=f"{folder}/{MANIFEST}",
+        sources=(library, f"{folder}/plan.json", *objects),
+        argv=manifest_command(folder),
+        signature=signature("manifest 1"),
+        label=MANIFEST,
+    )
+    return Plan(
+        folder=folder,
+        steps=(*compiled, linked, manifest),
+        environment={**toolchain.environment, "PYTHONPATH": str(PROJECT)},
+        facts=_facts(request, unbuilt),
+    )
+
+
+def _facts(request: Request, unbuilt: Mapping[str, object]) -> dict[str, object]:
+    """What the manifest says of a library besides its kernels."""
+    return {
+        "library": LIBRARY,
+        "archs": list(request.selection.archs),
+        "upstream": request.tree.name,
+        "upstream_identity": request.tree.identity,
+        "dialect": request.tree.dialect,
+        "mask_impl": request.selection.mask_impl,
+        "selection": request.selection.summary(),
+        "unit_size": request.unit_size,
+        "left_out": unbuilt,
+        **describe(request.toolchain),
+    }
+
+
+def identity_of(request: Request) -> tuple[str, ...]:
+    """What decides about every output besides sources and flags: toolchain, upstream, our own headers."""
+    return (request.toolchain.identity, request.tree.identity, *map(_digest, request.headers))
+
+
+def compile_step(request: Request, identity: tuple[str, ...], file: Path, kernels: tuple[str, ...]) -> Step:
+    """The step that compiles a source file: a unit's with its kernels, or one of the host side without any.
+
+    ``identity`` is :func:`identity_of` the request.
+    """
+    source = f"{request.folder}/src/{file.name}"
+    target = f"{request.folder}/obj/{file.stem}.o"
+    # dispatch and harness hold no kernel: their device pass is left out
+    extra = () if kernels else ("--offload-host-only", "-Wno-unused-command-line-argument")
+    cuid = hashlib.sha256(f"{request.folder}\0{file.name}\0".encode() + file.read_bytes()).hexdigest()[:16]
+    argv = compile_command(
+        request.toolchain,
+        archs=request.selection.archs,
+        source=source,
+        output=target,
+        includes=[str(folder) for folder in (*request.tree.includes, *request.headers)],
+        cuid=cuid,
+        prefix_map={str(request.tree.root): "ck", str(PROJECT): "ckpm"},
+        extra=extra,
+    )
+    return Step(
+        kind="unit" if kernels else "host",
+        target=target,
+        sources=(source,),
+        argv=tuple(argv),
+        signature=signature(identity, request.toolchain.flags, request.selection.archs, extra, cuid),
+        label=file.stem,
+        kernels=kernels,
+    )
+
+
+def manifest_command(folder: str) -> tuple[str, ...]:
+    """Writes manifest.json beside the plan of an output folder."""
+    return (sys.executable, "-P", "-m", "ckpm.kernels", "manifest", f"{folder}/plan.json")
+
+
+def _seconds(unit: Unit) -> float:
+    """A unit's rough compile time: headers, then each kernel, larger tiles longer (measured, embedded clang)."""
+    return 12 + sum(8 * (1 + key.tile.bm0 * key.hdim_q / (256 * 128)) for key in unit.keys)
+
+
+def _digest(folder: Path) -> str:
+    """sha256 over the names and bytes of a small folder of our own headers."""
+    total = hashlib.sha256()
+    for file in sorted(folder.rglob("*")):
+        if file.is_file():
+            total.update(str(file.relative_to(folder)).encode() + b"\0" + file.read_bytes())
+    return total.hexdigest()
+
+
+def _holds(file: Path, text: str) -> bool:
+    try:
+        return file.read_bytes() == text.encode()
+    except OSError:
+        return False
+
+
+def _compile_commands(request: Request, plan: Plan) -> str:
+    """The compilation database that clangd and other tools read."""
+    entries = [
+        {"directory": str(request.work), "file": step.sources[0], "output": step.target, "arguments": list(step.argv)}
+        for step in plan.steps
+        if step.kind in ("unit", "host")
+    ]
+    return json.dumps(entries, indent=1) + "\n"
+
+
+def scons_command(plan_file: str, jobs: int, object_cache: Path | None, cluster: str = "") -> list[str]:
+    """SCons on one plan: goes on after failures, quiet apart from events. ``cluster`` is the file that says where."""
+    # -P, --no-site-dir: no module and no site_scons that lies in the work folder is run
+    command = [sys.executable, "-P", "-m", "SCons", "--no-site-dir", "-f", str(PROJECT / "SConstruct")]
+    command += ["--keep-going", "-Q"]
+    command += ["-j", str(jobs), f"plan={plan_file}"]
+    command += [f"cache={object_cache}"] if object_cache else []
+    return [*command, f"cluster={cluster}"] if cluster else command
+
+
+def clear_failures(request: Request) -> None:
+    """Forget the failures of earlier builds."""
+    for record in (request.work / request.folder).rglob("*.failure.json"):
+        record.unlink()
+
+
+def discard_library(request: Request) -> None:
+    """The library and manifest of an earlier selection must not be mistaken for this one's."""
+    for name in (LIBRARY, MANIFEST):
+        (request.work / request.folder / name).unlink(missing_ok=True)

@@ -1,0 +1,59 @@
+"""The table of a library's kernels with their resources, against the arch's budget."""
+
+from __future__ import annotations
+
+import re
+
+from rich.console import Console
+from rich.table import Table
+
+from ckpm.kernels.code.code_object import KernelResources
+from ckpm.kernels.library.manifest import Manifest
+from ckpm.matrix.dialects import compute_units
+
+_FIGURES = (
+    "vgpr", "agpr", "sgpr", "vgpr_spills", "sgpr_spills", "lds_bytes", "scratch_bytes", "occupancy_waves",
+)  # fmt: skip
+
+
+def show(manifest: Manifest, console: Console) -> None:
+    """One table for each arch: a row a kernel, marked where it spills, uses scratch or cannot be launched.
+
+    VGPR counts the unified file (AGPR included) of 512; LDS is bytes a workgroup, scratch bytes a lane, waves those
+    that fit one SIMD.
+    """
+    for arch in manifest.archs:
+        unit = compute_units()[arch]
+        title = f"{manifest.upstream} on {arch}: {len(manifest.kernels)} kernels"
+        table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+        table.add_column("kernel", overflow="fold", min_width=40)
+        for column in (f"VGPR/{unit.vgprs}", "AGPR", "SGPR", "V spills", "S spills", "LDS", "scratch", "waves"):
+            table.add_column(column, justify="right", no_wrap=True)
+        table.add_column("", no_wrap=True)
+        for name, row in sorted(manifest.kernels.items()):
+            if figures := row.archs.get(arch):
+                table.add_row(_short(name), *_cells(figures))
+        console.print(table)
+
+
+def _short(name: str) -> str:
+    """The name without what all rows share: the family, and the waves that follow from the block tile's kM0 x kN0."""
+    name = re.sub(r"_r\d+x\d+x\d+_r\d+x\d+x\d+_w\d+x\d+x\d+_w\d+x\d+x\d+", "", name)
+    return re.sub(r"_b(\d+x\d+)(?:x\d+){4}", r"_b\1", name.removeprefix("fmha_batch_prefill_"))
+
+
+def _cells(figures: KernelResources) -> list[str]:
+    # an SGPR spills into a lane of a VGPR, a VGPR into memory: only the latter is a finding
+    remarks = [
+        word
+        for word, true in (
+            ("SPILLS", figures.vgpr_spills > 0),
+            ("SCRATCH", figures.scratch_bytes > 0),
+            ("TOO LARGE", figures.occupancy_waves == 0),
+        )
+        if true
+    ]
+    return [
+        *(str(getattr(figures, field)) for field in _FIGURES),
+        " ".join(remarks),
+    ]

@@ -1,0 +1,141 @@
+"""Runs one step of a plan inside SCons and tells the surrounding build what happened, one JSON line an event.
+
+A step that fails leaves ``<target>.failure.json`` with the compiler's words; the build reads them at the end, so that
+one failing kernel neither stops the others nor gets lost among their output.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ckpm.base import warming
+from ckpm.base.files import write_atomically
+from ckpm.base.zig_cache import checked_link
+from ckpm.kernels.library import finished as built
+from ckpm.kernels.library.plan import Step
+from ckpm.kernels.upstream import headers
+
+EVENT = "@ckpm "
+FAILURE = ".failure.json"
+_stopping = threading.Event()
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How a command ended: its exit code and words. ``host`` is the machine if it was another than this one.
+
+    ``refused`` is the exit code of the failure for which another machine did not run it at all; 0 if it did.
+    """
+
+    code: int
+    output: str
+    host: str = ""
+    refused: int = 0
+
+
+Execute = Callable[[Step, Mapping[str, str]], Ran]
+
+
+def execute_here(step: Step, environment: Mapping[str, str]) -> Ran:
+    """Run a step's command in this folder."""
+    return Ran(*run_command(step.argv, environment))
+
+
+def run_step(step: Step, environment: Mapping[str, str], folder: str, execute: Execute = execute_here) -> int:
+    """Run the step's command; its exit code. Standard streams of the command go to the failure record.
+
+    ``folder`` is the plan's output folder: its record of finished targets is kept here. No library is linked from
+    objects that are not as they were finished. ``execute`` leaves the target in its place if it succeeds.
+    """
+    if _stopping.is_set():
+        return 1
+    Path(step.target).parent.mkdir(parents=True, exist_ok=True)
+    failure = Path(step.target + FAILURE)
+    failure.unlink(missing_ok=True)
+    started = time.monotonic()
+    _emit("start", step)
+    if step.kind == "library":
+        warming.wait(environment)
+    damaged = built.discard_damaged(Path(folder), step.sources) if step.kind == "library" else []
+    for name in damaged:
+        announce_damage(step, name)
+    ran = Ran(1, f"damaged: {', '.join(damaged)}") if damaged else _executed(step, environment, execute)
+    if ran.code == 0 and step.kind in ("unit", "host") and (header := headers.changed(Path(folder))):
+        ran = Ran(1, f"{header} changed while this was compiled")
+    if ran.code == 0:
+        try:
+            built.note(Path(folder), step)
+        except OSError as error:
+            ran = Ran(1, f"{step.target} can't be recorded as finished: {error}")
+    seconds = time.monotonic() - started
+    if ran.code != 0:
+        # the next build must not take a half-written target for a finished one
+        Path(step.target).unlink(missing_ok=True)
+        record = {"kind": step.kind, "label": step.label, "kernels": step.kernels, "code": ran.code}
+        record |= {"output": ran.output, "source": step.sources[0], "argv": list(step.argv), "refused": ran.refused}
+        write_atomically(failure, json.dumps(record).encode())
+    where = {"host": ran.host} if ran.host else {}
+    _emit("failed" if ran.code else "done", step, seconds=round(seconds, 2), **where)
+    return ran.code
+
+
+def _executed(step: Step, environment: Mapping[str, str], execute: Execute) -> Ran:
+    """A library is linked with what is whole in zig's cache, if the toolchain has one."""
+    kept = environment.get(warming.ZIG_CACHE) if step.kind == "library" else None
+    if not kept:
+        return execute(step, environment)
+    try:
+        with checked_link(Path(kept)):
+            return execute(step, environment)
+    except OSError as error:
+        return Ran(1, f"zig's cache can't be checked: {error}")
+
+
+def run_command(argv: Sequence[str], environment: Mapping[str, str], folder: Path | None = None) -> tuple[int, str]:
+    """Run a compiler or linker in ``folder`` (default: here); its exit code, and all that it said."""
+    try:
+        run = subprocess.run(
+            argv,
+            cwd=folder,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+            close_fds=False,  # a compiler that outlives everything else still holds the build's lock
+        )
+    except OSError as error:
+        return 127, f"{argv[0]} can't be started: {error}"
+    return run.returncode, run.stdout
+
+
+def refuse_steps() -> None:
+    """The build is to end: no step starts any more in this process."""
+    _stopping.set()
+
+
+def announce(text: str, step: Step) -> None:
+    """SCons's words before an action: of these only the retrieval of an object from the cache is an event."""
+    if text.startswith("Retrieved "):
+        _emit("retrieved", step)
+
+
+def announce_damage(step: Step, what: str) -> None:
+    """``what`` was found damaged and is deleted; the step is going to be repeated."""
+    _emit("damaged", step, what=what)
+
+
+def _emit(event: str, step: Step, **more: float | str) -> None:
+    line = json.dumps({"event": event, "kind": step.kind, "label": step.label, "target": step.target, **more})
+    sys.stdout.write(f"{EVENT}{line}{os.linesep}")
+    sys.stdout.flush()

@@ -1,0 +1,85 @@
+"""``python -m kernels manifest PLAN``: the manifest of a built plan, from its objects; the build's last step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from ckpm.base.errors import CodeObjectError, UsageError
+from ckpm.base.files import sha256_of
+from ckpm.base.records import Source, Value
+from ckpm.kernels.code import code_object as codeobject
+from ckpm.kernels.code import symbols
+from ckpm.kernels.code.code_object import KernelResources
+from ckpm.kernels.families.table import FAMILIES
+from ckpm.kernels.library.manifest import MANIFEST, BuiltKernel, Manifest, family_of
+from ckpm.kernels.library.plan import Plan
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.families import Family
+from ckpm.matrix.names import parse
+
+
+def write_manifest(plan_file: Path) -> Path:
+    """Read the plan and the objects it built and write manifest.json beside it; the manifest's path.
+
+    Raises:
+        UsageError: this is no plan of a build. CodeObjectError: an object holds other kernels than planned.
+        DiskFullError.
+    """
+    plan = Plan.read(plan_file)
+    folder = plan_file.parent
+    work_folder = folder
+    for _ in Path(plan.folder).parts:
+        work_folder = work_folder.parent
+    origin = Source(plan_file, "a plan of a build", "Build again.", UsageError)
+    described = Manifest.of(Value({**plan.facts, "kernels": {}, "artifacts": {}}, origin, "facts"))
+    kernels: dict[str, BuiltKernel] = {}
+    artifacts: dict[str, str] = {}
+    for step in plan.steps:
+        if step.kind == "manifest":
+            continue
+        for source in step.sources if step.kind in ("unit", "host") else ():
+            artifacts[_relative(source, plan)] = sha256_of(work_folder / source)
+        artifacts[_relative(step.target, plan)] = sha256_of(work_folder / step.target)
+        if step.kind == "unit" and step.kernels:
+            family = family_of(dialect(described.dialect), step.kernels[0])
+            kernels |= _unit_resources(
+                work_folder / step.target, step.kernels, family, described.mask_impl, described.archs
+            )
+    target = folder / MANIFEST
+    replace(described, kernels=kernels, artifacts=dict(sorted(artifacts.items()))).write(target)
+    return target
+
+
+def _unit_resources(
+    unit: Path, names: tuple[str, ...], family: Family, mask_impl: str, archs: tuple[str, ...]
+) -> dict[str, BuiltKernel]:
+    """Resources of a unit's kernels by name, then arch. A kernel has no code on archs that its guard leaves out.
+
+    A key may be compiled to several kernels: the one with the most registers comes first.
+    """
+    by_name: dict[str, dict[str, list[KernelResources]]] = {name: {} for name in names}
+    bundles = codeobject.bundles(unit)
+    if missing := set(archs) - set(bundles):
+        raise CodeObjectError(f"{unit}: no code object for {', '.join(sorted(missing))}.")
+    for arch, images in bundles.items():
+        parsed = {name: parse(family, name, mask_impl) for name in names}
+        compiled = FAMILIES[family.name].compiled_for
+        planned = {name: values for name, values in parsed.items() if compiled(values, arch, family.archs)}
+        resources = {kernel.symbol: kernel for image in images for kernel in codeobject.kernels(image)}
+        matched = symbols.match(planned, list(resources), unit, arch, family.name)
+        for name, its_symbols in matched.items():
+            variants = [resources[symbol] for symbol in sorted(its_symbols)]
+            by_name[name][arch] = sorted(variants, key=lambda kernel: (-kernel.vgpr, -kernel.lds_bytes))
+    return {
+        name: BuiltKernel(
+            unit=unit.stem,
+            archs={arch: first for arch, (first, *_) in its_archs.items()},
+            others={arch: tuple(others) for arch, (_, *others) in its_archs.items() if others},
+        )
+        for name, its_archs in by_name.items()
+    }
+
+
+def _relative(path: str, plan: Plan) -> str:
+    return path.removeprefix(f"{plan.folder}/")

@@ -1,0 +1,96 @@
+"""One backward pass: random Q, K, V and dO, O and LSE of the float64 reference, and the gradients compared with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckpm.attention.launch.backward.launching import BwdOutcome
+from ckpm.attention.launch.c_abi import Library, Status
+from ckpm.attention.launch.encodings import decode, encode
+from ckpm.attention.launch.hip_api import HipApi
+from ckpm.kernels.families.backward.problems import BackwardRequest
+from ckpm.kernels.families.libraries import host
+from ckpm.matrix.problems.problem import Problem
+from ckpm.suites import fwd_cases
+from ckpm.suites.backward.reference import Backward, comparisons, gradients
+from ckpm.suites.checks import foreign_random_values, uneven_dropout
+from ckpm.suites.fwd_cases import Ended
+from ckpm.suites.philox import drawn
+from ckpm.suites.reference import Bytes, attention
+from ckpm.suites.tolerances import Comparison
+
+Bits = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Given:
+    """What a pass gets: ``tensors`` as bits for the kernels, ``backward`` the same numbers for the reference.
+
+    ``random_values`` are dropout's, of each sequence [head, query, key], as the forward pass drew them.
+    """
+
+    tensors: Mapping[str, Bits]
+    backward: Backward
+    random_values: tuple[Bytes, ...] | None
+
+
+def given(p: Problem, arch: str = "gfx950") -> Given:
+    """Random numbers, and what a forward pass makes of them, stored as it stores them."""
+    bits = fwd_cases.tensors(p, arch)
+    inputs = fwd_cases.inputs(p, bits, arch)
+    random_values = tuple(drawn(p)) if p.p_drop else None
+    forward = attention(inputs, random_values)
+    shape = sum(p.seqlens_q), p.nhead_q, p.hdim_v
+    numbers = np.random.default_rng([*p.seqlens_k, *p.seqlens_q]).uniform(-1, 1, shape)
+    bits |= {
+        "o": encode(forward.o, p.dtype, arch),
+        "dout": encode(numbers, p.dtype, arch),
+        "lse": forward.lse.astype(np.float32),
+    }
+    backward = Backward(
+        inputs=inputs,
+        o=decode(bits["o"], p.dtype, arch),
+        dout=decode(bits["dout"], p.dtype, arch),
+        lse=bits["lse"].astype(np.float64),
+    )
+    return Given(tensors=bits, backward=backward, random_values=random_values)
+
+
+def compared(data: Given, outcome: BwdOutcome, arch: str = "gfx950") -> tuple[Comparison, ...]:
+    """D and every gradient against the float64 reference."""
+    dtype = data.backward.inputs.problem.dtype
+    got = {name: decode(getattr(outcome, name), dtype, arch) for name in ("dq", "dk", "dv")}
+    got["d"] = outcome.d.astype(np.float64)
+    if outcome.dbias is not None:
+        got["dbias"] = decode(outcome.dbias, dtype, arch)
+    return comparisons(gradients(data.backward, data.random_values), got)
+
+
+def run_case(request: BackwardRequest, hip: HipApi, library: Library, arch: str) -> Ended:
+    """Launch what dispatch chooses and compare. Raises ProblemError, HipError.
+
+    Outputs that must not depend on the order of waves leave out dQ if workgroups add to it in any order.
+    """
+    data = given(request.problem, arch)
+    outcome: BwdOutcome = host(library.family).launch(hip, library, request, data.tensors)
+    if outcome.launch.status != Status.OK:
+        return Ended(launch=outcome.launch)
+    found = compared(data, outcome, arch)
+    stored = outcome.random_values
+    dropped = [] if stored is None else uneven_dropout(request.problem, stored)
+    foreign = [] if stored is None else foreign_random_values(request.problem, stored)
+    outputs = [outcome.dk, outcome.dv, outcome.d.view(np.uint32)]
+    outputs += [outcome.dq] if request.deterministic else []
+    outputs += [] if outcome.dbias is None else [outcome.dbias]
+    return Ended(
+        launch=outcome.launch,
+        outputs=tuple(outputs),
+        lines=tuple(map(str, found)),
+        wrong=(*(str(one) for one in found if not one.passed), *dropped, *foreign),
+        tolerance_used=max(one.worst for one in found),
+    )

@@ -1,0 +1,413 @@
+"""One case on a device: its launches, and what is checked afterwards (the CHECKS of matrix/problems/problem.py).
+
+:func:`run_case` never raises for what a kernel did: a wrong number, a fault or a refusal is the case's result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckpm.attention.launch import hip_api, launching
+from ckpm.attention.launch.buffers import POISON, prepare
+from ckpm.attention.launch.c_abi import Library, Status
+from ckpm.attention.launch.device import Device, Fault
+from ckpm.attention.launch.launching import Outcome
+from ckpm.base.errors import HipError
+from ckpm.matrix.keys import Key
+from ckpm.matrix.problems.problem import (
+    PAIRWISE,
+    Problem,
+    counterpart,
+    missing,
+    missing_load,
+    refused_for,
+    serves,
+    serving,
+)
+from ckpm.suites.philox import drawn
+from ckpm.suites.reference import Expected, attention, keep_threshold, visible
+from ckpm.suites.signatures.table import FAULTS, why_not_predicted
+from ckpm.suites.tolerances import all_zero_rows, compare_lse, compare_o
+
+RESULTS = ("passed", "wrong", "fault", "timeout", "unsupported", "infrastructure")
+_GPU_PAGE = 4096
+_OTHER_FAULTS = {"timeout": "timeout", "unknown": "infrastructure", "internal": "infrastructure"}
+_BLOCK_ROWS = 128  # CK's dispatch: fewer blocks of so many rows than 0.8 a compute unit take the smaller tile
+_LEAST_USE = 0.8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """A library on a device. ``keys`` are its kernels in dispatch order."""
+
+    device: Device
+    library: Library
+    keys: tuple[Key, ...]
+
+    def key(self, name: str) -> Key | None:
+        return next((key for key in self.keys if key.name == name), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """``outcome`` is one of RESULTS; ``message`` one line of why; ``lines`` everything worth reading.
+
+    ``tolerance_used`` is the largest error over what is allowed there, None if nothing was compared. ``signature`` says
+    how a case that is wrong or faulted differs from the signatures that it was given: "" in nothing, None if it was
+    given none or they can't be looked at here.
+    """
+
+    outcome: str
+    message: str = ""
+    lines: tuple[str, ...] = ()
+    kernel: str = ""
+    seconds: float = 0.0
+    tolerance_used: float | None = None
+    fault: Mapping[str, Any] = field(default_factory=dict)
+    counters: Mapping[str, Any] = field(default_factory=dict)
+    signature: str | None = None
+
+
+class _EndError(Exception):
+    """Ends a case early with its outcome."""
+
+    def __init__(self, outcome: str, message: str, fault: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.outcome, self.message, self.fault = outcome, message, fault or {}
+
+
+class _Case:
+    """The state of one case: its launches and their results."""
+
+    def __init__(self, bench: Bench, problem: Problem) -> None:
+        self.bench, self.problem = bench, problem
+        self.lines: list[str] = []
+        self.kernel = ""
+        self.seconds = 0.0
+        self.tolerance_used: float | None = None
+        self.counters: Mapping[str, Any] = {}
+        self.expected: Expected | None = None
+        self.last: Outcome | None = None  # of the launches of the problem itself
+
+    # ---- launching
+
+    def configure(self, options: Mapping[str, Any], label: str) -> None:
+        if self.bench.device.has("granularity"):
+            granularity = 1 if "guard_page" in self.problem.checks else _GPU_PAGE
+            self.bench.device.configure(**{"granularity": granularity, **options})
+        if label:
+            self.lines.append(f"{label}:")
+
+    def launch(self, problem: Problem, kernel: str | None) -> Outcome:
+        """Raises _EndError unless the launch succeeded."""
+        prepared = prepare(problem, self.bench.device.arch)
+        with launching.v3_turned_off() if problem.v3 == "off" else contextlib.nullcontext():
+            outcome = launching.run_problem(self.bench.device, self.bench.library, prepared, kernel)
+        self.seconds += outcome.seconds
+        self.counters = outcome.counters or self.counters
+        self.kernel = outcome.launch.kernel or kernel or ""
+        self.last = outcome if problem is self.problem else self.last
+        if outcome.fault is not None:
+            raise _EndError(outcome_of(outcome.fault), in_a_line(outcome.fault), dict(outcome.fault.fields))
+        return outcome
+
+    def launched(self, problem: Problem, kernel: str | None) -> Outcome:
+        outcome = self.launch(problem, kernel)
+        status = outcome.launch.status
+        if status == Status.HIP_ERROR:
+            more = self.bench.device.hip.explanation()
+            raise _EndError("infrastructure", f"the launch failed: {outcome.launch.message}" + (more and f": {more}"))
+        if status == Status.UNSUPPORTED and (load := missing_load(self.bench.keys, problem)):
+            raise _EndError("unsupported", refused_for(load))
+        if status != Status.OK:
+            raise _EndError("wrong", f"refused ({status.name.lower()}): {outcome.launch.message}")
+        return outcome
+
+    # ---- looking
+
+    def reference(self, outcome: Outcome) -> Expected:
+        """The same for every launch of the case."""
+        if self.expected is None:
+            p = self.problem
+            self.expected = attention(outcome.prepared.inputs, drawn(p) if p.p_drop else None)
+        return self.expected
+
+    def examine(self, outcome: Outcome) -> None:
+        """Compare one launch with the reference. Raises _EndError with all that is wrong."""
+        p, expected, o = self.problem, self.reference(outcome), outcome.o()
+        bad = []
+        comparisons = [compare_o(p, o, expected)]
+        if p.lse:
+            comparisons.append(compare_lse(p, outcome.lse().astype(np.float64), expected))
+        for comparison in comparisons:
+            self.lines.append(str(comparison))
+            self.tolerance_used = max(comparison.worst, self.tolerance_used or 0.0)
+            if not comparison.passed:
+                bad.append(str(comparison))
+        if "nan_canary" in p.checks and (count := int(np.isnan(o).sum())):
+            bad.append(f"{count} of {o.size} elements of O are NaN: something that no sequence owns was read")
+        if "nonzero" in p.checks and (rows := all_zero_rows(o, expected)):
+            bad.append(f"{rows} rows of O are all zero: a page was not read")
+        bad += self.beside_the_numbers(outcome)
+        if bad:
+            raise _EndError("wrong", "; ".join(bad))
+
+    def beside_the_numbers(self, outcome: Outcome) -> list[str]:
+        """What is wrong with random values and between the rows of outputs."""
+        p, bad = self.problem, []
+        if p.p_drop and p.store_randval:
+            bad += foreign_random_values(p, outcome.random_values())
+        if "output_gaps" in p.checks:
+            gaps = outcome.written_gaps().items()
+            bad += [f"{count} elements between the rows of {name.upper()} were written" for name, count in gaps]
+        return bad
+
+    def same_bits(self, check: str, first: Outcome) -> None:
+        """Launch what must give the same bits and compare. Raises _EndError."""
+        p, begin = self.problem, 0
+        if check != "batch_invariance":
+            self._compare_bits(check, first, counterpart(p, check), 0)
+            return
+        for sequence, length in enumerate(p.seqlens_q):
+            self._compare_bits(f"{check} of sequence {sequence}", first, counterpart(p, check, sequence), begin)
+            begin += length
+
+    def _compare_bits(self, check: str, first: Outcome, other: Problem, begin: int) -> None:
+        """Launch the other problem, whose tokens are those of the first launch from ``begin`` on. Raises _EndError."""
+        key = self._matching(other)
+        if key is None:
+            self.lines.append(f"{check}: not compared, the library has no such kernel")
+            return
+        mine = self.kernel
+        second = self.launched(other, key.name)
+        self.kernel = mine
+        rows = slice(begin, begin + sum(other.seqlens_q))
+        pairs = {"O": (first.o_bits()[rows], second.o_bits())}
+        if self.problem.lse:
+            pairs["LSE"] = first.lse()[:, rows].view(np.uint32), second.lse().view(np.uint32)
+        for name, (left, right) in pairs.items():
+            different = int((left != right).sum())
+            if different:
+                place = tuple(int(at) for at in np.argwhere(left != right)[0])
+                raise _EndError(
+                    "wrong", f"{check}: {different} of {left.size} elements of {name} differ, first {place}"
+                )
+        self.lines.append(f"{check}: same bits")
+
+    def _matching(self, other: Problem) -> Key | None:
+        """The kernel that differs from this case's in nothing but what the other problem needs."""
+        own = self.bench.key(self.kernel)
+        if own is None:
+            return None
+        wanted = dataclasses.replace(other, tile_rows=own.tile.bm0)
+        rows = own.row()
+        able = serving(self.bench.keys, wanted)
+        return min(able, key=lambda key: sum(key.row()[name] != rows[name] for name in rows), default=None)
+
+
+def foreign_random_values(p: Problem, stored: Sequence[NDArray[Any]]) -> list[str]:
+    """Stored random bytes that the generator does not draw: none where a key is seen, and elsewhere only what was there
+    before, for tiles that no query sees are left out.
+    """
+    bad = []
+    for sequence, (values, want) in enumerate(zip(stored, drawn(p), strict=True)):
+        seen = visible(p, p.seqlens_q[sequence], p.seqlens_k[sequence])
+        other = (values != want) & (seen | (values != POISON))
+        if count := int(other.sum()):
+            head, row, column = (int(at) for at in np.argwhere(other)[0])
+            bad.append(
+                f"{count} of {other.size} random values of sequence {sequence} are not Philox's, first that of head "
+                f"{head}, query {row}, key {column}"
+            )
+    return bad
+
+
+def uneven_dropout(p: Problem, random_values: Sequence[NDArray[Any]]) -> list[str]:
+    """The kept share of visible scores must be what the threshold makes of a uniform byte, within 6 sigma."""
+    kept = seen = 0
+    for values, seqlen_q, seqlen_k in zip(random_values, p.seqlens_q, p.seqlens_k, strict=True):
+        mask = visible(p, seqlen_q, seqlen_k)
+        kept += int((values[:, mask] <= keep_threshold(p.p_drop)).sum())
+        seen += int(mask.sum()) * p.nhead_q
+    share = (keep_threshold(p.p_drop) + 1) / 256
+    if abs(kept - share * seen) <= 6 * (share * (1 - share) * seen) ** 0.5 + 1:
+        return []
+    return [f"dropout kept {kept} of {seen} scores, expected {share:.4f} of them"]
+
+
+def run_case(
+    bench: Bench, problem: Problem, variants: Sequence[Mapping[str, Any]] = ({},), signatures: Sequence[str] = ()
+) -> Result:
+    """Run a case once for each set of device options. The first that fails ends it.
+
+    ``signatures``: of a known defect (suites/signatures/table.py). The first is what the case must show if it is
+    wrong or faults; the next, if there is one, what is left of it without what leads to a fault.
+    """
+    case = _Case(bench, problem)
+    bench.device.restart_addresses()  # a fault's text doesn't depend on the cases before it
+    signature = None
+    try:
+        outcome, message, fault = _run(case, variants)
+    except _EndError as end:
+        outcome, message, fault = end.outcome, end.message, end.fault
+    except HipError as error:
+        lost = error.error in hip_api.INFRASTRUCTURE
+        outcome, message, fault = ("infrastructure" if lost else "fault"), str(error), {}
+    except MemoryError as error:
+        outcome, message, fault = "infrastructure", f"out of memory: {error}", {}
+    else:
+        signatures = ()  # what ended otherwise than by a launch has none
+    try:
+        if signatures and outcome in ("wrong", "fault"):
+            signature = _why_not(case, outcome, variants, signatures)
+    finally:
+        if bench.device.has("granularity"):
+            bench.device.configure()
+    return Result(
+        outcome=outcome,
+        message=message,
+        lines=tuple(case.lines),
+        kernel=case.kernel,
+        seconds=case.seconds,
+        tolerance_used=case.tolerance_used,
+        fault=fault,
+        counters=case.counters,
+        signature=signature,
+    )
+
+
+def _why_not(case: _Case, outcome: str, variants: Sequence[Mapping[str, Any]], signatures: Sequence[str]) -> str | None:
+    """What differs from the signatures; None where a fault's access is not known."""
+    name, *rest = signatures
+    last, key = case.last, case.bench.key(case.kernel)
+    if last is None or (outcome == "fault") != (name in FAULTS):
+        return f"the case is {outcome}, which {name} is not"
+    if outcome == "wrong":
+        if key is None:
+            return f"no kernel {case.kernel}"
+        bad = [*case.beside_the_numbers(last), why_not_predicted(name, last, key)]
+        return "; ".join(filter(None, bad))
+    if not last.fault or "access" not in last.fault.fields:
+        return None
+    looked_at, without = FAULTS[name]
+    other = without(case.problem)
+    if (why := looked_at(last)) or other is None:
+        return why
+    again = run_case(case.bench, other, variants, rest)
+    case.lines += [f"without {name}:", *again.lines]
+    if again.outcome == "passed" and not rest:
+        return ""
+    return again.signature if rest and again.signature is not None else f"without it: {again.outcome}: {again.message}"
+
+
+def outcome_of(fault: Fault) -> str:
+    """What a fault means: an instruction that the emulator lacks and a lost device are `infrastructure`."""
+    if fault.kind == "hip":
+        if fault.error == hip_api.TIMED_OUT:
+            return "timeout"
+        return "infrastructure" if fault.error in hip_api.INFRASTRUCTURE else "fault"
+    return _OTHER_FAULTS.get(fault.kind, "fault")
+
+
+def in_a_line(fault: Fault) -> str:
+    """A fault in one line. The kernel's mangled name is left out: the result has its own."""
+    lines = (line.strip() for line in fault.message.splitlines())
+    return "; ".join(line for line in lines if not line.startswith("kernel "))
+
+
+def _run(case: _Case, variants: Sequence[Mapping[str, Any]]) -> tuple[str, str, Mapping[str, Any]]:
+    problem, bench = case.problem, case.bench
+    placed = problem.placement != "default" or "freed_pages" in problem.checks
+    if placed and not bench.device.has("placement"):
+        return "unsupported", "this device doesn't place buffers", {}
+    if problem.expect != "ok":
+        return *_refusal(case), {}
+    if reason := missing(bench.keys, problem):
+        return "unsupported", reason, {}
+    if not problem.tile_rows and not _able(case):
+        return "unsupported", "dispatch takes this library's kernel for few blocks only", {}
+    if "guard_page" in problem.checks and not bench.device.has("granularity"):
+        case.lines.append("guard_page: this device maps what lies behind a buffer")
+    named = None
+    if problem.tile_rows:
+        named = serving(bench.keys, problem)[0].name
+    firsts: list[Outcome] = []
+    for options in variants:
+        case.configure(options, ", ".join(f"{name} {value}" for name, value in options.items()))
+        outcome = case.launched(problem, named)
+        if named is None:
+            _check_choice(case)
+            named = case.kernel
+        case.examine(outcome)
+        if firsts and not np.array_equal(firsts[0].o_bits(), outcome.o_bits()):
+            return "wrong", "O differs between two orders of the same waves: a race", {}
+        firsts.append(outcome)
+        for check in PAIRWISE:
+            if check in problem.checks:
+                case.same_bits(check, outcome)
+        if "v3_off" in problem.checks:
+            _without_v3(case)
+    return "passed", "", {}
+
+
+def _check_choice(case: _Case) -> None:
+    """Dispatch must have chosen a kernel that can do it, and the tile that its count of blocks asks for.
+
+    The load mode is not the tile's to decide: the tile is the first of those that read as the chosen kernel does.
+    """
+    p, key = case.problem, case.bench.key(case.kernel)
+    if key is None:
+        raise _EndError("wrong", f"the library chose '{case.kernel}', which its manifest doesn't list")
+    if not serves(key, p):
+        raise _EndError("wrong", f"dispatch chose {key.name}: {missing([key], p)}")
+    case.lines.append(f"dispatch chose {key.name}")
+    first = next(one for one in _able(case) if one.load == key.load)
+    if key.tile != first.tile:
+        raise _EndError("wrong", f"dispatch chose a tile of {key.tile.bm0} rows where {first.name} comes first")
+
+
+def _without_v3(case: _Case) -> None:
+    """V2 must be taken, and be right, where V3 is turned off. Raises _EndError."""
+    off, mine = dataclasses.replace(case.problem, v3="off"), case.kernel
+    if missing(case.bench.keys, off):
+        case.lines.append("v3_off: not compared, the library has no such kernel of V2")
+        return
+    outcome = case.launched(off, None)
+    key = case.bench.key(case.kernel)
+    if key is None or not serves(key, off):
+        raise _EndError("wrong", f"v3_off: dispatch chose {case.kernel}")
+    case.examine(outcome)
+    case.lines.append(f"v3_off: dispatch chose {key.name}")
+    case.kernel = mine
+
+
+def _able(case: _Case) -> list[Key]:
+    """Kernels that serve the problem and that dispatch may choose: some tiles are for few blocks alone."""
+    p, bench = case.problem, case.bench
+    blocks = p.batch * p.nhead_q * -(-max(p.seqlens_q) // _BLOCK_ROWS)
+    few = blocks < _LEAST_USE * bench.device.compute_units
+    return [key for key in serving(bench.keys, p) if few or key.tile.when != "few_blocks"]
+
+
+def _refusal(case: _Case) -> tuple[str, str]:
+    """A request that no kernel can do must be refused with a reason, and nothing be written."""
+    p = case.problem
+    case.configure({}, "")
+    outcome = case.launch(p, None)
+    status, reason = outcome.launch.status, outcome.launch.message
+    case.lines.append(f"{status.name.lower()}: {reason}")
+    allowed = (Status.BAD_PROBLEM,) if p.expect == "refused" else (Status.UNSUPPORTED, Status.BAD_PROBLEM)
+    if status not in allowed:
+        return "wrong", f"should be refused, but ended with {status.name.lower()} {reason} {case.kernel}".rstrip()
+    if not reason:
+        return "wrong", "refused without a reason"
+    if not (outcome.outputs["o"] == POISON).all():
+        return "wrong", "refused, but O was written"
+    return "passed", ""

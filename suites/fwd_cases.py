@@ -1,0 +1,114 @@
+"""One launch of fwd, paged, split-KV or V3 with random tensors, and how its O and LSE compare with the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckpm.attention.launch.buffers import Inputs
+from ckpm.attention.launch.c_abi import Launch, Library, Status
+from ckpm.attention.launch.encodings import decode, encode, fp8_of
+from ckpm.attention.launch.fwd_features import Descales
+from ckpm.attention.launch.fwd_launching import FwdOutcome
+from ckpm.attention.launch.hip_api import HipApi
+from ckpm.kernels.families.kernel_problems import AttentionRequest
+from ckpm.kernels.families.libraries import host
+from ckpm.matrix.problems.problem import Problem
+from ckpm.suites.checks import uneven_dropout
+from ckpm.suites.reference import attention
+from ckpm.suites.tolerances import Comparison, compare_lse, compare_o
+
+Bits = NDArray[Any]
+# What a number of Q, K and V in fp8 stands for: other factors, so that one taken for another shows.
+_DESCALES = {"q": 0.01, "k": 0.02, "v": 0.05}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A launch, the bits of its outputs, what was compared, and what of that is wrong; nothing after a refusal."""
+
+    launch: Launch
+    outputs: tuple[Bits, ...] = ()
+    lines: tuple[str, ...] = ()
+    wrong: tuple[str, ...] = ()
+    tolerance_used: float | None = None  # the largest error over what is allowed there
+
+
+def run_case(request: AttentionRequest, hip: HipApi, library: Library, arch: str) -> Ended:
+    """Launch what dispatch chooses and compare. Raises ProblemError, HipError."""
+    p, factors = request.problem, descales(request.problem, arch)
+    bits = tensors(p, arch)
+    outcome: FwdOutcome = host(library.family).launch(
+        hip, library, p, bits, splits=request.splits, descales=factors, min_seqlen_q=request.min_seqlen_q
+    )
+    if outcome.launch.status != Status.OK:
+        return Ended(launch=outcome.launch)
+    compared = comparisons(p, bits, outcome, arch)
+    uneven = uneven_dropout(p, outcome.random_values) if outcome.random_values else []
+    return Ended(
+        launch=outcome.launch,
+        outputs=(outcome.o, *(() if outcome.lse is None else (outcome.lse.view(np.uint32),))),
+        lines=tuple(map(str, compared)),
+        wrong=(*(str(one) for one in compared if not one.passed), *uneven),
+        tolerance_used=max(one.worst for one in compared),
+    )
+
+
+def descales(problem: Problem, arch: str) -> Descales | None:
+    """The factors of a problem with static scales."""
+    return Descales(**_DESCALES, largest=fp8_of(arch).largest) if problem.qscale == "pertensor" else None
+
+
+def tensors(p: Problem, arch: str = "gfx950") -> dict[str, Bits]:
+    """Random bits of q, k and v, and of a bias if the problem has one; ALiBi's slopes as powers of two."""
+    random = np.random.default_rng([*p.seqlens_q, *p.seqlens_k])
+    shapes = {
+        "q": (sum(p.seqlens_q), p.nhead_q, p.hdim_q),
+        "k": (sum(p.seqlens_k), p.nhead_k, p.hdim_q),
+        "v": (sum(p.seqlens_k), p.nhead_k, p.hdim_v),
+    }
+    bits = {
+        name: encode(random.uniform(-2, 2, shape) / _factor(p, name), p.dtype, arch) for name, shape in shapes.items()
+    }
+    if p.bias == "bias":
+        bits["bias"] = encode(random.uniform(-2, 2, (p.nhead_q, sum(p.seqlens_q), max(p.seqlens_k))), p.dtype, arch)
+    elif p.bias == "alibi":
+        bits["bias"] = 2.0 ** -(1 + np.arange(p.batch * p.nhead_q, dtype=np.float32)).reshape(p.batch, p.nhead_q)
+    return bits
+
+
+def comparisons(
+    p: Problem, bits: Mapping[str, Bits], outcome: FwdOutcome, arch: str = "gfx950"
+) -> tuple[Comparison, ...]:
+    """O, and LSE if there is one, against the float64 reference of the numbers that ``bits`` stand for."""
+    expected = attention(inputs(p, bits, arch), outcome.random_values)
+    compared = [compare_o(p, decode(outcome.o, "bf16" if p.dtype == "fp8bf16" else p.dtype, arch), expected)]
+    if outcome.lse is not None:
+        compared.append(compare_lse(p, outcome.lse.astype(np.float64), expected))
+    return tuple(compared)
+
+
+def _factor(p: Problem, name: str) -> float:
+    return _DESCALES[name] if p.qscale == "pertensor" else 1.0
+
+
+def inputs(p: Problem, bits: Mapping[str, Bits], arch: str) -> Inputs:
+    """The numbers that ``bits`` stand for, as the reference takes them."""
+
+    def split(numbers: Bits, lengths: Sequence[int], axis: int = 0) -> list[Bits]:
+        return np.split(numbers, np.cumsum(lengths)[:-1], axis=axis)
+
+    parts: dict[str, Any] = {
+        name: tuple(split(decode(bits[name], p.dtype, arch) * _factor(p, name), lengths))
+        for name, lengths in (("q", p.seqlens_q), ("k", p.seqlens_k), ("v", p.seqlens_k))
+    }
+    if p.bias == "bias":
+        rows = split(decode(bits["bias"], p.dtype, arch), p.seqlens_q, axis=1)
+        parts["bias"] = tuple(row[..., :length] for row, length in zip(rows, p.seqlens_k, strict=True))
+    elif p.bias == "alibi":
+        parts["slopes"] = bits["bias"].astype(np.float64)
+    return Inputs(problem=p, **parts)

@@ -1,0 +1,314 @@
+"""Worker processes that run cases. A case that kills its worker ends alone, and its result says how it ended.
+
+A crash, a hang or an unreadable answer is the result of the case that was running; the next case gets a new worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import re
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ckpm.suites.checks import RESULTS
+from ckpm.suites.errors import RefusedError, WorkerStartError
+from ckpm.suites.suites import Case
+
+START_SECONDS = 900.0  # the first start compiles the emulator's core and decodes code objects
+_SAY_SECONDS = 30.0  # between words about a worker that is starting
+_START_FAILURES = 2  # in a row, after which a machine is given up
+_GONE_SECONDS = 10.0
+_TAIL = 4000  # bytes of a dead worker's standard error that are evidence
+# Signals that a kernel's or a library's mistake raises. The others come from outside: KILL is the memory killer's.
+_FAULTS = frozenset((signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP))
+_GPU_FAULT = re.compile(r"[Mm]emory access fault.*", re.DOTALL)
+_LOST = ("HSA_STATUS_ERROR_OUT_OF_RESOURCES", "device lost", "GPU reset", "No space left", "Cannot allocate memory")
+_PROJECT = Path(__file__).resolve().parents[1]
+ENVIRONMENT = {"PYTHONPATH": str(_PROJECT), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+Reply = dict[str, Any]
+
+
+def worker_command(setup: Mapping[str, Any]) -> tuple[str, ...]:
+    """What starts suites/worker.py with a setup."""
+    return (sys.executable, "-m", "ckpm.suites.worker", json.dumps(setup))
+
+
+class _TimedOutError(Exception):
+    pass
+
+
+class _DiedError(Exception):
+    pass
+
+
+class Worker:
+    """One process and its pipes. ``facts`` is what it said when it was ready."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        start_seconds: float,
+        begun: Callable[[Worker], None] = lambda worker: None,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """``begun`` is called before the process is ready, and may :meth:`kill` it from then on; ``say`` gets a line
+        every now and then until it is ready.
+
+        Raises RefusedError, or WorkerStartError if the process dies or says nothing.
+        """
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env={**os.environ, **environment},
+            start_new_session=True,  # an interrupt is for the pool, which then ends its workers
+        )
+        self._pending = b""
+        begun(self)
+        try:
+            reply = self._ready(start_seconds, say)
+        except (_TimedOutError, _DiedError, ValueError) as error:
+            words = self.last_words()
+            code = self.stop()
+            how = "said nothing in time" if isinstance(error, _TimedOutError) else f"ended with {_ending(code)}"
+            raise WorkerStartError(
+                f"a worker {how} before its first case. Its last words: {words or 'none'}"
+            ) from error
+        except BaseException:
+            self.stop()
+            raise
+        if "refused" in reply:
+            self.stop()
+            raise RefusedError(str(reply["refused"]), int(reply.get("exit_code", 1)))
+        self.facts: Mapping[str, Any] = reply.get("ready", {})
+
+    def _ready(self, seconds: float, say: Callable[[str], None]) -> Any:
+        """The first line. Raises as :meth:`_receive`."""
+        waited = 0.0
+        while True:
+            try:
+                return self._receive(min(_SAY_SECONDS, seconds - waited))
+            except _TimedOutError:
+                waited += _SAY_SECONDS
+                if waited >= seconds:
+                    raise
+            words = self.last_words().splitlines()
+            last = f"; its last words: {words[-1]}" if words else ""
+            say(
+                f"a worker (process {self._process.pid}) is starting for {waited:.0f} s, of {seconds:.0f} at most{last}"
+            )
+
+    def run(self, case: Case) -> Reply:
+        """The reply to a case. The worker may be dead afterwards (see :attr:`alive`)."""
+        self._errors.truncate(0)
+        self._errors.seek(0)
+        asked = {"case": case.name, "variants": list(case.variants), "signatures": case.signatures}
+        request = json.dumps(asked) + "\n"
+        try:
+            assert self._process.stdin is not None
+            self._process.stdin.write(request.encode())
+            self._process.stdin.flush()
+            reply = self._receive(case.seconds)
+            if not isinstance(reply, dict) or reply.get("outcome") not in RESULTS:
+                raise ValueError(f"no result: {str(reply)[:200]}")
+        except _TimedOutError:
+            self.stop()
+            return {"outcome": "timeout", "message": f"no result after {case.seconds:.0f} s"}
+        except (_DiedError, OSError):
+            words = self.last_words()
+            return classify_exit(self.stop(), words)
+        except ValueError as error:
+            words = self.last_words()
+            self.stop()
+            lines = words.splitlines()
+            return {
+                "outcome": "infrastructure",
+                "message": f"the worker's answer can't be read: {error}",
+                "lines": lines,
+            }
+        return reply
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def last_words(self) -> str:
+        """The end of standard error since the case began."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(0.2)
+        size = self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, size - _TAIL))
+        return self._errors.read().decode(errors="replace").strip()
+
+    def kill(self) -> None:
+        """End it at once, from another thread; :meth:`run` then returns. It has gone when this returns."""
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)  # and the compilers that it started
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a process that waits for a GPU goes when that answers
+            self._process.wait(_GONE_SECONDS)
+
+    def stop(self) -> int:
+        """End the process if it hasn't ended; its exit code, negative for a signal."""
+        if self._process.poll() is None:
+            assert self._process.stdin is not None
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+            try:
+                self._process.wait(0.5)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        code = self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
+            with contextlib.suppress(OSError):
+                if stream is not None:
+                    stream.close()
+        return code
+
+    def _receive(self, seconds: float) -> Any:
+        """One line of JSON. Raises _TimedOutError, _DiedError, ValueError."""
+        deadline = time.monotonic() + seconds
+        assert self._process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while b"\n" not in self._pending:
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    raise _TimedOutError
+                part = os.read(self._process.stdout.fileno(), 1 << 16)
+                if not part:
+                    raise _DiedError
+                self._pending += part
+        line, _, self._pending = self._pending.partition(b"\n")
+        return json.loads(line)
+
+
+def classify_exit(code: int, words: str) -> Reply:
+    """What the death of a worker says about its case: by signal, and by its last words."""
+    lines = words.splitlines()
+    if any(word in words for word in _LOST):
+        return {"outcome": "infrastructure", "message": f"the worker ended with {_ending(code)}", "lines": lines}
+    if match := _GPU_FAULT.search(words):
+        first = match[0].splitlines()[0]
+        return {"outcome": "fault", "message": f"{first} (worker ended with {_ending(code)})", "lines": lines}
+    if code < 0 and -code in _FAULTS:
+        return {"outcome": "fault", "message": f"the worker crashed with {_ending(code)}", "lines": lines}
+    hint = ": the system may be out of memory" if code == -signal.SIGKILL else ""
+    return {"outcome": "infrastructure", "message": f"the worker ended with {_ending(code)}{hint}", "lines": lines}
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """``command`` starts a worker. ``size`` of them run at once. ``say`` is told of one that takes long to start."""
+
+    command: tuple[str, ...]
+    size: int
+    environment: Mapping[str, str]
+    start_seconds: float = START_SECONDS
+    say: Callable[[str], None] = lambda text: None
+
+    def run(self, cases: Sequence[Case]) -> Iterator[tuple[Case, Reply]]:
+        """Yield each case with its reply as it ends; expensive ones are begun first. A reply has ``elapsed`` seconds.
+
+        Raises:
+            RefusedError: the first worker says that device or library can't be had.
+            WorkerStartError: the first worker doesn't start. Cases that get none later are infrastructure.
+        """
+        todo: queue.SimpleQueue[Case] = queue.SimpleQueue()
+        for case in sorted(cases, key=lambda case: -case.seconds):
+            todo.put(case)
+        done: queue.SimpleQueue[tuple[Case, Reply] | BaseException | None] = queue.SimpleQueue()
+        halt = threading.Event()
+        busy: dict[int, Worker] = {0: self._start()}  # the first one starts alone: it fills the caches
+        threads = [
+            threading.Thread(target=self._work, args=(todo, done, halt, busy, number), daemon=True)
+            for number in range(max(1, min(self.size, len(cases))))
+        ]
+        for thread in threads:
+            thread.start()
+        running = len(threads)
+        try:
+            while running:
+                item = done.get()
+                if item is None:
+                    running -= 1
+                elif isinstance(item, BaseException):
+                    raise item
+                else:
+                    yield item
+        finally:
+            halt.set()
+            if running:  # interrupted: whatever a worker is doing, nobody waits for it
+                for worker in tuple(busy.values()):
+                    worker.kill()
+            for thread in threads:
+                thread.join()
+
+    def _start(self) -> Worker:
+        return Worker(self.command, self.environment, self.start_seconds, say=self.say)
+
+    def _work(
+        self,
+        todo: queue.SimpleQueue[Case],
+        done: queue.SimpleQueue[tuple[Case, Reply] | BaseException | None],
+        halt: threading.Event,
+        busy: dict[int, Worker],
+        number: int,
+    ) -> None:
+        """Run cases until there are none left, on a worker at busy[number]. One that dies is replaced."""
+        failures = 0
+        try:
+            while not halt.is_set() and (case := _next(todo)) is not None:
+                started = time.monotonic()
+                try:
+                    self._have_worker(busy, number, failures)
+                    reply, failures = busy[number].run(case), 0
+                except (RefusedError, WorkerStartError) as error:
+                    reply = {"outcome": "infrastructure", "message": f"not run, {error}"}
+                    failures += 1
+                reply["elapsed"] = time.monotonic() - started
+                done.put((case, reply))
+        except BaseException as error:
+            done.put(error)
+        finally:
+            if number in busy:
+                busy[number].stop()
+            done.put(None)
+
+    def _have_worker(self, busy: dict[int, Worker], number: int, failures: int) -> None:
+        """Start a worker at busy[number] unless one lives there. Raises RefusedError, WorkerStartError."""
+        if failures >= _START_FAILURES:
+            raise WorkerStartError("workers no longer start")
+        if number not in busy or not busy[number].alive:
+            busy.pop(number, None)
+            busy[number] = self._start()
+
+
+def _next(todo: queue.SimpleQueue[Case]) -> Case | None:
+    try:
+        return todo.get_nowait()
+    except queue.Empty:
+        return None

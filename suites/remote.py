@@ -1,0 +1,166 @@
+"""Cases on the workers of a Dask scheduler: what suites/pool.py does with processes here, there.
+
+A worker keeps as many warm processes as it has threads, which have loaded the library; each case is a task of its own.
+A case that kills its process ends alone, as on one machine. The cases of a worker that is lost are given to
+others, and one whose workers die again and again is named.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from distributed import as_completed
+
+from ckpm.base.files import sha256_of
+from ckpm.cluster.connection import GPU, Connection, result
+from ckpm.cluster.errors import ForeignWorkerError, NoWorkersError
+from ckpm.cluster.identity import Identity, project
+from ckpm.cluster.session import session_here, task_here
+from ckpm.suites.errors import RefusedError, WorkerStartError
+from ckpm.suites.pool import ENVIRONMENT, START_SECONDS, Reply, Worker, worker_command
+from ckpm.suites.suites import Case
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What suites/worker.py is started with, and what the client knows of itself and the library."""
+
+    session: str
+    process: Mapping[str, Any]
+    library: str
+    library_sha256: str
+    client: Identity
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemotePool:
+    """The pool of a connection; ``setup`` as JSON is what suites/worker.py is started with."""
+
+    connection: Connection
+    setup: Mapping[str, Any]
+    library: Path
+    library_sha256: str
+
+    def run(self, cases: Sequence[Case]) -> Iterator[tuple[Case, Reply]]:
+        """As :meth:`ckpm.suites.pool.Pool.run`.
+
+        Raises:
+            RefusedError: a worker says that device or library can't be had.
+            WorkerStartError, and the failures of cluster/connection.py.
+        """
+        there = self.connection
+        there.demand_same(project(), project)
+        needs = {GPU: 1} if self.setup["device"] == "hip" else None
+        if needs and not there.gpus:
+            raise NoWorkersError(
+                f"no worker of {there.address} has a GPU: start some with `dask worker {there.address} --resources "
+                f"{GPU}=1`, or with gpus: 1 in the file of --cluster-file."
+            )
+        setup = Setup(
+            session=there.session,
+            process=self.setup,
+            library=str(self.library),
+            library_sha256=self.library_sha256,
+            client=project(),
+        )
+        # the expensive ones first, or one would run alone at the end
+        ordered = sorted(cases, key=lambda case: -case.seconds)
+        futures = {
+            there.client.submit(
+                run_case, setup, case, key=f"{case.name}-{there.session}", pure=False, resources=needs, priority=-place
+            ): case
+            for place, case in enumerate(ordered)
+        }
+        started = False
+        try:
+            for future in as_completed(list(futures), loop=there.client.loop):
+                case = futures.pop(future)
+                yield case, _reply(result(future, there.client, case.name), started)
+                started = True
+        finally:
+            with contextlib.suppress(Exception):  # the session's end comes next, whatever is wrong with the connection
+                there.client.cancel(list(futures), force=True)
+
+
+def _reply(reply: Reply, started: bool) -> Reply:
+    """A task's reply. Where no process starts, that is the run's failure at first, and later only the case's.
+
+    Raises RefusedError, WorkerStartError.
+    """
+    if "not started" not in reply:
+        return reply
+    message, code = reply["not started"], reply["exit_code"]
+    if started:
+        return {"outcome": "infrastructure", "message": f"not run, {message}", "elapsed": 0.0}
+    raise RefusedError(message, code) if code else WorkerStartError(message)
+
+
+def run_case(setup: Setup, case: Case) -> Reply:
+    """Run on a worker: a case's reply, with ``elapsed`` seconds, or why no process started here.
+
+    Raises:
+        ForeignWorkerError: this worker has another commit, or sees another library.
+        WorkerFailedError: the client has gone.
+    """
+    session = session_here(setup.session)
+    key, worker = task_here()
+    session.once("same", lambda: _demand_same(setup, worker))
+    idle: list[Worker] = session.once("idle", list)
+    started = time.monotonic()
+    current: list[Worker] = []
+
+    def begun(process: Worker) -> None:
+        """From here on it ends with the session, and with its case, which may be over already."""
+        session.at_end(process.kill)
+        current.append(process)
+        if not session.is_wanted(key):
+            process.kill()
+
+    def end() -> None:
+        for process in current:
+            process.kill()
+
+    with session.ended_by(key, end):
+        try:
+            if (process := _idle(idle)) is None:
+                process = Worker(worker_command(setup.process), ENVIRONMENT, START_SECONDS, begun)
+        except RefusedError as error:
+            return {"not started": f"worker {worker}: {error}", "exit_code": error.exit_code}
+        except WorkerStartError as error:
+            return {"not started": f"worker {worker}: {error}", "exit_code": 0}
+        current[:] = [process]
+        if not session.is_wanted(key):  # it was idle, and the case was over before it was taken
+            process.kill()
+        reply = process.run(case)
+    if process.alive:
+        idle.append(process)
+    return {**reply, "elapsed": time.monotonic() - started}
+
+
+def _idle(processes: list[Worker]) -> Worker | None:
+    """One that waits for a case and lives: the session ends those that seem to be needed no more."""
+    while processes:
+        if (process := processes.pop()).alive:
+            return process
+    return None
+
+
+def _demand_same(setup: Setup, worker: str) -> None:
+    """Raises ForeignWorkerError."""
+    differences = setup.client.differences(project())
+    try:
+        digest = sha256_of(Path(setup.library))
+    except OSError as error:
+        digest = f"none ({error.strerror})"
+    if digest != setup.library_sha256:
+        differences.append(f"{setup.library}: the client's sha256 {setup.library_sha256}, the worker's {digest}")
+    if differences:
+        raise ForeignWorkerError(
+            f"worker {worker}: {'; '.join(differences)}. A worker must have the client's commit, and see the library "
+            "under the same path: build in a folder that all machines share (--work)."
+        )

@@ -1,0 +1,162 @@
+"""What a kernel computes that reads K and V in the ways of CK's known defects, without being run.
+
+A defect of reading is one of :class:`Reading`'s switches. :func:`computed` reads the problem's buffers as such a kernel
+does, NaN by NaN, and gives O and LSE with the bounds of their rounding, and where they are NaN.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckpm.attention.launch.buffers import Inputs, Prepared, read
+from ckpm.attention.launch.encodings import bits_type, decode
+from ckpm.matrix.problems.problem import Problem, mask_corner
+from ckpm.suites.philox import drawn
+from ckpm.suites.reference import Expected, Floats, attention, visible
+
+KEYS_OF_A_STEP = 128  # kN0 of every batch-prefill tile
+_LINE = 1 << 32
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """Whole rows of the kernel's head dim, whatever the problem's; keys behind a sequence's end, to that of the step,
+    with weights of 0; a window's first key from the first page; offsets and sizes of pools in 32 bits.
+    """
+
+    whole_rows: bool = False
+    past_the_end: bool = False
+    first_pages: bool = False
+    offsets_of_32_bits: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computed:
+    """``o_nan`` [token, head, hdim_v] and ``lse_nan`` [head, token]: where NaN stands in place of ``expected``."""
+
+    expected: Expected
+    o_nan: Flags
+    lse_nan: Flags
+
+
+def exactly(expected: Expected) -> Computed:
+    """Nothing else than expected."""
+    return Computed(
+        expected=expected, o_nan=np.zeros(expected.o.shape, np.bool_), lse_nan=np.zeros(expected.lse.shape, np.bool_)
+    )
+
+
+def computed(prepared: Prepared, rows: int, hdim: int, reading: Reading) -> Computed | None:
+    """O and LSE of a kernel with tiles of ``rows`` queries and head dim ``hdim``. None: this layout is not modelled."""
+    p = prepared.problem
+    if p.kv_layout != "linear" or p.vlayout != "row" or p.qscale != "no":
+        return None
+    parts = [
+        (place, _computed_block(prepared, sequence, begin, end, hdim, reading))
+        for sequence, place, begin, end in _blocks(p, rows)
+    ]
+    whole = exactly(attention(prepared.inputs, drawn(p) if p.p_drop else None))
+    fields = {field.name: getattr(whole.expected, field.name) for field in dataclasses.fields(Expected)}
+    for place, (part, o_nan, lse_nan) in parts:
+        for name, values in fields.items():
+            if values.ndim == 3:
+                values[place] = getattr(part, name)[place]
+            else:
+                values[:, place] = getattr(part, name)[:, place]
+        whole.o_nan[place], whole.lse_nan[:, place] = o_nan, lse_nan
+    return whole
+
+
+def _blocks(p: Problem, rows: int) -> Iterator[tuple[int, slice, int, int]]:
+    """(sequence, its tokens among all, first and last query) of each tile of queries."""
+    start = 0
+    for sequence, length in enumerate(p.seqlens_q):
+        for begin in range(0, length, rows):
+            end = min(begin + rows, length)
+            yield sequence, slice(start + begin, start + end), begin, end
+        start += length
+
+
+def _computed_block(
+    prepared: Prepared, sequence: int, begin: int, end: int, hdim: int, reading: Reading
+) -> tuple[Expected, Flags, Flags]:
+    """Of all tokens, of which those of the block are right; and the block's own NaN of O and LSE."""
+    p = prepared.problem
+    length, group = p.seqlens_k[sequence], p.nhead_q // p.nhead_k
+    first, last = _keys_of(p, sequence, begin, end)
+    stop = -(-last // KEYS_OF_A_STEP) * KEYS_OF_A_STEP if reading.past_the_end else last
+    shift = first if reading.first_pages else 0
+    k = _rows_read(prepared, "k", sequence, np.arange(first, stop) - shift, hdim, reading)
+    v = _rows_read(prepared, "v", sequence, np.arange(first, stop) - shift, hdim, reading)
+    inputs = prepared.inputs
+    own_k, own_v = inputs.k[sequence].copy(), inputs.v[sequence].copy()
+    own_k[first:last] = np.nan_to_num(k[: last - first, :, : p.hdim_q])
+    own_v[first:last] = np.nan_to_num(v[: last - first, :, : p.hdim_v])
+    changed = dataclasses.replace(inputs, k=_with(inputs.k, sequence, own_k), v=_with(inputs.v, sequence, own_v))
+    seen = visible(p, p.seqlens_q[sequence], length)[begin:end, first:last]
+    bad_scores = np.isnan(k[: last - first]).any(axis=2)  # [key, KV head]: 0 * NaN
+    lse_nan = (seen.astype(np.int64) @ bad_scores.astype(np.int64) > 0).T.repeat(group, axis=0)
+    bad_columns = np.isnan(v[..., : p.hdim_v]).any(axis=0).repeat(group, axis=0)  # [head, dim], of weight 0 as well
+    return _attention(changed), lse_nan.T[..., None] | bad_columns[None], lse_nan
+
+
+def _with(parts: tuple[Floats, ...], index: int, part: Floats) -> tuple[Floats, ...]:
+    return (*parts[:index], part, *parts[index + 1 :])
+
+
+def _attention(inputs: Inputs) -> Expected:
+    return attention(inputs, drawn(inputs.problem) if inputs.problem.p_drop else None)
+
+
+def _keys_of(p: Problem, sequence: int, begin: int, end: int) -> tuple[int, int]:
+    """The keys that a block of queries goes through: from the start of a step to the last that its last query sees.
+
+    Source: CK's block_masking.hpp, GetTileRangeAlongX.
+    """
+    length = p.seqlens_k[sequence]
+    if p.mask == "no":
+        return 0, length
+    y, x = mask_corner(p, p.seqlens_q[sequence], length)
+    first = max(begin - y + 1, 0) // KEYS_OF_A_STEP * KEYS_OF_A_STEP
+    last = max(min(end - 1 + x, length), 0)
+    return min(first, last), last
+
+
+def _rows_read(
+    prepared: Prepared, tensor: str, sequence: int, positions: NDArray[np.int64], hdim: int, reading: Reading
+) -> Floats:
+    """[key, KV head, dim]: what is read of K or V at positions of the table, 0 where the range check stops it."""
+    p, fields = prepared.problem, prepared.fields
+    own = p.hdim_q if tensor == "k" else p.hdim_v
+    entries = _entries(prepared, sequence, positions // p.page_size)
+    key, head, dim = np.ix_(np.arange(len(positions)), np.arange(p.nhead_k), np.arange(hdim))
+    stride = int(fields[f"batch_stride_{tensor}"])
+    place = entries[key] * stride + head * int(fields[f"nhead_stride_{tensor}"]) + dim
+    if p.page_size > 1:
+        place = place + positions[key] % p.page_size * int(fields[f"stride_{tensor}"])
+    place, size = place * p.element_bytes, prepared.table.pool_pages * stride * p.element_bytes
+    if reading.offsets_of_32_bits:
+        place, size = place % _LINE, size % _LINE
+    inside = (place >= 0) & (place + p.element_bytes <= size)
+    if not reading.whole_rows:
+        inside &= dim < own
+    name, base = prepared.pointers[tensor]
+    bits = read(prepared.buffers[name], np.where(inside, base + place, 0), bits_type(p.dtype), unwritten=0)
+    return np.where(inside, decode(bits, p.dtype, prepared.arch), 0.0)
+
+
+def _entries(prepared: Prepared, sequence: int, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Pages that the table names, behind a sequence's own entries as well; -1 behind the table's end."""
+    p = prepared.problem
+    table = prepared.buffers["kv_page_indices"].writes[0].data.reshape(-1).astype(np.int64)
+    if p.kv_table == "vllm":
+        at = sequence * (table.size // p.batch) + numbers
+    else:
+        at = sum(len(pages) for pages in prepared.table.pages[:sequence]) + numbers
+    return np.where(at < table.size, table[np.minimum(at, table.size - 1)], -1)

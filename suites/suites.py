@@ -1,0 +1,307 @@
+"""The cases of a suite, tier and library; and the verdict on each from its result and the ledger."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import fnmatch
+import math
+import os
+import shlex
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ckpm.base.errors import NameSyntaxError, RecordError
+from ckpm.base.program import as_called
+from ckpm.base.results import Case as Recorded
+from ckpm.base.results import CaseFault, LedgerUse, Results
+from ckpm.bench.measure import identity_facts
+from ckpm.kernels.code import code_object as codeobject
+from ckpm.kernels.families.libraries import libraries, option
+from ckpm.kernels.library.manifest import MANIFEST, Manifest
+from ckpm.kernels.library.request import LIBRARY, folder_name
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.keys import Key
+from ckpm.matrix.options import DEFAULT_FAMILY
+from ckpm.matrix.problems.asked import not_asked
+from ckpm.matrix.problems.ledger import Entry, Ledger, Verdict
+from ckpm.matrix.problems.problem import FAMILY_SUITE, Problem, wave_instructions
+from ckpm.matrix.problems.tables import problems
+from ckpm.suites.errors import NotBuiltError, NothingRanError, WrongLibraryError
+
+# The sanitizer's runs of a case: every check, and the waves of a workgroup in three orders.
+_CHECKS = ("poison", "poison_memory", "late_loads", "lds_races", "uninitialised")
+SANITIZER = tuple({**dict.fromkeys(_CHECKS, True), "wave_order": order} for order in (0, 1, 2))
+_SECONDS_AT_LEAST = 120.0
+_SLOWEST = 100_000  # wave-instructions a second that a slow machine must reach
+_OUTCOMES = {
+    "passed": "passed",
+    "known": "passed",
+    "unexpected_pass": "failed",
+    "failed": "failed",
+    "unsupported": "skipped",
+    "infrastructure": "error",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocatedLibrary:
+    """A built library and its manifest. ``file_facts`` say what the library's file is (identity_facts)."""
+
+    library: Path
+    manifest: Manifest
+    file_facts: Mapping[str, str]
+
+    @property
+    def manifest_file(self) -> Path:
+        return self.library.with_name(MANIFEST)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A problem to be run once for each set of device options. ``signatures``: of its known defect."""
+
+    problem: Problem
+    variants: tuple[Mapping[str, Any], ...] = ({},)
+    signatures: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.problem.name
+
+    @property
+    def seconds(self) -> float:
+        """After which the case counts as hanging."""
+        return _SECONDS_AT_LEAST + len(self.variants) * wave_instructions(self.problem) / _SLOWEST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A case's reply, as workers and the pool write it, and what the ledger says of it."""
+
+    case: Case
+    reply: Mapping[str, Any]
+    verdict: Verdict
+
+    @property
+    def outcome(self) -> str:
+        return str(self.reply["outcome"])
+
+
+def locate(work: Path, arch: str, upstream: str, library: str = DEFAULT_FAMILY) -> LocatedLibrary:
+    """The library that ``kernels build`` made of an upstream for an arch, alone or among others.
+
+    ``library`` is its name in kernels/families/libraries.py.
+
+    Raises:
+        NotBuiltError: there is none.
+        LibraryMismatchError: its bytes are not those that its manifest lists.
+    """
+    name = folder_name(upstream, library)
+    places = [work / "build" / arch / name, *sorted((work / "build").glob(f"*{arch}*/{name}"))]
+    for place in places:
+        if (place / LIBRARY).is_file() and (place / MANIFEST).is_file() and arch in _manifest(place / MANIFEST).archs:
+            return read_library(place / LIBRARY, foreign=False)
+    family = "".join(f" {word}" for word in option(library))
+    raise NotBuiltError(
+        f"{places[0]}: no library of {upstream} for {arch}. "
+        f"Build it first: nox -s build-{arch} -- --upstream {upstream}{family}"
+    )
+
+
+def read_library(library: Path, *, foreign: bool) -> LocatedLibrary:
+    """A library with its manifest beside it; the bytes of a ``foreign`` one needn't be those that it lists.
+
+    Raises:
+        NotBuiltError: one of the two is missing.
+        WrongLibraryError: the manifest isn't one.
+        LibraryMismatchError: the bytes are others.
+    """
+    manifest = library.with_name(MANIFEST)
+    for file in (library, manifest):
+        if not file.is_file():
+            raise NotBuiltError(f"{file}: no such file. Build the library first: python -m kernels build --help")
+    listed = _manifest(manifest)
+    return LocatedLibrary(library=library, manifest=listed, file_facts=identity_facts(library, listed, foreign=foreign))
+
+
+def _manifest(file: Path) -> Manifest:
+    """Raises WrongLibraryError."""
+    try:
+        return Manifest.read(file)
+    except RecordError as error:
+        raise WrongLibraryError(f"no manifest of a built library: {error}") from error
+
+
+def manifest_keys(manifest: Path, names: Sequence[str]) -> tuple[Key, ...]:
+    """Keys of a library's kernels, in its own order.
+
+    Raises:
+        WrongLibraryError: the manifest lists other kernels, or a name is none of its dialect's.
+    """
+    listed = _manifest(manifest)
+    if set(listed.kernels) != set(names):
+        raise WrongLibraryError(f"{manifest}: it lists other kernels than the library holds. Build it anew.")
+    try:
+        return listed.keys(names)
+    except NameSyntaxError as error:
+        raise WrongLibraryError(f"{manifest}: {error}") from error
+
+
+def cases(suite: str, tier: str, kind: str, glob: str = "*") -> tuple[Case, ...]:
+    """The cases of a suite and tier on a kind of device, whose name fits ``glob`` (with or without the suite).
+
+    Raises:
+        UnknownSuiteError, UnknownTierError, TableError.
+        NothingRanError: no case has such a name.
+    """
+    variants = SANITIZER if suite == "sanitize" and kind == "emulator" else ({},)
+    fitting = [
+        problem
+        for problem in problems(suite, tier)
+        if any(fnmatch.fnmatchcase(problem.name, pattern) for pattern in (glob, f"{suite}/{glob}"))
+    ]
+    if not fitting:
+        raise NothingRanError(f"no case of {suite} in tier {tier} fits '{glob}'. See python -m matrix problems.")
+    return tuple(Case(problem=problem, variants=variants) for problem in fitting)
+
+
+def asked(chosen: Sequence[Case], manifest: Manifest, arch: str) -> tuple[tuple[Case, ...], Mapping[str, int]]:
+    """The cases that a library is asked, and how many others its dialect has no kernel for, by what that lacks.
+
+    Raises:
+        UnknownDialectError, TableError.
+        NothingRanError: none is left.
+    """
+    problems = [case.problem for case in chosen]
+    reasons = not_asked(dialect(manifest.dialect), arch, manifest.mask_impl, problems)
+    left = tuple(case for case in chosen if case.name not in reasons)
+    counts = Counter(reasons.values())
+    if not left:
+        raise NothingRanError(
+            f"{manifest.dialect} has no kernel for any of the {len(chosen)} cases: {'; '.join(counts)}."
+        )
+    return left, counts
+
+
+def with_signatures(chosen: Sequence[Case], ledger: Ledger, upstream: str, arch: str) -> tuple[Case, ...]:
+    """The cases with what the ledger's entries that cover them say of how their defects show."""
+    entries = ((case, ledger.find(case.problem, upstream, arch)) for case in chosen)
+    return tuple(dataclasses.replace(case, signatures=entry.signatures if entry else ()) for case, entry in entries)
+
+
+def unwaited_loads(library: LocatedLibrary, arch: str) -> frozenset[str]:
+    """The kernels, by name, that use a register before the load into it is waited for (emulator/ckpm_emulator/inspection/waits.py).
+
+    Raises:
+        CodeObjectError: the library's code can't be read.
+    """
+    code = codeobject.inspect(library.library, arch)
+    symbols = {name: [row.symbol for row in one.compiled(arch)] for name, one in library.manifest.kernels.items()}
+    late = {symbol for symbol, kernel in code.items() if kernel.hazards}
+    return frozenset(name for name, several in symbols.items() if late.intersection(several))
+
+
+def judge(
+    case: Case,
+    reply: Mapping[str, Any],
+    ledger: Ledger,
+    upstream: str,
+    arch: str,
+    unwaited: Callable[[], Collection[str]] = tuple,
+) -> Judged:
+    """The verdict on a reply; ``unwaited`` reads the kernels of unwaited_loads, asked where it matters.
+
+    Loads come late where the device is told to let them; on a GPU nobody can tell when. What could not be run, a
+    damaged code object among it, has no kernel whose code says more.
+    """
+    late = any(variant.get("late_loads") for variant in case.variants) and reply["outcome"] != "infrastructure"
+    late = late and bool(reply.get("kernel")) and reply["kernel"] in unwaited()
+    verdict = ledger.judge(
+        case.problem, upstream, arch, str(reply["outcome"]), unwaited=late, signature=reply.get("signature")
+    )
+    return Judged(case=case, reply=reply, verdict=verdict)
+
+
+def reproduce_command(
+    suite: str, arch: str, upstream: str, device: str, name: str, library: str = DEFAULT_FAMILY
+) -> str:
+    """The line that runs one case again, with a trace of a suite's."""
+    root = f"CK_ROOT={shlex.quote(os.environ.get('CK_ROOT', ''))} " if upstream == "checkout" else ""
+    session = f"sanitize-{arch} --" if suite == "sanitize" else f"test-{suite} -- --arch {arch}"
+    if suite == FAMILY_SUITE:
+        session = f"test-fwd -- --arch {arch} --family {','.join(libraries()[library])}"
+    command = as_called(f"nox -s {session} --upstream {upstream} --device {device} --reproduce ")
+    return f"{root}{command}{shlex.quote(name)}"
+
+
+def recorded(judged: Judged, suite: str, arch: str, upstream: str, command: str, family: str = "") -> Recorded:
+    """A case for the results file. A known defect passes, and names the ledger's entry."""
+    reply, verdict = judged.reply, judged.verdict
+    outcome = _OUTCOMES[verdict.kind]
+    lines = list(reply.get("lines", ()))
+    if reply.get("message"):
+        lines.append(str(reply["message"]))
+    used = reply.get("tolerance_used")
+    return Recorded(
+        suite=suite,
+        arch=arch,
+        upstream=upstream,
+        family=family,
+        classname=f"{suite}.{judged.case.problem.group}",
+        name=judged.case.name,
+        outcome=outcome,
+        message="" if outcome == "passed" else _one_line(message(judged)),
+        text="\n".join(_printable(line) for line in lines),
+        kernel=_printable(str(reply.get("kernel") or "")),
+        ledger=_ledger_use(verdict),
+        fault=CaseFault.of(reply["fault"]) if reply.get("fault") else None,
+        tolerance_used=used if used is not None and math.isfinite(used) else None,
+        reproduce=command if outcome in ("failed", "error") else "",
+        seconds=float(reply.get("elapsed", 0.0)),
+    )
+
+
+def _ledger_use(verdict: Verdict) -> LedgerUse | None:
+    """The entry that a result was judged by."""
+    entry = verdict.entry
+    if entry is None or verdict.kind not in ("known", "unexpected_pass", "failed"):
+        return None
+    return LedgerUse(name=entry.name, place=entry.place, reason=entry.reason, link=entry.link)
+
+
+def message(judged: Judged) -> str:
+    """Why a case is not simply in order."""
+    said = str(judged.reply.get("message", ""))
+    if judged.reply.get("signature"):
+        return f"{judged.verdict.text}; {said}"
+    if judged.verdict.kind in ("unexpected_pass", "known"):
+        return judged.verdict.text
+    return said or judged.verdict.text
+
+
+def results(cases: Sequence[Recorded], library: LocatedLibrary, device: str, tier: str, day: datetime.date) -> Results:
+    """The cases with the facts that a report needs: the device, and what the library's file was."""
+    facts = {"device": device, "tier": tier, "run on": str(day)}
+    return Results(tuple(cases), {**facts, **library.file_facts})
+
+
+def entries_used(judged: Sequence[Judged]) -> Mapping[str, tuple[Entry, int]]:
+    """Ledger entries that speak for a known defect here, and of how many cases."""
+    used: dict[str, tuple[Entry, int]] = {}
+    for one in judged:
+        if one.verdict.kind == "known" and (entry := one.verdict.entry):
+            used[entry.name] = entry, used.get(entry.name, (entry, 0))[1] + 1
+    return used
+
+
+def _one_line(text: str) -> str:
+    return _printable(" ".join(text.split()))
+
+
+def _printable(text: str) -> str:
+    """Without characters that XML can't hold; a dying process may write any."""
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in text)

@@ -1,0 +1,115 @@
+"""What a run of GPU tests prints: progress, a summary, and how to reproduce what failed."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+
+from rich import progress as bars
+from rich.console import Console
+from rich.table import Table
+
+from ckpm.base.console import say
+from ckpm.suites.suites import Judged, entries_used, message
+
+_PLAIN_SECONDS = 10.0  # between two plain lines of progress
+_SHOWN = 20  # cases with a command each; all are in the results file
+_LENGTH = 240
+_KINDS = ("passed", "known", "unexpected_pass", "failed", "unsupported", "infrastructure")
+
+
+class Progress:
+    """A bar on a terminal; elsewhere a line now and then. Cases that are not in order are shown at once on both."""
+
+    def __init__(self, out: Console, total: int) -> None:
+        self._out, self._total, self._done = out, total, 0
+        self._plain = not out.is_terminal or "CI" in os.environ
+        self._counts: Counter[str] = Counter()
+        self._started = self._said = time.monotonic()
+        self._bar = bars.Progress(
+            bars.TextColumn("{task.description}", markup=False),
+            bars.BarColumn(),
+            bars.MofNCompleteColumn(),
+            bars.TimeElapsedColumn(),
+            console=out,
+            disable=self._plain,
+        )
+        self._task = self._bar.add_task("cases", total=total)
+
+    def __enter__(self) -> Progress:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def show(self, judged: Judged) -> None:
+        self._done += 1
+        self._counts[judged.verdict.kind] += 1
+        self._bar.update(self._task, advance=1, description=_counted(self._counts))
+        if not judged.verdict.good:
+            say(self._bar.console, f"{_word(judged)} {judged.case.name}: {_short(message(judged))}")
+        now = time.monotonic()
+        if self._plain and (now - self._said > _PLAIN_SECONDS or self._done == self._total):
+            self._said = now
+            say(self._out, f"[{self._done}/{self._total}] {now - self._started:5.0f} s  {_counted(self._counts)}")
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{counts[kind]} {kind.replace('_', ' ')}" for kind in _KINDS if counts.get(kind))
+
+
+def details(out: Console, judged: Judged) -> None:
+    """Everything that is known of one case."""
+    reply = judged.reply
+    say(out, f"{judged.case.name}: {judged.outcome}\nkernel: {reply.get('kernel') or 'none'}")
+    for line in reply.get("lines", ()):
+        say(out, f"  {line}")
+    if reply.get("message"):
+        say(out, str(reply["message"]))
+    for title in ("fault", "counters"):
+        if fields := reply.get(title):
+            say(out, f"{title}:")
+            for name, value in fields.items():
+                say(out, f"  {name}: {value}")
+
+
+def summary(out: Console, title: str, judged: Sequence[Judged], commands: Mapping[str, str], seconds: float) -> None:
+    """Counts by outcome, the ledger's entries that were used, and a command for each case that is not in order."""
+    counts = Counter(one.outcome if one.verdict.kind == "failed" else one.verdict.kind for one in judged)
+    table = Table(box=None, pad_edge=False, title=title, title_justify="left")
+    columns = ("passed", "known", "unexpected_pass", "wrong", "fault", "timeout", "unsupported", "infrastructure")
+    for column in ("cases", *columns, "seconds"):
+        table.add_column(column.replace("_", " "), justify="right", no_wrap=True)
+    table.add_row(str(len(judged)), *(str(counts[column]) for column in columns), f"{seconds:.1f}")
+    out.print(table)
+    if used := entries_used(judged):
+        say(out, "known defects of the upstream (matrix/ledger.yaml):")
+        for name, (entry, count) in used.items():
+            link = f" {entry.link}" if entry.link else ""
+            say(
+                out,
+                f"  {count} cases: {name} ({' or '.join(entry.outcomes)}, until {entry.expires}): {entry.reason}{link}",
+            )
+    bad = [one for one in judged if not one.verdict.good]
+    if bad:
+        say(out, "to reproduce:")
+    for one in bad[:_SHOWN]:
+        say(out, f"  {commands[one.case.name]}  # {_word(one)}")
+    if len(bad) > _SHOWN:
+        say(out, f"  and {len(bad) - _SHOWN} more: in the results file")
+
+
+def _word(judged: Judged) -> str:
+    """How a case that is not in order ended."""
+    return judged.outcome if judged.verdict.kind == "failed" else judged.verdict.kind.replace("_", " ")
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LENGTH else f"{line[:_LENGTH]}.."

@@ -1,0 +1,133 @@
+"""A warm worker process: ``python -m suites.worker SETUP``. It loads the library once and runs cases.
+
+Each line of standard input is a request (JSON), each line of its answers, written to the first standard output, a
+reply. The library's own printing goes to standard error. The first reply says that the worker is ready, or why not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import select
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from ckpm.base.errors import CkPrefillError
+
+if TYPE_CHECKING:
+    from ckpm.attention.launch.device import Device
+    from ckpm.matrix.keys import Key
+
+_REST_SECONDS = 1.0
+Runner = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+
+def serve(requests: Iterable[str], answers: TextIO, start: Callable[[], tuple[Mapping[str, Any], Runner]]) -> int:
+    """Answer requests until there are none. Every request gets one line, whatever its runner raises."""
+
+    def answer(reply: Mapping[str, Any]) -> None:
+        answers.write(json.dumps(reply) + "\n")
+        answers.flush()
+
+    try:
+        facts, run = start()
+    except CkPrefillError as error:
+        answer({"refused": str(error), "exit_code": error.exit_code})
+        return error.exit_code
+    answer({"ready": dict(facts)})
+    for line in requests:
+        try:
+            reply = run(json.loads(line))
+        except Exception as error:  # a mistake here or in the problem: no verdict on the kernel
+            message = str(error) if isinstance(error, CkPrefillError) else f"{type(error).__name__}: {error}"
+            reply = {"outcome": "infrastructure", "message": message, "lines": traceback.format_exc().splitlines()}
+        answer(reply)
+    return 0
+
+
+def start(setup: Mapping[str, Any]) -> tuple[Mapping[str, Any], Runner]:
+    """The device and the library of a setup: device, arch, library, manifest, threads, hazards, family (the
+    library's name).
+
+    Raises:
+        DeviceError, LibraryError: they can't be had.
+    """
+    # Only here: the tests of serve() do without NumPy and the emulator.
+    from ckpm.attention.launch.device import choose
+    from ckpm.kernels.families.libraries import host
+    from ckpm.matrix.problems.tables import find
+    from ckpm.suites.checks import Bench, run_case
+    from ckpm.suites.suites import manifest_keys
+
+    emulated = {"threads": setup["threads"], "hazards": setup["hazards"]}
+    options = emulated if setup["device"] == "emulator" else {}
+    device = choose(setup["device"], setup["arch"], **options)
+    if not host(setup["family"]).table_problems:
+        return _start_family(device, setup, setup["family"])
+    library = device.load(Path(setup["library"]))
+    keys = manifest_keys(Path(setup["manifest"]), library.kernels)
+    bench = Bench(device=device, library=library, keys=keys)
+
+    def run(request: Mapping[str, Any]) -> Mapping[str, Any]:
+        case = find(request["case"])
+        return dataclasses.asdict(run_case(bench, case, request["variants"], request["signatures"]))
+
+    return _facts(device, keys), run
+
+
+def _facts(device: Device, keys: Sequence[Key]) -> Mapping[str, Any]:
+    return {"device": device.kind, "arch": device.arch, "compute_units": device.compute_units, "kernels": len(keys)}
+
+
+def _start_family(device: Device, setup: Mapping[str, Any], family: str) -> tuple[Mapping[str, Any], Runner]:
+    """As :func:`start`, for a library of one of fwd's families. Raises LibraryError."""
+    from ckpm.suites.kernel_cases import FamilyBench, opened, run_kernel
+    from ckpm.suites.suites import manifest_keys
+
+    library = opened(device, Path(setup["library"]), family)
+    keys = manifest_keys(Path(setup["manifest"]), library.kernels)
+    bench = FamilyBench(device=device, library=library, keys=keys)
+
+    def run(request: Mapping[str, Any]) -> Mapping[str, Any]:
+        return dataclasses.asdict(run_kernel(bench, request["case"]))
+
+    return _facts(device, keys), run
+
+
+def end_with_pool() -> None:
+    """From now on, this process and what it started (compilers of the emulator's core) end soon after the pool has.
+
+    A pool that was killed tells nobody, but its end of standard input is closed then. A pool that ends a worker in an
+    orderly way closes it, too: a worker that is at rest has ended itself by the time.
+    """
+
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(0, 0)  # 0: its hang-up alone, requests are for others
+        poll.poll()
+        time.sleep(_REST_SECONDS)
+        os.killpg(0, signal.SIGKILL)
+
+    if os.getsid(0) == os.getpid():  # as the pool starts workers; one started by hand may be fed by a pipe that ends
+        threading.Thread(target=watch, daemon=True).start()
+
+
+def main(argv: list[str]) -> int:
+    end_with_pool()
+    setup = json.loads(argv[0])
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print must not be taken for an answer
+    return serve(sys.stdin, answers, lambda: start(setup))
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stderr.flush()
+    os._exit(code)  # the device goes with the process: destructors of libraries could only crash now

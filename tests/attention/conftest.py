@@ -1,0 +1,62 @@
+"""Libraries of every family that the dispatcher launches, built for the emulated gfx950: the smoke tier of each.
+
+Objects come from the user's cache where they are there; else this compiles for minutes.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ckpm.attention.dispatcher import Dispatcher
+from ckpm.attention.launch.device import Device, choose
+from ckpm.attention.registry import Registry
+from ckpm.kernels.families.libraries import libraries
+
+ROOT = Path(__file__).resolve().parents[2]
+ARCH = "gfx950"
+# the kernels with pages of several tokens that are called: all of ckpm's would be compiled for minutes
+PAGED = (
+    "key.dtype == 'bf16' and key.page_size == 16 and key.bias == 'no' and key.kv_layout == 'vectorized' and "
+    "key.kv_table == 'sglang' and key.hdim_q == 128 and not (key.lse or key.logits or key.dropout)"
+)
+# of the backward pass: with a mask in batch mode, in group mode with a bias, its gradient and dropout
+BACKWARD = (
+    "key.dtype == 'bf16' and key.hdim_q == 64 and "
+    "(key.family != 'bwd_dq_dk_dv' or key.trload and not key.tile.max_seq_q)"
+)
+FAMILIES = ("batch_prefill", "fwd", "fwd_pagedkv", "fwd_splitkv", "fwd_appendkv")
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
+    """The libraries' files; batch prefill also of ckpm, which has pages of several tokens."""
+    work = tmp_path_factory.mktemp("libraries")
+    command = [sys.executable, "-m", "ckpm.kernels", "build", "--arch", ARCH, "--tier", "smoke", "--work", str(work)]
+    for family in FAMILIES:
+        subprocess.run([*command, "--family", ",".join(libraries()[family])], cwd=ROOT, check=True)
+    subprocess.run([*command, "--upstream", "ckpm", "--where", PAGED], cwd=ROOT, check=True)
+    subprocess.run([*command, "--family", "bwd_dq_dk_dv", "--where", BACKWARD], cwd=ROOT, check=True)
+    return tuple(sorted(work.glob(f"build/{ARCH}/*/libckpm.so")))
+
+
+@pytest.fixture(scope="session")
+def device() -> Device:
+    return choose("emulator", ARCH)
+
+
+@pytest.fixture(scope="session")
+def registry(built: tuple[Path, ...]) -> Registry:
+    """All of them."""
+    registry = Registry()
+    for library in built:
+        registry.add_library(library)
+    return registry
+
+
+@pytest.fixture(scope="session")
+def over(registry: Registry, device: Device) -> Dispatcher:
+    return Dispatcher(registry, device)

@@ -1,0 +1,140 @@
+"""Backward passes on the emulated gfx950 through the dispatcher, each compared with the float64 gradients."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ckpm.attention import reference
+from ckpm.attention.backward.call import Backward, fmha_backward
+from ckpm.attention.backward.reference import gradients
+from ckpm.attention.dispatcher import Dispatcher
+from ckpm.attention.errors import NoKernelError
+from ckpm.attention.launch.device import Device
+from ckpm.attention.plan import Timing
+from ckpm.attention.problems.problem import Problem
+from ckpm.attention.problems.shapes import to_table_problem
+from ckpm.attention.registry import Registry
+from ckpm.suites.philox import drawn
+from tests.attention.calls import Call, Floats, contiguous, numbers
+
+CAUSAL: dict[str, Any] = {"mask": "bottom_right"}
+DIMS = (64, 64)
+
+
+def joined(call: Call, parts: list[Floats]) -> Floats:
+    """Of each sequence [token, head, dim], as the call's arrays lie."""
+    if "cu_seqlens_q" in call.options:
+        return np.concatenate(parts)
+    return np.stack(parts) if call.options["layout"] == "BSHD" else np.stack(parts).swapaxes(1, 2)
+
+
+def check(call: Call, over: Dispatcher, problem: Problem, **options: Any) -> Backward:
+    """O and LSE of the forward reference to the kernels, whose gradients must agree. ``problem`` for the reference.
+
+    Random bytes of dropout are those of CK's generator, by the seed (suites/philox.py).
+    """
+    random, more = np.random.default_rng(9), dict(call.more)
+    lengths = [(len(q), len(k)) for q, k in zip(call.q, call.k, strict=True)]
+    do = [numbers(random, sq, problem.nhead_q, problem.hdim_v) for sq, _ in lengths]
+    if problem.p_drop:
+        more["random_values"] = bytes_of(problem, lengths)
+    o, lse = reference.attention(problem, call.q, call.k, call.v, **more)
+    starts = np.cumsum([0, *(sq for sq, _ in lengths)])
+    rows = [slice(*pair) for pair in itertools.pairwise(starts)]
+    group = "cu_seqlens_q" in call.options
+    given = lse if group else np.stack([lse[:, one] for one in rows])
+    arrays = joined(call, do), *call.arrays, joined(call, [o[one] for one in rows]), given.astype(np.float32)
+    done = fmha_backward(*arrays, dispatcher=over, dtype="bf16", **{**call.options, **options})
+    want = gradients(problem, do, call.q, call.k, call.v, **more)
+    for name in ("dq", "dk", "dv"):
+        got = getattr(done, name)
+        if not group:
+            got = np.concatenate(list(got if call.options["layout"] == "BSHD" else got.swapaxes(1, 2)))
+        verdict = reference.agreement(got, getattr(want, name), "bf16 gradient")
+        assert verdict.passed, f"{name} of {done.ran.kernels}: {verdict}\n{done.problem}"
+    if done.dbias is not None:
+        for one, at, (_, keys) in zip(want.dbias, rows, lengths, strict=True):
+            verdict = reference.agreement(done.dbias[:, at, :keys], one, "bf16 gradient")
+            assert verdict.passed, f"dbias: {verdict}"
+    if problem.store_randval:
+        assert done.random_values is not None
+        for bytes_, at, (_, keys) in zip(more["random_values"], rows, lengths, strict=True):
+            assert (done.random_values[:, at, :keys] == bytes_).all()
+    return done
+
+
+def bytes_of(problem: Problem, lengths: list[tuple[int, int]]) -> list[NDArray[np.uint8]]:
+    table = dataclasses.replace(
+        to_table_problem(problem), seqlens_q=tuple(sq for sq, _ in lengths), seqlens_k=tuple(sk for _, sk in lengths),
+        seed=problem.dropout_seed, dropout_offset=problem.dropout_offset,
+    )  # fmt: skip
+    return list(drawn(table))
+
+
+def posed(call: Call, **changes: Any) -> Problem:
+    """What the reference needs to know of a call."""
+    heads, dims = (call.q[0].shape[1], call.k[0].shape[1]), (call.q[0].shape[2], call.v[0].shape[2])
+    causal = {"window_right": 0} if call.options.get("mask", "no") in ("top_left", "bottom_right") else {}
+    return Problem(
+        family="bwd_dq_dk_dv", batch=len(call.q), seqlen_q=max(map(len, call.q)), seqlen_k=max(map(len, call.k)),
+        nhead_q=heads[0], nhead_k=heads[1], hdim_q=dims[0], hdim_v=dims[1], mask=call.options.get("mask", "no"),
+        **{**causal, **changes},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("layout", ["BSHD", "BHSD"])
+def test_gradients_agree_with_the_reference(deterministic: bool, layout: str, over: Dispatcher) -> None:
+    call = contiguous(1, ((75, 171),) * 2, (4, 2), (56, 48), layout, **CAUSAL)
+    done = check(call, over, posed(call), deterministic=deterministic)
+    word = "_deterministic_" if deterministic else "_ndeterministic_"
+    assert [word in name for name in done.ran.kernels] == [False, True, True]
+
+
+def test_a_timed_pass_and_orders_give_the_same_bits(registry: Registry, device: Device, over: Dispatcher) -> None:
+    call = contiguous(2, ((70, 140),), (2, 1), DIMS, **CAUSAL)
+    problem = posed(call)
+    once = check(call, over, problem, deterministic=True)
+    timed = check(call, over, problem, deterministic=True, timing=Timing(warmups=1, repeats=2))
+    first = check(call, Dispatcher(registry, device, order="first-fit"), problem, deterministic=True)
+    assert len(timed.ran.milliseconds) == 1
+    for other in (timed, first):
+        for name in ("dq", "dk", "dv"):
+            assert (getattr(other, name) == getattr(once, name)).all()
+
+
+def test_group_mode_with_bias_its_gradient_and_dropout(over: Dispatcher) -> None:
+    random = np.random.default_rng(3)
+    bias = numbers(random, 4, 75, 171)
+    plain = contiguous(3, ((45, 171), (30, 25)), (4, 2), DIMS, layout="")
+    call = Call(**{**vars(plain), "more": {"bias": [bias[:, :45], bias[:, 45:, :25]]}})
+    problem = posed(
+        call, mode="group", total_q=75, total_k=196, bias="bias", p_drop=0.25, dropout_seed=7, store_randval=True
+    )
+    done = check(call, over, problem, bias=bias, dbias=True, dropout=0.25, seed=7, random_values=True)
+    assert done.dbias is not None
+    assert (done.dbias[:, 45:, 25:] == 0).all()
+
+
+def test_random_backward_problems_agree_or_nothing_serves_them(over: Dispatcher) -> None:
+    """A refusal by a library, a fault or other numbers are failures: only selection may say no."""
+    random, ran = Random("backward 1"), 0
+    for _ in range(100):
+        mask = random.choice(["no", "top_left", "bottom_right", "bottom_right"])
+        length = random.randint(1, 100), random.randint(1, 150)
+        heads, dims = (2 * random.randint(1, 2), 2), random.choice([(64, 64), (64, 64), (56, 40), (72, 64)])
+        layout = random.choice(["", "BSHD", "BHSD", "BHSD"])
+        call = contiguous(random.randrange(1000), (length,) * random.randint(1, 2), heads, dims, layout, mask=mask)
+        group = {"mode": "group", "total_q": sum(map(len, call.q)), "total_k": sum(map(len, call.k))}
+        with contextlib.suppress(NoKernelError):
+            check(call, over, posed(call, **({} if layout else group)), deterministic=random.random() < 0.5)
+            ran += 1
+    assert ran >= 20, f"{ran} of 100 ran: too few to say anything"

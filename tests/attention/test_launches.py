@@ -1,0 +1,197 @@
+"""Real kernels on the emulated gfx950 through the dispatcher, each compared with the float64 reference."""
+
+from __future__ import annotations
+
+import contextlib
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ckpm.attention.appending import append
+from ckpm.attention.arrays.tables import Pages
+from ckpm.attention.arrays.tensors import OnDevice
+from ckpm.attention.call import fmha
+from ckpm.attention.dispatcher import Dispatcher
+from ckpm.attention.errors import LaunchError, NoKernelError
+from ckpm.attention.familiar.aiter import mha_batch_prefill_func
+from ckpm.attention.familiar.flashinfer import BatchPrefillWithPagedKVCacheWrapper
+from ckpm.attention.launch.device import Device
+from ckpm.attention.launch.encodings import decode, encode
+from ckpm.attention.plan import Timing
+from ckpm.attention.registry import Registry
+from ckpm.attention.tuning import Measurement, TuningDatabase
+from ckpm.suites.appendkv_cases import appending, differences
+from tests.attention.calls import ARCH, Call, contiguous, numbers, paged
+
+CAUSAL: dict[str, Any] = {"mask": "bottom_right"}
+LENGTHS = ((40, 70), (20, 25))
+CALLS = {
+    "fwd": contiguous(1, ((100, 150),) * 2),
+    "fwd with heads before tokens": contiguous(2, ((100, 150),) * 2, heads=(4, 2), layout="BHSD", **CAUSAL),
+    "fwd in group mode": contiguous(3, LENGTHS, layout="", **CAUSAL),
+    "split-KV": contiguous(4, ((40, 300),) * 2, lse=True, splits=3),
+    "split-KV in group mode": contiguous(5, LENGTHS, layout="", lse=True, splits=2),
+    "paged": paged(6, LENGTHS, 128, "vllm", family="fwd_pagedkv"),
+    "batch prefill": paged(7, LENGTHS),
+    "batch prefill, causal, capped, LSE": paged(8, LENGTHS, soft_cap=5.0, lse=True, **CAUSAL),
+    "batch prefill, vectorized pages": paged(9, LENGTHS, 16, layout="vectorized"),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_agrees_with_the_reference(name: str, over: Dispatcher) -> None:
+    done = CALLS[name].check(over)
+    assert len(done.ran.kernels) == (2 if "split" in name else 1)
+
+
+def test_every_order_gives_numbers_that_agree(registry: Registry, device: Device, tmp_path: Any) -> None:
+    call = CALLS["batch prefill"]
+    kernels = {}
+    for order in ("first-fit", "seqtune", lambda problem, able: able[::-1]):
+        done = call.check(Dispatcher(registry, device, order=order))
+        kernels[done.ran.kernels] = done.problem
+    assert len(kernels) == 2  # of 64 and of 128 rows
+    (slow,), (fast,) = kernels
+    base = TuningDatabase(tmp_path / "t.db")
+    (problem, _) = kernels.values()
+    base.add(problem, device.kind, [Measurement(kernel=slow, value=2.0), Measurement(kernel=fast, value=1.0)])
+    done = call.check(Dispatcher(registry, device, order="measured", tuning=base))
+    assert done.ran.kernels == (fast,)
+
+
+def test_bias_alibi_and_dropout(over: Dispatcher) -> None:
+    random = np.random.default_rng(3)
+    bias = numbers(random, 2, 60, 70)
+    per_sequence = [bias[:, :40, :70], bias[:, 40:, :25]]
+    plain = paged(11, LENGTHS, lse=True, **CAUSAL)
+    Call(**{**vars(plain), "more": {"bias": per_sequence}}).check(over, bias=bias)
+    slopes = np.array([0.25, 0.5], np.float32)
+    with_slopes = Call(**{**vars(plain), "more": {"slopes": np.stack([slopes, slopes]).astype(np.float64)}})
+    with_slopes.check(over, alibi_slopes=slopes)
+    with pytest.raises(NoKernelError):
+        plain.check(over, bias=bias, soft_cap=0.0, lse=False)  # the smoke tier has a bias with LSE only
+
+
+def test_timing_repeats_the_launch(over: Dispatcher) -> None:
+    done = CALLS["batch prefill"].check(over, timing=Timing(warmups=1, repeats=2, cold_bytes=1 << 16))
+    assert len(done.ran.milliseconds) == 2
+    assert min(done.ran.milliseconds) > 0
+
+
+def uploaded(device: Device, array: np.ndarray[Any, Any], dtype: str) -> OnDevice:
+    memory = device.hip.malloc(array.nbytes)
+    device.hip.write(memory, array)
+    return OnDevice(address=memory.address, shape=array.shape, dtype=dtype)
+
+
+def test_arrays_on_the_device_give_the_same_bits_and_strides_are_read(over: Dispatcher, device: Device) -> None:
+    call = CALLS["batch prefill, causal, capped, LSE"]
+    host = call.check(over)
+    q, k, v = (uploaded(device, encode(one, "bf16", ARCH), "bf16") for one in call.arrays)
+    both = encode(np.stack((call.arrays[1], call.arrays[2]), axis=1), "bf16", ARCH)  # one pool, page by page
+    pool = uploaded(device, both, "bf16")
+    half = both[0, 0].size
+    strides = (2 * half, call.arrays[1].shape[2] * 128, 128, 1)
+    interleaved = [
+        OnDevice(address=pool.address + 2 * at * half, shape=call.arrays[1].shape, dtype="bf16", strides=strides)
+        for at in (0, 1)
+    ]
+    given = call.options["pages"]
+    pages = Pages(
+        indices=uploaded(device, np.pad(given.indices, (0, 256)), "int32"),
+        indptr=uploaded(device, given.indptr, "int32"), longest=70,
+    )  # fmt: skip
+    sums = uploaded(device, call.options["cu_seqlens_q"], "int32")
+    for keys, values in ((k, v), interleaved):
+        o, lse = device.hip.malloc(60 * 2 * 128 * 2), device.hip.malloc(60 * 2 * 4)
+        options = {**call.options, "cu_seqlens_q": sums, "max_seqlen_q": 40, "pages": pages}
+        fmha(
+            q, keys, values, dispatcher=over, **options,
+            out=OnDevice(address=o.address, shape=(60, 2, 128), dtype="bf16"),
+            lse_out=OnDevice(address=lse.address, shape=(2, 60), dtype="fp32"),
+        )  # fmt: skip
+        device.hip.synchronize()
+        assert (decode(device.hip.read(o, np.uint16, (60, 2, 128)), "bf16", ARCH) == host.o).all()
+        assert (device.hip.read(lse, np.float32, (2, 60)) == host.lse).all()
+
+
+def test_a_fault_is_one_error_and_the_next_call_works(over: Dispatcher, device: Device) -> None:
+    """Memory that is smaller than was said can't be seen before the kernel writes behind it."""
+    call = CALLS["batch prefill"]
+    q, k, v = (uploaded(device, encode(one, "bf16", ARCH), "bf16") for one in call.arrays)
+    given = call.options["pages"]
+    indptr = uploaded(device, given.indptr, "int32")
+    pages = Pages(indices=uploaded(device, np.pad(given.indices, (0, 256)), "int32"), indptr=indptr, longest=70)
+    out = OnDevice(address=device.hip.malloc(16).address, shape=(60, 2, 128), dtype="bf16")
+    sums = uploaded(device, call.options["cu_seqlens_q"], "int32")
+    with pytest.raises(LaunchError, match="touches an unmapped page"):
+        fmha(q, k, v, dispatcher=over, cu_seqlens_q=sums, max_seqlen_q=40, pages=pages, out=out)
+    call.check(over)
+
+
+def test_aiter_s_and_flashinfer_s_calls_give_the_same_numbers(over: Dispatcher) -> None:
+    call = CALLS["batch prefill, causal, capped, LSE"]
+    host = call.check(over)
+    given, (q, k, v) = call.options["pages"], call.arrays
+    o, lse = mha_batch_prefill_func(
+        q, k[:, 0], v[:, 0], call.options["cu_seqlens_q"], given.indptr, given.indices, 40, 70, causal=True,
+        logits_soft_cap=5.0, return_lse=True, dispatcher=over, dtype="bf16",
+    )  # fmt: skip
+    assert (o == host.o).all()
+    assert (lse == host.lse).all()
+    for layout in ("NHD", "HND"):
+        wrapper = BatchPrefillWithPagedKVCacheWrapper(None, layout, dispatcher=over)
+        last = np.ones(2, np.int32)
+        wrapper.plan(
+            call.options["cu_seqlens_q"], given.indptr, given.indices, last, 2, 1, 128, 1, causal=True,
+            logits_soft_cap=5.0, q_data_type="bfloat16",
+        )  # fmt: skip
+        cache = np.stack((k, v), axis=1)
+        o, lse2 = wrapper.run(q, cache if layout == "NHD" else cache.swapaxes(2, 3), return_lse=True)
+        assert (o == host.o).all()
+        np.testing.assert_allclose(np.exp2(lse2.T), np.exp(host.lse), rtol=1e-5)
+
+
+@pytest.mark.parametrize("given", [{}, {"rope": "inter"}, {"rope": "half", "page": 128}])
+def test_append_writes_the_new_rows_and_no_others(given: dict[str, Any], over: Dispatcher) -> None:
+    a = appending(seqlen_q=5, seqlens_k=(30, 17), seqlen_knew=40, **given)
+    done = append(
+        a.q, a.knew, a.vnew, a.k, a.v, a.seqlens_k, dispatcher=over, dtype="bf16", rope=a.rope, cos=a.cos, sin=a.sin,
+        causal=a.causal, block_table=a.block_table, cache_batch_idx=a.cache_batch_idx,
+    )  # fmt: skip
+    assert differences(a, done.q, done.k, done.v, ARCH) == []
+
+
+def drawn(random: Random, family: str) -> Call:
+    """A small call with features that the family's smoke tier may have or not."""
+    lengths = tuple((random.randint(1, 70), random.randint(1, 140)) for _ in range(random.randint(1, 2)))
+    options: dict[str, Any] = {
+        "lse": random.random() < 0.2,
+        "mask": random.choice(["no", "top_left", "bottom_right"]),
+        "soft_cap": random.choice([0.0] * 5 + [5.0]),
+    }
+    seed, heads, hdim = random.randrange(1000), (2 * random.randint(1, 2), 2), random.choice([128, 128, 120, 64])
+    if family == "fwd_pagedkv":
+        return paged(seed, lengths, 128, "vllm", heads=heads, hdim=hdim, family=family, **options)
+    if family == "vectorized":
+        return paged(seed, lengths, 16, layout="vectorized", heads=heads, hdim=hdim, **options)
+    if family == "batch_prefill":
+        return paged(seed, lengths, heads=heads, hdim=hdim, **options)
+    if family == "fwd_splitkv":
+        options["splits"] = random.randint(1, 4)
+    layout = random.choice(["", "BSHD", "BHSD"])
+    return contiguous(seed, lengths[:1] * 2 if layout else lengths, heads, (hdim, 128), layout, **options)
+
+
+@pytest.mark.parametrize("family", ["fwd", "fwd_splitkv", "fwd_pagedkv", "batch_prefill", "vectorized"])
+def test_random_calls_agree_with_the_reference_or_nothing_serves_them(family: str, over: Dispatcher) -> None:
+    """500 in all. A refusal by a library, a fault or other numbers are failures: only selection may say no."""
+    random, ran = Random(f"{family} 1"), 0
+    for _ in range(100):
+        call = drawn(random, family)
+        with contextlib.suppress(NoKernelError):
+            call.check(over)
+            ran += 1
+    assert ran >= 20, f"{ran} of 100 calls ran: too few to say anything"

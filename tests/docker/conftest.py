@@ -1,0 +1,26 @@
+"""The emulator's image, really built, for tests that run commands in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from ckpm.base import settings
+from ckpm.base.errors import CkPrefillError
+from ckpm.docker import building
+from ckpm.docker.context import Sources, labels
+from ckpm.docker.engines import Engine, detect
+from ckpm.docker.images import image
+
+
+@pytest.fixture(scope="session")
+def engine() -> Engine:
+    try:
+        return detect()
+    except CkPrefillError as error:  # no skip: what was not built is not known to be sound
+        pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
+
+
+@pytest.fixture(scope="session")
+def built(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> building.Built:
+    sources = Sources(settings.cache_folder(), labels=labels())
+    return building.build(engine, image("debian-emulator"), tmp_path_factory.mktemp("images"), sources)

@@ -1,0 +1,142 @@
+"""What a machine refuses to real engines and to mmdebstrap: space, a socket, a home folder, ids. Root is needed for
+it: to mount a small file system, and to start an engine as somebody else."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shlex
+import socket
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ckpm.base.errors import DiskFullError
+from ckpm.docker import rootfs
+from ckpm.docker.building import build
+from ckpm.docker.context import Sources
+from ckpm.docker.engines import Engine, detect
+from ckpm.docker.errors import EngineMissingError, EnginePermissionError
+from ckpm.docker.images import Image, image
+
+NOBODY = 65534
+ONE = image("debian-emulator")
+
+pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="mounting and becoming another user take root")
+
+
+@pytest.fixture(params=["podman", "buildah"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    try:
+        return detect(request.param)
+    except EngineMissingError as error:
+        pytest.skip(f"an engine that is not here: {error}")
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 24 MB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", "--recursive", str(folder)], check=True)
+
+
+@pytest.fixture
+def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Image, Sources]:
+    """An image whose root file system is a file of 40 MB that somebody else owns, in place of the bootstrapped one."""
+    large = tmp_path / "large"
+    large.write_bytes(bytes(40 << 20))
+    kept = tmp_path / "rootfs.tar"
+    with tarfile.open(kept, "w") as archive:
+        member = archive.gettarinfo(large, "large")
+        member.uid = member.gid = 10001
+        with large.open("rb") as stream:
+            archive.addfile(member, stream)
+    large.unlink()
+    monkeypatch.setattr(rootfs, "kept", lambda base, folder: kept)
+    return ONE, Sources(tmp_path / "cache")
+
+
+def built(one: tuple[Image, Sources], engine: Engine, work: Path) -> None:
+    build(engine, one[0], work, one[1])
+
+
+def test_a_full_disk_under_the_builds_folder(engine: Engine, one: tuple[Image, Sources], small: Path) -> None:
+    with pytest.raises(DiskFullError, match="no space left on the disk") as caught:
+        built(one, engine, small / "work")
+    assert caught.value.exit_code == 27
+
+
+def test_a_full_disk_under_the_engines_storage(
+    engine: Engine, one: tuple[Image, Sources], small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conf = tmp_path / "storage.conf"
+    places = f'graphroot = "{small}/store"\nrunroot = "{small}/run"\n'
+    conf.write_text(f'[storage]\ndriver = "vfs"\n{places}')
+    monkeypatch.setenv("CONTAINERS_STORAGE_CONF", str(conf))
+    with pytest.raises(DiskFullError, match=r"the engine's storage is full: .*no space left on device") as caught:
+        built(one, engine, tmp_path / "work")
+    assert (caught.value.exit_code, len(str(caught.value)) < 1000) == (27, True)
+
+
+def test_a_full_disk_under_the_bootstrapped_base(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(small))
+    with pytest.raises(DiskFullError, match="no space left on the disk for base debian-forky"):
+        rootfs.make(ONE.base, small / "forky.tar")
+    assert list(small.iterdir()) == []
+
+
+@pytest.fixture
+def somebody(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """The engine as a user without any rights, who finds no other one, and may read what the test makes."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    program = folder / engine.name
+    words = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", engine.program]
+    program.write_text(f'#!/bin/sh\nPATH={shlex.quote(os.environ["PATH"])} exec {shlex.join(words)} "$@"\n')
+    program.chmod(0o755)
+    for above in (tmp_path, *tmp_path.parents):
+        if above.stat().st_uid == 0 and not above.stat().st_mode & 0o001:
+            above.chmod(above.stat().st_mode | 0o011)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    return dataclasses.replace(engine, program=str(program), rootless=True)
+
+
+def test_a_storage_that_the_user_may_not_make(somebody: Engine) -> None:
+    with pytest.raises(EnginePermissionError, match=r"permission denied.*a home folder that it can write to") as caught:
+        detect(somebody.name)
+    assert caught.value.exit_code == 101
+
+
+def test_a_user_without_ids_for_the_users_of_an_image(
+    somebody: Engine, one: tuple[Image, Sources], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    os.chown(home, NOBODY, NOBODY)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setattr(rootfs, "secrets", lambda base, folder: {})  # this process's own, and it is not that user
+    with pytest.raises(EnginePermissionError, match="/etc/subuid") as caught:
+        built(one, somebody, tmp_path / "work")
+    assert caught.value.exit_code == 101
+
+
+def test_a_socket_that_the_user_may_not_open(somebody: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if somebody.name != "podman":
+        pytest.skip("buildah has no daemon and no socket")
+    place = tmp_path / "engine.sock"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(place))
+        listening.listen()
+        place.chmod(0o600)
+        monkeypatch.setenv("CONTAINER_HOST", f"unix://{place}")
+        with pytest.raises(EnginePermissionError, match="permission denied"):
+            detect("podman")

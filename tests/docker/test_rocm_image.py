@@ -1,0 +1,68 @@
+"""The image with Debian's ROCm on a machine without a GPU: the real amdsmi and the real HIP runtime say so, and what
+asks them says it in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ckpm.base import settings
+from ckpm.docker import building
+from ckpm.docker.context import Sources, labels
+from ckpm.docker.engines import Engine, Mount, Run
+from ckpm.docker.images import image
+from ckpm.docker.running import run
+
+ROOT = Path(__file__).parents[2]
+KFD = Path("/dev/kfd")
+
+pytestmark = pytest.mark.skipif(KFD.exists(), reason="this machine has a GPU: its answers are another test's")
+
+SENSORS = """
+import json, sys
+sys.path.insert(0, {root!r})
+from ckpm.attention.launch import gpu_smi
+said = gpu_smi.sensors("0000:c1:00.0")
+import amdsmi
+print(json.dumps([said, amdsmi.__file__]))
+"""
+
+
+@pytest.fixture(scope="module")
+def tag(engine: Engine) -> str:
+    sources = Sources(settings.cache_folder(), settings.ck_root(), labels())
+    return building.ensure(engine, image("debian-rocm-test"), ROOT / "build" / "docker", sources)
+
+
+def inside(engine: Engine, tag: str, *command: str) -> subprocess.CompletedProcess[str]:
+    mount = Mount(source=ROOT, target=ROOT)
+    order = Run(image=tag, command=command, mounts=[mount], workdir=ROOT, user=f"{os.getuid()}:{os.getgid()}")
+    return run(engine, order, output=subprocess.PIPE)
+
+
+def test_the_real_amdsmi_without_a_driver_is_a_reason_and_no_traceback(engine: Engine, tag: str) -> None:
+    done = inside(engine, tag, "python3", "-B", "-c", SENSORS.format(root=str(ROOT)))
+    assert done.returncode == 0, done.stderr
+    said, file = json.loads(done.stdout.splitlines()[-1])
+    assert file == "/usr/lib/python3/dist-packages/amdsmi/__init__.py"  # Debian's package, no stand-in
+    assert list(said) == ["smi"]
+    assert said["smi"].startswith("amdsmi can't be started: ")
+    assert "\n" not in said["smi"]
+
+
+def test_compare_on_a_gpu_says_that_there_is_none() -> None:
+    """With the environment that sessions get: `nox -s in-container -- perf-compare`, of no library at all."""
+    words = "--device hip --baseline a/libckpm.so --candidate b/libckpm.so"
+    done = subprocess.run(
+        [sys.executable, "-m", "ckpm.kernels", "in-container", "perf-compare", "--options", words],
+        cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    said = done.stdout + done.stderr
+    assert "Traceback" not in said
+    assert "error: no GPU of arch gfx950: there is none. Take --device emulator" in said, said[-3000:]
+    assert "failed with exit code" in said

@@ -1,0 +1,96 @@
+"""Ctrl-C and SIGTERM while a container runs, on real engines: nothing of it is left running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from ckpm.docker.building import Built
+from ckpm.docker.engines import Engine, detect
+from ckpm.docker.errors import EngineMissingError
+
+ROOT = Path(__file__).parents[2]
+
+# In the container: a process in the background, and a shell, marked by its name, that says that both are there. A pipe
+# in a mounted folder is held open by each of them.
+INSIDE = "exec 3>{pipe}; sleep {mark} & echo started >&3; sleep {mark}"
+PROGRAM = """
+import signal, sys, uuid
+from pathlib import Path
+from ckpm.base.processes import ended_by_signals
+from ckpm.docker import running
+from ckpm.docker.engines import Mount, Run, detect
+from ckpm.base.entry import exit_code
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where these tests run in the background
+running.uuid.uuid4 = lambda: uuid.UUID({identity!r})
+folder = Path({folder!r})
+order = Run(
+    image={tag!r}, command=["sh", "-c", {inside!r}, {mark!r}], user="0:0",
+    mounts=[Mount(source=folder, target=folder, writable=True)],
+)
+def command():
+    with ended_by_signals():
+        return running.run(detect({engine!r}), order).returncode
+sys.exit(exit_code(command))
+"""
+
+
+@pytest.fixture(params=["docker", "podman", "buildah"])
+def other(request: pytest.FixtureRequest, engine: Engine, built: Built) -> Engine:
+    """Each engine that has the image: podman and buildah share theirs."""
+    try:
+        found = detect(request.param)
+    except EngineMissingError as error:
+        pytest.skip(f"an engine that does not work here: {error}")
+    if (found.name == "docker") != (engine.name == "docker"):
+        pytest.skip(f"the image was built with {engine.name}")
+    return found
+
+
+def containers(engine: Engine) -> str:
+    words = ["containers"] if engine.name == "buildah" else ["ps", "--all"]
+    return subprocess.run([engine.program, *words], capture_output=True, text=True, check=True).stdout
+
+
+def processes(mark: str) -> list[str]:
+    """Command lines of this machine in which the mark is a word."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = file.read_bytes().decode(errors="replace").split("\0")
+        except OSError:  # it ended meanwhile
+            continue
+        if mark in words:
+            found.append(" ".join(words))
+    return found
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_the_container_and_removes_it(
+    other: Engine, built: Built, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    identity = uuid.uuid4()
+    mark, name = str(identity.int % 10**6 + 10**6), f"ckpm-{identity.hex[:12]}"  # seconds to sleep, no other test's
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    program = PROGRAM.format(
+        folder=str(tmp_path), tag=built.tag, inside=INSIDE.format(pipe=pipe, mark=mark), engine=other.name,
+        identity=identity.hex, mark=mark,
+    )  # fmt: skip
+    with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT) as child, pipe.open() as stream:
+        try:
+            assert stream.readline() == "started\n"
+            assert processes(mark)
+            assert name in containers(other)
+        finally:  # whatever is wrong, it ends: the next line would wait for it
+            child.send_signal(number)
+        assert stream.read() == ""  # nobody holds the other end
+        assert child.wait() == code
+    assert processes(mark) == []
+    assert name not in containers(other)

@@ -1,0 +1,55 @@
+"""A command that a library's code can end at any moment ends as a named failure of that library."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from ckpm.attention.launch.apart import run_apart
+from ckpm.base.errors import LibraryError, MeasureError
+
+LIBRARY = Path("build/gfx950/aiter/libckpm.so")
+
+
+def test_a_command_ends_and_prints_as_it_would_here(capsys: pytest.CaptureFixture[str]) -> None:
+    def command() -> int:
+        print("counted")
+        print("warning: slow", file=sys.stderr)
+        return 3
+
+    assert run_apart(command, LIBRARY) == 3
+    assert capsys.readouterr() == ("counted\n", "warning: slow\n")
+
+
+def test_a_failure_keeps_its_message_and_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    def command() -> int:
+        raise MeasureError("nothing to count")
+
+    assert run_apart(command, LIBRARY) == MeasureError.exit_code
+    assert capsys.readouterr() == ("", "error: nothing to count\n")
+
+
+def test_a_mistake_of_this_program_keeps_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_apart(lambda: int("three"), LIBRARY) == 1
+    errors = capsys.readouterr().err
+    assert "Traceback" in errors
+    assert "ValueError: invalid literal" in errors
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE])
+def test_a_process_that_a_signal_ends_is_the_library_s_failure(number: signal.Signals) -> None:
+    def command() -> int:
+        os.kill(os.getpid(), number)
+        return 0
+
+    with pytest.raises(LibraryError, match=rf"^{LIBRARY}: opening or running it ended the process \({number.name}\)"):
+        run_apart(command, LIBRARY)
+
+
+def test_a_library_that_calls_exit_is_no_success() -> None:
+    with pytest.raises(LibraryError, match=r"ended the process \(exit code 0\)"):
+        run_apart(lambda: os._exit(0), LIBRARY)

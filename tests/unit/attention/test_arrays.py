@@ -1,0 +1,221 @@
+"""Arrays of a call: what is read of each kind, and one error of its own for each way in which one is wrong."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ckpm.attention.arrays import dlpack
+from ckpm.attention.arrays.tables import Pages
+from ckpm.attention.arrays.tensors import OnDevice, operand
+from ckpm.attention.call import fmha
+from ckpm.attention.dispatcher import Dispatcher
+from ckpm.attention.errors import (
+    DtypeError,
+    NotContiguousError,
+    NullPointerError,
+    OverlapError,
+    ReadOnlyError,
+    ShapeError,
+    WrongDeviceError,
+)
+from ckpm.attention.launch.encodings import decode, encode
+from ckpm.attention.registry import Registry
+from tests.unit.attention.fakes import ARCH, FakeDevice, built, dispatcher, prefill
+
+SUMS = np.array([0, 40, 60], np.int32)
+INDPTR = np.array([0, 70, 95], np.int32)
+INDICES = np.arange(95, dtype=np.int32)[::-1].copy()
+Q = np.linspace(-1, 1, 60 * 4 * 128).reshape(60, 4, 128)
+K = np.linspace(-1, 1, 100 * 2 * 128).reshape(100, 1, 2, 128)
+PAGES = Pages(indices=INDICES, indptr=INDPTR)
+
+
+def call(over: Dispatcher, *, q: Any = Q, k: Any = K, v: Any = K, **options: Any) -> Any:
+    given = {"dtype": "bf16", "cu_seqlens_q": SUMS, "pages": PAGES, **options}
+    return fmha(q, k, v, dispatcher=over, **given)
+
+
+def test_arrays_reach_the_kernel_and_o_comes_back() -> None:
+    """What lies at the addresses during the launch, and what the 'kernel' writes there."""
+    seen: dict[str, Any] = {}
+
+    def kernel(said: Any) -> int:
+        for name, count, kind in (
+            ("q", Q.size, np.uint16),
+            ("k", K.size, np.uint16),
+            ("kv_page_indices", 351, np.int32),
+        ):
+            data = ctypes.string_at(getattr(said, name), count * np.dtype(kind).itemsize)
+            seen[name] = np.frombuffer(data, kind)
+        written = encode(2 * Q, "bf16", ARCH)
+        ctypes.memmove(said.o, written.ctypes.data, written.nbytes)
+        return 0
+
+    over, _ = dispatcher(prefill(), FakeDevice(answer=kernel))
+    done = call(over, q=Q.astype(np.float32))
+    assert (seen["q"].reshape(Q.shape) == encode(Q.astype(np.float32).astype(np.float64), "bf16", ARCH)).all()
+    assert (seen["k"].reshape(K.shape) == encode(K, "bf16", ARCH)).all()
+    assert (seen["kv_page_indices"] == [*INDICES, *[0] * 256]).all()  # kernels read ahead of the list's end
+    assert done.o.dtype == np.float32
+    assert (done.o == decode(encode(2 * Q, "bf16", ARCH), "bf16", ARCH)).all()
+    out = np.empty(Q.shape, np.uint16)
+    bits = call(over, q=encode(Q, "bf16", ARCH), out=out)
+    assert bits.o is out
+    assert (out == encode(2 * Q, "bf16", ARCH)).all()
+
+
+def strided(array: np.ndarray[Any, Any], strides: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    return np.lib.stride_tricks.as_strided(array, array.shape, tuple(step * array.itemsize for step in strides))
+
+
+def read_only(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    array = np.zeros(shape, np.uint16)
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"q": [[1.0]]}, DtypeError, "q is a list: give a NumPy array"),
+        ({"q": Q.astype(np.complex64)}, DtypeError, "q is of dtype complex64"),
+        ({"q": Q.astype(">f4")}, DtypeError, "q is of dtype >f4"),
+        ({"q": Q.astype(np.int32)}, DtypeError, "q is of int32; bf16 is needed (bf16 or bits16)"),
+        ({"q": Q.astype(np.float16)}, DtypeError, "q is of fp16; bf16 is needed"),
+        ({"dtype": None}, DtypeError, "q is of fp64, which doesn't say what a kernel makes of it"),
+        ({"dtype": "fp64"}, DtypeError, "dtype 'fp64' is none of"),
+        ({"cu_seqlens_q": SUMS.astype(np.int64)}, DtypeError, "cu_seqlens_q is of int64; int32 is needed"),
+        ({"q": Q[0]}, ShapeError, "q is [4, 128]: with cu_seqlens_q it must be [token, head, dim]"),
+        ({"cu_seqlens_q": None}, ShapeError, "q is [60, 4, 128]: it must be BSHD, of four axes"),
+        ({"cu_seqlens_q": SUMS + 1}, ShapeError, "must ascend from 0 to the 60 rows of q"),
+        ({"cu_seqlens_q": SUMS[::-1].copy()}, ShapeError, "must ascend from 0"),
+        ({"max_seqlen_q": 39}, ShapeError, "max_seqlen_q 39 is less than the longest sequence, 40"),
+        ({"k": K[0]}, ShapeError, "both are [page, token, head, dim]"),
+        ({"k": K[..., :64].copy()}, ShapeError, "k is [100, 1, 2, 64], not [100, 1, 2, 128]"),
+        ({"v": K[:50]}, ShapeError, "v is [50, 1, 2, 128], not [100, 1, 2, 128]"),
+        ({"pages": Pages(indices=INDICES)}, ShapeError, "a flat list of pages comes with indptr"),
+        ({"pages": Pages(indices=INDICES, indptr=SUMS + 50)}, ShapeError, "doesn't ascend from 0"),
+        ({"pages": Pages(indices=INDICES + 9, indptr=INDPTR)}, ShapeError, "the table names page 103"),
+        ({"pages": Pages(indices=INDICES - 1, indptr=INDPTR)}, ShapeError, "the table names page -1"),
+        ({"pages": Pages(indices=INDICES.reshape(5, 19))}, ShapeError, "indices is [5, 19], not [2, 19]"),
+        ({"lse": True, "alibi_slopes": np.ones(3, np.float32)}, ShapeError, "bias is [3], not [4]"),
+        ({"q": Q.transpose(0, 2, 1)[:, :4].copy().swapaxes(1, 2)}, NotContiguousError, "q has strides [16, 1, 4]"),
+        ({"q": Q[::-1]}, NotContiguousError, "no stride may be negative"),
+        ({"q": np.broadcast_to(Q[:1], Q.shape)}, OverlapError, "a step of 0 leads into the 1 elements"),
+        ({"k": strided(K, (128, 128, 128, 1))}, OverlapError, "a step of 128 leads into the 256 elements"),
+        ({"k": OnDevice(address=0, shape=K.shape, dtype="bf16")}, NullPointerError, "k is at address 0"),
+        ({"k": OnDevice(address=64, shape=K.shape, dtype="bf16")}, WrongDeviceError, "k are on the device and q, v"),
+        ({"out": read_only(Q.shape), "q": encode(Q, "bf16", ARCH)}, ReadOnlyError, "out is read-only"),
+        ({"out": np.zeros((60, 4, 64))}, ShapeError, "out is [60, 4, 64], not [60, 4, 128]"),
+        ({"out": np.zeros((60, 4, 256))[..., :128]}, NotContiguousError, "out is not contiguous"),
+    ],
+)  # fmt: skip
+def test_each_wrong_array_is_one_error(changes: dict[str, Any], error: type[Exception], message: str) -> None:
+    over, device = dispatcher(prefill())
+    with pytest.raises(error) as raised:
+        call(over, **changes)
+    assert message in str(raised.value)
+    assert not device.launched
+
+
+def test_an_option_that_doesn_t_exist_is_python_s_own_error() -> None:
+    over, _ = dispatcher(prefill())
+    with pytest.raises(TypeError, match="softcap"):
+        call(over, softcap=30.0)
+
+
+def batch(over: Dispatcher, q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], **options: Any) -> Any:
+    return fmha(*(np.zeros(shape, np.float16) for shape in (q, k, v)), dispatcher=over, **options)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "options", "message"),
+    [
+        (((2, 9, 4, 128), (3, 9, 4, 128), (2, 9, 4, 128)), {}, "they don't fit q or one another"),
+        (((2, 9, 4, 128), (2, 9, 4, 128), (2, 8, 4, 128)), {}, "they don't fit q or one another"),
+        (((2, 9, 4, 128), (2, 9, 4, 64), (2, 9, 4, 128)), {}, "they don't fit q or one another"),
+        (((2, 9, 4, 128), (2, 9, 128), (2, 9, 128)), {}, "both must be BSHD, as q"),
+        (((2, 9, 4, 128), (2, 9, 4, 128), (2, 9, 4, 128)), {"layout": "SBHD"}, "layout 'SBHD' is none of BSHD, BHSD"),
+        (((2, 9, 4, 128), (2, 9, 4, 128), (2, 9, 4, 128)), {"bias": np.zeros((2, 4, 9, 8), np.float16)}, "bias is"),
+    ],
+)
+def test_contiguous_arrays_that_don_t_fit(shapes: Any, options: dict[str, Any], message: str) -> None:
+    over, _ = dispatcher(Registry(built("fwd", dtype="fp16", hdim_q=128)))
+    with pytest.raises(ShapeError) as raised:
+        batch(over, *shapes, **options)
+    assert message in str(raised.value)
+
+
+class Exporting:
+    """A tensor of a framework, as far as DLPack asks: memory of NumPy's that claims a device."""
+
+    def __init__(self, array: np.ndarray[Any, Any], kind: int) -> None:
+        self.array, self.kind = array, kind
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.kind, 0
+
+    def __dlpack__(self) -> Any:
+        return self.array.__dlpack__()
+
+
+def test_a_tensor_on_the_host_is_read_where_it_lies() -> None:
+    array = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    read = operand("q", Exporting(array, dlpack.CPU), FakeDevice())
+    assert read.array is not None
+    assert (read.dtype, read.shape, read.array.ctypes.data) == ("fp32", (2, 3, 4), array.ctypes.data)
+
+
+def test_a_tensor_on_the_gpu_gives_its_address_and_strides() -> None:
+    array = np.zeros((4, 6, 8), np.float16)[:, :3]
+    read = operand("q", Exporting(array, dlpack.ROCM), FakeDevice("hip"))
+    assert (read.array, read.address, read.strides) == (None, array.ctypes.data, (48, 8, 1))
+    assert (read.dtype, read.shape, read.contiguous) == ("fp16", (4, 3, 8), False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "device"), [(dlpack.ROCM, "emulator"), (dlpack.CUDA, "hip"), (dlpack.CUDA, "emulator")]
+)
+def test_a_tensor_of_another_device_is_refused(kind: int, device: str) -> None:
+    with pytest.raises(WrongDeviceError, match=f"the dispatcher's device is {device} gfx950"):
+        operand("q", Exporting(np.zeros(3, np.float16), kind), FakeDevice(device))
+
+
+class Interfaced:
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self.__cuda_array_interface__ = array.__array_interface__
+
+
+def test_rocm_s_pytorch_gives_the_interface_under_cuda_s_name() -> None:
+    array = np.zeros((4, 6), np.float32)
+    read = operand("bias", Interfaced(array), FakeDevice("hip"))
+    assert (read.address, read.strides, read.dtype) == (array.ctypes.data, (6, 1), "fp32")
+    with pytest.raises(WrongDeviceError, match="bias is on a GPU"):
+        operand("bias", Interfaced(array), FakeDevice("emulator"))
+
+
+def on_device(array: np.ndarray[Any, Any], dtype: str) -> OnDevice:
+    return OnDevice(address=array.ctypes.data, shape=array.shape, dtype=dtype)
+
+
+def test_what_is_on_the_device_is_not_copied() -> None:
+    q, k, o = encode(Q, "bf16", ARCH), encode(K, "bf16", ARCH), np.zeros(Q.shape, np.uint16)
+    over, device = dispatcher(prefill())
+    pages = Pages(indices=on_device(INDICES, "int32"), indptr=on_device(INDPTR, "int32"), longest=70)
+    given = {"cu_seqlens_q": on_device(SUMS, "int32"), "max_seqlen_q": 40, "pages": pages}
+    with pytest.raises(NullPointerError, match="o needs memory on the device"):
+        call(over, q=on_device(q, "bf16"), k=on_device(k, "bf16"), v=on_device(k, "bf16"), **given)
+    out = on_device(o, "bf16")
+    done = call(
+        over, q=on_device(q, "bf16"), k=on_device(k, "bf16"), v=on_device(k, "bf16"), out=out, stream=9, **given
+    )
+    said = device.launched[0]
+    assert (said.q, said.k, said.v, said.o) == (q.ctypes.data, k.ctypes.data, k.ctypes.data, o.ctypes.data)
+    assert (said.stream, said.seqlen_k, said.max_seqlen_q, done.o) == (9, 70, 40, out)
+    assert not device.hip.memory  # type: ignore[attr-defined]
+    with pytest.raises(ShapeError, match="max_seqlen_q must be given: the lengths are on the device"):
+        call(over, q=out, k=on_device(k, "bf16"), v=on_device(k, "bf16"), **{**given, "max_seqlen_q": None})

@@ -1,0 +1,436 @@
+"""Benchmarks of sweeps: which kernels run on which shapes, from which library, and what is written down.
+
+The column list is the one of the tile engine's README (rocm-libraries pull request 5260).
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ckpm.kernels.cli
+from ckpm.attention import cli
+from ckpm.attention.errors import LaunchError, OtherKernelError
+from ckpm.attention.problems.shapes import from_shape
+from ckpm.attention.sweeps import asked as asking
+from ckpm.attention.sweeps import command, launching, running
+from ckpm.attention.sweeps.cases import Case, cases, own_cases
+from ckpm.attention.sweeps.cells import described, rates
+from ckpm.attention.sweeps.comparing import tune
+from ckpm.attention.sweeps.layers import layers
+from ckpm.attention.sweeps.stored.best import best
+from ckpm.attention.sweeps.stored.columns import COLUMNS, as_csv
+from ckpm.attention.sweeps.stored.errors import BenchmarkRecordError
+from ckpm.attention.sweeps.stored.identity import filtered, identity
+from ckpm.attention.sweeps.stored.record import Results, merged
+from ckpm.attention.sweeps.tensors import FAMILIES, not_laid_out
+from ckpm.attention.tuning import TuningDatabase
+from ckpm.base.errors import FilterFileError, WhereError
+from ckpm.kernels.families.libraries import host, library_with
+from ckpm.matrix.configurations.sweeps import read_sweep
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.keys import Key
+from ckpm.matrix.problems.matching import Matcher
+from ckpm.matrix.problems.testing import Shape, parse_shape, shapes
+from ckpm.matrix.selection import Selection, select, take_shard
+from tests.unit.attention.fakes import FakeDevice
+
+ROOT = Path(__file__).parents[3]
+CONFIG = ROOT / "tests/sweeps/fwd_ci.json"
+DIALECT = "ck-2025-11"
+SMOKE = shapes("smoke")
+DOCUMENTED = (
+    *("problem_name", "batch", "seqlen_q", "seqlen_k", "nhead_q", "nhead_k", "hdim_q", "hdim_v", "dtype"),
+    *("kernel", "family", "mode", "pipeline", "tile_m0", "tile_n0", "tile_k0"),
+)
+FILTERABLE = (
+    *("data_type", "mode", "hdim_q", "hdim_v", "pipeline", "tile_m0", "tile_n0", "tile_k0"),
+    *("pad_s", "pad_sk", "pad_d", "pad_dv", "mask", "bias", "lse", "dropout", "logits"),
+    *("sink", "skip_min_seqlen_q", "qscale", "paged_kv", "rope", "deterministic", "dbias", "dropout_variant"),
+)
+
+
+def swept(config: str | Path = CONFIG) -> list[Key]:
+    sweep = read_sweep(Path(config))
+    return select(dialect(DIALECT), Selection(archs=("gfx950",), families=sweep.families, where=sweep.where))
+
+
+KEYS = swept()
+CI = cases(KEYS, SMOKE)
+# in dispatch order, as selections are
+SOME = st.sets(st.integers(0, len(KEYS) - 1), min_size=1).map(lambda drawn: [KEYS[at] for at in sorted(drawn)])
+
+
+def test_a_sweep_without_a_category_runs_every_kernel_once_on_a_shape_that_it_serves() -> None:
+    made = own_cases(KEYS, parse_shape(asking.SIZES))
+    assert [case.key for case in made] == KEYS
+    for case in made:
+        assert Matcher([case.key])("fwd", case.shape).kernels == (case.key,)
+        assert (case.shape.lse, case.shape.dropout > 0, case.shape.mode) == (
+            case.key.lse,
+            case.key.dropout,
+            case.key.mode,
+        )
+        assert not_laid_out(case) == ""
+    by_name: dict[str, set[tuple[object, ...]]] = {}
+    for case in made:
+        asked = (case.key.lse, case.key.dropout, case.key.logits, case.key.skip, case.key.hdim_q, case.shape.seqlen_k)
+        by_name.setdefault(case.shape.name, set()).add(asked)
+    assert all(len(asked) == 1 for asked in by_name.values())  # only kernels of one problem are compared
+
+
+def test_with_a_category_kernels_meet_the_shapes_that_they_serve_and_no_others() -> None:
+    ours = {case.identity for case in CI}
+    by_hand = {
+        (shape.name, key.name)
+        for shape in SMOKE
+        if shape.name.startswith("fwd/CK_Tiny_Sequences")
+        for key in KEYS
+        # fp16, head dims 128, no mask or LSE, a length of keys under a tile, which only padding kernels take
+        if (shape.dtype, shape.mask) == ("fp16", "no") and key.hdim_q == 128 and "_psskddv_" in key.name
+        if "_nlogits_nbias_nmask_nlse_ndropout_nskip_" in key.name
+    }
+    assert by_hand
+    assert {one for one in ours if one[0].startswith("fwd/CK_Tiny_Sequences")} == by_hand
+
+
+@settings(max_examples=15, deadline=None)
+@given(SOME, st.integers(1, 7))
+def test_cases_are_complete_over_shards(keys: list[Key], count: int) -> None:
+    whole = sorted(case.identity for case in cases(keys, SMOKE))
+    parts = [take_shard(keys, (at, count)) for at in range(1, count + 1)]
+    assert sorted(case.identity for part in parts for case in cases(keys, SMOKE, part)) == whole
+
+
+@settings(max_examples=15, deadline=None)
+@given(SOME)
+def test_each_kernel_is_alone_with_its_signature_in_one_library(keys: list[Key]) -> None:
+    """No shape of either mode has two kernels of a library to choose from, so dispatch must take the one meant."""
+    split = layers(keys)
+    assert sorted(key.name for layer in split for key in layer) == sorted(key.name for key in keys)
+    for layer in split:
+        for case in own_cases(layer, parse_shape(asking.SIZES)):
+            assert Matcher(layer)("fwd", case.shape).kernels == (case.key,)
+
+
+def test_libraries_whose_launches_take_a_name_are_not_split() -> None:
+    keys = select(dialect(DIALECT), Selection(archs=("gfx950",), where=("key.hdim_q == 128",)))
+    assert layers(keys) == (tuple(keys),)
+
+
+def test_every_library_of_split_kv_has_the_second_stage() -> None:
+    families = ("fwd_splitkv", "fwd_splitkv_combine")
+    where = ("key.dtype == 'fp16' and key.hdim_v == 128 and key.mode == 'batch'",)
+    keys = select(dialect(DIALECT), Selection(archs=("gfx950",), families=families, where=where))
+    keys.sort(key=lambda key: key.family)  # the first stage first
+    second = {key for key in keys if key.family == families[1]}
+    assert len(second) > 0
+    assert all(second <= set(layer) for layer in layers(keys))
+
+
+def test_the_columns_are_the_documents() -> None:
+    assert COLUMNS[: len(DOCUMENTED)] == DOCUMENTED
+    times = COLUMNS.index("latency_ms")
+    assert COLUMNS[times : times + 3] == ("latency_ms", "tflops", "bandwidth_gb_s")
+    assert set(FILTERABLE) - {"data_type"} <= set(COLUMNS)
+    assert len(set(COLUMNS)) == len(COLUMNS)
+
+
+def test_rows_name_their_shape_and_their_kernel() -> None:
+    case = next(one for one in CI if one.shape.name.startswith("fwd/CK_Asymmetric_Hdim_Small"))
+    (row,) = csv.DictReader(io.StringIO(as_csv([described(case)]).decode()))
+    assert (row["hdim_q"], row["kernel_hdim_q"], row["dtype"], row["mask"], row["lse"]) == (
+        *("16", str(case.key.hdim_q), "fp16", "no", "false"),
+    )
+    assert row["latency_ms"] == ""
+    assert case.key.tile.bm0 == int(row["tile_m0"])
+
+
+def test_rates_are_of_the_shape() -> None:
+    shape = Shape(batch=2, seqlen_q=1000, seqlen_k=1000, nhead_q=4, nhead_k=2, hdim_q=128, hdim_v=128, dtype="fp16")
+    # two products of 2 * 8 heads * 10^6 * 128 flop in 1 ms; Q and O of 8 heads, K and V of 4, 2 bytes each
+    assert rates(shape, 1.0) == {
+        "latency_ms": 1.0,
+        "tflops": pytest.approx(4.096),
+        "bandwidth_gb_s": pytest.approx(24 * 1000 * 128 * 2 / 1e6),
+    }
+
+
+def test_filters_speak_the_tile_engines_words(tmp_path: Path) -> None:
+    file = tmp_path / "filter.py"
+    file.write_text("def filter_config(c):\n    return c.lse and not c.skip_min_seqlen_q\n")
+    kept = filtered(KEYS, ["c.hdim_q == 128 and c.pipeline == 'qr_async'", "c.mode == 'batch'"], [file])
+    assert kept == [
+        key for key in KEYS if "_d128_fp16_batch_" in key.name and "_lse_" in key.name and "_nskip_" in key.name
+    ]
+    assert kept
+    for name in FILTERABLE:
+        getattr(identity(KEYS[0]), name)
+    with pytest.raises(WhereError, match=r"c\.hdim"):
+        filtered(KEYS, ["c.hdim == 128"], [])
+    file.write_text("def keep(key):\n    return True\n")
+    with pytest.raises(FilterFileError, match=r"no function filter_config\(c\)"):
+        filtered(KEYS, [], [file])
+
+
+def results(rows: int = 2, shard: str = "1/1", **changes: Any) -> Results:
+    made = [{**described(case), "dispatch_order": at, "modelled_cycles": 9 - at} for at, case in enumerate(CI[:rows])]
+    facts = {"arch": "gfx950", "category": "smoke", "shard": shard, "device": "emulator"}
+    return Results(**{"asked": facts, "kernels": 3, "cases": rows, "rows": tuple(made), **changes})
+
+
+def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
+    made = results(left_out={("shape", "kernel"): "why"}, cases=3)
+    made.write(tmp_path / "r.json")
+    assert Results.read(tmp_path / "r.json") == made
+    document = json.loads((tmp_path / "r.json").read_text())
+    wanted = {"arch": "gfx950", "category": "smoke", "total_kernels": 3, "total_measurements": 2}
+    assert wanted.items() <= document["metadata"].items()
+    assert document["metadata"]["shapes_benchmarked"] == len({row["problem_name"] for row in document["results"]})
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: text.replace('"format": 1', '"format": 2'),
+        lambda text: text.replace('"kernel":', '"colonel":'),
+        lambda text: text.replace('"total_cases": 2', '"total_cases": "2"'),
+    ],
+)
+def test_damaged_results_are_an_error(tmp_path: Path, damage: Any) -> None:
+    file = tmp_path / "r.json"
+    file.write_text(damage(results().text().decode()))
+    with pytest.raises(BenchmarkRecordError, match=str(file)):
+        Results.read(file)
+
+
+def test_shards_are_merged_if_all_are_there_whole_and_of_one_run(tmp_path: Path) -> None:
+    first, second = tmp_path / "1.json", tmp_path / "2.json"
+    results(shard="1/2").write(first)
+    results(3, shard="2/2").write(second)
+    whole = merged([second, first])
+    assert (len(whole.rows), whole.kernels, whole.finished) == (5, 6, True)
+    with pytest.raises(BenchmarkRecordError, match="shard 2/2 are missing"):
+        merged([first])
+    with pytest.raises(BenchmarkRecordError, match="shard 1/2 is"):
+        merged([first, first])
+    results(cases=9, shard="2/2").write(second)
+    with pytest.raises(BenchmarkRecordError, match="unfinished"):
+        merged([first, second])
+    results(asked={**results(shard="2/2").asked, "device": "hip"}).write(second)
+    with pytest.raises(BenchmarkRecordError, match="device differs"):
+        merged([first, second])
+
+
+def timed(case: Case, order: int, milliseconds: float, **more: Any) -> dict[str, Any]:
+    return {**described(case), "dispatch_order": order, "latency_ms": milliseconds, "library": "00", **more}
+
+
+def test_the_default_is_the_first_in_dispatch_order_and_wrong_kernels_are_never_best(tmp_path: Path) -> None:
+    name = next(case.shape.name for case in CI if sum(one.shape.name == case.shape.name for one in CI) == 3)
+    batch = [case for case in CI if case.shape.name == name and case.key.mode == "batch"]
+    group = [case for case in CI if case.shape.name == name and case.key.mode == "group"]
+    rows = [timed(batch[1], 5, 1.0), timed(group[0], 9, 0.5), timed(batch[0], 2, 1.5)]
+    answers = {one.mode: one for one in best(rows)}
+    assert (answers["batch"].kernel, answers["batch"].default) == (batch[1].key.name, batch[0].key.name)
+    assert answers["batch"].behind == pytest.approx(0.5)
+    assert (answers["group"].behind, answers["group"].compared) == (0, 1)
+    wrong = [*rows[1:], timed(batch[1], 5, 1.0, agrees=False)]
+    assert {one.mode: one.kernel for one in best(wrong)}["batch"] == batch[0].key.name
+    database = tmp_path / "t.db"
+    assert tune(database, dataclasses.replace(results(), rows=tuple(rows)), CI) == 2
+    problem = from_shape(batch[0].shape, "fwd")
+    found = TuningDatabase(database).best(problem, "emulator", [case.key.name for case in batch])
+    assert found is not None
+    assert (found.kernel, found.value, found.unit) == (batch[1].key.name, 1.0, "ms")
+
+
+class Bench:
+    """In place of libraries and a device: which cases were measured, and what happens then."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.measured: list[tuple[str, str]] = []
+        self.stop_after = 10**6
+        self.cells: dict[str, Any] = {"modelled_cycles": 7, "device": "emulator", "library": "00"}
+        self.fails: Exception | None = None
+        tree = SimpleNamespace(name="aiter", dialect=DIALECT, identity="tree")
+        monkeypatch.setattr(asking, "locate", lambda *_, **__: tree)
+        monkeypatch.setattr(asking, "detect", lambda *_, **__: SimpleNamespace(identity="compiler"))
+        monkeypatch.setattr(command, "libraries_of", lambda asked, *_: list(range(len(layers(asked.keys)))))
+        monkeypatch.setattr(command, "choose", lambda *_: SimpleNamespace(kind="emulator", fault=lambda: None))
+        monkeypatch.setattr(command, "opened", self.opened)
+        monkeypatch.setattr(running, "measure", self.measure)
+
+    def opened(self, layer: int, device: Any, asked: Any) -> Any:
+        return SimpleNamespace(keys=layers(asked.keys)[layer], device=device)
+
+    def measure(self, bench: Any, case: Case, *, verify: bool) -> dict[str, Any]:
+        if len(self.measured) == self.stop_after:
+            raise KeyboardInterrupt
+        self.measured.append(case.identity)
+        if self.fails is not None:
+            raise self.fails
+        return self.cells | ({"agrees": True} if verify and "agrees" not in self.cells else {})
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
+    monkeypatch.chdir(tmp_path)
+    return Bench(monkeypatch)
+
+
+SMALL = ["benchmark", str(CONFIG), "--filter", "c.hdim_q == 128 and not c.logits", "--device", "emulator"]
+
+
+def test_a_run_that_was_ended_goes_on_where_it_was(bench: Bench, tmp_path: Path) -> None:
+    bench.stop_after = 10
+    assert cli.main(SMALL) == 130
+    file = tmp_path / "build/benchmark/fwd_ci-gfx950-aiter-one.json"
+    assert len(Results.read(file).rows) == 10
+    bench.stop_after = 10**6
+    assert cli.main([*SMALL, "--csv", "a.csv", "--json", "a.json"]) == 0
+    wanted = [key.name for key in KEYS if key.hdim_q == 128 and not key.logits]
+    assert sorted(name for _, name in bench.measured) == sorted(wanted)  # each once
+    rows = list(csv.DictReader((tmp_path / "a.csv").read_text().splitlines()))
+    assert {row["kernel"] for row in rows} == set(wanted)
+    assert Results.read(tmp_path / "a.json").finished
+    assert cli.main(SMALL) == 0
+    assert len(bench.measured) == len(wanted)  # nothing is left to be run
+
+
+def test_compiling_alone_runs_nothing(bench: Bench) -> None:
+    assert cli.main([*SMALL, "--compile-only"]) == 0
+    assert bench.measured == []
+    assert list(Path("build/benchmark").glob("*.json")) == []
+
+
+def test_results_of_another_question_are_not_gone_on_with(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(SMALL) == 0
+    assert cli.main([*SMALL, "--verify"]) == 240
+    assert "verify differs" in capsys.readouterr().err
+
+
+def test_shards_of_a_run_make_the_whole(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    for at in (1, 2, 3):
+        assert cli.main([*SMALL, "--shard", f"{at}/3", "--json", f"{at}.json"]) == 0
+    assert len(set(bench.measured)) == len(bench.measured)
+    assert cli.main(["best", "3.json", "1.json", "2.json", "--json", "all.json"]) == 0
+    whole = Results.read(Path("all.json"))
+    assert {str(row["kernel"]) for row in whole.rows} == {k.name for k in KEYS if k.hdim_q == 128 and not k.logits}
+    assert cli.main(["best", "3.json", "1.json"]) == 240
+    assert "shard 2/3 are missing" in capsys.readouterr().err
+
+
+def test_a_kernel_with_wrong_numbers_fails_the_run_after_all_others(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench.cells["agrees"] = False
+    assert cli.main([*SMALL, "--max-kernels", "3", "--verify"]) == 241
+    assert len(bench.measured) == 3
+    assert capsys.readouterr().err.count("differs from the reference") == 3
+
+
+def test_a_defect_that_the_ledger_knows_is_named_and_fails_nothing(bench: Bench) -> None:
+    bench.cells["agrees"] = False
+    line = ["benchmark", str(CONFIG), "--filter", "c.hdim_q == 192", "--max-kernels", "2", "--device", "emulator"]
+    assert cli.main([*line, "--verify", "--json", "a.json"]) == 0
+    assert {row["known_defect"] for row in Results.read(Path("a.json")).rows} == {"v-overwrites-the-last-slice-of-k"}
+
+
+@pytest.mark.parametrize(("said", "code"), [("unsupported: no such kernel", 242), ("hip_error: it died", 241)])
+def test_a_refusal_is_a_reason_and_a_fault_a_failure(bench: Bench, said: str, code: int) -> None:
+    bench.fails = LaunchError(f"lib: kernel: {said}")
+    assert cli.main([*SMALL, "--max-kernels", "1", "--json", "a.json"]) == code
+    (why,) = Results.read(Path("a.json")).left_out.values()
+    assert said in why
+    bench.fails = None
+    assert cli.main([*SMALL, "--max-kernels", "1"]) == code  # what it says is kept, as all results are
+
+
+def test_large_shapes_are_left_out_on_the_emulator_with_the_reason(bench: Bench) -> None:
+    line = [*SMALL, "--category", "smoke", "--most-instructions", "100000", "--json", "a.json"]
+    assert cli.main(line) == 0
+    made = Results.read(Path("a.json"))
+    assert made.finished
+    assert {row["problem_name"] for row in made.rows}.isdisjoint(name for name, _ in made.left_out)
+    assert all("over --most-instructions 100000" in why for why in made.left_out.values())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--max-kernels", "0"], "--max-kernels must be at least 1"),
+        (["--shape", "hdim_q=64"], "'hdim_q' is none of batch"),
+        (["--filter", "c.hdim_q == 7"], "no kernel"),
+        (["--shard", "9999/9999"], "is empty: use fewer shards"),
+    ],
+)
+@pytest.mark.usefixtures("bench")
+def test_what_can_not_be_meant_is_one_error(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["benchmark", str(CONFIG), *options]) != 0
+    assert said in capsys.readouterr().err
+
+
+def test_kernels_benchmark_is_the_dispatchers(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr(os, "execve", lambda program, words, environment: started.append(words))
+    ckpm.kernels.cli.main(["benchmark", "--arch", "gfx950", "c.json", "--filter", "c.lse", "--verify"])
+    assert started[0][1:] == [
+        *("-m", "ckpm.attention", "benchmark", "--arch", "gfx950", "c.json", "--filter", "c.lse", "--verify"),
+    ]
+
+
+def launched(case: Case, *, answer: str = "", verify: bool = False) -> tuple[dict[str, Any], FakeDevice]:
+    """A case measured on a device that times every launch with 1.5 ms and writes nothing."""
+    device = FakeDevice("hip")
+    device.chosen = (answer or case.key.name,)
+    library = device.load(
+        Path("/nowhere", case.key.family, "libckpm.so"), host(library_with(case.key.family)).arguments
+    )
+    manifest: Any = SimpleNamespace(upstream="aiter", dialect=DIALECT, library_sha256="00ff")
+    bench = launching.Bench(device=device, library=library, manifest=manifest, keys=(case.key,), known=None)
+    return launching.measure(bench, case, verify=verify), device
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_kernels_of_every_family_are_launched_with_what_they_ask_for(family: str) -> None:
+    where = ("key.hdim_q == 128 and key.dtype in ('bf16', 'fp8bf16')",)
+    keys = select(dialect(DIALECT), Selection(archs=("gfx950",), families=(family,), where=where))
+    each = {(key.mode, key.bias, key.mask, key.paged_kv, key.dtype, key.vlayout): key for key in keys}
+    small = parse_shape("batch=2,seqlen_q=8,seqlen_k=16,nhead_q=2,nhead_k=1")
+    some = {case.key: case for case in own_cases(list(each.values()), small) if not not_laid_out(case)}
+    assert len(some) > 4
+    for case in some.values():
+        cells, device = launched(case)
+        assert cells["latency_ms"] == pytest.approx(1.5)
+        given = device.launched[0]
+        assert (given.batch, given.seqlen_q, given.hdim_q, given.has_lse) == (
+            *(2, 8, case.key.hdim_q, int(case.key.lse)),
+        )
+        assert (given.is_group_mode, given.bias_type > 0) == (case.key.mode == "group", case.key.bias != "no")
+        named = case.key.name if family == "batch_prefill" else None
+        assert set(device.names) == {named}
+
+
+def test_a_launch_of_another_kernel_measures_nothing() -> None:
+    case = own_cases(KEYS, parse_shape(asking.SIZES))[0]
+    with pytest.raises(OtherKernelError, match="dispatch took another"):
+        launched(case, answer="another")
+
+
+def test_numbers_that_were_never_written_do_not_agree() -> None:
+    case = next(case for case in own_cases(KEYS, parse_shape(asking.SIZES)) if case.key.lse and not case.key.dropout)
+    cells, _ = launched(case, verify=True)
+    assert cells["agrees"] is False
+    assert not float(cells["tolerance_used"]) <= 1

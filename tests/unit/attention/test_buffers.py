@@ -1,0 +1,286 @@
+"""What lies in memory is what the reference computes with: layouts round-trip by strides, pools stay sparse."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckpm.attention.launch import harness
+from ckpm.attention.launch.buffers import Prepared, gather, prepare, read
+from ckpm.attention.launch.encodings import FNUZ, OCP, decode, encode, from_bf16, from_fp8, nan_bits, to_bf16, to_fp8
+from ckpm.attention.launch.kv_pool import Buffer, Write
+from ckpm.attention.launch.page_tables import LINES, page_table
+from ckpm.base.errors import ProblemError
+from ckpm.matrix.problems.problem import SUITES, Problem, complaint, counterpart, page_elements
+from ckpm.matrix.problems.tables import problems
+
+
+def make(**fields: object) -> Problem:
+    given_fields: dict[str, object] = {"name": "s/x", "suite": "dispatch", "tier": "smoke", "group": "x", **fields}
+    return Problem(**given_fields)  # type: ignore[arg-type]
+
+
+def agrees(prepared: Prepared) -> bool:
+    pairs = [(gather(prepared, "k"), prepared.inputs.k), (gather(prepared, "v"), prepared.inputs.v)]
+    return all(np.array_equal(a, b) for got, want in pairs for a, b in zip(got, want, strict=True))
+
+
+def test_bf16_every_number_and_every_tie() -> None:
+    every = np.arange(1 << 16, dtype=np.uint16)
+    numbers = from_bf16(every)
+    real = ~np.isnan(numbers)
+    assert np.array_equal(to_bf16(numbers[real]), every[real])
+    assert np.isnan(from_bf16(to_bf16(numbers[~real]))).all()
+    one = np.uint32(0x3F800000)  # the oracle is integer arithmetic on float32 bits, written out for one binade
+    for bits in range(int(one), int(one) + (1 << 17), 1 << 9):
+        low, rest = bits >> 16, bits & 0xFFFF
+        want = low + (rest > 0x8000 or (rest == 0x8000 and low & 1))
+        value = struct.unpack("<f", struct.pack("<I", bits))[0]
+        assert to_bf16(np.array([value]))[0] == want
+    assert to_bf16(np.array([3.4e38, -1e39]))[1] == 0xFF80
+
+
+@pytest.mark.parametrize(
+    ("form", "largest", "smallest"), [(OCP, 448.0, 2.0**-9), (FNUZ, 240.0, 2.0**-10)], ids=["ocp", "fnuz"]
+)
+def test_fp8_every_byte_and_the_nearest_of_all(form: object, largest: float, smallest: float) -> None:
+    assert form in (OCP, FNUZ)
+    chosen = OCP if form is OCP else FNUZ
+    numbers = from_fp8(np.arange(256, dtype=np.uint8), chosen)
+    real = np.flatnonzero(~np.isnan(numbers))
+    assert len(real) == (254 if chosen is OCP else 255)
+    assert numbers[real].max() == largest
+    assert numbers[real][numbers[real] > 0].min() == smallest
+    back = to_fp8(numbers[real], chosen)
+    assert np.array_equal(from_fp8(back, chosen), numbers[real])
+    values = np.random.default_rng(0).uniform(-1, 1, 2000) * 2.0 ** np.random.default_rng(1).integers(-12, 11, 2000)
+    near = np.abs(numbers[real][None, :] - values[:, None]).min(axis=1)  # brute force over all bytes
+    assert np.array_equal(np.abs(from_fp8(to_fp8(values, chosen), chosen) - values), near)
+    positive = np.sort(numbers[real][numbers[real] >= 0])
+    middles = (positive[1:] + positive[:-1]) / 2
+    assert not (to_fp8(middles, chosen) & 1).any()  # ties go to the even byte
+    assert from_fp8(to_fp8(np.array([1e9, -1e9]), chosen), chosen).tolist() == [largest, -largest]
+    assert to_fp8(np.array([np.nan]), chosen)[0] == chosen.nan
+
+
+def test_known_encodings() -> None:
+    assert encode(np.array([1.0, -2.0, 0.0]), "bf16", "gfx950").tolist() == [0x3F80, 0xC000, 0]
+    assert encode(np.array([1.0, -2.0, 65504.0]), "fp16", "gfx950").tolist() == [0x3C00, 0xC000, 0x7BFF]
+    assert encode(np.array([1.0, 448.0]), "fp8bf16", "gfx950").tolist() == [0x38, 0x7E]
+    assert encode(np.array([1.0, 448.0, -0.0]), "fp8bf16", "gfx942").tolist() == [0x40, 0x7F, 0]
+    for dtype in ("bf16", "fp16", "fp8bf16", "fp32"):
+        bits = encode(np.array([1.5]), dtype, "gfx950")
+        assert decode(bits, dtype, "gfx950")[0] == 1.5
+        assert np.isnan(decode(np.array([nan_bits(dtype, "gfx942")], bits.dtype), dtype, "gfx942")[0])
+
+
+@given(
+    dtype=st.sampled_from(["bf16", "fp16", "fp8bf16"]),
+    arch=st.sampled_from(["gfx942", "gfx950"]),
+    page_size=st.sampled_from([1, 16, 32]),
+    kv_layout=st.sampled_from(["linear", "vectorized"]),
+    kv_table=st.sampled_from(["sglang", "vllm"]),
+    storage=st.sampled_from(["separate", "interleaved", "gaps"]),
+    page_order=st.sampled_from(["identity", "reversed", "scrambled", "high", "spread", "shared", "repeated"]),
+    table_end=st.sampled_from(["exact", "zeros", "nan_page", "minus_one"]),
+    qscale=st.sampled_from(["pertensor", "kv_blockscale"]),
+    lengths=st.lists(st.integers(0, 70), min_size=1, max_size=3),
+    heads=st.integers(1, 3),
+    hdims=st.tuples(st.sampled_from([16, 48]), st.sampled_from([16, 32])),
+)
+@settings(max_examples=80)
+def test_any_layout_reads_back(**drawn: object) -> None:
+    lengths, hdims = drawn.pop("lengths"), drawn.pop("hdims")
+    arch, heads, qscale = str(drawn.pop("arch")), drawn.pop("heads"), drawn.pop("qscale")
+    assert isinstance(lengths, list)
+    assert isinstance(hdims, tuple)
+    problem = make(
+        **drawn, nhead_q=heads, nhead_k=heads, seqlens_k=tuple(lengths), seqlens_q=(2,) * len(lengths),
+        hdim_q=hdims[0], hdim_v=hdims[1], qscale=qscale if drawn["dtype"] == "fp8bf16" else "no",
+        checks=("reference", "nan_canary", "nan_slack"), seed=5,
+    )  # fmt: skip
+    if complaint(problem) is None:
+        assert agrees(prepare(problem, arch))
+
+
+def test_a_vectorized_page_by_hand() -> None:
+    """K [page, head, d/8, slot, 8] and V [page, head, slot/8, d, 8]: the place of one number, counted by hand."""
+    problem = make(page_size=16, kv_layout="vectorized", nhead_q=2, nhead_k=2, seqlens_k=(16,), page_order="identity")
+    prepared = prepare(problem)
+    k, v = (decode(prepared.buffers[name].writes[0].data, "bf16", "") for name in "kv")
+    head, slot, dim = 1, 11, 37
+    assert k[head * 128 * 16 + (dim // 8) * 16 * 8 + slot * 8 + dim % 8] == prepared.inputs.k[0][slot, head, dim]
+    assert v[head * 128 * 16 + (slot // 8) * 128 * 8 + dim * 8 + slot % 8] == prepared.inputs.v[0][slot, head, dim]
+
+
+def test_column_major_v_by_hand() -> None:
+    prepared = prepare(make(vlayout="col", seqlens_k=(5,), page_order="reversed"))
+    v = decode(prepared.buffers["v"].writes[0].data, "bf16", "")
+    assert v.shape == (1, 128, 8)
+    assert v[0, :, 4].tolist() == prepared.inputs.v[0][0, 0].tolist()
+    assert (prepared.fields["stride_v"], prepared.fields["nhead_stride_v"]) == (8, 1024)
+    assert agrees(prepared)
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_every_smoke_case_fits_its_buffers_and_the_abi(suite: str) -> None:
+    """Small in host memory whatever the pool; every field is one of ckpm_problem and fits it."""
+    for problem in problems(suite):
+        prepared = prepare(problem)
+        for buffer in prepared.buffers.values():
+            assert all(w.offset >= 0 and w.offset + w.data.nbytes <= buffer.size for w in buffer.writes), problem.name
+        assert sum(w.data.nbytes for b in prepared.buffers.values() for w in b.writes) < 256 << 20
+        pointers = dict.fromkeys(prepared.pointers, 1 << 40)
+        made = harness.LaunchArguments(**prepared.fields, **pointers)
+        assert made.batch == problem.batch
+        assert all(offset < prepared.buffers[name].size or not prepared.buffers[name].size
+                   for name, offset in prepared.pointers.values())  # fmt: skip
+
+
+@pytest.mark.parametrize("suite", ["page-fault", "sanitize"])
+def test_smoke_cases_read_back(suite: str) -> None:
+    assert [p.name for p in problems(suite) if not agrees(prepare(p, "gfx942"))] == []
+
+
+def test_a_pool_of_9_gb_has_pages_at_every_line_and_stays_sparse() -> None:
+    problem = next(p for p in problems("large-kv") if p.group == "lines_paged")
+    prepared = prepare(problem)
+    stride = page_elements(problem, "k") * 2
+    first = prepared.table.pages[0] * stride
+    for line in LINES:
+        assert ((first < line) & (first + stride >= line)).any(), line
+        assert (first >= line).any()
+    assert prepared.buffers["k"].size >= 9_000_000_000
+    assert sum(w.data.nbytes for w in prepared.buffers["k"].writes) < 8 << 20
+    assert agrees(prepared)
+
+
+def test_poison_surrounds_but_does_not_enter() -> None:
+    problem = make(seqlens_k=(6,), checks=("nan_canary",), page_order="spread", pool_pages=40, table_end="nan_page")
+    prepared = prepare(problem)
+    used = set(prepared.table.pages[0].tolist())
+    elements = np.arange(40) * 256
+    rows = decode(read(prepared.buffers["k"], elements, np.uint16), "bf16", "")
+    assert {page for page in range(40) if np.isnan(rows[page])} == set(range(40)) - used
+    padding = prepared.buffers["kv_page_indices"].writes[0].data[6:]
+    assert len(padding) == 256
+    assert set(padding.tolist()) == {prepared.table.nan_page}
+    assert prepared.table.nan_page not in used
+
+
+def test_slack_is_poisoned_on_request() -> None:
+    problem = make(seqlens_k=(5,), page_size=16, page_order="identity", checks=("nan_slack",))
+    rows = decode(read(prepare(problem).buffers["v"], np.arange(16) * 256, np.uint16), "bf16", "")
+    assert np.isnan(rows).tolist() == [False] * 5 + [True] * 11
+
+
+@pytest.mark.parametrize(
+    "check",
+    ["identity_vs_scrambled", "linear_vs_vectorized", "sglang_vs_vllm", "paged_vs_contiguous", "exact_vs_padded"],
+)
+def test_counterparts_hold_the_same_numbers(check: str) -> None:
+    problem = make(seqlens_q=(3, 4), seqlens_k=(40, 20), page_size=16, kv_layout="vectorized", seed=3)
+    a, b = prepare(problem).inputs, prepare(counterpart(problem, check)).inputs
+    assert all(np.array_equal(x, y) for x, y in zip((*a.q, *a.k, *a.v), (*b.q, *b.k, *b.v), strict=True))
+
+
+def test_a_sequence_alone_holds_its_own_numbers() -> None:
+    problem = make(seqlens_q=(3, 4), seqlens_k=(40, 20), bias="bias", nhead_q=2, seed=3)
+    both = prepare(problem).inputs
+    for sequence in (0, 1):
+        alone = prepare(counterpart(problem, "batch_invariance", sequence)).inputs
+        assert np.array_equal(both.q[sequence], alone.q[0])
+        assert np.array_equal(both.v[sequence], alone.v[0])
+        assert both.bias is not None
+        assert alone.bias is not None
+        assert np.array_equal(both.bias[sequence], alone.bias[0])
+
+
+def test_tokens_one_behind_the_other_lie_in_the_order_of_the_pool() -> None:
+    contiguous = counterpart(make(seqlens_k=(40,), page_size=16, kv_layout="vectorized"), "paged_vs_contiguous")
+    prepared = prepare(contiguous)
+    assert prepared.table.pages[0].tolist() == list(range(40))
+    rows = decode(prepared.buffers["k"].writes[0].data[: 40 * contiguous.hdim_q], "bf16", "").reshape(40, -1)
+    assert np.array_equal(rows, prepared.inputs.k[0][:, 0])
+
+
+def test_of_freed_pages_nothing_is_written() -> None:
+    problem = make(seqlens_k=(40,), page_size=16, page_order="spread", pool_pages=100, checks=("freed_pages",))
+    prepared = prepare(problem)
+    page = 16 * problem.hdim_q * 2
+    for name in ("k", "v"):
+        pool = prepared.buffers[name]
+        assert pool.sparse
+        assert pool.size == 100 * page
+        # the table's end names page 0, which `spread` has as well
+        assert sorted((one.offset, one.data.nbytes) for one in pool.writes) == [
+            (0, page),
+            (49 * page, page),
+            (99 * page, page),
+        ]
+
+
+def test_tables_by_hand() -> None:
+    problem = make(seqlens_q=(1, 1, 1), seqlens_k=(33, 0, 16), page_size=16, page_order="identity")
+    arrays = {
+        name: buffer.writes[0].data.tolist() for name, buffer in prepare(problem).buffers.items() if buffer.writes
+    }
+    assert arrays["kv_indptr"] == [0, 3, 3, 4]
+    assert arrays["kv_page_indices"] == [0, 1, 2, 3]
+    assert arrays["kv_last_page_lens"] == [1, 0, 16]
+    assert arrays["seqstart_q"] == [0, 1, 2, 3]
+    single = prepare(make(seqlens_q=(1,), seqlens_k=(3,), page_size=1))
+    assert "kv_last_page_lens" not in single.pointers  # libraries of 2025 refuse it
+    two_d = prepare(dataclasses.replace(problem, kv_table="vllm", table_end="minus_one")).buffers
+    table = two_d["kv_page_indices"].writes[0].data
+    assert table.shape == (3, 11)
+    assert table[0].tolist() == [0, 1, 2] + [-1] * 8
+    assert table[2, 0] == 3
+    assert two_d["seqlen_k_ptr"].writes[0].data.tolist() == [33, 0, 16]
+
+
+def test_shared_and_repeated_pages() -> None:
+    shared = page_table(make(seqlens_q=(1, 1), seqlens_k=(10, 8), page_order="shared"))
+    assert shared.pages[0][:4].tolist() == shared.pages[1][:4].tolist() == [0, 1, 2, 3]
+    assert not set(shared.pages[0][4:].tolist()) & set(shared.pages[1][4:].tolist())
+    repeated = page_table(make(seqlens_k=(100,), page_order="repeated"))
+    assert repeated.pool_pages < 100
+    assert repeated.pages[0].max() == 49
+
+
+def test_a_stride_beyond_32_bits_is_refused() -> None:
+    with pytest.raises(ProblemError, match="num_total_pages 2147483648 does not fit 32 bits"):
+        prepare(make(pool_pages=2**31, page_order="high"))
+
+
+def test_reading_what_was_never_written_is_refused() -> None:
+    buffer = Buffer(size=100, writes=(Write(10, np.arange(4, dtype=np.uint16)),))
+    assert read(buffer, np.array([10, 16]), np.uint16).tolist() == [0, 3]
+    for place in (8, 18):
+        with pytest.raises(ProblemError):
+            read(buffer, np.array([place]), np.uint16)
+
+
+def test_page_scales_go_by_a_page_s_place_in_its_sequence_whatever_its_number() -> None:
+    wide = make(
+        dtype="fp8bf16", qscale="kv_blockscale", page_size=16, seqlens_q=(3, 4), seqlens_k=(40, 20),
+        nhead_q=2, nhead_k=2, k_page_scales=(1.0, 100.0), v_page_scales=(8.0,), seed=3,
+        kv_range=(-112.0, 112.0),
+    )  # fmt: skip
+    prepared = prepare(wide)
+    assert agrees(prepared)
+    places = np.concatenate(prepared.table.pages)[:, None] * 16 + 4 * np.arange(4)  # bytes: 2 heads, K and V of each
+    scales = read(prepared.buffers["kv_descale"], places, np.float32)
+    assert scales[:, 0::2].tolist() == [[factor, 1.375 * factor] for factor in (1, 100, 1, 1, 100)]
+    assert scales[:, 1::2].tolist() == [[8, 1.375 * 8]] * 5
+    even = prepare(dataclasses.replace(wide, k_page_scales=(1.0,), v_page_scales=(1.0,)))
+    factors = np.repeat([1, 100, 1], 16)[:40, None, None]
+    assert np.allclose(prepared.inputs.k[0], even.inputs.k[0] * factors, rtol=1e-6)
+    for check in ("identity_vs_scrambled", "batch_invariance"):
+        other = prepare(counterpart(wide, check, 0))
+        assert np.array_equal(other.inputs.k[0], prepared.inputs.k[0])

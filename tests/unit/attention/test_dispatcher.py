@@ -1,0 +1,242 @@
+"""Which kernel a problem gets, by which order, and what is said about the others."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ckpm.attention.errors import HeuristicError, InvalidProblemError, NoKernelError
+from ckpm.attention.jit import on_demand
+from ckpm.attention.kernel_sets import kernel_set
+from ckpm.attention.problems.problem import Problem
+from ckpm.attention.registry import Instance, Registry
+from ckpm.attention.selection import stages
+from ckpm.attention.tuning import Measurement, TuningDatabase
+from tests.unit.attention.fakes import ARCH, POINTERS, PREFILL, FakeDevice, built, dispatcher, prefill
+
+
+def rows_of(plan: Any) -> int:
+    return int(plan.stages[0].key.tile.bm0)
+
+
+def test_a_problem_gets_a_kernel_with_its_signature() -> None:
+    over, _ = dispatcher(prefill())
+    for changes, wanted in (
+        ({}, {"mask": "no", "lse": False, "logits": False, "bias": "no"}),
+        ({"mask": "bottom_right", "window_right": 0, "lse": True}, {"mask": "mask", "lse": True}),
+        ({"logits_soft_cap": 30.0}, {"logits": True}),
+        ({"bias": "alibi"}, {"bias": "alibi"}),
+        ({"p_drop": 0.1}, {"dropout": True}),
+    ):
+        key = over.plan(replace(PREFILL, **changes)).stages[0].key
+        assert {name: getattr(key, name) for name in wanted} == wanted
+
+
+def test_upstream_s_order_leaves_the_choice_to_the_library() -> None:
+    over, device = dispatcher(prefill())
+    plan = over.plan(PREFILL)
+    assert not plan.named
+    device.chosen = ("whatever",)
+    assert plan.run(POINTERS).kernels == ("whatever",)
+    assert device.names == [None]
+
+
+def test_first_fit_and_seqtune_name_a_kernel() -> None:
+    """aiter has tiles of 64 and 128 rows: the small one holds up to 64 queries, longer ones get the largest."""
+    first, device = dispatcher(prefill(), order="first-fit")
+    plan = first.plan(PREFILL)
+    assert (plan.named, plan.stages[0].name) == (True, first.why(PREFILL).choice.stages[0].name)  # type: ignore[union-attr]
+    device.chosen = (plan.stages[0].name,)
+    plan.run(POINTERS)
+    assert device.names == [plan.stages[0].name]
+    tuned, _ = dispatcher(prefill(), order="seqtune")
+    assert {rows_of(tuned.plan(replace(PREFILL, seqlen_q=rows))) for rows in (1, 40, 64)} == {64}
+    assert {rows_of(tuned.plan(replace(PREFILL, seqlen_q=rows, total_q=900))) for rows in (65, 128, 500)} == {128}
+
+
+def test_a_user_s_heuristic_decides() -> None:
+    def widest(problem: Problem, able: Sequence[Instance]) -> Sequence[Instance]:
+        return sorted(able, key=lambda one: -one.key.tile.bm0)
+
+    over, _ = dispatcher(prefill(), order=widest)
+    assert rows_of(over.plan(PREFILL)) == 128
+    assert "order widest" in str(over.why(PREFILL))
+
+
+@pytest.mark.parametrize(
+    ("heuristic", "message"),
+    [
+        (lambda problem, able: 1 / 0, "the heuristic failed: ZeroDivisionError: division by zero."),
+        (lambda problem, able: [], "must return at least one of the 2 kernels"),
+        (lambda problem, able: ["a kernel"], "must return at least one of the 2 kernels"),
+        (lambda problem, able: None, "the heuristic failed: TypeError"),
+    ],
+)
+def test_a_heuristic_that_fails_is_named(heuristic: Any, message: str) -> None:
+    over, _ = dispatcher(prefill(), order=heuristic)
+    with pytest.raises(HeuristicError) as raised:
+        over.plan(PREFILL)
+    assert message in str(raised.value)
+
+
+def test_orders_that_don_t_exist_are_refused() -> None:
+    with pytest.raises(HeuristicError, match="unknown order 'first'; did you mean 'first-fit'"):
+        dispatcher(prefill(), order="first")
+    with pytest.raises(HeuristicError, match="needs a tuning database"):
+        dispatcher(prefill(), order="measured")
+
+
+def test_the_best_measured_is_taken_and_nothing_measured_is_said(tmp_path: Path) -> None:
+    base = TuningDatabase(tmp_path / "t.db")
+    over, _ = dispatcher(prefill(), order="measured", tuning=base)
+    choice = over.why(PREFILL).choice
+    assert choice is not None
+    assert (choice.order, choice.named) == ("upstream", False)
+    assert "nothing was measured" in choice.note
+    explained = over.why(PREFILL)
+    able = {choice.stages[0].key.tile.bm0: choice.stages[0].name}
+    able |= {one.key.tile.bm0: one.name for one, why in explained.refused.items() if why.startswith("it serves")}
+    base.add(PREFILL, "emulator", [Measurement(kernel=able[128], value=1.0), Measurement(kernel=able[64], value=2.0)])
+    fresh, _ = dispatcher(prefill(), order="measured", tuning=base)
+    assert rows_of(fresh.plan(PREFILL)) == 128
+    assert "1 ms, the least of 2 measured" in str(fresh.why(PREFILL))
+
+
+def test_why_has_a_reason_for_each_other_kernel() -> None:
+    registry = prefill()
+    registry.add(kernel_set("batch_prefill", ARCH, dtype="fp16", hdim_q=128, mode="group", vlayout="row"))
+    registry.add(built("fwd", dtype="bf16", hdim_q=128, mode="group", tile={"bm0": 128}))
+    registry.add(replace(one, arch="gfx942") for one in prefill().instances())
+    over, _ = dispatcher(registry)
+    explained = over.why(PREFILL)
+    assert explained.choice is not None
+    assert len(explained.refused) > 50
+    by_text = {
+        reason: [one.key for one, why in explained.refused.items() if why == reason]
+        for reason in set(explained.refused.values())
+    }
+    assert all(key.lse for key in by_text["no kernel with lse False"])
+    assert all(key.dtype == "fp16" for key in by_text["no kernel with dtype bf16"])
+    assert all(one.arch == "gfx942" for one, why in explained.refused.items() if "not for gfx950" in why)
+    assert "it is for gfx942, not for gfx950" in by_text
+    assert "it is of fwd, which no call of batch_prefill runs" in by_text
+    assert "it serves, and comes later" in by_text
+
+
+def test_why_without_any_kernel_says_so() -> None:
+    over, _ = dispatcher(prefill())
+    explained = over.why(replace(PREFILL, hdim_q=512, hdim_v=512))
+    assert explained.choice is None
+    assert str(explained).startswith("no registered kernel serves the problem")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dtype": "fp16"}, "no kernel with dtype fp16"),
+        ({"hdim_q": 512, "hdim_v": 512}, "no kernel with hdim_q 512"),
+        ({"arch": "gfx942"}, "none of the 0 registered for gfx942 is of batch_prefill"),
+        ({"page_size": 16}, "no kernel with page_size 16"),
+    ],
+)
+def test_a_problem_that_nothing_serves_says_what_is_missing(changes: dict[str, Any], message: str) -> None:
+    over, device = dispatcher(prefill())
+    with pytest.raises(NoKernelError) as raised:
+        over.plan(replace(PREFILL, **changes))
+    assert message in str(raised.value)
+    assert not device.loaded
+
+
+def test_a_family_without_libraries_is_named() -> None:
+    with pytest.raises(NoKernelError, match="no library has kernels of rowwise"):
+        stages("rowwise")
+
+
+def test_an_impossible_problem_is_refused_before_anything_is_chosen() -> None:
+    over, device = dispatcher(prefill())
+    for ask in (over.plan, over.why):
+        with pytest.raises(InvalidProblemError):
+            ask(replace(PREFILL, nhead_k=3))
+    assert not device.loaded
+
+
+def test_plans_are_kept_until_the_registry_changes() -> None:
+    registry = prefill()
+    over, device = dispatcher(registry)
+    plan = over.plan(PREFILL)
+    assert over.plan(dataclasses.replace(PREFILL)) is plan
+    registry.set_priority([plan.stages[0].name], 1)
+    assert over.plan(PREFILL) is not plan
+    assert len(device.loaded) == 1  # the library stays open
+
+
+def test_two_stages_come_from_one_library() -> None:
+    first = built("fwd_splitkv", dtype="bf16", hdim_q=128, mode="batch")
+    second = built("fwd_splitkv_combine", dtype="bf16", hdim_q=128, mode="batch")
+    lonely = [
+        replace(one, library=Path("/lonely/fwd_splitkv/libckpm.so"), upstream="lonely", priority=9) for one in first
+    ]
+    over, device = dispatcher(Registry((*lonely, *first, *second)))
+    problem = Problem(family="fwd_splitkv", splits=3, seqlen_k=300, lse=True)
+    plan = over.plan(problem)
+    assert [one.key.family for one in plan.stages] == ["fwd_splitkv", "fwd_splitkv_combine"]
+    assert {one.library for one in plan.stages} == {first[0].library}
+    assert plan.stages[1].key.lse
+    assert device.loaded == [first[0].library]
+    over, _ = dispatcher(Registry(lonely))
+    with pytest.raises(NoKernelError, match="fwd_splitkv_combine: no kernel of it is there"):
+        over.plan(problem)
+
+
+def test_declared_kernels_are_compiled_when_no_built_one_serves() -> None:
+    declared = kernel_set("batch_prefill", ARCH, dtype="bf16", hdim_q=128, mode="group", vlayout="row")
+    asked: list[tuple[str, ...]] = []
+    registry = Registry(declared)
+
+    def compile_kernels(stages: Sequence[Instance]) -> tuple[Path, ...]:
+        asked.append(tuple(one.name for one in stages))
+        registry.add([replace(one, library=Path("/jit/batch_prefill/libckpm.so")) for one in stages])
+        return ()
+
+    plain, _ = dispatcher(registry)
+    with pytest.raises(NoKernelError, match="no built kernel of batch_prefill serves"):
+        plain.plan(PREFILL)
+    over, device = dispatcher(registry, compile=compile_kernels)
+    assert "only declared" not in str(over.why(PREFILL).refused.get(declared[0]))
+    plan = over.plan(PREFILL)
+    assert [(plan.stages[0].name,)] == asked
+    assert device.loaded == [Path("/jit/batch_prefill/libckpm.so")]
+    over.plan(replace(PREFILL, seqlen_k=90))  # the same kernel serves it
+    assert len(asked) == 1
+    with pytest.raises(NoKernelError, match="no declared kernel of batch_prefill serves"):
+        over.plan(replace(PREFILL, dtype="fp16"))
+
+
+def test_on_demand_asks_for_the_stage_that_names_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    def compile_keys(keys: Sequence[Any], arch: str, upstream: str, **options: Any) -> tuple[Path, ...]:
+        asked.append((keys, arch, upstream, options))
+        return (Path("/jit/entry"),)
+
+    monkeypatch.setattr(on_demand, "compile_keys", compile_keys)
+    first = kernel_set("fwd_splitkv", ARCH, dtype="bf16", hdim_q=128)[0]
+    second = kernel_set("fwd_splitkv_combine", ARCH, dtype="bf16", hdim_q=128)[0]
+    libraries = on_demand.on_demand(jobs=3)((second, first))
+    assert asked == [([first.key], ARCH, "aiter", {"jobs": 3})]
+    assert libraries == (Path("/jit/entry/libckpm.so"),)
+
+
+def test_closing_frees_the_workspaces() -> None:
+    registry = Registry((*built("fwd_splitkv", dtype="bf16"), *built("fwd_splitkv_combine", dtype="bf16")))
+    over, device = dispatcher(registry, FakeDevice())
+    plan = over.plan(Problem(family="fwd_splitkv", splits=2, lse=True))
+    plan.run(dict.fromkeys(("q", "k", "v", "o", "lse"), 4096))
+    over.close()
+    assert sorted(device.hip.freed) == sorted(device.hip.memory)  # type: ignore[attr-defined]
+    assert over.plan(plan.problem) is not plan

@@ -1,0 +1,277 @@
+"""Backward plans and calls: fields, chains, workspaces and zeros; gradients against two other computations of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ckpm.attention import reference
+from ckpm.attention.arrays.tensors import OnDevice
+from ckpm.attention.backward.call import fmha_backward
+from ckpm.attention.backward.reference import Gradients, gradients
+from ckpm.attention.backward_arguments import backward_fields
+from ckpm.attention.dispatcher import Dispatcher
+from ckpm.attention.errors import DtypeError, InvalidProblemError, NoKernelError, ShapeError, WrongDeviceError
+from ckpm.attention.launch.backward.launching import fields as of_suites
+from ckpm.attention.launch.buffers import Inputs
+from ckpm.attention.plan import Timing
+from ckpm.attention.problems.problem import Problem, Strides
+from ckpm.attention.registry import Registry
+from ckpm.kernels.families.backward.problems import BackwardRequest
+from ckpm.matrix.problems.problem import Problem as TableProblem
+from ckpm.suites.backward.reference import Backward
+from ckpm.suites.backward.reference import gradients as of_suites_reference
+from ckpm.suites.reference import attention
+from tests.unit.attention.fakes import FakeDevice, built, dispatcher
+
+FAMILIES = ("bwd_dot_do_o", "bwd_dq_dk_dv", "bwd_convert_dq")
+TABLE = TableProblem(
+    name="t", suite="", tier="", group="", mode="group", seqlens_q=(40, 20), seqlens_k=(70, 25), nhead_q=4, nhead_k=2,
+    hdim_q=64, hdim_v=32,
+)  # fmt: skip
+MINE = Problem(
+    family="bwd_dq_dk_dv", mode="group", batch=2, total_q=60, total_k=95, seqlen_q=40, seqlen_k=70, nhead_q=4,
+    nhead_k=2, hdim_q=64, hdim_v=32,
+)  # fmt: skip
+BATCH: dict[str, Any] = {"mode": "batch", "total_q": 0, "total_k": 0}
+
+
+def over() -> tuple[Dispatcher, FakeDevice]:
+    return dispatcher(Registry(one for family in FAMILIES for one in built(family, dtype="bf16", hdim_q=64)))
+
+
+@pytest.mark.parametrize("mode", ["batch", "group"])
+@pytest.mark.parametrize(
+    ("changes", "asked"),
+    [
+        ({}, {}),
+        ({"mask": "bottom_right", "window_left": 9, "window_right": 3}, {"deterministic": True}),
+        ({"bias": "alibi", "alibi_per_batch": True, "scale": 0.5}, {}),
+        ({"p_drop": 0.25, "seed": 3, "store_randval": True}, {}),
+    ],
+)
+def test_fields_are_those_of_the_suites(mode: str, changes: dict[str, Any], asked: dict[str, Any]) -> None:
+    lengths: dict[str, Any] = {"seqlens_q": (40, 40), "seqlens_k": (70, 70)} if mode == "batch" else {}
+    table = replace(TABLE, mode=mode, **lengths, **changes)
+    own = {"dropout_seed" if name == "seed" else name: value for name, value in changes.items()}
+    mine = replace(MINE, **(BATCH if mode == "batch" else {}), **own, **asked)
+    assert backward_fields(mine) == of_suites(BackwardRequest(problem=table, **asked)) | {
+        name: 0 for name in backward_fields(mine) if name.startswith("batch_stride") and mode == "group"
+    }
+
+
+def test_a_bias_and_its_gradient_lie_as_fmha_s_bias_does() -> None:
+    batch = backward_fields(replace(MINE, **BATCH, bias="bias", dbias=True))
+    group = backward_fields(replace(MINE, bias="bias", dbias=True))
+    for name in ("bias", "dbias"):
+        assert [batch[f"{step}stride_{name}"] for step in ("batch_", "nhead_", "")] == [4 * 40 * 70, 40 * 70, 70]
+        assert [group[f"{step}stride_{name}"] for step in ("batch_", "nhead_", "")] == [0, 60 * 70, 70]
+
+
+def test_heads_before_tokens_and_strides_that_are_given() -> None:
+    mine = replace(MINE, **BATCH, layout="BHSD", strides=(("k", Strides(9000, 70, 128)),))
+    said = backward_fields(mine)
+    for tensor, wanted in {
+        "dout": (4 * 40 * 32, 40 * 32, 32), "dq_acc": (4 * 40 * 64, 40 * 64, 64), "dk": (4 * 70 * 64, 70 * 64, 64),
+        "dv": (4 * 70 * 32, 70 * 32, 32), "k": (9000, 70, 128),
+    }.items():  # fmt: skip
+        assert tuple(said[f"{step}stride_{tensor}"] for step in ("batch_", "nhead_", "")) == wanted, tensor
+
+
+def test_a_plan_has_three_kernels_that_go_together_and_its_workspaces() -> None:
+    causal: dict[str, Any] = {"mask": "bottom_right", "window_right": 0}
+    for deterministic, splits in ((True, 5), (False, 1)):
+        plan = over()[0].plan(replace(MINE, **BATCH, **causal, deterministic=deterministic))
+        first, main, last = (one.key for one in plan.stages)
+        assert (first.family, main.family, last.family) == FAMILIES
+        assert (main.deterministic, last.deterministic) == (deterministic, deterministic)
+        assert last.tile.bn0 == (main.tile.bn0 if deterministic else 0)
+        assert ("dv" in first.pad) == bool(main.dvpad)
+        assert plan.workspaces == {"d": 80 * 4 * 4, "dq_acc": splits * 80 * 4 * 64 * 4}
+    whole = over()[0]
+    assert str(whole.why(replace(MINE, **BATCH, **causal))).count("chosen if the library's own dispatch agrees") == 3
+
+
+def test_a_tile_for_few_queries_needs_no_conversion() -> None:
+    kernels = [one for family in FAMILIES for one in built(family, dtype="bf16", hdim_q=64, mode="batch")]
+    short = Registry(one for one in kernels if one.key.family != "bwd_dq_dk_dv" or one.key.tile.max_seq_q)
+    mine = replace(MINE, **BATCH, hdim_v=64, seqlen_q=20)
+    assert [one.key.family for one in dispatcher(short)[0].plan(mine).stages] == [*FAMILIES[:2]]
+    with pytest.raises(NoKernelError):
+        dispatcher(short)[0].plan(replace(mine, seqlen_q=40))
+
+
+def test_the_accumulator_is_zero_before_each_launch() -> None:
+    whole, device = over()
+    seen: list[tuple[int, int]] = []
+
+    def launched(said: Any) -> int:
+        block = device.hip.memory[said.dq_acc]  # type: ignore[attr-defined]
+        seen.append((int(block.max()), said.repeat))
+        block[:] = 1  # as a kernel adds
+        return 0
+
+    device.answer = launched
+    plan = whole.plan(replace(MINE, mask="bottom_right", window_right=0))
+    pointers = dict.fromkeys((*plan.inputs, *plan.outputs), 4096)
+    for timing in (Timing(), Timing(), Timing(repeats=3), Timing(repeats=2, cold_bytes=8)):
+        plan.run(pointers, timing=timing)
+    assert seen == [(0, 0), (0, 0), (0, 3), (0, 0), (0, 1), (0, 1)]  # the result is that of an untimed one, or cold
+
+
+def call(**changes: Any) -> dict[str, Any]:
+    random = np.random.default_rng(1)
+    shapes = {"do": (2, 40, 4, 32), "q": (2, 40, 4, 64), "k": (2, 70, 2, 64), "v": (2, 70, 2, 32), "o": (2, 40, 4, 32)}
+    arrays: dict[str, Any] = {name: random.uniform(-1, 1, shape) for name, shape in shapes.items()}
+    arrays["lse"] = np.zeros((2, 4, 40), np.float32)
+    return {**arrays, "dtype": "bf16", "mask": "bottom_right", **changes}
+
+
+def test_dk_and_dv_of_the_heads_of_q_are_added_up() -> None:
+    """The library writes ones, and twos for the last head of dK."""
+    whole, device = over()
+    ones = {"dk": 2 * 70 * 4 * 64, "dv": 2 * 70 * 4 * 32, "dq": 2 * 40 * 4 * 64}
+
+    def launched(said: Any) -> int:
+        for name, count in ones.items():
+            block = device.hip.memory[getattr(said, name)]  # type: ignore[attr-defined]
+            numbers = block.view(np.uint16)
+            numbers[:count] = 0x3F80  # 1 in bf16
+            if name == "dk":
+                numbers.reshape(2, 70, 4, 64)[:, :, 3] = 0x4000  # 2
+        return 0
+
+    device.answer = launched
+    done = fmha_backward(**call(), dispatcher=whole)
+    assert (done.dq.shape, done.dk.shape, done.dv.shape) == ((2, 40, 4, 64), (2, 70, 2, 64), (2, 70, 2, 32))
+    assert (done.dq == 1).all()
+    assert (done.dk[:, :, 0] == 2).all()
+    assert (done.dk[:, :, 1] == 3).all()
+    assert (done.dv == 2).all()
+    assert done.dq.dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"do": np.zeros((2, 40, 4, 64))}, ShapeError, r"do is \[2, 40, 4, 64\], not \[2, 40, 4, 32\]"),
+        ({"lse": np.zeros((2, 40, 4), np.float32)}, ShapeError, r"lse is \[2, 40, 4\], not \[2, 4, 40\]"),
+        ({"o": np.zeros((2, 40, 4, 32), np.int32)}, DtypeError, "o is of int32"),
+        ({"soft_cap": 5.0}, InvalidProblemError, "has no soft cap"),
+        ({"dbias": True}, InvalidProblemError, "dbias needs an elementwise bias"),
+        ({"splits": 2}, InvalidProblemError, "fwd_splitkv, and no other family"),
+        ({"dtype": "fp16"}, NoKernelError, "no kernel with dtype fp16"),
+    ],
+)
+def test_what_a_call_can_t_do_is_one_error(changes: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        fmha_backward(**call(**changes), dispatcher=over()[0])
+
+
+def test_arrays_on_the_device_are_refused() -> None:
+    given = call()
+    there = {name: OnDevice(address=4096, shape=given[name].shape, dtype="bf16") for name in ("q", "k", "v", "o")}
+    for some in (there, {"o": there["o"]}):
+        with pytest.raises(WrongDeviceError, match="host"):
+            fmha_backward(**{**given, **some}, dispatcher=over()[0])
+
+
+# The float64 reference
+
+FEATURES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "top left": {"mask": "top_left", "window_right": 0},
+    "window": {"mask": "window", "window_left": 5, "window_right": 3},
+    "queries that see nothing": {"mask": "bottom_right", "window_left": 3, "window_right": 0, "seqlens_k": (30, 25)},
+    "ALiBi": {"mask": "bottom_right", "window_right": 0, "bias": "alibi"},
+    "bias": {"bias": "bias", "scale": 0.3},
+    "dropout": {"p_drop": 0.3},
+}
+
+
+class Case:
+    def __init__(self, **changes: Any) -> None:
+        random = np.random.default_rng(5)
+        self.table = replace(TABLE, seqlens_q=(12, 9), seqlens_k=changes.pop("seqlens_k", (10, 14)), **changes)
+        t = self.table
+        lengths = list(zip(t.seqlens_q, t.seqlens_k, strict=True))
+        self.mine = replace(MINE, **{name: value for name, value in changes.items() if name != "seqlens_k"})
+        self.do = [random.uniform(-1, 1, (sq, 4, 32)) for sq, _ in lengths]
+        self.q = [random.uniform(-1, 1, (sq, 4, 64)) for sq, _ in lengths]
+        self.k = [random.uniform(-1, 1, (sk, 2, 64)) for _, sk in lengths]
+        self.v = [random.uniform(-1, 1, (sk, 2, 32)) for _, sk in lengths]
+        self.more: dict[str, Any] = {}
+        if t.bias == "bias":
+            self.more["bias"] = [random.uniform(-1, 1, (4, *pair)) for pair in lengths]
+        if t.bias == "alibi":
+            self.more["slopes"] = random.uniform(0, 0.3, (2, 4))
+        if t.p_drop:
+            drawn = [random.integers(0, 256, (4, *pair)).astype(np.uint8) for pair in lengths]
+            self.more["random_values"] = drawn
+
+    def gradients(self) -> Gradients:
+        return gradients(self.mine, self.do, self.q, self.k, self.v, **self.more)
+
+    def weighed(self) -> float:
+        """What dO weighs of O: its derivative is what a backward pass computes."""
+        o, _ = reference.attention(self.mine, self.q, self.k, self.v, **self.more)
+        return float((o * np.concatenate(self.do)).sum())
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_gradients_agree_with_the_suites_reference(name: str) -> None:
+    case = Case(**FEATURES[name])
+    more = {**case.more}
+    drawn = more.pop("random_values", None)
+    inputs = Inputs(
+        problem=case.table, q=tuple(case.q), k=tuple(case.k), v=tuple(case.v), sink_logits=None,
+        bias=tuple(more["bias"]) if "bias" in more else None, slopes=more.get("slopes"),
+    )  # fmt: skip
+    forward = attention(inputs, drawn)
+    backward = Backward(inputs=inputs, o=forward.o, dout=np.concatenate(case.do), lse=forward.lse)
+    wanted, mine = of_suites_reference(backward, drawn).values, case.gradients()
+    np.testing.assert_allclose(mine.dq, wanted["dq"], rtol=0, atol=1e-6)
+    for got, head_by_head in ((mine.dk, wanted["dk"]), (mine.dv, wanted["dv"])):
+        tokens, _, hdim = head_by_head.shape
+        np.testing.assert_allclose(got, head_by_head.reshape(tokens, 2, 2, hdim).sum(axis=2), rtol=0, atol=1e-6)
+    row = 0
+    for one in mine.dbias:
+        _, queries, keys = one.shape
+        np.testing.assert_allclose(one, wanted["dbias"][:, row : row + queries, :keys], rtol=0, atol=1e-6)
+        row += queries
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_gradients_are_the_finite_differences_of_the_reference(name: str) -> None:
+    case, step = Case(**FEATURES[name]), 1e-5
+    mine = case.gradients()
+    tensors = {"q": mine.dq, "k": mine.dk, "v": mine.dv}
+    places: list[tuple[str, int, tuple[int, int, int]]] = [
+        (tensor, sequence, (7, head, 5)) for tensor in tensors for sequence in (0, 1) for head in (0, 1)
+    ]
+    for tensor, sequence, place in places:
+        array = getattr(case, tensor)[sequence]
+        before, ends = array[place], []
+        for change in (step, -step):
+            array[place] = before + change
+            ends.append(case.weighed())
+        array[place] = before
+        start = sequence * len(getattr(case, tensor)[0])
+        token, head, dim = place
+        assert (ends[0] - ends[1]) / (2 * step) == pytest.approx(tensors[tensor][start + token, head, dim], abs=1e-7)
+    if "bias" in case.more:
+        ends = []
+        for change in (step, -2 * step):
+            case.more["bias"][1][2, 3, 4] += change
+            ends.append(case.weighed())
+        assert (ends[0] - ends[1]) / (2 * step) == pytest.approx(mine.dbias[1][2, 3, 4], abs=1e-7)
+
+
+def test_a_wrong_sign_or_head_is_outside_the_tolerance() -> None:
+    mine = Case().gradients()
+    assert reference.agreement(mine.dk + 0.009, mine.dk, "bf16 gradient").passed
+    for wrong in (-mine.dk, mine.dk[:, ::-1], mine.dk * 0.9):
+        assert not reference.agreement(wrong, mine.dk, "bf16 gradient").passed

@@ -1,0 +1,197 @@
+"""The Python side of the C ABI has the C side's layout and numbers, and says what is wrong with a library."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ckpm.attention.launch import c_abi, harness
+from ckpm.attention.launch.fwd_harness import FwdArguments
+from ckpm.attention.launch.harness import FIELDS, LaunchArguments
+from ckpm.base.errors import LibraryError
+from ckpm.base.settings import cache_folder
+from ckpm.kernels.code.toolchains import Toolchain, detect
+from ckpm.kernels.families.family import INCLUDE
+
+ENUMS = {
+    "CKPM_": c_abi.Status,
+    "CKPM_MASK_": harness.Mask,
+    "CKPM_BIAS_": harness.Bias,
+    "CKPM_QSCALE_": harness.QScale,
+    "CKPM_KV_": harness.KvLayout,
+    "CKPM_TABLE_": harness.KvTable,
+}
+
+
+@pytest.fixture(scope="module")
+def toolchain() -> Toolchain:
+    return detect("embedded", cache=cache_folder())
+
+
+@pytest.fixture
+def compile_c(toolchain: Toolchain, tmp_path: Path) -> Callable[..., Path]:
+    """``compile_c(text)``: an object of C text that may include ckpm.h; fails with the compiler's words."""
+
+    def compiled(text: str) -> Path:
+        (tmp_path / "part.c").write_text(text)
+        # ckpm.h asks for no more than clang's own headers
+        resources = toolchain.search[toolchain.search.index("-resource-dir") + 1]
+        command = [*toolchain.compiler, "--target=x86_64-unknown-linux-gnu", "-std=c11", "-ffreestanding", "-fPIC"]
+        command += ["-nostdlibinc", "-resource-dir", resources, "-I", str(INCLUDE)]
+        command += ["-c", str(tmp_path / "part.c"), "-o", str(tmp_path / "part.o")]
+        _run(command, toolchain)
+        return tmp_path / "part.o"
+
+    return compiled
+
+
+@pytest.fixture
+def library(toolchain: Toolchain, compile_c: Callable[..., Path], tmp_path: Path) -> Callable[..., Path]:
+    """``library(text)``: a shared library of C text that needs no other library."""
+
+    def linked(text: str) -> Path:
+        output = tmp_path / "libpart.so"
+        _run([toolchain.compiler[0], "ld.lld", "-shared", str(compile_c(text)), "-o", str(output)], toolchain)
+        return output
+
+    return linked
+
+
+def _run(command: list[str], toolchain: Toolchain) -> None:
+    run = subprocess.run(command, env={**os.environ, **toolchain.environment}, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+def test_layout_and_numbers_are_those_of_the_header(compile_c: Callable[..., Path]) -> None:
+    facts = [f"sizeof(ckpm_problem) == {ctypes.sizeof(LaunchArguments)}", f"CKPM_ABI_VERSION == {harness.ABI_VERSION}"]
+    for name, _ in FIELDS:
+        field = getattr(LaunchArguments, name)
+        facts.append(f"offsetof(ckpm_problem, {name}) == {field.offset}")
+        facts.append(f"sizeof(((ckpm_problem*)0)->{name}) == {field.size}")
+    facts += [f"{prefix}{member.name} == {member.value}" for prefix, enum in ENUMS.items() for member in enum]
+    compile_c('#include "ckpm.h"\n' + "".join(f'_Static_assert({fact}, "");\n' for fact in facts))
+
+
+def test_table_leaves_no_field_out() -> None:
+    """Without a gap but at the end, equal sizes and offsets mean equal fields."""
+    end = 0
+    for name, _ in FIELDS:
+        field = getattr(LaunchArguments, name)
+        assert field.offset == end
+        end += field.size
+    assert ctypes.sizeof(LaunchArguments) - end < 8
+
+
+def test_a_problem_knows_its_version() -> None:
+    assert (LaunchArguments().struct_bytes, LaunchArguments().abi_version) == (ctypes.sizeof(LaunchArguments), 1)
+
+
+def test_a_problem_is_not_changed_but_copied() -> None:
+    problem = LaunchArguments(data_type="bf16", q=1 << 40, batch=3, scale_s=0.5)
+    with pytest.raises(AttributeError, match=r"use replace\(batch=...\)"):
+        problem.batch = 4
+    other = problem.replace(batch=4)
+    assert (problem.batch, other.batch, other.q, other.data_type, other.scale_s) == (3, 4, 1 << 40, b"bf16", 0.5)
+    assert repr(other).endswith("abi_version=1, data_type='bf16', q=1099511627776, batch=4, scale_s=0.5)")
+
+
+def test_a_problem_has_no_other_fields() -> None:
+    with pytest.raises(TypeError, match="ckpm_problem has no field 'bathc'"):
+        LaunchArguments(bathc=1)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"batch_stride_k": 2**31}, "batch_stride_k = 2147483648 does not fit int"),
+        ({"window_left": -(2**31) - 1}, "window_left = -2147483649 does not fit int"),
+        ({"dropout_seed": 2**64}, "dropout_seed = 18446744073709551616 does not fit ulong"),
+        ({"data_type": "a" * 16}, "data_type 'aaaaaaaaaaaaaaaa' is longer than 15 bytes"),
+    ],
+)
+def test_values_are_never_cut(values: dict[str, object], message: str) -> None:
+    with pytest.raises(OverflowError) as caught:
+        LaunchArguments(**values)
+    assert str(caught.value) == message
+
+
+def test_a_missing_library(tmp_path: Path) -> None:
+    with pytest.raises(LibraryError, match=r"libnone.so: it can't be loaded: .*No such file") as caught:
+        c_abi.load(tmp_path / "libnone.so", LaunchArguments)
+    assert caught.value.exit_code == 29
+
+
+def test_a_library_without_a_hip_runtime(library: Callable[..., Path]) -> None:
+    path = library("int hipNowhere(void); int f(void) { return hipNowhere(); }")
+    with pytest.raises(LibraryError, match=r"undefined symbol: hipNowhere. Load a libamdhip64.so with RTLD_GLOBAL"):
+        c_abi.load(path, LaunchArguments)
+
+
+def test_a_library_of_someone_else(library: Callable[..., Path]) -> None:
+    with pytest.raises(LibraryError, match=r"no library of ckpm's kernels: .*ckpm_abi_version"):
+        c_abi.load(library("int f(void) { return 0; }"), LaunchArguments)
+
+
+@pytest.mark.parametrize(
+    ("version", "size"), [(2, ctypes.sizeof(LaunchArguments)), (1, ctypes.sizeof(LaunchArguments) - 8)]
+)
+def test_a_library_of_another_age(library: Callable[..., Path], version: int, size: int) -> None:
+    text = f"int ckpm_abi_version(void) {{ return {version}; }} long ckpm_problem_bytes(void) {{ return {size}; }}"
+    text += "int ckpm_dialect, ckpm_kernel_count, ckpm_kernel_name, ckpm_launch, ckpm_selected_kernel;"
+    with pytest.raises(LibraryError, match=rf"is version {version} with a problem of {size} bytes, .* Build it anew"):
+        c_abi.load(library(text), LaunchArguments)
+
+
+def ours(name: str) -> str:
+    """C of a library with one kernel, whose name is a C expression; its launches end with status 77."""
+    answers = {"int abi_version(void)": "1", "long problem_bytes(void)": str(ctypes.sizeof(LaunchArguments))}
+    answers |= {
+        "const char* dialect(void)": '"d"',
+        "int kernel_count(void)": "1",
+        "const char* kernel_name(int n)": name,
+    }
+    answers |= {"const char* selected_kernel(void)": "0", "int launch()": "77"}
+    starts = re.sub(r"(\w+\()", r"ckpm_\1", "\n".join(answers)).splitlines()
+    return "\n".join(f"{start} {{ return {value}; }}" for start, value in zip(starts, answers.values(), strict=True))
+
+
+@pytest.mark.parametrize("name", ["0", r'"k\xff"'])
+def test_a_library_whose_names_are_no_text_is_damaged(library: Callable[..., Path], name: str) -> None:
+    with pytest.raises(LibraryError, match=r"\.so: damaged: a name in it is no text\. Build it anew\.$"):
+        c_abi.load(library(ours(name)), LaunchArguments)
+
+
+def test_a_launch_that_ends_as_none_does_is_damage(library: Callable[..., Path]) -> None:
+    loaded = c_abi.load(library(ours('"k"')), LaunchArguments)
+    assert loaded.kernels == ("k",)
+    with pytest.raises(LibraryError, match=r"\.so: damaged: a launch ended with status 77\. Build it anew\.$"):
+        loaded.launch(LaunchArguments())
+
+
+def test_a_kernel_is_named_only_where_the_c_abi_takes_a_name() -> None:
+    called = []
+
+    def launch(*arguments: object) -> int:
+        called.append(arguments)
+        return 0
+
+    def opened(arguments: type[c_abi.CheckedArguments]) -> c_abi.Library:
+        calls = {"launch": launch, "selected_kernel": lambda *stage: b"k%d" % (stage[0] if stage else 9)}
+        path = Path("libckpm.so")
+        return c_abi.Library(
+            path=path, family="f", dialect="d", kernels=(), arguments=arguments, abi=ctypes.CDLL(None), calls=calls
+        )
+
+    named = opened(LaunchArguments).launch(LaunchArguments(), "k9")
+    assert (called[0][1], named.kernels, named.kernel) == (b"k9", ("k9",), "k9")
+    staged = opened(FwdArguments).launch(FwdArguments())
+    assert (len(called[1]), staged.kernels) == (len(called[0]) - 1, ("k0", "k1"))
+    with pytest.raises(TypeError, match=r"^ckpm_fwd_launch takes no kernel's name$"):
+        opened(FwdArguments).launch(FwdArguments(), "k")
+    assert len(called) == 2

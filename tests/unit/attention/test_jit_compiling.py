@@ -1,0 +1,210 @@
+"""Many kernels at once, the same kernel from several places, failures and kills, with a script that stands in for the
+process that compiles. tests/build/test_jit.py has the real one.
+"""
+
+from __future__ import annotations
+
+import os
+import select as waiting
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from ckpm.attention.jit import compiling
+from ckpm.attention.jit.compiling import compile_each, compile_keys, where
+from ckpm.attention.jit.errors import JitCompileError, JitKilledError
+from ckpm.base.errors import OutputError, UsageError
+from ckpm.kernels.library.request import LIBRARY
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.selection import Selection, select
+from tests.unit.attention.jit_requests import COMPILER, DIALECT, NAME, TREE
+
+NAMES = [key.name for key in select(dialect(DIALECT), Selection(archs=("gfx950",)))[:3]]
+
+# The words are: -P -m ckpm.attention.jit.worker ORDER JOBS owner=N. It runs in the folder of the order.
+FINISH = """
+mkdir -p build/gfx950/aiter/src
+echo library > build/gfx950/aiter/libckpm.so; echo '{}' > build/gfx950/aiter/manifest.json
+echo index > build/gfx950/aiter/kernels.txt
+echo '{"compilers": 2.5}' > tally.json
+"""
+FAIL = """
+echo "the compiler's own words"
+echo '{"exit_code": 21, "infrastructure": false, "message": "unit 7 is at fault"}' > failures
+exit 21
+"""
+Script = Callable[[str], None]
+SECONDS = 30  # until a killed process is taken for one that lives
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "cache"
+    folder.mkdir(mode=0o755)
+    monkeypatch.setenv("CKPM_CACHE", str(folder))
+    monkeypatch.setattr(compiling, "_source", lambda place, cache, say: (TREE, COMPILER))
+    return folder
+
+
+@pytest.fixture
+def script(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
+    """Says what the process that compiles does; ``runs`` beside it has a line for each."""
+    file = tmp_path / "worker"
+    monkeypatch.setattr("sys.executable", str(file))
+
+    def write(text: str) -> None:
+        file.write_text(f'#!/bin/sh\nhere="{tmp_path}"\necho "$4" >> "$here/runs"\n{text}')
+        file.chmod(0o755)
+
+    return write
+
+
+def runs(tmp_path: Path) -> int:
+    file = tmp_path / "runs"
+    return len(file.read_text().splitlines()) if file.exists() else 0
+
+
+def test_each_kernel_has_its_folder_in_the_order_asked(script: Script, tmp_path: Path) -> None:
+    script(FINISH)
+    folders = compile_keys([NAMES[1], NAMES[0], NAMES[1]], "gfx950")
+    assert (runs(tmp_path), folders[0], len(set(folders))) == (2, folders[2], 2)
+    assert all((folder / LIBRARY).read_text() == "library\n" for folder in folders)
+
+
+def test_what_is_finished_is_taken_as_it_is(script: Script, tmp_path: Path) -> None:
+    script(FINISH)
+    (first,) = compile_each([NAME], "gfx950", where())
+    (second,) = compile_each([NAME], "gfx950", where())
+    assert (first.compiled, second.compiled, runs(tmp_path)) == (True, False, 1)
+    assert (first.folder, first.compilers) == (second.folder, 2.5)
+
+
+def test_nothing_unfinished_is_left(script: Script, cache: Path) -> None:
+    script(FINISH)
+    compile_keys(NAMES, "gfx950")
+    assert list((cache / "jit/drafts").iterdir()) == []
+    assert len(list((cache / "jit/entries").iterdir())) == len(NAMES)
+
+
+def test_the_same_kernel_asked_for_at_once_is_compiled_once(script: Script, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "started")
+    os.mkfifo(tmp_path / "go")
+    script('echo > "$here/started"; read line < "$here/go"\n' + FINISH)
+    folders: list[Path] = []
+    threads = [threading.Thread(target=lambda: folders.extend(compile_keys([NAME], "gfx950"))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    (tmp_path / "started").read_text()
+    (tmp_path / "go").write_text("\n")
+    for thread in threads:
+        thread.join()
+    assert (len(folders), len(set(folders)), runs(tmp_path)) == (3, 1, 1)
+
+
+def test_a_failure_names_kernel_log_and_reason_and_is_not_kept(script: Script, cache: Path, tmp_path: Path) -> None:
+    script(FAIL)
+    for attempt in (1, 2):
+        with pytest.raises(JitCompileError) as failure:
+            compile_keys([NAME], "gfx950")
+        log = next((cache / "jit/logs").iterdir())
+        assert all(words in str(failure.value) for words in (NAME, "gfx950", "unit 7 is at fault", str(log)))
+        assert log.read_text() == "the compiler's own words\n"
+        assert runs(tmp_path) == attempt
+    script(FINISH)
+    (again,) = compile_each([NAME], "gfx950", where())
+    assert again.compiled
+    assert not log.exists()
+
+
+def test_a_worker_that_ends_without_a_word_shows_its_last_lines(script: Script) -> None:
+    script("echo some traceback; exit 1")
+    with pytest.raises(JitCompileError, match="some traceback"):
+        compile_keys([NAME], "gfx950")
+
+
+def test_a_killed_compilation_is_an_error_and_is_not_kept(script: Script, cache: Path) -> None:
+    script(FINISH + "kill -9 $$")
+    with pytest.raises(JitKilledError, match=f"{NAME}: SIGKILL ended") as failure:
+        compile_keys([NAME], "gfx950")
+    assert str(next((cache / "jit/logs").iterdir())) in str(failure.value)
+    assert failure.value.infrastructure
+    script(FINISH)
+    (again,) = compile_each([NAME], "gfx950", where())
+    assert again.compiled
+
+
+def test_of_several_the_sound_ones_are_finished(script: Script, cache: Path) -> None:
+    script(f'if grep -q {NAMES[1]} "$4"; then {FAIL} fi; {FINISH}')
+    done = []
+    with pytest.raises(JitCompileError) as failure:
+        done += list(compile_each(NAMES, "gfx950", where()))
+    assert NAMES[1] in str(failure.value)
+    assert NAMES[0] not in str(failure.value)
+    assert len(list((cache / "jit/entries").iterdir())) == 2
+    script(FAIL)
+    with pytest.raises(JitCompileError, match="2 kernels could not be compiled"):
+        compile_keys([NAMES[1], NAME], "gfx950")
+
+
+def test_a_checkout_is_where_it_is_said_or_at_ck_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CK_ROOT", "/from/environment")
+    assert where("checkout").ck_root == "/from/environment"
+    assert where("checkout", ck_root=tmp_path).ck_root == str(tmp_path)
+    assert where("aiter").ck_root == ""  # a packaged tree: CK_ROOT must not make another content key of it
+    with pytest.raises(UsageError, match="--upstream checkout"):
+        where("aiter", ck_root=tmp_path)
+
+
+def has_ended(process: int) -> bool:
+    """Whether it does so soon: a compiler is a child of the helper that was ended with it, and nobody waits for it."""
+    try:
+        descriptor = os.pidfd_open(process)
+    except ProcessLookupError:
+        return True
+    with closing(os.fdopen(descriptor)):
+        return bool(waiting.select([descriptor], [], [], SECONDS)[0])
+
+
+def test_a_caller_that_ends_early_ends_the_compilers(script: Script, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "started")
+    script(
+        f'if grep -q {NAMES[0]} "$4"; then {FINISH} exit 0; fi; echo $$ > "$here/pid"; echo > "$here/started"; '
+        'read line < "$here/never"'
+    )
+    os.mkfifo(tmp_path / "never")
+    with closing(compile_each(NAMES[:2], "gfx950", where(), jobs=2)) as libraries:
+        assert next(libraries).name == NAMES[0]
+        (tmp_path / "started").read_text()
+    assert has_ended(int((tmp_path / "pid").read_text()))
+
+
+def test_an_interrupt_ends_the_compilers(script: Script, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "started")
+    os.mkfifo(tmp_path / "never")
+    script('echo $$ > "$here/pid"; echo > "$here/started"; read line < "$here/never"')
+
+    def interrupt() -> None:
+        (tmp_path / "started").read_text()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored if these tests run in the background
+    try:
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            compile_keys([NAME], "gfx950")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    thread.join()
+    assert has_ended(int((tmp_path / "pid").read_text()))
+
+
+def test_a_cache_that_can_not_be_written_says_what_to_do(script: Script, cache: Path) -> None:
+    script(FINISH)
+    (cache / "jit").write_text("")
+    with pytest.raises(OutputError, match="set CKPM_CACHE to another folder"):
+        compile_keys([NAME], "gfx950")

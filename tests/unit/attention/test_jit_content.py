@@ -1,0 +1,102 @@
+"""The content key names everything that decides about a library: whatever of it is changed, the key is another.
+
+A key that holds the kernel's name alone, as upstream's does, would pass none of these but the first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ckpm.attention.jit import content
+from ckpm.kernels.families.family import INCLUDE
+from ckpm.kernels.library import request as build_request
+from ckpm.kernels.library.request import Request
+from tests.unit.attention.jit_requests import asked
+
+
+def key_of(request: Request | None = None) -> str:
+    made, keys = asked()
+    request = request or made
+    return content.content_key(request, content.texts(request, keys))
+
+
+def test_the_same_is_the_same_in_another_folder() -> None:
+    request, _ = asked()
+    moved = dataclasses.replace(request, work=Path("/elsewhere"), object_cache=None)
+    assert key_of(moved) == key_of() == key_of()
+
+
+def _arch(request: Request) -> Request:
+    return asked("gfx942")[0]
+
+
+def _flag(request: Request) -> Request:
+    return dataclasses.replace(request, toolchain=dataclasses.replace(request.toolchain, flags=("-O3", "-DTWO")))
+
+
+def _order_of_flags(request: Request) -> Request:
+    return dataclasses.replace(request, toolchain=dataclasses.replace(request.toolchain, flags=("-DONE", "-O3")))
+
+
+def _link_flag(request: Request) -> Request:
+    return dataclasses.replace(request, toolchain=dataclasses.replace(request.toolchain, link_flags=("-static",)))
+
+
+def _compiler(request: Request) -> Request:
+    return dataclasses.replace(request, toolchain=dataclasses.replace(request.toolchain, identity="a compiler 1.1"))
+
+
+def _upstream(request: Request) -> Request:
+    """Another package, or a checkout in which a header was edited: a tree's identity is of its content."""
+    return dataclasses.replace(request, tree=dataclasses.replace(request.tree, identity="an edited tree"))
+
+
+@pytest.mark.parametrize("change", [_arch, _flag, _order_of_flags, _link_flag, _compiler, _upstream])
+def test_another_compilation_has_another_key(change: Callable[[Request], Request]) -> None:
+    request, _ = asked()
+    assert key_of(change(request)) != key_of()
+
+
+def test_another_text_of_each_file_has_another_key() -> None:
+    request, keys = asked()
+    rendered = content.texts(request, keys)
+    assert {"dispatch.hip", "harness.hip"} < set(rendered)
+    for file in rendered:
+        edited = {**rendered, file: rendered[file] + " "}
+        assert content.content_key(request, edited) != content.content_key(request, rendered), file
+
+
+def test_a_text_that_moves_to_another_file_has_another_key() -> None:
+    request, _ = asked()
+    texts = [{"a": "x", "b": "y"}, {"a": "xb", "y": ""}, {"a": "y", "b": "x"}]
+    assert len({content.content_key(request, one) for one in texts}) == len(texts)
+
+
+def test_another_header_of_ours_has_another_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request, keys = asked()
+    copy = tmp_path / "include"
+    shutil.copytree(INCLUDE, copy)
+    monkeypatch.setattr(Request, "headers", property(lambda self: (copy,)))
+    before = content.content_key(request, content.texts(request, keys))
+    with (copy / "ckpm.h").open("a") as header:
+        header.write("\n")
+    assert content.content_key(request, content.texts(request, keys)) != before
+
+
+def test_another_list_of_exported_names_has_another_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = key_of()
+    script = tmp_path / "ckpm.map"
+    script.write_text(build_request.VERSION_SCRIPT.read_text() + " ")
+    monkeypatch.setattr(content, "VERSION_SCRIPT", script)
+    assert key_of() != before
+
+
+def test_another_version_of_entries_has_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = key_of()
+    monkeypatch.setattr(content, "VERSION", content.VERSION + 1)
+    assert key_of() != before

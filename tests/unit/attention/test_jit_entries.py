@@ -1,0 +1,119 @@
+"""Entries of the cache: whole or absent, of this version, and one process at a time makes one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from ckpm.attention.cpp.index import INDEX
+from ckpm.attention.jit.content import VERSION
+from ckpm.attention.jit.entries import RECORD, Entries, Record, StoppedError
+from ckpm.base.errors import OutputError, UntrustedFileError
+from ckpm.kernels.library.manifest import MANIFEST
+from ckpm.kernels.library.request import LIBRARY
+
+CONTENT = "0123456789abcdef"
+GOING_ON = threading.Event()  # never set
+
+
+def record(version: int = VERSION) -> Record:
+    return Record(version=version, kernel="a_kernel", arch="gfx950", seconds=1.5, compilers=2.0)
+
+
+@pytest.fixture
+def entries(tmp_path: Path) -> Entries:
+    (tmp_path / "cache").mkdir(mode=0o755)
+    return Entries(tmp_path / "cache")
+
+
+def put(entries: Entries, version: int = VERSION, library: bytes = b"library") -> Path:
+    drafts = entries.top / "drafts"
+    built = drafts / "build"
+    (built / "src").mkdir(parents=True)
+    (built / LIBRARY).write_bytes(library)
+    (built / MANIFEST).write_text("{}")
+    (built / INDEX).write_text("index")
+    (built / "src/unit.hip").write_text("text")
+    return entries.put(CONTENT, built, record(version), drafts)
+
+
+def test_what_was_put_is_there(entries: Entries) -> None:
+    assert entries.get(CONTENT) is None
+    folder = put(entries)
+    assert entries.get(CONTENT) == folder
+    assert (folder / LIBRARY).read_bytes() == b"library"
+    assert (folder / "src/unit.hip").read_text() == "text"
+    assert Record.read(folder / RECORD) == record()
+    assert entries.get(CONTENT + "0") is None
+
+
+@pytest.mark.parametrize("name", [LIBRARY, MANIFEST, RECORD, f"{LIBRARY}.sha256"])
+@pytest.mark.parametrize("damage", ["a byte", "empty", "gone", "a folder"])
+def test_a_damaged_entry_is_none_and_is_replaced(entries: Entries, name: str, damage: str) -> None:
+    file = put(entries) / name
+    if damage == "a byte":
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+    elif damage == "empty":
+        file.write_bytes(b"")
+    else:
+        file.unlink()
+    if damage == "a folder":
+        file.mkdir()
+    assert entries.get(CONTENT) is None
+    assert put(entries, library=b"made again") == entries.get(CONTENT)
+    assert (entries.place(CONTENT) / LIBRARY).read_bytes() == b"made again"
+
+
+def test_an_entry_of_another_version_is_none(entries: Entries) -> None:
+    put(entries, version=VERSION + 1)
+    assert entries.get(CONTENT) is None
+
+
+def test_an_entry_that_others_can_write_to_is_refused(entries: Entries) -> None:
+    (put(entries) / LIBRARY).chmod(0o777)
+    with pytest.raises(UntrustedFileError, match="other users can write to it"):
+        entries.get(CONTENT)
+
+
+def test_where_a_folder_should_be_lies_a_file(entries: Entries) -> None:
+    entries.top.write_text("")
+    with pytest.raises(OutputError, match="CKPM_CACHE"), entries.locked(CONTENT, GOING_ON):
+        pass
+
+
+def test_one_at_a_time(entries: Entries) -> None:
+    stopping = threading.Event()
+    stopping.set()
+    with entries.locked(CONTENT, GOING_ON):
+        with pytest.raises(StoppedError), entries.locked(CONTENT, stopping):
+            pass
+        with entries.locked(CONTENT + "0", stopping):  # another key has a lock of its own
+            pass
+    with entries.locked(CONTENT, stopping):
+        pass
+
+
+def test_a_killed_process_holds_nothing_up(entries: Entries) -> None:
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with entries.locked(CONTENT, GOING_ON):
+            os.write(writer, b".")
+            signal.pause()
+    os.read(reader, 1)
+    stopping = threading.Event()
+    stopping.set()
+    with pytest.raises(StoppedError), entries.locked(CONTENT, stopping):
+        pass
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    with entries.locked(CONTENT, stopping):
+        pass
+    os.close(reader)
+    os.close(writer)

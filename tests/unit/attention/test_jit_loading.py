@@ -1,0 +1,135 @@
+"""A library is opened by its folder and the C ABI of its families; the command shows each with its times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ckpm.attention.cli import main
+from ckpm.attention.jit import command
+from ckpm.attention.jit.compiling import Compiled
+from ckpm.attention.jit.loading import load
+from ckpm.attention.launch import device as devices
+from ckpm.attention.launch.appendkv_harness import AppendKvArguments
+from ckpm.attention.launch.device import Device
+from ckpm.attention.launch.fwd_harness import FwdArguments
+from ckpm.attention.launch.harness import LaunchArguments
+from ckpm.base.errors import LibraryError, LibraryMismatchError, RecordError
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.selection import Selection, select
+from tests.unit import manifests
+
+
+class Recorder(Device):
+    """A device that only writes down what it is to load."""
+
+    def __init__(self, arch: str = "gfx950") -> None:
+        self.arch = arch
+        self.loaded: list[tuple[Path, Any]] = []
+
+    def load(self, path: Path, arguments: Any = None) -> Any:
+        self.loaded.append((path, arguments))
+
+    def has(self, feature: str) -> bool:
+        raise NotImplementedError
+
+    def configure(self, **options: Any) -> None:
+        raise NotImplementedError
+
+    def placed(self, placement: str, at: int = 0) -> Any:
+        raise NotImplementedError
+
+    def fault(self) -> None:
+        raise NotImplementedError
+
+    def recover(self) -> None:
+        raise NotImplementedError
+
+
+def name_of(family: str) -> str:
+    return select(dialect("ck-2025-11"), Selection(archs=("gfx950",), families=(family,)))[0].name
+
+
+def library(folder: Path, family: str = "batch_prefill") -> Path:
+    return manifests.write_library(folder, manifests.document({name_of(family): {}}))
+
+
+@pytest.mark.parametrize(
+    ("family", "arguments"),
+    [
+        ("batch_prefill", LaunchArguments),
+        ("fwd", FwdArguments),
+        ("fwd_splitkv", FwdArguments),
+        ("fwd_splitkv_combine", FwdArguments),
+        ("fwd_appendkv", AppendKvArguments),
+    ],
+)
+def test_the_c_abi_is_that_of_the_kernels(tmp_path: Path, family: str, arguments: Any) -> None:
+    device = Recorder()
+    file = library(tmp_path, family)
+    load(tmp_path, device)
+    assert device.loaded == [(file, arguments)]
+
+
+def test_what_is_not_the_devices_or_not_as_it_was_built_is_refused(tmp_path: Path) -> None:
+    device = Recorder()
+    with pytest.raises(RecordError):
+        load(tmp_path, device)
+    file = library(tmp_path)
+    with pytest.raises(LibraryError, match="it is for gfx950, and the device is a gfx942"):
+        load(tmp_path, Recorder("gfx942"))
+    file.write_bytes(b"another")
+    with pytest.raises(LibraryMismatchError):
+        load(tmp_path, device)
+    file.unlink()
+    with pytest.raises(LibraryError, match="no such library"):
+        load(tmp_path, device)
+    manifests.write_library(tmp_path, manifests.document({}))
+    with pytest.raises(LibraryError, match="lists no kernel"):
+        load(tmp_path, device)
+    assert device.loaded == []
+
+
+def test_the_command_shows_where_the_time_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library(tmp_path)
+    first = Compiled(
+        asked="one", name="one", folder=tmp_path, compiled=True, render=0.25, wait=1.5, build=20.125, compilers=30.5
+    )
+    second = Compiled(asked="two", name="two", folder=tmp_path, compiled=False, render=0.0625)
+
+    def each(*_: Any, say: Any, **__: Any) -> Iterator[Compiled]:
+        say("compiling one")
+        yield from (first, second)
+
+    monkeypatch.setattr(command, "compile_each", each)
+    monkeypatch.setattr(devices, "choose", lambda choice, arch: Recorder(arch))
+    assert main(["jit", "one", "two"]) == 0
+    shown, said = capsys.readouterr()
+    head, *rows = [line.split() for line in shown.splitlines()[:3]]
+    assert head == ["kernel", "render", "wait", "build", "compilers", "load"]
+    assert [(row[:5], row[6:]) for row in rows] == [
+        (["one", "0.25", "1.50", "20.12", "30.50"], ["compiled"]),
+        (["two", "0.06", "0.00", "0.00", "0.00"], ["was", "there"]),
+    ]
+    assert shown.count(str(tmp_path)) == 2
+    assert said == "compiling one\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ([], "name kernels, or with --declared a C++ file"),
+        (["one", "--declared", "program.cpp"], "one of the two"),
+        (["one", "--jobs", "0"], "--jobs 0: at least one compiler"),
+        (["one", "--ck-root", "ck"], "--ck-root ck is the place of --upstream checkout"),
+        (["one", "--arch", "gfx1"], "unknown arch 'gfx1'"),
+    ],
+)
+def test_what_the_command_refuses(words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["jit", *words]) in (2, 3)
+    assert complaint in capsys.readouterr().err

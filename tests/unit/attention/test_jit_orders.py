@@ -1,0 +1,106 @@
+"""What is compiled for a kernel's name, and which names are refused before anything is compiled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ckpm.attention.jit.errors import JitRecordError
+from ckpm.attention.jit.orders import Order, Place, order_for
+from ckpm.base.errors import CkPrefillError, EmptySelectionError, NameSyntaxError, UnknownArchError, UsageError
+from ckpm.kernels.library.request import prepare
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.selection import Selection, select
+from tests.unit.attention.jit_requests import COMPILER, DIALECT, NAME, TREE
+
+PLACE = Place(upstream="aiter")
+
+
+def names(family: str, arch: str = "gfx950") -> list[str]:
+    return [key.name for key in select(dialect(DIALECT), Selection(archs=(arch,), families=(family,)))]
+
+
+@pytest.mark.parametrize("family", ["batch_prefill", "fwd", "fwd_pagedkv", "fwd_appendkv"])
+def test_a_kernel_of_one_stage_is_a_library_of_its_own(family: str, tmp_path: Path) -> None:
+    name = names(family)[0]
+    order, keys = order_for(name, PLACE, "gfx950", DIALECT)
+    assert [key.name for key in keys] == [name]
+    plan, selected = prepare(order.request(TREE, COMPILER, tmp_path))
+    assert [key.name for key in selected] == [name]
+    assert plan.folder.startswith("build/gfx950/aiter")
+
+
+def test_a_first_stage_comes_with_its_combine_kernels(tmp_path: Path) -> None:
+    name = next(name for name in names("fwd_splitkv") if "_d128_fp16_" in name)
+    order, keys = order_for(name, PLACE, "gfx950", DIALECT)
+    first, *second = keys
+    assert (first.name, {key.family for key in second}) == (name, {"fwd_splitkv_combine"})
+    # with and without LSE, for the same head dim and type; the pads of both are those that CK's dispatch compares
+    assert {(key.dtype, key.hdim_q, key.mode) for key in second} == {("fp16", 128, first.mode)}
+    assert {key.lse for key in second} == {True, False}
+    _, selected = prepare(order.request(TREE, COMPILER, tmp_path))  # raises unless the dispatch has all it needs
+    assert {key.name for key in selected} == set(order.names)
+
+
+@pytest.mark.parametrize(("tile", "stages"), [("_maxq0_", {"pd", "psd"}), ("_maxq32_", {"psd"})])
+def test_gradients_come_with_the_stages_before_and_behind(tmp_path: Path, tile: str, stages: set[str]) -> None:
+    """Of whole blocks of rows and of padded ones; a tile for few queries has padded ones alone."""
+    name = next(name for name in names("bwd_dq_dk_dv") if "_d64_bf16_batch_" in name and f"{tile}pd8dv8_" in name)
+    order, keys = order_for(name, PLACE, "gfx950", DIALECT)
+    main, *beside = keys
+    assert main.name == name
+    assert {key.pad.replace("dv", "d") for key in beside if key.family == "bwd_dot_do_o"} == stages
+    assert {(key.dtype, key.hdim_q, key.mode) for key in beside} == {("bf16", 64, "batch")}
+    _, selected = prepare(order.request(TREE, COMPILER, tmp_path))  # raises unless the dispatch has all it needs
+    assert {key.name for key in selected} == set(order.names)
+
+
+def test_a_key_says_which_masks_it_means() -> None:
+    generic = Selection(archs=("gfx950",), mask_impl="generic", where=("key.mask == 'no'",))
+    key = select(dialect(DIALECT), generic)[0]
+    assert order_for(key, PLACE, "gfx950", DIALECT)[0].mask_impl == "generic"
+    assert order_for(key.name, PLACE, "gfx950", DIALECT)[0].mask_impl == "simplified"
+
+
+@pytest.mark.parametrize(
+    ("name", "arch", "kind", "words"),
+    [
+        (NAME.replace("d128", "d130"), "gfx950", NameSyntaxError, "d130"),
+        ("no_kernel", "gfx950", NameSyntaxError, "no_kernel"),
+        (NAME, "gfx900", UnknownArchError, "gfx900"),
+        (NAME, "gfx1201", UsageError, "gfx1201"),
+        ("combine", "gfx950", UsageError, "fwd_splitkv"),
+    ],
+)
+def test_what_can_not_be_compiled_is_refused(name: str, arch: str, kind: type[CkPrefillError], words: str) -> None:
+    asked = names("fwd_splitkv_combine")[0] if name == "combine" else name
+    with pytest.raises(kind, match=words):
+        order_for(asked, PLACE, arch, DIALECT)
+
+
+def test_a_kernel_of_another_arch_is_refused_with_the_reason() -> None:
+    on_gfx950 = next(name for name in names("fwd") if name not in names("fwd", "gfx942"))
+    with pytest.raises(EmptySelectionError, match="gfx942 has no such kernel"):
+        order_for(on_gfx950, PLACE, "gfx942", DIALECT)
+
+
+def test_an_order_is_read_as_it_was_written(tmp_path: Path) -> None:
+    place = Place(upstream="checkout", toolchain="embedded", ck_root="/ck", headers="/own")
+    order, _ = order_for(NAME, place, "gfx950", DIALECT)
+    order.write(tmp_path / "order.json")
+    assert Order.read(tmp_path / "order.json") == order
+
+
+def test_a_damaged_order_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "order.json"
+    file.write_text('{"place": {"upstream": 3}}')
+    with pytest.raises(JitRecordError, match=r"place\.upstream"):
+        Order.read(file)
+
+
+def test_of_combine_kernels_those_with_other_pads_are_left_out() -> None:
+    """CK's dispatch compares rows of Q and columns of V (kPadSeqLenQ, kPadHeadDimV), so two of eight serve a kernel."""
+    name = next(name for name in names("fwd_splitkv") if "_d128_fp16_batch_" in name and "_pssk_" in name)
+    _, (_, *second) = order_for(name, PLACE, "gfx950", DIALECT)
+    assert [(key.pad, key.lse) for key in second] == [("ps", True), ("ps", False)]

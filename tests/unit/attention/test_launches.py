@@ -1,0 +1,275 @@
+"""A function that launches several kernels behind templates: which, when and how is read out of either style."""
+
+from __future__ import annotations
+
+import pytest
+
+from ckpm.base.errors import CppTextError
+from ckpm.kernels.parity.bindings import Binding, differences
+from ckpm.kernels.parity.conditions import Condition, parse_condition
+from ckpm.kernels.parity.cpp_constants import decided
+from ckpm.kernels.parity.cpp_tokens import condition_text, tokenize
+from ckpm.kernels.parity.launches import launches
+from tests.unit.kernels.damaged_text import check_every_damage
+
+# The same kernels in two invented styles: constants that C++ decides, and only what is needed.
+LONG = """
+#if !defined(HOST) || (defined(CARD))
+using element_0 = Half;
+namespace {
+template <bool kOdd, int kWide = 1>
+struct instance {
+using shape = lib::seq<64, kWide>; // with a ; and a {
+using problem = lib::Problem<typename Config<element_0>::In, shape, kOdd>;
+using kernel = lib::Kernel<lib::Pipe<problem>>;
+static void run(const lib::Stream& s, host_args a)
+{
+    using k_ = kernel;
+    auto [one, two] = lib::setup<k_>(a);
+    const dim3 threads = k_::Threads();
+    constexpr int per_cu = k_::kPerCu;
+    lib::make_kernel<per_cu, lib::card>(k_{}, two, threads, 0, one)(lib::Stream{s.id});
+}
+}; // struct instance
+} // namespace
+using trait_0 = host_traits<128, element_0>;
+#pragma clang diagnostic push
+namespace {
+template <bool kOdd>
+void run_instance(const lib::Stream& s, host_args a) {
+    if constexpr (128 == 128 && std::is_same_v<FmhaMasks::NoMask, FmhaMasks::NoMask>) {
+        if (a.rows == 1 && a.few < a.many) {
+            instance<kOdd, /*kWide=*/2>::run(s, a);
+        } else {
+            instance<kOdd>::run(s, a);
+        }
+    } else {
+        instance<kOdd, 4>::run(s, a);
+    }
+}
+}
+#pragma clang diagnostic pop
+template<>
+void host_launch_<trait_0, lib::card>(const lib::Stream& s, host_args a)
+{
+    if constexpr(false == false) {
+        if (a.lengths != nullptr) {
+            run_instance<true>(s, a);
+        } else if (a.length % (a.parts * 64) == 0) {
+            run_instance<false>(s, a);
+        }
+    } else {
+        run_instance</*kOdd=*/true>(s, a);
+    }
+}
+template<>
+std::string host_name_<trait_0, lib::card>() { using k_ = instance<true>::kernel; return k_::Name(); }
+#endif
+"""
+SHORT = """
+#if defined(CARD) || !defined(HOST)
+namespace own::k3 {
+using Types = Config<Half>;
+using Dispatch = host_traits<128, Half>;
+namespace {
+template <bool Odd, int Wide>
+struct One
+{
+    using Kernel = lib::Kernel<lib::Pipe<lib::Problem<Types::In, lib::seq<64, Wide>, Odd>>>;
+    static void start(const lib::Stream& stream, host_args args)
+    {
+        auto [kargs, grid] = lib::setup<Kernel>(args);
+        lib::make_kernel<Kernel::kPerCu, lib::card>(Kernel{}, grid, Kernel::Threads(), 0, kargs)(
+            lib::Stream{stream.id});
+    }
+};
+template <bool Odd>
+void choose(const lib::Stream& stream, host_args args)
+{
+    if(args.rows == 1 && args.few < args.many)
+        One<Odd, 2>::start(stream, args);
+    else
+        One<Odd, 1>::start(stream, args);
+}
+}
+}
+template <> void host_launch_<own::k3::Dispatch, lib::card>(const lib::Stream& stream, host_args args)
+{
+    ckpm::note_selected("name", 0);
+    if(args.lengths != nullptr)
+        own::k3::choose<true>(stream, args);
+    else if(args.length % (args.parts * 64) == 0)
+        own::k3::choose<false>(stream, args);
+}
+#endif
+"""
+
+
+def only(text: str) -> tuple[Binding, ...]:
+    (found,) = launches(text, ["host_launch_"])
+    return found
+
+
+def test_two_styles_of_the_same_launches_bind_the_same() -> None:
+    assert only(LONG) == only(SHORT)
+    few, one, lengths, whole = (
+        "(argument1.few<argument1.many)",
+        "(argument1.rows == 1)",
+        "(argument1.lengths != nullptr)",
+        "(argument1.length % (argument1.parts * 64) == 0)",
+    )
+    assert [binding.when for binding in only(SHORT)] == [
+        f"{few} && {lengths} && {one}",
+        f"(!({few} && {one})) && {lengths}",
+        f"(!{lengths}) && {few} && {whole} && {one}",
+        f"(!({few} && {one})) && (!{lengths}) && {whole}",
+    ]
+    setup = "(lib::setup<KERNEL>(argument1))"
+    assert only(LONG)[3] == Binding(
+        dispatch_trait="host_traits<128, Half>, lib::card",
+        kernel="lib::Kernel<lib::Pipe<lib::Problem<Config<Half>::In, lib::seq<64, 1>, false>>>",
+        launch="KERNEL::kPerCu, lib::card",
+        call=(
+            f"lib::make_kernel<KERNEL::kPerCu, lib::card>(KERNEL{{}}, part1{setup}, KERNEL::Threads(), 0, "
+            f"part0{setup})(lib::Stream{{argument0.id}})"
+        ),
+        guard="!(defined(HOST)) || defined(CARD)",
+        when=only(SHORT)[3].when,
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "turns", "field"),
+    [
+        ("lib::seq<64, kWide>", "lib::seq<32, kWide>", {1, 2, 3, 4}, "kernel"),
+        ("int kWide = 1", "int kWide = 3", {2, 4}, "kernel"),
+        ("/*kWide=*/2", "3", {1, 3}, "kernel"),
+        ("            run_instance<false>", "            run_instance<true>", {3, 4}, "kernel"),
+        ("shape, kOdd>", "shape, true>", {3, 4}, "kernel"),
+        ("a.lengths != nullptr", "a.lengths == nullptr", {1, 2, 3, 4}, "when"),
+        ("a.parts * 64", "a.parts * 128", {3, 4}, "when"),
+        ("a.few < a.many", "a.few <= a.many", {1, 2, 3, 4}, "when"),
+        ("(128 == 128", "(K == 128", {1, 2, 3, 4}, "when"),
+        ("<trait_0, lib::card>(const", "<trait_0, lib::other>(const", {1, 2, 3, 4}, "dispatch_trait"),
+        ("<per_cu, lib::card>", "<per_cu>", {1, 2, 3, 4}, "launch"),
+        ("kPerCu;", "kPerCu + 1;", {1, 2, 3, 4}, "launch"),
+        ("threads, 0,", "threads, 64,", {1, 2, 3, 4}, "call"),
+        ("Stream{s.id}", "Stream{s.log}", {1, 2, 3, 4}, "call"),
+        ("defined(CARD)", "defined(CARDS)", {1, 2, 3, 4}, "guard"),
+    ],
+)
+def test_one_changed_word_is_named(old: str, new: str, turns: set[int], field: str) -> None:
+    assert old in LONG
+    theirs = only(LONG.replace(old, new, 1))
+    found = {
+        turn: lines
+        for turn, (one, other) in enumerate(zip(theirs, only(SHORT), strict=False), 1)
+        if (lines := differences(one, other))
+    }
+    assert set(found) == turns
+    assert all(any(line.startswith(f"{field}: upstream '") for line in lines) for lines in found.values()), found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "count"),
+    [
+        ("(128 == 128 &&", "(64 == 128 &&", 2),
+        ("std::is_same_v<FmhaMasks::NoMask,", "std::is_same_v<FmhaMasks::CausalMask,", 2),
+        ("false == false", "true == false", 2),
+        ("        } else if (a.length % (a.parts * 64) == 0) {", "        }\n        {", None),
+    ],
+)
+def test_other_variants_are_another_number_of_launches(old: str, new: str, count: int | None) -> None:
+    assert old in LONG
+    text = LONG.replace(old, new, 1)
+    if count is None:
+        with pytest.raises(CppTextError, match="a bare block"):
+            only(text)
+    else:
+        assert len(only(text)) == count != len(only(SHORT))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("using k_ = kernel;", "prepare(a);", "'prepare(argument1)' is no declaration, no known call and no launch"),
+        ("using k_ = kernel;", "a.rows = 2;", "is no declaration"),
+        ("using k_ = kernel;", "for(;;) {}", "a loop or a bare block"),
+        ("using k_ = kernel;", "return;", "is no declaration"),
+        ("using k_ = kernel;", "using k_ = instance<true, 1>::kernel;", "instance is a template of the text"),
+        ("using k_ = kernel;", "const int r = lib::make_kernel<1>(kernel{}, 1)(s);", "launches inside a declaration"),
+        ("using k_ = kernel;", "\n#if A\n", "'# if A' inside a function"),
+        ("    lib::make_kernel", "    return lib::make_kernel", "is no declaration"),
+        ("(k_{},", "(thing,", "is not given a kernel object"),
+        ("struct instance {", "struct instance : base {", "is no plain class template"),
+        ("struct instance {", "struct instance { int x;", "'int x' in a class template is no alias"),
+        ("struct instance {", "struct instance { static void run();", "in a class template is no alias"),
+        ("struct instance {", "struct instance { static void run() {}", "an overload in a class template"),
+        ("struct instance {", "struct instance { template <int I> void go() {}", "is a template or an overload"),
+        ("bool kOdd, int", "bool... kOdd, int", "only parameters with one value each"),
+        ("bool kOdd, int", "bool, int", "only parameters with one value each"),
+        ("int kWide = 1", "int kWide", "parameter kWide is given no value"),
+        ("int kWide = 1", "int kWide = 1 + 1", "only names and numbers"),
+        ("instance<kOdd>::run(s, a)", "instance<kOdd, 1, 2>::run(s, a)", "of 2 parameters is given 3"),
+        ("instance<kOdd>::run(s, a)", "instance<kOdd>::go(s, a)", "calls no function of instance"),
+        ("instance<kOdd>::run(s, a)", "instance<kOdd>::run(s)", "run of 2 parameters is given 1"),
+        ("instance<kOdd>::run(s, a)", "instance<kOdd>::run(s, a + 1)", "only names and numbers"),
+        ("instance<kOdd>::run(s, a)", "instance<kOdd>::run(s, a).more()", "calls no function of instance"),
+        ("instance<kOdd>::run(s, a)", "run_instance<kOdd>(s, a)", "calls itself"),
+        ("            run_instance<true>(s, a)", "            run_instance(s, a)", "calls no function of run_instance"),
+        ("            run_instance<true>(s, a)", "            unknown<true>(s, a)", "no known call"),
+        ("(a.rows == 1", "(instance<kOdd>::fits(a)", "instance is a template of the text"),
+        ("#pragma clang diagnostic pop", "template <> void run_instance<true>(S s, A a) {}", "specialised there, too"),
+        ("#pragma clang diagnostic pop", "template <int I> void run_instance(S s) {}", "two templates 'run_instance'"),
+        ("#pragma clang diagnostic pop", "template <> struct instance<true> {};", "is no plain class template"),
+        ("#pragma clang diagnostic push", "#endif\n#if A", "compiled under other conditions"),
+        ("false == false", "false", "launches nothing"),
+    ],
+)
+def test_what_cannot_be_followed_is_an_error(old: str, new: str, message: str) -> None:
+    assert old in LONG
+    text = LONG.replace(old, new, 1)
+    if "nothing" in message:
+        text = text.replace("        run_instance</*kOdd=*/true>(s, a);", "")
+    with pytest.raises(CppTextError) as caught:
+        only(text)
+    assert message in str(caught.value)
+
+
+# What launches don't depend on: types in a signature and of template parameters, the note, separators.
+UNREAD = (
+    "own §::§ k3 {", "<§bool§ Odd", "§int§ Wide", "§static void§ start", "(§const lib::Stream&§ stream",
+    "§host_args§ args", "kargs§,§ grid] =", "{stream.id})§;§", "§void§ choose", "(stream, args)§;§ }",
+    "§template <> void§ host_launch_", '(§"name", 0§);',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("piece", ["", "{", ">", ";", "::", "if", "struct", "choose"])
+def test_a_damaged_text_never_breaks_the_reader(piece: str) -> None:
+    """One token replaced, at every place: the text is read as something else, or refused."""
+    check_every_damage(SHORT, lambda text: launches(text, ["host_launch_"]), piece, UNREAD, "\n")
+
+
+def value(text: str) -> Condition:
+    return decided(parse_condition(tokenize(text)))
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        ("128 == 128 && true != false", ""),
+        ("64 == 128", "false"),
+        ("a && 0 == 0", "a"),
+        ("std::is_same_v<FmhaFwdFp16, FmhaFwdFp8> || b", "b"),
+        ("!(std::is_same_v<X<1>, X<1>>)", "false"),
+        ("ck_tile::BlockAttentionBiasEnum::ALIBI == ck_tile::BlockAttentionBiasEnum::NO_BIAS", "false"),
+        ("std::is_same_v<X, Y>", "std::is_same_v<X, Y>"),
+        ("std::is_same_v<FmhaFwdFp16, FmhaMasks::NoMask>", "std::is_same_v<FmhaFwdFp16, FmhaMasks::NoMask>"),
+        ("A == A", "A == A"),
+        ("010 == 8", "010 == 8"),
+        ("true == 1", "true == 1"),
+        ("a == b ? 1 == 1 : c", "a == b ? 1 == 1 : c"),
+    ],
+)
+def test_constants_are_decided_only_where_they_are_known(text: str, known: str) -> None:
+    assert condition_text(value(text)) == known

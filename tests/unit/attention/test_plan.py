@@ -1,0 +1,168 @@
+"""What a plan gives its library: the C ABI's fields and pointers, workspaces, repeats; and how launches end badly."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ckpm.attention.appending import problem_of
+from ckpm.attention.arguments import append_fields, fwd_fields
+from ckpm.attention.errors import InvalidProblemError, LaunchError, NullPointerError, OtherKernelError
+from ckpm.attention.launch.appendkv_launching import fields as of_append
+from ckpm.attention.launch.buffers import prepare
+from ckpm.attention.launch.c_abi import Status
+from ckpm.attention.launch.device import Fault
+from ckpm.attention.launch.fwd_launching import fields as of_fwd
+from ckpm.attention.launch.harness import LaunchArguments
+from ckpm.attention.plan import Plan, Timing
+from ckpm.attention.problems.problem import Problem, Strides
+from ckpm.attention.registry import Registry
+from ckpm.matrix.problems.problem import Problem as TableProblem
+from ckpm.suites.appendkv_cases import appending
+from tests.unit.attention.fakes import POINTERS, PREFILL, FakeDevice, built, dispatcher, prefill
+
+SPLIT = Problem(family="fwd_splitkv", splits=3, seqlen_k=300, lse=True, nhead_q=4, nhead_k=2)
+
+
+def split() -> tuple[Plan, FakeDevice]:
+    over, device = dispatcher(
+        Registry((*built("fwd_splitkv", dtype="bf16"), *built("fwd_splitkv_combine", dtype="bf16")))
+    )
+    return over.plan(SPLIT), device
+
+
+SPLIT_POINTERS = dict.fromkeys(("q", "k", "v", "o", "lse"), 4096)
+TABLE = TableProblem(
+    name="t", suite="", tier="", group="", seqlens_q=(40, 20), seqlens_k=(70, 25), nhead_q=4, nhead_k=2, pool_pages=100
+)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"mask": "bottom_right", "window_left": 9, "window_right": 3, "lse": True},
+        {"bias": "alibi", "lse": True},
+        {"logits_soft_cap": 5.0, "mask": "top_left", "window_right": 0},
+        {"page_size": 16, "kv_layout": "vectorized", "dtype": "fp16"},
+        {"page_size": 16, "kv_table": "vllm", "hdim_q": 256, "hdim_v": 256},
+        {"page_size": 16, "sink_size": 4, "mask": "bottom_right", "window_left": 9, "window_right": 0},
+        {"dtype": "fp8bf16", "qscale": "kv_blockscale", "page_size": 1024},
+    ],
+)
+def test_prefill_s_fields_are_those_of_the_suites(changes: dict[str, Any]) -> None:
+    """suites launches by fields that attention/launch/buffers.py fills; a random one is left to each of them."""
+    table = replace(TABLE, **changes)
+    prepared = prepare(table)
+    paged = {"table_width": prepared.table.width} if table.kv_table == "vllm" else {}
+    mine = replace(PREFILL, **{**changes, **paged})
+    over, device = dispatcher(Registry(built("batch_prefill", "ckpm", dtype=mine.dtype, hdim_q=mine.hdim_q)))
+    pointers = dict.fromkeys(over.plan(mine).inputs, 4096) | dict.fromkeys(over.plan(mine).outputs, 4096)
+    over.plan(mine).run(pointers)
+    given, wanted = device.launched[0].values(), LaunchArguments(**prepared.fields).values()
+    assert {name for name in given if given[name] != wanted[name]} <= set(pointers)
+    assert {name: given[name] for name in pointers} == pointers
+    assert set(prepared.pointers) == set(pointers)
+
+
+@pytest.mark.parametrize("mode", ["batch", "group"])
+@pytest.mark.parametrize("splits", [0, 3])
+def test_fwd_s_fields_are_those_of_the_suites(mode: str, splits: int) -> None:
+    lengths = (40, 40) if mode == "batch" else (40, 20)
+    changes: dict[str, Any] = {"mode": mode, "lse": True, "mask": "bottom_right", "window_right": 0, "hdim_v": 64}
+    table = replace(TABLE, **{**changes, "seqlens_q": lengths, "seqlens_k": (70, 70), "pool_pages": 0})
+    family = "fwd_splitkv" if splits else "fwd"
+    sizes = {"total_q": 60, "total_k": 140} if mode == "group" else {"total_q": 0}
+    mine = replace(PREFILL, family=family, page_size=0, pool_pages=0, splits=splits, **{**changes, **sizes})
+    filled = fwd_fields(mine)
+    assert {name: filled.get(name, 0) for name in of_fwd(table, splits)} == of_fwd(table, splits)
+
+
+@pytest.mark.parametrize("given", [{}, {"rope": "half"}, {"rope": "inter", "page": 128, "rotary_dim": 64}])
+def test_append_s_fields_are_those_of_the_suites(given: dict[str, Any]) -> None:
+    asked = appending(seqlen_q=5, seqlens_k=(30, 17), seqlen_knew=40, **given)
+    assert append_fields(problem_of(asked, "gfx950")) == of_append(asked)
+
+
+def test_strides_that_are_given_reach_the_library() -> None:
+    over, device = dispatcher(prefill())
+    over.plan(replace(PREFILL, strides=(("k", Strides(1024, 512, 700)), ("q", Strides(0, 128, 600))))).run(POINTERS)
+    said = device.launched[0]
+    assert (said.nhead_stride_q, said.stride_q) == (128, 600)
+    assert (said.batch_stride_k, said.nhead_stride_k, said.stride_k) == (1024, 512, 1024)  # a page is a token
+    assert (said.batch_stride_v, said.nhead_stride_v, said.stride_v) == (256, 128, 256)
+
+
+def test_a_missing_pointer_is_named() -> None:
+    over, device = dispatcher(prefill())
+    plan = over.plan(PREFILL)
+    for name in POINTERS:
+        for gone in ({**POINTERS, name: 0}, {other: at for other, at in POINTERS.items() if other != name}):
+            with pytest.raises(NullPointerError, match=f"{name} is null, and batch_prefill needs it"):
+                plan.run(gone)
+    with pytest.raises(TypeError, match="no field 'kw'"):
+        plan.run({**POINTERS, "kw": 1})
+    assert not device.launched
+
+
+def test_what_a_family_has_no_field_for_is_refused() -> None:
+    over, _ = dispatcher(Registry(built("fwd", dtype="bf16", hdim_q=128)))
+    with pytest.raises(InvalidProblemError, match="fwd has no field for sinks"):
+        over.plan(Problem(sink_logits=True))
+
+
+def test_workspaces_are_sized_kept_and_each_stream_s_own() -> None:
+    plan, device = split()
+    rows = 3 * 4 * 128
+    assert plan.workspaces == {"o_acc": rows * 128 * 4, "lse_acc": rows * 4}
+    for stream in (0, 0, 7, 0, 7):
+        plan.run(SPLIT_POINTERS, stream=stream)
+    accs = [(one.stream or 0, one.o_acc, one.lse_acc) for one in device.launched]
+    assert accs[0] == accs[1] == accs[3]
+    assert accs[2] == accs[4]
+    assert {accs[0][1], accs[0][2]}.isdisjoint((accs[2][1], accs[2][2]))
+    assert sorted(block.size for block in device.hip.memory.values()) == sorted(2 * [*plan.workspaces.values()])  # type: ignore[attr-defined]
+    plan.close()
+    assert sorted(device.hip.freed) == sorted(device.hip.memory)  # type: ignore[attr-defined]
+
+
+def test_timing_is_the_library_s_mean_or_cold_launches_one_by_one() -> None:
+    over, device = dispatcher(prefill())
+    plan = over.plan(PREFILL)
+    assert plan.run(POINTERS).milliseconds == ()
+    with pytest.raises(ValueError, match="not timed"):
+        assert plan.run(POINTERS).median
+    warm = plan.run(POINTERS, timing=Timing(warmups=3, repeats=20))
+    assert (warm.milliseconds, warm.median) == ((1.5,), 1.5)
+    assert (device.launched[-1].warmup, device.launched[-1].repeat) == (3, 20)
+    device.launched.clear()
+    cold = plan.run(POINTERS, timing=Timing(warmups=2, repeats=4, cold_bytes=64))
+    assert cold.milliseconds == (1.5,) * 4
+    assert [(one.warmup, one.repeat) for one in device.launched] == [(1, 1), *[(0, 1)] * 4]
+    assert len(device.hip.freed) == len(device.hip.memory) == 1  # type: ignore[attr-defined]
+
+
+def test_a_refusal_and_a_fault_are_one_error() -> None:
+    over, device = dispatcher(prefill(), FakeDevice(answer=lambda said: Status.BAD_PROBLEM))
+    with pytest.raises(LaunchError, match="bad_problem: said by the library"):
+        over.plan(PREFILL).run(POINTERS)
+    device.failure = Fault(kind="page", message="load outside the allocations", error=700)
+    with pytest.raises(LaunchError, match="load outside the allocations"):
+        over.plan(PREFILL).run(POINTERS)
+    assert device.failure is None  # recovered
+    device.failure = Fault(kind="page", message="late fault", error=700)
+    with pytest.raises(LaunchError, match="faulted: late fault"):
+        over.plan(PREFILL).finish()
+
+
+def test_another_kernel_than_the_chosen_is_an_error() -> None:
+    """Libraries of fwd's families dispatch by themselves: what an order chose must be what ran."""
+    over, device = dispatcher(Registry(built("fwd", dtype="bf16", hdim_q=128)), order="seqtune")
+    plan = over.plan(Problem())
+    device.chosen = ("fmha_fwd_another",)
+    with pytest.raises(OtherKernelError, match="it ran fmha_fwd_another and not fmha_fwd_d128"):
+        plan.run(dict.fromkeys(("q", "k", "v", "o"), 4096))
+    device.chosen = (plan.stages[0].name,)
+    assert plan.run(dict.fromkeys(("q", "k", "v", "o"), 4096)).kernels == device.chosen

@@ -1,0 +1,213 @@
+"""What a problem may say: every setter, and one clear error for what contradicts itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ckpm.attention.errors import DimensionError, InvalidProblemError, OverlapError
+from ckpm.attention.problems.builder import ProblemBuilder
+from ckpm.attention.problems.problem import Problem, Strides
+from ckpm.attention.problems.shapes import broken_rules, from_shape, to_shape, to_table_problem
+from ckpm.attention.problems.validation import overlapping, validated
+from ckpm.matrix.configurations.validation import RULES
+from ckpm.matrix.problems.testing import Shape, shapes
+from tests.unit.attention.fakes import PREFILL
+
+
+def test_every_setter_says_its_own() -> None:
+    build = ProblemBuilder()
+    setters: dict[str, tuple[ProblemBuilder, dict[str, Any]]] = {
+        "family": (build.family("fwd_splitkv"), {"family": "fwd_splitkv"}),
+        "arch": (build.arch("gfx942"), {"arch": "gfx942"}),
+        "dtype": (build.dtype("fp16"), {"dtype": "fp16"}),
+        "batch": (build.batch(3), {"batch": 3, "mode": "batch"}),
+        "group": (build.group(3, 300, 200), {"batch": 3, "mode": "group", "total_q": 300, "total_k": 200}),
+        "lengths": (build.lengths(5, 9, ragged=True), {"seqlen_q": 5, "seqlen_k": 9, "ragged": True}),
+        "one length": (build.lengths(5), {"seqlen_q": 5, "seqlen_k": 5}),
+        "heads": (build.heads(8, 2), {"nhead_q": 8, "nhead_k": 2}),
+        "hdims": (build.hdims(192, 128), {"hdim_q": 192, "hdim_v": 128}),
+        "layout": (build.layout("BHSD"), {"layout": "BHSD"}),
+        "vlayout": (build.vlayout("col"), {"vlayout": "col"}),
+        "strides": (build.strides("q", 1, 2, 3), {"strides": (("q", Strides(1, 2, 3)),)}),
+        "mask": (build.mask("window", 4, 5), {"mask": "window", "window_left": 4, "window_right": 5}),
+        "sink": (build.sink(4, logits=True), {"sink_size": 4, "sink_logits": True}),
+        "bias": (build.bias("alibi", per_batch=True), {"bias": "alibi", "alibi_per_batch": True}),
+        "dropout": (
+            build.dropout(0.5, 7, 8, store=True),
+            {"p_drop": 0.5, "dropout_seed": 7, "dropout_offset": 8, "store_randval": True},
+        ),
+        "lse": (build.lse(), {"lse": True}),
+        "soft_cap": (build.soft_cap(30.0), {"logits_soft_cap": 30.0}),
+        "scale": (build.scale(0.5), {"scale": 0.5}),
+        "scales": (build.scales("pertensor", (1.0, 2.0, 3.0)), {"qscale": "pertensor", "descales": (1.0, 2.0, 3.0)}),
+        "pages": (
+            build.pages(16, 99, layout="vectorized"),
+            {"page_size": 16, "pool_pages": 99, "kv_layout": "vectorized"},
+        ),
+        "page_table": (build.page_table("vllm", 12), {"kv_table": "vllm", "table_width": 12}),
+        "cu_seqlens": (build.cu_seqlens(), {"cu_seqlens": True}),
+        "dbias": (build.dbias(), {"dbias": True}),
+        "deterministic": (build.deterministic(), {"deterministic": True}),
+        "splits": (build.splits(4), {"splits": 4}),
+        "new_keys": (build.new_keys(9, "half", 64), {"seqlen_knew": 9, "rope": "half", "rotary_dim": 64}),
+    }
+    plain = dataclasses.asdict(Problem())
+    said: set[str] = set()
+    for name, (builder, wanted) in setters.items():
+        got = {field: getattr(builder._problem, field) for field in plain}
+        assert {f: v for f, v in got.items() if v != getattr(Problem(), f)} == {
+            f: v for f, v in wanted.items() if v != getattr(Problem(), f)
+        }, name
+        said |= set(wanted)
+    assert said == set(plain), "a field without a setter"
+
+
+def test_a_builder_builds_what_can_be_posed() -> None:
+    problem = ProblemBuilder().heads(8, 2).lengths(512, 700).mask("top_left", right=0).dtype("fp16").lse().build()
+    assert problem == Problem(
+        nhead_q=8, nhead_k=2, seqlen_q=512, seqlen_k=700, mask="top_left", window_right=0, dtype="fp16", lse=True
+    )
+    with pytest.raises(InvalidProblemError, match="8 is no multiple of nhead_k 3"):
+        ProblemBuilder().heads(8, 3).build()
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"batch": -1}, DimensionError, "batch is -1: it must be a whole number from 1 to 2147483647"),
+        ({"nhead_q": 0}, DimensionError, "nhead_q is 0"),
+        ({"seqlen_k": 2**31}, DimensionError, "seqlen_k is 2147483648"),
+        ({"batch": 2**20, "seqlen_q": 2**20}, DimensionError, "batch * seqlen_q is 1099511627776"),
+        ({"hdim_q": 1.5}, DimensionError, "hdim_q is 1.5"),
+        ({"seqlen_q": True}, DimensionError, "seqlen_q is True"),
+        ({"window_left": -2, "mask": "window"}, DimensionError, "window_left is -2"),
+        ({"strides": (("q", Strides(0, 0, -128)),)}, DimensionError, "row stride of q is -128"),
+        ({"hdim_q": 2**31 - 8, "nhead_q": 2}, DimensionError, "stride of q"),
+        ({"mask": "causal"}, InvalidProblemError, "mask 'causal' is none of no, top_left, bottom_right, window"),
+        ({"arch": "gfx1"}, InvalidProblemError, "arch 'gfx1' is none of gfx90a, gfx942"),
+        ({"dtype": "fp64", "kv_layout": "vectorized"}, InvalidProblemError, "dtype 'fp64' is none of"),
+        ({"dtype": "fp64"}, InvalidProblemError, "dtype 'fp64' is none of"),
+        ({"window_left": 3}, InvalidProblemError, "a window or sink tokens need a mask"),
+        ({"p_drop": 1.0}, InvalidProblemError, "p_drop 1.0 is not in [0, 1)"),
+        ({"p_drop": float("nan")}, InvalidProblemError, "p_drop nan is not in [0, 1)"),
+        ({"logits_soft_cap": float("inf")}, InvalidProblemError, "must be finite"),
+        ({"store_randval": True}, InvalidProblemError, "store_randval needs dropout"),
+        ({"qscale": "pertensor"}, InvalidProblemError, "fp8bf16 needs a qscale, other dtypes have none"),
+        ({"splits": 2}, InvalidProblemError, "takes 1 to 128 splits, not 2"),
+        ({"family": "fwd_splitkv", "splits": 200}, InvalidProblemError, "takes 1 to 128 splits, not 200"),
+        ({"deterministic": True}, InvalidProblemError, "deterministic and dbias belong to the backward"),
+        ({"dbias": True, "bias": "bias"}, InvalidProblemError, "deterministic and dbias belong to the backward"),
+        ({"family": "bwd_dq_dk_dv", "dbias": True}, InvalidProblemError, "dbias needs an elementwise bias"),
+        ({"family": "bwd_dq_dk_dv", "seqlen_k": 0}, InvalidProblemError, "needs queries and keys, not 128 and 0"),
+        ({"family": "bwd_dq_dk_dv", "logits_soft_cap": 5.0}, InvalidProblemError, "has no soft cap, sinks"),
+        (
+            {"family": "bwd_dq_dk_dv", "deterministic": True, "seqlen_q": 2**20, "nhead_q": 32},
+            DimensionError,
+            "a split's dQ, in elements, of the whole batch, is 4294967296",
+        ),
+        ({"seqlen_knew": 3}, InvalidProblemError, "belong to fwd_appendkv"),
+        ({"total_q": 3}, InvalidProblemError, "belong to group mode"),
+        ({"page_size": 16, "pool_pages": 3}, InvalidProblemError, "fwd reads no pages: page_size must be 0"),
+        ({"family": "batch_prefill"}, InvalidProblemError, "reads K and V from pages: page_size must be positive"),
+        ({"hdim_q": 12}, InvalidProblemError, "hdim_q 12; head dims are positive multiples of 8"),
+        ({"logits_soft_cap": 1.0, "bias": "bias"}, InvalidProblemError, "logits with bias bias"),
+        ({"strides": (("q", Strides(0, 1, 2)), ("q", Strides(0, 1, 2)))}, InvalidProblemError, "given once each"),
+        ({"strides": (("lse", Strides(0, 1, 2)),)}, InvalidProblemError, "not for ['lse']"),
+        ({"nhead_q": 2, "strides": (("q", Strides(2**15, 64, 256)),)}, OverlapError, "a step of 64 leads into the 128"),
+        ({"strides": (("k", Strides(0, 128, 64)),)}, OverlapError, "strides of k"),
+    ],
+)
+def test_what_contradicts_itself_is_one_error(changes: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as raised:
+        validated(dataclasses.replace(Problem(), **changes))
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"pool_pages": 0}, "pool_pages must say how many pages"),
+        ({"kv_table": "vllm", "table_width": 3}, "a table row of 3 pages of 1 doesn't hold seqlen_k 70"),
+        ({"page_size": 4, "kv_layout": "vectorized"}, "pages of a multiple of 8 tokens for bf16"),
+        ({"page_size": 3}, "page_size 3 (batch_prefill_page_size_is_a_power_of_two"),
+        ({"family": "fwd_pagedkv"}, "fwd_pagedkv reads linear pages by a vllm table"),
+    ],
+)
+def test_pages_that_contradict_themselves(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidProblemError) as raised:
+        validated(dataclasses.replace(PREFILL, **changes))
+    assert message in str(raised.value)
+
+
+def test_rules_are_the_matrix_s_own_words() -> None:
+    """Of `python -m matrix validate`; those that CK's own kernels contradict are left to the registry."""
+    (line,) = broken_rules(Problem(hdim_q=12))
+    text = RULES["head_dims_are_multiples_of_8"].complaint(12, 128)
+    assert line.startswith(f"{text} (head_dims_are_multiples_of_8: ")
+    assert RULES["family_has_its_mode"].contradiction
+    assert broken_rules(dataclasses.replace(PREFILL, mode="batch", total_q=0)) == []
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 24), st.integers(1, 4)), max_size=3),
+    st.integers(1, 4),
+)
+def test_overlap_is_seen_where_two_elements_have_one_place(steps: list[tuple[int, int]], together: int) -> None:
+    """Whatever shares a place is refused; of what doesn't, only axes that interleave may be."""
+    places = [0]
+    for step, count in steps:
+        places = [place + step * index for place in places for index in range(count)]
+    elements = [place + index for place in places for index in range(together)]
+    shared = len(set(elements)) < len(elements)
+    if shared:
+        assert overlapping(steps, together)
+    reached, nested = together, True
+    for step, count in sorted(steps):
+        nested &= count == 1 or step >= reached
+        reached += (count - 1) * step
+    assert bool(overlapping(steps, together)) is not nested
+
+
+def test_contiguous_strides_are_those_of_an_array() -> None:
+    import numpy as np
+
+    p = Problem(batch=2, seqlen_q=5, seqlen_k=7, nhead_q=4, nhead_k=2, hdim_q=16, hdim_v=24)
+    for layout, axes in (("BSHD", (0, 2, 1)), ("BHSD", (0, 1, 2))):
+        posed = dataclasses.replace(p, layout=layout)
+        for tensor, heads, length, hdim in (("q", 4, 5, 16), ("k", 2, 7, 16), ("v", 2, 7, 24), ("o", 4, 5, 24)):
+            shape = (2, heads, length, hdim) if layout == "BHSD" else (2, length, heads, hdim)
+            own = [step // 2 for step in np.empty(shape, np.float16).strides]
+            assert dataclasses.astuple(posed.stride(tensor)) == tuple(own[axis] for axis in axes), (layout, tensor)
+
+
+def test_shapes_of_the_testing_matrix_become_problems_and_back() -> None:
+    """Each field that a shape decides survives; what it leaves open is filled by the family."""
+    kept = [field.name for field in dataclasses.fields(Shape) if field.name not in ("name", "tier", "direction")]
+    opened = {"mode", "qscale", "page_size", "paged_kv", "kv_layout", "kv_table", "dbias"}
+    tried = [shape for shape in shapes("smoke") if shape.direction == "fwd"]
+    assert len(tried) > 20
+    for shape in tried:
+        if shape.impossible:
+            continue
+        back = to_shape(from_shape(shape, "fwd"))
+        assert {name: getattr(back, name) for name in kept if name not in opened} == {
+            name: getattr(shape, name) for name in kept if name not in opened
+        }
+
+
+@pytest.mark.parametrize("family", ["fwd", "fwd_splitkv", "fwd_pagedkv", "batch_prefill"])
+def test_a_shape_s_problem_can_be_posed(family: str) -> None:
+    problem = from_shape(Shape(seqlen_q=100, seqlen_k=300, mask="top_left", dtype="bf16"), family)
+    assert validated(problem) is problem
+    assert (problem.mask, problem.window_left, problem.window_right) == ("top_left", -1, 0)
+
+
+def test_a_ragged_batch_promises_no_whole_tiles() -> None:
+    p = dataclasses.replace(PREFILL, mode="batch", total_q=0, seqlen_k=256, ragged=True)
+    assert to_table_problem(p).seqlens_k == (256, 255)
+    assert to_table_problem(dataclasses.replace(p, ragged=False)).seqlens_k == (256, 256)

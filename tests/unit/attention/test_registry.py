@@ -1,0 +1,201 @@
+"""Kernels by declaration and from libraries; no kernel twice, none unknown; exported and read back."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ckpm.attention.errors import DuplicateKernelError, RegistryError, RegistryVersionError, UnknownKernelError
+from ckpm.attention.kernel_sets import kernel_set
+from ckpm.attention.registry import FORMAT, Registry
+from ckpm.base.errors import LibraryMismatchError, RecordError
+from ckpm.base.files import sha256_of
+from ckpm.matrix.dialects import dialect, upstreams
+from ckpm.matrix.enumeration import enumerate_keys
+from tests.unit.attention.fakes import ARCH, built
+
+
+def test_a_set_holds_what_its_values_name() -> None:
+    """Against the whole family, filtered here by hand."""
+    every = enumerate_keys(dialect(upstreams()["aiter"].dialect).family("fwd"), arch=ARCH)
+    chosen = kernel_set(
+        "fwd", ARCH, dtype="bf16", hdim_q=128, mask="*", bias=("no", "alibi"), tile={"bm0": 128}, warp={"wk0": 16}
+    )
+    wanted = [
+        key.name
+        for key in every
+        if (key.dtype, key.hdim_q, key.tile.bm0, key.tile.wk0) == ("bf16", 128, 128, 16) and key.bias != "bias"
+    ]
+    assert [one.name for one in chosen] == wanted
+    assert len(wanted) > 50
+    assert {one.key.mask for one in chosen} == {"no", "mask"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"dtyp": "bf16"}, "a kernel has no field 'dtyp'; did you mean 'dtype'?"),
+        ({"tile": {"rm0": 4}}, "a kernel has no field 'rm0'; did you mean 'bm0'?"),
+        ({"wave": {"wm0": 4}}, "a kernel has no field 'wm0'; did you mean 'rm0'?"),
+        ({"dtype": "bf17"}, "has no kernel with dtype 'bf17' beside what comes before it; those have bf16, fp16"),
+        ({"dtype": "bf16", "tile": {"bm0": 3}}, "has no kernel with tile.bm0 3 beside"),
+    ],
+)
+def test_a_set_with_an_unknown_field_or_value_is_refused(asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(UnknownKernelError) as raised:
+        kernel_set("fwd", ARCH, **asked)
+    assert message in str(raised.value)
+
+
+def test_a_kernel_is_registered_once() -> None:
+    declared = kernel_set("fwd", ARCH, dtype="bf16", hdim_q=128, mode="batch", tile={"bm0": 128})
+    registry = Registry(declared)
+    with pytest.raises(DuplicateKernelError, match="is declared already"):
+        registry.add(declared[-1:])
+    version = registry.version
+    compiled = [replace(one, library=Path("/somewhere/libckpm.so")) for one in declared[:2]]
+    registry.add(compiled)  # what was declared is now built
+    assert (len(registry), registry.version) == (len(declared), version + 1)
+    assert [one.library is not None for one in registry.instances()].count(True) == 2
+    with pytest.raises(DuplicateKernelError, match="registered from /somewhere/"):
+        registry.add([replace(compiled[0], library=Path("/elsewhere"))])
+    with pytest.raises(DuplicateKernelError, match="registered from"):
+        registry.add(declared[:1])
+
+
+def test_nothing_of_a_refused_batch_is_added() -> None:
+    declared = kernel_set("fwd", ARCH, dtype="bf16", hdim_q=128, mode="batch", tile={"bm0": 128})
+    registry = Registry(declared[:1])
+    with pytest.raises(DuplicateKernelError):
+        registry.add([declared[1], declared[0]])
+    assert len(registry) == 1
+
+
+def test_libraries_may_have_the_same_second_stage() -> None:
+    stages = built("fwd_splitkv_combine", dtype="bf16", hdim_q=128)
+    other = [replace(one, library=Path("/other/libckpm.so")) for one in stages]
+    assert len(Registry((*stages, *other))) == 2 * len(stages)
+
+
+def test_priority_comes_before_order() -> None:
+    kernels = kernel_set("fwd", ARCH, dtype="bf16", hdim_q=128, mode="batch", tile={"bm0": 128})[:3]
+    registry = Registry(kernels)
+    registry.set_priority([kernels[2].name], 5)
+    assert [one.name for one in registry.instances()] == [kernels[index].name for index in (2, 0, 1)]
+    with pytest.raises(UnknownKernelError, match="no kernel nothing is registered"):
+        registry.set_priority(["nothing"], 1)
+    assert registry.find(kernels[1].name, ARCH).key == kernels[1].key
+    with pytest.raises(UnknownKernelError, match="for gfx942"):
+        registry.find(kernels[1].name, "gfx942")
+
+
+def library(folder: Path, names: list[str]) -> Path:
+    """A library of nothing with a manifest that lists kernels of aiter."""
+    file = folder / "libckpm.so"
+    file.write_bytes(b"no code")
+    counts = dict.fromkeys(
+        ("vgpr", "agpr", "sgpr", "vgpr_spills", "sgpr_spills", "lds_bytes", "scratch_bytes", "occupancy_waves"), 1
+    )
+    texts = ("upstream_identity", "selection", "toolchain", "identity", "flags", "link_flags")
+    manifest = {
+        **dict.fromkeys(texts, "x"), "library": "libckpm.so", "archs": [ARCH], "upstream": "aiter", "unit_size": 8,
+        "dialect": upstreams()["aiter"].dialect, "mask_impl": "simplified",
+        "artifacts": {"libckpm.so": sha256_of(file)},
+        "kernels": {name: {"archs": {ARCH: counts} if index else {}} for index, name in enumerate(names)},
+    }  # fmt: skip
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return file
+
+
+def test_a_library_brings_the_kernels_that_it_has_code_of(tmp_path: Path) -> None:
+    names = [one.name for one in kernel_set("fwd", ARCH, dtype="bf16", hdim_q=128, mode="batch", tile={"bm0": 128})[:3]]
+    file = library(tmp_path, names)
+    registry = Registry()
+    added = registry.add_library(file, priority=2)
+    assert [(one.name, one.library, one.priority) for one in added] == [(name, file, 2) for name in names[1:]]
+    assert registry.instances(ARCH, "fwd") == added
+    assert registry.instances("gfx942") == registry.instances(ARCH, "fwd_splitkv") == ()
+    with pytest.raises(DuplicateKernelError):
+        registry.add_library(file)
+    file.write_bytes(b"other code")
+    with pytest.raises(LibraryMismatchError):
+        Registry().add_library(file)
+    (tmp_path / "manifest.json").unlink()
+    with pytest.raises(RecordError):
+        Registry().add_library(file)
+
+
+def test_what_is_exported_is_read_back(tmp_path: Path) -> None:
+    registry = Registry((*built("batch_prefill", dtype="fp16"), *kernel_set("fwd", ARCH, dtype="bf16", priority=3)))
+    registry.write(tmp_path / "r.json")
+    back = Registry.read(tmp_path / "r.json")
+    assert back.instances() == registry.instances()
+    assert len(back) > 100
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (
+            lambda d: d.update(format=FORMAT + 1),
+            RegistryVersionError,
+            f"of format {FORMAT + 1}, this program reads",
+        ),
+        (lambda d: d.pop("format"), RegistryError, "format: is missing"),
+        (lambda d: d.update(more=1), RegistryError, "more: no such field"),
+        (lambda d: d["kernels"].append(d["kernels"][0]), DuplicateKernelError, "is registered from"),
+        (lambda d: d["kernels"][0].update(name="fmha_fwd_d7"), UnknownKernelError, "no kernel of ck-2025-11"),
+        (lambda d: d["kernels"][0].update(name="what"), UnknownKernelError, "no kernel of ck-2025-11"),
+        (lambda d: d["kernels"][0].update(arch="gfx1"), RegistryError, "kernels[0].arch: 'gfx1' is none of"),
+        (lambda d: d["kernels"][0].update(dialect="old"), RegistryError, "kernels[0].dialect: 'old' is none of"),
+        (lambda d: d["kernels"][0].update(mask_impl="none"), RegistryError, "kernels[0].mask_impl: none of"),
+        (
+            lambda d: d["kernels"][0].update(priority="1"),
+            RegistryError,
+            "kernels[0].priority: is '1', expected a",
+        ),
+        (lambda d: d["kernels"][0].update(library=""), RegistryError, "kernels[0].library: is empty"),
+    ],
+)
+def test_a_damaged_registry_is_named(change: Any, error: type[Exception], message: str, tmp_path: Path) -> None:
+    file = tmp_path / "r.json"
+    Registry(built("batch_prefill", dtype="fp16", hdim_q=128)[:2]).write(file)
+    document = json.loads(file.read_text())
+    change(document)
+    file.write_text(json.dumps(document))
+    with pytest.raises(error) as raised:
+        Registry.read(file)
+    assert message in str(raised.value)
+
+
+def test_a_registry_that_is_no_json_is_named(tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text("{")
+    with pytest.raises(RegistryError, match="can't be read as a registry"):
+        Registry.read(tmp_path / "r.json")
+    with pytest.raises(RegistryError, match="can't be read as a registry"):
+        Registry.read(tmp_path / "none.json")
+
+
+def test_threads_lose_nothing() -> None:
+    kernels = kernel_set("fwd", ARCH, dtype=("bf16", "fp16"), hdim_q=128)
+    parts = [kernels[start::8] for start in range(8)]
+    registry = Registry()
+    barrier = threading.Barrier(8)
+
+    def add(part: Any) -> None:
+        barrier.wait()
+        for one in part:
+            registry.add([one])
+            assert one in registry.instances()
+
+    threads = [threading.Thread(target=add, args=(part,)) for part in parts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(registry), registry.version) == (len(kernels), len(kernels) + 1)

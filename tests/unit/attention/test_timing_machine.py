@@ -1,0 +1,63 @@
+"""The timing model's figures: each has a source and a value for both archs; published ones have a stream each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ckpm.attention.timing.machine import TABLE, cannot_see, numbers, values
+from ckpm.attention.timing.streams import ADD, EXPONENTIAL, LOAD, READ, dot, gemm, large
+from ckpm.base.errors import MeasureError, TableError
+
+
+def test_the_published_figures_of_gfx950() -> None:
+    """As ROCm/gfx950-gluon-tutorials and LLVM have them."""
+    known = values(numbers("gfx950"))
+    expected = {
+        "vector_cycles": 4, "transcendental_cycles": 8, "permlane_swap_cycles": 20, "matrix_read_cycles": 8,
+        "matrix_result_cycles": 4 * (12 - 8), "packed_after_matrix": 44 - 32, "lds_read_bytes": 64 * 4, "lds_queue": 8,
+        "lds_pair_bytes": 128, "memory_in_flight": 44 << 10, "memory_latency": 1000,
+    }  # fmt: skip
+    assert {name: known[name] for name in expected} == expected
+
+
+def test_gfx942_differs_where_its_documents_do() -> None:
+    known = values(numbers("gfx942"))
+    assert known["matrix_result_cycles"] == 4 * (11 - 8)
+    assert known["matrix_read_cycles"] == 32 - 28
+    assert known["lds_read_bytes"] == 32 * 4
+
+
+def test_doubts_are_marked() -> None:
+    doubtful = {name for name, number in numbers("gfx950").items() if number.doubtful}
+    assert {"memory_latency", "branch_cycles", "barrier_cycles", "matrix_read_cycles"} <= doubtful
+    assert doubtful.isdisjoint({"vector_cycles", "matrix_result_cycles", "lds_read_bytes"})
+    assert cannot_see()
+
+
+def test_an_arch_that_the_model_does_not_know() -> None:
+    with pytest.raises(MeasureError, match=r"nothing of gfx90a: add it to machine\.yaml"):
+        numbers("gfx90a")
+
+
+def test_a_figure_that_is_mistyped(tmp_path: Path) -> None:
+    file = tmp_path / "machine.yaml"
+    file.write_text(TABLE.read_text().replace("doubtful: true", "doubtfull: true", 1))
+    with pytest.raises(TableError, match=r"numbers\.issue_cycles\.doubtfull: unknown field"):
+        numbers("gfx950", file)
+
+
+def test_a_gemms_pass_has_the_documents_loads_and_mfmas() -> None:
+    """docs/tcp_bound_tile_model.md 3: 128x128 has 32 MFMAs a wave and 32 KB a pass, of 1 KB a load on four waves."""
+    body = gemm(128, 128, 3).body
+    assert (body.count("v_mfma"), body.count(LOAD), body.count(READ)) == (32, 8, 16)
+    assert body.count("s_waitcnt vmcnt(30)") == 4  # five buffers: four passes of 8 loads, less a slice's two
+
+
+def test_a_dot_fills_the_window_of_each_mfma() -> None:
+    body = dot(2, 7, 4, 1)
+    first, second = body.split(large())[1:]
+    assert first == ADD * 6
+    assert second.startswith(ADD + EXPONENTIAL * 2)
+    assert body.count(EXPONENTIAL) == 4

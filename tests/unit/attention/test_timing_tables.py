@@ -1,0 +1,185 @@
+"""V2 and V3 of the documents' tables: what is launched for a row, and what its figures become; and CK's own two."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ckpm.attention.timing import forward, modelling, ratios, tables
+from ckpm.attention.timing.checks import check, published
+from ckpm.attention.timing.record import Timed
+from ckpm.base.errors import MeasureError, TableError
+from ckpm.base.tablefile import load
+from ckpm.bench.figures import Figure
+from ckpm.bench.measure import performance_problems
+from ckpm.kernels.cli import main
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.keys import is_v3
+from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.selection import Selection, select
+from tests.unit.reports.timing_samples import timed
+
+KEYS = tuple(
+    select(dialect("prefill-v3"), Selection(archs=("gfx950",), tier="full", where=(tables.WHERE,)))
+)  # fmt: skip
+Launched = list[tuple[Problem, str, modelling.Asked]]
+
+
+class Place:
+    """A library whose launches have ``more`` workgroups than tiles. V2 takes a cycle a key, V3 two thirds."""
+
+    keys = KEYS
+
+    def __init__(self, launched: Launched, more: int = 0) -> None:
+        self.launched, self.more = launched, more
+
+    def provenance(self, tier: str) -> dict[str, str]:
+        return {"tier": tier, "arch": "gfx950"}
+
+    def timed(self, problem: Problem, named: str, asked: modelling.Asked) -> Timed | str:
+        self.launched.append((problem, named, asked))
+        key = next(key for key in KEYS if key.name == named)
+        tiles = -(-problem.seqlens_q[0] // key.tile.bm0) * problem.nhead_q
+        cycles = problem.seqlens_k[0] * (2 if is_v3(key.pipeline) else 3)
+        return timed(
+            problem=problem.name, kernel=named, cycles=cycles, launched=(tiles + self.more) * asked.heads
+        )  # fmt: skip
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
+    rows: Launched = []
+    monkeypatch.setattr(tables, "built", lambda *_: Path("lib.so"))
+    monkeypatch.setattr(modelling, "opened", lambda *_: Place(rows))
+    return rows
+
+
+def test_each_row_runs_the_last_tile_of_one_kv_head_on_both_versions(launched: Launched) -> None:
+    found = tables.model("*-h40q37k", "auto", Path("work")).problems
+    assert [(one.problem, one.launched) for one in found] == [
+        ("performance/published_fp8.tensor-h40q37k", 148 * 40), ("performance/published_fp8.tensor-h40q37k", 296 * 40),
+        ("performance/published_fp8.page-h40q37k", 148 * 40), ("performance/published_fp8.page-h40q37k", 296 * 40),
+    ]  # fmt: skip
+    assert [(p.nhead_q, p.nhead_k, p.mask, asked.workgroup) for p, _, asked in launched] == [
+        (1, 1, "no", workgroup) for workgroup in (147, 295) * 2
+    ]
+    assert ["_v3_" in name for _, name, _ in launched] == [True, False] * 2
+
+
+def test_a_row_with_one_kv_head_runs_as_it_is(launched: Launched) -> None:
+    tables.model("*.tensor-h16q65k", "auto", Path("work"))
+    assert [(p.nhead_q, p.nhead_k, asked.heads, asked.workgroup) for p, _, asked in launched] == [
+        (16, 1, 1, 255), (16, 1, 1, 511),
+    ]  # fmt: skip
+
+
+def test_a_grid_that_is_not_one_workgroup_a_tile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "built", lambda *_: Path("lib.so"))
+    monkeypatch.setattr(modelling, "opened", lambda *_: Place([], more=1))
+    with pytest.raises(MeasureError, match=r"tensor-q1k: 25 workgroups instead of one for each tile"):
+        tables.model("*.tensor-q1k", "auto", Path("work"))
+
+
+def test_a_launch_that_fails_and_a_kernel_that_is_missing_end_it(
+    launched: Launched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(MeasureError, match=r"no problem fits '\*nonsense\*'"):
+        tables.model("*nonsense*", "auto", Path("work"))
+    with monkeypatch.context() as lacking:
+        lacking.setattr(Place, "keys", [key for key in KEYS if is_v3(key.pipeline)])
+        with pytest.raises(MeasureError, match=r"tensor-q1k: no kernel with pipeline qr_async"):
+            tables.model("*.tensor-q1k", "auto", Path("work"))
+    assert len(launched) == 1  # V3
+    monkeypatch.setattr(Place, "timed", lambda *_: "the launch failed: why")
+    with pytest.raises(MeasureError, match=r"tensor-q1k: the launch failed: why"):
+        tables.model("*.tensor-q1k", "auto", Path("work"))
+
+
+def test_a_build_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ended = SimpleNamespace(returncode=30, stdout="1 kernel\n", stderr="error: no compiler")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: ended)
+    with pytest.raises(MeasureError, match="a library could not be built: 1 kernel\nerror: no compiler"):
+        tables.library("auto", tmp_path)
+
+
+def test_the_bench_has_the_documents_ratios(launched: Launched) -> None:
+    """V2 takes 1.5 times as long here: as much as published, or more, everywhere; 1.06 to 1.39 are the documents'."""
+    both = ratios.figures("auto", Path("work"))
+    assert [figure.measured for figure in both] == ["1.50, 1.50, 1.50"] * 2
+    assert [figure.met for figure in both] == [True, True]
+    assert [figure.target for figure in both] == [">= 1.11, 1.31, 1.39 (published)", ">= 1.06, 1.22, 1.31 (published)"]
+    assert len(launched) == 2 * 6
+
+
+def test_the_bench_says_where_a_ratio_is_missed(launched: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = Place.timed
+
+    def slower(self: Place, problem: Problem, named: str, asked: modelling.Asked) -> Timed | str:
+        one = plain(self, problem, named, asked)
+        assert isinstance(one, Timed)
+        missed = "tensor-q8k" in problem.name and "_v3_" in named
+        return timed(problem=one.problem, kernel=named, cycles=one.cycles * (2 if missed else 1), launched=one.launched)
+
+    monkeypatch.setattr(Place, "timed", slower)
+    assert [figure.met for figure in ratios.figures("auto", Path("work"))] == [False, True]
+
+
+def test_the_bench_writes_them_below_its_own(
+    launched: Launched, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in (
+        "bench_matrix.figures",
+        "bench_build.rendering",
+        "bench_build.graph",
+        "cold.figures",
+        "on_demand.figures",
+    ):
+        monkeypatch.setattr(f"ckpm.bench.command.{name}", lambda *_: [])
+    monkeypatch.setattr("ckpm.bench.command.locate", lambda *_, **__: None)
+    monkeypatch.setattr("ckpm.bench.command.detect", lambda *_, **__: None)
+    own = Figure("of its own", "1", "2", None)
+    monkeypatch.setattr("ckpm.bench.command.bench_build.merging", lambda *_: own)
+    monkeypatch.setattr("ckpm.bench.emulated.figures", lambda *_: [])
+    assert main(["bench", "--output", str(tmp_path / "bench.md")]) == 0
+    rows = (tmp_path / "bench.md").read_text().splitlines()[-3:]
+    assert rows[0] == "| of its own | 1 | 2 | - |"
+    assert all(row.startswith("| timing model: V3 ") and "| 1.50, 1.50, 1.50 |" in row for row in rows[1:])
+
+
+def test_the_bf16_checks_have_two_kernels_of_each_family_and_no_published_figure() -> None:
+    rows: Mapping[str, Any] = published(forward.SECTION)
+    assert list(rows) == list(forward.MASKS)
+    assert {check(name, field, 2.0).published for name, field in rows.items()} == {None}
+    assert {check(name, field, 2.0).error for name, field in rows.items()} == {None}
+    for family, where in forward.WHERE.items():
+        chosen = select(
+            dialect("ck-2025-11"), Selection(archs=("gfx950",), families=(family,), tier="full", where=(where,))
+        )
+        assert [(key.dtype, key.hdim_q) for key in chosen] == [("bf16", 128)] * 2
+        assert {"no" if key.mask == "no" else "yes" for key in chosen} == {"no", "yes"}
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "yes", "true"])
+def test_a_published_figure_is_a_number_above_0_or_null(tmp_path: Path, value: str) -> None:
+    file = tmp_path / "published.yaml"
+    file.write_text(
+        f"row: {{about: a, unit: x, published: {value}, measured: true, independent: true, source: s}}\n"
+    )  # fmt: skip
+    with pytest.raises(TableError, match=r"published: must be a number above 0, or null"):
+        check("row", load(file).get("row"), 1.0)
+
+
+def test_the_problems_of_the_tables_are_those_of_the_pull_request() -> None:
+    shapes = [
+        (p.nhead_q, p.nhead_k, p.seqlens_q[0], p.mask != "no")
+        for p in performance_problems("nightly")
+        if p.name.startswith(f"{tables.PUBLISHED[:-1]}tensor-")
+    ]
+    assert shapes == [
+        *((6, 1, 1024 << power, True) for power in range(8)), (16, 1, 65536, True), (40, 40, 37 * 1024, False),
+    ]  # fmt: skip

@@ -1,0 +1,100 @@
+"""The tuning database: what is measured is found by its problem, and a file that is none is said to be none."""
+
+from __future__ import annotations
+
+import dataclasses
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from ckpm.attention.errors import TuningCorruptError, TuningLockedError, TuningVersionError
+from ckpm.attention.tuning import SCHEMA, Best, Measurement, TuningDatabase
+from ckpm.base.errors import OutputError
+from tests.unit.attention.fakes import PREFILL
+
+
+def test_the_least_of_what_was_measured_is_best(tmp_path: Path) -> None:
+    base = TuningDatabase(tmp_path / "t.db")
+    base.add(PREFILL, "hip", [Measurement(kernel="a", value=3.0), Measurement(kernel="b", value=2.0, library="00ff")])
+    base.add(PREFILL, "hip", [Measurement(kernel="c", value=1.0), Measurement(kernel="a", value=2.5)])
+    again = TuningDatabase(tmp_path / "t.db")
+    assert again.measured(PREFILL, "hip") == (
+        Measurement(kernel="c", value=1.0),
+        Measurement(kernel="b", value=2.0, library="00ff"),
+        Measurement(kernel="a", value=2.5),
+    )
+    assert again.best(PREFILL, "hip", ["a", "b"]) == Best(kernel="b", value=2.0, unit="ms", compared=2)
+    assert again.best(PREFILL, "hip", ["d"]) is None
+    assert again.best(PREFILL, "emulator", ["a"]) is None
+
+
+def test_units_are_not_mixed(tmp_path: Path) -> None:
+    base = TuningDatabase(tmp_path / "t.db")
+    base.add(PREFILL, "hip", [Measurement(kernel="a", value=0.1, unit="modelled ms")])
+    base.add(PREFILL, "hip", [Measurement(kernel=name, value=value) for name, value in (("a", 9.0), ("b", 8.0))])
+    assert base.best(PREFILL, "hip", ["a", "b"]) == Best(kernel="b", value=8.0, unit="ms", compared=2)
+
+
+def test_problems_are_told_apart_by_their_shape_and_arch(tmp_path: Path) -> None:
+    base = TuningDatabase(tmp_path / "t.db")
+    base.add(PREFILL, "hip", [Measurement(kernel="a", value=1.0)])
+    for same in ({"dropout_seed": 5}, {"scale": 0.5}, {"pool_pages": 500}):
+        assert base.measured(dataclasses.replace(PREFILL, **same), "hip"), same
+    for other in ({"seqlen_k": 71}, {"lse": True}, {"nhead_q": 8}, {"arch": "gfx942"}, {"family": "fwd_pagedkv"}):
+        assert not base.measured(dataclasses.replace(PREFILL, **other), "hip"), other
+
+
+def test_a_locked_database_is_said_to_be_locked(tmp_path: Path) -> None:
+    file = tmp_path / "t.db"
+    TuningDatabase(file)
+    holder = sqlite3.connect(file)
+    holder.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(TuningLockedError, match="another process holds it locked for over 0 s"):
+        TuningDatabase(file, wait=0)
+    holder.rollback()
+    holder.close()
+    TuningDatabase(file, wait=0)
+
+
+def test_damaged_and_foreign_files_are_named(tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.db"
+    damaged.write_bytes(b"SQLite format 3\0" + b"x" * 5000)
+    with pytest.raises(TuningCorruptError, match="damaged one"):
+        TuningDatabase(damaged)
+    text = tmp_path / "text.db"
+    text.write_text("no database at all, and longer than a header of a hundred bytes" * 4)
+    with pytest.raises(TuningCorruptError, match="no tuning database"):
+        TuningDatabase(text)
+    foreign = tmp_path / "foreign.db"
+    with sqlite3.connect(foreign) as other:
+        other.execute("CREATE TABLE mine (x)")
+    other.close()
+    with pytest.raises(TuningCorruptError, match="another program wrote it"):
+        TuningDatabase(foreign)
+    with sqlite3.connect(foreign) as other:
+        assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("mine",)]
+    other.close()
+
+
+def test_another_schema_is_named(tmp_path: Path) -> None:
+    TuningDatabase(tmp_path / "t.db")
+    with sqlite3.connect(tmp_path / "t.db") as base:
+        base.execute(f"PRAGMA user_version = {SCHEMA + 1}")
+    base.close()
+    with pytest.raises(TuningVersionError, match=f"of schema {SCHEMA + 1}, this program knows {SCHEMA}"):
+        TuningDatabase(tmp_path / "t.db")
+
+
+def test_a_table_that_lost_a_column_is_damaged(tmp_path: Path) -> None:
+    base = TuningDatabase(tmp_path / "t.db")
+    with sqlite3.connect(tmp_path / "t.db") as other:
+        other.execute("ALTER TABLE measured DROP COLUMN library")
+    other.close()
+    with pytest.raises(TuningCorruptError, match="damaged"):
+        base.measured(PREFILL, "hip")
+
+
+def test_a_place_without_a_folder_can_t_be_written(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="can't be written"):
+        TuningDatabase(tmp_path / "no" / "t.db")

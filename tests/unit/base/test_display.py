@@ -1,0 +1,117 @@
+"""What is shown of a foreign text: seen by readers of their own, a terminal's rules and a CommonMark parser."""
+
+from __future__ import annotations
+
+import io
+import unicodedata
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from ckpm.base.display import code_span, markdown, one_line, printable, show
+
+HOSTILE = (
+    *("\x1b[31mred\x1b[0m", "\x1b]0;title\x07", "a\rb", "a\x08b", "\u202eabc", "\u2066a\u2069", "\u200fa", "a\u2028b"),
+    *("\x9b31m", "\ud800", "\0", "\ufeff", "a\nerror: b", "a\vb\fc", "\U000e0041"),
+)
+MARKUP = (
+    *("a|b", "`a`", "``", "<script>x</script>", "<!-- a", "&lt;", "&#124;", "[a](b)", "![a](b)", "*a*", "**a**", "_a_"),
+    *("~~a~~", "# a", "- a", "+ a", "1. a", "1) a", "> a", "---", "===", "a\\", "\\|", "<a@b.c>", "    a", "a  \nb"),
+    *("[a]: b", "~~~", "***", "__a__", "a_b_c", "_a b_", "|-|", "&a;", "@nobody", "a @nobody", "$x$", ""),
+)
+TEXTS = st.text() | st.lists(st.sampled_from([*HOSTILE, *MARKUP, " ", "a", "_", "*", "`", "|", "\n"])).map("".join)
+READER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
+
+
+def steers(one: str) -> bool:
+    """Whether a character does something to a terminal or its line instead of being drawn."""
+    return unicodedata.category(one) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
+@given(TEXTS)
+@example("".join(HOSTILE))
+def test_what_is_printed_steers_no_terminal(text: str) -> None:
+    assert not [one for one in printable(text) if steers(one) and one not in "\n\t"]
+    assert not [one for one in one_line(text) if steers(one)]
+    printable(text).encode()  # half a surrogate pair would be an error
+
+
+@given(st.text(st.characters(codec="ascii", exclude_categories=["Cc"])))
+def test_plain_text_stays_as_it_is(text: str) -> None:
+    assert printable(text) == one_line(text) == text
+    assert printable(f"{text}\n\t{text}") == f"{text}\n\t{text}"
+
+
+def test_a_line_break_can_forge_no_line_and_an_escape_can_be_read() -> None:
+    assert one_line("a\nerror: b") == "a\\nerror: b"
+    assert printable("a\x1b[31m\u202eb\n") == "a\\x1b[31m\\u202eb\n"
+    assert one_line("x" * 50, 10) == "xxxxxxxx.."
+
+
+def text_of(document: str) -> tuple[str, set[str]]:
+    """The text that a reader sees, and the kinds of tokens it is made of."""
+    kinds: set[str] = set()
+    words = []
+
+    def walk(tokens: list[Token]) -> None:
+        for token in tokens:
+            if token.children is None:
+                kinds.add(token.type)
+            walk(token.children or [])
+            words.extend([token.content] if token.type in ("text", "code_inline") else [])
+
+    walk(READER.parse(document))
+    return "".join(words), kinds
+
+
+PLAIN = {"text", "html_inline"}  # the comment that keeps `@name` from being a mention
+ITEM = {"bullet_list_open", "list_item_open", "paragraph_open", "paragraph_close", "list_item_close"}
+
+
+@given(TEXTS)
+@example("".join(MARKUP))
+def test_a_cell_shows_its_text_and_nothing_else(text: str) -> None:
+    shown = one_line(" ".join(text.split()), 300)
+    row, kinds = text_of(f"| a | b |\n| --- | --- |\n| {markdown(text)} | end |\n")
+    assert row == f"ab{shown}end"
+    assert kinds - PLAIN <= {
+        f"{kind}_{end}" for kind in ("table", "thead", "tbody", "tr", "th", "td") for end in ("open", "close")
+    }
+    item, kinds = text_of(f"- {markdown(text)}\n")
+    assert item == shown
+    assert kinds - PLAIN <= {*ITEM, "bullet_list_close"}
+    assert "<" not in markdown(text).replace("<!-- -->", "")
+
+
+@given(TEXTS)
+def test_a_code_span_shows_its_text_and_nothing_else(text: str) -> None:
+    shown = one_line(" ".join(text.split()), 300)
+    item, kinds = text_of(f"- {code_span(text)}\n")
+    assert item == (shown or "  ")
+    assert kinds - {"text", "code_inline"} <= {*ITEM, "bullet_list_close"}
+
+
+@pytest.mark.parametrize("text", [one for one in MARKUP if not one.isspace() and one not in ("", "a_b_c", "&a;")])
+def test_the_reader_would_see_markup_without_us(text: str) -> None:
+    """The oracle of the tests above notices each of them when it is written as it is."""
+    documents = (f"| a | b |\n| --- | --- |\n| {text} | end |\n", f"- {text}\n")
+    cell, kinds = text_of(documents[0])
+    item, item_kinds = text_of(documents[1])
+    unmentioned = "@" in text or "$" in text  # GitHub's own, which CommonMark doesn't know
+    assert (
+        unmentioned or cell != f"ab{text}end" or item != text or (kinds | item_kinds) - PLAIN - ITEM or text.isspace()
+    )
+
+
+def test_a_mention_is_none() -> None:
+    assert markdown("ask @somebody") == "ask @<!-- -->somebody"
+    assert markdown("name@sha256:ab") == "name@sha256:ab"
+
+
+def test_what_is_shown_on_a_stream_is_printable() -> None:
+    stream = io.StringIO()
+    show("a\x1bb", file=stream)
+    assert stream.getvalue() == "a\\x1bb\n"

@@ -1,0 +1,124 @@
+"""Files are whole or absent, and what keeps them from being written is a message with an exit code."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ckpm.base.errors import DiskFullError, OutputError
+from ckpm.base.files import locked, make_folder, write_atomically, write_if_changed
+
+
+def test_writes_and_replaces(tmp_path: Path) -> None:
+    file = tmp_path / "deep" / "er" / "file"
+    write_atomically(file, b"one")
+    write_atomically(file, b"two")
+    assert file.read_bytes() == b"two"
+    assert [place.name for place in file.parent.iterdir()] == ["file"]
+
+
+def test_a_file_of_this_folder_needs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_atomically(Path("file"), b"one")
+    assert os.listdir() == ["file"]  # noqa: PTH208
+
+
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    file, link = tmp_path / "file", tmp_path / "link"
+    file.write_text("old")
+    link.symlink_to(file)
+    write_atomically(link, b"new")
+    assert (file.read_text(), link.is_symlink()) == ("new", True)
+    assert sorted(tmp_path.iterdir()) == [file, link]
+
+
+def test_a_link_to_nothing_yet_makes_its_target(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "later" / "file")
+    write_atomically(link, b"new")
+    assert ((tmp_path / "later" / "file").read_bytes(), link.is_symlink()) == (b"new", True)
+
+
+def test_an_unchanged_file_is_not_touched(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    assert write_if_changed(file, "text")
+    before = file.stat()
+    assert not write_if_changed(file, "text")
+    assert file.stat().st_mtime_ns == before.st_mtime_ns
+    assert file.stat().st_ino == before.st_ino
+
+
+@pytest.mark.parametrize(
+    ("number", "error", "message", "code"),
+    [
+        (errno.ENOSPC, DiskFullError, "no space left on the disk. Free some, or name another place.", 27),
+        (errno.EDQUOT, DiskFullError, "no space left on the disk. Free some, or name another place.", 27),
+        (
+            errno.EACCES,
+            OutputError,
+            "can't be written: Permission denied. This user may not write there: name another place.",
+            16,
+        ),
+        (
+            errno.EROFS,
+            OutputError,
+            "can't be written: Read-only file system. That file system is read-only: name another place.",
+            16,
+        ),
+        (errno.EIO, OutputError, "can't be written: Input/output error. Mend that, or name another place.", 16),
+    ],
+)
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, error: type[OutputError], message: str, code: int
+) -> None:
+    file = tmp_path / "file"
+    write_atomically(file, b"old")
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(OutputError) as caught:
+        write_atomically(file, b"new")
+    assert (type(caught.value), str(caught.value), caught.value.exit_code) == (error, f"{file}: {message}", code)
+    assert file.read_bytes() == b"old"
+    assert [place.name for place in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("folder", "it is a folder. Name a file"),
+        ("file/below", "Not a directory. A folder of this path is a file"),
+        ("file/deep/below", "Not a directory. A folder of this path is a file"),
+        ("n" * 300, "File name too long. The name is too long for the file system"),
+    ],
+)
+@pytest.mark.parametrize("write", [lambda file: write_atomically(file, b"x"), lambda file: write_if_changed(file, "x")])
+def test_places_that_can_not_be_written(
+    tmp_path: Path, write: Callable[[Path], object], place: str, message: str
+) -> None:
+    (tmp_path / "file").write_text("kept")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OutputError) as caught:
+        write(tmp_path / place)
+    assert str(caught.value).startswith(f"{tmp_path / place}: can't be written: ")
+    assert message in str(caught.value)
+    assert sorted(file.name for file in tmp_path.rglob("*")) == ["file", "folder"]
+
+
+@pytest.mark.parametrize("make", [make_folder, lambda place, word: locked(place / "lock", word).__enter__()])
+@pytest.mark.parametrize("place", ["file", "file/below"])
+def test_a_folder_that_can_not_be_made(tmp_path: Path, make: Callable[[Path, str], object], place: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match=r"A folder of this path is a file: set CKPM_CACHE to another folder\.$"):
+        make(tmp_path / place, "set CKPM_CACHE to another folder")
+
+
+def test_a_lock_that_is_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="can't be written: Is a directory"), locked(tmp_path):
+        pass

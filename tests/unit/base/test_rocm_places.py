@@ -1,0 +1,155 @@
+"""ROCm is found where AMD, distributions and Python packages put it; a GPU that is not used is said, with why."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from ckpm.attention.launch import device
+from ckpm.base import rocm_places
+from ckpm.kernels.code import toolchains
+from ckpm.kernels.code.toolchains import rocm
+from ckpm.kernels.library import doctor
+
+GFX950 = "simd_count 1024\ngfx_target_version 90500\n"
+CPU = "simd_count 0\ngfx_target_version 0\n"
+HIPCC = "echo 'HIP version: 6.1.1'; echo 'clang version 17.0.6'"
+
+
+@pytest.fixture
+def system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A machine without GPU and ROCm, as a folder in which to put them; its loader's cache is an empty one."""
+    place = tmp_path / "system"
+    for name in ("ROCM_PATH", "HIP_PATH", "LD_LIBRARY_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(rocm_places, "SYSTEM", place)
+    monkeypatch.setattr(rocm_places, "KFD", place / "dev/kfd")
+    monkeypatch.setattr(rocm_places, "NODES", place / "nodes")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "site-packages"), *sys.path])
+    monkeypatch.setenv("PATH", str(place / "bin"))
+    program(place / "bin/ldconfig", "exit 0")
+    return place
+
+
+def program(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"#!/bin/sh\n{text}\n")
+    file.chmod(0o755)
+
+
+def empty(file: Path, text: str = "") -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return file
+
+
+def gpu(system: Path, properties: str = GFX950) -> None:
+    empty(system / "nodes/0/properties", CPU)
+    empty(system / "nodes/1/properties", properties)
+    empty(system / "dev/kfd")
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "system/opt/rocm/lib/libamdhip64.so.7",
+        "system/opt/rocm/lib/libamdhip64.so",
+        "system/usr/lib/x86_64-linux-gnu/libamdhip64.so.6",
+        "system/usr/lib64/libamdhip64.so.6",
+        "site-packages/_rocm_sdk_core/lib/libamdhip64.so.7",
+    ],
+)
+@pytest.mark.usefixtures("system")
+def test_the_runtime_is_found(tmp_path: Path, place: str) -> None:
+    assert rocm_places.runtime() is None
+    empty(tmp_path / place)
+    assert rocm_places.runtime() == str(tmp_path / place)
+
+
+def test_the_runtime_is_found_as_the_loader_does(system: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    distribution = empty(system / "usr/lib/x86_64-linux-gnu/libamdhip64.so.6")
+    old, new, small = (empty(tmp_path / name / "hip.so") for name in ("old", "new", "small"))
+    lines = (
+        "2 libs found in cache",
+        f"\tlibamdhip64.so.7 (libc6) => {small}",  # of another word size
+        f"\tlibamdhip64.so.6 (libc6,x86-64) => {old}",
+        f"\tlibamdhip64.so.7 (libc6,x86-64, OS ABI: Linux 3.2.0) => {new}",
+    )
+    program(system / "bin/ldconfig", "/bin/cat <<END\n" + "\n".join(lines) + "\nEND")
+    assert rocm_places.runtime() == str(new)
+    new.unlink()
+    assert rocm_places.runtime() == str(old)
+    asked = empty(tmp_path / "asked/libamdhip64.so.7")
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"/nowhere::{asked.parent}")
+    assert rocm_places.runtime() == str(asked)
+    program(system / "bin/ldconfig", "exit 1")
+    monkeypatch.delenv("LD_LIBRARY_PATH")
+    assert rocm_places.runtime() == str(distribution)
+
+
+@pytest.mark.parametrize(
+    ("properties", "access", "runtime", "reason"),
+    [
+        (GFX950, True, False, "ROCm's libamdhip64.so is nowhere where the loader looks"),
+        (GFX950, False, True, "add the user to the groups render and video"),
+        (GFX950.replace("90500", "90402"), True, True, "there is gfx942, and the library is for gfx950"),
+    ],
+)
+def test_a_gpu_that_is_not_used_is_said(
+    system: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    properties: str, access: bool, runtime: bool, reason: str,
+) -> None:  # fmt: skip
+    gpu(system, properties)
+    monkeypatch.setattr("os.access", lambda place, mode: access)
+    if runtime:
+        empty(system / "usr/lib64/libamdhip64.so.6")
+    assert device.kind_of("auto", "gfx950") == "emulator"
+    said = capsys.readouterr().err
+    assert said.startswith("warning: a GPU is here, and is not used: ")
+    assert reason in said
+    assert reason in device.unused_gpu("gfx950")
+    assert device.kind_of("emulator", "gfx950") == "emulator"
+    assert capsys.readouterr().err == ""  # asked for
+
+
+def test_a_gpu_with_a_distributions_runtime_is_taken(system: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert device.kind_of("auto", "gfx950") == "emulator"
+    gpu(system)
+    found = empty(system / "usr/lib/x86_64-linux-gnu/libamdhip64.so.6")
+    assert device.kind_of("auto", "gfx950") == "hip"
+    assert capsys.readouterr().err == ""
+    finding = doctor._device()
+    assert (finding.state, finding.detail) == ("ok", f"gfx950, {found}")
+    found.unlink()
+    finding = doctor._device()
+    assert (finding.state, finding.detail) == ("broken", "gfx950, no libamdhip64.so")
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["system/opt/rocm/bin/hipcc", "system/bin/hipcc", "site-packages/_rocm_sdk_core/bin/amdclang++"],
+)
+@pytest.mark.usefixtures("system")
+def test_compilers_are_found(tmp_path: Path, place: str) -> None:
+    assert rocm.locate() is None
+    program(tmp_path / place, HIPCC)
+    assert rocm.locate() == str(tmp_path / place)
+    assert toolchains.detect(cache=tmp_path / "cache").compiler == (str(tmp_path / place),)
+    assert str(tmp_path / place) in doctor._rocm(tmp_path / "cache").detail
+
+
+@pytest.mark.parametrize("bitcode", ["usr/lib/llvm-21/lib/clang/21", "usr/lib/clang/21", "usr/lib/x86_64-linux-gnu"])
+def test_a_distributions_clang_needs_headers_and_device_libraries(system: Path, tmp_path: Path, bitcode: str) -> None:
+    for version in (9, 20, 21):
+        program(system / f"usr/bin/clang++-{version}", "echo 'Debian clang version 21.1.0'")
+    assert rocm.locate() is None
+    empty(system / "usr/include/hip/hip_runtime.h")
+    assert rocm.locate() is None
+    library = empty(system / bitcode / "amdgcn/bitcode/ockl.bc")
+    found = toolchains.detect(cache=tmp_path / "cache")
+    # device libraries of one clang alone say which; a folder that all share fits the newest
+    assert (found.name, found.compiler) == ("rocm", (str(system / "usr/bin/clang++-21"),))
+    assert found.search == (f"--rocm-path={system / 'usr'}", f"--rocm-device-lib-path={library.parent}")
+    assert not [word for word in (found.identity, *found.flags, *found.link_flags) if str(system) in word]

@@ -1,0 +1,59 @@
+"""Where things are kept, and which checkout is meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ckpm.base.errors import UsageError
+from ckpm.base.settings import cache_folder, ck_root
+from ckpm.matrix.options import words
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CKPM_CACHE", "XDG_CACHE_HOME", "CK_ROOT"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_the_cache_is_chosen_else_the_user_s(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert cache_folder() == Path("/home/me/.cache/ck-prefill-matrix")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert cache_folder() == Path("/caches/ck-prefill-matrix")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert cache_folder() == Path("/home/me/.cache/ck-prefill-matrix")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CKPM_CACHE", "mine")
+    assert cache_folder() == tmp_path / "mine"
+
+
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", nowhere)
+    with pytest.raises(UsageError, match="no home folder for the cache: set CKPM_CACHE to a folder"):
+        cache_folder()
+
+
+def test_the_option_goes_before_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ck_root() is None
+    monkeypatch.setenv("CK_ROOT", "/variable")
+    assert ck_root() == ck_root(None, ["aiter"]) == Path("/variable")
+    assert ck_root(Path("/option")) == ck_root(Path("/option"), ["aiter", "checkout"]) == Path("/option")
+
+
+def test_a_checkout_that_nobody_would_use_is_refused() -> None:
+    with pytest.raises(
+        UsageError, match=r"^--ck-root /x is the place of --upstream checkout, not of aiter: leave one "
+    ):
+        ck_root(Path("/x"), ["aiter"])
+
+
+def test_words_are_split_once_each_and_never_none() -> None:
+    assert words("--arch", None, ["a", "b"]) == ("a", "b")
+    assert words("--arch", ["c, d", "c,"], ["a"]) == ("c", "d")
+    with pytest.raises(UsageError, match=r"^--arch is empty; leave it out for a, b$"):
+        words("--arch", [" ,"], ["a", "b"])

@@ -1,0 +1,210 @@
+"""What other users could have put somewhere is not run: pickles, launchers, libraries; the message says what to do."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from ckpm.base.errors import UntrustedFileError
+from ckpm.base.trust import demand_private, demand_trusted_library, signing_key
+from ckpm.kernels.code.toolchains import Toolchain, embedded
+from ckpm.kernels.library import command
+from ckpm.kernels.library.request import Request
+from ckpm.kernels.library.signature_file import NAME, Signatures, discard_foreign
+from ckpm_emulator import toolchain as core
+from ckpm_emulator import trust
+from ckpm_emulator.errors import UntrustedFileError as UntrustedCoreError
+
+Make = Callable[..., Request]
+Stub = Callable[..., Toolchain]
+
+
+class Planted:
+    """Unpickled, it makes a file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.file),)
+
+
+@pytest.fixture
+def someone_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever belongs to this user belongs to another one."""
+    monkeypatch.setattr(trust, "trusted_owners", lambda: frozenset({os.geteuid() + 4711}))
+
+
+def build(request: Request) -> tuple[str, int]:
+    output = StringIO()
+    tally = command.run(request, jobs=2, console=Console(file=output, width=300))
+    return output.getvalue(), tally.compiled
+
+
+@pytest.mark.parametrize("names", [[NAME], [".sconsign", ".sconsign.dblite"]], ids=["ours", "of SCons"])
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_planted_pickle_is_not_loaded_and_all_is_built_again(
+    finished_build: Make, tmp_path: Path, names: list[str], sealed: bool
+) -> None:
+    request = finished_build(cached=False)
+    place, witness = request.work / request.folder, tmp_path / "witness"
+    compiled = len(list((place / "src").glob("*.hip")))
+    evil = pickle.dumps({".": Planted(witness)})
+    pickle.loads(evil)
+    assert witness.is_dir()  # it works, if it is loaded
+    witness.rmdir()
+    for name in names:
+        if sealed:  # in our own form, by somebody who lacks the key
+            theirs = Signatures(b"another key")
+            theirs.open(str(place / name), "c")
+            for folder in (".", *(str(part) for part in Path(request.folder, "obj").parents), f"{request.folder}/obj"):
+                theirs[folder] = evil
+            theirs.sync()
+        else:
+            (place / name).write_bytes(evil)
+    said, again = build(request)
+    assert not witness.exists()
+    ours = names == [NAME]
+    assert ("no build of this user's wrote down what is in it" in said) == ours
+    assert again == (compiled if ours else 0)
+    assert not ours or build(request)[1] == 0
+
+
+def test_what_is_planted_runs_if_it_is_loaded(tmp_path: Path) -> None:
+    """The seal is what keeps it out: with our key, SCons would get it and load it."""
+    ours = Signatures(b"key")
+    ours.open(str(tmp_path / NAME), "c")
+    ours["."] = pickle.dumps(Planted(tmp_path / "witness"))
+    ours.sync()
+    pickle.loads(Signatures(b"key").open(str(tmp_path / NAME), "c")["."])
+    assert (tmp_path / "witness").exists()
+    with pytest.raises(KeyError):
+        Signatures(b"another").open(str(tmp_path / NAME), "c")["."]
+
+
+@pytest.mark.usefixtures("copied_manifest")
+def test_nothing_that_lies_in_the_work_folder_is_run(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> None:
+    request = request_for(stub_toolchain(), cached=False, where=("key.logits", "key.lse"))
+    plant = f"open({str(tmp_path / 'witness')!r}, 'w')"
+    for name in ("site_scons/site_init.py", "SCons/__init__.py", "json.py", "kernels/__init__.py"):
+        file = request.work / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(plant)
+    build(request)
+    assert not (tmp_path / "witness").exists()
+
+
+def test_our_own_signatures_are_kept(tmp_path: Path) -> None:
+    ours = Signatures(b"key")
+    ours.open(str(tmp_path / NAME), "c")
+    ours["a"] = b"\x80\x04pickled"
+    ours.sync()
+    assert Signatures(b"key").open(str(tmp_path / NAME), "c")["a"] == b"\x80\x04pickled"
+    assert not discard_foreign(tmp_path, b"key")
+    assert discard_foreign(tmp_path, b"other")
+    assert not discard_foreign(tmp_path, b"other")
+
+
+def test_the_key_is_made_once_and_is_for_this_user_alone(tmp_path: Path) -> None:
+    key = signing_key(tmp_path / "cache")
+    assert len(key) == 32
+    assert signing_key(tmp_path / "cache") == key != signing_key(tmp_path / "another")
+    assert (tmp_path / "cache/key").stat().st_mode & 0o777 == 0o600
+    assert [file.name for file in (tmp_path / "cache").iterdir()] == ["key"]
+    (tmp_path / "cache/key").chmod(0o640)
+    with pytest.raises(UntrustedFileError, match=r"key: others can read it, or it is damaged\. Delete it"):
+        signing_key(tmp_path / "cache")
+
+
+@pytest.mark.parametrize("below", ["", "objects", "launchers"])
+@pytest.mark.parametrize("mode", [0o777, 0o775, 0o757])
+def test_a_cache_that_others_can_write_to_is_refused(tmp_path: Path, below: str, mode: int) -> None:
+    cache = tmp_path / "cache"
+    (cache / "objects").mkdir(parents=True)
+    (cache / "launchers").mkdir()
+    for folder in (cache, cache / "objects", cache / "launchers"):
+        folder.chmod(0o755)
+    demand_private(cache)
+    (cache / below).chmod(mode)
+    with pytest.raises(UntrustedFileError) as refused:
+        demand_private(cache)
+    assert f"{cache / below}: other users can write to it (mode {mode:o})" in str(refused.value)
+    assert f"Delete {cache}: it is made again; or, if you trust all that is in it: chmod -R go-w {cache}" in str(
+        refused.value
+    )
+    assert refused.value.exit_code == 98
+
+
+@pytest.mark.usefixtures("someone_else")
+def test_a_cache_of_another_user_is_refused_with_both_names(tmp_path: Path) -> None:
+    with pytest.raises(UntrustedFileError) as refused:
+        demand_private(tmp_path / "cache")
+    name = trust._name(os.geteuid())
+    assert f"it belongs to user {name}, and what it holds would be run as {name}. Delete" in str(refused.value)
+    assert f"chown -R {os.geteuid()} {tmp_path / 'cache'}" in str(refused.value)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_root_is_not_made_to_run_what_another_user_left(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir(mode=0o755)
+    (cache / "objects").mkdir(mode=0o755)
+    os.chown(cache / "objects", 54321, 54321)
+    with pytest.raises(UntrustedFileError, match=r"objects: it belongs to user 54321, and .* run as root \(0\)"):
+        demand_private(cache)
+
+
+def test_a_loose_umask_leaves_the_cache_closed(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        demand_private(tmp_path / "cache")
+        (tmp_path / "cache/objects").mkdir()
+        demand_private(tmp_path / "cache")
+    finally:
+        os.umask(before)
+
+
+def test_a_changed_launcher_is_written_again(tmp_path: Path) -> None:
+    folder = embedded._write_helpers("/zig", tmp_path)
+    text = (folder / "lld").read_text()
+    (folder / "lld").write_text("#!/bin/sh\ntouch planted\n")
+    assert embedded._write_helpers("/zig", tmp_path) == folder
+    assert (folder / "lld").read_text() == text
+    (folder / "lld").chmod(0o777)
+    with pytest.raises(UntrustedFileError, match="lld: other users can write to it"):
+        embedded._write_helpers("/zig", tmp_path)
+
+
+def test_a_library_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
+    library = tmp_path / "libckpm.so"
+    library.write_bytes(b"")
+    library.chmod(0o755)
+    demand_trusted_library(library)
+    library.chmod(0o777)
+    with pytest.raises(UntrustedFileError, match=r"libckpm\.so: other users can write to it .*Build it again"):
+        demand_trusted_library(library)
+
+
+def test_the_emulators_core_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "one.cpp"
+    source.write_text('extern "C" int emu_one() { return 1; }\n')
+    cache = tmp_path / "cache"
+    compiler = next(iter(core.compilers(cache)))
+    library = core.library(sources=[source], compiler=compiler, cache=cache)
+    good = library.read_bytes()
+    library.write_bytes(b"planted")
+    assert core.library(sources=[source], compiler=compiler, cache=cache).read_bytes() == good
+    for place in (library, library.parent, cache, cache / "objects", next((cache / "objects").glob("*.o"))):
+        mode = place.stat().st_mode
+        place.chmod(0o777)
+        with pytest.raises(UntrustedCoreError, match=f"{place}: other users can write to it") as refused:
+            core.library(sources=[source], compiler=compiler, cache=cache)
+        assert refused.value.exit_code == 70
+        place.chmod(mode & 0o755)
+    assert core.library(sources=[source], compiler=compiler, cache=cache) == library

@@ -1,0 +1,96 @@
+"""What is made beside a build is made once, is waited for by the link alone, and ends with the build."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ckpm.base import warming
+from ckpm.kernels.library.request import PROJECT
+
+
+class Linker:
+    """A script in the linker's place: it says that it runs, then runs for good. All that it starts hold ``pipe``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.pipe, self.theirs = os.pipe()
+        os.set_inheritable(self.theirs, True)
+        self.cache = folder / "zig"
+        self.words = ["/bin/sh", "-c", f"echo $0 > {folder}/called; printf x > /proc/{os.getpid()}/fd/{self.theirs}; "
+                      "exec sleep 1000"]  # fmt: skip
+        self.environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(self.cache), "PYTHONPATH": str(PROJECT)}
+        self.folder = folder
+
+    def has_started(self) -> bool:
+        return os.read(self.pipe, 1) == b"x"
+
+    def is_held(self) -> bool:
+        with (self.cache / "libc++.lock").open() as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+
+@pytest.fixture
+def linker(tmp_path: Path) -> Iterator[Linker]:
+    made = Linker(tmp_path)
+    yield made
+    for end in (made.pipe, made.theirs):
+        with contextlib.suppress(OSError):
+            os.close(end)
+
+
+def test_the_link_has_to_wait_and_the_end_does_not(linker: Linker) -> None:
+    with warming.libcxx(linker.words, linker.folder, linker.environment):
+        assert linker.has_started()
+        assert linker.is_held()
+        with warming.libcxx(["/bin/sh", "-c", "echo twice > $0.twice"], linker.folder, linker.environment):
+            pass  # another build leaves it to the first
+    assert not linker.is_held()
+    warming.wait(linker.environment)
+    assert not list(linker.folder.glob("*.twice"))
+
+
+def test_nothing_is_made_where_it_is_there(linker: Linker) -> None:
+    (linker.cache / "o/1").mkdir(parents=True)
+    (linker.cache / "o/1/libc++.a").write_text("")
+    with warming.libcxx(linker.words, linker.folder, linker.environment):
+        assert not (linker.cache / "libc++.lock").exists()
+    assert not (linker.folder / "called").exists()
+
+
+def test_a_toolchain_without_zig_has_nothing_to_warm_or_to_wait_for(tmp_path: Path) -> None:
+    assert not warming.lacks_libcxx({})
+    with warming.libcxx(["false"], tmp_path, {}):
+        warming.wait({})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_linker_that_fails_is_no_failure_and_nobody_waits_for_it(linker: Linker) -> None:
+    with warming.libcxx(["false"], linker.folder, linker.environment):
+        warming.wait(linker.environment)
+
+
+def test_it_ends_with_a_build_that_is_killed(linker: Linker) -> None:
+    child = os.fork()
+    if child == 0:
+        with warming.libcxx(linker.words, linker.folder, linker.environment):
+            os.kill(os.getpid(), signal.SIGSTOP)
+    os.waitpid(child, os.WUNTRACED)
+    assert linker.has_started()
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    os.close(linker.theirs)
+    linker.theirs = -1
+    assert select.select([linker.pipe], [], [], 60)[0]
+    assert os.read(linker.pipe, 1) == b""
+    assert not linker.is_held()

@@ -1,0 +1,175 @@
+"""Many machines as far as no Dask is needed: options, missing packages, a site's table, identities, the guard.
+
+What needs Dask is in tests/cluster.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ckpm.base.errors import TableError, UsageError
+from ckpm.cluster import guard, identity
+from ckpm.cluster.command import failure
+from ckpm.cluster.errors import PackagesMissingError, WorkersKilledError
+from ckpm.cluster.identity import PROJECT, Identity, project
+from ckpm.cluster.site import read_site
+from ckpm.kernels import cli
+from ckpm.suites import cli as suites_cli
+
+
+@pytest.fixture
+def without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = importlib.util.find_spec
+    missing = ("distributed", "dask_jobqueue")
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *more: None if name in missing else found(name, *more)
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "packages"),
+    [(["--scheduler", "tcp://x:1"], "distributed."), (["--cluster", "slurm"], "distributed, dask_jobqueue.")],
+)
+def test_missing_packages_end_in_the_command_that_installs_them(
+    without_dask: None, options: list[str], packages: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["build", *options]) == PackagesMissingError.exit_code
+    said = capsys.readouterr().err
+    assert packages in said
+    assert "pip install --require-hashes -r requirements-cluster.txt" in said
+
+
+def test_the_named_requirements_hold_the_packages() -> None:
+    text = (PROJECT / "requirements-cluster.txt").read_text()
+    assert "\ndistributed==" in text
+    assert "\ndask-jobqueue==" in text
+    assert "--index-url" not in text
+    assert "--find-links" not in text
+    packages = [line for line in text.splitlines() if "==" in line and not line.startswith((" ", "#"))]
+    assert text.count("--hash=sha256:") >= len(packages) > 10
+
+
+def test_what_both_requirements_pin_has_one_version() -> None:
+    def pins(name: str) -> dict[str, str]:
+        lines = (PROJECT / name).read_text().splitlines()
+        return dict(line.split(" ")[0].split("==") for line in lines if "==" in line and line[0].isalnum())
+
+    here, there = pins("requirements.txt"), pins("requirements-cluster.txt")
+    both = here.keys() & there.keys()
+    assert {"pyyaml", "msgpack", "jinja2"} <= both
+    assert {name: here[name] for name in both} == {name: there[name] for name in both}
+    assert not {"dask", "distributed", "tornado"} & here.keys(), "the laptop's environment has grown"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--scheduler", "tcp://x:1", "--cluster", "slurm"], "--scheduler and --cluster exclude each other"),
+        (["--scheduler", "tcp://x:1", "--workers", "2"], "--workers goes with --cluster"),
+        (["--cluster-file", "site.yaml"], "--cluster-file goes with --cluster"),
+        (["--cluster", "slurm", "--workers", "0"], "--workers must be at least 1"),
+        (["--scheduler", "tcp://x:1", "--jobs", "2"], "--jobs"),
+    ],
+)
+def test_options_that_contradict_one_another(
+    options: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert cli.main(["build", *options]) == UsageError.exit_code
+    assert said in capsys.readouterr().err
+
+
+def test_one_case_is_reproduced_here_and_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suites_cli, "_library", lambda *words: None)
+    options = ["--suite", "dispatch", "--reproduce", "x", "--scheduler", "tcp://x:1"]
+    assert suites_cli.main(options) == UsageError.exit_code
+
+
+def test_a_site_s_file_is_laid_over_the_defaults_and_options_over_both(tmp_path: Path) -> None:
+    file = tmp_path / "site.yaml"
+    file.write_text("{cores: 7, partition: slow, prologue: [module load rocm]}\n")
+    site = read_site(file, None, "00:30:00")
+    assert (site.cores, site.partition, site.walltime, site.memory) == (7, "slow", "00:30:00", "8GB")
+    assert site.prologue == ("module load rocm",)
+    assert read_site(file, "fast", None).partition == "fast"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("{core: 7}", "core: unknown field"), ("{cores: 0}", "cores: must be at least 1"), ("{gpus: -1}", "gpus: ")],
+)
+def test_a_mistake_in_a_site_s_file_is_named(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "site.yaml").write_text(text)
+    with pytest.raises(TableError, match=said):
+        read_site(tmp_path / "site.yaml", None, None)
+
+
+def test_one_changed_line_of_a_room_makes_another_project(tmp_path: Path) -> None:
+    for room in identity.ROOMS:
+        shutil.copytree(PROJECT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
+    copy = project(tmp_path)
+    assert copy.text == project().text
+    project.cache_clear()
+    with (tmp_path / "kernels/families/templates/unit.hip.j2").open("a") as file:
+        file.write("\n")
+    assert project(tmp_path).text != copy.text
+
+
+def test_differences_name_both_sides() -> None:
+    client = Identity(text="aa", commit="1111", toolchain="clang 21", upstream="aiter")
+    assert client.differences(client) == []
+    worker = dataclasses.replace(client, commit="2222", toolchain="clang 22")
+    assert client.differences(worker) == [
+        "commit: the client's 1111, the worker's 2222",
+        "toolchain: the client's clang 21, the worker's clang 22",
+    ]
+    assert client.differences(dataclasses.replace(client, commit="")) == [], "a worker without git: the text decides"
+    assert client.differences(dataclasses.replace(client, commit="", text="bb")) == [
+        "text: the client's aa, the worker's bb"
+    ]
+
+
+def test_a_refused_step_ends_in_the_worker_s_failure() -> None:
+    error = failure([{"refused": WorkersKilledError.exit_code, "output": "unit_1: 4 workers died"}] * 2)
+    assert type(error) is WorkersKilledError
+    assert str(error) == "unit_1: 4 workers died"
+
+
+def guarded(*command: str) -> tuple[subprocess.Popen[str], int]:
+    """A command under its guard, and the end of the pipe that keeps both alive."""
+    theirs, ours = os.pipe()
+    words = [sys.executable, "-I", "-S", guard.__file__, str(theirs), *command]
+    process = subprocess.Popen(words, pass_fds=[theirs], stdout=subprocess.PIPE, text=True)
+    os.close(theirs)
+    return process, ours
+
+
+@pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 3", 3), ("kill -SEGV $$", -signal.SIGSEGV)])
+def test_the_guard_ends_as_its_command_does(script: str, code: int) -> None:
+    process, ours = guarded("sh", "-c", script)
+    assert process.wait(60) == code
+    os.close(ours)
+
+
+def test_the_guard_says_what_can_t_be_started() -> None:
+    process, ours = guarded("/nowhere/compiler")
+    assert process.communicate(timeout=60)[0].startswith("/nowhere/compiler can't be started")
+    assert process.returncode == 127
+    os.close(ours)
+
+
+def test_a_command_and_its_children_end_with_the_owner() -> None:
+    process, ours = guarded("sh", "-c", "sleep 1000 & echo started; wait")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "started\n"
+    os.close(ours)
+    assert process.stdout.read() == "", "the end comes when the last one that holds the pipe has ended"
+    assert process.wait(60) == -signal.SIGKILL

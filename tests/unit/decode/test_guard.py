@@ -1,0 +1,233 @@
+"""The guard without Triton: budgets, verdicts, what a candidate is known by, and the ratchet in both directions."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ckpm.base.errors import TableError
+from ckpm.decode.guard import command
+from ckpm.decode.guard.candidates import Candidate, Judged, candidate
+from ckpm.decode.guard.errors import (
+    AcceptedFileError,
+    KernelFileError,
+    OverBudgetError,
+    TritonMissingError,
+    UnacceptedError,
+)
+from ckpm.decode.guard.figures import Budget, Figures, over_budget
+from ckpm.decode.guard.ratchet import Accepted, changes, merged
+from ckpm.decode.guard.table import read_table
+from ckpm.kernels.cli import main
+
+LEAN = Figures(vgpr=120, agpr=0, sgpr=90, vgpr_spills=0, sgpr_spills=0, scratch_bytes=0, lds_bytes=2048, waves=4)
+BUDGET = Budget(vgpr=128, vgpr_spills=0, lds_bytes=4096, waves=2)
+CANDIDATE = Candidate(
+    kernel="softmax",
+    arch="gfx950",
+    signature={"x": "*bf16:16", "columns": "i32"},
+    constexprs={"BLOCK": 64},
+    options={"num_warps": 1, "num_stages": 2},
+)
+
+
+def judged(figures: Figures | None = LEAN, **other: Any) -> Judged:
+    reasons = over_budget(figures, BUDGET) if figures else ("doesn't compile",)
+    return Judged(candidate=dataclasses.replace(CANDIDATE, **other), figures=figures, reasons=reasons)
+
+
+def accepted(*all_judged: Judged) -> Accepted:
+    return merged(None, all_judged, ["softmax"], compiler="triton 3.9.0", reason="first")
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "reason"),
+    [
+        ("vgpr", 129, "129 VGPRs, of which the budget allows 128"),
+        ("vgpr_spills", 1, "1 spilled VGPRs, of which the budget allows 0"),
+        ("lds_bytes", 4097, "4097 bytes of LDS, of which the budget allows 4096"),
+        ("waves", 1, "1 waves on a SIMD, of which the budget asks for 2"),
+    ],
+)
+def test_a_figure_past_the_budget_is_the_reason(metric: str, value: int, reason: str) -> None:
+    assert over_budget(LEAN, BUDGET) == ()
+    assert over_budget(dataclasses.replace(LEAN, **{metric: value}), BUDGET) == (reason,)
+
+
+def test_what_equals_the_budget_fits() -> None:
+    edge = dataclasses.replace(LEAN, vgpr=128, lds_bytes=4096, waves=2)
+    assert over_budget(edge, BUDGET) == ()
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "kind"),
+    [
+        *(("vgpr", 121, "worse"), ("vgpr", 119, "better"), ("vgpr_spills", 1, "worse"), ("waves", 3, "worse")),
+        *(("waves", 5, "better"), ("sgpr", 91, "moved"), ("sgpr", 89, "moved"), ("lds_bytes", 1024, "better")),
+    ],
+)
+def test_every_changed_figure_asks_for_acceptance(metric: str, value: int, kind: str) -> None:
+    now = judged(dataclasses.replace(LEAN, **{metric: value}))
+    (change,) = changes(accepted(judged()), [now], ["softmax"])
+    assert change.kind == kind
+    assert change.what == f"{metric} {getattr(LEAN, metric)}, now {value}"
+
+
+@given(st.sampled_from([field.name for field in dataclasses.fields(Figures)]), st.integers(0, 600))
+def test_the_ratchet_is_silent_for_equal_figures_alone(metric: str, value: int) -> None:
+    now = dataclasses.replace(LEAN, **{metric: value})
+    found = changes(accepted(judged()), [judged(now)], ["softmax"])
+    assert bool(found) == (now != LEAN)
+    assert changes(accepted(judged(now)), [judged(now)], ["softmax"]) == []
+
+
+def test_new_and_gone_candidates_ask_for_acceptance() -> None:
+    other = judged(constexprs={"BLOCK": 128})
+    assert [one.kind for one in changes(accepted(judged()), [judged(), other], ["softmax"])] == ["new"]
+    assert [one.kind for one in changes(accepted(judged(), other), [judged()], ["softmax"])] == ["gone"]
+    assert changes(accepted(judged(), other), [], ["another"]) == []  # not asked about
+
+
+def test_a_candidate_that_stops_to_compile_is_worse_and_one_that_starts_better() -> None:
+    assert [one.kind for one in changes(accepted(judged()), [judged(None)], ["softmax"])] == ["worse"]
+    assert [one.kind for one in changes(accepted(judged(None)), [judged()], ["softmax"])] == ["better"]
+    assert changes(accepted(judged(None)), [judged(None)], ["softmax"]) == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"kernel": "softmin"},
+        {"arch": "gfx942"},
+        {"signature": {"x": "*fp16:16", "columns": "i32"}},
+        {"constexprs": {"BLOCK": 32}},
+        {"options": {"num_warps": 2, "num_stages": 2}},
+    ],
+)
+def test_each_part_of_a_candidate_is_of_its_identity(other: dict[str, Any]) -> None:
+    assert dataclasses.replace(CANDIDATE, **other).identity != CANDIDATE.identity
+
+
+def test_the_order_of_constants_is_none() -> None:
+    one, two = ({"A": 1, "B": 2}, {"B": 2, "A": 1})
+    assert dataclasses.replace(CANDIDATE, constexprs=one).identity == (
+        dataclasses.replace(CANDIDATE, constexprs=two).identity
+    )
+
+
+def test_a_configuration_s_members_are_constants_if_the_kernel_has_such_arguments() -> None:
+    made = candidate("softmax", "gfx950", ("x", "BLOCK"), {"x": "*fp32"}, {}, {"BLOCK": 64, "waves_per_eu": 4})
+    assert made.constexprs == {"BLOCK": 64}
+    assert made.options == {"num_warps": 4, "num_stages": 2, "waves_per_eu": 4}
+
+
+def test_accepted_figures_are_read_as_they_were_written(tmp_path: Path) -> None:
+    file = tmp_path / "accepted.json"
+    before = accepted(judged(), judged(None, constexprs={"BLOCK": 4096}))
+    before.write(file)
+    assert Accepted.read(file) == before
+    file.write_text(file.read_text().replace('"vgpr": 120', '"vgpr": -1'))
+    with pytest.raises(AcceptedFileError, match=r"candidates\[.\].figures.vgpr: is -1, which is no count"):
+        Accepted.read(file)
+
+
+def test_accepting_one_kernel_keeps_the_others() -> None:
+    both = accepted(judged(), judged(kernel="softmin"))
+    after = merged(both, [], ["softmax"], compiler="c", reason="r")
+    assert [one.kernel for one, _ in after.entries.values()] == ["softmin"]
+
+
+TABLE = """
+accepted: accepted.json
+kernels:
+  softmax:
+    file: softmax.py
+    function: softmax_kernel
+    archs: [gfx950]
+    signature: {x: "*bf16:16", columns: i32}
+    configurations: [{BLOCK: 64, num_warps: 1}]
+    budget: {vgpr: 128, waves: 2}
+"""
+
+
+def table_file(tmp_path: Path, text: str = TABLE) -> Path:
+    file = tmp_path / "guard.yaml"
+    file.write_text(text)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("waves: 2", "wave: 2", "budget.wave: unknown field"),
+        ("gfx950", "gfx1100", "unknown arch 'gfx1100'"),
+        ("function: softmax_kernel", "body: x", "unknown field"),
+        ("num_warps: 1", "num_warps: [1]", "must be a number, text, true, false or null"),
+    ],
+)
+def test_a_mistyped_table_is_refused(tmp_path: Path, old: str, new: str, complaint: str) -> None:
+    with pytest.raises(TableError, match=complaint):
+        read_table(table_file(tmp_path, TABLE.replace(old, new)))
+
+
+def test_a_kernel_fits_if_each_case_has_a_configuration_that_does(tmp_path: Path) -> None:
+    (kernel,) = read_table(table_file(tmp_path)).kernels
+    fat = judged(dataclasses.replace(LEAN, vgpr=512, vgpr_spills=56, waves=1))
+    assert command.verdicts(kernel, [[fat, judged()]]) == []
+    (complaint,) = command.verdicts(kernel, [[judged()], [fat]])
+    assert "56 spilled VGPRs, of which the budget allows 0" in complaint
+    bad = dataclasses.replace(kernel, breaks_budget=True)
+    assert command.verdicts(bad, [[fat]]) == []
+    assert "correct the table" in command.verdicts(bad, [[fat, judged()]])[0]
+
+
+def test_the_command_compares_accepts_and_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a compiler that gives chosen figures: they are refused until accepted, and again when one improves."""
+    given = [LEAN]
+    monkeypatch.setattr(command, "demand_triton", lambda: None)
+    monkeypatch.setattr(command, "judged_kernel", lambda guarded, arch: [[judged(given[0])]])
+    table = read_table(table_file(tmp_path))
+    names = ["softmax"]
+    with pytest.raises(UnacceptedError, match="no accepted figures yet"):
+        command.compare(table, [judged()], names, None)
+    accepted(judged()).write(table.accepted)
+    line = ["guard", str(table.file)]
+    assert main(line) == 0
+    given[0] = dataclasses.replace(LEAN, vgpr=96)
+    assert main(line) == UnacceptedError.exit_code
+    assert "better: softmax gfx950" in capsys.readouterr().err
+    given[0] = dataclasses.replace(LEAN, vgpr_spills=2)
+    assert main(line) == OverBudgetError.exit_code
+    assert "2 spilled VGPRs" in capsys.readouterr().err
+
+
+def test_without_triton_the_command_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for line in (["guard", "streaming"], ["decode"]):
+        assert main(line) == TritonMissingError.exit_code
+        assert "pip install --require-hashes -r requirements-triton.txt" in capsys.readouterr().err
+
+
+def test_an_unknown_kernel_and_a_reason_of_nothing_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["guard", "streeming"]) == 2
+    assert "which has streaming, streaming-gfx942, streaming-wide" in capsys.readouterr().err
+    assert main(["guard", "streaming", "--accept", " "]) == 2
+
+
+def test_a_kernel_that_does_not_compile_is_pruned_with_the_reason() -> None:
+    from ckpm.decode.guard.compiling import Code, judged_code
+
+    def refuse() -> Code:
+        raise KernelFileError("softmax: doesn't compile: no such type")
+
+    outcome = judged_code(CANDIDATE, BUDGET, refuse)
+    assert (outcome.fits, outcome.reasons) == (False, ("softmax: doesn't compile: no such type",))

@@ -1,0 +1,188 @@
+"""Which engine is taken, and the command lines that each is called with."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ckpm.base.errors import UsageError
+from ckpm.docker.engines import (
+    Build,
+    Engine,
+    Mount,
+    Run,
+    build_command,
+    detect,
+    device_groups,
+    identity_command,
+    present,
+    run_commands,
+)
+from ckpm.docker.errors import EngineMissingError, EnginePermissionError
+from tests.unit.docker.fake_engine import Answer, FakeEngine
+
+NO_DAEMON: Answer = (1, "", "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is it running?")
+NO_PERMISSION: Answer = (1, "", "permission denied while trying to connect to the Docker daemon socket")
+
+
+Engines = Callable[..., None]
+
+
+@pytest.fixture
+def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engines:
+    """``engines(docker=ANSWER)``: the programs that are all there is in PATH, by what they say of themselves."""
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+
+    def install(**answers: Answer) -> None:
+        for name, answer in answers.items():
+            FakeEngine(tmp_path, name, {"info": [answer]})
+
+    return install
+
+
+def test_a_docker_client_without_a_daemon_is_no_engine(engines: Engines) -> None:
+    engines(docker=NO_DAEMON, podman=(0, "4.3.1 ", ""))
+    assert detect().name == "podman"
+
+
+def test_an_old_docker_client_that_ends_with_0_and_no_version_is_no_engine(engines: Engines) -> None:
+    engines(docker=(0, " []", "Cannot connect to the Docker daemon"), buildah=(0, "false", ""))
+    assert detect().name == "buildah"
+
+
+def test_docker_comes_first_where_it_works(engines: Engines) -> None:
+    engines(docker=(0, "28.2.2 [name=seccomp,profile=builtin]", ""), podman=(0, "4.3.1 ", ""))
+    assert detect() == Engine("docker", detect().program, rootless=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [("docker", "28.2.2 [name=rootless]"), ("podman", "4.3.1 rootless"), ("buildah", "true")],
+)
+def test_a_rootless_engine_is_seen(engines: Engines, name: str, answer: str) -> None:
+    engines(**{name: (0, answer, "")})
+    assert detect(name).rootless
+
+
+def test_no_engine_names_each_and_what_to_do(engines: Engines) -> None:
+    engines(docker=NO_DAEMON)
+    with pytest.raises(EngineMissingError) as caught:
+        detect()
+    assert caught.value.exit_code == 100
+    for words in ("docker: Cannot connect", "podman: not installed", "buildah: not installed", "apt-get install"):
+        assert words in str(caught.value)
+
+
+def test_an_engine_without_permission_is_another_failure(engines: Engines) -> None:
+    engines(docker=NO_PERMISSION)
+    with pytest.raises(EnginePermissionError, match="Join the engine's group") as caught:
+        detect()
+    assert caught.value.exit_code == 101
+
+
+def test_a_forbidden_engine_does_not_hide_one_that_works(engines: Engines) -> None:
+    engines(docker=NO_PERMISSION, buildah=(0, "false", ""))
+    assert detect().name == "buildah"
+
+
+def test_an_engine_that_was_asked_for_is_not_replaced(engines: Engines) -> None:
+    engines(docker=NO_DAEMON, podman=(0, "4.3.1 ", ""))
+    with pytest.raises(EngineMissingError):
+        detect("docker")
+    with pytest.raises(UsageError, match="unknown engine 'lxc'"):
+        detect("lxc")
+
+
+BUILD = Build(context=Path("/c"), tag="t:1", epoch=7, arguments={"REVISION": "abc"}, secrets={"apt.conf": Path("/s")})
+
+
+@pytest.mark.parametrize("name", ["podman", "buildah"])
+def test_a_build_of_podman_and_buildah_has_fixed_times_and_a_format_without_random_names(name: str) -> None:
+    words = build_command(Engine(name, name), BUILD)
+    text = " ".join(words)
+    assert text.startswith(f"{name} build --tag t:1 --isolation chroot --format oci --layers --timestamp 7 ")
+    assert "--build-arg SOURCE_DATE_EPOCH=7 --build-arg REVISION=abc --secret id=apt.conf,src=/s" in text
+    assert words[-1] == "/c"
+    assert "--no-cache" not in words
+
+
+def test_a_build_of_docker_rewrites_times() -> None:
+    words = build_command(Engine("docker", "docker"), BUILD)
+    assert "type=docker,rewrite-timestamp=true" in words
+    assert "--build-arg SOURCE_DATE_EPOCH=7" in " ".join(words)
+    assert not {"--isolation", "--timestamp", "--layers"} & set(words)
+
+
+@pytest.mark.parametrize("name", ["docker", "podman", "buildah"])
+def test_a_second_build_uses_no_cache(name: str) -> None:
+    fresh = Build(context=Path("/c"), tag="t", epoch=7, cached=False)
+    assert "--no-cache" in build_command(Engine(name, name), fresh)
+
+
+RUN = Run(
+    image="i:1",
+    command=["nox", "-l"],
+    user="1000:1001",
+    workdir=Path("/r"),
+    mounts=[Mount(source=Path("/r"), target=Path("/r"), writable=True), Mount(source=Path("/a"), target=Path("/b"))],
+    environment={"HOME": "/h"},
+    devices=["/dev/kfd"],
+    groups=[109],
+    shm_size="16g",
+)
+
+
+def test_docker_runs_as_the_caller_with_mounts_and_gpu() -> None:
+    commands, cleanup = run_commands(Engine("docker", "docker"), RUN, "n")
+    assert [" ".join(command) for command in commands] == [
+        "docker run --rm --name n --sig-proxy=false --stop-timeout 0 --network host --user 1000:1001 "
+        "--device /dev/kfd --group-add 109 --shm-size 16g "
+        "--volume /r:/r:rw --volume /a:/b:ro --env HOME=/h --workdir /r i:1 nox -l"
+    ]
+    assert cleanup == ["docker", "rm", "--force", "n"]
+
+
+def test_rootless_docker_runs_as_its_root_who_is_the_caller() -> None:
+    (command,), _ = run_commands(Engine("docker", "docker", rootless=True), RUN, "n")
+    assert command[command.index("--user") + 1] == "0:0"
+
+
+def test_podman_keeps_its_limits_below_this_process_and_rootless_keeps_ids() -> None:
+    (command,), _ = run_commands(Engine("podman", "podman"), RUN, "n")
+    limits = [word for before, word in itertools.pairwise(command) if before == "--ulimit"]
+    assert sorted(limit.partition("=")[0] for limit in limits) == ["nofile", "nproc"]
+    assert "--userns" not in command
+    (command,), _ = run_commands(Engine("podman", "podman", rootless=True), RUN, "n")
+    text = " ".join(command)
+    assert "--userns keep-id --user 1000:1001" in text
+    assert "--group-add keep-groups" in text
+
+
+def test_buildah_makes_a_container_runs_in_it_and_removes_it() -> None:
+    (start, command), cleanup = run_commands(Engine("buildah", "buildah"), RUN, "n")
+    assert start == ["buildah", "from", "--pull=never", "--name", "n", "--shm-size", "16g", "i:1"]
+    text = " ".join(command)
+    assert text.startswith("buildah run --isolation chroot --user 1000:1001 --volume /dev/kfd:/dev/kfd ")
+    assert text.endswith("--volume /r:/r:rw --volume /a:/b:ro --env HOME=/h --workingdir /r n -- nox -l")
+    assert cleanup == ["buildah", "rm", "n"]
+    (_, command), _ = run_commands(Engine("buildah", "buildah", rootless=True), RUN, "n")
+    assert command[command.index("--user") + 1] == "0:0"
+
+
+def test_the_image_id_is_asked_of_each_engine_in_its_words() -> None:
+    assert identity_command(Engine("podman", "p"), "t") == ["p", "image", "inspect", "--format", "{{.Id}}", "t"]
+    assert identity_command(Engine("buildah", "b"), "t")[:4] == ["b", "inspect", "--type", "image"]
+
+
+def test_devices_are_passed_all_or_none_with_the_groups_of_their_nodes(tmp_path: Path) -> None:
+    kfd, dri = tmp_path / "kfd", tmp_path / "dri"
+    kfd.touch()
+    assert present([str(kfd), str(dri)]) == ()
+    dri.mkdir()
+    (dri / "renderD128").touch()
+    assert present([str(kfd), str(dri)]) == (str(kfd), str(dri))
+    assert device_groups([str(kfd), str(dri)]) == (kfd.stat().st_gid,)
+    assert present([]) == ()

@@ -1,0 +1,146 @@
+"""Builds on an engine that answers from a list: what is compared, what fails how, and what is left behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ckpm.base.errors import CkPrefillError, DiskFullError, NotReproducibleError
+from ckpm.docker import building, command, context, rootfs
+from ckpm.docker.context import Sources
+from ckpm.docker.dockerfile import Labels
+from ckpm.docker.engines import Engine
+from ckpm.docker.errors import EnginePermissionError, ImageBuildError, PackagesDifferError
+from ckpm.docker.images import image
+from tests.unit.docker.fake_engine import Answer, FakeEngine
+
+ONE = image("debian-emulator")
+Answers = dict[str, list[Answer]]
+PACKAGES: Answer = (0, "apt 3.3.3\npython3 3.14.6-1", "")
+
+
+@pytest.fixture(autouse=True)
+def no_mirror(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is bootstrapped, and apt is not asked."""
+    monkeypatch.setenv(rootfs.MIRROR, "http://mirror.example/debian")
+    monkeypatch.setattr(
+        rootfs, "make", lambda base, file: (file.parent.mkdir(parents=True, exist_ok=True), file.touch())
+    )
+
+
+class Docker:
+    """A fake docker: ``ids`` of the images it builds, one after the other."""
+
+    def __init__(
+        self, folder: Path, *, ids: tuple[str, ...] = ("aa",), answers: dict[str, list[Answer]] | None = None
+    ) -> None:
+        output = {"build": [(0, "", "")], "image inspect": [(0, f"sha256:{one}", "") for one in ids], "run": [PACKAGES]}
+        self.fake = FakeEngine(folder, "docker", {**output, **(answers or {})})
+        self.engine = Engine("docker", str(self.fake.program))
+        self.work = folder / "work"
+        self.sources = Sources(folder / "cache", labels=Labels(revision="abc"))
+
+    def build(self) -> building.Built:
+        return building.build(self.engine, ONE, self.work, self.sources)
+
+    def prove(self) -> None:
+        building.prove(self.engine, ONE, self.build(), self.work, self.sources)
+
+
+def test_a_build_tells_id_and_packages_and_gives_secrets_that_are_gone_afterwards(tmp_path: Path) -> None:
+    docker = Docker(tmp_path)
+    built = docker.build()
+    assert (built.identity, built.tag) == ("aa", context.tag(ONE))
+    assert built.packages == {"apt": "3.3.3", "python3": "3.14.6-1"}
+    (words,) = docker.fake.calls("build")
+    files = [Path(word.partition("src=")[2]) for word in words if word.startswith("id=")]
+    assert [file.name for file in files] == ["apt.conf", "sources.list"]
+    assert not any(file.exists() for file in files)
+    text = (docker.work / ONE.name / "context" / "Dockerfile").read_text()
+    assert 'image.revision="abc"' in text
+
+
+def test_the_second_build_has_no_cache_and_the_same_id(tmp_path: Path) -> None:
+    docker = Docker(tmp_path)
+    docker.prove()
+    first, second = docker.fake.calls("build")
+    assert "--no-cache" not in first
+    assert "--no-cache" in second
+    assert docker.fake.calls("rmi") == [["rmi", f"{context.tag(ONE)}-again"]]
+
+
+def test_another_id_the_second_time_is_an_error_that_names_the_packages(tmp_path: Path) -> None:
+    docker = Docker(tmp_path, ids=("aa", "bb"), answers={"run": [PACKAGES, (0, "apt 3.3.4\npython3 3.14.6-1", "")]})
+    with pytest.raises(NotReproducibleError, match=r"is bb, the first aa; packages differ: apt 3\.3\.3 ->"):
+        docker.prove()
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "code"),
+    [
+        ("E: Unable to locate package hipcc", ImageBuildError, 104),
+        ("write /x: no space left on device", DiskFullError, 27),
+        ("dial unix /var/run/docker.sock: connect: permission denied", EnginePermissionError, 101),
+    ],
+)
+def test_a_build_that_fails(tmp_path: Path, said: str, kind: type[CkPrefillError], code: int) -> None:
+    docker = Docker(tmp_path, answers={"build": [(1, "", said)]})
+    with pytest.raises(kind, match=said.rpartition(": ")[2]) as caught:
+        docker.build()
+    assert caught.value.exit_code == code
+    assert said in (docker.work / ONE.name / "build.log").read_text()
+
+
+def test_an_image_that_is_there_is_not_built(tmp_path: Path) -> None:
+    docker = Docker(tmp_path)
+    assert building.ensure(docker.engine, ONE, docker.work, docker.sources) == context.tag(ONE)
+    assert docker.fake.calls("build") == []
+
+
+def test_an_image_that_is_missing_is_built(tmp_path: Path) -> None:
+    docker = Docker(tmp_path, answers={"image inspect": [(1, "", "no such image"), (0, "sha256:aa", "")]})
+    building.ensure(docker.engine, ONE, docker.work, docker.sources, say=lambda text: None)
+    assert len(docker.fake.calls("build")) == 1
+
+
+def built(**packages: str) -> building.Built:
+    return building.Built(image="i", tag="t", identity="aa", packages=packages)
+
+
+def test_recorded_packages_come_back_and_cover_all_images_of_a_base(tmp_path: Path) -> None:
+    building.write_lock(ONE.base, [built(apt="1"), built(apt="1", hipcc="7")], tmp_path)
+    assert building.read_lock(ONE.base, tmp_path) == {"apt": "1", "hipcc": "7"}
+    building.check_lock(ONE.base, built(apt="1"), tmp_path)  # an image may have fewer
+
+
+@pytest.mark.parametrize(
+    ("packages", "named"),
+    [({"apt": "2"}, "1 packages differ: apt 1 -> 2"), ({"apt": "1", "gcc": "3"}, "1 packages differ: gcc none -> 3")],
+)
+def test_other_packages_than_recorded_are_named(tmp_path: Path, packages: dict[str, str], named: str) -> None:
+    building.write_lock(ONE.base, [built(apt="1")], tmp_path)
+    with pytest.raises(PackagesDifferError, match=named) as caught:
+        building.check_lock(ONE.base, built(**packages), tmp_path)
+    assert caught.value.exit_code == 105
+
+
+def test_the_command_builds_every_local_image_twice_and_writes_what_it_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from ckpm.kernels.cli import parser
+
+    docker = Docker(tmp_path, answers={"info": [(0, "28 []", "")]})
+    monkeypatch.setenv("PATH", str(docker.fake.program.parent))
+    monkeypatch.setenv("CKPM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(context, "fetch_archive", lambda package, archive, say: archive.write_bytes(b""))
+    args = parser().parse_args(["images", "build", "--work", str(docker.work)])
+    assert command.run(args) == 0
+    assert len(docker.fake.calls("build")) == 6
+    for name in ("debian-emulator", "debian-rocm-build", "debian-rocm-test"):
+        record = json.loads((docker.work / name / "image.json").read_text())
+        assert (record["id"], record["reproduced"]) == ("sha256:aa", True)
+    assert "warning: image debian-emulator is not the recorded one" in capsys.readouterr().out
+    with pytest.raises(PackagesDifferError):
+        command.run(parser().parse_args(["images", "build", "--work", str(docker.work), "--locked"]))

@@ -1,0 +1,152 @@
+"""Whatever ends this process, no program that it started goes on, and no container is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from ckpm.base.errors import CkPrefillError
+from ckpm.docker import running
+from ckpm.docker.engines import Engine, Run
+from ckpm.docker.errors import ContainerStartError, EnginePermissionError
+from tests.unit.docker.fake_engine import FakeEngine
+
+ROOT = Path(__file__).parents[3]
+ORDER = Run(image="i:1", command=["true"])
+SIGNALS = [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)]
+
+# Two processes that hold a pipe open and end of nothing but a signal.
+ENDLESS = "exec 3>{pipe}; sleep 1000 & echo started >&3; sleep 1000"
+STUBBORN = "trap '' TERM; exec 3>{pipe}; echo started >&3; while :; do sleep 1000; done"
+PROGRAM = """
+import signal, sys
+from ckpm.base.processes import ended_by_signals
+from ckpm.docker import running
+from ckpm.docker.engines import Engine, Run
+from ckpm.base.entry import exit_code
+for number in (signal.SIGHUP, signal.SIGINT):  # ignored where these tests run in the background
+    signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+running._PATIENCE_SECONDS = {patience}
+def command():
+    with ended_by_signals():
+        return {call}.returncode
+sys.exit(exit_code(command))
+"""
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Path:
+    os.mkfifo(tmp_path / "pipe")
+    return tmp_path / "pipe"
+
+
+def started(call: str, patience: float = 10) -> subprocess.Popen[str]:
+    program = PROGRAM.format(call=call, patience=patience)
+    return subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+
+
+def script(text: str, pipe: Path) -> str:
+    return f"running.call(['sh', '-c', {text.format(pipe=pipe)!r}])"
+
+
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
+def test_a_signal_ends_a_program_and_what_it_left_in_the_background(
+    pipe: Path, number: signal.Signals, code: int
+) -> None:
+    with started(script(ENDLESS, pipe)) as child, pipe.open() as stream:
+        assert stream.readline() == "started\n"
+        child.send_signal(number)
+        assert stream.read() == ""  # nobody holds the other end
+        assert child.wait() == code
+
+
+def test_a_program_that_ignores_the_request_is_killed(pipe: Path) -> None:
+    with started(script(STUBBORN, pipe), patience=0.1) as child, pipe.open() as stream:
+        assert stream.readline() == "started\n"
+        child.terminate()
+        assert stream.read() == ""
+        assert child.wait() == 143
+
+
+class Podman:
+    """A podman whose container runs until it is removed; each of both writes into a pipe when it starts."""
+
+    def __init__(self, folder: Path, pipe: Path) -> None:
+        self.removed, self.proceed = folder / "removed", folder / "proceed"
+        os.mkfifo(self.proceed)
+        self.program = folder / "podman"
+        self.program.write_text(
+            f"#!/bin/sh\nif [ $1 = run ]; then echo running >{pipe}; exec sleep 1000; fi\n"
+            f"echo removing >{pipe}; read -r word <{self.proceed}; echo $4$3 >{self.removed}\n"
+        )
+        self.program.chmod(0o755)
+
+    def start(self) -> subprocess.Popen[str]:
+        return started(f"running.run(Engine('podman', {str(self.program)!r}), Run(image='i', command=['true']))")
+
+
+@pytest.fixture
+def ends(pipe: Path) -> Iterator[IO[str]]:
+    """Both ends of the pipe, so that it is not at its end between two writers."""
+    with os.fdopen(os.open(pipe, os.O_RDWR), "r") as stream:
+        yield stream
+
+
+def test_more_signals_do_not_keep_the_container_from_being_removed(tmp_path: Path, pipe: Path, ends: IO[str]) -> None:
+    podman = Podman(tmp_path, pipe)
+    with podman.start() as child:
+        assert ends.readline() == "running\n"
+        child.terminate()
+        assert ends.readline() == "removing\n"
+        child.terminate()
+        child.send_signal(signal.SIGINT)
+        podman.proceed.write_text("go on\n")
+        assert child.wait() in (130, 143)
+    assert podman.removed.read_text().startswith("ckpm-")
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "code"),
+    [
+        ("Error: OCI runtime error: unable to start container process", ContainerStartError, 109),
+        ("Error: potentially insufficient UIDs or GIDs available", EnginePermissionError, 101),
+    ],
+)
+def test_an_engine_that_fails_is_no_failure_of_the_command(
+    tmp_path: Path, said: str, kind: type[CkPrefillError], code: int
+) -> None:
+    fake = FakeEngine(tmp_path, "podman", {"run": [(125, "", said)]})
+    with pytest.raises(kind, match=said.partition(": ")[2]) as caught:
+        running.run(Engine("podman", str(fake.program)), ORDER, output=subprocess.PIPE)
+    assert caught.value.exit_code == code
+    assert [call[0] for call in fake.calls()] == ["run", "rm"]
+
+
+def test_what_a_command_in_buildahs_chroot_ends_with_is_its_own(tmp_path: Path) -> None:
+    fake = FakeEngine(tmp_path, "buildah", {"run": [(125, "", "")]})
+    assert running.run(Engine("buildah", str(fake.program)), ORDER, output=subprocess.PIPE).returncode == 125
+
+
+def test_signals_that_are_held_back_arrive_afterwards() -> None:
+    reached = []
+
+    def interrupted() -> None:
+        with running.held_back():
+            signal.raise_signal(signal.SIGINT)
+            reached.append("the end of the block")
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        assert reached
+        assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)

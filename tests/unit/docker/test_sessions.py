@@ -1,0 +1,137 @@
+"""Sessions inside an image: this checkout, the caches, pip's settings, the caller's id, and a GPU if there is one."""
+
+from __future__ import annotations
+
+import configparser
+import os
+from pathlib import Path
+
+import pytest
+
+from ckpm.docker import running, sessions
+from ckpm.docker.engines import Engine, Mount, Run
+from ckpm.docker.images import image
+from tests.unit.docker.fake_engine import FakeEngine
+
+TEST = image("debian-rocm-test")
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (
+        "CK_ROOT",
+        "CKPM_FAILURES",
+        "SSL_CERT_FILE",
+        "REQUESTS_CA_BUNDLE",
+        "CURL_CA_BUNDLE",
+        "GIT_SSL_CAINFO",
+        "HTTPS_PROXY",
+    ):
+        monkeypatch.delenv(name, raising=False)
+
+
+def plan(tmp_path: Path, **pip: str) -> Run:
+    settings = {name.replace("_", "-"): value for name, value in pip.items()}
+    return sessions.plan(
+        TEST,
+        "localhost/ckpm/debian-rocm-test:abc",
+        ["build-gfx950", "--", "--tier", "full"],
+        conf=tmp_path / "pip.conf",
+        pip=settings,
+        cache=tmp_path / "cache",
+        root=tmp_path / "checkout",
+    )
+
+
+def targets(run: Run) -> dict[str, Mount]:
+    return {str(mount.target): mount for mount in run.mounts}
+
+
+def test_checkout_and_cache_are_where_they_are_and_belong_to_the_caller(tmp_path: Path) -> None:
+    run = plan(tmp_path)
+    for folder in (tmp_path / "checkout", tmp_path / "cache"):
+        assert targets(run)[str(folder)] == Mount(source=folder, target=folder, writable=True)
+    assert run.workdir == tmp_path / "checkout"
+    assert run.user == f"{os.getuid()}:{os.getgid()}"
+    assert run.environment["CKPM_CACHE"] == str(tmp_path / "cache")
+    assert Path(run.environment["HOME"]).is_relative_to(tmp_path / "cache")
+    assert run.command[:2] == ["sh", "docker/sessions.sh"]
+    assert run.command[3:] == ["build-gfx950", "--", "--tier", "full"]
+
+
+def test_two_images_share_no_environments(tmp_path: Path) -> None:
+    place = Path(plan(tmp_path).command[2])
+    assert place.is_relative_to(tmp_path / "cache")
+    assert place.name == "debian-rocm-test-abc"
+
+
+def test_what_pips_settings_name_is_mounted_for_reading(tmp_path: Path) -> None:
+    for name in ("wheels", "pypi/simple", "constraints.txt", "ca.pem"):
+        (tmp_path / name).mkdir(parents=True)
+    run = plan(
+        tmp_path,
+        find_links=f"{tmp_path}/wheels {tmp_path}/absent https://index.example/links",
+        extra_index_url=f"https://index.example/simple {(tmp_path / 'pypi/simple').as_uri()}",
+        constraint=f"{tmp_path}/constraints.txt",
+        cert=f"{tmp_path}/ca.pem",
+    )
+    expected = [tmp_path / name for name in ("wheels", "pypi", "constraints.txt", "ca.pem")]
+    for path in expected:
+        assert targets(run)[str(path)] == Mount(source=path, target=path, writable=False)
+    assert len(run.mounts) == len(expected) + 3
+    assert targets(run)[run.environment["PIP_CONFIG_FILE"]].source == tmp_path / "pip.conf"
+
+
+def test_pips_settings_become_one_file_with_the_images_packages() -> None:
+    text = sessions.pip_conf({"index-url": "https://a:b@index.example/simple", "find-links": "/w\n/x"}, "/opt/packages")
+    read = configparser.ConfigParser(interpolation=None)
+    read.read_string(text)
+    assert read["global"]["index-url"] == "https://a:b@index.example/simple"
+    assert read["global"]["find-links"].split() == ["/w", "/x", "/opt/packages"]
+    assert "find-links" not in sessions.pip_conf({}, "")
+
+
+def test_certificates_and_proxies_come_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle = tmp_path / "ca.pem"
+    bundle.touch()
+    monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy:1")
+    run = plan(tmp_path)
+    assert targets(run)[str(bundle)] == Mount(source=bundle, target=bundle)
+    assert run.environment["SSL_CERT_FILE"] == str(bundle)
+    assert run.environment["HTTPS_PROXY"] == "http://proxy:1"
+
+
+def test_a_checkout_of_ck_comes_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CK_ROOT", str(tmp_path))
+    run = plan(tmp_path)
+    assert targets(run)[str(tmp_path)].writable is False
+    assert run.environment["CK_ROOT"] == str(tmp_path)
+
+
+def test_failures_inside_are_recorded_where_the_workflow_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a package index that was away inside is tried again, too."""
+    record = tmp_path / "failures"
+    monkeypatch.setenv("CKPM_FAILURES", str(record))
+    assert "CKPM_FAILURES" not in plan(tmp_path).environment
+    record.touch()
+    run = plan(tmp_path)
+    assert run.environment["CKPM_FAILURES"] == str(record)
+    assert targets(run)[str(record)] == Mount(source=record, target=record, writable=True)
+
+
+def test_a_gpu_is_passed_when_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without = plan(tmp_path)
+    assert (without.devices, without.groups, without.shm_size) == ((), (), "")
+    monkeypatch.setattr(sessions, "present", lambda devices: tuple(devices))
+    monkeypatch.setattr(sessions, "device_groups", lambda devices: (44, 109))
+    run = plan(tmp_path)
+    assert (run.devices, run.groups, run.shm_size) == (("/dev/kfd", "/dev/dri"), (44, 109), "16g")
+
+
+def test_the_exit_code_of_the_sessions_comes_back_and_the_container_goes(tmp_path: Path) -> None:
+    fake = FakeEngine(tmp_path, "buildah", {"run": [(3, "", "")]})
+    done = running.run(Engine("buildah", str(fake.program)), plan(tmp_path))
+    assert done.returncode == 3
+    assert [call[0] for call in fake.calls()] == ["from", "run", "rm"]
+    assert fake.calls("rm") == [["rm", fake.calls("from")[0][3]]]

@@ -1,0 +1,188 @@
+"""The float64 gradients against finite differences of the float64 attention, and what a wrong kernel's would be."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckpm.attention.launch.buffers import Inputs
+from ckpm.matrix.problems.problem import Problem
+from ckpm.suites import fwd_cases
+from ckpm.suites.backward.reference import Backward, Gradients, comparisons, gradients
+from ckpm.suites.philox import drawn
+from ckpm.suites.reference import Floats, attention
+
+STEP = 1e-5
+
+
+def make(**changes: Any) -> Problem:
+    given_fields: dict[str, Any] = {
+        "name": "kernels/x", "suite": "kernels", "tier": "full", "group": "x", "mode": "group", "dtype": "bf16",
+        "seqlens_q": (5, 3), "seqlens_k": (7, 4), "nhead_q": 2, "nhead_k": 1, "hdim_q": 8, "hdim_v": 16, "seed": 3,
+    }  # fmt: skip
+    return Problem(**{**given_fields, **changes})
+
+
+MASKS: dict[str, dict[str, Any]] = {
+    "no": {},
+    "causal": {"mask": "bottom_right", "window_right": 0},
+    "top": {"mask": "top_left", "window_right": 0},
+    "window": {"mask": "window", "window_left": 2, "window_right": 1},
+}
+
+
+class Pass:
+    """A forward pass in float64 and the gradient of what ``dout`` weighs of O."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.random = drawn(problem) if problem.p_drop else None
+        self.inputs = fwd_cases.inputs(problem, fwd_cases.tensors(problem), "gfx950")
+        shape = sum(problem.seqlens_q), problem.nhead_q, problem.hdim_v
+        self.dout = np.random.default_rng(1).uniform(-1, 1, shape)
+
+    def weighed(self, inputs: Inputs) -> float:
+        return float((attention(inputs, self.random).o * self.dout).sum())
+
+    def backward(self) -> Backward:
+        forward = attention(self.inputs, self.random)
+        return Backward(inputs=self.inputs, o=forward.o, dout=self.dout, lse=forward.lse)
+
+    def gradients(self) -> Gradients:
+        return gradients(self.backward(), self.random)
+
+    def slope(self, name: str, sequence: int, place: tuple[int, ...]) -> float:
+        """By which the weighed O changes with one number of q, k, v or bias of a sequence."""
+        ends = []
+        for step in (STEP, -STEP):
+            parts = list(getattr(self.inputs, name))
+            parts[sequence] = parts[sequence].copy()
+            parts[sequence][place] += step
+            changed: dict[str, Any] = {name: tuple(parts)}
+            ends.append(self.weighed(dataclasses.replace(self.inputs, **changed)))
+        return (ends[0] - ends[1]) / (2 * STEP)
+
+
+def by_sequence(one: Pass, name: str, values: Floats, sequence: int) -> Floats:
+    """Of K and V the heads of Q that share one are added up, as a caller does."""
+    p = one.problem
+    lengths = p.seqlens_q if name in ("q", "bias") else p.seqlens_k
+    rows = slice(sum(lengths[:sequence]), sum(lengths[: sequence + 1]))
+    if name == "bias":
+        return values[:, rows, : p.seqlens_k[sequence]]
+    mine = values[rows]
+    if name == "q":
+        return mine
+    shared: Floats = mine.reshape(len(mine), p.nhead_k, p.nhead_q // p.nhead_k, -1).sum(axis=2)
+    return shared
+
+
+@pytest.mark.parametrize("p_drop", [0.0, 0.25])
+@pytest.mark.parametrize("bias", ["no", "bias", "alibi"])
+@pytest.mark.parametrize("mask", MASKS)
+def test_gradients_are_the_slopes_of_attention(mask: str, bias: str, p_drop: float) -> None:
+    if (mask, bias) == ("window", "alibi"):
+        mask = "causal"
+    one = Pass(make(bias=bias, p_drop=p_drop, **MASKS[mask]))
+    found = one.gradients().values
+    random = np.random.default_rng(5)
+    for name in ("q", "k", "v", *(("bias",) if bias == "bias" else ())):
+        for sequence in range(one.problem.batch):
+            mine = by_sequence(one, name, found[f"d{name}"], sequence)
+            assert np.abs(mine).max() > 0.05
+            for _ in range(6):
+                place = tuple(int(random.integers(size)) for size in mine.shape)
+                assert one.slope(name, sequence, place) == pytest.approx(mine[place], rel=1e-5, abs=1e-7)
+
+
+def test_d_is_what_dot_do_o_stores() -> None:
+    one = Pass(make(p_drop=0.25))
+    backward = one.backward()
+    by_hand = [
+        [0.75 * sum(x * y for x, y in zip(backward.o[token, head], one.dout[token, head], strict=True))
+         for token in range(8)]
+        for head in range(2)
+    ]  # fmt: skip
+    assert np.allclose(one.gradients().values["d"], by_hand, rtol=1e-12)
+
+
+def test_rows_that_see_no_key_have_no_gradient() -> None:
+    """Three queries of which the first two are to the left of all keys: LSE is -inf there."""
+    one = Pass(make(seqlens_q=(3,), seqlens_k=(1,), **MASKS["causal"]))
+    found = one.gradients()
+    assert np.isneginf(one.backward().lse[:, :2]).all()
+    assert not found.values["dq"][:2].any()
+    assert not found.tolerances["dq"][:2].any()
+
+
+@given(seqlen_q=st.integers(1, 40), seqlen_k=st.integers(1, 60), seed=st.integers(0, 9))
+@settings(max_examples=20, deadline=None)
+def test_gradients_of_a_softmax_sum_to_nothing(seqlen_q: int, seqlen_k: int, seed: int) -> None:
+    """A number added to all scores of a row changes nothing, so the slopes of a row's scores cancel."""
+    p = make(seqlens_q=(seqlen_q,), seqlens_k=(seqlen_k,), bias="bias", seed=seed)
+    found = Pass(p).gradients().values["dbias"]
+    assert np.abs(found.sum(axis=2)).max() < 1e-12
+
+
+def test_dropout_needs_its_random_values() -> None:
+    one = Pass(make(p_drop=0.25))
+    with pytest.raises(ValueError, match="need its random values"):
+        gradients(one.backward())
+
+
+Change = Callable[[dict[str, Floats], Problem], dict[str, Floats]]
+# what a kernel may get wrong, and which gradients show it
+PLANTED: dict[str, tuple[str, Change]] = {
+    "the scale left out": ("dq dk", lambda v, p: {n: v[n] / p.softmax_scale for n in ("dq", "dk")}),
+    "the neighbour's head": ("dq dk dv", lambda v, p: {n: v[n][:, ::-1] for n in ("dq", "dk", "dv")}),
+    "the last key left out": ("dk dv", lambda v, p: {n: np.r_[v[n][:-1], v[n][-1:] * 0] for n in ("dk", "dv")}),
+    "not a number": ("dq", lambda v, p: {"dq": v["dq"] * np.nan}),
+}
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_a_wrong_gradient_is_noticed(planted: str) -> None:
+    one = Pass(make(seqlens_q=(70, 33), seqlens_k=(90, 41), hdim_q=64, hdim_v=64))
+    found = one.gradients()
+    assert all(row.passed for row in comparisons(found, found.values))
+    names, change = PLANTED[planted]
+    rows = comparisons(found, {**found.values, **change(found.values, one.problem)})
+    assert [row.name for row in rows if not row.passed] == names.split()
+
+
+def test_d_left_out_is_noticed() -> None:
+    """dS without D is dS of an O that is zero."""
+    one = Pass(make(seqlens_q=(70, 33), seqlens_k=(90, 41), hdim_q=64, hdim_v=64))
+    backward = one.backward()
+    wrong = gradients(dataclasses.replace(backward, o=np.zeros_like(backward.o))).values
+    rows = comparisons(one.gradients(), wrong)
+    assert [row.name for row in rows if not row.passed] == ["dq", "dk", "dbias", "d"]
+
+
+def test_tolerances_hold_what_storing_p_and_ds_costs() -> None:
+    """A model of the kernel: bf16 cuts P, dS and the gradients down, and nothing else is rounded."""
+    one = Pass(make(seqlens_q=(70, 33), seqlens_k=(90, 41), hdim_q=64, hdim_v=64))
+    found, inputs = one.gradients(), one.inputs
+
+    def cut(numbers: Floats) -> Floats:
+        bits = numbers.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
+        return bits.view(np.float32).astype(np.float64)
+
+    forward = attention(inputs)
+    scale, wrong = one.problem.softmax_scale, {name: value.copy() for name, value in found.values.items()}
+    q, k, v, dout = inputs.q[0], inputs.k[0][:, 0], inputs.v[0][:, 0], one.dout[:70]
+    for head in range(2):
+        p = np.exp(q[:, head] @ k.T * scale - forward.lse[head, :70, None])
+        ds = p * (dout[:, head] @ v.T - (dout[:, head] * forward.o[:70, head]).sum(axis=1)[:, None])
+        wrong["dv"][:90, head] = cut(cut(p).T @ dout[:, head])
+        wrong["dk"][:90, head] = cut(scale * cut(ds).T @ q[:, head])
+        wrong["dq"][:70, head] = cut(scale * cut(ds) @ k)
+    rows = comparisons(found, wrong)
+    assert all(row.passed for row in rows)
+    assert min(row.worst for row in rows if row.name in ("dq", "dk", "dv")) > 0.2  # and not much more

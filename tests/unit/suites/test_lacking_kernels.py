@@ -1,0 +1,88 @@
+"""A library that lacks a load mode's kernels is refused launches that it seems to serve: no verdict on a kernel."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ckpm.attention.launch import launching
+from ckpm.attention.launch.c_abi import Launch, Status
+from ckpm.attention.launch.launching import Outcome
+from ckpm.base.errors import MeasureError
+from ckpm.bench import measure
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.keys import Key
+from ckpm.matrix.problems.problem import Problem, serving
+from ckpm.matrix.problems.tables import find
+from ckpm.matrix.selection import Selection, select
+from ckpm.suites import checks
+from ckpm.suites.checks import Bench, run_case
+
+PROBLEM = find("batch-prefill/paged_rows.vectorized-causal")
+
+
+def smoke(*loads: str) -> tuple[Key, ...]:
+    keys = select(dialect("rocm-libraries-2026"), Selection(archs=("gfx950",), tier="smoke"))
+    return tuple(key for key in keys if key.load in loads)
+
+
+def refused(status: Status) -> Any:
+    def launch(device: Any, library: Any, prepared: Any, named: Any = None) -> Outcome:
+        answer = Launch(status=status, message="no kernel", kernels=(), milliseconds=0.0)
+        return Outcome(prepared=prepared, launch=answer, fault=None, seconds=0.0)
+
+    return launch
+
+
+def bench(keys: tuple[Key, ...]) -> Bench:
+    device = SimpleNamespace(arch="gfx950", compute_units=256, has=lambda what: False, restart_addresses=lambda: None)
+    return Bench(device=cast(Any, device), library=cast(Any, None), keys=keys)
+
+
+@pytest.mark.parametrize(
+    ("loads", "status", "outcome", "message"),
+    [
+        (("gload",), Status.UNSUPPORTED, "unsupported", "dispatch asks for a bload kernel, and this library has none"),
+        (("bload",), Status.UNSUPPORTED, "unsupported", "dispatch asks for a gload kernel, and this library has none"),
+        (("bload", "gload"), Status.UNSUPPORTED, "wrong", "refused (unsupported): no kernel"),
+        (("gload",), Status.BAD_PROBLEM, "wrong", "refused (bad_problem): no kernel"),
+    ],
+)
+def test_a_refusal_is_wrong_only_where_the_library_has_every_kernel_that_dispatch_may_want(
+    monkeypatch: pytest.MonkeyPatch, loads: tuple[str, ...], status: Status, outcome: str, message: str
+) -> None:
+    monkeypatch.setattr(launching, "run_problem", refused(status))
+    result = run_case(bench(smoke(*loads)), PROBLEM)
+    assert (result.outcome, result.message[: len(message)]) == (outcome, message)
+
+
+def test_the_gate_leaves_such_a_problem_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem: Problem = next(one for one in measure.performance_problems("smoke") if not one.tile_rows)
+    host = SimpleNamespace(launch=refused(Status.UNSUPPORTED))
+    monkeypatch.setattr(measure, "host", lambda family: host)
+    given = (SimpleNamespace(arch="gfx950"), SimpleNamespace(family="batch_prefill"), problem, None)
+    manifest = cast(Any, SimpleNamespace(upstream="checkout", dialect="rocm-libraries-2026"))
+    reason = "dispatch asks for a bload kernel, and this library has none that fits"
+    assert measure._launched(*given, manifest, "bload") == reason
+    with pytest.raises(MeasureError, match="the launch failed: no kernel"):
+        measure._launched(*given, manifest, None)
+
+
+def test_the_tile_that_comes_first_is_one_of_the_load_mode_that_was_chosen() -> None:
+    """A part of a tier may hold the 64-row kernel of a load mode that the launch doesn't take."""
+    problem = find("batch-prefill/paged_cross.bf16-vectorized-vllm-ps16-d128-none-full")
+    full = select(dialect("rocm-libraries-2026"), Selection(archs=("gfx950",)))
+    of = {(key.tile.bm0, key.load): key for key in serving(full, problem)}
+    assert set(of) == {(64, "bload"), (64, "gload"), (128, "bload"), (128, "gload")}
+
+    def check(*built: tuple[int, str]) -> None:
+        held = bench(tuple(of[one] for one in built))
+        checks._check_choice(
+            cast(Any, SimpleNamespace(problem=problem, bench=held, kernel=of[128, "bload"].name, lines=[]))
+        )
+
+    check((64, "gload"), (128, "bload"))
+    with pytest.raises(checks._EndError, match=r"chose a tile of 128 rows where .*_bload_b64x128x64"):
+        check((64, "gload"), (64, "bload"), (128, "bload"))

@@ -1,0 +1,233 @@
+"""Planted defects: the changes of an instruction, the draw by a seed, the floors, and the reasons of survivors."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import re
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from ckpm.base.errors import TableError, UsageError
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.problems.problem import SUITES, wave_instructions
+from ckpm.matrix.selection import Selection, select
+from ckpm.suites.checks import Result
+from ckpm.suites.suites import cases
+from ckpm_emulator.lowering.decode import Instruction, decode
+from ckpm_emulator.lowering.lower import lower
+from tests.mutants.__main__ import Floors, _show, main, missed_floors, read_floors
+from tests.mutants.drawing import KINDS, Kernel, Mutant, draw
+from tests.mutants.planting import candidates, make_change
+from tests.mutants.probing import EXECUTED, NOT_EXECUTED, SAME_EFFECT, Fate, Observed, compare_results, explain, options
+from tests.mutants.programs import _replace
+from tests.mutants.trial import Trial, by_kernel
+
+END = 0xBF810000  # s_endpgm
+WAIT = 0xBF8C0070  # s_waitcnt vmcnt(0) lgkmcnt(0)
+BARRIER = 0xBF8A0000
+NOP_1, NOP_5 = 0xBF800000, 0xBF800004
+MAX = 0x16000501  # v_max_f32 v0, v1, v2
+MAX_OF_ITSELF = 0x16000301  # v_max_f32 v0, v1, v1
+LITERAL = (0x0A0004FF, 0x3F800000)  # v_mul_f32 v0, 1.0 as a literal, v2
+LESS = 0x7D820501  # v_cmp_lt_i32 vcc, v1, v2
+READ = (0xD8EC0010, 0x00000001)  # ds_read_b64 v[0:1], v1 offset:16
+
+
+def code(*words: int) -> list[Instruction]:
+    return list(decode(struct.pack(f"<{len(words)}I", *words)))
+
+
+def kernel(*words: int) -> Kernel:
+    """A kernel with 16 vector registers, 32 scalar registers, 1,024 bytes of LDS and arguments."""
+    rsrc1, rsrc2, rsrc3, properties = 1 | 2 << 6, 2 << 1 | 1 << 7, 3, 8
+    descriptor = struct.pack("<3I4xq20x3I2H4x", 1024, 0, 16, 0, rsrc3, rsrc1, rsrc2, properties, 0)
+    return Kernel(instructions=code(*words), descriptor=descriptor)
+
+
+def planted(*words: int) -> set[tuple[str, str]]:
+    instructions = code(*words, END)
+    made = (make_change(kind, at, instructions[at], raw) for kind, at, raw in candidates(instructions))
+    return {(one.kind, one.after.text) for one in made if one}
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "text"),
+    [
+        ((WAIT,), "wait", "s_waitcnt vmcnt(63) lgkmcnt(0)"),
+        ((WAIT,), "wait", "s_waitcnt vmcnt(0) lgkmcnt(15)"),
+        ((BARRIER,), "barrier", "s_nop 0"),
+        ((NOP_5,), "nop", "s_nop 0"),
+        ((MAX,), "opcode", "v_min_f32_e32 v[0], v[1], v[2]"),
+        ((MAX,), "operand", "v_max_f32_e32 v[0], v[0], v[2]"),
+        ((LITERAL), "constant", "v_mul_f32_e32 v[0], 0xbf800000, v[2]"),
+        ((LESS,), "compare", "v_cmp_le_i32_e32 v[1], v[2]"),
+        ((READ), "offset", "ds_read_b64 v[0:1], v[1] offset0:24"),
+    ],
+)
+def test_candidates_of_instruction_include_kind(words: Sequence[int], kind: str, text: str) -> None:
+    assert (kind, text) in planted(*words)
+
+
+SETREG = (0xBA000901, 3)  # s_setreg_imm32_b32 hwreg(HW_REG_MODE, 4, 2), 3
+
+
+def test_candidates_of_setreg_are_bits_of_its_field() -> None:
+    assert {text.partition(", ")[2] for kind, text in planted(*SETREG) if kind == "constant"} == {"0x2", "0x1"}
+
+
+def test_candidates_without_effect_are_left_out() -> None:
+    assert planted(NOP_1) == set()
+    assert {kind for kind, _ in planted(MAX_OF_ITSELF)} == {"operand"}
+    assert list(candidates(code(END, BARRIER, END))) == []  # code after the end is unreachable
+    assert make_change("wait", 0, code(WAIT)[0], WAIT) is None
+    assert make_change("wait", 0, code(WAIT)[0], 0xFFFFFFFF) is None
+
+
+def test_draw_is_repeatable_and_without_duplicates() -> None:
+    some = {"a": kernel(BARRIER, NOP_5, *LITERAL, LESS, *READ, WAIT, MAX, END), "b": kernel(WAIT, END)}
+    first = draw(some, 7, 12)
+    assert first == draw(some, 7, 12)
+    assert first != draw(some, 8, 12)
+    assert len({(one.kernel, one.at, one.raw) for one in first}) == len(first) == 12
+    assert {one.kind for one in first} == {
+        *("wait", "barrier", "nop", "compare", "opcode", "offset", "constant", "operand", "descriptor"),
+    }
+    every = draw(some, 1, 1000)
+    assert len(every) < 1000
+    assert {one.kernel for one in every} == {"a", "b"}
+    assert {one.kind for one in every} <= set(KINDS)
+    words = [each.text for each in every if each.kernel == "b" and each.kind == "descriptor"]
+    assert "eights of vector registers 1 -> 0" in words
+    assert {"LDS bytes 1024 -> 0", "arguments 1 -> 0", "user SGPRs 2 -> 3", "workgroup's x 1 -> 0"} <= {*words}
+
+
+def trials(kind: str, *detected: bool, survived: str = "") -> list[Trial]:
+    mutant = Mutant(kernel="k", kind=kind, at=0, raw=0, text="")
+    return [Trial(mutant=mutant, killed_by="sanitize" if one else "", survived=survived) for one in detected]
+
+
+def test_missed_floors_are_named() -> None:
+    floors = Floors(all=75, kinds={"wait": 100})
+    assert missed_floors([*trials("wait", True), *trials("operand", True, True, False)], floors) == []
+    assert missed_floors(trials("operand", True, True, False), floors) == ["2 of 3 of all kinds, 75 % are required"]
+    below = missed_floors([*trials("wait", False), *trials("operand", *[True] * 9)], floors)
+    assert below == ["0 of 1 of wait, 100 % are required"]
+
+
+@pytest.mark.parametrize("survived", [NOT_EXECUTED, SAME_EFFECT, EXECUTED])
+def test_survivors_of_every_column_are_counted(survived: str) -> None:
+    some = [*trials("wait", True), *trials("wait", False, survived=survived)]
+    assert missed_floors(some, Floors(all=51, kinds={})) == ["1 of 2 of all kinds, 51 % are required"]
+    out = Console(file=io.StringIO(), width=200)
+    _show(out, some)
+    title, row = out.file.getvalue().splitlines()[1:3]  # type: ignore[attr-defined]
+    assert dict(zip(re.split(r"\s{2,}", title.strip()), row.split(), strict=True))[survived] == "1"
+
+
+BUILT = Result(outcome="passed", lines=("O: largest error 0.5",), tolerance_used=0.5, counters={"instructions": 9})
+
+
+def fate(what: str, count: int = 3, pc: int = 0x40) -> Fate:
+    return Fate(pc=pc, text="s_and_b32 s[1], s[2], s[3]", fate=what, count=count)
+
+
+@pytest.mark.parametrize(
+    ("observed", "column", "reason"),
+    [
+        (Observed(executions=0, different=0), NOT_EXECUTED, "no case executes it"),
+        (
+            Observed(executions=9, different=0, sources=((0, 128), None, None)),
+            SAME_EFFECT,
+            "the same result in all 9 executions of 2 cases, with v1 from 0 to 128",
+        ),
+        (
+            Observed(executions=9, different=3, fates=(fate("carried", 7), fate("masked"), fate("masked", 5, 0x80))),
+            EXECUTED,
+            "another result in 3 of 9 executions of 2 cases: 0x80 s_and_b32 s[1], s[2], s[3] (5 times), 0x40 s_and_b32 "
+            "s[1], s[2], s[3] (3 times) gives the same with it",
+        ),
+        (
+            Observed(executions=9, different=3, fates=(fate("landed"),)),
+            EXECUTED,
+            "another result in 3 of 9 executions of 2 cases: 0x40 s_and_b32 s[1], s[2], s[3] (3 times) waits for it "
+            "again",
+        ),
+        (
+            Observed(executions=9, different=3, fates=(fate("masked", 7), fate("jump"))),
+            EXECUTED,
+            "another result in 3 of 9 executions of 2 cases: another branch is taken at 0x40 s_and_b32 s[1], s[2], "
+            "s[3] (3 times); the same numbers and counts",
+        ),
+    ],
+)
+def test_explain_survivor_names_end_of_differences(observed: Observed, column: str, reason: str) -> None:
+    change = make_change("compare", 0, code(LESS)[0], LESS + 0x40000)
+    assert change is not None
+    assert explain(change, observed, [(BUILT, BUILT)] * 2) == (column, reason)
+
+
+def test_compare_results_names_first_difference() -> None:
+    other = dataclasses.replace(BUILT, lines=("O: largest error 0.6",), tolerance_used=0.6)
+    longer = dataclasses.replace(BUILT, counters={"instructions": 10})
+    assert compare_results([(BUILT, BUILT), (BUILT, other), (BUILT, longer)]).startswith(
+        "other numbers within the tolerance, in 1"
+    )
+    assert compare_results([(BUILT, BUILT), (BUILT, longer)]).startswith(
+        "the same numbers, other counts of instructions or bytes in 1"
+    )
+    assert compare_results([(BUILT, BUILT)]) == "the same numbers and counts"
+
+
+PROBED = (("wait", WAIT, WAIT | 0xC00F), ("compare", LESS, LESS + 0x40000))
+
+
+def test_options_of_probed_wait_have_late_loads() -> None:
+    wait, other = (make_change(kind, 0, code(word)[0], raw) for kind, word, raw in PROBED)
+    assert wait is not None
+    assert other is not None
+    assert options(wait) == {"probe": True, "late_loads": True}
+    assert options(other) == {"probe": True}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("all: 101\nkinds: {}\n", "from 0 to 100 percent"), ("all: 90\nkinds: {waits: 100}\n", "waits")],
+)
+def test_read_floors_of_wrong_table_raises(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "floors.yaml"
+    file.write_text(text)
+    with pytest.raises(TableError, match=said):
+        read_floors(file)
+    assert read_floors().all > 0
+
+
+@pytest.mark.parametrize("words", [("--seed", "-1"), ("--seed", "x"), ("--count", "0"), ("--jobs", "0")])
+def test_main_with_wrong_option_ends_with_usage_error(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*words]) == UsageError.exit_code
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_replace_equals_lowering_of_changed_code() -> None:
+    before, after = code(MAX, WAIT, END), code(MAX, BARRIER, END)
+    made, wanted = _replace(lower(before), 1, after[1]), lower(after)
+    assert [made.texts[i] for i in made.ops["text"]] == [wanted.texts[i] for i in wanted.ops["text"]]
+    fields = [name for name in wanted.ops.dtype.names or () if name != "text"]
+    assert all(np.array_equal(made.ops[name], wanted.ops[name]) for name in fields if name != "pc")
+    assert made.ops["pc"].tolist() == [0, 4, 8]
+
+
+def test_by_kernel_sorts_cases_by_cost() -> None:
+    keys = select(dialect("ck-2025-11"), Selection(archs=("gfx950",), tier="smoke"))
+    every = [case for suite in SUITES for case in cases(suite, "smoke", "emulator")]
+    found = by_kernel(every, keys)
+    assert set(found) == {key.name for key in keys}
+    for some in found.values():
+        costs = [wave_instructions(case.problem) * len(case.variants) for case in some]
+        assert costs == sorted(costs)
+        assert {case.problem.group for case in some} >= {"negative_scores", "head_ratios"}

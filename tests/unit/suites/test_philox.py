@@ -1,0 +1,63 @@
+"""Dropout's random bytes: the generator against its authors' vectors, and what a kernel stored against it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ckpm.attention.launch.buffers import POISON
+from ckpm.matrix.problems.problem import Problem
+from ckpm.suites.checks import foreign_random_values
+from ckpm.suites.philox import drawn, philox, random_bytes
+
+
+def make(**fields: object) -> Problem:
+    given: dict[str, object] = {"name": "s/x", "suite": "dispatch", "tier": "smoke", "group": "x", "p_drop": 0.2}
+    return Problem(**{**given, **fields})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("counter", "key", "words"),
+    [
+        ([0, 0, 0, 0], (0, 0), [0x5F6FB709, 0x0D893F64, 0x4F121F81, 0x4F730A48]),
+        ([0xFFFFFFFF] * 4, (0xFFFFFFFF, 0xFFFFFFFF), [0x5207DDC2, 0x45165E59, 0x4D8EE751, 0x8C52F662]),
+        (
+            [0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344],
+            (0xA4093822, 0x299F31D0),
+            [0x4DFCCABA, 0x190A87F0, 0xC47362BA, 0xB6B5242A],
+        ),
+    ],
+)
+def test_seven_rounds_give_the_vectors_of_random123(counter: list[int], key: tuple[int, int], words: list[int]) -> None:
+    """kat_vectors of Random123, lines "philox4x32 7"."""
+    assert philox(np.array(counter, np.uint64), key).tolist() == words
+
+
+def test_a_tile_of_32_by_32_is_drawn_by_64_lanes_of_16_bytes() -> None:
+    """One byte by hand: row 40, column 70 is row 8, column 6 of tile (1, 2): lane 32 + 6, byte 0."""
+    problem = make(seqlens_q=(64, 64), seqlens_k=(96, 96), nhead_q=3, seed=2**40 + 5, dropout_offset=2**33 + 1)
+    lane = 32 + 6
+    offset = 2**33 + 1 + (1 * 3 + 2) * 64 + lane
+    words = philox(np.array([offset & 0xFFFFFFFF, offset >> 32, 1, 2], np.uint64), (5, 2**8))
+    assert random_bytes(problem, 1, 2)[40, 70] == int(words[0]) & 0xFF
+    assert random_bytes(problem, 1, 2)[32 + 16 + 8 + 5, 70] == int(words[3]) >> 8 & 0xFF
+
+
+def test_neither_lengths_nor_masks_change_a_byte() -> None:
+    long, short = make(seqlens_q=(70,), seqlens_k=(150,)), make(seqlens_q=(33,), seqlens_k=(65,))
+    assert np.array_equal(random_bytes(long, 0, 0)[:33, :65], random_bytes(short, 0, 0))
+
+
+def test_a_changed_byte_is_seen_where_a_key_is_seen_and_elsewhere_only_poison_may_stand() -> None:
+    problem = make(seqlens_q=(3,), seqlens_k=(5,), mask="top_left", window_right=0)
+    stored = [values.copy() for values in drawn(problem)]
+    assert foreign_random_values(problem, stored) == []
+    stored[0][0, 0, 4] = POISON  # no query sees it
+    assert foreign_random_values(problem, stored) == []
+    stored[0][0, 0, 4] ^= 1
+    (unseen,) = foreign_random_values(problem, stored)
+    assert unseen == "1 of 15 random values of sequence 0 are not Philox's, first that of head 0, query 0, key 4"
+    stored = [values.copy() for values in drawn(problem)]
+    stored[0][0, 2, 1] = 255 if stored[0][0, 2, 1] != 255 else 0
+    assert "query 2, key 1" in foreign_random_values(problem, stored)[0]
+    assert foreign_random_values(problem, [np.roll(drawn(problem)[0], 1, axis=2)]) != []

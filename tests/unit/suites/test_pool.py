@@ -1,0 +1,290 @@
+"""A worker that dies, hangs or writes nonsense costs its own case and no other, and the reply says which it was."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ckpm.base.errors import ProblemError, UsageError
+from ckpm.base.rocm_places import gpu_archs
+from ckpm.matrix.problems.problem import Problem
+from ckpm.suites.checks import RESULTS
+from ckpm.suites.errors import RefusedError, WorkerStartError
+from ckpm.suites.pool import Pool, Worker, classify_exit
+from ckpm.suites.suites import Case
+from ckpm.suites.worker import serve
+
+PROJECT = Path(__file__).resolve().parents[3]
+
+# Does what the case's name says.
+FAKE = r"""
+import json, os, signal, sys, time
+def answer(reply):
+    print(json.dumps(reply), flush=True)
+start = sys.argv[1] if len(sys.argv) > 1 else ""
+if start == "slow": time.sleep(0.3)
+if start == "dies": sys.exit("no such device /dev/nonsense")
+if start == "hangs": sys.stderr.write("half way\n"); sys.stderr.flush(); time.sleep(60)
+if start == "refuses": answer({"refused": "built for gfx90a", "exit_code": 84}); sys.exit(0)
+if start.startswith("once:"):
+    if os.path.exists(start[5:]): sys.exit("gone")
+    open(start[5:], "w").close()
+answer({"ready": {"device": "fake"}})
+for line in sys.stdin:
+    word = json.loads(line)["case"].split("/")[1].split(".")[0]
+    if word.startswith("sig"): os.kill(os.getpid(), getattr(signal, word.upper()))
+    if word == "gpu":
+        sys.stderr.write("Memory access fault by GPU node-1 on address 0x7f00.\n"); sys.stderr.flush()
+        os.abort()
+    if word == "full": sys.stderr.write("HSA_STATUS_ERROR_OUT_OF_RESOURCES\n"); sys.stderr.flush(); os.abort()
+    if word == "exit": sys.stderr.write("bad end\n"); sys.stderr.flush(); os._exit(3)
+    if word == "hang": time.sleep(60)
+    if word == "garbage": print("printf of a library", flush=True); continue
+    if word == "noresult": answer({"outcome": "maybe"}); continue
+    if word == "list": answer([1]); continue
+    answer({"outcome": "passed", "message": str(os.getpid())})
+"""
+
+
+class Quick(Case):
+    """A case whose time is short."""
+
+    @property
+    def seconds(self) -> float:
+        return 0.5 if "hang" in self.name else 20.0
+
+
+class Long(Case):
+    """A case that is begun first and may take long."""
+
+    @property
+    def seconds(self) -> float:
+        return 50.0
+
+
+def case(word: str) -> Case:
+    return Quick(problem=Problem(name=f"dispatch/{word}", suite="dispatch", tier="smoke", group="x"))
+
+
+def pool(start: str = "", size: int = 1, seconds: float = 20.0) -> Pool:
+    command = (sys.executable, "-S", "-c", FAKE, *([start] if start else []))
+    return Pool(command=command, size=size, environment={}, start_seconds=seconds)
+
+
+def replies(found: Any) -> dict[str, Mapping[str, Any]]:
+    return {done.name.partition("/")[2]: reply for done, reply in found}
+
+
+@pytest.mark.parametrize(
+    ("word", "outcome", "message"),
+    [
+        ("sigsegv", "fault", "the worker crashed with SIGSEGV"),
+        ("sigbus", "fault", "the worker crashed with SIGBUS"),
+        ("sigabrt", "fault", "the worker crashed with SIGABRT"),
+        ("gpu", "fault", "Memory access fault by GPU node-1 on address 0x7f00. (worker ended with SIGABRT)"),
+        ("full", "infrastructure", "the worker ended with SIGABRT"),
+        ("sigkill", "infrastructure", "the worker ended with SIGKILL: the system may be out of memory"),
+        ("sigterm", "infrastructure", "the worker ended with SIGTERM"),
+        ("exit", "infrastructure", "the worker ended with exit code 3"),
+        ("hang", "timeout", "no result after 0 s"),
+        ("noresult", "infrastructure", "the worker's answer can't be read: no result: {'outcome': 'maybe'}"),
+        ("list", "infrastructure", "the worker's answer can't be read: no result: [1]"),
+    ],
+)  # fmt: skip
+def test_what_ends_a_worker_is_its_cases_result_and_the_next_case_runs(word: str, outcome: str, message: str) -> None:
+    found = replies(pool().run([case(word), case("fine")]))
+    assert (found[word]["outcome"], found[word]["message"]) == (outcome, message)
+    assert found["fine"]["outcome"] == "passed"
+
+
+def test_garbage_is_told_and_its_worker_is_given_up() -> None:
+    found = replies(pool().run([case("garbage"), case("fine")]))
+    assert found["garbage"]["outcome"] == "infrastructure"
+    assert found["garbage"]["message"].startswith("the worker's answer can't be read: Expecting value")
+    assert found["fine"]["outcome"] == "passed"
+
+
+def test_last_words_are_those_of_the_case_alone() -> None:
+    found = replies(pool().run([case("exit"), case("sigsegv")]))
+    assert found["exit"]["lines"] == ["bad end"]
+    assert found["sigsegv"]["lines"] == []
+
+
+def test_workers_are_warm() -> None:
+    found = replies(pool("slow").run([case(f"fine.{number}") for number in range(5)]))
+    assert len({reply["message"] for reply in found.values()}) == 1
+    assert all(reply["elapsed"] < 0.3 for reply in found.values())
+
+
+def test_several_workers_share_the_cases_and_lose_none() -> None:
+    words = [f"fine.{number}" for number in range(20)] + ["sigsegv", "exit"]
+    found = replies(pool(size=3).run([case(word) for word in words]))
+    assert set(found) == set(words)
+    assert sum(reply["outcome"] == "passed" for reply in found.values()) == 20
+
+
+def test_an_interrupted_run_waits_for_no_case() -> None:
+    started = time.monotonic()
+    run = pool(size=2).run([Long(problem=case("hang").problem), case("fine")])
+    assert next(run)[1]["outcome"] == "passed"
+    run.close()  # type: ignore[attr-defined]
+    assert time.monotonic() - started < 10
+
+
+def test_a_worker_that_cannot_start_ends_the_run_with_its_last_words() -> None:
+    with pytest.raises(WorkerStartError, match=r"ended with exit code 1 before its first case.*/dev/nonsense"):
+        list(pool("dies").run([case("fine")]))
+    with pytest.raises(WorkerStartError, match="said nothing in time"):
+        list(pool("hangs", seconds=0.2).run([case("fine")]))
+
+
+def test_a_worker_that_takes_long_to_start_is_spoken_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ckpm.suites.pool._SAY_SECONDS", 0.1)
+    lines: list[str] = []
+    with pytest.raises(WorkerStartError, match="said nothing in time"):
+        list(dataclasses.replace(pool("hangs", seconds=0.4), say=lines.append).run([case("fine")]))
+    assert len(lines) == 3
+    assert "is starting for 0 s, of 0 at most" in lines[0]
+    assert "; its last words: half way" in lines[-1]
+    lines.clear()
+    assert replies(dataclasses.replace(pool(), say=lines.append).run([case("fine")]))["fine"]["outcome"] == "passed"
+
+
+def test_a_refusal_keeps_its_exit_code() -> None:
+    with pytest.raises(RefusedError, match="built for gfx90a") as caught:
+        list(pool("refuses").run([case("fine")]))
+    assert caught.value.exit_code == 84
+
+
+def test_cases_are_not_lost_when_no_worker_starts_any_more(tmp_path: Path) -> None:
+    found = replies(pool(f"once:{tmp_path / 'started'}").run([case("sigsegv"), *(case(f"fine.{n}") for n in range(3))]))
+    assert found["sigsegv"]["outcome"] == "fault"
+    assert {found[f"fine.{number}"]["outcome"] for number in range(3)} == {"infrastructure"}
+    assert "gone" in found["fine.0"]["message"]
+    assert found["fine.2"]["message"] == "not run, workers no longer start"
+
+
+def test_every_signal_has_a_class() -> None:
+    outcomes = {number: classify_exit(-number, "")["outcome"] for number in signal.Signals}
+    assert set(outcomes.values()) == {"fault", "infrastructure"}
+    assert set(outcomes.values()) <= set(RESULTS)
+    assert classify_exit(-99, "")["message"] == "the worker ended with signal 99"
+
+
+# ---- the worker's own loop
+
+
+def answered(start: Any, *requests: Mapping[str, Any]) -> tuple[int, list[Any]]:
+    out = io.StringIO()
+    code = serve([json.dumps(request) for request in requests], out, start)
+    return code, [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def test_a_runner_that_raises_gives_no_verdict_on_the_kernel() -> None:
+    def run(request: Mapping[str, Any]) -> Mapping[str, Any]:
+        if request["case"] == "known":
+            raise ProblemError("sequence 0 names page -1")
+        raise ZeroDivisionError("ours")
+
+    code, (ready, known, other) = answered(lambda: ({"device": "fake"}, run), {"case": "known"}, {"case": "x"})
+    assert (code, ready) == (0, {"ready": {"device": "fake"}})
+    assert (known["outcome"], known["message"]) == ("infrastructure", "sequence 0 names page -1")
+    assert other["message"] == "ZeroDivisionError: ours"
+    assert any("ZeroDivisionError" in line for line in other["lines"])
+
+
+def test_a_start_that_fails_is_refused_with_its_exit_code() -> None:
+    def start() -> Any:
+        raise UsageError("no such device")
+
+    assert answered(start) == (2, [{"refused": "no such device", "exit_code": 2}])
+
+
+def test_an_absent_gpu_is_a_refusal_of_the_real_worker() -> None:
+    setup = {"device": "hip", "arch": "gfx950", "library": "x", "manifest": "x", "threads": 1, "hazards": False}
+    if gpu_archs():
+        pytest.skip("there is a GPU")
+    run = subprocess.run(
+        [sys.executable, "-m", "ckpm.suites.worker", json.dumps(setup)],
+        env={**os.environ, "PYTHONPATH": str(PROJECT), "ROCM_PATH": "/nowhere"},
+        input="", capture_output=True, text=True,
+    )  # fmt: skip
+    reply = json.loads(run.stdout)
+    assert run.returncode == reply["exit_code"] == 36
+    assert "libamdhip64.so was not found" in reply["refused"]
+
+
+def test_gpu_archs_are_read_from_the_driver(tmp_path: Path) -> None:
+    for number, text in enumerate(
+        ("gfx_target_version 0", "gfx_target_version 90402", "gfx_target_version 90010", "x")
+    ):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "properties").write_text(f"cpu_cores_count 8\n{text}\n")
+    assert gpu_archs(tmp_path) == ("gfx942", "gfx90a")
+
+
+# A worker that is compiling the emulator's core: its compiler holds the pipe whose number it is given.
+COMPILING = r"""
+import subprocess, sys
+from ckpm.suites.worker import end_with_pool
+end_with_pool()
+pipe = int(sys.argv[1])
+subprocess.Popen(["sleep", "1000"], pass_fds=[pipe])
+print('{"ready": {}}', flush=True)
+sys.stdin.read()
+subprocess.run(["sleep", "1000"])
+"""
+
+
+@pytest.fixture
+def compiling() -> Iterator[tuple[int, list[str]]]:
+    """The end of a pipe that closes when the last process has ended, and the command of a worker that holds it."""
+    ours, theirs = os.pipe()
+    os.set_inheritable(theirs, True)
+    yield ours, [sys.executable, "-c", COMPILING, str(theirs)]
+    os.close(ours)
+
+
+def nobody_holds(pipe: int) -> bool:
+    return bool(select.select([pipe], [], [], 60)[0]) and os.read(pipe, 1) == b""
+
+
+def test_a_worker_and_its_compilers_end_with_a_pool_that_was_killed(compiling: tuple[int, list[str]]) -> None:
+    pipe, command = compiling
+    holder = int(command[-1])
+    worker = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, pass_fds=[holder], cwd=PROJECT
+    )
+    os.close(holder)
+    assert worker.stdin
+    assert worker.stdout
+    assert worker.stdout.readline()
+    worker.stdin.close()  # all that a worker sees of a killed pool
+    assert worker.wait(60) == -signal.SIGKILL
+    assert nobody_holds(pipe)
+    worker.stdout.close()
+
+
+def test_a_worker_that_is_stopped_leaves_no_compiler(
+    compiling: tuple[int, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe, command = compiling
+    popen = subprocess.Popen
+    holder = int(command[-1])
+    monkeypatch.setattr(subprocess, "Popen", lambda *args, **words: popen(*args, **words, pass_fds=[holder]))
+    worker = Worker(command, {"PYTHONPATH": str(PROJECT)}, 60)
+    os.close(holder)
+    assert worker.stop() == -signal.SIGKILL
+    assert nobody_holds(pipe)

@@ -1,0 +1,339 @@
+"""The float64 reference against plain loops, and tolerances against models of the kernel's rounding."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from ckpm.attention.launch.buffers import Inputs, prepare
+from ckpm.attention.launch.encodings import OCP, decode, encode, from_bf16, from_fp8, to_fp8
+from ckpm.matrix.problems.problem import Problem
+from ckpm.suites.reference import Bytes, Floats, alibi, attention, keep_threshold, visible
+from ckpm.suites.tolerances import (
+    Comparison,
+    all_zero_rows,
+    compare,
+    compare_lse,
+    compare_o,
+    lse_tolerance,
+    o_tolerance,
+)
+
+
+def make(**fields: object) -> Problem:
+    given_fields: dict[str, object] = {"name": "s/x", "suite": "dispatch", "tier": "smoke", "group": "x", **fields}
+    return Problem(**given_fields)  # type: ignore[arg-type]
+
+
+def seen_by_loops(problem: Problem, sq: int, sk: int) -> list[list[bool]]:
+    """The definition in words: a query at position i of its sequence sees keys i-left to i+right; -1 is no bound."""
+    found = []
+    for row in range(sq):
+        position = row if problem.mask == "top_left" else row + sk - sq
+        line = []
+        for column in range(sk):
+            far_left = problem.window_left >= 0 and column < position - problem.window_left
+            far_right = problem.window_right >= 0 and column > position + problem.window_right
+            line.append(problem.mask == "no" or not (far_left or far_right))
+        found.append(line)
+    return found
+
+
+def attention_by_loops(
+    inputs: Inputs, random: list[Bytes] | None = None
+) -> tuple[dict[tuple[int, int], list[float]], dict[tuple[int, int], float]]:
+    """(token, head) -> row of O, and LSE: one key at a time, in Python floats."""
+    p, o, lse, token = inputs.problem, {}, {}, 0
+    for s, (sq, sk) in enumerate(zip(p.seqlens_q, p.seqlens_k, strict=True)):
+        seen = seen_by_loops(p, sq, sk)
+        for row in range(sq):
+            for head in range(p.nhead_q):
+                kv = head * p.nhead_k // p.nhead_q
+                total, sums = 0.0, [0.0] * p.hdim_v
+                for column in range(sk):
+                    if not seen[row][column]:
+                        continue
+                    dot = sum(
+                        float(a) * float(b)
+                        for a, b in zip(inputs.q[s][row, head], inputs.k[s][column, kv], strict=True)
+                    )
+                    score = dot / math.sqrt(p.hdim_q)
+                    if p.logits_soft_cap:
+                        score = p.logits_soft_cap * math.tanh(score / p.logits_soft_cap)
+                    if inputs.bias is not None:
+                        score += float(inputs.bias[s][head, row, column])
+                    weight = math.exp(score)
+                    total += weight
+                    if random is not None:
+                        keep = random[s][head, row, column] <= math.floor((1 - p.p_drop) * 255)
+                        weight = weight / (1 - p.p_drop) if keep else 0.0
+                    for d in range(p.hdim_v):
+                        sums[d] += weight * float(inputs.v[s][column, kv, d])
+                if inputs.sink_logits is not None:
+                    total += math.exp(float(inputs.sink_logits[head]))
+                o[token + row, head] = [value / total if total else 0.0 for value in sums]
+                lse[token + row, head] = math.log(total) if total else -math.inf
+        token += sq
+    return o, lse
+
+
+@given(
+    mask=st.sampled_from(["no", "top_left", "bottom_right", "window"]),
+    window=st.tuples(st.integers(-1, 4), st.integers(-1, 4)),
+    lengths=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=3),
+    heads=st.sampled_from([(1, 1), (4, 2), (3, 1)]),
+    feature=st.sampled_from(["none", "cap", "bias", "sink", "drop", "inf"]),
+    dtype=st.sampled_from(["bf16", "fp16"]),
+)
+@settings(max_examples=60)
+def test_the_reference_is_attention_by_loops(
+    mask: str, window: tuple[int, int], lengths: list[tuple[int, int]], heads: tuple[int, int], feature: str, dtype: str
+) -> None:
+    extras: dict[str, dict[str, Any]] = {
+        "none": {}, "cap": {"logits_soft_cap": 2.0}, "bias": {"bias": "bias"}, "sink": {"sink_logits": True},
+        "drop": {"p_drop": 0.3}, "inf": {"bias": "bias", "bias_values": "minus_inf_rows"},
+    }  # fmt: skip
+    problem = make(
+        mask=mask, window_left=window[0] if mask != "no" else -1, window_right=window[1] if mask != "no" else -1,
+        seqlens_q=tuple(q for q, _ in lengths), seqlens_k=tuple(k for _, k in lengths), nhead_q=heads[0],
+        nhead_k=heads[1], hdim_q=16, hdim_v=8, dtype=dtype, seed=7, **extras[feature],
+    )  # fmt: skip
+    inputs = prepare(problem).inputs
+    random = [
+        np.random.default_rng(1).integers(0, 256, (heads[0], q, k)).astype(np.uint8) for q, k in lengths
+    ] if feature == "drop" else None  # fmt: skip
+    got = attention(inputs, random)
+    o, lse = attention_by_loops(inputs, random)
+    for (token, head), row in o.items():
+        assert np.allclose(got.o[token, head], row, rtol=1e-6 if random else 1e-12, atol=1e-13)
+        want = lse[token, head]
+        assert got.lse[head, token] == want or math.isclose(got.lse[head, token], want, rel_tol=1e-12, abs_tol=1e-12)
+    assert np.isfinite(got.o).all()
+
+
+def drawing(problem: Problem, sq: int, sk: int) -> list[str]:
+    return ["".join("1" if cell else "." for cell in row) for row in visible(problem, sq, sk)]
+
+
+def test_masks_by_drawing() -> None:
+    causal = {"window_left": -1, "window_right": 0}
+    assert drawing(make(mask="top_left", **causal), 3, 5) == ["1....", "11...", "111.."]
+    assert drawing(make(mask="bottom_right", **causal), 3, 5) == ["111..", "1111.", "11111"]
+    assert drawing(make(mask="bottom_right", **causal), 4, 2) == ["..", "..", "1.", "11"]
+    assert drawing(make(mask="window", window_left=1, window_right=1), 3, 5) == [".111.", "..111", "...11"]
+    assert drawing(make(mask="top_left", window_left=0, window_right=1), 3, 3) == ["11.", ".11", "..1"]
+    assert drawing(make(mask="window", window_left=-1, window_right=-1), 2, 2) == ["11", "11"]
+    assert drawing(make(), 2, 0) == ["", ""]
+
+
+def test_sink_tokens_are_seen_up_to_the_right_bound() -> None:
+    """Two sinks before a window of the key itself and one before."""
+    sinks = make(mask="bottom_right", window_left=1, window_right=0, sink_size=2)
+    assert drawing(sinks, 5, 5) == ["1....", "11...", "111..", "1111.", "11.11"]
+    assert drawing(sinks, 2, 5) == ["11" + "11.", "11.11"]
+
+
+@given(
+    mask=st.sampled_from(["top_left", "bottom_right", "window"]),
+    left=st.integers(-1, 9), right=st.integers(-1, 9), sq=st.integers(0, 9), sk=st.integers(0, 9),
+)  # fmt: skip
+def test_masks_are_what_the_words_say(mask: str, left: int, right: int, sq: int, sk: int) -> None:
+    problem = make(mask=mask, window_left=left, window_right=right)
+    assert visible(problem, sq, sk).tolist() == seen_by_loops(problem, sq, sk)
+
+
+def test_alibi_by_hand() -> None:
+    assert alibi(make(), 0.5, 2, 4).tolist() == [[-1, -0.5, 0, -0.5], [-1.5, -1, -0.5, 0]]
+    assert alibi(make(mask="top_left", window_left=3), 0.5, 2, 3).tolist() == [[0, -0.5, -1], [-0.5, 0, -0.5]]
+    causal = make(mask="bottom_right", window_left=-1, window_right=0)
+    assert alibi(causal, 0.5, 2, 3).tolist() == [[0, 0.5, 1.0]] * 2
+
+
+def test_one_row_by_hand() -> None:
+    """Scores ln 1, ln 3 and a hidden one: weights 1/4 and 3/4."""
+    problem = make(seqlens_q=(1,), seqlens_k=(3,), hdim_q=1, hdim_v=1, mask="top_left", window_right=1)
+    one = np.ones((1, 1, 1))
+    k = np.log(np.array([1.0, 3.0, 1e6])).reshape(3, 1, 1)
+    v = np.array([8.0, 4.0, 1e9]).reshape(3, 1, 1)
+    got = attention(Inputs(problem=problem, q=(one,), k=(k,), v=(v,)))
+    assert got.o[0, 0, 0] == pytest.approx(5.0)
+    assert got.lse[0, 0] == pytest.approx(math.log(4.0))
+    assert got.magnitude[0, 0, 0] == pytest.approx(5.0)
+    assert got.energy[0, 0, 0] == pytest.approx(math.sqrt(2.0**2 + 3.0**2))
+    assert got.keys[0, 0] == 2
+
+
+def test_dropout_needs_random_values_and_keeps_what_ck_keeps() -> None:
+    with pytest.raises(ValueError, match="random values"):
+        attention(prepare(make(p_drop=0.2)).inputs)
+    assert [keep_threshold(p) for p in (0.0, 0.2, 0.5, 0.1)] == [255, 204, 127, 229]
+
+
+def test_a_random_byte_equal_to_the_threshold_is_kept() -> None:
+    """p_drop 0.2: bytes up to 204 stay and weigh 1.25. Two keys of equal weight, V 4 and 8; the second is dropped."""
+    problem = make(seqlens_q=(1,), seqlens_k=(2,), hdim_q=1, hdim_v=1, p_drop=0.2)
+    q, k, v = np.zeros((1, 1, 1)), np.zeros((2, 1, 1)), np.array([4.0, 8.0]).reshape(2, 1, 1)
+    got = attention(Inputs(problem=problem, q=(q,), k=(k,), v=(v,)), [np.array([[[204, 205]]], np.uint8)])
+    assert got.o[0, 0, 0] == pytest.approx(0.5 * 1.25 * 4.0)
+    assert got.lse[0, 0] == pytest.approx(math.log(2.0))
+
+
+def test_the_worst_truncation_is_within_tolerance() -> None:
+    """200 weights just below 0.5 + 2^-8 lose all of it, and O loses its own step: no random row comes so far."""
+    weight = 0.5 + 2.0**-8 - 2.0**-20
+    problem = make(seqlens_q=(1,), seqlens_k=(201,), hdim_q=1, hdim_v=1)
+    k = np.full((201, 1, 1), math.log(weight))
+    k[0] = 0.0
+    lost = (1 + 200 * 0.5) / (1 + 200 * weight)
+    value = (1 + 2.0**-7) / lost - 2.0**-20  # so that O comes out just below 1 + 2^-7 and is stored as 1
+    inputs = Inputs(problem=problem, q=(np.ones((1, 1, 1)),), k=(k,), v=(np.full((201, 1, 1), value),))
+    assert truncated(np.array([weight, value * lost])).tolist() == [0.5, 1.0]
+    assert 0.9 < compare_o(problem, np.ones((1, 1, 1)), attention(inputs)).worst <= 1
+
+
+def test_no_keys_give_zeros_and_minus_infinity() -> None:
+    got = attention(prepare(make(seqlens_q=(3, 2), seqlens_k=(0, 4))).inputs)
+    assert not got.o[:3].any()
+    assert np.isneginf(got.lse[:, :3]).all()
+    assert np.isfinite(got.lse[:, 3:]).all()
+    assert (o_tolerance(make(), got)[:3] == 0).all()
+
+
+def truncated(values: Floats) -> Floats:
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    return (bits & 0xFFFF0000).view(np.float32).astype(np.float64)
+
+
+def toward_zero_half(values: Floats) -> Floats:
+    half = values.astype(np.float16)
+    over = np.abs(half.astype(np.float64)) > np.abs(values)
+    return np.where(over, np.nextafter(half, np.float16(0)), half).astype(np.float64)
+
+
+def kernel_model(
+    problem: Problem, inputs: Inputs, dtype: str, positions: NDArray[np.float32] | None = None
+) -> tuple[Floats, Floats]:
+    """The pipeline's rounding in NumPy: tiles of 128 keys, float32 sums, rounded P and O; no mask.
+
+    With ``positions`` of the keys, ALiBi's product with the slope is added to the scaled scores.
+    """
+    scale = factor = np.float32(problem.softmax_scale * math.log2(math.e))
+    if positions is not None:
+        factor = np.float32(1)
+    q, k, v = (part[0].astype(np.float32) for part in (inputs.q, inputs.k, inputs.v))
+    o = np.zeros((q.shape[0], problem.nhead_q, problem.hdim_v))
+    lse = np.zeros((problem.nhead_q, q.shape[0]))
+    store = {"bf16": truncated, "fp16": toward_zero_half}.get(dtype, truncated)
+    for head in range(problem.nhead_q):
+        m = np.full(q.shape[0], -np.inf, np.float32)
+        total = np.zeros(q.shape[0], np.float32)
+        acc = np.zeros((q.shape[0], problem.hdim_v), np.float32)
+        for begin in range(0, k.shape[0], 128):
+            s = q[:, head] @ k[begin : begin + 128, 0].T
+            if positions is not None and inputs.slopes is not None:
+                slope = np.float32(inputs.slopes[0, head]) * np.float32(math.log2(math.e))
+                s = s * scale + slope * positions[begin : begin + 128]
+            new = np.maximum(m, s.max(axis=1))
+            p = np.exp2(factor * s - (factor * new)[:, None])
+            carry = np.exp2(factor * m - factor * new)
+            total = carry * total + p.sum(axis=1)
+            if dtype == "fp8bf16":
+                stored = from_fp8(to_fp8(p.astype(np.float64) * 448, OCP), OCP) / 448
+            else:
+                stored = store(p.astype(np.float64))
+            acc = carry[:, None] * acc + stored.astype(np.float32) @ v[begin : begin + 128, 0]
+            m = new
+        o[:, head] = store((acc / total[:, None]).astype(np.float64))
+        lse[head] = m * factor / np.float32(math.log2(math.e)) + np.log(total)
+    return o, lse
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp8bf16"])
+@pytest.mark.parametrize("ranges", [((-2, 2), (-1, 1)), ((-10, 10), (-5, 5)), ((-0.01, 0.01), (0.5, 1.0))])
+@pytest.mark.parametrize("keys", [1, 100, 900])
+def test_the_kernels_rounding_is_within_tolerance_and_a_wrong_page_is_not(
+    dtype: str, ranges: tuple[tuple[float, float], tuple[float, float]], keys: int
+) -> None:
+    problem = make(
+        dtype=dtype, qscale="pertensor" if dtype == "fp8bf16" else "no", seqlens_q=(40,), seqlens_k=(keys,), nhead_q=2,
+        hdim_q=64, hdim_v=64, q_range=ranges[0], kv_range=ranges[1], seed=11, lse=True,
+    )  # fmt: skip
+    inputs = prepare(problem).inputs
+    expected = attention(inputs)
+    o, lse = kernel_model(problem, inputs, dtype)
+    found = compare_o(problem, o, expected)
+    assert found.passed, str(found)
+    assert keys == 1 or found.worst > 0.05  # neither is the bound so wide that it says nothing
+    assert compare_lse(problem, lse, expected).passed
+    if keys == 100 and ranges[1][0] < 0:  # the keys' values off by one; nearly uniform rows would not change
+        wrong = attention(Inputs(problem=problem, q=inputs.q, k=inputs.k, v=(np.roll(inputs.v[0], 1, axis=0),)))
+        assert compare_o(problem, wrong.o, expected).mismatches > o.size // 4
+
+
+def test_alibi_that_starts_again_at_key_65536_is_wrong_and_its_rounding_is_not() -> None:
+    problem = make(
+        seqlens_q=(2,), seqlens_k=(65537,), hdim_q=16, hdim_v=16, seed=3, lse=True, bias="alibi", mask="bottom_right",
+        window_right=0,
+    )  # fmt: skip
+    inputs = prepare(problem).inputs
+    expected = attention(inputs)
+    last = (slice(1, 2), slice(None))  # the query that sees every key
+    keys = np.arange(65537)
+    for positions, right in ((keys, True), (keys & 0xFFFF, False)):
+        o, lse = kernel_model(problem, inputs, "bf16", positions.astype(np.float32))
+        o_bounds, lse_bounds = o_tolerance(problem, expected), lse_tolerance(problem, expected)
+        assert compare("O", o[last], expected.o[last], o_bounds[last]).passed == right
+        assert compare("LSE", lse[:, 1:], expected.lse[:, 1:], lse_bounds[:, 1:]).passed == right
+
+
+def test_tolerances_are_tighter_than_the_peers() -> None:
+    """aiter: atol 1e-2, rtol 2e-2 for bf16; 1e-3 both for fp16; 0.055 for fp8; 1e-3 for LSE. Here 1024 keys."""
+    for dtype, atol, rtol, part in (
+        ("bf16", 1e-2, 2e-2, 0.12),
+        ("fp16", 1e-3, 1e-3, 0.3),
+        ("fp8bf16", 0.055, 0.0, 0.25),
+    ):
+        problem = make(
+            dtype=dtype, qscale="pertensor" if dtype == "fp8bf16" else "no", seqlens_q=(30,), seqlens_k=(1024,),
+            kv_range=(-1, 1), seed=2,
+        )  # fmt: skip
+        expected = attention(prepare(problem).inputs)
+        ours, theirs = o_tolerance(problem, expected), atol + rtol * np.abs(expected.o)
+        assert np.median(ours / theirs) < part, dtype
+        assert np.median(lse_tolerance(problem, expected)) < 2e-4
+
+
+def test_comparison_counts_nan_infinity_and_exact_zeros() -> None:
+    want = np.array([1.0, 0.0, -np.inf, 2.0, 3.0])
+    tolerance = np.array([0.1, 0.0, 1.0, 0.1, 0.1])
+    assert compare("x", want.copy(), want, tolerance).passed
+    got = np.array([1.2, 1e-30, 5.0, np.nan, 3.05])
+    found = compare("x", got, want, tolerance)
+    assert (found.mismatches, found.nans, found.elements) == (4, 1, 5)
+    assert not found.passed
+    assert "4 of 5 elements differ, 1 NaN" in str(found)
+    with pytest.raises(ValueError, match="shapes"):
+        compare("x", got, want[:2], tolerance)
+    empty = np.zeros((0, 2))
+    assert compare("x", empty, empty, empty) == Comparison(
+        name="x", elements=0, mismatches=0, nans=0, max_abs=0, max_rel=0, worst=0, where=()
+    )
+
+
+def test_zero_rows_are_counted_where_something_should_be() -> None:
+    expected = attention(prepare(make(seqlens_q=(3, 2), seqlens_k=(0, 4))).inputs)
+    assert all_zero_rows(np.zeros_like(expected.o), expected) == 2
+    assert all_zero_rows(expected.o, expected) == 0
+
+
+def test_the_inputs_are_what_the_bits_say() -> None:
+    prepared = prepare(make(seed=4))
+    bits = prepared.buffers["q"].writes[0].data
+    assert np.array_equal(from_bf16(bits), prepared.inputs.q[0])
+    assert np.array_equal(decode(encode(prepared.inputs.q[0], "bf16", ""), "bf16", ""), prepared.inputs.q[0])

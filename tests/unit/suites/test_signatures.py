@@ -1,0 +1,306 @@
+"""A case with a known defect still fails when it shows anything beside that defect: a second one is planted here.
+
+A fake kernel computes what the reference computes of numbers that are read as the defect reads them, by hand where the
+prediction itself is in question.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import sys
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from ckpm.attention.launch import launching
+from ckpm.attention.launch.buffers import POISON, Prepared, prepare
+from ckpm.attention.launch.c_abi import Launch, Status
+from ckpm.attention.launch.device import Fault
+from ckpm.attention.launch.encodings import encode
+from ckpm.attention.launch.launching import Outcome
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.problems.ledger import LEDGER, SIGNATURES, Entry, Ledger, read_ledger
+from ckpm.matrix.problems.problem import Problem, serves
+from ckpm.matrix.problems.tables import find
+from ckpm.matrix.selection import Selection, select
+from ckpm.suites.checks import Bench, Result, run_case
+from ckpm.suites.reference import attention
+from ckpm.suites.signatures.reading import Reading, computed
+from ckpm.suites.signatures.table import FAULTS, PREDICTIONS
+from ckpm.suites.suites import Case, judge, with_signatures
+from tests.unit.enumerated import keys_of
+
+KEYS = tuple(select(dialect("ck-2025-11"), Selection(archs=("gfx950",), tier="smoke")))
+Outputs = dict[str, np.ndarray]
+
+
+def make(**fields: Any) -> Problem:
+    given = {"name": "batch-prefill/x.y", "suite": "batch-prefill", "tier": "smoke", "group": "x", "table_end": "zeros"}
+    return Problem(**{**given, **fields})
+
+
+class Device:
+    arch, compute_units = "gfx950", 256
+
+    def has(self, feature: str) -> bool:
+        return False
+
+    def restart_addresses(self) -> None:
+        pass
+
+
+def run(
+    monkeypatch: pytest.MonkeyPatch,
+    problem: Problem,
+    kernel: Callable[[Prepared], Outputs | Fault],
+    *signatures: str,
+) -> Result:
+    """The case on a device whose kernel is a function: to O in float64, or to a fault; a buffer has 4096 bytes."""
+
+    def launch(device: Any, library: Any, prepared: Prepared, named: str | None = None) -> Outcome:
+        p = prepared.problem
+        name = next(key.name for key in KEYS if serves(key, p))
+        made = kernel(prepared)
+        addresses = {buffer: 4096 * (index + 1) for index, buffer in enumerate(prepared.buffers)}
+        outputs: Outputs = {}
+        if isinstance(made, dict):
+            rows = np.full((sum(p.seqlens_q), p.nhead_q, int(prepared.fields["nhead_stride_o"])), 0xFFFF, np.uint16)
+            rows[..., : p.hdim_v] = encode(made["o"], p.dtype, "gfx950")
+            outputs["o"] = rows.reshape(-1).view(np.uint8)
+            if "gap" in made:
+                outputs["o"][-1] = POISON ^ 1
+        return Outcome(
+            prepared=prepared,
+            launch=Launch(status=Status.OK, message="", kernels=(name,), milliseconds=0),
+            fault=made if isinstance(made, Fault) else None,
+            seconds=0.0,
+            outputs=outputs,
+            addresses=addresses,
+        )
+
+    monkeypatch.setattr(launching, "run_problem", launch)
+    return run_case(Bench(device=cast(Any, Device()), library=cast(Any, None), keys=KEYS), problem, ({},), signatures)
+
+
+def reading(**switches: bool) -> Callable[[Prepared], Outputs]:
+    """A kernel with a defect of reading."""
+
+    def kernel(prepared: Prepared) -> Outputs:
+        made = computed(prepared, 64, 128, Reading(**switches))
+        assert made is not None
+        return {"o": np.where(made.o_nan, np.nan, made.expected.o)}
+
+    return kernel
+
+
+def right(prepared: Prepared) -> Outputs:
+    return {"o": attention(prepared.inputs).o}
+
+
+def spoiled(kernel: Callable[[Prepared], Outputs], spoil: Callable[[Outputs], None]) -> Callable[[Prepared], Outputs]:
+    def other(prepared: Prepared) -> Outputs:
+        made = kernel(prepared)
+        spoil(made)
+        return made
+
+    return other
+
+
+# ---- what is predicted, by hand
+
+
+def test_a_key_whose_row_is_followed_by_nan_spoils_the_queries_that_see_it_and_no_other() -> None:
+    """Three tokens at pages 0 to 2 of five; the page behind the last is poisoned, so only key 2 reads NaN."""
+    problem = make(
+        seqlens_q=(3,), seqlens_k=(3,), hdim_q=64, hdim_v=64, page_order="identity", pool_pages=5, lse=True,
+        mask="top_left", window_right=0, checks=("reference", "nan_canary"),
+    )  # fmt: skip
+    made = computed(prepare(problem), 64, 128, Reading(whole_rows=True))
+    assert made is not None
+    assert made.o_nan.all(axis=(1, 2)).tolist() == made.o_nan.any(axis=(1, 2)).tolist() == [False, False, True]
+    assert made.lse_nan.tolist() == [[False, False, True]]
+    assert np.array_equal(made.expected.o[:2], attention(prepare(problem).inputs).o[:2])
+
+
+def test_padding_pages_of_nan_spoil_the_sequence_whose_last_step_has_them() -> None:
+    """256 keys fill two steps; the tail of 200 keys is the next sequence's pages; that of the last is the NaN page."""
+    problem = make(seqlens_q=(2, 2, 2), seqlens_k=(200, 256, 100), table_end="nan_page", checks=("reference",))
+    made = computed(prepare(problem), 64, 128, Reading(past_the_end=True))
+    assert made is not None
+    assert made.o_nan.any(axis=(1, 2)).tolist() == [False] * 4 + [True] * 2
+    assert not made.lse_nan.any()
+
+
+def test_a_window_that_starts_at_a_later_step_takes_the_keys_of_the_first_pages() -> None:
+    """One query at position 299 that sees keys 290 to 299: V of keys 34 to 43 stands for them, as K does."""
+    problem = make(seqlens_q=(1,), seqlens_k=(300,), mask="bottom_right", window_left=9, window_right=0)
+    prepared = prepare(problem)
+    made = computed(prepared, 64, 128, Reading(first_pages=True))
+    assert made is not None
+    q, k, v = (part[0] for part in (prepared.inputs.q, prepared.inputs.k, prepared.inputs.v))
+    weights = np.exp(k[34:44, 0] @ q[0, 0] / np.sqrt(128.0))
+    assert made.expected.o[0, 0] == pytest.approx(weights @ v[34:44, 0] / weights.sum())
+    assert np.array_equal(made.expected.keys, [[10.0]])
+
+
+def test_pages_past_4_gb_are_other_pages_or_zeros() -> None:
+    """Pages of 256 bytes: page 2^24 + 5 is page 5, and the pool of 2^24 + 100 pages has 100 by its size in 32 bits."""
+    problem = make(seqlens_q=(1,), seqlens_k=(64,), page_order="high", pool_pages=2**24 + 100)
+    prepared = prepare(problem)
+    made = computed(prepared, 64, 128, Reading(offsets_of_32_bits=True))
+    assert made is not None
+    assert np.array_equal(made.expected.o, np.zeros((1, 1, 128)))  # the pages' lower namesakes were never written
+    below = computed(prepare(dataclasses.replace(problem, pool_pages=2**20)), 64, 128, Reading(offsets_of_32_bits=True))
+    assert below is not None
+    assert np.array_equal(below.expected.o, attention(prepared.inputs).o)
+
+
+# ---- a second defect
+
+SHORT = make(
+    seqlens_q=(70,), seqlens_k=(150,), hdim_q=64, hdim_v=64, mask="bottom_right", window_right=0, nhead_q=2,
+    checks=("reference", "nan_canary", "output_gaps"), seed=5, page_order="identity",
+)  # fmt: skip
+LATE = make(seqlens_q=(70,), seqlens_k=(600,), mask="bottom_right", window_left=31, window_right=0, seed=6)
+
+
+@pytest.mark.parametrize(
+    ("problem", "switch", "signature"),
+    [(SHORT, "whole_rows", "whole_rows_are_read"), (LATE, "first_pages", "windows_start_at_the_first_page")],
+)
+def test_the_defect_alone_is_known_and_a_second_one_beside_it_is_seen(
+    monkeypatch: pytest.MonkeyPatch, problem: Problem, switch: str, signature: str
+) -> None:
+    kernel = reading(**{switch: True})
+    alone = run(monkeypatch, problem, kernel, signature)
+    assert (alone.outcome, alone.signature) == ("wrong", "")
+
+    def row(made: Outputs) -> None:
+        sound = int(np.flatnonzero(~np.isnan(made["o"]).any(axis=(1, 2)))[0])
+        made["o"][sound, 0, 3] += 0.5
+
+    assert "O 1 of" in (run(monkeypatch, problem, spoiled(kernel, row), signature).signature or "")
+    no_rows = run(monkeypatch, problem, spoiled(kernel, lambda made: made["o"].fill(0)), signature)
+    assert no_rows.signature not in ("", None)
+    all_nan = run(monkeypatch, problem, spoiled(kernel, lambda made: made["o"].fill(np.nan)), signature)
+    assert "are NaN and should not be, or the reverse" in (all_nan.signature or "")
+    assert run(monkeypatch, problem, right, signature).outcome == "passed"
+
+
+def test_a_store_between_the_rows_is_seen_beside_the_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = spoiled(reading(whole_rows=True), lambda made: made.update(gap=np.ones(1)))
+    found = run(monkeypatch, SHORT, kernel, "whole_rows_are_read")
+    assert found.signature == "1 elements between the rows of O were written"
+
+
+EXACT = make(seqlens_q=(5,), seqlens_k=(20,), table_end="exact", checks=("reference", "nan_canary"), seed=8)
+
+
+def past_the_table(step: int, access: str = "load") -> Callable[[Prepared], Fault]:
+    """A fault ``step`` bytes behind the page table's 80."""
+
+    def kernel(prepared: Prepared) -> Fault:
+        base = 4096 * (1 + list(prepared.buffers).index("kv_page_indices"))
+        fields = {"access": access, "address": base + 80 + step, "bytes": 4, "kind": "memory", "text": "global_load"}
+        return Fault(kind="memory", message="a load outside", error=700, fields=fields)
+
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("faulting", "padded", "why"),
+    [
+        (past_the_table(0), right, ""),
+        (past_the_table(432), right, ""),
+        (past_the_table(-4), right, "the access is no load within 1024 bytes behind the page table"),
+        (past_the_table(4096), right, "the access is no load within"),
+        (past_the_table(0, "store"), right, "the access is no load within"),
+        (past_the_table(0), spoiled(right, lambda made: made["o"].fill(0)), "without it: wrong: O "),
+    ],
+)
+def test_a_fault_is_the_one_that_is_known_and_the_case_is_right_without_it(
+    monkeypatch: pytest.MonkeyPatch, faulting: Any, padded: Any, why: str
+) -> None:
+    def kernel(prepared: Prepared) -> Any:
+        return (faulting if prepared.problem.table_end == "exact" else padded)(prepared)
+
+    found = run(monkeypatch, EXACT, kernel, "table_is_read_past_its_end")
+    assert found.outcome == "fault"
+    assert found.signature == why if not why else (found.signature or "").startswith(why)
+
+
+def test_what_is_left_without_the_fault_has_a_signature_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = dataclasses.replace(SHORT, table_end="exact")
+
+    def kernel(prepared: Prepared) -> Any:
+        exact = prepared.problem.table_end == "exact"
+        return past_the_table(540)(prepared) if exact else reading(whole_rows=True)(prepared)
+
+    both = ("table_is_read_past_its_end", "whole_rows_are_read")
+    assert run(monkeypatch, problem, kernel, *both).signature == ""
+    assert (run(monkeypatch, problem, kernel, both[0]).signature or "").startswith("without it: wrong")
+
+
+HEADS = dataclasses.replace(find("page-fault/paged_heads.linear"), seqlens_q=(5,))
+
+
+@pytest.mark.parametrize(
+    ("kind", "pool", "step", "why"),
+    [
+        ("srd_range", "k", 0, ""),
+        ("srd_range", "v", 255, ""),
+        ("srd_range", "k", 256, "no range of a buffer resource ends behind a pool"),
+        ("srd_range", "k", -1, "no range of a buffer resource ends behind a pool"),
+        ("memory", "k", 0, "no range of a buffer resource ends behind a pool"),
+    ],
+)
+def test_a_range_behind_the_pool_ends_before_the_last_head_s_offset_there(
+    monkeypatch: pytest.MonkeyPatch, kind: str, pool: str, step: int, why: str
+) -> None:
+    def kernel(prepared: Prepared) -> Any:
+        if prepared.problem.page_order == "identity":
+            return right(prepared)
+        end = 4096 * (1 + list(prepared.buffers).index(pool)) + prepared.buffers[pool].size
+        fields = {"access": "load", "address": end + step, "bytes": 1, "kind": kind, "text": "buffer_load"}
+        return Fault(kind=kind, message="a range", error=700, fields=fields)
+
+    newest = tuple(key for key in keys_of("rocm-libraries-2026", "batch_prefill") if serves(key, HEADS))
+    monkeypatch.setattr(sys.modules[__name__], "KEYS", newest)
+    found = run(monkeypatch, HEADS, kernel, "num_records_reach_behind_the_pool")
+    assert found.outcome == "fault"
+    assert found.signature == why if not why else (found.signature or "").startswith(why)
+
+
+# ---- the ledger
+
+
+def test_the_ledger_s_signatures_are_those_that_can_be_looked_at() -> None:
+    assert sorted(SIGNATURES) == sorted({**PREDICTIONS, **FAULTS})
+    for entry in read_ledger(LEDGER).entries:
+        assert all(name in (FAULTS if entry.outcomes == ("fault",) else PREDICTIONS) for name in entry.signatures[:1])
+
+
+def test_a_case_that_shows_something_else_fails_as_itself() -> None:
+    entry = Entry(
+        name="known", place="ledger.yaml:3", problems=("batch-prefill/*",), upstreams=("*",), archs=("*",),
+        outcomes=("wrong",), signatures=("whole_rows_are_read",), reason="r", link="", expires=datetime.date.max,
+    )  # fmt: skip
+    (case,) = with_signatures(
+        [Case(problem=find("batch-prefill/head_dims.d64-full"))],
+        Ledger(file=LEDGER, entries=(entry,)),
+        "aiter",
+        "gfx950",
+    )
+    assert case.signatures == ("whole_rows_are_read",)
+    book = Ledger(file=LEDGER, entries=(entry,))
+    for signature, kind in (("", "known"), (None, "known"), ("1 of 4 are NaN", "failed")):
+        reply = {"outcome": "wrong", "message": "O differs", "signature": signature}
+        judged = judge(case, reply, book, "aiter", "gfx950")
+        assert judged.verdict.kind == kind
+    assert judged.verdict.text == "wrong, but not as known (ledger.yaml:3: whole_rows_are_read): 1 of 4 are NaN"
+    other = Ledger(file=LEDGER, entries=(dataclasses.replace(entry, signatures=()),))
+    reply = {"outcome": "wrong", "message": "O differs", "signature": "of an entry that speaks of waited loads alone"}
+    assert judge(case, reply, other, "aiter", "gfx950").verdict.kind == "known"

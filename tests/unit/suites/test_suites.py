@@ -1,0 +1,470 @@
+"""Cases of a suite, what the ledger makes of their results, and the files and exit codes of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import fnmatch
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from junitparser import JUnitXml
+
+from ckpm.base.errors import UnknownSuiteError
+from ckpm.base.results import CaseFault, Results
+from ckpm.bench.measure import performance_problems
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.enumeration import enumerate_keys
+from ckpm.matrix.problems.ledger import Entry, Ledger
+from ckpm.matrix.problems.problem import FAMILY_SUITE, SUITES, serves
+from ckpm.matrix.problems.tables import problems
+from ckpm.matrix.selection import Selection, select
+from ckpm.reports.cli import main as report
+from ckpm.suites import cli, suites
+from ckpm.suites.checks import RESULTS
+from ckpm.suites.errors import NotBuiltError, NothingRanError, RefusedError, WrongLibraryError
+from ckpm.suites.suites import SANITIZER, Case, cases, judge, locate, manifest_keys, read_library, recorded
+from tests.unit import manifests
+
+KEYS = select(dialect("ck-2025-11"), Selection(archs=("gfx950",), tier="smoke"))
+NAMES = [key.name for key in KEYS]
+COUNT = len(problems("dispatch", "smoke"))
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    """A folder with a built library, by its manifest."""
+    place = tmp_path / "build" / "gfx950" / "aiter"
+    manifests.write_library(place, manifests.document({name: {} for name in NAMES}))
+    return tmp_path
+
+
+def ledger(*outcomes: str, glob: str = "dispatch/chosen.*", expires: str = "2099-01-01") -> Ledger:
+    entry = Entry(
+        name="known-one", place="ledger.yaml:3", problems=(glob,), upstreams=("aiter",), archs=("*",),
+        outcomes=outcomes, reason="reads the wrong page", link="https://example.org/1",
+        expires=datetime.date.fromisoformat(expires),
+    )  # fmt: skip
+    return Ledger(file=Path("ledger.yaml"), entries=(entry,))
+
+
+LEDGER_FILE = """
+entries:
+  known-one:
+    problems: [dispatch/chosen.plain-bf16]
+    upstreams: [aiter]
+    archs: ["*"]
+    outcome: wrong
+    reason: reads the wrong page
+    expires: {expires}
+"""
+
+
+def one(name: str = "dispatch/chosen.plain-bf16") -> Case:
+    return next(case for case in cases("dispatch", "smoke", "hip") if case.name == name)
+
+
+# ---- cases
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_every_suite_has_cases_with_a_time_limit(suite: str) -> None:
+    found = cases(suite, "smoke", "emulator")
+    assert [case.problem for case in found] == list(problems(suite, "smoke"))
+    assert all(case.seconds >= 120 for case in found)
+
+
+def test_the_sanitizer_runs_every_check_in_three_orders_on_the_emulator_alone() -> None:
+    assert all(case.variants == ({},) for case in cases("sanitize", "smoke", "hip"))
+    for case in cases("sanitize", "smoke", "emulator"):
+        assert [options["wave_order"] for options in case.variants] == [0, 1, 2]
+    for options in SANITIZER:
+        assert all(options[name] for name in ("poison", "poison_memory", "late_loads", "lds_races", "uninitialised"))
+
+
+def test_cases_are_chosen_by_name() -> None:
+    with_suite = cases("dispatch", "smoke", "hip", "dispatch/tiles.*")
+    assert [case.name for case in with_suite] == ["dispatch/tiles.few", "dispatch/tiles.many"]
+    assert cases("dispatch", "smoke", "hip", "tiles.*") == with_suite
+    with pytest.raises(NothingRanError, match="no case of dispatch in tier smoke fits 'nothing'"):
+        cases("dispatch", "smoke", "hip", "nothing")
+    with pytest.raises(UnknownSuiteError):
+        cases("dispath", "smoke", "hip")
+
+
+def test_a_library_is_not_asked_what_its_dialect_has_no_kernel_for() -> None:
+    """Of 2026: in batch mode, or with a column-major V."""
+    every = cases("batch-prefill", "smoke", "hip")
+    assert suites.asked(every, manifests.record(*NAMES), "gfx950") == (every, {})
+    newest = manifests.record(upstream="ckpm", dialect="rocm-libraries-2026")
+    left, others = suites.asked(every, newest, "gfx950")
+    older = [case for case in every if case.problem.mode == "batch" or case.problem.vlayout == "col"]
+    assert not [case.name for case in older if case in left]
+    assert sum(others.values()) == len(every) - len(left) >= len(older) > 0
+    with pytest.raises(
+        NothingRanError, match=r"2026 has no kernel for any of the 2 cases: mode batch: rule group_mode_"
+    ):
+        suites.asked([case for case in every if case.problem.group == "half_ragged_keys"], newest, "gfx950")
+
+
+# ---- libraries
+
+
+def test_a_library_is_found_by_arch_and_upstream(work: Path) -> None:
+    found = locate(work, "gfx950", "aiter")
+    assert (found.manifest.upstream, found.manifest.archs) == ("aiter", ("gfx950",))
+    keys = manifest_keys(found.manifest_file, NAMES)
+    assert [key.name for key in keys] == NAMES
+    assert keys == tuple(KEYS)
+    for problem in problems("batch-prefill", "smoke"):
+        assert [serves(key, problem) for key in keys] == [serves(key, problem) for key in KEYS]
+
+
+def test_what_is_not_built_is_said_with_the_session_that_builds_it(work: Path) -> None:
+    with pytest.raises(NotBuiltError, match="nox -s build-gfx942 -- --upstream aiter"):
+        locate(work, "gfx942", "aiter")
+    (work / "build/gfx950/aiter/manifest.json").unlink()
+    with pytest.raises(NotBuiltError, match="nox -s build-gfx950 -- --upstream aiter"):
+        locate(work, "gfx950", "aiter")
+    with pytest.raises(NotBuiltError, match=r"libckpm\.so: no such file"):
+        read_library(work / "libckpm.so", foreign=True)
+
+
+def test_a_library_for_several_archs_serves_each(work: Path) -> None:
+    (work / "build/gfx950").rename(work / "build/gfx942+gfx950")
+    manifest = work / "build/gfx942+gfx950/aiter/manifest.json"
+    manifest.write_text(manifest.read_text().replace('["gfx950"]', '["gfx942", "gfx950"]'))
+    assert locate(work, "gfx942", "aiter").library == manifest.with_name("libckpm.so")
+
+
+def test_a_manifest_that_is_none_or_of_another_library(work: Path) -> None:
+    manifest = work / "build/gfx950/aiter/manifest.json"
+    with pytest.raises(WrongLibraryError, match="lists other kernels than the library holds"):
+        manifest_keys(manifest, NAMES[1:])
+    manifest.write_text("{}")
+    with pytest.raises(WrongLibraryError, match=r"no manifest of a built library: .*manifest\.json: archs: is missing"):
+        read_library(manifest.with_name("libckpm.so"), foreign=True)
+
+
+# ---- verdicts
+
+
+@pytest.mark.parametrize(
+    ("result", "entry", "verdict", "outcome"),
+    [
+        ("passed", (), "passed", "passed"),
+        ("wrong", (), "failed", "failed"),
+        ("fault", (), "failed", "failed"),
+        ("timeout", (), "failed", "failed"),
+        ("unsupported", (), "unsupported", "skipped"),
+        ("infrastructure", (), "infrastructure", "error"),
+        ("wrong", ("wrong",), "known", "passed"),
+        ("fault", ("wrong",), "failed", "failed"),
+        ("fault", ("wrong", "fault"), "known", "passed"),
+        ("passed", ("wrong",), "unexpected_pass", "failed"),
+        ("infrastructure", ("wrong",), "infrastructure", "error"),
+        ("unsupported", ("wrong",), "unsupported", "skipped"),
+    ],
+)
+def test_the_ledger_is_strict(result: str, entry: tuple[str, ...], verdict: str, outcome: str) -> None:
+    book = ledger(*entry) if entry else Ledger(file=Path("ledger.yaml"))
+    judged = judge(one(), {"outcome": result, "message": "it", "elapsed": 2.0}, book, "aiter", "gfx950")
+    assert judged.verdict.kind == verdict
+    row = recorded(judged, "dispatch", "gfx950", "aiter", "python -m suites")
+    assert (row.outcome, row.seconds) == (outcome, 2.0)
+    assert bool(row.message) == (outcome != "passed")
+    assert row.reproduce == ("python -m suites" if outcome in ("failed", "error") else "")
+    assert bool(row.ledger) == (bool(entry) and verdict in ("known", "unexpected_pass", "failed"))
+    assert row.ledger is None or row.ledger.reason == "reads the wrong page"
+    assert result in RESULTS
+
+
+def test_what_a_case_showed_is_recorded_in_fields() -> None:
+    fault = {
+        "kind": "memory", "message": "load outside", "access": "load", "kernel": "_Zk", "text": "global_load_dword",
+        "pc": 16, "instruction": 3, "workgroup": [1, 0, 0], "wave": 2, "lane": None, "address": 4096, "bytes": 4,
+        "detail": "", "error": 700, "nearest": None,
+    }  # fmt: skip
+    reply = {"outcome": "fault", "kernel": "k", "lines": ["O agrees"], "tolerance_used": 0.25, "fault": fault}
+    row = recorded(judge(one(), reply, ledger("fault"), "aiter", "gfx950"), "dispatch", "gfx950", "aiter", "x", "fwd")
+    assert (row.suite, row.arch, row.upstream, row.family) == ("dispatch", "gfx950", "aiter", "fwd")
+    assert (row.kernel, row.tolerance_used, row.text) == ("k", 0.25, "O agrees")
+    assert row.fault == CaseFault(
+        kind="memory", message="load outside", access="load", instruction="global_load_dword", pc=16, address=4096,
+        bytes=4, workgroup=(1, 0, 0), wave=2, lane=None, error=700,
+    )  # fmt: skip
+    assert row.status == "known defect"
+    infinite = {"outcome": "wrong", "tolerance_used": float("inf"), "lines": ["O differs, inf of its tolerance"]}
+    row = recorded(judge(one(), infinite, ledger("fault"), "aiter", "gfx950"), "dispatch", "gfx950", "aiter", "x")
+    assert (row.tolerance_used, row.text) == (None, "O differs, inf of its tolerance")  # JSON has no infinity
+
+
+@pytest.mark.parametrize(
+    ("variants", "kernel", "kind"),
+    [
+        (SANITIZER, "late", "known"),
+        (SANITIZER, "sound", "failed"),
+        (({},), "late", "failed"),  # on a GPU nobody can tell whether a load came late
+        (SANITIZER, None, "failed"),
+    ],
+)
+def test_a_load_that_nobody_waits_for_excuses_its_kernel_where_loads_come_late(
+    variants: tuple[dict[str, Any], ...], kernel: str | None, kind: str
+) -> None:
+    (entry,) = ledger("fault").entries
+    book = Ledger(file=Path("ledger.yaml"), entries=(dataclasses.replace(entry, unwaited_loads=True),))
+    case = dataclasses.replace(one(), variants=variants)
+    reply = {"outcome": "fault", "kernel": kernel}
+    assert judge(case, reply, book, "aiter", "gfx950", lambda: frozenset(("late",))).verdict.kind == kind
+
+
+def test_another_upstream_or_case_is_not_excused() -> None:
+    reply = {"outcome": "wrong"}
+    assert judge(one(), reply, ledger("wrong"), "flash-attn", "gfx950").verdict.kind == "failed"
+    assert judge(one(), reply, ledger("wrong", glob="dispatch/tiles.*"), "aiter", "gfx950").verdict.kind == "failed"
+
+
+# ---- a run
+
+
+class FakePool:
+    """Answers with ``outcomes`` by name, else passed."""
+
+    outcomes: dict[str, str] = {}  # noqa: RUF012
+    commands: list[Sequence[str]] = []  # noqa: RUF012
+
+    def __init__(self, *, command: Sequence[str], size: int, environment: Any, say: Any) -> None:
+        FakePool.commands.append(command)
+
+    def run(self, todo: Sequence[Case]) -> Iterator[tuple[Case, dict[str, Any]]]:
+        for case in reversed(todo):
+            outcome = self.outcomes.get(case.name, self.outcomes.get("*", "passed"))
+            if outcome == "stop":
+                raise KeyboardInterrupt
+            yield case, {"outcome": outcome, "message": "\x1bO differs", "lines": ["line"], "elapsed": 0.1}
+
+
+@pytest.fixture
+def run(work: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(cli, "Pool", FakePool)
+    monkeypatch.setenv("CI", "1")
+    monkeypatch.delenv("CK_ROOT", raising=False)
+    empty = work / "ledger.yaml"
+    empty.write_text("entries: {}\n")
+    FakePool.commands = []
+
+    def call(*words: str, **outcomes: str) -> int:
+        FakePool.outcomes = {name.replace("__", "*"): outcome for name, outcome in outcomes.items()}
+        given = {"--suite": "dispatch", "--device": "emulator", "--work": str(work), "--ledger": str(empty)}
+        left = [word for option, value in given.items() if option not in words for word in (option, value)]
+        return cli.main([*left, *words])
+
+    return call
+
+
+def test_all_passed(run: Any, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--output", str(work / "r.json")) == 0
+    out = capsys.readouterr().out
+    assert f"{COUNT} cases of dispatch on emulator gfx950, aiter" in out
+    assert f"[{COUNT}/{COUNT}]" in out
+    assert "to reproduce" not in out
+    names = [row["name"] for row in json.loads((work / "r.json").read_text())["cases"]]
+    assert names == [problem.name for problem in problems("dispatch", "smoke")]
+
+
+def test_what_a_dialect_has_no_kernel_for_is_left_out_and_said(
+    run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [key.name for key in select(dialect("rocm-libraries-2026"), Selection(archs=("gfx950",), tier="smoke"))]
+    own = manifests.document({name: {} for name in names}, upstream="ckpm", dialect="rocm-libraries-2026")
+    manifests.write_library(tmp_path / "build" / "gfx950" / "ckpm", own)
+    assert run("--suite", "sanitize", "--upstream", "ckpm", "--output", str(tmp_path / "r.json")) == 0
+    out = capsys.readouterr().out
+    assert "1 cases are left out, rocm-libraries-2026 has no kernel for them: mode batch: rule group_mode_only" in out
+    v3 = sum(p.v3 == "on" for p in problems("sanitize"))
+    assert f"{v3} cases are left out, rocm-libraries-2026 has no kernel for them: pipeline qr_async_trload_v3" in out
+    names = [row["name"] for row in json.loads((tmp_path / "r.json").read_text())["cases"]]
+    assert names == [p.name for p in problems("sanitize") if p.mode == "group" and p.v3 != "on"]
+    assert (
+        run("--suite", "sanitize", "--upstream", "ckpm", "--reproduce", "half.batch") == 0
+    )  # whoever names it, asks it
+
+
+def test_results_of_suites_archs_and_cases_run_again_lie_apart(run: Any, work: Path) -> None:
+    place = work / "build/gfx950/aiter"
+    assert run() == 0
+    assert run(__="stop") == 130
+    for ending in ("json", "xml"):
+        assert not (place / f"dispatch.{ending}").exists()  # nobody reports on an earlier run
+    assert run() == 0
+    assert len(list(JUnitXml.fromfile(str(place / "dispatch.xml")))) == 1
+    before = (place / "dispatch.json").read_bytes()
+    assert run("--reproduce", "tiles.few") == 0
+    assert (place / "reproduced.json").exists()
+    assert (place / "dispatch.json").read_bytes() == before
+
+
+def test_a_sanitizer_s_case_is_run_again_by_its_arch_s_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CK_ROOT", "/my trees/ck")
+    command = suites.reproduce_command("sanitize", "gfx942", "checkout", "emulator", "sanitize/plain.x")
+    assert command == (
+        "CK_ROOT='/my trees/ck' nox -s sanitize-gfx942 -- --upstream checkout --device emulator "
+        "--reproduce sanitize/plain.x"
+    )
+
+
+def test_failures_are_told_with_commands_and_reach_junit(
+    run: Any, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "dispatch/tiles.few"
+    assert run("--output", str(work / "r.json"), **{name: "wrong", "dispatch/tiles.many": "unsupported"}) == 80
+    printed = capsys.readouterr()
+    assert f"wrong {name}: \\x1bO differs" in printed.out
+    command = f"nox -s test-dispatch -- --arch gfx950 --upstream aiter --device emulator --reproduce {name}"
+    assert command in printed.out
+    assert printed.err == f"error: 1 of {COUNT} cases are not in order\n"
+    assert report(["junit", str(work / "r.json"), "--output", str(work / "r.xml")]) == 40
+    xml = JUnitXml.fromfile(str(work / "r.xml"))
+    (found,) = list(xml)
+    assert (found.name, found.tests, found.failures, found.skipped) == ("dispatch-gfx950-aiter", COUNT, 1, 1)
+    failed = next(case for case in found if case.name == name)
+    assert failed.classname == "dispatch.tiles"
+    assert command in failed.result[0].text
+    assert "\x1b" not in (work / "r.xml").read_text()
+
+
+def test_known_defects_pass_and_are_listed(run: Any, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (work / "ledger.yaml").write_text(LEDGER_FILE.format(expires="2099-01-01"))
+    assert run(**{"dispatch/chosen.plain-bf16": "wrong"}) == 0
+    assert "1 cases: known-one (wrong, until 2099-01-01): reads the wrong page" in capsys.readouterr().out
+    assert run() == 80
+    assert "unexpected pass dispatch/chosen.plain-bf16: passes, but" in capsys.readouterr().out
+    (work / "ledger.yaml").write_text(LEDGER_FILE.format(expires="2026-01-01"))
+    assert run(**{"dispatch/chosen.plain-bf16": "wrong"}) == 19
+    assert "known-one expired on 2026-01-01" in capsys.readouterr().err
+
+
+def test_a_run_of_nothing_is_no_success(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(__="unsupported") == 83
+    assert f"none of the {COUNT} cases could be run by this library" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("--suite", "speed"), 17, "unknown suite 'speed'"),
+        (("--arch", "gfx1"), 3, "unknown arch 'gfx1'"),
+        (("--arch", "gfx942"), 81, "nox -s build-gfx942 -- --upstream aiter"),
+        (("--upstream", "vllm"), 8, "unknown upstream 'vllm'"),
+        (("--upstream", "flash-attn"), 81, "no library of flash-attn for gfx950"),
+        (("--tier", "huge"), 6, "unknown tier 'huge'"),
+        (("--case", "x*"), 83, "no case of dispatch in tier smoke fits 'x*'"),
+        (("--reproduce", "x"), 18, "no problem 'dispatch/x'"),
+        (("--jobs", "0"), 2, "--jobs must be at least 1"),
+        (("--device", "tpu"), 2, "invalid choice: 'tpu'"),
+        (("--library", "/nowhere/libckpm.so"), 81, "/nowhere/libckpm.so: no such file"),
+    ],
+)
+def test_bad_options_end_at_once(
+    run: Any, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], code: int, message: str
+) -> None:
+    assert run(*words) == code
+    assert message in capsys.readouterr().err
+    assert FakePool.commands == []
+
+
+def test_a_library_of_another_arch_or_upstream_is_refused(
+    run: Any, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library = str(work / "build/gfx950/aiter/libckpm.so")
+    assert run("--library", library, "--arch", "gfx942") == 84
+    assert "is built for gfx950, not for gfx942" in capsys.readouterr().err
+    assert run("--library", library, "--upstream", "flash-attn") == 84
+    assert run("--library", library) == 0
+
+
+def test_a_library_whose_bytes_are_not_its_manifest_s_is_refused(
+    run: Any, work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library = work / "build/gfx950/aiter/libckpm.so"
+    assert run("--output", str(work / "r.json")) == 0
+    listed = hashlib.sha256(manifests.LIBRARY_BYTES).hexdigest()
+    assert Results.read(work / "r.json").facts["library sha256"] == listed
+    library.write_bytes(b"rebuilt by hand")
+    mine = hashlib.sha256(b"rebuilt by hand").hexdigest()
+    FakePool.commands = []
+    assert run("--output", str(work / "r.json")) == 39
+    said = capsys.readouterr().err
+    assert f"its sha256 is {mine}, the manifest's {listed}" in said
+    assert FakePool.commands == []
+    assert run("--library", str(library), "--output", str(work / "r.json")) == 0
+    assert "is not the library that its manifest lists" in capsys.readouterr().out
+    facts = Results.read(work / "r.json").facts
+    assert facts["library sha256"] == mine
+    assert facts["not the manifest's library"] == f"sha256 {listed}"
+
+
+def test_a_pipe_that_nobody_reads_ends_like_any_other_program_s(
+    run: Any, work: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def closed(*_: object, **__: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(cli, "say", closed)
+    saved = os.dup(1)
+    try:
+        assert run() == 141
+    finally:
+        os.dup2(saved, 1)
+        os.close(saved)
+    assert capfd.readouterr().err == ""
+
+
+def test_reproduce_runs_one_case_with_a_trace(
+    run: Any, work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[Case] = []
+    original = FakePool.run
+
+    def noted(self: FakePool, todo: Sequence[Case]) -> Iterator[tuple[Case, dict[str, Any]]]:
+        seen.extend(todo)
+        return original(self, todo)
+
+    monkeypatch.setattr(FakePool, "run", noted)
+    assert run("--reproduce", "dispatch/tiles.few", "--wave", "2") == 0
+    (case,) = seen
+    trace = work / "build/trace/dispatch-tiles.few.txt"
+    assert case.variants == ({"trace": {"file": str(trace), "workgroup": 0, "wave": 2}},)
+    assert trace.parent.is_dir()
+    assert f"trace: {trace}" in capsys.readouterr().out
+    assert '"threads": 0' in FakePool.commands[0][-1]
+
+
+def test_a_worker_that_refuses_gives_its_exit_code(
+    run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(self: FakePool, todo: Sequence[Case]) -> Iterator[tuple[Case, dict[str, Any]]]:
+        raise RefusedError("no GPU of arch gfx950", 36)
+
+    monkeypatch.setattr(FakePool, "run", refuse)
+    assert run() == 36
+    assert capsys.readouterr().err == "error: no GPU of arch gfx950\n"
+
+
+def test_the_ledger_in_the_repository_names_cases_that_exist() -> None:
+    from ckpm.matrix.problems.ledger import read_ledger
+
+    names = [problem.name for suite in SUITES for problem in problems(suite, "nightly")]
+    names += [problem.name for problem in performance_problems("nightly")]
+    for family in map(dialect("ck-2025-11").family, ("fwd", "bwd_dq_dk_dv")):
+        for arch in ("gfx942", "gfx950"):
+            names += [f"{FAMILY_SUITE}/{key.name}" for key in enumerate_keys(family, arch=arch)]
+    for entry in read_ledger().entries:
+        for glob in entry.problems:
+            covered = fnmatch.filter(names, glob)
+            assert covered, f"{entry.place}: {glob} names no case"

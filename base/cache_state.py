@@ -31,7 +31,7 @@ def kept(cache: Path) -> Iterator[Kept]:
         ("parity", cache / "parity"),
     ):
         yield _judged(what, Store(folder).entries(), is_whole_entry)
-    yield _judged("the emulator's core", _with_digests(cache / "emulator", "objects", "core-*"), is_adopted)
+    yield _judged("the emulator's core", _with_digests(cache / "emulator", "core-*"), is_adopted)
     yield _judged("compiled units", _with_digests(cache / "objects", "??"), is_adopted)
     yield _judged("libraries compiled on demand", _with_digests(cache / "jit/entries", "*"), is_adopted)
     yield _judged("what zig links with", linked_with(cache / "zig"), is_adopted)

@@ -8,6 +8,7 @@ made by a helper process, ``python -m ckpm_emulator decode``.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from ckpm_emulator import code_object, program_cache, toolchain
 from ckpm_emulator.base.store import draft_folder
+from ckpm_emulator.base.trust import keep_others_out
 from ckpm_emulator.errors import CodeObjectError, OutputError, ProgramError
 from ckpm_emulator.options import ARCHS, Options
 
@@ -84,18 +86,25 @@ def settings(run: Run) -> str:
 
 
 def library_folder(core: Path) -> Path:
-    """The folder of the core's library, which has it under all names then. Raises OutputError."""
+    """A folder with the core's library under all names; for an installed library, in the cache. Raises OutputError."""
+    installed = core.is_relative_to(toolchain.INSTALLED)
+    folder, target = core.parent, Path(core.name)
+    if installed:
+        keep_others_out()
+        target, name = core, hashlib.sha256(bytes(core)).hexdigest()[:16]
+        folder = toolchain.cache_folder() / f"names-{name}"
     try:
-        for name in NAMES:
-            place = core.with_name(name)
-            if place.is_symlink() and place.readlink() == Path(core.name):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in (*NAMES, core.name) if installed else NAMES:
+            link = folder / name
+            if link.is_symlink() and link.readlink() == target:
                 continue
-            with draft_folder(core.parent) as drafts:
-                (drafts / name).symlink_to(core.name)
-                (drafts / name).replace(place)
+            with draft_folder(folder) as drafts:
+                (drafts / name).symlink_to(target)
+                (drafts / name).replace(link)
     except OSError as error:
-        raise OutputError(f"{core.parent}: {error.strerror}. Set CKPM_CACHE to another folder.") from error
-    return core.parent
+        raise OutputError(f"{folder}: {error.strerror}. Set CKPM_CACHE to another folder.") from error
+    return folder
 
 
 def execute(run: Run) -> None:

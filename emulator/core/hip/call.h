@@ -32,7 +32,7 @@ private:
 // while another launches.)
 std::recursive_mutex& device_mutex();
 
-// What hipGetLastError answers next; a NotReady is no error.
+// What hipGetLastError returns next; NotReady is not an error.
 void remember_error(hipError_t error);
 hipError_t fault_status(); // hipSuccess if no fault is pending
 std::string hex_text(uint64_t value);

@@ -100,7 +100,7 @@ typedef struct hipGraphNode* hipGraphNode_t;
 typedef struct hipGraphExec* hipGraphExec_t;
 typedef void* hipDeviceptr_t;
 
-// Streams that are no handles: the default one by its old name, and that of each thread.
+// Numbers of streams that have no object: the default one by its old name, and that of each thread.
 inline constexpr uintptr_t LEGACY_STREAM = 1, PER_THREAD_STREAM = 2;
 
 // Fields with a name are filled in, the others are zero.

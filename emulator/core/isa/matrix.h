@@ -50,7 +50,8 @@ LaneMap own_lanes();
 LaneMap broadcast_lanes(uint32_t control); // of A: CBSZ, ABID
 LaneMap permuted_lanes(uint32_t control);  // of B: BLGP
 
-// MicroOp::control of the instructions that have these fields (emulator/ckpm_emulator/lowering/matrix.py).
+// MicroOp::control of the instructions that have these fields
+// (emulator/ckpm_emulator/lowering/matrix.py).
 namespace matrix_control {
 
 inline constexpr Field CBSZ{0, 3}, ABID{3, 4}, BLGP{7, 3};
@@ -108,7 +109,7 @@ void each_row(Wave& w, const MicroOp* op, uint16_t addend, Add&& add)
     std::memcpy(w.v[op->dst], result, S.n * S.n * S.blocks * sizeof(uint32_t));
 }
 
-// Matrix instructions round to nearest even and keep subnormals, whatever MODE says.
+// Matrix instructions round to nearest even and keep subnormals in every MODE.
 class MatrixRounding
 {
 public:

@@ -115,7 +115,7 @@ bool add_stored(uint64_t handle, const void* code, size_t bytes)
     const File file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
     const Mapped entry(file.number());
     const std::string_view program = content(name, entry.text());
-    // Behind the entry's line nothing is aligned.
+    // After the entry's line nothing is aligned.
     std::vector<std::max_align_t> aligned(program.size() / sizeof(std::max_align_t) + 1);
     std::memcpy(aligned.data(), program.data(), program.size());
     return !program.empty() && emu_add_program(handle, aligned.data(), program.size()) == 0;
@@ -180,7 +180,7 @@ void run_helper(const File& input, const File& output, const File& errors)
     if(refused)
         throw std::runtime_error(std::string(words[0]) +
                                  " can't be started: " + std::strerror(refused));
-    // Where the program ignores SIGCHLD there is no status: waiting ends with the child all the
+    // If the program ignores SIGCHLD the status is lost: waiting ends with the child all the
     // same, and what it wrote is checked.
     int status;
     while(waitpid(child, &status, 0) < 0 && errno == EINTR)

@@ -51,7 +51,7 @@ std::string absent_functions()
     return out;
 }
 
-// Beside the file, then renamed: nobody sees half of it.
+// Beside the file, then renamed: a reader never sees half of it.
 bool write_file(const std::string& path, const std::string& text)
 {
     const std::string draft = path + "." + std::to_string(getpid()) + ".draft";

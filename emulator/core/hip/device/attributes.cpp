@@ -188,14 +188,14 @@ HIP_API hipError_t hipDeviceCanAccessPeer(int* can, int device, int peer)
     return hip_call("hipDeviceCanAccessPeer", Needs::Nothing, [&] {
         require(can, hipErrorInvalidValue, "null pointer");
         emu::check_peer(device, peer);
-        *can = 0; // a device is no peer of itself
+        *can = 0; // a device is not a peer of itself
     });
 }
 
 static hipError_t no_peer(const char* function)
 {
     return hip_call(function, Needs::Device, [] {
-        throw emu::HipFailure(hipErrorInvalidDevice, "there is no other device");
+        throw emu::HipFailure(hipErrorInvalidDevice, "the process has one device only");
     });
 }
 

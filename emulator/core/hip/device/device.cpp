@@ -175,8 +175,8 @@ HIP_API hipError_t hipGetDevicePropertiesR0600(hipDeviceProp_tR0600* properties,
     });
 }
 
-// The struct of before HIP 6.0, whose unversioned name the library still exports. Nobody here is
-// compiled for it.
+// The struct of before HIP 6.0, whose unversioned name the library still exports. No program here
+// is compiled for it.
 HIP_API hipError_t hipGetDeviceProperties(void*, int)
 {
     return hip_call("hipGetDeviceProperties", Needs::Nothing, [] {

@@ -3,7 +3,7 @@
 
 HIP_API hipError_t hipStreamGetDevice(hipStream_t stream, int* device);
 
-// The device of a stream; -1 if it is no stream.
+// The device of a stream; -1 for other handles.
 HIP_API int hipGetStreamDeviceId(hipStream_t stream)
 {
     int device = -1;

@@ -38,7 +38,7 @@ struct Capture
     ihipGraph* graph;
     std::unique_ptr<ihipGraph> own;          // unless it is the caller's
     std::vector<hipGraphNode_t> nodes  = {}; // that capturing made
-    std::set<hipGraphNode_t> abandoned = {}; // that nobody needs to wait for
+    std::set<hipGraphNode_t> abandoned = {}; // whose end no call must wait for
 };
 
 // If the stream is captured: add a node, and answer true. Throws HipFailure

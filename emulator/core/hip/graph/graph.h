@@ -70,7 +70,7 @@ namespace emu {
 // A launch. The arguments are copied when the node is made.
 struct KernelNode
 {
-    const void* function; // as registered_kernel or module_kernel knows it
+    const void* function; // of registered_kernel or module_kernel
     dim3 grid, block;
     uint32_t dynamic_lds;
     bool cooperative;

@@ -45,7 +45,7 @@ static bool holds(T seen, T value, unsigned condition)
 }
 
 // All that a stream was given before is done. What waits for a value that a later call writes would
-// wait for ever: that the emulator lacks, and it says so.
+// wait for ever. The emulator refuses such a wait.
 template <typename T>
 static hipError_t wait_value(
     const char* function, hipStream_t stream, void* at, T value, unsigned condition, T mask)

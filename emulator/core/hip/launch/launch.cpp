@@ -54,7 +54,7 @@ static hipError_t module_launch(const char* name,
     });
 }
 
-// With events before and behind, either of which may be left out.
+// A launch between two events, either of which may be missing.
 template <typename Launch>
 static hipError_t between_events(hipEvent_t start,
                                  hipEvent_t stop,
@@ -129,8 +129,7 @@ HIP_API hipError_t hipModuleLaunchKernel(hipFunction_t function,
         extra);
 }
 
-// Sizes in threads, as OpenCL has them. Whole workgroups alone: what is left over is no part of a
-// grid.
+// Sizes in threads, as OpenCL has them. A grid has whole workgroups only.
 HIP_API hipError_t hipExtModuleLaunchKernel(hipFunction_t function,
                                             unsigned threads_x,
                                             unsigned threads_y,

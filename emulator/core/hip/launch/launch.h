@@ -14,7 +14,7 @@ const Kernel& module_kernel(hipFunction_t function);
 const Kernel& kernel_of_function(const void* function);
 bool is_module_function(const void* function);
 
-// A launch as it was asked for: the function, its sizes, and whether all workgroups shall run
+// A launch as requested: the function, its sizes, and whether all workgroups shall run
 // together.
 struct LaunchRequest
 {

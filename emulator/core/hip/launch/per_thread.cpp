@@ -16,7 +16,7 @@ hipStream_t mine(hipStream_t stream)
 using Callback     = void (*)(hipStream_t, hipError_t, void*);
 using HostFunction = void (*)(void*);
 
-// Declare a call and define its variant: parameters before the stream and behind it, and the same
+// Declare a call and define its variant: parameters before the stream and after it, and the same
 // as arguments.
 #define PER_THREAD(name, parameters, ...) \
     HIP_API hipError_t name parameters;   \

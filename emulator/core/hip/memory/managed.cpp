@@ -44,7 +44,7 @@ struct Given
 struct AllAdvice
 {
     std::mutex mutex;
-    std::vector<Given> given; // what came later is behind
+    std::vector<Given> given; // in the order of their making
 };
 
 AllAdvice& advice()

@@ -109,7 +109,7 @@ void copy_memory(void* to, const void* from, size_t bytes, hipMemcpyKind kind)
     if(bytes == 0)
         return;
     require(to && from, hipErrorInvalidValue, "null pointer");
-    // What an allocation holds is checked whatever the direction says: ROCm looks the pointers up
+    // What an allocation holds is checked for every direction: ROCm looks the pointers up
     // as well.
     if(kind == hipMemcpyHostToDevice || kind == hipMemcpyDeviceToDevice || is_ours(to))
         check_range(to, bytes, "the destination");

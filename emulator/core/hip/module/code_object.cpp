@@ -113,7 +113,7 @@ std::string check_elf(const unsigned char* elf, size_t bytes)
     if(bytes < ELF_HEADER_BYTES)
         return "it is shorter than an ELF header";
     if(!is_elf(elf))
-        return "it is no 64-bit ELF file";
+        return "it is not a 64-bit ELF file";
     if(read<uint16_t>(elf + 18) != MACHINE_AMDGPU)
         return "it is ELF code of another machine";
     const auto past = [bytes](uint64_t offset, uint64_t size) {

@@ -102,7 +102,8 @@ Module& add_module_at(const void* image, bool keep, std::string origin)
         whole.clear();
     Module& module = add_module(whole.data(), whole.size(), true, std::move(origin));
     if(whole.empty())
-        module.code.reason = "the image is no offload bundle and no ELF file, or it is truncated";
+        module.code.reason =
+            "the image is neither an offload bundle nor an ELF file, or it is truncated";
     return module;
 }
 

@@ -28,7 +28,7 @@ struct Module
     std::vector<std::string> kernels; // registered names
     std::vector<ManagedVariable> managed;
     std::unique_ptr<Program> program;
-    std::string refusal; // why there is no program, after the first try
+    std::string refusal; // why it has no program, after the first try
     bool tried = false;
 };
 
@@ -37,7 +37,7 @@ struct Module
 Module& add_module(const void* image, size_t bytes, bool keep, std::string origin);
 // As above, from memory of unknown size that may end or be garbage; never crashes.
 Module& add_module_at(const void* image, bool keep, std::string origin);
-// Drops its program, and with it the memory of its image. False if there is no such module.
+// Drops its program, and with it the memory of its image. False if the module does not exist.
 bool remove_module(Module* module);
 bool is_module(const Module* module);
 

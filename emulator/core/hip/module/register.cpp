@@ -94,8 +94,8 @@ using emu::hip_call;
 using emu::Needs;
 using emu::require;
 
-// Never fails: a library with code for other archs can still be loaded and asked. Launching says
-// what is wrong.
+// Never fails: a library with code for other archs can still be loaded and queried. Launching
+// reports what is wrong.
 HIP_API void** __hipRegisterFatBinary(const void* data)
 {
     try
@@ -210,7 +210,7 @@ HIP_API hipError_t __hipPopCallConfiguration(dim3* grid,
     });
 }
 
-// More than the usual LDS must be asked for (attribute 8,
+// More than the usual LDS needs a request (attribute 8,
 // hipFuncAttributeMaxDynamicSharedMemorySize): granted if there is.
 HIP_API hipError_t hipFuncSetAttribute(const void* function, int attribute, int value)
 {

@@ -43,7 +43,7 @@ Resource resource(Wave& w, const MicroOp* op)
     return {srd::base(words), words[2], srd::stride(words), false};
 }
 
-// Lanes whose byte at `skip` behind their offset is in range.
+// Lanes whose byte `skip` bytes after their offset is in range.
 uint64_t in_range(const Lanes& lanes, unsigned skip)
 {
     const Resource& r = lanes.resource;

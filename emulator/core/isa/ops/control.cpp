@@ -149,8 +149,8 @@ const MicroOp* s_setreg_b32(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-// A message to the host (ISA document, "S_SENDMSG Messages"). The interrupt is how a kernel says
-// that it asks for something; the other messages are of graphics.
+// A message to the host (ISA document, "S_SENDMSG Messages"). A kernel sends the interrupt with a
+// request; the other messages are of graphics.
 const MicroOp* s_sendmsg(Wave& w, const MicroOp* op)
 {
     constexpr Field MESSAGE{0, 4};

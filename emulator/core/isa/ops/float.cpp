@@ -225,7 +225,7 @@ const MicroOp* v_div_scale_f32(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-// VCC says which lanes v_div_scale_f32 scaled.
+// VCC has the lanes that v_div_scale_f32 scaled.
 const MicroOp* v_div_fmas_f32(Wave& w, const MicroOp* op)
 {
     Row b0, b1, b2, out;

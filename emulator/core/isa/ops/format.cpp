@@ -18,7 +18,7 @@ namespace {
 constexpr uint16_t TYPED      = 0x80; // MicroOp::control of MTBUF: with nfmt << 4 and dfmt
 constexpr unsigned MOST_BYTES = 16;
 
-// What word 3 of a resource says (ISA, "Buffer resource descriptor").
+// Fields of word 3 of a resource (ISA, "Buffer resource descriptor").
 constexpr Field DST_SEL[] = {{0, 3}, {3, 3}, {6, 3}, {9, 3}};
 constexpr Field NUM_FORMAT{12, 3}, DATA_FORMAT{15, 4};
 

@@ -144,7 +144,7 @@ uint32_t median(bool ieee, uint32_t a, uint32_t b, uint32_t c)
 {
     if(is_nan_f16(a) || is_nan_f16(b) || is_nan_f16(c))
         return extreme3<false>(ieee, a, b, c);
-    // As the pseudocode has it: equal by value, which tells among zeros.
+    // As the pseudocode has it: equal by value, which matters for zeros.
     const float most = f16_to_f32(extreme3<true>(ieee, a, b, c));
     if(most == f16_to_f32(a))
         return extreme_f16<true>(ieee, b, c);

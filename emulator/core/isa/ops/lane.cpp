@@ -87,7 +87,7 @@ const MicroOp* v_mov_b32_indexed(Wave& w, const MicroOp* op)
     if(DESTINATION.of(m0))
         to += index;
     if((from < SCALAR && from >= VECTORS) || to >= VECTORS)
-        raise_unknown(w, op, "an index behind the last vector register");
+        raise_unknown(w, op, "an index after the last vector register");
     Row buffer;
     const uint32_t* a = plain_row(w, op, static_cast<uint16_t>(from), buffer);
     store_row(w.v[to], a, w.exec());

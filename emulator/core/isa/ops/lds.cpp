@@ -165,8 +165,8 @@ const MicroOp* ds_bpermute_b32(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-// Lane l sends its value to lane address / 4; the highest sender wins, lanes that nobody sent to
-// get 0.
+// Lane l sends its value to lane address / 4; the highest sender wins, lanes that received
+// nothing get 0.
 const MicroOp* ds_permute_b32(Wave& w, const MicroOp* op)
 {
     const uint64_t mask     = w.exec();

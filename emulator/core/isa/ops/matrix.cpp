@@ -11,8 +11,8 @@
 // f32 factors as MODE has it (the matrix units of gfx90a flushed those of f16 and bf16). The
 // hardware adds several products before rounding, in an order that AMD does not document: results
 // differ from it by at most one rounding a step. Option exact_mfma: sums as in MMA-Sim (arXiv
-// 2511.10909), a model of CDNA3 that its authors found equal bit for bit. Of f32 operands it says
-// the same as is done here without the option; of CDNA4 it says nothing.
+// 2511.10909), a model of CDNA3 that its authors found equal bit for bit. Its sums of f32 operands
+// are those computed here without the option. It does not cover CDNA4.
 #include "isa/matrix.h"
 
 #include "isa/matrix_pairs.h"

@@ -16,7 +16,7 @@ unsigned indexed(const Wave& w, const MicroOp* op, uint16_t code, unsigned words
 {
     const uint64_t moved = uint64_t{code} - SCALAR + w.s[M0];
     if(moved + words > SCALARS)
-        raise_unknown(w, op, "an index behind the last scalar register");
+        raise_unknown(w, op, "an index after the last scalar register");
     return static_cast<unsigned>(moved);
 }
 
@@ -41,7 +41,7 @@ const MicroOp* s_movreld(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-// M0 holds the index and what it is for; lowering knows which instructions it is for.
+// M0 holds the index and its uses; lowering has the list of instructions.
 constexpr Field INDEX{0, 8}, USES{12, 4};
 
 const MicroOp* s_set_gpr_idx_on(Wave& w, const MicroOp* op)
@@ -192,7 +192,7 @@ constexpr Entry ENTRIES[] = {
     {"s_wakeup", nothing},
     {"s_atc_probe", nothing},
     {"s_atc_probe_buffer", nothing},
-    // There is no debugger.
+    // The device has no debugger.
     {"s_cbranch_cdbgsys", nothing},
     {"s_cbranch_cdbguser", nothing},
     {"s_cbranch_cdbgsys_or_user", nothing},

@@ -2,7 +2,7 @@
 // the formats of 8, 6 and 4 bits (CDNA4 ISA document, section 12.11, opcodes 565 to 618).
 //
 // The last source is the scale. MicroOp::control is the bit of the register with small values where
-// they start (op_sel). They round to nearest or by random bits, whatever MODE says; its denormal
+// they start (op_sel). They round to nearest or by random bits in every MODE; its denormal
 // field holds for f32 sources, its FP16_OVFL for results of 8 bits (section 6.7.1).
 #include "isa/operands.h"
 #include "isa/registry.h"

@@ -258,7 +258,7 @@ const MicroOp* v_div_scale_f64(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-// VCC says which lanes v_div_scale_f64 scaled.
+// VCC has the lanes that v_div_scale_f64 scaled.
 const MicroOp* v_div_fmas_f64(Wave& w, const MicroOp* op)
 {
     const WideMode mode(w);
@@ -326,7 +326,7 @@ constexpr uint32_t TWO_OVER_PI[]    = {
     0x3d0739f7, 0x8a5292ea, 0x6bfb5fb1, 0x1f8d5d08, 0x56033046, 0xfc7b0000};
 static_assert(TWO_OVER_PI_BITS <= 8 * sizeof TWO_OVER_PI);
 
-// 53 bits of 2 / pi from bit `shift` behind the point on.
+// 53 bits of 2 / pi from bit `shift` after the point on.
 u64 two_over_pi(unsigned shift)
 {
     u64 bits = 0;
@@ -339,7 +339,7 @@ u64 two_over_pi(unsigned shift)
 }
 
 // A segment of 2 / pi for the reduction of a large angle: S1 counts segments of 53 bits, the
-// exponent of S0 says how many bits its whole turns take.
+// exponent of S0 gives the bits that its whole turns take.
 const MicroOp* v_trig_preop_f64(Wave& w, const MicroOp* op)
 {
     const WideMode mode(w);

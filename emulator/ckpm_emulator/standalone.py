@@ -1,9 +1,9 @@
-"""Programs that run by themselves on the emulated device: what their environment has to hold, and their decoder.
+"""Programs that run by themselves on the emulated device: their environment, and their decoder.
 
-The core's library stands in for ROCm's: the dynamic loader is shown a folder where it has the names that programs were
-linked against (libamdhip64.so.5 to .7). In such a process there is no Python. Its settings are in the environment
-(core/standalone/settings.h); a code object's program comes out of the same store as ours, and whatever is not there is
-made by a helper process, ``python -m ckpm_emulator decode``.
+The core's library takes the place of ROCm's. The dynamic loader finds it in a folder, under the names that programs
+were linked against (libamdhip64.so.5 to .7). Such a process has no Python: its settings are in the environment
+(core/standalone/settings.h), and it reads programs of code objects from the cache. A missing one comes from a helper,
+``python -m ckpm_emulator decode``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DECODE = "import sys; sys.path.insert(0, sys.argv.pop(1)); from ckpm_emulator.c
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A program with its arguments, the device it shall find, and where its counters go (None: nowhere)."""
+    """A program with its arguments, its device, and the file for its counters."""
 
     command: Sequence[str]
     options: Options
@@ -40,15 +40,15 @@ class Run:
 
 
 def program(name: str) -> Path:
-    """The file that a command names, as a shell finds it. Raises ProgramError: there is none, or it can't be run."""
+    """The file of a command, as a shell finds it. Raises ProgramError if it is missing or not executable."""
     if found := shutil.which(name):
         return Path(found).absolute()
-    state = "is no program that may be run" if Path(name).exists() else "is not there"
+    state = "is not an executable program" if Path(name).exists() else "is not there"
     raise ProgramError(f"{name} {state}. Give a path, or the name of a program in PATH.")
 
 
 def arch_of(file: Path) -> str | None:
-    """The first arch that a program has code for and that can be emulated; None if none is seen in its file."""
+    """The first emulated arch in a program's file; None if it has none."""
     try:
         targets = {target.partition(":")[0] for target, _ in code_object.code_objects(file)}
     except CodeObjectError:  # a script, a program whose code is in a library, or compressed
@@ -59,8 +59,8 @@ def arch_of(file: Path) -> str | None:
 def environment(run: Run, inherited: Mapping[str, str]) -> dict[str, str]:
     """The environment of a program that is run with ``run``'s settings.
 
-    Raises CompilerMissingError, CoreBuildError, UntrustedFileError: there is no core. OutputError: a path in it holds
-    the end of a line, or a link can't be made.
+    Raises CompilerMissingError, CoreBuildError, UntrustedFileError: the core can't be built. OutputError: a path has
+    the end of a line in it, or a link can't be made.
     """
     core = toolchain.library()
     folders = [str(library_folder(core))]
@@ -119,6 +119,6 @@ def execute(run: Run) -> None:
     os.umask(mask)  # compiling the core changes it, and the program inherits it
     sys.stdout.flush()
     try:
-        os.execve(file, list(run.command), variables)  # noqa: S606 - running it is what was asked for
+        os.execve(file, list(run.command), variables)  # noqa: S606 - the user's program
     except OSError as error:
         raise ProgramError(f"{file} can't be run: {error.strerror}. Is it built for this machine?") from error

@@ -111,7 +111,7 @@ def library(
     one for each processor.
 
     Raises:
-        CompilerMissingError: there is no C++20 compiler.
+        CompilerMissingError: no C++20 compiler was found.
         CoreBuildError: the core doesn't compile, or no installed library is for this machine.
         UntrustedFileError: another user can write to the library.
     """

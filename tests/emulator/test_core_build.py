@@ -74,9 +74,7 @@ def test_damaged_object_is_compiled_again(source: Path, tmp_path: Path) -> None:
 def test_two_processes_build_once(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, wrapper = tmp_path / "log", tmp_path / "c++"
     real = shutil.which("g++") or "c++"
-    wrapper.write_text(
-        f'#!/bin/sh\ncase "$*" in *" -shared "*) echo link >> {log};; esac\nexec {real} "$@"\n'
-    )
+    wrapper.write_text(f'#!/bin/sh\ncase "$*" in *" -shared "*) echo link >> {log};; esac\nexec {real} "$@"\n')
     wrapper.chmod(0o755)
     monkeypatch.setenv("CXX", str(wrapper))
     context = multiprocessing.get_context("fork")
